@@ -1,0 +1,33 @@
+# README's commands. Each target sets up what it needs (scripts/setup.sh) and nothing that is there already.
+
+EXAMPLE ?= examples/mlp.ir
+
+.PHONY: help setup build demo test test-torch test-update bench
+
+help:
+	@echo 'make demo         set up, build, lower $(EXAMPLE) step by step, run it and compare with float64'
+	@echo 'make test         set up and run all tests'
+	@echo 'make test-torch   the same against PyTorch, in a virtual environment'
+	@echo 'make test-update  rewrite the expectations of the FileCheck-style tests; read the diff'
+	@echo 'make bench        rc beside its peers'
+
+setup:
+	@bash scripts/setup.sh
+
+build: setup
+	cargo build --release --locked --package rc-tools
+
+demo: build
+	@bash scripts/demo.sh $(EXAMPLE)
+
+test: setup
+	cargo test --workspace --locked
+
+test-update: setup
+	RC_UPDATE=1 cargo test --package rc-test
+
+test-torch: setup
+	bash scripts/test-torch.sh
+
+bench: build
+	bash bench/run.sh

@@ -1,0 +1,250 @@
+//! Thin owners over LLVM's C API: context, module, target machine, memory buffer.
+
+use super::{Error, Target};
+use llvm_sys::{
+    LLVMDiagnosticSeverity,
+    core::*,
+    prelude::*,
+    target::*,
+    target_machine::*,
+    transforms::pass_builder::*,
+};
+use std::{
+    cell::RefCell,
+    ffi::{CStr, CString, c_char, c_void},
+    ptr,
+    sync::Once,
+};
+
+/// An LLVM context that keeps what LLVM reports as errors instead of ending the process.
+pub(super) struct Context {
+    raw: LLVMContextRef,
+    errors: Box<RefCell<Vec<String>>>,
+}
+
+impl Context {
+    pub fn new() -> Self {
+        let errors = Box::new(RefCell::new(Vec::new()));
+        let raw = unsafe { LLVMContextCreate() };
+        let data = ptr::from_ref::<RefCell<Vec<String>>>(&errors).cast_mut().cast::<c_void>();
+        unsafe { LLVMContextSetDiagnosticHandler(raw, Some(keep_error), data) };
+        Self { raw, errors }
+    }
+
+    pub fn raw(&self) -> LLVMContextRef {
+        self.raw
+    }
+
+    /// The errors reported since the last call, if any.
+    pub fn take_errors(&self) -> Option<String> {
+        let errors = self.errors.take();
+        (!errors.is_empty()).then(|| errors.join("\n"))
+    }
+}
+
+impl Drop for Context {
+    fn drop(&mut self) {
+        unsafe { LLVMContextDispose(self.raw) }
+    }
+}
+
+extern "C" fn keep_error(diagnostic: LLVMDiagnosticInfoRef, data: *mut c_void) {
+    unsafe {
+        if matches!(LLVMGetDiagInfoSeverity(diagnostic), LLVMDiagnosticSeverity::LLVMDSError) {
+            let errors = &*data.cast::<RefCell<Vec<String>>>();
+            errors.borrow_mut().push(take_message(LLVMGetDiagInfoDescription(diagnostic)));
+        }
+    }
+}
+
+/// An LLVM module; its context must outlive it.
+pub(super) struct Module(LLVMModuleRef);
+
+impl Module {
+    /// Takes over a module.
+    ///
+    /// # Safety
+    ///
+    /// The pointer is a module that nobody else disposes of.
+    pub unsafe fn from_raw(raw: LLVMModuleRef) -> Self {
+        Self(raw)
+    }
+
+    pub fn raw(&self) -> LLVMModuleRef {
+        self.0
+    }
+
+    pub fn copy(&self) -> Self {
+        Self(unsafe { LLVMCloneModule(self.0) })
+    }
+
+    pub fn text(&self) -> String {
+        unsafe { take_message(LLVMPrintModuleToString(self.0)) }
+    }
+
+    /// The functions that have a body.
+    pub fn definitions(&self) -> impl Iterator<Item = LLVMValueRef> {
+        let first = unsafe { LLVMGetFirstFunction(self.0) };
+        chain(first, |function| unsafe { LLVMGetNextFunction(function) })
+            .filter(|&function| unsafe { LLVMIsDeclaration(function) } == 0)
+    }
+}
+
+impl Drop for Module {
+    fn drop(&mut self) {
+        unsafe { LLVMDisposeModule(self.0) }
+    }
+}
+
+/// The calls of inline assembly with side effects in a function.
+pub(super) fn volatile_asm_calls(function: LLVMValueRef) -> impl Iterator<Item = LLVMValueRef> {
+    let blocks = chain(unsafe { LLVMGetFirstBasicBlock(function) }, |block| unsafe { LLVMGetNextBasicBlock(block) });
+    blocks
+        .flat_map(|block| {
+            chain(unsafe { LLVMGetFirstInstruction(block) }, |instruction| unsafe {
+                LLVMGetNextInstruction(instruction)
+            })
+        })
+        .filter(|&instruction| unsafe {
+            if LLVMIsACallInst(instruction).is_null() {
+                return false;
+            }
+            let callee = LLVMGetCalledValue(instruction);
+            !LLVMIsAInlineAsm(callee).is_null() && LLVMGetInlineAsmHasSideEffects(callee) != 0
+        })
+}
+
+fn chain<T>(first: *mut T, next: impl Fn(*mut T) -> *mut T) -> impl Iterator<Item = *mut T> {
+    std::iter::successors((!first.is_null()).then_some(first), move |&current| {
+        let following = next(current);
+        (!following.is_null()).then_some(following)
+    })
+}
+
+/// A target machine: everything LLVM needs to generate code for one target.
+pub(super) struct TargetMachine(LLVMTargetMachineRef);
+
+impl TargetMachine {
+    pub fn new(target: &Target) -> Result<Self, Error> {
+        initialize_targets();
+        let triple = c_string(target.triple())?;
+        let cpu = c_string(target.cpu_name())?;
+        let features = c_string(&target.features())?;
+        unsafe {
+            let mut llvm_target = ptr::null_mut();
+            let mut message = ptr::null_mut();
+            if LLVMGetTargetFromTriple(triple.as_ptr(), &mut llvm_target, &mut message) != 0 {
+                return Err(Error::Target(take_message(message)));
+            }
+            let machine = LLVMCreateTargetMachine(
+                llvm_target,
+                triple.as_ptr(),
+                cpu.as_ptr(),
+                features.as_ptr(),
+                LLVMCodeGenOptLevel::LLVMCodeGenLevelDefault,
+                // The runtime maps an object wherever there is room.
+                LLVMRelocMode::LLVMRelocPIC,
+                LLVMCodeModel::LLVMCodeModelSmall,
+            );
+            if machine.is_null() {
+                return Err(Error::Target(format!("LLVM cannot generate code for {}", target.triple())));
+            }
+            Ok(Self(machine))
+        }
+    }
+
+    pub fn data_layout(&self) -> String {
+        unsafe {
+            let data = LLVMCreateTargetDataLayout(self.0);
+            let text = take_message(LLVMCopyStringRepOfTargetData(data));
+            LLVMDisposeTargetData(data);
+            text
+        }
+    }
+
+    /// Runs a pipeline given in the text form of `opt -passes=`.
+    pub fn run_passes(&self, module: &Module, pipeline: &str) -> Result<(), Error> {
+        let pipeline = c_string(pipeline)?;
+        unsafe {
+            let options = LLVMCreatePassBuilderOptions();
+            let error = LLVMRunPasses(module.raw(), pipeline.as_ptr(), self.0, options);
+            LLVMDisposePassBuilderOptions(options);
+            if error.is_null() {
+                return Ok(());
+            }
+            let message = llvm_sys::error::LLVMGetErrorMessage(error);
+            let text = CStr::from_ptr(message).to_string_lossy().into_owned();
+            llvm_sys::error::LLVMDisposeErrorMessage(message);
+            Err(Error::Passes(text))
+        }
+    }
+
+    /// Generates assembly or object code. The module is changed on the way.
+    pub fn emit(&self, module: &Module, file_type: LLVMCodeGenFileType) -> Result<Vec<u8>, Error> {
+        unsafe {
+            let mut buffer = ptr::null_mut();
+            let mut message = ptr::null_mut();
+            if LLVMTargetMachineEmitToMemoryBuffer(self.0, module.raw(), file_type, &mut message, &mut buffer) != 0 {
+                return Err(Error::Codegen(take_message(message)));
+            }
+            let start = LLVMGetBufferStart(buffer).cast::<u8>();
+            let bytes = std::slice::from_raw_parts(start, LLVMGetBufferSize(buffer)).to_vec();
+            LLVMDisposeMemoryBuffer(buffer);
+            Ok(bytes)
+        }
+    }
+}
+
+impl Drop for TargetMachine {
+    fn drop(&mut self) {
+        unsafe { LLVMDisposeTargetMachine(self.0) }
+    }
+}
+
+/// LLVM's name of the host's CPU and its features.
+pub(super) fn host_cpu() -> (String, String) {
+    unsafe { (take_message(LLVMGetHostCPUName()), take_message(LLVMGetHostCPUFeatures())) }
+}
+
+/// An attribute that LLVM knows by kind, such as `nounwind`.
+pub(super) fn enum_attribute(context: &Context, name: &str) -> LLVMAttributeRef {
+    unsafe {
+        let kind = LLVMGetEnumAttributeKindForName(name.as_ptr().cast(), name.len());
+        LLVMCreateEnumAttribute(context.raw(), kind, 0)
+    }
+}
+
+/// A string attribute without a value, such as `"no-builtins"`.
+pub(super) fn string_attribute(context: &Context, name: &str) -> LLVMAttributeRef {
+    unsafe { LLVMCreateStringAttribute(context.raw(), name.as_ptr().cast(), name.len() as u32, c"".as_ptr(), 0) }
+}
+
+fn initialize_targets() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| unsafe {
+        LLVMInitializeX86TargetInfo();
+        LLVMInitializeX86Target();
+        LLVMInitializeX86TargetMC();
+        LLVMInitializeX86AsmPrinter();
+        LLVMInitializeNVPTXTargetInfo();
+        LLVMInitializeNVPTXTarget();
+        LLVMInitializeNVPTXTargetMC();
+        LLVMInitializeNVPTXAsmPrinter();
+    });
+}
+
+fn c_string(text: &str) -> Result<CString, Error> {
+    CString::new(text).map_err(|_| Error::Target(format!("a NUL byte in {text:?}")))
+}
+
+/// Takes over a message that LLVM allocated.
+unsafe fn take_message(message: *mut c_char) -> String {
+    if message.is_null() {
+        return String::new();
+    }
+    unsafe {
+        let text = CStr::from_ptr(message).to_string_lossy().into_owned();
+        LLVMDisposeMessage(message);
+        text
+    }
+}

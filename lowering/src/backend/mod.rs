@@ -1,0 +1,27 @@
+//! From a module in MLIR's `llvm` and `nvvm` dialects to machine code, in process.
+//!
+//! ```text
+//! MLIR module ─ translate ─ LLVM module ─ passes ─┬─ LLVM IR text
+//!                                                 ├─ x86-64 assembly, object code
+//!                                                 └─ PTX
+//! ```
+//!
+//! A [`Session`] owns the MLIR context. Sessions share nothing, so kernels are compiled in parallel with one session
+//! for each thread.
+
+mod codegen;
+mod error;
+mod llvm;
+mod object;
+mod passes;
+mod session;
+mod target;
+
+pub use self::{
+    codegen::{LlvmModule, Timings},
+    error::Error,
+    object::ObjectCode,
+    passes::{Options, Pipeline},
+    session::Session,
+    target::{Cpu, Cuda, Target},
+};

@@ -1,0 +1,3 @@
+//! Everything that `rc-lowering` promises, in one binary.
+
+mod backend;
