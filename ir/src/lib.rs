@@ -1,1 +1,30 @@
+//! The IR of rc. It knows no dialect: operations are declared elsewhere as [`OpDef`]s and registered.
+//!
+//! A [`Module`] is a list of top-level operations, each the root of a [`Body`], the arena that owns
+//! everything nested in it. Types, attributes and names are interned for the whole process and `Copy`.
 
+pub mod attr;
+pub mod body;
+pub mod builder;
+pub mod clone;
+pub mod diag;
+pub mod dim;
+mod float8;
+pub mod intern;
+pub mod loc;
+pub mod module;
+pub mod op_def;
+pub mod print;
+pub mod types;
+
+pub use attr::{Attr, AttrData};
+pub use body::{Block, Body, Op, OpRef, OpState, Region, Value, ValueDef};
+pub use builder::{Builder, InsertPoint};
+pub use clone::Mapping;
+pub use diag::{Diagnostic, Result, Severity};
+pub use dim::Dim;
+pub use intern::Name;
+pub use loc::Loc;
+pub use module::{Blob, Module};
+pub use op_def::{Effects, OpDef, OpName, Traits};
+pub use types::{FloatKind, Type, TypeData};
