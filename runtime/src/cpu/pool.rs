@@ -1,0 +1,367 @@
+//! Threads that stay, waiting for the next parallel loop.
+//!
+//! A loop's calls are *chunks* that threads take from a counter; the caller takes part. One atomic word, the *gate*,
+//! admits workers: it holds the loop's number, whether it is open, and how many workers are inside. A worker enters
+//! by raising the count while the gate is open and its number new; the caller closes the gate when no chunk is left,
+//! and returns when the count has fallen to zero. A worker that wakes too late thus never delays a loop, which a
+//! caller that outruns the wake-up finishes alone.
+
+use std::any::Any;
+use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
+use std::thread::{JoinHandle, available_parallelism};
+use std::time::{Duration, Instant};
+
+use crate::{Error, Result};
+
+/// How to make a [`Pool`].
+#[derive(Clone, Debug, PartialEq)]
+pub struct PoolOptions {
+    /// Threads that work on a loop, the caller included; at least 1.
+    pub threads: usize,
+    /// How long an idle thread watches for the next loop before it sleeps. Waking a sleeping thread costs tens of
+    /// microseconds.
+    pub spin: Duration,
+}
+
+impl PoolOptions {
+    /// That many threads; they spin for 200 µs unless they outnumber the processors.
+    pub fn with_threads(threads: usize) -> PoolOptions {
+        let processors = available_parallelism().map_or(1, |n| n.get());
+        let spin = if threads <= processors {
+            Duration::from_micros(200)
+        } else {
+            Duration::ZERO
+        };
+        PoolOptions { threads, spin }
+    }
+
+    /// `RC_NUM_THREADS` where it is set, else the processors that this process may use. Fails where the variable is
+    /// not a number from 1 to 1024.
+    pub fn from_env() -> Result<PoolOptions> {
+        let threads = match std::env::var_os("RC_NUM_THREADS") {
+            Some(text) => parse_threads(&text.to_string_lossy())?,
+            None => available_parallelism()
+                .map_or(1, |n| n.get())
+                .min(MOST_THREADS),
+        };
+        Ok(PoolOptions::with_threads(threads))
+    }
+}
+
+#[cfg(test)]
+mod tests;
+
+const MOST_THREADS: usize = 1024;
+
+fn parse_threads(text: &str) -> Result<usize> {
+    let threads = text
+        .trim()
+        .parse()
+        .ok()
+        .filter(|threads| (1..=MOST_THREADS).contains(threads));
+    threads.ok_or_else(|| {
+        Error::Invalid(format!(
+            "RC_NUM_THREADS: expected 1 to {MOST_THREADS}, found `{text}`"
+        ))
+    })
+}
+
+/// A parallel loop's body: called with a thread's index and a range of iterations.
+type Body<'a> = dyn Fn(usize, std::ops::Range<u64>) + Sync + 'a;
+
+/// A team of threads. Loops from several callers at once, and loops inside loops, run on their calling thread alone.
+#[derive(Debug)]
+pub struct Pool {
+    shared: Arc<Shared>,
+    workers: Vec<JoinHandle<()>>,
+    /// Whether a caller has the team.
+    busy: AtomicBool,
+}
+
+/// A line of its own, so that one thread's writes do not take another's line away.
+#[derive(Debug)]
+#[repr(align(128))]
+struct Line<T>(T);
+
+#[derive(Debug)]
+struct Shared {
+    /// `number << 32 | open << 31 | workers inside`.
+    gate: Line<AtomicU64>,
+    /// The next iteration to hand out.
+    next: Line<AtomicU64>,
+    /// The loop; written while the gate is shut and nobody is inside.
+    job: Line<JobCell>,
+    sleepers: Line<AtomicUsize>,
+    lock: Mutex<()>,
+    wake: Condvar,
+    stop: AtomicBool,
+    spin: Duration,
+}
+
+const OPEN: u64 = 1 << 31;
+const INSIDE: u64 = OPEN - 1;
+
+struct Job {
+    body: *const Body<'static>,
+    end: u64,
+    chunk: u64,
+    /// The first panic of a body.
+    panic: Mutex<Option<Box<dyn Any + Send>>>,
+}
+
+/// The current loop, behind the gate.
+#[derive(Debug)]
+struct JobCell(Cell<*const Job>);
+
+// SAFETY: the caller writes the cell only while the gate is shut and empty, and the gate orders that with the reads.
+unsafe impl Sync for JobCell {}
+// SAFETY: as above.
+unsafe impl Send for JobCell {}
+
+impl Pool {
+    /// Starts the threads. Fails where there are to be none, or the system refuses one.
+    pub fn new(options: PoolOptions) -> Result<Pool> {
+        if !(1..=MOST_THREADS).contains(&options.threads) {
+            return Err(Error::Invalid(format!(
+                "a pool of 1 to {MOST_THREADS} threads, not {}",
+                options.threads
+            )));
+        }
+        let shared = Arc::new(Shared {
+            gate: Line(AtomicU64::new(0)),
+            next: Line(AtomicU64::new(0)),
+            job: Line(JobCell(Cell::new(std::ptr::null()))),
+            sleepers: Line(AtomicUsize::new(0)),
+            lock: Mutex::new(()),
+            wake: Condvar::new(),
+            stop: AtomicBool::new(false),
+            spin: options.spin,
+        });
+        let mut pool = Pool {
+            shared,
+            workers: Vec::new(),
+            busy: AtomicBool::new(false),
+        };
+        for index in 1..options.threads {
+            let shared = pool.shared.clone();
+            let thread = std::thread::Builder::new()
+                .name(format!("rc-worker-{index}"))
+                .stack_size(8 << 20)
+                .spawn(move || shared.work(index))
+                .map_err(|e| {
+                    Error::Invalid(format!(
+                        "cannot start thread {index} of {}: {e}",
+                        options.threads
+                    ))
+                })?;
+            pool.workers.push(thread);
+        }
+        Ok(pool)
+    }
+
+    /// The process's own team, made on first use from [`PoolOptions::from_env`]; where that fails, one thread.
+    pub fn global() -> &'static Pool {
+        static GLOBAL: OnceLock<Pool> = OnceLock::new();
+        GLOBAL.get_or_init(|| {
+            PoolOptions::from_env()
+                .and_then(Pool::new)
+                .unwrap_or_else(|error| {
+                    eprintln!("warning: {error}; using one thread");
+                    Pool::single()
+                })
+        })
+    }
+
+    /// A pool of the caller alone.
+    fn single() -> Pool {
+        let options = PoolOptions {
+            threads: 1,
+            spin: Duration::ZERO,
+        };
+        Pool::new(options).unwrap_or_else(|_| unreachable!("a pool of one starts no thread"))
+    }
+
+    /// Threads that work on a loop, the caller included.
+    pub fn threads(&self) -> usize {
+        self.workers.len() + 1
+    }
+
+    /// Runs `body(thread, range)` over consecutive pieces of `0..count`, each at least `grain` long but for the last,
+    /// until all are done. Calls with the same `thread` do not overlap. A panic in a body is raised again here, after
+    /// every thread has left the loop.
+    pub fn for_each(
+        &self,
+        count: u64,
+        grain: u64,
+        body: &(dyn Fn(usize, std::ops::Range<u64>) + Sync),
+    ) {
+        if count == 0 {
+            return;
+        }
+        let chunk = self.chunk(count, grain);
+        if chunk >= count || self.workers.is_empty() || self.busy.swap(true, Ordering::Acquire) {
+            return body(0, 0..count);
+        }
+        let panic = self.run(count, chunk, body);
+        self.busy.store(false, Ordering::Release);
+        if let Some(panic) = panic {
+            resume_unwind(panic);
+        }
+    }
+
+    /// Iterations to take at a time: about four turns for each thread, to even out what the threads get done.
+    fn chunk(&self, count: u64, grain: u64) -> u64 {
+        let turns = 4 * self.threads() as u64;
+        (count / turns).max(grain).max(1)
+    }
+
+    fn run(&self, end: u64, chunk: u64, body: &Body<'_>) -> Option<Box<dyn Any + Send>> {
+        // SAFETY: the lifetime is forgotten only until the gate has shut behind the last worker, below.
+        let body = unsafe { std::mem::transmute::<*const Body<'_>, *const Body<'static>>(body) };
+        let job = Job {
+            body,
+            end,
+            chunk,
+            panic: Mutex::new(None),
+        };
+        let shared = &*self.shared;
+        shared.job.0.0.set(&job);
+        shared.next.0.store(0, Ordering::Relaxed);
+        let number = (shared.gate.0.load(Ordering::Relaxed) >> 32).wrapping_add(1);
+        // Sequentially consistent with `sleepers`: either this sees a sleeper, or the sleeper sees the open gate.
+        shared.gate.0.store(number << 32 | OPEN, Ordering::SeqCst);
+        if shared.sleepers.0.load(Ordering::SeqCst) > 0 {
+            shared.wake_some(end.div_ceil(chunk) - 1);
+        }
+        job.work(0, &shared.next.0);
+        // Shut the gate, then wait for those inside.
+        let mut inside = shared.gate.0.fetch_and(!OPEN, Ordering::AcqRel) & INSIDE;
+        let mut tries = 0u32;
+        while inside > 0 {
+            tries += 1;
+            // A worker may have lost its processor to another process: let it have this one.
+            if tries.is_multiple_of(4096) {
+                std::thread::yield_now()
+            } else {
+                std::hint::spin_loop()
+            }
+            inside = shared.gate.0.load(Ordering::Acquire) & INSIDE;
+        }
+        job.panic
+            .into_inner()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        self.shared.stop.store(true, Ordering::SeqCst);
+        self.shared.wake_some(u64::MAX);
+        for worker in self.workers.drain(..) {
+            // A worker catches what its bodies raise, so there is no panic to pass on.
+            let _ = worker.join();
+        }
+    }
+}
+
+impl Job {
+    /// Takes chunks until none is left.
+    fn work(&self, thread: usize, next: &AtomicU64) {
+        // SAFETY: the caller of `run` keeps the body alive until the loop is over.
+        let body = unsafe { &*self.body };
+        loop {
+            let start = next.fetch_add(self.chunk, Ordering::Relaxed);
+            if start >= self.end {
+                return;
+            }
+            let range = start..start.saturating_add(self.chunk).min(self.end);
+            if let Err(panic) = catch_unwind(AssertUnwindSafe(|| body(thread, range))) {
+                self.panic
+                    .lock()
+                    .unwrap_or_else(PoisonError::into_inner)
+                    .get_or_insert(panic);
+                // The rest need not run.
+                next.store(self.end, Ordering::Relaxed);
+            }
+        }
+    }
+}
+
+impl Shared {
+    /// A worker's life.
+    fn work(&self, thread: usize) {
+        let mut last = 0;
+        while let Some(number) = self.enter(last) {
+            last = number;
+            // SAFETY: inside the gate the job is valid; the caller waits for this thread to leave.
+            unsafe { (*self.job.0.0.get()).work(thread, &self.next.0) };
+            self.gate.0.fetch_sub(1, Ordering::Release);
+        }
+    }
+
+    /// Waits for a loop other than `last` and enters it; `None` when the pool ends.
+    fn enter(&self, last: u64) -> Option<u64> {
+        let mut idle_since = None;
+        let mut tries = 0u32;
+        loop {
+            let gate = self.gate.0.load(Ordering::Acquire);
+            if gate & OPEN != 0 && gate >> 32 != last {
+                let entered = self.gate.0.compare_exchange_weak(
+                    gate,
+                    gate + 1,
+                    Ordering::AcqRel,
+                    Ordering::Relaxed,
+                );
+                if entered.is_ok() {
+                    return Some(gate >> 32);
+                }
+                continue;
+            }
+            if self.stop.load(Ordering::Relaxed) {
+                return None;
+            }
+            tries = tries.wrapping_add(1);
+            std::hint::spin_loop();
+            // Reading the clock costs as much as many looks at the gate.
+            if tries.is_multiple_of(64)
+                && idle_since.get_or_insert_with(Instant::now).elapsed() >= self.spin
+            {
+                self.sleep(last);
+                idle_since = None;
+            }
+        }
+    }
+
+    /// Sleeps until there is a loop other than `last`, or the pool ends.
+    fn sleep(&self, last: u64) {
+        let mut guard = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
+        self.sleepers.0.fetch_add(1, Ordering::SeqCst);
+        loop {
+            let gate = self.gate.0.load(Ordering::SeqCst);
+            if (gate & OPEN != 0 && gate >> 32 != last) || self.stop.load(Ordering::SeqCst) {
+                break;
+            }
+            guard = self
+                .wake
+                .wait(guard)
+                .unwrap_or_else(PoisonError::into_inner);
+        }
+        self.sleepers.0.fetch_sub(1, Ordering::SeqCst);
+        drop(guard);
+    }
+
+    /// Wakes up to `count` sleepers.
+    fn wake_some(&self, count: u64) {
+        // Held for a moment, so that a thread between its look at the gate and its sleep is not missed.
+        drop(self.lock.lock().unwrap_or_else(PoisonError::into_inner));
+        let sleepers = self.sleepers.0.load(Ordering::Relaxed) as u64;
+        if count >= sleepers {
+            self.wake.notify_all();
+        } else {
+            (0..count).for_each(|_| self.wake.notify_one());
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! Where a tensor's bytes live: memory of its own, or a mapped file.
+
+use std::alloc::{Layout, alloc_zeroed, dealloc};
+use std::ptr::NonNull;
+
+use crate::{Error, Result};
+
+/// Alignment of owned storage in bytes: a cache line, and the widest vector.
+pub const ALIGNMENT: usize = 64;
+
+#[derive(Debug)]
+pub(crate) enum Storage {
+    Owned(AlignedBuffer),
+    Mapped(memmap2::Mmap),
+}
+
+impl Storage {
+    pub(crate) fn zeroed(size: usize) -> Result<Storage> {
+        Ok(Storage::Owned(AlignedBuffer::zeroed(size)?))
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.bytes().len()
+    }
+
+    pub(crate) fn bytes(&self) -> &[u8] {
+        match self {
+            Storage::Owned(buffer) => buffer.bytes(),
+            Storage::Mapped(map) => map,
+        }
+    }
+}
+
+/// A zero-initialized buffer at a multiple of [`ALIGNMENT`].
+#[derive(Debug)]
+pub(crate) struct AlignedBuffer {
+    start: NonNull<u8>,
+    size: usize,
+}
+
+// SAFETY: the buffer owns its memory, and mutation needs `&mut`.
+unsafe impl Send for AlignedBuffer {}
+// SAFETY: as above.
+unsafe impl Sync for AlignedBuffer {}
+
+impl AlignedBuffer {
+    pub(crate) fn zeroed(size: usize) -> Result<AlignedBuffer> {
+        let error = || Error::OutOfMemory(format!("{size} bytes on the host"));
+        let layout = Layout::from_size_align(size, ALIGNMENT).map_err(|_| error())?;
+        if size == 0 {
+            // No memory, but still an aligned address.
+            let start =
+                NonNull::without_provenance(const { std::num::NonZero::new(ALIGNMENT).unwrap() });
+            return Ok(AlignedBuffer { start, size });
+        }
+        // SAFETY: the size is not zero.
+        let start = NonNull::new(unsafe { alloc_zeroed(layout) }).ok_or_else(error)?;
+        Ok(AlignedBuffer { start, size })
+    }
+
+    /// The address of the first byte; whoever holds the buffer alone may write through it.
+    pub(crate) fn start(&self) -> *mut u8 {
+        self.start.as_ptr()
+    }
+
+    pub(crate) fn bytes(&self) -> &[u8] {
+        // SAFETY: `start` is valid for `size` initialized bytes.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.size) }
+    }
+
+    pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as in `bytes`, and borrowed exclusively.
+        unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.size) }
+    }
+}
+
+impl Drop for AlignedBuffer {
+    fn drop(&mut self) {
+        if self.size > 0 {
+            // SAFETY: allocated in `zeroed` with this same layout, which was valid there.
+            unsafe {
+                dealloc(
+                    self.start.as_ptr(),
+                    Layout::from_size_align_unchecked(self.size, ALIGNMENT),
+                )
+            }
+        }
+    }
+}
