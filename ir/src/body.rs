@@ -13,6 +13,8 @@ use crate::op_def::{OpDef, OpName, Traits};
 use crate::types::Type;
 use smallvec::SmallVec;
 
+mod check;
+
 macro_rules! handle {
     ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*

@@ -9,13 +9,18 @@ pub mod builder;
 pub mod clone;
 pub mod diag;
 pub mod dim;
+pub mod dominance;
 mod float8;
 pub mod intern;
 pub mod loc;
 pub mod module;
 pub mod op_def;
 pub mod print;
+pub mod suggest;
+#[cfg(test)]
+mod test_dialect;
 pub mod types;
+pub mod verify;
 
 pub use attr::{Attr, AttrData};
 pub use body::{Block, Body, Op, OpRef, OpState, Region, Value, ValueDef};
@@ -28,3 +33,4 @@ pub use loc::Loc;
 pub use module::{Blob, Module};
 pub use op_def::{Effects, OpDef, OpName, Traits};
 pub use types::{FloatKind, Type, TypeData};
+pub use verify::{verify_body, verify_module};

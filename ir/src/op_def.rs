@@ -450,6 +450,11 @@ impl OpName {
     pub fn def(self) -> Option<&'static OpDef> {
         OP_NAMES.get(self.0).def.get().copied()
     }
+    /// A dense id for side tables. It depends on the order of interning: never print it or sort by it.
+    #[inline]
+    pub fn id(self) -> u32 {
+        self.0
+    }
     /// The pretty form's name: without `rc.`.
     pub fn pretty(self) -> &'static str {
         let text = self.as_str();
