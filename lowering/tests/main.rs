@@ -1,3 +1,5 @@
 //! Everything that `rc-lowering` promises, in one binary.
 
 mod backend;
+mod cpu;
+mod cuda;

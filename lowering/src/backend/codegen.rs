@@ -1,6 +1,6 @@
 use super::{
     Error, ObjectCode, Options, Target,
-    llvm::{Context, Module, TargetMachine, enum_attribute, string_attribute, volatile_asm_calls},
+    llvm::{Context, Module, TargetMachine, enum_attribute, string_attribute, convergent_asm_calls},
 };
 use llvm_sys::{
     LLVMAttributeFunctionIndex,
@@ -117,7 +117,7 @@ impl LlvmModule {
                 if let Target::Cuda(_) = self.target {
                     // A barrier or an aligned instruction must stay under the control flow that it was written under.
                     LLVMAddAttributeAtIndex(function, LLVMAttributeFunctionIndex, convergent);
-                    for call in volatile_asm_calls(function) {
+                    for call in convergent_asm_calls(function) {
                         LLVMAddCallSiteAttribute(call, LLVMAttributeFunctionIndex, convergent);
                         LLVMAddCallSiteAttribute(call, LLVMAttributeFunctionIndex, nounwind);
                     }

@@ -96,22 +96,29 @@ impl Drop for Module {
     }
 }
 
-/// The calls of inline assembly with side effects in a function.
-pub(super) fn volatile_asm_calls(function: LLVMValueRef) -> impl Iterator<Item = LLVMValueRef> {
+/// The calls of inline assembly in a function that must stay under the control flow they were written under: those
+/// with side effects, and those of instructions that a whole warp runs together, which have `.sync` in their names.
+pub(super) fn convergent_asm_calls(function: LLVMValueRef) -> impl Iterator<Item = LLVMValueRef> {
     let blocks = chain(unsafe { LLVMGetFirstBasicBlock(function) }, |block| unsafe { LLVMGetNextBasicBlock(block) });
-    blocks
-        .flat_map(|block| {
-            chain(unsafe { LLVMGetFirstInstruction(block) }, |instruction| unsafe {
-                LLVMGetNextInstruction(instruction)
-            })
-        })
-        .filter(|&instruction| unsafe {
-            if LLVMIsACallInst(instruction).is_null() {
-                return false;
-            }
-            let callee = LLVMGetCalledValue(instruction);
-            !LLVMIsAInlineAsm(callee).is_null() && LLVMGetInlineAsmHasSideEffects(callee) != 0
-        })
+    let instructions = |block| {
+        chain(unsafe { LLVMGetFirstInstruction(block) }, |instruction| unsafe { LLVMGetNextInstruction(instruction) })
+    };
+    blocks.flat_map(instructions).filter(|&instruction| unsafe {
+        if LLVMIsACallInst(instruction).is_null() {
+            return false;
+        }
+        let callee = LLVMGetCalledValue(instruction);
+        !LLVMIsAInlineAsm(callee).is_null() && (LLVMGetInlineAsmHasSideEffects(callee) != 0 || runs_in_step(callee))
+    })
+}
+
+unsafe fn runs_in_step(inline_asm: LLVMValueRef) -> bool {
+    let mut length = 0;
+    let text = unsafe {
+        let start = LLVMGetInlineAsmAsmString(inline_asm, &mut length).cast::<u8>();
+        std::slice::from_raw_parts(start, length)
+    };
+    text.windows(5).any(|window| window == b".sync")
 }
 
 fn chain<T>(first: *mut T, next: impl Fn(*mut T) -> *mut T) -> impl Iterator<Item = *mut T> {

@@ -1,0 +1,72 @@
+//! Conversions, on scalars and on vectors alike; `to` is the whole result type.
+
+use super::{Builder, FCmp, Space, Type, Value, same_shape};
+use melior::ir::ValueLike;
+
+macro_rules! casts {
+    ($($(#[$doc:meta])* $method:ident => $op:literal;)+) => {
+        impl<'m> Builder<'m> {
+            $(
+                $(#[$doc])*
+                pub fn $method(&self, x: Value<'m>, to: Type<'m>) -> Value<'m> {
+                    if x.r#type() == to { x } else { self.op1($op, &[x], to, &[]) }
+                }
+            )+
+        }
+    };
+}
+
+casts! {
+    sext => "llvm.sext";
+    zext => "llvm.zext";
+    trunc => "llvm.trunc";
+    /// To a wider float type.
+    fpext => "llvm.fpext";
+    /// To a narrower float type, to nearest even. On the CPU see [`Builder::f32_to_bf16`].
+    fptrunc => "llvm.fptrunc";
+    sitofp => "llvm.sitofp";
+    uitofp => "llvm.uitofp";
+    /// Toward zero; poison where the integer type cannot hold it. See [`Builder::fptosi_saturating`].
+    fptosi => "llvm.fptosi";
+    /// Toward zero; poison where the integer type cannot hold it.
+    fptoui => "llvm.fptoui";
+    /// Toward zero; the nearest integer the type has where it is out of range, 0 for NaN.
+    fptosi_saturating => "llvm.intr.fptosi.sat";
+    /// Toward zero; the nearest integer the type has where it is out of range, 0 for NaN.
+    fptoui_saturating => "llvm.intr.fptoui.sat";
+    /// The same bits as another type of the same size.
+    bitcast => "llvm.bitcast";
+    ptrtoint => "llvm.ptrtoint";
+    inttoptr => "llvm.inttoptr";
+}
+
+impl<'m> Builder<'m> {
+    /// A pointer in another memory space.
+    pub fn space_cast(&self, pointer: Value<'m>, space: Space) -> Value<'m> {
+        let to = self.ty.ptr_in(space);
+        if pointer.r#type() == to { pointer } else { self.op1("llvm.addrspacecast", &[pointer], to, &[]) }
+    }
+
+    /// bf16 to f32, exactly, by a shift: every CPU has it.
+    pub fn bf16_to_f32(&self, x: Value<'m>) -> Value<'m> {
+        let shape = x.r#type();
+        let (i16, i32) = (same_shape(shape, self.ty.i16), same_shape(shape, self.ty.i32));
+        let wide = self.zext(self.bitcast(x, i16), i32);
+        self.bitcast(self.shl(wide, self.int(i32, 16)), same_shape(shape, self.ty.f32))
+    }
+
+    /// f32 to bf16, to nearest even, NaN to a quiet NaN, in integer arithmetic: for CPUs without AVX-512 BF16 LLVM
+    /// makes `llvm.fptrunc` a call into a library.
+    pub fn f32_to_bf16(&self, x: Value<'m>) -> Value<'m> {
+        let shape = x.r#type();
+        let (i16, i32) = (same_shape(shape, self.ty.i16), same_shape(shape, self.ty.i32));
+        let bits = self.bitcast(x, i32);
+        let sixteen = self.int(i32, 16);
+        let odd = self.and(self.lshr(bits, sixteen), self.int(i32, 1));
+        let rounded = self.add(self.add(bits, self.int(i32, 0x7fff)), odd);
+        let quiet = self.or(bits, self.int(i32, 0x0040_0000));
+        let chosen = self.select(self.fcmp(FCmp::Uno, x, x), quiet, rounded);
+        let half = self.trunc(self.lshr(chosen, sixteen), i16);
+        self.bitcast(half, same_shape(shape, self.ty.bf16))
+    }
+}
