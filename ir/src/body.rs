@@ -236,6 +236,10 @@ impl Body {
     pub fn op_capacity(&self) -> usize {
         self.ops.len()
     }
+    /// The operations made since [`Body::op_capacity`] was `capacity`, in the order of their making.
+    pub fn ops_since(&self, capacity: usize) -> impl Iterator<Item = Op> + '_ {
+        (capacity as u32..self.ops.len() as u32).map(|i| self.op_handle(i)).filter(|&op| !self.is_erased(op))
+    }
     /// Number of values: the bound of [`Value::index`].
     pub fn value_capacity(&self) -> usize {
         self.values.len()
@@ -349,6 +353,11 @@ impl Body {
     pub fn remove_attr(&mut self, op: Op, name: &str) {
         let dict = self.attrs(op).with(Name::new(name), None);
         self.set_attrs(op, dict);
+    }
+    /// Whether the op may have regions, successors or properties.
+    #[inline]
+    pub(crate) fn has_extra(&self, op: Op) -> bool {
+        self.ops[self.op_at(op)].extra != NIL
     }
     fn extra(&self, op: Op) -> Option<&Extra> {
         let extra = self.ops[self.op_at(op)].extra;
