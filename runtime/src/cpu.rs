@@ -3,7 +3,7 @@
 //! ```text
 //! LoadedObject::load(bytes)   an ELF x86-64 object becomes executable memory (object.rs, memory.rs, relocate.rs)
 //!   .kernel(name)             a function with the ABI of abi.rs
-//! Pool::global().launch(…)    the kernel over a grid, on every thread (pool.rs, launch.rs)
+//! Pool::global()?.launch(…)   the kernel over a grid, on every thread (pool.rs, launch.rs)
 //! ```
 
 pub mod abi;

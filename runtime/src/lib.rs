@@ -12,8 +12,9 @@
 //! | [`cuda`] | device, modules, buffers, launches, graphs and tensor maps, through the driver alone |
 
 pub mod cpu;
-//CUDA
+pub mod cuda;
 pub mod error;
+mod files;
 pub mod npy;
 pub mod philox;
 pub mod safetensors;

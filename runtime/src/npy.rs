@@ -16,6 +16,7 @@ use std::fs::File;
 use std::io::{self, BufReader, Read, Write};
 use std::path::Path;
 
+use crate::files::write_whole;
 use crate::tensor::{DType, Tensor, byte_size};
 use crate::{Error, Result};
 use header::Header;
@@ -78,35 +79,6 @@ pub fn write_to(mut writer: impl Write, tensor: &Tensor) -> io::Result<()> {
     writer.write_all(&header::encode(tensor.dtype(), tensor.shape()))?;
     writer.write_all(tensor.bytes())?;
     writer.flush()
-}
-
-/// Writes a file through one beside it, renamed when complete. What is no regular file (`/dev/stdout`, a pipe) is
-/// written directly.
-pub(crate) fn write_whole(
-    path: &Path,
-    write: impl FnOnce(&mut File) -> io::Result<()>,
-) -> io::Result<()> {
-    if path.metadata().is_ok_and(|m| !m.is_file()) {
-        return write(&mut File::options().write(true).open(path)?);
-    }
-    let mut name = path
-        .file_name()
-        .ok_or_else(|| io::Error::other("not a file name"))?
-        .to_os_string();
-    name.push(format!(
-        ".{}-{:?}.part",
-        std::process::id(),
-        std::thread::current().id()
-    ));
-    let part = path.with_file_name(name);
-    let result = File::create(&part)
-        .and_then(|mut file| write(&mut file))
-        .and_then(|()| std::fs::rename(&part, path));
-    if result.is_err() {
-        // The first error is the one to report.
-        let _ = std::fs::remove_file(&part);
-    }
-    result
 }
 
 enum Short {

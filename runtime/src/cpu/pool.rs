@@ -162,26 +162,16 @@ impl Pool {
         Ok(pool)
     }
 
-    /// The process's own team, made on first use from [`PoolOptions::from_env`]; where that fails, one thread.
-    pub fn global() -> &'static Pool {
-        static GLOBAL: OnceLock<Pool> = OnceLock::new();
-        GLOBAL.get_or_init(|| {
+    /// The process's own team, made on first use from [`PoolOptions::from_env`]. Fails where that does.
+    pub fn global() -> Result<&'static Pool> {
+        static GLOBAL: OnceLock<Result<Pool, String>> = OnceLock::new();
+        let pool = GLOBAL.get_or_init(|| {
             PoolOptions::from_env()
                 .and_then(Pool::new)
-                .unwrap_or_else(|error| {
-                    eprintln!("warning: {error}; using one thread");
-                    Pool::single()
-                })
-        })
-    }
-
-    /// A pool of the caller alone.
-    fn single() -> Pool {
-        let options = PoolOptions {
-            threads: 1,
-            spin: Duration::ZERO,
-        };
-        Pool::new(options).unwrap_or_else(|_| unreachable!("a pool of one starts no thread"))
+                .map_err(|e| e.to_string())
+        });
+        pool.as_ref()
+            .map_err(|message| Error::Invalid(message.clone()))
     }
 
     /// Threads that work on a loop, the caller included.

@@ -1,0 +1,152 @@
+//! Queues of work, and marks in them.
+
+use std::sync::Arc;
+
+use cudarc::driver::sys;
+
+use super::device::Device;
+use super::driver::check;
+use crate::Result;
+
+/// A queue of work on a device. It does not wait for the process's default stream.
+#[derive(Debug)]
+pub struct Stream {
+    device: Arc<Device>,
+    handle: sys::CUstream,
+}
+
+// SAFETY: the driver's handles may be used on any thread.
+unsafe impl Send for Stream {}
+// SAFETY: the driver locks what threads share.
+unsafe impl Sync for Stream {}
+
+impl Stream {
+    /// A new queue.
+    pub fn new(device: &Arc<Device>) -> Result<Stream> {
+        device.bind()?;
+        let mut handle = std::ptr::null_mut();
+        let flags = sys::CUstream_flags::CU_STREAM_NON_BLOCKING as u32;
+        // SAFETY: writes one handle.
+        check(
+            unsafe { sys::cuStreamCreate(&mut handle, flags) },
+            "cuStreamCreate",
+        )?;
+        Ok(Stream {
+            device: device.clone(),
+            handle,
+        })
+    }
+
+    /// The device.
+    pub fn device(&self) -> &Arc<Device> {
+        &self.device
+    }
+
+    /// The driver's handle (`CUstream`), for libraries that queue work of their own.
+    pub fn raw(&self) -> *mut std::ffi::c_void {
+        self.handle.cast()
+    }
+
+    pub(super) fn handle(&self) -> sys::CUstream {
+        self.handle
+    }
+
+    /// Waits for all work queued so far. Errors of earlier launches appear here.
+    pub fn synchronize(&self) -> Result<()> {
+        self.device.bind()?;
+        // SAFETY: the handle is valid while `self` lives.
+        check(
+            unsafe { sys::cuStreamSynchronize(self.handle) },
+            "cuStreamSynchronize",
+        )
+    }
+
+    /// Lets work queued from here on wait for `event`.
+    pub fn wait(&self, event: &Event) -> Result<()> {
+        self.device.bind()?;
+        // SAFETY: both handles are valid.
+        check(
+            unsafe { sys::cuStreamWaitEvent(self.handle, event.handle, 0) },
+            "cuStreamWaitEvent",
+        )
+    }
+}
+
+impl Drop for Stream {
+    fn drop(&mut self) {
+        // SAFETY: created in `new`, destroyed once; queued work still completes.
+        if self.device.bind().is_ok() {
+            unsafe { sys::cuStreamDestroy_v2(self.handle) };
+        }
+    }
+}
+
+/// A mark in a queue, with the time at which it was reached.
+#[derive(Debug)]
+pub struct Event {
+    device: Arc<Device>,
+    handle: sys::CUevent,
+}
+
+// SAFETY: as for streams.
+unsafe impl Send for Event {}
+// SAFETY: as for streams.
+unsafe impl Sync for Event {}
+
+impl Event {
+    /// A mark not yet placed.
+    pub fn new(device: &Arc<Device>) -> Result<Event> {
+        device.bind()?;
+        let mut handle = std::ptr::null_mut();
+        // SAFETY: writes one handle.
+        check(
+            unsafe { sys::cuEventCreate(&mut handle, sys::CUevent_flags::CU_EVENT_DEFAULT as u32) },
+            "cuEventCreate",
+        )?;
+        Ok(Event {
+            device: device.clone(),
+            handle,
+        })
+    }
+
+    /// Places the mark after all that is queued on `stream`.
+    pub fn record(&self, stream: &Stream) -> Result<()> {
+        self.device.bind()?;
+        // SAFETY: both handles are valid.
+        check(
+            unsafe { sys::cuEventRecord(self.handle, stream.handle) },
+            "cuEventRecord",
+        )
+    }
+
+    /// Waits until the mark is reached.
+    pub fn synchronize(&self) -> Result<()> {
+        self.device.bind()?;
+        // SAFETY: the handle is valid.
+        check(
+            unsafe { sys::cuEventSynchronize(self.handle) },
+            "cuEventSynchronize",
+        )
+    }
+
+    /// Microseconds from `start` to this mark, both reached.
+    pub fn microseconds_since(&self, start: &Event) -> Result<f64> {
+        self.device.bind()?;
+        let mut milliseconds = 0.0f32;
+        // SAFETY: both handles are valid; writes one float.
+        check(
+            unsafe { sys::cuEventElapsedTime(&mut milliseconds, start.handle, self.handle) },
+            "cuEventElapsedTime",
+        )?;
+        Ok(f64::from(milliseconds) * 1e3)
+    }
+}
+
+impl Drop for Event {
+    fn drop(&mut self) {
+        // SAFETY: created in `new`, destroyed once.
+        if self.device.bind().is_ok() {
+            unsafe { sys::cuEventDestroy_v2(self.handle) };
+        }
+    }
+}

@@ -1,0 +1,439 @@
+//! Tests of [`rc_runtime::cuda`] on a device; each is reported as ignored where there is none.
+
+use std::sync::Arc;
+
+use libtest_mimic::{Arguments, Failed, Trial};
+use rc_runtime::cuda::{
+    Arg, AssembleOptions, Buffer, CubinCache, Dependency, Device, Event, Function, Graph,
+    KernelArgs, LaunchConfig, Module, PinnedBuffer, Stream, Swizzle, TensorMap, TensorMapLayout,
+    assemble, assemble_all,
+};
+use rc_runtime::{DType, Error, Result};
+
+const PTX: &str = include_str!("kernels.ptx");
+
+type Test = fn(&Fixture) -> Result<()>;
+
+struct Fixture {
+    device: Arc<Device>,
+    stream: Stream,
+    module: Arc<Module>,
+}
+
+fn main() {
+    let mut arguments = Arguments::from_args();
+    let tests: [(&str, Test); 12] = [
+        ("device_info", device_info),
+        ("copies", copies),
+        ("launches", launches),
+        ("bad_launches_are_errors", bad_launches_are_errors),
+        ("bad_ptx_comes_with_the_log", bad_ptx_comes_with_the_log),
+        ("cache", cache),
+        ("assembles_in_parallel", assembles_in_parallel),
+        ("dynamic_shared_memory", dynamic_shared_memory),
+        ("clusters", clusters),
+        (
+            "programmatic_launches_keep_order",
+            programmatic_launches_keep_order,
+        ),
+        ("graphs", graphs),
+        ("tensor_maps", tensor_maps),
+    ];
+    let device = Device::open(0);
+    if let Err(error) = &device {
+        eprintln!("skipping: {error}");
+        assert!(matches!(error, Error::NoGpu(_)), "{error}");
+    }
+    // One at a time: the tests share a stream.
+    arguments.test_threads = Some(1);
+    let fixture = device.ok().map(|device| {
+        let module = Module::from_ptx(&device, PTX, &AssembleOptions::default(), None)
+            .expect("the tests' PTX");
+        Arc::new(Fixture {
+            stream: Stream::new(&device).expect("a stream"),
+            device,
+            module,
+        })
+    });
+    let trials = tests.map(|(name, test)| {
+        let fixture = fixture.clone();
+        let ignored = fixture.is_none();
+        let run = move || match &fixture {
+            Some(fixture) => test(fixture).map_err(|error| Failed::from(error.to_string())),
+            None => Err("there is no CUDA GPU".into()),
+        };
+        Trial::test(name, run).with_ignored_flag(ignored)
+    });
+    libtest_mimic::run(&arguments, trials.into()).exit();
+}
+
+impl Fixture {
+    fn function(&self, name: &str) -> Result<Function> {
+        self.module.function(name)
+    }
+
+    /// A device buffer with these words.
+    fn buffer(&self, words: &[u32]) -> Result<Buffer> {
+        let buffer = Buffer::new(&self.device, words.len() * 4)?;
+        buffer.upload(
+            &self.stream,
+            0,
+            &words
+                .iter()
+                .flat_map(|w| w.to_le_bytes())
+                .collect::<Vec<_>>(),
+        )?;
+        Ok(buffer)
+    }
+
+    fn words(&self, buffer: &Buffer) -> Result<Vec<u32>> {
+        let mut bytes = vec![0; buffer.size()];
+        buffer.download(&self.stream, 0, &mut bytes)?;
+        Ok(bytes
+            .chunks_exact(4)
+            .map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]]))
+            .collect())
+    }
+}
+
+fn device_info(f: &Fixture) -> Result<()> {
+    let info = f.device.info();
+    println!("{info:?}");
+    assert!(
+        info.multiprocessors > 0
+            && info.warp_size == 32
+            && info.shared_memory_per_block >= 48 << 10
+    );
+    let (free, total) = f.device.memory()?;
+    assert!(free <= total && total as u64 <= info.memory);
+    // More than there is.
+    let error = Buffer::new(&f.device, usize::MAX / 4).unwrap_err();
+    assert!(matches!(error, Error::OutOfMemory(_)), "{error}");
+    Ok(())
+}
+
+fn copies(f: &Fixture) -> Result<()> {
+    let a = f.buffer(&[1, 2, 3, 4, 5])?;
+    let b = f.buffer(&[9; 7])?;
+    b.copy_from(&f.stream, 8, &a, 4, 12)?;
+    b.fill(&f.stream, 0, 3, 0xff)?;
+    assert_eq!(f.words(&b)?, [0x00ff_ffff, 9, 2, 3, 4, 9, 9]);
+    assert!(b.copy_from(&f.stream, 20, &a, 0, 12).is_err());
+    assert!(b.fill(&f.stream, usize::MAX, 2, 0).is_err());
+    assert!(b.upload(&f.stream, 25, &[0; 4]).is_err());
+    Buffer::new(&f.device, 0)?.upload(&f.stream, 0, &[])?;
+    let mut pinned = PinnedBuffer::new(&f.device, 20)?;
+    // SAFETY: the buffer is not touched before the stream is synchronized.
+    unsafe { a.download_async(&f.stream, 0, pinned.bytes_mut())? };
+    f.stream.synchronize()?;
+    assert_eq!(pinned.bytes()[16], 5);
+    Ok(())
+}
+
+fn launches(f: &Fixture) -> Result<()> {
+    let n = 1000;
+    let x = f.buffer(&(0..n).map(|i| (i as f32).to_bits()).collect::<Vec<_>>())?;
+    let scale = f.function("scale")?;
+    assert_eq!(scale.parameter_sizes(), [8, 8, 4]);
+    let mut args = KernelArgs::new(&[Arg::Pointer(x.address()), Arg::I64(997), Arg::F32(3.0)]);
+    let (start, end) = (Event::new(&f.device)?, Event::new(&f.device)?);
+    start.record(&f.stream)?;
+    // SAFETY: the kernel touches 997 of 1000 floats.
+    unsafe {
+        f.stream.launch(
+            &scale,
+            &LaunchConfig::new([4, 1, 1], [256, 1, 1]),
+            &mut args,
+        )?
+    };
+    // An empty grid is no launch.
+    // SAFETY: as above.
+    unsafe {
+        f.stream.launch(
+            &scale,
+            &LaunchConfig::new([0, 1, 1], [256, 1, 1]),
+            &mut args,
+        )?
+    };
+    end.record(&f.stream)?;
+    end.synchronize()?;
+    let microseconds = end.microseconds_since(&start)?;
+    assert!(microseconds > 0.0 && microseconds < 1e6, "{microseconds}");
+    let expected: Vec<u32> = (0..n)
+        .map(|i| (i as f32 * if i < 997 { 3.0 } else { 1.0 }).to_bits())
+        .collect();
+    assert_eq!(f.words(&x)?, expected);
+    Ok(())
+}
+
+fn bad_launches_are_errors(f: &Fixture) -> Result<()> {
+    let scale = f.function("scale")?;
+    let mut short = KernelArgs::new(&[Arg::Pointer(0), Arg::I64(0)]);
+    let mut good = KernelArgs::new(&[Arg::Pointer(0), Arg::I64(0), Arg::F32(0.0)]);
+    let config = LaunchConfig::new([1, 1, 1], [32, 1, 1]);
+    // SAFETY: with n = 0 the kernel touches nothing.
+    unsafe {
+        assert!(
+            f.stream
+                .launch(&scale, &config, &mut short)
+                .unwrap_err()
+                .to_string()
+                .contains("`scale`")
+        );
+        assert!(
+            f.stream
+                .launch(&scale, &config.shared_memory(1 << 20), &mut good)
+                .is_err()
+        );
+        assert!(
+            f.stream
+                .launch(
+                    &scale,
+                    &LaunchConfig::new([1, 1, 1], [2048, 1, 1]),
+                    &mut good
+                )
+                .is_err()
+        );
+        f.stream.launch(&scale, &config, &mut good)?;
+    }
+    f.stream.synchronize()?;
+    let error = f.function("absent").unwrap_err().to_string();
+    assert!(
+        error.contains("`absent`") && error.contains("NOT_FOUND"),
+        "{error}"
+    );
+    assert!(Module::load(&f.device, b"no code").is_err());
+    Ok(())
+}
+
+fn bad_ptx_comes_with_the_log(f: &Fixture) -> Result<()> {
+    let bad = PTX.replace("mul.f32 %f2", "frobnicate.f32 %f2");
+    let error = assemble(&f.device, &bad, &AssembleOptions::default(), None)
+        .unwrap_err()
+        .to_string();
+    println!("{error}");
+    assert!(
+        error.contains("frobnicate") && error.contains("line"),
+        "{error}"
+    );
+    assert!(assemble(&f.device, "a\0b", &AssembleOptions::default(), None).is_err());
+    assert!(assemble(&f.device, "", &AssembleOptions::default(), None).is_err());
+    Ok(())
+}
+
+fn cache(f: &Fixture) -> Result<()> {
+    let folder = tempfile::tempdir().expect("a folder");
+    let cache = CubinCache::at(folder.path());
+    let options = AssembleOptions::default();
+    let first = assemble(&f.device, PTX, &options, Some(&cache))?;
+    println!("{}", first.log);
+    assert!(
+        !first.cached && first.log.contains("registers"),
+        "{}",
+        first.log
+    );
+    let second = assemble(&f.device, PTX, &options, Some(&cache))?;
+    assert!(second.cached && second.bytes == first.bytes);
+    let file = std::fs::read_dir(folder.path())
+        .expect("the folder")
+        .next()
+        .expect("a file")
+        .expect("a file")
+        .path();
+    let mut bytes = std::fs::read(&file).expect("the file");
+    *bytes.last_mut().expect("bytes") ^= 1;
+    std::fs::write(&file, bytes).expect("the file");
+    assert!(!assemble(&f.device, PTX, &options, Some(&cache))?.cached);
+    assert!(assemble(&f.device, PTX, &options, Some(&cache))?.cached);
+    Module::load(&f.device, &second.bytes)?.function("scale")?;
+    Ok(())
+}
+
+fn assembles_in_parallel(f: &Fixture) -> Result<()> {
+    let sources: Vec<String> = (0..16)
+        .map(|i| PTX.replace("scale(", &format!("scale{i}(")))
+        .collect();
+    let sources: Vec<&str> = sources.iter().map(String::as_str).collect();
+    let options = AssembleOptions::default();
+    let start = std::time::Instant::now();
+    assemble(&f.device, &format!("{PTX}\n// once more"), &options, None)?;
+    let one = start.elapsed();
+    let start = std::time::Instant::now();
+    let cubins = assemble_all(&f.device, &sources, &options, None)?;
+    println!(
+        "one module {one:?}, {} modules {:?}",
+        cubins.len(),
+        start.elapsed()
+    );
+    for (i, cubin) in cubins.iter().enumerate() {
+        Module::load(&f.device, &cubin.bytes)?.function(&format!("scale{i}"))?;
+    }
+    assert!(assemble_all(&f.device, &[PTX, "bad"], &options, None).is_err());
+    Ok(())
+}
+
+fn dynamic_shared_memory(f: &Fixture) -> Result<()> {
+    let reverse = f.function("reverse")?;
+    for size in [1024, 48 << 10, f.device.info().shared_memory_per_block] {
+        let x = f.buffer(&[u32::MAX; 256])?;
+        let mut args = KernelArgs::new(&[Arg::Pointer(x.address()), Arg::I32(size as i32)]);
+        let config = LaunchConfig::new([1, 1, 1], [256, 1, 1]).shared_memory(size);
+        // SAFETY: the kernel writes a word for each thread.
+        unsafe { f.stream.launch(&reverse, &config, &mut args)? };
+        assert!(f.words(&x)?.into_iter().eq((0..256).rev()), "{size}");
+    }
+    Ok(())
+}
+
+fn clusters(f: &Fixture) -> Result<()> {
+    let function = f.function("cluster_size")?;
+    for cluster in [1, 2, 8, 16] {
+        let x = f.buffer(&[u32::MAX; 16])?;
+        let mut args = KernelArgs::new(&[Arg::Pointer(x.address())]);
+        let config = LaunchConfig::new([16, 1, 1], [32, 1, 1]).cluster([cluster, 1, 1]);
+        // SAFETY: the kernel writes a word for each block.
+        unsafe { f.stream.launch(&function, &config, &mut args)? };
+        assert_eq!(f.words(&x)?, [cluster; 16]);
+    }
+    Ok(())
+}
+
+/// What `n` steps make of 0, 1, 2, …: 2^n x + 2^n - 1.
+fn stepped(count: u32, n: u32) -> Vec<u32> {
+    (0..count).map(|x| (x << n) + (1 << n) - 1).collect()
+}
+
+fn programmatic_launches_keep_order(f: &Fixture) -> Result<()> {
+    let step = f.function("step")?;
+    let count = 132 * 1024;
+    for programmatic in [false, true] {
+        let x = f.buffer(&(0..count).collect::<Vec<_>>())?;
+        let mut args = KernelArgs::new(&[Arg::Pointer(x.address())]);
+        let config = LaunchConfig {
+            programmatic,
+            ..LaunchConfig::new([count / 256, 1, 1], [256, 1, 1])
+        };
+        for _ in 0..10 {
+            // SAFETY: the kernel touches a word for each thread.
+            unsafe { f.stream.launch(&step, &config, &mut args)? };
+        }
+        assert!(
+            f.words(&x)? == stepped(count, 10),
+            "programmatic: {programmatic}"
+        );
+    }
+    Ok(())
+}
+
+fn graphs(f: &Fixture) -> Result<()> {
+    let step = f.function("step")?;
+    let count = 132 * 1024;
+    let config = LaunchConfig::new([count / 256, 1, 1], [256, 1, 1]);
+    let data: Vec<u32> = (0..count).collect();
+    for programmatic in [false, true] {
+        let (x, y) = (f.buffer(&data)?, f.buffer(&data)?);
+        let mut args = KernelArgs::new(&[Arg::Pointer(x.address())]);
+        let mut graph = Graph::new(&f.device)?;
+        let mut nodes = Vec::new();
+        for _ in 0..5 {
+            let last = nodes.last().copied();
+            let dependency = last.map(|node| {
+                if programmatic {
+                    Dependency::Programmatic(node)
+                } else {
+                    Dependency::Full(node)
+                }
+            });
+            // SAFETY: the kernel touches a word for each thread, here and below.
+            nodes.push(unsafe {
+                graph.add_kernel(&step, &config, &mut args, dependency.as_slice())?
+            });
+        }
+        assert_eq!(graph.len()?, 5);
+        let mut exec = graph.instantiate()?;
+        drop(graph);
+        unsafe {
+            exec.launch(&f.stream)?;
+            exec.launch(&f.stream)?;
+        }
+        assert!(
+            f.words(&x)? == stepped(count, 10),
+            "built, programmatic: {programmatic}"
+        );
+        // The last two nodes now step the other buffer.
+        args.set(0, &Arg::Pointer(y.address()))?;
+        for node in &nodes[3..] {
+            unsafe { exec.set_kernel(*node, &step, &config, &mut args)? };
+        }
+        unsafe { exec.launch(&f.stream)? };
+        assert!(
+            f.words(&x)? == stepped(count, 13) && f.words(&y)? == stepped(count, 2),
+            "patched"
+        );
+
+        let z = f.buffer(&data)?;
+        let mut args = KernelArgs::new(&[Arg::Pointer(z.address())]);
+        let graph = Graph::capture(&f.stream, std::slice::from_ref(&step), |stream| {
+            z.copy_from(stream, 0, &z, 0, 0)?;
+            (0..4).try_for_each(|_| unsafe {
+                stream.launch(
+                    &step,
+                    &LaunchConfig {
+                        programmatic,
+                        ..config
+                    },
+                    &mut args,
+                )
+            })
+        })?;
+        assert_eq!(graph.len()?, 4);
+        assert!(f.words(&z)? == data, "a capture ran");
+        let exec = graph.instantiate()?;
+        unsafe { exec.launch(&f.stream)? };
+        assert!(
+            f.words(&z)? == stepped(count, 4),
+            "captured, programmatic: {programmatic}"
+        );
+    }
+    // A capture that fails ends, and the stream works on.
+    let failed = Graph::capture(&f.stream, &[], |_| Err(Error::Invalid("no".into())));
+    assert_eq!(failed.unwrap_err().to_string(), "no");
+    f.stream.synchronize()
+}
+
+fn tensor_maps(f: &Fixture) -> Result<()> {
+    let tile = f.function("tile")?;
+    // 40 × 32 words; boxes of 8 × 16, one inside, one that hangs over the last row.
+    let (rows, columns, box_rows, box_columns) = (40u32, 32u32, 8u32, 16u32);
+    let x = f.buffer(&(0..rows * columns).collect::<Vec<_>>())?;
+    let shape = [u64::from(rows), u64::from(columns)];
+    let layout =
+        TensorMapLayout::contiguous(DType::I32, &shape, &[box_rows, box_columns], Swizzle::None);
+    let map = TensorMap::encode(x.address(), &layout)?;
+    let words = box_rows * box_columns;
+    for (row, column) in [(3, 8), (35, 16)] {
+        let out = f.buffer(&vec![u32::MAX; words as usize])?;
+        let mut args = KernelArgs::new(&[
+            Arg::TensorMap(map),
+            Arg::Pointer(out.address()),
+            Arg::I32(row as i32),
+            Arg::I32(column as i32),
+            Arg::I32(words as i32 * 4),
+        ]);
+        let config = LaunchConfig::new([1, 1, 1], [words, 1, 1]).shared_memory(words * 4);
+        // SAFETY: the kernel writes a word for each thread.
+        unsafe { f.stream.launch(&tile, &config, &mut args)? };
+        let expected: Vec<u32> = (0..words)
+            .map(|i| (row + i / box_columns, column + i % box_columns))
+            .map(|(r, c)| if r < rows { r * columns + c } else { 0 })
+            .collect();
+        assert_eq!(f.words(&out)?, expected, "box at {row}, {column}");
+    }
+    let swizzled = TensorMapLayout {
+        swizzle: Swizzle::B64,
+        ..layout.clone()
+    };
+    assert_ne!(TensorMap::encode(x.address(), &swizzled)?, map);
+    assert!(TensorMap::encode(x.address() + 4, &layout).is_err());
+    Ok(())
+}
