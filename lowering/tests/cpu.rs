@@ -2,7 +2,7 @@
 
 use libloading::Library;
 use rc_lowering::{
-    backend::{Error, Options, Session, Target},
+    backend::{Error, Options, Pipeline, Session, Target},
     emit::{Access, Builder, FastMath, Function, Horizontal, ICmp, ModuleBuilder, Parameter, Types, Unroll},
 };
 use std::{process::Command, sync::atomic::{AtomicU32, Ordering}};
@@ -22,6 +22,14 @@ fn load(object: &[u8]) -> Library {
 }
 
 fn compile(parameters: impl Fn(Types<'_>) -> Vec<Parameter<'_>>, build: impl Fn(&Builder<'_>)) -> Result<Library, Error> {
+    compile_with(Pipeline::Light, parameters, build)
+}
+
+fn compile_with(
+    pipeline: Pipeline,
+    parameters: impl Fn(Types<'_>) -> Vec<Parameter<'_>>,
+    build: impl Fn(&Builder<'_>),
+) -> Result<Library, Error> {
     let session = Session::new();
     let target = Target::host()?;
     let module = ModuleBuilder::new(&session, &target)?;
@@ -29,7 +37,7 @@ fn compile(parameters: impl Fn(Types<'_>) -> Vec<Parameter<'_>>, build: impl Fn(
     let builder = module.function(&Function::new("f", &parameters));
     build(&builder);
     let module = module.finish();
-    let llvm = session.compile(&module, &target, &Options::default())?;
+    let llvm = session.compile(&module, &target, &Options { pipeline })?;
     Ok(load(llvm.object()?.bytes()))
 }
 
@@ -61,7 +69,12 @@ fn vector_add(b: &Builder<'_>) {
 
 #[test]
 fn vector_add_at_odd_sizes() {
-    let library = compile(pointers(3), vector_add).unwrap();
+    for pipeline in [Pipeline::None, Pipeline::Light, Pipeline::O2, Pipeline::O3, Pipeline::Text("function(sroa)".into())] {
+        check_vector_add(&compile_with(pipeline, pointers(3), vector_add).unwrap());
+    }
+}
+
+fn check_vector_add(library: &Library) {
     let add = unsafe { library.get::<extern "C" fn(*const f32, *const f32, *mut f32, i64)>(b"f") }.unwrap();
     for n in [0, 1, 7, 8, 9, 1009] {
         let a: Vec<f32> = (0..n).map(|i| i as f32 * 0.37 - 3.0).collect();
@@ -182,15 +195,15 @@ fn masks_reductions_and_lanes() {
 
 #[test]
 fn what_would_call_a_library_is_refused_by_name() {
-    let memset = compile(pointers(1), |b| {
-        // A loop that LLVM would turn into memset, were it allowed to.
+    let clear = |b: &Builder<'_>| {
+        // A loop that LLVM turns into memset, were it allowed to.
         b.for_loop((b.i64(0), b.arg(1), b.i64(1)), &[], Unroll::No, |i, _| {
             b.store(b.int(b.ty.i8, 0), b.gep(b.ty.i8, b.arg(0), i), Access::aligned(1));
             vec![]
         });
         b.ret(None);
-    });
-    assert!(memset.is_ok());
+    };
+    assert_eq!(compile_with(Pipeline::O3, pointers(1), clear).err(), None);
     let exp = compile(pointers(1), |b| {
         let x = b.load(b.ty.f32, b.arg(0), Access::aligned(4));
         b.store(b.op1("llvm.intr.exp", &[x], b.ty.f32, &[]), b.arg(0), Access::aligned(4));

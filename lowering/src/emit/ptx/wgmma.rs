@@ -133,7 +133,7 @@ impl<'m> Ptx<'_, 'm> {
         b: Value<'m>,
         accumulate: Value<'m>,
     ) -> Vec<Value<'m>> {
-        assert!(shape.n % 8 == 0 && (8..=256).contains(&shape.n), "wgmma has 8, 16, … 256 columns, not {}", shape.n);
+        assert!(shape.n.is_multiple_of(8) && (8..=256).contains(&shape.n), "wgmma has 8, 16, … 256 columns, not {}", shape.n);
         assert_eq!(accumulators.len(), shape.accumulators(), "accumulators of a wgmma with {} columns", shape.n);
         let text = shape.text(&a);
         match a {
@@ -152,6 +152,11 @@ impl<'m> Ptx<'_, 'm> {
         let fixed = (u64::from(leading >> 4) << 16) | (u64::from(stride >> 4) << 32) | ((swizzle as u64) << 62);
         let low = b.lshr(b.and(self.shared_address(address), b.i32(0x3_FFFF)), b.i32(4));
         b.or(b.zext(low, b.ty.i64), b.i64(fixed as i64))
+    }
+
+    /// The descriptor of the same matrix `bytes` (a multiple of 16) further on.
+    pub fn advance_descriptor(&self, descriptor: Value<'m>, bytes: u32) -> Value<'m> {
+        self.b.add(descriptor, self.b.i64(i64::from(bytes >> 4)))
     }
 
     /// An instruction whose results overwrite its first operands.
