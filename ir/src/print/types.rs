@@ -30,17 +30,26 @@ pub fn write_type(f: &mut dyn Write, ty: Type, form: Form) -> fmt::Result {
         TypeData::Tensor { shape, elem, encoding } => {
             f.write_str("tensor<")?;
             write_shaped(f, shape, *elem, form)?;
-            let symbolic = form == Form::Generic && shape.iter().any(|d| matches!(d, Dim::Expr(_)));
-            if symbolic {
-                f.write_str(", ")?;
-                write_attr(f, Attr::shape(shape), form)?;
-            }
-            write_tail(f, &[*encoding], form)
+            // MLIR's tensors have one encoding: it holds the symbolic sizes and any other encoding.
+            let encoding = match encoding {
+                _ if form == Form::Pretty || !is_symbolic(shape) => *encoding,
+                None => Some(Attr::shape(shape)),
+                Some(other) => Some(Attr::dialect("encoding", &[("shape", Attr::shape(shape)), ("with", *other)])),
+            };
+            write_tail(f, &[encoding], form)
         }
         TypeData::MemRef { shape, elem, layout, space } => {
             f.write_str("memref<")?;
             write_shaped(f, shape, *elem, form)?;
-            write_tail(f, &[*layout, *space], form)
+            // MLIR takes no foreign attribute as a memory space, but it takes a dictionary.
+            let space = match space {
+                _ if form == Form::Pretty || !is_symbolic(shape) => *space,
+                _ => {
+                    let entries = [(Name::new("rc.shape"), Some(Attr::shape(shape))), (Name::new("rc.space"), *space)];
+                    Some(Attr::dict(entries.into_iter().filter_map(|(key, value)| Some((key, value?)))))
+                }
+            };
+            write_tail(f, &[*layout, space], form)
         }
         TypeData::UnrankedTensor(elem) => {
             f.write_str("tensor<*x")?;
@@ -77,7 +86,13 @@ pub fn write_type(f: &mut dyn Write, ty: Type, form: Form) -> fmt::Result {
             write!(f, "!rc.{name}")?;
             if !params.is_empty() {
                 f.write_char('<')?;
-                write_attrs(f, params, form)?;
+                match form {
+                    Form::Generic => write_attrs(f, params, form)?,
+                    Form::Pretty => {
+                        let params: Vec<_> = params.iter().map(|&p| (Name::EMPTY, p)).collect();
+                        super::write_short_entries(f, &params)?;
+                    }
+                }
                 f.write_char('>')?;
             }
             Ok(())
@@ -109,8 +124,12 @@ pub fn write_results(f: &mut dyn Write, types: &[Type], form: Form) -> fmt::Resu
     }
 }
 
+fn is_symbolic(shape: &[Dim]) -> bool {
+    shape.iter().any(|d| matches!(d, Dim::Expr(_)))
+}
+
 fn write_shaped(f: &mut dyn Write, shape: &[Dim], elem: Type, form: Form) -> fmt::Result {
-    let spelled = form == Form::Pretty && shape.iter().any(|d| matches!(d, Dim::Expr(_)));
+    let spelled = form == Form::Pretty && is_symbolic(shape);
     for dim in shape {
         match dim {
             Dim::Expr(_) if !spelled => f.write_str("?x")?,
@@ -134,7 +153,7 @@ fn write_tail(f: &mut dyn Write, attrs: &[Option<Attr>], form: Form) -> fmt::Res
         f.write_str(", ")?;
         match attr.data() {
             // A memory space's type is understood.
-            AttrData::Int { value, .. } => write!(f, "{value}")?,
+            AttrData::Int { value, ty } if *ty == Type::i64() => write!(f, "{value}")?,
             _ => write_attr(f, *attr, form)?,
         }
     }
@@ -223,7 +242,10 @@ pub fn write_attr(f: &mut dyn Write, attr: Attr, form: Form) -> fmt::Result {
             write!(f, "#rc.{name}")?;
             if !params.is_empty() {
                 f.write_char('<')?;
-                write_entries(f, params, form)?;
+                match form {
+                    Form::Generic => write_entries(f, params, form)?,
+                    Form::Pretty => super::write_short_entries(f, params)?,
+                }
                 f.write_char('>')?;
             }
             Ok(())
@@ -358,8 +380,8 @@ fn write_element(f: &mut dyn Write, elem: Type, bytes: &[u8]) -> fmt::Result {
     match elem.data() {
         TypeData::Float(_) => write_float(f, elem, bits),
         TypeData::Integer { width: 1, .. } => write!(f, "{}", bits & 1 != 0),
-        TypeData::Integer { width: 64, signedness } if *signedness != Signedness::Unsigned => write!(f, "{}", bits as i64),
-        TypeData::Integer { width: 64, .. } | TypeData::Index => write!(f, "{bits}"),
+        TypeData::Integer { width: 64, signedness: Signedness::Unsigned } => write!(f, "{bits}"),
+        TypeData::Integer { width: 64, .. } | TypeData::Index => write!(f, "{}", bits as i64),
         _ => write!(f, "{}", scalar_value(elem, bytes)),
     }
 }
@@ -457,7 +479,7 @@ mod tests {
         assert_eq!(Attr::str("a\"b\\\n").to_string(), "\"a\\22b\\\\\\0A\"");
         assert_eq!(Attr::i64s(&[1, -2]).to_string(), "array<i64: 1, -2>");
         assert_eq!(Attr::dict([(Name::new("b"), Attr::unit()), (Name::new("a"), Attr::i64(3))]).to_string(), "{a = 3 : i64, b}");
-        assert_eq!(Attr::dialect("sched", &[("grid", Attr::i64s(&[4]))]).to_string(), "#rc.sched<grid = array<i64: 4>>");
+        assert_eq!(Attr::dialect("sched", &[("grid", Attr::i64s(&[4]))]).to_string(), "#rc.sched<grid = [4]>");
         assert_eq!(Attr::symbol("a-b").to_string(), "@\"a-b\"");
     }
 }
