@@ -17,6 +17,7 @@ pub mod intern;
 pub mod loc;
 pub mod module;
 pub mod op_def;
+pub mod pass;
 pub mod print;
 pub mod rewrite;
 pub mod suggest;
