@@ -1,0 +1,69 @@
+//! The `host` dialect: the program around the kernels.
+//!
+//! First on tensors, `host.launch` giving its results; after plan-buffers on memory: one arena, views of it at
+//! planned offsets, launches that name every buffer. Sizes are expressions over the function's symbols.
+
+use crate::constraints::{MEMREF, TENSOR};
+use rc_ir::OpDef;
+use rc_ir::op_def::*;
+
+/// All operations of the dialect.
+pub static OPS: &[&OpDef] = &[&FUNC, &RETURN, &LAUNCH, &VIEW, &CONSTANT];
+
+pub static FUNC: OpDef = OpDef {
+    summary: "A planned function: takes memory for its inputs and results, and one arena.",
+    doc: "The arguments are the inputs, then the results, as memrefs with the types that the function had, then the arena, \
+a `memref<?xi8>` of `arena` bytes. `inputs` says how many are inputs. A result that aliases an input or another result is copied.",
+    example: "",
+    attrs: &[
+        attr("sym_name", AttrKind::Str, "The function's name."),
+        attr("function_type", AttrKind::Type, "Memrefs, no results."),
+        attr("inputs", AttrKind::I64, "How many arguments are inputs."),
+        attr("arena", AttrKind::Shape, "The arena's size in bytes, one expression."),
+    ],
+    regions: Regions::Exactly(1),
+    traits: Traits::SYMBOL.union(Traits::FUNCTION).union(Traits::ISOLATED).union(Traits::SINGLE_BLOCK),
+    ..OpDef::new("rc.host.func")
+};
+
+pub static RETURN: OpDef = OpDef {
+    summary: "Ends a `host.func`.",
+    traits: Traits::TERMINATOR,
+    effects: Effects::Pure,
+    ..OpDef::new("rc.host.return")
+};
+
+pub static LAUNCH: OpDef = OpDef {
+    summary: "Runs a kernel over its grid.",
+    doc: "On tensors the operands are the kernel's inputs and the results its outputs, in the kernel's argument order \
+(inputs, then outputs, then scratch). On memory the operands are all of them. `bind` gives the kernel's symbols over the caller's; \
+`scratch` the sizes in bytes of buffers that the kernel needs besides. \
+`inplace` lists pairs (output, input) that may share memory. The callee is a plain string so that generic dumps load in tools that resolve symbols.",
+    operands: &[variadic("args", ANY)],
+    results: &[variadic_result("results", TENSOR)],
+    attrs: &[
+        attr("callee", AttrKind::Str, "The kernel's symbol."),
+        attr("bind", AttrKind::Dialect("bind"), "The callee's symbols, each as a one-element shape.").optional(),
+        attr("scratch", AttrKind::Shape, "Bytes of each scratch buffer.").optional(),
+        attr("inplace", AttrKind::I64Array, "Pairs of output and input numbers that may share memory.").optional(),
+    ],
+    effects: Effects::Channel("stream"),
+    ..OpDef::new("rc.host.launch")
+};
+
+pub static VIEW: OpDef = OpDef {
+    summary: "A buffer at an offset in bytes into the arena, or the same bytes of a buffer as another shape.",
+    operands: &[operand("memory", MEMREF)],
+    results: &[result("buffer", MEMREF)],
+    attrs: &[attr("offset", AttrKind::Shape, "One expression, in bytes.")],
+    effects: Effects::Pure,
+    ..OpDef::new("rc.host.view")
+};
+
+pub static CONSTANT: OpDef = OpDef {
+    summary: "A constant in memory, resident on the device.",
+    results: &[result("buffer", MEMREF)],
+    attrs: &[attr("value", AttrKind::Elements, "The constant.")],
+    effects: Effects::Pure,
+    ..OpDef::new("rc.host.constant")
+};

@@ -1,0 +1,103 @@
+//! Memory of the *placed* and *thread* phases: allocations, views, and a thread's loads and stores.
+
+use crate::constraints::{I1, INDEX, MEMREF, SCALAR_OR_VECTOR};
+use rc_ir::op_def::*;
+use rc_ir::{OpDef, OpRef, Result, Type};
+use smallvec::smallvec;
+
+pub(super) static OPS: &[&OpDef] = &[&ALLOC, &VIEW, &READ, &WRITE, &ATOMIC];
+
+pub static ALLOC: OpDef = OpDef {
+    summary: "Memory that lasts while the program runs: the block's shared memory (space 3) or a thread's own (space 5).",
+    doc: "Its size is fixed. Contents are undefined at first; the interpreter poisons them. Allocations of a kernel do not \
+overlap unless they name the same `overlay`, which says that their uses do not meet.",
+    results: &[result("memory", MEMREF)],
+    attrs: &[
+        attr("align", AttrKind::I64, "Alignment in bytes.").default(AttrDefault::Int(16)),
+        attr("overlay", AttrKind::Str, "Allocations of one overlay start at the same place.").optional(),
+    ],
+    effects: Effects::Channel("alloc"),
+    verify: Some(|op| {
+        let ty = op.result_types()[0];
+        let space = crate::constraints::memory_space(ty);
+        if ty.static_shape().is_some() && (space == 3 || space == 5) {
+            return Ok(());
+        }
+        Err(op.error(format!("expects a memref of fixed size in space 3 or 5, got {ty}")))
+    }),
+    ..OpDef::new("rc.kernel.alloc")
+};
+
+pub static VIEW: OpDef = OpDef {
+    summary: "A dense part of a memref, from an element on: the given trailing shape at the given leading indices.",
+    doc: "The result has the trailing dimensions of the source, or any shape of the same number of elements; `%source[%i]` \
+with fewer indices than dimensions names the start. Used for pipeline stages: stage i of `memref<4x64x64xbf16, 3>` is \
+`kernel.view %m[%i] : memref<64x64xbf16, 3>`.",
+    operands: &[operand("source", MEMREF), variadic("indices", INDEX).bracketed()],
+    results: &[result("view", MEMREF)],
+    effects: Effects::Pure,
+    ..OpDef::new("rc.kernel.view")
+};
+
+pub static READ: OpDef = OpDef {
+    summary: "One thread's load: a scalar, or a vector along the last dimension.",
+    doc: "With `pred` false nothing is read and the result is zero. With `valid`, only the first that many lanes are read, the others are zero. \
+`align` is the alignment in bytes that the address is known to have: the element's size by default. \
+`swizzle` applies to shared memory: the 16-byte chunk number of the address is xored as the tensor-map swizzle of that many bytes does.",
+    operands: &[
+        operand("source", MEMREF),
+        variadic("indices", INDEX).bracketed(),
+        optional("pred", I1),
+        optional("valid", INDEX),
+    ],
+    results: &[result("value", SCALAR_OR_VECTOR)],
+    attrs: &[
+        attr("align", AttrKind::I64, "Known alignment in bytes.").optional(),
+        attr("swizzle", AttrKind::I64, "0, 32, 64 or 128.").default(AttrDefault::Int(0)),
+        attr("cache", AttrKind::Enum(&["default", "nc", "streaming", "no_allocate"]), "Cache hint.").default(AttrDefault::Str("default")),
+    ],
+    effects: Effects::Read,
+    verify: Some(|op| verify_access(op, op.body.ty(op.operand(0)), op.result_types()[0])),
+    ..OpDef::new("rc.kernel.read")
+};
+
+pub static WRITE: OpDef = OpDef {
+    summary: "One thread's store of a scalar, or of a vector along the last dimension.",
+    doc: "`pred`, `valid`, `align`, `swizzle` and `cache` as for kernel.read.",
+    operands: &[
+        operand("value", SCALAR_OR_VECTOR),
+        operand("target", MEMREF),
+        variadic("indices", INDEX).bracketed(),
+        optional("pred", I1),
+        optional("valid", INDEX),
+    ],
+    attrs: &[
+        attr("align", AttrKind::I64, "Known alignment in bytes.").optional(),
+        attr("swizzle", AttrKind::I64, "0, 32, 64 or 128.").default(AttrDefault::Int(0)),
+        attr("cache", AttrKind::Enum(&["default", "streaming"]), "Cache hint.").default(AttrDefault::Str("default")),
+    ],
+    effects: Effects::Write,
+    verify: Some(|op| verify_access(op, op.body.ty(op.operand(1)), op.body.ty(op.operand(0)))),
+    ..OpDef::new("rc.kernel.write")
+};
+
+pub static ATOMIC: OpDef = OpDef {
+    summary: "Atomically combines a scalar into memory; relaxed order, device scope. Gives the old value.",
+    operands: &[operand("value", crate::constraints::SCALAR), operand("target", MEMREF), variadic("indices", INDEX).bracketed()],
+    results: &[result("old", crate::constraints::SCALAR)],
+    attrs: &[attr("kind", AttrKind::Enum(&["add", "max", "min", "exchange"]), "The combination.")],
+    effects: Effects::Write,
+    infer: Some(|args| Ok(smallvec![args.operand(0)?])),
+    ..OpDef::new("rc.kernel.atomic")
+};
+
+fn verify_access(op: OpRef, memref: Type, value: Type) -> Result {
+    if memref.elem() != value.elem() {
+        return Err(op.error(format!("moves elements of {memref} as {value}")));
+    }
+    let indices = op.group("indices").len();
+    if indices != memref.rank() {
+        return Err(op.error(format!("indexes {memref} with {indices} indices")));
+    }
+    Ok(())
+}

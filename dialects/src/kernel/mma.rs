@@ -1,0 +1,93 @@
+//! Matrix units: `mma.sync` of a warp (sm_80) and `wgmma` of a warpgroup (sm_90a), with their loads.
+
+use crate::constraints::{INDEX, SHARED, VECTOR};
+use rc_ir::op_def::*;
+use rc_ir::OpDef;
+use smallvec::smallvec;
+
+pub(super) static OPS: &[&OpDef] = &[&LDMATRIX, &STMATRIX, &MMA, &WGMMA, &WGMMA_FENCE, &WGMMA_COMMIT, &WGMMA_WAIT];
+
+const ORDERED: Effects = Effects::Channel("sync");
+
+pub static LDMATRIX: OpDef = OpDef {
+    summary: "Loads four 8x8 matrices of 16-bit elements from shared memory into the warp's fragments (ldmatrix.x4).",
+    doc: "Thread t gives the address of row t % 8 of matrix t / 8; it receives, of each matrix i, elements 2(t % 4) and \
+2(t % 4) + 1 of row t / 4 as lanes 2i and 2i + 1 of a vector of 8 (`trans`: of the transposed matrix).",
+    operands: &[operand("source", SHARED), variadic("indices", INDEX).bracketed()],
+    results: &[result("fragments", VECTOR)],
+    attrs: &[
+        attr("trans", AttrKind::Bool, "Transpose each matrix.").default(AttrDefault::Bool(false)),
+        attr("swizzle", AttrKind::I64, "0, 32, 64 or 128.").default(AttrDefault::Int(0)),
+    ],
+    effects: Effects::Read,
+    ..OpDef::new("rc.kernel.ldmatrix")
+};
+
+pub static STMATRIX: OpDef = OpDef {
+    summary: "Stores four 8x8 matrices of 16-bit elements from the warp's fragments to shared memory (stmatrix.x4, sm_90).",
+    operands: &[operand("fragments", VECTOR), operand("target", SHARED), variadic("indices", INDEX).bracketed()],
+    attrs: &[
+        attr("trans", AttrKind::Bool, "Transpose each matrix.").default(AttrDefault::Bool(false)),
+        attr("swizzle", AttrKind::I64, "0, 32, 64 or 128.").default(AttrDefault::Int(0)),
+    ],
+    effects: Effects::Write,
+    ..OpDef::new("rc.kernel.stmatrix")
+};
+
+pub static MMA: OpDef = OpDef {
+    summary: "acc + a b of a warp: m16n8k16 for bf16 and f16, float32 accumulators (mma.sync).",
+    doc: "Fragments as PTX defines them for m16n8k16: a is 8 elements a thread, b 4, the accumulators 4.",
+    operands: &[operand("a", VECTOR), operand("b", VECTOR), operand("acc", VECTOR)],
+    results: &[result("result", VECTOR)],
+    effects: Effects::Channel("warp"),
+    infer: Some(|args| Ok(smallvec![args.operand(2)?])),
+    verify: Some(|op| {
+        let lanes: Vec<_> = op.operand_types().iter().map(|t| t.static_shape().unwrap_or_default()).collect();
+        if lanes == [vec![8], vec![4], vec![4]] { Ok(()) } else { Err(op.error(format!("expects vectors of 8, 4 and 4 elements, got {lanes:?}"))) }
+    }),
+    ..OpDef::new("rc.kernel.mma")
+};
+
+pub static WGMMA: OpDef = OpDef {
+    summary: "Starts acc + a b of a warpgroup: m64nNk16 for bf16 and f16, float32 accumulators (wgmma.mma_async).",
+    doc: "a is a [64, 16] part of a shared-memory tile or, with `a` a vector of 8, the warpgroup's registers; b a [16, N] part of a shared tile. \
+Tiles lie as tensor maps with the `swizzle` write them: rows of `swizzle` bytes (a: [m, k], k innermost; b: [n, k], k innermost, or with `b_t` \
+[k, n], n innermost; `a_t` likewise), `k` is the element offset along k into the tile. The accumulators are a vector of N / 2 lanes: lane 8j/2… \
+as PTX defines the wgmma D fragment. The result is defined after kernel.wgmma_wait.",
+    operands: &[operand("a", ANY), operand("b", SHARED), operand("acc", VECTOR), optional("k", INDEX)],
+    results: &[result("result", VECTOR)],
+    attrs: &[
+        attr("n", AttrKind::I64, "N: a multiple of 8, at most 256."),
+        attr("a_t", AttrKind::Bool, "a is stored [k, m].").default(AttrDefault::Bool(false)),
+        attr("b_t", AttrKind::Bool, "b is stored [k, n].").default(AttrDefault::Bool(false)),
+        attr("swizzle", AttrKind::I64, "Bytes of the swizzle: 32, 64 or 128.").default(AttrDefault::Int(128)),
+        attr("zero", AttrKind::Bool, "Ignore acc: start from zero.").default(AttrDefault::Bool(false)),
+        attr("k_offset", AttrKind::I64, "Element offset along k, where it is fixed.").default(AttrDefault::Int(0)),
+    ],
+    effects: ORDERED,
+    infer: Some(|args| Ok(smallvec![args.operand(2)?])),
+    ..OpDef::new("rc.kernel.wgmma")
+};
+
+pub static WGMMA_FENCE: OpDef = OpDef {
+    summary: "Orders the warpgroup's register and memory accesses before the next wgmma.",
+    effects: ORDERED,
+    ..OpDef::new("rc.kernel.wgmma_fence")
+};
+
+pub static WGMMA_COMMIT: OpDef = OpDef {
+    summary: "Closes the warpgroup's group of wgmmas.",
+    effects: ORDERED,
+    ..OpDef::new("rc.kernel.wgmma_commit")
+};
+
+pub static WGMMA_WAIT: OpDef = OpDef {
+    summary: "Waits until at most `pending` groups of wgmmas are unfinished, and passes accumulators through.",
+    doc: "Accumulators in flight are undefined until they have passed a wait.",
+    operands: &[variadic("accs", VECTOR)],
+    results: &[variadic_result("results", VECTOR)],
+    attrs: &[attr("pending", AttrKind::I64, "Groups that may still run.")],
+    effects: ORDERED,
+    infer: Some(|args| Ok(args.operands.iter().copied().collect())),
+    ..OpDef::new("rc.kernel.wgmma_wait")
+};

@@ -1,0 +1,95 @@
+//! Synchronization: barriers, `mbarrier`s, fences, register budgets, dependent launches.
+
+use crate::constraints::{I1, INDEX, SHARED};
+use rc_ir::op_def::*;
+use rc_ir::{OpDef, Type};
+use smallvec::smallvec;
+
+pub(super) static OPS: &[&OpDef] = &[
+    &BARRIER, &MBARRIER_INIT, &MBARRIER_ARRIVE, &MBARRIER_EXPECT, &MBARRIER_WAIT, &FENCE, &SET_MAX_REGISTERS, &ELECT,
+    &GRID_WAIT, &GRID_LAUNCH,
+];
+
+const ORDERED: Effects = Effects::Channel("sync");
+
+pub static BARRIER: OpDef = OpDef {
+    summary: "Waits until the block's threads are here; with an id, until `threads` threads are at that named barrier.",
+    attrs: &[
+        attr("id", AttrKind::I64, "0 to 15; 0 is the block's own.").default(AttrDefault::Int(0)),
+        attr("threads", AttrKind::I64, "How many threads meet; all by default.").optional(),
+    ],
+    effects: ORDERED,
+    ..OpDef::new("rc.kernel.barrier")
+};
+
+pub static MBARRIER_INIT: OpDef = OpDef {
+    summary: "Sets an mbarrier in shared memory (an i64) to wait for `count` arrivals in each phase.",
+    operands: &[operand("barriers", SHARED), variadic("indices", INDEX).bracketed()],
+    attrs: &[attr("count", AttrKind::I64, "Arrivals that complete a phase.")],
+    effects: ORDERED,
+    ..OpDef::new("rc.kernel.mbarrier_init")
+};
+
+pub static MBARRIER_ARRIVE: OpDef = OpDef {
+    summary: "Arrives at an mbarrier.",
+    operands: &[operand("barriers", SHARED), variadic("indices", INDEX).bracketed()],
+    effects: ORDERED,
+    ..OpDef::new("rc.kernel.mbarrier_arrive")
+};
+
+pub static MBARRIER_EXPECT: OpDef = OpDef {
+    summary: "Arrives at an mbarrier and makes its phase wait for so many bytes of asynchronous copies.",
+    operands: &[operand("barriers", SHARED), variadic("indices", INDEX).bracketed()],
+    attrs: &[attr("bytes", AttrKind::I64, "Bytes that copies of this phase deliver.")],
+    effects: ORDERED,
+    ..OpDef::new("rc.kernel.mbarrier_expect")
+};
+
+pub static MBARRIER_WAIT: OpDef = OpDef {
+    summary: "Waits until the phase of the given parity (0 or 1) of an mbarrier has completed.",
+    operands: &[
+        operand("barriers", SHARED),
+        variadic("indices", INDEX).bracketed(),
+        OperandDef { arity: Arity::One, ..optional("parity", INDEX) },
+    ],
+    effects: ORDERED,
+    ..OpDef::new("rc.kernel.mbarrier_wait")
+};
+
+pub static FENCE: OpDef = OpDef {
+    summary: "Orders memory: `async_shared` makes a thread's shared-memory stores visible to async copies and wgmma; \
+`mbarrier_init` makes initialized mbarriers visible to them.",
+    attrs: &[attr("kind", AttrKind::Enum(&["async_shared", "mbarrier_init"]), "Which fence.")],
+    effects: ORDERED,
+    ..OpDef::new("rc.kernel.fence")
+};
+
+pub static SET_MAX_REGISTERS: OpDef = OpDef {
+    summary: "Changes how many registers each thread of the warpgroup may use (setmaxnreg).",
+    attrs: &[
+        attr("count", AttrKind::I64, "A multiple of 8, 24 to 256."),
+        attr("action", AttrKind::Enum(&["increase", "decrease"]), "Which way."),
+    ],
+    effects: ORDERED,
+    ..OpDef::new("rc.kernel.set_max_registers")
+};
+
+pub static ELECT: OpDef = OpDef {
+    summary: "True in exactly one thread of the (converged) warp.",
+    results: &[result("elected", I1)],
+    effects: ORDERED,
+    infer: Some(|_| Ok(smallvec![Type::i1()])),
+    ..OpDef::new("rc.kernel.elect")
+};
+
+pub static GRID_WAIT: OpDef = OpDef {
+    summary: "Waits until the kernels launched before this one are done (griddepcontrol.wait).",
+    effects: ORDERED,
+    ..OpDef::new("rc.kernel.grid_wait")
+};
+
+pub static GRID_LAUNCH: OpDef = OpDef {
+    summary: "Lets the next kernel of the stream start (griddepcontrol.launch_dependents).",
+    effects: ORDERED,
+    ..OpDef::new("rc.kernel.grid_launch")
+};

@@ -1,0 +1,165 @@
+//! The *tile* phase: loads, stores, reductions and products of tiles.
+
+use crate::constraints::{INDEX, MEMREF, TILE};
+use rc_ir::op_def::*;
+use rc_ir::{OpDef, OpRef, Result, Type};
+use smallvec::smallvec;
+
+pub(super) static OPS: &[&OpDef] = &[&LOAD, &GATHER, &STORE, &REDUCE, &DOT, &IOTA, &BROADCAST, &TRANSPOSE, &CONVERT_LAYOUT];
+
+pub static LOAD: OpDef = OpDef {
+    summary: "A tile of a memref.",
+    doc: "Element (i, j, …) of the tile is the memref's element at the given indices, plus i along memref dimension \
+`dims[0]`, j along `dims[1]`, and so on; `-1` in `dims` repeats the element along that tile dimension. Elements outside \
+of the memref's bounds are `other` and are not read.",
+    operands: &[operand("source", MEMREF), variadic("indices", INDEX).bracketed()],
+    results: &[result("tile", TILE)],
+    attrs: &[
+        attr("dims", AttrKind::I64Array, "The memref dimension along which each tile dimension runs, or -1."),
+        attr("other", AttrKind::F64, "What lies outside.").default(AttrDefault::Float(0.0)),
+    ],
+    effects: Effects::Read,
+    verify: Some(|op| verify_access(op, op.body.ty(op.operand(0)), op.result_types()[0], op.operands().len() - 1)),
+    ..OpDef::new("rc.kernel.load")
+};
+
+pub static GATHER: OpDef = OpDef {
+    summary: "A tile of elements at computed places of a memref.",
+    doc: "As kernel.load, where the index along memref dimension `axis` is, for each tile element, that of the tile \
+`where` (integers; same shape as the result or 1 along some dimensions) instead of the scalar index. Out of bounds is undefined \
+behaviour that the interpreter reports; elements outside along other dimensions are `other`.",
+    operands: &[operand("source", MEMREF), variadic("indices", INDEX).bracketed(), variadic("where", TILE).named()],
+    results: &[result("tile", TILE)],
+    attrs: &[
+        attr("dims", AttrKind::I64Array, "The memref dimension along which each tile dimension runs, or -1."),
+        attr("axis", AttrKind::I64, "The gathered memref dimension."),
+        attr("other", AttrKind::F64, "What lies outside.").default(AttrDefault::Float(0.0)),
+    ],
+    effects: Effects::Read,
+    ..OpDef::new("rc.kernel.gather")
+};
+
+pub static STORE: OpDef = OpDef {
+    summary: "Writes a tile to a memref, the part within its bounds.",
+    operands: &[operand("tile", TILE), operand("target", MEMREF), variadic("indices", INDEX).bracketed()],
+    attrs: &[attr("dims", AttrKind::I64Array, "The memref dimension along which each tile dimension runs.")],
+    effects: Effects::Write,
+    verify: Some(|op| verify_access(op, op.body.ty(op.operand(1)), op.body.ty(op.operand(0)), op.operands().len() - 2)),
+    ..OpDef::new("rc.kernel.store")
+};
+
+fn verify_access(op: OpRef, memref: Type, tile: Type, indices: usize) -> Result {
+    let dims = op.ints("dims").unwrap_or_default();
+    if indices != memref.rank() {
+        return Err(op.error(format!("indexes {memref} with {indices} indices")));
+    }
+    if dims.len() != tile.rank() || dims.iter().any(|&d| d < -1 || d >= memref.rank() as i64) {
+        return Err(op.error(format!("expects 'dims' to give a dimension of {memref} (or -1) for each of {tile}, got {dims:?}")));
+    }
+    if memref.elem() != tile.elem() {
+        return Err(op.error(format!("moves elements of {memref} as {tile}")).help("convert with core.convert"));
+    }
+    Ok(())
+}
+
+pub static REDUCE: OpDef = OpDef {
+    summary: "Reduces a tile along dimensions, which stay with size 1.",
+    doc: "In the element type, in any order; convert first to accumulate in another. NaN wins in max and min.",
+    operands: &[operand("tile", TILE)],
+    results: &[result("result", TILE)],
+    attrs: &[
+        attr("dims", AttrKind::I64Array, "The reduced dimensions."),
+        attr("kind", AttrKind::Enum(&["add", "mul", "max", "min", "and", "or"]), "The combiner."),
+    ],
+    effects: Effects::Pure,
+    verify: Some(|op| {
+        let dims = op.ints("dims").unwrap_or_default();
+        let mut want = op.body.ty(op.operand(0)).static_shape().unwrap_or_default();
+        for d in dims {
+            match want.get_mut(d as usize) {
+                Some(n) => *n = 1,
+                None => return Err(op.error(format!("reduces dimension {d} of {}", op.body.ty(op.operand(0))))),
+            }
+        }
+        let got = op.result_types()[0];
+        let same = got.static_shape().unwrap_or_default() == want;
+        if same { Ok(()) } else { Err(op.error(format!("expects a result of shape {want:?}, got {got}"))) }
+    }),
+    ..OpDef::new("rc.kernel.reduce")
+};
+
+pub static DOT: OpDef = OpDef {
+    summary: "acc + a b for tiles a [m, k], b [k, n] and acc [m, n].",
+    doc: "Products and sums in acc's element type; contracted and in any order along k. In the placed phase a and b may be memrefs in \
+shared or packed memory ([m, k] and [k, n], or stored transposed as `a_t`, `b_t` say).",
+    operands: &[operand("a", ANY), operand("b", ANY), operand("acc", TILE)],
+    results: &[result("result", TILE)],
+    attrs: &[
+        attr("a_t", AttrKind::Bool, "a is given as [k, m].").default(AttrDefault::Bool(false)),
+        attr("b_t", AttrKind::Bool, "b is given as [n, k].").default(AttrDefault::Bool(false)),
+        attr("unit", AttrKind::Enum(&["fma", "mma", "wgmma"]), "The hardware unit, chosen by the schedule.").optional(),
+    ],
+    effects: Effects::Read,
+    infer: Some(|args| Ok(smallvec![args.operand(2)?])),
+    verify: Some(verify_dot),
+    ..OpDef::new("rc.kernel.dot")
+};
+
+fn verify_dot(op: OpRef) -> Result {
+    let shape = |i: usize, transposed: &str| -> Option<(i64, i64)> {
+        match (op.body.ty(op.operand(i)).static_shape()?.as_slice(), op.bool(transposed)) {
+            (&[a, b], false) => Some((a, b)),
+            (&[a, b], true) => Some((b, a)),
+            _ => None,
+        }
+    };
+    match (shape(0, "a_t"), shape(1, "b_t"), shape(2, "")) {
+        (Some((m, k)), Some((l, n)), Some((o, p))) if k == l && m == o && n == p => Ok(()),
+        (a, b, acc) => Err(op.error(format!("expects [m, k], [k, n] and [m, n], got {a:?}, {b:?} and {acc:?}"))),
+    }
+}
+
+pub static IOTA: OpDef = OpDef {
+    summary: "A tile of integers that count along one dimension, from a given start.",
+    operands: &[operand("start", INDEX)],
+    results: &[result("tile", TILE)],
+    attrs: &[attr("dim", AttrKind::I64, "The dimension along which the values count.")],
+    effects: Effects::Pure,
+    ..OpDef::new("rc.kernel.iota")
+};
+
+pub static BROADCAST: OpDef = OpDef {
+    summary: "Repeats a tile along its dimensions of size 1, or a scalar everywhere.",
+    operands: &[operand("value", ANY)],
+    results: &[result("tile", TILE)],
+    effects: Effects::Pure,
+    verify: Some(|op| {
+        let (from, to) = (op.body.ty(op.operand(0)), op.result_types()[0]);
+        let fits = !from.is_tile()
+            || from.rank() == to.rank() && from.shape().iter().zip(to.shape()).all(|(a, b)| *a == b || a.as_static() == Some(1));
+        if fits && from.elem() == to.elem() { Ok(()) } else { Err(op.error(format!("cannot repeat {from} to {to}"))) }
+    }),
+    ..OpDef::new("rc.kernel.broadcast")
+};
+
+pub static TRANSPOSE: OpDef = OpDef {
+    summary: "A tile with its dimensions permuted: result dimension i is operand dimension perm[i].",
+    operands: &[operand("tile", TILE)],
+    results: &[result("result", TILE)],
+    attrs: &[attr("perm", AttrKind::I64Array, "A permutation.")],
+    effects: Effects::Pure,
+    ..OpDef::new("rc.kernel.transpose")
+};
+
+pub static CONVERT_LAYOUT: OpDef = OpDef {
+    summary: "The same tile in another layout: data move between threads, through shared memory where they must.",
+    operands: &[operand("tile", TILE)],
+    results: &[result("result", TILE)],
+    effects: Effects::Pure,
+    verify: Some(|op| {
+        let (from, to): (Type, Type) = (op.body.ty(op.operand(0)), op.result_types()[0]);
+        let same = from.shape() == to.shape() && from.elem() == to.elem();
+        if same { Ok(()) } else { Err(op.error(format!("changes more than the layout: {from} to {to}"))) }
+    }),
+    ..OpDef::new("rc.kernel.convert_layout")
+};

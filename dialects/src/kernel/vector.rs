@@ -1,0 +1,107 @@
+//! Vectors of the *thread* phase, and single instructions on them. Elementwise arithmetic is `core`'s.
+
+use crate::constraints::{INDEX, SCALAR, SCALAR_OR_VECTOR, VECTOR};
+use rc_ir::op_def::*;
+use rc_ir::{OpDef, Type};
+use smallvec::smallvec;
+
+pub(super) static OPS: &[&OpDef] = &[&SPLAT, &EXTRACT, &INSERT, &CONCAT, &SLICE, &VECTOR_REDUCE, &BITCAST, &APPROX, &SHUFFLE];
+
+pub static SPLAT: OpDef = OpDef {
+    summary: "A vector with the same scalar in every lane.",
+    operands: &[operand("value", SCALAR)],
+    results: &[result("vector", VECTOR)],
+    effects: Effects::Pure,
+    ..OpDef::new("rc.kernel.splat")
+};
+
+pub static EXTRACT: OpDef = OpDef {
+    summary: "One lane of a vector.",
+    operands: &[operand("vector", VECTOR)],
+    results: &[result("value", SCALAR)],
+    attrs: &[attr("lane", AttrKind::I64, "From 0.")],
+    effects: Effects::Pure,
+    infer: Some(|args| Ok(smallvec![args.operand(0)?.elem()])),
+    verify: Some(|op| {
+        let lanes = op.body.ty(op.operand(0)).static_shape().map_or(0, |s| s.iter().product::<i64>());
+        let lane = op.int("lane").unwrap_or(-1);
+        if (0..lanes).contains(&lane) { Ok(()) } else { Err(op.error(format!("takes lane {lane} of {lanes}"))) }
+    }),
+    ..OpDef::new("rc.kernel.extract")
+};
+
+pub static INSERT: OpDef = OpDef {
+    summary: "A vector with one lane replaced.",
+    operands: &[operand("value", SCALAR), operand("vector", VECTOR)],
+    results: &[result("result", VECTOR)],
+    attrs: &[attr("lane", AttrKind::I64, "From 0.")],
+    effects: Effects::Pure,
+    infer: Some(|args| Ok(smallvec![args.operand(1)?])),
+    ..OpDef::new("rc.kernel.insert")
+};
+
+pub static CONCAT: OpDef = OpDef {
+    summary: "The lanes of several vectors or scalars of one element type, in order.",
+    operands: &[variadic("parts", SCALAR_OR_VECTOR)],
+    results: &[result("vector", VECTOR)],
+    effects: Effects::Pure,
+    infer: Some(|args| {
+        let lanes = |t: &Type| t.static_shape().map_or(1, |s| s.iter().product::<i64>());
+        let elem = args.operand(0)?.elem();
+        Ok(smallvec![Type::vector(&[args.operands.iter().map(lanes).sum()], elem)])
+    }),
+    ..OpDef::new("rc.kernel.concat")
+};
+
+pub static SLICE: OpDef = OpDef {
+    summary: "Consecutive lanes of a vector, as many as the result has.",
+    operands: &[operand("vector", VECTOR)],
+    results: &[result("result", VECTOR)],
+    attrs: &[attr("start", AttrKind::I64, "The first lane.")],
+    effects: Effects::Pure,
+    ..OpDef::new("rc.kernel.slice")
+};
+
+pub static VECTOR_REDUCE: OpDef = OpDef {
+    summary: "Combines a vector's lanes, in any order; NaN wins in max and min.",
+    operands: &[operand("vector", VECTOR)],
+    results: &[result("value", SCALAR)],
+    attrs: &[attr("kind", AttrKind::Enum(&["add", "mul", "max", "min", "and", "or"]), "The combiner.")],
+    effects: Effects::Pure,
+    infer: Some(|args| Ok(smallvec![args.operand(0)?.elem()])),
+    ..OpDef::new("rc.kernel.vector_reduce")
+};
+
+pub static BITCAST: OpDef = OpDef {
+    summary: "The same bits as another scalar or vector type of equal size.",
+    operands: &[operand("value", SCALAR_OR_VECTOR)],
+    results: &[result("result", SCALAR_OR_VECTOR)],
+    effects: Effects::Pure,
+    ..OpDef::new("rc.kernel.bitcast")
+};
+
+pub static APPROX: OpDef = OpDef {
+    summary: "A hardware approximation, f32: ex2 (2 ulp), tanh (relative error 2^-11), rcp (1 ulp), rsqrt (2 ulp), lg2, sin, cos.",
+    doc: "The interpreter computes the exact function; comparisons allow for the stated error. Subnormal inputs and results are flushed to zero. \
+On the CPU not supported.",
+    operands: &[operand("x", SCALAR_OR_VECTOR)],
+    results: &[result("result", SCALAR_OR_VECTOR)],
+    attrs: &[attr("fn", AttrKind::Enum(&["ex2", "tanh", "rcp", "rsqrt", "lg2", "sin", "cos"]), "The function.")],
+    effects: Effects::Pure,
+    infer: Some(infer_same),
+    ..OpDef::new("rc.kernel.approx")
+};
+
+pub static SHUFFLE: OpDef = OpDef {
+    summary: "The value that another thread of the warp holds. All 32 threads take part.",
+    doc: "`xor`: that of lane (own ^ by); `up`, `down`: of lane own - by, own + by, or one's own beyond the warp; `index`: of the lane given by the operand.",
+    operands: &[operand("value", SCALAR_OR_VECTOR), optional("lane", INDEX)],
+    results: &[result("result", SCALAR_OR_VECTOR)],
+    attrs: &[
+        attr("mode", AttrKind::Enum(&["xor", "up", "down", "index"]), "Which lane."),
+        attr("by", AttrKind::I64, "Lane distance or mask.").default(AttrDefault::Int(0)),
+    ],
+    effects: Effects::Channel("warp"),
+    infer: Some(infer_same),
+    ..OpDef::new("rc.kernel.shuffle")
+};

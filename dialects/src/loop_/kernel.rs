@@ -1,0 +1,63 @@
+//! `loop.kernel`, its `loop.return`, and `loop.launch`.
+
+use crate::constraints::TENSOR;
+use rc_ir::op_def::*;
+use rc_ir::{OpRef, Result};
+
+pub static KERNEL: OpDef = OpDef {
+    summary: "A fusion outlined as a symbol: nests over its arguments, giving tensors.",
+    doc: "Equal fusions are one kernel. Its dimension symbols are declared by `rc.symbols`, as a function's are. \
+          The attribute `origin` says which operations it came from, for names and profiles.",
+    example: r#"
+loop.kernel @scale(%x: tensor<s x 8 x f32>) -> tensor<s x 8 x f32> attributes {rc.symbols = #rc.symbols<s = [1, 64, 1]>} {
+  %r = loop.nest %x[i, j] {iters = [i, j], kinds = [parallel, parallel], extents = [s, 8], out_maps = [[i, j]], combiner = [none]} ((%a: f32) {
+    %b = core.add %a, %a : f32
+    loop.yield %b
+  }) : tensor<s x 8 x f32>
+  loop.return %r
+}
+"#,
+    attrs: &[
+        attr("sym_name", AttrKind::Str, "The kernel's name."),
+        attr("function_type", AttrKind::Type, "The tensors in and out."),
+        attr("origin", AttrKind::Str, "The operations it came from, `dot+add+gelu`.").optional(),
+    ],
+    regions: Regions::Exactly(1),
+    traits: Traits::SYMBOL.union(Traits::FUNCTION).union(Traits::ISOLATED).union(Traits::SINGLE_BLOCK),
+    effects: Effects::Unknown,
+    ..OpDef::new("rc.loop.kernel")
+};
+
+pub static RETURN: OpDef = OpDef {
+    summary: "Ends a `loop.kernel` with its results.",
+    operands: &[variadic("results", TENSOR)],
+    traits: Traits::TERMINATOR,
+    effects: Effects::Pure,
+    verify: Some(crate::func::verify_return),
+    ..OpDef::new("rc.loop.return")
+};
+
+pub static LAUNCH: OpDef = OpDef {
+    summary: "Runs a kernel on tensors.",
+    doc: "`bind` gives each of the callee's symbols as an expression over the caller's: `#rc.bind<s = [t + 1]>`. \
+          The callee is a plain string so that generic dumps load in tools that resolve symbols.",
+    operands: &[variadic("inputs", TENSOR)],
+    results: &[variadic_result("results", TENSOR)],
+    attrs: &[
+        attr("callee", AttrKind::Str, "The kernel's symbol."),
+        attr("bind", AttrKind::Dialect("bind"), "The callee's symbols, each as a one-element shape.").optional(),
+    ],
+    effects: Effects::Pure,
+    verify: Some(verify_launch),
+    ..OpDef::new("rc.loop.launch")
+};
+
+fn verify_launch(op: OpRef) -> Result {
+    let Some(bind) = op.attr("bind") else { return Ok(()) };
+    let params = bind.as_dialect("bind").unwrap_or(&[]);
+    match params.iter().find(|(_, v)| v.as_shape().is_none_or(|s| s.len() != 1)) {
+        Some((name, _)) => Err(op.error(format!("binds the symbol '{name}' to something that is not one dimension"))
+            .help("write #rc.bind<s = [t + 1]>, as #rc.shape<[…]> in the generic form")),
+        None => Ok(()),
+    }
+}

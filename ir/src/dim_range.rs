@@ -1,0 +1,218 @@
+//! Ranges of symbols, and the simplifications of index arithmetic that they allow.
+
+use crate::dim::{Atom, Dim, Polynomial};
+use crate::intern::Name;
+use rustc_hash::FxHashMap;
+
+/// Inclusive bounds of symbols (a function's, or a nest's iterators).
+#[derive(Clone, Debug, Default)]
+pub struct Ranges {
+    bounds: FxHashMap<Name, (i64, i64)>,
+}
+
+impl Ranges {
+    pub fn new() -> Ranges {
+        Self::default()
+    }
+    /// States that `low <= name <= high`.
+    pub fn set(&mut self, name: Name, low: i64, high: i64) {
+        self.bounds.insert(name, (low, high));
+    }
+    /// States that `name` runs from 0 up to, not including, `extent`.
+    pub fn set_iterator(&mut self, name: Name, extent: Dim) {
+        let high = self.interval(extent).map_or(i64::MAX, |r| r.1.saturating_sub(1));
+        self.set(name, 0, high.max(0));
+    }
+    pub fn get(&self, name: Name) -> Option<(i64, i64)> {
+        self.bounds.get(&name).copied()
+    }
+
+    /// Inclusive bounds of an expression, by interval arithmetic; `None` where a symbol has none.
+    pub fn interval(&self, dim: Dim) -> Option<(i64, i64)> {
+        let e = match dim {
+            Dim::Static(n) => return Some((n, n)),
+            Dim::Dynamic => return None,
+            Dim::Expr(e) => e.data(),
+        };
+        let (mut low, mut high) = (e.constant, e.constant);
+        for (monomial, coefficient) in &e.terms {
+            let mut product = (*coefficient, *coefficient);
+            for (atom, power) in monomial {
+                let factor = self.atom_interval(atom)?;
+                for _ in 0..*power {
+                    product = interval_product(product, factor);
+                }
+            }
+            low = low.saturating_add(product.0);
+            high = high.saturating_add(product.1);
+        }
+        Some((low, high))
+    }
+
+    fn atom_interval(&self, atom: &Atom) -> Option<(i64, i64)> {
+        match *atom {
+            Atom::Symbol(name) => self.get(name),
+            Atom::FloorDiv(a, b) => {
+                let (a, b) = (self.interval(a)?, self.interval(b)?);
+                (b.0 > 0).then(|| {
+                    let all = [a.0.div_euclid(b.0), a.0.div_euclid(b.1), a.1.div_euclid(b.0), a.1.div_euclid(b.1)];
+                    (*all.iter().min().expect("four"), *all.iter().max().expect("four"))
+                })
+            }
+            Atom::Mod(a, b) => {
+                let b = self.interval(b)?;
+                let bound = (b.0 > 0).then(|| (0, b.1 - 1))?;
+                match self.interval(a) {
+                    Some((low, high)) if low >= 0 => Some((0, bound.1.min(high))),
+                    _ => Some(bound),
+                }
+            }
+            Atom::Max(a, b) => {
+                let (a, b) = (self.interval(a)?, self.interval(b)?);
+                Some((a.0.max(b.0), a.1.max(b.1)))
+            }
+            Atom::Min(a, b) => {
+                let (a, b) = (self.interval(a)?, self.interval(b)?);
+                Some((a.0.min(b.0), a.1.min(b.1)))
+            }
+        }
+    }
+
+    /// `a floordiv b`, where the bounds split `a` into a multiple of `b` and a rest below it.
+    pub fn floordiv(&self, a: Dim, b: Dim) -> Dim {
+        let (quotient, rest) = self.split(a, b);
+        match self.interval(rest) {
+            Some((low, high)) if low >= 0 && self.below(high, rest, b) => quotient,
+            _ if quotient == Dim::Static(0) => a.floordiv(b),
+            _ => quotient + rest.floordiv(b),
+        }
+    }
+    /// `a mod b`, likewise.
+    pub fn modulo(&self, a: Dim, b: Dim) -> Dim {
+        let (_, rest) = self.split(a, b);
+        match self.interval(rest) {
+            Some((low, high)) if low >= 0 && self.below(high, rest, b) => rest,
+            _ => rest.modulo(b),
+        }
+    }
+    /// The expression with every `floordiv` and `mod` simplified.
+    pub fn simplify(&self, dim: Dim) -> Dim {
+        let Some(p) = dim.polynomial().filter(|p| !p.terms.is_empty()) else { return dim };
+        let mut sum = Dim::Static(p.constant);
+        for (monomial, coefficient) in &p.terms {
+            let mut product = Dim::Static(*coefficient);
+            for (atom, power) in monomial {
+                let value = match *atom {
+                    Atom::Symbol(name) => Dim::symbol(name),
+                    Atom::FloorDiv(a, b) => self.floordiv(self.simplify(a), self.simplify(b)),
+                    Atom::Mod(a, b) => self.modulo(self.simplify(a), self.simplify(b)),
+                    Atom::Max(a, b) => self.max(self.simplify(a), self.simplify(b)),
+                    Atom::Min(a, b) => self.min(self.simplify(a), self.simplify(b)),
+                };
+                for _ in 0..*power {
+                    product = product * value;
+                }
+            }
+            sum = sum + product;
+        }
+        sum
+    }
+    /// Whether `a <= b` always holds.
+    pub fn always_le(&self, a: Dim, b: Dim) -> bool {
+        self.interval(b - a).is_some_and(|r| r.0 >= 0)
+    }
+    fn max(&self, a: Dim, b: Dim) -> Dim {
+        if self.always_le(a, b) { b } else if self.always_le(b, a) { a } else { a.max(b) }
+    }
+    fn min(&self, a: Dim, b: Dim) -> Dim {
+        if self.always_le(a, b) { a } else if self.always_le(b, a) { b } else { a.min(b) }
+    }
+
+    /// Whether `rest < b` always holds: by the numbers, or since `b - 1` is what an iterator over `b` reaches.
+    fn below(&self, high: i64, rest: Dim, b: Dim) -> bool {
+        match b {
+            Dim::Static(b) => high < b,
+            _ => self.interval(b - rest).is_some_and(|r| r.0 > 0),
+        }
+    }
+
+    /// `a` as `quotient * b + rest`, moving into the quotient the terms that are multiples of `b`.
+    fn split(&self, a: Dim, b: Dim) -> (Dim, Dim) {
+        let (Some(p), Some(divisor)) = (a.polynomial(), b.polynomial()) else { return (Dim::Static(0), a) };
+        let (mut quotient, mut rest) = (Dim::Static(0), Dim::Static(0));
+        for (monomial, coefficient) in &p.terms {
+            let term: Dim = Polynomial { terms: vec![(monomial.clone(), *coefficient)], constant: 0 }.into();
+            match exact_quotient(monomial, *coefficient, &divisor) {
+                Some(q) => quotient = quotient + q,
+                None => rest = rest + term,
+            }
+        }
+        match b {
+            Dim::Static(b) if b > 0 => {
+                (quotient + Dim::Static(p.constant.div_euclid(b)), rest + Dim::Static(p.constant.rem_euclid(b)))
+            }
+            _ => (quotient, rest + Dim::Static(p.constant)),
+        }
+    }
+}
+
+/// `term / divisor` where the divisor is a constant or a single term that divides it.
+fn exact_quotient(monomial: &crate::dim::Monomial, coefficient: i64, divisor: &Polynomial) -> Option<Dim> {
+    match (divisor.terms.as_slice(), divisor.constant) {
+        ([], c) if c != 0 && coefficient % c == 0 => {
+            Some(Polynomial { terms: vec![(monomial.clone(), coefficient / c)], constant: 0 }.into())
+        }
+        ([(factors, c)], 0) if coefficient % c == 0 => {
+            let mut rest = monomial.clone();
+            for (atom, power) in factors {
+                let f = rest.iter_mut().find(|f| f.0 == *atom && f.1 >= *power)?;
+                f.1 -= power;
+            }
+            rest.retain(|f| f.1 > 0);
+            if rest.is_empty() {
+                return Some(Dim::Static(coefficient / c));
+            }
+            Some(Polynomial { terms: vec![(rest, coefficient / c)], constant: 0 }.into())
+        }
+        _ => None,
+    }
+}
+
+fn interval_product(a: (i64, i64), b: (i64, i64)) -> (i64, i64) {
+    let all = [a.0.saturating_mul(b.0), a.0.saturating_mul(b.1), a.1.saturating_mul(b.0), a.1.saturating_mul(b.1)];
+    (*all.iter().min().expect("four"), *all.iter().max().expect("four"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn linearized_indices_come_apart_again() {
+        let mut r = Ranges::new();
+        let (h, d, s, i) = (Dim::symbol("h"), Dim::symbol("d"), Dim::symbol("s"), Dim::symbol("i"));
+        r.set(Name::new("s"), 1, 1024);
+        r.set_iterator(Name::new("h"), 12.into());
+        r.set_iterator(Name::new("d"), 64.into());
+        r.set_iterator(Name::new("i"), s);
+        let linear = h * 64.into() + d;
+        assert_eq!(r.floordiv(linear, 64.into()), h);
+        assert_eq!(r.modulo(linear, 64.into()), d);
+        assert_eq!(r.modulo(linear + 768.into(), 768.into()), linear);
+        assert_eq!(r.floordiv(linear + 768.into(), 768.into()), Dim::Static(1));
+        assert_eq!(r.floordiv(i * s, s), i);
+        assert_ne!(r.floordiv(linear, 32.into()), h);
+        assert_eq!(r.simplify((h * 64.into() + d).floordiv(64.into()) + d), h + d);
+    }
+
+    #[test]
+    fn intervals() {
+        let mut r = Ranges::new();
+        r.set(Name::new("x"), -3, 5);
+        let x = Dim::symbol("x");
+        assert_eq!(r.interval(x * x), Some((-15, 25)));
+        assert_eq!(r.interval(x.modulo(4.into())), Some((0, 3)));
+        assert_eq!(r.interval(Dim::symbol("unknown")), None);
+        assert!(r.always_le(x, 5.into()) && !r.always_le(x, 4.into()));
+    }
+}

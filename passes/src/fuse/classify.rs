@@ -1,0 +1,69 @@
+//! What an operation is to fusion, asked of its traits and interfaces.
+
+use rc_dialects::core::reindex::Reindex;
+use rc_dialects::interfaces::{Contraction, Reduction};
+use rc_ir::{Effects, OpRef, Traits};
+
+/// What fusing an operation means.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Class {
+    /// One number everywhere: copied into every group that uses it.
+    Splat,
+    /// Moves elements and computes nothing: becomes an index map.
+    Reindex,
+    /// Each element from a few elements of the operands, by computation.
+    Pointwise,
+    Reduce,
+    Contract,
+    Attention,
+    /// A kernel of its own.
+    Alone,
+    /// Not computation on tensors: constants, sizes, calls, terminators.
+    Outside,
+}
+
+impl Class {
+    /// Whether a group is built around such an operation: its result is a nest's.
+    pub fn is_anchor(self) -> bool {
+        matches!(self, Class::Reduce | Class::Contract | Class::Attention | Class::Alone)
+    }
+}
+
+pub fn classify(op: OpRef) -> Class {
+    let Some(def) = op.def() else { return Class::Outside };
+    let computes = def.effects == Effects::Pure && op.results().len() > 0 && op.result_types().iter().all(|t| t.is_tensor());
+    if def.has(Traits::CONSTANT) {
+        let splat = computes && op.attr("value").is_some_and(|v| v.as_splat().is_some());
+        return if splat { Class::Splat } else { Class::Outside };
+    }
+    if !computes || op.name().dialect() != "core" {
+        return Class::Outside;
+    }
+    if def.interface::<Reindex>().is_some() {
+        return Class::Reindex;
+    }
+    if def.has(Traits::ELEMENTWISE) {
+        return Class::Pointwise;
+    }
+    if def.interface::<Contraction>().is_some() {
+        return Class::Contract;
+    }
+    if let Some(reduction) = def.interface::<Reduction>() {
+        return if (reduction.0)(op).is_some_and(|r| !r.scan) { Class::Reduce } else { Class::Alone };
+    }
+    match op.name().as_str() {
+        "rc.core.iota" | "rc.core.gather" | "rc.core.concat" | "rc.core.pad" => Class::Pointwise,
+        "rc.core.attention" => Class::Attention,
+        "rc.core.assume_shape" => Class::Outside,
+        _ => Class::Alone,
+    }
+}
+
+/// Whether doing it again costs less than storing its result: index maps, counters, conversions.
+pub fn is_cheap(op: OpRef) -> bool {
+    match classify(op) {
+        Class::Splat | Class::Reindex => true,
+        Class::Pointwise => matches!(op.name().as_str(), "rc.core.iota" | "rc.core.convert"),
+        _ => false,
+    }
+}

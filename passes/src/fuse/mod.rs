@@ -1,0 +1,101 @@
+//! `fuse`: groups operations of `core` into `core.fusion`s, each of which becomes one kernel.
+//!
+//! Elementwise operations and index maps join what uses them; reductions join what reads them row by row
+//! (softmax, normalization); a product takes elementwise epilogues; attention takes the index maps of its operands
+//! and of its result. Everything else starts a kernel of its own, and a remark says why.
+
+mod classify;
+mod outline;
+mod plan;
+pub mod reads;
+
+pub use classify::{Class, classify};
+
+use rc_dialects::core::reindex::Reindex;
+use rc_ir::dim_range::Ranges;
+use rc_ir::{Block, Body, Diagnostic, Dim, Op, Traits, Value};
+use reads::Space;
+use rustc_hash::FxHashSet;
+
+#[derive(Clone, Debug)]
+pub struct FuseOptions {
+    /// Off: every operation becomes a fusion of its own.
+    pub fuse: bool,
+    /// The most operations in one fusion.
+    pub max_ops: usize,
+}
+
+impl Default for FuseOptions {
+    fn default() -> Self {
+        FuseOptions { fuse: true, max_ops: 64 }
+    }
+}
+
+/// Fuses the operations of a function's blocks. Gives remarks: what was fused and what was not, and why.
+pub fn fuse(body: &mut Body, options: &FuseOptions) -> Vec<Diagnostic> {
+    let Some(region) = body.op_ref(body.root()).region(0) else { return Vec::new() };
+    let symbols = symbol_ranges(body);
+    let blocks: Vec<Block> = body.blocks(region).collect();
+    let mut remarks = Vec::new();
+    for block in blocks {
+        plan::split_cheap_ops(body, block);
+        let plan = plan::plan(body, block, &symbols, options.fuse, options.max_ops);
+        remarks.extend(plan.remarks);
+        // Producers come last in the plan, and their fusions first in the block.
+        for group in plan.groups.iter().rev() {
+            remarks.extend(outline::outline(body, &group.ops, &symbols));
+        }
+        outline::erase_dead(body, block);
+    }
+    remarks
+}
+
+/// The ranges of the symbols that a function or kernel declares.
+pub fn symbol_ranges(body: &Body) -> Ranges {
+    let mut ranges = Ranges::new();
+    for symbol in rc_dialects::func::symbols(body) {
+        ranges.set(symbol.name, symbol.min, symbol.max);
+    }
+    ranges
+}
+
+/// Values that operations of the group define and others use, in program order.
+pub fn group_outputs(body: &Body, ops: &FxHashSet<Op>) -> Vec<Value> {
+    let mut sorted: Vec<Op> = ops.iter().copied().collect();
+    sorted.sort_by_key(|&op| position(body, op));
+    let results = sorted.iter().flat_map(|&op| body.results(op).collect::<Vec<_>>());
+    results.filter(|&v| body.uses(v).any(|(user, _)| !ops.contains(&user))).collect()
+}
+
+/// A key that orders the operations of one block.
+fn position(body: &Body, op: Op) -> usize {
+    std::iter::successors(body.prev_op(op), |&o| body.prev_op(o)).count()
+}
+
+/// Follows a value forward through transposes and reshapes to `end`: the space of `from`, and the place in `end` of each of its elements.
+pub fn forward_map(
+    body: &Body,
+    from: Value,
+    end: Value,
+    ops: &FxHashSet<Op>,
+    symbols: &Ranges,
+) -> Option<(Space, Vec<Dim>)> {
+    let space = Space::new(&body.ty(from).shape(), symbols);
+    let (mut value, mut map) = (from, space.identity());
+    while value != end {
+        let mut users = body.uses(value).filter(|(op, _)| ops.contains(op));
+        let (op, _) = users.next()?;
+        if users.next().is_some() {
+            return None;
+        }
+        let target = body.name(op).def()?.interface::<Reindex>()?.target?;
+        map = target(body.op_ref(op), &map, &space.ranges)?;
+        value = body.result(op, 0);
+    }
+    Some((space, map))
+}
+
+/// Whether the op is a constant that fusions hold inside.
+fn is_splat(body: &Body, op: Op) -> bool {
+    body.op_ref(op).has(Traits::CONSTANT) && classify(body.op_ref(op)) == Class::Splat
+}

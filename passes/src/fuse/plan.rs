@@ -1,0 +1,274 @@
+//! Which operations go together. One pass in reverse order: each producer joins the group of its users, if
+//! it has one group of users and a rule allows it; otherwise it starts a group of its own.
+
+use super::classify::{Class, classify, is_cheap};
+use super::reads::{Read, Space, is_affine, reads, reduced_dims, tensor_bytes};
+use rc_ir::dim_range::Ranges;
+use rc_ir::{Block, Body, Diagnostic, Dim, Op, OpRef, Traits, Value};
+use rustc_hash::{FxHashMap, FxHashSet};
+
+/// Operations that become one kernel.
+#[derive(Default, Debug)]
+pub struct Group {
+    pub ops: FxHashSet<Op>,
+    /// Reached through an operand of a product or of attention: may only move or convert elements.
+    operand_side: FxHashSet<Op>,
+    anchor: Option<Class>,
+    /// For groups with reductions: the shape that rows are reduced from, and along which dimensions.
+    row: Option<(Vec<Dim>, Vec<usize>)>,
+}
+
+pub struct Plan {
+    pub groups: Vec<Group>,
+    pub remarks: Vec<Diagnostic>,
+}
+
+struct Planner<'a> {
+    body: &'a Body,
+    symbols: &'a Ranges,
+    max_ops: usize,
+    groups: Vec<Group>,
+    of: FxHashMap<Op, usize>,
+    remarks: Vec<Diagnostic>,
+}
+
+/// Plans the fusions of a block. `fuse` off gives every operation a group of its own.
+pub fn plan(body: &Body, block: Block, symbols: &Ranges, fuse: bool, max_ops: usize) -> Plan {
+    let mut planner =
+        Planner { body, symbols, max_ops, groups: Vec::new(), of: FxHashMap::default(), remarks: Vec::new() };
+    let ops: Vec<Op> = body.ops(block).collect();
+    for &op in ops.iter().rev() {
+        planner.place(op, fuse);
+    }
+    let mut groups = planner.groups;
+    groups.retain(|g| !g.ops.iter().all(|&op| is_view(body.op_ref(op))));
+    Plan { groups, remarks: planner.remarks }
+}
+
+/// A reshape renames memory; alone it is no kernel.
+fn is_view(op: OpRef) -> bool {
+    op.is("rc.core.reshape")
+}
+
+impl Planner<'_> {
+    fn op(&self, op: Op) -> OpRef<'_> {
+        self.body.op_ref(op)
+    }
+
+    fn place(&mut self, op: Op, fuse: bool) {
+        let class = classify(self.op(op));
+        if matches!(class, Class::Outside | Class::Splat) {
+            return;
+        }
+        if !fuse || class == Class::Alone {
+            self.start(op, class);
+            return;
+        }
+        match self.home(op) {
+            Ok(Some(group)) => self.join(group, op, class),
+            Ok(None) => self.start(op, class),
+            Err(reason) => {
+                let name = self.op(op).name().pretty();
+                let bytes = tensor_bytes(self.body.ty(self.body.result(op, 0)), self.symbols);
+                let message = format!("{name} is not fused with what uses it: {reason}; its result of {bytes} bytes is stored");
+                self.remarks.push(*Diagnostic::remark(self.body.loc(op), message));
+                self.start(op, class);
+            }
+        }
+    }
+
+    fn start(&mut self, op: Op, class: Class) {
+        let group = Group { anchor: class.is_anchor().then_some(class), row: self.row_of(op, class), ..Group::default() };
+        self.groups.push(group);
+        self.add(self.groups.len() - 1, op);
+    }
+
+    fn add(&mut self, group: usize, op: Op) {
+        self.groups[group].ops.insert(op);
+        self.of.insert(op, group);
+    }
+
+    fn row_of(&self, op: Op, class: Class) -> Option<(Vec<Dim>, Vec<usize>)> {
+        if class != Class::Reduce {
+            return None;
+        }
+        let shape = self.body.ty(self.body.operand(op, 0)).shape().to_vec();
+        Some((shape, reduced_dims(self.op(op))?))
+    }
+
+    fn join(&mut self, group: usize, op: Op, class: Class) {
+        let side = self.on_operand_side(group, op);
+        let row = self.row_of(op, class);
+        let target = &mut self.groups[group];
+        if side {
+            target.operand_side.insert(op);
+        }
+        if class.is_anchor() && target.anchor.is_none() {
+            target.anchor = Some(class);
+        }
+        if target.row.is_none() {
+            target.row = row;
+        }
+        self.add(group, op);
+    }
+
+    /// The group that `op` may join; none where it has no users to join; an error says why not.
+    fn home(&self, op: Op) -> Result<Option<usize>, String> {
+        let mut groups: Vec<usize> = Vec::new();
+        let mut escapes = false;
+        for result in self.body.results(op) {
+            for (user, _) in self.body.uses(result) {
+                match self.of.get(&user) {
+                    Some(&group) if !groups.contains(&group) => groups.push(group),
+                    Some(_) => {}
+                    None if classify(self.op(user)) == Class::Alone => return Err("its user is a kernel of its own".into()),
+                    None if self.op(user).has(Traits::TERMINATOR) => escapes = true,
+                    None => return Err(format!("{} uses it", self.op(user).name().pretty())),
+                }
+            }
+        }
+        let &[group] = groups.as_slice() else {
+            return match groups.len() {
+                0 => Ok(None),
+                n => Err(format!("{n} kernels use it")),
+            };
+        };
+        self.check(group, op, escapes).map(|()| Some(group))
+    }
+
+    fn check(&self, group: usize, op: Op, escapes: bool) -> Result<(), String> {
+        let (target, class) = (&self.groups[group], classify(self.op(op)));
+        if target.anchor == Some(Class::Alone) {
+            return Err("its user is a kernel of its own".into());
+        }
+        if target.ops.len() >= self.max_ops {
+            return Err(format!("the kernel has the most operations allowed, {}", self.max_ops));
+        }
+        let outputs = self.outputs(group);
+        if escapes && outputs.iter().any(|&v| self.body.ty(v).shape() != self.body.ty(self.body.result(op, 0)).shape()) {
+            return Err("it is also a result, of another shape than the kernel's".into());
+        }
+        let side = self.on_operand_side(group, op);
+        if side && !is_cheap(self.op(op)) {
+            return Err("it would be computed again for every tile of a product".into());
+        }
+        let found = self.reads_with(group, op, &outputs)?;
+        if side && found.iter().any(|r| r.through_anchor && !is_affine(&r.map)) {
+            return Err("its index map divides, which a product's operand cannot".into());
+        }
+        match class {
+            Class::Reduce => self.check_reduce(target, op, &outputs),
+            Class::Contract => self.check_contract(target, group, op, &outputs),
+            Class::Attention => self.check_attention(target, op, &outputs),
+            _ => Ok(()),
+        }
+    }
+
+    fn reads_with(&self, group: usize, op: Op, outputs: &[Value]) -> Result<Vec<Read>, String> {
+        let mut ops = self.groups[group].ops.clone();
+        ops.insert(op);
+        reads(self.body, &ops, outputs, self.symbols).ok_or_else(|| "an index map cannot be written".to_string())
+    }
+
+    /// Reads of `op`'s result by the group as it is.
+    fn reads_of(&self, target: &Group, op: Op, outputs: &[Value]) -> Result<Vec<Read>, String> {
+        let all = reads(self.body, &target.ops, outputs, self.symbols).ok_or("an index map cannot be written")?;
+        Ok(all.into_iter().filter(|r| self.body.results(op).any(|v| v == r.value)).collect())
+    }
+
+    /// A reduction joins what reads it once for each row of the same rows.
+    fn check_reduce(&self, target: &Group, op: Op, outputs: &[Value]) -> Result<(), String> {
+        if matches!(target.anchor, Some(Class::Contract | Class::Attention)) {
+            return Err("a product's tiles do not hold whole rows".into());
+        }
+        let (shape, dims) = self.row_of(op, Class::Reduce).ok_or("its dimensions are unknown")?;
+        if target.row.as_ref().is_some_and(|row| *row != (shape.clone(), dims.clone())) {
+            return Err("the kernel reduces other rows".into());
+        }
+        let kept: Vec<usize> = (0..shape.len()).filter(|d| !dims.contains(d)).collect();
+        let full = Space::new(&shape, self.symbols);
+        let rows: Vec<Dim> = kept.iter().map(|&d| shape[d]).collect();
+        let trailing = kept.iter().enumerate().all(|(n, &d)| n == d);
+        for value in outputs {
+            let out = self.body.ty(*value).shape().to_vec();
+            if out != shape && !(trailing && out == rows) {
+                return Err("the kernel's results are neither of the reduced shape nor of the rows' shape".into());
+            }
+        }
+        for read in self.reads_of(target, op, outputs)? {
+            let expected: Vec<Dim> = kept.iter().map(|&d| full.index(d)).collect();
+            if (read.space != shape && read.space != rows) || read.map != expected {
+                return Err("it is read across rows".into());
+            }
+        }
+        Ok(())
+    }
+
+    /// A product takes an epilogue that reads each element of it at its own place.
+    fn check_contract(&self, target: &Group, group: usize, op: Op, outputs: &[Value]) -> Result<(), String> {
+        if target.anchor.is_some() {
+            return Err("the kernel has another reduction or product".into());
+        }
+        let shape = self.body.ty(self.body.result(op, 0)).shape().to_vec();
+        let identity = Space::new(&shape, self.symbols).identity();
+        if outputs.iter().any(|&v| self.body.ty(v).shape().as_slice() != shape.as_slice()) {
+            return Err("the kernel's results have another shape than the product".into());
+        }
+        let all = self.reads_of(target, op, outputs)?;
+        if all.iter().any(|r| r.map != identity) {
+            return Err("its elements are read at other places than their own".into());
+        }
+        let gathers = self.groups[group].ops.iter().any(|&o| self.op(o).is("rc.core.gather"));
+        if gathers { Err("an epilogue cannot gather".into()) } else { Ok(()) }
+    }
+
+    /// Attention writes through transposes and reshapes of its result, one after the other.
+    fn check_attention(&self, target: &Group, op: Op, outputs: &[Value]) -> Result<(), String> {
+        let only_moves = target.ops.iter().all(|&o| {
+            let reindex = self.op(o).def().and_then(|d| d.interface::<rc_dialects::core::reindex::Reindex>());
+            reindex.is_some_and(|r| r.target.is_some())
+        });
+        if !only_moves || outputs.len() != 1 {
+            return Err("attention takes no epilogue but transposes and reshapes".into());
+        }
+        let map = super::forward_map(self.body, self.body.result(op, 0), outputs[0], &target.ops, self.symbols);
+        match map {
+            Some((_, map)) if is_affine(&map) => Ok(()),
+            _ => Err("the index map of its result divides".into()),
+        }
+    }
+
+    /// Whether `op` feeds an operand of the group's product or attention, or a gathered table.
+    fn on_operand_side(&self, group: usize, op: Op) -> bool {
+        let target = &self.groups[group];
+        let users = self.body.results(op).flat_map(|r| self.body.uses(r).collect::<Vec<_>>());
+        users.filter(|(user, _)| target.ops.contains(user)).any(|(user, i)| {
+            let table = self.op(user).is("rc.core.gather") && i == 0;
+            table || target.operand_side.contains(&user) || matches!(classify(self.op(user)), Class::Contract | Class::Attention)
+        })
+    }
+
+    /// The group's values that are used outside of it.
+    fn outputs(&self, group: usize) -> Vec<Value> {
+        super::group_outputs(self.body, &self.groups[group].ops)
+    }
+}
+
+/// Makes a copy of each cheap operation for each of its uses, so that every group has its own. Run before planning.
+pub fn split_cheap_ops(body: &mut Body, block: Block) {
+    let ops: Vec<Op> = body.ops(block).collect();
+    for &op in ops.iter().rev() {
+        if !is_cheap(body.op_ref(op)) || body.op_ref(op).has(Traits::CONSTANT) {
+            continue;
+        }
+        let result = body.result(op, 0);
+        let mut users: Vec<(Op, usize)> = body.uses(result).collect();
+        users.sort();
+        for (user, operand) in users.into_iter().skip(1) {
+            let copy = body.clone_op(op, &mut rc_ir::Mapping::new());
+            body.insert_before(user, copy);
+            let value = body.result(copy, 0);
+            body.set_operand(user, operand, value);
+        }
+    }
+}

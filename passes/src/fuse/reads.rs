@@ -1,0 +1,214 @@
+//! Where a group of operations reads each value, as index maps over the space of the nest that reads it.
+//! Fusion asks it whether maps are what a kernel can do; lower-loops makes the same walk to emit code.
+
+use super::classify::{Class, classify};
+use rc_dialects::core::reindex::Reindex;
+use rc_dialects::interfaces::{Contraction, Reduction};
+use rc_ir::dim_range::Ranges;
+use rc_ir::{Body, Dim, Name, Op, OpRef, Type, Value};
+use rustc_hash::FxHashSet;
+
+/// The iteration space of a nest: iterators by position, named so that equal positions meet.
+#[derive(Clone, Debug)]
+pub struct Space {
+    pub iters: Vec<Name>,
+    pub extents: Vec<Dim>,
+    pub ranges: Ranges,
+}
+
+const LETTERS: [&str; 10] = ["i", "j", "k", "l", "m", "n", "o", "p", "q", "r"];
+
+/// The name of iterator number `d`, none of the `taken` symbols.
+pub fn iterator_name(d: usize, taken: &Ranges) -> Name {
+    let base = LETTERS.get(d).map_or_else(|| format!("i{d}"), |l| l.to_string());
+    let free = |name: &Name| taken.get(*name).is_none();
+    let plain = Some(Name::new(&base)).filter(free);
+    plain.unwrap_or_else(|| (0..).map(|n| Name::new(&format!("{base}_{n}"))).find(free).expect("an endless range"))
+}
+
+impl Space {
+    /// A space over dimensions of these extents; `symbols` are the function's.
+    pub fn new(extents: &[Dim], symbols: &Ranges) -> Space {
+        let iters: Vec<Name> = (0..extents.len()).map(|d| iterator_name(d, symbols)).collect();
+        let mut ranges = symbols.clone();
+        iters.iter().zip(extents).for_each(|(&n, &e)| ranges.set_iterator(n, e));
+        Space { iters, extents: extents.to_vec(), ranges }
+    }
+    /// Dimension `d`'s index: its iterator, or 0 where the extent is 1.
+    pub fn index(&self, d: usize) -> Dim {
+        if self.extents[d] == Dim::Static(1) { Dim::Static(0) } else { Dim::symbol(self.iters[d]) }
+    }
+    pub fn identity(&self) -> Vec<Dim> {
+        (0..self.iters.len()).map(|d| self.index(d)).collect()
+    }
+}
+
+/// A value read at an index map from the space of a root.
+#[derive(Clone, Debug)]
+pub struct Read {
+    pub value: Value,
+    pub map: Vec<Dim>,
+    /// Shape of the root's space.
+    pub space: Vec<Dim>,
+    /// Whether it is read for an operand of a product or of attention.
+    pub through_anchor: bool,
+}
+
+/// All reads, from the given roots, of values made by anchors of the group or from outside of it.
+/// `None` where a map cannot be written.
+pub fn reads(body: &Body, group: &FxHashSet<Op>, outputs: &[Value], symbols: &Ranges) -> Option<Vec<Read>> {
+    let mut walk = Walk { body, group, found: Vec::new(), seen: FxHashSet::default() };
+    for &value in outputs {
+        let space = Space::new(&body.ty(value).shape(), symbols);
+        walk.visit(value, space.identity(), &space, false)?;
+    }
+    let mut anchors: Vec<Op> = group.iter().copied().filter(|&op| classify(body.op_ref(op)).is_anchor()).collect();
+    anchors.sort();
+    for op in anchors {
+        walk.anchor(body.op_ref(op), symbols)?;
+    }
+    Some(walk.found)
+}
+
+struct Walk<'a> {
+    body: &'a Body,
+    group: &'a FxHashSet<Op>,
+    found: Vec<Read>,
+    seen: FxHashSet<(Value, Vec<Dim>, Vec<Dim>, bool)>,
+}
+
+impl Walk<'_> {
+    fn anchor(&mut self, op: OpRef, symbols: &Ranges) -> Option<()> {
+        for (i, value) in op.operands().enumerate() {
+            let (space, map) = operand_access(op, i, symbols)?;
+            let through = classify(op) != Class::Reduce;
+            self.visit(value, map, &space, through)?;
+        }
+        Some(())
+    }
+
+    fn visit(&mut self, value: Value, map: Vec<Dim>, space: &Space, through_anchor: bool) -> Option<()> {
+        if !self.seen.insert((value, map.clone(), space.extents.clone(), through_anchor)) {
+            return Some(());
+        }
+        let def = self.body.defining_op(value).filter(|op| self.group.contains(op));
+        let class = def.map_or(Class::Outside, |op| classify(self.body.op_ref(op)));
+        let (Some(op), false) = (def, class.is_anchor()) else {
+            self.found.push(Read { value, map, space: space.extents.clone(), through_anchor });
+            return Some(());
+        };
+        for (operand, map) in sources(self.body.op_ref(op), &map, &space.ranges)? {
+            match map {
+                Some(map) => self.visit(operand, map, space, through_anchor)?,
+                // A gathered table: it has to be in memory.
+                None => self.found.push(Read {
+                    value: operand,
+                    map: vec![Dim::Dynamic],
+                    space: space.extents.clone(),
+                    through_anchor: true,
+                }),
+            }
+        }
+        Some(())
+    }
+}
+
+/// The space of an anchor's nest and the map at which operand `i` is read in it.
+pub fn operand_access(op: OpRef, i: usize, symbols: &Ranges) -> Option<(Space, Vec<Dim>)> {
+    match classify(op) {
+        Class::Reduce => {
+            let space = Space::new(&op.body.ty(op.operand(0)).shape(), symbols);
+            let map = space.identity();
+            Some((space, map))
+        }
+        Class::Contract => {
+            let (space, maps) = contraction_space(op, symbols)?;
+            Some((space, maps[i].clone()))
+        }
+        _ => {
+            let space = Space::new(&op.body.ty(op.operand(i)).shape(), symbols);
+            let map = space.identity();
+            Some((space, map))
+        }
+    }
+}
+
+/// The space of a contraction, result dimensions first, then contracted ones, and its operands' maps.
+pub fn contraction_space(op: OpRef, symbols: &Ranges) -> Option<(Space, [Vec<Dim>; 2])> {
+    let roles = (op.def()?.interface::<Contraction>()?.0)(op)?;
+    let (lhs, rhs) = (op.body.ty(op.operand(0)), op.body.ty(op.operand(1)));
+    let mut extents = op.body.ty(op.result(0)).shape().to_vec();
+    let outs = extents.len();
+    extents.extend(roles.lhs_contract.iter().map(|&d| lhs.shape()[d]));
+    let space = Space::new(&extents, symbols);
+    let mut maps = [vec![Dim::Static(0); lhs.rank()], vec![Dim::Static(0); rhs.rank()]];
+    let batch = roles.lhs_batch.len();
+    let free = batch + roles.lhs_free.len();
+    for (n, (&l, &r)) in roles.lhs_batch.iter().zip(&roles.rhs_batch).enumerate() {
+        (maps[0][l], maps[1][r]) = (space.index(n), space.index(n));
+    }
+    roles.lhs_free.iter().enumerate().for_each(|(n, &d)| maps[0][d] = space.index(batch + n));
+    roles.rhs_free.iter().enumerate().for_each(|(n, &d)| maps[1][d] = space.index(free + n));
+    for (n, (&l, &r)) in roles.lhs_contract.iter().zip(&roles.rhs_contract).enumerate() {
+        (maps[0][l], maps[1][r]) = (space.index(outs + n), space.index(outs + n));
+    }
+    Some((space, maps))
+}
+
+/// The dimensions that a reduction combines.
+pub fn reduced_dims(op: OpRef) -> Option<Vec<usize>> {
+    Some((op.def()?.interface::<Reduction>()?.0)(op)?.dims)
+}
+
+/// A value and the map at which it is read; none where the place depends on data.
+pub type Source = (Value, Option<Vec<Dim>>);
+
+/// The operands that an op without a nest of its own reads for its result's element at `map`.
+pub fn sources(op: OpRef, map: &[Dim], ranges: &Ranges) -> Option<Vec<Source>> {
+    if let Some(reindex) = op.def()?.interface::<Reindex>() {
+        return Some(vec![(op.operand(0), Some((reindex.source)(op, map, ranges)?))]);
+    }
+    match op.name().as_str() {
+        "rc.core.gather" => {
+            let axis = usize::try_from(op.int("axis")?).ok()?;
+            let rank = op.body.ty(op.operand(1)).rank();
+            Some(vec![(op.operand(0), None), (op.operand(1), Some(map[axis..axis + rank].to_vec()))])
+        }
+        "rc.core.concat" => {
+            let dim = usize::try_from(op.int("dim")?).ok()?;
+            let mut start = Dim::Static(0);
+            let mut out = Vec::new();
+            for operand in op.operands() {
+                let mut at = map.to_vec();
+                at[dim] = at[dim] - start;
+                start = start + op.body.ty(operand).shape()[dim];
+                out.push((operand, Some(at)));
+            }
+            Some(out)
+        }
+        "rc.core.pad" => {
+            let low = op.attr("low")?.as_shape()?;
+            let at = map.iter().zip(low).map(|(&i, &l)| i - l).collect();
+            Some(vec![(op.operand(0), Some(at)), (op.operand(1), Some(Vec::new()))])
+        }
+        _ => {
+            let at = |v: Value| if op.body.ty(v).is_tensor() { map.to_vec() } else { Vec::new() };
+            Some(op.operands().map(|v| (v, Some(at(v)))).collect())
+        }
+    }
+}
+
+/// Whether every entry is a sum of iterators and symbols with coefficients: no `floordiv`, `mod`, `max`, `min`.
+pub fn is_affine(map: &[Dim]) -> bool {
+    map.iter().all(|d| match d {
+        Dim::Static(_) => true,
+        Dim::Dynamic => false,
+        Dim::Expr(e) => e.data().terms.iter().flat_map(|t| &t.0).all(|f| matches!(f.0, rc_ir::dim::Atom::Symbol(_))),
+    })
+}
+
+/// Bytes of a tensor, with unknown sizes at their upper bounds; for costs.
+pub fn tensor_bytes(ty: Type, ranges: &Ranges) -> i64 {
+    let elements = ranges.interval(ty.num_elements()).map_or(i64::MAX / 16, |r| r.1);
+    elements.saturating_mul(ty.elem().byte_width().unwrap_or(8) as i64)
+}

@@ -1,0 +1,273 @@
+//! The region of a nest: the scalars that a point of the space computes, and the operands it reads for them.
+
+use crate::fuse::reads::{Space, Source, sources};
+use crate::fuse::{Class, classify};
+use rc_dialects::loop_::{GATHER, INDEX, NEST, YIELD};
+use rc_ir::{Attr, Block, Body, Builder, Dim, InsertPoint, Loc, Name, Op, OpRef, OpState, Result, Type, Value};
+use rustc_hash::FxHashMap;
+
+/// What a nest gives.
+pub struct NestSpec {
+    /// How many of the innermost iterators are reduced, where [`Emitter::reduced`] does not say which.
+    pub reduce: usize,
+    pub out_map: Vec<Dim>,
+    pub combiner: &'static str,
+    pub acc: Option<Type>,
+    pub ty: Type,
+}
+
+/// Builds one nest.
+pub struct Emitter<'a> {
+    source: &'a Body,
+    tensors: &'a FxHashMap<Value, Value>,
+    kernel: &'a mut Body,
+    space: Space,
+    nest: Op,
+    region: Block,
+    inputs: Vec<(Value, Vec<Dim>)>,
+    memo: FxHashMap<(Value, Vec<Dim>), Value>,
+    pub loc: Loc,
+    /// The reduced iterators.
+    pub reduced: Vec<usize>,
+}
+
+impl<'a> Emitter<'a> {
+    pub fn new(source: &'a Body, tensors: &'a FxHashMap<Value, Value>, kernel: &'a mut Body, block: Block, space: Space) -> Self {
+        // The nest is made anew once its operands and result are known; this one only holds the region.
+        let mut state = OpState::new(&NEST, Loc::UNKNOWN);
+        state.regions = 1;
+        let nest = kernel.create(state);
+        kernel.append(block, nest);
+        let region = kernel.regions(nest)[0];
+        let region = kernel.add_block(region, &[]);
+        let (inputs, memo) = (Vec::new(), FxHashMap::default());
+        Emitter { source, tensors, kernel, space, nest, region, inputs, memo, loc: Loc::UNKNOWN, reduced: Vec::new() }
+    }
+
+    fn builder(&mut self) -> Builder<'_> {
+        Builder { body: self.kernel, at: InsertPoint::End(self.region), loc: self.loc }
+    }
+
+    /// The element of a value of the fusion at a map over the space.
+    pub fn scalar(&mut self, value: Value, map: &[Dim]) -> Result<Value> {
+        let map: Vec<Dim> = map.iter().map(|&d| self.space.ranges.simplify(d)).collect();
+        if let Some(&scalar) = self.memo.get(&(value, map.clone())) {
+            return Ok(scalar);
+        }
+        let scalar = match self.tensors.get(&value) {
+            Some(&tensor) => self.input(tensor, &map),
+            None => {
+                let op = self.source.defining_op(value).expect("arguments are tensors of the kernel");
+                let outer = std::mem::replace(&mut self.loc, self.source.loc(op));
+                let scalar = self.compute(self.source.op_ref(op), &map);
+                self.loc = outer;
+                scalar?
+            }
+        };
+        self.memo.insert((value, map), scalar);
+        Ok(scalar)
+    }
+
+    fn input(&mut self, tensor: Value, map: &[Dim]) -> Value {
+        let ty = self.kernel.ty(tensor);
+        if !ty.is_tensor() {
+            return tensor;
+        }
+        if let Some(i) = self.inputs.iter().position(|(t, m)| *t == tensor && m == map) {
+            return self.kernel.block_arg(self.region, i);
+        }
+        self.inputs.push((tensor, map.to_vec()));
+        let arg = self.kernel.add_block_arg(self.region, ty.elem());
+        let name = self.kernel.value_name(tensor);
+        self.kernel.set_value_name(arg, name);
+        arg
+    }
+
+    fn compute(&mut self, op: OpRef, map: &[Dim]) -> Result<Value> {
+        let elem = self.source.ty(op.result(0)).elem();
+        match classify(op) {
+            Class::Splat => return Ok(self.constant(op, elem)),
+            Class::Reindex | Class::Pointwise => {}
+            _ => return Err(op.error("is used before its nest")),
+        }
+        match op.name().as_str() {
+            "rc.core.iota" => {
+                let dim = op.int("dim").unwrap_or(0) as usize;
+                let index = self.index(map[dim]);
+                return Ok(self.convert(index, elem));
+            }
+            "rc.core.gather" => return self.gather(op, map),
+            "rc.core.concat" => return self.concat(op, map),
+            "rc.core.pad" => return self.pad(op, map),
+            _ => {}
+        }
+        let unknown = || op.error("has no index map");
+        let operands = sources(op, map, &self.space.ranges).ok_or_else(unknown)?;
+        if classify(op) == Class::Reindex {
+            let (operand, at) = &operands[0];
+            return self.scalar(*operand, &at.clone().ok_or_else(unknown)?);
+        }
+        self.elementwise(op, &operands, elem)
+    }
+
+    fn elementwise(&mut self, op: OpRef, operands: &[Source], elem: Type) -> Result<Value> {
+        let mut scalars = Vec::new();
+        for (operand, at) in operands {
+            scalars.push(self.scalar(*operand, &at.clone().unwrap_or_default())?);
+        }
+        let mut state = OpState::new(op.name(), op.loc());
+        state.operands = scalars.into_iter().collect();
+        state.results.push(elem);
+        state.attrs = op.body.attrs(op.op);
+        let made = self.kernel.create(state);
+        self.kernel.append(self.region, made);
+        let value = self.kernel.result(made, 0);
+        self.kernel.set_value_name(value, self.source.value_name(op.result(0)));
+        Ok(value)
+    }
+
+    fn constant(&mut self, op: OpRef, elem: Type) -> Value {
+        let value = op.attr("value").expect("a constant has a value");
+        let scalar = match value.data() {
+            rc_ir::AttrData::Dense { data, .. } => scalar_attr(elem, &data.bytes),
+            _ => value,
+        };
+        self.builder().op("rc.core.constant").attr("value", scalar).result(elem).value()
+    }
+
+    fn index(&mut self, expr: Dim) -> Value {
+        self.builder().op(&INDEX).attr("expr", Attr::shape(&[expr])).value()
+    }
+
+    fn convert(&mut self, value: Value, ty: Type) -> Value {
+        if self.kernel.ty(value) == ty { value } else { self.builder().op("rc.core.convert").operand(value).result(ty).value() }
+    }
+
+    fn gather(&mut self, op: OpRef, map: &[Dim]) -> Result<Value> {
+        let axis = op.int("axis").unwrap_or(0) as usize;
+        let rank = self.source.ty(op.operand(1)).rank();
+        let table = self.tensors.get(&op.operand(0)).copied();
+        let table = table.ok_or_else(|| op.unsupported("of a table computed in the same kernel"))?;
+        let index = self.scalar(op.operand(1), &map[axis..axis + rank])?;
+        let mut at = map[..axis].to_vec();
+        at.push(Dim::symbol("_0"));
+        at.extend_from_slice(&map[axis + rank..]);
+        Ok(self.builder().op(&GATHER).operands(&[table, index]).attr("at", Attr::shape(&at)).value())
+    }
+
+    /// The operand that holds the place: later ones are chosen where the place is not before them.
+    fn concat(&mut self, op: OpRef, map: &[Dim]) -> Result<Value> {
+        let dim = op.int("dim").unwrap_or(0) as usize;
+        let mut start = Dim::Static(0);
+        let mut chosen: Option<Value> = None;
+        for operand in op.operands() {
+            let size = self.source.ty(operand).shape()[dim];
+            if size == Dim::Static(0) {
+                continue;
+            }
+            let mut at = map.to_vec();
+            at[dim] = self.clamp(map[dim] - start, size);
+            let element = self.scalar(operand, &at)?;
+            chosen = Some(match chosen {
+                None => element,
+                Some(before) => {
+                    let here = self.not_before(map[dim], start);
+                    self.builder().op("rc.core.select").operands(&[here, element, before]).value()
+                }
+            });
+            start = start + size;
+        }
+        chosen.ok_or_else(|| op.unsupported("of empty tensors only"))
+    }
+
+    fn pad(&mut self, op: OpRef, map: &[Dim]) -> Result<Value> {
+        let low = op.attr("low").and_then(|a| a.as_shape()).unwrap_or(&[]);
+        let shape = self.source.ty(op.operand(0)).shape();
+        let outside = self.scalar(op.operand(1), &[])?;
+        if shape.contains(&Dim::Static(0)) {
+            return Ok(outside);
+        }
+        let at: Vec<Dim> = map.iter().zip(low).zip(&shape).map(|((&i, &l), &n)| self.clamp(i - l, n)).collect();
+        let mut value = self.scalar(op.operand(0), &at)?;
+        for ((&i, &l), &n) in map.iter().zip(low).zip(&shape) {
+            if !self.space.ranges.always_le(l, i) {
+                let inside = self.not_before(i, l);
+                value = self.builder().op("rc.core.select").operands(&[inside, value, outside]).value();
+            }
+            if !self.space.ranges.always_le(i, l + n - Dim::Static(1)) {
+                let beyond = self.not_before(i, l + n);
+                value = self.builder().op("rc.core.select").operands(&[beyond, outside, value]).value();
+            }
+        }
+        Ok(value)
+    }
+
+    /// `index >= bound`.
+    fn not_before(&mut self, index: Dim, bound: Dim) -> Value {
+        let (a, b) = (self.index(index), self.index(bound));
+        self.builder().op("rc.core.compare").operands(&[a, b]).attr("kind", Attr::str("ge")).result(Type::i1()).value()
+    }
+
+    /// The index moved into `0..size`.
+    fn clamp(&self, index: Dim, size: Dim) -> Dim {
+        let last = size - Dim::Static(1);
+        let r = &self.space.ranges;
+        let low = if r.always_le(Dim::Static(0), index) { index } else { index.max(Dim::Static(0)) };
+        if r.always_le(low, last) { low } else { low.min(last) }
+    }
+
+    /// Ends the region with `scalars` and gives the nest's result.
+    pub fn finish(mut self, scalars: &[Value], spec: NestSpec, name: Name) -> Value {
+        self.builder().op(&YIELD).operands(scalars).build();
+        let rank = self.space.iters.len();
+        let reduced = |d: usize| self.reduced.contains(&d) || d >= rank - spec.reduce;
+        let words = |items: Vec<&str>| Attr::array(&items.into_iter().map(Attr::str).collect::<Vec<_>>());
+        let maps: Vec<Attr> = self.inputs.iter().map(|(_, m)| Attr::shape(m)).collect();
+        let operands: Vec<Value> = self.inputs.iter().map(|i| i.0).collect();
+        let attrs = [
+            ("iters", words(self.space.iters.iter().map(|n| n.as_str()).collect())),
+            ("kinds", words((0..rank).map(|d| if reduced(d) { "reduce" } else { "parallel" }).collect())),
+            ("extents", Attr::shape(&self.space.extents)),
+            ("maps", Attr::array(&maps)),
+            ("out_maps", Attr::array(&[Attr::shape(&spec.out_map)])),
+            ("combiner", words(vec![spec.combiner])),
+        ];
+        let mut state = OpState::new(&NEST, self.loc);
+        state.operands = operands.into_iter().collect();
+        state.results.push(spec.ty);
+        let acc = spec.acc.map(|t| ("acc", Attr::ty(t)));
+        state.attrs = Attr::dict(attrs.into_iter().chain(acc).map(|(k, v)| (Name::new(k), v)));
+        state.regions = 1;
+        let nest = self.kernel.create(state);
+        let region = self.kernel.regions(nest)[0];
+        let from = self.region;
+        let types: Vec<Type> = self.kernel.block_args(from).map(|v| self.kernel.ty(v)).collect();
+        let to = self.kernel.add_block(region, &types);
+        for i in 0..types.len() {
+            let (old, new) = (self.kernel.block_arg(from, i), self.kernel.block_arg(to, i));
+            self.kernel.set_value_name(new, self.kernel.value_name(old));
+            self.kernel.replace_all_uses(old, new);
+        }
+        let ops: Vec<Op> = self.kernel.ops(from).collect();
+        for op in ops {
+            self.kernel.move_to_end(to, op);
+        }
+        self.kernel.insert_before(self.nest, nest);
+        self.kernel.erase(self.nest);
+        let result = self.kernel.result(nest, 0);
+        self.kernel.set_value_name(result, name);
+        result
+    }
+}
+
+/// A scalar attribute of `elem` from the bytes of a splat.
+fn scalar_attr(elem: Type, bytes: &[u8]) -> Attr {
+    use rc_ir::AttrData;
+    let mut word = [0u8; 8];
+    word[..bytes.len()].copy_from_slice(bytes);
+    let bits = u64::from_le_bytes(word);
+    match elem.float_kind() {
+        Some(_) => Attr::new(AttrData::Float { bits, ty: elem }),
+        None => Attr::int(rc_ir::attr::scalar_value(elem, bytes) as i64, elem),
+    }
+}

@@ -1,0 +1,238 @@
+//! The `loop.kernel` of one fusion.
+
+use super::emit::{Emitter, NestSpec};
+use super::{collapse, symbols_in};
+use crate::fuse::reads::{Space, contraction_space, iterator_name, reduced_dims};
+use crate::fuse::{Class, classify, forward_map, symbol_ranges};
+use rc_dialects::func::symbols;
+use rc_dialects::interfaces::{Contraction, Reduction};
+use rc_dialects::loop_::{ATTENTION, KERNEL, RETURN};
+use rc_ir::builder::new_function;
+use rc_ir::dim_range::Ranges;
+use rc_ir::{Attr, Block, Body, Builder, Dim, Name, Op, OpRef, Result, Type, Value};
+use rustc_hash::{FxHashMap, FxHashSet};
+
+/// A kernel, with the types that it takes and gives: the fusion's, or with dimensions collapsed.
+pub struct LoweredFusion {
+    pub body: Body,
+    pub inputs: Vec<Type>,
+    pub results: Vec<Type>,
+}
+
+/// Makes the kernel of a fusion.
+pub fn kernel_of(body: &Body, fusion: Op) -> Result<LoweredFusion> {
+    let op = body.op_ref(fusion);
+    let entry = op.entry(0).ok_or_else(|| op.error("has no body"))?;
+    let (inputs, results) = (op.operand_types(), op.result_types());
+    let mut new = new_function(&KERNEL, "kernel", &inputs, &results, op.loc());
+    let root = new.body.root();
+    if let Some(kind) = op.attr("kind") {
+        new.body.set_attr(root, "origin", kind);
+    }
+    declare_symbols(body, entry, &mut new.body);
+    let mut lowering = Lowering { source: body, entry, ranges: symbol_ranges(body), tensors: FxHashMap::default(), ops: FxHashSet::default() };
+    lowering.ops = body.ops(entry).collect();
+    for (arg, &value) in body.block_args(entry).zip(&new.args) {
+        new.body.set_value_name(value, body.value_name(arg));
+        lowering.tensors.insert(arg, value);
+    }
+    lowering.run(&mut new.body, new.entry)?;
+    let (inputs, results) = collapse::collapse(&mut new.body);
+    Ok(LoweredFusion { body: new.body, inputs, results })
+}
+
+/// Declares the symbols that the fusion's types mention, as the function around it does.
+fn declare_symbols(from: &Body, entry: Block, to: &mut Body) {
+    let values = from.block_args(entry).chain(from.ops(entry).flat_map(|op| from.results(op)));
+    let used = symbols_in(values.flat_map(|v| from.ty(v).shape()));
+    let declared: Vec<_> = symbols(from).into_iter().filter(|s| used.contains(&s.name)).collect();
+    if !declared.is_empty() {
+        rc_dialects::func::set_symbols(to, &declared);
+    }
+}
+
+struct Lowering<'a> {
+    source: &'a Body,
+    entry: Block,
+    ranges: Ranges,
+    /// Tensors of the kernel by values of the fusion: arguments and results of nests.
+    tensors: FxHashMap<Value, Value>,
+    ops: FxHashSet<Op>,
+}
+
+impl Lowering<'_> {
+    fn run(&mut self, kernel: &mut Body, block: Block) -> Result {
+        let source = self.source;
+        let end = source.last_op(self.entry).expect("a fusion ends in core.yield");
+        let yielded: Vec<Value> = source.operands(end).collect();
+        for op in source.ops(self.entry) {
+            let op = source.op_ref(op);
+            match classify(op) {
+                Class::Reduce => self.reduce(kernel, block, op)?,
+                Class::Contract => self.contract(kernel, block, op)?,
+                Class::Attention => self.attention(kernel, block, op, &yielded)?,
+                Class::Alone => return Err(op.unsupported("has no loop form").help("only reductions, products, attention and elementwise operations lower to loops")),
+                _ => {}
+            }
+        }
+        let mut results = Vec::new();
+        for &value in &yielded {
+            results.push(match self.tensors.get(&value) {
+                Some(&tensor) if source.defining_op(value).is_some() => tensor,
+                _ => self.pointwise(kernel, block, value)?,
+            });
+        }
+        let mut b = Builder::at_end(kernel, block);
+        b.op(&RETURN).operands(&results).build();
+        Ok(())
+    }
+
+    fn emitter<'e>(&'e self, kernel: &'e mut Body, block: Block, space: Space) -> Emitter<'e> {
+        Emitter::new(self.source, &self.tensors, kernel, block, space)
+    }
+
+    fn pointwise(&mut self, kernel: &mut Body, block: Block, value: Value) -> Result<Value> {
+        let ty = self.source.ty(value);
+        let space = Space::new(&ty.shape(), &self.ranges);
+        let map = space.identity();
+        let loc = self.source.defining_op(value).map_or(self.source.loc(self.source.root()), |op| self.source.loc(op));
+        let mut emitter = self.emitter(kernel, block, space.clone());
+        emitter.loc = loc;
+        let scalar = emitter.scalar(value, &map)?;
+        let out = space.identity();
+        let spec = NestSpec { reduce: 0, out_map: out, combiner: "none", acc: None, ty };
+        Ok(emitter.finish(&[scalar], spec, self.source.value_name(value)))
+    }
+
+    fn reduce(&mut self, kernel: &mut Body, block: Block, op: OpRef) -> Result {
+        let unknown = || op.error("does not say what it reduces");
+        let info = op.def().and_then(|d| d.interface::<Reduction>()).and_then(|r| (r.0)(op)).ok_or_else(unknown)?;
+        let shape = self.source.ty(op.operand(0)).shape();
+        let space = Space::new(&shape, &self.ranges);
+        let map = space.identity();
+        let dims = reduced_dims(op).ok_or_else(unknown)?;
+        let out_map = (0..shape.len()).filter(|d| !dims.contains(d)).map(|d| space.index(d)).collect();
+        let mut emitter = self.emitter(kernel, block, space);
+        emitter.loc = op.loc();
+        emitter.reduced = dims;
+        let scalar = emitter.scalar(op.operand(0), &map)?;
+        let ty = self.source.ty(op.result(0));
+        let acc = matches!(info.combiner.kind(), "add" | "mul").then_some(info.acc);
+        let spec = NestSpec { reduce: 0, out_map, combiner: info.combiner.kind(), acc, ty };
+        let tensor = emitter.finish(&[scalar], spec, self.source.value_name(op.result(0)));
+        self.tensors.insert(op.result(0), tensor);
+        Ok(())
+    }
+
+    fn contract(&mut self, kernel: &mut Body, block: Block, op: OpRef) -> Result {
+        let unknown = || op.error("does not say what it contracts");
+        let roles = op.def().and_then(|d| d.interface::<Contraction>()).and_then(|c| (c.0)(op)).ok_or_else(unknown)?;
+        let (space, maps) = contraction_space(op, &self.ranges).ok_or_else(unknown)?;
+        let ty = self.source.ty(op.result(0));
+        let outs = ty.rank();
+        let out_map = (0..outs).map(|d| space.index(d)).collect();
+        let rank = space.iters.len();
+        let mut emitter = self.emitter(kernel, block, space);
+        emitter.loc = op.loc();
+        emitter.reduced = (outs..rank).collect();
+        let lhs = emitter.scalar(op.operand(0), &maps[0])?;
+        let rhs = emitter.scalar(op.operand(1), &maps[1])?;
+        let spec = NestSpec { reduce: rank - outs, out_map, combiner: "contract", acc: Some(roles.acc), ty };
+        let tensor = emitter.finish(&[lhs, rhs], spec, self.source.value_name(op.result(0)));
+        self.tensors.insert(op.result(0), tensor);
+        Ok(())
+    }
+
+    /// Lowers attention; its nest stores through the transposes and reshapes that follow, which then need none of their own.
+    fn attention(&mut self, kernel: &mut Body, block: Block, op: OpRef, yielded: &[Value]) -> Result {
+        let rank = self.source.ty(op.result(0)).rank();
+        if rank != 3 && rank != 4 {
+            return Err(op.unsupported(format!("on tensors of rank {rank}")).help("reshape to [batch, heads, length, size]"));
+        }
+        let (q, k, v) = (self.shape(op, 0), self.shape(op, 1), self.shape(op, 2));
+        let heads = rank - 3;
+        let h = if heads == 1 { q[1] } else { Dim::Static(1) };
+        let extents = [q[0], h, q[rank - 2], k[rank - 2], q[rank - 1], v[rank - 1]];
+        let names = self.attention_names();
+        let mut ranges = self.ranges.clone();
+        names.iter().zip(extents).for_each(|(&n, e)| ranges.set_iterator(n, e));
+        let space = Space { iters: names, extents: extents.to_vec(), ranges };
+        let place = |row: usize, col: usize| {
+            let mut map = vec![space.index(0)];
+            if heads == 1 {
+                map.push(space.index(1));
+            }
+            map.extend([space.index(row), space.index(col)]);
+            map
+        };
+        let (mut inputs, mut maps) = (Vec::new(), Vec::new());
+        for (i, (row, col)) in [(2, 4), (3, 4), (3, 5), (2, 3)].into_iter().enumerate().take(op.operands().len()) {
+            let mut map = place(row, col);
+            for (index, size) in map.iter_mut().zip(self.shape(op, i)) {
+                if size == Dim::Static(1) {
+                    *index = Dim::Static(0);
+                }
+            }
+            let (tensor, map) = self.follow(op.operand(i), map, &space.ranges)?;
+            inputs.push(tensor);
+            maps.push(Attr::shape(&map));
+        }
+        let result = op.result(0);
+        let end = yielded.iter().copied().find(|&y| forward_map(self.source, result, y, &self.ops, &self.ranges).is_some()).unwrap_or(result);
+        let out_map = self.out_map(result, end, &place(2, 5), &space.ranges).ok_or_else(|| op.error("cannot write its result's index map"))?;
+        let scale = op.attr("scale").and_then(|a| a.as_float());
+        let scale = scale.or_else(|| q[rank - 1].as_static().map(|d| 1.0 / (d as f64).sqrt()));
+        let scale = scale.ok_or_else(|| op.unsupported("with a symbolic head size").help("give 'scale'"))?;
+        let mut b = Builder::at_end(kernel, block);
+        b.loc = op.loc();
+        let iters: Vec<Attr> = space.iters.iter().map(|n| Attr::str(n.as_str())).collect();
+        let tensor = b
+            .op(&ATTENTION)
+            .operands(&inputs)
+            .attr("iters", Attr::array(&iters))
+            .attr("extents", Attr::shape(&extents))
+            .attr("maps", Attr::array(&maps))
+            .attr("out_maps", Attr::array(&[Attr::shape(&out_map)]))
+            .attr("scale", Attr::float(scale, Type::f64()))
+            .attr("causal", Attr::bool(op.bool("causal")))
+            .result(self.source.ty(end))
+            .value();
+        b.body.set_value_name(tensor, self.source.value_name(end));
+        self.tensors.insert(end, tensor);
+        Ok(())
+    }
+
+    fn attention_names(&self) -> Vec<Name> {
+        let names = ["b", "h", "m", "n", "d", "e"];
+        let fresh = |(i, n): (usize, &&str)| {
+            let name = Name::new(n);
+            if self.ranges.get(name).is_none() { name } else { iterator_name(i + 20, &self.ranges) }
+        };
+        names.iter().enumerate().map(fresh).collect()
+    }
+
+    fn shape(&self, op: OpRef, i: usize) -> Vec<Dim> {
+        self.source.ty(op.operand(i)).shape().to_vec()
+    }
+
+    /// Follows a value back through index maps to a tensor of the kernel.
+    fn follow(&self, value: Value, map: Vec<Dim>, ranges: &Ranges) -> Result<(Value, Vec<Dim>)> {
+        if let Some(&tensor) = self.tensors.get(&value) {
+            return Ok((tensor, map));
+        }
+        let op = self.source.defining_op(value).expect("arguments are tensors of the kernel");
+        let op = self.source.op_ref(op);
+        let sources = crate::fuse::reads::sources(op, &map, ranges).filter(|_| classify(op) == Class::Reindex);
+        match sources.as_deref() {
+            Some([(operand, Some(map))]) => self.follow(*operand, map.clone(), ranges),
+            _ => Err(op.unsupported("computed inside an attention's operand").help("it has to be a fusion of its own")),
+        }
+    }
+
+    /// The place in `end` of the element of `from` at `map`.
+    fn out_map(&self, from: Value, end: Value, map: &[Dim], ranges: &Ranges) -> Option<Vec<Dim>> {
+        let (space, forward) = forward_map(self.source, from, end, &self.ops, &self.ranges)?;
+        let bind = |n: Name| space.iters.iter().position(|&i| i == n).map(|d| map[d]);
+        Some(forward.iter().map(|d| ranges.simplify(d.substitute(&bind))).collect())
+    }
+}

@@ -1,0 +1,76 @@
+//! `lower-loops`: each `core.fusion` becomes a `loop.kernel` of nests, and a `loop.launch` of it.
+//!
+//! Operations that move elements turn into index maps; elementwise chains into the regions of nests; each
+//! reduction, product and attention is a nest, and so is each result that is none of these. Equal kernels are one.
+
+mod collapse;
+mod emit;
+mod kernel;
+mod share;
+
+use rc_dialects::core::fusion::FUSION;
+use rc_dialects::loop_::LAUNCH;
+use rc_ir::{Attr, Body, Builder, Dim, Module, Name, Op, Result, Type, Value};
+
+/// Lowers every fusion of the module's functions.
+pub fn lower_loops(module: &mut Module) -> Result {
+    let mut shared = share::Kernels::of(module);
+    let mut made: Vec<Body> = Vec::new();
+    for index in 0..module.bodies.len() {
+        let mut body = std::mem::replace(&mut module.bodies[index], placeholder());
+        let result = lower_body(&mut body, &mut shared, &mut made);
+        module.bodies[index] = body;
+        result?;
+    }
+    module.bodies.extend(made);
+    Ok(())
+}
+
+fn placeholder() -> Body {
+    Body::new(rc_ir::OpState::new("builtin.placeholder", rc_ir::Loc::UNKNOWN))
+}
+
+fn lower_body(body: &mut Body, shared: &mut share::Kernels, made: &mut Vec<Body>) -> Result {
+    let fusions: Vec<Op> = body.walk().into_iter().filter(|&op| body.name(op) == &FUSION).collect();
+    for fusion in fusions {
+        let kernel = kernel::kernel_of(body, fusion)?;
+        let (callee, bind) = shared.intern(kernel.body, made);
+        launch(body, fusion, callee, bind, &kernel.inputs, &kernel.results);
+    }
+    Ok(())
+}
+
+/// Replaces a fusion by a launch; operands and results are reshaped where the kernel collapsed dimensions.
+fn launch(body: &mut Body, fusion: Op, callee: Name, bind: Attr, inputs: &[Type], results: &[Type]) {
+    let operands: Vec<Value> = body.operands(fusion).collect();
+    let wanted: Vec<Type> = body.results(fusion).map(|r| body.ty(r)).collect();
+    let names: Vec<Name> = body.results(fusion).map(|r| body.value_name(r)).collect();
+    let mut b = Builder::before(body, fusion);
+    let args: Vec<Value> = operands.iter().zip(inputs).map(|(&v, &ty)| reshape(&mut b, v, ty)).collect();
+    let op = b.op(&LAUNCH).operands(&args).attr("callee", Attr::str(callee.as_str())).attr("bind", bind).results(results);
+    let op = op.build();
+    let mut values = Vec::new();
+    for (i, (&ty, name)) in wanted.iter().zip(names).enumerate() {
+        let result = b.body.result(op, i);
+        b.body.set_value_name(result, name);
+        values.push(reshape(&mut b, result, ty));
+    }
+    body.replace_op(fusion, &values);
+}
+
+fn reshape(b: &mut Builder, value: Value, ty: Type) -> Value {
+    if b.ty(value) == ty { value } else { b.op("rc.core.reshape").operand(value).result(ty).value() }
+}
+
+/// Symbols that types or expressions mention, in order of first mention.
+pub(crate) fn symbols_in(dims: impl IntoIterator<Item = Dim>) -> Vec<Name> {
+    let mut out: Vec<Name> = Vec::new();
+    for dim in dims {
+        dim.for_each_symbol(&mut |name| {
+            if !out.contains(&name) {
+                out.push(name);
+            }
+        });
+    }
+    out
+}
