@@ -196,6 +196,16 @@ fn bad_launches_are_errors(f: &Fixture) -> Result<()> {
         );
         f.stream.launch(&scale, &config, &mut good)?;
     }
+    let mixed = f.function("mixed")?;
+    // SAFETY: the kernel touches shared memory alone.
+    let error = unsafe {
+        f.stream.launch(
+            &mixed,
+            &config.shared_memory(64),
+            &mut KernelArgs::default(),
+        )
+    };
+    assert!(error.unwrap_err().to_string().contains("one array"));
     f.stream.synchronize()?;
     let error = f.function("absent").unwrap_err().to_string();
     assert!(
@@ -351,7 +361,6 @@ fn graphs(f: &Fixture) -> Result<()> {
         }
         assert_eq!(graph.len()?, 5);
         let mut exec = graph.instantiate()?;
-        drop(graph);
         unsafe {
             exec.launch(&f.stream)?;
             exec.launch(&f.stream)?;
@@ -420,7 +429,7 @@ fn tensor_maps(f: &Fixture) -> Result<()> {
             Arg::I32(column as i32),
             Arg::I32(words as i32 * 4),
         ]);
-        let config = LaunchConfig::new([1, 1, 1], [words, 1, 1]).shared_memory(words * 4);
+        let config = LaunchConfig::new([1, 1, 1], [words, 1, 1]).shared_memory(words * 4 + 8);
         // SAFETY: the kernel writes a word for each thread.
         unsafe { f.stream.launch(&tile, &config, &mut args)? };
         let expected: Vec<u32> = (0..words)

@@ -167,16 +167,15 @@ impl Graph {
     }
 
     /// Makes the graph ready to run.
-    pub fn instantiate(&self) -> Result<GraphExec> {
+    pub fn instantiate(self) -> Result<GraphExec> {
         self.device.bind()?;
         let mut handle = std::ptr::null_mut();
         // SAFETY: writes one handle.
         let status = unsafe { sys::cuGraphInstantiateWithFlags(&mut handle, self.handle, 0) };
         check(status, "cuGraphInstantiate")?;
         Ok(GraphExec {
-            device: self.device.clone(),
             handle,
-            functions: self.functions.clone(),
+            graph: self,
         })
     }
 }
@@ -222,9 +221,9 @@ fn node_params(
 /// A graph that is ready to run.
 #[derive(Debug)]
 pub struct GraphExec {
-    device: Arc<Device>,
     handle: sys::CUgraphExec,
-    functions: Vec<Function>,
+    /// Its nodes name what can be patched, so it lives as long.
+    graph: Graph,
 }
 
 // SAFETY: as for `Graph`.
@@ -254,12 +253,12 @@ impl GraphExec {
                 function.name()
             )
         })?;
-        let kept = self
-            .functions
+        let functions = &mut self.graph.functions;
+        let kept = functions
             .iter()
             .any(|known| known.handle() == function.handle());
         if !kept {
-            self.functions.push(function.clone());
+            functions.push(function.clone());
         }
         Ok(())
     }
@@ -270,7 +269,7 @@ impl GraphExec {
     ///
     /// As for [`Stream::launch`], for every launch in it.
     pub unsafe fn launch(&self, stream: &Stream) -> Result<()> {
-        self.device.bind()?;
+        self.graph.device.bind()?;
         // SAFETY: both handles are valid; the caller vouches for the launches.
         check(
             unsafe { sys::cuGraphLaunch(self.handle, stream.handle()) },
@@ -282,7 +281,7 @@ impl GraphExec {
 impl Drop for GraphExec {
     fn drop(&mut self) {
         // SAFETY: made in `instantiate`, destroyed once; a run under way completes.
-        if self.device.bind().is_ok() {
+        if self.graph.device.bind().is_ok() {
             unsafe { sys::cuGraphExecDestroy(self.handle) };
         }
     }

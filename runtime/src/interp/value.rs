@@ -1,0 +1,210 @@
+//! What an SSA value is while it runs.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use rc_dialects::core::scalar::{IntType, Scalar};
+use rc_ir::Type;
+use rc_ir::attr::{float_from_bits, float_to_bits};
+use rc_ir::types::FloatKind;
+
+use super::Mode;
+use super::memory::MemRef;
+use crate::tensor::{DType, Tensor, f64_to_bf16, f64_to_f16};
+
+/// A scalar, an array (of a tensor, tile or vector; of a scalar in a block of points of a nest), or memory.
+/// The element type is that of the SSA value, so values do not repeat it.
+#[derive(Clone, Debug)]
+pub(crate) enum Value {
+    /// An integer, `index` or `i1`. 64-bit unsigned values are kept as the `i64` of the same bits.
+    Int(i64),
+    /// A float of any type, which holds exactly (rounded) in an f64.
+    Float(f64),
+    Array(Array),
+    Memory(MemRef),
+}
+
+/// Elements in row-major order.
+#[derive(Clone, Debug)]
+pub(crate) struct Array {
+    pub shape: Vec<usize>,
+    data: Data,
+}
+
+#[derive(Clone, Debug)]
+enum Data {
+    Float(Arc<Vec<f64>>),
+    Int(Arc<Vec<i64>>),
+    /// An argument or a constant, converted where it is used, so that weights are held once and in their own width.
+    Host(Tensor),
+}
+
+impl Array {
+    pub fn floats(shape: Vec<usize>, values: Vec<f64>) -> Array {
+        debug_assert_eq!(shape.iter().product::<usize>(), values.len());
+        Array { shape, data: Data::Float(Arc::new(values)) }
+    }
+    pub fn ints(shape: Vec<usize>, values: Vec<i64>) -> Array {
+        debug_assert_eq!(shape.iter().product::<usize>(), values.len());
+        Array { shape, data: Data::Int(Arc::new(values)) }
+    }
+    pub fn host(tensor: Tensor) -> Array {
+        Array { shape: tensor.shape().to_vec(), data: Data::Host(tensor) }
+    }
+    pub fn len(&self) -> usize {
+        self.shape.iter().product()
+    }
+    pub fn is_float(&self) -> bool {
+        match &self.data {
+            Data::Float(_) => true,
+            Data::Int(_) => false,
+            Data::Host(tensor) => tensor.dtype().is_float(),
+        }
+    }
+    /// The elements as f64; integers are converted.
+    pub fn as_floats(&self) -> Cow<'_, [f64]> {
+        match &self.data {
+            Data::Float(values) => Cow::Borrowed(values),
+            Data::Int(values) => Cow::Owned(values.iter().map(|&n| n as f64).collect()),
+            Data::Host(tensor) => Cow::Owned(tensor.to_f64()),
+        }
+    }
+    /// The elements as i64; floats are truncated.
+    pub fn as_ints(&self) -> Cow<'_, [i64]> {
+        match &self.data {
+            Data::Int(values) => Cow::Borrowed(values),
+            Data::Float(values) => Cow::Owned(values.iter().map(|&x| x as i64).collect()),
+            Data::Host(tensor) => Cow::Owned(tensor.to_i64()),
+        }
+    }
+    /// The same elements in another shape of equal size.
+    pub fn with_shape(mut self, shape: Vec<usize>) -> Array {
+        debug_assert_eq!(shape.iter().product::<usize>(), self.len());
+        self.shape = shape;
+        self
+    }
+    /// The elements at these row-major positions, in a new shape.
+    pub fn pick(&self, shape: Vec<usize>, positions: &[usize]) -> Array {
+        if self.is_float() {
+            let from = self.as_floats();
+            Array::floats(shape, positions.iter().map(|&i| from[i]).collect())
+        } else {
+            let from = self.as_ints();
+            Array::ints(shape, positions.iter().map(|&i| from[i]).collect())
+        }
+    }
+    pub fn element(&self, i: usize) -> Value {
+        match &self.data {
+            Data::Float(values) => Value::Float(values[i]),
+            Data::Int(values) => Value::Int(values[i]),
+            Data::Host(tensor) if tensor.dtype().is_float() => Value::Float(tensor.get_f64(i)),
+            Data::Host(tensor) => Value::Int(tensor.get_i64(i)),
+        }
+    }
+    /// `value` everywhere.
+    pub fn splat(shape: Vec<usize>, value: &Value) -> Array {
+        let count = shape.iter().product();
+        match value {
+            Value::Float(x) => Array::floats(shape, vec![*x; count]),
+            Value::Int(n) => Array::ints(shape, vec![*n; count]),
+            Value::Array(a) => a.pick(shape, &vec![0; count]),
+            Value::Memory(_) => Array::ints(shape, vec![0; count]),
+        }
+    }
+    /// The arrays' elements one after another. They are all floats or all integers.
+    pub fn join(shape: Vec<usize>, parts: &[Array]) -> Array {
+        if parts.iter().all(Array::is_float) && !parts.is_empty() {
+            Array::floats(shape, parts.iter().flat_map(|p| p.as_floats().into_owned()).collect())
+        } else {
+            Array::ints(shape, parts.iter().flat_map(|p| p.as_ints().into_owned()).collect())
+        }
+    }
+}
+
+impl Value {
+    /// A scalar as the shared evaluator takes it.
+    pub fn scalar(&self, format: Format) -> Scalar {
+        match self {
+            Value::Float(x) => Scalar::Float(*x),
+            Value::Int(n) => Scalar::Int(format.wide(*n)),
+            Value::Array(a) if a.len() > 0 => a.element(0).scalar(format),
+            _ => Scalar::Int(0),
+        }
+    }
+    pub fn from_scalar(scalar: Scalar) -> Value {
+        match scalar {
+            Scalar::Float(x) => Value::Float(x),
+            Scalar::Int(n) => Value::Int(n as i64),
+        }
+    }
+}
+
+/// How elements of a type are held and rounded.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Format {
+    pub ty: Type,
+    pub class: Class,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Class {
+    /// With the rounding to the type; none in float64 mode.
+    Float(fn(f64) -> f64),
+    Int(IntType),
+}
+
+impl Format {
+    /// `None` for a type that is no scalar of at most 64 bits.
+    pub fn of(ty: Type, mode: Mode) -> Option<Format> {
+        let class = match ty.float_kind() {
+            Some(kind) => Class::Float(if mode == Mode::Float64 { |x| x } else { rounding(kind) }),
+            None => Class::Int(IntType::of(ty)?),
+        };
+        Some(Format { ty, class })
+    }
+    pub fn round(self, x: f64) -> f64 {
+        match self.class {
+            Class::Float(round) => round(x),
+            Class::Int(_) => x,
+        }
+    }
+    /// `n` modulo two to the width.
+    pub fn wrap(self, n: i128) -> i64 {
+        match self.class {
+            Class::Int(int) => int.wrap(n) as i64,
+            Class::Float(_) => n as i64,
+        }
+    }
+    /// The integer that the held `n` stands for.
+    pub fn wide(self, n: i64) -> i128 {
+        match self.class {
+            Class::Int(IntType { width: 64, unsigned: true }) => i128::from(n as u64),
+            _ => i128::from(n),
+        }
+    }
+    pub fn is_float(self) -> bool {
+        matches!(self.class, Class::Float(_))
+    }
+}
+
+/// Rounding to nearest, ties to even, to a float type.
+fn rounding(kind: FloatKind) -> fn(f64) -> f64 {
+    match kind {
+        FloatKind::F64 => |x| x,
+        FloatKind::F32 => |x| f64::from(x as f32),
+        FloatKind::BF16 => |x| f64_to_bf16(x).to_f64(),
+        FloatKind::F16 => |x| f64_to_f16(x).to_f64(),
+        FloatKind::TF32 => |x| float_from_bits(FloatKind::TF32, float_to_bits(FloatKind::TF32, x)),
+        FloatKind::F8E4M3FN => |x| float_from_bits(FloatKind::F8E4M3FN, float_to_bits(FloatKind::F8E4M3FN, x)),
+        FloatKind::F8E5M2 => |x| float_from_bits(FloatKind::F8E5M2, float_to_bits(FloatKind::F8E5M2, x)),
+    }
+}
+
+/// The dtype of host tensors for elements of this type; `index` is held as i64.
+pub(crate) fn dtype_of(ty: Type) -> Option<DType> {
+    if ty.is_index() {
+        return Some(DType::I64);
+    }
+    let name = ty.to_string();
+    DType::ALL.into_iter().find(|dtype| dtype.name() == name)
+}
