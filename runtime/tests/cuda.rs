@@ -359,7 +359,7 @@ fn graphs(f: &Fixture) -> Result<()> {
                 graph.add_kernel(&step, &config, &mut args, dependency.as_slice())?
             });
         }
-        assert_eq!(graph.len()?, 5);
+        assert_eq!(graph.node_count()?, 5);
         let mut exec = graph.instantiate()?;
         unsafe {
             exec.launch(&f.stream)?;
@@ -395,7 +395,7 @@ fn graphs(f: &Fixture) -> Result<()> {
                 )
             })
         })?;
-        assert_eq!(graph.len()?, 4);
+        assert_eq!(graph.node_count()?, 4);
         assert!(f.words(&z)? == data, "a capture ran");
         let exec = graph.instantiate()?;
         unsafe { exec.launch(&f.stream)? };

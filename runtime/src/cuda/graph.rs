@@ -155,7 +155,7 @@ impl Graph {
     }
 
     /// The number of nodes.
-    pub fn len(&self) -> Result<usize> {
+    pub fn node_count(&self) -> Result<usize> {
         self.device.bind()?;
         let mut count = 0;
         // SAFETY: with no array the driver gives the number alone.

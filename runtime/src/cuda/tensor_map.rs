@@ -118,7 +118,7 @@ impl TensorMapLayout {
             ));
         }
         let inner = u64::from(self.box_shape[rank - 1]) * self.dtype.size() as u64;
-        if inner % 16 != 0 || inner > self.swizzle.span() {
+        if !inner.is_multiple_of(16) || inner > self.swizzle.span() {
             return fail(format!(
                 "a box of {inner} bytes innermost; a multiple of 16, and within swizzle {:?}",
                 self.swizzle

@@ -249,6 +249,8 @@ mod tests {
         assert!(passes(f64::NAN, f64::NAN, loose.equal_nan()));
         assert!(!passes(1.0, f64::NAN, loose.equal_nan()));
         assert!(!passes(1.0, 2.0, Tolerance::abs(f64::NAN)));
+        let largest = max_abs_diff(&tensor(&[1.0, f64::NAN, 3.0]), &tensor(&[1.0; 3]));
+        assert_eq!(largest.unwrap(), f64::INFINITY);
     }
 
     #[test]

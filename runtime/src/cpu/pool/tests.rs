@@ -58,7 +58,8 @@ fn every_thread_takes_part_and_none_twice_at_once() {
         Mutex::new(BTreeSet::new()),
         [const { AtomicU32::new(0) }; 3],
     );
-    // Long enough for sleeping workers to arrive.
+    // Until the workers sleep, and each iteration long enough for them to wake.
+    std::thread::sleep(Duration::from_millis(20));
     pool.for_each(60, 1, &|thread, _| {
         assert_eq!(inside[thread].fetch_add(1, Ordering::SeqCst), 0);
         std::thread::sleep(Duration::from_millis(2));
