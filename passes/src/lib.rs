@@ -3,3 +3,4 @@
 
 pub mod fuse;
 pub mod lower_loops;
+pub mod plan_buffers;

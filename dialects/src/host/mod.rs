@@ -8,7 +8,7 @@ use rc_ir::OpDef;
 use rc_ir::op_def::*;
 
 /// All operations of the dialect.
-pub static OPS: &[&OpDef] = &[&FUNC, &RETURN, &LAUNCH, &VIEW, &CONSTANT];
+pub static OPS: &[&OpDef] = &[&FUNC, &RETURN, &LAUNCH, &VIEW, &CONSTANT, &COPY, &BINARY];
 
 pub static FUNC: OpDef = OpDef {
     summary: "A planned function: takes memory for its inputs and results, and one arena.",
@@ -66,4 +66,34 @@ pub static CONSTANT: OpDef = OpDef {
     attrs: &[attr("value", AttrKind::Elements, "The constant.")],
     effects: Effects::Pure,
     ..OpDef::new("rc.host.constant")
+};
+
+pub static COPY: OpDef = OpDef {
+    summary: "Copies a buffer to another of the same number of bytes.",
+    operands: &[operand("source", MEMREF), operand("target", MEMREF)],
+    effects: Effects::Channel("stream"),
+    ..OpDef::new("rc.host.copy")
+};
+
+pub static BINARY: OpDef = OpDef {
+    summary: "A kernel's machine code.",
+    doc: "`code` is relocatable object code (format `elf`, bytes in a resource) or PTX (format `ptx`, text). The code takes a pointer for each \
+of `args` arguments, in order (a tensor map for those that `tensor_maps` describes), then an i64 for each symbol of `rc.symbols` in order. `grid`, `threads`, \
+`cluster` as of kernel.func; `shared` and `scratch` are bytes of dynamic shared memory and of a thread's own memory.",
+    attrs: &[
+        attr("sym_name", AttrKind::Str, "The kernel's name, and the code's entry."),
+        attr("format", AttrKind::Enum(&["elf", "ptx"]), "What the code is."),
+        attr("code", AttrKind::Any, "A dense_resource of i8, or a string."),
+        attr("arch", AttrKind::Str, "The processor that the code is for."),
+        attr("args", AttrKind::I64, "Arguments before the symbols."),
+        attr("grid", AttrKind::Shape, "Programs along x, y, z, over the symbols."),
+        attr("threads", AttrKind::I64, "Threads of a program.").default(AttrDefault::Int(1)),
+        attr("cluster", AttrKind::I64Array, "Blocks of a cluster along x, y, z.").optional(),
+        attr("shared", AttrKind::I64, "Dynamic shared memory, bytes.").default(AttrDefault::Int(0)),
+        attr("scratch", AttrKind::I64, "Memory of each CPU thread, bytes.").default(AttrDefault::Int(0)),
+        attr("tensor_maps", AttrKind::Array, "How the host encodes tensor maps, for each argument that is one.").optional(),
+        attr("origin", AttrKind::Str, "The operations it came from.").optional(),
+    ],
+    traits: Traits::SYMBOL,
+    ..OpDef::new("rc.host.binary")
 };

@@ -6,10 +6,12 @@
 
 mod classify;
 mod outline;
+mod pass;
 mod plan;
 pub mod reads;
 
 pub use classify::{Class, classify};
+pub use pass::{FUSE, OUTLINE_OPS};
 
 use rc_dialects::core::reindex::Reindex;
 use rc_ir::dim_range::Ranges;

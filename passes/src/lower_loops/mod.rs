@@ -10,7 +10,22 @@ mod share;
 
 use rc_dialects::core::fusion::FUSION;
 use rc_dialects::loop_::LAUNCH;
+use rc_ir::pass::{PassContext, PassDef, PassKind, has_op};
 use rc_ir::{Attr, Body, Builder, Dim, Module, Name, Op, Result, Type, Value};
+
+pub static LOWER_LOOPS: PassDef = PassDef {
+    summary: "Turns fusions into kernels of structured nests; equal ones into one.",
+    requires: &["outline-ops"],
+    pending: Some(|module| has_op(module, |name| name == &FUSION)),
+    ..PassDef::new("lower-loops", |_| {
+        Ok(PassKind::module(|module: &mut Module, cx: &mut PassContext| {
+            let before = module.bodies.len();
+            lower_loops(module)?;
+            cx.count("kernels", (module.bodies.len() - before) as u64);
+            Ok(())
+        }))
+    })
+};
 
 /// Lowers every fusion of the module's functions.
 pub fn lower_loops(module: &mut Module) -> Result {

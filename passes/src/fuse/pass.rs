@@ -1,0 +1,47 @@
+//! The passes `fuse` and `outline-ops`.
+
+use super::{Class, FuseOptions, classify, fuse};
+use rc_ir::pass::{OptionKind, PassDef, PassKind, SymbolContext, option};
+use rc_ir::{Body, Module, Result};
+
+pub static FUSE: PassDef = PassDef {
+    summary: "Groups operations that become one kernel.",
+    doc: "Elementwise operations and index maps join what uses them; reductions join what reads them row by row; a product \
+takes elementwise epilogues; attention takes the index maps around it. Remarks say what was fused, what was not, and why.",
+    options: &[option("max-ops", OptionKind::Int { min: 1, max: 65536 }, "64", "The most operations in one fusion.")],
+    requires: &["decompose"],
+    ..PassDef::new("fuse", |options| {
+        let options = FuseOptions { fuse: true, max_ops: options.int("max-ops") as usize };
+        Ok(PassKind::symbol(move |body: &mut Body, cx: &mut SymbolContext| run(body, cx, &options)))
+    })
+};
+
+pub static OUTLINE_OPS: PassDef = PassDef {
+    summary: "Makes every operation that is in no fusion yet one of its own.",
+    requires: &["decompose"],
+    pending: Some(has_loose_ops),
+    ..PassDef::new("outline-ops", |_| {
+        let options = FuseOptions { fuse: false, max_ops: 1 };
+        Ok(PassKind::symbol(move |body: &mut Body, cx: &mut SymbolContext| run(body, cx, &options)))
+    })
+};
+
+fn run(body: &mut Body, cx: &mut SymbolContext, options: &FuseOptions) -> Result {
+    if body.name(body.root()) == "func.func" {
+        for remark in fuse(body, options) {
+            cx.report(Box::new(remark));
+        }
+    }
+    Ok(())
+}
+
+/// Whether a function has an operation that has to be in a fusion and is not.
+fn has_loose_ops(module: &Module) -> bool {
+    let functions = module.bodies.iter().filter(|b| b.name(b.root()) == "func.func");
+    functions.filter_map(|b| b.entry().map(|e| (b, e))).any(|(body, entry)| {
+        body.ops(entry).any(|op| {
+            let op = body.op_ref(op);
+            !matches!(classify(op), Class::Outside | Class::Splat) && !op.is("rc.core.reshape")
+        })
+    })
+}

@@ -1,0 +1,118 @@
+//! Which buffers a function needs, and from which launch to which each is alive.
+
+use super::{ALIGNMENT, bytes_of, scratch_sizes};
+use rc_dialects::host::LAUNCH;
+use rc_ir::{Body, Dim, Op, Result, Traits, Value};
+use rustc_hash::FxHashMap;
+
+/// Memory for one or more values, one after the other where they are updated in place.
+#[derive(Clone, Debug)]
+pub struct Buffer {
+    /// Bytes, a multiple of the alignment.
+    pub size: Dim,
+    /// Alive from operation number `first` to `last`, both included.
+    pub first: usize,
+    pub last: usize,
+    /// The function's result that it is, which the caller's memory holds.
+    pub result: Option<usize>,
+}
+
+/// Where a value's bytes are.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Root {
+    Argument,
+    Constant,
+    Buffer(usize),
+}
+
+pub struct Lives {
+    pub buffers: Vec<Buffer>,
+    roots: FxHashMap<Value, Root>,
+    /// Scratch buffers by launch.
+    pub scratch: FxHashMap<Op, Vec<usize>>,
+}
+
+impl Lives {
+    pub fn of(body: &Body) -> Result<Lives> {
+        let entry = body.entry().ok_or_else(|| body.op_ref(body.root()).error("has no body"))?;
+        let mut lives = Lives { buffers: Vec::new(), roots: FxHashMap::default(), scratch: FxHashMap::default() };
+        lives.roots.extend(body.block_args(entry).map(|v| (v, Root::Argument)));
+        let ops: Vec<Op> = body.ops(entry).collect();
+        let last_uses = last_uses(body, &ops);
+        for (number, &op) in ops.iter().enumerate() {
+            lives.visit(body, op, number, &last_uses);
+        }
+        if let Some(&end) = ops.last() {
+            for (i, value) in body.operands(end).enumerate() {
+                if let Root::Buffer(b) = lives.root(value) {
+                    lives.buffers[b].result.get_or_insert(i);
+                }
+            }
+        }
+        Ok(lives)
+    }
+
+    fn visit(&mut self, body: &Body, op: Op, number: usize, last_uses: &FxHashMap<Value, usize>) {
+        let last_use = |v: Value| last_uses.get(&v).copied().unwrap_or(number);
+        for operand in body.operands(op) {
+            self.extend(operand, number);
+        }
+        if body.name(op) == &LAUNCH {
+            let inplace = body.attr(op, "inplace").and_then(|a| a.as_ints()).unwrap_or_default();
+            for (i, result) in body.results(op).enumerate() {
+                let size = bytes_of(body.ty(result));
+                let pair = inplace.chunks(2).find(|p| p[0] == i as i64).map(|p| body.operand(op, p[1] as usize));
+                let reused = pair.and_then(|input| self.reusable(input, size, number, last_use(input)));
+                let index = reused.unwrap_or_else(|| self.add(size, number));
+                self.roots.insert(result, Root::Buffer(index));
+                self.extend(result, last_use(result));
+            }
+            let scratch = scratch_sizes(body, op).into_iter().map(|bytes| {
+                let bytes = bytes.ceildiv(Dim::Static(ALIGNMENT)) * Dim::Static(ALIGNMENT);
+                self.add(bytes, number)
+            });
+            let scratch = scratch.collect();
+            self.scratch.insert(op, scratch);
+            return;
+        }
+        for result in body.results(op) {
+            let root = match body.op_ref(op).has(Traits::CONSTANT) {
+                true => Root::Constant,
+                false => body.operands(op).next().map_or(Root::Constant, |v| self.root(v)),
+            };
+            self.roots.insert(result, root);
+            self.extend(result, last_use(result));
+        }
+    }
+
+    fn add(&mut self, size: Dim, number: usize) -> usize {
+        self.buffers.push(Buffer { size, first: number, last: number, result: None });
+        self.buffers.len() - 1
+    }
+
+    fn extend(&mut self, value: Value, number: usize) {
+        if let Root::Buffer(b) = self.root(value) {
+            self.buffers[b].last = self.buffers[b].last.max(number);
+        }
+    }
+
+    /// The buffer of an operand that ends its life here and has the size.
+    fn reusable(&self, input: Value, size: Dim, number: usize, last_use: usize) -> Option<usize> {
+        let Root::Buffer(b) = self.root(input) else { return None };
+        let buffer = &self.buffers[b];
+        (buffer.size == size && last_use == number && buffer.last == number).then_some(b)
+    }
+
+    pub fn root(&self, value: Value) -> Root {
+        self.roots.get(&value).copied().unwrap_or(Root::Constant)
+    }
+}
+
+/// The number of the last operation that uses each value.
+fn last_uses(body: &Body, ops: &[Op]) -> FxHashMap<Value, usize> {
+    let mut out = FxHashMap::default();
+    for (number, &op) in ops.iter().enumerate() {
+        out.extend(body.operands(op).map(|v| (v, number)));
+    }
+    out
+}

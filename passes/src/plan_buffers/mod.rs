@@ -1,0 +1,196 @@
+//! `plan-buffers`: a function of launches on tensors becomes a `host.func` on memory: one arena, every
+//! intermediate at a planned offset in it, results written where the caller wants them.
+//!
+//! Launches run in program order. A reshape is another view of the same bytes. With fixed sizes, buffers are placed largest first at the
+//! lowest offset that no buffer alive at the same time covers; with symbolic sizes they share slots, whose sizes and
+//! offsets are expressions that hold for every value of the symbols.
+
+mod lives;
+mod place;
+
+use lives::{Buffer, Lives, Root};
+use rc_dialects::host::{CONSTANT, COPY, FUNC, LAUNCH, RETURN, VIEW};
+use rc_ir::builder::new_function;
+use rc_ir::pass::{PassDef, PassKind, SymbolContext, has_op};
+use rc_ir::{Attr, Body, Builder, Diagnostic, Dim, Name, Op, OpRef, Result, Traits, Type, Value};
+use rustc_hash::FxHashMap;
+
+pub static PLAN_BUFFERS: PassDef = PassDef {
+    summary: "Gives every tensor its place in memory: arguments, results, one arena.",
+    doc: "Buffers whose lives do not meet share memory; a launch that allows it updates an operand in place. A remark gives the arena's size \
+beside the least that any plan needs.",
+    requires: &["lower-kernel"],
+    pending: Some(|module| has_op(module, |name| name == &LAUNCH) && module.bodies.iter().any(is_planned)),
+    ..PassDef::new("plan-buffers", |_| {
+        Ok(PassKind::symbol(|body: &mut Body, cx: &mut SymbolContext| {
+            if is_planned(body) {
+                let (planned, remark) = plan_buffers(body)?;
+                *body = planned;
+                cx.report(Box::new(remark));
+            }
+            Ok(())
+        }))
+    })
+};
+
+/// Alignment of buffers in the arena, in bytes.
+pub const ALIGNMENT: i64 = 256;
+
+/// Plans the memory of a function; gives the `host.func` and a remark with the numbers.
+pub fn plan_buffers(body: &Body) -> Result<(Body, Diagnostic)> {
+    let lives = Lives::of(body)?;
+    let placement = place::place(&lives.buffers);
+    let loc = body.loc(body.root());
+    let remark = Diagnostic::remark(loc, remark(&lives.buffers, &placement));
+    Ok((Rewriter::rewrite(body, &lives, &placement)?, *remark))
+}
+
+fn remark(buffers: &[Buffer], placement: &place::Placement) -> String {
+    let total = buffers.iter().fold(Dim::Static(0), |sum, b| sum + b.size);
+    format!(
+        "{} buffers of {total} bytes in all lie in an arena of {} bytes; no plan needs less than {}",
+        buffers.len(),
+        placement.size,
+        placement.lower_bound
+    )
+}
+
+/// A tensor's type in memory.
+pub fn memref_of(ty: Type) -> Type {
+    Type::memref(&ty.shape(), ty.elem(), 0)
+}
+
+/// The bytes of a tensor, rounded up to the alignment.
+pub fn bytes_of(ty: Type) -> Dim {
+    let bytes = ty.num_elements() * Dim::Static(ty.elem().byte_width().unwrap_or(8) as i64);
+    bytes.ceildiv(Dim::Static(ALIGNMENT)) * Dim::Static(ALIGNMENT)
+}
+
+struct Rewriter<'a> {
+    from: &'a Body,
+    lives: &'a Lives,
+    placement: &'a place::Placement,
+    /// Memory by tensor value.
+    memory: FxHashMap<Value, Value>,
+    results: Vec<Value>,
+    arena: Value,
+}
+
+impl Rewriter<'_> {
+    fn rewrite(from: &Body, lives: &Lives, placement: &place::Placement) -> Result<Body> {
+        let root = from.op_ref(from.root());
+        let (inputs, results) = root.attr("function_type").and_then(|t| t.as_type()?.as_function()).expect("verified");
+        let arena = Type::memref(&[Dim::Dynamic], Type::i8(), 0);
+        let types: Vec<Type> = inputs.iter().chain(results).map(|&t| memref_of(t)).chain([arena]).collect();
+        let name = from.symbol().unwrap_or_default();
+        let mut new = new_function(&FUNC, name.as_str(), &types, &[], root.loc());
+        let target = new.body.root();
+        for kept in ["rc.symbols", "arg_attrs"] {
+            if let Some(attr) = from.attr(from.root(), kept).filter(|_| kept == "rc.symbols") {
+                new.body.set_attr(target, kept, attr);
+            }
+        }
+        new.body.set_attr(target, "inputs", Attr::i64(inputs.len() as i64));
+        new.body.set_attr(target, "arena", Attr::shape(&[placement.size]));
+        let entry = from.entry().expect("planned functions have a body");
+        let mut memory = FxHashMap::default();
+        let mut names = Vec::new();
+        for (i, arg) in from.block_args(entry).enumerate() {
+            new.body.set_value_name(new.args[i], from.value_name(arg));
+            names.push(from.value_name(arg));
+            memory.insert(arg, new.args[i]);
+        }
+        let results = new.args[inputs.len()..inputs.len() + results.len()].to_vec();
+        let arena = *new.args.last().expect("an arena");
+        new.body.set_value_name(arena, Name::new("arena"));
+        let mut rewriter = Rewriter { from, lives, placement, memory, results, arena };
+        let mut b = Builder::at_end(&mut new.body, new.entry);
+        for op in from.ops(entry) {
+            b.loc = from.loc(op);
+            rewriter.op(&mut b, from.op_ref(op))?;
+        }
+        Ok(new.body)
+    }
+
+    fn op(&mut self, b: &mut Builder, op: OpRef) -> Result {
+        match op.name() {
+            name if name == &LAUNCH => self.launch(b, op),
+            name if name == "func.return" => self.finish(b, op),
+            name if name == "rc.core.reshape" => {
+                let source = self.memory[&op.operand(0)];
+                let view = self.view(b, source, Dim::Static(0), op.body.ty(op.result(0)));
+                self.define(b, op.result(0), view);
+                Ok(())
+            }
+            _ if op.has(Traits::CONSTANT) => {
+                let value = op.attr("value").ok_or_else(|| op.error("has no value"))?;
+                let memory = b.op(&CONSTANT).attr("value", value).result(memref_of(op.body.ty(op.result(0)))).value();
+                self.define(b, op.result(0), memory);
+                Ok(())
+            }
+            _ => Err(op.unsupported("between launches").help("run fuse, lower-loops and lower-kernel first")),
+        }
+    }
+
+    fn define(&mut self, b: &mut Builder, value: Value, memory: Value) {
+        b.body.set_value_name(memory, self.from.value_name(value));
+        self.memory.insert(value, memory);
+    }
+
+    fn view(&self, b: &mut Builder, memory: Value, offset: Dim, ty: Type) -> Value {
+        let to = memref_of(ty);
+        if b.ty(memory) == to && offset == Dim::Static(0) {
+            return memory;
+        }
+        b.op(&VIEW).operand(memory).attr("offset", Attr::shape(&[offset])).result(to).value()
+    }
+
+    /// The memory of a buffer: the caller's for a result, a view of the arena otherwise.
+    fn buffer(&self, b: &mut Builder, index: usize, ty: Type) -> Value {
+        match self.lives.buffers[index].result {
+            Some(i) => self.view(b, self.results[i], Dim::Static(0), ty),
+            None => self.view(b, self.arena, self.placement.offsets[index], ty),
+        }
+    }
+
+    fn launch(&mut self, b: &mut Builder, op: OpRef) -> Result {
+        let mut args: Vec<Value> = op.operands().map(|v| self.memory[&v]).collect();
+        for result in op.results() {
+            let Root::Buffer(index) = self.lives.root(result) else { return Err(op.error("gives a result without memory")) };
+            let memory = self.buffer(b, index, op.body.ty(result));
+            self.define(b, result, memory);
+            args.push(memory);
+        }
+        for &index in self.lives.scratch.get(&op.op).into_iter().flatten() {
+            let bytes = self.lives.buffers[index].size;
+            args.push(self.buffer(b, index, Type::tensor(&[bytes], Type::i8())));
+        }
+        let mut attrs = op.body.attrs(op.op);
+        for gone in ["scratch", "inplace"] {
+            attrs = attrs.with(Name::new(gone), None);
+        }
+        b.op(&LAUNCH).operands(&args).attrs(attrs).results(&[]).build();
+        Ok(())
+    }
+
+    fn finish(&mut self, b: &mut Builder, op: OpRef) -> Result {
+        for (i, value) in op.operands().enumerate() {
+            let written = matches!(self.lives.root(value), Root::Buffer(b) if self.lives.buffers[b].result == Some(i));
+            if !written {
+                b.op(&COPY).operands(&[self.memory[&value], self.results[i]]).build();
+            }
+        }
+        b.op(&RETURN).build();
+        Ok(())
+    }
+}
+
+/// The functions of a module that can be planned: those with a body of launches.
+pub fn is_planned(body: &Body) -> bool {
+    body.name(body.root()) == "func.func" && body.entry().is_some()
+}
+
+/// The op whose scratch a launch asks for, for `Lives`.
+pub(crate) fn scratch_sizes(body: &Body, op: Op) -> Vec<Dim> {
+    body.attr(op, "scratch").and_then(|a| a.as_shape()).map_or(Vec::new(), <[Dim]>::to_vec)
+}
