@@ -48,14 +48,8 @@ fn main() {
     let pool = PoolOptions::from_env().and_then(Pool::new).expect("a pool");
     println!("{} threads", pool.threads());
     // SAFETY: neither kernel reads its arguments.
-    let launch = |kernel, grid| {
-        unsafe { pool.launch(kernel, &[], Launch::grid([grid, 1, 1])) }.expect("a launch")
-    };
-    for (name, pause) in [
-        ("back to back", 0),
-        ("20 µs apart", 20),
-        ("1 ms apart (workers asleep)", 1000),
-    ] {
+    let launch = |kernel, grid| unsafe { pool.launch(kernel, &[], Launch::grid([grid, 1, 1])) }.expect("a launch");
+    for (name, pause) in [("back to back", 0), ("20 µs apart", 20), ("1 ms apart (workers asleep)", 1000)] {
         for grid in [1, pool.threads() as u64, 64] {
             let (median, high) = times(2000, Duration::from_micros(pause), || launch(empty, grid));
             println!("grid {grid:3} {name:28} median {median:7.2} µs   90% {high:7.2} µs");
@@ -63,20 +57,10 @@ fn main() {
     }
     for grid in [10, 100, 1000] {
         let (parallel, _) = times(500, Duration::from_micros(20), || launch(arithmetic, grid));
-        let serial_pool = Pool::new(PoolOptions {
-            threads: 1,
-            spin: Duration::ZERO,
-        })
-        .expect("a pool");
+        let serial_pool = Pool::new(PoolOptions { threads: 1, spin: Duration::ZERO }).expect("a pool");
         // SAFETY: as above.
-        let serial = || {
-            unsafe { serial_pool.launch(arithmetic, &[], Launch::grid([grid, 1, 1])) }
-                .expect("a launch")
-        };
+        let serial = || unsafe { serial_pool.launch(arithmetic, &[], Launch::grid([grid, 1, 1])) }.expect("a launch");
         let (serial, _) = times(500, Duration::from_micros(20), serial);
-        println!(
-            "arithmetic of {serial:8.1} µs: {parallel:8.1} µs, {:.2} times as fast",
-            serial / parallel
-        );
+        println!("arithmetic of {serial:8.1} µs: {parallel:8.1} µs, {:.2} times as fast", serial / parallel);
     }
 }

@@ -67,21 +67,10 @@ pub enum Error {
 
 impl Error {
     pub(crate) fn io(path: &Path, source: std::io::Error) -> Error {
-        Error::Io {
-            path: path.to_path_buf(),
-            source,
-        }
+        Error::Io { path: path.to_path_buf(), source }
     }
 
-    pub(crate) fn format(
-        path: &Path,
-        expected: impl Into<String>,
-        found: impl Into<String>,
-    ) -> Error {
-        Error::Format {
-            path: path.to_path_buf(),
-            expected: expected.into(),
-            found: found.into(),
-        }
+    pub(crate) fn format(path: &Path, expected: impl Into<String>, found: impl Into<String>) -> Error {
+        Error::Format { path: path.to_path_buf(), expected: expected.into(), found: found.into() }
     }
 }

@@ -30,14 +30,9 @@ pub fn read(path: impl AsRef<Path>) -> Result<Tensor> {
     let mut reader = BufReader::new(file);
     let (header, header_size) = header::read(&mut reader, path)?;
     let Header { dtype, shape } = header;
-    let size = byte_size(dtype, &shape)
-        .map_err(|e| Error::format(path, "a shape that fits memory", e.to_string()))?;
+    let size = byte_size(dtype, &shape).map_err(|e| Error::format(path, "a shape that fits memory", e.to_string()))?;
     let length_error = |found: u64| {
-        Error::format(
-            path,
-            format!("{size} bytes of data for shape {shape:?} of {dtype}"),
-            format!("{found} bytes"),
-        )
+        Error::format(path, format!("{size} bytes of data for shape {shape:?} of {dtype}"), format!("{found} bytes"))
     };
     // A pipe has no length; for a file, compare before allocating what a corrupt header may ask for.
     if metadata.is_file() && metadata.len() != header_size + size as u64 {
@@ -57,11 +52,7 @@ pub fn read(path: impl AsRef<Path>) -> Result<Tensor> {
 }
 
 /// Reads a file and checks its dtype and shape (`None` stands for any extent).
-pub fn read_expecting(
-    path: impl AsRef<Path>,
-    dtype: DType,
-    shape: &[Option<usize>],
-) -> Result<Tensor> {
+pub fn read_expecting(path: impl AsRef<Path>, dtype: DType, shape: &[Option<usize>]) -> Result<Tensor> {
     let path = path.as_ref();
     let tensor = read(path)?;
     tensor.expect(&path.display().to_string(), dtype, shape)?;
@@ -107,11 +98,7 @@ pub(crate) fn check_bools(tensor: &Tensor, path: &Path) -> Result<()> {
     }
     match tensor.bytes().iter().position(|&byte| byte > 1) {
         None => Ok(()),
-        Some(i) => Err(Error::format(
-            path,
-            "bools of 0 or 1",
-            format!("{} in element {i}", tensor.bytes()[i]),
-        )),
+        Some(i) => Err(Error::format(path, "bools of 0 or 1", format!("{} in element {i}", tensor.bytes()[i]))),
     }
 }
 
@@ -132,34 +119,23 @@ mod tests {
                 let tensor = Tensor::random_input(dtype, shape, 11, k as u32).unwrap();
                 write(&path, &tensor).unwrap();
                 let read = read(&path).unwrap();
-                assert_eq!(
-                    (read.dtype(), read.shape(), read.bytes()),
-                    (dtype, shape, tensor.bytes())
-                );
+                assert_eq!((read.dtype(), read.shape(), read.bytes()), (dtype, shape, tensor.bytes()));
             }
         }
         // Only the files themselves remain.
-        assert_eq!(
-            std::fs::read_dir(folder.path()).unwrap().count(),
-            DType::ALL.len()
-        );
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), DType::ALL.len());
     }
 
     #[test]
     fn writes_what_numpy_writes() {
         // numpy.save of numpy.array([[1, 2, 3]], dtype=numpy.float32), byte for byte.
         let mut expected =
-            b"\x93NUMPY\x01\x00\x76\x00{'descr': '<f4', 'fortran_order': False, 'shape': (1, 3), }"
-                .to_vec();
+            b"\x93NUMPY\x01\x00\x76\x00{'descr': '<f4', 'fortran_order': False, 'shape': (1, 3), }".to_vec();
         expected.resize(127, b' ');
         expected.push(b'\n');
         expected.extend([1.0f32, 2.0, 3.0].iter().flat_map(|x| x.to_le_bytes()));
         let mut found = Vec::new();
-        write_to(
-            &mut found,
-            &Tensor::from_slice(&[1, 3], &[1.0f32, 2.0, 3.0]).unwrap(),
-        )
-        .unwrap();
+        write_to(&mut found, &Tensor::from_slice(&[1, 3], &[1.0f32, 2.0, 3.0]).unwrap()).unwrap();
         assert_eq!(found, expected);
     }
 
@@ -168,11 +144,7 @@ mod tests {
         let folder = folder();
         let path = folder.path().join("x.npy");
         let mut whole = Vec::new();
-        write_to(
-            &mut whole,
-            &Tensor::random_input(DType::F16, &[5, 3], 1, 0).unwrap(),
-        )
-        .unwrap();
+        write_to(&mut whole, &Tensor::random_input(DType::F16, &[5, 3], 1, 0).unwrap()).unwrap();
         for length in 0..whole.len() {
             std::fs::write(&path, &whole[..length]).unwrap();
             let error = read(&path).unwrap_err().to_string();
@@ -216,53 +188,21 @@ mod tests {
             read(&path).unwrap_err().to_string()
         };
         for (header, text) in [
-            (
-                "{'descr': '<f4', 'fortran_order': True, 'shape': (2, 2), }",
-                "Fortran order",
-            ),
-            (
-                "{'descr': '>f4', 'fortran_order': False, 'shape': (2,), }",
-                "`>f4`",
-            ),
-            (
-                "{'descr': '<c8', 'fortran_order': False, 'shape': (2,), }",
-                "`<c8`",
-            ),
-            (
-                "{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (2,), }",
-                "[('a'",
-            ),
-            (
-                "{'descr': '<f4', 'fortran_order': False, 'shape': (-2,), }",
-                "shape",
-            ),
-            (
-                "{'descr': '<f4', 'fortran_order': False, 'shape': (99999999999999999999,), }",
-                "shape",
-            ),
-            (
-                "{'descr': '<f4', 'fortran_order': False, 'shape': (4294967296, 4294967296), }",
-                "fits memory",
-            ),
-            (
-                "{'descr': '<f4', 'fortran_order': False, 'shape': (1000000000000,), }",
-                "found 0 bytes",
-            ),
+            ("{'descr': '<f4', 'fortran_order': True, 'shape': (2, 2), }", "Fortran order"),
+            ("{'descr': '>f4', 'fortran_order': False, 'shape': (2,), }", "`>f4`"),
+            ("{'descr': '<c8', 'fortran_order': False, 'shape': (2,), }", "`<c8`"),
+            ("{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (2,), }", "[('a'"),
+            ("{'descr': '<f4', 'fortran_order': False, 'shape': (-2,), }", "shape"),
+            ("{'descr': '<f4', 'fortran_order': False, 'shape': (99999999999999999999,), }", "shape"),
+            ("{'descr': '<f4', 'fortran_order': False, 'shape': (4294967296, 4294967296), }", "fits memory"),
+            ("{'descr': '<f4', 'fortran_order': False, 'shape': (1000000000000,), }", "found 0 bytes"),
             ("{'descr': '<f4', 'fortran_order': False}", "'shape'"),
             ("garbage", "dictionary"),
         ] {
             let error = case(header);
-            assert!(
-                error.contains(text) && error.contains("x.npy"),
-                "{header}: {error}"
-            );
+            assert!(error.contains(text) && error.contains("x.npy"), "{header}: {error}");
         }
-        assert!(
-            read(folder.path().join("absent.npy"))
-                .unwrap_err()
-                .to_string()
-                .contains("absent.npy")
-        );
+        assert!(read(folder.path().join("absent.npy")).unwrap_err().to_string().contains("absent.npy"));
         assert!(read(folder.path()).is_err());
     }
 
@@ -272,12 +212,7 @@ mod tests {
         let path = folder.path().join("x.npy");
         write(&path, &Tensor::zeros(DType::F32, &[5, 3]).unwrap()).unwrap();
         read_expecting(&path, DType::F32, &[Some(5), None]).unwrap();
-        let error = read_expecting(&path, DType::F32, &[Some(4), None])
-            .unwrap_err()
-            .to_string();
-        assert!(
-            error.ends_with("x.npy: expected tensor<4x?xf32>, found tensor<5x3xf32>"),
-            "{error}"
-        );
+        let error = read_expecting(&path, DType::F32, &[Some(4), None]).unwrap_err().to_string();
+        assert!(error.ends_with("x.npy: expected tensor<4x?xf32>, found tensor<5x3xf32>"), "{error}");
     }
 }

@@ -51,26 +51,15 @@ impl SafetensorsFile {
             shape: info.shape.clone(),
             bytes: start + info.data_offsets.0..start + info.data_offsets.1,
         };
-        let entries: BTreeMap<_, _> = metadata
-            .tensors()
-            .into_iter()
-            .map(|(name, info)| (name, entry(info)))
-            .collect();
-        if let Some((name, e)) = entries
-            .iter()
-            .find(|(_, e)| e.bytes.end > map.len() || e.bytes.start > e.bytes.end)
-        {
+        let entries: BTreeMap<_, _> = metadata.tensors().into_iter().map(|(name, info)| (name, entry(info))).collect();
+        if let Some((name, e)) = entries.iter().find(|(_, e)| e.bytes.end > map.len() || e.bytes.start > e.bytes.end) {
             return Err(Error::format(
                 path,
                 format!("tensor `{name}` at bytes {:?}", e.bytes),
                 format!("a file of {length} bytes"),
             ));
         }
-        Ok(SafetensorsFile {
-            path: path.to_path_buf(),
-            storage: Arc::new(Storage::Mapped(map)),
-            entries,
-        })
+        Ok(SafetensorsFile { path: path.to_path_buf(), storage: Arc::new(Storage::Mapped(map)), entries })
     }
 
     /// The file.
@@ -92,43 +81,22 @@ impl SafetensorsFile {
     /// the format permits.
     pub fn tensor(&self, name: &str) -> Result<Tensor> {
         let entry = self.entries.get(name).ok_or_else(|| {
-            let near = self
-                .entries
-                .range(name.to_string()..)
-                .chain(&self.entries)
-                .next();
-            let hint = near.map_or("no tensors".into(), |(near, _)| {
-                format!("{} others, such as `{near}`", self.entries.len())
-            });
+            let near = self.entries.range(name.to_string()..).chain(&self.entries).next();
+            let hint = near
+                .map_or("no tensors".into(), |(near, _)| format!("{} others, such as `{near}`", self.entries.len()));
             Error::format(&self.path, format!("a tensor named `{name}`"), hint)
         })?;
         let dtype = from_file(entry.dtype).ok_or_else(|| {
-            Error::format(
-                &self.path,
-                format!("tensor `{name}` of a supported dtype"),
-                format!("{}", entry.dtype),
-            )
+            Error::format(&self.path, format!("tensor `{name}` of a supported dtype"), format!("{}", entry.dtype))
         })?;
         let size = crate::tensor::byte_size(dtype, &entry.shape)?;
         if size != entry.bytes.len() {
-            let expected = format!(
-                "{size} bytes for tensor `{name}`, shape {:?} of {dtype}",
-                entry.shape
-            );
-            return Err(Error::format(
-                &self.path,
-                expected,
-                format!("{} bytes", entry.bytes.len()),
-            ));
+            let expected = format!("{size} bytes for tensor `{name}`, shape {:?} of {dtype}", entry.shape);
+            return Err(Error::format(&self.path, expected, format!("{} bytes", entry.bytes.len())));
         }
         let bytes = &self.storage.bytes()[entry.bytes.clone()];
         let tensor = if (bytes.as_ptr() as usize).is_multiple_of(dtype.size()) {
-            Tensor::view(
-                dtype,
-                entry.shape.clone(),
-                self.storage.clone(),
-                entry.bytes.start,
-            )?
+            Tensor::view(dtype, entry.shape.clone(), self.storage.clone(), entry.bytes.start)?
         } else {
             Tensor::from_bytes(dtype, &entry.shape, bytes)?
         };
@@ -137,18 +105,9 @@ impl SafetensorsFile {
     }
 
     /// A tensor, checked against dtype and shape (`None` stands for any extent).
-    pub fn tensor_expecting(
-        &self,
-        name: &str,
-        dtype: DType,
-        shape: &[Option<usize>],
-    ) -> Result<Tensor> {
+    pub fn tensor_expecting(&self, name: &str, dtype: DType, shape: &[Option<usize>]) -> Result<Tensor> {
         let tensor = self.tensor(name)?;
-        tensor.expect(
-            &format!("{}: tensor `{name}`", self.path.display()),
-            dtype,
-            shape,
-        )?;
+        tensor.expect(&format!("{}: tensor `{name}`", self.path.display()), dtype, shape)?;
         Ok(tensor)
     }
 }
@@ -159,14 +118,10 @@ pub fn write(path: impl AsRef<Path>, tensors: &[(&str, &Tensor)]) -> Result<()> 
     let mut names = BTreeMap::new();
     for (name, tensor) in tensors {
         if names.insert(*name, FileView(tensor)).is_some() {
-            return Err(Error::Invalid(format!(
-                "{}: two tensors named `{name}`",
-                path.display()
-            )));
+            return Err(Error::Invalid(format!("{}: two tensors named `{name}`", path.display())));
         }
     }
-    serialize_to_file(names, None, path)
-        .map_err(|e| Error::format(path, "to write the file", e.to_string()))
+    serialize_to_file(names, None, path).map_err(|e| Error::format(path, "to write the file", e.to_string()))
 }
 
 struct FileView<'a>(&'a Tensor);
@@ -216,30 +171,15 @@ mod tests {
         let tensors: Vec<_> = DType::ALL
             .iter()
             .enumerate()
-            .map(|(k, &dtype)| {
-                (
-                    dtype.name(),
-                    Tensor::random_input(dtype, &[3, 8], 1, k as u32).unwrap(),
-                )
-            })
+            .map(|(k, &dtype)| (dtype.name(), Tensor::random_input(dtype, &[3, 8], 1, k as u32).unwrap()))
             .collect();
-        write(
-            &path,
-            &tensors
-                .iter()
-                .map(|(name, tensor)| (*name, tensor))
-                .collect::<Vec<_>>(),
-        )
-        .unwrap();
+        write(&path, &tensors.iter().map(|(name, tensor)| (*name, tensor)).collect::<Vec<_>>()).unwrap();
         let file = SafetensorsFile::open(&path).unwrap();
         assert_eq!(file.names().count(), DType::ALL.len());
         let map = file.storage.bytes().as_ptr_range();
         for (name, tensor) in &tensors {
             let mut read = file.tensor(name).unwrap();
-            assert_eq!(
-                (read.dtype(), read.shape(), read.bytes()),
-                (tensor.dtype(), tensor.shape(), tensor.bytes())
-            );
+            assert_eq!((read.dtype(), read.shape(), read.bytes()), (tensor.dtype(), tensor.shape(), tensor.bytes()));
             assert!(map.contains(&read.as_ptr()), "{name} was copied");
             // Writing leaves the map, and so the file, alone.
             read.bytes_mut().unwrap().fill(0);
@@ -269,15 +209,7 @@ mod tests {
             header.push(' ');
         }
         raw(&path, &header, &1.5f32.to_le_bytes());
-        assert_eq!(
-            SafetensorsFile::open(&path)
-                .unwrap()
-                .tensor("x")
-                .unwrap()
-                .as_slice::<f32>()
-                .unwrap(),
-            [1.5]
-        );
+        assert_eq!(SafetensorsFile::open(&path).unwrap().tensor("x").unwrap().as_slice::<f32>().unwrap(), [1.5]);
     }
 
     #[test]
@@ -285,59 +217,27 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("w.safetensors");
         let cases = [
-            (
-                r#"{"x":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}}"#,
-                4,
-            ),
-            (
-                r#"{"x":{"dtype":"F32","shape":[2],"data_offsets":[0,4]}}"#,
-                4,
-            ),
-            (
-                r#"{"x":{"dtype":"F32","shape":[2],"data_offsets":[8,0]}}"#,
-                8,
-            ),
-            (
-                r#"{"x":{"dtype":"F32","shape":[18446744073709551615,3],"data_offsets":[0,8]}}"#,
-                8,
-            ),
-            (
-                r#"{"x":{"dtype":"F33","shape":[2],"data_offsets":[0,8]}}"#,
-                8,
-            ),
+            (r#"{"x":{"dtype":"F32","shape":[2],"data_offsets":[0,8]}}"#, 4),
+            (r#"{"x":{"dtype":"F32","shape":[2],"data_offsets":[0,4]}}"#, 4),
+            (r#"{"x":{"dtype":"F32","shape":[2],"data_offsets":[8,0]}}"#, 8),
+            (r#"{"x":{"dtype":"F32","shape":[18446744073709551615,3],"data_offsets":[0,8]}}"#, 8),
+            (r#"{"x":{"dtype":"F33","shape":[2],"data_offsets":[0,8]}}"#, 8),
             ("not json", 0),
         ];
         for (header, data) in cases {
             raw(&path, header, &vec![0; data]);
             let error = SafetensorsFile::open(&path).unwrap_err().to_string();
-            assert!(
-                error.contains("w.safetensors: expected"),
-                "{header}: {error}"
-            );
+            assert!(error.contains("w.safetensors: expected"), "{header}: {error}");
         }
-        raw(
-            &path,
-            r#"{"x":{"dtype":"F8_E4M3","shape":[2],"data_offsets":[0,2]}}"#,
-            &[0; 2],
-        );
+        raw(&path, r#"{"x":{"dtype":"F8_E4M3","shape":[2],"data_offsets":[0,2]}}"#, &[0; 2]);
         let file = SafetensorsFile::open(&path).unwrap();
-        assert!(
-            file.tensor("x")
-                .unwrap_err()
-                .to_string()
-                .contains("F8_E4M3")
-        );
+        assert!(file.tensor("x").unwrap_err().to_string().contains("F8_E4M3"));
         assert!(file.tensor("y").unwrap_err().to_string().contains("`y`"));
         for bytes in [&[][..], &[1; 7], &[0xff; 64]] {
             std::fs::write(&path, bytes).unwrap();
             assert!(SafetensorsFile::open(&path).is_err());
         }
-        assert!(
-            SafetensorsFile::open(folder.path().join("absent"))
-                .unwrap_err()
-                .to_string()
-                .contains("absent")
-        );
+        assert!(SafetensorsFile::open(folder.path().join("absent")).unwrap_err().to_string().contains("absent"));
     }
 
     #[test]
@@ -346,14 +246,9 @@ mod tests {
         let path = folder.path().join("w.safetensors");
         let x = Tensor::zeros(DType::F32, &[2]).unwrap();
         write(&path, &[("x", &x)]).unwrap();
-        let error = SafetensorsFile::open(&path)
-            .unwrap()
-            .tensor_expecting("x", DType::F32, &[Some(3)])
-            .unwrap_err();
+        let error = SafetensorsFile::open(&path).unwrap().tensor_expecting("x", DType::F32, &[Some(3)]).unwrap_err();
         assert!(
-            error.to_string().ends_with(
-                "w.safetensors: tensor `x`: expected tensor<3xf32>, found tensor<2xf32>"
-            ),
+            error.to_string().ends_with("w.safetensors: tensor `x`: expected tensor<3xf32>, found tensor<2xf32>"),
             "{error}"
         );
         assert!(write(&path, &[("x", &x), ("x", &x)]).is_err());

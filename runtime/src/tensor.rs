@@ -44,9 +44,7 @@ pub fn byte_size(dtype: DType, shape: &[usize]) -> Result<usize> {
         .try_fold(dtype.size(), |product, &extent| product.checked_mul(extent))
         .filter(|&bytes| bytes <= isize::MAX as usize)
         .ok_or_else(|| {
-            Error::OutOfMemory(format!(
-                "a tensor of shape {shape:?} and dtype {dtype} has no size in 63 bits"
-            ))
+            Error::OutOfMemory(format!("a tensor of shape {shape:?} and dtype {dtype} has no size in 63 bits"))
         })
 }
 
@@ -55,13 +53,7 @@ impl Tensor {
     pub fn zeros(dtype: DType, shape: &[usize]) -> Result<Tensor> {
         let size = byte_size(dtype, shape)?;
         let storage = Storage::zeroed(size)?;
-        Ok(Tensor {
-            dtype,
-            shape: shape.to_vec(),
-            storage: Arc::new(storage),
-            offset: 0,
-            size,
-        })
+        Ok(Tensor { dtype, shape: shape.to_vec(), storage: Arc::new(storage), offset: 0, size })
     }
 
     /// A tensor of `values` in row-major order. Fails where their number is not that of the shape.
@@ -87,21 +79,10 @@ impl Tensor {
     }
 
     /// A view of `storage` from byte `offset` on, without a copy. The caller has checked range and alignment.
-    pub(crate) fn view(
-        dtype: DType,
-        shape: Vec<usize>,
-        storage: Arc<Storage>,
-        offset: usize,
-    ) -> Result<Tensor> {
+    pub(crate) fn view(dtype: DType, shape: Vec<usize>, storage: Arc<Storage>, offset: usize) -> Result<Tensor> {
         let size = byte_size(dtype, &shape)?;
         debug_assert!(offset + size <= storage.len());
-        Ok(Tensor {
-            dtype,
-            shape,
-            storage,
-            offset,
-            size,
-        })
+        Ok(Tensor { dtype, shape, storage, offset, size })
     }
 
     /// The element type.
@@ -151,9 +132,7 @@ impl Tensor {
         self.check_element::<T>()?;
         let bytes = self.bytes();
         // SAFETY: every bit pattern is a `T`, and `check_element` held dtype and alignment.
-        Ok(unsafe {
-            std::slice::from_raw_parts(bytes.as_ptr().cast(), bytes.len() / size_of::<T>())
-        })
+        Ok(unsafe { std::slice::from_raw_parts(bytes.as_ptr().cast(), bytes.len() / size_of::<T>()) })
     }
 
     /// The elements as `T`, for writing; copies first as [`bytes_mut`](Tensor::bytes_mut) does.
@@ -161,9 +140,7 @@ impl Tensor {
         self.check_element::<T>()?;
         let bytes = self.bytes_mut()?;
         // SAFETY: as in `as_slice`; a copy made by `bytes_mut` is 64-byte aligned.
-        Ok(unsafe {
-            std::slice::from_raw_parts_mut(bytes.as_mut_ptr().cast(), bytes.len() / size_of::<T>())
-        })
+        Ok(unsafe { std::slice::from_raw_parts_mut(bytes.as_mut_ptr().cast(), bytes.len() / size_of::<T>()) })
     }
 
     /// The address of the first element, for a kernel's argument table; never written through.
@@ -190,52 +167,30 @@ impl Tensor {
                 self.shape
             )));
         }
-        Ok(Tensor {
-            shape: shape.to_vec(),
-            ..self.clone()
-        })
+        Ok(Tensor { shape: shape.to_vec(), ..self.clone() })
     }
 
     /// Checks dtype and shape (`None` stands for any extent) of the tensor that `what` names.
     pub fn expect(&self, what: &str, dtype: DType, shape: &[Option<usize>]) -> Result<()> {
-        let fits = self.shape.len() == shape.len()
-            && self
-                .shape
-                .iter()
-                .zip(shape)
-                .all(|(&a, b)| b.is_none_or(|b| a == b));
+        let fits =
+            self.shape.len() == shape.len() && self.shape.iter().zip(shape).all(|(&a, b)| b.is_none_or(|b| a == b));
         if self.dtype == dtype && fits {
             return Ok(());
         }
         Err(Error::Invalid(format!(
             "{what}: expected {}, found {}",
             display::type_text(shape, dtype),
-            display::type_text(
-                &self
-                    .shape
-                    .iter()
-                    .map(|&extent| Some(extent))
-                    .collect::<Vec<_>>(),
-                self.dtype
-            )
+            display::type_text(&self.shape.iter().map(|&extent| Some(extent)).collect::<Vec<_>>(), self.dtype)
         )))
     }
 
     fn check_element<T: Element>(&self) -> Result<()> {
-        let readable =
-            T::DTYPE == self.dtype || (T::DTYPE == DType::U8 && self.dtype == DType::Bool);
+        let readable = T::DTYPE == self.dtype || (T::DTYPE == DType::U8 && self.dtype == DType::Bool);
         if !readable {
-            return Err(Error::Invalid(format!(
-                "a tensor of dtype {} is not read as {}",
-                self.dtype,
-                T::DTYPE
-            )));
+            return Err(Error::Invalid(format!("a tensor of dtype {} is not read as {}", self.dtype, T::DTYPE)));
         }
         if !self.is_aligned(align_of::<T>()) {
-            return Err(Error::Invalid(format!(
-                "a tensor of dtype {} lies at an unaligned address",
-                self.dtype
-            )));
+            return Err(Error::Invalid(format!("a tensor of dtype {} lies at an unaligned address", self.dtype)));
         }
         Ok(())
     }
@@ -262,10 +217,7 @@ mod tests {
         let mut b = a.clone();
         b.as_mut_slice::<f32>().unwrap()[4] = -1.0;
         assert_eq!(a.as_slice::<f32>().unwrap(), [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
-        assert_eq!(
-            b.as_slice::<f32>().unwrap(),
-            [1.0, 2.0, 3.0, 4.0, -1.0, 6.0]
-        );
+        assert_eq!(b.as_slice::<f32>().unwrap(), [1.0, 2.0, 3.0, 4.0, -1.0, 6.0]);
         // Once unique, a tensor is written in place.
         let address = b.as_ptr();
         b.bytes_mut().unwrap()[0] = 1;
@@ -284,54 +236,30 @@ mod tests {
     #[test]
     fn scalars_and_empty_tensors() {
         assert_eq!(Tensor::zeros(DType::F32, &[]).unwrap().len(), 1);
-        assert_eq!(
-            Tensor::zeros(DType::F32, &[usize::MAX, 0, usize::MAX])
-                .unwrap()
-                .len(),
-            0
-        );
+        assert_eq!(Tensor::zeros(DType::F32, &[usize::MAX, 0, usize::MAX]).unwrap().len(), 0);
     }
 
     #[test]
     fn impossible_sizes_are_errors() {
-        assert!(matches!(
-            Tensor::zeros(DType::F64, &[usize::MAX, 2]),
-            Err(Error::OutOfMemory(_))
-        ));
-        assert!(matches!(
-            Tensor::zeros(DType::U8, &[1 << 60]),
-            Err(Error::OutOfMemory(_))
-        ));
+        assert!(matches!(Tensor::zeros(DType::F64, &[usize::MAX, 2]), Err(Error::OutOfMemory(_))));
+        assert!(matches!(Tensor::zeros(DType::U8, &[1 << 60]), Err(Error::OutOfMemory(_))));
         assert!(Tensor::from_slice(&[3], &[1i32, 2]).is_err());
         assert!(Tensor::from_bytes(DType::Bf16, &[3], &[0; 5]).is_err());
-        assert!(
-            Tensor::zeros(DType::F32, &[6])
-                .unwrap()
-                .reshape(&[4])
-                .is_err()
-        );
+        assert!(Tensor::zeros(DType::F32, &[6]).unwrap().reshape(&[4]).is_err());
     }
 
     #[test]
     fn reads_only_as_its_dtype() {
         let tensor = Tensor::zeros(DType::F32, &[2]).unwrap();
         assert!(tensor.as_slice::<i32>().is_err());
-        assert!(
-            Tensor::zeros(DType::Bool, &[2])
-                .unwrap()
-                .as_slice::<u8>()
-                .is_ok()
-        );
+        assert!(Tensor::zeros(DType::Bool, &[2]).unwrap().as_slice::<u8>().is_ok());
     }
 
     #[test]
     fn expectations_name_both_types() {
         let tensor = Tensor::zeros(DType::F32, &[2, 5]).unwrap();
         tensor.expect("x", DType::F32, &[None, Some(5)]).unwrap();
-        let error = tensor
-            .expect("x", DType::F16, &[None, Some(7)])
-            .unwrap_err()
-            .to_string();
+        let error = tensor.expect("x", DType::F16, &[None, Some(7)]).unwrap_err().to_string();
         assert_eq!(error, "x: expected tensor<?x7xf16>, found tensor<2x5xf32>");
         assert!(tensor.expect("x", DType::F32, &[None]).is_err());
     }

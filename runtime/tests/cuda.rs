@@ -4,9 +4,8 @@ use std::sync::Arc;
 
 use libtest_mimic::{Arguments, Failed, Trial};
 use rc_runtime::cuda::{
-    Arg, AssembleOptions, Buffer, CubinCache, Dependency, Device, Event, Function, Graph,
-    KernelArgs, LaunchConfig, Module, PinnedBuffer, Stream, Swizzle, TensorMap, TensorMapLayout,
-    assemble, assemble_all,
+    Arg, AssembleOptions, Buffer, CubinCache, Dependency, Device, Event, Function, Graph, KernelArgs, LaunchConfig,
+    Module, PinnedBuffer, Stream, Swizzle, TensorMap, TensorMapLayout, assemble, assemble_all,
 };
 use rc_runtime::{DType, Error, Result};
 
@@ -32,10 +31,7 @@ fn main() {
         ("assembles_in_parallel", assembles_in_parallel),
         ("dynamic_shared_memory", dynamic_shared_memory),
         ("clusters", clusters),
-        (
-            "programmatic_launches_keep_order",
-            programmatic_launches_keep_order,
-        ),
+        ("programmatic_launches_keep_order", programmatic_launches_keep_order),
         ("graphs", graphs),
         ("tensor_maps", tensor_maps),
     ];
@@ -47,13 +43,8 @@ fn main() {
     // One at a time: the tests share a stream.
     arguments.test_threads = Some(1);
     let fixture = device.ok().map(|device| {
-        let module = Module::from_ptx(&device, PTX, &AssembleOptions::default(), None)
-            .expect("the tests' PTX");
-        Arc::new(Fixture {
-            stream: Stream::new(&device).expect("a stream"),
-            device,
-            module,
-        })
+        let module = Module::from_ptx(&device, PTX, &AssembleOptions::default(), None).expect("the tests' PTX");
+        Arc::new(Fixture { stream: Stream::new(&device).expect("a stream"), device, module })
     });
     let trials = tests.map(|(name, test)| {
         let fixture = fixture.clone();
@@ -75,35 +66,21 @@ impl Fixture {
     /// A device buffer with these words.
     fn buffer(&self, words: &[u32]) -> Result<Buffer> {
         let buffer = Buffer::new(&self.device, words.len() * 4)?;
-        buffer.upload(
-            &self.stream,
-            0,
-            &words
-                .iter()
-                .flat_map(|w| w.to_le_bytes())
-                .collect::<Vec<_>>(),
-        )?;
+        buffer.upload(&self.stream, 0, &words.iter().flat_map(|w| w.to_le_bytes()).collect::<Vec<_>>())?;
         Ok(buffer)
     }
 
     fn words(&self, buffer: &Buffer) -> Result<Vec<u32>> {
         let mut bytes = vec![0; buffer.size()];
         buffer.download(&self.stream, 0, &mut bytes)?;
-        Ok(bytes
-            .chunks_exact(4)
-            .map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]]))
-            .collect())
+        Ok(bytes.chunks_exact(4).map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect())
     }
 }
 
 fn device_info(f: &Fixture) -> Result<()> {
     let info = f.device.info();
     println!("{info:?}");
-    assert!(
-        info.multiprocessors > 0
-            && info.warp_size == 32
-            && info.shared_memory_per_block >= 48 << 10
-    );
+    assert!(info.multiprocessors > 0 && info.warp_size == 32 && info.shared_memory_per_block >= 48 << 10);
     let (free, total) = f.device.memory()?;
     assert!(free <= total && total as u64 <= info.memory);
     // More than there is.
@@ -139,29 +116,15 @@ fn launches(f: &Fixture) -> Result<()> {
     let (start, end) = (Event::new(&f.device)?, Event::new(&f.device)?);
     start.record(&f.stream)?;
     // SAFETY: the kernel touches 997 of 1000 floats.
-    unsafe {
-        f.stream.launch(
-            &scale,
-            &LaunchConfig::new([4, 1, 1], [256, 1, 1]),
-            &mut args,
-        )?
-    };
+    unsafe { f.stream.launch(&scale, &LaunchConfig::new([4, 1, 1], [256, 1, 1]), &mut args)? };
     // An empty grid is no launch.
     // SAFETY: as above.
-    unsafe {
-        f.stream.launch(
-            &scale,
-            &LaunchConfig::new([0, 1, 1], [256, 1, 1]),
-            &mut args,
-        )?
-    };
+    unsafe { f.stream.launch(&scale, &LaunchConfig::new([0, 1, 1], [256, 1, 1]), &mut args)? };
     end.record(&f.stream)?;
     end.synchronize()?;
     let microseconds = end.microseconds_since(&start)?;
     assert!(microseconds > 0.0 && microseconds < 1e6, "{microseconds}");
-    let expected: Vec<u32> = (0..n)
-        .map(|i| (i as f32 * if i < 997 { 3.0 } else { 1.0 }).to_bits())
-        .collect();
+    let expected: Vec<u32> = (0..n).map(|i| (i as f32 * if i < 997 { 3.0 } else { 1.0 }).to_bits()).collect();
     assert_eq!(f.words(&x)?, expected);
     Ok(())
 }
@@ -173,59 +136,27 @@ fn bad_launches_are_errors(f: &Fixture) -> Result<()> {
     let config = LaunchConfig::new([1, 1, 1], [32, 1, 1]);
     // SAFETY: with n = 0 the kernel touches nothing.
     unsafe {
-        assert!(
-            f.stream
-                .launch(&scale, &config, &mut short)
-                .unwrap_err()
-                .to_string()
-                .contains("`scale`")
-        );
-        assert!(
-            f.stream
-                .launch(&scale, &config.shared_memory(1 << 20), &mut good)
-                .is_err()
-        );
-        assert!(
-            f.stream
-                .launch(
-                    &scale,
-                    &LaunchConfig::new([1, 1, 1], [2048, 1, 1]),
-                    &mut good
-                )
-                .is_err()
-        );
+        assert!(f.stream.launch(&scale, &config, &mut short).unwrap_err().to_string().contains("`scale`"));
+        assert!(f.stream.launch(&scale, &config.shared_memory(1 << 20), &mut good).is_err());
+        assert!(f.stream.launch(&scale, &LaunchConfig::new([1, 1, 1], [2048, 1, 1]), &mut good).is_err());
         f.stream.launch(&scale, &config, &mut good)?;
     }
     let mixed = f.function("mixed")?;
     // SAFETY: the kernel touches shared memory alone.
-    let error = unsafe {
-        f.stream.launch(
-            &mixed,
-            &config.shared_memory(64),
-            &mut KernelArgs::default(),
-        )
-    };
+    let error = unsafe { f.stream.launch(&mixed, &config.shared_memory(64), &mut KernelArgs::default()) };
     assert!(error.unwrap_err().to_string().contains("one array"));
     f.stream.synchronize()?;
     let error = f.function("absent").unwrap_err().to_string();
-    assert!(
-        error.contains("`absent`") && error.contains("NOT_FOUND"),
-        "{error}"
-    );
+    assert!(error.contains("`absent`") && error.contains("NOT_FOUND"), "{error}");
     assert!(Module::load(&f.device, b"no code").is_err());
     Ok(())
 }
 
 fn bad_ptx_comes_with_the_log(f: &Fixture) -> Result<()> {
     let bad = PTX.replace("mul.f32 %f2", "frobnicate.f32 %f2");
-    let error = assemble(&f.device, &bad, &AssembleOptions::default(), None)
-        .unwrap_err()
-        .to_string();
+    let error = assemble(&f.device, &bad, &AssembleOptions::default(), None).unwrap_err().to_string();
     println!("{error}");
-    assert!(
-        error.contains("frobnicate") && error.contains("line"),
-        "{error}"
-    );
+    assert!(error.contains("frobnicate") && error.contains("line"), "{error}");
     assert!(assemble(&f.device, "a\0b", &AssembleOptions::default(), None).is_err());
     assert!(assemble(&f.device, "", &AssembleOptions::default(), None).is_err());
     Ok(())
@@ -237,19 +168,10 @@ fn cache(f: &Fixture) -> Result<()> {
     let options = AssembleOptions::default();
     let first = assemble(&f.device, PTX, &options, Some(&cache))?;
     println!("{}", first.log);
-    assert!(
-        !first.cached && first.log.contains("registers"),
-        "{}",
-        first.log
-    );
+    assert!(!first.cached && first.log.contains("registers"), "{}", first.log);
     let second = assemble(&f.device, PTX, &options, Some(&cache))?;
     assert!(second.cached && second.bytes == first.bytes);
-    let file = std::fs::read_dir(folder.path())
-        .expect("the folder")
-        .next()
-        .expect("a file")
-        .expect("a file")
-        .path();
+    let file = std::fs::read_dir(folder.path()).expect("the folder").next().expect("a file").expect("a file").path();
     let mut bytes = std::fs::read(&file).expect("the file");
     *bytes.last_mut().expect("bytes") ^= 1;
     std::fs::write(&file, bytes).expect("the file");
@@ -260,9 +182,7 @@ fn cache(f: &Fixture) -> Result<()> {
 }
 
 fn assembles_in_parallel(f: &Fixture) -> Result<()> {
-    let sources: Vec<String> = (0..16)
-        .map(|i| PTX.replace("scale(", &format!("scale{i}(")))
-        .collect();
+    let sources: Vec<String> = (0..16).map(|i| PTX.replace("scale(", &format!("scale{i}("))).collect();
     let sources: Vec<&str> = sources.iter().map(String::as_str).collect();
     let options = AssembleOptions::default();
     let start = std::time::Instant::now();
@@ -270,11 +190,7 @@ fn assembles_in_parallel(f: &Fixture) -> Result<()> {
     let one = start.elapsed();
     let start = std::time::Instant::now();
     let cubins = assemble_all(&f.device, &sources, &options, None)?;
-    println!(
-        "one module {one:?}, {} modules {:?}",
-        cubins.len(),
-        start.elapsed()
-    );
+    println!("one module {one:?}, {} modules {:?}", cubins.len(), start.elapsed());
     for (i, cubin) in cubins.iter().enumerate() {
         Module::load(&f.device, &cubin.bytes)?.function(&format!("scale{i}"))?;
     }
@@ -319,18 +235,12 @@ fn programmatic_launches_keep_order(f: &Fixture) -> Result<()> {
     for programmatic in [false, true] {
         let x = f.buffer(&(0..count).collect::<Vec<_>>())?;
         let mut args = KernelArgs::new(&[Arg::Pointer(x.address())]);
-        let config = LaunchConfig {
-            programmatic,
-            ..LaunchConfig::new([count / 256, 1, 1], [256, 1, 1])
-        };
+        let config = LaunchConfig { programmatic, ..LaunchConfig::new([count / 256, 1, 1], [256, 1, 1]) };
         for _ in 0..10 {
             // SAFETY: the kernel touches a word for each thread.
             unsafe { f.stream.launch(&step, &config, &mut args)? };
         }
-        assert!(
-            f.words(&x)? == stepped(count, 10),
-            "programmatic: {programmatic}"
-        );
+        assert!(f.words(&x)? == stepped(count, 10), "programmatic: {programmatic}");
     }
     Ok(())
 }
@@ -347,17 +257,10 @@ fn graphs(f: &Fixture) -> Result<()> {
         let mut nodes = Vec::new();
         for _ in 0..5 {
             let last = nodes.last().copied();
-            let dependency = last.map(|node| {
-                if programmatic {
-                    Dependency::Programmatic(node)
-                } else {
-                    Dependency::Full(node)
-                }
-            });
+            let dependency =
+                last.map(|node| if programmatic { Dependency::Programmatic(node) } else { Dependency::Full(node) });
             // SAFETY: the kernel touches a word for each thread, here and below.
-            nodes.push(unsafe {
-                graph.add_kernel(&step, &config, &mut args, dependency.as_slice())?
-            });
+            nodes.push(unsafe { graph.add_kernel(&step, &config, &mut args, dependency.as_slice())? });
         }
         assert_eq!(graph.node_count()?, 5);
         let mut exec = graph.instantiate()?;
@@ -365,44 +268,27 @@ fn graphs(f: &Fixture) -> Result<()> {
             exec.launch(&f.stream)?;
             exec.launch(&f.stream)?;
         }
-        assert!(
-            f.words(&x)? == stepped(count, 10),
-            "built, programmatic: {programmatic}"
-        );
+        assert!(f.words(&x)? == stepped(count, 10), "built, programmatic: {programmatic}");
         // The last two nodes now step the other buffer.
         args.set(0, &Arg::Pointer(y.address()))?;
         for node in &nodes[3..] {
             unsafe { exec.set_kernel(*node, &step, &config, &mut args)? };
         }
         unsafe { exec.launch(&f.stream)? };
-        assert!(
-            f.words(&x)? == stepped(count, 13) && f.words(&y)? == stepped(count, 2),
-            "patched"
-        );
+        assert!(f.words(&x)? == stepped(count, 13) && f.words(&y)? == stepped(count, 2), "patched");
 
         let z = f.buffer(&data)?;
         let mut args = KernelArgs::new(&[Arg::Pointer(z.address())]);
         let graph = Graph::capture(&f.stream, std::slice::from_ref(&step), |stream| {
             z.copy_from(stream, 0, &z, 0, 0)?;
-            (0..4).try_for_each(|_| unsafe {
-                stream.launch(
-                    &step,
-                    &LaunchConfig {
-                        programmatic,
-                        ..config
-                    },
-                    &mut args,
-                )
-            })
+            (0..4)
+                .try_for_each(|_| unsafe { stream.launch(&step, &LaunchConfig { programmatic, ..config }, &mut args) })
         })?;
         assert_eq!(graph.node_count()?, 4);
         assert!(f.words(&z)? == data, "a capture ran");
         let exec = graph.instantiate()?;
         unsafe { exec.launch(&f.stream)? };
-        assert!(
-            f.words(&z)? == stepped(count, 4),
-            "captured, programmatic: {programmatic}"
-        );
+        assert!(f.words(&z)? == stepped(count, 4), "captured, programmatic: {programmatic}");
     }
     // A capture that fails ends, and the stream works on.
     let failed = Graph::capture(&f.stream, &[], |_| Err(Error::Invalid("no".into())));
@@ -416,8 +302,7 @@ fn tensor_maps(f: &Fixture) -> Result<()> {
     let (rows, columns, box_rows, box_columns) = (40u32, 32u32, 8u32, 16u32);
     let x = f.buffer(&(0..rows * columns).collect::<Vec<_>>())?;
     let shape = [u64::from(rows), u64::from(columns)];
-    let layout =
-        TensorMapLayout::contiguous(DType::I32, &shape, &[box_rows, box_columns], Swizzle::None);
+    let layout = TensorMapLayout::contiguous(DType::I32, &shape, &[box_rows, box_columns], Swizzle::None);
     let map = TensorMap::encode(x.address(), &layout)?;
     let words = box_rows * box_columns;
     for (row, column) in [(3, 8), (35, 16)] {
@@ -438,10 +323,7 @@ fn tensor_maps(f: &Fixture) -> Result<()> {
             .collect();
         assert_eq!(f.words(&out)?, expected, "box at {row}, {column}");
     }
-    let swizzled = TensorMapLayout {
-        swizzle: Swizzle::B64,
-        ..layout.clone()
-    };
+    let swizzled = TensorMapLayout { swizzle: Swizzle::B64, ..layout.clone() };
     assert_ne!(TensorMap::encode(x.address(), &swizzled)?, map);
     assert!(TensorMap::encode(x.address() + 4, &layout).is_err());
     Ok(())

@@ -144,13 +144,8 @@ const _: () = {
 };
 
 /// The table that every launch passes.
-pub static ENTRIES: RuntimeEntries = RuntimeEntries {
-    size: size_of::<RuntimeEntries>() as u64,
-    fail,
-    memcpy,
-    memmove,
-    memset,
-};
+pub static ENTRIES: RuntimeEntries =
+    RuntimeEntries { size: size_of::<RuntimeEntries>() as u64, fail, memcpy, memmove, memset };
 
 /// The first failure of a launch.
 #[derive(Debug, Default)]
@@ -165,11 +160,7 @@ pub struct FailureCell {
 
 impl FailureCell {
     fn record(&self, code: u64, a: i64, b: i64, thread: u64) {
-        if self
-            .state
-            .compare_exchange(0, 1, Ordering::Relaxed, Ordering::Relaxed)
-            .is_ok()
-        {
+        if self.state.compare_exchange(0, 1, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
             self.code.store(code, Ordering::Relaxed);
             self.a.store(a, Ordering::Relaxed);
             self.b.store(b, Ordering::Relaxed);

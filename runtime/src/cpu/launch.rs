@@ -24,11 +24,7 @@ pub struct Launch {
 impl Launch {
     /// A grid, without scratch, in calls of any length.
     pub fn grid(grid: [u64; 3]) -> Launch {
-        Launch {
-            grid,
-            grain: 1,
-            scratch: 0,
-        }
+        Launch { grid, grain: 1, scratch: 0 }
     }
 }
 
@@ -48,12 +44,8 @@ impl Pool {
     /// pointers valid for all that it reads and writes.
     pub unsafe fn launch(&self, kernel: KernelFn, args: &[u64], launch: Launch) -> Result<()> {
         let [x, y, z] = launch.grid;
-        let count = x
-            .checked_mul(y)
-            .and_then(|xy| xy.checked_mul(z))
-            .filter(|&count| count < 1 << 63);
-        let count =
-            count.ok_or_else(|| Error::Invalid(format!("a grid of {x} × {y} × {z} programs")))?;
+        let count = x.checked_mul(y).and_then(|xy| xy.checked_mul(z)).filter(|&count| count < 1 << 63);
+        let count = count.ok_or_else(|| Error::Invalid(format!("a grid of {x} × {y} × {z} programs")))?;
         let failure = FailureCell::default();
         let memory = std::sync::OnceLock::new();
         let threads = self.threads() as u64;
@@ -72,12 +64,8 @@ impl Pool {
                 grid: launch.grid,
                 thread: thread as u64,
                 threads,
-                scratch: scratch
-                    .as_ref()
-                    .map_or(std::ptr::null_mut(), AlignedBuffer::start),
-                scratch_size: scratch
-                    .as_ref()
-                    .map_or(0, |buffer| buffer.bytes().len() as u64),
+                scratch: scratch.as_ref().map_or(std::ptr::null_mut(), AlignedBuffer::start),
+                scratch_size: scratch.as_ref().map_or(0, |buffer| buffer.bytes().len() as u64),
                 entries: &ENTRIES,
                 failure: &failure,
             };

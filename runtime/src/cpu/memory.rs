@@ -36,26 +36,11 @@ impl Region {
         let size = size.max(1);
         let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | if low { libc::MAP_32BIT } else { 0 };
         // SAFETY: a fresh anonymous mapping touches no other memory.
-        let start = unsafe {
-            libc::mmap(
-                std::ptr::null_mut(),
-                size,
-                libc::PROT_READ | libc::PROT_WRITE,
-                flags,
-                -1,
-                0,
-            )
-        };
+        let start = unsafe { libc::mmap(std::ptr::null_mut(), size, libc::PROT_READ | libc::PROT_WRITE, flags, -1, 0) };
         if start == libc::MAP_FAILED {
-            return Err(Error::OutOfMemory(format!(
-                "{size} bytes for code: {}",
-                io::Error::last_os_error()
-            )));
+            return Err(Error::OutOfMemory(format!("{size} bytes for code: {}", io::Error::last_os_error())));
         }
-        Ok(Region {
-            start: start.cast(),
-            size,
-        })
+        Ok(Region { start: start.cast(), size })
     }
 
     /// The address of byte `offset`.
@@ -83,13 +68,9 @@ impl Region {
             }
             debug_assert!(range.end <= self.size && range.start.is_multiple_of(page_size()));
             // SAFETY: the pages are this region's own.
-            let status =
-                unsafe { libc::mprotect(self.start.add(range.start).cast(), range.len(), flags) };
+            let status = unsafe { libc::mprotect(self.start.add(range.start).cast(), range.len(), flags) };
             if status != 0 {
-                let message = format!(
-                    "cannot make memory {protection:?}: {}",
-                    io::Error::last_os_error()
-                );
+                let message = format!("cannot make memory {protection:?}: {}", io::Error::last_os_error());
                 return Err(Error::Object(message));
             }
         }

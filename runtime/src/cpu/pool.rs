@@ -30,11 +30,7 @@ impl PoolOptions {
     /// That many threads; they spin for 200 µs unless they outnumber the processors.
     pub fn with_threads(threads: usize) -> PoolOptions {
         let processors = available_parallelism().map_or(1, |n| n.get());
-        let spin = if threads <= processors {
-            Duration::from_micros(200)
-        } else {
-            Duration::ZERO
-        };
+        let spin = if threads <= processors { Duration::from_micros(200) } else { Duration::ZERO };
         PoolOptions { threads, spin }
     }
 
@@ -43,9 +39,7 @@ impl PoolOptions {
     pub fn from_env() -> Result<PoolOptions> {
         let threads = match std::env::var_os("RC_NUM_THREADS") {
             Some(text) => parse_threads(&text.to_string_lossy())?,
-            None => available_parallelism()
-                .map_or(1, |n| n.get())
-                .min(MOST_THREADS),
+            None => available_parallelism().map_or(1, |n| n.get()).min(MOST_THREADS),
         };
         Ok(PoolOptions::with_threads(threads))
     }
@@ -57,16 +51,8 @@ mod tests;
 const MOST_THREADS: usize = 1024;
 
 fn parse_threads(text: &str) -> Result<usize> {
-    let threads = text
-        .trim()
-        .parse()
-        .ok()
-        .filter(|threads| (1..=MOST_THREADS).contains(threads));
-    threads.ok_or_else(|| {
-        Error::Invalid(format!(
-            "RC_NUM_THREADS: expected 1 to {MOST_THREADS}, found `{text}`"
-        ))
-    })
+    let threads = text.trim().parse().ok().filter(|threads| (1..=MOST_THREADS).contains(threads));
+    threads.ok_or_else(|| Error::Invalid(format!("RC_NUM_THREADS: expected 1 to {MOST_THREADS}, found `{text}`")))
 }
 
 /// A parallel loop's body: called with a thread's index and a range of iterations.
@@ -125,10 +111,7 @@ impl Pool {
     /// Starts the threads. Fails where there are to be none, or the system refuses one.
     pub fn new(options: PoolOptions) -> Result<Pool> {
         if !(1..=MOST_THREADS).contains(&options.threads) {
-            return Err(Error::Invalid(format!(
-                "a pool of 1 to {MOST_THREADS} threads, not {}",
-                options.threads
-            )));
+            return Err(Error::Invalid(format!("a pool of 1 to {MOST_THREADS} threads, not {}", options.threads)));
         }
         let shared = Arc::new(Shared {
             gate: Line(AtomicU64::new(0)),
@@ -140,23 +123,14 @@ impl Pool {
             stop: AtomicBool::new(false),
             spin: options.spin,
         });
-        let mut pool = Pool {
-            shared,
-            workers: Vec::new(),
-            busy: AtomicBool::new(false),
-        };
+        let mut pool = Pool { shared, workers: Vec::new(), busy: AtomicBool::new(false) };
         for index in 1..options.threads {
             let shared = pool.shared.clone();
             let thread = std::thread::Builder::new()
                 .name(format!("rc-worker-{index}"))
                 .stack_size(8 << 20)
                 .spawn(move || shared.work(index))
-                .map_err(|e| {
-                    Error::Invalid(format!(
-                        "cannot start thread {index} of {}: {e}",
-                        options.threads
-                    ))
-                })?;
+                .map_err(|e| Error::Invalid(format!("cannot start thread {index} of {}: {e}", options.threads)))?;
             pool.workers.push(thread);
         }
         Ok(pool)
@@ -165,13 +139,8 @@ impl Pool {
     /// The process's own team, made on first use from [`PoolOptions::from_env`]. Fails where that does.
     pub fn global() -> Result<&'static Pool> {
         static GLOBAL: OnceLock<Result<Pool, String>> = OnceLock::new();
-        let pool = GLOBAL.get_or_init(|| {
-            PoolOptions::from_env()
-                .and_then(Pool::new)
-                .map_err(|e| e.to_string())
-        });
-        pool.as_ref()
-            .map_err(|message| Error::Invalid(message.clone()))
+        let pool = GLOBAL.get_or_init(|| PoolOptions::from_env().and_then(Pool::new).map_err(|e| e.to_string()));
+        pool.as_ref().map_err(|message| Error::Invalid(message.clone()))
     }
 
     /// Threads that work on a loop, the caller included.
@@ -182,12 +151,7 @@ impl Pool {
     /// Runs `body(thread, range)` over consecutive pieces of `0..count`, each at least `grain` long but for the last,
     /// until all are done. Calls with the same `thread` do not overlap. A panic in a body is raised again here, after
     /// every thread has left the loop.
-    pub fn for_each(
-        &self,
-        count: u64,
-        grain: u64,
-        body: &(dyn Fn(usize, std::ops::Range<u64>) + Sync),
-    ) {
+    pub fn for_each(&self, count: u64, grain: u64, body: &(dyn Fn(usize, std::ops::Range<u64>) + Sync)) {
         if count == 0 {
             return;
         }
@@ -211,12 +175,7 @@ impl Pool {
     fn run(&self, end: u64, chunk: u64, body: &Body<'_>) -> Option<Box<dyn Any + Send>> {
         // SAFETY: the lifetime is forgotten only until the gate has shut behind the last worker, below.
         let body = unsafe { std::mem::transmute::<*const Body<'_>, *const Body<'static>>(body) };
-        let job = Job {
-            body,
-            end,
-            chunk,
-            panic: Mutex::new(None),
-        };
+        let job = Job { body, end, chunk, panic: Mutex::new(None) };
         let shared = &*self.shared;
         shared.job.0.0.set(&job);
         shared.next.0.store(0, Ordering::Relaxed);
@@ -240,9 +199,7 @@ impl Pool {
             }
             inside = shared.gate.0.load(Ordering::Acquire) & INSIDE;
         }
-        job.panic
-            .into_inner()
-            .unwrap_or_else(PoisonError::into_inner)
+        job.panic.into_inner().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -269,10 +226,7 @@ impl Job {
             }
             let range = start..start.saturating_add(self.chunk).min(self.end);
             if let Err(panic) = catch_unwind(AssertUnwindSafe(|| body(thread, range))) {
-                self.panic
-                    .lock()
-                    .unwrap_or_else(PoisonError::into_inner)
-                    .get_or_insert(panic);
+                self.panic.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(panic);
                 // The rest need not run.
                 next.store(self.end, Ordering::Relaxed);
             }
@@ -299,12 +253,7 @@ impl Shared {
         loop {
             let gate = self.gate.0.load(Ordering::Acquire);
             if gate & OPEN != 0 && gate >> 32 != last {
-                let entered = self.gate.0.compare_exchange_weak(
-                    gate,
-                    gate + 1,
-                    Ordering::AcqRel,
-                    Ordering::Relaxed,
-                );
+                let entered = self.gate.0.compare_exchange_weak(gate, gate + 1, Ordering::AcqRel, Ordering::Relaxed);
                 if entered.is_ok() {
                     return Some(gate >> 32);
                 }
@@ -316,9 +265,7 @@ impl Shared {
             tries = tries.wrapping_add(1);
             std::hint::spin_loop();
             // Reading the clock costs as much as many looks at the gate.
-            if tries.is_multiple_of(64)
-                && idle_since.get_or_insert_with(Instant::now).elapsed() >= self.spin
-            {
+            if tries.is_multiple_of(64) && idle_since.get_or_insert_with(Instant::now).elapsed() >= self.spin {
                 self.sleep(last);
                 idle_since = None;
             }
@@ -334,10 +281,7 @@ impl Shared {
             if (gate & OPEN != 0 && gate >> 32 != last) || self.stop.load(Ordering::SeqCst) {
                 break;
             }
-            guard = self
-                .wake
-                .wait(guard)
-                .unwrap_or_else(PoisonError::into_inner);
+            guard = self.wake.wait(guard).unwrap_or_else(PoisonError::into_inner);
         }
         self.sleepers.0.fetch_sub(1, Ordering::SeqCst);
         drop(guard);

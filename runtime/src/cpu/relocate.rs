@@ -33,22 +33,13 @@ impl Kind {
             elf::R_X86_64_PC64 => Kind::Relative64,
             // Every symbol is local to the object, so a call through a procedure linkage table is a direct one.
             elf::R_X86_64_PC32 | elf::R_X86_64_PLT32 => Kind::Relative32,
-            elf::R_X86_64_GOTPCREL | elf::R_X86_64_GOTPCRELX | elf::R_X86_64_REX_GOTPCRELX => {
-                Kind::GotRelative32
-            }
-            elf::R_X86_64_TLSGD
-            | elf::R_X86_64_TLSLD
-            | elf::R_X86_64_GOTTPOFF
-            | elf::R_X86_64_TPOFF32 => {
-                return Err(Error::Unsupported(
-                    "thread-local storage in object code".into(),
-                ));
+            elf::R_X86_64_GOTPCREL | elf::R_X86_64_GOTPCRELX | elf::R_X86_64_REX_GOTPCRELX => Kind::GotRelative32,
+            elf::R_X86_64_TLSGD | elf::R_X86_64_TLSLD | elf::R_X86_64_GOTTPOFF | elf::R_X86_64_TPOFF32 => {
+                return Err(Error::Unsupported("thread-local storage in object code".into()));
             }
             other => {
                 let hint = "compile with the small code model and reloc-model=pic";
-                return Err(Error::Unsupported(format!(
-                    "relocation type {other} of x86-64 ELF; {hint}"
-                )));
+                return Err(Error::Unsupported(format!("relocation type {other} of x86-64 ELF; {hint}")));
             }
         })
     }
@@ -81,40 +72,27 @@ pub(super) struct Relocation {
 impl Relocation {
     /// Writes the relocated value into `bytes`, the whole region.
     pub(super) fn apply(&self, bytes: &mut [u8], symbol: &str) -> Result<()> {
-        let out_of_range = || {
-            Error::Object(format!(
-                "`{symbol}` is out of reach of a {:?} relocation",
-                self.kind
-            ))
-        };
+        let out_of_range = || Error::Object(format!("`{symbol}` is out of reach of a {:?} relocation", self.kind));
         let width = self.kind.width();
         let field = bytes
             .get_mut(self.offset..)
             .and_then(|rest| rest.get_mut(..width))
-            .ok_or_else(|| {
-                Error::Object(format!("a relocation of `{symbol}` outside its section"))
-            })?;
+            .ok_or_else(|| Error::Object(format!("a relocation of `{symbol}` outside its section")))?;
         let absolute = self.target.wrapping_add_signed(self.addend);
         let relative = absolute.wrapping_sub(self.place) as i64;
         match self.kind {
             Kind::None => {}
             Kind::Absolute64 => field.copy_from_slice(&absolute.to_le_bytes()),
             Kind::Relative64 => field.copy_from_slice(&relative.to_le_bytes()),
-            Kind::Absolute32 => field.copy_from_slice(
-                &u32::try_from(absolute)
-                    .map_err(|_| out_of_range())?
-                    .to_le_bytes(),
-            ),
-            Kind::Absolute32Signed => field.copy_from_slice(
-                &i32::try_from(absolute as i64)
-                    .map_err(|_| out_of_range())?
-                    .to_le_bytes(),
-            ),
-            Kind::Relative32 | Kind::GotRelative32 => field.copy_from_slice(
-                &i32::try_from(relative)
-                    .map_err(|_| out_of_range())?
-                    .to_le_bytes(),
-            ),
+            Kind::Absolute32 => {
+                field.copy_from_slice(&u32::try_from(absolute).map_err(|_| out_of_range())?.to_le_bytes())
+            }
+            Kind::Absolute32Signed => {
+                field.copy_from_slice(&i32::try_from(absolute as i64).map_err(|_| out_of_range())?.to_le_bytes())
+            }
+            Kind::Relative32 | Kind::GotRelative32 => {
+                field.copy_from_slice(&i32::try_from(relative).map_err(|_| out_of_range())?.to_le_bytes())
+            }
         }
         Ok(())
     }

@@ -89,10 +89,7 @@ impl KernelArgs {
     pub fn push(&mut self, arg: &Arg) {
         let start = self.lines.len();
         // A line each: a few dozen arguments take little, and every alignment is right.
-        self.lines.resize(
-            start + arg.size().div_ceil(size_of::<Line>()),
-            Line::default(),
-        );
+        self.lines.resize(start + arg.size().div_ceil(size_of::<Line>()), Line::default());
         arg.write(&mut self.lines[start..]);
         self.places.push((start, arg.size()));
     }
@@ -104,14 +101,10 @@ impl KernelArgs {
                 arg.write(&mut self.lines[start..]);
                 Ok(())
             }
-            Some((_, size)) => Err(Error::Invalid(format!(
-                "argument {index} has {size} bytes, and {} were given",
-                arg.size()
-            ))),
-            None => Err(Error::Invalid(format!(
-                "argument {index} of {}",
-                self.places.len()
-            ))),
+            Some((_, size)) => {
+                Err(Error::Invalid(format!("argument {index} has {size} bytes, and {} were given", arg.size())))
+            }
+            None => Err(Error::Invalid(format!("argument {index} of {}", self.places.len()))),
         }
     }
 
@@ -127,12 +120,7 @@ impl KernelArgs {
 
     /// Checks number and sizes against a kernel's parameters.
     pub(super) fn check(&self, kernel: &str, parameters: &[usize]) -> Result<()> {
-        if self
-            .places
-            .iter()
-            .map(|&(_, size)| size)
-            .eq(parameters.iter().copied())
-        {
+        if self.places.iter().map(|&(_, size)| size).eq(parameters.iter().copied()) {
             return Ok(());
         }
         let sizes: Vec<_> = self.places.iter().map(|&(_, size)| size).collect();
@@ -146,11 +134,7 @@ impl KernelArgs {
         let base = self.lines.as_mut_ptr();
         self.pointers.clear();
         // SAFETY: each place starts inside `lines`.
-        self.pointers.extend(
-            self.places
-                .iter()
-                .map(|&(start, _)| unsafe { base.add(start) }.cast::<c_void>()),
-        );
+        self.pointers.extend(self.places.iter().map(|&(start, _)| unsafe { base.add(start) }.cast::<c_void>()));
         self.pointers.as_mut_ptr()
     }
 }
@@ -181,18 +165,10 @@ mod tests {
             Arg::I64(-3),
         ]);
         args.check("k", &[1, 128, 8, 4, 4, 2, 8, 8]).unwrap();
-        assert!(
-            args.check("k", &[1, 128, 8, 4, 4, 2, 8])
-                .unwrap_err()
-                .to_string()
-                .contains("`k`")
-        );
+        assert!(args.check("k", &[1, 128, 8, 4, 4, 2, 8]).unwrap_err().to_string().contains("`k`"));
         let expected: [&[u8]; 8] = [
             &[7],
-            &map.words()
-                .iter()
-                .flat_map(|w| w.to_le_bytes())
-                .collect::<Vec<_>>(),
+            &map.words().iter().flat_map(|w| w.to_le_bytes()).collect::<Vec<_>>(),
             &0x1122334455667788u64.to_le_bytes(),
             &1.5f32.to_le_bytes(),
             &(-2i32).to_le_bytes(),

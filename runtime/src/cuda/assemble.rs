@@ -24,11 +24,7 @@ pub struct AssembleOptions {
 
 impl Default for AssembleOptions {
     fn default() -> AssembleOptions {
-        AssembleOptions {
-            max_registers: None,
-            optimization_level: 4,
-            line_info: false,
-        }
+        AssembleOptions { max_registers: None, optimization_level: 4, line_info: false }
     }
 }
 
@@ -47,29 +43,15 @@ pub struct Cubin {
 const LOG_SIZE: usize = 16 << 10;
 
 /// Assembles PTX for `device`, or takes the result from `cache`. An error of the assembler comes with its log.
-pub fn assemble(
-    device: &Device,
-    ptx: &str,
-    options: &AssembleOptions,
-    cache: Option<&CubinCache>,
-) -> Result<Cubin> {
+pub fn assemble(device: &Device, ptx: &str, options: &AssembleOptions, cache: Option<&CubinCache>) -> Result<Cubin> {
     let key = match cache {
-        Some(_) => Some(CubinCache::key(
-            ptx,
-            &device.info().arch(),
-            version()?,
-            options,
-        )),
+        Some(_) => Some(CubinCache::key(ptx, &device.info().arch(), version()?, options)),
         None => None,
     };
     if let (Some(cache), Some(key)) = (cache, &key)
         && let Some(bytes) = cache.get(key)
     {
-        return Ok(Cubin {
-            bytes,
-            log: String::new(),
-            cached: true,
-        });
+        return Ok(Cubin { bytes, log: String::new(), cached: true });
     }
     device.bind()?;
     let cubin = Linker::new(options)?.assemble(ptx)?;
@@ -90,20 +72,11 @@ pub fn assemble_all(
     Pool::global()?.for_each(modules.len() as u64, 1, &|_, range| {
         for i in range {
             let result = assemble(device, modules[i as usize], options, cache);
-            *results[i as usize]
-                .lock()
-                .unwrap_or_else(|e| e.into_inner()) = Some(result);
+            *results[i as usize].lock().unwrap_or_else(|e| e.into_inner()) = Some(result);
         }
     });
     let missing = || Err(Error::Invalid("a module was not assembled".into()));
-    results
-        .into_iter()
-        .map(|r| {
-            r.into_inner()
-                .unwrap_or_else(|e| e.into_inner())
-                .unwrap_or_else(missing)
-        })
-        .collect()
+    results.into_iter().map(|r| r.into_inner().unwrap_or_else(|e| e.into_inner()).unwrap_or_else(missing)).collect()
 }
 
 /// One use of the driver's linker, with the buffers that it writes its logs to.
@@ -124,15 +97,9 @@ impl Linker {
             (Option_::CU_JIT_INFO_LOG_BUFFER, info.as_mut_ptr().cast()),
             (Option_::CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES, number(LOG_SIZE)),
             (Option_::CU_JIT_ERROR_LOG_BUFFER, errors.as_mut_ptr().cast()),
-            (
-                Option_::CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES,
-                number(LOG_SIZE),
-            ),
+            (Option_::CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES, number(LOG_SIZE)),
             (Option_::CU_JIT_LOG_VERBOSE, number(1)),
-            (
-                Option_::CU_JIT_OPTIMIZATION_LEVEL,
-                number(options.optimization_level as usize),
-            ),
+            (Option_::CU_JIT_OPTIMIZATION_LEVEL, number(options.optimization_level as usize)),
             (Option_::CU_JIT_TARGET_FROM_CUCONTEXT, number(0)),
         ];
         if let Some(registers) = options.max_registers {
@@ -144,31 +111,17 @@ impl Linker {
         let (mut keys, mut values): (Vec<_>, Vec<_>) = pairs.into_iter().unzip();
         let mut state = std::ptr::null_mut();
         // SAFETY: keys and values have the length that is passed, and live, with the logs, as long as the linker.
-        let status = unsafe {
-            sys::cuLinkCreate_v2(
-                keys.len() as u32,
-                keys.as_mut_ptr(),
-                values.as_mut_ptr(),
-                &mut state,
-            )
-        };
+        let status =
+            unsafe { sys::cuLinkCreate_v2(keys.len() as u32, keys.as_mut_ptr(), values.as_mut_ptr(), &mut state) };
         check(status, "cuLinkCreate")?;
-        Ok(Linker {
-            state,
-            info,
-            errors,
-            _keys: keys,
-            _values: values,
-        })
+        Ok(Linker { state, info, errors, _keys: keys, _values: values })
     }
 
     fn assemble(self, ptx: &str) -> Result<Cubin> {
         let mut text = Vec::with_capacity(ptx.len() + 1);
         text.extend_from_slice(ptx.as_bytes());
         if let Some(position) = text.iter().position(|&byte| byte == 0) {
-            return Err(Error::Invalid(format!(
-                "PTX with a zero byte at {position}"
-            )));
+            return Err(Error::Invalid(format!("PTX with a zero byte at {position}")));
         }
         text.push(0);
         let (mut cubin, mut size) = (std::ptr::null_mut(), 0);
@@ -178,38 +131,21 @@ impl Linker {
             let kind = sys::CUjitInputType::CU_JIT_INPUT_PTX;
             let data = text.as_mut_ptr().cast();
             let none = (std::ptr::null_mut(), std::ptr::null_mut());
-            let status =
-                sys::cuLinkAddData_v2(self.state, kind, data, text.len(), name, 0, none.0, none.1);
+            let status = sys::cuLinkAddData_v2(self.state, kind, data, text.len(), name, 0, none.0, none.1);
             self.check(status, "cuLinkAddData(PTX)")?;
-            self.check(
-                sys::cuLinkComplete(self.state, &mut cubin, &mut size),
-                "cuLinkComplete",
-            )?;
+            self.check(sys::cuLinkComplete(self.state, &mut cubin, &mut size), "cuLinkComplete")?;
             let bytes = std::slice::from_raw_parts(cubin.cast::<u8>(), size).to_vec();
-            Ok(Cubin {
-                bytes,
-                log: log_text(&self.info),
-                cached: false,
-            })
+            Ok(Cubin { bytes, log: log_text(&self.info), cached: false })
         }
     }
 
     /// A failed status as an error with the assembler's log.
     fn check(&self, status: sys::CUresult, call: &str) -> Result<()> {
         check(status, call).map_err(|error| match error {
-            Error::Cuda {
-                call,
-                name,
-                message,
-            } => {
+            Error::Cuda { call, name, message } => {
                 let logs = [log_text(&self.errors), log_text(&self.info)];
-                let message =
-                    std::iter::once(message).chain(logs.into_iter().filter(|log| !log.is_empty()));
-                Error::Cuda {
-                    call,
-                    name,
-                    message: message.collect::<Vec<_>>().join("\n"),
-                }
+                let message = std::iter::once(message).chain(logs.into_iter().filter(|log| !log.is_empty()));
+                Error::Cuda { call, name, message: message.collect::<Vec<_>>().join("\n") }
             }
             other => other,
         })
@@ -225,11 +161,6 @@ impl Drop for Linker {
 
 /// A log's text up to its first zero byte.
 fn log_text(buffer: &[u8]) -> String {
-    let end = buffer
-        .iter()
-        .position(|&byte| byte == 0)
-        .unwrap_or(buffer.len());
-    String::from_utf8_lossy(&buffer[..end])
-        .trim_end()
-        .to_string()
+    let end = buffer.iter().position(|&byte| byte == 0).unwrap_or(buffer.len());
+    String::from_utf8_lossy(&buffer[..end]).trim_end().to_string()
 }

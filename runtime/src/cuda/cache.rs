@@ -22,9 +22,7 @@ const HEADER: usize = MAGIC.len() + blake3::OUT_LEN;
 impl CubinCache {
     /// A cache in this folder, which is made when first written to.
     pub fn at(folder: impl Into<PathBuf>) -> CubinCache {
-        CubinCache {
-            folder: folder.into(),
-        }
+        CubinCache { folder: folder.into() }
     }
 
     /// The folder.
@@ -35,18 +33,11 @@ impl CubinCache {
     /// The key of an assembly.
     pub(super) fn key(ptx: &str, arch: &str, driver: i32, options: &AssembleOptions) -> String {
         let mut hasher = blake3::Hasher::new();
-        let AssembleOptions {
-            max_registers,
-            optimization_level,
-            line_info,
-        } = options;
+        let AssembleOptions { max_registers, optimization_level, line_info } = options;
         let registers = max_registers.map_or(-1, i64::from);
         let settings = format!("{arch} {driver} {registers} {optimization_level} {line_info}");
         // The length first, so that no two pairs of settings and PTX run together.
-        hasher
-            .update(&(settings.len() as u64).to_le_bytes())
-            .update(settings.as_bytes())
-            .update(ptx.as_bytes());
+        hasher.update(&(settings.len() as u64).to_le_bytes()).update(settings.as_bytes()).update(ptx.as_bytes());
         hasher.finalize().to_hex().to_string()
     }
 
@@ -70,10 +61,7 @@ impl CubinCache {
             && &bytes[..MAGIC.len()] == MAGIC
             && &bytes[MAGIC.len()..HEADER] == blake3::hash(&bytes[HEADER..]).as_bytes();
         if !sound {
-            tracing::warn!(
-                "{}: cached code is corrupt and will be made anew",
-                path.display()
-            );
+            tracing::warn!("{}: cached code is corrupt and will be made anew", path.display());
             return None;
         }
         Some(bytes.split_off(HEADER))
@@ -149,18 +137,9 @@ mod tests {
     #[test]
     fn keys_tell_everything_apart() {
         let base = AssembleOptions::default();
-        let more = AssembleOptions {
-            max_registers: Some(64),
-            ..base.clone()
-        };
-        let less = AssembleOptions {
-            optimization_level: 0,
-            ..base.clone()
-        };
-        let lines = AssembleOptions {
-            line_info: true,
-            ..base.clone()
-        };
+        let more = AssembleOptions { max_registers: Some(64), ..base.clone() };
+        let less = AssembleOptions { optimization_level: 0, ..base.clone() };
+        let lines = AssembleOptions { line_info: true, ..base.clone() };
         let keys = [
             CubinCache::key("a", "sm_90", 12080, &base),
             CubinCache::key("b", "sm_90", 12080, &base),

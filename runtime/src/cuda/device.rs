@@ -46,10 +46,7 @@ pub struct DeviceInfo {
 impl DeviceInfo {
     /// The architecture's name for PTX, such as `sm_90`; code for `sm_90a` runs where this is `sm_90`.
     pub fn arch(&self) -> String {
-        format!(
-            "sm_{}{}",
-            self.compute_capability.0, self.compute_capability.1
-        )
+        format!("sm_{}{}", self.compute_capability.0, self.compute_capability.1)
     }
 }
 
@@ -73,10 +70,7 @@ impl Device {
         init()?;
         let mut count = 0;
         // SAFETY: writes one integer.
-        check(
-            unsafe { sys::cuDeviceGetCount(&mut count) },
-            "cuDeviceGetCount",
-        )?;
+        check(unsafe { sys::cuDeviceGetCount(&mut count) }, "cuDeviceGetCount")?;
         Ok(usize::try_from(count).unwrap_or(0))
     }
 
@@ -84,26 +78,16 @@ impl Device {
     pub fn open(ordinal: usize) -> Result<Arc<Device>> {
         let count = Device::count()?;
         if ordinal >= count {
-            return Err(Error::NoGpu(format!(
-                "device {ordinal} was asked for, and there are {count}"
-            )));
+            return Err(Error::NoGpu(format!("device {ordinal} was asked for, and there are {count}")));
         }
         let (mut handle, mut context) = (0, std::ptr::null_mut());
         // SAFETY: the ordinal is one of the devices; each call writes one handle.
         unsafe {
             check(sys::cuDeviceGet(&mut handle, ordinal as i32), "cuDeviceGet")?;
-            check(
-                sys::cuDevicePrimaryCtxRetain(&mut context, handle),
-                "cuDevicePrimaryCtxRetain",
-            )?;
+            check(sys::cuDevicePrimaryCtxRetain(&mut context, handle), "cuDevicePrimaryCtxRetain")?;
         }
         // Held by the device from here on, so that an error below releases the context.
-        let mut device = Device {
-            ordinal,
-            handle,
-            context,
-            info: DeviceInfo::default(),
-        };
+        let mut device = Device { ordinal, handle, context, info: DeviceInfo::default() };
         device.info = device.query()?;
         device.bind()?;
         Ok(Arc::new(device))
@@ -124,10 +108,7 @@ impl Device {
         self.bind()?;
         let (mut free, mut total) = (0, 0);
         // SAFETY: writes two integers.
-        check(
-            unsafe { sys::cuMemGetInfo_v2(&mut free, &mut total) },
-            "cuMemGetInfo",
-        )?;
+        check(unsafe { sys::cuMemGetInfo_v2(&mut free, &mut total) }, "cuMemGetInfo")?;
         Ok((free, total))
     }
 
@@ -141,10 +122,7 @@ impl Device {
     /// Makes the context current on this thread; what needs that here does it itself. For foreign libraries.
     pub fn bind(&self) -> Result<()> {
         // SAFETY: the context is retained while `self` lives.
-        check(
-            unsafe { sys::cuCtxSetCurrent(self.context) },
-            "cuCtxSetCurrent",
-        )
+        check(unsafe { sys::cuCtxSetCurrent(self.context) }, "cuCtxSetCurrent")
     }
 
     pub(super) fn context(&self) -> sys::CUcontext {
@@ -156,21 +134,13 @@ impl Device {
         let mut memory = 0;
         // SAFETY: the buffer's length is passed; the second call writes one integer.
         unsafe {
-            check(
-                sys::cuDeviceGetName(name.as_mut_ptr(), name.len() as i32 - 1, self.handle),
-                "cuDeviceGetName",
-            )?;
-            check(
-                sys::cuDeviceTotalMem_v2(&mut memory, self.handle),
-                "cuDeviceTotalMem",
-            )?;
+            check(sys::cuDeviceGetName(name.as_mut_ptr(), name.len() as i32 - 1, self.handle), "cuDeviceGetName")?;
+            check(sys::cuDeviceTotalMem_v2(&mut memory, self.handle), "cuDeviceTotalMem")?;
         }
         use Attribute::*;
         Ok(DeviceInfo {
             // SAFETY: the last byte is zero whatever the driver wrote.
-            name: unsafe { CStr::from_ptr(name.as_ptr()) }
-                .to_string_lossy()
-                .into_owned(),
+            name: unsafe { CStr::from_ptr(name.as_ptr()) }.to_string_lossy().into_owned(),
             compute_capability: (
                 self.attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR)?,
                 self.attribute(CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR)?,
@@ -178,16 +148,12 @@ impl Device {
             multiprocessors: self.attribute(CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT)?,
             warp_size: self.attribute(CU_DEVICE_ATTRIBUTE_WARP_SIZE)?,
             max_threads_per_block: self.attribute(CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK)?,
-            max_threads_per_multiprocessor: self
-                .attribute(CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR)?,
-            registers_per_multiprocessor: self
-                .attribute(CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_MULTIPROCESSOR)?,
-            shared_memory_per_block: self
-                .attribute(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)?,
+            max_threads_per_multiprocessor: self.attribute(CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR)?,
+            registers_per_multiprocessor: self.attribute(CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_MULTIPROCESSOR)?,
+            shared_memory_per_block: self.attribute(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)?,
             shared_memory_per_multiprocessor: self
                 .attribute(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR)?,
-            reserved_shared_memory_per_block: self
-                .attribute(CU_DEVICE_ATTRIBUTE_RESERVED_SHARED_MEMORY_PER_BLOCK)?,
+            reserved_shared_memory_per_block: self.attribute(CU_DEVICE_ATTRIBUTE_RESERVED_SHARED_MEMORY_PER_BLOCK)?,
             l2_cache: self.attribute(CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE)?,
             memory: memory as u64,
             memory_bus_width: self.attribute(CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH)?,

@@ -40,9 +40,7 @@ fn try_init() -> Result<(), String> {
     for name in NEEDED {
         // SAFETY: the symbol is looked up, not called.
         if unsafe { sys::culib().get::<*const ()>(name.as_bytes()) }.is_err() {
-            return Err(format!(
-                "the driver lacks {name}; install one for CUDA 12.4 or later"
-            ));
+            return Err(format!("the driver lacks {name}; install one for CUDA 12.4 or later"));
         }
     }
     // SAFETY: the first call of the driver, with the only flags there are.
@@ -56,9 +54,7 @@ fn try_init() -> Result<(), String> {
     let status = unsafe { sys::cuDriverGetVersion(&mut version) };
     if status != CUresult::CUDA_SUCCESS || version < OLDEST {
         let found = format!("{}.{}", version / 1000, version % 1000 / 10);
-        return Err(format!(
-            "the driver is for CUDA {found}, and 12.4 or later is needed"
-        ));
+        return Err(format!("the driver is for CUDA {found}, and 12.4 or later is needed"));
     }
     Ok(())
 }
@@ -68,10 +64,7 @@ pub(super) fn version() -> Result<i32> {
     init()?;
     let mut version = 0;
     // SAFETY: writes one integer.
-    check(
-        unsafe { sys::cuDriverGetVersion(&mut version) },
-        "cuDriverGetVersion",
-    )?;
+    check(unsafe { sys::cuDriverGetVersion(&mut version) }, "cuDriverGetVersion")?;
     Ok(version)
 }
 
@@ -86,11 +79,7 @@ pub(super) fn check_with(status: CUresult, call: impl FnOnce() -> String) -> Res
         return Ok(());
     }
     let (name, message) = describe(status);
-    Err(Error::Cuda {
-        call: call(),
-        name,
-        message,
-    })
+    Err(Error::Cuda { call: call(), name, message })
 }
 
 /// The driver's name and description of a status.
@@ -104,8 +93,5 @@ fn describe(status: CUresult) -> (String, String) {
         }
     };
     let name = text(sys::cuGetErrorName).unwrap_or_else(|| format!("error {}", status as u32));
-    (
-        name,
-        text(sys::cuGetErrorString).unwrap_or_else(|| "no description".into()),
-    )
+    (name, text(sys::cuGetErrorString).unwrap_or_else(|| "no description".into()))
 }

@@ -52,15 +52,8 @@ impl Graph {
         device.bind()?;
         let mut handle = std::ptr::null_mut();
         // SAFETY: writes one handle.
-        check(
-            unsafe { sys::cuGraphCreate(&mut handle, 0) },
-            "cuGraphCreate",
-        )?;
-        Ok(Graph {
-            device: device.clone(),
-            handle,
-            functions: Vec::new(),
-        })
+        check(unsafe { sys::cuGraphCreate(&mut handle, 0) }, "cuGraphCreate")?;
+        Ok(Graph { device: device.clone(), handle, functions: Vec::new() })
     }
 
     /// Adds a launch that waits for `dependencies`. [`LaunchConfig::programmatic`] has no meaning here: the kind of
@@ -79,18 +72,13 @@ impl Graph {
         let params = node_params(function, config, args)?;
         let mut node = std::ptr::null_mut();
         // SAFETY: the parameters outlive the call, which copies them.
-        let status = unsafe {
-            sys::cuGraphAddKernelNode_v2(&mut node, self.handle, std::ptr::null(), 0, &params)
-        };
-        check_with(status, || {
-            format!("cuGraphAddKernelNode(`{}`, {config:?})", function.name())
-        })?;
+        let status = unsafe { sys::cuGraphAddKernelNode_v2(&mut node, self.handle, std::ptr::null(), 0, &params) };
+        check_with(status, || format!("cuGraphAddKernelNode(`{}`, {config:?})", function.name()))?;
         self.functions.push(function.clone());
         if let Some(cluster) = config.cluster {
             let id = sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
             // SAFETY: the value is of the attribute's kind.
-            let status =
-                unsafe { sys::cuGraphKernelNodeSetAttribute(node, id, &cluster_value(cluster)) };
+            let status = unsafe { sys::cuGraphKernelNodeSetAttribute(node, id, &cluster_value(cluster)) };
             check(status, "cuGraphKernelNodeSetAttribute(cluster)")?;
         }
         for dependency in dependencies {
@@ -100,27 +88,18 @@ impl Graph {
     }
 
     fn add_edge(&mut self, dependency: Dependency, to: sys::CUgraphNode) -> Result<()> {
-        let mut edge = sys::CUgraphEdgeData {
-            from_port: 0,
-            to_port: 0,
-            type_: 0,
-            reserved: [0; 5],
-        };
+        let mut edge = sys::CUgraphEdgeData { from_port: 0, to_port: 0, type_: 0, reserved: [0; 5] };
         let from = match dependency {
             Dependency::Full(node) => node.0,
             Dependency::Programmatic(node) => {
                 // Port 1 of a kernel node is its programmatic one.
                 edge.from_port = 1;
-                edge.type_ =
-                    sys::CUgraphDependencyType::CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC as u8;
+                edge.type_ = sys::CUgraphDependencyType::CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC as u8;
                 node.0
             }
         };
         // SAFETY: one edge between two nodes, which the driver finds in this graph or refuses.
-        check(
-            unsafe { sys::cuGraphAddDependencies_v2(self.handle, &from, &to, &edge, 1) },
-            "cuGraphAddDependencies",
-        )
+        check(unsafe { sys::cuGraphAddDependencies_v2(self.handle, &from, &to, &edge, 1) }, "cuGraphAddDependencies")
     }
 
     /// Records what `queue` queues on `stream`, without running it. Nothing else may use the stream meanwhile, and
@@ -135,20 +114,13 @@ impl Graph {
         device.bind()?;
         let mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
         // SAFETY: the stream is valid.
-        check(
-            unsafe { sys::cuStreamBeginCapture_v2(stream.handle(), mode) },
-            "cuStreamBeginCapture",
-        )?;
+        check(unsafe { sys::cuStreamBeginCapture_v2(stream.handle(), mode) }, "cuStreamBeginCapture")?;
         let result = queue(stream);
         let mut handle = std::ptr::null_mut();
         // Ends in any case, or the stream would go on recording.
         // SAFETY: begun above, on this thread.
         let status = unsafe { sys::cuStreamEndCapture(stream.handle(), &mut handle) };
-        let graph = Graph {
-            device: device.clone(),
-            handle,
-            functions: functions.to_vec(),
-        };
+        let graph = Graph { device: device.clone(), handle, functions: functions.to_vec() };
         result?;
         check(status, "cuStreamEndCapture")?;
         Ok(graph)
@@ -159,10 +131,7 @@ impl Graph {
         self.device.bind()?;
         let mut count = 0;
         // SAFETY: with no array the driver gives the number alone.
-        check(
-            unsafe { sys::cuGraphGetNodes(self.handle, std::ptr::null_mut(), &mut count) },
-            "cuGraphGetNodes",
-        )?;
+        check(unsafe { sys::cuGraphGetNodes(self.handle, std::ptr::null_mut(), &mut count) }, "cuGraphGetNodes")?;
         Ok(count)
     }
 
@@ -173,10 +142,7 @@ impl Graph {
         // SAFETY: writes one handle.
         let status = unsafe { sys::cuGraphInstantiateWithFlags(&mut handle, self.handle, 0) };
         check(status, "cuGraphInstantiate")?;
-        Ok(GraphExec {
-            handle,
-            graph: self,
-        })
+        Ok(GraphExec { handle, graph: self })
     }
 }
 
@@ -196,10 +162,7 @@ fn node_params(
 ) -> Result<sys::CUDA_KERNEL_NODE_PARAMS> {
     if config.is_empty() {
         let name = function.name();
-        return Err(Error::Invalid(format!(
-            "an empty launch of `{name}` as a graph's node: {:?}",
-            config.grid
-        )));
+        return Err(Error::Invalid(format!("an empty launch of `{name}` as a graph's node: {:?}", config.grid)));
     }
     prepare(function, config, args)?;
     Ok(sys::CUDA_KERNEL_NODE_PARAMS {
@@ -245,18 +208,10 @@ impl GraphExec {
     ) -> Result<()> {
         let params = node_params(function, config, args)?;
         // SAFETY: the parameters outlive the call, which copies them; the caller vouches for the node.
-        let status =
-            unsafe { sys::cuGraphExecKernelNodeSetParams_v2(self.handle, node.0, &params) };
-        check_with(status, || {
-            format!(
-                "cuGraphExecKernelNodeSetParams(`{}`, {config:?})",
-                function.name()
-            )
-        })?;
+        let status = unsafe { sys::cuGraphExecKernelNodeSetParams_v2(self.handle, node.0, &params) };
+        check_with(status, || format!("cuGraphExecKernelNodeSetParams(`{}`, {config:?})", function.name()))?;
         let functions = &mut self.graph.functions;
-        let kept = functions
-            .iter()
-            .any(|known| known.handle() == function.handle());
+        let kept = functions.iter().any(|known| known.handle() == function.handle());
         if !kept {
             functions.push(function.clone());
         }
@@ -271,10 +226,7 @@ impl GraphExec {
     pub unsafe fn launch(&self, stream: &Stream) -> Result<()> {
         self.graph.device.bind()?;
         // SAFETY: both handles are valid; the caller vouches for the launches.
-        check(
-            unsafe { sys::cuGraphLaunch(self.handle, stream.handle()) },
-            "cuGraphLaunch",
-        )
+        check(unsafe { sys::cuGraphLaunch(self.handle, stream.handle()) }, "cuGraphLaunch")
     }
 }
 

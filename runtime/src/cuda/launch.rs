@@ -1,8 +1,6 @@
 //! Launches.
 
-use cudarc::driver::sys::{
-    self, CUlaunchAttribute, CUlaunchAttributeID as Id, CUlaunchAttributeValue,
-};
+use cudarc::driver::sys::{self, CUlaunchAttribute, CUlaunchAttributeID as Id, CUlaunchAttributeValue};
 
 use super::args::KernelArgs;
 use super::device::DeviceInfo;
@@ -32,37 +30,22 @@ pub struct LaunchConfig {
 impl LaunchConfig {
     /// Without clusters, dynamic shared memory or early start.
     pub fn new(grid: [u32; 3], block: [u32; 3]) -> LaunchConfig {
-        LaunchConfig {
-            grid,
-            block,
-            cluster: None,
-            shared_memory: 0,
-            programmatic: false,
-        }
+        LaunchConfig { grid, block, cluster: None, shared_memory: 0, programmatic: false }
     }
 
     /// The same with dynamic shared memory, in bytes.
     pub fn shared_memory(self, bytes: u32) -> LaunchConfig {
-        LaunchConfig {
-            shared_memory: bytes,
-            ..self
-        }
+        LaunchConfig { shared_memory: bytes, ..self }
     }
 
     /// The same with clusters.
     pub fn cluster(self, cluster: [u32; 3]) -> LaunchConfig {
-        LaunchConfig {
-            cluster: Some(cluster),
-            ..self
-        }
+        LaunchConfig { cluster: Some(cluster), ..self }
     }
 
     /// The same, starting early.
     pub fn programmatic(self) -> LaunchConfig {
-        LaunchConfig {
-            programmatic: true,
-            ..self
-        }
+        LaunchConfig { programmatic: true, ..self }
     }
 
     /// Whether there is nothing to launch.
@@ -71,26 +54,17 @@ impl LaunchConfig {
     }
 
     /// Checks the limits that the driver would report as no more than an invalid value.
-    pub(super) fn check(
-        &self,
-        kernel: &str,
-        static_shared: u32,
-        device: &DeviceInfo,
-    ) -> Result<()> {
+    pub(super) fn check(&self, kernel: &str, static_shared: u32, device: &DeviceInfo) -> Result<()> {
         let fail = |what: String| Err(Error::Invalid(format!("launch of `{kernel}`: {what}")));
         let [x, y, z] = self.grid;
         if x > i32::MAX as u32 || y > 65535 || z > 65535 {
-            return fail(format!(
-                "a grid of {x} × {y} × {z} blocks; at most 2147483647 × 65535 × 65535"
-            ));
+            return fail(format!("a grid of {x} × {y} × {z} blocks; at most 2147483647 × 65535 × 65535"));
         }
         let [bx, by, bz] = self.block;
         let threads = volume(self.block);
         if threads == 0 || threads > u64::from(device.max_threads_per_block) || bz > 64 {
             let most = device.max_threads_per_block;
-            return fail(format!(
-                "a block of {bx} × {by} × {bz} threads; 1 to {most}, at most 64 in z"
-            ));
+            return fail(format!("a block of {bx} × {by} × {bz} threads; 1 to {most}, at most 64 in z"));
         }
         if self.shared_memory > 0 && static_shared > 0 {
             // The driver's linker puts the dynamic array right behind the static ones, whatever its alignment: a
@@ -104,23 +78,13 @@ impl LaunchConfig {
         let shared = u64::from(self.shared_memory.max(static_shared));
         if shared > u64::from(device.shared_memory_per_block) {
             let most = device.shared_memory_per_block;
-            return fail(format!(
-                "{shared} bytes of shared memory a block; {} has {most}",
-                device.name
-            ));
+            return fail(format!("{shared} bytes of shared memory a block; {} has {most}", device.name));
         }
         if let Some(cluster) = self.cluster {
             if device.compute_capability < (9, 0) {
-                return fail(format!(
-                    "clusters, which {} ({}) lacks",
-                    device.name,
-                    device.arch()
-                ));
+                return fail(format!("clusters, which {} ({}) lacks", device.name, device.arch()));
             }
-            let fits = cluster
-                .iter()
-                .zip(self.grid)
-                .all(|(&c, g)| c > 0 && g % c == 0);
+            let fits = cluster.iter().zip(self.grid).all(|(&c, g)| c > 0 && g % c == 0);
             let blocks = volume(cluster);
             if !fits || blocks > 16 {
                 let [cx, cy, cz] = cluster;
@@ -147,9 +111,7 @@ impl LaunchConfig {
         }
         if self.programmatic {
             attributes[count].id = Id::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
-            attributes[count]
-                .value
-                .programmaticStreamSerializationAllowed = 1;
+            attributes[count].value.programmaticStreamSerializationAllowed = 1;
             count += 1;
         }
         (attributes, count)
@@ -158,9 +120,7 @@ impl LaunchConfig {
 
 /// How many there are, counted no further than 64 bits.
 fn volume(extents: [u32; 3]) -> u64 {
-    extents.iter().fold(1, |product: u64, &extent| {
-        product.saturating_mul(u64::from(extent))
-    })
+    extents.iter().fold(1, |product: u64, &extent| product.saturating_mul(u64::from(extent)))
 }
 
 /// The value of the cluster attribute.
@@ -173,16 +133,9 @@ pub(super) fn cluster_value([x, y, z]: [u32; 3]) -> CUlaunchAttributeValue {
 /// Everything that is checked and set before a launch, queued or as a graph's node.
 pub(super) fn prepare(function: &Function, config: &LaunchConfig, args: &KernelArgs) -> Result<()> {
     args.check(function.name(), function.parameter_sizes())?;
-    config.check(
-        function.name(),
-        function.info().static_shared_memory,
-        function.device().info(),
-    )?;
+    config.check(function.name(), function.info().static_shared_memory, function.device().info())?;
     function.device().bind()?;
-    function.allow(
-        config.shared_memory,
-        config.cluster.map_or(1, |cluster| cluster.iter().product()),
-    )
+    function.allow(config.shared_memory, config.cluster.map_or(1, |cluster| cluster.iter().product()))
 }
 
 impl Stream {
@@ -192,12 +145,7 @@ impl Stream {
     /// # Safety
     ///
     /// The arguments are right for the kernel: addresses valid, until it has run, for all that it reads and writes.
-    pub unsafe fn launch(
-        &self,
-        function: &Function,
-        config: &LaunchConfig,
-        args: &mut KernelArgs,
-    ) -> Result<()> {
+    pub unsafe fn launch(&self, function: &Function, config: &LaunchConfig, args: &mut KernelArgs) -> Result<()> {
         if config.is_empty() {
             return Ok(());
         }
@@ -216,17 +164,9 @@ impl Stream {
             numAttrs: count as u32,
         };
         // SAFETY: configuration and arguments outlive the call, which copies them; the caller vouches for the rest.
-        let status = unsafe {
-            sys::cuLaunchKernelEx(
-                &launch,
-                function.handle(),
-                args.pointers(),
-                std::ptr::null_mut(),
-            )
-        };
-        check_with(status, || {
-            format!("cuLaunchKernelEx(`{}`, {config:?})", function.name())
-        })
+        let status =
+            unsafe { sys::cuLaunchKernelEx(&launch, function.handle(), args.pointers(), std::ptr::null_mut()) };
+        check_with(status, || format!("cuLaunchKernelEx(`{}`, {config:?})", function.name()))
     }
 }
 
@@ -243,13 +183,8 @@ mod tests {
             shared_memory_per_block: 232_448,
             ..DeviceInfo::default()
         };
-        let older = DeviceInfo {
-            compute_capability: (8, 0),
-            ..device.clone()
-        };
-        let good = LaunchConfig::new([8, 65535, 1], [128, 1, 2])
-            .shared_memory(200_000)
-            .cluster([2, 1, 1]);
+        let older = DeviceInfo { compute_capability: (8, 0), ..device.clone() };
+        let good = LaunchConfig::new([8, 65535, 1], [128, 1, 2]).shared_memory(200_000).cluster([2, 1, 1]);
         good.check("k", 0, &device).unwrap();
         let check = |config: LaunchConfig| config.check("k", 0, &device).unwrap_err().to_string();
         assert!(check(LaunchConfig::new([1, 65536, 1], [1, 1, 1])).contains("65536"));
@@ -259,21 +194,11 @@ mod tests {
         assert!(check(good.cluster([3, 1, 1])).contains("divides"));
         assert!(check(good.cluster([0, 1, 1])).contains("cluster"));
         assert!(check(good.shared_memory(232_449)).contains("232449"));
-        assert!(
-            good.check("k", 16, &device)
-                .unwrap_err()
-                .to_string()
-                .contains("one array")
-        );
+        assert!(good.check("k", 16, &device).unwrap_err().to_string().contains("one array"));
         let plain = LaunchConfig::new([1, 1, 1], [1, 1, 1]);
         plain.check("k", 232_448, &device).unwrap();
         assert!(plain.check("k", 232_449, &device).is_err());
-        assert!(
-            good.check("k", 0, &older)
-                .unwrap_err()
-                .to_string()
-                .contains("sm_80")
-        );
+        assert!(good.check("k", 0, &older).unwrap_err().to_string().contains("sm_80"));
         assert!(LaunchConfig::new([5, 0, 1], [1, 1, 1]).is_empty());
     }
 }

@@ -28,18 +28,11 @@ impl Buffer {
         let status = unsafe { sys::cuMemAlloc_v2(&mut address, size.max(1)) };
         if status == CUresult::CUDA_ERROR_OUT_OF_MEMORY {
             let (free, total) = device.memory()?;
-            let message = format!(
-                "{size} bytes on {}; {free} of {total} are free",
-                device.info().name
-            );
+            let message = format!("{size} bytes on {}; {free} of {total} are free", device.info().name);
             return Err(Error::OutOfMemory(message));
         }
         check_with(status, || format!("cuMemAlloc({size})"))?;
-        Ok(Buffer {
-            device: device.clone(),
-            address,
-            size,
-        })
+        Ok(Buffer { device: device.clone(), address, size })
     }
 
     /// The device.
@@ -61,10 +54,7 @@ impl Buffer {
     pub fn slice(&self, offset: usize, size: usize) -> Result<u64> {
         match offset.checked_add(size) {
             Some(end) if end <= self.size => Ok(self.address + offset as u64),
-            _ => Err(Error::Invalid(format!(
-                "{size} bytes at {offset} of a buffer of {}",
-                self.size
-            ))),
+            _ => Err(Error::Invalid(format!("{size} bytes at {offset} of a buffer of {}", self.size))),
         }
     }
 
@@ -95,14 +85,7 @@ impl Buffer {
         self.device.bind()?;
         // SAFETY: `slice` checked the target, and the caller vouches for the bytes.
         check(
-            unsafe {
-                sys::cuMemcpyHtoDAsync_v2(
-                    target,
-                    bytes.as_ptr().cast(),
-                    bytes.len(),
-                    stream.handle(),
-                )
-            },
+            unsafe { sys::cuMemcpyHtoDAsync_v2(target, bytes.as_ptr().cast(), bytes.len(), stream.handle()) },
             "cuMemcpyHtoDAsync",
         )
     }
@@ -112,12 +95,7 @@ impl Buffer {
     /// # Safety
     ///
     /// The bytes stay valid and untouched until the stream has done the copy.
-    pub unsafe fn download_async(
-        &self,
-        stream: &Stream,
-        offset: usize,
-        bytes: &mut [u8],
-    ) -> Result<()> {
+    pub unsafe fn download_async(&self, stream: &Stream, offset: usize, bytes: &mut [u8]) -> Result<()> {
         let source = self.slice(offset, bytes.len())?;
         if bytes.is_empty() {
             return Ok(());
@@ -125,37 +103,20 @@ impl Buffer {
         self.device.bind()?;
         // SAFETY: `slice` checked the source, and the caller vouches for the bytes.
         check(
-            unsafe {
-                sys::cuMemcpyDtoHAsync_v2(
-                    bytes.as_mut_ptr().cast(),
-                    source,
-                    bytes.len(),
-                    stream.handle(),
-                )
-            },
+            unsafe { sys::cuMemcpyDtoHAsync_v2(bytes.as_mut_ptr().cast(), source, bytes.len(), stream.handle()) },
             "cuMemcpyDtoHAsync",
         )
     }
 
     /// Queues a copy from another buffer, or from another place in this one that does not overlap.
-    pub fn copy_from(
-        &self,
-        stream: &Stream,
-        offset: usize,
-        from: &Buffer,
-        start: usize,
-        size: usize,
-    ) -> Result<()> {
+    pub fn copy_from(&self, stream: &Stream, offset: usize, from: &Buffer, start: usize, size: usize) -> Result<()> {
         let (target, source) = (self.slice(offset, size)?, from.slice(start, size)?);
         if size == 0 {
             return Ok(());
         }
         self.device.bind()?;
         // SAFETY: both ranges were checked.
-        check(
-            unsafe { sys::cuMemcpyDtoDAsync_v2(target, source, size, stream.handle()) },
-            "cuMemcpyDtoDAsync",
-        )
+        check(unsafe { sys::cuMemcpyDtoDAsync_v2(target, source, size, stream.handle()) }, "cuMemcpyDtoDAsync")
     }
 
     /// Queues filling a part with a byte.
@@ -166,10 +127,7 @@ impl Buffer {
         }
         self.device.bind()?;
         // SAFETY: the range was checked.
-        check(
-            unsafe { sys::cuMemsetD8Async(target, byte, size, stream.handle()) },
-            "cuMemsetD8Async",
-        )
+        check(unsafe { sys::cuMemsetD8Async(target, byte, size, stream.handle()) }, "cuMemsetD8Async")
     }
 }
 
@@ -203,18 +161,12 @@ impl PinnedBuffer {
         // SAFETY: writes one address.
         let status = unsafe { sys::cuMemHostAlloc(&mut start, size.max(1), 0) };
         if status == CUresult::CUDA_ERROR_OUT_OF_MEMORY {
-            return Err(Error::OutOfMemory(format!(
-                "{size} bytes of page-locked memory"
-            )));
+            return Err(Error::OutOfMemory(format!("{size} bytes of page-locked memory")));
         }
         check_with(status, || format!("cuMemHostAlloc({size})"))?;
         // SAFETY: allocated with this size just now.
         unsafe { start.cast::<u8>().write_bytes(0, size) };
-        Ok(PinnedBuffer {
-            device: device.clone(),
-            start: start.cast(),
-            size,
-        })
+        Ok(PinnedBuffer { device: device.clone(), start: start.cast(), size })
     }
 
     /// The bytes.

@@ -29,22 +29,13 @@ impl Module {
     pub fn load(device: &Arc<Device>, cubin: &[u8]) -> Result<Arc<Module>> {
         // The driver takes an address alone and reads on by what the file says; this much can be checked.
         if cubin.len() < 64 || !cubin.starts_with(b"\x7fELF") {
-            return Err(Error::Invalid(format!(
-                "{} bytes that are no cubin (an ELF file)",
-                cubin.len()
-            )));
+            return Err(Error::Invalid(format!("{} bytes that are no cubin (an ELF file)", cubin.len())));
         }
         device.bind()?;
         let mut handle = std::ptr::null_mut();
         // SAFETY: the bytes are an ELF file and outlive the call, which copies them.
-        check(
-            unsafe { sys::cuModuleLoadData(&mut handle, cubin.as_ptr().cast()) },
-            "cuModuleLoadData",
-        )?;
-        Ok(Arc::new(Module {
-            device: device.clone(),
-            handle,
-        }))
+        check(unsafe { sys::cuModuleLoadData(&mut handle, cubin.as_ptr().cast()) }, "cuModuleLoadData")?;
+        Ok(Arc::new(Module { device: device.clone(), handle }))
     }
 
     /// Assembles PTX, or takes its code from `cache`, and loads it.
@@ -64,8 +55,8 @@ impl Module {
 
     /// A kernel by its entry's name.
     pub fn function(self: &Arc<Module>, name: &str) -> Result<Function> {
-        let c_name = CString::new(name)
-            .map_err(|_| Error::Invalid(format!("a kernel's name with a zero byte: {name:?}")))?;
+        let c_name =
+            CString::new(name).map_err(|_| Error::Invalid(format!("a kernel's name with a zero byte: {name:?}")))?;
         self.device.bind()?;
         let mut handle = std::ptr::null_mut();
         // SAFETY: the name is terminated; writes one handle.
@@ -199,25 +190,12 @@ impl Function {
             }
             // SAFETY: the handle is valid; the driver checks the value.
             let status = unsafe { sys::cuFuncSetAttribute(self.0.handle, attribute, value as i32) };
-            check_with(status, || {
-                format!(
-                    "cuFuncSetAttribute(`{}`, {attribute:?}, {value})",
-                    self.0.name
-                )
-            })?;
+            check_with(status, || format!("cuFuncSetAttribute(`{}`, {attribute:?}, {value})", self.0.name))?;
             allowed.fetch_max(value, Ordering::Relaxed);
             Ok(())
         };
-        set(
-            &self.0.dynamic_shared,
-            Attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
-            dynamic_shared,
-        )?;
+        set(&self.0.dynamic_shared, Attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, dynamic_shared)?;
         let large = u32::from(cluster > 8);
-        set(
-            &self.0.large_cluster,
-            Attribute::CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED,
-            large,
-        )
+        set(&self.0.large_cluster, Attribute::CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, large)
     }
 }

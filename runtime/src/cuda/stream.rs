@@ -27,14 +27,8 @@ impl Stream {
         let mut handle = std::ptr::null_mut();
         let flags = sys::CUstream_flags::CU_STREAM_NON_BLOCKING as u32;
         // SAFETY: writes one handle.
-        check(
-            unsafe { sys::cuStreamCreate(&mut handle, flags) },
-            "cuStreamCreate",
-        )?;
-        Ok(Stream {
-            device: device.clone(),
-            handle,
-        })
+        check(unsafe { sys::cuStreamCreate(&mut handle, flags) }, "cuStreamCreate")?;
+        Ok(Stream { device: device.clone(), handle })
     }
 
     /// The device.
@@ -55,20 +49,14 @@ impl Stream {
     pub fn synchronize(&self) -> Result<()> {
         self.device.bind()?;
         // SAFETY: the handle is valid while `self` lives.
-        check(
-            unsafe { sys::cuStreamSynchronize(self.handle) },
-            "cuStreamSynchronize",
-        )
+        check(unsafe { sys::cuStreamSynchronize(self.handle) }, "cuStreamSynchronize")
     }
 
     /// Lets work queued from here on wait for `event`.
     pub fn wait(&self, event: &Event) -> Result<()> {
         self.device.bind()?;
         // SAFETY: both handles are valid.
-        check(
-            unsafe { sys::cuStreamWaitEvent(self.handle, event.handle, 0) },
-            "cuStreamWaitEvent",
-        )
+        check(unsafe { sys::cuStreamWaitEvent(self.handle, event.handle, 0) }, "cuStreamWaitEvent")
     }
 }
 
@@ -103,30 +91,21 @@ impl Event {
             unsafe { sys::cuEventCreate(&mut handle, sys::CUevent_flags::CU_EVENT_DEFAULT as u32) },
             "cuEventCreate",
         )?;
-        Ok(Event {
-            device: device.clone(),
-            handle,
-        })
+        Ok(Event { device: device.clone(), handle })
     }
 
     /// Places the mark after all that is queued on `stream`.
     pub fn record(&self, stream: &Stream) -> Result<()> {
         self.device.bind()?;
         // SAFETY: both handles are valid.
-        check(
-            unsafe { sys::cuEventRecord(self.handle, stream.handle) },
-            "cuEventRecord",
-        )
+        check(unsafe { sys::cuEventRecord(self.handle, stream.handle) }, "cuEventRecord")
     }
 
     /// Waits until the mark is reached.
     pub fn synchronize(&self) -> Result<()> {
         self.device.bind()?;
         // SAFETY: the handle is valid.
-        check(
-            unsafe { sys::cuEventSynchronize(self.handle) },
-            "cuEventSynchronize",
-        )
+        check(unsafe { sys::cuEventSynchronize(self.handle) }, "cuEventSynchronize")
     }
 
     /// Microseconds from `start` to this mark, both reached.
@@ -134,10 +113,7 @@ impl Event {
         self.device.bind()?;
         let mut milliseconds = 0.0f32;
         // SAFETY: both handles are valid; writes one float.
-        check(
-            unsafe { sys::cuEventElapsedTime(&mut milliseconds, start.handle, self.handle) },
-            "cuEventElapsedTime",
-        )?;
+        check(unsafe { sys::cuEventElapsedTime(&mut milliseconds, start.handle, self.handle) }, "cuEventElapsedTime")?;
         Ok(f64::from(milliseconds) * 1e3)
     }
 }

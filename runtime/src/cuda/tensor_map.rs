@@ -1,8 +1,8 @@
 //! Tensor maps: what the bulk copy engine (TMA, `cp.async.bulk.tensor`) knows of a tensor in global memory.
 
 use cudarc::driver::sys::{
-    self, CUtensorMapDataType as Type, CUtensorMapFloatOOBfill, CUtensorMapInterleave,
-    CUtensorMapL2promotion, CUtensorMapSwizzle,
+    self, CUtensorMapDataType as Type, CUtensorMapFloatOOBfill, CUtensorMapInterleave, CUtensorMapL2promotion,
+    CUtensorMapSwizzle,
 };
 
 use super::driver::{check_with, init};
@@ -53,35 +53,21 @@ pub struct TensorMapLayout {
 
 impl TensorMapLayout {
     /// A contiguous tensor.
-    pub fn contiguous(
-        dtype: DType,
-        shape: &[u64],
-        box_shape: &[u32],
-        swizzle: Swizzle,
-    ) -> TensorMapLayout {
+    pub fn contiguous(dtype: DType, shape: &[u64], box_shape: &[u32], swizzle: Swizzle) -> TensorMapLayout {
         let mut strides = vec![0; shape.len().saturating_sub(1)];
         let mut stride = dtype.size() as u64;
         for (i, place) in strides.iter_mut().enumerate().rev() {
             stride = stride.saturating_mul(shape[i + 1]);
             *place = stride;
         }
-        TensorMapLayout {
-            dtype,
-            shape: shape.to_vec(),
-            strides,
-            box_shape: box_shape.to_vec(),
-            swizzle,
-        }
+        TensorMapLayout { dtype, shape: shape.to_vec(), strides, box_shape: box_shape.to_vec(), swizzle }
     }
 
     /// Checks what the driver would report as no more than an invalid value.
     fn check(&self, address: u64) -> Result<()> {
         let fail = |what: String| Err(Error::Invalid(format!("tensor map: {what}")));
         let rank = self.shape.len();
-        if !(1..=5).contains(&rank)
-            || self.strides.len() + 1 != rank
-            || self.box_shape.len() != rank
-        {
+        if !(1..=5).contains(&rank) || self.strides.len() + 1 != rank || self.box_shape.len() != rank {
             let (strides, boxes) = (self.strides.len(), self.box_shape.len());
             return fail(format!(
                 "{rank} dimensions, {strides} strides, {boxes} box extents; 1 to 5 dimensions, one stride fewer"
@@ -90,32 +76,14 @@ impl TensorMapLayout {
         if !address.is_multiple_of(16) {
             return fail(format!("address {address:#x} is no multiple of 16"));
         }
-        if let Some(extent) = self
-            .shape
-            .iter()
-            .find(|&&extent| extent == 0 || extent > 1 << 32)
-        {
+        if let Some(extent) = self.shape.iter().find(|&&extent| extent == 0 || extent > 1 << 32) {
             return fail(format!("extent {extent} in {:?}; 1 to 2^32", self.shape));
         }
-        if let Some(stride) = self
-            .strides
-            .iter()
-            .find(|&&stride| stride % 16 != 0 || stride >= 1 << 40)
-        {
-            return fail(format!(
-                "stride of {stride} bytes in {:?}; multiples of 16 below 2^40",
-                self.strides
-            ));
+        if let Some(stride) = self.strides.iter().find(|&&stride| stride % 16 != 0 || stride >= 1 << 40) {
+            return fail(format!("stride of {stride} bytes in {:?}; multiples of 16 below 2^40", self.strides));
         }
-        if let Some(extent) = self
-            .box_shape
-            .iter()
-            .find(|&&extent| extent == 0 || extent > 256)
-        {
-            return fail(format!(
-                "box extent {extent} in {:?}; 1 to 256",
-                self.box_shape
-            ));
+        if let Some(extent) = self.box_shape.iter().find(|&&extent| extent == 0 || extent > 256) {
+            return fail(format!("box extent {extent} in {:?}; 1 to 256", self.box_shape));
         }
         let inner = u64::from(self.box_shape[rank - 1]) * self.dtype.size() as u64;
         if !inner.is_multiple_of(16) || inner > self.swizzle.span() {
@@ -165,9 +133,7 @@ impl TensorMap {
                 CUtensorMapFloatOOBfill::CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE,
             )
         };
-        check_with(status, || {
-            format!("cuTensorMapEncodeTiled({address:#x}, {layout:?})")
-        })?;
+        check_with(status, || format!("cuTensorMapEncodeTiled({address:#x}, {layout:?})"))?;
         Ok(TensorMap(map.0.opaque))
     }
 
@@ -210,72 +176,27 @@ mod tests {
 
     #[test]
     fn contiguous_strides() {
-        let layout =
-            TensorMapLayout::contiguous(DType::Bf16, &[3, 5, 64], &[1, 4, 64], Swizzle::B128);
+        let layout = TensorMapLayout::contiguous(DType::Bf16, &[3, 5, 64], &[1, 4, 64], Swizzle::B128);
         assert_eq!(layout.strides, [640, 128]);
-        assert!(
-            TensorMapLayout::contiguous(DType::F32, &[64], &[64], Swizzle::None)
-                .strides
-                .is_empty()
-        );
+        assert!(TensorMapLayout::contiguous(DType::F32, &[64], &[64], Swizzle::None).strides.is_empty());
         layout.check(0x1000).unwrap();
     }
 
     #[test]
     fn limits_are_named() {
-        let good =
-            TensorMapLayout::contiguous(DType::Bf16, &[3, 5, 64], &[1, 4, 64], Swizzle::B128);
+        let good = TensorMapLayout::contiguous(DType::Bf16, &[3, 5, 64], &[1, 4, 64], Swizzle::B128);
         let fails = |layout: TensorMapLayout, text: &str| {
             let error = layout.check(0).unwrap_err().to_string();
             assert!(error.contains(text), "{error}");
         };
         assert!(good.check(8).unwrap_err().to_string().contains("0x8"));
-        fails(
-            TensorMapLayout {
-                strides: vec![128],
-                ..good.clone()
-            },
-            "3 dimensions, 1 strides",
-        );
-        fails(
-            TensorMapLayout::contiguous(DType::F32, &[1; 6], &[4; 6], Swizzle::None),
-            "6 dimensions",
-        );
-        fails(
-            TensorMapLayout::contiguous(DType::F32, &[], &[], Swizzle::None),
-            "0 dimensions",
-        );
-        fails(
-            TensorMapLayout::contiguous(DType::Bf16, &[4, 7], &[4, 8], Swizzle::None),
-            "stride of 14",
-        );
-        fails(
-            TensorMapLayout {
-                shape: vec![3, 0, 64],
-                ..good.clone()
-            },
-            "extent 0",
-        );
-        fails(
-            TensorMapLayout {
-                box_shape: vec![1, 257, 64],
-                ..good.clone()
-            },
-            "257",
-        );
-        fails(
-            TensorMapLayout {
-                swizzle: Swizzle::B64,
-                ..good.clone()
-            },
-            "128 bytes innermost",
-        );
-        fails(
-            TensorMapLayout {
-                box_shape: vec![1, 1, 4],
-                ..good
-            },
-            "8 bytes innermost",
-        );
+        fails(TensorMapLayout { strides: vec![128], ..good.clone() }, "3 dimensions, 1 strides");
+        fails(TensorMapLayout::contiguous(DType::F32, &[1; 6], &[4; 6], Swizzle::None), "6 dimensions");
+        fails(TensorMapLayout::contiguous(DType::F32, &[], &[], Swizzle::None), "0 dimensions");
+        fails(TensorMapLayout::contiguous(DType::Bf16, &[4, 7], &[4, 8], Swizzle::None), "stride of 14");
+        fails(TensorMapLayout { shape: vec![3, 0, 64], ..good.clone() }, "extent 0");
+        fails(TensorMapLayout { box_shape: vec![1, 257, 64], ..good.clone() }, "257");
+        fails(TensorMapLayout { swizzle: Swizzle::B64, ..good.clone() }, "128 bytes innermost");
+        fails(TensorMapLayout { box_shape: vec![1, 1, 4], ..good }, "8 bytes innermost");
     }
 }

@@ -18,12 +18,7 @@ pub(super) struct Header {
 /// Reads the header; also gives its length in bytes, magic number included.
 pub(super) fn read(reader: &mut impl Read, path: &Path) -> Result<(Header, u64)> {
     let mut start = [0; 8];
-    fill(
-        reader,
-        &mut start,
-        path,
-        "the 8 bytes that start a .npy file",
-    )?;
+    fill(reader, &mut start, path, "the 8 bytes that start a .npy file")?;
     if &start[..6] != MAGIC {
         return Err(Error::format(
             path,
@@ -35,47 +30,26 @@ pub(super) fn read(reader: &mut impl Read, path: &Path) -> Result<(Header, u64)>
         1 => 2,
         2 | 3 => 4,
         version => {
-            return Err(Error::format(
-                path,
-                ".npy version 1, 2 or 3",
-                format!("version {version}"),
-            ));
+            return Err(Error::format(path, ".npy version 1, 2 or 3", format!("version {version}")));
         }
     };
     let mut length = [0; 4];
-    fill(
-        reader,
-        &mut length[..length_bytes],
-        path,
-        "the header's length",
-    )?;
+    fill(reader, &mut length[..length_bytes], path, "the header's length")?;
     let length = u32::from_le_bytes(length) as usize;
     if length > LONGEST {
-        return Err(Error::format(
-            path,
-            format!("a header of at most {LONGEST} bytes"),
-            format!("one of {length}"),
-        ));
+        return Err(Error::format(path, format!("a header of at most {LONGEST} bytes"), format!("one of {length}")));
     }
     let mut text = vec![0; length];
-    fill(
-        reader,
-        &mut text,
-        path,
-        &format!("a header of {length} bytes"),
-    )?;
-    let text = str::from_utf8(&text)
-        .map_err(|_| Error::format(path, "a header in UTF-8", "other bytes"))?;
+    fill(reader, &mut text, path, &format!("a header of {length} bytes"))?;
+    let text = str::from_utf8(&text).map_err(|_| Error::format(path, "a header in UTF-8", "other bytes"))?;
     Ok((parse(text, path)?, (8 + length_bytes + length) as u64))
 }
 
 fn fill(reader: &mut impl Read, bytes: &mut [u8], path: &Path, what: &str) -> Result<()> {
     super::read_exactly(reader, bytes).map_err(|e| match e {
-        super::Short::Ended(found) => Error::format(
-            path,
-            what,
-            format!("the file's end after {found} of {} bytes", bytes.len()),
-        ),
+        super::Short::Ended(found) => {
+            Error::format(path, what, format!("the file's end after {found} of {} bytes", bytes.len()))
+        }
         super::Short::Failed(e) => Error::io(path, e),
     })
 }
@@ -87,8 +61,7 @@ fn parse(text: &str, path: &Path) -> Result<Header> {
         .and_then(|rest| rest.strip_suffix('}'))
         .ok_or_else(|| Error::format(path, "a dictionary as header", excerpt(text)))?;
     let value = |key: &str| {
-        value_of(inner, key)
-            .ok_or_else(|| Error::format(path, format!("{key} in the header"), excerpt(text)))
+        value_of(inner, key).ok_or_else(|| Error::format(path, format!("{key} in the header"), excerpt(text)))
     };
     let dtype = parse_descriptor(value("'descr'")?, path)?;
     match value("'fortran_order'")? {
@@ -98,25 +71,18 @@ fn parse(text: &str, path: &Path) -> Result<Header> {
             return Err(Error::format(path, expected, "Fortran order"));
         }
         other => {
-            return Err(Error::format(
-                path,
-                "'fortran_order': True or False",
-                excerpt(other),
-            ));
+            return Err(Error::format(path, "'fortran_order': True or False", excerpt(other)));
         }
     }
     let shape_text = value("'shape'")?;
-    let shape = parse_shape(shape_text)
-        .ok_or_else(|| Error::format(path, "a shape such as (2, 3)", excerpt(shape_text)))?;
+    let shape =
+        parse_shape(shape_text).ok_or_else(|| Error::format(path, "a shape such as (2, 3)", excerpt(shape_text)))?;
     Ok(Header { dtype, shape })
 }
 
 /// The text of the value after `key` and a colon, up to the comma that ends it.
 fn value_of<'a>(inner: &'a str, key: &str) -> Option<&'a str> {
-    let after = inner[inner.find(key)? + key.len()..]
-        .trim_start()
-        .strip_prefix(':')?
-        .trim_start();
+    let after = inner[inner.find(key)? + key.len()..].trim_start().strip_prefix(':')?.trim_start();
     let (mut depth, mut quoted) = (0i32, false);
     for (i, c) in after.char_indices() {
         match c {
@@ -172,10 +138,7 @@ fn parse_shape(text: &str) -> Option<Vec<usize>> {
     if inner.is_empty() {
         return Some(Vec::new());
     }
-    inner
-        .split(',')
-        .map(|extent| extent.trim().parse().ok())
-        .collect()
+    inner.split(',').map(|extent| extent.trim().parse().ok()).collect()
 }
 
 /// Magic number, version 1 and dictionary, padded so that the data start at a multiple of 64, as NumPy does.
@@ -189,11 +152,7 @@ pub(super) fn encode(dtype: DType, shape: &[usize]) -> Vec<u8> {
         extents.join(", ")
     );
     // Version 1 counts the header in 16 bits, enough for thousands of dimensions; version 2 takes over beyond.
-    let prefix = if dictionary.len() + 64 < usize::from(u16::MAX) {
-        10
-    } else {
-        12
-    };
+    let prefix = if dictionary.len() + 64 < usize::from(u16::MAX) { 10 } else { 12 };
     let total = (prefix + dictionary.len() + 1).next_multiple_of(64);
     let length = total - prefix;
     let mut bytes = MAGIC.to_vec();

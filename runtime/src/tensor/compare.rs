@@ -20,43 +20,26 @@ pub struct Tolerance {
 
 impl Tolerance {
     /// Nothing but equality passes.
-    pub const EXACT: Tolerance = Tolerance {
-        abs: 0.0,
-        rel: 0.0,
-        of_max: 0.0,
-        equal_nan: false,
-    };
+    pub const EXACT: Tolerance = Tolerance { abs: 0.0, rel: 0.0, of_max: 0.0, equal_nan: false };
 
     /// An absolute tolerance.
     pub fn abs(abs: f64) -> Tolerance {
-        Tolerance {
-            abs,
-            ..Tolerance::EXACT
-        }
+        Tolerance { abs, ..Tolerance::EXACT }
     }
 
     /// A tolerance relative to each element's reference.
     pub fn rel(rel: f64) -> Tolerance {
-        Tolerance {
-            rel,
-            ..Tolerance::EXACT
-        }
+        Tolerance { rel, ..Tolerance::EXACT }
     }
 
     /// A tolerance relative to the reference's largest finite magnitude.
     pub fn of_max(of_max: f64) -> Tolerance {
-        Tolerance {
-            of_max,
-            ..Tolerance::EXACT
-        }
+        Tolerance { of_max, ..Tolerance::EXACT }
     }
 
     /// The same, with NaN equal to NaN.
     pub fn equal_nan(self) -> Tolerance {
-        Tolerance {
-            equal_nan: true,
-            ..self
-        }
+        Tolerance { equal_nan: true, ..self }
     }
 }
 
@@ -97,11 +80,7 @@ impl Comparison {
     /// The largest error as a fraction of the reference's largest magnitude: 0 where exact, infinite where the
     /// reference is all zeros and the error is not.
     pub fn of_max(&self) -> f64 {
-        if self.max_abs == 0.0 {
-            0.0
-        } else {
-            self.max_abs / self.scale
-        }
+        if self.max_abs == 0.0 { 0.0 } else { self.max_abs / self.scale }
     }
 }
 
@@ -109,24 +88,11 @@ impl fmt::Display for Comparison {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "largest error {:.3e}", self.max_abs)?;
         if let Some(worst) = &self.worst {
-            write!(
-                f,
-                " at {worst:?} ({:.3e} of the largest magnitude {:.3e})",
-                self.of_max(),
-                self.scale
-            )?;
+            write!(f, " at {worst:?} ({:.3e} of the largest magnitude {:.3e})", self.of_max(), self.scale)?;
         }
         if let Some(first) = &self.first_failure {
-            write!(
-                f,
-                "; {} of {} elements outside the tolerance",
-                self.failures, self.elements
-            )?;
-            write!(
-                f,
-                ", first {:?}: expected {:?}, found {:?}",
-                first.index, first.expected, first.actual
-            )?;
+            write!(f, "; {} of {} elements outside the tolerance", self.failures, self.elements)?;
+            write!(f, ", first {:?}: expected {:?}, found {:?}", first.index, first.expected, first.actual)?;
         }
         Ok(())
     }
@@ -149,14 +115,8 @@ pub fn compare(actual: &Tensor, reference: &Tensor, tolerance: Tolerance) -> Res
             scale = scale.max(r.abs())
         }
     });
-    let mut result = Comparison {
-        elements: actual.len(),
-        max_abs: 0.0,
-        worst: None,
-        scale,
-        failures: 0,
-        first_failure: None,
-    };
+    let mut result =
+        Comparison { elements: actual.len(), max_abs: 0.0, worst: None, scale, failures: 0, first_failure: None };
     let (mut worst, mut first) = (None, None);
     for_pairs(actual, reference, |i, a, r| {
         let error = if integers {
@@ -230,19 +190,12 @@ mod tests {
     }
 
     fn passes(actual: f64, expected: f64, tolerance: Tolerance) -> bool {
-        compare(&tensor(&[actual]), &tensor(&[expected]), tolerance)
-            .unwrap()
-            .passed()
+        compare(&tensor(&[actual]), &tensor(&[expected]), tolerance).unwrap().passed()
     }
 
     #[test]
     fn nan_never_passes_unless_asked() {
-        let loose = Tolerance {
-            abs: f64::INFINITY,
-            rel: 1.0,
-            of_max: 1.0,
-            equal_nan: false,
-        };
+        let loose = Tolerance { abs: f64::INFINITY, rel: 1.0, of_max: 1.0, equal_nan: false };
         assert!(!passes(f64::NAN, 1.0, loose));
         assert!(!passes(1.0, f64::NAN, loose));
         assert!(!passes(f64::NAN, f64::NAN, loose));
@@ -255,10 +208,7 @@ mod tests {
 
     #[test]
     fn infinities_must_match() {
-        let loose = Tolerance {
-            rel: 1.0,
-            ..Tolerance::abs(1e300)
-        };
+        let loose = Tolerance { rel: 1.0, ..Tolerance::abs(1e300) };
         assert!(passes(f64::INFINITY, f64::INFINITY, Tolerance::EXACT));
         assert!(!passes(f64::NEG_INFINITY, f64::INFINITY, loose));
         assert!(!passes(1e308, f64::INFINITY, loose));
@@ -267,38 +217,19 @@ mod tests {
 
     #[test]
     fn reports_the_worst_and_the_first() {
-        let reference =
-            Tensor::from_f64(DType::F64, &[2, 3], &[0.0, 1.0, -8.0, 3.0, 4.0, 5.0]).unwrap();
-        let actual =
-            Tensor::from_f64(DType::F32, &[2, 3], &[0.0, 1.25, -8.0, 3.0, 4.5, 5.0]).unwrap();
+        let reference = Tensor::from_f64(DType::F64, &[2, 3], &[0.0, 1.0, -8.0, 3.0, 4.0, 5.0]).unwrap();
+        let actual = Tensor::from_f64(DType::F32, &[2, 3], &[0.0, 1.25, -8.0, 3.0, 4.5, 5.0]).unwrap();
         let report = compare(&actual, &reference, Tolerance::abs(0.1)).unwrap();
         assert_eq!(
-            (
-                report.max_abs,
-                report.worst.clone(),
-                report.scale,
-                report.failures
-            ),
+            (report.max_abs, report.worst.clone(), report.scale, report.failures),
             (0.5, Some(vec![1, 1]), 8.0, 2)
         );
         assert_eq!(report.first_failure.as_ref().unwrap().index, [0, 1]);
         assert_eq!(report.of_max(), 0.0625);
         assert!(report.to_string().contains("2 of 6 elements"), "{report}");
-        assert!(
-            compare(&actual, &reference, Tolerance::rel(0.25))
-                .unwrap()
-                .passed()
-        );
-        assert!(
-            !compare(&actual, &reference, Tolerance::rel(0.24))
-                .unwrap()
-                .passed()
-        );
-        assert!(
-            compare(&actual, &reference, Tolerance::of_max(0.0625))
-                .unwrap()
-                .passed()
-        );
+        assert!(compare(&actual, &reference, Tolerance::rel(0.25)).unwrap().passed());
+        assert!(!compare(&actual, &reference, Tolerance::rel(0.24)).unwrap().passed());
+        assert!(compare(&actual, &reference, Tolerance::of_max(0.0625)).unwrap().passed());
     }
 
     #[test]
@@ -311,10 +242,6 @@ mod tests {
     #[test]
     fn shapes_must_agree() {
         assert!(compare(&tensor(&[1.0]), &tensor(&[1.0, 2.0]), Tolerance::EXACT).is_err());
-        assert!(
-            compare(&tensor(&[]), &tensor(&[]), Tolerance::EXACT)
-                .unwrap()
-                .passed()
-        );
+        assert!(compare(&tensor(&[]), &tensor(&[]), Tolerance::EXACT).unwrap().passed());
     }
 }

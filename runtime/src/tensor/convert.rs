@@ -15,11 +15,7 @@ fn to_f32_round_odd(value: f64) -> f32 {
     }
     // `rounded` is even: the odd neighbour is on the side of `value`.
     let away = value.abs() > f64::from(rounded).abs();
-    f32::from_bits(if away {
-        rounded.to_bits() + 1
-    } else {
-        rounded.to_bits() - 1
-    })
+    f32::from_bits(if away { rounded.to_bits() + 1 } else { rounded.to_bits() - 1 })
 }
 
 /// Rounds to the nearest bf16, ties to even.
@@ -115,16 +111,9 @@ convert_halves!(f16, f64_to_f16; bf16, f64_to_bf16);
 /// An i64 as an f64 that rounds to few bits as the i64 itself would: the bits beyond f64's 53 are folded into one.
 fn sticky(value: i64) -> f64 {
     let magnitude = value.unsigned_abs();
-    let folded = if magnitude >> 53 == 0 {
-        magnitude
-    } else {
-        magnitude & !0x7ff | u64::from(magnitude & 0x7ff != 0) << 11
-    };
-    if value < 0 {
-        -(folded as f64)
-    } else {
-        folded as f64
-    }
+    let folded =
+        if magnitude >> 53 == 0 { magnitude } else { magnitude & !0x7ff | u64::from(magnitude & 0x7ff != 0) << 11 };
+    if value < 0 { -(folded as f64) } else { folded as f64 }
 }
 
 impl Convert for Truth {
@@ -172,10 +161,7 @@ impl Tensor {
         let mut tensor = Tensor::zeros(dtype, shape)?;
         check_count(&tensor, values.len())?;
         let bytes = tensor.bytes_mut()?;
-        dispatch!(dtype, |T| values
-            .iter()
-            .enumerate()
-            .for_each(|(i, &value)| store(bytes, i, <T>::from_i64(value))));
+        dispatch!(dtype, |T| values.iter().enumerate().for_each(|(i, &value)| store(bytes, i, <T>::from_i64(value))));
         Ok(tensor)
     }
 
@@ -215,18 +201,13 @@ impl Tensor {
     /// Every element as i64, in row-major order.
     pub fn to_i64(&self) -> Vec<i64> {
         let bytes = self.bytes();
-        dispatch!(self.dtype, |T| (0..self.len())
-            .map(|i| load::<T>(bytes, i).to_i64())
-            .collect())
+        dispatch!(self.dtype, |T| (0..self.len()).map(|i| load::<T>(bytes, i).to_i64()).collect())
     }
 
     /// Fills `values` with the elements from `start` on, as f64. Panics where they do not reach so far.
     pub fn read_f64(&self, start: usize, values: &mut [f64]) {
         let bytes = &self.bytes()[start * self.dtype.size()..];
-        dispatch!(self.dtype, |T| values
-            .iter_mut()
-            .enumerate()
-            .for_each(|(i, v)| *v = load::<T>(bytes, i).to_f64()));
+        dispatch!(self.dtype, |T| values.iter_mut().enumerate().for_each(|(i, v)| *v = load::<T>(bytes, i).to_f64()));
     }
 
     /// Overwrites the elements from `start` on with `values`, converted as by [`from_f64`](Tensor::from_f64). Panics
@@ -234,10 +215,7 @@ impl Tensor {
     pub fn write_f64(&mut self, start: usize, values: &[f64]) -> Result<()> {
         let dtype = self.dtype;
         let bytes = &mut self.bytes_mut()?[start * dtype.size()..];
-        dispatch!(dtype, |T| values
-            .iter()
-            .enumerate()
-            .for_each(|(i, &v)| store(bytes, i, <T>::from_f64(v))));
+        dispatch!(dtype, |T| values.iter().enumerate().for_each(|(i, &v)| store(bytes, i, <T>::from_f64(v))));
         Ok(())
     }
 
@@ -255,11 +233,7 @@ impl Tensor {
             store(
                 output,
                 i,
-                if self.dtype.is_float() {
-                    <T>::from_f64(value.to_f64())
-                } else {
-                    <T>::from_i64(value.to_i64())
-                },
+                if self.dtype.is_float() { <T>::from_f64(value.to_f64()) } else { <T>::from_i64(value.to_i64()) },
             );
         }));
         Ok(result)
@@ -283,18 +257,10 @@ mod tests {
         let (mut low, mut high) = (0u16, infinity);
         while high - low > 1 {
             let middle = low + (high - low) / 2;
-            if decode(middle) <= magnitude {
-                low = middle
-            } else {
-                high = middle
-            }
+            if decode(middle) <= magnitude { low = middle } else { high = middle }
         }
         // The code after the largest finite one stands, for rounding, where the next value would be.
-        let next = if low + 1 == infinity {
-            2.0 * decode(low) - decode(low - 1)
-        } else {
-            decode(low + 1)
-        };
+        let next = if low + 1 == infinity { 2.0 * decode(low) - decode(low - 1) } else { decode(low + 1) };
         let (below, above) = (magnitude - decode(low), next - magnitude);
         let up = above < below || (above == below && low & 1 == 1);
         (if up { low + 1 } else { low }) | (if value.is_sign_negative() { 0x8000 } else { 0 })
@@ -302,19 +268,7 @@ mod tests {
 
     #[test]
     fn halves_round_once() {
-        let mut cases = vec![
-            0.0,
-            -0.0,
-            1.0,
-            65504.0,
-            65519.99999,
-            65520.0,
-            1e-8,
-            5.96e-8,
-            2.98e-8,
-            1e308,
-            1e-320,
-        ];
+        let mut cases = vec![0.0, -0.0, 1.0, 65504.0, 65519.99999, 65520.0, 1e-8, 5.96e-8, 2.98e-8, 1e308, 1e-320];
         for code in 1..0x7bffu16 {
             // Ties, and values a hair to each side of them, which a rounding by way of f32 gets wrong.
             let tie = (f16::from_bits(code).to_f64() + f16::from_bits(code + 1).to_f64()) / 2.0;
@@ -342,25 +296,14 @@ mod tests {
 
     #[test]
     fn integers_clamp_and_wrap() {
-        let from = |dtype| {
-            Tensor::from_f64(dtype, &[5], &[-300.7, f64::NAN, 1e30, 255.9, -1.9])
-                .unwrap()
-                .to_i64()
-        };
+        let from = |dtype| Tensor::from_f64(dtype, &[5], &[-300.7, f64::NAN, 1e30, 255.9, -1.9]).unwrap().to_i64();
         assert_eq!(from(DType::I8), [-128, 0, 127, 127, -1]);
         assert_eq!(from(DType::U8), [0, 0, 255, 255, 0]);
         assert_eq!(from(DType::I64), [-300, 0, i64::MAX, 255, -1]);
         assert_eq!(from(DType::Bool), [1, 1, 1, 1, 1]);
         let wrapped = Tensor::from_i64(DType::I8, &[3], &[300, -129, 5]).unwrap();
         assert_eq!(wrapped.to_i64(), [44, 127, 5]);
-        assert_eq!(
-            Tensor::from_i64(DType::I64, &[1], &[i64::MAX])
-                .unwrap()
-                .cast(DType::I32)
-                .unwrap()
-                .to_i64(),
-            [-1]
-        );
+        assert_eq!(Tensor::from_i64(DType::I64, &[1], &[i64::MAX]).unwrap().cast(DType::I32).unwrap().to_i64(), [-1]);
     }
 
     #[test]
@@ -378,30 +321,19 @@ mod tests {
             let values: Vec<f64> = (0..257u32)
                 .map(|i| {
                     let word = philox4x32_10([i, k as u32, 0, 0], [7, 9])[0];
-                    if dtype == DType::Bool {
-                        f64::from(word & 1)
-                    } else {
-                        f64::from(word % 100)
-                    }
+                    if dtype == DType::Bool { f64::from(word & 1) } else { f64::from(word % 100) }
                 })
                 .collect();
             let tensor = Tensor::from_f64(dtype, &[257], &values).unwrap();
             assert_eq!(tensor.to_f64(), values, "{dtype}");
-            assert_eq!(
-                tensor.cast(DType::F64).unwrap().to_vec::<f64>().unwrap(),
-                values,
-                "{dtype}"
-            );
+            assert_eq!(tensor.cast(DType::F64).unwrap().to_vec::<f64>().unwrap(), values, "{dtype}");
             assert_eq!(tensor.get_f64(256), values[256]);
         }
     }
 
     #[test]
     fn full_fills() {
-        assert_eq!(
-            Tensor::full(DType::Bf16, &[3, 2], 1.5).unwrap().to_f64(),
-            [1.5; 6]
-        );
+        assert_eq!(Tensor::full(DType::Bf16, &[3, 2], 1.5).unwrap().to_f64(), [1.5; 6]);
         assert!(Tensor::full(DType::F32, &[0], 1.5).unwrap().is_empty());
     }
 }

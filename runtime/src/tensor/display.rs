@@ -9,10 +9,8 @@ const EDGE: usize = 3;
 
 /// `tensor<2x?xf32>`: a tensor type as the IR writes it.
 pub(super) fn type_text(shape: &[Option<usize>], dtype: DType) -> String {
-    let extents: String = shape
-        .iter()
-        .map(|extent| extent.map_or("?x".into(), |extent| format!("{extent}x")))
-        .collect();
+    let extents: String =
+        shape.iter().map(|extent| extent.map_or("?x".into(), |extent| format!("{extent}x"))).collect();
     format!("tensor<{extents}{dtype}>")
 }
 
@@ -26,21 +24,12 @@ impl fmt::Display for Tensor {
 }
 
 /// Writes the sub-tensor at dimension `depth` whose first element is the `start`-th of the whole.
-fn write_values(
-    f: &mut fmt::Formatter<'_>,
-    tensor: &Tensor,
-    depth: usize,
-    start: usize,
-) -> fmt::Result {
+fn write_values(f: &mut fmt::Formatter<'_>, tensor: &Tensor, depth: usize, start: usize) -> fmt::Result {
     let Some(&extent) = tensor.shape().get(depth) else {
         return write_value(f, tensor, start);
     };
     // Written for an empty tensor too, whose other extents may be too large to multiply.
-    let stride = if tensor.is_empty() {
-        0
-    } else {
-        tensor.shape()[depth + 1..].iter().product()
-    };
+    let stride = if tensor.is_empty() { 0 } else { tensor.shape()[depth + 1..].iter().product() };
     f.write_str("[")?;
     let mut i = 0;
     while i < extent && (depth == 0 || !tensor.is_empty()) {
@@ -86,29 +75,17 @@ mod tests {
             "tensor<2x10xf32> [[0.0, 0.1, 0.2, ..., 0.7, 0.8, 0.9], [1.0, 1.1, 1.2, ..., 1.7, 1.8, 1.9]]"
         );
         assert_eq!(
-            Tensor::from_i64(DType::I64, &[], &[i64::MAX])
-                .unwrap()
-                .to_string(),
+            Tensor::from_i64(DType::I64, &[], &[i64::MAX]).unwrap().to_string(),
             "tensor<i64> 9223372036854775807"
         );
-        assert_eq!(
-            Tensor::from_i64(DType::Bool, &[2], &[0, 1])
-                .unwrap()
-                .to_string(),
-            "tensor<2xi1> [false, true]"
-        );
+        assert_eq!(Tensor::from_i64(DType::Bool, &[2], &[0, 1]).unwrap().to_string(), "tensor<2xi1> [false, true]");
     }
 
     #[test]
     fn empty() {
+        assert_eq!(Tensor::zeros(DType::F32, &[0]).unwrap().to_string(), "tensor<0xf32> []");
         assert_eq!(
-            Tensor::zeros(DType::F32, &[0]).unwrap().to_string(),
-            "tensor<0xf32> []"
-        );
-        assert_eq!(
-            Tensor::zeros(DType::F32, &[9, 0, usize::MAX])
-                .unwrap()
-                .to_string(),
+            Tensor::zeros(DType::F32, &[9, 0, usize::MAX]).unwrap().to_string(),
             "tensor<9x0x18446744073709551615xf32> [[]]"
         );
     }

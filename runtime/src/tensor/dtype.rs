@@ -102,16 +102,10 @@ impl FromStr for DType {
         match text {
             "bool" => Ok(DType::Bool),
             "u8" => Ok(DType::U8),
-            _ => DType::ALL
-                .into_iter()
-                .find(|dtype| dtype.name() == text)
-                .ok_or_else(|| {
-                    let known: Vec<_> = DType::ALL.iter().map(|dtype| dtype.name()).collect();
-                    crate::Error::Invalid(format!(
-                        "unknown dtype `{text}`; expected one of {}",
-                        known.join(", ")
-                    ))
-                }),
+            _ => DType::ALL.into_iter().find(|dtype| dtype.name() == text).ok_or_else(|| {
+                let known: Vec<_> = DType::ALL.iter().map(|dtype| dtype.name()).collect();
+                crate::Error::Invalid(format!("unknown dtype `{text}`; expected one of {}", known.join(", ")))
+            }),
         }
     }
 }
@@ -144,21 +138,13 @@ mod tests {
         for dtype in DType::ALL {
             assert_eq!(dtype.name().parse::<DType>().unwrap(), dtype);
         }
-        assert!(
-            "f8".parse::<DType>()
-                .unwrap_err()
-                .to_string()
-                .contains("`f8`")
-        );
+        assert!("f8".parse::<DType>().unwrap_err().to_string().contains("`f8`"));
     }
 
     #[test]
     fn epsilons_are_the_gap_above_one() {
         let f16_next = f16::from_bits(f16::ONE.to_bits() + 1).to_f64() - 1.0;
         let bf16_next = bf16::from_bits(bf16::ONE.to_bits() + 1).to_f64() - 1.0;
-        assert_eq!(
-            (DType::F16.epsilon(), DType::Bf16.epsilon()),
-            (f16_next, bf16_next)
-        );
+        assert_eq!((DType::F16.epsilon(), DType::Bf16.epsilon()), (f16_next, bf16_next));
     }
 }

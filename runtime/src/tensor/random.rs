@@ -36,19 +36,11 @@ impl Distribution {
 
     fn check(self) -> Result<()> {
         let sound = match self {
-            Distribution::Normal(mean, deviation) => {
-                mean.is_finite() && deviation.is_finite() && deviation >= 0.0
-            }
+            Distribution::Normal(mean, deviation) => mean.is_finite() && deviation.is_finite() && deviation >= 0.0,
             Distribution::Uniform(low, high) => low.is_finite() && high.is_finite() && low <= high,
             Distribution::Integers(low, high) => low < high,
         };
-        if sound {
-            Ok(())
-        } else {
-            Err(Error::Invalid(format!(
-                "an empty or unbounded distribution: {self:?}"
-            )))
-        }
+        if sound { Ok(()) } else { Err(Error::Invalid(format!("an empty or unbounded distribution: {self:?}"))) }
     }
 }
 
@@ -58,10 +50,7 @@ const UNIT: f64 = 1.0 / (1u64 << 53) as f64;
 fn words(seed: u64, argument: u32, block: u64) -> [u64; 2] {
     let counter = [block as u32, (block >> 32) as u32, argument, 0];
     let x = philox4x32_10(counter, [seed as u32, (seed >> 32) as u32]);
-    [
-        u64::from(x[0]) | u64::from(x[1]) << 32,
-        u64::from(x[2]) | u64::from(x[3]) << 32,
-    ]
+    [u64::from(x[0]) | u64::from(x[1]) << 32, u64::from(x[2]) | u64::from(x[3]) << 32]
 }
 
 fn normal_pair([w0, w1]: [u64; 2]) -> [f64; 2] {
@@ -89,20 +78,15 @@ impl Tensor {
         let mut tensor = Tensor::zeros(dtype, shape)?;
         let count = tensor.len();
         if let (Distribution::Integers(low, high), false) = (distribution, dtype.is_float()) {
-            let values: Vec<i64> = (0..count)
-                .map(|i| integer(words(seed, argument, i as u64 / 2)[i % 2], low, high))
-                .collect();
+            let values: Vec<i64> =
+                (0..count).map(|i| integer(words(seed, argument, i as u64 / 2)[i % 2], low, high)).collect();
             return Tensor::from_i64(dtype, shape, &values);
         }
         let draw = |block: u64| -> [f64; 2] {
             let words = words(seed, argument, block);
             match distribution {
-                Distribution::Normal(mean, deviation) => {
-                    normal_pair(words).map(|x| mean + deviation * x)
-                }
-                Distribution::Uniform(low, high) => {
-                    words.map(|w| low + (w >> 11) as f64 * UNIT * (high - low))
-                }
+                Distribution::Normal(mean, deviation) => normal_pair(words).map(|x| mean + deviation * x),
+                Distribution::Uniform(low, high) => words.map(|w| low + (w >> 11) as f64 * UNIT * (high - low)),
                 Distribution::Integers(low, high) => words.map(|w| integer(w, low, high) as f64),
             }
         };
@@ -120,13 +104,7 @@ impl Tensor {
 
     /// Random elements of the dtype's [default distribution](Distribution::default_for).
     pub fn random_input(dtype: DType, shape: &[usize], seed: u64, argument: u32) -> Result<Tensor> {
-        Tensor::random(
-            dtype,
-            shape,
-            seed,
-            argument,
-            Distribution::default_for(dtype),
-        )
+        Tensor::random(dtype, shape, seed, argument, Distribution::default_for(dtype))
     }
 }
 
@@ -136,33 +114,17 @@ mod tests {
 
     #[test]
     fn elements_depend_on_seed_argument_and_index_alone() {
-        let long = Tensor::random_input(DType::F32, &[9973], 42, 1)
-            .unwrap()
-            .to_f64();
-        let short = Tensor::random_input(DType::F32, &[11, 1], 42, 1)
-            .unwrap()
-            .to_f64();
+        let long = Tensor::random_input(DType::F32, &[9973], 42, 1).unwrap().to_f64();
+        let short = Tensor::random_input(DType::F32, &[11, 1], 42, 1).unwrap().to_f64();
         assert_eq!(long[..11], short);
-        assert_ne!(
-            Tensor::random_input(DType::F32, &[11], 43, 1)
-                .unwrap()
-                .to_f64(),
-            short
-        );
-        assert_ne!(
-            Tensor::random_input(DType::F32, &[11], 42, 2)
-                .unwrap()
-                .to_f64(),
-            short
-        );
+        assert_ne!(Tensor::random_input(DType::F32, &[11], 43, 1).unwrap().to_f64(), short);
+        assert_ne!(Tensor::random_input(DType::F32, &[11], 42, 2).unwrap().to_f64(), short);
     }
 
     #[test]
     fn normal_moments() {
         let n = 200_001;
-        let values = Tensor::random(DType::F64, &[n], 5, 0, Distribution::Normal(0.0, 1.0))
-            .unwrap()
-            .to_f64();
+        let values = Tensor::random(DType::F64, &[n], 5, 0, Distribution::Normal(0.0, 1.0)).unwrap().to_f64();
         let moment = |k: i32| values.iter().map(|x| x.powi(k)).sum::<f64>() / n as f64;
         // Six standard deviations of each moment's estimate: var(x)=1, var(x^2)=2, var(x^4)=96.
         let limit = |variance: f64| 6.0 * (variance / n as f64).sqrt();
@@ -178,40 +140,21 @@ mod tests {
 
     #[test]
     fn integers_cover_their_range() {
-        let tensor =
-            Tensor::random(DType::I32, &[10_000], 3, 0, Distribution::Integers(-3, 4)).unwrap();
+        let tensor = Tensor::random(DType::I32, &[10_000], 3, 0, Distribution::Integers(-3, 4)).unwrap();
         let mut counts = [0; 7];
-        tensor
-            .to_i64()
-            .iter()
-            .for_each(|&x| counts[(x + 3) as usize] += 1);
+        tensor.to_i64().iter().for_each(|&x| counts[(x + 3) as usize] += 1);
         // Six standard deviations of a binomial with p = 1/7.
         let limit = 6.0 * (10_000.0f64 / 7.0 * 6.0 / 7.0).sqrt();
-        assert!(
-            counts
-                .iter()
-                .all(|&c| (f64::from(c) - 10_000.0 / 7.0).abs() < limit),
-            "{counts:?}"
-        );
+        assert!(counts.iter().all(|&c| (f64::from(c) - 10_000.0 / 7.0).abs() < limit), "{counts:?}");
         let whole = Distribution::Integers(i64::MIN, i64::MAX);
-        assert!(
-            Tensor::random(DType::I64, &[99], 3, 0, whole)
-                .unwrap()
-                .to_i64()
-                .iter()
-                .any(|&x| x < i64::MIN / 2)
-        );
+        assert!(Tensor::random(DType::I64, &[99], 3, 0, whole).unwrap().to_i64().iter().any(|&x| x < i64::MIN / 2));
     }
 
     #[test]
     fn uniform_stays_inside() {
-        let values = Tensor::random(DType::F64, &[1001], 3, 0, Distribution::Uniform(2.0, 5.0))
-            .unwrap()
-            .to_f64();
+        let values = Tensor::random(DType::F64, &[1001], 3, 0, Distribution::Uniform(2.0, 5.0)).unwrap().to_f64();
         assert!(values.iter().all(|x| (2.0..5.0).contains(x)));
         assert!(Tensor::random(DType::F64, &[3], 3, 0, Distribution::Integers(4, 4)).is_err());
-        assert!(
-            Tensor::random(DType::F64, &[3], 3, 0, Distribution::Normal(0.0, f64::NAN)).is_err()
-        );
+        assert!(Tensor::random(DType::F64, &[3], 3, 0, Distribution::Normal(0.0, f64::NAN)).is_err());
     }
 }

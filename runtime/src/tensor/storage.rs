@@ -49,8 +49,7 @@ impl AlignedBuffer {
         let layout = Layout::from_size_align(size, ALIGNMENT).map_err(|_| error())?;
         if size == 0 {
             // No memory, but still an aligned address.
-            let start =
-                NonNull::without_provenance(const { std::num::NonZero::new(ALIGNMENT).unwrap() });
+            let start = NonNull::without_provenance(const { std::num::NonZero::new(ALIGNMENT).unwrap() });
             return Ok(AlignedBuffer { start, size });
         }
         // SAFETY: the size is not zero.
@@ -78,12 +77,7 @@ impl Drop for AlignedBuffer {
     fn drop(&mut self) {
         if self.size > 0 {
             // SAFETY: allocated in `zeroed` with this same layout, which was valid there.
-            unsafe {
-                dealloc(
-                    self.start.as_ptr(),
-                    Layout::from_size_align_unchecked(self.size, ALIGNMENT),
-                )
-            }
+            unsafe { dealloc(self.start.as_ptr(), Layout::from_size_align_unchecked(self.size, ALIGNMENT)) }
         }
     }
 }

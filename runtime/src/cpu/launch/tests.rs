@@ -32,18 +32,7 @@ fn covers_grids_with_scratch() {
                 let counts: Vec<_> = (0..threads).map(|_| AtomicU64::new(0)).collect();
                 let args = [counts.as_ptr() as u64, scratch as u64];
                 // SAFETY: the arguments that `count` takes.
-                unsafe {
-                    pool.launch(
-                        count,
-                        &args,
-                        Launch {
-                            grid,
-                            grain: 1,
-                            scratch,
-                        },
-                    )
-                }
-                .unwrap();
+                unsafe { pool.launch(count, &args, Launch { grid, grain: 1, scratch }) }.unwrap();
                 let total: u64 = counts.iter().map(|n| n.load(Ordering::Relaxed)).sum();
                 assert_eq!(total, grid.iter().product::<u64>());
             }
@@ -58,35 +47,15 @@ fn what_cannot_be_launched_is_an_error() {
     let args = [counts.as_ptr() as u64, 0];
     for launch in [
         Launch::grid([1 << 32, 1 << 32, 1]),
-        Launch {
-            scratch: 1 << 60,
-            ..Launch::grid([4, 1, 1])
-        },
-        Launch {
-            scratch: usize::MAX,
-            ..Launch::grid([4, 1, 1])
-        },
+        Launch { scratch: 1 << 60, ..Launch::grid([4, 1, 1]) },
+        Launch { scratch: usize::MAX, ..Launch::grid([4, 1, 1]) },
     ] {
         // SAFETY: as above.
-        assert!(
-            unsafe { pool.launch(count, &args, launch) }.is_err(),
-            "{launch:?}"
-        );
+        assert!(unsafe { pool.launch(count, &args, launch) }.is_err(), "{launch:?}");
     }
     // A kernel that is told of more scratch memory than it gets says so.
     let args = [counts.as_ptr() as u64, 1 << 40];
     // SAFETY: as above.
     let error = unsafe { pool.launch(count, &args, Launch::grid([64, 1, 1])) }.unwrap_err();
-    assert!(
-        matches!(
-            error,
-            Error::Kernel {
-                code: 1,
-                a: 0,
-                b: 0,
-                ..
-            }
-        ),
-        "{error}"
-    );
+    assert!(matches!(error, Error::Kernel { code: 1, a: 0, b: 0, .. }), "{error}");
 }

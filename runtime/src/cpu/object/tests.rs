@@ -1,9 +1,7 @@
 //! Objects assembled by hand, so that the tests need no compiler.
 
 use object::elf;
-use object::write::{
-    Object, Relocation, SectionId, StandardSection, Symbol, SymbolId, SymbolSection,
-};
+use object::write::{Object, Relocation, SectionId, StandardSection, Symbol, SymbolId, SymbolSection};
 use object::{Architecture, BinaryFormat, Endianness, SymbolFlags, SymbolKind, SymbolScope};
 
 use super::*;
@@ -48,11 +46,7 @@ struct Builder(Object<'static>);
 
 impl Builder {
     fn new() -> Builder {
-        Builder(Object::new(
-            BinaryFormat::Elf,
-            Architecture::X86_64,
-            Endianness::Little,
-        ))
+        Builder(Object::new(BinaryFormat::Elf, Architecture::X86_64, Endianness::Little))
     }
 
     fn define(
@@ -95,17 +89,7 @@ impl Builder {
         addend: i64,
     ) {
         let flags = RelocationFlags::Elf { r_type };
-        self.0
-            .add_relocation(
-                section,
-                Relocation {
-                    offset,
-                    symbol,
-                    addend,
-                    flags,
-                },
-            )
-            .unwrap();
+        self.0.add_relocation(section, Relocation { offset, symbol, addend, flags }).unwrap();
     }
 
     fn bytes(&self) -> Vec<u8> {
@@ -116,27 +100,10 @@ impl Builder {
 /// The object with `offsets` and `fails`; its GOT relocation is of type `got`.
 fn sample(got: elf::RelocationType) -> Builder {
     let mut b = Builder::new();
-    let (constant, ..) = b.define(
-        "constant",
-        SymbolKind::Data,
-        StandardSection::ReadOnlyData,
-        &u64s(&[1000, 2000]),
-        8,
-    );
-    let (variable, ..) = b.define(
-        "variable",
-        SymbolKind::Data,
-        StandardSection::Data,
-        &u64s(&[5]),
-        8,
-    );
-    let (pointer, data, at) = b.define(
-        "pointer",
-        SymbolKind::Data,
-        StandardSection::ReadOnlyDataWithRel,
-        &u64s(&[0]),
-        8,
-    );
+    let (constant, ..) = b.define("constant", SymbolKind::Data, StandardSection::ReadOnlyData, &u64s(&[1000, 2000]), 8);
+    let (variable, ..) = b.define("variable", SymbolKind::Data, StandardSection::Data, &u64s(&[5]), 8);
+    let (pointer, data, at) =
+        b.define("pointer", SymbolKind::Data, StandardSection::ReadOnlyDataWithRel, &u64s(&[0]), 8);
     b.relocate(data, at, constant, elf::R_X86_64_64, 8);
     let (helper, ..) = b.function("helper", HELPER);
     let (_, text, at) = b.function("offsets", OFFSETS);
@@ -149,85 +116,39 @@ fn sample(got: elf::RelocationType) -> Builder {
 }
 
 fn u64s(values: &[u64]) -> Vec<u8> {
-    values
-        .iter()
-        .flat_map(|value| value.to_le_bytes())
-        .collect()
+    values.iter().flat_map(|value| value.to_le_bytes()).collect()
 }
 
 #[test]
 fn runs_with_every_pic_relocation() {
     let pool = Pool::new(PoolOptions::with_threads(3)).unwrap();
-    for got in [
-        elf::R_X86_64_GOTPCREL,
-        elf::R_X86_64_GOTPCRELX,
-        elf::R_X86_64_REX_GOTPCRELX,
-    ] {
+    for got in [elf::R_X86_64_GOTPCREL, elf::R_X86_64_GOTPCRELX, elf::R_X86_64_REX_GOTPCRELX] {
         let object = LoadedObject::load(&sample(got).bytes()).unwrap();
-        assert_eq!(
-            object.functions().collect::<Vec<_>>(),
-            ["fails", "helper", "offsets"]
-        );
+        assert_eq!(object.functions().collect::<Vec<_>>(), ["fails", "helper", "offsets"]);
         let kernel = object.kernel("offsets").unwrap();
         drop(object);
         let mut out = vec![0u64; 7 * 11 * 13];
         let args = [out.as_mut_ptr() as u64];
         // SAFETY: the kernel writes one slot of `out` for each program.
-        unsafe {
-            pool.launch(kernel.entry(), &args, Launch::grid([7, 11, 13]))
-                .unwrap()
-        };
-        assert!(
-            out.iter().enumerate().all(|(i, &x)| x == i as u64 + 3006),
-            "{:?}",
-            &out[..9]
-        );
+        unsafe { pool.launch(kernel.entry(), &args, Launch::grid([7, 11, 13])).unwrap() };
+        assert!(out.iter().enumerate().all(|(i, &x)| x == i as u64 + 3006), "{:?}", &out[..9]);
     }
 }
 
 #[test]
 fn failures_come_back_as_errors() {
     let pool = Pool::new(PoolOptions::with_threads(2)).unwrap();
-    let kernel = LoadedObject::load(&sample(elf::R_X86_64_GOTPCREL).bytes())
-        .unwrap()
-        .kernel("fails")
-        .unwrap();
+    let kernel = LoadedObject::load(&sample(elf::R_X86_64_GOTPCREL).bytes()).unwrap().kernel("fails").unwrap();
     // SAFETY: the kernel reads its context alone.
-    let error = unsafe {
-        pool.launch(
-            kernel.entry(),
-            &[],
-            Launch {
-                grain: 100,
-                ..Launch::grid([9, 1, 1])
-            },
-        )
-    }
-    .unwrap_err();
-    assert!(
-        matches!(
-            error,
-            Error::Kernel {
-                code: 7,
-                a: 0,
-                b: 9,
-                thread: 0
-            }
-        ),
-        "{error}"
-    );
+    let error =
+        unsafe { pool.launch(kernel.entry(), &[], Launch { grain: 100, ..Launch::grid([9, 1, 1]) }) }.unwrap_err();
+    assert!(matches!(error, Error::Kernel { code: 7, a: 0, b: 9, thread: 0 }), "{error}");
 }
 
 #[test]
 fn absolute_addresses_of_32_bits() {
     let mut b = Builder::new();
-    let (constant, ..) = b.define(
-        "constant",
-        SymbolKind::Data,
-        StandardSection::ReadOnlyData,
-        &u64s(&[1, 77]),
-        8,
-    );
+    let (constant, ..) = b.define("constant", SymbolKind::Data, StandardSection::ReadOnlyData, &u64s(&[1, 77]), 8);
     let (_, text, at) = b.function("absolute", ABSOLUTE);
     b.relocate(text, at + 1, constant, elf::R_X86_64_32, 8);
     let (_, text, at) = b.function("signed", SIGNED);
@@ -235,9 +156,8 @@ fn absolute_addresses_of_32_bits() {
     let object = LoadedObject::load(&b.bytes()).unwrap();
     for name in ["absolute", "signed"] {
         // SAFETY: the function takes nothing and returns a u64.
-        let function = unsafe {
-            std::mem::transmute::<*const (), extern "C" fn() -> u64>(object.address(name).unwrap())
-        };
+        let function =
+            unsafe { std::mem::transmute::<*const (), extern "C" fn() -> u64>(object.address(name).unwrap()) };
         assert_eq!(function(), 77, "{name}");
     }
 }
@@ -247,8 +167,7 @@ fn protection(address: u64) -> String {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     let line = maps.lines().find(|line| {
         let (start, end) = line.split(' ').next().unwrap().split_once('-').unwrap();
-        (u64::from_str_radix(start, 16).unwrap()..u64::from_str_radix(end, 16).unwrap())
-            .contains(&address)
+        (u64::from_str_radix(start, 16).unwrap()..u64::from_str_radix(end, 16).unwrap()).contains(&address)
     });
     line.unwrap().split(' ').nth(1).unwrap().to_string()
 }
@@ -260,9 +179,7 @@ fn no_page_is_writable_and_executable() {
     b.0.append_section_bss(bss, 10_000, 64);
     let object = LoadedObject::load(&b.bytes()).unwrap();
     let pages = object.size().div_ceil(page_size());
-    let found: Vec<_> = (0..pages)
-        .map(|page| protection(object.region.address(page * page_size())))
-        .collect();
+    let found: Vec<_> = (0..pages).map(|page| protection(object.region.address(page * page_size()))).collect();
     // Code; constants and the relocated pointer; the variable and 10,000 zero bytes; the offset table.
     assert_eq!(found, ["r-xp", "r--p", "rw-p", "rw-p", "rw-p", "r--p"]);
 }
@@ -281,12 +198,7 @@ fn undefined_symbols_are_named() {
 fn what_needs_a_linker_is_refused() {
     let mut b = Builder::new();
     b.define("local", SymbolKind::Tls, StandardSection::Tls, &[0; 8], 8);
-    assert!(
-        LoadedObject::load(&b.bytes())
-            .unwrap_err()
-            .to_string()
-            .contains("thread-local")
-    );
+    assert!(LoadedObject::load(&b.bytes()).unwrap_err().to_string().contains("thread-local"));
 
     let mut b = Builder::new();
     let common = b.0.add_common_symbol(
@@ -305,22 +217,12 @@ fn what_needs_a_linker_is_refused() {
     );
     let (_, text, at) = b.function("f", ABSOLUTE);
     b.relocate(text, at + 1, common, elf::R_X86_64_32, 0);
-    assert!(
-        LoadedObject::load(&b.bytes())
-            .unwrap_err()
-            .to_string()
-            .contains("`common`")
-    );
+    assert!(LoadedObject::load(&b.bytes()).unwrap_err().to_string().contains("`common`"));
 
     let mut b = Builder::new();
     let (f, text, at) = b.function("f", ABSOLUTE);
     b.relocate(text, at + 1, f, elf::R_X86_64_GOTOFF64, 0);
-    assert!(
-        LoadedObject::load(&b.bytes())
-            .unwrap_err()
-            .to_string()
-            .contains("relocation type")
-    );
+    assert!(LoadedObject::load(&b.bytes()).unwrap_err().to_string().contains("relocation type"));
 }
 
 #[test]
@@ -328,59 +230,28 @@ fn relocations_out_of_reach_or_bounds_are_errors() {
     let mut b = Builder::new();
     let (f, text, at) = b.function("f", ABSOLUTE);
     b.relocate(text, at + 1, f, elf::R_X86_64_PC32, 1 << 40);
-    assert!(
-        LoadedObject::load(&b.bytes())
-            .unwrap_err()
-            .to_string()
-            .contains("out of reach")
-    );
+    assert!(LoadedObject::load(&b.bytes()).unwrap_err().to_string().contains("out of reach"));
 
     for offset in [ABSOLUTE.len() as u64, 1 << 40] {
         let mut b = Builder::new();
         let (f, text, _) = b.function("f", ABSOLUTE);
         b.relocate(text, offset, f, elf::R_X86_64_PC32, 0);
-        assert!(
-            LoadedObject::load(&b.bytes())
-                .unwrap_err()
-                .to_string()
-                .contains("outside its section")
-        );
+        assert!(LoadedObject::load(&b.bytes()).unwrap_err().to_string().contains("outside its section"));
     }
 }
 
 #[test]
 fn other_files_are_refused() {
-    for bytes in [
-        &b""[..],
-        b"\x7fELF",
-        b"garbage that is no object at all, but long enough to be a header of 64 bytes",
-    ] {
+    for bytes in [&b""[..], b"\x7fELF", b"garbage that is no object at all, but long enough to be a header of 64 bytes"]
+    {
         assert!(LoadedObject::load(bytes).is_err());
     }
-    let arm = Object::new(BinaryFormat::Elf, Architecture::Aarch64, Endianness::Little)
-        .write()
-        .unwrap();
-    assert!(
-        LoadedObject::load(&arm)
-            .unwrap_err()
-            .to_string()
-            .contains("machine")
-    );
+    let arm = Object::new(BinaryFormat::Elf, Architecture::Aarch64, Endianness::Little).write().unwrap();
+    assert!(LoadedObject::load(&arm).unwrap_err().to_string().contains("machine"));
     let this_program = std::fs::read("/proc/self/exe").unwrap();
-    assert!(
-        LoadedObject::load(&this_program)
-            .unwrap_err()
-            .to_string()
-            .contains("relocatable")
-    );
+    assert!(LoadedObject::load(&this_program).unwrap_err().to_string().contains("relocatable"));
     let empty = LoadedObject::load(&Builder::new().bytes()).unwrap();
-    assert!(
-        empty
-            .kernel("f")
-            .unwrap_err()
-            .to_string()
-            .contains("no function `f`")
-    );
+    assert!(empty.kernel("f").unwrap_err().to_string().contains("no function `f`"));
 }
 
 /// Loading only maps and copies, so any bytes may be tried; nothing here runs them.

@@ -24,10 +24,7 @@ fn covers_each_iteration_once() {
                         seen[i as usize].fetch_add(1, Ordering::Relaxed);
                     }
                 });
-                assert!(
-                    seen.iter().all(|n| n.load(Ordering::Relaxed) == 1),
-                    "{threads} {count} {grain}"
-                );
+                assert!(seen.iter().all(|n| n.load(Ordering::Relaxed) == 1), "{threads} {count} {grain}");
             }
         }
     }
@@ -36,11 +33,7 @@ fn covers_each_iteration_once() {
 /// Loops in quick succession, and after pauses long enough for the workers to sleep.
 #[test]
 fn survives_many_loops() {
-    let pool = Pool::new(PoolOptions {
-        threads: 4,
-        spin: Duration::from_micros(5),
-    })
-    .unwrap();
+    let pool = Pool::new(PoolOptions { threads: 4, spin: Duration::from_micros(5) }).unwrap();
     let total = AtomicU64::new(0);
     for i in 0..20_000u64 {
         pool.for_each(8, 1, &|_, range| add_length(&total, range));
@@ -54,10 +47,7 @@ fn survives_many_loops() {
 #[test]
 fn every_thread_takes_part_and_none_twice_at_once() {
     let pool = pool(3);
-    let (threads, inside) = (
-        Mutex::new(BTreeSet::new()),
-        [const { AtomicU32::new(0) }; 3],
-    );
+    let (threads, inside) = (Mutex::new(BTreeSet::new()), [const { AtomicU32::new(0) }; 3]);
     // Until the workers sleep, and each iteration long enough for them to wake.
     std::thread::sleep(Duration::from_millis(20));
     pool.for_each(60, 1, &|thread, _| {
@@ -66,14 +56,7 @@ fn every_thread_takes_part_and_none_twice_at_once() {
         inside[thread].fetch_sub(1, Ordering::SeqCst);
         threads.lock().unwrap().insert(thread);
     });
-    assert_eq!(
-        threads
-            .into_inner()
-            .unwrap()
-            .into_iter()
-            .collect::<Vec<_>>(),
-        [0, 1, 2]
-    );
+    assert_eq!(threads.into_inner().unwrap().into_iter().collect::<Vec<_>>(), [0, 1, 2]);
 }
 
 #[test]
@@ -102,17 +85,10 @@ fn panics_reach_the_caller_and_the_pool_lives_on() {
     let pool = pool(3);
     for bad in [0, 50, 99] {
         let result = catch_unwind(AssertUnwindSafe(|| {
-            pool.for_each(100, 1, &|_, range| {
-                assert!(!range.contains(&bad), "iteration {bad}")
-            });
+            pool.for_each(100, 1, &|_, range| assert!(!range.contains(&bad), "iteration {bad}"));
         }));
         let message = result.unwrap_err();
-        assert!(
-            message
-                .downcast_ref::<String>()
-                .unwrap()
-                .contains(&format!("iteration {bad}"))
-        );
+        assert!(message.downcast_ref::<String>().unwrap().contains(&format!("iteration {bad}")));
         let total = AtomicU64::new(0);
         pool.for_each(100, 1, &|_, range| add_length(&total, range));
         assert_eq!(total.into_inner(), 100);
@@ -125,12 +101,6 @@ fn options_are_checked() {
     assert!(Pool::new(PoolOptions::with_threads(1 << 20)).is_err());
     assert_eq!(parse_threads(" 3 ").unwrap(), 3);
     for text in ["", "0", "-1", "two", "1025", "99999999999999999999"] {
-        assert!(
-            parse_threads(text)
-                .unwrap_err()
-                .to_string()
-                .contains("RC_NUM_THREADS"),
-            "{text}"
-        );
+        assert!(parse_threads(text).unwrap_err().to_string().contains("RC_NUM_THREADS"), "{text}");
     }
 }
