@@ -20,6 +20,7 @@ pub mod op_def;
 pub mod pass;
 pub mod print;
 pub mod rewrite;
+pub mod structure;
 pub mod suggest;
 #[cfg(test)]
 mod test_dialect;

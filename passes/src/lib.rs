@@ -1,6 +1,15 @@
-
 //! The passes of rc, a file or folder each. None links LLVM.
 
+pub mod canonicalize;
+pub mod cse;
+pub mod dce;
 pub mod fuse;
 pub mod lower_loops;
 pub mod plan_buffers;
+#[cfg(test)]
+mod test_ops;
+
+/// Makes the passes of this crate known by name. Does nothing the second time.
+pub fn register() {
+    rc_ir::pass::register(&[&canonicalize::CANONICALIZE, &cse::CSE, &dce::DCE]);
+}
