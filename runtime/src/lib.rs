@@ -5,18 +5,21 @@
 //!
 //! | module | what it holds |
 //! |---|---|
-//! | [`tensor`] | [`Tensor`](tensor::Tensor), a dtype, a shape and 64-byte-aligned or memory-mapped bytes; conversions, comparison with a reference, random data |
+//! | [`tensor`] | [`Tensor`], a dtype, a shape and 64-byte-aligned or memory-mapped bytes; conversions, comparison with a reference, random data |
 //! | [`npy`], [`safetensors`] | tensors in files |
 //! | [`philox`] | the counter-based generator of every random number |
 //! | [`cpu`] | ELF objects mapped into memory, the kernel ABI, the thread pool |
+//! | [`interp`] | the reference interpreter, for modules at any stage |
 //! | [`cuda`] | device, modules, buffers, launches, graphs and tensor maps, through the driver alone |
 
 pub mod cpu;
 pub mod cuda;
 pub mod error;
+pub mod interp;
 mod files;
 pub mod npy;
 pub mod philox;
+pub mod program;
 pub mod safetensors;
 pub mod tensor;
 

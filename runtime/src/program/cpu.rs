@@ -1,0 +1,134 @@
+//! Programs on the CPU.
+
+use super::signature::{Bindings, evaluate};
+use super::{Code, Memory, Place, Program, Step};
+use crate::cpu::{Kernel, Launch, LoadedObject, Pool};
+use crate::tensor::AlignedBuffer;
+use crate::{Error, Result, Tensor};
+use rustc_hash::FxHashMap;
+use std::sync::{Arc, Mutex};
+
+/// A program with its machine code in memory.
+pub struct CpuProgram {
+    program: Program,
+    kernels: Vec<Kernel>,
+    /// The arena of the last run, and the steps for its sizes; runs of other sizes make them anew.
+    last: Mutex<Option<Prepared>>,
+}
+
+/// Steps with every size known.
+struct Prepared {
+    bindings: Bindings,
+    arena: AlignedBuffer,
+    steps: Vec<PreparedStep>,
+}
+
+enum PreparedStep {
+    Launch { kernel: usize, args: Vec<(Memory, usize)>, symbols: Vec<u64>, launch: Launch },
+    Copy { from: (Memory, usize), to: (Memory, usize), bytes: usize },
+}
+
+impl CpuProgram {
+    /// Maps and relocates the program's object code.
+    pub fn new(program: Program) -> Result<CpuProgram> {
+        let mut objects: FxHashMap<*const u8, Arc<LoadedObject>> = FxHashMap::default();
+        let mut kernels = Vec::new();
+        for binary in &program.kernels {
+            let Code::Elf(code) = &binary.code else {
+                return Err(Error::Invalid(format!("the kernel {} is not compiled for the CPU", binary.name)));
+            };
+            let object = match objects.get(&code.bytes().as_ptr()) {
+                Some(object) => object.clone(),
+                None => LoadedObject::load(code.bytes())?,
+            };
+            objects.insert(code.bytes().as_ptr(), object.clone());
+            kernels.push(object.kernel(binary.name.as_str())?);
+        }
+        Ok(CpuProgram { program, kernels, last: Mutex::new(None) })
+    }
+
+    pub fn program(&self) -> &Program {
+        &self.program
+    }
+
+    /// Runs the program: inputs in order, results in order. Fails where the inputs do not fit its signature.
+    pub fn run(&self, inputs: &[Tensor]) -> Result<Vec<Tensor>> {
+        let bindings = self.program.signature.bind(inputs)?;
+        let outputs = &self.program.signature.outputs;
+        let mut results = Vec::with_capacity(outputs.len());
+        for spec in outputs {
+            results.push(Tensor::zeros(spec.dtype, &spec.sizes(&bindings)?)?);
+        }
+        let mut last = self.last.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let prepared = match last.take() {
+            Some(prepared) if prepared.bindings == bindings => prepared,
+            _ => self.prepare(bindings)?,
+        };
+        let done = self.execute(&prepared, inputs, &mut results);
+        *last = Some(prepared);
+        done.map(|()| results)
+    }
+
+    fn prepare(&self, bindings: Bindings) -> Result<Prepared> {
+        let number = |d| evaluate(d, &bindings);
+        let place = |p: &Place| Ok((p.memory, number(p.offset)? as usize));
+        let arena = AlignedBuffer::zeroed(number(self.program.arena)? as usize)?;
+        let mut steps = Vec::with_capacity(self.program.steps.len());
+        for step in &self.program.steps {
+            steps.push(match step {
+                Step::Launch { kernel, args, symbols, grid } => {
+                    let mut extents = [0; 3];
+                    for (extent, &dim) in extents.iter_mut().zip(grid) {
+                        *extent = number(dim)? as u64;
+                    }
+                    let launch = Launch { scratch: self.program.kernels[*kernel].scratch, ..Launch::grid(extents) };
+                    PreparedStep::Launch {
+                        kernel: *kernel,
+                        args: args.iter().map(place).collect::<Result<_>>()?,
+                        symbols: symbols.iter().map(|&d| Ok(number(d)? as u64)).collect::<Result<_>>()?,
+                        launch,
+                    }
+                }
+                Step::Copy { from, to, bytes } => {
+                    PreparedStep::Copy { from: place(from)?, to: place(to)?, bytes: number(*bytes)? as usize }
+                }
+            });
+        }
+        Ok(Prepared { bindings, arena, steps })
+    }
+
+    fn execute(&self, prepared: &Prepared, inputs: &[Tensor], results: &mut [Tensor]) -> Result<()> {
+        let pool = Pool::global()?;
+        let mut outputs = Vec::with_capacity(results.len());
+        for result in results {
+            outputs.push(result.as_mut_ptr()?);
+        }
+        let address = |(memory, offset): (Memory, usize)| {
+            let base = match memory {
+                Memory::Input(i) => inputs[i].as_ptr(),
+                Memory::Output(i) => outputs[i].cast_const(),
+                Memory::Arena => prepared.arena.start().cast_const(),
+                Memory::Constant(i) => self.program.constants[i].bytes.bytes().as_ptr(),
+            };
+            base.wrapping_add(offset)
+        };
+        let mut slots: Vec<u64> = Vec::new();
+        for step in &prepared.steps {
+            match step {
+                PreparedStep::Launch { kernel, args, symbols, launch } => {
+                    slots.clear();
+                    slots.extend(args.iter().map(|&a| address(a) as u64));
+                    slots.extend(symbols);
+                    // SAFETY: the code was generated for these arguments: buffers of the planned sizes, the
+                    // kernel's symbols in their order; all outlive the launch.
+                    unsafe { pool.launch(self.kernels[*kernel].entry(), &slots, *launch)? };
+                }
+                // SAFETY: both places have that many bytes, and the plan gives results memory of their own.
+                PreparedStep::Copy { from, to, bytes } => unsafe {
+                    std::ptr::copy(address(*from), address(*to).cast_mut(), *bytes);
+                },
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,78 @@
+//! Compiled modules: a `host.func` read into a list of steps, and the machine code of its kernels.
+
+mod cpu;
+mod load;
+mod signature;
+
+pub use cpu::CpuProgram;
+pub use signature::{Signature, TensorSpec};
+
+use rc_ir::{Dim, Name};
+use std::sync::Arc;
+
+/// A planned function: what it takes and gives, its memory and its steps. Sizes are expressions over the function's
+/// symbols, which the shapes of the inputs bind.
+#[derive(Debug)]
+pub struct Program {
+    pub name: Name,
+    pub signature: Signature,
+    /// Bytes of the arena.
+    pub arena: Dim,
+    /// The bytes of constants; [`Place::Constant`] refers to them.
+    pub constants: Vec<Constant>,
+    pub kernels: Vec<Binary>,
+    pub steps: Vec<Step>,
+}
+
+/// A constant: elements in row-major order, or one element for all.
+#[derive(Clone, Debug)]
+pub struct Constant {
+    pub bytes: rc_ir::Blob,
+}
+
+/// A kernel's machine code and how it is launched.
+#[derive(Clone, Debug)]
+pub struct Binary {
+    pub name: Name,
+    pub code: Code,
+    pub threads: u32,
+    pub cluster: Option<[u32; 3]>,
+    /// Dynamic shared memory of a block, bytes.
+    pub shared: u32,
+    /// Memory of a CPU thread, bytes.
+    pub scratch: usize,
+    /// Its symbols, in the order in which it takes their values.
+    pub symbols: Vec<Name>,
+    pub grid: [Dim; 3],
+    pub arch: String,
+}
+
+#[derive(Clone, Debug)]
+pub enum Code {
+    /// Relocatable object code for the CPU.
+    Elf(rc_ir::Blob),
+    Ptx(Arc<str>),
+}
+
+/// Memory that a program works on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Memory {
+    Input(usize),
+    Output(usize),
+    Arena,
+    Constant(usize),
+}
+
+/// A place in memory: an offset in bytes, over the function's symbols.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Place {
+    pub memory: Memory,
+    pub offset: Dim,
+}
+
+#[derive(Clone, Debug)]
+pub enum Step {
+    /// Runs a kernel: its pointers, the values of its symbols, its grid, over the function's symbols.
+    Launch { kernel: usize, args: Vec<Place>, symbols: Vec<Dim>, grid: [Dim; 3] },
+    Copy { from: Place, to: Place, bytes: Dim },
+}

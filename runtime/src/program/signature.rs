@@ -1,0 +1,155 @@
+//! What a function takes and gives, and the binding of its symbols by the shapes of its arguments.
+
+use crate::{DType, Error, Result, Tensor};
+use rc_dialects::func::SymbolDecl;
+use rc_ir::dim_range::Ranges;
+use rc_ir::{Dim, FloatKind, Name, Type, TypeData};
+use rustc_hash::FxHashMap;
+
+/// A tensor of a function's signature.
+#[derive(Clone, Debug)]
+pub struct TensorSpec {
+    pub name: Name,
+    pub dtype: DType,
+    pub shape: Vec<Dim>,
+}
+
+#[derive(Clone, Debug, Default)]
+pub struct Signature {
+    pub inputs: Vec<TensorSpec>,
+    pub outputs: Vec<TensorSpec>,
+    pub symbols: Vec<SymbolDecl>,
+}
+
+/// Values of symbols.
+pub type Bindings = FxHashMap<Name, i64>;
+
+impl TensorSpec {
+    /// Of a tensor or memref type. Fails on element types that host tensors do not have.
+    pub fn new(name: Name, ty: Type) -> Result<TensorSpec> {
+        Ok(TensorSpec { name, dtype: dtype_of(ty.elem())?, shape: ty.shape().to_vec() })
+    }
+    /// The sizes where the symbols are bound.
+    pub fn sizes(&self, bindings: &Bindings) -> Result<Vec<usize>> {
+        self.shape.iter().map(|&d| evaluate(d, bindings).map(|n| n as usize)).collect()
+    }
+    /// `%x: tensor<s x 768 x f32>`, for messages.
+    fn describe(&self, i: usize) -> String {
+        let shape: String = self.shape.iter().map(|d| format!("{d} x ")).collect();
+        let name = if self.name.is_empty() { String::new() } else { format!(" ({})", self.name) };
+        format!("argument {i}{name} of type tensor<{shape}{}>", self.dtype)
+    }
+}
+
+/// The dtype of an element type.
+pub fn dtype_of(ty: Type) -> Result<DType> {
+    let dtype = match ty.data() {
+        TypeData::Float(FloatKind::F64) => DType::F64,
+        TypeData::Float(FloatKind::F32) => DType::F32,
+        TypeData::Float(FloatKind::F16) => DType::F16,
+        TypeData::Float(FloatKind::BF16) => DType::Bf16,
+        TypeData::Integer { width: 8, .. } if ty.is_unsigned() => DType::U8,
+        TypeData::Integer { width: 1, .. } => DType::Bool,
+        TypeData::Integer { width: 8, .. } => DType::I8,
+        TypeData::Integer { width: 16, .. } => DType::I16,
+        TypeData::Integer { width: 32, .. } => DType::I32,
+        TypeData::Integer { width: 64, .. } | TypeData::Index => DType::I64,
+        _ => return Err(Error::Unsupported(format!("tensors of {ty}"))),
+    };
+    Ok(dtype)
+}
+
+/// The value of an expression; fails where a symbol is not bound, or the value is negative.
+pub fn evaluate(dim: Dim, bindings: &Bindings) -> Result<i64> {
+    let value = dim.evaluate(&|name| bindings.get(&name).copied());
+    value.filter(|&n| n >= 0).ok_or_else(|| Error::Invalid(format!("the size {dim} has no value for these arguments")))
+}
+
+impl Signature {
+    /// The ranges of the symbols, for reasoning about expressions.
+    pub fn ranges(&self) -> Ranges {
+        let mut ranges = Ranges::new();
+        self.symbols.iter().for_each(|s| ranges.set(s.name, s.min, s.max));
+        ranges
+    }
+
+    /// Checks arguments against the signature, and gives the values of the symbols.
+    pub fn bind(&self, args: &[Tensor]) -> Result<Bindings> {
+        if args.len() != self.inputs.len() {
+            return Err(Error::Invalid(format!("the function takes {} arguments, {} were given", self.inputs.len(), args.len())));
+        }
+        let mut bindings = Bindings::default();
+        for (i, (spec, arg)) in self.inputs.iter().zip(args).enumerate() {
+            self.check_kind(i, spec, arg)?;
+            for (&dim, &size) in spec.shape.iter().zip(arg.shape()) {
+                if let Some(symbol) = dim.as_symbol() {
+                    bindings.entry(symbol).or_insert(size as i64);
+                }
+            }
+        }
+        self.check_symbols(&bindings)?;
+        for (i, (spec, arg)) in self.inputs.iter().zip(args).enumerate() {
+            let expected = spec.sizes(&bindings)?;
+            if expected != arg.shape() {
+                let what = spec.describe(i);
+                return Err(Error::Invalid(format!("{what} has the shape {:?} here, where {expected:?} is expected", arg.shape())));
+            }
+        }
+        Ok(bindings)
+    }
+
+    fn check_kind(&self, i: usize, spec: &TensorSpec, arg: &Tensor) -> Result<()> {
+        let what = spec.describe(i);
+        if arg.dtype() != spec.dtype {
+            return Err(Error::Invalid(format!("{what} was given an array of {}", arg.dtype())));
+        }
+        if arg.shape().len() != spec.shape.len() {
+            return Err(Error::Invalid(format!("{what} was given an array of shape {:?}", arg.shape())));
+        }
+        Ok(())
+    }
+
+    fn check_symbols(&self, bindings: &Bindings) -> Result<()> {
+        for symbol in &self.symbols {
+            let Some(&value) = bindings.get(&symbol.name) else {
+                return Err(Error::Invalid(format!("no argument's shape gives the symbol '{}'", symbol.name)));
+            };
+            if !symbol.allows(value) {
+                let multiple = if symbol.divisor > 1 { format!(", multiples of {}", symbol.divisor) } else { String::new() };
+                let (min, max) = (symbol.min, symbol.max);
+                return Err(Error::Invalid(format!("the symbol '{}' is {value}, outside of its range {min} to {max}{multiple}", symbol.name)));
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn signature() -> Signature {
+        let s = SymbolDecl::new("s", 1, 1024).multiple_of(4);
+        let spec = |name: &str, shape: &[Dim]| TensorSpec { name: Name::new(name), dtype: DType::F32, shape: shape.to_vec() };
+        let inputs = vec![spec("x", &[s.dim(), 8.into()]), spec("y", &[s.dim() * 2.into()])];
+        Signature { inputs, outputs: Vec::new(), symbols: vec![s] }
+    }
+
+    fn zeros(shape: &[usize]) -> Tensor {
+        Tensor::zeros(DType::F32, shape).unwrap()
+    }
+
+    #[test]
+    fn binds_symbols_and_says_what_does_not_fit() {
+        let signature = signature();
+        assert_eq!(signature.bind(&[zeros(&[12, 8]), zeros(&[24])]).unwrap()[&Name::new("s")], 12);
+        let error = |args: &[Tensor]| signature.bind(args).unwrap_err().to_string();
+        assert!(error(&[zeros(&[12, 8])]).contains("takes 2 arguments, 1 were given"));
+        assert!(error(&[zeros(&[2048, 8]), zeros(&[4096])]).contains("'s' is 2048, outside of its range 1 to 1024, multiples of 4"));
+        assert!(error(&[zeros(&[6, 8]), zeros(&[12])]).contains("'s' is 6"));
+        assert!(error(&[zeros(&[12, 8]), zeros(&[12])]).contains("argument 1 (y)"));
+        assert!(error(&[zeros(&[12, 8, 1]), zeros(&[24])]).contains("shape [12, 8, 1]"));
+        let ints = Tensor::zeros(DType::I64, &[12, 8]).unwrap();
+        assert!(error(&[ints, zeros(&[24])]).contains("was given an array of i64"));
+    }
+}
