@@ -12,7 +12,12 @@ use std::hash::Hasher;
 /// A hash of an op with its attributes, operands, result types and regions, equal for [equal](ops_equal) ops of
 /// one body. It depends on the order of interning: use it in tables, never print it or sort by it.
 pub fn op_hash(body: &Body, op: Op) -> u64 {
-    let mut hasher = StructureHasher { body, state: FxHasher::default(), values: FxHashMap::default(), blocks: FxHashMap::default() };
+    let mut hasher = StructureHasher {
+        body,
+        state: FxHasher::default(),
+        values: FxHashMap::default(),
+        blocks: FxHashMap::default(),
+    };
     hasher.op(op, body.attrs(op));
     hasher.state.finish()
 }
@@ -20,7 +25,12 @@ pub fn op_hash(body: &Body, op: Op) -> u64 {
 /// A hash of a whole body, equal for [equal](bodies_equal) ones. `ignore` names attributes of the root that do
 /// not count, such as `sym_name`.
 pub fn body_hash(body: &Body, ignore: &[&str]) -> u64 {
-    let mut hasher = StructureHasher { body, state: FxHasher::default(), values: FxHashMap::default(), blocks: FxHashMap::default() };
+    let mut hasher = StructureHasher {
+        body,
+        state: FxHasher::default(),
+        values: FxHashMap::default(),
+        blocks: FxHashMap::default(),
+    };
     hasher.op(body.root(), without(body.attrs(body.root()), ignore));
     hasher.state.finish()
 }
@@ -29,13 +39,17 @@ pub fn body_hash(body: &Body, ignore: &[&str]) -> u64 {
 /// commutative ops may be swapped, and equal regions.
 pub fn ops_equal(body: &Body, a: Op, b: Op) -> bool {
     let attrs = body.attrs(a) == body.attrs(b);
-    attrs && Comparison { a: body, b: body, same: true, values: FxHashMap::default(), blocks: FxHashMap::default() }.ops(a, b)
+    attrs
+        && Comparison { a: body, b: body, same: true, values: FxHashMap::default(), blocks: FxHashMap::default() }
+            .ops(a, b)
 }
 
 /// Whether two bodies are the same but for the root's attributes named in `ignore`: two symbols of which one will do.
 pub fn bodies_equal(a: &Body, b: &Body, ignore: &[&str]) -> bool {
     let attrs = without(a.attrs(a.root()), ignore) == without(b.attrs(b.root()), ignore);
-    attrs && Comparison { a, b, same: false, values: FxHashMap::default(), blocks: FxHashMap::default() }.ops(a.root(), b.root())
+    attrs
+        && Comparison { a, b, same: false, values: FxHashMap::default(), blocks: FxHashMap::default() }
+            .ops(a.root(), b.root())
 }
 
 fn without(dict: Attr, ignore: &[&str]) -> Attr {
@@ -148,7 +162,8 @@ impl Comparison<'_> {
         self.blocks.extend(x.blocks(a).zip(y.blocks(b)));
         // All definitions first, so that uses before them (back edges) compare as well.
         for (p, q) in x.blocks(a).zip(y.blocks(b)) {
-            let types = |body: &Body, block| -> SmallVec<[_; 4]> { body.block_args(block).map(|v| body.ty(v)).collect() };
+            let types =
+                |body: &Body, block| -> SmallVec<[_; 4]> { body.block_args(block).map(|v| body.ty(v)).collect() };
             if types(x, p) != types(y, q) {
                 return false;
             }
@@ -156,7 +171,9 @@ impl Comparison<'_> {
             let (mut ops, mut others) = (x.ops(p), y.ops(q));
             loop {
                 match (ops.next(), others.next()) {
-                    (Some(o), Some(p)) if x.result_count(o) == y.result_count(p) => self.values.extend(x.results(o).zip(y.results(p))),
+                    (Some(o), Some(p)) if x.result_count(o) == y.result_count(p) => {
+                        self.values.extend(x.results(o).zip(y.results(p)))
+                    }
                     (None, None) => break,
                     _ => return false,
                 }
@@ -214,7 +231,9 @@ mod tests {
             f.body
         };
         let (a, b, c) = (build("a", 1), build("b", 1), build("c", 2));
-        assert!(bodies_equal(&a, &b, &["sym_name"]) && !bodies_equal(&a, &b, &[]) && !bodies_equal(&a, &c, &["sym_name"]));
+        assert!(
+            bodies_equal(&a, &b, &["sym_name"]) && !bodies_equal(&a, &b, &[]) && !bodies_equal(&a, &c, &["sym_name"])
+        );
         assert_eq!(body_hash(&a, &["sym_name"]), body_hash(&b, &["sym_name"]));
         assert_ne!(body_hash(&a, &[]), body_hash(&b, &[]));
         assert_ne!(body_hash(&a, &["sym_name"]), body_hash(&c, &["sym_name"]));

@@ -42,9 +42,14 @@ static FUNC: OpDef = OpDef {
     traits: Traits::SYMBOL.union(Traits::FUNCTION).union(Traits::ISOLATED),
     ..OpDef::new("rc.test.func")
 };
-static RETURN: OpDef =
-    OpDef { operands: &[variadic("values", ANY)], traits: Traits::TERMINATOR, effects: Effects::Pure, ..OpDef::new("rc.test.return") };
-static BR: OpDef = OpDef { successors: 1, traits: Traits::TERMINATOR, effects: Effects::Pure, ..OpDef::new("rc.test.br") };
+static RETURN: OpDef = OpDef {
+    operands: &[variadic("values", ANY)],
+    traits: Traits::TERMINATOR,
+    effects: Effects::Pure,
+    ..OpDef::new("rc.test.return")
+};
+static BR: OpDef =
+    OpDef { successors: 1, traits: Traits::TERMINATOR, effects: Effects::Pure, ..OpDef::new("rc.test.br") };
 static COND_BR: OpDef = OpDef {
     operands: &[operand("condition", INT)],
     successors: 2,
@@ -79,12 +84,18 @@ static LOOP: OpDef = OpDef {
     effects: Effects::Recursive,
     ..OpDef::new("rc.test.loop")
 };
-static ISOLATED: OpDef =
-    OpDef { regions: Regions::Exactly(1), traits: Traits::ISOLATED.union(Traits::IMPLICIT_TERMINATOR), ..OpDef::new("rc.test.isolated") };
+static ISOLATED: OpDef = OpDef {
+    regions: Regions::Exactly(1),
+    traits: Traits::ISOLATED.union(Traits::IMPLICIT_TERMINATOR),
+    ..OpDef::new("rc.test.isolated")
+};
 static GRAPH: OpDef = OpDef { regions: Regions::Any, traits: Traits::GRAPH_REGION, ..OpDef::new("rc.test.graph") };
 static GROUPS: OpDef = OpDef {
     operands: &[operand("x", ANY), optional("bias", INT), variadic("rest", ANY).named()],
-    attrs: &[attr("mode", AttrKind::Enum(&["near", "far"]), ""), attr("count", AttrKind::I64, "").default(AttrDefault::Int(1))],
+    attrs: &[
+        attr("mode", AttrKind::Enum(&["near", "far"]), ""),
+        attr("count", AttrKind::I64, "").default(AttrDefault::Int(1)),
+    ],
     ..OpDef::new("rc.test.groups")
 };
 static LOAD: OpDef = OpDef {
@@ -93,8 +104,11 @@ static LOAD: OpDef = OpDef {
     effects: Effects::Read,
     ..OpDef::new("rc.test.load")
 };
-static STORE: OpDef =
-    OpDef { operands: &[operand("value", ANY), operand("memory", ANY)], effects: Effects::Write, ..OpDef::new("rc.test.store") };
+static STORE: OpDef = OpDef {
+    operands: &[operand("value", ANY), operand("memory", ANY)],
+    effects: Effects::Write,
+    ..OpDef::new("rc.test.store")
+};
 
 pub fn register() {
     crate::op_def::register(&[

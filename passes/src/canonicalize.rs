@@ -136,9 +136,6 @@ mod tests {
             keep(b, &[t]);
         });
         f.run(&[&CANONICALIZE]);
-        assert_eq!(
-            f.text(),
-            "%1 = constant 5; loop { %2 = constant 5; %3 = add %0 %1; %4 = add %3 %2; keep %4 }"
-        );
+        assert_eq!(f.text(), "%1 = constant 5; loop { %2 = constant 5; %3 = add %0 %1; %4 = add %3 %2; keep %4 }");
     }
 }

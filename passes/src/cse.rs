@@ -70,7 +70,8 @@ impl Cse<'_> {
             }
         }
         // (block, the scope that its parent left it)
-        let mut stack: Vec<(Block, usize)> = dominators.order().first().map(|&b| (b, self.seen.len())).into_iter().collect();
+        let mut stack: Vec<(Block, usize)> =
+            dominators.order().first().map(|&b| (b, self.seen.len())).into_iter().collect();
         let bottom = self.seen.len();
         while let Some((block, scope)) = stack.pop() {
             self.leave(scope);

@@ -90,7 +90,9 @@ fn erase_resources(module: &mut Module, cx: &mut PassContext) {
     mentioned.attr(module.attrs);
     module.bodies.iter().for_each(|body| mentioned.body(body));
     let before = module.resources.len();
-    module.resources.retain(|name, _| mentioned.names.contains(name) || mentioned.opaque.iter().any(|t| t.contains(name.as_str())));
+    module
+        .resources
+        .retain(|name, _| mentioned.names.contains(name) || mentioned.opaque.iter().any(|t| t.contains(name.as_str())));
     cx.count("resources erased", (before - module.resources.len()) as u64);
 }
 
@@ -204,9 +206,13 @@ mod tests {
         let blob = |n: u8| Blob::new(vec![n; 4]);
         let (used, _) = (m.add_resource("used", Type::f32(), blob(1)), m.add_resource("unused", Type::f32(), blob(2)));
         // main -> a (a string) -> b (a symbol); c <-> d refer to each other alone.
-        for (name, refers, private) in
-            [("main", Attr::str("a"), false), ("a", Attr::symbol("b"), true), ("b", used, true), ("c", Attr::str("d"), true), ("d", Attr::symbol("c"), true)]
-        {
+        for (name, refers, private) in [
+            ("main", Attr::str("a"), false),
+            ("a", Attr::symbol("b"), true),
+            ("b", used, true),
+            ("c", Attr::str("d"), true),
+            ("d", Attr::symbol("c"), true),
+        ] {
             let mut f = func(name, 0);
             let mut b = f.builder();
             let op = b.op("rc.ptest.keep").operands(&[]).attr("my.ref", refers).build();

@@ -50,7 +50,9 @@ static CONSTANT: OpDef = OpDef {
     attrs: &[attr("value", AttrKind::Elements, "")],
     traits: Traits::CONSTANT,
     effects: Effects::Pure,
-    infer: Some(|args| args.attr("value").and_then(|v| v.type_of()).map(|t| SmallVec::from_iter([t])).ok_or("no type".into())),
+    infer: Some(|args| {
+        args.attr("value").and_then(|v| v.type_of()).map(|t| SmallVec::from_iter([t])).ok_or("no type".into())
+    }),
     ..OpDef::new("rc.ptest.constant")
 };
 static LOOP: OpDef = OpDef {
@@ -60,8 +62,12 @@ static LOOP: OpDef = OpDef {
     effects: Effects::Recursive,
     ..OpDef::new("rc.ptest.loop")
 };
-static YIELD: OpDef =
-    OpDef { operands: &[variadic("values", ANY)], traits: Traits::TERMINATOR, effects: Effects::Pure, ..OpDef::new("rc.ptest.yield") };
+static YIELD: OpDef = OpDef {
+    operands: &[variadic("values", ANY)],
+    traits: Traits::TERMINATOR,
+    effects: Effects::Pure,
+    ..OpDef::new("rc.ptest.yield")
+};
 static READ: OpDef = OpDef {
     operands: &[operand("memory", ANY)],
     results: &[result("value", ANY)],
@@ -69,7 +75,8 @@ static READ: OpDef = OpDef {
     infer: Some(infer_same),
     ..OpDef::new("rc.ptest.read")
 };
-static KEEP: OpDef = OpDef { operands: &[variadic("values", ANY)], effects: Effects::Write, ..OpDef::new("rc.ptest.keep") };
+static KEEP: OpDef =
+    OpDef { operands: &[variadic("values", ANY)], effects: Effects::Write, ..OpDef::new("rc.ptest.keep") };
 
 /// A function under test.
 pub struct Func {

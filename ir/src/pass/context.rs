@@ -82,7 +82,8 @@ impl SymbolContext<'_> {
     /// A name for a new symbol: this one's with `suffix`, and a number where that is taken. Passes on other
     /// symbols cannot come upon the same.
     pub fn fresh_symbol(&self, suffix: &str) -> Name {
-        let taken = |n: Name| self.module.symbols.contains(&n) || self.new_symbols.iter().any(|b| b.symbol() == Some(n));
+        let taken =
+            |n: Name| self.module.symbols.contains(&n) || self.new_symbols.iter().any(|b| b.symbol() == Some(n));
         let first = format!("{}_{suffix}", self.symbol);
         let numbered = (0..).map(|i| Name::new(&format!("{first}_{i}")));
         let fresh = std::iter::once(Name::new(&first)).chain(numbered).find(|&n| !taken(n));
@@ -118,8 +119,13 @@ pub fn run_on_symbols(
         }
         let symbol = body.symbol().unwrap_or_else(|| Name::new("anonymous"));
         let pass_context = PassContext::new(options);
-        let mut cx =
-            SymbolContext { pass: pass_context, module: view, symbol, new_symbols: Vec::new(), new_resources: Vec::new() };
+        let mut cx = SymbolContext {
+            pass: pass_context,
+            module: view,
+            symbol,
+            new_symbols: Vec::new(),
+            new_resources: Vec::new(),
+        };
         let result = pass.run(body, &mut cx);
         Some((cx, result))
     };

@@ -111,9 +111,13 @@ impl Run<'_> {
 fn required(name: &str, chain: &[&'static str]) -> Result<&'static PassDef, Vec<Diagnostic>> {
     let asker = chain.last().copied().unwrap_or_default();
     let problem = match find(name) {
-        _ if chain.contains(&name) => format!("the pass '{asker}' requires '{name}', which requires it in turn: {} → {name}", chain.join(" → ")),
+        _ if chain.contains(&name) => {
+            format!("the pass '{asker}' requires '{name}', which requires it in turn: {} → {name}", chain.join(" → "))
+        }
         None => format!("the pass '{asker}' requires '{name}', which is not registered"),
-        Some(def) if def.pending.is_none() => format!("the pass '{asker}' requires '{name}', which does not say when it is pending"),
+        Some(def) if def.pending.is_none() => {
+            format!("the pass '{asker}' requires '{name}', which does not say when it is pending")
+        }
         Some(def) => return Ok(def),
     };
     Err(vec![*Diagnostic::error(Loc::UNKNOWN, problem)])
@@ -128,14 +132,21 @@ fn execute(pass: &PassInstance, module: &mut Module, cx: &mut PassContext) -> Ou
     catch_unwind(run).unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<String>().cloned();
         let text = text.or_else(|| panic.downcast_ref::<&str>().map(|s| s.to_string())).unwrap_or_default();
-        let error = Diagnostic::error(Loc::UNKNOWN, format!("the pass '{}' failed on an internal check: {text}", pass.def.name));
+        let error = Diagnostic::error(
+            Loc::UNKNOWN,
+            format!("the pass '{}' failed on an internal check: {text}", pass.def.name),
+        );
         Err(vec![*error.help("this is a bug in the pass; the module before it reproduces it")])
     })
 }
 
 fn invalid(pass: &PassInstance, errors: Vec<Diagnostic>) -> Vec<Diagnostic> {
     let n = errors.len();
-    let message = format!("the pass '{}' left a module that does not verify ({n} error{})", pass.def.name, if n == 1 { "" } else { "s" });
+    let message = format!(
+        "the pass '{}' left a module that does not verify ({n} error{})",
+        pass.def.name,
+        if n == 1 { "" } else { "s" }
+    );
     let first = Diagnostic::error(Loc::UNKNOWN, message).help("this is a bug in the pass; the errors follow");
     std::iter::once(*first).chain(errors).collect()
 }

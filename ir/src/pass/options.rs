@@ -24,7 +24,10 @@ pub const fn option(name: &'static str, kind: OptionKind, default: &'static str,
 pub enum OptionKind {
     /// `true` or `false`; the name alone means `true`.
     Bool,
-    Int { min: i64, max: i64 },
+    Int {
+        min: i64,
+        max: i64,
+    },
     Float,
     Str,
     Enum(&'static [&'static str]),

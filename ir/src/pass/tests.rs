@@ -77,7 +77,10 @@ fn options_are_typed_and_print_back() {
     let error = |key, value| set(key, value).unwrap_err();
     assert_eq!(error("tmies", None).1, "'test-talk' has no option 'tmies'; did you mean 'times'?");
     assert_eq!(error("times", Some("0")).1, "the option 'times' expects an integer from 1 to 9, got '0'");
-    assert_eq!(error("mode", Some("lout")).1, "the option 'mode' expects one of plain, loud, got 'lout'; did you mean 'loud'?");
+    assert_eq!(
+        error("mode", Some("lout")).1,
+        "the option 'mode' expects one of plain, loud, got 'lout'; did you mean 'loud'?"
+    );
     assert_eq!(error("mode", None).0, OptionPart::Key);
     assert_eq!(error("tile", Some("4xx")).0, OptionPart::Value);
     assert_eq!(error("quiet", Some("yes")).0, OptionPart::Value);

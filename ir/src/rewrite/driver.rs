@@ -133,8 +133,11 @@ impl Driver<'_> {
         busiest.sort_by(|a, b| b.0.cmp(&a.0).then(a.1.cmp(b.1)));
         let busiest: Vec<String> =
             busiest.iter().take(3).filter(|b| b.0 > 0).map(|(n, name)| format!("{name} ({n} times)")).collect();
-        Diagnostic::error(loc, format!("rewriting does not come to an end: {limit} rewrites, most by {}", busiest.join(", ")))
-            .help("two patterns undo each other, or one applies to what it makes")
+        Diagnostic::error(
+            loc,
+            format!("rewriting does not come to an end: {limit} rewrites, most by {}", busiest.join(", ")),
+        )
+        .help("two patterns undo each other, or one applies to what it makes")
     }
 }
 

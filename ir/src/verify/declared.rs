@@ -110,8 +110,12 @@ impl Verifier<'_, '_> {
     fn operands(&mut self, op: Op, def: &OpDef) -> bool {
         let n = self.body.operand_count(op);
         let segments = if def.has_segments() {
-            let Some(sizes) = self.body.attr(op, "operandSegmentSizes").filter(|&a| AttrKind::I32Array.accepts(a)) else {
-                self.error(op, "expects the attribute 'operandSegmentSizes', array<i32: …>: the sizes of its operand groups");
+            let Some(sizes) = self.body.attr(op, "operandSegmentSizes").filter(|&a| AttrKind::I32Array.accepts(a))
+            else {
+                self.error(
+                    op,
+                    "expects the attribute 'operandSegmentSizes', array<i32: …>: the sizes of its operand groups",
+                );
                 return false;
             };
             sizes.as_ints()
@@ -124,7 +128,10 @@ impl Verifier<'_, '_> {
                     let expected = def.operands.len();
                     self.error(op, format_args!("has {} in 'operandSegmentSizes' = {sizes:?}, which fits neither {} nor its {expected} operand groups", count(sizes.len(), "size"), count(n, "operand")));
                 }
-                None => self.error(op, format_args!("expects {}, got {n}", expected(def.operands.iter().map(|o| o.arity), "operand"))),
+                None => self.error(
+                    op,
+                    format_args!("expects {}, got {n}", expected(def.operands.iter().map(|o| o.arity), "operand")),
+                ),
             }
             return false;
         };
@@ -143,7 +150,13 @@ impl Verifier<'_, '_> {
             }
             for i in group {
                 if !(declared.constraint.check)(types[i]) {
-                    self.error(op, format_args!("expects operand {i} ('{}') to be {}, got {}", declared.name, declared.constraint.desc, types[i]));
+                    self.error(
+                        op,
+                        format_args!(
+                            "expects operand {i} ('{}') to be {}, got {}",
+                            declared.name, declared.constraint.desc, types[i]
+                        ),
+                    );
                     fits = false;
                 }
             }
@@ -161,7 +174,10 @@ impl Verifier<'_, '_> {
             Some(_) => n >= fixed,
         };
         if !right {
-            self.error(op, format_args!("expects {}, got {n}", expected(def.results.iter().map(|r| r.arity), "result")));
+            self.error(
+                op,
+                format_args!("expects {}, got {n}", expected(def.results.iter().map(|r| r.arity), "result")),
+            );
             return false;
         }
         let types: SmallVec<[Type; 2]> = self.body.results(op).map(|v| self.body.ty(v)).collect();
@@ -171,7 +187,13 @@ impl Verifier<'_, '_> {
             let len = if declared.arity == Arity::One { 1 } else { n - fixed };
             for (i, &ty) in types.iter().enumerate().skip(start).take(len) {
                 if !(declared.constraint.check)(ty) {
-                    self.error(op, format_args!("expects result {i} ('{}') to be {}, got {ty}", declared.name, declared.constraint.desc));
+                    self.error(
+                        op,
+                        format_args!(
+                            "expects result {i} ('{}') to be {}, got {ty}",
+                            declared.name, declared.constraint.desc
+                        ),
+                    );
                     fits = false;
                 }
             }
@@ -236,7 +258,14 @@ impl Verifier<'_, '_> {
             Ok(types) => {
                 let written = self.body.op_ref(op).result_types();
                 if written[..] != types[..] {
-                    self.error(op, format_args!("is written with result type {}, but its operands and attributes give {}", list(&written), list(&types)));
+                    self.error(
+                        op,
+                        format_args!(
+                            "is written with result type {}, but its operands and attributes give {}",
+                            list(&written),
+                            list(&types)
+                        ),
+                    );
                 }
             }
         }

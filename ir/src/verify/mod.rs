@@ -139,8 +139,12 @@ impl Verifier<'_, '_> {
             return;
         }
         match last {
-            Some(op) if several => self.error(op, "ends a block, but is no terminator; a block of several ends with a branch or a return"),
-            Some(op) => self.error(op, format_args!("ends a block of '{}', but is no terminator", body.name(owner).pretty())),
+            Some(op) if several => {
+                self.error(op, "ends a block, but is no terminator; a block of several ends with a branch or a return")
+            }
+            Some(op) => {
+                self.error(op, format_args!("ends a block of '{}', but is no terminator", body.name(owner).pretty()))
+            }
             None => self.error(owner, "has an empty block; expects at least a terminator"),
         }
     }
@@ -195,9 +199,10 @@ impl Verifier<'_, '_> {
     fn not_dominated(&mut self, op: Op, i: usize, value: Value) {
         let body = self.body;
         let error = match body.def(value) {
-            ValueDef::Result(def, _) if body.parent(def).is_none() => {
-                body.op_ref(op).error(format_args!("uses as operand {i} a result of '{}', which is nowhere in the program", body.name(def).pretty()))
-            }
+            ValueDef::Result(def, _) if body.parent(def).is_none() => body.op_ref(op).error(format_args!(
+                "uses as operand {i} a result of '{}', which is nowhere in the program",
+                body.name(def).pretty()
+            )),
             ValueDef::Result(def, _) => body
                 .op_ref(op)
                 .error(format_args!("uses as operand {i} a value that is not defined before it on every path"))

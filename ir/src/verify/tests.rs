@@ -177,7 +177,8 @@ fn attributes() {
     let mut f = func("f", &i64s(1));
     let x = f.args[0];
     let mut b = Builder::at_end(&mut f.body, f.entry);
-    let op = b.op("rc.test.groups").operands(&[x]).operands(&[]).operands(&[x, x]).attr("mode", Attr::str("far")).build();
+    let op =
+        b.op("rc.test.groups").operands(&[x]).operands(&[]).operands(&[x, x]).attr("mode", Attr::str("far")).build();
     ret(&mut b, &[]);
     assert!(verify_body(&f.body).is_empty(), "{:?}", verify_body(&f.body));
     f.body.set_attr(op, "mode", Attr::str("fra"));
