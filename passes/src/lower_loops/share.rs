@@ -1,32 +1,36 @@
 //! Equal kernels are one symbol: found by comparing their structure, names and locations left out.
 
-use rc_ir::{Attr, Body, Dim, Module, Name, Value};
+use rc_ir::structure::{bodies_equal, body_hash};
+use rc_ir::{Attr, Body, Dim, Module, Name};
 use rustc_hash::{FxHashMap, FxHashSet};
-use std::fmt::Write;
+
+/// What equal kernels may differ in.
+const NAME: &[&str] = &["sym_name"];
 
 /// The kernels that the module has, by structure.
 pub struct Kernels {
-    by_structure: FxHashMap<String, Name>,
+    /// Places in the list of made kernels, by the hash of their structure.
+    by_hash: FxHashMap<u64, Vec<usize>>,
     taken: FxHashSet<Name>,
 }
 
 impl Kernels {
     pub fn of(module: &Module) -> Kernels {
         let taken = module.bodies.iter().filter_map(|b| b.symbol()).collect();
-        Kernels { by_structure: FxHashMap::default(), taken }
+        Kernels { by_hash: FxHashMap::default(), taken }
     }
 
     /// The symbol of a kernel equal to `body`, which is added to `made` if it is the first of its kind,
     /// and the binding of its symbols, each to the caller's of the same name.
     pub fn intern(&mut self, mut body: Body, made: &mut Vec<Body>) -> (Name, Attr) {
-        let key = structure(&body);
         let bind = bind_same(&body);
-        if let Some(&name) = self.by_structure.get(&key) {
-            return (name, bind);
+        let same = self.by_hash.entry(body_hash(&body, NAME)).or_default();
+        if let Some(&equal) = same.iter().find(|&&i| bodies_equal(&made[i], &body, NAME)) {
+            return (made[equal].symbol().expect("kernels are symbols"), bind);
         }
+        same.push(made.len());
         let name = self.fresh(&body);
         body.set_attr(body.root(), "sym_name", Attr::str(name.as_str()));
-        self.by_structure.insert(key, name);
         made.push(body);
         (name, bind)
     }
@@ -49,33 +53,4 @@ fn bind_same(body: &Body) -> Attr {
         .map(|s| (s.name.as_str(), Attr::shape(&[Dim::symbol(s.name)])))
         .collect();
     Attr::dialect("bind", &params)
-}
-
-/// A text that is equal for equal structures: operations, operands by number, attributes and types.
-fn structure(body: &Body) -> String {
-    let mut out = String::new();
-    let mut numbers: FxHashMap<Value, usize> = FxHashMap::default();
-    for op in body.walk() {
-        let _ = write!(out, "{}(", body.name(op));
-        for operand in body.operands(op) {
-            let next = numbers.len();
-            let _ = write!(out, "{},", numbers.entry(operand).or_insert(next));
-        }
-        let attrs = if op == body.root() { body.attrs(op).with(Name::new("sym_name"), None) } else { body.attrs(op) };
-        let _ = write!(out, "){attrs}:");
-        for result in body.results(op) {
-            let next = numbers.len();
-            numbers.entry(result).or_insert(next);
-            let _ = write!(out, "{},", body.ty(result));
-        }
-        for block in body.regions(op).iter().flat_map(|&r| body.blocks(r).collect::<Vec<_>>()) {
-            for arg in body.block_args(block) {
-                let next = numbers.len();
-                numbers.entry(arg).or_insert(next);
-                let _ = write!(out, "^{}", body.ty(arg));
-            }
-        }
-        out.push(';');
-    }
-    out
 }
