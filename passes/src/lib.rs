@@ -5,11 +5,21 @@ pub mod cse;
 pub mod dce;
 pub mod fuse;
 pub mod lower_loops;
+pub mod lower_tiles;
 pub mod plan_buffers;
+pub mod schedule;
 #[cfg(test)]
 mod test_ops;
 
 /// Makes the passes of this crate known by name. Does nothing the second time.
 pub fn register() {
-    rc_ir::pass::register(&[&canonicalize::CANONICALIZE, &cse::CSE, &dce::DCE]);
+    rc_ir::pass::register(&[
+        &canonicalize::CANONICALIZE,
+        &cse::CSE,
+        &dce::DCE,
+        &fuse::FUSE,
+        &fuse::OUTLINE_OPS,
+        &lower_loops::LOWER_LOOPS,
+        &plan_buffers::PLAN_BUFFERS,
+    ]);
 }

@@ -1,0 +1,385 @@
+//! Loads, stores and gathers of tiles: an access of memory for each register, as wide as the memory's order and
+//! alignment allow, with masks only where bounds are not proved.
+
+use super::Distribute;
+use crate::lower_tiles::emit::Ix;
+use crate::lower_tiles::layout::{Distribution, Holder, shared_swizzle};
+use rc_dialects::constraints::memory_space;
+use rc_ir::{Attr, Dim, OpRef, Result, Type, Value};
+use rustc_hash::FxHashMap;
+use std::rc::Rc;
+
+/// The widest access of a GPU's thread, in bytes. Buffers are aligned to it.
+const GPU_ACCESS: i64 = 16;
+
+/// What is checked of an index along one memref dimension.
+#[derive(Clone, Copy, Default)]
+struct Check {
+    /// That it is not negative.
+    lower: bool,
+    /// That it is below this extent.
+    upper: Option<Value>,
+}
+
+/// How the elements of a register lie in memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Order {
+    /// The same element for all.
+    Same,
+    /// Consecutive: pieces of so many elements are accessed at once.
+    Consecutive(i64),
+    /// Each on its own.
+    Apart,
+}
+
+/// One operation's access.
+pub(super) struct Access {
+    memref: Value,
+    elem: Type,
+    /// The memref dimension along which each tile dimension runs.
+    dims: Vec<Option<usize>>,
+    /// The index of this thread's first element, along each memref dimension.
+    starts: Vec<Ix>,
+    checks: Vec<Check>,
+    pub(super) spread: Rc<Distribution>,
+    order: Order,
+    swizzle: i64,
+    /// On the CPU the last dimension's bound is a count of valid lanes.
+    counts_lanes: bool,
+    /// Known predicates by memref dimension and index.
+    known: FxHashMap<(usize, Option<Value>, i64), Option<Value>>,
+    /// Holds only in one thread of those with copies of the tile.
+    only: Option<Value>,
+}
+
+impl<'s> Distribute<'s> {
+    pub(super) fn load(&mut self, op: OpRef<'s>) -> Result {
+        let tile = op.result_types()[0];
+        let (memref, indices) = (op.operand(0), op.group("indices"));
+        let mut access = self.access(op, memref, &indices, tile, None)?;
+        let other = op.attr("other").and_then(|a| a.as_float()).unwrap_or(0.0);
+        let mut registers = Vec::with_capacity(access.spread.registers);
+        for r in 0..access.spread.registers {
+            let at = access.at(self, r)?;
+            registers.push(self.read(&mut access, &at, other)?);
+        }
+        self.bind_tile(op.result(0), registers);
+        Ok(())
+    }
+
+    pub(super) fn gather(&mut self, op: OpRef<'s>) -> Result {
+        let tile = op.result_types()[0];
+        let (memref, indices) = (op.operand(0), op.group("indices"));
+        let axis = op.int("axis").and_then(|a| usize::try_from(a).ok()).filter(|a| *a < indices.len());
+        let axis = axis.ok_or_else(|| op.error("has an axis that the memref does not have"))?;
+        let [places] = op.group("where")[..] else { return Err(op.unsupported("with other than one tile of places")) };
+        let mut access = self.access(op, memref, &indices, tile, Some(axis))?;
+        let places_spread = self.spread_of(op, places)?;
+        let places = self.registers(places);
+        let other = op.attr("other").and_then(|a| a.as_float()).unwrap_or(0.0);
+        let mut columns: FxHashMap<(usize, i64), Value> = FxHashMap::default();
+        let mut registers = Vec::with_capacity(access.spread.registers);
+        for r in 0..access.spread.registers {
+            let at = access.at(self, r)?;
+            let coords = access.spread.coords(r);
+            let repeated: Vec<i64> = coords.iter().zip(&places_spread.shape).map(|(&c, &n)| if n == 1 { 0 } else { c }).collect();
+            let (register, _) = places_spread.locate(&repeated);
+            // One place for the whole register, or one for each of its elements.
+            let lanes = if places_spread.vec > 1 { access.spread.vec } else { 1 };
+            let mut parts = Vec::new();
+            for lane in 0..lanes {
+                let place = match columns.get(&(register, lane)) {
+                    Some(&known) => known,
+                    None => {
+                        let place = self.emit.extract(places[register], lane)?;
+                        let index = Some(Type::index()).filter(|_| !self.emit.ty(place).is_index());
+                        let place = match index {
+                            Some(ty) => self.emit.value("rc.core.convert", &[place], &[], Some(ty))?,
+                            None => place,
+                        };
+                        columns.insert((register, lane), place);
+                        place
+                    }
+                };
+                let mut at = at.clone();
+                at[axis] = self.emit.add(at[axis], Ix::of(place))?;
+                parts.push(if lanes == 1 { self.read(&mut access, &at, other)? } else { self.read_lane(&mut access, &at, lane, other)? });
+            }
+            registers.push(self.emit.concat(&parts)?);
+        }
+        self.bind_tile(op.result(0), registers);
+        Ok(())
+    }
+
+    pub(super) fn store(&mut self, op: OpRef<'s>) -> Result {
+        let (tile, memref, indices) = (op.operand(0), op.operand(1), op.group("indices"));
+        let mut access = self.access(op, memref, &indices, self.src.ty(tile), None)?;
+        if access.dims.iter().zip(&access.spread.shape).any(|(d, &n)| d.is_none() && n > 1) {
+            return Err(op.error("stores a tile dimension along no memref dimension"));
+        }
+        access.only = self.one_of_copies(&access.spread.clone())?;
+        let registers = self.registers(tile);
+        for r in 0..access.spread.registers {
+            let at = access.at(self, r)?;
+            self.write(&mut access, &at, registers[r])?;
+        }
+        Ok(())
+    }
+
+    /// `i1`: whether this thread is the first of those that hold the same elements; `None` where none do.
+    pub(super) fn one_of_copies(&mut self, spread: &Distribution) -> Result<Option<Value>> {
+        if !self.cuda {
+            return Ok(None);
+        }
+        let mut holds: Option<Value> = None;
+        for (holder, total) in [(Holder::Lane, super::super::layout::WARP), (Holder::Warp, self.warps)] {
+            for (stride, size) in spread.copies(holder, total) {
+                let digit = self.digit(stride, size, holder == Holder::Lane)?;
+                let zero = self.emit.index(0)?;
+                let first = self.emit.compare("eq", digit, zero)?;
+                holds = Some(match holds {
+                    Some(holds) => self.emit.core("rc.core.and", &[holds, first])?,
+                    None => first,
+                });
+            }
+        }
+        Ok(holds)
+    }
+
+    pub(super) fn access(&mut self, op: OpRef<'s>, memref: Value, indices: &[Value], tile: Type, gathered: Option<usize>) -> Result<Access> {
+        let ty = self.src.ty(memref);
+        let spread = self.spread(op, tile)?;
+        let dims: Vec<Option<usize>> = op.ints("dims").unwrap_or_default().iter().map(|&d| usize::try_from(d).ok()).collect();
+        let shape = ty.shape();
+        let mut starts = Vec::new();
+        let mut checks = Vec::new();
+        for (k, &index) in indices.iter().enumerate() {
+            let mut start = if gathered == Some(k) { Ix::constant(0) } else { self.ix(index) };
+            let mut span = 0;
+            for d in (0..dims.len()).filter(|&d| dims[d] == Some(k)) {
+                span += spread.shape[d] - 1;
+                let part = self.thread_part(&spread, d)?;
+                start = self.emit.add(start, part)?;
+            }
+            starts.push(start);
+            checks.push(if gathered == Some(k) { Check::default() } else { self.check(self.indices.dim(index), span, shape[k])? });
+        }
+        let mut access = Access {
+            memref: self.one(memref),
+            elem: ty.elem(),
+            dims,
+            starts,
+            checks,
+            spread,
+            order: Order::Apart,
+            swizzle: if memory_space(ty) == 3 { shared_swizzle(ty) } else { 0 },
+            counts_lanes: false,
+            known: FxHashMap::default(),
+            only: None,
+        };
+        access.order = self.order(&mut access, ty, indices, gathered);
+        Ok(access)
+    }
+
+    /// What is to be checked of indices from `start` to `start + span`.
+    fn check(&mut self, start: Dim, span: i64, extent: Dim) -> Result<Check> {
+        let facts = &self.indices.facts;
+        let lower = !facts.is_nonneg(start);
+        let inside = facts.le(start + Dim::Static(span + 1), self.indices.extent(extent));
+        Ok(Check { lower, upper: if inside { None } else { Some(self.emit.extent(extent)?) } })
+    }
+
+    fn order(&self, access: &mut Access, memref: Type, indices: &[Value], gathered: Option<usize>) -> Order {
+        let spread = access.spread.clone();
+        let Some(vec_dim) = spread.vec_dim else { return Order::Consecutive(1) };
+        let Some(k) = access.dims[vec_dim] else { return Order::Same };
+        let runs = access.dims.iter().filter(|d| **d == Some(k)).count();
+        if k + 1 != memref.rank() || gathered == Some(k) || runs > 1 {
+            return Order::Apart;
+        }
+        if !self.cuda {
+            if access.checks[k].lower {
+                return Order::Apart;
+            }
+            access.counts_lanes = access.checks[k].upper.is_some();
+            return Order::Consecutive(spread.vec);
+        }
+        let mut width = spread.vec;
+        while width > 1 && !self.aligned(access, memref, indices, k, width) {
+            width /= 2;
+        }
+        Order::Consecutive(width)
+    }
+    /// Whether a GPU may access `width` elements at once: their address is a multiple of their size, and all are inside or none.
+    fn aligned(&self, access: &Access, memref: Type, indices: &[Value], last: usize, width: i64) -> bool {
+        let facts = &self.indices.facts;
+        let shape = memref.shape();
+        let extent = self.indices.extent(shape[last]);
+        let bytes = width * memref.elem().byte_width().unwrap_or(16) as i64;
+        let moves = |k: usize| access.dims.contains(&Some(k)) || self.indices.dim(indices[k]) != Dim::Static(0);
+        let needs_extent = access.checks[last].upper.is_some() || (0..last).any(moves);
+        bytes <= GPU_ACCESS
+            && access.spread.vec % width == 0
+            && facts.divisible(self.indices.dim(indices[last]), width)
+            && (!needs_extent || facts.divisible(extent, width))
+    }
+
+    /// The elements of the register whose first is at `at`.
+    fn read(&mut self, access: &mut Access, at: &[Ix], other: f64) -> Result<Value> {
+        let vec = access.spread.vec;
+        match access.order {
+            Order::Same => {
+                let scalar = self.read_piece(access, at, 1, other)?;
+                self.emit.splat(scalar, vec)
+            }
+            Order::Consecutive(width) => {
+                let mut parts = Vec::new();
+                for lane in (0..vec).step_by(width as usize) {
+                    parts.push(self.read_piece(access, &access.lane(at, lane), width, other)?);
+                }
+                self.emit.concat(&parts)
+            }
+            Order::Apart => {
+                let mut parts = Vec::new();
+                for lane in 0..vec {
+                    parts.push(self.read_piece(access, &access.lane(at, lane), 1, other)?);
+                }
+                self.emit.concat(&parts)
+            }
+        }
+    }
+    /// The element of one lane.
+    fn read_lane(&mut self, access: &mut Access, at: &[Ix], lane: i64, other: f64) -> Result<Value> {
+        self.read_piece(access, &access.lane(at, lane), 1, other)
+    }
+    fn read_piece(&mut self, access: &mut Access, at: &[Ix], width: i64, other: f64) -> Result<Value> {
+        let pred = self.predicate(access, at, width)?;
+        let valid = self.valid(access, at, width)?;
+        let indices = at.iter().map(|&ix| self.emit.get(ix)).collect::<Result<Vec<_>>>()?;
+        let ty = if width > 1 { Type::vector(&[width], access.elem) } else { access.elem };
+        let memref = [access.memref];
+        let groups: [&[Value]; 4] = [&memref, &indices, pred.as_slice(), valid.as_slice()];
+        let attrs = self.access_attrs(access, width);
+        let op = self.emit.op("rc.kernel.read", &groups, &attrs, Some(&[ty]))?;
+        let value = self.emit.body.result(op, 0);
+        // What is not read is zero.
+        if (pred.is_none() && valid.is_none()) || (other == 0.0 && other.is_sign_positive()) {
+            return Ok(value);
+        }
+        let mut mask = match pred {
+            Some(pred) => Some(self.emit.splat(pred, width)?),
+            None => None,
+        };
+        if let Some(valid) = valid {
+            let (count, lanes) = (self.emit.splat(valid, width)?, self.emit.lane_numbers(width, Type::index())?);
+            let inside = self.emit.compare("lt", lanes, count)?;
+            mask = Some(match mask {
+                Some(mask) => self.emit.core("rc.core.and", &[mask, inside])?,
+                None => inside,
+            });
+        }
+        let outside = self.emit.splat_constant(ty, other)?;
+        match mask {
+            Some(mask) => self.emit.core("rc.core.select", &[mask, value, outside]),
+            None => Ok(value),
+        }
+    }
+
+    fn write(&mut self, access: &mut Access, at: &[Ix], value: Value) -> Result {
+        let vec = access.spread.vec;
+        let width = if let Order::Consecutive(width) = access.order { width } else { 1 };
+        for lane in (0..vec).step_by(width as usize) {
+            let part = if vec == 1 { value } else { self.emit.slice(value, lane, width)? };
+            let at = access.lane(at, lane);
+            let pred = self.predicate(access, &at, width)?;
+            let valid = self.valid(access, &at, width)?;
+            let indices = at.iter().map(|&ix| self.emit.get(ix)).collect::<Result<Vec<_>>>()?;
+            let (part, memref) = ([part], [access.memref]);
+            let groups: [&[Value]; 5] = [&part, &memref, &indices, pred.as_slice(), valid.as_slice()];
+            let attrs = self.access_attrs(access, width);
+            self.emit.op("rc.kernel.write", &groups, &attrs, None)?;
+        }
+        Ok(())
+    }
+    fn access_attrs(&self, access: &Access, width: i64) -> Vec<(&'static str, Attr)> {
+        let mut attrs = Vec::new();
+        if self.cuda && width > 1 {
+            attrs.push(("align", Attr::i64(width * access.elem.byte_width().unwrap_or(1) as i64)));
+        }
+        if access.swizzle != 0 {
+            attrs.push(("swizzle", Attr::i64(access.swizzle)));
+        }
+        attrs
+    }
+
+    /// How many lanes of a CPU's vector are inside along the last dimension.
+    fn valid(&mut self, access: &Access, at: &[Ix], width: i64) -> Result<Option<Value>> {
+        let last = at.len().wrapping_sub(1);
+        match access.checks.get(last).and_then(|c| c.upper) {
+            Some(extent) if access.counts_lanes && width > 1 => {
+                let count = self.emit.sub(Ix::of(extent), at[last])?;
+                self.emit.get(count).map(Some)
+            }
+            _ => Ok(None),
+        }
+    }
+    /// Whether a piece is to be accessed; `None`: yes.
+    fn predicate(&mut self, access: &mut Access, at: &[Ix], width: i64) -> Result<Option<Value>> {
+        let mut all = access.only;
+        for (k, &ix) in at.iter().enumerate() {
+            let counted = access.counts_lanes && width > 1 && k + 1 == at.len();
+            let inside = match access.known.get(&(k, ix.value, ix.plus)) {
+                _ if counted => None,
+                Some(&known) => known,
+                None => {
+                    let inside = self.inside(access.checks[k], ix)?;
+                    access.known.insert((k, ix.value, ix.plus), inside);
+                    inside
+                }
+            };
+            all = match (all, inside) {
+                (Some(a), Some(b)) => Some(self.emit.core("rc.core.and", &[a, b])?),
+                (a, b) => a.or(b),
+            };
+        }
+        Ok(all)
+    }
+    fn inside(&mut self, check: Check, ix: Ix) -> Result<Option<Value>> {
+        let mut inside = None;
+        if let Some(extent) = check.upper {
+            let index = self.emit.get(ix)?;
+            inside = Some(self.emit.compare("lt", index, extent)?);
+        }
+        if check.lower {
+            let (index, zero) = (self.emit.get(ix)?, self.emit.index(0)?);
+            let positive = self.emit.compare("ge", index, zero)?;
+            inside = Some(match inside {
+                Some(inside) => self.emit.core("rc.core.and", &[inside, positive])?,
+                None => positive,
+            });
+        }
+        Ok(inside)
+    }
+}
+
+impl Access {
+    /// The indices of register `r`'s first element.
+    pub(super) fn at(&self, _: &Distribute, r: usize) -> Result<Vec<Ix>> {
+        let coords = self.spread.coords(r);
+        let mut at = self.starts.clone();
+        for (d, k) in self.dims.iter().enumerate() {
+            if let Some(k) = *k {
+                at[k] = at[k].plus(coords[d]);
+            }
+        }
+        Ok(at)
+    }
+    /// The indices of the element in place `lane` of a register.
+    fn lane(&self, at: &[Ix], lane: i64) -> Vec<Ix> {
+        let mut at = at.to_vec();
+        if let Some(k) = self.spread.vec_dim.and_then(|d| self.dims[d]) {
+            at[k] = at[k].plus(lane);
+        }
+        at
+    }
+}

@@ -1,0 +1,379 @@
+//! `distribute`: from the placed to the thread phase. A tile becomes the registers that one thread holds of it, by
+//! its layout; operations on tiles become operations on each register.
+
+mod access;
+mod dot;
+mod elementwise;
+mod exchange;
+mod reduce;
+
+use super::emit::{Emit, Ix};
+use super::indices::{Indices, Part};
+use super::layout::{Distribution, Holder, Layout};
+use rc_ir::{Attr, Block, Body, Dim, Op, OpRef, OpState, Result, Type, Value};
+use rustc_hash::FxHashMap;
+use std::rc::Rc;
+
+/// Registers of 32 bits (on a GPU) or vectors (on a CPU) that one tile may take in a thread.
+const MAX_REGISTERS: usize = 256;
+
+/// What stands for a value of the source.
+#[derive(Clone)]
+enum Mapped {
+    One(Value),
+    Registers(Rc<[Value]>),
+}
+
+/// The work on one function.
+struct Distribute<'s> {
+    src: &'s Body,
+    emit: Emit,
+    indices: Indices,
+    values: FxHashMap<Value, Mapped>,
+    spreads: FxHashMap<Type, Rc<Distribution>>,
+    thread_parts: FxHashMap<Vec<(i64, i64, i64, bool)>, Ix>,
+    cuda: bool,
+    warps: i64,
+    /// Bytes of a CPU's vector register.
+    vector_bytes: i64,
+    /// How many loops enclose the cursor.
+    loops: usize,
+}
+
+/// The thread-phase form of a placed `kernel.func`. `lanes` is the CPU's f32 vector width.
+///
+/// # Errors
+/// A tile without a layout or with too many registers; operations that are not supported.
+pub fn distribute(src: &Body, lanes: i64) -> Result<Body> {
+    let root = src.op_ref(src.root());
+    let cuda = root.str("target") == Some("cuda");
+    let threads = root.int("threads").unwrap_or(1);
+    let entry = root.entry(0).ok_or_else(|| root.error("has no body"))?;
+    let mut work = Distribute {
+        src,
+        emit: Emit::new(src)?,
+        indices: Indices::new(src),
+        values: FxHashMap::default(),
+        spreads: FxHashMap::default(),
+        thread_parts: FxHashMap::default(),
+        cuda,
+        warps: (threads / super::layout::WARP).max(1),
+        vector_bytes: lanes * 4,
+        loops: 0,
+    };
+    let out_entry = work.emit.entry();
+    for (from, to) in src.block_args(entry).zip(work.emit.body.block_args(out_entry).collect::<Vec<_>>()) {
+        work.values.insert(from, Mapped::One(to));
+    }
+    work.ops_of(entry)?;
+    let mut out = work.emit.body;
+    out.set_attr(out.root(), "phase", Attr::str("thread"));
+    Ok(out)
+}
+
+impl<'s> Distribute<'s> {
+    /// All operations of a block of the source, at the cursor.
+    fn ops_of(&mut self, block: Block) -> Result {
+        let src = self.src;
+        src.ops(block).try_for_each(|op| self.op(src.op_ref(op)))
+    }
+
+    fn op(&mut self, op: OpRef<'s>) -> Result {
+        self.emit.loc = op.loc();
+        self.indices.note(op);
+        match op.name().as_str() {
+            "rc.kernel.load" => self.load(op),
+            "rc.kernel.gather" => self.gather(op),
+            "rc.kernel.store" => self.store(op),
+            "rc.kernel.reduce" => self.reduce(op),
+            "rc.kernel.dot" => self.dot(op),
+            "rc.kernel.iota" => self.iota(op),
+            "rc.kernel.broadcast" => self.broadcast(op),
+            "rc.kernel.transpose" => {
+                let perm = op.ints("perm").unwrap_or_default().iter().map(|&p| p as usize).collect::<Vec<_>>();
+                self.permute(op, &perm)
+            }
+            "rc.kernel.convert_layout" => {
+                let same: Vec<usize> = (0..op.result_types()[0].rank()).collect();
+                self.permute(op, &same)
+            }
+            "rc.kernel.for" => self.for_loop(op),
+            "rc.kernel.if" => self.if_op(op),
+            _ if !touches_tiles(op) => self.copy(op),
+            "rc.core.constant" => self.tile_constant(op),
+            "rc.kernel.yield" => {
+                let values = self.flatten(op.operands());
+                self.emit.op("rc.kernel.yield", &[&values], &[], None).map(drop)
+            }
+            _ if op.has(rc_ir::Traits::ELEMENTWISE) => self.elementwise(op),
+            _ => Err(op.unsupported("on tiles").help("lower it before lower-tiles")),
+        }
+    }
+
+    /// An operation that has nothing to do with tiles.
+    fn copy(&mut self, op: OpRef<'s>) -> Result {
+        if !self.src.regions(op.op).is_empty() {
+            return Err(op.unsupported("with regions inside of a kernel"));
+        }
+        let operands = self.flatten(op.operands());
+        let state = OpState { operands: operands.into(), ..self.src.state(op.op) };
+        let copied = self.emit.body.create(state);
+        self.emit.body.append(self.emit.block, copied);
+        self.bind_results(op, copied);
+        Ok(())
+    }
+    fn bind_results(&mut self, op: OpRef<'s>, copied: Op) {
+        for (i, from) in op.results().enumerate() {
+            let to = self.emit.body.result(copied, i);
+            self.bind(from, to);
+        }
+    }
+
+    // ---- values ----
+
+    fn bind(&mut self, from: Value, to: Value) {
+        let name = self.src.value_name(from);
+        if !name.is_empty() && self.emit.body.value_name(to).is_empty() {
+            self.emit.body.set_value_name(to, name);
+        }
+        self.values.insert(from, Mapped::One(to));
+    }
+    /// Binds a tile to its registers, which take its name.
+    fn bind_tile(&mut self, from: Value, registers: Vec<Value>) {
+        let name = self.src.value_name(from);
+        if !name.is_empty() {
+            for &register in &registers {
+                if self.emit.body.value_name(register).is_empty() {
+                    self.emit.body.set_value_name(register, name);
+                }
+            }
+        }
+        self.values.insert(from, Mapped::Registers(registers.into()));
+    }
+    /// What a value that is not a tile became.
+    fn one(&self, value: Value) -> Value {
+        match &self.values[&value] {
+            Mapped::One(v) => *v,
+            Mapped::Registers(_) => unreachable!("a tile where a scalar or memref is declared"),
+        }
+    }
+    fn registers(&self, value: Value) -> Rc<[Value]> {
+        match &self.values[&value] {
+            Mapped::Registers(r) => r.clone(),
+            Mapped::One(v) => Rc::from([*v]),
+        }
+    }
+    fn flatten(&self, values: impl Iterator<Item = Value>) -> Vec<Value> {
+        values.flat_map(|v| self.registers(v).to_vec()).collect()
+    }
+    /// An index of the source, folded where it is known.
+    fn ix(&self, value: Value) -> Ix {
+        match self.indices.dim(value) {
+            Dim::Static(n) => Ix::constant(n),
+            _ => Ix::of(self.one(value)),
+        }
+    }
+
+    // ---- layouts ----
+
+    /// How a tile type is spread over threads and registers.
+    fn spread(&mut self, op: OpRef, ty: Type) -> Result<Rc<Distribution>> {
+        if let Some(known) = self.spreads.get(&ty) {
+            return Ok(known.clone());
+        }
+        let shape = ty.static_shape().unwrap_or_default();
+        let layout = Layout::of(ty).ok_or_else(|| op.error(format!("has {ty} without a layout")).help("run lower-tiles' place first"))?;
+        let spread = layout
+            .distribute(&shape)
+            .ok_or_else(|| op.unsupported(format!("with {ty}, whose sizes the layout does not divide")))?;
+        let bytes = spread.vec * ty.elem().byte_width().unwrap_or(4) as i64;
+        let unit = if self.cuda { 4 } else { self.vector_bytes.max(1) };
+        let registers = spread.registers * bytes.div_euclid(unit).max(1) as usize;
+        if registers > MAX_REGISTERS {
+            let message = format!("with {ty}, which takes {registers} registers of each thread; at most {MAX_REGISTERS} are");
+            return Err(op.unsupported(message).help("let the schedule choose a smaller tile or more threads"));
+        }
+        let spread = Rc::new(spread);
+        self.spreads.insert(ty, spread.clone());
+        Ok(spread)
+    }
+    fn spread_of(&mut self, op: OpRef, value: Value) -> Result<Rc<Distribution>> {
+        self.spread(op, self.src.ty(value))
+    }
+    /// The thread's part of a coordinate along dimension `d`.
+    fn thread_part(&mut self, spread: &Distribution, d: usize) -> Result<Ix> {
+        let digits = |holder| spread.digits(d, holder).map(move |(g, w)| (g.stride, g.size, w, holder == Holder::Lane));
+        let key: Vec<_> = digits(Holder::Lane).chain(digits(Holder::Warp)).collect();
+        if let Some(&known) = self.thread_parts.get(&key) {
+            return Ok(known);
+        }
+        let mut terms = Vec::new();
+        for &(stride, size, weight, lane) in &key {
+            terms.push((self.digit(stride, size, lane)?, weight));
+        }
+        let part = self.emit.combine_digits(&terms)?;
+        self.thread_parts.insert(key, part);
+        Ok(part)
+    }
+    fn digit(&mut self, stride: i64, size: i64, lane: bool) -> Result<Value> {
+        if lane { self.emit.lane_digit(stride, size) } else { self.emit.warp_digit(stride, size, self.warps) }
+    }
+
+    // ---- control flow ----
+
+    /// A loop whose last step may be cut off runs its whole steps, where accesses need no masks, and then the rest.
+    /// On a GPU, where a predicate costs little, it stays one loop.
+    fn for_loop(&mut self, op: OpRef<'s>) -> Result {
+        let init = self.flatten(op.operands().skip(3));
+        let (lower, upper, step) = (self.ix(op.operand(0)), self.ix(op.operand(1)), self.ix(op.operand(2)));
+        let peel = !self.cuda && step.value.is_none() && step.plus > 0 && self.indices.has_rest(op) && accesses_memory(op);
+        if !peel {
+            let results = self.loop_part(op, [lower, upper, step], &init, Part::All)?;
+            self.bind_carried(op.results(), &results);
+            return Ok(());
+        }
+        let whole = self.whole_steps(lower, upper, step.plus)?;
+        let carried = self.loop_part(op, [lower, whole, step], &init, Part::Whole)?;
+        let results = self.loop_rest(op, whole, upper, &carried)?;
+        self.bind_carried(op.results(), &results);
+        Ok(())
+    }
+    /// `lower + (upper - lower) / step * step`, where `upper` is not below `lower`; else `lower`.
+    fn whole_steps(&mut self, lower: Ix, upper: Ix, step: i64) -> Result<Ix> {
+        let span = self.emit.sub(upper, lower)?;
+        if span.value.is_none() {
+            return Ok(lower.plus(span.plus.max(0) / step * step));
+        }
+        let (span, step, zero) = (self.emit.get(span)?, self.emit.index(step)?, self.emit.index(0)?);
+        let span = self.emit.core("rc.core.max", &[span, zero])?;
+        let steps = self.emit.core("rc.core.div", &[span, step])?;
+        let whole = self.emit.core("rc.core.mul", &[steps, step])?;
+        self.emit.add(lower, Ix::of(whole))
+    }
+    fn loop_part(&mut self, op: OpRef<'s>, range: [Ix; 3], init: &[Value], part: Part) -> Result<Vec<Value>> {
+        let bounds = [self.emit.get(range[0])?, self.emit.get(range[1])?, self.emit.get(range[2])?];
+        let types: Vec<Type> = init.iter().map(|&v| self.emit.ty(v)).collect();
+        let unroll: Vec<(&str, Attr)> = op.attr("unroll").map(|a| ("unroll", a)).into_iter().collect();
+        let groups: [&[Value]; 4] = [&bounds[..1], &bounds[1..2], &bounds[2..], init];
+        let at = self.emit.block;
+        let made = self.emit.op("rc.kernel.for", &groups, &unroll, Some(&types))?;
+        let region = self.emit.body.add_region(made);
+        let args: Vec<Type> = std::iter::once(Type::index()).chain(types).collect();
+        self.emit.block = self.emit.body.add_block(region, &args);
+        let args: Vec<Value> = self.emit.body.block_args(self.emit.block).collect();
+        self.loops += 1;
+        self.loop_body(op, args[0], &args[1..], part)?;
+        self.loops -= 1;
+        self.emit.block = at;
+        Ok(self.emit.body.results(made).collect())
+    }
+    /// The step that starts at `whole`, where that is below `upper`.
+    fn loop_rest(&mut self, op: OpRef<'s>, whole: Ix, upper: Ix, carried: &[Value]) -> Result<Vec<Value>> {
+        if whole.value.is_none() && upper.value.is_none() {
+            if whole.plus >= upper.plus {
+                return Ok(carried.to_vec());
+            }
+            let counter = self.emit.get(whole)?;
+            let src = self.src;
+            self.enter_loop(op, counter, carried, Part::Rest)?;
+            let Some(entry) = op.entry(0) else { return Ok(Vec::new()) };
+            let last = src.last_op(entry);
+            for inner in src.ops(entry).filter(|&o| Some(o) != last) {
+                self.op(src.op_ref(inner))?;
+            }
+            return Ok(last.map_or(Vec::new(), |l| self.flatten(src.operands(l))));
+        }
+        let (counter, end) = (self.emit.get(whole)?, self.emit.get(upper)?);
+        let left = self.emit.compare("lt", counter, end)?;
+        let types: Vec<Type> = carried.iter().map(|&v| self.emit.ty(v)).collect();
+        let made = self.emit.op("rc.kernel.if", &[&[left]], &[], Some(&types))?;
+        let at = self.emit.block;
+        let then = self.emit.body.add_region(made);
+        self.emit.block = self.emit.body.add_block(then, &[]);
+        self.loop_body(op, counter, carried, Part::Rest)?;
+        if !carried.is_empty() {
+            let otherwise = self.emit.body.add_region(made);
+            self.emit.block = self.emit.body.add_block(otherwise, &[]);
+            self.emit.op("rc.kernel.yield", &[carried], &[], None)?;
+        }
+        self.emit.block = at;
+        Ok(self.emit.body.results(made).collect())
+    }
+    fn enter_loop(&mut self, op: OpRef<'s>, counter: Value, carried: &[Value], part: Part) -> Result {
+        let entry = op.entry(0).ok_or_else(|| op.error("has no body"))?;
+        self.indices.enter(self.src, op.op, part);
+        let mut args = self.src.block_args(entry);
+        if let Some(first) = args.next() {
+            self.bind(first, counter);
+        }
+        self.bind_carried(args, carried);
+        Ok(())
+    }
+    /// A copy of the loop's body, with its yield, at the cursor.
+    fn loop_body(&mut self, op: OpRef<'s>, counter: Value, carried: &[Value], part: Part) -> Result {
+        self.enter_loop(op, counter, carried, part)?;
+        self.region_ops(op, 0)
+    }
+    fn region_ops(&mut self, op: OpRef<'s>, region: usize) -> Result {
+        let entry = op.entry(region).ok_or_else(|| op.error("has an empty region"))?;
+        self.ops_of(entry)?;
+        let ends = self.emit.body.last_op(self.emit.block).is_some_and(|o| self.emit.body.name(o) == "rc.kernel.yield");
+        if !ends {
+            self.emit.op("rc.kernel.yield", &[&[]], &[], None)?;
+        }
+        Ok(())
+    }
+    /// Binds values of the source, tiles included, to a flat list.
+    fn bind_carried(&mut self, values: impl Iterator<Item = Value>, flat: &[Value]) {
+        let mut rest = flat;
+        for value in values {
+            let ty = self.src.ty(value);
+            match self.spreads.get(&ty).filter(|_| ty.is_tile()) {
+                Some(spread) => {
+                    let (registers, tail) = rest.split_at(spread.registers);
+                    rest = tail;
+                    self.bind_tile(value, registers.to_vec());
+                }
+                None => {
+                    let (one, tail) = rest.split_at(1);
+                    rest = tail;
+                    self.bind(value, one[0]);
+                }
+            }
+        }
+    }
+
+    fn if_op(&mut self, op: OpRef<'s>) -> Result {
+        let condition = self.one(op.operand(0));
+        let mut types = Vec::new();
+        for ty in op.result_types() {
+            if ty.is_tile() {
+                let spread = self.spread(op, ty)?;
+                types.extend(std::iter::repeat_n(spread.register_type(ty.elem()), spread.registers));
+            } else {
+                types.push(ty);
+            }
+        }
+        let made = self.emit.op("rc.kernel.if", &[&[condition]], &[], Some(&types))?;
+        let at = self.emit.block;
+        for region in 0..self.src.regions(op.op).len() {
+            let to = self.emit.body.add_region(made);
+            self.emit.block = self.emit.body.add_block(to, &[]);
+            self.region_ops(op, region)?;
+        }
+        self.emit.block = at;
+        let results: Vec<Value> = self.emit.body.results(made).collect();
+        self.bind_carried(op.results(), &results);
+        Ok(())
+    }
+}
+
+fn touches_tiles(op: OpRef) -> bool {
+    op.operand_types().iter().any(|t| t.is_tile()) || op.result_types().iter().any(|t| t.is_tile())
+}
+
+/// Whether a loop loads or stores tiles: what bounds matter for.
+fn accesses_memory(op: OpRef) -> bool {
+    let names = ["rc.kernel.load", "rc.kernel.store", "rc.kernel.gather"];
+    op.body.walk_from(op.op).iter().any(|&o| names.contains(&op.body.name(o).as_str()))
+}

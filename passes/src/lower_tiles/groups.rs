@@ -1,0 +1,163 @@
+//! Which tiles of a kernel must have one layout: those that meet in elementwise operations, reductions, repeats and loops.
+
+use rc_ir::{Body, Op, OpRef, Traits, Type, Value};
+use rustc_hash::FxHashMap;
+
+/// Tiles that share a layout, and what is done with them.
+#[derive(Default)]
+pub struct Group {
+    pub tiles: Vec<Value>,
+    /// The largest size of a tile along each dimension.
+    pub shape: Vec<i64>,
+    /// Elements accessed in memory with each dimension as the consecutive one.
+    pub consecutive: Vec<i64>,
+    /// The narrowest element that is accessed, in bytes.
+    pub narrowest: i64,
+    /// Products whose accumulators are here, whose left and whose right operands are.
+    pub accumulates: Vec<Op>,
+    pub left_of: Vec<Op>,
+    pub right_of: Vec<Op>,
+    /// Dimensions that are reduced.
+    pub reduced: Vec<usize>,
+    pub stored: bool,
+}
+
+/// The groups in order of their first tile.
+pub fn groups(body: &Body) -> Vec<Group> {
+    let mut sets = Sets::default();
+    let ops = body.walk();
+    let tiles = |op: OpRef| -> Vec<Value> { op.operands().chain(op.results()).filter(|&v| body.ty(v).is_tile()).collect() };
+    let mut order: Vec<Value> = Vec::new();
+    for &op in &ops {
+        let op = body.op_ref(op);
+        order.extend(op.results().filter(|&v| body.ty(v).is_tile()));
+        for region in body.regions(op.op) {
+            order.extend(body.blocks(region).flat_map(|b| body.block_args(b).collect::<Vec<_>>()).filter(|&v| body.ty(v).is_tile()));
+        }
+        match op.name().as_str() {
+            "rc.kernel.load" | "rc.kernel.store" | "rc.kernel.iota" | "rc.kernel.transpose" | "rc.kernel.convert_layout" => {}
+            "rc.kernel.dot" => sets.join(op.operand(2), op.result(0)),
+            "rc.kernel.for" => join_loop(op, &mut sets),
+            "rc.kernel.if" => join_branches(op, &mut sets),
+            "rc.kernel.broadcast" | "rc.kernel.reduce" | "rc.kernel.gather" => sets.join_all(&tiles(op)),
+            _ if op.has(Traits::ELEMENTWISE) => sets.join_all(&tiles(op)),
+            _ => {}
+        }
+    }
+    let mut at: FxHashMap<Value, usize> = FxHashMap::default();
+    let mut groups: Vec<Group> = Vec::new();
+    for tile in order {
+        let root = sets.find(tile);
+        let i = *at.entry(root).or_insert_with(|| {
+            groups.push(Group { narrowest: 4, ..Group::default() });
+            groups.len() - 1
+        });
+        groups[i].add(tile, body.ty(tile));
+    }
+    for &op in &ops {
+        note_uses(body.op_ref(op), &mut groups, &mut |v| at.get(&sets.find(v)).copied());
+    }
+    groups
+}
+
+impl Group {
+    fn add(&mut self, tile: Value, ty: Type) {
+        let shape = ty.static_shape().unwrap_or_default();
+        self.shape.resize(self.shape.len().max(shape.len()), 1);
+        self.consecutive.resize(self.shape.len(), 0);
+        self.shape.iter_mut().zip(&shape).for_each(|(max, &n)| *max = n.max(*max));
+        self.tiles.push(tile);
+    }
+}
+
+/// The tile dimension along which a load or store runs through consecutive memory.
+pub fn consecutive_dim(op: OpRef) -> Option<usize> {
+    let (memref, tile) = match op.name().as_str() {
+        "rc.kernel.store" => (op.operand(1), op.operand(0)),
+        _ => (op.operand(0), op.result(0)),
+    };
+    let (rank, shape) = (op.body.ty(memref).rank() as i64, op.body.ty(tile).static_shape()?);
+    let dims = op.ints("dims")?;
+    (0..dims.len().min(shape.len())).find(|&d| dims[d] == rank - 1 && shape[d] > 1)
+}
+
+fn note_uses(op: OpRef, groups: &mut [Group], group: &mut dyn FnMut(Value) -> Option<usize>) {
+    match op.name().as_str() {
+        "rc.kernel.load" | "rc.kernel.gather" | "rc.kernel.store" => {
+            let tile = if op.is("rc.kernel.store") { op.operand(0) } else { op.result(0) };
+            let Some(g) = group(tile) else { return };
+            let ty = op.body.ty(tile);
+            groups[g].stored |= op.is("rc.kernel.store");
+            groups[g].narrowest = groups[g].narrowest.min(ty.elem().byte_width().unwrap_or(4) as i64);
+            if let Some(d) = consecutive_dim(op) {
+                groups[g].consecutive[d] += ty.static_shape().unwrap_or_default().iter().product::<i64>();
+            }
+        }
+        "rc.kernel.reduce" => {
+            let Some(g) = group(op.operand(0)) else { return };
+            groups[g].reduced.extend(op.ints("dims").unwrap_or_default().iter().map(|&d| d as usize));
+        }
+        "rc.kernel.dot" => {
+            let [left, right, acc] = [0, 1, 2].map(|i| group(op.operand(i)));
+            if let Some(g) = left {
+                groups[g].left_of.push(op.op);
+            }
+            if let Some(g) = right {
+                groups[g].right_of.push(op.op);
+            }
+            if let Some(g) = acc {
+                groups[g].accumulates.push(op.op);
+            }
+        }
+        _ => {}
+    }
+}
+
+fn join_loop(op: OpRef, sets: &mut Sets) {
+    let Some(entry) = op.entry(0) else { return };
+    let yielded = op.body.last_op(entry).map_or(Vec::new(), |t| op.body.operands(t).collect());
+    let rows = op.operands().skip(3).zip(op.results()).zip(op.body.block_args(entry).skip(1)).zip(yielded);
+    for (((init, result), arg), next) in rows {
+        if op.body.ty(init).is_tile() {
+            sets.join_all(&[init, result, arg, next]);
+        }
+    }
+}
+
+fn join_branches(op: OpRef, sets: &mut Sets) {
+    for region in 0..op.body.regions(op.op).len() {
+        let Some(last) = op.entry(region).and_then(|b| op.body.last_op(b)) else { continue };
+        for (value, result) in op.body.operands(last).zip(op.results()) {
+            if op.body.ty(value).is_tile() {
+                sets.join(value, result);
+            }
+        }
+    }
+}
+
+/// Union-find.
+#[derive(Default)]
+struct Sets {
+    parents: FxHashMap<Value, Value>,
+}
+
+impl Sets {
+    fn find(&mut self, value: Value) -> Value {
+        let parent = *self.parents.get(&value).unwrap_or(&value);
+        if parent == value {
+            return value;
+        }
+        let root = self.find(parent);
+        self.parents.insert(value, root);
+        root
+    }
+    fn join(&mut self, a: Value, b: Value) {
+        let (a, b) = (self.find(a), self.find(b));
+        if a != b {
+            self.parents.insert(b, a);
+        }
+    }
+    fn join_all(&mut self, values: &[Value]) {
+        values.windows(2).for_each(|pair| self.join(pair[0], pair[1]));
+    }
+}

@@ -1,0 +1,100 @@
+//! The indices of a kernel as expressions: each index value of the source is followed to symbols, program numbers and loop
+//! counters.
+
+use super::bounds::Facts;
+use rc_ir::{Body, Dim, Op, OpRef, Value};
+use rustc_hash::FxHashMap;
+
+/// What a loop counts over, and the part of it that a copy of its body runs for.
+#[derive(Clone, Copy)]
+pub enum Part {
+    All,
+    /// The whole steps: the counter plus the step is at most the upper bound.
+    Whole,
+    /// The one step that is cut off by the upper bound.
+    Rest,
+}
+
+pub struct Indices {
+    pub facts: Facts,
+    dims: FxHashMap<Value, Dim>,
+    grid: Vec<Dim>,
+}
+
+impl Indices {
+    pub fn new(src: &Body) -> Indices {
+        let mut facts = Facts::default();
+        for s in rc_dialects::func::symbols(src) {
+            facts.symbol(s.name, s.min, s.max, s.divisor);
+        }
+        let grid = src.op_ref(src.root()).attr("grid").and_then(|a| a.as_shape()).unwrap_or_default();
+        let grid = grid.iter().map(|&d| facts.normal(d)).collect();
+        Indices { facts, dims: FxHashMap::default(), grid }
+    }
+    /// What is known of an index value.
+    pub fn dim(&self, value: Value) -> Dim {
+        self.dims.get(&value).copied().unwrap_or(Dim::Dynamic)
+    }
+    /// A dimension of a memref's type as the analysis sees it.
+    pub fn extent(&self, dim: Dim) -> Dim {
+        self.facts.normal(dim)
+    }
+    /// Notes what the results of an operation are. Call it in program order.
+    pub fn note(&mut self, op: OpRef) {
+        if op.results().len() != 1 || !op.result_types()[0].is_index() {
+            return;
+        }
+        let dim = self.result(op).unwrap_or(Dim::Dynamic);
+        self.dims.insert(op.result(0), dim);
+    }
+    fn result(&mut self, op: OpRef) -> Option<Dim> {
+        let operand = |i: usize| self.dim(op.operand(i));
+        let nonneg = |a: Dim| self.facts.is_nonneg(a).then_some(a);
+        Some(match op.name().as_str() {
+            "rc.core.constant" => Dim::Static(op.int("value")?),
+            "rc.kernel.extent" => self.facts.normal(*op.attr("expr")?.as_shape()?.first()?),
+            "rc.kernel.program_id" => {
+                let programs = *self.grid.get(usize::try_from(op.int("axis")?).ok()?)?;
+                self.facts.variable("program", Dim::Static(0), programs - Dim::Static(1))
+            }
+            "rc.core.add" => operand(0) + operand(1),
+            "rc.core.sub" => operand(0) - operand(1),
+            "rc.core.mul" => operand(0) * operand(1),
+            "rc.core.max" => operand(0).max(operand(1)),
+            "rc.core.min" => operand(0).min(operand(1)),
+            // Division truncates: of numbers that are not negative it is floordiv.
+            "rc.core.div" => nonneg(operand(0))?.floordiv(nonneg(operand(1))?),
+            "rc.core.rem" => nonneg(operand(0))?.modulo(nonneg(operand(1))?),
+            _ => return None,
+        })
+    }
+    /// The bounds and step of a `kernel.for`.
+    pub fn range(&self, op: OpRef) -> (Dim, Dim, Dim) {
+        (self.dim(op.operand(0)), self.dim(op.operand(1)), self.dim(op.operand(2)))
+    }
+    /// Whether a loop's steps may end beyond its upper bound.
+    pub fn has_rest(&self, op: OpRef) -> bool {
+        let (lower, upper, step) = self.range(op);
+        match step {
+            Dim::Static(n) if n > 0 => !self.facts.divisible(upper - lower, n),
+            _ => true,
+        }
+    }
+    /// Notes what a loop's counter is inside of (a copy of) its body.
+    pub fn enter(&mut self, src: &Body, op: Op, part: Part) {
+        let op = src.op_ref(op);
+        let Some(entry) = op.entry(0) else { return };
+        let counter = src.block_arg(entry, 0);
+        let (lower, upper, step) = self.range(op);
+        let dim = match (step, part) {
+            (Dim::Static(n), _) if n < 1 => Dim::Dynamic,
+            (Dim::Static(_), Part::Rest) => lower + (upper - lower).floordiv(step) * step,
+            (Dim::Static(_), _) => {
+                let trips = if let Part::Whole = part { (upper - lower).floordiv(step) } else { (upper - lower).ceildiv(step) };
+                lower + step * self.facts.variable("loop", Dim::Static(0), trips - Dim::Static(1))
+            }
+            _ => Dim::Dynamic,
+        };
+        self.dims.insert(counter, dim);
+    }
+}

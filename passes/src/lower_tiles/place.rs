@@ -1,0 +1,285 @@
+//! `place`: from the tile to the placed phase. Every tile gets a layout; on a GPU, operands of products go to shared
+//! memory, and tiles that memory holds in another order are loaded in that order and converted.
+
+use super::groups::{Group, consecutive_dim, groups};
+use super::layout::{Layout, WARP};
+use rc_ir::attr::AttrData;
+use rc_ir::{Attr, Block, Body, Builder, InsertPoint, Op, OpRef, Result, Type, TypeData, Value, ValueDef};
+use rustc_hash::FxHashMap;
+
+/// The placed form of a `kernel.func` in the tile phase. `lanes` is the CPU's f32 vector width.
+///
+/// # Errors
+/// A product whose unit does not fit its tile sizes.
+pub fn place(src: &Body, lanes: i64) -> Result<Body> {
+    let mut body = src.clone();
+    let root = body.op_ref(body.root());
+    let cuda = root.str("target") == Some("cuda");
+    let threads = root.int("threads").unwrap_or(1);
+    if cuda && threads % WARP != 0 {
+        return Err(root.unsupported(format!("with {threads} threads")).help("choose a multiple of 32"));
+    }
+    for group in groups(&body) {
+        let layout = if cuda { gpu_layout(&body, &group, threads / WARP)? } else { cpu_layout(&body, &group, lanes) };
+        set_layout(&mut body, &group, &layout);
+    }
+    if cuda {
+        convert_where_memory_differs(&mut body, threads / WARP)?;
+        stage_operands(&mut body)?;
+    }
+    body.set_attr(body.root(), "phase", Attr::str("placed"));
+    Ok(body)
+}
+
+// ---- choice of layouts ----
+
+/// One thread: vectors along the dimension that memory or the product wants; scalars for what a product repeats.
+fn cpu_layout(body: &Body, group: &Group, lanes: i64) -> Layout {
+    let rank = group.shape.len();
+    let repeated = !group.left_of.is_empty() && group.accumulates.is_empty() && group.right_of.is_empty();
+    if repeated && !group.stored && group.reduced.is_empty() {
+        return Layout::single(rank, 1, rank.saturating_sub(1));
+    }
+    let product = group.right_of.first().map(|&op| usize::from(!body.op_ref(op).bool("b_t")));
+    let dim = if group.accumulates.is_empty() { product } else { Some(1) };
+    Layout::single(rank, lanes, dim.unwrap_or_else(|| vector_dim(group)))
+}
+
+/// The dimension along which most of the memory accesses are consecutive; else the last with several elements.
+fn vector_dim(group: &Group) -> usize {
+    let best = (0..group.shape.len()).rev().max_by_key(|&d| (group.consecutive[d], group.shape[d] > 1, d));
+    best.unwrap_or(0)
+}
+
+fn gpu_layout(body: &Body, group: &Group, warps: i64) -> Result<Layout> {
+    let mma: Vec<OpRef> = group.accumulates.iter().map(|&op| body.op_ref(op)).filter(|op| op.str("unit") == Some("mma")).collect();
+    if !mma.is_empty() {
+        return mma_layout(body, group, &mma, warps);
+    }
+    if !group.accumulates.is_empty() {
+        return Ok(blocked(&group.shape, 1, 4, warps, true));
+    }
+    Ok(memory_layout(group, vector_dim(group), warps))
+}
+
+/// Accesses of 16 bytes, where there is work enough for all threads.
+fn memory_layout(group: &Group, dim: usize, warps: i64) -> Layout {
+    let total: i64 = group.shape.iter().product();
+    let wide = 16 / group.narrowest.max(1);
+    let vec = wide.min(total / (warps * WARP)).max(1);
+    // Rows that are reduced stay with one warp where there are rows enough.
+    let rows_first = group.reduced.contains(&dim);
+    blocked(&group.shape, dim, power_below(vec), warps, rows_first)
+}
+
+/// Lanes along the vectors' dimension first, then along the others from the last; warps likewise, or first along the others.
+fn blocked(shape: &[i64], dim: usize, vec: i64, warps: i64, spread_warps: bool) -> Layout {
+    let mut order: Vec<usize> = (0..shape.len()).rev().filter(|&d| d != dim).collect();
+    order.insert(0, dim);
+    let vec = power_below(vec.min(shape.get(dim).copied().unwrap_or(1)));
+    let mut rest: Vec<i64> = shape.to_vec();
+    if let Some(n) = rest.get_mut(dim) {
+        *n = (*n / vec).max(1);
+    }
+    // A product's rows and columns share the lanes.
+    let most = if spread_warps && rest.iter().all(|&n| n >= 8) { 8 } else { WARP };
+    let lanes = hand_out(&mut rest, &order, WARP, most);
+    if spread_warps {
+        order.rotate_left(1);
+    }
+    let warps = hand_out(&mut rest, &order, warps, warps);
+    Layout::Blocked { vec, dim, lanes, warps }
+}
+
+/// Gives out `count` lanes or warps over dimensions in order, at most `most` to the first, as many as each has elements left; what
+/// remains, which holds copies, to the first dimension.
+fn hand_out(rest: &mut [i64], order: &[usize], count: i64, most: i64) -> Vec<i64> {
+    let mut given = vec![1; rest.len()];
+    let mut left = count;
+    for (i, &d) in order.iter().enumerate() {
+        let take = power_below(rest[d].min(left).min(if i == 0 { most } else { left }));
+        given[d] = take;
+        rest[d] /= take;
+        left /= take;
+    }
+    for &d in order {
+        let take = power_below(rest[d].min(left).max(1));
+        given[d] *= take;
+        rest[d] /= take;
+        left /= take;
+    }
+    if let Some(&first) = order.first() {
+        given[first] *= left;
+    }
+    given
+}
+
+/// The largest power of two that is at most `n`.
+fn power_below(n: i64) -> i64 {
+    if n < 2 { 1 } else { 1 << (63 - n.leading_zeros()) }
+}
+
+/// Warps split the accumulators so that each reads the least of a and b; rows that are reduced, or go into another
+/// product, stay with one warp.
+fn mma_layout(body: &Body, group: &Group, dots: &[OpRef], warps: i64) -> Result<Layout> {
+    let keep_rows = group.reduced.contains(&1) || !group.left_of.is_empty();
+    let shapes: Vec<Vec<i64>> = dots.iter().map(|op| op.result_types()[0].static_shape().unwrap_or_default()).collect();
+    let fits = |&(m, n): &(i64, i64)| shapes.iter().all(|s| s[0] % (16 * m) == 0 && s[1] % (16 * n) == 0) && !(keep_rows && n > 1);
+    let cost = |&(m, n): &(i64, i64)| (shapes.iter().map(|s| s[0] / m + s[1] / n).sum::<i64>(), n);
+    let splits = (0..).map(|i| 1 << i).take_while(|&m| m <= warps).filter(|m| warps % m == 0).map(|m| (m, warps / m));
+    let best = splits.filter(fits).min_by_key(cost);
+    let (m, n) = best.ok_or_else(|| {
+        let (op, ty) = (dots[0], body.ty(dots[0].result(0)));
+        let rows = if keep_rows { " with whole rows in each (they are reduced or multiplied again)" } else { "" };
+        op.unsupported(format!("with unit = mma for {ty} in {warps} warps{rows}"))
+            .help("each warp needs a multiple of 16 rows and 16 columns: change the schedule's tile or threads")
+    })?;
+    Ok(Layout::Mma { warps: [m, n] })
+}
+
+fn set_layout(body: &mut Body, group: &Group, layout: &Layout) {
+    for &tile in &group.tiles {
+        give(body, tile, layout);
+    }
+}
+fn laid_out(ty: Type, layout: &Layout) -> Type {
+    match ty.data() {
+        TypeData::Tile { shape, elem, layout: None } => Type::tile(shape, *elem, Some(layout.to_attr())),
+        _ => ty,
+    }
+}
+/// Sets the layout of a tile's type, and of the constant that it may be.
+fn give(body: &mut Body, tile: Value, layout: &Layout) {
+    let ty = laid_out(body.ty(tile), layout);
+    body.set_ty(tile, ty);
+    let Some(op) = body.defining_op(tile).filter(|&op| body.name(op) == "rc.core.constant") else { return };
+    if let Some(AttrData::Dense { data, .. }) = body.attr(op, "value").map(|a| a.data()) {
+        let value = Attr::new(AttrData::Dense { ty, data: data.clone() });
+        body.set_attr(op, "value", value);
+    }
+}
+
+// ---- memory in another order ----
+
+/// Loads and stores whose consecutive dimension is not their layout's go through a layout of their own.
+fn convert_where_memory_differs(body: &mut Body, warps: i64) -> Result {
+    for op in body.walk() {
+        let (load, store) = (body.name(op) == "rc.kernel.load", body.name(op) == "rc.kernel.store");
+        if !load && !store {
+            continue;
+        }
+        let tile = if load { body.result(op, 0) } else { body.operand(op, 0) };
+        let (ty, consecutive) = (body.ty(tile), consecutive_dim(body.op_ref(op)));
+        let (Some(Layout::Blocked { dim, .. }), Some(wanted)) = (Layout::of(ty), consecutive) else { continue };
+        if dim == wanted || feeds_only_products(body, tile) {
+            continue;
+        }
+        let shape = ty.static_shape().unwrap_or_default();
+        let narrowest = ty.elem().byte_width().unwrap_or(4) as i64;
+        let own = memory_layout(&Group { shape: shape.clone(), narrowest, ..Group::default() }, wanted, warps);
+        let own = Type::tile(&shape, ty.elem(), Some(own.to_attr()));
+        if load {
+            body.set_ty(tile, own);
+            let mut b = Builder::after(body, op);
+            let converted = b.op("rc.kernel.convert_layout").operand(tile).result(ty).try_build()?;
+            let value = body.result(converted, 0);
+            body.replace_all_uses(tile, value);
+            body.set_operand(converted, 0, tile);
+        } else {
+            let mut b = Builder::before(body, op);
+            let value = b.op("rc.kernel.convert_layout").operand(tile).result(own).try_value()?;
+            body.set_operand(op, 0, value);
+        }
+    }
+    Ok(())
+}
+fn feeds_only_products(body: &Body, tile: Value) -> bool {
+    body.has_uses(tile) && body.uses(tile).all(|(user, _)| body.name(user) == "rc.kernel.dot")
+}
+
+// ---- operands of products ----
+
+/// Tiles that a product reads go to shared memory: right before it, or where they are defined outside of its loop.
+fn stage_operands(body: &mut Body) -> Result {
+    let mut staged: FxHashMap<Value, Value> = FxHashMap::default();
+    let dots: Vec<Op> = body.walk().into_iter().filter(|&op| body.name(op) == "rc.kernel.dot").collect();
+    for dot in dots {
+        let mut here: Vec<(Value, Value)> = Vec::new();
+        for i in 0..2 {
+            let tile = body.operand(dot, i);
+            if !body.ty(tile).is_tile() || i == 0 && stays_in_registers(body, dot) {
+                continue;
+            }
+            let memory = match staged.get(&tile) {
+                Some(&memory) => memory,
+                None => {
+                    let memory = allocate(body, tile)?;
+                    staged.insert(tile, memory);
+                    if body.defining_block(tile) == body.parent(dot) {
+                        here.push((tile, memory));
+                    } else {
+                        let at = after_definition(body, tile);
+                        copy_in(body, at, &[(tile, memory)])?;
+                    }
+                    memory
+                }
+            };
+            body.set_operand(dot, i, memory);
+        }
+        if !here.is_empty() {
+            copy_in(body, InsertPoint::Before(dot), &here)?;
+        }
+    }
+    Ok(())
+}
+/// An mma's left operand that is an earlier product's result, with whole rows in each warp.
+fn stays_in_registers(body: &Body, dot: Op) -> bool {
+    let ty = body.ty(body.operand(dot, 0));
+    let op = body.op_ref(dot);
+    let same_rows = match (Layout::of(ty), Layout::of(body.ty(body.result(dot, 0)))) {
+        (Some(Layout::Mma { warps: [a, 1] }), Some(Layout::Mma { warps: [b, 1] })) => a == b,
+        _ => false,
+    };
+    same_rows && op.str("unit") == Some("mma") && !op.bool("a_t")
+}
+fn allocate(body: &mut Body, tile: Value) -> Result<Value> {
+    let entry = body.entry().expect("a kernel has a body");
+    let ty = Type::memref(&body.ty(tile).shape(), body.ty(tile).elem(), 3);
+    let name = body.value_name(tile);
+    let mut b = at_start(body, entry);
+    let memory = b.op("rc.kernel.alloc").attr("align", Attr::i64(1024)).result(ty).try_value()?;
+    if !name.is_empty() {
+        b.name(memory, &format!("{name}_shared"));
+    }
+    Ok(memory)
+}
+fn at_start(body: &mut Body, block: Block) -> Builder<'_> {
+    match body.first_op(block) {
+        Some(first) => Builder::before(body, first),
+        None => Builder::at_end(body, block),
+    }
+}
+fn after_definition(body: &Body, value: Value) -> InsertPoint {
+    match body.def(value) {
+        ValueDef::Result(op, _) => InsertPoint::After(op),
+        ValueDef::Argument(block, _) => match body.first_op(block) {
+            Some(first) => InsertPoint::Before(first),
+            None => InsertPoint::End(block),
+        },
+    }
+}
+/// Stores tiles to memory that others may still read, and makes them visible.
+fn copy_in(body: &mut Body, at: InsertPoint, copies: &[(Value, Value)]) -> Result {
+    let loc = body.defining_op(copies[0].0).map_or(rc_ir::Loc::UNKNOWN, |op| body.loc(op));
+    let mut b = Builder { body, at, loc };
+    b.op("rc.kernel.barrier").try_build()?;
+    let zero = b.op("rc.core.constant").attr("value", Attr::index(0)).result(Type::index()).try_value()?;
+    for &(tile, memory) in copies {
+        let rank = b.ty(tile).rank();
+        let dims: Vec<i64> = (0..rank as i64).collect();
+        let store = b.op("rc.kernel.store").operand(tile).operand(memory).operands(&vec![zero; rank]);
+        store.attr("dims", Attr::i64s(&dims)).try_build()?;
+    }
+    b.op("rc.kernel.barrier").try_build()?;
+    Ok(())
+}
