@@ -31,10 +31,10 @@ fn run(body: &mut Body, cx: &mut SymbolContext) -> Result {
 
 struct Cse<'a> {
     body: &'a mut Body,
-    /// Ops computed on the way to here, innermost last, with their hashes.
-    seen: Vec<(u64, Op)>,
-    /// By hash: the ops of `seen`, innermost last.
-    table: FxHashMap<u64, Vec<Available>>,
+    /// Ops computed on the way to here, innermost last.
+    seen: Vec<Available>,
+    /// By hash: the place in `seen` of the innermost op.
+    table: FxHashMap<u64, u32>,
     /// Goes up with each op that may write: reads before it are stale.
     epoch: u64,
     replaced: u64,
@@ -43,7 +43,10 @@ struct Cse<'a> {
 #[derive(Clone, Copy)]
 struct Available {
     op: Op,
+    hash: u64,
     epoch: u64,
+    /// The place in `seen` of the next op of the same hash further out.
+    outer: Option<u32>,
 }
 
 impl Cse<'_> {
@@ -84,8 +87,11 @@ impl Cse<'_> {
 
     /// Forgets the ops seen since the scope began.
     fn leave(&mut self, scope: usize) {
-        for (hash, _) in self.seen.drain(scope..) {
-            self.table.get_mut(&hash).and_then(|ops| ops.pop());
+        for entry in self.seen.drain(scope..).rev() {
+            match entry.outer {
+                Some(outer) => self.table.insert(entry.hash, outer),
+                None => self.table.remove(&entry.hash),
+            };
         }
     }
 
@@ -129,12 +135,14 @@ impl Cse<'_> {
         }
         let hash = op_hash(body, op);
         let region = |o: Op| body.parent(o).and_then(|b| body.block_region(b));
-        let usable = |a: &&Available| {
+        let usable = |a: &Available| {
             (effects == Effects::Pure || (a.epoch == self.epoch && body.parent(a.op) == body.parent(op)))
                 && (body.operand_count(op) > 0 || region(a.op) == region(op))
                 && ops_equal(body, a.op, op)
         };
-        let earlier = self.table.get(&hash).and_then(|ops| ops.iter().rev().find(usable)).map(|a| a.op);
+        let head = self.table.get(&hash).copied();
+        let mut chain = std::iter::successors(head, |&i| self.seen[i as usize].outer).map(|i| self.seen[i as usize]);
+        let earlier = chain.find(usable).map(|a| a.op);
         match earlier {
             Some(earlier) => {
                 let values: Vec<_> = self.body.results(earlier).collect();
@@ -142,8 +150,8 @@ impl Cse<'_> {
                 self.replaced += 1;
             }
             None => {
-                self.seen.push((hash, op));
-                self.table.entry(hash).or_default().push(Available { op, epoch: self.epoch });
+                self.table.insert(hash, self.seen.len() as u32);
+                self.seen.push(Available { op, hash, epoch: self.epoch, outer: head });
             }
         }
     }
@@ -255,5 +263,28 @@ mod tests {
             f.text(),
             "%1 = add %0 %0; br %1 | %2 = opaque_sub %1 %0; br %2 | %3 = opaque_sub %1 %0; br %3 | %4 = opaque_sub %1 %0; br %4"
         );
+    }
+
+    /// Run with `cargo test --release -- --ignored --nocapture passes_fast`.
+    #[test]
+    #[ignore = "a measurement"]
+    fn passes_fast() {
+        use rc_ir::pass::{PassInstance, PassManager};
+        let mut f = func("f", 2);
+        let (mut x, mut y) = (f.args[0], f.args[1]);
+        let mut b = f.builder();
+        for i in 0..50_000 {
+            let c = constant(&mut b, i % 100);
+            let s = binary(&mut b, "rc.ptest.add", x, y);
+            let t = binary(&mut b, "rc.ptest.add", y, x);
+            let u = binary(&mut b, "rc.ptest.opaque_sub", t, c);
+            (x, y) = (s, u);
+        }
+        keep(&mut b, &[x, y]);
+        let mut m = rc_ir::Module::new();
+        m.push(f.body);
+        let passes =
+            [&CSE, &crate::canonicalize::CANONICALIZE, &crate::dce::DCE].map(|p| PassInstance::new(p).unwrap());
+        println!("{}", PassManager::new(passes.into()).run(&mut m).timing);
     }
 }
