@@ -1,10 +1,9 @@
 //! Ops of `core` that move elements: the result is a pick of the operand's elements.
 
-use rc_dialects::core::scalar::Scalar;
 use rc_ir::{OpRef, Result};
 
 use super::exec::Frame;
-use super::value::{Array, Format, Value};
+use super::value::{Array, Value};
 
 /// Row-major strides of a shape, in elements.
 pub(crate) fn strides(shape: &[usize]) -> Vec<usize> {
@@ -210,12 +209,4 @@ where
     [T]: ToOwned<Owned = Vec<T>>,
 {
     (0..outer).flat_map(|o| parts.iter().flat_map(move |(p, row)| p[o * row..(o + 1) * row].iter().copied())).collect()
-}
-
-/// A scalar in the format's class, from a number.
-pub(crate) fn number(format: Format, x: f64) -> Value {
-    if format.is_float() {
-        return Value::Float(format.round(x));
-    }
-    Value::from_scalar(Scalar::Float(x).convert(format.ty).unwrap_or(Scalar::Int(0)))
 }

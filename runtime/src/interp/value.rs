@@ -9,7 +9,6 @@ use rc_ir::attr::{float_from_bits, float_to_bits};
 use rc_ir::types::FloatKind;
 
 use super::Mode;
-use super::memory::MemRef;
 use crate::tensor::{DType, Tensor, f64_to_bf16, f64_to_f16};
 
 /// A scalar, an array (of a tensor, tile or vector; of a scalar in a block of points of a nest), or memory.
@@ -21,7 +20,6 @@ pub(crate) enum Value {
     /// A float of any type, which holds exactly (rounded) in an f64.
     Float(f64),
     Array(Array),
-    Memory(MemRef),
 }
 
 /// Elements in row-major order.
@@ -108,7 +106,6 @@ impl Array {
             Value::Float(x) => Array::floats(shape, vec![*x; count]),
             Value::Int(n) => Array::ints(shape, vec![*n; count]),
             Value::Array(a) => a.pick(shape, &vec![0; count]),
-            Value::Memory(_) => Array::ints(shape, vec![0; count]),
         }
     }
     /// The arrays' elements one after another. They are all floats or all integers.

@@ -1,0 +1,116 @@
+//! The reference interpreter: runs a module at any stage, slowly and exactly.
+//!
+//! It defines what a program means. In [`Mode::Typed`] every op rounds to its type; in [`Mode::Float64`] all floats
+//! are f64 and nothing is rounded, which is the reference that errors are measured against. Passes are checked by
+//! running a module before and after.
+//!
+//! | file | runs |
+//! |---|---|
+//! | `exec` | bodies: values, symbols, calls, decomposition of `tensor` ops |
+//! | `elementwise`, `shape`, `gather`, `reduce`, `dot`, `constant` | `core` |
+
+mod bind;
+mod constant;
+mod dot;
+mod elementwise;
+mod exec;
+mod gather;
+mod reduce;
+mod shape;
+#[cfg(test)]
+mod tests;
+mod value;
+
+use std::sync::OnceLock;
+
+use rc_ir::{Diagnostic, Loc, Module, Name, Result, verify_module};
+
+use crate::tensor::{DType, Tensor};
+use exec::Frame;
+use value::{Array, Value, dtype_of};
+
+/// Whether floats are rounded to their types.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Mode {
+    /// Every op rounds its result to the element type. Sums and products of `reduce`, `scan`, `dot` and `attention`
+    /// are formed in f64 and rounded once to the accumulation type and once to the result's.
+    Typed,
+    /// All floats are f64. Inputs are taken as they are given (also as f64); results of float types are f64 tensors.
+    Float64,
+}
+
+/// Runs the functions of a module.
+///
+/// ```
+/// use rc_ir::{Builder, Module, Type, builder::new_function};
+/// use rc_runtime::{Tensor, interp::{Interpreter, Mode}};
+/// rc_dialects::register();
+/// let ty = Type::tensor_of(&[3], Type::f32());
+/// let mut func = new_function("func.func", "twice", &[ty], &[ty], rc_ir::Loc::UNKNOWN);
+/// let mut b = Builder::at_end(&mut func.body, func.entry);
+/// let sum = b.op("rc.core.add").operands(&[func.args[0], func.args[0]]).value();
+/// b.op("func.return").operands(&[sum]).build();
+/// let mut module = Module::default();
+/// module.push(func.body);
+/// let x = Tensor::from_slice(&[3], &[1.0f32, 2.0, 3.0]).unwrap();
+/// let results = Interpreter::new(&module, Mode::Typed).run("twice", &[x]).unwrap();
+/// assert_eq!(results[0].as_slice::<f32>().unwrap(), [2.0, 4.0, 6.0]);
+/// ```
+pub struct Interpreter<'m> {
+    module: &'m Module,
+    mode: Mode,
+    verified: OnceLock<Result>,
+}
+
+impl<'m> Interpreter<'m> {
+    /// An interpreter of `module`, which is verified when it first runs.
+    pub fn new(module: &'m Module, mode: Mode) -> Interpreter<'m> {
+        rc_dialects::register();
+        Interpreter { module, mode, verified: OnceLock::new() }
+    }
+
+    /// Calls the function `name`. The arguments' dtypes and shapes must be those of its type, where symbols are bound
+    /// to what the shapes say and must be in their declared ranges. Errors are diagnostics at the op that failed.
+    pub fn run(&self, name: &str, args: &[Tensor]) -> Result<Vec<Tensor>> {
+        self.verified.get_or_init(|| verify_module(self.module).into_iter().next().map_or(Ok(()), |d| Err(Box::new(d)))).clone()?;
+        let body = self.module.symbol(Name::new(name)).ok_or_else(|| self.missing(name))?;
+        let root = body.op_ref(body.root());
+        let signature = bind::Signature::of(body)?;
+        let symbols = signature.bind(args, self.mode)?;
+        match root.name().pretty() {
+            "func.func" | "loop.kernel" => {}
+            _ => return Err(root.unsupported("as an entry of the interpreter")),
+        }
+        let inputs = args.iter().map(|t| Value::Array(Array::host(t.clone())));
+        let inputs = inputs.zip(&signature.inputs).map(|(v, ty)| match v {
+            Value::Array(a) if ty.is_scalar() => a.element(0),
+            other => other,
+        });
+        let mut frame = Frame::new(self, body, symbols, 0)?;
+        let results = frame.run(inputs.collect())?;
+        results.into_iter().zip(&signature.results).map(|(v, &ty)| self.to_tensor(root.loc(), v, ty)).collect()
+    }
+
+    fn to_tensor(&self, loc: Loc, value: Value, ty: rc_ir::Type) -> Result<Tensor> {
+        let elem = ty.elem();
+        let array = match value {
+            Value::Array(array) => array,
+            scalar => Array::splat(vec![], &scalar),
+        };
+        let dtype = if elem.is_float() && self.mode == Mode::Float64 { Some(DType::F64) } else { dtype_of(elem) };
+        let dtype = dtype.ok_or_else(|| Diagnostic::unsupported(loc, format!("a result of type {ty} as a host tensor")))?;
+        let tensor = if array.is_float() {
+            Tensor::from_f64(dtype, &array.shape, &array.as_floats())
+        } else {
+            Tensor::from_i64(dtype, &array.shape, &array.as_ints())
+        };
+        tensor.map_err(|e| Diagnostic::error(loc, e.to_string()))
+    }
+
+    fn missing(&self, name: &str) -> Box<Diagnostic> {
+        let known: Vec<&str> = self.module.bodies.iter().filter_map(|b| b.symbol()).map(Name::as_str).collect();
+        let hint = rc_ir::suggest::did_you_mean(name, known.iter().copied());
+        let error = Diagnostic::error(self.module.loc, format!("the module has no function '@{name}'{hint}"));
+        if known.is_empty() { error } else { error.help(format!("it has @{}", known.join(", @"))) }
+    }
+}

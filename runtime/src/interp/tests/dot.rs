@@ -1,0 +1,103 @@
+use super::*;
+use rc_ir::Attr;
+
+/// [b, m, k] x [b, n, k] in plain loops, in f64.
+fn expected(a: &Tensor, w: &Tensor, (b, m, n, k): (usize, usize, usize, usize)) -> Vec<f64> {
+    let (a, w) = (a.to_f64(), w.to_f64());
+    let mut out = Vec::new();
+    for i in 0..b * m * n {
+        let (batch, row, col) = (i / (m * n), i / n % m, i % n);
+        out.push((0..k).map(|j| a[(batch * m + row) * k + j] * w[(batch * n + col) * k + j]).sum());
+    }
+    out
+}
+
+fn close(got: &[f64], want: &[f64], relative: f64) {
+    assert_eq!(got.len(), want.len());
+    let scale = want.iter().fold(1e-30, |m: f64, x| m.max(x.abs()));
+    for (i, (g, w)) in got.iter().zip(want).enumerate() {
+        assert!((g - w).abs() <= relative * scale, "element {i}: {g} instead of {w}");
+    }
+}
+
+#[test]
+fn products_in_every_layout() {
+    for (b, m, n, k) in [(2, 3, 5, 7), (1, 1, 1, 1), (3, 17, 1, 13), (1, 65, 33, 129), (2, 0, 3, 4), (1, 2, 3, 0)] {
+        let (a, w) = (random(DType::F64, &[b, m, k], 1), random(DType::F64, &[b, n, k], 2));
+        let want = expected(&a, &w, (b, m, n, k));
+        let shape = |s: &[usize]| tensor(&s.iter().map(|&n| n as i64).collect::<Vec<_>>(), Type::f64());
+        let result = shape(&[b, m, n]);
+        // Operands as given, and transposed before the product.
+        for (lp, rp) in [([0, 1, 2], [0, 1, 2]), ([0, 2, 1], [2, 0, 1]), ([2, 1, 0], [1, 0, 2])] {
+            let at = |perm: [i64; 3], d: i64| perm.iter().position(|&p| p == d).unwrap() as i64;
+            let got = run_op(&[shape(&[b, m, k]), shape(&[b, n, k])], &[a.clone(), w.clone()], |bld, args| {
+                let l = bld.op("rc.core.transpose").operands(&args[..1]).attr("perm", Attr::i64s(&lp)).value();
+                let r = bld.op("rc.core.transpose").operands(&args[1..]).attr("perm", Attr::i64s(&rp)).value();
+                let dot = bld.op("rc.core.dot").operands(&[l, r]).result(result);
+                let dot = dot.attr("lhs_batch", Attr::i64s(&[at(lp, 0)])).attr("rhs_batch", Attr::i64s(&[at(rp, 0)]));
+                dot.attr("lhs_contract", Attr::i64s(&[at(lp, 2)])).attr("rhs_contract", Attr::i64s(&[at(rp, 2)])).value()
+            });
+            close(&got.unwrap().to_f64(), &want, 1e-14 * k.max(1) as f64);
+        }
+    }
+}
+
+#[test]
+fn narrow_products_round_once() {
+    let (a, w) = (random(DType::Bf16, &[1, 5, 64], 3), random(DType::Bf16, &[1, 7, 64], 4));
+    let want = expected(&a, &w, (1, 5, 7, 64));
+    let got = run_op(&[tensor(&[1, 5, 64], Type::bf16()), tensor(&[1, 7, 64], Type::bf16())], &[a, w], |b, args| {
+        let dot = b.op("rc.core.dot").operands(args).result(tensor(&[1, 5, 7], Type::bf16()));
+        let dot = dot.attr("lhs_batch", Attr::i64s(&[0])).attr("rhs_batch", Attr::i64s(&[0]));
+        dot.attr("lhs_contract", Attr::i64s(&[2])).attr("rhs_contract", Attr::i64s(&[2])).value()
+    });
+    for (g, w) in got.unwrap().to_f64().iter().zip(want) {
+        assert_eq!(*g, crate::tensor::f64_to_bf16(f64::from(w as f32)).to_f64());
+    }
+}
+
+#[test]
+fn integer_products_wrap() {
+    let a = Tensor::from_slice(&[1, 2], &[100i8, 100]).unwrap();
+    let w = Tensor::from_slice(&[2, 1], &[3i8, 1]).unwrap();
+    for (result, value) in [(Type::i8(), i64::from(400i64 as i8)), (Type::i32(), 400)] {
+        let got = run_op(&[tensor(&[1, 2], Type::i8()), tensor(&[2, 1], Type::i8())], &[a.clone(), w.clone()], |b, args| {
+            let dot = b.op("rc.core.dot").operands(args).result(tensor(&[1, 1], result));
+            dot.attr("lhs_contract", Attr::i64s(&[1])).attr("rhs_contract", Attr::i64s(&[0])).value()
+        });
+        assert_eq!(got.unwrap().to_i64(), [value]);
+    }
+}
+
+#[test]
+fn attention_is_softmax_of_scores_times_values() {
+    let (b, h, s, t, d, e) = (2usize, 3usize, 5usize, 7usize, 4usize, 3usize);
+    let (q, k, v) = (random(DType::F64, &[b, h, s, d], 1), random(DType::F64, &[b, h, t, d], 2), random(DType::F64, &[b, h, t, e], 3));
+    let ty = |s: &[usize]| tensor(&s.iter().map(|&n| n as i64).collect::<Vec<_>>(), Type::f64());
+    let mask_bytes: Vec<u8> = (0..s * t).map(|i| u8::from(i % 3 != 0 && i / t != 2)).collect();
+    let mask = Tensor::from_bytes(DType::Bool, &[1, 1, s, t], &mask_bytes).unwrap();
+    for causal in [false, true] {
+        let types = [ty(&[b, h, s, d]), ty(&[b, h, t, d]), ty(&[b, h, t, e]), tensor(&[1, 1, s as i64, t as i64], Type::i1())];
+        let got = run_op(&types, &[q.clone(), k.clone(), v.clone(), mask.clone()], |bld, a| {
+            let op = bld.op("rc.core.attention").operands(&a[..1]).operands(&a[1..2]).operands(&a[2..3]).operands(&a[3..]);
+            op.attr("causal", Attr::bool(causal)).value()
+        });
+        let (q, k, v) = (q.to_f64(), k.to_f64(), v.to_f64());
+        let mut want = Vec::new();
+        for bh in 0..b * h {
+            for i in 0..s {
+                let weight = |j: usize| {
+                    let seen = mask_bytes[i * t + j] != 0 && (!causal || j <= i);
+                    let score: f64 = (0..d).map(|x| q[(bh * s + i) * d + x] * k[(bh * t + j) * d + x]).sum();
+                    if seen { (score / (d as f64).sqrt()).exp() } else { 0.0 }
+                };
+                let sum: f64 = (0..t).map(weight).sum();
+                for x in 0..e {
+                    let total: f64 = (0..t).map(|j| weight(j) * v[(bh * t + j) * e + x]).sum();
+                    want.push(if sum == 0.0 { 0.0 } else { total / sum });
+                }
+            }
+        }
+        close(&got.unwrap().to_f64(), &want, 1e-14);
+    }
+}
