@@ -342,6 +342,10 @@ impl Body {
     pub fn props(&self, op: Op) -> Option<Attr> {
         self.extra(op).and_then(|e| e.props)
     }
+    pub fn set_props(&mut self, op: Op, props: Option<Attr>) {
+        let at = self.extra_at(op);
+        self.extras[at].props = props;
+    }
     /// An attribute as written, in the attributes or an unregistered op's properties.
     pub fn attr(&self, op: Op, name: &str) -> Option<Attr> {
         self.attrs(op).get(name).or_else(|| self.props(op)?.get(name))
@@ -549,16 +553,30 @@ impl Body {
         let extra = self.ops[self.op_at(op)].extra as usize;
         self.extras[extra].successors[i] = block;
     }
-    /// Adds an empty region to an operation.
-    pub fn add_region(&mut self, op: Op) -> Region {
+    /// Gives results to an operation that has none: a parser knows their types after the regions.
+    pub fn add_results(&mut self, op: Op, types: &[Type]) {
+        let at = self.op_at(op);
+        assert_eq!(self.ops[at].result_count, 0, "{} has results already", self.ops[at].name);
+        self.ops[at].results = self.values.len() as u32;
+        self.ops[at].result_count = u16::try_from(types.len()).expect("at most 65535 results");
+        for (i, &ty) in types.iter().enumerate() {
+            self.push_value(ty, at as u32, i as u32);
+        }
+    }
+    fn extra_at(&mut self, op: Op) -> usize {
         let at = self.op_at(op);
         if self.ops[at].extra == NIL {
             self.ops[at].extra = self.extras.len() as u32;
             self.extras.push(Extra::default());
         }
+        self.ops[at].extra as usize
+    }
+    /// Adds an empty region to an operation.
+    pub fn add_region(&mut self, op: Op) -> Region {
+        let extra = self.extra_at(op);
+        let at = self.op_at(op);
         let region = self.regions.len() as u32;
         self.regions.push(RegionData { owner: at as u32, blocks: SmallVec::new() });
-        let extra = self.ops[at].extra as usize;
         self.extras[extra].regions.push(region);
         self.region_handle(region)
     }

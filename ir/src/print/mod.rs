@@ -11,6 +11,7 @@ mod resources;
 mod short;
 pub mod types;
 
+pub use names::is_default_label;
 pub use pretty::is_visibility;
 pub use pretty_op::is_bare_op_name;
 pub use short::{is_bare_word, write_short, write_short_entries};
@@ -230,10 +231,6 @@ impl<'a> Printer<'a> {
             self.out.push_str(&SPACES[..n]);
             left -= n;
         }
-    }
-
-    fn number(&mut self, n: usize) {
-        self.out.push_str(itoa::Buffer::new().format(n));
     }
 
     fn ty(&mut self, ty: Type) {

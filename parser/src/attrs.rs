@@ -1,0 +1,479 @@
+//! Attributes. In the generic spelling a word that is no keyword is an error; inside `#rc.name<…>`
+//! ("short") it is a string, and `[1, 2]` is `array<i64: 1, 2>`.
+
+use crate::cursor::{Parser, clipped, did_you_mean};
+use crate::lexer::Token;
+use rc_ir::attr::float_to_bits;
+use rc_ir::op_def::AttrKind;
+use rc_ir::types::Signedness;
+use rc_ir::{Attr, AttrData, Name, Result, Type, TypeData};
+
+/// A dictionary whose text is longer is parsed each time.
+const MEMO_LIMIT: usize = 256;
+
+pub(crate) type Entry = (Name, Attr);
+
+impl<'s> Parser<'s> {
+    /// An attribute in the generic spelling.
+    pub fn attr(&mut self) -> Result<Attr> {
+        self.nested(|p| p.any_attr(false))
+    }
+    /// An attribute inside `#rc.name<…>`.
+    pub fn short_attr(&mut self) -> Result<Attr> {
+        self.nested(|p| p.any_attr(true))
+    }
+
+    fn any_attr(&mut self, short: bool) -> Result<Attr> {
+        match self.token {
+            Token::Int | Token::Hex | Token::Float | Token::Minus => self.number(None),
+            Token::String => self.string().map(|s| Attr::str(&s)),
+            Token::Symbol => self.symbol_ref(),
+            Token::BraceOpen if short => self.short_dict(),
+            Token::BraceOpen => self.dict(),
+            Token::BracketOpen => self.array(short),
+            Token::Hash => self.named_attr(),
+            Token::Bang | Token::ParenOpen => self.ty().map(Attr::ty),
+            Token::Word => self.word_attr(short),
+            _ => Err(self.expected("an attribute")),
+        }
+    }
+
+    fn word_attr(&mut self, short: bool) -> Result<Attr> {
+        let word = self.slice();
+        let simple = match word {
+            "true" => Some(Attr::bool(true)),
+            "false" => Some(Attr::bool(false)),
+            "unit" => Some(Attr::unit()),
+            _ => None,
+        };
+        if let Some(attr) = simple {
+            self.advance();
+            return Ok(attr);
+        }
+        let bracket = self.byte(self.end) == b'<';
+        match word {
+            "dense" if bracket => self.dense(),
+            "dense_resource" if bracket => self.dense_resource(),
+            "array" if bracket => self.dense_array(),
+            "affine_map" | "affine_set" | "strided" | "opaque" | "sparse" if bracket => self.kept_as_text(self.end),
+            "distinct" if self.byte(self.end) == b'[' => {
+                let id = self.balanced_end(self.end, false)?;
+                if self.byte(id) != b'<' {
+                    return Err(self.error("expected 'distinct[id]<attribute>'"));
+                }
+                self.kept_as_text(id)
+            }
+            "loc" => Err(self.error("not supported: a location as an attribute")),
+            _ if Self::is_type_word(word) => self.ty().map(Attr::ty),
+            _ if short => {
+                self.advance();
+                Ok(Attr::str(word))
+            }
+            _ => {
+                let known = ["true", "false", "unit", "dense", "dense_resource", "array", "affine_map", "index"];
+                let hint = did_you_mean(word, known);
+                let error = self.error(format!("expected an attribute, found the word '{}'{hint}", clipped(word)));
+                Err(error.help(format!("a string needs quotes: \"{}\"", clipped(word))))
+            }
+        }
+    }
+
+    /// A builtin that rc does not interpret, from the next token to the end of the bracket at `bracket`.
+    fn kept_as_text(&mut self, bracket: usize) -> Result<Attr> {
+        let start = self.start;
+        let end = self.balanced_end(bracket, self.slice() == "affine_set")?;
+        self.seek(end);
+        Ok(Attr::new(AttrData::Opaque(Name::new(&self.text[start..end]))))
+    }
+
+    // ---- numbers ----
+
+    /// `3`, `3 : i32`, `1.0 : f32`, `0x7F800000 : f32`; of type `ty` where no type is written.
+    fn number(&mut self, ty: Option<Type>) -> Result<Attr> {
+        let at = self.start;
+        let negative = self.take(Token::Minus);
+        let (token, text, range) = (self.token, self.slice(), at..self.end);
+        if !matches!(token, Token::Int | Token::Hex | Token::Float) {
+            return Err(self.expected("a number"));
+        }
+        self.advance();
+        let ty = if self.take(Token::Colon) { Some(self.ty()?) } else { ty };
+        let ty = ty.unwrap_or_else(|| if token == Token::Float { Type::f64() } else { Type::i64() });
+        let value = self.scalar(negative, token, text, ty).map_err(|why| self.error_at(range, why))?;
+        Ok(match value {
+            Scalar::Bits(bits) => Attr::new(AttrData::Float { bits, ty }),
+            Scalar::Int(value) if ty == Type::i1() => Attr::bool(value != 0),
+            Scalar::Int(value) => Attr::new(AttrData::Int { value, ty }),
+        })
+    }
+
+    /// The value of a number's text as an element of type `ty`.
+    pub fn scalar(&self, negative: bool, token: Token, text: &str, ty: Type) -> std::result::Result<Scalar, String> {
+        let integer = || match token {
+            Token::Hex => i128::from_str_radix(&text[2..], 16),
+            _ => text.parse::<i128>(),
+        };
+        match ty.data() {
+            TypeData::Float(kind) if token == Token::Float => {
+                let value: f64 = text.parse().map_err(|_| "not a float".to_string())?;
+                Ok(Scalar::Bits(float_to_bits(*kind, if negative { -value } else { value })))
+            }
+            TypeData::Float(kind) if token == Token::Hex && !negative => {
+                let bits = integer().ok().filter(|&b| b >> kind.bits() == 0);
+                let bits = bits.ok_or_else(|| format!("these bits do not fit {ty}, which has {}", kind.bits()))?;
+                Ok(Scalar::Bits(bits as u64))
+            }
+            TypeData::Float(_) => Err(format!("a number of type {ty} is written with a dot: {}{text}.0", if negative { "-" } else { "" })),
+            TypeData::Integer { .. } | TypeData::Index if token == Token::Float => Err(format!("a float cannot be of type {ty}")),
+            TypeData::Integer { .. } | TypeData::Index => {
+                let value = integer().map(|v| if negative { -v } else { v });
+                let value = value.map_err(|_| "not supported: an integer of more than 127 bits".to_string())?;
+                in_range(value, ty).map(Scalar::Int).ok_or_else(|| format!("{value} is out of the range of {ty}"))
+            }
+            _ => Err(format!("a number cannot be of type {ty}")),
+        }
+    }
+
+    /// `array<i64: 1, 2>`.
+    fn dense_array(&mut self) -> Result<Attr> {
+        self.advance();
+        let open = self.start;
+        self.expect(Token::Less, "after 'array'")?;
+        let elem = self.ty()?;
+        let fits = elem.is_float() || (elem.is_int() && elem.bit_width().is_some_and(|w| w <= 64));
+        if !fits {
+            return Err(self.error_at(open..self.start, format!("an array of {elem} is not possible")).help("integers of up to 64 bits, or floats"));
+        }
+        let mut values = Vec::new();
+        if self.take(Token::Colon) {
+            loop {
+                values.push(self.array_element(elem)?);
+                if !self.take(Token::Comma) {
+                    break;
+                }
+            }
+        }
+        self.expect_close(Token::Greater, open, "or ',' in an array")?;
+        Ok(Attr::new(AttrData::DenseArray { elem, values: values.into() }))
+    }
+    fn array_element(&mut self, elem: Type) -> Result<i64> {
+        let at = self.start;
+        if elem == Type::i1() && (self.is_word("true") || self.is_word("false")) {
+            let value = self.is_word("true");
+            self.advance();
+            return Ok(i64::from(value));
+        }
+        let negative = self.take(Token::Minus);
+        if !matches!(self.token, Token::Int | Token::Hex | Token::Float) {
+            return Err(self.expected(&format!("an element of type {elem}")));
+        }
+        let value = self.scalar(negative, self.token, self.slice(), elem);
+        let value = value.map_err(|why| self.error_at(at..self.end, why))?;
+        self.advance();
+        Ok(match value {
+            Scalar::Bits(bits) => bits as i64,
+            Scalar::Int(value) => value as i64,
+        })
+    }
+
+    // ---- strings and symbols ----
+
+    /// The text of the string that is next, escapes resolved.
+    pub fn string(&mut self) -> Result<String> {
+        let (at, text) = (self.start, self.slice());
+        self.expect(Token::String, "here")?;
+        self.unescaped(&text[1..text.len() - 1], at + 1)
+    }
+    fn unescaped(&self, text: &str, at: usize) -> Result<String> {
+        if !text.contains('\\') {
+            return Ok(text.to_string());
+        }
+        let mut bytes = Vec::with_capacity(text.len());
+        let mut rest = text.as_bytes();
+        while let Some((&byte, tail)) = rest.split_first() {
+            let (byte, used) = match (byte, tail) {
+                (b'\\', [b'n', ..]) => (b'\n', 1),
+                (b'\\', [b't', ..]) => (b'\t', 1),
+                (b'\\', [c @ (b'\\' | b'"'), ..]) => (*c, 1),
+                (b'\\', [a, b, ..]) if a.is_ascii_hexdigit() && b.is_ascii_hexdigit() => {
+                    let digit = |c: u8| (c as char).to_digit(16).unwrap_or(0) as u8;
+                    (digit(*a) << 4 | digit(*b), 2)
+                }
+                (b'\\', _) => {
+                    let here = at + text.len() - rest.len();
+                    return Err(self.error_at(here..here + 1, "unknown escape").help("use \\\\, \\\", \\n, \\t or two hex digits"));
+                }
+                _ => (byte, 0),
+            };
+            bytes.push(byte);
+            rest = &tail[used..];
+        }
+        String::from_utf8(bytes).map_err(|_| self.error_at(at..at + text.len(), "not supported: a string that is not UTF-8"))
+    }
+
+    /// The name after `@`, which must be next.
+    pub fn symbol_name(&mut self) -> Result<Name> {
+        let (at, text) = (self.start, self.slice());
+        if !self.take(Token::Symbol) {
+            return Err(self.expected("a symbol name, @name"));
+        }
+        match text.strip_prefix("@\"").and_then(|t| t.strip_suffix('"')) {
+            Some(quoted) => Ok(Name::new(&self.unescaped(quoted, at + 2)?)),
+            None => Ok(Name::new(&text[1..])),
+        }
+    }
+    fn symbol_ref(&mut self) -> Result<Attr> {
+        let root = self.symbol_name()?;
+        let mut nested = Vec::new();
+        while self.take(Token::ColonColon) {
+            nested.push(self.symbol_name()?);
+        }
+        Ok(Attr::new(AttrData::Symbol { root, nested: nested.into() }))
+    }
+
+    // ---- arrays and dictionaries ----
+
+    fn array(&mut self, short: bool) -> Result<Attr> {
+        let mut items = Vec::new();
+        let mut plain = short;
+        self.list(Token::BracketOpen, Token::BracketClose, "in an array", &mut |p| {
+            let at = p.start;
+            let item = if short { p.short_attr()? } else { p.attr()? };
+            let text = &p.text[at..p.start];
+            plain &= matches!(item.data(), AttrData::Int { .. }) && !text.contains(':');
+            items.push(item);
+            Ok(())
+        })?;
+        if plain && !items.is_empty() {
+            let ints: Vec<i64> = items.iter().filter_map(|i| i.as_int()).collect();
+            return Ok(Attr::i64s(&ints));
+        }
+        Ok(Attr::array(&items))
+    }
+
+    /// `{a = 1 : i64, b}` in the generic spelling.
+    pub fn dict(&mut self) -> Result<Attr> {
+        let start = self.start;
+        let end = self.brace_end(start);
+        let text = end.map(|end| &self.text[start..end]);
+        if let Some(&dict) = text.and_then(|t| self.dicts.get(t)) {
+            self.seek(end.expect("a text that ends"));
+            return Ok(dict);
+        }
+        let dict = self.dict_of(&mut |p, _| p.attr())?;
+        if let Some(text) = text {
+            self.dicts.insert(text, dict);
+        }
+        Ok(dict)
+    }
+    fn short_dict(&mut self) -> Result<Attr> {
+        self.dict_of(&mut |p, _| p.short_attr())
+    }
+    /// A dictionary whose values `value` reads, given the key.
+    pub fn dict_of(&mut self, value: &mut dyn FnMut(&mut Self, &str) -> Result<Attr>) -> Result<Attr> {
+        let mut entries: Vec<Entry> = Vec::new();
+        let at = self.start;
+        self.list(Token::BraceOpen, Token::BraceClose, "in a dictionary of attributes", &mut |p| {
+            let key = match p.token {
+                Token::Word => {
+                    let key = Name::new(p.slice());
+                    p.advance();
+                    key
+                }
+                Token::String => Name::new(&p.string()?),
+                _ => return Err(p.expected("the name of an attribute")),
+            };
+            let attr = if p.take(Token::Equal) { value(p, key.as_str())? } else { Attr::unit() };
+            entries.push((key, attr));
+            Ok(())
+        })?;
+        self.dictionary(entries, at)
+    }
+    pub fn dictionary(&self, mut entries: Vec<Entry>, at: usize) -> Result<Attr> {
+        if entries.is_empty() {
+            return Ok(Attr::empty_dict());
+        }
+        entries.sort_by_key(|e| e.0);
+        if let Some(twice) = entries.windows(2).find(|w| w[0].0 == w[1].0) {
+            return Err(self.error_at(at..at + 1, format!("the attribute '{}' is given twice", twice[0].0)));
+        }
+        Ok(Attr::new(AttrData::Dict(entries.into())))
+    }
+
+    /// The end of the brace at `from`, if that is near and simple.
+    fn brace_end(&self, from: usize) -> Option<usize> {
+        let bytes = self.text.as_bytes();
+        let bytes = &bytes[..bytes.len().min(from + MEMO_LIMIT)];
+        let mut depth = 0;
+        let mut at = from;
+        while let Some(&byte) = bytes.get(at) {
+            at += 1;
+            match byte {
+                b'{' => depth += 1,
+                b'}' => {
+                    depth -= 1;
+                    if depth == 0 {
+                        return Some(at);
+                    }
+                }
+                b'"' => {
+                    while *bytes.get(at)? != b'"' {
+                        at += if bytes[at] == b'\\' { 2 } else { 1 };
+                    }
+                    at += 1;
+                }
+                b'/' => return None,
+                _ => {}
+            }
+        }
+        None
+    }
+
+    // ---- named attributes ----
+
+    /// `#alias`, `#rc.name<…>`, or an attribute of another dialect, kept as text.
+    fn named_attr(&mut self) -> Result<Attr> {
+        let (at, word) = (self.start, &self.slice()[1..]);
+        let bracket = self.byte(self.end) == b'<';
+        if !word.contains('.') && !bracket {
+            let Some(&attr) = self.attr_aliases.get(word) else {
+                let hint = did_you_mean(word, self.attr_aliases.keys().copied());
+                return Err(self.error(format!("undefined attribute alias '#{word}'{hint}")).help("an alias is defined before its use: #name = attribute"));
+            };
+            self.advance();
+            return Ok(attr);
+        }
+        match word.strip_prefix("rc.") {
+            Some("shape") => {
+                self.advance();
+                self.expect(Token::Less, "after '#rc.shape'")?;
+                let dims = self.dims()?;
+                self.expect_close(Token::Greater, at, "at the end of the dimensions")?;
+                Ok(Attr::shape(&dims))
+            }
+            Some(name) => {
+                self.advance();
+                self.rc_attr(name)
+            }
+            None if bracket => self.kept_as_text(self.end),
+            None => {
+                let text = self.slice();
+                self.advance();
+                Ok(Attr::new(AttrData::Opaque(Name::new(text))))
+            }
+        }
+    }
+
+    /// The parameters of `#rc.name`, if any: `<key = value, flag, value>`.
+    pub fn rc_attr(&mut self, name: &str) -> Result<Attr> {
+        let mut params: Vec<Entry> = Vec::new();
+        if self.is(Token::Less) {
+            self.list(Token::Less, Token::Greater, &format!("in the parameters of #rc.{name}"), &mut |p| {
+                params.push(p.rc_param()?);
+                Ok(())
+            })?;
+        }
+        Ok(Attr::new(AttrData::Dialect { name: Name::new(name), params: params.into() }))
+    }
+    fn rc_param(&mut self) -> Result<Entry> {
+        let keyed = self.is(Token::Word) || self.is(Token::String);
+        if keyed {
+            // A key is followed by '='; a bare word that is no keyword is a flag.
+            let (at, word) = (self.start, self.slice());
+            let is_word = self.is(Token::Word);
+            let key = if is_word { Name::new(word) } else { Name::new(&self.string()?) };
+            if is_word {
+                self.advance();
+            }
+            if self.take(Token::Equal) {
+                return Ok((key, self.short_attr()?));
+            }
+            let ends = self.is(Token::Comma) || self.is(Token::Greater);
+            if is_word && ends && rc_ir::print::is_bare_word(word) {
+                return Ok((key, Attr::unit()));
+            }
+            if !is_word {
+                return Ok((Name::EMPTY, Attr::str(key.as_str())));
+            }
+            self.seek(at);
+        }
+        Ok((Name::EMPTY, self.short_attr()?))
+    }
+
+    // ---- declared kinds ----
+
+    /// An attribute of a declared kind, in the kind's own spelling or the generic one.
+    pub fn kind_attr(&mut self, kind: AttrKind) -> Result<Attr> {
+        match (kind, self.token) {
+            (AttrKind::I32, Token::Int | Token::Hex | Token::Minus) => self.number(Some(Type::i32())),
+            (AttrKind::F32, Token::Int | Token::Hex | Token::Float | Token::Minus) => self.number(Some(Type::f32())),
+            (AttrKind::F64, Token::Int | Token::Hex | Token::Float | Token::Minus) => self.number(Some(Type::f64())),
+            (AttrKind::Enum(words), Token::Word) => {
+                let word = self.slice();
+                if !words.contains(&word) {
+                    let hint = did_you_mean(word, words.iter().copied());
+                    return Err(self.error(format!("expected {}, found '{word}'{hint}", kind.desc())));
+                }
+                self.advance();
+                Ok(Attr::str(word))
+            }
+            (AttrKind::I64Array, Token::BracketOpen) => self.int_array(Type::i64()),
+            (AttrKind::I32Array, Token::BracketOpen) => self.int_array(Type::i32()),
+            (AttrKind::Shape, Token::BracketOpen) => Ok(Attr::shape(&self.dims()?)),
+            (AttrKind::StrArray, Token::BracketOpen) => {
+                let mut items = Vec::new();
+                self.list(Token::BracketOpen, Token::BracketClose, "in a list of words", &mut |p| {
+                    if p.is(Token::String) {
+                        items.push(Attr::str(&p.string()?));
+                        return Ok(());
+                    }
+                    items.push(Attr::str(p.slice()));
+                    p.expect(Token::Word, "or a string in a list of words")
+                })?;
+                Ok(Attr::array(&items))
+            }
+            (AttrKind::ShapeArray, Token::BracketOpen) => {
+                let mut items = Vec::new();
+                self.list(Token::BracketOpen, Token::BracketClose, "in a list of shapes", &mut |p| {
+                    items.push(if p.is(Token::BracketOpen) { Attr::shape(&p.dims()?) } else { p.attr()? });
+                    Ok(())
+                })?;
+                Ok(Attr::array(&items))
+            }
+            (AttrKind::Dialect(name), Token::Less) => self.nested(|p| p.rc_attr(name)),
+            _ => self.attr(),
+        }
+    }
+    fn int_array(&mut self, elem: Type) -> Result<Attr> {
+        let mut values = Vec::new();
+        self.list(Token::BracketOpen, Token::BracketClose, "in a list of integers", &mut |p| {
+            values.push(p.array_element(elem)?);
+            Ok(())
+        })?;
+        Ok(Attr::new(AttrData::DenseArray { elem, values: values.into() }))
+    }
+}
+
+/// A number as an element of its type: a float's bits or an integer.
+pub(crate) enum Scalar {
+    Bits(u64),
+    Int(i128),
+}
+
+/// The value as the type holds it (signless integers as signed ones), if it fits.
+fn in_range(value: i128, ty: Type) -> Option<i128> {
+    let (width, signedness) = match ty.data() {
+        TypeData::Integer { width, signedness } => (*width, *signedness),
+        _ => (64, Signedness::Signless),
+    };
+    if width >= 127 {
+        return Some(value);
+    }
+    let (low, high) = match signedness {
+        Signedness::Signless => (-(1i128 << width) / 2, (1i128 << width) - 1),
+        Signedness::Signed => (-(1i128 << width) / 2, (1i128 << width) / 2 - 1),
+        Signedness::Unsigned => (0, (1i128 << width) - 1),
+    };
+    let wraps = signedness == Signedness::Signless && value > (1i128 << width) / 2 - 1 && width > 1;
+    (low..=high).contains(&value).then(|| if wraps { value - (1i128 << width) } else { value })
+}
