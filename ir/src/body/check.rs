@@ -91,3 +91,40 @@ impl Body {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::builder::Builder;
+    use crate::test_dialect::*;
+    use crate::types::Type;
+
+    /// Whether a body of two ops fails the check after `corrupt`.
+    fn fails(corrupt: impl FnOnce(&mut Body)) -> bool {
+        let mut f = func("f", &[Type::i64()]);
+        let mut b = Builder::at_end(&mut f.body, f.entry);
+        let sum = add(&mut b, f.args[0], f.args[0]);
+        ret(&mut b, &[sum]);
+        assert!(f.body.check_links().is_ok());
+        corrupt(&mut f.body);
+        let errors = crate::verify::verify_body(&f.body);
+        f.body.check_links().is_err() && errors.len() == 1
+    }
+
+    #[test]
+    fn finds_broken_links() {
+        assert!(fails(|b| b.values[0].first_use = NIL));
+        assert!(fails(|b| b.values[0].first_use = 77));
+        assert!(fails(|b| b.uses[0].prev = NIL));
+        assert!(fails(|b| b.uses[2].value = NIL));
+        assert!(fails(|b| b.uses[2].value = 0));
+        assert!(fails(|b| b.ops[1].block = 7));
+        assert!(fails(|b| b.ops[2].prev = NIL));
+        assert!(fails(|b| b.blocks[0].last = 1));
+        assert!(fails(|b| b.blocks[0].region = 3));
+        assert!(fails(|b| b.values[1].def = 2));
+        assert!(fails(|b| b.values[0].def_index = ARGUMENT | 1));
+        // A use-list that runs in a circle ends, too.
+        assert!(fails(|b| b.uses[0].next = 1));
+    }
+}
