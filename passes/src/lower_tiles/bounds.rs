@@ -57,7 +57,7 @@ impl Facts {
             let symbol = self.symbols.iter().find(|s| s.name == name && s.divisor > 1)?;
             Some(Dim::symbol(symbol.reduced) * Dim::Static(symbol.divisor))
         };
-        dim.substitute(&reduced)
+        simplify(dim.substitute(&reduced))
     }
     /// Whether `dim` is a multiple of `n` wherever the symbols and variables stand.
     pub fn divisible(&self, dim: Dim, n: i64) -> bool {
@@ -265,6 +265,44 @@ fn monomial_quotient(dim: Dim, divisor: Dim) -> Option<Dim> {
         sum = sum + product(&rest, coefficient / scale);
     }
     Some(sum)
+}
+
+/// The dimension with what divides taken out of its divisions.
+fn simplify(dim: Dim) -> Dim {
+    let Some(p) = dim.polynomial() else { return dim };
+    let mut sum = Dim::Static(p.constant);
+    for (monomial, coefficient) in &p.terms {
+        let mut term = Dim::Static(*coefficient);
+        for (atom, power) in monomial {
+            let simple = match *atom {
+                Atom::FloorDiv(a, b) => quotient(simplify(a), simplify(b)),
+                Atom::Mod(a, b) => remainder(simplify(a), simplify(b)),
+                Atom::Max(a, b) => simplify(a).max(simplify(b)),
+                Atom::Min(a, b) => simplify(a).min(simplify(b)),
+                Atom::Symbol(name) => Dim::symbol(name),
+            };
+            for _ in 0..*power {
+                term = term * simple;
+            }
+        }
+        sum = sum + term;
+    }
+    sum
+}
+/// `a floordiv b` with what divides taken out of the division.
+pub fn quotient(a: Dim, b: Dim) -> Dim {
+    let split = b.as_static().filter(|b| *b > 0).and_then(|b| split_floordiv(a, b));
+    split.unwrap_or_else(|| a.floordiv(b))
+}
+/// `a mod b` without the terms that are multiples of b.
+pub fn remainder(a: Dim, b: Dim) -> Dim {
+    match (a.polynomial(), b) {
+        (Some(p), Dim::Static(n)) if n > 0 => {
+            let terms = p.terms.into_iter().filter(|(_, coefficient)| coefficient % n != 0).collect();
+            Dim::from(Polynomial { terms, constant: p.constant.rem_euclid(n) }).modulo(b)
+        }
+        _ => a.modulo(b),
+    }
 }
 
 /// `dim floordiv divisor` with what divides taken out of the division.

@@ -1,7 +1,7 @@
 //! The indices of a kernel as expressions: each index value of the source is followed to symbols, program numbers and loop
 //! counters.
 
-use super::bounds::Facts;
+use super::bounds::{Facts, quotient, remainder};
 use rc_ir::{Body, Dim, Op, OpRef, Value};
 use rustc_hash::FxHashMap;
 
@@ -63,8 +63,8 @@ impl Indices {
             "rc.core.max" => operand(0).max(operand(1)),
             "rc.core.min" => operand(0).min(operand(1)),
             // Division truncates: of numbers that are not negative it is floordiv.
-            "rc.core.div" => nonneg(operand(0))?.floordiv(nonneg(operand(1))?),
-            "rc.core.rem" => nonneg(operand(0))?.modulo(nonneg(operand(1))?),
+            "rc.core.div" => quotient(nonneg(operand(0))?, nonneg(operand(1))?),
+            "rc.core.rem" => remainder(nonneg(operand(0))?, nonneg(operand(1))?),
             _ => return None,
         })
     }
@@ -88,9 +88,10 @@ impl Indices {
         let (lower, upper, step) = self.range(op);
         let dim = match (step, part) {
             (Dim::Static(n), _) if n < 1 => Dim::Dynamic,
-            (Dim::Static(_), Part::Rest) => lower + (upper - lower).floordiv(step) * step,
+            (Dim::Static(_), Part::Rest) => lower + quotient(upper - lower, step) * step,
             (Dim::Static(_), _) => {
-                let trips = if let Part::Whole = part { (upper - lower).floordiv(step) } else { (upper - lower).ceildiv(step) };
+                let rounded = if let Part::Whole = part { upper - lower } else { upper - lower + step - Dim::Static(1) };
+                let trips = quotient(rounded, step);
                 lower + step * self.facts.variable("loop", Dim::Static(0), trips - Dim::Static(1))
             }
             _ => Dim::Dynamic,

@@ -10,6 +10,8 @@ mod groups;
 mod indices;
 pub mod layout;
 mod place;
+#[cfg(test)]
+mod tests;
 
 pub use distribute::distribute;
 pub use place::place;

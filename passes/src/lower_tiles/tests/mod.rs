@@ -1,0 +1,4 @@
+//! Tile programs in text, lowered and run on a machine that has nothing in common with the lowering.
+
+mod machine;
+mod programs;
