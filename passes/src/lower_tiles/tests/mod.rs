@@ -1,4 +1,5 @@
 //! Tile programs in text, lowered and run on a machine that has nothing in common with the lowering.
 
 mod machine;
+mod products;
 mod programs;
