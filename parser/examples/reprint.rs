@@ -11,7 +11,8 @@ fn main() {
     let start = Instant::now();
     let bytes = std::fs::read(path).expect("a readable file");
     let read = start.elapsed();
-    let (module, diagnostics) = rc_parser::parse_bytes(path, bytes, &rc_parser::ParseOptions { allow_unregistered: true });
+    let (module, diagnostics) =
+        rc_parser::parse_bytes(path, bytes, &rc_parser::ParseOptions { allow_unregistered: true });
     let parsed = start.elapsed() - read;
     for d in &diagnostics {
         eprint!("{}", d.render());

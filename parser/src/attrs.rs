@@ -1,10 +1,11 @@
 //! Attributes. In the generic spelling a word that is no keyword is an error; inside `#rc.name<…>`
 //! ("short") it is a string, and `[1, 2]` is `array<i64: 1, 2>`.
 
-use crate::cursor::{Parser, clipped, did_you_mean};
+use crate::cursor::{Parser, clipped};
 use crate::lexer::Token;
 use rc_ir::attr::float_to_bits;
 use rc_ir::op_def::AttrKind;
+use rc_ir::suggest::did_you_mean;
 use rc_ir::types::Signedness;
 use rc_ir::{Attr, AttrData, Name, Result, Type, TypeData};
 
@@ -123,8 +124,12 @@ impl<'s> Parser<'s> {
                 let bits = bits.ok_or_else(|| format!("these bits do not fit {ty}, which has {}", kind.bits()))?;
                 Ok(Scalar::Bits(bits as u64))
             }
-            TypeData::Float(_) => Err(format!("a number of type {ty} is written with a dot: {}{text}.0", if negative { "-" } else { "" })),
-            TypeData::Integer { .. } | TypeData::Index if token == Token::Float => Err(format!("a float cannot be of type {ty}")),
+            TypeData::Float(_) => {
+                Err(format!("a number of type {ty} is written with a dot: {}{text}.0", if negative { "-" } else { "" }))
+            }
+            TypeData::Integer { .. } | TypeData::Index if token == Token::Float => {
+                Err(format!("a float cannot be of type {ty}"))
+            }
             TypeData::Integer { .. } | TypeData::Index => {
                 let value = integer().map(|v| if negative { -v } else { v });
                 let value = value.map_err(|_| "not supported: an integer of more than 127 bits".to_string())?;
@@ -142,7 +147,9 @@ impl<'s> Parser<'s> {
         let elem = self.ty()?;
         let fits = elem.is_float() || (elem.is_int() && elem.bit_width().is_some_and(|w| w <= 64));
         if !fits {
-            return Err(self.error_at(open..self.start, format!("an array of {elem} is not possible")).help("integers of up to 64 bits, or floats"));
+            return Err(self
+                .error_at(open..self.start, format!("an array of {elem} is not possible"))
+                .help("integers of up to 64 bits, or floats"));
         }
         let mut values = Vec::new();
         if self.take(Token::Colon) {
@@ -201,14 +208,17 @@ impl<'s> Parser<'s> {
                 }
                 (b'\\', _) => {
                     let here = at + text.len() - rest.len();
-                    return Err(self.error_at(here..here + 1, "unknown escape").help("use \\\\, \\\", \\n, \\t or two hex digits"));
+                    return Err(self
+                        .error_at(here..here + 1, "unknown escape")
+                        .help("use \\\\, \\\", \\n, \\t or two hex digits"));
                 }
                 _ => (byte, 0),
             };
             bytes.push(byte);
             rest = &tail[used..];
         }
-        String::from_utf8(bytes).map_err(|_| self.error_at(at..at + text.len(), "not supported: a string that is not UTF-8"))
+        String::from_utf8(bytes)
+            .map_err(|_| self.error_at(at..at + text.len(), "not supported: a string that is not UTF-8"))
     }
 
     /// The name after `@`, which must be next.
@@ -338,7 +348,9 @@ impl<'s> Parser<'s> {
         if !word.contains('.') && !bracket {
             let Some(&attr) = self.attr_aliases.get(word) else {
                 let hint = did_you_mean(word, self.attr_aliases.keys().copied());
-                return Err(self.error(format!("undefined attribute alias '#{word}'{hint}")).help("an alias is defined before its use: #name = attribute"));
+                return Err(self
+                    .error(format!("undefined attribute alias '#{word}'{hint}"))
+                    .help("an alias is defined before its use: #name = attribute"));
             };
             self.advance();
             return Ok(attr);

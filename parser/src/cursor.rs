@@ -165,7 +165,9 @@ impl<'s> Parser<'s> {
     /// Runs `f` one level deeper, with enough stack.
     pub fn nested<T>(&mut self, f: impl FnOnce(&mut Self) -> Result<T>) -> Result<T> {
         if self.depth >= DEPTH_LIMIT {
-            return Err(self.error(format!("nested deeper than {DEPTH_LIMIT} levels")).help("split the program into functions"));
+            return Err(self
+                .error(format!("nested deeper than {DEPTH_LIMIT} levels"))
+                .help("split the program into functions"));
         }
         self.depth += 1;
         let result = stacker::maybe_grow(128 << 10, 4 << 20, || f(self));
@@ -205,16 +207,4 @@ impl<'s> Parser<'s> {
 /// At most 40 characters of a text.
 pub(crate) fn clipped(text: &str) -> String {
     if text.chars().count() <= 40 { text.to_string() } else { text.chars().take(37).chain("...".chars()).collect() }
-}
-
-/// The candidate nearest to a word that is not known, if one is near.
-pub(crate) fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
-    let limit = (word.chars().count() / 3).clamp(1, 3);
-    let near = candidates.into_iter().map(|c| (strsim::damerau_levenshtein(word, c), c));
-    near.filter(|(distance, _)| *distance <= limit).min().map(|(_, c)| c)
-}
-
-/// `; did you mean 'x'?`, or nothing.
-pub(crate) fn did_you_mean<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> String {
-    nearest(word, candidates).map_or(String::new(), |c| format!("; did you mean '{c}'?"))
 }

@@ -84,7 +84,9 @@ impl Parser<'_> {
         let elem = ty.elem();
         let width = elem.bit_width().filter(|&w| w <= 64).and_then(|_| elem.byte_width());
         let Some(width) = width else {
-            return Err(self.error_at(range, format!("not supported: a dense constant of {elem}")).help("use integers of up to 64 bits or floats"));
+            return Err(self
+                .error_at(range, format!("not supported: a dense constant of {elem}"))
+                .help("use integers of up to 64 bits or floats"));
         };
         let count = sizes.iter().try_fold(1u64, |n, &size| n.checked_mul(u64::try_from(size).ok()?));
         Ok(Layout { elem, sizes, width: width as usize, count: count.unwrap_or(u64::MAX) })
@@ -125,7 +127,10 @@ impl Parser<'_> {
             })
         })?;
         if found != size {
-            return Err(self.error_at(at..self.start, format!("dimension {rank} of the type is {size}, but {found} elements are given")));
+            return Err(self.error_at(
+                at..self.start,
+                format!("dimension {rank} of the type is {size}, but {found} elements are given"),
+            ));
         }
         Ok(())
     }
@@ -134,7 +139,11 @@ impl Parser<'_> {
         let at = self.start;
         let value = if self.is_word("true") || self.is_word("false") {
             if layout.elem != Type::i1() {
-                return Err(self.error(format!("expected an element of type {}, found '{}'", layout.elem, self.slice())));
+                return Err(self.error(format!(
+                    "expected an element of type {}, found '{}'",
+                    layout.elem,
+                    self.slice()
+                )));
             }
             u64::from(self.is_word("true"))
         } else {
@@ -188,7 +197,8 @@ impl Parser<'_> {
             return Err(self.expected(&format!("the bytes of {what}, \"0x…\" with an even number of hex digits")));
         };
         let digit = |c: u8| (c as char).to_digit(16).map(|d| d as u8);
-        let bytes: Option<Vec<u8>> = digits.chunks_exact(2).map(|pair| Some(digit(pair[0])? << 4 | digit(pair[1])?)).collect();
+        let bytes: Option<Vec<u8>> =
+            digits.chunks_exact(2).map(|pair| Some(digit(pair[0])? << 4 | digit(pair[1])?)).collect();
         let bytes = bytes.ok_or_else(|| self.error(format!("the bytes of {what} are written in hex digits")))?;
         self.advance();
         Ok(bytes)

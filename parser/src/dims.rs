@@ -102,7 +102,8 @@ impl Parser<'_> {
 
     fn dim_integer(&mut self, negative: bool) -> Result<i64> {
         let value = self.slice().parse::<i128>().ok().map(|n| if negative { -n } else { n });
-        let value = value.and_then(|n| i64::try_from(n).ok()).ok_or_else(|| self.error("this size does not fit 64 bits"))?;
+        let value =
+            value.and_then(|n| i64::try_from(n).ok()).ok_or_else(|| self.error("this size does not fit 64 bits"))?;
         self.advance();
         Ok(value)
     }

@@ -54,7 +54,11 @@ impl<'s> Parser<'s> {
             let open = p.start;
             p.advance();
             // A label first in the body is that of the entry block, where there are no arguments to name it by.
-            let entry = if p.is(Token::Label) && inputs.types.is_empty() { None } else { Some(body.add_block(region, &inputs.types)) };
+            let entry = if p.is(Token::Label) && inputs.types.is_empty() {
+                None
+            } else {
+                Some(body.add_block(region, &inputs.types))
+            };
             for (i, &(id, at)) in inputs.names.iter().enumerate() {
                 let arg = body.block_arg(entry.expect("arguments"), i);
                 p.define(body, id, at, arg, 1)?;
@@ -91,7 +95,9 @@ impl<'s> Parser<'s> {
             return Ok(signature);
         }
         if self.is(Token::ParenOpen) {
-            self.list(Token::ParenOpen, Token::ParenClose, "in a function's results", &mut |p| p.typed_attrs(&mut signature))?;
+            self.list(Token::ParenOpen, Token::ParenClose, "in a function's results", &mut |p| {
+                p.typed_attrs(&mut signature)
+            })?;
         } else {
             signature.types.push(self.ty()?);
             signature.attrs.push(Attr::empty_dict());

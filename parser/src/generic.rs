@@ -74,7 +74,12 @@ impl<'s> Parser<'s> {
     }
 
     /// `: (t, t) -> t`: checks the operand types and gives the operands; result types go to `results`.
-    fn signature(&mut self, target: &mut Target, uses: &[crate::scope::ValueUse], results: &mut TypeVec) -> Result<SmallVec<[Value; 4]>> {
+    fn signature(
+        &mut self,
+        target: &mut Target,
+        uses: &[crate::scope::ValueUse],
+        results: &mut TypeVec,
+    ) -> Result<SmallVec<[Value; 4]>> {
         self.expect(Token::Colon, "and the operation's type")?;
         let at = self.start;
         self.expect(Token::ParenOpen, "and the types of the operands")?;

@@ -46,7 +46,11 @@ pub fn parse_module(name: &str, text: impl Into<String>) -> (Option<Module>, Vec
 }
 
 /// As [`parse_module`], with options.
-pub fn parse_module_with(name: &str, text: impl Into<String>, options: &ParseOptions) -> (Option<Module>, Vec<Diagnostic>) {
+pub fn parse_module_with(
+    name: &str,
+    text: impl Into<String>,
+    options: &ParseOptions,
+) -> (Option<Module>, Vec<Diagnostic>) {
     let source = Source::register(name, text.into());
     parse_source(&source, 0..source.text.len(), options)
 }

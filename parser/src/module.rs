@@ -1,11 +1,12 @@
 //! A file: aliases, top-level operations, perhaps inside `module { … }`, and resources. After an error
 //! the parser goes on with the next top-level operation.
 
-use crate::cursor::{Parser, did_you_mean};
+use crate::cursor::Parser;
 use crate::lexer::Token;
 use crate::locs::WrittenLoc;
 use crate::ops::Target;
 use crate::scope::Labels;
+use rc_ir::suggest::did_you_mean;
 use rc_ir::{Attr, Blob, Body, Loc, Module, Name, OpState, Result};
 
 /// After this many errors the rest of the file is not read.
@@ -116,7 +117,9 @@ impl<'s> Parser<'s> {
                 let dict = self.dict()?;
                 attrs = self.merged(attrs, dict, dict_at)?;
             }
-            for token in [Token::Colon, Token::ParenOpen, Token::ParenClose, Token::Arrow, Token::ParenOpen, Token::ParenClose] {
+            for token in
+                [Token::Colon, Token::ParenOpen, Token::ParenClose, Token::Arrow, Token::ParenOpen, Token::ParenClose]
+            {
                 self.expect(token, "in the module's type, () -> ()")?;
             }
         }
@@ -144,7 +147,9 @@ impl<'s> Parser<'s> {
             }
             let start = self.start;
             if self.is_word("module") {
-                return Err(self.error("not supported: `module` inside a module").help("write it as an operation: \"builtin.module\"() ({ … }) : () -> ()"));
+                return Err(self
+                    .error("not supported: `module` inside a module")
+                    .help("write it as an operation: \"builtin.module\"() ({ … }) : () -> ()"));
             }
             if let Err(error) = self.top_level(module, false) {
                 self.diagnostics.push(*error);
@@ -209,7 +214,11 @@ impl<'s> Parser<'s> {
         }
         self.advance();
         self.expect(Token::Equal, "and what the alias stands for")?;
-        let known = if is_type { self.type_aliases.contains_key(name) } else { self.attr_aliases.contains_key(name) || self.loc_aliases.contains_key(name) };
+        let known = if is_type {
+            self.type_aliases.contains_key(name)
+        } else {
+            self.attr_aliases.contains_key(name) || self.loc_aliases.contains_key(name)
+        };
         if known {
             return Err(self.error_at(at..at + text.len(), format!("redefinition of the alias '{text}'")));
         }
@@ -268,7 +277,9 @@ impl<'s> Parser<'s> {
                 let end = self.balanced_end(self.start, false)?;
                 self.seek(end);
             } else {
-                return Err(self.error(format!("unknown section '{section}'")).help("dialect_resources or external_resources"));
+                return Err(self
+                    .error(format!("unknown section '{section}'"))
+                    .help("dialect_resources or external_resources"));
             }
             if !self.take(Token::Comma) {
                 break;
@@ -282,7 +293,9 @@ impl<'s> Parser<'s> {
             p.expect(Token::Word, "the name of a dialect")?;
             p.expect(Token::Colon, "and its resources")?;
             if dialect != "builtin" {
-                return Err(p.error(format!("not supported: resources of the dialect '{dialect}'")).help("rc reads those of builtin"));
+                return Err(p
+                    .error(format!("not supported: resources of the dialect '{dialect}'"))
+                    .help("rc reads those of builtin"));
             }
             p.list(Token::BraceOpen, Token::BraceClose, "in resources", &mut |p| p.resource(module))
         })

@@ -1,11 +1,12 @@
 //! Operands of the pretty form, and their groups as declared.
 
-use crate::cursor::{Parser, did_you_mean};
+use crate::cursor::Parser;
 use crate::lexer::Token;
 use crate::ops::Target;
 use crate::pretty::Carried;
 use crate::scope::{NameId, ValueUse};
 use rc_ir::op_def::{Arity, GroupSyntax, OpDef};
+use rc_ir::suggest::did_you_mean;
 use rc_ir::{Attr, Diagnostic, OpName, Result, Traits, Value};
 use smallvec::SmallVec;
 
@@ -177,7 +178,8 @@ impl<'s> Parser<'s> {
         }
         for ((id, at), value) in uses.carried {
             if !self.is_known(value) {
-                let error = self.error_at(value.at..value.end, "a loop-carried value starts as a value defined before the loop");
+                let error = self
+                    .error_at(value.at..value.end, "a loop-carried value starts as a value defined before the loop");
                 return Err(error);
             }
             let init = self.value(target.body, value, None)?;
@@ -276,11 +278,17 @@ impl<'s> Parser<'s> {
         }
         if let Some(extra) = plain.next() {
             let most = def.operands.iter().filter(|o| o.syntax == GroupSyntax::Plain).count();
-            let error = self.error_at(extra.value.at..extra.value.end, format!("'{name}' takes {most} plain operands; this is one too many"));
+            let error = self.error_at(
+                extra.value.at..extra.value.end,
+                format!("'{name}' takes {most} plain operands; this is one too many"),
+            );
             return Err(error);
         }
         if let Some(twice) = written.named.first() {
-            return Err(self.error_at(twice.at..twice.at + twice.name.len(), format!("the operands '{}' are given twice", twice.name)));
+            return Err(self.error_at(
+                twice.at..twice.at + twice.name.len(),
+                format!("the operands '{}' are given twice", twice.name),
+            ));
         }
         Ok(out)
     }

@@ -1,11 +1,12 @@
 //! Operations: what both forms share. An op with regions is made when its regions start, and gets its
 //! operands and results, whose types may come after, when they are known.
 
-use crate::cursor::{Parser, clipped, nearest};
+use crate::cursor::{Parser, clipped};
 use crate::lexer::Token;
 use crate::locs::WrittenLoc;
 use crate::scope::{Labels, NameId, ValueUse};
 use rc_ir::op_def::{self, OpDef};
+use rc_ir::suggest::{did_you_mean, suggest};
 use rc_ir::{Attr, Block, Body, Diagnostic, Loc, Name, Op, OpName, OpState, Region, Result, Traits, Type, Value};
 use smallvec::SmallVec;
 
@@ -123,14 +124,15 @@ impl<'s> Parser<'s> {
             return Ok(());
         }
         let defs = op_def::registered();
-        let known: Vec<&str> = defs.iter().map(|d| OpName::new(d.name)).map(|n| if pretty { n.pretty() } else { n.as_str() }).collect();
+        let known: Vec<&str> =
+            defs.iter().map(|d| OpName::new(d.name)).map(|n| if pretty { n.pretty() } else { n.as_str() }).collect();
         let dialect = |name: &str| name.rsplit_once('.').map(|p| p.0.to_string());
         let registered_dialect = dialect(text).is_some_and(|d| known.iter().any(|k| dialect(k).as_ref() == Some(&d)));
         if !registered_dialect && self.options.allow_unregistered {
             return Ok(());
         }
         let shown = clipped(text);
-        let hint = nearest(text, known.iter().copied()).map(|n| format!("did you mean '{n}'?"));
+        let hint = suggest(text, known.iter().copied()).map(|n| format!("did you mean '{n}'?"));
         let message = format!("unknown operation '{shown}'");
         let error = self.error_at(range, message);
         Err(match hint {
@@ -138,7 +140,9 @@ impl<'s> Parser<'s> {
             None if OpName::new(&format!("rc.{text}")).def().is_some() => {
                 error.help(format!("the generic form's name is \"rc.{text}\""))
             }
-            None if registered_dialect => error.help(format!("the dialect '{}' has no such operation", dialect(text).unwrap_or_default())),
+            None if registered_dialect => {
+                error.help(format!("the dialect '{}' has no such operation", dialect(text).unwrap_or_default()))
+            }
             None if !text.contains('.') => error.help("an operation is written dialect.name, such as core.add"),
             None => error.help("--allow-unregistered-dialect accepts operations of dialects that are not registered"),
         })
@@ -147,13 +151,28 @@ impl<'s> Parser<'s> {
     // ---- making ops ----
 
     /// Makes an op with all its parts, without regions.
-    pub fn make(&mut self, target: &mut Target, start: Start, operands: SmallVec<[Value; 4]>, results: &[Type]) -> Result<Op> {
+    pub fn make(
+        &mut self,
+        target: &mut Target,
+        start: Start,
+        operands: SmallVec<[Value; 4]>,
+        results: &[Type],
+    ) -> Result<Op> {
         let Start { name, at, successors, props, attrs } = start;
         self.check_counts(at, operands.len(), results.len())?;
         let loc = self.loc(at);
         if !target.is_root {
             let results = SmallVec::from_slice(results);
-            return Ok(target.body.create(OpState { name, loc, operands, results, attrs, props, successors, regions: 0 }));
+            return Ok(target.body.create(OpState {
+                name,
+                loc,
+                operands,
+                results,
+                attrs,
+                props,
+                successors,
+                regions: 0,
+            }));
         }
         let op = self.make_root(target, Start { name, at, successors, props, attrs });
         self.finish(target, op, at, &operands, results)?;
@@ -196,7 +215,9 @@ impl<'s> Parser<'s> {
     fn check_counts(&self, at: usize, operands: usize, results: usize) -> Result {
         const MOST: usize = u16::MAX as usize;
         if operands > MOST || results > MOST {
-            return Err(self.error_at(at..at + 1, format!("an operation has at most {MOST} operands and {MOST} results")));
+            return Err(
+                self.error_at(at..at + 1, format!("an operation has at most {MOST} operands and {MOST} results"))
+            );
         }
         Ok(())
     }
@@ -227,7 +248,11 @@ impl<'s> Parser<'s> {
     fn define_top_level(&mut self, body: &mut Body, op: Op, names: &[ResultName]) -> Result {
         let mut first = 0;
         for name in names {
-            let end = self.text[name.at..].bytes().skip(1).take_while(|b| b.is_ascii_alphanumeric() || b"_$.-".contains(b)).count();
+            let end = self.text[name.at..]
+                .bytes()
+                .skip(1)
+                .take_while(|b| b.is_ascii_alphanumeric() || b"_$.-".contains(b))
+                .count();
             let text = &self.text[name.at + 1..name.at + 1 + end];
             if let Some(&old) = self.scope.top_level.get(text) {
                 let error = self.error_at(name.at..name.at + end + 1, format!("redefinition of the value '%{text}'"));
@@ -279,7 +304,9 @@ impl<'s> Parser<'s> {
             blocks.push(labels.get(self.slice(), self.start, || body.detached_block()).block);
             self.advance();
             if self.is(Token::ParenOpen) && bracketed {
-                return Err(self.error("a successor takes no arguments in the generic form").help("give the values as operands of the branch"));
+                return Err(self
+                    .error("a successor takes no arguments in the generic form")
+                    .help("give the values as operands of the branch"));
             }
             if !self.take(Token::Comma) {
                 break;
@@ -317,7 +344,7 @@ impl<'s> Parser<'s> {
     pub fn unknown_attr(&self, def: &OpDef, key: &str, at: usize) -> Box<Diagnostic> {
         let known = def.attrs.iter().map(|a| a.name);
         let name = OpName::new(def.name).pretty();
-        let hint = crate::cursor::did_you_mean(key, known.clone());
+        let hint = did_you_mean(key, known.clone());
         let error = self.error_at(at..at + key.len(), format!("'{name}' has no attribute '{}'{hint}", clipped(key)));
         let known: Vec<&str> = known.collect();
         if known.is_empty() {
@@ -359,9 +386,11 @@ impl<'s> Parser<'s> {
                 body.append(at, op);
             }
             if let Some((label, def)) = labels.undefined() {
-                let hint = crate::cursor::did_you_mean(label, labels.names());
+                let hint = did_you_mean(label, labels.names());
                 let message = format!("the region has no block '{label}'{hint}");
-                return Err(p.error_at(def.at..def.at + label.len(), message).help("a successor is a block of the same region"));
+                return Err(p
+                    .error_at(def.at..def.at + label.len(), message)
+                    .help("a successor is a block of the same region"));
             }
             p.advance();
             Ok(())
@@ -384,7 +413,9 @@ impl<'s> Parser<'s> {
         }
         self.advance();
         if self.is(Token::ParenOpen) {
-            self.list(Token::ParenOpen, Token::ParenClose, "in a block's arguments", &mut |p| p.block_arg(body, block))?;
+            self.list(Token::ParenOpen, Token::ParenClose, "in a block's arguments", &mut |p| {
+                p.block_arg(body, block)
+            })?;
         }
         self.expect(Token::Colon, "after a block's name")?;
         Ok(block)

@@ -74,7 +74,8 @@ impl<'s> Parser<'s> {
     /// `{…}` with declared attributes in their kind's spelling.
     pub fn kind_dict(&mut self, def: Option<&'static OpDef>) -> Result<Attr> {
         let Some(def) = def else { return self.dict() };
-        let mut flags: SmallVec<[&'static str; 4]> = def.attrs.iter().filter(|a| a.kind == AttrKind::Bool).map(|a| a.name).collect();
+        let mut flags: SmallVec<[&'static str; 4]> =
+            def.attrs.iter().filter(|a| a.kind == AttrKind::Bool).map(|a| a.name).collect();
         let start = self.start;
         let dict = self.dict_of(&mut |p, key| {
             let at = p.start;
@@ -84,14 +85,21 @@ impl<'s> Parser<'s> {
             flags.retain(|f| *f != key);
             let value = p.kind_attr(declared.kind)?;
             if !declared.kind.accepts(value) {
-                let message = format!("the attribute '{key}' of '{}' is {}, not {value}", rc_ir::OpName::new(def.name).pretty(), declared.kind.desc());
+                let message = format!(
+                    "the attribute '{key}' of '{}' is {}, not {value}",
+                    rc_ir::OpName::new(def.name).pretty(),
+                    declared.kind.desc()
+                );
                 return Err(p.error_at(at..p.start, message));
             }
             Ok(value)
         })?;
         let mut entries: Vec<(Name, Attr)> = dict.as_dict().unwrap_or_default().to_vec();
         for (key, value) in &mut entries {
-            if def.attr_def(key.as_str()).is_none() && !key.as_str().contains('.') && !rc_ir::print::is_inherent(def, key.as_str()) {
+            if def.attr_def(key.as_str()).is_none()
+                && !key.as_str().contains('.')
+                && !rc_ir::print::is_inherent(def, key.as_str())
+            {
                 let at = self.text[start..self.start].find(key.as_str()).map_or(start, |i| start + i);
                 return Err(self.unknown_attr(def, key.as_str(), at));
             }
@@ -106,7 +114,13 @@ impl<'s> Parser<'s> {
     // ---- regions ----
 
     /// `({ … }, (%x: t) { … })`.
-    fn pretty_regions(&mut self, target: &mut Target, op: Op, def: Option<&'static OpDef>, carried: &[Carried]) -> Result {
+    fn pretty_regions(
+        &mut self,
+        target: &mut Target,
+        op: Op,
+        def: Option<&'static OpDef>,
+        carried: &[Carried],
+    ) -> Result {
         let isolated = target.is_root || Self::is_isolated(target.body.name(op));
         let implicit = def.and_then(implicit_terminator);
         let body = &mut *target.body;
@@ -119,7 +133,9 @@ impl<'s> Parser<'s> {
                 if p.is(Token::ParenOpen) {
                     let block = body.add_block(region, &[]);
                     entry = Some(block);
-                    p.list(Token::ParenOpen, Token::ParenClose, "in a region's arguments", &mut |p| p.block_arg(body, block))?;
+                    p.list(Token::ParenOpen, Token::ParenClose, "in a region's arguments", &mut |p| {
+                        p.block_arg(body, block)
+                    })?;
                 }
                 if !carried.is_empty() {
                     let block = *entry.get_or_insert_with(|| body.add_block(region, &[]));

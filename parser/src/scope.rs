@@ -3,7 +3,8 @@
 //! A name is visible in its region and those nested in it, up to an op isolated from above. A value
 //! may be used before its definition (in a CFG, in a graph region): the use gets a placeholder until then.
 
-use crate::cursor::{Parser, nearest};
+use crate::cursor::Parser;
+use rc_ir::suggest::suggest;
 use rc_ir::{Block, Body, Diagnostic, Name, Result, Type, Value};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
@@ -90,7 +91,11 @@ impl<'s> Scope<'s> {
     }
     #[inline]
     fn def(&mut self, id: NameId) -> &mut Def {
-        if id.0 & NUMBERED != 0 { &mut self.numbered[(id.0 & !NUMBERED) as usize] } else { &mut self.named[id.0 as usize] }
+        if id.0 & NUMBERED != 0 {
+            &mut self.numbered[(id.0 & !NUMBERED) as usize]
+        } else {
+            &mut self.named[id.0 as usize]
+        }
     }
     fn visible(&mut self, id: NameId) -> Option<Def> {
         let level = self.level;
@@ -121,7 +126,7 @@ impl<'s> Scope<'s> {
         if names.iter().any(|n| n == text) {
             return Some((text.to_string(), true));
         }
-        nearest(text, names.iter().map(String::as_str)).map(|n| (n.to_string(), false))
+        suggest(text, names.iter().map(String::as_str)).map(|n| (n.to_string(), false))
     }
     fn place_of(&self, name: &str) -> Option<u32> {
         self.defined.iter().find(|d| self.text(d.0) == name).map(|d| d.1)
@@ -134,7 +139,9 @@ impl<'s> Parser<'s> {
         if let Some(old) = self.scope.visible(id) {
             let text = self.scope.text(id);
             let error = self.error_at(at..at + text.len() + 1, format!("redefinition of the value '%{text}'"));
-            return Err(error.note(self.loc(old.at as usize), "first defined here").help("value names are unique in a region and those nested in it"));
+            return Err(error
+                .note(self.loc(old.at as usize), "first defined here")
+                .help("value names are unique in a region and those nested in it"));
         }
         let name = self.scope.kept_name(id);
         if !name.is_empty() {
@@ -156,7 +163,10 @@ impl<'s> Parser<'s> {
         let value = self.member(body, def, id, pending.index, pending.at)?;
         let (expected, found) = (body.ty(pending.placeholder), body.ty(value));
         if expected != Type::none() && expected != found {
-            let error = self.error_at(pending.at..pending.at + 1, format!("'%{}' is used as {expected}, but is {found}", self.scope.text(id)));
+            let error = self.error_at(
+                pending.at..pending.at + 1,
+                format!("'%{}' is used as {expected}, but is {found}", self.scope.text(id)),
+            );
             return Err(error.note(self.loc(def.at as usize), "defined here"));
         }
         body.replace_all_uses(pending.placeholder, value);
@@ -171,7 +181,8 @@ impl<'s> Parser<'s> {
         }
         if index >= def.count {
             let text = self.scope.text(id);
-            let error = self.error_at(at..at + text.len() + 1, format!("'%{text}' has {} values, so no '#{index}'", def.count));
+            let error =
+                self.error_at(at..at + text.len() + 1, format!("'%{text}' has {} values, so no '#{index}'", def.count));
             return Err(error.note(self.loc(def.at as usize), "defined here"));
         }
         let op = body.defining_op(first).expect("a group of results");
@@ -188,7 +199,9 @@ impl<'s> Parser<'s> {
         if def.count > 1 && !written.indexed {
             let text = self.scope.text(written.name);
             let error = self.error_at(written.at..written.end, format!("'%{text}' is {} values", def.count));
-            return Err(error.note(self.loc(def.at as usize), "defined here").help(format!("name one of them: %{text}#0")));
+            return Err(error
+                .note(self.loc(def.at as usize), "defined here")
+                .help(format!("name one of them: %{text}#0")));
         }
         let value = self.member(body, def, written.name, written.index, written.at)?;
         let found = body.ty(value);

@@ -1,7 +1,8 @@
 //! Types. Most occur many times, so a type is looked up by its text before it is parsed.
 
-use crate::cursor::{Parser, did_you_mean};
+use crate::cursor::Parser;
 use crate::lexer::Token;
+use rc_ir::suggest::did_you_mean;
 use rc_ir::types::{FloatKind, Signedness};
 use rc_ir::{Attr, AttrData, Dim, Name, Result, Type, TypeData};
 
@@ -111,7 +112,11 @@ impl<'s> Parser<'s> {
             "complex" => self.parameters(|p| Ok(Type::new(TypeData::Complex(p.ty()?)))),
             _ if is_foreign_float(word) => Err(self.error(format!("not supported: the type '{word}'"))),
             _ => {
-                let known = CONSTRUCTORS.iter().copied().chain(FloatKind::ALL.iter().map(|k| k.as_str())).chain(["index", "none"]);
+                let known = CONSTRUCTORS
+                    .iter()
+                    .copied()
+                    .chain(FloatKind::ALL.iter().map(|k| k.as_str()))
+                    .chain(["index", "none"]);
                 let hint = did_you_mean(word, known);
                 Err(self.error_at(at..self.end, format!("unknown type '{}'{hint}", crate::cursor::clipped(word))))
             }
@@ -168,7 +173,11 @@ impl<'s> Parser<'s> {
             match (is_layout, layout, space) {
                 (true, None, None) => layout = Some(attr),
                 (false, _, None) => space = Some(attr),
-                _ => return Err(self.error_at(at..self.start, "a memref has one layout and one memory space, in this order")),
+                _ => {
+                    return Err(
+                        self.error_at(at..self.start, "a memref has one layout and one memory space, in this order")
+                    );
+                }
             }
         }
         // Symbolic sizes in the generic form: `memref<?xf32, {rc.shape = …, rc.space = …}>`.
@@ -184,7 +193,9 @@ impl<'s> Parser<'s> {
         let fits = |(size, symbol): (&Dim, &Dim)| size == symbol || (*size == Dim::Dynamic && !symbol.is_static());
         if shape.len() != symbols.len() || !shape.iter().zip(symbols).all(fits) {
             let message = "the dimensions in #rc.shape are not those of the type";
-            return Err(self.error_at(at..self.start, message).help("give each dimension: the same integer, or an expression where the type has '?'"));
+            return Err(self
+                .error_at(at..self.start, message)
+                .help("give each dimension: the same integer, or an expression where the type has '?'"));
         }
         shape.copy_from_slice(symbols);
         Ok(())
@@ -239,7 +250,11 @@ impl<'s> Parser<'s> {
                     size
                 }
                 _ => {
-                    let end = at + self.text[at..].bytes().take_while(|b| b.is_ascii_alphanumeric() || b"_$.".contains(b)).count();
+                    let end = at
+                        + self.text[at..]
+                            .bytes()
+                            .take_while(|b| b.is_ascii_alphanumeric() || b"_$.".contains(b))
+                            .count();
                     let x = self.skip_space(end);
                     if end == at || x == end || self.byte(x) != b'x' {
                         break;

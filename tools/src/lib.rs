@@ -1,1 +1,4 @@
+//! What the command line tools are made of: reading input, checking expected diagnostics, writing output.
 
+pub mod files;
+pub mod opt;

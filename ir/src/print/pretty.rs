@@ -357,7 +357,10 @@ fn index_maps(body: &Body, op: Op, def: &OpDef) -> Option<&'static [Attr]> {
 
 /// Whether the op is nothing but its name.
 fn is_bare(body: &Body, op: Op) -> bool {
-    body.operand_count(op) == 0 && body.result_count(op) == 0 && !body.has_extra(op) && body.attrs(op) == Attr::empty_dict()
+    body.operand_count(op) == 0
+        && body.result_count(op) == 0
+        && !body.has_extra(op)
+        && body.attrs(op) == Attr::empty_dict()
 }
 
 /// The words that stand before a function's name.

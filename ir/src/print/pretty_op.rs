@@ -26,7 +26,8 @@ impl Layout {
             return function_fits(body, op, def).then_some(Layout { def: Some(def), groups: Vec::new() });
         }
         let groups = groups_of(body, op, def)?;
-        (!is_ambiguous(def, &groups) && carried_fit(body, op, def, &groups)).then_some(Layout { def: Some(def), groups })
+        (!is_ambiguous(def, &groups) && carried_fit(body, op, def, &groups))
+            .then_some(Layout { def: Some(def), groups })
     }
 }
 
@@ -146,7 +147,12 @@ fn function_fits(body: &Body, op: Op, def: &OpDef) -> bool {
         let types: Vec<_> = body.block_args(entry).map(|a| body.ty(a)).collect();
         types == inputs && !is_target(body, entry)
     });
-    named && plain && arguments && dicts("arg_attrs", inputs.len()) && dicts("res_attrs", results.len()) && def.operands.is_empty()
+    named
+        && plain
+        && arguments
+        && dicts("arg_attrs", inputs.len())
+        && dicts("res_attrs", results.len())
+        && def.operands.is_empty()
 }
 
 /// Whether the op's name can be written without quotes.

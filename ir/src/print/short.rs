@@ -11,8 +11,26 @@ use std::fmt::{self, Write};
 
 /// Words that start an attribute or a type, and so are no bare strings.
 const RESERVED: [&str; 20] = [
-    "true", "false", "unit", "dense", "dense_resource", "sparse", "array", "affine_map", "affine_set", "strided", "loc",
-    "distinct", "none", "index", "tensor", "memref", "vector", "tuple", "complex", "opaque",
+    "true",
+    "false",
+    "unit",
+    "dense",
+    "dense_resource",
+    "sparse",
+    "array",
+    "affine_map",
+    "affine_set",
+    "strided",
+    "loc",
+    "distinct",
+    "none",
+    "index",
+    "tensor",
+    "memref",
+    "vector",
+    "tuple",
+    "complex",
+    "opaque",
 ];
 
 /// Whether the string `text` can be written without quotes where any attribute may stand.
@@ -23,14 +41,20 @@ pub fn is_bare_word(text: &str) -> bool {
 fn is_scalar_type(text: &str) -> bool {
     let width = text.strip_prefix("si").or_else(|| text.strip_prefix("ui")).or_else(|| text.strip_prefix('i'));
     let integer = width.is_some_and(|w| !w.is_empty() && w.bytes().all(|b| b.is_ascii_digit()));
-    integer || text == "f80" || text == "f128" || FloatKind::ALL.iter().any(|k| k.as_str() == text) || text.starts_with("f8E")
+    integer
+        || text == "f80"
+        || text == "f128"
+        || FloatKind::ALL.iter().any(|k| k.as_str() == text)
+        || text.starts_with("f8E")
 }
 
 /// Writes an attribute as it stands inside `#rc.name<…>` in the pretty form.
 pub fn write_short(f: &mut dyn Write, attr: Attr) -> fmt::Result {
     match attr.data() {
         AttrData::Int { value, ty } if *ty == Type::i64() => write!(f, "{value}"),
-        AttrData::Float { bits, ty } if *ty == Type::f64() && f64::from_bits(*bits).is_finite() => write_float(f, *ty, *bits),
+        AttrData::Float { bits, ty } if *ty == Type::f64() && f64::from_bits(*bits).is_finite() => {
+            write_float(f, *ty, *bits)
+        }
         AttrData::String(text) if is_bare_word(text) => f.write_str(text),
         AttrData::DenseArray { elem, values } if *elem == Type::i64() && !values.is_empty() => write_ints(f, values),
         // An array of plain integers would read as a dense array.

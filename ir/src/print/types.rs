@@ -475,10 +475,16 @@ mod tests {
         assert_eq!(dense, "dense<[[1.000000e+00, -1.250000e-01], [0x7F800000, 1.000000e-01]]> : tensor<2x2xf32>");
         assert_eq!(Attr::splat(f32s, 0.0).to_string(), "dense<0.000000e+00> : tensor<2x2xf32>");
         assert_eq!(Attr::float(0.1, Type::f64()).to_string(), "1.000000e-01 : f64");
-        assert_eq!(Attr::float(1.0 / 3.0, Type::f32()).to_string(), "0.333333343 : f32".replace("0.333333343", "3.333333433e-01"));
+        assert_eq!(
+            Attr::float(1.0 / 3.0, Type::f32()).to_string(),
+            "0.333333343 : f32".replace("0.333333343", "3.333333433e-01")
+        );
         assert_eq!(Attr::str("a\"b\\\n").to_string(), "\"a\\22b\\\\\\0A\"");
         assert_eq!(Attr::i64s(&[1, -2]).to_string(), "array<i64: 1, -2>");
-        assert_eq!(Attr::dict([(Name::new("b"), Attr::unit()), (Name::new("a"), Attr::i64(3))]).to_string(), "{a = 3 : i64, b}");
+        assert_eq!(
+            Attr::dict([(Name::new("b"), Attr::unit()), (Name::new("a"), Attr::i64(3))]).to_string(),
+            "{a = 3 : i64, b}"
+        );
         assert_eq!(Attr::dialect("sched", &[("grid", Attr::i64s(&[4]))]).to_string(), "#rc.sched<grid = [4]>");
         assert_eq!(Attr::symbol("a-b").to_string(), "@\"a-b\"");
     }

@@ -1,0 +1,31 @@
+//! `--split-input-file`.
+
+use std::ops::Range;
+
+/// The pieces of a text between lines that are `// -----`.
+pub fn pieces(text: &str) -> Vec<Range<usize>> {
+    let mut pieces = Vec::new();
+    let (mut start, mut at) = (0, 0);
+    for line in text.split_inclusive('\n') {
+        if line.trim_end() == "// -----" {
+            pieces.push(start..at);
+            start = at + line.len();
+        }
+        at += line.len();
+    }
+    pieces.push(start..text.len());
+    pieces
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn splits_at_the_line_alone() {
+        let text = "a\n// -----\nb // -----\n// ----- \n";
+        let found: Vec<&str> = pieces(text).into_iter().map(|r| &text[r]).collect();
+        assert_eq!(found, ["a\n", "b // -----\n", ""]);
+        assert_eq!(pieces(""), [0..0]);
+    }
+}
