@@ -5,7 +5,7 @@ mod load;
 mod signature;
 
 pub use cpu::CpuProgram;
-pub use signature::{Signature, TensorSpec};
+pub use signature::{Bindings, Signature, TensorSpec};
 
 use rc_ir::{Dim, Name};
 use std::sync::Arc;

@@ -1,0 +1,52 @@
+//! Pipelines by target.
+
+use rc_ir::pass::{PassInstance, PassManager, Report};
+use rc_ir::{Attr, Module};
+use rc_parser::pipeline::parse_pipeline;
+
+/// The two kinds of machine.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Machine {
+    Cpu,
+    Cuda,
+}
+
+/// What to compile for.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Target {
+    pub machine: Machine,
+    /// `host` or LLVM's name of a CPU; `sm_80`, `sm_90a`, … for a GPU.
+    pub arch: String,
+}
+
+impl Target {
+    /// This machine's CPU.
+    pub fn host() -> Target {
+        Target { machine: Machine::Cpu, arch: "host".into() }
+    }
+    /// A GPU of this architecture.
+    pub fn cuda(arch: &str) -> Target {
+        Target { machine: Machine::Cuda, arch: arch.into() }
+    }
+    /// Writes the target into a module, where the passes that depend on it look: `rc.target = #rc.target<machine = "cpu", arch = "host">`.
+    pub fn set_on(&self, module: &mut Module) {
+        let machine = Attr::str(if self.machine == Machine::Cpu { "cpu" } else { "cuda" });
+        module.set_attr("rc.target", Attr::dialect("target", &[("machine", machine), ("arch", Attr::str(&self.arch))]));
+    }
+}
+
+/// The pipeline from any stage to machine code, as text.
+pub fn pipeline(target: &Target) -> String {
+    let last = match target.machine {
+        Machine::Cpu => "lower-cpu",
+        Machine::Cuda => "lower-cuda",
+    };
+    format!("decompose,canonicalize,cse,dce,fuse,{last}{{arch={}}}", target.arch)
+}
+
+/// Runs the pipeline for a target. The report holds remarks, errors and timing; on errors the module is as the failing pass left it.
+pub fn compile(module: &mut Module, target: &Target) -> Report {
+    target.set_on(module);
+    let passes: Vec<PassInstance> = parse_pipeline("pipeline", &pipeline(target)).expect("the built-in pipeline is right");
+    PassManager::new(passes).run(module)
+}

@@ -1,0 +1,109 @@
+//! The passes `lower-cpu` and `lower-cuda`: kernels in their thread phase become machine code in the module.
+
+use crate::backend::{Cpu, Options, Target};
+use crate::kernel::{Code, CompiledKernel, lower_kernels};
+use rc_dialects::func::{SYMBOLS, symbols_attr};
+use rc_dialects::host::BINARY;
+use rc_dialects::kernel::FUNC;
+use rc_ir::pass::{OptionKind, PassContext, PassDef, PassKind, has_op, option};
+use rc_ir::{Attr, Blob, Body, Diagnostic, Loc, Module, Name, OpState, Result, Type};
+
+pub static LOWER_CPU: PassDef = PassDef {
+    summary: "Compiles kernels to object code for the CPU.",
+    doc: "Each kernel.func becomes a host.binary that holds an ELF object without external symbols.",
+    options: &[option("arch", OptionKind::Str, "host", "The processor: host, or LLVM's name of one, such as x86-64-v3.")],
+    requires: &["plan-buffers", "lower-tiles", "expand-math"],
+    pending: Some(has_kernels),
+    ..PassDef::new("lower-cpu", |options| compile_pass(cpu_target(options.str("arch"))?))
+};
+
+pub static LOWER_CUDA: PassDef = PassDef {
+    summary: "Compiles kernels to PTX.",
+    doc: "Each kernel.func becomes a host.binary that holds PTX, which the driver assembles when the module is loaded.",
+    options: &[option("arch", OptionKind::Str, "sm_90a", "The GPU architecture: sm_80, sm_90a, …")],
+    requires: &["plan-buffers", "lower-tiles", "expand-math"],
+    pending: Some(has_kernels),
+    ..PassDef::new("lower-cuda", |options| compile_pass(cuda_target(options.str("arch"))?))
+};
+
+/// Makes the passes of this crate known by name. Does nothing the second time.
+pub fn register() {
+    rc_ir::pass::register(&[&LOWER_CPU, &LOWER_CUDA]);
+}
+
+fn has_kernels(module: &Module) -> bool {
+    has_op(module, |name| name == &FUNC)
+}
+
+/// The CPU called `arch`, or this machine's for `host`.
+pub fn cpu_target(arch: &str) -> Result<Target> {
+    if arch == "host" { Target::host().map_err(unknown) } else { Ok(Target::Cpu(Cpu::named(arch))) }
+}
+
+/// The GPU architecture `arch`.
+pub fn cuda_target(arch: &str) -> Result<Target> {
+    Target::cuda(arch).map_err(unknown)
+}
+
+fn unknown(error: crate::backend::Error) -> Box<Diagnostic> {
+    Diagnostic::error(Loc::UNKNOWN, error.to_string())
+}
+
+fn compile_pass(target: Target) -> Result<PassKind> {
+    Ok(PassKind::module(move |module: &mut Module, cx: &mut PassContext| compile(module, &target, cx)))
+}
+
+/// Replaces every kernel of the module by its machine code.
+fn compile(module: &mut Module, target: &Target, cx: &mut PassContext) -> Result {
+    let places: Vec<usize> = (0..module.bodies.len()).filter(|&i| module.bodies[i].name(module.bodies[i].root()) == &FUNC).collect();
+    let kernels: Vec<&Body> = places.iter().map(|&i| &module.bodies[i]).collect();
+    let compiled = lower_kernels(&kernels, target, &Options::default());
+    for (&place, kernel) in places.iter().zip(compiled) {
+        let kernel = kernel?;
+        cx.count("kernels", 1);
+        cx.count("microseconds in lowering to LLVM", (kernel.timings.lower + kernel.timings.translate).as_micros() as u64);
+        cx.count("microseconds in LLVM's passes", kernel.timings.passes.as_micros() as u64);
+        cx.count("microseconds in code generation", kernel.timings.codegen.as_micros() as u64);
+        let code = code_attr(module, &kernel);
+        module.bodies[place] = binary(&module.bodies[place], &kernel, code, target);
+    }
+    Ok(())
+}
+
+fn code_attr(module: &mut Module, kernel: &CompiledKernel) -> Attr {
+    match &kernel.code {
+        Code::Ptx(text) => Attr::str(text),
+        Code::Object(object) => {
+            let bytes = object.bytes().to_vec();
+            let ty = Type::tensor_of(&[bytes.len() as i64], Type::i8());
+            module.add_resource(&kernel.info.symbol, ty, Blob::new(bytes))
+        }
+    }
+}
+
+fn binary(from: &Body, kernel: &CompiledKernel, code: Attr, target: &Target) -> Body {
+    let info = &kernel.info;
+    let root = from.root();
+    let (format, arch) = match target {
+        Target::Cpu(_) => ("elf", target.cpu_name()),
+        Target::Cuda(cuda) => ("ptx", cuda.arch()),
+    };
+    let attrs = [
+        ("sym_name", Attr::str(&info.symbol)),
+        ("format", Attr::str(format)),
+        ("code", code),
+        ("arch", Attr::str(arch)),
+        ("args", Attr::i64(info.args.len() as i64)),
+        ("grid", Attr::shape(&info.grid)),
+        ("threads", Attr::i64(i64::from(info.threads))),
+        ("shared", Attr::i64(i64::from(info.dynamic_shared))),
+        ("scratch", Attr::i64(info.scratch as i64)),
+    ];
+    let cluster = info.cluster.map(|c| ("cluster", Attr::i64s(&c.map(i64::from))));
+    let symbols = (!info.symbols.is_empty()).then(|| (SYMBOLS, symbols_attr(&info.symbols)));
+    let kept = ["origin", "tensor_maps"].into_iter().filter_map(|name| Some((name, from.attr(root, name)?)));
+    let mut state = OpState::new(&BINARY, from.loc(root));
+    let all = attrs.into_iter().chain(cluster).chain(symbols).chain(kept);
+    state.attrs = Attr::dict(all.map(|(name, value)| (Name::new(name), value)));
+    Body::new(state)
+}
