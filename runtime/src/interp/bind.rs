@@ -17,6 +17,8 @@ pub(crate) struct Signature {
     decls: Vec<rc_dialects::func::SymbolDecl>,
     loc: Loc,
     function: Name,
+    /// Whether symbols may also be learnt while the body runs, by `core.assume_shape`.
+    assumes: bool,
 }
 
 impl Signature {
@@ -31,6 +33,7 @@ impl Signature {
             decls: symbols_of(root)?,
             loc: root.loc(),
             function: body.symbol().unwrap_or_default(),
+            assumes: assumes(body),
         })
     }
 
@@ -55,7 +58,7 @@ impl Signature {
                 }
             }
         }
-        symbols.check(self.loc, &self.decls)?;
+        symbols.check(self.loc, &self.decls, self.assumes)?;
         Ok(symbols)
     }
 
@@ -82,27 +85,32 @@ impl Signature {
 
     /// Symbols from dimensions `c * s + k`, plain ones first, until nothing more is learnt.
     fn solve(&self, shapes: &[Vec<i64>]) -> Symbols {
-        let mut bound: Vec<(Name, i64)> = Vec::new();
-        loop {
-            let before = bound.len();
-            for (shape, ty) in shapes.iter().zip(&self.inputs) {
-                for (&size, dim) in shape.iter().zip(ty.shape()) {
-                    if let Some((name, value)) = learn(dim, size, &bound) {
-                        bound.push((name, value));
-                    }
-                }
-            }
-            if bound.len() == before {
-                return Symbols::new(bound);
-            }
-        }
+        let mut symbols = Symbols::default();
+        while shapes.iter().zip(&self.inputs).any(|(shape, ty)| learn_shape(*ty, shape, &mut symbols)) {}
+        symbols
     }
 }
 
+/// Whether the body learns sizes while it runs.
+pub(crate) fn assumes(body: &Body) -> bool {
+    body.walk().into_iter().any(|op| body.name(op) == "rc.core.assume_shape")
+}
+
+/// Binds the symbols that follow from a type and its sizes; whether there were any.
+pub(crate) fn learn_shape(ty: Type, sizes: &[i64], symbols: &mut Symbols) -> bool {
+    let mut found = false;
+    for (&size, dim) in sizes.iter().zip(ty.shape()) {
+        if let Some((name, value)) = learn(dim, size, symbols) {
+            symbols.bind(name, value);
+            found = true;
+        }
+    }
+    found
+}
+
 /// The one unbound symbol of a linear dimension, from the dimension's value.
-fn learn(dim: Dim, size: i64, bound: &[(Name, i64)]) -> Option<(Name, i64)> {
-    let known = |name: Name| bound.iter().find(|b| b.0 == name).map(|b| Dim::Static(b.1));
-    let poly = dim.substitute(&known).polynomial()?;
+fn learn(dim: Dim, size: i64, symbols: &Symbols) -> Option<(Name, i64)> {
+    let poly = dim.substitute(&|name| symbols.get(name).map(Dim::Static)).polynomial()?;
     let [(monomial, coefficient)] = poly.terms.as_slice() else { return None };
     let [(Atom::Symbol(name), 1)] = monomial.as_slice() else { return None };
     let rest = size.checked_sub(poly.constant)?;

@@ -28,10 +28,17 @@ impl Symbols {
     pub fn eval(&self, dim: Dim) -> Option<i64> {
         dim.evaluate(&|name| self.get(name))
     }
-    /// As `s = 3, t = 5`, for messages; what each declaration allows is checked.
-    pub fn check(&self, loc: Loc, decls: &[SymbolDecl]) -> Result {
+    pub fn bind(&mut self, name: Name, value: i64) {
+        Arc::make_mut(&mut self.0).push((name, value));
+    }
+    /// Whether each symbol has a value, and one that its declaration allows. Some may lack one with `later`: it is
+    /// learnt while the body runs.
+    pub fn check(&self, loc: Loc, decls: &[SymbolDecl], later: bool) -> Result {
         for decl in decls {
             let Some(value) = self.get(decl.name) else {
+                if later {
+                    continue;
+                }
                 return Err(Diagnostic::error(loc, format!("nothing says what the symbol {} is", decl.name))
                     .help("some argument needs a dimension that is the symbol, or a multiple of it"));
             };
@@ -197,6 +204,9 @@ impl<'a> Frame<'a> {
             "core.dot" => self.dot(op),
             "core.attention" => self.attention(op),
             "core.fusion" => return self.fusion(op),
+            "loop.nest" => return self.nest(op),
+            "loop.attention" => self.nest_attention(op),
+            "loop.launch" => return self.launch_loops(op),
             "func.call" => return self.call(op),
             _ => return self.exec_by_trait(op),
         };
@@ -236,13 +246,18 @@ impl<'a> Frame<'a> {
         self.enter(op, callee, &rc_dialects::func::bindings(op))
     }
 
+    fn launch_loops(&mut self, op: OpRef) -> Result<Vec<Value>> {
+        let callee = op.str("callee").ok_or_else(|| op.error("needs 'callee'"))?;
+        self.enter(op, Name::new(callee), &bound_symbols(op))
+    }
+
     /// Runs the symbol `callee` on the operands, with its symbols bound to expressions over this frame's.
     pub fn enter(&mut self, op: OpRef, callee: Name, bind: &[(Name, Dim)]) -> Result<Vec<Value>> {
         let body = self.interp.module.symbol(callee).ok_or_else(|| op.error(format!("calls '@{callee}', which the module does not have")))?;
         let args = op.operands().map(|v| self.get(v).cloned()).collect::<Result<Vec<_>>>()?;
         let bound = bind.iter().map(|&(name, dim)| Ok((name, self.dim(op, dim)?))).collect::<Result<Vec<_>>>()?;
         let symbols = Symbols::new(bound);
-        symbols.check(op.loc(), &rc_dialects::func::symbols(body))?;
+        symbols.check(op.loc(), &rc_dialects::func::symbols(body), super::bind::assumes(body))?;
         let mut frame = Frame::new(self.interp, body, symbols, self.depth + 1)?;
         frame.check_args(op, &args)?;
         frame.run(args)
@@ -285,4 +300,10 @@ impl<'a> Frame<'a> {
         let mut frame = Frame::new(self.interp, &func.body, self.symbols.clone(), self.depth + 1)?;
         frame.run(args)
     }
+}
+
+/// The attribute `bind` of a launch: the callee's symbols over the caller's.
+pub(crate) fn bound_symbols(op: OpRef) -> Vec<(Name, Dim)> {
+    let entries = op.attr("bind").and_then(|a| a.as_dialect("bind")).unwrap_or_default();
+    entries.iter().filter_map(|&(name, value)| Some((name, *value.as_shape()?.first()?))).collect()
 }

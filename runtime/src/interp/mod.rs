@@ -8,6 +8,7 @@
 //! |---|---|
 //! | `exec` | bodies: values, symbols, calls, decomposition of `tensor` ops |
 //! | `elementwise`, `shape`, `gather`, `reduce`, `dot`, `constant` | `core` |
+//! | `space`, `region`, `nest` | `loop`: iteration spaces in blocks of points, every scalar of a region an array |
 
 mod bind;
 mod constant;
@@ -15,8 +16,11 @@ mod dot;
 mod elementwise;
 mod exec;
 mod gather;
+mod nest;
 mod reduce;
+mod region;
 mod shape;
+mod space;
 #[cfg(test)]
 mod tests;
 mod value;

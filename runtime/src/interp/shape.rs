@@ -182,8 +182,12 @@ impl Frame<'_> {
     }
 
     pub fn assume_shape(&mut self, op: OpRef) -> Result<Value> {
-        let shape = self.shape_of(op, op.body.ty(op.result(0)))?;
         let x = self.array(op, 0)?;
+        let ty = op.body.ty(op.result(0));
+        let sizes: Vec<i64> = x.shape.iter().map(|&n| n as i64).collect();
+        super::bind::learn_shape(ty, &sizes, &mut self.symbols);
+        self.symbols.check(op.loc(), &rc_dialects::func::symbols(op.body), true)?;
+        let shape = self.shape_of(op, ty)?;
         if x.shape == shape {
             return Ok(Value::Array(x));
         }

@@ -83,6 +83,16 @@ impl Array {
     }
     /// The elements at these row-major positions, in a new shape.
     pub fn pick(&self, shape: Vec<usize>, positions: &[usize]) -> Array {
+        if let Data::Host(tensor) = &self.data
+            && positions.len() < self.len() / 4
+        {
+            // A few rows of a table: not worth converting all of it.
+            return if tensor.dtype().is_float() {
+                Array::floats(shape, positions.iter().map(|&i| tensor.get_f64(i)).collect())
+            } else {
+                Array::ints(shape, positions.iter().map(|&i| tensor.get_i64(i)).collect())
+            };
+        }
         if self.is_float() {
             let from = self.as_floats();
             Array::floats(shape, positions.iter().map(|&i| from[i]).collect())
@@ -108,12 +118,17 @@ impl Array {
             Value::Array(a) => a.pick(shape, &vec![0; count]),
         }
     }
-    /// The arrays' elements one after another. They are all floats or all integers.
-    pub fn join(shape: Vec<usize>, parts: &[Array]) -> Array {
-        if parts.iter().all(Array::is_float) && !parts.is_empty() {
-            Array::floats(shape, parts.iter().flat_map(|p| p.as_floats().into_owned()).collect())
-        } else {
-            Array::ints(shape, parts.iter().flat_map(|p| p.as_ints().into_owned()).collect())
+    /// The same array, converted now if it would otherwise be converted on each of `picks` picks.
+    pub fn ready(self, picks: usize) -> Array {
+        match &self.data {
+            Data::Host(tensor) if picks >= self.len() / 4 => {
+                if tensor.dtype().is_float() {
+                    Array::floats(self.shape, tensor.to_f64())
+                } else {
+                    Array::ints(self.shape, tensor.to_i64())
+                }
+            }
+            _ => self,
         }
     }
 }

@@ -1,9 +1,11 @@
-//! Modules are built with the builder; expected values come from formulas written out here.
+//! Modules are built with the builder or written as text; expected values come from formulas written out here.
 
 mod bind;
 mod core;
 mod dot;
 mod elementwise;
+mod examples;
+mod loops;
 
 use rc_ir::builder::new_function;
 use rc_ir::{Builder, Loc, Module, Type, Value};
@@ -47,4 +49,25 @@ pub fn i64s(shape: &[usize], values: &[i64]) -> Tensor {
 }
 pub fn random(dtype: DType, shape: &[usize], seed: u64) -> Tensor {
     Tensor::random_input(dtype, shape, seed, 0).unwrap()
+}
+
+/// A module from its text.
+pub fn parse(text: &str) -> Module {
+    rc_dialects::register();
+    let (module, errors) = rc_parser::parse_module("test.ir", text);
+    module.unwrap_or_else(|| panic!("{}", errors.iter().map(|d| d.render()).collect::<String>()))
+}
+
+/// The results of `@f` as typed, in f64.
+pub fn values(text: &str, args: &[Tensor]) -> Result<Vec<Vec<f64>>, String> {
+    Ok(run(&parse(text), Mode::Typed, args)?.iter().map(Tensor::to_f64).collect())
+}
+
+/// Whether two arrays agree within `relative` of the greatest magnitude.
+pub fn assert_close(got: &[f64], want: &[f64], relative: f64) {
+    assert_eq!(got.len(), want.len());
+    let scale = want.iter().fold(1e-30, |m: f64, x| m.max(x.abs()));
+    for (i, (g, w)) in got.iter().zip(want).enumerate() {
+        assert!((g - w).abs() <= relative * scale || g.is_nan() && w.is_nan(), "element {i}: {g} instead of {w}");
+    }
 }
