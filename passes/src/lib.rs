@@ -4,6 +4,7 @@ pub mod canonicalize;
 pub mod cse;
 pub mod dce;
 pub mod fuse;
+pub mod lower_kernel;
 pub mod lower_loops;
 pub mod lower_tiles;
 pub mod plan_buffers;
@@ -20,6 +21,8 @@ pub fn register() {
         &fuse::FUSE,
         &fuse::OUTLINE_OPS,
         &lower_loops::LOWER_LOOPS,
+        &schedule::SCHEDULE,
+        &lower_kernel::LOWER_KERNEL,
         &plan_buffers::PLAN_BUFFERS,
     ]);
 }

@@ -1,0 +1,188 @@
+//! Matrix products: a tile of results in registers, a loop over the sums, the epilogue on the tile.
+
+use super::program::Program;
+use super::run::bind;
+use super::scope::Scope;
+use crate::schedule::Schedule;
+use crate::schedule::access::Iter;
+use crate::schedule::nest::Nest;
+use crate::schedule::roles::Roles;
+use rc_dialects::constraints::default_acc;
+use rc_dialects::loop_::IterKind;
+use rc_ir::{Attr, Dim, Result, Traits, Type, Value};
+
+/// What the parts of a product need to know.
+pub struct Product<'n> {
+    pub nest: &'n Nest,
+    pub schedule: &'n Schedule,
+    pub roles: Roles,
+    pub acc: Type,
+}
+
+impl<'n> Product<'n> {
+    /// # Errors
+    /// If the nest is no product of two matrices, for which the schedule is wrong.
+    pub fn new(p: &Program, nest: &'n Nest, schedule: &'n Schedule) -> Result<Product<'n>> {
+        let op = p.src.op_ref(nest.op);
+        let roles = Roles::of(p.src, nest)
+            .ok_or_else(|| op.error("has a contract schedule and is no product of two matrices").help("remove it, or run the schedule pass again"))?;
+        let roles = Roles { m: schedule.axes[0], n: schedule.axes[1], k: schedule.inner.unwrap_or(roles.k), ..roles };
+        let known = [roles.m, roles.n, roles.k].iter().all(|&n| nest.iter(n).is_some());
+        if !known {
+            return Err(op.error("has a contract schedule with iterators that it does not have in 'axes' or 'inner'"));
+        }
+        let yielded = p.src.last_op(op.entry(0).expect("verified")).expect("verified");
+        let acc = nest.acc.unwrap_or_else(|| default_acc(p.src.ty(p.src.operand(yielded, 0))));
+        Ok(Product { nest, schedule, roles, acc })
+    }
+    fn iter(&self, name: rc_ir::Name) -> &'n Iter {
+        self.nest.iter(name).expect("checked when made")
+    }
+    /// Elements of m, n and k that are handled at once.
+    pub fn tile(&self) -> [i64; 3] {
+        [self.roles.m, self.roles.n, self.roles.k].map(|n| self.schedule.tile_of(n))
+    }
+
+    /// A factor as a tile whose dimensions run along `rows` and `columns` of the scope's iterators, zero past the sums' extent.
+    fn factor(&self, p: &mut Program, which: usize, scope: &Scope, shape: [i64; 2]) -> Result<Value> {
+        let tile = p.region(self.nest, scope, &[which])?[0];
+        let k = self.iter(self.roles.k);
+        let bound = *scope.get(k.name).expect("the sums' iterator is bound");
+        let tile = if bound.exact || self.is_zero_past(p, which, k) {
+            tile
+        } else {
+            let mask = p.inside(scope, &|n| n == k.name).expect("not exact");
+            let zero = p.zeros([1; 2], p.ty(tile).elem());
+            p.select(mask, tile, zero)
+        };
+        Ok(p.broadcast(tile, shape))
+    }
+    /// Whether a factor is an operand, at most converted, whose memory ends where the sums do: a load is zero past it.
+    fn is_zero_past(&self, p: &Program, which: usize, k: &Iter) -> bool {
+        let entry = p.src.op_ref(self.nest.op).entry(0).expect("verified");
+        let mut value = p.src.operand(p.src.last_op(entry).expect("verified"), which);
+        while let Some(op) = p.src.defining_op(value) {
+            let converts = p.src.name(op) == "rc.core.convert" && !p.src.op_ref(op).has(Traits::CONSTANT);
+            if !converts {
+                return false;
+            }
+            value = p.src.operand(op, 0);
+        }
+        let arg = p.src.block_args(entry).position(|a| a == value);
+        let from_memory = |i: usize| p.memory.contains_key(&p.src.operand(self.nest.op, i));
+        arg.is_some_and(|i| self.nest.inputs[i].clips(k) && from_memory(i))
+    }
+
+    /// Whether a factor's memory is contiguous along `name`, by its largest operand.
+    fn contiguous_along(&self, which: usize, name: rc_ir::Name) -> bool {
+        let scope_of = |i: &usize| self.nest.inputs[*i].innermost() == Some(name);
+        let own = if which == self.roles.left { self.roles.m } else { self.roles.n };
+        (0..self.nest.inputs.len()).filter(|&i| self.nest.inputs[i].mentions(own)).any(|i| scope_of(&i))
+    }
+
+    /// acc + the products at the scope, where k is bound to its first element.
+    fn step(&self, p: &mut Program, scope: &Scope, k_first: Value, acc: Value) -> Result<Value> {
+        let [bm, bn, bk] = self.tile();
+        let Roles { m, n, k, left } = self.roles;
+        let without = |name| Scope { binds: scope.binds.iter().filter(|b| b.0 != name).copied().collect(), ..Scope::default() };
+        let rebind = |s: Scope, name, axis, size| {
+            let base = if name == k { k_first } else { scope.get(name).expect("bound by the grid").base };
+            s.with(name, bind(self.iter(name), base, Some(axis), size))
+        };
+        // A GPU reads operands as they lie in memory and turns them in shared memory.
+        let turns = !p.target.is_cpu();
+        let a_t = turns && self.contiguous_along(left, m) && !self.contiguous_along(left, k);
+        let b_t = turns && self.contiguous_along(1 - left, k) && !self.contiguous_along(1 - left, n);
+        let (am, ak) = if a_t { (1, 0) } else { (0, 1) };
+        let scope_a = rebind(rebind(without(n), m, am, bm), k, ak, bk);
+        let a = self.factor(p, left, &scope_a, if a_t { [bk, bm] } else { [bm, bk] })?;
+        let (bk_axis, bn_axis) = if b_t { (1, 0) } else { (0, 1) };
+        let scope_b = rebind(rebind(without(m), n, bn_axis, bn), k, bk_axis, bk);
+        let b = self.factor(p, 1 - left, &scope_b, if b_t { [bn, bk] } else { [bk, bn] })?;
+        Ok(self.dot(p, a, b, acc, a_t, b_t))
+    }
+
+    /// `kernel.dot`; factors of different types are converted to the accumulator's first.
+    pub fn dot(&self, p: &mut Program, a: Value, b: Value, acc: Value, a_t: bool, b_t: bool) -> Value {
+        let same = p.ty(a).elem() == p.ty(b).elem();
+        let (a, b) = if same { (a, b) } else { (p.convert(a, self.acc), p.convert(b, self.acc)) };
+        dot(p, [a, b, acc], a_t, b_t, self.schedule.unit)
+    }
+
+    /// The sums over the whole of k (and of other reduce iterators, point by point) as a tile of results.
+    pub fn sums(&self, p: &mut Program, scope: &Scope) -> Result<Value> {
+        let [bm, bn, _] = self.tile();
+        let start = p.zeros([bm, bn], self.acc);
+        let outer: Vec<Iter> = self.nest.of_kind(IterKind::Reduce).filter(|i| i.name != self.roles.k).copied().collect();
+        self.outer(p, scope, &outer, start)
+    }
+    fn outer(&self, p: &mut Program, scope: &Scope, outer: &[Iter], acc: Value) -> Result<Value> {
+        let Some((iter, rest)) = outer.split_first() else { return self.inner(p, scope, acc) };
+        let bounds = [p.constant_index(0), p.size(iter.extent), p.constant_index(1)];
+        let ends = p.for_loop(bounds, &[acc], |p, at, acc| {
+            let inner = scope.with(iter.name, bind(iter, at, None, 1));
+            Ok::<_, Box<rc_ir::Diagnostic>>(vec![self.outer(p, &inner, rest, acc[0])?])
+        })?;
+        Ok(ends[0])
+    }
+    fn inner(&self, p: &mut Program, scope: &Scope, acc: Value) -> Result<Value> {
+        let (k, bk) = (self.iter(self.roles.k), self.tile()[2]);
+        let bounds = [p.constant_index(0), p.size(k.extent), p.constant_index(bk)];
+        let ends = p.for_loop(bounds, &[acc], |p, at, acc| self.step(p, scope, at, acc[0]).map(|v| vec![v]))?;
+        Ok(ends[0])
+    }
+
+    /// On the CPU: the right operand's panel copied into the program's own memory, `[k, n]`, before the rows that use it.
+    pub fn pack(&self, p: &mut Program, scope: &Scope, length: i64) -> Result<Value> {
+        let (k, bn) = (self.iter(self.roles.k), self.tile()[1]);
+        let entry = p.src.op_ref(self.nest.op).entry(0).expect("verified");
+        let yielded = p.src.last_op(entry).expect("verified");
+        let elem = p.src.ty(p.src.operand(yielded, 1 - self.roles.left));
+        let panel = p.alloc(&[length, bn], elem);
+        let bounds = [p.constant_index(0), p.constant_index(length), p.constant_index(1)];
+        p.for_loop(bounds, &[], |p, at, _| {
+            let scope = scope.with(k.name, bind(k, at, None, 1));
+            let row = p.region(self.nest, &scope, &[1 - self.roles.left])?[0];
+            let row = p.broadcast(row, [1, bn]);
+            let zero = p.constant_index(0);
+            p.build().op("rc.kernel.store").operand(row).operand(panel).operands(&[at, zero]).attr("dims", Attr::i64s(&[0, 1])).build();
+            Ok::<_, Box<rc_ir::Diagnostic>>(Vec::new())
+        })?;
+        Ok(panel)
+    }
+    /// The sums with the right operand read from a packed panel.
+    pub fn packed_sums(&self, p: &mut Program, scope: &Scope, panel: Value, length: i64) -> Result<Value> {
+        let [bm, bn, _] = self.tile();
+        let k = self.iter(self.roles.k);
+        let start = p.zeros([bm, bn], self.acc);
+        let bounds = [p.constant_index(0), p.constant_index(length), p.constant_index(1)];
+        let ends = p.for_loop(bounds, &[start], |p, at, acc| {
+            let without = Scope { binds: scope.binds.iter().filter(|b| b.0 != self.roles.n).copied().collect(), ..Scope::default() };
+            let inner = without.with(k.name, bind(k, at, None, 1));
+            let a = p.region(self.nest, &inner, &[self.roles.left])?[0];
+            let a = p.broadcast(a, [bm, 1]);
+            let zero = p.constant_index(0);
+            let ty = Type::tile(&[1, bn], p.ty(panel).elem(), None);
+            let mut b = p.build();
+            let load = b.op("rc.kernel.load").operand(panel).operands(&[at, zero]).attr("dims", Attr::i64s(&[0, 1]));
+            let row = load.result(ty).value();
+            Ok::<_, Box<rc_ir::Diagnostic>>(vec![self.dot(p, a, row, acc[0], false, false)])
+        })?;
+        Ok(ends[0])
+    }
+}
+
+/// `kernel.dot` of `[a, b, acc]`.
+pub fn dot(p: &mut Program, operands: [Value; 3], a_t: bool, b_t: bool, unit: Option<&str>) -> Value {
+    let flag = |on: bool| on.then(|| Attr::bool(true));
+    let mut b = p.build();
+    let op = b.op("rc.kernel.dot").operand(operands[0]).operand(operands[1]).operand(operands[2]);
+    op.maybe_attr("a_t", flag(a_t)).maybe_attr("b_t", flag(b_t)).maybe_attr("unit", unit.map(Attr::str)).value()
+}
+
+/// `min(extent, first + block)`: where a program's block of an iterator ends.
+pub fn block_end(p: &mut Program, first: Value, block: i64, extent: Dim) -> Value {
+    let (size, block) = (p.size(extent), p.constant_index(block));
+    let end = p.add_index(first, block);
+    p.binary("rc.core.min", end, size)
+}

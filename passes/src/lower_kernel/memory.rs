@@ -1,0 +1,156 @@
+//! Loads, gathers and stores of tiles.
+
+use super::program::{Program, RANK};
+use super::scope::{Scope, Tiled};
+use crate::schedule::access::{Access, has_index};
+use rc_ir::{Attr, Diagnostic, Dim, Name, Result, Type, Value};
+
+impl Program<'_> {
+    /// The memory of a tensor that is an argument.
+    fn memory_of(&self, value: Value) -> Result<Value> {
+        let missing = || {
+            Diagnostic::unsupported(self.loc, "a schedule that runs a nest together with one whose result it reads elsewhere")
+                .help("give the two nests different groups")
+        };
+        self.memory.get(&value).copied().ok_or_else(missing)
+    }
+
+    /// The elements of a tensor at `access`: a load where each tile dimension runs along a dimension of the memory, else a gather.
+    /// The result has size 1 along tile dimensions on which it does not depend.
+    pub fn load(&mut self, value: Value, access: &Access, scope: &Scope) -> Result<Value> {
+        let memory = self.memory_of(value)?;
+        let tiled = scope.tiled();
+        let along = if access.exprs.iter().any(|&e| has_index(e)) { None } else { access.plain(&tiled) };
+        match along {
+            Some(along) => self.load_plain(memory, access, &along, scope),
+            None => self.gather(memory, access, scope),
+        }
+    }
+
+    fn load_plain(&mut self, memory: Value, access: &Access, along: &[Option<Name>], scope: &Scope) -> Result<Value> {
+        let memory = self.view(memory, &access.shape);
+        let (dims, shape) = tile_dims(along, scope);
+        let starts = self.starts(access, scope)?;
+        let ty = Type::tile(&shape, self.ty(memory).elem(), None);
+        let mut b = self.build();
+        let op = b.op("rc.kernel.load").operand(memory).operands(&starts).attr("dims", Attr::i64s(&dims));
+        Ok(op.result(ty).value())
+    }
+
+    /// The index of the first element, for each dimension.
+    fn starts(&mut self, access: &Access, scope: &Scope) -> Result<Vec<Value>> {
+        access.exprs.iter().map(|&e| self.index(e, scope, Tiled::First)).collect()
+    }
+
+    /// A gather along the one dimension that is not plain, or over the memory as one dimension.
+    fn gather(&mut self, memory: Value, access: &Access, scope: &Scope) -> Result<Value> {
+        let tiled = scope.tiled();
+        let odd: Vec<usize> = (0..access.exprs.len()).filter(|&d| !is_plain(access.exprs[d], &tiled)).collect();
+        let mut rest = access.clone();
+        if let [d] = *odd {
+            rest.exprs[d] = Dim::Static(0);
+        }
+        match (odd.as_slice(), rest.plain(&tiled)) {
+            (&[axis], Some(along)) => {
+                let at = self.address(access.exprs[axis], scope)?;
+                let memory = self.view(memory, &access.shape);
+                self.emit_gather(memory, &rest, &along, axis, at, scope)
+            }
+            _ => {
+                let flat = access.shape.iter().zip(&access.exprs).fold(Dim::Static(0), |at, (&size, &e)| at * size + e);
+                let size = access.shape.iter().fold(Dim::Static(1), |n, &d| n * d);
+                let at = self.address(flat, scope)?;
+                let memory = self.view(memory, &[size]);
+                let whole = Access { shape: vec![size], exprs: vec![Dim::Static(0)] };
+                self.emit_gather(memory, &whole, &[None], 0, at, scope)
+            }
+        }
+    }
+
+    /// Index tiles that are within bounds wherever the iterators are, and 0 or in bounds past them.
+    fn address(&mut self, e: Dim, scope: &Scope) -> Result<Value> {
+        let at = self.index(e, scope, Tiled::Clamped)?;
+        let at = self.broadcast(at, self.shape(at));
+        let computed = has_index(e);
+        let mask = if computed { self.inside(scope, &|_| true) } else { None };
+        Ok(match mask {
+            None => at,
+            Some(mask) => {
+                let zero = self.constant_index(0);
+                self.select(mask, at, zero)
+            }
+        })
+    }
+
+    fn emit_gather(
+        &mut self,
+        memory: Value,
+        access: &Access,
+        along: &[Option<Name>],
+        axis: usize,
+        at: Value,
+        scope: &Scope,
+    ) -> Result<Value> {
+        let (dims, mut shape) = tile_dims(along, scope);
+        for (s, n) in shape.iter_mut().zip(self.shape(at)) {
+            *s = (*s).max(n);
+        }
+        let starts = self.starts(access, scope)?;
+        let ty = Type::tile(&shape, self.ty(memory).elem(), None);
+        let mut b = self.build();
+        let op = b.op("rc.kernel.gather").operand(memory).operands(&starts).operand(at);
+        Ok(op.attr("dims", Attr::i64s(&dims)).attr("axis", Attr::i64(axis as i64)).result(ty).value())
+    }
+
+    /// Writes a tile, repeated to the shape of all that runs along tile dimensions here.
+    ///
+    /// # Errors
+    /// If a schedule tiles an iterator that the result cannot be stored along.
+    pub fn store(&mut self, tile: Value, value: Value, access: &Access, scope: &Scope) -> Result {
+        let memory = self.memory_of(value)?;
+        let tiled = scope.tiled();
+        let clips = |name: &Name| {
+            let bind = scope.get(*name).expect("a tiled iterator is bound");
+            let iter = crate::schedule::access::Iter {
+                name: *name,
+                extent: bind.extent,
+                kind: rc_dialects::loop_::IterKind::Parallel,
+            };
+            bind.exact || access.clips(&iter)
+        };
+        let along = access.plain(&tiled).filter(|_| tiled.iter().all(clips));
+        let Some(along) = along.filter(|a| tiled.iter().all(|t| a.contains(&Some(*t)))) else {
+            let what = format!("a schedule that tiles {} where the result's map is {:?} of {:?}", words(&tiled), access.exprs, access.shape);
+            return Err(Diagnostic::unsupported(self.loc, what).help("tile iterators along which the result can be stored"));
+        };
+        let memory = self.view(memory, &access.shape);
+        let tile = self.convert(tile, self.ty(memory).elem());
+        let (dims, shape) = tile_dims(&along, scope);
+        let tile = self.broadcast(tile, shape);
+        let starts = self.starts(access, scope)?;
+        let mut b = self.build();
+        b.op("rc.kernel.store").operand(tile).operand(memory).operands(&starts).attr("dims", Attr::i64s(&dims)).build();
+        Ok(())
+    }
+}
+
+fn is_plain(e: Dim, tiled: &[Name]) -> bool {
+    !has_index(e) && Access { shape: vec![Dim::Static(1)], exprs: vec![e] }.plain(tiled).is_some()
+}
+
+/// For each tile dimension the memory dimension along which it runs, and the tile's shape.
+fn tile_dims(along: &[Option<Name>], scope: &Scope) -> (Vec<i64>, [i64; RANK]) {
+    let (mut dims, mut shape) = (vec![-1; RANK], [1; RANK]);
+    for (d, name) in along.iter().enumerate() {
+        let Some(bind) = name.and_then(|n| scope.get(n)) else { continue };
+        if let Some(axis) = bind.axis {
+            dims[axis] = d as i64;
+            shape[axis] = bind.size;
+        }
+    }
+    (dims, shape)
+}
+
+fn words(names: &[Name]) -> String {
+    names.iter().map(|n| n.as_str()).collect::<Vec<_>>().join(", ")
+}

@@ -1,0 +1,328 @@
+//! `lower-kernel`: applies schedules. Every `loop.kernel` becomes one `kernel.func` in the tile phase for each group of its
+//! nests, every `loop.launch` the `host.launch`es of those.
+//!
+//! A program loads tiles through index maps, runs regions on them, and stores results. Memory that is not laid out as a
+//! tile wants it is viewed as another shape, or gathered from.
+
+mod attention;
+mod contract;
+mod grid;
+mod launch;
+mod memory;
+mod program;
+mod reduce;
+mod region;
+mod run;
+mod scope;
+
+pub use launch::lower_launches;
+
+use crate::schedule::access::Iter;
+use crate::schedule::group::{Class, Group};
+use crate::schedule::nest::{Nest, symbol_ranges};
+use crate::schedule::{Kind, Schedule, TARGET_OPTIONS, Target, is_unscheduled, schedule_kernel, target_of};
+use attention::Attention;
+use contract::{Product, block_end};
+use grid::{Spread, scope_of};
+use program::Program;
+use rc_dialects::func::{SYMBOLS, symbols};
+use rc_dialects::loop_::{self, IterKind};
+use rc_ir::builder::new_function;
+use rc_ir::pass::{PassContext, PassDef, PassKind, has_op};
+use rc_ir::{Attr, Body, Diagnostic, Module, Name, Op, Result, Type, Value};
+
+pub static LOWER_KERNEL: PassDef = PassDef {
+    summary: "Applies schedules: nests become kernels on tiles, launches name them.",
+    doc: "Every group of nests with one schedule becomes a kernel.func in the tile phase; what groups pass to one another goes \
+through memory. Kernels that are not scheduled yet are scheduled first, for the same target.",
+    options: TARGET_OPTIONS,
+    requires: &["lower-loops"],
+    pending: Some(|module| has_op(module, |name| name == &loop_::KERNEL || name == &loop_::LAUNCH)),
+    ..PassDef::new("lower-kernel", |_| {
+        Ok(PassKind::module(|module: &mut Module, cx: &mut PassContext| {
+            let target = target_of(cx.options, module.attrs)?;
+            for remark in lower_module(module, &target)? {
+                cx.report(remark);
+            }
+            Ok(())
+        }))
+    })
+};
+
+/// Lowers every `loop.kernel` and `loop.launch` of a module, scheduling what is not scheduled. Gives the schedules' remarks.
+///
+/// # Errors
+/// Those of [`schedule_kernel`], [`lower_kernel`] and [`lower_launches`].
+pub fn lower_module(module: &mut Module, target: &Target) -> Result<Vec<Box<Diagnostic>>> {
+    let mut remarks = Vec::new();
+    let mut lowered: Vec<(Name, Lowered)> = Vec::new();
+    let mut taken: Vec<Name> = module.bodies.iter().filter_map(|b| b.symbol()).collect();
+    for body in module.bodies.iter_mut().filter(|b| b.name(b.root()) == &loop_::KERNEL) {
+        if is_unscheduled(body) {
+            remarks.extend(schedule_kernel(body, target)?);
+        }
+        let mut kernel = lower_kernel(body, target)?;
+        for i in 1..kernel.funcs.len() {
+            let wanted = kernel.steps[i].callee;
+            let numbered = std::iter::once(wanted).chain((0..).map(|n| Name::new(&format!("{wanted}_{n}"))));
+            let name = numbered.into_iter().find(|n| !taken.contains(n)).unwrap_or(wanted);
+            taken.push(name);
+            kernel.steps[i].callee = name;
+            let root = kernel.funcs[i].root();
+            kernel.funcs[i].set_attr(root, "sym_name", Attr::str(name.as_str()));
+        }
+        lowered.push((body.symbol().unwrap_or_default(), kernel));
+    }
+    for body in module.bodies.iter_mut().filter(|b| b.name(b.root()) != &loop_::KERNEL) {
+        lower_launches(body, &|name| lowered.iter().find(|l| l.0 == name).map(|l| &l.1))?;
+    }
+    let mut kernels = lowered.into_iter();
+    let bodies = std::mem::take(&mut module.bodies);
+    module.bodies = bodies
+        .into_iter()
+        .flat_map(|body| match body.name(body.root()) == &loop_::KERNEL {
+            true => kernels.next().map_or(Vec::new(), |k| k.1.funcs),
+            false => vec![body],
+        })
+        .collect();
+    Ok(remarks)
+}
+
+/// A value of a lowered kernel's launches.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Ref {
+    /// Argument of the `loop.kernel`.
+    Arg(usize),
+    /// A result of one of its steps.
+    Step(usize, usize),
+}
+
+/// One launch.
+#[derive(Clone, Debug)]
+pub struct Step {
+    pub callee: Name,
+    pub inputs: Vec<Ref>,
+    /// The result types, over the kernel's symbols.
+    pub results: Vec<Type>,
+}
+
+/// What a `loop.kernel` becomes.
+#[derive(Debug)]
+pub struct Lowered {
+    pub funcs: Vec<Body>,
+    pub steps: Vec<Step>,
+    pub results: Vec<Ref>,
+    /// What each of the kernel's symbols is called, in order.
+    pub symbols: Vec<Name>,
+}
+
+/// A group with its schedules.
+struct Scheduled {
+    group: Group,
+    schedules: Vec<Schedule>,
+}
+
+/// Applies the schedules of a `loop.kernel`. Functions are called as the kernel, with `_1`, `_2`, … after the first.
+///
+/// # Errors
+/// If a nest has no schedule, or one that cannot be applied to it.
+pub fn lower_kernel(src: &Body, target: &Target) -> Result<Lowered> {
+    let groups = scheduled_groups(src)?;
+    let root = src.op_ref(src.root());
+    let name = src.symbol().ok_or_else(|| root.error("expects a name"))?;
+    let entry = src.entry().ok_or_else(|| root.error("expects a body"))?;
+    let args: Vec<Value> = src.block_args(entry).collect();
+    let mut out = Lowered { funcs: Vec::new(), steps: Vec::new(), results: Vec::new(), symbols: Vec::new() };
+    out.symbols = symbols(src).iter().map(|s| s.name).collect();
+    let mut known: Vec<(Value, Ref)> = args.iter().enumerate().map(|(i, &a)| (a, Ref::Arg(i))).collect();
+    let find = |known: &[(Value, Ref)], v: Value| {
+        let missing = || Diagnostic::error(src.loc(src.root()), "a nest reads a value that comes after its group");
+        known.iter().find(|k| k.0 == v).map(|k| k.1).ok_or_else(missing)
+    };
+    for (number, scheduled) in groups.iter().enumerate() {
+        let callee = if number == 0 { name } else { Name::new(&format!("{name}_{number}")) };
+        let (inputs, outputs) = interface(src, &scheduled.group);
+        let func = lower_group(src, target, scheduled, callee, &inputs, &outputs)?;
+        let inputs = inputs.iter().map(|&v| find(&known, v)).collect::<Result<Vec<_>>>()?;
+        known.extend(outputs.iter().enumerate().map(|(i, &v)| (v, Ref::Step(number, i))));
+        out.steps.push(Step { callee, inputs, results: outputs.iter().map(|&v| src.ty(v)).collect() });
+        out.funcs.push(func);
+    }
+    let returned = src.last_op(entry).filter(|&o| src.name(o) == &loop_::RETURN);
+    let returned = returned.ok_or_else(|| root.error("expects to end in loop.return"))?;
+    out.results = src.operands(returned).map(|v| find(&known, v)).collect::<Result<_>>()?;
+    Ok(out)
+}
+
+/// The nests of a kernel by the groups that their schedules name, in order.
+fn scheduled_groups(src: &Body) -> Result<Vec<Scheduled>> {
+    let decls = symbols(src);
+    let mut out: Vec<(i64, Scheduled)> = Vec::new();
+    for op in src.entry().into_iter().flat_map(|e| src.ops(e).collect::<Vec<_>>()) {
+        let at = src.op_ref(op);
+        let is_nest = src.name(op) == &loop_::NEST;
+        if !is_nest && src.name(op) != &loop_::ATTENTION {
+            continue;
+        }
+        let schedule = Schedule::read(at)?;
+        let nest = if is_nest { vec![Nest::read(src, op, &decls)?.with_collapses(&schedule.collapse)] } else { Vec::new() };
+        let class = if is_nest { Class::Rows } else { Class::Attention };
+        match out.last_mut() {
+            Some((number, last)) if *number == schedule.group && is_nest && last.group.class == class => {
+                if last.schedules[0].grid != schedule.grid {
+                    return Err(at.error("has another grid than the nest before it, of the same group"));
+                }
+                last.group.ops.push(op);
+                last.group.nests.extend(nest);
+                last.schedules.push(schedule);
+            }
+            _ => {
+                let group = Group { class, ops: vec![op], nests: nest };
+                out.push((schedule.group, Scheduled { group, schedules: vec![schedule] }));
+            }
+        }
+    }
+    Ok(out.into_iter().map(|g| g.1).collect())
+}
+
+/// What a group reads from outside, in order of first use, and which of its results are used outside.
+fn interface(src: &Body, group: &Group) -> (Vec<Value>, Vec<Value>) {
+    let mut inputs: Vec<Value> = Vec::new();
+    let inside = |v: Value| src.defining_op(v).is_some_and(|o| group.ops.contains(&o));
+    for &op in &group.ops {
+        let gathers = src.op_ref(op).entry(0).into_iter().flat_map(|b| src.ops(b).collect::<Vec<_>>());
+        let sources = gathers.filter(|&o| src.name(o) == &loop_::GATHER).map(|o| src.operand(o, 0));
+        for v in src.operands(op).chain(sources).collect::<Vec<_>>() {
+            if !inside(v) && !inputs.contains(&v) {
+                inputs.push(v);
+            }
+        }
+    }
+    let outside = |user: Op| {
+        let top = std::iter::successors(Some(user), |&o| src.parent_op(o).filter(|&p| p != src.root())).last();
+        !top.is_some_and(|t| group.ops.contains(&t))
+    };
+    let escapes = |v: &Value| src.uses(*v).any(|(user, _)| outside(user));
+    let results = group.ops.iter().flat_map(|&op| src.results(op).collect::<Vec<_>>());
+    (inputs, results.filter(escapes).collect())
+}
+
+fn lower_group(
+    src: &Body,
+    target: &Target,
+    scheduled: &Scheduled,
+    name: Name,
+    inputs: &[Value],
+    outputs: &[Value],
+) -> Result<Body> {
+    let loc = src.loc(scheduled.group.ops[0]);
+    let types: Vec<Type> = inputs.iter().chain(outputs).map(|&v| Type::memref(&src.ty(v).shape(), src.ty(v).elem(), 0)).collect();
+    let made = new_function("rc.kernel.func", name.as_str(), &types, &[], loc);
+    let mut p = Program::new(src, target, &scheduled.group, symbol_ranges(&symbols(src)), made.body);
+    p.memory = inputs.iter().chain(outputs).copied().zip(made.args).collect();
+    for (v, arg) in p.memory.clone() {
+        let hint = src.value_name(v);
+        if !hint.is_empty() {
+            p.out.set_value_name(arg, hint);
+        }
+    }
+    let grid = match scheduled.group.class {
+        Class::Attention => attend(&mut p, scheduled)?,
+        _ => run_nests(&mut p, scheduled, outputs)?,
+    };
+    p.build().op("rc.kernel.return").build();
+    let mut body = p.out;
+    let root = body.root();
+    body.set_attr(root, "phase", Attr::str("tile"));
+    body.set_attr(root, "target", Attr::str(target.word()));
+    body.set_attr(root, "grid", Attr::shape(&grid));
+    body.set_attr(root, "threads", Attr::i64(scheduled.schedules[0].threads));
+    for attr in ["origin", SYMBOLS] {
+        if let Some(value) = src.attr(src.root(), attr) {
+            body.set_attr(root, attr, value);
+        }
+    }
+    Ok(body)
+}
+
+/// The iterators of the grid, each with the elements that a program takes of it.
+fn spread_of(src: &Body, op: Op, schedule: &Schedule, iters: &[Iter]) -> Result<Vec<Spread>> {
+    let blocked = |name: Name| schedule.block.filter(|_| schedule.axes[0] == name && schedule.kind == Kind::Contract);
+    let spread = |&name: &Name| {
+        let iter = iters.iter().find(|i| i.name == name && i.kind == IterKind::Parallel);
+        let wrong = || src.op_ref(op).error(format!("has a schedule with '{name}' in its grid, which is no parallel iterator of it"));
+        let step = if schedule.axis_of(name).is_some() { schedule.tile_of(name) } else { 1 };
+        Ok(Spread { iter: *iter.ok_or_else(wrong)?, step: blocked(name).unwrap_or(step) })
+    };
+    schedule.grid.iter().map(spread).collect()
+}
+
+fn run_nests(p: &mut Program, scheduled: &Scheduled, outputs: &[Value]) -> Result<[rc_ir::Dim; 3]> {
+    let (nests, schedules) = (&scheduled.group.nests, &scheduled.schedules);
+    let leader = nests.iter().position(|n| !n.is_pointwise()).unwrap_or(0);
+    let schedule = &schedules[leader];
+    p.loc = p.src.loc(nests[leader].op);
+    let over = spread_of(p.src, nests[leader].op, schedule, &nests[leader].iters)?;
+    let (grid, starts) = p.spread(&over);
+    let stores = |n: &Nest| p.src.results(n.op).map(|v| outputs.contains(&v)).collect::<Vec<bool>>();
+    let stores: Vec<Vec<bool>> = nests.iter().map(stores).collect();
+    if schedule.kind == Kind::Contract {
+        product(p, scheduled, &over, &starts, &stores)?;
+        return Ok(grid);
+    }
+    for ((nest, schedule), stores) in nests.iter().zip(schedules).zip(&stores) {
+        let scope = scope_of(&over, &starts, schedule);
+        p.run(nest, schedule, &scope, stores)?;
+    }
+    Ok(grid)
+}
+
+/// A product, then the epilogue's nests on its tile of results.
+fn product(p: &mut Program, scheduled: &Scheduled, over: &[Spread], starts: &[Value], stores: &[Vec<bool>]) -> Result {
+    let schedule = &scheduled.schedules[0];
+    let product = Product::new(p, &scheduled.group.nests[0], schedule)?;
+    let scope = scope_of(over, starts, schedule);
+    let Some(block) = schedule.block else {
+        let tile = product.sums(p, &scope)?;
+        return epilogue(p, scheduled, &scope, tile, stores);
+    };
+    let (m, rows) = (product.roles.m, product.tile()[0]);
+    let iter = *product.nest.iter(m).expect("checked when made");
+    let first = scope.get(m).ok_or_else(|| p.src.op_ref(product.nest.op).error("has a schedule without rows in its grid"))?.base;
+    let panel = schedule.pack.map(|length| product.pack(p, &scope, length).map(|v| (v, length))).transpose()?;
+    let bounds = [first, block_end(p, first, block, iter.extent), p.constant_index(rows)];
+    p.for_loop(bounds, &[], |p, at, _| {
+        let scope = scope.with(m, run::bind(&iter, at, Some(0), rows));
+        let tile = match panel {
+            Some((panel, length)) => product.packed_sums(p, &scope, panel, length)?,
+            None => product.sums(p, &scope)?,
+        };
+        epilogue(p, scheduled, &scope, tile, stores).map(|()| Vec::new())
+    })
+    .map(|_| ())
+}
+
+fn epilogue(p: &mut Program, scheduled: &Scheduled, scope: &scope::Scope, tile: Value, stores: &[Vec<bool>]) -> Result {
+    let (nests, schedules) = (&scheduled.group.nests, &scheduled.schedules);
+    p.result(&nests[0], 0, tile, scope, stores[0][0])?;
+    for i in 1..nests.len() {
+        p.run(&nests[i], &schedules[i], scope, &stores[i])?;
+    }
+    Ok(())
+}
+
+fn attend(p: &mut Program, scheduled: &Scheduled) -> Result<[rc_ir::Dim; 3]> {
+    let (op, schedule) = (scheduled.group.ops[0], &scheduled.schedules[0]);
+    p.loc = p.src.loc(op);
+    let attention = Attention::read(p, op, schedule)?;
+    let over = spread_of(p.src, op, schedule, &attention.iters)?;
+    let (grid, starts) = p.spread(&over);
+    let scope = scope_of(&over, &starts, schedule);
+    let needed = attention.iters[..3].iter().all(|i| scope.get(i.name).is_some());
+    if !needed || schedule.axes != [attention.iters[2].name, attention.iters[3].name] {
+        return Err(p.src.op_ref(op).error("expects a schedule with b, h and m in its grid and m and n as its axes"));
+    }
+    let (tile, scope) = attention.run(p, &scope)?;
+    p.store(tile, p.src.result(op, 0), &attention.output, &scope)?;
+    Ok(grid)
+}

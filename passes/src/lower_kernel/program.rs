@@ -1,0 +1,279 @@
+//! A `kernel.func` in the making: operations, constants, sizes, views, and elementwise work on tiles.
+//!
+//! All tiles of a program have two dimensions. A value that does not depend on what runs along a dimension has size 1
+//! there; operands of elementwise operations are repeated to a common shape where they meet.
+
+use super::scope::Held;
+use crate::schedule::Target;
+use crate::schedule::group::Group;
+use rc_ir::attr::{AttrData, DenseData};
+use rc_ir::body::OpState;
+use rc_ir::dim_range::Ranges;
+use rc_ir::{Attr, Block, Body, Builder, Dim, Loc, Op, Type, Value};
+use rustc_hash::FxHashMap;
+
+/// Dimensions of every tile.
+pub const RANK: usize = 2;
+
+pub struct Program<'a> {
+    /// The `loop.kernel`.
+    pub src: &'a Body,
+    pub target: &'a Target,
+    pub group: &'a Group,
+    /// Bounds of the kernel's symbols.
+    pub ranges: Ranges,
+    pub out: Body,
+    /// Where operations go.
+    pub block: Block,
+    pub loc: Loc,
+    /// The memory of tensors: arguments of the function.
+    pub memory: FxHashMap<Value, Value>,
+    /// Values in registers that nests after this one may read.
+    pub held: Vec<Held>,
+    entry: Block,
+    /// The last of the operations at the head of the function: constants, sizes, views.
+    head: Option<Op>,
+    sizes: FxHashMap<Dim, Value>,
+    views: Vec<(Value, Vec<Dim>, Value)>,
+}
+
+impl<'a> Program<'a> {
+    pub fn new(src: &'a Body, target: &'a Target, group: &'a Group, ranges: Ranges, out: Body) -> Program<'a> {
+        let entry = out.entry().expect("a function has an entry block");
+        let loc = out.loc(out.root());
+        Program {
+            src,
+            target,
+            group,
+            ranges,
+            out,
+            block: entry,
+            loc,
+            memory: FxHashMap::default(),
+            held: Vec::new(),
+            entry,
+            head: None,
+            sizes: FxHashMap::default(),
+            views: Vec::new(),
+        }
+    }
+    pub fn build(&mut self) -> Builder<'_> {
+        let mut b = Builder::at_end(&mut self.out, self.block);
+        b.loc = self.loc;
+        b
+    }
+    pub fn ty(&self, value: Value) -> Type {
+        self.out.ty(value)
+    }
+    /// Makes an operation at the head of the function, where everything after it can use it.
+    fn at_head(&mut self, state: OpState) -> Value {
+        let op = self.out.create(state);
+        match self.head {
+            Some(last) => self.out.insert_after(last, op),
+            None => self.out.prepend(self.entry, op),
+        }
+        self.head = Some(op);
+        self.out.result(op, 0)
+    }
+    fn head_op(&mut self, name: &str, operands: &[Value], attrs: &[(&str, Attr)], ty: Type) -> Value {
+        let mut state = OpState::new(name, self.loc);
+        state.operands = operands.into();
+        state.attrs = Attr::dict(attrs.iter().map(|&(k, v)| (k.into(), v)));
+        state.results = [ty].as_slice().into();
+        self.at_head(state)
+    }
+    /// A size over the kernel's symbols, as an index.
+    pub fn size(&mut self, dim: Dim) -> Value {
+        if let Some(&value) = self.sizes.get(&dim) {
+            return value;
+        }
+        let value = match dim {
+            Dim::Static(n) => self.head_op("rc.core.constant", &[], &[("value", Attr::index(n))], Type::index()),
+            _ => self.head_op("rc.kernel.extent", &[], &[("expr", Attr::shape(&[dim]))], Type::index()),
+        };
+        self.sizes.insert(dim, value);
+        value
+    }
+    pub fn constant_index(&mut self, n: i64) -> Value {
+        self.size(Dim::Static(n))
+    }
+    /// The program's place along an axis of the grid.
+    pub fn program_id(&mut self, axis: i64) -> Value {
+        self.head_op("rc.kernel.program_id", &[], &[("axis", Attr::i64(axis))], Type::index())
+    }
+    /// Fixed memory of the program's own.
+    pub fn alloc(&mut self, shape: &[i64], elem: Type) -> Value {
+        let dims: Vec<Dim> = shape.iter().map(|&n| Dim::Static(n)).collect();
+        let align = ("align", Attr::i64(64));
+        self.head_op("rc.kernel.alloc", &[], &[align], Type::memref(&dims, elem, 5))
+    }
+    /// The memory of an argument seen as a dense memref of another shape.
+    pub fn view(&mut self, memory: Value, shape: &[Dim]) -> Value {
+        let ty = self.ty(memory);
+        if ty.shape().as_slice() == shape {
+            return memory;
+        }
+        if let Some(v) = self.views.iter().find(|v| v.0 == memory && v.1 == shape) {
+            return v.2;
+        }
+        let view = self.head_op("rc.kernel.view", &[memory], &[], ty.with_shape(shape));
+        self.views.push((memory, shape.to_vec(), view));
+        view
+    }
+
+    // ---- tiles ----
+
+    /// The sizes of a tile; of a scalar, ones.
+    pub fn shape(&self, value: Value) -> [i64; RANK] {
+        let ty = self.ty(value);
+        if !ty.is_tile() {
+            return [1; RANK];
+        }
+        ty.static_shape().and_then(|s| s.try_into().ok()).expect("tiles of a program have two dimensions")
+    }
+    /// A constant tile, the same scalar everywhere.
+    pub fn splat(&mut self, shape: [i64; RANK], scalar: Attr) -> Value {
+        let elem = scalar.type_of().expect("a scalar attribute has a type");
+        let value = splat_attr(Type::tile(&shape, elem, None), scalar);
+        self.build().op("rc.core.constant").attr("value", value).value()
+    }
+    pub fn zeros(&mut self, shape: [i64; RANK], elem: Type) -> Value {
+        let zero = if elem.is_float() { Attr::float(0.0, elem) } else { Attr::int(0, elem) };
+        self.splat(shape, zero)
+    }
+    /// The tile repeated to a shape, or a scalar everywhere.
+    pub fn broadcast(&mut self, value: Value, shape: [i64; RANK]) -> Value {
+        let ty = self.ty(value);
+        if ty.is_tile() && self.shape(value) == shape {
+            return value;
+        }
+        // A repeated constant is a larger constant.
+        if let Some(splat) = rc_ir::op_def::constant_of(&self.out, value) {
+            let tile = Type::tile(&shape, ty.elem(), None);
+            let attr = match splat.data() {
+                AttrData::Dense { data, .. } if data.splat => Some(Attr::new(AttrData::Dense { ty: tile, data: data.clone() })),
+                AttrData::Dense { .. } | AttrData::Resource { .. } => None,
+                _ => Some(splat_attr(tile, splat)),
+            };
+            if let Some(attr) = attr {
+                return self.build().op("rc.core.constant").attr("value", attr).value();
+            }
+        }
+        self.build().op("rc.kernel.broadcast").operand(value).result(Type::tile(&shape, ty.elem(), None)).value()
+    }
+    /// The shape to which values of these shapes can all be repeated.
+    pub fn common(&self, values: &[Value]) -> [i64; RANK] {
+        let mut out = [1; RANK];
+        for &v in values {
+            for (o, n) in out.iter_mut().zip(self.shape(v)) {
+                *o = (*o).max(n);
+            }
+        }
+        out
+    }
+    /// An elementwise operation on tiles (and scalars) of any shapes that agree up to ones; scalars only give a scalar.
+    pub fn elementwise(&mut self, name: &str, values: &[Value], attrs: Attr, elem: Type) -> Value {
+        if values.iter().all(|&v| !self.ty(v).is_tile()) {
+            return self.build().op(name).operands(values).attrs(attrs).result(elem).value();
+        }
+        let shape = self.common(values);
+        let values: Vec<Value> = values.iter().map(|&v| self.broadcast(v, shape)).collect();
+        let ty = Type::tile(&shape, elem, None);
+        self.build().op(name).operands(&values).attrs(attrs).result(ty).value()
+    }
+    pub fn binary(&mut self, name: &str, a: Value, b: Value) -> Value {
+        let elem = self.ty(a).elem();
+        self.elementwise(name, &[a, b], Attr::empty_dict(), elem)
+    }
+    pub fn unary(&mut self, name: &str, a: Value) -> Value {
+        let elem = self.ty(a).elem();
+        self.elementwise(name, &[a], Attr::empty_dict(), elem)
+    }
+    pub fn compare(&mut self, kind: &str, a: Value, b: Value) -> Value {
+        let attrs = Attr::dict([("kind".into(), Attr::str(kind))]);
+        self.elementwise("rc.core.compare", &[a, b], attrs, Type::i1())
+    }
+    pub fn select(&mut self, cond: Value, a: Value, b: Value) -> Value {
+        let elem = self.ty(a).elem();
+        self.elementwise("rc.core.select", &[cond, a, b], Attr::empty_dict(), elem)
+    }
+    /// The value with elements of another type.
+    pub fn convert(&mut self, value: Value, elem: Type) -> Value {
+        if self.ty(value).elem() == elem {
+            return value;
+        }
+        self.elementwise("rc.core.convert", &[value], Attr::empty_dict(), elem)
+    }
+    /// `core.add` of two indices or index tiles; adding zero is nothing.
+    pub fn add_index(&mut self, a: Value, b: Value) -> Value {
+        match (self.index_constant(a), self.index_constant(b)) {
+            (Some(0), _) => b,
+            (_, Some(0)) => a,
+            _ => self.binary("rc.core.add", a, b),
+        }
+    }
+    pub fn mul_index(&mut self, a: Value, b: Value) -> Value {
+        match (self.index_constant(a), self.index_constant(b)) {
+            (Some(1), _) => b,
+            (_, Some(1)) => a,
+            _ => self.binary("rc.core.mul", a, b),
+        }
+    }
+    fn index_constant(&self, value: Value) -> Option<i64> {
+        if self.ty(value).is_tile() {
+            return None;
+        }
+        rc_ir::op_def::constant_of(&self.out, value)?.as_int()
+    }
+    /// A tile that counts along a dimension.
+    pub fn iota(&mut self, start: Value, dim: usize, size: i64) -> Value {
+        let mut shape = [1; RANK];
+        shape[dim] = size;
+        let ty = Type::tile(&shape, Type::index(), None);
+        self.build().op("rc.kernel.iota").operand(start).attr("dim", Attr::i64(dim as i64)).result(ty).value()
+    }
+    /// `kernel.reduce` along dimensions; those of size 1 need none.
+    pub fn reduce(&mut self, value: Value, dims: &[usize], kind: &str) -> Value {
+        let mut shape = self.shape(value);
+        let dims: Vec<i64> = dims.iter().filter(|&&d| shape[d] > 1).map(|&d| d as i64).collect();
+        if dims.is_empty() {
+            return value;
+        }
+        dims.iter().for_each(|&d| shape[d as usize] = 1);
+        let ty = self.ty(value).with_shape(&shape.map(Dim::Static));
+        let b = &mut self.build();
+        b.op("rc.kernel.reduce").operand(value).attr("dims", Attr::i64s(&dims)).attr("kind", Attr::str(kind)).result(ty).value()
+    }
+    /// `kernel.for`: `body` is run once, with the counter and the carried values, to make the loop's body; it gives the next ones.
+    pub fn for_loop<E>(
+        &mut self,
+        [lower, upper, step]: [Value; 3],
+        init: &[Value],
+        body: impl FnOnce(&mut Self, Value, &[Value]) -> Result<Vec<Value>, E>,
+    ) -> Result<Vec<Value>, E> {
+        let op = self.build().op("rc.kernel.for").operand(lower).operand(upper).operand(step).operands(init).regions(1).build();
+        let types: Vec<Type> = std::iter::once(Type::index()).chain(init.iter().map(|&v| self.ty(v))).collect();
+        let region = self.out.regions(op)[0];
+        let inner = self.out.add_block(region, &types);
+        let args: Vec<Value> = self.out.block_args(inner).collect();
+        let (outer, held) = (std::mem::replace(&mut self.block, inner), self.held.len());
+        let next = body(self, args[0], &args[1..])?;
+        self.build().op("rc.kernel.yield").operands(&next).build();
+        self.block = outer;
+        self.held.truncate(held);
+        Ok(self.out.results(op).collect())
+    }
+}
+
+/// `dense<scalar> : ty`.
+fn splat_attr(ty: Type, scalar: Attr) -> Attr {
+    let bits = match scalar.data() {
+        AttrData::Float { bits, .. } => *bits,
+        AttrData::Int { value, .. } => *value as u64,
+        AttrData::Bool(b) => u64::from(*b),
+        _ => return Attr::splat(ty, scalar.as_splat().unwrap_or(0.0)),
+    };
+    let width = ty.elem().byte_width().unwrap_or(8) as usize;
+    let bits = if ty.elem() == Type::i1() { bits & 1 } else { bits };
+    Attr::new(AttrData::Dense { ty, data: DenseData { splat: true, bytes: bits.to_le_bytes()[..width].into() } })
+}

@@ -1,0 +1,184 @@
+//! Accumulators of a nest's results.
+
+use super::program::{Program, RANK};
+use super::scope::{Scope, Tiled};
+use crate::schedule::nest::Nest;
+use rc_dialects::constraints::default_acc;
+use rc_dialects::interfaces::Combiner;
+use rc_dialects::loop_::IterKind;
+use rc_ir::{Attr, Diagnostic, Dim, Result, Type, Value};
+
+/// How one result of a nest is combined.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum How {
+    /// Each point has its own.
+    Store,
+    Combine(Combiner),
+    /// The greatest (or least) element and its index.
+    Arg(Combiner),
+    /// Sums of products of two yielded factors.
+    Contract,
+    /// Every prefix of a sum.
+    Scan,
+}
+
+/// A result of a nest in the making.
+#[derive(Clone, Debug)]
+pub struct Accumulator {
+    pub how: How,
+    /// The first of its yielded values.
+    pub first: usize,
+    /// The type that is accumulated in.
+    pub elem: Type,
+}
+
+impl Accumulator {
+    /// The accumulators of a nest's results.
+    ///
+    /// # Errors
+    /// If the nest has scan and reduce iterators, or a combiner that does not go with its elements.
+    pub fn of(program: &Program, nest: &Nest) -> Result<Vec<Accumulator>> {
+        let src = program.src;
+        let op = src.op_ref(nest.op);
+        let yielded = src.last_op(op.entry(0).expect("a verified nest has a body")).expect("a verified nest yields");
+        let scans = nest.has(IterKind::Scan);
+        if scans && nest.has(IterKind::Reduce) {
+            return Err(Diagnostic::unsupported(op.loc(), "a nest with both scan and reduce iterators"));
+        }
+        let mut next = 0;
+        nest.combiners.iter().map(|&word| {
+            let first = next;
+            next += if word == "contract" { 2 } else { 1 };
+            let ty = src.ty(src.operand(yielded, first));
+            let sum = nest.acc.unwrap_or_else(|| default_acc(ty));
+            let how = match (word, Combiner::from_kind(word)) {
+                ("none", _) if scans => How::Scan,
+                ("none", _) => How::Store,
+                ("contract", _) => How::Contract,
+                (_, Some(_)) if scans && word != "add" => {
+                    return Err(Diagnostic::unsupported(op.loc(), format!("a scan with the combiner '{word}'")));
+                }
+                (_, Some(_)) if scans => How::Scan,
+                (_, Some(Combiner::ArgMax)) => How::Arg(Combiner::Max),
+                (_, Some(Combiner::ArgMin)) => How::Arg(Combiner::Min),
+                (_, Some(c)) => How::Combine(c),
+                _ => return Err(op.error(format!("has the unknown combiner '{word}'"))),
+            };
+            let elem = match how {
+                How::Store => ty,
+                How::Combine(Combiner::Add | Combiner::Mul) | How::Contract | How::Scan => sum,
+                How::Combine(_) | How::Arg(_) => default_acc(ty),
+            };
+            Ok(Accumulator { how, first, elem })
+        }).collect()
+    }
+
+    /// How many tiles it carries through loops.
+    pub fn tiles(&self) -> usize {
+        match self.how {
+            How::Store => 0,
+            How::Arg(_) => 2,
+            _ => 1,
+        }
+    }
+    /// The values to start with.
+    pub fn start(&self, p: &mut Program, shape: [i64; RANK]) -> Result<Vec<Value>> {
+        let identity = |c: Combiner, ty: Type| {
+            c.identity(ty).ok_or_else(|| Diagnostic::unsupported(p.loc, format!("the combiner '{}' of {ty}", c.kind())))
+        };
+        Ok(match self.how {
+            How::Store => Vec::new(),
+            How::Contract | How::Scan => vec![p.zeros(shape, self.elem)],
+            How::Combine(c) => {
+                let attr = identity(c, self.elem)?;
+                vec![p.splat(shape, attr)]
+            }
+            How::Arg(c) => {
+                let attr = identity(c, self.elem)?;
+                vec![p.splat(shape, attr), p.splat(shape, Attr::i64(i64::MAX))]
+            }
+        })
+    }
+    /// The values with those of one more step: the nest's region at the scope.
+    pub fn step(&self, p: &mut Program, nest: &Nest, scope: &Scope, before: &[Value]) -> Result<Vec<Value>> {
+        let reduces = |n| nest.iter(n).is_some_and(|i| i.kind == IterKind::Reduce);
+        match self.how {
+            How::Store => Ok(Vec::new()),
+            How::Contract => {
+                let factors = p.region(nest, scope, &[self.first, self.first + 1])?;
+                let (a, b) = (p.convert(factors[0], self.elem), p.convert(factors[1], self.elem));
+                let product = p.binary("rc.core.mul", a, b);
+                let product = self.masked(p, scope, product, &reduces, Combiner::Add);
+                Ok(vec![p.binary("rc.core.add", before[0], product)])
+            }
+            How::Scan | How::Combine(_) => {
+                let c = if let How::Combine(c) = self.how { c } else { Combiner::Add };
+                let value = p.region(nest, scope, &[self.first])?[0];
+                let value = p.convert(value, self.elem);
+                let value = self.masked(p, scope, value, &reduces, c);
+                Ok(vec![p.binary(c.core_op().expect("argmax is How::Arg"), before[0], value)])
+            }
+            How::Arg(c) => {
+                let value = p.region(nest, scope, &[self.first])?[0];
+                let value = p.convert(value, self.elem);
+                let value = self.masked(p, scope, value, &reduces, c);
+                let along = nest.of_kind(IterKind::Reduce).next().expect("argmax has a reduce iterator").name;
+                let at = p.index(Dim::symbol(along), scope, Tiled::All)?;
+                let at = p.broadcast(at, p.shape(at));
+                let mut at = p.convert(at, Type::i64());
+                if let Some(mask) = p.inside(scope, &reduces) {
+                    let none = p.splat([1; RANK], Attr::i64(i64::MAX));
+                    at = p.select(mask, at, none);
+                }
+                Ok(better(p, c, (before[0], before[1]), (value, at)))
+            }
+        }
+    }
+    /// The value with the combiner's identity past the extents of the reduce iterators.
+    fn masked(&self, p: &mut Program, scope: &Scope, value: Value, reduces: &dyn Fn(rc_ir::Name) -> bool, c: Combiner) -> Value {
+        let Some(mask) = p.inside(scope, reduces) else { return value };
+        let identity = c.identity(self.elem).expect("start has asked for it");
+        let identity = p.splat([1; RANK], identity);
+        p.select(mask, value, identity)
+    }
+    /// The result, with size 1 along the tile dimensions `dims` over which elements are still to be combined.
+    pub fn finish(&self, p: &mut Program, values: &[Value], dims: &[usize]) -> Value {
+        match self.how {
+            How::Store => unreachable!("nothing is accumulated"),
+            How::Combine(c) => p.reduce(values[0], dims, c.kind()),
+            How::Contract | How::Scan => p.reduce(values[0], dims, "add"),
+            How::Arg(c) => {
+                let best = p.reduce(values[0], dims, c.kind());
+                if best == values[0] {
+                    return values[1];
+                }
+                let equal = p.compare("eq", values[0], best);
+                let is = if self.elem.is_float() {
+                    // The best is a NaN where there is one; then the first NaN counts.
+                    let nan = p.compare("ne", values[0], values[0]);
+                    p.binary("rc.core.or", equal, nan)
+                } else {
+                    equal
+                };
+                let none = p.splat([1; RANK], Attr::i64(i64::MAX));
+                let at = p.select(is, values[1], none);
+                p.reduce(at, dims, "min")
+            }
+        }
+    }
+}
+
+/// The better of two pairs of element and index: the greater (or lesser) element, a NaN above all, then the lower index.
+fn better(p: &mut Program, c: Combiner, (best, at): (Value, Value), (value, here): (Value, Value)) -> Vec<Value> {
+    let wins = p.compare(if c == Combiner::Max { "gt" } else { "lt" }, value, best);
+    let ties = p.compare("eq", value, best);
+    let lower = p.compare("lt", here, at);
+    let first = p.binary("rc.core.and", ties, lower);
+    let mut take = p.binary("rc.core.or", wins, first);
+    if p.ty(value).elem().is_float() {
+        let (nan, known) = (p.compare("ne", value, value), p.compare("eq", best, best));
+        let news = p.binary("rc.core.and", nan, known);
+        take = p.binary("rc.core.or", take, news);
+    }
+    vec![p.select(take, value, best), p.select(take, here, at)]
+}

@@ -1,0 +1,140 @@
+//! A nest's region on tiles: every scalar operation becomes the same operation on all elements of a tile.
+
+use super::program::{Program, RANK};
+use super::scope::{Scope, Tiled};
+use crate::schedule::access::Access;
+use crate::schedule::group::inverse;
+use crate::schedule::nest::Nest;
+use rc_dialects::loop_;
+use rc_ir::{Attr, Diagnostic, Name, Op, OpRef, Result, Traits, Type, Value};
+use rustc_hash::{FxHashMap, FxHashSet};
+
+/// Values of a region: a constant waits for the shape that it is used at.
+#[derive(Clone, Copy)]
+enum Element {
+    Tile(Value),
+    Constant(Attr),
+}
+
+impl Program<'_> {
+    /// The yielded values number `wanted` of a nest at the points of the scope, as tiles.
+    pub fn region(&mut self, nest: &Nest, scope: &Scope, wanted: &[usize]) -> Result<Vec<Value>> {
+        let src = self.src;
+        let entry = src.op_ref(nest.op).entry(0).expect("a verified nest has a body");
+        let yielded = src.last_op(entry).expect("a verified nest yields");
+        let outer = std::mem::replace(&mut self.loc, src.loc(nest.op));
+        let needed = needed(src, yielded, wanted);
+        let mut elements: FxHashMap<Value, Element> = FxHashMap::default();
+        for (i, arg) in src.block_args(entry).enumerate().filter(|(_, a)| needed.contains(a)) {
+            let tile = self.read(nest, i, scope)?;
+            elements.insert(arg, Element::Tile(tile));
+        }
+        for op in src.ops(entry).filter(|&op| src.results(op).any(|r| needed.contains(&r))).collect::<Vec<_>>() {
+            self.loc = src.loc(op);
+            let element = self.element(nest, scope, src.op_ref(op), &elements)?;
+            elements.insert(src.result(op, 0), element);
+        }
+        self.loc = outer;
+        let values: Vec<Value> = wanted.iter().map(|&i| src.operand(yielded, i)).collect();
+        Ok(values.into_iter().map(|v| self.tile_of(elements[&v], [1; RANK])).collect())
+    }
+
+    fn tile_of(&mut self, element: Element, shape: [i64; RANK]) -> Value {
+        match element {
+            Element::Tile(tile) => tile,
+            Element::Constant(value) => self.splat(shape, value),
+        }
+    }
+
+    fn element(&mut self, nest: &Nest, scope: &Scope, op: OpRef, known: &FxHashMap<Value, Element>) -> Result<Element> {
+        if op.has(Traits::CONSTANT) {
+            let value = op.attr("value").ok_or_else(|| op.error("expects a value"))?;
+            return Ok(Element::Constant(value));
+        }
+        if op.name() == &loop_::INDEX {
+            let expr = op.attr("expr").and_then(|a| a.as_shape()).unwrap_or_default()[0];
+            let at = self.index(nest.resolve(expr), scope, Tiled::All)?;
+            let shape = self.shape(at);
+            return Ok(Element::Tile(self.broadcast(at, shape)));
+        }
+        if op.name() == &loop_::GATHER {
+            return self.gathered(nest, scope, op, known).map(Element::Tile);
+        }
+        if !op.has(Traits::ELEMENTWISE) || op.results().len() != 1 {
+            let error = Diagnostic::unsupported(op.loc(), format!("'{}' in a nest's region", op.name().pretty()));
+            return Err(error.help("elementwise core ops, loop.index and loop.gather work on tiles"));
+        }
+        let tiles: Vec<Value> = op.operands().filter_map(|v| match known[&v] {
+            Element::Tile(t) => Some(t),
+            Element::Constant(_) => None,
+        }).collect();
+        let shape = self.common(&tiles);
+        let mut values: Vec<Value> = op.operands().map(|v| self.tile_of(known[&v], shape)).collect();
+        let elem = op.body.ty(op.result(0));
+        self.guard_division(op, scope, &mut values);
+        Ok(Element::Tile(self.elementwise(op.name().as_str(), &values, op.body.attrs(op.op), elem)))
+    }
+
+    /// Divides what lies past the extents by one: there the divisor may be zero.
+    fn guard_division(&mut self, op: OpRef, scope: &Scope, values: &mut [Value]) {
+        let divides = op.name() == "rc.core.div" || op.name() == "rc.core.rem";
+        if !divides || self.ty(values[1]).elem().is_float() || rc_ir::op_def::constant_of(&self.out, values[1]).is_some() {
+            return;
+        }
+        if let Some(mask) = self.inside(scope, &|_| true) {
+            let one = self.splat([1; RANK], Attr::int(1, self.ty(values[1]).elem()));
+            values[1] = self.select(mask, values[1], one);
+        }
+    }
+
+    fn gathered(&mut self, nest: &Nest, scope: &Scope, op: OpRef, known: &FxHashMap<Value, Element>) -> Result<Value> {
+        let at = op.attr("at").and_then(|a| a.as_shape()).unwrap_or_default();
+        let exprs: Vec<_> = at.iter().map(|&e| nest.resolve(e)).collect();
+        let access = Access::new(&op.body.ty(op.operand(0)).shape(), &exprs).normalized(&nest.ranges, &nest.iters);
+        let mut inner = scope.clone();
+        inner.indices.clear();
+        for v in op.operands().skip(1) {
+            let tile = self.tile_of(known[&v], [1; RANK]);
+            inner.indices.push(self.convert(tile, Type::index()));
+        }
+        self.load(op.operand(0), &access, &inner)
+    }
+
+    /// The element of operand `i`: from registers, from memory, or computed again.
+    fn read(&mut self, nest: &Nest, i: usize, scope: &Scope) -> Result<Value> {
+        let (value, access) = (self.src.operand(nest.op, i), &nest.inputs[i]);
+        if let Some(tile) = self.held_tile(value, access, scope) {
+            return Ok(tile);
+        }
+        let group = self.group;
+        let Some((from, result)) = group.producer(self.src, value) else { return self.load(value, access, scope) };
+        let map = if from.is_pointwise() { inverse(from, &from.outputs[result], access) } else { None };
+        let Some(map) = map else {
+            let what = "a schedule that runs a nest together with one whose result it reads elsewhere";
+            return Err(Diagnostic::unsupported(self.loc, what).help("give the two nests different groups"));
+        };
+        let changed: Vec<(Name, rc_ir::Dim)> = map.into_iter().filter(|(n, d)| d.as_symbol() != Some(*n)).collect();
+        let again = from.substituted(&changed, nest.iters.clone());
+        let tile = self.region(&again, scope, &[result])?[0];
+        let tile = self.convert(tile, self.src.ty(value).elem());
+        self.hold(value, tile, access, scope);
+        Ok(tile)
+    }
+}
+
+/// What the yielded values number `wanted` are computed from.
+fn needed(src: &rc_ir::Body, yielded: Op, wanted: &[usize]) -> FxHashSet<Value> {
+    let mut out = FxHashSet::default();
+    let mut stack: Vec<Value> = wanted.iter().map(|&i| src.operand(yielded, i)).collect();
+    while let Some(v) = stack.pop() {
+        let op = src.defining_op(v).filter(|&o| src.parent(o) == src.parent(yielded));
+        if out.insert(v)
+            && let Some(op) = op
+        {
+            let skip = usize::from(src.name(op) == &loop_::GATHER);
+            stack.extend(src.operands(op).skip(skip));
+        }
+    }
+    out
+}
+

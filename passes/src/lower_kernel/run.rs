@@ -1,0 +1,123 @@
+//! Runs a nest in a program: loops over what is not in the grid, accumulators, results.
+
+use super::program::Program;
+use super::reduce::{Accumulator, How};
+use super::scope::{Bind, Scope};
+use crate::schedule::Schedule;
+use crate::schedule::access::Iter;
+use crate::schedule::nest::Nest;
+use rc_dialects::loop_::IterKind;
+use rc_ir::{Dim, Name, Result, Value};
+
+/// An iterator that a nest runs over within a program.
+#[derive(Clone, Copy)]
+struct Local {
+    iter: Iter,
+    chunk: i64,
+    axis: Option<usize>,
+}
+
+/// Whether the extent is known to be a multiple of the tile.
+pub fn divides(tile: i64, extent: Dim) -> bool {
+    tile == 1 || extent.modulo(Dim::Static(tile)) == Dim::Static(0)
+}
+
+/// How an iterator stands in tiles of `size`, from `base` on.
+pub fn bind(iter: &Iter, base: Value, axis: Option<usize>, size: i64) -> Bind {
+    let axis = axis.filter(|_| size > 1);
+    Bind { base, axis, size: if axis.is_some() { size } else { 1 }, extent: iter.extent, exact: axis.is_none() || divides(size, iter.extent) }
+}
+
+impl Program<'_> {
+    /// Runs a nest whose grid iterators are bound in `grid`; `stores` says which results are needed in memory.
+    pub fn run(&mut self, nest: &Nest, schedule: &Schedule, grid: &Scope, stores: &[bool]) -> Result {
+        self.loc = self.src.loc(nest.op);
+        let accumulators = Accumulator::of(self, nest)?;
+        let locals = locals(nest, schedule, grid);
+        let mut shape = grid.shape();
+        let mut reduced = Vec::new();
+        for local in locals.iter().filter(|l| l.iter.kind == IterKind::Reduce) {
+            if let Some(axis) = local.axis.filter(|_| local.chunk > 1) {
+                shape[axis] = local.chunk;
+                reduced.push(axis);
+            }
+        }
+        let mut starts = Vec::new();
+        for a in &accumulators {
+            starts.extend(a.start(self, shape)?);
+        }
+        let ends = self.loops(nest, &accumulators, &locals, grid, &starts, stores)?;
+        let mut at = 0;
+        for (i, a) in accumulators.iter().enumerate() {
+            let values = &ends[at..at + a.tiles()];
+            at += a.tiles();
+            if !matches!(a.how, How::Store | How::Scan) {
+                let tile = a.finish(self, values, &reduced);
+                self.result(nest, i, tile, grid, stores[i])?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Keeps result `i` at hand for nests after this one, and stores it if need be.
+    pub fn result(&mut self, nest: &Nest, i: usize, tile: Value, scope: &Scope, store: bool) -> Result {
+        let value = self.src.result(nest.op, i);
+        let tile = self.convert(tile, self.src.ty(value).elem());
+        self.hold(value, tile, &nest.outputs[i], scope);
+        if store { self.store(tile, value, &nest.outputs[i], scope) } else { Ok(()) }
+    }
+
+    fn loops(
+        &mut self,
+        nest: &Nest,
+        accumulators: &[Accumulator],
+        locals: &[Local],
+        scope: &Scope,
+        carried: &[Value],
+        stores: &[bool],
+    ) -> Result<Vec<Value>> {
+        let Some((local, rest)) = locals.split_first() else { return self.point(nest, accumulators, scope, carried, stores) };
+        let zero = self.constant_index(0);
+        // One chunk that surely covers the whole extent needs no loop; what lies past it is masked.
+        if local.iter.extent.as_static().is_some_and(|n| n > 0 && n <= local.chunk) {
+            let inner = scope.with(local.iter.name, bind(&local.iter, zero, local.axis, local.chunk));
+            return self.loops(nest, accumulators, rest, &inner, carried, stores);
+        }
+        let bounds = [zero, self.size(local.iter.extent), self.constant_index(local.chunk)];
+        self.for_loop(bounds, carried, |p, counter, carried| {
+            let inner = scope.with(local.iter.name, bind(&local.iter, counter, local.axis, local.chunk));
+            p.loops(nest, accumulators, rest, &inner, carried, stores)
+        })
+    }
+
+    /// One step: the region at one place.
+    fn point(&mut self, nest: &Nest, accumulators: &[Accumulator], scope: &Scope, carried: &[Value], stores: &[bool]) -> Result<Vec<Value>> {
+        let mut next = Vec::new();
+        let plain: Vec<usize> = (0..accumulators.len()).filter(|&i| accumulators[i].how == How::Store).collect();
+        let wanted: Vec<usize> = plain.iter().map(|&i| accumulators[i].first).collect();
+        let tiles = if wanted.is_empty() { Vec::new() } else { self.region(nest, scope, &wanted)? };
+        for (&i, tile) in plain.iter().zip(tiles) {
+            self.result(nest, i, tile, scope, stores[i])?;
+        }
+        let mut at = 0;
+        for (i, a) in accumulators.iter().enumerate() {
+            let values = a.step(self, nest, scope, &carried[at..at + a.tiles()])?;
+            at += a.tiles();
+            if a.how == How::Scan {
+                self.result(nest, i, values[0], scope, stores[i])?;
+            }
+            next.extend(values);
+        }
+        Ok(next)
+    }
+}
+
+/// The iterators that are not in the grid, in the nest's order.
+fn locals(nest: &Nest, schedule: &Schedule, grid: &Scope) -> Vec<Local> {
+    let outside = |name: Name| grid.get(name).is_none();
+    let local = |iter: &Iter| {
+        let axis = schedule.axis_of(iter.name).filter(|_| iter.kind != IterKind::Scan);
+        Local { iter: *iter, chunk: if axis.is_some() { schedule.tile_of(iter.name) } else { 1 }, axis }
+    };
+    nest.iters.iter().filter(|i| outside(i.name)).map(local).collect()
+}

@@ -1,0 +1,237 @@
+//! Where a nest reads and writes: index maps, brought into the form that tiles can follow.
+
+use rc_ir::dim::Atom;
+use rc_ir::dim_range::Ranges;
+use rc_ir::{Dim, Name};
+
+/// An iterator of a nest.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Iter {
+    pub name: Name,
+    pub extent: Dim,
+    pub kind: rc_dialects::loop_::IterKind,
+}
+
+/// A dense row-major tensor of some shape, indexed by one expression for each dimension.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Access {
+    pub shape: Vec<Dim>,
+    pub exprs: Vec<Dim>,
+}
+
+/// Whether `dim` mentions the symbol.
+pub fn mentions(dim: Dim, name: Name) -> bool {
+    let mut found = false;
+    dim.for_each_symbol(&mut |n| found |= n == name);
+    found
+}
+
+impl Access {
+    pub fn new(shape: &[Dim], exprs: &[Dim]) -> Access {
+        Access { shape: shape.to_vec(), exprs: exprs.to_vec() }
+    }
+    /// The access with symbols replaced in its expressions.
+    pub fn substitute(&self, map: &dyn Fn(Name) -> Option<Dim>) -> Access {
+        Access { shape: self.shape.clone(), exprs: self.exprs.iter().map(|e| e.substitute(map)).collect() }
+    }
+    pub fn mentions(&self, name: Name) -> bool {
+        self.exprs.iter().any(|&e| mentions(e, name))
+    }
+    /// The same elements of the same memory seen as another shape, in which expressions are as plain as can be:
+    /// `[h * 64 + d]` of `[768]` is `[h, d]` of `[12, 64]`, and `[i floordiv 64, i mod 64]` of `[n, 64]` is `[i]` of `[n * 64]`.
+    pub fn normalized(&self, ranges: &Ranges, iters: &[Iter]) -> Access {
+        let mut out = self.clone();
+        for e in &mut out.exprs {
+            *e = ranges.simplify(*e);
+        }
+        while out.split_one(ranges, iters) || out.merge_one(ranges) {}
+        out
+    }
+
+    /// Splits a dimension of size `q * c` whose expression is `a * c + r`, with `r` known to be in `0..c`.
+    fn split_one(&mut self, ranges: &Ranges, iters: &[Iter]) -> bool {
+        for d in 0..self.exprs.len() {
+            if let Some((c, outer, inner)) = split(self.exprs[d], self.shape[d], ranges, iters) {
+                let size = exact_div(self.shape[d], c, ranges).expect("checked by split");
+                self.shape.splice(d..=d, [size, c]);
+                self.exprs.splice(d..=d, [outer, inner]);
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Merges two dimensions whose expressions are quotient and remainder of one expression.
+    fn merge_one(&mut self, ranges: &Ranges) -> bool {
+        for d in 1..self.exprs.len() {
+            let (a, b, size) = (self.exprs[d - 1], self.exprs[d], self.shape[d]);
+            let Some(merged) = merge(a, b, self.shape[d - 1], size) else { continue };
+            let shape = self.shape[d - 1] * size;
+            self.shape.splice(d - 1..=d, [shape]);
+            self.exprs.splice(d - 1..=d, [ranges.simplify(merged)]);
+            return true;
+        }
+        false
+    }
+
+    /// For each dimension, which of the tiled iterators runs along it; `None` where that is not so for all: each
+    /// tiled iterator in at most one dimension, at most one in each, as `iterator + rest`.
+    pub fn plain(&self, tiled: &[Name]) -> Option<Vec<Option<Name>>> {
+        let along: Vec<Option<Name>> = self.exprs.iter().map(|&e| runs_along(e, tiled)).collect::<Option<_>>()?;
+        let once = |t: &Name| along.iter().filter(|a| **a == Some(*t)).count() <= 1;
+        tiled.iter().all(once).then_some(along)
+    }
+    /// Whether a tile of `iter` that reaches past its extent reaches out of the memory's bounds there, in one dimension of its own.
+    pub fn clips(&self, iter: &Iter) -> bool {
+        self.exprs.iter().zip(&self.shape).all(|(&e, &size)| {
+            !mentions(e, iter.name) || (e == Dim::symbol(iter.name) && size == iter.extent)
+        }) && self.mentions(iter.name)
+    }
+    /// The iterator that runs along the last dimension with more than one element, with coefficient 1.
+    pub fn innermost(&self) -> Option<Name> {
+        let last = self.shape.iter().rposition(|&s| s != Dim::Static(1))?;
+        let p = self.exprs[last].polynomial()?;
+        let unit = p.terms.iter().find_map(|(m, c)| match (m.as_slice(), c) {
+            ([(Atom::Symbol(name), 1)], 1) => Some(*name),
+            _ => None,
+        })?;
+        (p.terms.iter().filter(|(m, _)| m.iter().any(|f| atom_mentions(&f.0, unit))).count() == 1).then_some(unit)
+    }
+}
+
+fn atom_mentions(atom: &Atom, name: Name) -> bool {
+    match *atom {
+        Atom::Symbol(n) => n == name,
+        Atom::FloorDiv(a, b) | Atom::Mod(a, b) | Atom::Max(a, b) | Atom::Min(a, b) => mentions(a, name) || mentions(b, name),
+    }
+}
+
+/// `Some(None)`: no tiled iterator; `Some(Some(t))`: `t` plus what has none; `None`: anything else.
+fn runs_along(e: Dim, tiled: &[Name]) -> Option<Option<Name>> {
+    let mut found = tiled.iter().copied().filter(|&t| mentions(e, t));
+    let Some(first) = found.next() else { return Some(None) };
+    let rest = e - Dim::symbol(first);
+    (found.next().is_none() && !mentions(rest, first)).then_some(Some(first))
+}
+
+/// `size / c` where it leaves no rest.
+fn exact_div(size: Dim, c: Dim, ranges: &Ranges) -> Option<Dim> {
+    let q = ranges.floordiv(size, c);
+    (q * c == size).then_some(q)
+}
+
+/// A way to read `e` as `outer * c + inner` with `inner` in `0..c`, both with iterators, where `size` is a multiple of `c`.
+fn split(e: Dim, size: Dim, ranges: &Ranges, iters: &[Iter]) -> Option<(Dim, Dim, Dim)> {
+    let terms = e.polynomial()?.terms;
+    let has_iter = |d: Dim| iters.iter().any(|i| mentions(d, i.name)) || has_index(d);
+    if terms.len() < 2 {
+        return None;
+    }
+    for iter in iters.iter().filter(|i| i.extent != Dim::Static(1) && i.extent != Dim::Static(0)) {
+        let rest = e - Dim::symbol(iter.name);
+        if mentions(rest, iter.name) || !mentions(e, iter.name) || !has_iter(rest) {
+            continue;
+        }
+        if let (Some(outer), Some(_)) = (exact_div(rest, iter.extent, ranges), exact_div(size, iter.extent, ranges)) {
+            return Some((iter.extent, outer, Dim::symbol(iter.name)));
+        }
+    }
+    let mut coefficients: Vec<i64> = terms.iter().map(|t| t.1).filter(|&c| c > 1).collect();
+    coefficients.sort_unstable();
+    coefficients.dedup();
+    coefficients.into_iter().map(Dim::Static).find_map(|c| {
+        let (outer, inner) = (ranges.floordiv(e, c), ranges.modulo(e, c));
+        let whole = outer * c + inner == e && has_iter(outer) && has_iter(inner);
+        let inside = ranges.interval(inner).is_some_and(|r| r.0 >= 0 && r.1 < c.as_static().unwrap_or(0));
+        (whole && inside && exact_div(size, c, ranges).is_some()).then_some((c, outer, inner))
+    })
+}
+
+/// Whether the expression has a computed index `_0`, `_1`, … of a gather.
+pub fn has_index(dim: Dim) -> bool {
+    let mut found = false;
+    dim.for_each_symbol(&mut |n| found |= index_number(n).is_some());
+    found
+}
+
+/// The number of a gather's index symbol: 0 of `_0`.
+pub fn index_number(name: Name) -> Option<usize> {
+    name.as_str().strip_prefix('_')?.parse().ok()
+}
+
+fn as_atom(dim: Dim) -> Option<Atom> {
+    let p = dim.polynomial()?;
+    match (p.constant, p.terms.as_slice()) {
+        (0, [(m, 1)]) => match m.as_slice() {
+            [(atom, 1)] => Some(atom.clone()),
+            _ => None,
+        },
+        _ => None,
+    }
+}
+
+/// One expression for `[a, b]` of shape `[outer, size]`, where `b` is `x mod size` and `a` the matching quotient.
+fn merge(a: Dim, b: Dim, outer: Dim, size: Dim) -> Option<Dim> {
+    let Some(Atom::Mod(x, f)) = as_atom(b) else { return None };
+    if f != size {
+        return None;
+    }
+    match as_atom(a)? {
+        Atom::FloorDiv(y, g) if y == x && g == f => Some(x),
+        Atom::Mod(q, e) if e == outer && as_atom(q) == Some(Atom::FloorDiv(x, f)) => Some(x.modulo(e * f)),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rc_dialects::loop_::IterKind;
+
+    fn iters(list: &[(&str, Dim)]) -> (Vec<Iter>, Ranges) {
+        let mut ranges = Ranges::new();
+        ranges.set(Name::new("s"), 0, 1024);
+        let iters: Vec<Iter> =
+            list.iter().map(|&(n, extent)| Iter { name: Name::new(n), extent, kind: IterKind::Parallel }).collect();
+        for i in &iters {
+            ranges.set_iterator(i.name, i.extent);
+        }
+        (iters, ranges)
+    }
+
+    #[test]
+    fn interleaved_heads_come_apart() {
+        let s = Dim::symbol("s");
+        let (iters, ranges) = iters(&[("h", 12.into()), ("m", s), ("d", 64.into())]);
+        let (h, m, d) = (Dim::symbol("h"), Dim::symbol("m"), Dim::symbol("d"));
+        // A slice of the packed projections: q, k and v of every head side by side.
+        let access = Access::new(&[s, 2304.into()], &[m, h * 64.into() + d + 768.into()]).normalized(&ranges, &iters);
+        assert_eq!(access, Access::new(&[s, 36.into(), 64.into()], &[m, h + 12.into(), d]));
+        assert!(access.clips(&iters[2]) && !access.clips(&iters[0]));
+        assert_eq!(access.innermost(), Some(Name::new("d")));
+    }
+
+    #[test]
+    fn collapsed_iterators_merge_dimensions() {
+        let s = Dim::symbol("s");
+        let (iters, ranges) = iters(&[("ij", s * 64.into())]);
+        let ij = Dim::symbol("ij");
+        let access = Access::new(&[s, 64.into()], &[ij.floordiv(64.into()), ij.modulo(64.into())]);
+        let merged = access.normalized(&ranges, &iters);
+        assert_eq!(merged, Access::new(&[s * 64.into()], &[ij]));
+        let by_symbol = Access::new(&[64.into(), s], &[ij.floordiv(s), ij.modulo(s)]).normalized(&ranges, &iters);
+        assert_eq!(by_symbol.exprs, [ij]);
+    }
+
+    #[test]
+    fn what_is_plain() {
+        let (i, j) = (Dim::symbol("i"), Dim::symbol("j"));
+        let tiled = [Name::new("i"), Name::new("j")];
+        let shape = [Dim::Static(8), Dim::Static(8)];
+        assert!(Access::new(&shape, &[j, i + 3.into()]).plain(&tiled).is_some());
+        assert!(Access::new(&shape, &[i, i]).plain(&tiled).is_none());
+        assert!(Access::new(&shape, &[i * 2.into(), j]).plain(&tiled).is_none());
+        assert!(Access::new(&shape, &[i * 2.into(), j]).plain(&tiled[1..]).is_some());
+        assert!(Access::new(&shape, &[i + j, 0.into()]).plain(&tiled).is_none());
+    }
+}

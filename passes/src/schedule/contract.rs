@@ -1,0 +1,156 @@
+//! Schedules of matrix products and their epilogues.
+
+use super::access::Iter;
+use super::attr::{Kind, Schedule};
+use super::group::{Group, collapse};
+use super::nest::{Nest, extent_of};
+use super::roles::Roles;
+use super::target::Target;
+use super::tiles::{pow2, storable};
+use super::Plan;
+use rc_ir::{Body, Name, Type};
+
+/// The element types of the yielded factors.
+fn factor_types(body: &Body, nest: &Nest) -> [Type; 2] {
+    let entry = body.op_ref(nest.op).entry(0).expect("a verified nest has a body");
+    let yielded = body.last_op(entry).expect("a verified nest yields");
+    [0, 1].map(|i| body.ty(body.operand(yielded, i)))
+}
+
+struct Problem {
+    roles: Roles,
+    m: Iter,
+    n: Iter,
+    /// Extents, and the product of all others, which are taken one by one.
+    sizes: [f64; 3],
+    batch: f64,
+    factors: [Type; 2],
+    acc: Type,
+}
+
+/// `None` where the group is no product of two matrices, or its results cannot be stored in tiles.
+pub fn plan(body: &Body, mut group: Group, target: &Target) -> Option<Plan> {
+    let pairs = collapse(body, &mut group, &|_, _| true);
+    let nest = &group.nests[0];
+    let roles = Roles::of(body, nest)?;
+    let (m, n) = (*nest.iter(roles.m)?, *nest.iter(roles.n)?);
+    let size = |name: Name| nest.iter(name).map_or(1.0, |i| extent_of(&nest.ranges, i.extent).max(1) as f64);
+    let sizes = [size(roles.m), size(roles.n), size(roles.k)];
+    let points: f64 = nest.iters.iter().map(|i| size(i.name)).product();
+    let factors = factor_types(body, nest);
+    let acc = nest.acc.unwrap_or_else(|| rc_dialects::constraints::default_acc(factors[0]));
+    let problem = Problem { roles, m, n, sizes, batch: points / sizes.iter().product::<f64>(), factors, acc };
+    let mut out = if target.is_cpu() { cpu(&group, &problem, target) } else { cuda(&group, &problem, target) };
+    let grid: Vec<Name> = nest.of_kind(rc_dialects::loop_::IterKind::Parallel).map(|i| i.name).collect();
+    let tiled = [problem.roles.m, problem.roles.n];
+    let schedule = &mut out.schedules[0];
+    // Batch slowest; then down the rows before the next columns, so that the right operand stays in cache.
+    schedule.grid = grid.iter().copied().filter(|g| !tiled.contains(g)).chain([roles.n, roles.m]).collect();
+    schedule.collapse = pairs;
+    schedule.axes = tiled;
+    schedule.inner = Some(roles.k);
+    out.schedules = vec![out.schedules[0].clone(); group.nests.len()];
+    Some(out)
+}
+
+fn limit(group: &Group, p: &Problem, m: i64, n: i64, target: &Target) -> (i64, i64) {
+    let outputs: Vec<_> = group.nests.iter().flat_map(|n| &n.outputs).collect();
+    let n = storable(&outputs, &p.n, Some(p.roles.m), n, target);
+    (storable(&outputs, &p.m, Some(p.roles.n), m, target), n)
+}
+
+/// Candidate tiles `[m, n, k]` on a GPU.
+const TILES: &[[i64; 3]] = &[
+    [128, 128, 32],
+    [128, 64, 32],
+    [64, 128, 32],
+    [64, 64, 32],
+    [32, 128, 32],
+    [64, 32, 32],
+    [32, 64, 32],
+    [32, 32, 32],
+    [16, 64, 32],
+    [16, 32, 32],
+    [16, 16, 32],
+];
+
+fn cuda(group: &Group, p: &Problem, target: &Target) -> Plan {
+    let half = |t: Type| t == Type::bf16() || t == Type::f16();
+    let mma = half(p.factors[0]) && p.factors[0] == p.factors[1] && p.acc == Type::f32();
+    let mut candidates: Vec<(f64, [i64; 3], i64)> = Vec::new();
+    for &[bm, bn, bk] in TILES {
+        let (bm, bn) = limit(group, p, bm.min(pow2(p.sizes[0] as i64).max(16)), bn.min(pow2(p.sizes[1] as i64).max(16)), target);
+        let threads = pow2(bm * bn / 64).clamp(32, 256);
+        let tile = [bm, bn, bk];
+        if !candidates.iter().any(|c| c.1 == tile) {
+            candidates.push((cuda_time(p, tile, mma, target), tile, threads));
+        }
+    }
+    candidates.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let (time, [bm, bn, bk], threads) = candidates[0];
+    let mma = mma && bm >= 16 && bn >= 8;
+    let mut s = Schedule::new(Kind::Contract);
+    s.tile = vec![(p.roles.m, bm), (p.roles.n, bn), (p.roles.k, bk)];
+    s.threads = threads;
+    s.unit = Some(if mma { "mma" } else { "fma" });
+    s.stages = Some(if mma { 3 } else { 2 });
+    let show = |c: &(f64, [i64; 3], i64)| format!("tiles of {:?}, {} threads: {:.1} us", c.1, c.2, c.0);
+    let unit = if mma { "tensor cores" } else { "no tensor cores for these types" };
+    let why = format!("{} x {} x {} ({unit}): {}", p.sizes[0], p.sizes[1], p.sizes[2], show(&(time, [bm, bn, bk], threads)));
+    Plan { schedules: vec![s], why, other: candidates.get(1).map_or("no other tile fits".into(), show) }
+}
+
+/// Microseconds that a product takes: waves of programs, each bound by arithmetic or by reading its operands from the second-level cache.
+fn cuda_time(p: &Problem, [bm, bn, _]: [i64; 3], mma: bool, target: &Target) -> f64 {
+    let [m, n, k] = p.sizes;
+    let (bm, bn) = (bm as f64, bn as f64);
+    let programs = (m / bm).ceil() * (n / bn).ceil() * p.batch;
+    let waves = (programs / target.cores as f64).ceil();
+    // A matrix unit reaches its rate only with tiles that reuse registers.
+    let rate = if mma { target.flops_mma * (bm * bn / (bm * bn + 8192.0)) } else { target.flops_f32 * (bm * bn / (bm * bn + 1024.0)) };
+    let arithmetic = 2.0 * bm * bn * k / (rate * 1e6 / target.cores as f64);
+    let bytes = (bm + bn) * k * p.factors[0].byte_width().unwrap_or(4) as f64;
+    let cache = bytes / (4.0 * target.bandwidth * 1e3 / target.cores as f64);
+    let memory = (m * k + k * n) * p.batch * p.factors[0].byte_width().unwrap_or(4) as f64 / (target.bandwidth * 1e3);
+    (waves * arithmetic.max(cache)).max(memory)
+}
+
+/// Bytes of the packed panel of the right operand that a program keeps.
+const PANEL: i64 = 256 << 10;
+
+fn cpu(group: &Group, p: &Problem, target: &Target) -> Plan {
+    let lanes = target.lanes(p.acc);
+    let cap = if target.registers >= 32 { 14 } else { 6 };
+    let nr = (2 * lanes).min((p.sizes[1] as u64).next_multiple_of(lanes as u64) as i64).max(1);
+    let mr = p.m.extent.as_static().map_or(cap, |m| best_rows(m, cap));
+    let (mr, nr) = limit(group, p, mr, nr, target);
+    let panels = (p.sizes[1] / nr as f64).ceil() * p.batch;
+    let mut block = (p.sizes[0] as u64).next_multiple_of(mr as u64) as i64;
+    while panels * (p.sizes[0] / block as f64).ceil() < 4.0 * target.cores as f64 && block >= 8 * mr {
+        block = ((block / 2) as u64).next_multiple_of(mr as u64) as i64;
+    }
+    let mut s = Schedule::new(Kind::Contract);
+    s.tile = vec![(p.roles.m, mr), (p.roles.n, nr), (p.roles.k, 1)];
+    s.block = Some(block);
+    s.unit = Some("fma");
+    let nest = &group.nests[0];
+    let k_bytes = p.factors[1 - p.roles.left].byte_width().unwrap_or(4) as i64;
+    let one_k = nest.of_kind(rc_dialects::loop_::IterKind::Reduce).count() == 1;
+    let k = nest.iter(p.roles.k).and_then(|i| i.extent.as_static()).filter(|&k| one_k && k > 0);
+    s.pack = k.filter(|k| k * nr * k_bytes <= PANEL && block >= 2 * mr);
+    let programs = panels * (p.sizes[0] / block as f64).ceil();
+    let packed = match s.pack {
+        Some(k) => format!("the right operand packed in panels of {k} x {nr}"),
+        None => "the right operand read in place".to_string(),
+    };
+    let why = format!("{mr} x {nr} results in registers, {packed}, blocks of {block} rows, {programs:.0} programs on {} cores", target.cores);
+    Plan { schedules: vec![s], why, other: format!("{} x {nr}: more registers than the machine's {}", mr + 2, target.registers) }
+}
+
+/// The number of rows up to `cap` that divides `m`, if one near the cap does.
+fn best_rows(m: i64, cap: i64) -> i64 {
+    if m <= cap {
+        return m.max(1);
+    }
+    (cap * 2 / 3..=cap).rev().find(|r| m % r == 0).unwrap_or(cap)
+}

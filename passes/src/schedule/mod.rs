@@ -1,0 +1,143 @@
+//! `schedule`: chooses how each nest of a `loop.kernel` is run, and writes it on the nest.
+//!
+//! Nests that can keep their values in registers form a group, which lower-kernel makes one kernel of. A file for each kind
+//! of schedule holds its model; the remarks say what was chosen, the runner-up, and the numbers.
+
+pub mod access;
+mod attention;
+mod attr;
+mod column;
+mod contract;
+pub mod group;
+pub mod nest;
+mod pointwise;
+pub mod roles;
+mod row;
+mod target;
+mod tiles;
+
+use rc_dialects::loop_::{ATTENTION, KERNEL, NEST};
+use rc_ir::pass::{OptionDef, OptionKind, Options, PassDef, PassKind, SymbolContext, option};
+
+pub use attention::iters as attention_iters;
+pub use attr::{Kind, NONE, Schedule};
+pub use target::{Machine, Target};
+
+use group::{Class, Group};
+use rc_dialects::loop_::IterKind;
+use rc_ir::{Attr, Body, Diagnostic, Loc, Name, Result, Type};
+
+pub static SCHEDULE: PassDef = PassDef {
+    summary: "Chooses how each nest is run: grid, tiles, threads.",
+    doc: "Schedules that nests have already are kept, so that a person's or a tuner's choice counts; a kernel in which some nest \
+has none is scheduled anew. Remarks name the runner-up with its numbers.",
+    options: TARGET_OPTIONS,
+    requires: &["lower-loops"],
+    pending: Some(|module| module.bodies.iter().any(is_unscheduled)),
+    ..PassDef::new("schedule", |_| {
+        Ok(PassKind::symbol(|body: &mut Body, cx: &mut SymbolContext| {
+            if !is_unscheduled(body) {
+                return Ok(());
+            }
+            let target = target_of(cx.options, cx.module.attrs)?;
+            for remark in schedule_kernel(body, &target)? {
+                cx.report(remark);
+            }
+            Ok(())
+        }))
+    })
+};
+
+/// The options that say what machine to schedule for.
+pub const TARGET_OPTIONS: &[OptionDef] = &[
+    option("target", OptionKind::Enum(&["auto", "cpu", "cuda"]), "auto", "The machine; auto: what the module's rc.target says, else a CPU."),
+    option("arch", OptionKind::Str, "", "Its architecture: host, x86-64-v3, x86-64-v4, sm_80, sm_90a, …"),
+];
+
+/// The target that a pass's options and the module's attributes name.
+///
+/// # Errors
+/// If there is no such target.
+pub fn target_of(options: &Options, module: Attr) -> Result<Target> {
+    let machine = options.str("target");
+    let machine = if machine == "auto" { "" } else { machine };
+    Target::of(machine, options.str("arch"), module).map_err(|why| Diagnostic::error(Loc::UNKNOWN, why))
+}
+
+/// Whether a body is a `loop.kernel` with a nest that has no schedule.
+pub fn is_unscheduled(body: &Body) -> bool {
+    let nest = |op| body.name(op) == &NEST || body.name(op) == &ATTENTION;
+    body.name(body.root()) == &KERNEL
+        && body.entry().is_some_and(|e| body.ops(e).any(|op| nest(op) && body.attr(op, "schedule").is_none()))
+}
+
+/// What was chosen for a group, and why.
+pub struct Plan {
+    /// One for each nest of the group.
+    pub schedules: Vec<Schedule>,
+    pub why: String,
+    /// The runner-up, with its numbers.
+    pub other: String,
+}
+
+/// Gives every nest of a `loop.kernel` a schedule; those it has are replaced. The remarks say why.
+///
+/// # Errors
+/// If the kernel holds something that is not a nest.
+pub fn schedule_kernel(body: &mut Body, target: &Target) -> Result<Vec<Box<Diagnostic>>> {
+    let groups = group::groups(body, target)?;
+    let mut remarks = Vec::new();
+    for (number, group) in groups.into_iter().enumerate() {
+        let plan = plan(body, &group, target)?;
+        let kind = plan.schedules[0].kind.word();
+        let first = group.ops[0];
+        let what = if group.ops.len() == 1 { "1 nest".to_string() } else { format!("{} nests", group.ops.len()) };
+        let remark = Diagnostic::remark(body.loc(first), format!("{kind} schedule for {what} on {}: {}", target.name, plan.why));
+        remarks.push(remark.note(body.loc(first), format!("runner-up: {}", plan.other)));
+        for (op, schedule) in group.ops.iter().zip(plan.schedules) {
+            let attr = Schedule { group: number as i64, ..schedule }.to_attr();
+            body.set_attr(*op, "schedule", attr);
+        }
+    }
+    Ok(remarks)
+}
+
+fn plan(body: &Body, group: &Group, target: &Target) -> Result<Plan> {
+    let plan = match group.class {
+        Class::Attention => {
+            let op = group.ops[0];
+            return attention::plan(body, op, target)
+                .ok_or_else(|| body.op_ref(op).error("expects the six iterators b, h, m, n, d, e"));
+        }
+        Class::Pointwise => pointwise::plan(body, group.clone(), target),
+        Class::Scan => column::general(body, group, target, "a scan runs along its iterator point by point"),
+        Class::Contract => match contract::plan(body, group.clone(), target) {
+            Some(plan) => plan,
+            None => reduction(body, group, target),
+        },
+        Class::Rows => reduction(body, group, target),
+    };
+    Ok(plan)
+}
+
+/// Rows or columns, by what is contiguous in the largest operand.
+fn reduction(body: &Body, group: &Group, target: &Target) -> Plan {
+    let leader = group.nests.iter().find(|n| !n.is_pointwise()).unwrap_or(&group.nests[0]);
+    let reduces = |name: Name| leader.iter(name).is_some_and(|i| i.kind == IterKind::Reduce);
+    let largest = leader.inputs.iter().max_by_key(|a| leader.iters.iter().filter(|i| a.mentions(i.name)).count());
+    match largest.and_then(|a| a.innermost()) {
+        Some(name) if !reduces(name) => column::plan(body, group.clone(), target),
+        Some(_) => row::plan(body, group.clone(), target),
+        None if group.nests.len() == 1 => column::general(body, group, target, "no operand is contiguous along an iterator"),
+        None => row::plan(body, group.clone(), target),
+    }
+}
+
+/// The widest element type that a group moves, at least 32 bits.
+fn elems(body: &Body, group: &Group) -> Type {
+    let types = group.ops.iter().flat_map(|&op| {
+        let op = body.op_ref(op);
+        op.operand_types().into_iter().chain(op.result_types()).map(|t| t.elem()).collect::<Vec<_>>()
+    });
+    tiles::widest(types.chain([Type::f32()]))
+}

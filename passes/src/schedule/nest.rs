@@ -1,0 +1,176 @@
+//! A nest as the schedule and its application see it: accesses normalized, adjacent iterators collapsed.
+
+use super::access::{Access, Iter, mentions};
+use rc_dialects::func::SymbolDecl;
+use rc_dialects::loop_::{self, IterKind};
+use rc_ir::dim_range::Ranges;
+use rc_ir::{Body, Dim, Name, Op, OpRef, Result, Type};
+
+/// A `loop.nest` with its index maps in normal form.
+#[derive(Clone, Debug)]
+pub struct Nest {
+    pub op: Op,
+    pub iters: Vec<Iter>,
+    pub inputs: Vec<Access>,
+    pub outputs: Vec<Access>,
+    pub combiners: Vec<&'static str>,
+    /// Accumulation type of sums, products and contractions.
+    pub acc: Option<Type>,
+    /// What the iterators written in the nest are over `iters`, where they differ.
+    pub subst: Vec<(Name, Dim)>,
+    /// Bounds of the kernel's symbols and of `iters`.
+    pub ranges: Ranges,
+    /// Accesses of the region's gathers, for deciding what may be collapsed or tiled.
+    pub gathers: Vec<Access>,
+    /// The region's index expressions.
+    pub indices: Vec<Dim>,
+}
+
+/// The bounds of a kernel's symbols.
+pub fn symbol_ranges(symbols: &[SymbolDecl]) -> Ranges {
+    let mut ranges = Ranges::new();
+    for s in symbols {
+        ranges.set(s.name, s.min, s.max);
+    }
+    ranges
+}
+
+impl Nest {
+    /// Reads a verified `loop.nest`.
+    ///
+    /// # Errors
+    /// If its attributes are malformed.
+    pub fn read(body: &Body, op: Op, symbols: &[SymbolDecl]) -> Result<Nest> {
+        let at = body.op_ref(op);
+        let raw = loop_::Nest::read(at).ok_or_else(|| at.error("has malformed attributes"))?;
+        let iters: Vec<Iter> = (0..raw.iters.len())
+            .map(|i| Iter { name: raw.iters[i], extent: raw.extents[i], kind: raw.kinds[i] })
+            .collect();
+        let access = |ty: Type, map: &[Dim]| Access::new(&ty.shape(), map);
+        let inputs = at.operand_types().iter().zip(&raw.maps).map(|(&t, m)| access(t, m)).collect();
+        let outputs = at.result_types().iter().zip(&raw.out_maps).map(|(&t, m)| access(t, m)).collect();
+        let mut nest = Nest {
+            op,
+            iters,
+            inputs,
+            outputs,
+            combiners: raw.combiners,
+            acc: raw.acc,
+            subst: Vec::new(),
+            ranges: symbol_ranges(symbols),
+            gathers: Vec::new(),
+            indices: Vec::new(),
+        };
+        nest.read_region(at);
+        nest.normalize();
+        Ok(nest)
+    }
+    fn read_region(&mut self, at: OpRef) {
+        let Some(entry) = at.entry(0) else { return };
+        for inner in at.body.ops(entry).map(|o| at.body.op_ref(o)) {
+            let shape = |name: &str| inner.attr(name).and_then(|a| a.as_shape()).unwrap_or_default();
+            if inner.name() == &loop_::GATHER {
+                self.gathers.push(Access::new(&at.body.ty(inner.operand(0)).shape(), shape("at")));
+            } else if inner.name() == &loop_::INDEX {
+                self.indices.extend(shape("expr"));
+            }
+        }
+    }
+    fn normalize(&mut self) {
+        for i in &self.iters {
+            self.ranges.set_iterator(i.name, i.extent);
+        }
+        for access in self.inputs.iter_mut().chain(&mut self.outputs).chain(&mut self.gathers) {
+            *access = access.normalized(&self.ranges, &self.iters);
+        }
+    }
+
+    pub fn iter(&self, name: Name) -> Option<&Iter> {
+        self.iters.iter().find(|i| i.name == name)
+    }
+    pub fn of_kind(&self, kind: IterKind) -> impl Iterator<Item = &Iter> {
+        self.iters.iter().filter(move |i| i.kind == kind)
+    }
+    pub fn has(&self, kind: IterKind) -> bool {
+        self.of_kind(kind).next().is_some()
+    }
+    /// Whether it computes each element of its results for itself.
+    pub fn is_pointwise(&self) -> bool {
+        self.iters.iter().all(|i| i.kind == IterKind::Parallel)
+    }
+    pub fn is_contraction(&self) -> bool {
+        self.combiners.contains(&"contract")
+    }
+    /// All accesses: operands, results, gathers.
+    pub fn accesses(&self) -> impl Iterator<Item = &Access> {
+        self.inputs.iter().chain(&self.outputs).chain(&self.gathers)
+    }
+    /// An expression of the region, over `iters`.
+    pub fn resolve(&self, expr: Dim) -> Dim {
+        let map = |n: Name| self.subst.iter().find(|s| s.0 == n).map(|s| s.1);
+        self.ranges.simplify(expr.substitute(&map))
+    }
+
+    /// The nest with `name` standing for something else, and the iterators `iters` instead of its own.
+    pub fn substituted(&self, map: &[(Name, Dim)], iters: Vec<Iter>) -> Nest {
+        let lookup = |n: Name| map.iter().find(|m| m.0 == n).map(|m| m.1);
+        let mut out = self.clone();
+        out.iters = iters;
+        for access in out.inputs.iter_mut().chain(&mut out.outputs).chain(&mut out.gathers) {
+            *access = access.substitute(&lookup);
+        }
+        out.indices.iter_mut().for_each(|e| *e = e.substitute(&lookup));
+        out.subst.iter_mut().for_each(|s| s.1 = s.1.substitute(&lookup));
+        let new = map.iter().filter(|m| !self.subst.iter().any(|s| s.0 == m.0));
+        out.subst.extend(new.copied().collect::<Vec<_>>());
+        out.normalize();
+        out
+    }
+
+    /// The nest with the iterators `outer` and `inner` as one, named `outer_inner`; `None` where memory is not laid out so,
+    /// or where the region asks for their values.
+    pub fn collapsed(&self, outer: Name, inner: Name) -> Option<Nest> {
+        let at = self.iters.iter().position(|i| i.name == outer)?;
+        let (a, b) = (self.iters[at], *self.iter(inner)?);
+        let name = collapsed_name(outer, inner);
+        let fits = a.kind == b.kind && a.kind != IterKind::Scan && self.iters.get(at + 1)?.name == inner && self.iter(name).is_none();
+        if !fits || self.combiners.iter().any(|c| c.starts_with("arg")) && a.kind == IterKind::Reduce {
+            return None;
+        }
+        if self.indices.iter().any(|&e| mentions(e, outer) || mentions(e, inner)) {
+            return None;
+        }
+        let whole = Dim::symbol(name);
+        let mut iters = self.iters.clone();
+        iters.splice(at..=at + 1, [Iter { name, extent: a.extent * b.extent, kind: a.kind }]);
+        let out = self.substituted(&[(outer, whole.floordiv(b.extent)), (inner, whole.modulo(b.extent))], iters);
+        let plain = out.accesses().all(|x| x.plain(&[name]).is_some());
+        plain.then_some(out)
+    }
+    /// Applies a list of collapses where they apply.
+    pub fn with_collapses(mut self, pairs: &[[Name; 2]]) -> Nest {
+        for &[outer, inner] in pairs {
+            if let Some(next) = self.collapsed(outer, inner) {
+                self = next;
+            }
+        }
+        self
+    }
+    /// The number of points of the iteration space, symbols at their greatest value (capped).
+    pub fn points(&self) -> f64 {
+        self.iters.iter().map(|i| extent_of(&self.ranges, i.extent) as f64).product()
+    }
+}
+
+/// A bounded guess of an extent for cost models: its value, or of a symbolic one the greatest value up to 4096.
+pub fn extent_of(ranges: &Ranges, extent: Dim) -> i64 {
+    match extent.as_static() {
+        Some(n) => n,
+        None => ranges.interval(extent).map_or(4096, |r| r.1.clamp(1, 4096)),
+    }
+}
+
+/// What the iterators `outer` and `inner` are called as one.
+pub fn collapsed_name(outer: Name, inner: Name) -> Name {
+    Name::new(&format!("{outer}_{inner}"))
+}

@@ -1,0 +1,70 @@
+//! Schedules of nests that compute every element for itself.
+
+use super::attr::{Kind, Schedule};
+use super::group::{Group, collapse};
+use super::nest::{Nest, extent_of};
+use super::tiles::{fit, pow2, storable};
+use super::{Plan, elems};
+use crate::schedule::target::Target;
+use rc_ir::{Body, Name};
+
+/// One tile for each program: all of the innermost iterator that is contiguous in the results, up to a size, and rows of the
+/// next one if that is short; a square tile where an operand is read transposed.
+pub fn plan(body: &Body, mut group: Group, target: &Target) -> Plan {
+    let pairs = collapse(body, &mut group, &|_, _| true);
+    let nest = group.nests.last().expect("a group has a nest").clone();
+    let outputs: Vec<_> = group.nests.iter().flat_map(|n| &n.outputs).collect();
+    let lanes = target.lanes(elems(body, &group));
+    let want = if target.is_cpu() { 4 * lanes } else { 1024 };
+    let mut schedule = Schedule::new(Kind::Pointwise);
+    schedule.collapse = pairs;
+    schedule.grid = nest.iters.iter().map(|i| i.name).collect();
+    let inner = nest.outputs[0].innermost().or(nest.iters.last().map(|i| i.name));
+    let across = inner.and_then(|x| transposed(&group, x));
+    let mut note = "contiguous";
+    if let Some(x) = inner.and_then(|x| nest.iter(x)) {
+        let (want_x, want_y) = match across {
+            Some(_) if target.is_cpu() => (lanes, lanes),
+            Some(_) => (32, 32),
+            None => (want, 1),
+        };
+        let size = storable(&outputs, x, None, fit(target, x.extent.as_static(), want_x, lanes), target);
+        schedule.axes[1] = x.name;
+        schedule.set_tile(x.name, size);
+        let second = across.or_else(|| next_outer(&nest, x.name)).and_then(|y| nest.iter(y));
+        let rows = if across.is_some() { want_y } else { (want / size).max(1) };
+        if let Some(y) = second.filter(|_| rows > 1 && (!target.is_cpu() || across.is_some())) {
+            let size_y = storable(&outputs, y, Some(x.name), fit(target, y.extent.as_static(), rows, 1), target);
+            if size_y > 1 {
+                schedule.axes[0] = y.name;
+                schedule.set_tile(y.name, size_y);
+            }
+        }
+        note = if across.is_some() { "square, since an operand is read across" } else { note };
+    }
+    let elements: i64 = schedule.tile.iter().map(|t| t.1).product();
+    schedule.threads = if target.is_cpu() { 1 } else { pow2(elements / 8).clamp(32, 256) };
+    let programs = nest.points() / elements as f64;
+    let why = format!("tiles of {elements} elements ({note}), {programs:.0} programs");
+    let other = match across {
+        Some(_) => "tiles along the result's rows read one operand element by element".to_string(),
+        None => format!("tiles of {} elements: {:.0} programs", 2 * elements, programs / 2.0),
+    };
+    Plan { schedules: vec![schedule; group.nests.len()], why, other }
+}
+
+/// An iterator other than `x` along which some operand, as large as the result, is contiguous.
+fn transposed(group: &Group, x: Name) -> Option<Name> {
+    let nests = group.nests.iter();
+    nests.flat_map(|n| n.inputs.iter().map(move |a| (n, a))).find_map(|(nest, access)| {
+        let along = access.innermost().filter(|&y| y != x && access.mentions(x))?;
+        let iter = nest.iter(along)?;
+        (extent_of(&nest.ranges, iter.extent) >= 8 && access.plain(&[x, along]).is_some()).then_some(along)
+    })
+}
+
+/// The iterator before `x`.
+fn next_outer(nest: &Nest, x: Name) -> Option<Name> {
+    let at = nest.iters.iter().position(|i| i.name == x)?;
+    at.checked_sub(1).map(|i| nest.iters[i].name)
+}

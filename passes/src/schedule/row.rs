@@ -1,0 +1,82 @@
+//! Schedules of reductions along what is contiguous in memory, with all that shares their rows (softmax, layer norm).
+
+use super::attr::{Kind, Schedule};
+use super::group::{Group, collapse};
+use super::nest::{Nest, extent_of};
+use super::target::Target;
+use super::tiles::{fit, pow2, storable};
+use super::{Plan, elems};
+use rc_dialects::loop_::IterKind;
+use rc_ir::{Body, Name};
+
+/// Rows up to this many elements stay in a GPU program's registers between the nests.
+const PERSISTENT: i64 = 16384;
+
+/// On a GPU a program takes a few whole rows if they fit in registers, else chunks of one row in a loop; on a CPU one row
+/// in chunks of four vectors.
+pub fn plan(body: &Body, mut group: Group, target: &Target) -> Plan {
+    let rows_before = group.rows();
+    let pairs = collapse(body, &mut group, &|nest, name| {
+        !nest.is_pointwise() || rows_before.contains(&name) || nest.iter(name).is_some()
+    });
+    let rows = group.rows();
+    let lanes = target.lanes(elems(body, &group));
+    let longest = group.nests.iter().filter_map(|n| chunked(n, &rows)).map(|(n, c)| extent_of(&n.ranges, c.extent)).max().unwrap_or(1);
+    let static_rows = group.nests.iter().all(|n| chunked(n, &rows).is_none_or(|(_, c)| c.extent.is_static()));
+    let persistent = !target.is_cpu() && longest <= PERSISTENT && static_rows;
+    let want = match (target.is_cpu(), persistent) {
+        (true, _) => 4 * lanes,
+        (false, true) => pow2(longest),
+        (false, false) => 4096,
+    };
+    let threads = if target.is_cpu() { 1 } else { pow2(want / 8).clamp(32, 1024) };
+    let taken = if persistent && want < 1024 { 1024 / want } else { 1 };
+    let schedules: Vec<Schedule> = group.nests.iter().map(|n| nest_schedule(n, &rows, want, taken, lanes, target)).collect();
+    // The rows that a program takes must be the same in all nests.
+    let r = schedules.iter().map(|s| rows.last().map_or(1, |&r| s.tile_of(r))).min().unwrap_or(1);
+    let schedules = schedules.into_iter().map(|mut s| {
+        s.collapse = pairs.clone();
+        s.threads = threads;
+        if let Some(&row) = rows.last() {
+            s.set_tile(row, r);
+        }
+        s
+    });
+    let schedules: Vec<Schedule> = schedules.collect();
+    let form = if persistent { "rows stay in registers" } else { "rows in chunks, read again by each nest" };
+    let why = format!("{form}: rows of {longest}, chunks of {want}, {r} rows for each program of {threads} threads");
+    let other = match (target.is_cpu(), persistent) {
+        (true, _) => "persistent rows: too few vector registers".to_string(),
+        (_, true) => "chunks: would read the operands once for each nest".to_string(),
+        (_, false) if !static_rows => "persistent rows: the length is symbolic".to_string(),
+        (_, false) => format!("persistent rows: {longest} elements, more than {PERSISTENT}"),
+    };
+    Plan { schedules, why, other }
+}
+
+/// The iterator of a nest that is cut into chunks: the innermost one that is no row.
+fn chunked<'a>(nest: &'a Nest, rows: &[Name]) -> Option<(&'a Nest, super::access::Iter)> {
+    let local: Vec<_> = nest.iters.iter().filter(|i| !rows.contains(&i.name)).collect();
+    let along = nest.inputs.iter().rev().find_map(|a| a.innermost().filter(|n| local.iter().any(|i| i.name == *n)));
+    let pick = local.iter().find(|i| Some(i.name) == along).or(local.last())?;
+    Some((nest, **pick))
+}
+
+fn nest_schedule(nest: &Nest, rows: &[Name], want: i64, taken: i64, lanes: i64, target: &Target) -> Schedule {
+    let mut schedule = Schedule::new(Kind::Row);
+    schedule.grid = rows.to_vec();
+    let outputs: Vec<_> = nest.outputs.iter().collect();
+    let chunk = chunked(nest, rows).map(|c| c.1);
+    if let Some(iter) = chunk {
+        let size = fit(target, iter.extent.as_static(), want, lanes);
+        let size = if iter.kind == IterKind::Reduce { size } else { storable(&outputs, &iter, None, size, target) };
+        schedule.axes[1] = iter.name;
+        schedule.set_tile(iter.name, size);
+    }
+    if let Some(row) = rows.last().and_then(|&r| nest.iter(r)) {
+        let size = storable(&outputs, row, chunk.map(|c| c.name), fit(target, row.extent.as_static(), taken, 1), target);
+        schedule.axes[0] = row.name;
+        schedule.set_tile(row.name, size);
+    }
+    schedule
+}
