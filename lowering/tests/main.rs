@@ -3,3 +3,4 @@
 mod backend;
 mod cpu;
 mod cuda;
+mod kernel;

@@ -1,0 +1,116 @@
+//! Addresses: an element of a memref, with or without swizzling of shared memory.
+
+use super::{Lowering, dims::strides};
+use crate::emit::{Space, Type, Value};
+use rc_dialects::constraints::memory_space;
+use rc_ir::{self as ir, OpRef, Result, op_def::constant_of};
+
+/// An index while an address is computed: constants are kept apart, so that terms of zero make no code.
+#[derive(Clone, Copy)]
+enum Term<'m> {
+    Constant(i64),
+    Value(Value<'m>),
+}
+
+impl<'a, 'm> Lowering<'a, 'm> {
+    /// The address of the element of `memref` at `indices`; fewer indices than dimensions name a leading part.
+    pub fn address(&mut self, op: OpRef, memref: ir::Value, indices: &[ir::Value]) -> Result<Value<'m>> {
+        let ty = self.body.ty(memref);
+        if indices.len() > ty.rank() {
+            return Err(op.error(format!("indexes {ty} with {} indices", indices.len())));
+        }
+        let base = self.values.one(memref);
+        let element = self.memory_type(op, ty.elem())?;
+        Ok(match self.offset(ty, indices)? {
+            Term::Constant(offset) => match i32::try_from(offset) {
+                Ok(offset) => self.b.gep_const(element, base, offset),
+                Err(_) => self.b.gep(element, base, self.b.i64(offset)),
+            },
+            Term::Value(offset) => self.b.gep(element, base, offset),
+        })
+    }
+
+    /// The address of an element in shared memory whose 16-byte pieces are permuted as a tensor map with this
+    /// swizzle permutes them: by xoring bits of the address itself.
+    pub fn swizzled(&self, op: OpRef, address: Value<'m>, swizzle: i64) -> Result<Value<'m>> {
+        let b = self.b;
+        let mask = match swizzle {
+            0 => return Ok(address),
+            32 => 0x10,
+            64 => 0x30,
+            128 => 0x70,
+            _ => return Err(op.error(format!("has 'swizzle' = {swizzle}: 0, 32, 64 or 128"))),
+        };
+        let bytes = b.ptrtoint(address, b.ty.i32);
+        let row = b.and(b.lshr(bytes, b.i32(3)), b.i32(mask));
+        Ok(b.inttoptr(b.xor(bytes, row), b.ty.ptr_in(Space::Shared)))
+    }
+
+    /// [`Lowering::address`] with the operation's `swizzle`.
+    pub fn shared_address(&mut self, op: OpRef, memref: ir::Value, indices: &[ir::Value]) -> Result<Value<'m>> {
+        let address = self.address(op, memref, indices)?;
+        self.swizzled(op, address, op.int("swizzle").unwrap_or(0))
+    }
+
+    /// The number of an element in row-major order.
+    fn offset(&mut self, ty: ir::Type, indices: &[ir::Value]) -> Result<Term<'m>> {
+        let strides = strides(&ty.shape());
+        let to = self.offset_type(ty, indices, &strides);
+        let mut sum = Term::Constant(0);
+        for (&index, &stride) in indices.iter().zip(&strides) {
+            let index = match constant_of(self.body, index).and_then(|a| a.as_int()) {
+                Some(constant) => Term::Constant(constant),
+                None => Term::Value(self.index(index, to)),
+            };
+            let stride = match stride.as_static() {
+                Some(constant) => Term::Constant(constant),
+                None => Term::Value(self.dim(stride, to)?),
+            };
+            let product = self.times(index, stride, to);
+            sum = self.plus(sum, product, to);
+        }
+        Ok(sum)
+    }
+
+    /// 32 bits where all terms and their sum fit; shared memory is never larger.
+    fn offset_type(&self, ty: ir::Type, indices: &[ir::Value], strides: &[ir::Dim]) -> Type<'m> {
+        if self.gpu && memory_space(ty) == 3 {
+            return self.b.ty.i32;
+        }
+        let terms = indices.iter().zip(strides).map(|(&index, &stride)| {
+            let (i, s) = (self.ranges.of(index)?, self.ranges.of_dim(stride)?);
+            Some((i.0.saturating_mul(s.1).min(i.0), i.1.saturating_mul(s.1).max(i.1)))
+        });
+        let sum = terms.reduce(|a, b| Some((a?.0.saturating_add(b?.0), a?.1.saturating_add(b?.1))));
+        self.index_width(self.ranges.fits(sum.unwrap_or(Some((0, 0)))))
+    }
+
+    fn times(&self, x: Term<'m>, y: Term<'m>, to: Type<'m>) -> Term<'m> {
+        match (x, y) {
+            (Term::Constant(x), Term::Constant(y)) => Term::Constant(x.saturating_mul(y)),
+            (Term::Constant(0), _) | (_, Term::Constant(0)) => Term::Constant(0),
+            (Term::Constant(1), x) | (x, Term::Constant(1)) => x,
+            (x, y) => Term::Value(self.b.mul(self.term(x, to), self.term(y, to))),
+        }
+    }
+
+    fn plus(&self, x: Term<'m>, y: Term<'m>, to: Type<'m>) -> Term<'m> {
+        match (x, y) {
+            (Term::Constant(x), Term::Constant(y)) => Term::Constant(x.saturating_add(y)),
+            (Term::Constant(0), x) | (x, Term::Constant(0)) => x,
+            (x, y) => Term::Value(self.b.add(self.term(x, to), self.term(y, to))),
+        }
+    }
+
+    fn term(&self, term: Term<'m>, to: Type<'m>) -> Value<'m> {
+        match term {
+            Term::Constant(constant) => self.b.int(to, constant),
+            Term::Value(value) => value,
+        }
+    }
+
+    /// How an element lies in memory: an `i1` as a byte, an index in 8 bytes.
+    pub fn memory_type(&self, op: OpRef, ty: ir::Type) -> Result<Type<'m>> {
+        if ty == ir::Type::i1() { Ok(self.b.ty.i8) } else { self.scalar_type(op, ty) }
+    }
+}

@@ -1,0 +1,181 @@
+//! Changes of the element type: `core.convert` and bit casts.
+
+use super::{Lowering, value::{Parts, lanes_of}};
+use crate::emit::{FCmp, ICmp, Type, Value, same_shape};
+use melior::ir::ValueLike;
+use rc_ir::{self as ir, OpRef, Result};
+
+impl<'a, 'm> Lowering<'a, 'm> {
+    pub fn convert(&mut self, op: OpRef) -> Result {
+        let (value, result) = (op.operand(0), op.result(0));
+        let (from, to) = (self.body.ty(value).elem(), self.body.ty(result).elem());
+        let parts = self.values.parts(value);
+        if self.gpu && from == ir::Type::f32() && self.is_half(to) && parts.len().is_multiple_of(2) {
+            let parts = self.convert_pairs(&parts, to);
+            self.values.set_parts(result, parts);
+            return Ok(());
+        }
+        let index = if to.is_index() { self.index_type(result) } else { self.b.ty.i64 };
+        let scalar = if to.is_index() { index } else { self.scalar_type(op, to)? };
+        let non_negative = from.is_index() && self.ranges.non_negative(value);
+        let converted: Result<Parts<'m>> = parts
+            .into_iter()
+            .map(|x| self.convert_part(op, x, from, to, same_shape(x.r#type(), scalar), non_negative))
+            .collect();
+        self.values.set_parts(result, converted?);
+        Ok(())
+    }
+
+    /// Two f32 at a time to 16-bit floats, as GPUs do.
+    fn convert_pairs(&self, parts: &[Value<'m>], to: ir::Type) -> Parts<'m> {
+        let p = self.b.ptx();
+        let pack = |pair: &[Value<'m>]| match to == ir::Type::bf16() {
+            true => p.pack_bf16x2(pair[0], pair[1]),
+            false => p.pack_f16x2(pair[0], pair[1]),
+        };
+        let words: Vec<Value<'m>> = parts.chunks_exact(2).map(pack).collect();
+        self.unpack(&words, to, self.b.ty.i16)
+    }
+
+    fn convert_part(
+        &self,
+        op: OpRef,
+        x: Value<'m>,
+        from: ir::Type,
+        to: ir::Type,
+        target: Type<'m>,
+        non_negative: bool,
+    ) -> Result<Value<'m>> {
+        let b = self.b;
+        if from == to {
+            return Ok(if to.is_index() { self.index_cast(x, self.scalar_type_of(target), non_negative) } else { x });
+        }
+        self.scalar_type(op, from)?;
+        let bool_source = from == ir::Type::i1();
+        let unsigned = |ty: ir::Type| ty.is_unsigned() || ty == ir::Type::i1();
+        Ok(match (from.is_float(), to.is_float()) {
+            _ if to == ir::Type::i1() && from.is_float() => {
+                let x = self.as_wide_float(x, from);
+                b.fcmp(FCmp::Une, x, b.float(x.r#type(), 0.0))
+            }
+            _ if to == ir::Type::i1() => b.icmp(ICmp::Ne, x, b.int(x.r#type(), 0)),
+            (true, true) => self.float_to_float(x, from, to, target),
+            (true, false) => {
+                let x = self.as_wide_float(x, from);
+                if to.is_unsigned() { b.fptoui_saturating(x, target) } else { b.fptosi_saturating(x, target) }
+            }
+            (false, true) => self.int_to_float(x, unsigned(from) || non_negative, from, to, target),
+            (false, false) => {
+                let (have, want) = (self.element_bits(x.r#type()), self.element_bits(target));
+                match want.cmp(&have) {
+                    std::cmp::Ordering::Less => b.trunc(x, target),
+                    std::cmp::Ordering::Equal => x,
+                    std::cmp::Ordering::Greater if bool_source || unsigned(from) || non_negative => b.zext(x, target),
+                    std::cmp::Ordering::Greater => b.sext(x, target),
+                }
+            }
+        })
+    }
+
+    /// As f32 or f64.
+    fn as_wide_float(&self, x: Value<'m>, from: ir::Type) -> Value<'m> {
+        if self.is_half(from) { self.widen(x, from) } else { x }
+    }
+
+    fn float_to_float(&self, x: Value<'m>, from: ir::Type, to: ir::Type, target: Type<'m>) -> Value<'m> {
+        let b = self.b;
+        let (f32, f64) = (ir::Type::f32(), ir::Type::f64());
+        match (self.is_half(from), self.is_half(to)) {
+            (false, false) if to == f64 => b.fpext(x, target),
+            (false, false) => b.fptrunc(x, target),
+            (true, false) => {
+                let wide = self.widen(x, from);
+                if to == f64 { b.fpext(wide, target) } else { wide }
+            }
+            (false, true) if from == f32 => self.narrow(x, to),
+            (false, true) => self.narrow(self.f64_to_odd_f32(x), to),
+            (true, true) => self.narrow(self.widen(x, from), to),
+        }
+    }
+
+    /// An f64 as f32, rounded to odd: what was cut off stays visible in the last bit, so that rounding on to 16 bits
+    /// is rounding once.
+    fn f64_to_odd_f32(&self, x: Value<'m>) -> Value<'m> {
+        let b = self.b;
+        let shape = x.r#type();
+        let (f32, i32) = (same_shape(shape, b.ty.f32), same_shape(shape, b.ty.i32));
+        let nearest = b.fptrunc(x, f32);
+        let back = b.fpext(nearest, shape);
+        let bits = b.bitcast(nearest, i32);
+        let too_far = b.fcmp(FCmp::Ogt, b.fabs(back), b.fabs(x));
+        let toward_zero = b.select(too_far, b.sub(bits, b.int(i32, 1)), bits);
+        let inexact = b.fcmp(FCmp::One, back, x);
+        b.bitcast(b.select(inexact, b.or(toward_zero, b.int(i32, 1)), bits), f32)
+    }
+
+    fn int_to_float(&self, x: Value<'m>, unsigned: bool, from: ir::Type, to: ir::Type, target: Type<'m>) -> Value<'m> {
+        let b = self.b;
+        let cast = |to| if unsigned { b.uitofp(x, to) } else { b.sitofp(x, to) };
+        if !self.is_half(to) {
+            return cast(target);
+        }
+        let shape = x.r#type();
+        match self.element_bits(shape) {
+            ..=16 => self.narrow(cast(same_shape(shape, b.ty.f32)), to),
+            32 => self.narrow(self.f64_to_odd_f32(cast(same_shape(shape, b.ty.f64))), to),
+            _ => {
+                // Beyond 53 bits, the low 11 of 64 matter only as "not zero".
+                let low = b.and(x, b.int(shape, 0x7ff));
+                let sticky = b.select(b.icmp(ICmp::Eq, low, b.int(shape, 0)), low, b.int(shape, 0x400));
+                let rounded = b.or(b.and(x, b.int(shape, !0x7ff)), sticky);
+                let magnitude = if unsigned || from.is_unsigned() { x } else { b.smax(x, b.sub(b.int(shape, 0), x)) };
+                let large = b.icmp(ICmp::Uge, magnitude, b.int(shape, 1 << 53));
+                let exact = b.select(large, rounded, x);
+                let wide = same_shape(shape, b.ty.f64);
+                let wide = if unsigned { b.uitofp(exact, wide) } else { b.sitofp(exact, wide) };
+                self.narrow(self.f64_to_odd_f32(wide), to)
+            }
+        }
+    }
+
+    fn element_bits(&self, ty: Type<'m>) -> usize {
+        let scalar = self.scalar_type_of(ty);
+        if scalar == self.b.ty.i1 { 1 } else { 8 * self.element_bytes(scalar) }
+    }
+
+    fn scalar_type_of(&self, ty: Type<'m>) -> Type<'m> {
+        crate::emit::element(ty)
+    }
+
+    /// The same bits in another type of equal size.
+    pub fn bitcast(&mut self, op: OpRef) -> Result {
+        let (value, result) = (op.operand(0), op.result(0));
+        let (from, to) = (self.body.ty(value), self.body.ty(result));
+        let bits = |ty: ir::Type| lanes_of(ty) as u64 * u64::from(ty.elem().bit_width().unwrap_or(0));
+        if bits(from) != bits(to) {
+            return Err(op.error(format!("casts {} bits to {}", bits(from), bits(to))));
+        }
+        let scalar = self.scalar_type(op, to.elem())?;
+        let wide = |parts: Parts<'m>| -> Parts<'m> {
+            // An index has 64 bits here.
+            if !from.elem().is_index() { return parts; }
+            parts.into_iter().map(|p| self.index_cast(p, self.b.ty.i64, self.ranges.non_negative(value))).collect()
+        };
+        let parts = wide(self.values.parts(value));
+        let mut cast: Parts<'m> = if !self.gpu {
+            parts.iter().map(|&part| self.b.bitcast(part, self.part_type(to, scalar))).collect()
+        } else if lanes_of(from) == lanes_of(to) {
+            parts.iter().map(|&part| self.b.bitcast(part, scalar)).collect()
+        } else if bits(from).is_multiple_of(32) && self.element_bytes(scalar) <= 4 && from.elem().bit_width() <= Some(32) {
+            self.unpack(&self.pack(&parts), to.elem(), scalar)
+        } else {
+            return Err(op.unsupported(format!("from {from} to {to} on a GPU")));
+        };
+        if to.elem().is_index() {
+            let width = self.index_type(result);
+            cast = cast.into_iter().map(|part| self.index_cast(part, width, false)).collect();
+        }
+        self.values.set_parts(result, cast);
+        Ok(())
+    }
+}

@@ -1,0 +1,243 @@
+//! `core`'s elementwise operations on scalars and vectors.
+
+use super::{Lowering, value::Parts};
+use crate::emit::{FCmp, ICmp, Type, Value, same_shape};
+use melior::ir::ValueLike;
+use rc_ir::{self as ir, OpRef, Result};
+
+impl<'a, 'm> Lowering<'a, 'm> {
+    pub fn elementwise(&mut self, op: OpRef) -> Result {
+        let name = op.name().pretty();
+        let result = op.result(0);
+        let elem = self.body.ty(op.operand(op.operands().len() - 1)).elem();
+        let operands: Vec<Parts<'m>> = self.operands_in_one_width(op, elem);
+        let count = operands.iter().map(|parts| parts.len()).max().unwrap_or(0);
+        let mut parts = Parts::new();
+        for i in 0..count {
+            let args: Vec<Value<'m>> = operands.iter().map(|parts| parts[i.min(parts.len() - 1)]).collect();
+            let value = match name {
+                "core.compare" => self.compare(op, elem, args[0], args[1]),
+                "core.select" => Ok(self.b.select(args[0], args[1], args[2])),
+                _ => self.apply(op, name, elem, &args),
+            };
+            parts.push(value?);
+        }
+        if self.body.ty(result).elem().is_index() {
+            let (to, non_negative) = (self.index_type(result), self.ranges.non_negative(result));
+            parts = parts.into_iter().map(|part| self.index_cast(part, to, non_negative)).collect();
+        }
+        self.values.set_parts(result, parts);
+        Ok(())
+    }
+
+    /// Indices are computed in 32 bits where operands and result fit.
+    fn operands_in_one_width(&self, op: OpRef, elem: ir::Type) -> Vec<Parts<'m>> {
+        if !elem.is_index() {
+            return op.operands().map(|v| self.values.parts(v)).collect();
+        }
+        let is_index = |v: &ir::Value| self.body.ty(*v).elem().is_index();
+        let narrow = op.operands().chain(op.results()).filter(is_index).all(|v| self.ranges.is_narrow(v));
+        let to = self.index_width(narrow);
+        let cast = |v: ir::Value| {
+            let non_negative = self.ranges.non_negative(v);
+            self.values.parts(v).into_iter().map(|part| self.index_cast(part, to, non_negative)).collect()
+        };
+        op.operands().map(|v| if is_index(&v) { cast(v) } else { self.values.parts(v) }).collect()
+    }
+
+    /// `core.add`, `core.max`, … of two scalars or vectors.
+    pub fn combine(&self, op: OpRef, name: &str, elem: ir::Type, x: Value<'m>, y: Value<'m>) -> Result<Value<'m>> {
+        self.apply(op, name, elem, &[x, y])
+    }
+
+    fn apply(&self, op: OpRef, name: &str, elem: ir::Type, args: &[Value<'m>]) -> Result<Value<'m>> {
+        self.scalar_type(op, elem)?;
+        if elem.is_float() { self.float_op(op, name, elem, args) } else { self.int_op(op, name, elem, args) }
+    }
+
+    // ---- Floats
+
+    fn float_op(&self, op: OpRef, name: &str, elem: ir::Type, args: &[Value<'m>]) -> Result<Value<'m>> {
+        let b = self.b;
+        let shape = args[0].r#type();
+        match (name, self.is_half(elem)) {
+            // Signs are bits, whatever the width.
+            ("core.neg" | "core.abs", true) => {
+                return Ok(match name {
+                    "core.neg" => b.xor(args[0], b.int(shape, -0x8000)),
+                    _ => b.and(args[0], b.int(shape, 0x7fff)),
+                });
+            }
+            ("core.fma", true) => {
+                let error = op.unsupported(format!("on {elem}"));
+                return Err(error.help("run expand-math: it computes 16-bit floats in f32"));
+            }
+            // f32 has more than twice the digits, so rounding its result to 16 bits is rounding once.
+            (_, true) => {
+                let wide: Vec<Value<'m>> = args.iter().map(|&x| self.widen(x, elem)).collect();
+                let result = self.float_op(op, name, ir::Type::f32(), &wide)?;
+                return Ok(if matches!(name, "core.is_nan" | "core.is_finite") { result } else { self.narrow(result, elem) });
+            }
+            _ => {}
+        }
+        let number = |x: f64| b.float(shape, x);
+        Ok(match (name, args) {
+            ("core.add", &[x, y]) => b.fadd(x, y),
+            ("core.sub", &[x, y]) => b.fsub(x, y),
+            ("core.mul", &[x, y]) => b.fmul(x, y),
+            ("core.div", &[x, y]) => b.fdiv(x, y),
+            ("core.fma", &[x, y, z]) => b.fma(x, y, z),
+            ("core.max", &[x, y]) => b.fmaximum(x, y),
+            ("core.min", &[x, y]) => b.fminimum(x, y),
+            ("core.clamp", &[x, low, high]) => b.fminimum(b.fmaximum(x, low), high),
+            ("core.neg", &[x]) => b.fneg(x),
+            ("core.abs", &[x]) => b.fabs(x),
+            ("core.sqrt", &[x]) => b.sqrt(x),
+            ("core.floor", &[x]) => b.floor(x),
+            ("core.ceil", &[x]) => b.ceil(x),
+            ("core.round", &[x]) => b.round_even(x),
+            ("core.is_nan", &[x]) => b.fcmp(FCmp::Uno, x, x),
+            ("core.is_finite", &[x]) => b.fcmp(FCmp::Olt, b.fabs(x), number(f64::INFINITY)),
+            ("core.sign", &[x]) => {
+                let zero = number(0.0);
+                let negative = b.select(b.fcmp(FCmp::Olt, x, zero), number(-1.0), x);
+                b.select(b.fcmp(FCmp::Ogt, x, zero), number(1.0), negative)
+            }
+            _ => {
+                let error = op.unsupported(format!("on {elem} as a machine instruction"));
+                return Err(error.help("run expand-math, which expands functions to arithmetic"));
+            }
+        })
+    }
+
+    /// A 16-bit float, given as its bits, as f32.
+    pub fn widen(&self, x: Value<'m>, elem: ir::Type) -> Value<'m> {
+        let b = self.b;
+        let to = |scalar: Type<'m>| same_shape(x.r#type(), scalar);
+        if elem == ir::Type::bf16() { b.bf16_to_f32(x) } else { b.fpext(b.bitcast(x, to(b.ty.f16)), to(b.ty.f32)) }
+    }
+
+    /// The bits of an f32 rounded to a 16-bit float.
+    pub fn narrow(&self, x: Value<'m>, elem: ir::Type) -> Value<'m> {
+        let b = self.b;
+        let to = |scalar: Type<'m>| same_shape(x.r#type(), scalar);
+        let half = match (elem == ir::Type::bf16(), self.gpu) {
+            (true, false) => b.f32_to_bf16(x),
+            (true, true) => b.fptrunc(x, to(b.ty.bf16)),
+            (false, _) => b.fptrunc(x, to(b.ty.f16)),
+        };
+        b.bitcast(half, to(b.ty.i16))
+    }
+
+    // ---- Integers
+
+    fn int_op(&self, op: OpRef, name: &str, elem: ir::Type, args: &[Value<'m>]) -> Result<Value<'m>> {
+        let b = self.b;
+        let shape = args[0].r#type();
+        let unsigned = elem.is_unsigned() || elem == ir::Type::i1();
+        let number = |x: i64| b.int(shape, x);
+        let minimum = |x, y| if unsigned { b.umin(x, y) } else { b.smin(x, y) };
+        let maximum = |x, y| if unsigned { b.umax(x, y) } else { b.smax(x, y) };
+        // Sums and products of indices do not overflow where their bounds are known.
+        let exact = elem.is_index() && op.results().len() == 1 && self.ranges.of(op.result(0)).is_some();
+        Ok(match (name, args) {
+            ("core.add", &[x, y]) => if exact { b.add_nsw(x, y) } else { b.add(x, y) },
+            ("core.sub", &[x, y]) => if exact { b.sub_nsw(x, y) } else { b.sub(x, y) },
+            ("core.mul", &[x, y]) => if exact { b.mul_nsw(x, y) } else { b.mul(x, y) },
+            ("core.div" | "core.rem", &[x, y]) => self.divide(op, name == "core.rem", elem, x, y),
+            ("core.max", &[x, y]) => maximum(x, y),
+            ("core.min", &[x, y]) => minimum(x, y),
+            ("core.clamp", &[x, low, high]) => minimum(maximum(x, low), high),
+            ("core.neg", &[x]) => b.sub(number(0), x),
+            ("core.abs", &[x]) if unsigned => x,
+            ("core.abs", &[x]) => b.smax(x, b.sub(number(0), x)),
+            ("core.sign", &[x]) if unsigned => b.umin(x, number(1)),
+            ("core.sign", &[x]) => b.smax(b.smin(x, number(1)), number(-1)),
+            ("core.not", &[x]) => b.not(x),
+            ("core.and", &[x, y]) => b.and(x, y),
+            ("core.or", &[x, y]) => b.or(x, y),
+            ("core.xor", &[x, y]) => b.xor(x, y),
+            ("core.shl" | "core.shr", &[x, y]) => self.shift(name == "core.shl", unsigned, elem, x, y),
+            _ => return Err(op.unsupported(format!("on {elem} in a thread"))),
+        })
+    }
+
+    /// Quotient or remainder, toward zero. The least integer over -1 wraps; a division by zero, whose result is not
+    /// defined, at least does not trap: a lane that is masked out may divide by anything.
+    fn divide(&self, op: OpRef, remainder: bool, elem: ir::Type, x: Value<'m>, y: Value<'m>) -> Value<'m> {
+        let b = self.b;
+        let shape = x.r#type();
+        let operand_range = |i: usize| (op.operands().len() == 2).then(|| self.ranges.of(op.operand(i))).flatten();
+        let non_negative = elem.is_index() && operand_range(0).is_some_and(|r| r.0 >= 0);
+        let positive = elem.is_index() && operand_range(1).is_some_and(|r| r.0 > 0);
+        if positive {
+            return match (non_negative, remainder) {
+                (true, false) => b.udiv(x, y),
+                (true, true) => b.urem(x, y),
+                (false, false) => b.sdiv(x, y),
+                (false, true) => b.srem(x, y),
+            };
+        }
+        let zero = b.icmp(ICmp::Eq, y, b.int(shape, 0));
+        if elem.is_unsigned() || elem == ir::Type::i1() {
+            let y = b.select(zero, b.int(shape, 1), y);
+            return if remainder { b.urem(x, y) } else { b.udiv(x, y) };
+        }
+        let minus_one = b.icmp(ICmp::Eq, y, b.int(shape, -1));
+        let divisor = b.select(b.or(zero, minus_one), b.int(shape, 1), y);
+        match remainder {
+            true => b.srem(x, divisor), // of 1, as of -1: 0
+            false => b.select(minus_one, b.sub(b.int(shape, 0), x), b.sdiv(x, divisor)),
+        }
+    }
+
+    /// Amounts outside of the width give 0, or the sign.
+    fn shift(&self, left: bool, unsigned: bool, elem: ir::Type, x: Value<'m>, amount: Value<'m>) -> Value<'m> {
+        let b = self.b;
+        let shape = x.r#type();
+        let width = match elem.is_index() {
+            true => 8 * self.element_bytes(crate::emit::element(shape)) as i64,
+            false => elem.bit_width().unwrap_or(64).into(),
+        };
+        let inside = b.icmp(ICmp::Ult, amount, b.int(shape, width));
+        if !left && !unsigned {
+            return b.ashr(x, b.select(inside, amount, b.int(shape, width - 1)));
+        }
+        let shifted = if left { b.shl(x, amount) } else { b.lshr(x, amount) };
+        b.select(inside, shifted, b.int(shape, 0))
+    }
+
+    // ---- Comparisons
+
+    fn compare(&self, op: OpRef, elem: ir::Type, x: Value<'m>, y: Value<'m>) -> Result<Value<'m>> {
+        let b = self.b;
+        let kind = op.str("kind").unwrap_or("eq");
+        if elem.is_float() {
+            self.scalar_type(op, elem)?;
+            let (x, y) = if self.is_half(elem) { (self.widen(x, elem), self.widen(y, elem)) } else { (x, y) };
+            let predicate = match kind {
+                "eq" => FCmp::Oeq,
+                "ne" => FCmp::Une,
+                "lt" => FCmp::Olt,
+                "le" => FCmp::Ole,
+                "gt" => FCmp::Ogt,
+                _ => FCmp::Oge,
+            };
+            return Ok(b.fcmp(predicate, x, y));
+        }
+        let unsigned = elem.is_unsigned() || elem == ir::Type::i1();
+        let predicate = match (kind, unsigned) {
+            ("eq", _) => ICmp::Eq,
+            ("ne", _) => ICmp::Ne,
+            ("lt", false) => ICmp::Slt,
+            ("le", false) => ICmp::Sle,
+            ("gt", false) => ICmp::Sgt,
+            (_, false) => ICmp::Sge,
+            ("lt", true) => ICmp::Ult,
+            ("le", true) => ICmp::Ule,
+            ("gt", true) => ICmp::Ugt,
+            (_, true) => ICmp::Uge,
+        };
+        Ok(b.icmp(predicate, x, y))
+    }
+}

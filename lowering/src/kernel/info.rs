@@ -1,0 +1,100 @@
+//! What a `kernel.func` says of itself: arguments, symbols, grid, threads.
+
+use super::kernel_error;
+use rc_dialects::func::{SymbolDecl, symbols_of};
+use rc_ir::{Body, Dim, Result, Type, TypeData};
+
+/// What a caller needs to know to launch a kernel.
+///
+/// Machine code takes a pointer or a tensor map for each of `args`, then an i64 for each of `symbols`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KernelInfo {
+    pub symbol: String,
+    pub args: Vec<KernelArg>,
+    /// The symbols over which sizes and grid are expressions, in the order of their arguments.
+    pub symbols: Vec<SymbolDecl>,
+    /// Programs along x, y, z, over the symbols.
+    pub grid: [Dim; 3],
+    /// Threads of a program: 1 on the CPU.
+    pub threads: u32,
+    /// Blocks of a cluster along x, y, z.
+    pub cluster: Option<[u32; 3]>,
+    /// Programs that a multiprocessor should hold at once; 0 leaves it open.
+    pub min_blocks: u32,
+    /// Bytes of scratch memory that each CPU thread needs.
+    pub scratch: u64,
+    /// Bytes of a block's shared memory that the code declares itself.
+    pub static_shared: u32,
+    /// Bytes of a block's shared memory that the launch gives.
+    pub dynamic_shared: u32,
+}
+
+/// An argument before the symbols.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KernelArg {
+    /// A pointer to a dense memref of this type.
+    Memory(Type),
+    /// A 128-byte tensor map, by value.
+    TensorMap,
+}
+
+impl KernelInfo {
+    pub(super) fn of(body: &Body) -> Result<KernelInfo> {
+        let root = body.op_ref(body.root());
+        if !root.is("rc.kernel.func") {
+            return Err(root.error("is not a kernel.func"));
+        }
+        if let Some(phase @ ("tile" | "placed")) = root.str("phase") {
+            let error = root.unsupported(format!("in machine code from its {phase} phase"));
+            return Err(error.help("run lower-tiles first, which brings kernels to their thread phase"));
+        }
+        let Some(entry) = body.entry() else { return Err(root.error("has no body")) };
+        let args = body.block_args(entry).map(|arg| arg_of(body, body.ty(arg))).collect::<Result<_>>()?;
+        let count = |name: &str| -> Result<u32> {
+            let value = root.int(name).unwrap_or(0);
+            u32::try_from(value).map_err(|_| root.error(format!("has '{name}' = {value}")))
+        };
+        Ok(KernelInfo {
+            symbol: body.symbol().map(|name| name.as_str().to_owned()).unwrap_or_default(),
+            args,
+            symbols: symbols_of(root)?,
+            grid: grid_of(body)?,
+            threads: count("threads")?.max(1),
+            cluster: cluster_of(body)?,
+            min_blocks: count("min_blocks")?,
+            scratch: 0,
+            static_shared: 0,
+            dynamic_shared: 0,
+        })
+    }
+}
+
+fn arg_of(body: &Body, ty: Type) -> Result<KernelArg> {
+    match ty.data() {
+        TypeData::MemRef { layout: None, .. } => Ok(KernelArg::Memory(ty)),
+        TypeData::Dialect { name, .. } if *name == "tensor_map" => Ok(KernelArg::TensorMap),
+        _ => Err(kernel_error(body, format!("takes {ty}: arguments are dense memrefs and tensor maps"))),
+    }
+}
+
+fn grid_of(body: &Body) -> Result<[Dim; 3]> {
+    let root = body.op_ref(body.root());
+    let dims = root.attr("grid").and_then(|a| a.as_shape()).unwrap_or_default();
+    let mut grid = [Dim::Static(1); 3];
+    if dims.len() > 3 || dims.contains(&Dim::Dynamic) {
+        return Err(root.error("expects up to three known extents in 'grid'"));
+    }
+    grid[..dims.len()].copy_from_slice(dims);
+    Ok(grid)
+}
+
+fn cluster_of(body: &Body) -> Result<Option<[u32; 3]>> {
+    let root = body.op_ref(body.root());
+    let Some(ints) = root.ints("cluster") else { return Ok(None) };
+    let mut cluster = [1; 3];
+    if ints.len() > 3 || ints.iter().any(|n| !(1..=16).contains(n)) {
+        return Err(root.error(format!("has 'cluster' = {ints:?}: up to three extents from 1 to 16")));
+    }
+    cluster.iter_mut().zip(&ints).for_each(|(to, &n)| *to = n as u32);
+    Ok(Some(cluster))
+}

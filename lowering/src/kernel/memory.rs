@@ -1,0 +1,332 @@
+//! Allocations, views, loads, stores, atomics.
+
+use super::{Lowering, value::{Parts, lanes_of}};
+use crate::emit::{Access, AtomicOp, ICmp, Ordering, Type, Value, ptx::{LoadCache, StoreCache}};
+use rc_dialects::constraints::memory_space;
+use rc_ir::{self as ir, OpRef, Result};
+use smallvec::smallvec;
+
+/// One access: where, how many lanes of what, and which of them.
+struct Place<'m> {
+    address: Value<'m>,
+    lanes: usize,
+    /// Whether the lanes are those of a vector, be it of one.
+    vector: bool,
+    /// The element's type in memory.
+    element: Type<'m>,
+    align: u32,
+    pred: Option<Value<'m>>,
+    /// In `i32`.
+    valid: Option<Value<'m>>,
+    cache: &'static str,
+    global: bool,
+}
+
+impl<'a, 'm> Lowering<'a, 'm> {
+    pub fn view(&mut self, op: OpRef) -> Result {
+        let address = self.address(op, op.operand(0), &op.group("indices"))?;
+        self.values.set(op.result(0), address);
+        Ok(())
+    }
+
+    pub fn read(&mut self, op: OpRef) -> Result {
+        let result = op.result(0);
+        let ty = self.body.ty(result);
+        let place = self.place_of(op, op.operand(0), ty)?;
+        let types = self.part_types(op, result)?;
+        let elem = ty.elem();
+        let parts = match (place.valid, place.pred) {
+            (Some(valid), pred) if place.lanes > 1 => {
+                self.guarded(pred, &types, |l| l.load_some(&place, valid, elem, &types))
+            }
+            (valid, pred) => {
+                let pred = self.scalar_guard(valid, pred);
+                self.guarded(pred, &types, |l| l.load_all(&place, elem))
+            }
+        };
+        let to = self.index_width(self.ranges.is_narrow(result));
+        let parts = if elem.is_index() { parts.into_iter().map(|p| self.index_cast(p, to, false)).collect() } else { parts };
+        self.values.set_parts(result, parts);
+        Ok(())
+    }
+
+    pub fn write(&mut self, op: OpRef) -> Result {
+        let value = op.operand(0);
+        let ty = self.body.ty(value);
+        let place = self.place_of(op, op.operand(1), ty)?;
+        let mut parts = self.values.parts(value);
+        if ty.elem().is_index() {
+            let wide = self.b.ty.i64;
+            parts = parts.into_iter().map(|p| self.index_cast(p, wide, self.ranges.non_negative(value))).collect();
+        } else if ty.elem() == ir::Type::i1() {
+            parts = parts.into_iter().map(|p| self.b.zext(p, crate::emit::same_shape(type_of(p), self.b.ty.i8))).collect();
+        }
+        match (place.valid, place.pred) {
+            (Some(valid), pred) if place.lanes > 1 => {
+                self.guarded(pred, &[], |l| {
+                    l.store_some(&place, valid, &parts);
+                    Parts::new()
+                });
+            }
+            (valid, pred) => {
+                let pred = self.scalar_guard(valid, pred);
+                self.guarded(pred, &[], |l| {
+                    l.store_all(&place, &parts);
+                    Parts::new()
+                });
+            }
+        }
+        Ok(())
+    }
+
+    fn place_of(&mut self, op: OpRef, memref: ir::Value, value: ir::Type) -> Result<Place<'m>> {
+        let ty = self.body.ty(memref);
+        let address = self.shared_address(op, memref, &op.group("indices"))?;
+        let bytes = value.elem().byte_width().unwrap_or(1);
+        let first = |group: &str| op.group(group).first().copied();
+        Ok(Place {
+            address,
+            lanes: lanes_of(value),
+            vector: value.is_vector(),
+            element: self.memory_type(op, value.elem())?,
+            align: op.int("align").map_or(bytes, |align| (align as u64).max(bytes)) as u32,
+            pred: first("pred").map(|pred| self.values.one(pred)),
+            valid: first("valid").map(|valid| self.clamped(valid)),
+            cache: op.str("cache").unwrap_or("default"),
+            global: memory_space(ty) == 0,
+        })
+    }
+
+    /// A number of lanes as an `i32`: what is beyond its range is so in the same direction.
+    fn clamped(&self, valid: ir::Value) -> Value<'m> {
+        let b = self.b;
+        let value = self.values.one(valid);
+        if self.ranges.is_narrow(valid) {
+            return value;
+        }
+        b.trunc(b.smin(b.smax(value, b.i64(0)), b.i64(i32::MAX.into())), b.ty.i32)
+    }
+
+    /// For one lane, `valid` is a condition like `pred`.
+    fn scalar_guard(&self, valid: Option<Value<'m>>, pred: Option<Value<'m>>) -> Option<Value<'m>> {
+        let b = self.b;
+        let valid = valid.map(|valid| b.icmp(ICmp::Sgt, valid, b.i32(0)));
+        match (valid, pred) {
+            (Some(x), Some(y)) => Some(b.and(x, y)),
+            (x, y) => x.or(y),
+        }
+    }
+
+    /// What `build` gives where the condition holds, zeros elsewhere.
+    fn guarded(
+        &mut self,
+        condition: Option<Value<'m>>,
+        types: &[Type<'m>],
+        build: impl FnOnce(&Self) -> Parts<'m>,
+    ) -> Parts<'m> {
+        let b = self.b;
+        let Some(condition) = condition else { return build(self) };
+        let zeros = || types.iter().map(|&ty| b.zero(ty)).collect();
+        Parts::from_vec(b.if_else(condition, types, || build(self).into_vec(), zeros))
+    }
+
+    // ---- Loads
+
+    fn load_all(&self, place: &Place<'m>, elem: ir::Type) -> Parts<'m> {
+        if self.gpu { self.load_lanes(place, elem) } else { self.load_vector(place, elem) }
+    }
+
+    /// On the CPU: one scalar or vector.
+    fn load_vector(&self, place: &Place<'m>, elem: ir::Type) -> Parts<'m> {
+        let b = self.b;
+        let ty = if place.vector { b.ty.vector(place.lanes, place.element) } else { place.element };
+        let access = Access { nontemporal: place.cache == "streaming", ..Access::aligned(place.align) };
+        smallvec![self.from_memory(b.load(ty, place.address, access), elem)]
+    }
+
+    /// On a GPU: 16-bit elements in words, so that no instruction takes a register apart before it must.
+    fn load_lanes(&self, place: &Place<'m>, elem: ir::Type) -> Parts<'m> {
+        let b = self.b;
+        if place.lanes == 1 {
+            let access = Access { invariant: place.cache == "nc" && place.global, ..Access::aligned(place.align) };
+            return smallvec![self.from_memory(b.load(place.element, place.address, access), elem)];
+        }
+        if let Some(words) = self.words(place) {
+            return self.unpack(&self.load_words(place, words), elem, place.element);
+        }
+        let access = Access { invariant: place.cache == "nc" && place.global, ..Access::aligned(place.align) };
+        let vector = b.load(b.ty.vector(place.lanes, place.element), place.address, access);
+        b.scalars(vector).into_iter().map(|lane| self.from_memory(lane, elem)).collect()
+    }
+
+    /// How many 32-bit words the lanes fill, where they fill words and the address allows for it.
+    fn words(&self, place: &Place<'m>) -> Option<usize> {
+        let bytes = place.lanes * self.element_bytes(place.element);
+        (bytes.is_multiple_of(4) && place.align >= 4 && self.element_bytes(place.element) <= 4).then_some(bytes / 4)
+    }
+
+    fn load_words(&self, place: &Place<'m>, words: usize) -> Vec<Value<'m>> {
+        let b = self.b;
+        let cache = match place.cache {
+            "streaming" => Some(LoadCache::Streaming),
+            "no_allocate" => Some(LoadCache::ReadOnlyNoL1),
+            _ => None,
+        };
+        if let (Some(cache), true) = (cache, place.global) {
+            let each = [4, 2, 1].into_iter().find(|n| words.is_multiple_of(*n) && place.align as usize >= 4 * n).unwrap_or(1);
+            let chunk = |i: usize| b.ptx().load_words(b.gep_const(b.ty.i32, place.address, (i * each) as i32), each, cache);
+            return (0..words / each).flat_map(chunk).collect();
+        }
+        let access = Access { invariant: place.cache == "nc" && place.global, ..Access::aligned(place.align) };
+        if words == 1 {
+            return vec![b.load(b.ty.i32, place.address, access)];
+        }
+        b.scalars(b.load(b.ty.vector(words, b.ty.i32), place.address, access))
+    }
+
+    /// The first `valid` lanes, the others zero.
+    fn load_some(&self, place: &Place<'m>, valid: Value<'m>, elem: ir::Type, types: &[Type<'m>]) -> Parts<'m> {
+        let b = self.b;
+        if self.gpu {
+            let full = b.icmp(ICmp::Sge, valid, b.i32(place.lanes as i32));
+            let one_by_one = || (0..place.lanes).map(|lane| self.load_one(place, valid, elem, lane, types[lane])).collect();
+            return Parts::from_vec(b.if_else(full, types, || self.load_lanes(place, elem).into_vec(), one_by_one));
+        }
+        let full = b.icmp(ICmp::Sge, valid, b.i32(place.lanes as i32));
+        let masked = || {
+            let (integer, mask) = (self.mask_type(place), self.lane_mask(place, valid));
+            let loaded = b.masked_load(place.address, mask, b.zero(integer), place.align);
+            vec![self.from_memory(b.bitcast(loaded, b.ty.vector(place.lanes, place.element)), elem)]
+        };
+        Parts::from_vec(b.if_else(full, types, || self.load_vector(place, elem).into_vec(), masked))
+    }
+
+    fn load_one(&self, place: &Place<'m>, valid: Value<'m>, elem: ir::Type, lane: usize, ty: Type<'m>) -> Value<'m> {
+        let b = self.b;
+        let inside = b.icmp(ICmp::Sgt, valid, b.i32(lane as i32));
+        let align = self.element_bytes(place.element) as u32;
+        let load = || {
+            let address = b.gep_const(place.element, place.address, lane as i32);
+            vec![self.from_memory(b.load(place.element, address, Access::aligned(align)), elem)]
+        };
+        b.if_else(inside, &[ty], load, || vec![b.zero(ty)])[0]
+    }
+
+    /// An `i1` is a byte in memory.
+    fn from_memory(&self, value: Value<'m>, elem: ir::Type) -> Value<'m> {
+        if elem != ir::Type::i1() {
+            return value;
+        }
+        self.b.icmp(ICmp::Ne, value, self.b.int(type_of(value), 0))
+    }
+
+    // ---- Stores
+
+    fn store_all(&self, place: &Place<'m>, parts: &[Value<'m>]) {
+        let b = self.b;
+        let access = Access { nontemporal: place.cache == "streaming" && !self.gpu, ..Access::aligned(place.align) };
+        match (parts, self.words(place)) {
+            (&[value], _) => b.store(value, place.address, access),
+            (lanes, Some(count)) => {
+                let words = self.pack(lanes);
+                if place.cache == "streaming" && place.global {
+                    let each = [4, 2, 1].into_iter().find(|n| count.is_multiple_of(*n) && place.align as usize >= 4 * n).unwrap_or(1);
+                    for (i, chunk) in words.chunks(each).enumerate() {
+                        b.ptx().store_words(b.gep_const(b.ty.i32, place.address, (i * each) as i32), chunk, StoreCache::Streaming);
+                    }
+                } else {
+                    let value = if count == 1 { words[0] } else { b.vector(&words) };
+                    b.store(value, place.address, access);
+                }
+            }
+            (lanes, None) => b.store(b.vector(lanes), place.address, access),
+        }
+    }
+
+    fn store_some(&self, place: &Place<'m>, valid: Value<'m>, parts: &[Value<'m>]) {
+        let b = self.b;
+        let full = b.icmp(ICmp::Sge, valid, b.i32(place.lanes as i32));
+        let rest = || {
+            if self.gpu {
+                for (lane, &value) in parts.iter().enumerate() {
+                    b.if_then(b.icmp(ICmp::Sgt, valid, b.i32(lane as i32)), || {
+                        let address = b.gep_const(place.element, place.address, lane as i32);
+                        b.store(value, address, Access::aligned(self.element_bytes(place.element) as u32));
+                    });
+                }
+            } else {
+                let (integer, mask) = (self.mask_type(place), self.lane_mask(place, valid));
+                b.masked_store(b.bitcast(parts[0], integer), place.address, mask, place.align);
+            }
+            vec![]
+        };
+        let whole = || {
+            self.store_all(place, parts);
+            vec![]
+        };
+        b.if_else(full, &[], whole, rest);
+    }
+
+    // ---- Parts of accesses
+
+    /// The vector type under which lanes are masked: integers, which every instruction set handles.
+    fn mask_type(&self, place: &Place<'m>) -> Type<'m> {
+        let t = &self.b.ty;
+        let integer = match self.element_bytes(place.element) {
+            1 => t.i8,
+            2 => t.i16,
+            4 => t.i32,
+            _ => t.i64,
+        };
+        t.vector(place.lanes, integer)
+    }
+
+    fn lane_mask(&self, place: &Place<'m>, valid: Value<'m>) -> Value<'m> {
+        let b = self.b;
+        b.icmp(ICmp::Slt, b.lane_numbers(place.lanes, b.ty.i32), b.splat(valid, place.lanes))
+    }
+
+    pub fn element_bytes(&self, ty: Type<'m>) -> usize {
+        let t = &self.b.ty;
+        match ty {
+            _ if ty == t.i8 => 1,
+            _ if ty == t.i16 => 2,
+            _ if ty == t.i32 || ty == t.f32 => 4,
+            _ => 8,
+        }
+    }
+
+    pub fn atomic(&mut self, op: OpRef) -> Result {
+        let value = op.operand(0);
+        let (ty, memory) = (self.body.ty(value), self.body.ty(op.operand(1)));
+        let kind = op.str("kind").unwrap_or("add");
+        let atomic = match (kind, ty.is_float(), ty.is_unsigned()) {
+            ("add", true, _) => AtomicOp::FAdd,
+            ("add", false, _) => AtomicOp::Add,
+            ("max", false, false) => AtomicOp::SMax,
+            ("min", false, false) => AtomicOp::SMin,
+            ("max", false, true) => AtomicOp::UMax,
+            ("min", false, true) => AtomicOp::UMin,
+            ("exchange", false, _) => AtomicOp::Exchange,
+            _ => return Err(op.unsupported(format!("of kind {kind} on {ty}"))),
+        };
+        if ty == ir::Type::i1() || ty.byte_width().is_some_and(|bytes| bytes < 4) {
+            return Err(op.unsupported(format!("on {ty}")).help("atomics work on 32 and 64 bits"));
+        }
+        let address = self.address(op, op.operand(1), &op.group("indices"))?;
+        let operand = if ty.is_index() { self.index(value, self.b.ty.i64) } else { self.values.one(value) };
+        let scope = match (self.gpu, memory_space(memory)) {
+            (true, 3) => "block",
+            (true, _) => "device",
+            _ => "",
+        };
+        let old = self.b.atomic(atomic, address, operand, Ordering::Relaxed, scope);
+        let old = if ty.is_index() { self.index_cast(old, self.index_type(op.result(0)), false) } else { old };
+        self.values.set(op.result(0), old);
+        Ok(())
+    }
+}
+
+fn type_of<'m>(value: Value<'m>) -> Type<'m> {
+    melior::ir::ValueLike::r#type(&value)
+}
