@@ -145,9 +145,17 @@ impl Attr {
         let bytes = scalar_bytes(ty.elem(), value);
         Attr::new(AttrData::Dense { ty, data: DenseData { splat: true, bytes } })
     }
-    /// `dense<[…]> : ty` from row-major little-endian element bytes.
+    /// `dense<[…]> : ty` from row-major little-endian element bytes; a splat where all are equal, as MLIR has it.
     pub fn dense(ty: Type, bytes: impl Into<Box<[u8]>>) -> Attr {
-        Attr::new(AttrData::Dense { ty, data: DenseData { splat: false, bytes: bytes.into() } })
+        let bytes: Box<[u8]> = bytes.into();
+        let width = ty.elem().byte_width().unwrap_or(1).max(1) as usize;
+        let data = match bytes.get(..width) {
+            Some(first) if bytes.chunks(width).all(|element| element == first) => {
+                DenseData { splat: true, bytes: first.into() }
+            }
+            _ => DenseData { splat: false, bytes },
+        };
+        Attr::new(AttrData::Dense { ty, data })
     }
     pub fn resource(name: impl Into<Name>, ty: Type) -> Attr {
         Attr::new(AttrData::Resource { name: name.into(), ty })

@@ -32,7 +32,7 @@ impl Parser<'_> {
             return Err(self.error_at(at..close, format!("{ty} has {} elements, found {found}", layout.count)));
         }
         self.seek(after);
-        Ok(Attr::new(AttrData::Dense { ty, data }))
+        Ok(if data.splat { Attr::new(AttrData::Dense { ty, data }) } else { Attr::dense(ty, data.bytes) })
     }
 
     pub fn dense_resource(&mut self) -> Result<Attr> {
@@ -100,8 +100,7 @@ impl Parser<'_> {
             Token::BracketOpen => {
                 let mut bytes = Vec::new();
                 self.nested_elements(layout, 0, &mut bytes)?;
-                // MLIR knows a constant of one element as a splat.
-                Ok(DenseData { splat: layout.count == 1, bytes: bytes.into() })
+                Ok(DenseData { splat: false, bytes: bytes.into() })
             }
             _ => {
                 let mut bytes = Vec::new();

@@ -59,8 +59,10 @@ fn attributes_fit(body: &Body, op: Op, def: &OpDef) -> bool {
     let symbol = !def.has(Traits::SYMBOL) || body.attr(op, "sym_name").is_none_or(|n| n.as_str().is_some());
     symbol
         && entries.iter().all(|(key, value)| {
-            let kind = def.attr_def(key.as_str()).map_or(AttrKind::Any, |d| d.kind);
-            kind.accepts(*value) && !(kind == AttrKind::Bool && matches!(value.data(), AttrData::Unit))
+            let declared = def.attr_def(key.as_str());
+            let kind = declared.map_or(AttrKind::Any, |d| d.kind);
+            let known = declared.is_some() || key.as_str().contains('.') || super::is_inherent(def, key.as_str());
+            known && kind.accepts(*value) && !(kind == AttrKind::Bool && matches!(value.data(), AttrData::Unit))
         })
 }
 

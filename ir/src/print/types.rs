@@ -343,10 +343,12 @@ fn write_elements(f: &mut dyn Write, ty: Type, data: &DenseData) -> fmt::Result 
     let elem = ty.elem();
     let width = elem.byte_width().unwrap_or(8).max(1) as usize;
     let element = |f: &mut dyn Write, i: usize| write_element(f, elem, &data.bytes[i * width..(i + 1) * width]);
-    if data.splat {
+    let sizes: Vec<usize> = ty.shape().iter().map(|d| d.as_static().unwrap_or(0).max(0) as usize).collect();
+    // To MLIR, equal elements are a splat however they are given.
+    let first = data.bytes.get(..width);
+    if data.splat || first.is_some_and(|first| data.bytes.chunks(width).all(|element| element == first)) {
         return element(f, 0);
     }
-    let sizes: Vec<usize> = ty.shape().iter().map(|d| d.as_static().unwrap_or(0).max(0) as usize).collect();
     if sizes.contains(&0) {
         return Ok(());
     }
