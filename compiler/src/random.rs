@@ -1,6 +1,6 @@
 //! Inputs for a function: what `rc-run` and `--check-each-pass` run it on.
 
-use rc_dialects::func::{arg_names, symbols_of};
+use rc_dialects::func::{SymbolDecl, arg_names, symbols_of};
 use rc_ir::{Body, Name, Result};
 use rc_runtime::Tensor;
 use rc_runtime::program::{Bindings, TensorSpec};
@@ -14,8 +14,7 @@ pub fn random_inputs(body: &Body, seed: u64, bindings: &Bindings) -> Result<Vec<
     let root = body.op_ref(body.root());
     let mut bindings = bindings.clone();
     for symbol in symbols_of(root)? {
-        let small = symbol.max.min(symbol.min.max(7)) / symbol.divisor * symbol.divisor;
-        bindings.entry(symbol.name).or_insert(if symbol.allows(small) { small } else { symbol.max });
+        bindings.entry(symbol.name).or_insert_with(|| small_value(&symbol));
     }
     let names: Vec<Name> = arg_names(body);
     let entry = body.entry().ok_or_else(|| root.error("has no body to run"))?;
@@ -27,4 +26,11 @@ pub fn random_inputs(body: &Body, seed: u64, bindings: &Bindings) -> Result<Vec<
         inputs.push(Tensor::random_input(spec.dtype, &shape, seed, i as u32).map_err(fail)?);
     }
     Ok(inputs)
+}
+
+/// A value of a symbol's range for which running is quick: 7, or what is allowed near it.
+pub fn small_value(symbol: &SymbolDecl) -> i64 {
+    let near = symbol.max.min(symbol.min.max(7));
+    let multiple = near.div_euclid(symbol.divisor) * symbol.divisor;
+    if symbol.allows(multiple) { multiple } else { multiple + symbol.divisor }
 }

@@ -3,6 +3,7 @@
 pub mod canonicalize;
 pub mod cse;
 pub mod dce;
+pub mod decompose;
 pub mod fuse;
 pub mod lower_kernel;
 pub mod lower_loops;
@@ -18,6 +19,7 @@ pub fn register() {
         &canonicalize::CANONICALIZE,
         &cse::CSE,
         &dce::DCE,
+        &decompose::DECOMPOSE,
         &fuse::FUSE,
         &fuse::OUTLINE_OPS,
         &lower_loops::LOWER_LOOPS,

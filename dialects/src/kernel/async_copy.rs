@@ -65,6 +65,8 @@ One thread issues it. With `multicast`, the box goes to the same place in every 
         variadic("indices", INDEX).bracketed(),
         optional("multicast", INDEX),
     ],
+    attrs: &[attr("cache", AttrKind::Enum(&["default", "evict_first", "evict_last"]), "How long L2 keeps the data.")
+        .default(AttrDefault::Str("default"))],
     effects: ORDERED,
     ..OpDef::new("rc.kernel.tensor_load")
 };

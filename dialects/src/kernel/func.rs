@@ -32,6 +32,14 @@ kernel.func @scale(%x: memref<s x 64 x f32>, %y: memref<s x 64 x f32>) attribute
         attr("threads", AttrKind::I64, "Threads of a program.").default(AttrDefault::Int(1)),
         attr("cluster", AttrKind::I64Array, "Blocks of a cluster along x, y, z (sm_90).").optional(),
         attr("min_blocks", AttrKind::I64, "Blocks that an SM should hold at once: bounds registers.").optional(),
+        attr(
+            "tensor_maps",
+            AttrKind::Array,
+            "For each argument that is a tensor map, in order, what it describes: \
+#rc.tensor_map<tensor = memref<m x k x bf16>, box = [128, 64], swizzle = 128>, the box outermost dimension first. \
+The host encodes it from the address of that tensor.",
+        )
+        .optional(),
         attr("origin", AttrKind::Str, "The operations it came from.").optional(),
     ],
     regions: Regions::Exactly(1),

@@ -7,13 +7,15 @@ use smallvec::smallvec;
 
 pub(super) static OPS: &[&OpDef] = &[
     &BARRIER, &MBARRIER_INIT, &MBARRIER_ARRIVE, &MBARRIER_EXPECT, &MBARRIER_WAIT, &FENCE, &SET_MAX_REGISTERS, &ELECT,
-    &GRID_WAIT, &GRID_LAUNCH,
+    &GRID_WAIT, &GRID_LAUNCH, &CLUSTER_RANK, &CLUSTER_BARRIER,
 ];
 
 const ORDERED: Effects = Effects::Channel("sync");
 
 pub static BARRIER: OpDef = OpDef {
     summary: "Waits until the block's threads are here; with an id, until `threads` threads are at that named barrier.",
+    doc: "The barrier's number is `id`, plus the operand `at` where there is one: warpgroups have one each.",
+    operands: &[optional("at", INDEX)],
     attrs: &[
         attr("id", AttrKind::I64, "0 to 15; 0 is the block's own.").default(AttrDefault::Int(0)),
         attr("threads", AttrKind::I64, "How many threads meet; all by default.").optional(),
@@ -31,8 +33,8 @@ pub static MBARRIER_INIT: OpDef = OpDef {
 };
 
 pub static MBARRIER_ARRIVE: OpDef = OpDef {
-    summary: "Arrives at an mbarrier.",
-    operands: &[operand("barriers", SHARED), variadic("indices", INDEX).bracketed()],
+    summary: "Arrives at an mbarrier; with `rank`, at that of the cluster's block of this rank.",
+    operands: &[operand("barriers", SHARED), variadic("indices", INDEX).bracketed(), optional("rank", INDEX)],
     effects: ORDERED,
     ..OpDef::new("rc.kernel.mbarrier_arrive")
 };
@@ -92,4 +94,18 @@ pub static GRID_LAUNCH: OpDef = OpDef {
     summary: "Lets the next kernel of the stream start (griddepcontrol.launch_dependents).",
     effects: ORDERED,
     ..OpDef::new("rc.kernel.grid_launch")
+};
+
+pub static CLUSTER_RANK: OpDef = OpDef {
+    summary: "The block's rank in its cluster (sm_90), from 0.",
+    results: &[result("rank", INDEX)],
+    effects: Effects::Pure,
+    infer: Some(super::func::infer_index),
+    ..OpDef::new("rc.kernel.cluster_rank")
+};
+
+pub static CLUSTER_BARRIER: OpDef = OpDef {
+    summary: "Waits until all threads of the cluster are here; their shared memory and mbarriers are then seen (sm_90).",
+    effects: ORDERED,
+    ..OpDef::new("rc.kernel.cluster_barrier")
 };

@@ -1,7 +1,8 @@
 //! Programs on the CPU.
 
-use super::signature::{Bindings, evaluate};
-use super::{Code, Memory, Place, Program, Step};
+use super::prepare::PreparedStep;
+use super::signature::Bindings;
+use super::{Code, Memory, Program};
 use crate::cpu::{Kernel, Launch, LoadedObject, Pool};
 use crate::tensor::AlignedBuffer;
 use crate::{Error, Result, Tensor};
@@ -21,11 +22,6 @@ struct Prepared {
     bindings: Bindings,
     arena: AlignedBuffer,
     steps: Vec<PreparedStep>,
-}
-
-enum PreparedStep {
-    Launch { kernel: usize, args: Vec<(Memory, usize)>, symbols: Vec<u64>, launch: Launch },
-    Copy { from: (Memory, usize), to: (Memory, usize), bytes: usize },
 }
 
 impl CpuProgram {
@@ -70,30 +66,8 @@ impl CpuProgram {
     }
 
     fn prepare(&self, bindings: Bindings) -> Result<Prepared> {
-        let number = |d| evaluate(d, &bindings);
-        let place = |p: &Place| Ok((p.memory, number(p.offset)? as usize));
-        let arena = AlignedBuffer::zeroed(number(self.program.arena)? as usize)?;
-        let mut steps = Vec::with_capacity(self.program.steps.len());
-        for step in &self.program.steps {
-            steps.push(match step {
-                Step::Launch { kernel, args, symbols, grid } => {
-                    let mut extents = [0; 3];
-                    for (extent, &dim) in extents.iter_mut().zip(grid) {
-                        *extent = number(dim)? as u64;
-                    }
-                    let launch = Launch { scratch: self.program.kernels[*kernel].scratch, ..Launch::grid(extents) };
-                    PreparedStep::Launch {
-                        kernel: *kernel,
-                        args: args.iter().map(place).collect::<Result<_>>()?,
-                        symbols: symbols.iter().map(|&d| Ok(number(d)? as u64)).collect::<Result<_>>()?,
-                        launch,
-                    }
-                }
-                Step::Copy { from, to, bytes } => {
-                    PreparedStep::Copy { from: place(from)?, to: place(to)?, bytes: number(*bytes)? as usize }
-                }
-            });
-        }
+        let arena = AlignedBuffer::zeroed(self.program.arena_bytes(&bindings)?)?;
+        let steps = self.program.prepare(&bindings)?;
         Ok(Prepared { bindings, arena, steps })
     }
 
@@ -115,13 +89,14 @@ impl CpuProgram {
         let mut slots: Vec<u64> = Vec::new();
         for step in &prepared.steps {
             match step {
-                PreparedStep::Launch { kernel, args, symbols, launch } => {
+                PreparedStep::Launch { kernel, args, symbols, grid } => {
                     slots.clear();
                     slots.extend(args.iter().map(|&a| address(a) as u64));
-                    slots.extend(symbols);
+                    slots.extend(symbols.iter().map(|&n| n as u64));
+                    let launch = Launch { scratch: self.program.kernels[*kernel].scratch, ..Launch::grid(*grid) };
                     // SAFETY: the code was generated for these arguments: buffers of the planned sizes, the
                     // kernel's symbols in their order; all outlive the launch.
-                    unsafe { pool.launch(self.kernels[*kernel].entry(), &slots, *launch)? };
+                    unsafe { pool.launch(self.kernels[*kernel].entry(), &slots, launch)? };
                 }
                 // SAFETY: both places have that many bytes, and the plan gives results memory of their own.
                 PreparedStep::Copy { from, to, bytes } => unsafe {

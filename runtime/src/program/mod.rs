@@ -1,10 +1,13 @@
 //! Compiled modules: a `host.func` read into a list of steps, and the machine code of its kernels.
 
 mod cpu;
+mod cuda;
 mod load;
+mod prepare;
 mod signature;
 
 pub use cpu::CpuProgram;
+pub use cuda::CudaProgram;
 pub use signature::{Bindings, Signature, TensorSpec};
 
 use rc_ir::{Dim, Name};

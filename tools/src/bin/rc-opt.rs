@@ -1,19 +1,21 @@
-//! Reads a module, verifies it, prints it.
+//! Reads modules in either text form, runs passes, prints them.
 
-use clap::Parser;
-use rc_tools::opt::{IoOptions, run};
+use clap::{Args, Command, FromArgMatches};
+use rc_tools::opt::{IoOptions, Passes, augment, emit, run, show};
 use std::process::ExitCode;
 
-/// Reads modules in either text form, transforms and prints them
-#[derive(Parser)]
-#[command(name = "rc-opt", version)]
-struct Cli {
-    #[command(flatten)]
-    io: IoOptions,
-}
-
 fn main() -> ExitCode {
-    let cli = Cli::parse();
-    rc_dialects::register();
-    run(&cli.io, &mut |_| Vec::new())
+    rc::register();
+    let command = Command::new("rc-opt").version(env!("CARGO_PKG_VERSION")).about("Reads modules in either text form, runs passes and prints them");
+    let matches = augment(IoOptions::augment_args(command)).get_matches();
+    let io = IoOptions::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+    let passes = match Passes::read(&matches) {
+        Ok(passes) => passes,
+        Err(errors) => {
+            errors.iter().for_each(show);
+            return ExitCode::FAILURE;
+        }
+    };
+    let kind = passes.emit.clone();
+    run(&io, &mut |module| passes.run(module), &mut |module| if kind == "ir" { Ok(None) } else { emit(module, &kind).map(Some) })
 }

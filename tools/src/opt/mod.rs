@@ -1,8 +1,13 @@
 //! `rc-opt`: reads modules, transforms them, prints them. What is done to a module is given by the
 //! caller, so that a program with more dialects and passes is a short main over [`run`].
 
+mod emit;
 mod expected;
+mod passes;
 mod split;
+
+pub use emit::emit;
+pub use passes::{Passes, augment};
 
 use crate::files;
 use expected::Expectations;
@@ -44,9 +49,13 @@ pub struct IoOptions {
 /// error the module is not printed.
 pub type Transform<'a> = dyn FnMut(&mut Module) -> Vec<Diagnostic> + 'a;
 
+/// A module in another form than IR; `None` where the IR is wanted.
+pub type OtherForm<'a> = dyn FnMut(&Module) -> rc_ir::Result<Option<Vec<u8>>> + 'a;
+
 /// Reads, verifies, transforms and prints as the options say. Diagnostics go to standard error.
-pub fn run(options: &IoOptions, transform: &mut Transform) -> ExitCode {
-    match process(options, transform) {
+/// `other` prints something else than the IR, where it gives bytes.
+pub fn run(options: &IoOptions, transform: &mut Transform, other: &mut OtherForm) -> ExitCode {
+    match process(options, transform, other) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(message) => {
@@ -57,7 +66,7 @@ pub fn run(options: &IoOptions, transform: &mut Transform) -> ExitCode {
 }
 
 /// Whether all went well. `Err`: a file cannot be read or written.
-fn process(options: &IoOptions, transform: &mut Transform) -> Result<bool, String> {
+fn process(options: &IoOptions, transform: &mut Transform, other: &mut OtherForm) -> Result<bool, String> {
     let bytes = files::read(&options.input)?;
     let name = if options.input.as_os_str() == "-" { "<stdin>".into() } else { options.input.display().to_string() };
     let text = match String::from_utf8(bytes) {
@@ -92,12 +101,25 @@ fn process(options: &IoOptions, transform: &mut Transform) -> Result<bool, Strin
     }
     let form = if options.print_op_generic { Form::Generic } else { Form::Pretty };
     let print = PrintOptions { form, debug_info: options.print_debuginfo };
+    let mut texts = Vec::new();
+    for module in &modules {
+        match other(module) {
+            Ok(bytes) => texts.push(bytes),
+            Err(error) => {
+                show(&error);
+                return Ok(false);
+            }
+        }
+    }
     files::write(&options.output, |out| {
         for (i, module) in modules.iter().enumerate() {
             if i > 0 {
                 out.write_all(b"\n// -----\n\n")?;
             }
-            write_module(module, &print, out)?;
+            match &texts[i] {
+                Some(bytes) => out.write_all(bytes)?,
+                None => write_module(module, &print, out)?,
+            }
         }
         Ok(())
     })?;

@@ -1,0 +1,2 @@
+pub trait CoreBuilder {}
+pub trait TensorBuilder {}

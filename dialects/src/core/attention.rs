@@ -1,0 +1,65 @@
+//! Scaled dot-product attention as one op, so that its online form is a choice of the schedule.
+
+use crate::constraints::{FLOAT_TENSOR, Inferred, MASK_TENSOR, one};
+use rc_ir::op_def::{AttrDefault, AttrKind, InferArgs, attr, operand, optional, result};
+use rc_ir::{Dim, Effects, OpDef, Type};
+
+pub static ATTENTION: OpDef = OpDef {
+    summary: "softmax(q · kᵀ · scale + mask) · v.",
+    doc: "q is [b…, s, d], k is [b…, t, d], v is [b…, t, e], the result [b…, s, e], for any number of batch dimensions b (batch \
+          and heads), with the element type of q. Products are added and the softmax is computed in f32 (f64 for f64); the \
+          probabilities may be rounded to v's element type before the second product; the result is rounded once. \
+          The online form (running maximum and sum) is allowed. \
+          `scale` is 1/sqrt(d) where absent. `causal`: query i sees key j where j <= i, as in PyTorch. A mask has the \
+          rank of q, dimensions of [b…, s, t] or 1; of i1, false hides a key; of floats, it is added to the scaled scores. \
+          A query that sees no key (every score -inf) gives 0.",
+    example: "func.func @attention(%q: tensor<1x2x7x4xf32>, %k: tensor<1x2x7x4xf32>, %v: tensor<1x2x7x4xf32>) -> tensor<1x2x7x4xf32> {
+  %y = core.attention %q, %k, %v {causal = true, scale = 0.5} : tensor<1x2x7x4xf32>
+  func.return %y
+}
+",
+    operands: &[operand("q", FLOAT_TENSOR), operand("k", FLOAT_TENSOR), operand("v", FLOAT_TENSOR), optional("mask", MASK_TENSOR)],
+    results: &[result("result", FLOAT_TENSOR)],
+    attrs: &[
+        attr("causal", AttrKind::Bool, "Hides keys after the query.").default(AttrDefault::Bool(false)),
+        attr("scale", AttrKind::F64, "Multiplies the scores; absent: 1/sqrt(d).").optional(),
+    ],
+    effects: Effects::Pure,
+    infer: Some(infer_attention),
+    ..OpDef::new("rc.core.attention")
+};
+
+/// The result type of attention, for `core.attention` and `tensor.sdpa`.
+pub fn infer_attention(args: &InferArgs) -> Inferred {
+    let (q, k, v) = (args.operand(0)?, args.operand(1)?, args.operand(2)?);
+    let rank = q.rank();
+    if rank < 2 || k.rank() != rank || v.rank() != rank {
+        return Err(format!("needs q, k and v of one rank, at least 2, and has {q}, {k} and {v}"));
+    }
+    if q.elem() != k.elem() || q.elem() != v.elem() {
+        return Err(format!("needs q, k and v of one element type, and has {}, {} and {}", q.elem(), k.elem(), v.elem()));
+    }
+    let (qs, ks, vs) = (q.shape(), k.shape(), v.shape());
+    if qs[..rank - 2] != ks[..rank - 2] || ks[..rank - 1] != vs[..rank - 1] || qs[rank - 1] != ks[rank - 1] {
+        return Err(format!("has sizes that do not match: q {q}, k {k}, v {v}"));
+    }
+    if let Some(&mask) = args.operands.get(3) {
+        let mut scores = qs.clone();
+        scores[rank - 1] = ks[rank - 2];
+        check_mask(mask, &scores)?;
+    }
+    let mut shape = qs;
+    shape[rank - 1] = vs[rank - 1];
+    one(q.with_shape(&shape))
+}
+
+fn check_mask(mask: Type, scores: &[Dim]) -> std::result::Result<(), String> {
+    let fits = |(&m, &s): (&Dim, &Dim)| m == s || m == Dim::Static(1);
+    if mask.rank() == scores.len() && mask.shape().iter().zip(scores).all(fits) {
+        return Ok(());
+    }
+    Err(format!("needs a mask of dimensions {} or 1, and has {mask}", crate::constraints::shape_text(scores)))
+}
+
+/// The ops of this file.
+pub static OPS: &[&OpDef] = &[&ATTENTION];

@@ -1,0 +1,65 @@
+//! Changes of the element type.
+
+use crate::constraints::{SCALAR_LIKE, fail};
+use rc_ir::op_def::{Fold, FoldArgs, operand, result};
+use rc_ir::{Effects, OpDef, OpRef, Result, Traits};
+
+pub static CONVERT: OpDef = OpDef {
+    summary: "Elementwise conversion to the element type of the result.",
+    doc: "Float to float and integer to float: to nearest, ties to even. Float to integer: truncates toward zero, what is \
+          out of range saturates, NaN gives 0. Integer to integer: truncates, or extends by zeros (i1 and unsigned types) \
+          or by the sign. To i1: whether the element is not zero (of NaN, true). From i1: 0 or 1.",
+    example: "func.func @convert(%x: tensor<7xf32>) -> tensor<7xbf16> {
+  %y = core.convert %x : tensor<7xbf16>
+  func.return %y
+}
+",
+    operands: &[operand("x", SCALAR_LIKE)],
+    results: &[result("result", SCALAR_LIKE)],
+    traits: Traits::ELEMENTWISE,
+    effects: Effects::Pure,
+    verify: Some(verify_same_shape),
+    fold: Some(fold_convert),
+    ..OpDef::new("rc.core.convert")
+};
+
+pub static BITCAST: OpDef = OpDef {
+    summary: "Elementwise reinterpretation of the bits as the element type of the result.",
+    doc: "Both element types have the same number of bits.",
+    example: "func.func @bitcast(%x: tensor<7xf32>) -> tensor<7xi32> {
+  %y = core.bitcast %x : tensor<7xi32>
+  func.return %y
+}
+",
+    operands: &[operand("x", SCALAR_LIKE)],
+    results: &[result("result", SCALAR_LIKE)],
+    traits: Traits::ELEMENTWISE,
+    effects: Effects::Pure,
+    verify: Some(verify_bitcast),
+    fold: Some(fold_convert),
+    ..OpDef::new("rc.core.bitcast")
+};
+
+fn verify_same_shape(op: OpRef) -> Result {
+    let (from, to) = (op.body.ty(op.operand(0)), op.body.ty(op.result(0)));
+    let expected = from.with_elem(to.elem());
+    fail(op, if expected == to { Ok(()) } else { Err(format!("converts {from} to {expected}, not to {to}")) })
+}
+
+fn verify_bitcast(op: OpRef) -> Result {
+    verify_same_shape(op)?;
+    let (from, to) = (op.body.ty(op.operand(0)).elem(), op.body.ty(op.result(0)).elem());
+    let same = from.bit_width() == to.bit_width();
+    fail(op, if same { Ok(()) } else { Err(format!("needs elements of one width, and has {from} and {to}")) })
+}
+
+fn fold_convert(args: &FoldArgs) -> Option<Fold> {
+    let x = args.op.operand(0);
+    if args.op.body.ty(x) == args.op.body.ty(args.op.result(0)) {
+        return Some(Fold::Value(x));
+    }
+    super::fold::fold_elementwise(args)
+}
+
+/// The ops of this file.
+pub static OPS: &[&OpDef] = &[&CONVERT, &BITCAST];

@@ -1,0 +1,98 @@
+//! Contractions: sums of products over shared dimensions.
+
+use crate::constraints::{SHAPED, acc_of, check_dims, fail};
+use crate::interfaces::{Contraction, ContractionRoles};
+use rc_ir::op_def::{AttrKind, attr, operand, result};
+use rc_ir::{Dim, Effects, OpDef, OpRef, Result, Type};
+
+pub static DOT: OpDef = OpDef {
+    summary: "Sums products over contracted dimensions: a matrix product in general form.",
+    doc: "Dimensions of the operands are paired in the order of the lists: batch dimensions stay, contracted ones are summed \
+          over. The result has the batch dimensions, the other (free) dimensions of `lhs`, then those of `rhs`. Operands are \
+          converted to the accumulation type `acc` (absent: f64 for a result or operand of f64, f32 for other floats, the \
+          result's type for integers), the products are added in it in any order, and the sum is rounded once to \
+          the result's element type. Both operands have one element type, or both floats or both integers.",
+    example: "func.func @dot(%x: tensor<2x3x5xf32>, %y: tensor<2x7x5xf32>) -> tensor<2x3x7xf32> {
+  %z = core.dot %x, %y {lhs_batch = [0], rhs_batch = [0], lhs_contract = [2], rhs_contract = [2]} : tensor<2x3x7xf32>
+  func.return %z
+}
+",
+    operands: &[operand("lhs", SHAPED), operand("rhs", SHAPED)],
+    results: &[result("result", SHAPED)],
+    attrs: &[
+        attr("lhs_batch", AttrKind::I64Array, "Batch dimensions of `lhs`; absent: none.").optional(),
+        attr("rhs_batch", AttrKind::I64Array, "The same dimensions of `rhs`.").optional(),
+        attr("lhs_contract", AttrKind::I64Array, "Contracted dimensions of `lhs`."),
+        attr("rhs_contract", AttrKind::I64Array, "The same dimensions of `rhs`."),
+        attr("acc", AttrKind::Type, "The accumulation type.").optional(),
+    ],
+    effects: Effects::Pure,
+    verify: Some(verify_dot),
+    interfaces: &[&Contraction(|op| roles(op).ok())],
+    ..OpDef::new("rc.core.dot")
+};
+
+/// The roles of a `core.dot`'s dimensions, or what is wrong with them.
+pub fn roles(op: OpRef) -> std::result::Result<ContractionRoles, String> {
+    let (lhs, rhs) = (op.body.ty(op.operand(0)), op.body.ty(op.operand(1)));
+    let list = |name: &str, ty: Type| check_dims(name, &op.ints(name).unwrap_or_default(), ty.rank());
+    let (lhs_batch, lhs_contract) = (list("lhs_batch", lhs)?, list("lhs_contract", lhs)?);
+    let (rhs_batch, rhs_contract) = (list("rhs_batch", rhs)?, list("rhs_contract", rhs)?);
+    let free = |ty: Type, batch: &[usize], contract: &[usize]| -> Vec<usize> {
+        (0..ty.rank()).filter(|d| !batch.contains(d) && !contract.contains(d)).collect()
+    };
+    let (lhs_free, rhs_free) = (free(lhs, &lhs_batch, &lhs_contract), free(rhs, &rhs_batch, &rhs_contract));
+    if lhs_batch.len() + lhs_contract.len() + lhs_free.len() != lhs.rank() || rhs_batch.len() + rhs_contract.len() + rhs_free.len() != rhs.rank() {
+        return Err("has a dimension that is both batch and contracted".into());
+    }
+    let acc = accumulation(op, lhs.elem());
+    Ok(ContractionRoles { lhs_batch, rhs_batch, lhs_contract, rhs_contract, lhs_free, rhs_free, acc })
+}
+
+fn accumulation(op: OpRef, operand: Type) -> Type {
+    let result = op.body.ty(op.result(0)).elem();
+    let widest = if operand.is_float() && operand.bit_width() >= result.bit_width() { operand } else { result };
+    acc_of(op, widest)
+}
+
+/// The result's dimensions for operands of these shapes, or why they do not fit.
+pub fn result_shape(roles: &ContractionRoles, lhs: &[Dim], rhs: &[Dim]) -> std::result::Result<Vec<Dim>, String> {
+    let pairs = [("batch", &roles.lhs_batch, &roles.rhs_batch), ("contracted", &roles.lhs_contract, &roles.rhs_contract)];
+    for (what, left, right) in pairs {
+        if left.len() != right.len() {
+            return Err(format!("has {} {what} dimensions on the left and {} on the right", left.len(), right.len()));
+        }
+        for (&l, &r) in left.iter().zip(right) {
+            if lhs[l] != rhs[r] {
+                return Err(format!("has {what} dimensions of sizes {} (lhs {l}) and {} (rhs {r})", lhs[l], rhs[r]));
+            }
+        }
+    }
+    let left = roles.lhs_batch.iter().chain(&roles.lhs_free).map(|&d| lhs[d]);
+    Ok(left.chain(roles.rhs_free.iter().map(|&d| rhs[d])).collect())
+}
+
+fn verify_dot(op: OpRef) -> Result {
+    fail(op, check_dot(op))
+}
+
+fn check_dot(op: OpRef) -> std::result::Result<(), String> {
+    let (lhs, rhs, out) = (op.body.ty(op.operand(0)), op.body.ty(op.operand(1)), op.body.ty(op.result(0)));
+    let one_class = |a: Type, b: Type| a.is_float() == b.is_float() && a != Type::i1() && b != Type::i1();
+    if !one_class(lhs.elem(), rhs.elem()) || !one_class(lhs.elem(), out.elem()) {
+        return Err(format!("cannot make {} of {} and {}", out.elem(), lhs.elem(), rhs.elem()));
+    }
+    let roles = roles(op)?;
+    if roles.acc.is_float() != lhs.elem().is_float() || !roles.acc.is_scalar() {
+        return Err(format!("cannot accumulate {} in {}", lhs.elem(), roles.acc));
+    }
+    let expected = out.with_shape(&[]).with_elem(out.elem());
+    let shape = result_shape(&roles, &lhs.shape(), &rhs.shape())?;
+    if lhs.with_elem(out.elem()).with_shape(&[]) != expected || out.shape().as_slice() != shape {
+        return Err(format!("gives {}, and has a result of {out}", lhs.with_elem(out.elem()).with_shape(&shape)));
+    }
+    Ok(())
+}
+
+/// The ops of this file.
+pub static OPS: &[&OpDef] = &[&DOT];

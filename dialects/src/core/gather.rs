@@ -1,0 +1,71 @@
+//! Elements chosen by index.
+
+use crate::constraints::{INT_TENSOR, Inferred, TENSOR, dim_attr, one};
+use rc_ir::op_def::{AttrKind, InferArgs, attr, operand, result};
+use rc_ir::{Effects, OpDef, Type};
+
+pub static GATHER: OpDef = OpDef {
+    summary: "Slices of a table, chosen by an array of indices.",
+    doc: "The result's shape is that of the table with dimension `axis` replaced by the indices' shape: an embedding for \
+          `axis = 0`, `torch.index_select` for indices of rank 1. An index outside of the table is an error, which the \
+          interpreter reports; compiled, the result is undefined.",
+    example: "func.func @gather(%table: tensor<10x4xf32>) -> tensor<3x4xf32> {
+  %ids = core.constant {value = dense<[9, 0, 4]> : tensor<3xi64>} : tensor<3xi64>
+  %y = core.gather %table, %ids {axis = 0} : tensor<3x4xf32>
+  func.return %y
+}
+",
+    operands: &[operand("table", TENSOR), operand("indices", INT_TENSOR)],
+    results: &[result("result", TENSOR)],
+    attrs: &[attr("axis", AttrKind::I64, "The dimension of the table that the indices are positions in.")],
+    effects: Effects::Pure,
+    infer: Some(|args: &InferArgs| one(gathered(args)?)),
+    ..OpDef::new("rc.core.gather")
+};
+
+/// The words of `core.scatter`'s `kind`.
+pub const SCATTER_KINDS: &[&str] = &["set", "add", "mul", "max", "min"];
+
+pub static SCATTER: OpDef = OpDef {
+    summary: "A tensor with slices updated where an array of indices says.",
+    doc: "The counterpart of `core.gather`: `updates` has the shape that gathering `indices` from `x` gives, and each element \
+          of it is combined by `kind` with the element that it would have been gathered from. Updates of one element \
+          follow each other in the row-major order of `updates` (so the last `set` stays); `add` and `mul` of \
+          floats may be reassociated. An index outside is an error, as for `core.gather`.",
+    example: "func.func @scatter(%x: tensor<10x4xf32>, %updates: tensor<3x4xf32>) -> tensor<10x4xf32> {
+  %ids = core.constant {value = dense<[9, 0, 9]> : tensor<3xi64>} : tensor<3xi64>
+  %y = core.scatter %x, %ids, %updates {axis = 0, kind = add} : tensor<10x4xf32>
+  func.return %y
+}
+",
+    operands: &[operand("x", TENSOR), operand("indices", INT_TENSOR), operand("updates", TENSOR)],
+    results: &[result("result", TENSOR)],
+    attrs: &[
+        attr("axis", AttrKind::I64, "The dimension of `x` that the indices are positions in."),
+        attr("kind", AttrKind::Enum(SCATTER_KINDS), "How an update and the element that is there combine."),
+    ],
+    effects: Effects::Pure,
+    infer: Some(infer_scatter),
+    ..OpDef::new("rc.core.scatter")
+};
+
+/// The type of slices of operand 0 chosen by operand 1.
+fn gathered(args: &InferArgs) -> std::result::Result<Type, String> {
+    let (table, indices) = (args.operand(0)?, args.operand(1)?);
+    let axis = dim_attr(args, "axis", table.rank())?;
+    let mut shape = table.shape();
+    shape.remove(axis);
+    shape.insert_many(axis, indices.shape());
+    Ok(table.with_shape(&shape))
+}
+
+fn infer_scatter(args: &InferArgs) -> Inferred {
+    let (x, updates, expected) = (args.operand(0)?, args.operand(2)?, gathered(args)?);
+    if updates != expected {
+        return Err(format!("needs updates of type {expected}, and has {updates}"));
+    }
+    one(x)
+}
+
+/// The ops of this file.
+pub static OPS: &[&OpDef] = &[&GATHER, &SCATTER];

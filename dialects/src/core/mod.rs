@@ -1,0 +1,43 @@
+//! `core`: a small closed set of ops with exact meaning, about what core ATen and StableHLO agree on.
+//!
+//! Elementwise ops take operands of one type (there is no implicit broadcasting) and work on tensors, vectors,
+//! tiles and scalars alike. On floats an op gives the exact result rounded once to the element type, within
+//! the bound it states; a wider type of computation is written out with `core.convert`. Integers wrap; signless
+//! ones are signed. Only `reduce`, `scan`, `dot` and `attention` may reassociate.
+
+pub mod attention;
+pub mod binary;
+pub mod compare;
+pub mod constant;
+pub mod convert;
+pub mod dim;
+pub mod dot;
+pub mod fold;
+pub mod fusion;
+pub mod gather;
+pub mod reduce;
+pub mod reindex;
+pub mod scalar;
+pub mod shape;
+pub mod slice;
+pub mod unary;
+
+/// Registers the dialect.
+pub fn register() {
+    let families = [
+        unary::OPS,
+        binary::OPS,
+        compare::OPS,
+        convert::OPS,
+        constant::OPS,
+        shape::OPS,
+        slice::OPS,
+        gather::OPS,
+        dim::OPS,
+        reduce::OPS,
+        dot::OPS,
+        attention::OPS,
+        fusion::OPS,
+    ];
+    families.iter().for_each(|ops| rc_ir::op_def::register(ops));
+}

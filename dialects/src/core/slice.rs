@@ -1,0 +1,147 @@
+//! Parts of tensors and tensors of parts: slice, pad, concat.
+
+use super::shape::fold_splat;
+use crate::constraints::{Inferred, SCALAR, SHAPED, dim_attr, one, reshaped, shape_attr};
+use rc_ir::op_def::{AttrKind, Fold, FoldArgs, InferArgs, attr, operand, result, variadic};
+use rc_ir::{Dim, Effects, OpDef};
+
+pub static SLICE: OpDef = OpDef {
+    summary: "A part of a tensor, with steps.",
+    doc: "Element `i` of the result is element `starts + i * strides` of the operand; the result's shape is `sizes`. Starts \
+          and sizes may be expressions over the symbols; strides are positive integers, 1 where the attribute is absent. \
+          Every element lies inside of the operand.",
+    example: "func.func @slice(%x: tensor<4x10xf32>) -> tensor<4x3xf32> {
+  %y = core.slice %x {starts = [0, 2], sizes = [4, 3], strides = [1, 3]} : tensor<4x3xf32>
+  func.return %y
+}
+",
+    operands: &[operand("x", SHAPED)],
+    results: &[result("result", SHAPED)],
+    attrs: &[
+        attr("starts", AttrKind::Shape, "The first element along each dimension."),
+        attr("sizes", AttrKind::Shape, "The shape of the result."),
+        attr("strides", AttrKind::I64Array, "Steps between elements; absent: 1 everywhere.").optional(),
+    ],
+    effects: Effects::Pure,
+    infer: Some(infer_slice),
+    fold: Some(fold_slice),
+    interfaces: &[&super::reindex::SLICE],
+    ..OpDef::new("rc.core.slice")
+};
+
+pub static PAD: OpDef = OpDef {
+    summary: "Adds elements before and after, along each dimension.",
+    doc: "The result has `low` elements equal to `value` before the operand's and `high` after. Neither is negative.",
+    example: "func.func @pad(%x: tensor<3x5xf32>) -> tensor<4x8xf32> {
+  %zero = core.constant {value = 0.0 : f32} : f32
+  %y = core.pad %x, %zero {low = [1, 0], high = [0, 3]} : tensor<4x8xf32>
+  func.return %y
+}
+",
+    operands: &[operand("x", SHAPED), operand("value", SCALAR)],
+    results: &[result("result", SHAPED)],
+    attrs: &[
+        attr("low", AttrKind::Shape, "Elements added before, for each dimension."),
+        attr("high", AttrKind::Shape, "Elements added after, for each dimension."),
+    ],
+    effects: Effects::Pure,
+    infer: Some(infer_pad),
+    fold: Some(fold_pad),
+    ..OpDef::new("rc.core.pad")
+};
+
+pub static CONCAT: OpDef = OpDef {
+    summary: "Joins tensors along a dimension.",
+    doc: "All other sizes are equal. At least one operand.",
+    example: "func.func @concat(%x: tensor<3x2xf32>, %y: tensor<3x5xf32>) -> tensor<3x7xf32> {
+  %z = core.concat %x, %y {dim = 1} : tensor<3x7xf32>
+  func.return %z
+}
+",
+    operands: &[variadic("xs", SHAPED)],
+    results: &[result("result", SHAPED)],
+    attrs: &[attr("dim", AttrKind::I64, "The dimension along which the operands follow one another.")],
+    effects: Effects::Pure,
+    infer: Some(infer_concat),
+    fold: Some(fold_concat),
+    ..OpDef::new("rc.core.concat")
+};
+
+/// Whether a dimension is an integer below zero.
+fn negative(dim: Dim) -> bool {
+    dim.as_static().is_some_and(|n| n < 0)
+}
+
+fn infer_slice(args: &InferArgs) -> Inferred {
+    let x = args.operand(0)?;
+    let rank = x.rank();
+    let (starts, sizes) = (shape_attr(args, "starts", rank)?, shape_attr(args, "sizes", rank)?);
+    let strides = match args.attr("strides") {
+        Some(_) => args.ints("strides")?,
+        None => vec![1; rank],
+    };
+    if strides.len() != rank || strides.iter().any(|&s| s < 1) {
+        return Err(format!("needs {rank} positive 'strides'"));
+    }
+    for (i, &size) in x.shape().iter().enumerate() {
+        // One past the last element that is read, where any is.
+        let end = starts[i] + (sizes[i] - 1.into()) * strides[i].into() + 1.into();
+        let outside = sizes[i] != Dim::Static(0) && negative(size - end);
+        if negative(starts[i]) || negative(sizes[i]) || outside {
+            return Err(format!("reads outside of dimension {i} of size {size}: start {}, size {}, stride {}", starts[i], sizes[i], strides[i]));
+        }
+    }
+    one(reshaped(x, &sizes)?)
+}
+
+fn fold_slice(args: &FoldArgs) -> Option<Fold> {
+    let op = args.op;
+    let same = op.body.ty(op.operand(0)) == op.body.ty(op.result(0));
+    let whole = op.ints("strides").is_none_or(|s| s.iter().all(|&s| s == 1))
+        && op.attr("starts")?.as_shape()?.iter().all(|&s| s == Dim::Static(0));
+    if same && whole { Some(Fold::Value(op.operand(0))) } else { fold_splat(args) }
+}
+
+fn infer_pad(args: &InferArgs) -> Inferred {
+    let (x, value) = (args.operand(0)?, args.operand(1)?);
+    if value != x.elem() {
+        return Err(format!("needs a value of type {}, and has {value}", x.elem()));
+    }
+    let (low, high) = (shape_attr(args, "low", x.rank())?, shape_attr(args, "high", x.rank())?);
+    if low.iter().chain(&high).any(|&d| negative(d)) {
+        return Err("cannot remove elements; core.slice does".into());
+    }
+    let shape: Vec<Dim> = x.shape().iter().zip(low.iter().zip(&high)).map(|(&d, (&l, &h))| l + d + h).collect();
+    one(reshaped(x, &shape)?)
+}
+
+fn fold_pad(args: &FoldArgs) -> Option<Fold> {
+    let nothing = |name| args.op.attr(name)?.as_shape().map(|s| s.iter().all(|&d| d == Dim::Static(0)));
+    (nothing("low")? && nothing("high")?).then(|| Fold::Value(args.op.operand(0)))
+}
+
+fn infer_concat(args: &InferArgs) -> Inferred {
+    let first = args.operand(0)?;
+    let dim = dim_attr(args, "dim", first.rank())?;
+    let mut shape = first.shape();
+    for &ty in &args.operands[1..] {
+        let mut other = ty.shape();
+        let fits = other.len() == shape.len() && ty.elem() == first.elem();
+        if !fits {
+            return Err(format!("cannot join {ty} to {first}"));
+        }
+        let joined = shape[dim] + std::mem::replace(&mut other[dim], shape[dim]);
+        if other != shape {
+            return Err(format!("cannot join {ty} to {first} along dimension {dim}: other sizes differ"));
+        }
+        shape[dim] = joined;
+    }
+    one(first.with_shape(&shape))
+}
+
+fn fold_concat(args: &FoldArgs) -> Option<Fold> {
+    (args.op.operands().len() == 1).then(|| Fold::Value(args.op.operand(0)))
+}
+
+/// The ops of this file.
+pub static OPS: &[&OpDef] = &[&SLICE, &PAD, &CONCAT];

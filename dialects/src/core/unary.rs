@@ -1,0 +1,119 @@
+//! Elementwise ops of one operand.
+
+use crate::constraints::{BITS, FLOAT, NUMERIC, infer_elementwise, infer_predicate};
+use crate::interfaces::{Elementwise, FloatFn, IntFn};
+use rc_ir::op_def::{operand, result};
+use rc_ir::{Effects, OpDef, Traits};
+
+/// One declaration a line: the static, the op, its type set, inference, scalar functions and documentation.
+macro_rules! unary {
+    ($($id:ident $name:literal on $set:ident ($input:literal to $output:literal) $infer:ident
+       float $float:expr, int $int:expr, $summary:literal, $doc:literal;)*) => {
+        $(
+            pub static $id: OpDef = OpDef {
+                summary: $summary,
+                doc: $doc,
+                example: concat!(
+                    "func.func @", $name, "(%x: tensor<5x3x", $input, ">) -> tensor<5x3x", $output, "> {\n",
+                    "  %y = core.", $name, " %x : tensor<5x3x", $output, ">\n",
+                    "  func.return %y\n}\n",
+                ),
+                operands: &[operand("x", $set)],
+                results: &[result("result", crate::constraints::SCALAR_LIKE)],
+                traits: Traits::ELEMENTWISE,
+                effects: Effects::Pure,
+                infer: Some($infer),
+                fold: Some(super::fold::fold_elementwise),
+                interfaces: &[&Elementwise { float: $float, int: $int }],
+                ..OpDef::new(concat!("rc.core.", $name))
+            };
+        )*
+        /// The ops of this file.
+        pub static OPS: &[&OpDef] = &[$(&$id),*];
+    };
+}
+
+const fn float(f: fn(f64) -> f64) -> Option<FloatFn> {
+    Some(FloatFn::Unary(f))
+}
+const fn int(f: fn(i128) -> i128) -> Option<IntFn> {
+    Some(IntFn::Unary(f))
+}
+const fn test(f: fn(f64) -> bool) -> Option<FloatFn> {
+    Some(FloatFn::Test(f))
+}
+fn sign(x: f64) -> f64 {
+    if x > 0.0 {
+        1.0
+    } else if x < 0.0 {
+        -1.0
+    } else {
+        x
+    }
+}
+
+unary! {
+    NEG "neg" on NUMERIC ("f32" to "f32") infer_elementwise float float(|x| -x), int int(|x| -x),
+        "Elementwise negation.",
+        "Flips the sign of a float, of zero and NaN too. Integers wrap: the least one is its own negation.";
+    ABS "abs" on NUMERIC ("f32" to "f32") infer_elementwise float float(f64::abs), int int(i128::abs),
+        "Elementwise absolute value.",
+        "Clears the sign of a float. Integers wrap: the least one stays. Unsigned integers stay.";
+    SIGN "sign" on NUMERIC ("f32" to "f32") infer_elementwise float float(sign), int int(i128::signum),
+        "Elementwise sign: -1, 0 or 1.",
+        "A NaN or a zero of either sign gives itself.";
+    EXP "exp" on FLOAT ("f32" to "f32") infer_elementwise float float(f64::exp), int None,
+        "Elementwise natural exponential.",
+        "Within 2 units in the last place of the element type; subnormal results may be flushed to zero.";
+    EXP2 "exp2" on FLOAT ("f32" to "f32") infer_elementwise float float(f64::exp2), int None,
+        "Elementwise power of two.",
+        "Within 2 units in the last place of the element type; exact for integers in range.";
+    LOG "log" on FLOAT ("f32" to "f32") infer_elementwise float float(f64::ln), int None,
+        "Elementwise natural logarithm.",
+        "-inf for zero, NaN for negative numbers. Within 2 units in the last place.";
+    LOG1P "log1p" on FLOAT ("f32" to "f32") infer_elementwise float float(f64::ln_1p), int None,
+        "Elementwise log(1 + x), accurate near zero.",
+        "-inf for -1, NaN below. Within 4 units in the last place.";
+    EXPM1 "expm1" on FLOAT ("f32" to "f32") infer_elementwise float float(f64::exp_m1), int None,
+        "Elementwise exp(x) - 1, accurate near zero.",
+        "Within 4 units in the last place.";
+    SQRT "sqrt" on FLOAT ("f32" to "f32") infer_elementwise float float(f64::sqrt), int None,
+        "Elementwise square root.",
+        "Correctly rounded. NaN for negative numbers, -0 for -0.";
+    RSQRT "rsqrt" on FLOAT ("f32" to "f32") infer_elementwise float float(|x| 1.0 / x.sqrt()), int None,
+        "Elementwise reciprocal square root.",
+        "inf for 0, NaN for negative numbers. Within 2 units in the last place.";
+    SIN "sin" on FLOAT ("f32" to "f32") infer_elementwise float float(f64::sin), int None,
+        "Elementwise sine of radians.",
+        "Within 4 units in the last place for arguments of any size. NaN for infinities.";
+    COS "cos" on FLOAT ("f32" to "f32") infer_elementwise float float(f64::cos), int None,
+        "Elementwise cosine of radians.",
+        "Within 4 units in the last place for arguments of any size. NaN for infinities.";
+    TANH "tanh" on FLOAT ("f32" to "f32") infer_elementwise float float(f64::tanh), int None,
+        "Elementwise hyperbolic tangent.",
+        "Within 4 units in the last place.";
+    ERF "erf" on FLOAT ("f32" to "f32") infer_elementwise float float(libm::erf), int None,
+        "Elementwise error function.",
+        "Within 4 units in the last place.";
+    LOGISTIC "logistic" on FLOAT ("f32" to "f32") infer_elementwise float float(|x| 1.0 / (1.0 + (-x).exp())), int None,
+        "Elementwise logistic function (sigmoid): 1 / (1 + exp(-x)).",
+        "Within 4 units in the last place.";
+    FLOOR "floor" on FLOAT ("f32" to "f32") infer_elementwise float float(f64::floor), int None,
+        "Elementwise greatest integer that is not above.",
+        "Exact. Keeps infinities, NaN and the sign of zero.";
+    CEIL "ceil" on FLOAT ("f32" to "f32") infer_elementwise float float(f64::ceil), int None,
+        "Elementwise least integer that is not below.",
+        "Exact. Keeps infinities, NaN and the sign of zero.";
+    ROUND "round" on FLOAT ("f32" to "f32") infer_elementwise float float(f64::round_ties_even), int None,
+        "Elementwise nearest integer, ties to even.",
+        "Exact, as `torch.round`. Keeps infinities, NaN and the sign of zero.";
+    NOT "not" on BITS ("i1" to "i1") infer_elementwise float None, int int(|x| !x),
+        "Elementwise complement of all bits; of i1, the logical not.",
+        "";
+    IS_FINITE "is_finite" on FLOAT ("f32" to "i1") infer_predicate float test(f64::is_finite), int None,
+        "Elementwise: neither infinite nor NaN.",
+        "";
+    IS_NAN "is_nan" on FLOAT ("f32" to "i1") infer_predicate float test(f64::is_nan), int None,
+        "Elementwise: NaN.",
+        "";
+}

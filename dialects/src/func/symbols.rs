@@ -1,0 +1,93 @@
+//! The symbols over which a function's sizes are expressions.
+
+use rc_ir::{Attr, Body, Diagnostic, Dim, Name, OpRef, Result};
+
+/// The function's attribute that declares symbols: `rc.symbols = #rc.symbols<s = [1, 1024, 1]>`,
+/// for each its least and greatest value and a divisor.
+pub const SYMBOLS: &str = "rc.symbols";
+
+/// A call's attribute that says what the callee's symbols are: `rc.bind = {s = #rc.shape<[t + 1]>}`.
+pub const BINDINGS: &str = "rc.bind";
+
+/// A symbol: a size that is known when the function is called.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SymbolDecl {
+    pub name: Name,
+    pub min: i64,
+    /// `i64::MAX` where there is no bound.
+    pub max: i64,
+    /// Every value is a multiple of it.
+    pub divisor: i64,
+}
+
+impl SymbolDecl {
+    pub fn new(name: &str, min: i64, max: i64) -> SymbolDecl {
+        SymbolDecl { name: Name::new(name), min, max, divisor: 1 }
+    }
+    pub fn multiple_of(self, divisor: i64) -> SymbolDecl {
+        SymbolDecl { divisor, ..self }
+    }
+    /// The dimension that is this symbol.
+    pub fn dim(self) -> Dim {
+        Dim::symbol(self.name)
+    }
+    /// Whether the symbol may have this value.
+    pub fn allows(self, value: i64) -> bool {
+        (self.min..=self.max).contains(&value) && value % self.divisor == 0
+    }
+}
+
+/// `#rc.symbols<…>` of these declarations.
+pub fn symbols_attr(decls: &[SymbolDecl]) -> Attr {
+    let params: Vec<(&str, Attr)> = decls.iter().map(|d| (d.name.as_str(), Attr::i64s(&[d.min, d.max, d.divisor]))).collect();
+    Attr::dialect("symbols", &params)
+}
+
+/// Declares a function's symbols, instead of those it had.
+pub fn set_symbols(body: &mut Body, decls: &[SymbolDecl]) {
+    let attr = symbols_attr(decls);
+    body.set_attr(body.root(), SYMBOLS, attr);
+}
+
+/// The symbols that a function declares, in its order; those of a malformed attribute, which the verifier reports, are left out.
+pub fn symbols(body: &Body) -> Vec<SymbolDecl> {
+    symbols_of(body.op_ref(body.root())).unwrap_or_default()
+}
+
+/// The symbols that the function `op` declares, or what is wrong with the declaration.
+pub fn symbols_of(op: OpRef) -> Result<Vec<SymbolDecl>> {
+    let Some(attr) = op.body.attr(op.op, SYMBOLS) else { return Ok(Vec::new()) };
+    let Some(params) = attr.as_dialect("symbols") else {
+        return Err(malformed(op, "'rc.symbols' is not of the form #rc.symbols<…>"));
+    };
+    let mut decls: Vec<SymbolDecl> = Vec::with_capacity(params.len());
+    for &(name, value) in params {
+        let ints = value.as_ints().unwrap_or_default();
+        let &[min, max, divisor] = ints.as_slice() else {
+            return Err(malformed(op, &format!("the symbol '{name}' is declared without three integers")));
+        };
+        if min < 0 || max < min || divisor < 1 {
+            return Err(malformed(op, &format!("the symbol '{name}' has the range {min} to {max} and the divisor {divisor}")));
+        }
+        if name.is_empty() || decls.iter().any(|d| d.name == name) {
+            return Err(malformed(op, &format!("the symbol '{name}' is declared twice or has no name")));
+        }
+        decls.push(SymbolDecl { name, min, max, divisor });
+    }
+    Ok(decls)
+}
+
+fn malformed(op: OpRef, what: &str) -> Box<Diagnostic> {
+    op.error(what).help("declare symbols as rc.symbols = #rc.symbols<s = [min, max, divisor], …> with 0 <= min <= max and divisor >= 1")
+}
+
+/// `{s = #rc.shape<[…]>}` for a call.
+pub fn bindings_attr(bindings: &[(Name, Dim)]) -> Attr {
+    Attr::dict(bindings.iter().map(|&(name, dim)| (name, Attr::shape(&[dim]))))
+}
+
+/// What a call binds the callee's symbols to.
+pub fn bindings(call: OpRef) -> Vec<(Name, Dim)> {
+    let entries = call.attr(BINDINGS).and_then(|a| a.as_dict()).unwrap_or_default();
+    entries.iter().filter_map(|&(name, attr)| Some((name, *attr.as_shape()?.first()?))).collect()
+}

@@ -1,0 +1,169 @@
+//! Programs on a CUDA GPU: constants stay on the device, and the launches are one graph, kept while sizes and addresses stay.
+
+use super::prepare::PreparedStep;
+use super::signature::Bindings;
+use super::{Code, Memory, Program};
+use crate::cuda::{
+    Arg, AssembleOptions, Buffer, CubinCache, Device, Event, Function, Graph, GraphExec, KernelArgs, LaunchConfig, Module, Stream,
+    assemble_all,
+};
+use crate::{Error, Result, Tensor};
+use std::sync::{Arc, Mutex};
+
+/// A program with its machine code and constants on a device.
+pub struct CudaProgram {
+    program: Program,
+    device: Arc<Device>,
+    stream: Stream,
+    kernels: Vec<Function>,
+    constants: Vec<Buffer>,
+    last: Mutex<Option<Prepared>>,
+}
+
+/// Memory and a graph for sizes that are known.
+struct Prepared {
+    bindings: Bindings,
+    inputs: Vec<Buffer>,
+    outputs: Vec<Buffer>,
+    _arena: Buffer,
+    graph: Option<GraphExec>,
+}
+
+impl CudaProgram {
+    /// Assembles the program's PTX in the driver (several kernels at once) and loads it and its constants.
+    pub fn new(program: Program, device: &Arc<Device>) -> Result<CudaProgram> {
+        let mut texts: Vec<&str> = Vec::new();
+        for binary in &program.kernels {
+            let Code::Ptx(text) = &binary.code else {
+                return Err(Error::Invalid(format!("the kernel {} is not compiled for a GPU", binary.name)));
+            };
+            texts.push(text);
+        }
+        let cache = std::env::var_os("RC_CACHE_DIR").map(CubinCache::at);
+        let cubins = assemble_all(device, &texts, &AssembleOptions::default(), cache.as_ref())?;
+        let mut kernels = Vec::new();
+        for (cubin, binary) in cubins.iter().zip(&program.kernels) {
+            kernels.push(Module::load(device, &cubin.bytes)?.function(binary.name.as_str())?);
+        }
+        let stream = Stream::new(device)?;
+        let mut constants = Vec::new();
+        for constant in &program.constants {
+            constants.push(upload(device, &stream, constant.bytes.bytes())?);
+        }
+        stream.synchronize()?;
+        Ok(CudaProgram { program, device: device.clone(), stream, kernels, constants, last: Mutex::new(None) })
+    }
+
+    pub fn program(&self) -> &Program {
+        &self.program
+    }
+
+    /// Runs the program on host tensors: inputs in order, results in order.
+    pub fn run(&self, inputs: &[Tensor]) -> Result<Vec<Tensor>> {
+        let mut last = self.last.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let prepared = self.prepared(last.take(), inputs)?;
+        let results = self.execute(&prepared, inputs);
+        *last = Some(prepared);
+        results
+    }
+
+    /// Milliseconds of `runs` runs of the kernels, between events, after some that do not count. Inputs and results stay on the device.
+    pub fn times_ms(&self, inputs: &[Tensor], runs: usize) -> Result<Vec<f64>> {
+        let mut last = self.last.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let prepared = self.prepared(last.take(), inputs)?;
+        self.execute(&prepared, inputs)?;
+        let (start, end) = (Event::new(&self.device)?, Event::new(&self.device)?);
+        let mut times = Vec::with_capacity(runs);
+        for i in 0..runs + 5 {
+            start.record(&self.stream)?;
+            self.replay(&prepared)?;
+            end.record(&self.stream)?;
+            end.synchronize()?;
+            if i >= 5 {
+                times.push(end.microseconds_since(&start)? / 1e3);
+            }
+        }
+        *last = Some(prepared);
+        Ok(times)
+    }
+
+    fn prepared(&self, last: Option<Prepared>, inputs: &[Tensor]) -> Result<Prepared> {
+        let bindings = self.program.signature.bind(inputs)?;
+        match last {
+            Some(prepared) if prepared.bindings == bindings => Ok(prepared),
+            _ => self.prepare(bindings),
+        }
+    }
+
+    fn execute(&self, prepared: &Prepared, inputs: &[Tensor]) -> Result<Vec<Tensor>> {
+        for (buffer, input) in prepared.inputs.iter().zip(inputs) {
+            buffer.upload(&self.stream, 0, input.bytes())?;
+        }
+        self.replay(prepared)?;
+        let mut results = Vec::new();
+        for (buffer, spec) in prepared.outputs.iter().zip(&self.program.signature.outputs) {
+            let mut result = Tensor::zeros(spec.dtype, &spec.sizes(&prepared.bindings)?)?;
+            buffer.download(&self.stream, 0, result.bytes_mut()?)?;
+            results.push(result);
+        }
+        self.stream.synchronize()?;
+        Ok(results)
+    }
+
+    fn replay(&self, prepared: &Prepared) -> Result<()> {
+        match &prepared.graph {
+            // SAFETY: the graph's launches were queued for the memory that `prepared` holds.
+            Some(graph) => unsafe { graph.launch(&self.stream) },
+            None => Ok(()),
+        }
+    }
+
+    fn prepare(&self, bindings: Bindings) -> Result<Prepared> {
+        let buffers = |specs: &[super::TensorSpec]| -> Result<Vec<Buffer>> {
+            let size = |spec: &super::TensorSpec| crate::tensor::byte_size(spec.dtype, &spec.sizes(&bindings)?);
+            specs.iter().map(|spec| Buffer::new(&self.device, size(spec)?.max(1))).collect()
+        };
+        let inputs = buffers(&self.program.signature.inputs)?;
+        let outputs = buffers(&self.program.signature.outputs)?;
+        let arena = Buffer::new(&self.device, self.program.arena_bytes(&bindings)?.max(1))?;
+        let buffer = |memory| match memory {
+            Memory::Input(i) => &inputs[i],
+            Memory::Output(i) => &outputs[i],
+            Memory::Arena => &arena,
+            Memory::Constant(i) => &self.constants[i],
+        };
+        let steps = self.program.prepare(&bindings)?;
+        let graph = Graph::capture(&self.stream, &self.kernels, |stream| {
+            steps.iter().try_for_each(|step| self.queue(stream, step, &buffer))
+        })?;
+        let graph = if graph.node_count()? == 0 { None } else { Some(graph.instantiate()?) };
+        Ok(Prepared { bindings, inputs, outputs, _arena: arena, graph })
+    }
+
+    fn queue<'b>(&self, stream: &Stream, step: &PreparedStep, buffer: &dyn Fn(Memory) -> &'b Buffer) -> Result<()> {
+        match step {
+            PreparedStep::Launch { kernel, args, symbols, grid } => {
+                let binary = &self.program.kernels[*kernel];
+                let pointers = args.iter().map(|&(memory, offset)| Arg::Pointer(buffer(memory).address() + offset as u64));
+                let values: Vec<Arg> = pointers.chain(symbols.iter().map(|&n| Arg::I64(n))).collect();
+                let too_large = |_| Error::Invalid(format!("the kernel {} has a grid of {grid:?} blocks", binary.name));
+                let mut extents = [0u32; 3];
+                for (extent, &n) in extents.iter_mut().zip(grid) {
+                    *extent = u32::try_from(n).map_err(too_large)?;
+                }
+                let mut config = LaunchConfig::new(extents, [binary.threads, 1, 1]).shared_memory(binary.shared);
+                config.cluster = binary.cluster;
+                // SAFETY: the code was generated for these arguments: buffers of the planned sizes, the kernel's
+                // symbols in their order; they live as long as the graph.
+                unsafe { stream.launch(&self.kernels[*kernel], &config, &mut KernelArgs::new(&values)) }
+            }
+            PreparedStep::Copy { from, to, bytes } => buffer(to.0).copy_from(stream, to.1, buffer(from.0), from.1, *bytes),
+        }
+    }
+}
+
+fn upload(device: &Arc<Device>, stream: &Stream, bytes: &[u8]) -> Result<Buffer> {
+    let buffer = Buffer::new(device, bytes.len().max(1))?;
+    buffer.upload(stream, 0, bytes)?;
+    Ok(buffer)
+}

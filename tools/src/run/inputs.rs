@@ -1,0 +1,93 @@
+//! A function's arguments: from files of weights by name, from arrays in order, the rest at random.
+
+use super::{Failure, Options};
+use rc_dialects::func::{SymbolDecl, arg_names, symbols_of};
+use rc_ir::{Body, Module, Name};
+use rc_runtime::program::{Bindings, TensorSpec};
+use rc_runtime::safetensors::SafetensorsFile;
+use rc_runtime::{Tensor, npy};
+
+pub struct Inputs {
+    pub function: String,
+    pub tensors: Vec<Tensor>,
+}
+
+impl Inputs {
+    pub fn gather(module: &Module, options: &Options) -> Result<Inputs, Failure> {
+        let body = function(module, options)?;
+        let specs = specs(body)?;
+        let weights = options.weights.iter().map(SafetensorsFile::open).collect::<rc_runtime::Result<Vec<_>>>()?;
+        let mut arrays = options.inputs.iter();
+        let mut found: Vec<Option<Tensor>> = Vec::new();
+        for spec in &specs {
+            let name = spec.name.as_str();
+            let file = weights.iter().find(|file| !name.is_empty() && file.contains(name));
+            found.push(match (file, arrays.len()) {
+                (Some(file), _) => Some(file.tensor(name)?),
+                (None, 0) => None,
+                (None, _) => arrays.next().map(npy::read).transpose()?,
+            });
+        }
+        if let Some(left) = arrays.next() {
+            return Err(format!("'{}' is one array more than the function takes", left.display()).into());
+        }
+        let symbols = symbols_of(body.op_ref(body.root()))?;
+        let bindings = bindings(&symbols, &specs, &found, options)?;
+        let mut tensors = Vec::new();
+        for (i, (spec, tensor)) in specs.iter().zip(found).enumerate() {
+            tensors.push(match tensor {
+                Some(tensor) => tensor,
+                None => Tensor::random_input(spec.dtype, &spec.sizes(&bindings)?, options.seed, i as u32)?,
+            });
+        }
+        Ok(Inputs { function: body.symbol().unwrap_or_default().to_string(), tensors })
+    }
+}
+
+fn function<'m>(module: &'m Module, options: &Options) -> Result<&'m Body, Failure> {
+    let runnable = |b: &&Body| b.entry().is_some() && ["func.func", "rc.host.func"].contains(&b.name(b.root()).as_str());
+    let functions: Vec<&Body> = module.bodies.iter().filter(runnable).collect();
+    match &options.entry {
+        None => functions.first().copied().ok_or_else(|| "the module has no function to run".to_string().into()),
+        Some(name) => functions.iter().copied().find(|b| b.symbol().is_some_and(|s| s == name.as_str())).ok_or_else(|| {
+            let names: Vec<&str> = functions.iter().filter_map(|b| b.symbol()).map(|s| s.as_str()).collect();
+            format!("the module has no function @{name}; it has {}", names.join(", ")).into()
+        }),
+    }
+}
+
+/// The inputs' names, dtypes and shapes.
+fn specs(body: &Body) -> Result<Vec<TensorSpec>, Failure> {
+    let root = body.op_ref(body.root());
+    let entry = body.entry().ok_or_else(|| "the function has no body".to_string())?;
+    let count = root.int("inputs").map_or(usize::MAX, |n| n.max(0) as usize);
+    let names: Vec<Name> = arg_names(body);
+    let args = body.block_args(entry).enumerate().take(count);
+    Ok(args.map(|(i, arg)| TensorSpec::new(names.get(i).copied().unwrap_or_default(), body.ty(arg))).collect::<rc_runtime::Result<_>>()?)
+}
+
+/// Values of the symbols: as the options say, as the given arrays' shapes say, else a small one of the range.
+fn bindings(symbols: &[SymbolDecl], specs: &[TensorSpec], found: &[Option<Tensor>], options: &Options) -> Result<Bindings, Failure> {
+    let mut bindings = Bindings::default();
+    for text in &options.symbols {
+        let parsed = text.split_once('=').and_then(|(name, value)| Some((name, value.parse::<i64>().ok()?)));
+        let (name, value) = parsed.ok_or_else(|| format!("--symbol takes NAME=VALUE with an integer, not '{text}'"))?;
+        let symbol = symbols.iter().find(|s| s.name == name).ok_or_else(|| format!("the function has no symbol '{name}'"))?;
+        if !symbol.allows(value) {
+            return Err(format!("the symbol '{name}' is {value}, outside of its range {} to {}, multiples of {}", symbol.min, symbol.max, symbol.divisor).into());
+        }
+        bindings.insert(symbol.name, value);
+    }
+    for (spec, tensor) in specs.iter().zip(found) {
+        let sizes = tensor.iter().flat_map(|t| t.shape());
+        for (dim, &size) in spec.shape.iter().zip(sizes) {
+            if let Some(name) = dim.as_symbol() {
+                bindings.entry(name).or_insert(size as i64);
+            }
+        }
+    }
+    for symbol in symbols {
+        bindings.entry(symbol.name).or_insert_with(|| rc::small_value(symbol));
+    }
+    Ok(bindings)
+}

@@ -1,0 +1,192 @@
+//! `rc-run`: runs a function of a module, compiled or interpreted, and reports results, errors and times.
+
+mod inputs;
+
+use crate::files;
+use crate::opt::show;
+use inputs::Inputs;
+use rc::{Executable, Target, compile};
+use rc_ir::{Diagnostic, Module, Severity};
+use rc_parser::ParseOptions;
+use rc_runtime::interp::{Interpreter, Mode};
+use rc_runtime::tensor::{Tolerance, compare};
+use rc_runtime::{Tensor, npy};
+use std::path::PathBuf;
+use std::time::Instant;
+
+/// Runs a function of a module at any stage of the pipeline
+#[derive(clap::Parser, Clone, Debug)]
+#[command(name = "rc-run", version)]
+pub struct Options {
+    /// The module; - is standard input
+    pub input: PathBuf,
+    /// The function to run; the module's first by default
+    #[arg(long, value_name = "NAME")]
+    pub entry: Option<String>,
+    /// An array for the next argument that the weights do not name
+    #[arg(long = "input", value_name = "FILE.npy")]
+    pub inputs: Vec<PathBuf>,
+    /// Tensors for the arguments of these names
+    #[arg(long, value_name = "FILE.safetensors")]
+    pub weights: Vec<PathBuf>,
+    /// The value of a symbol, for random arguments
+    #[arg(long = "symbol", value_name = "NAME=VALUE")]
+    pub symbols: Vec<String>,
+    /// Seed of the arguments for which no file is given
+    #[arg(long, default_value_t = 0)]
+    pub seed: u64,
+    /// Interpret instead of compiling
+    #[arg(long)]
+    pub interpret: bool,
+    /// Where to run
+    #[arg(long, value_enum, default_value_t = Device::Cpu)]
+    pub device: Device,
+    /// The processor to compile for; the one at hand by default
+    #[arg(long)]
+    pub arch: Option<String>,
+    /// Compare with the interpreter in this precision, and report the largest error
+    #[arg(long, value_enum)]
+    pub compare: Option<Reference>,
+    /// Run this many times and report the median
+    #[arg(long, value_name = "RUNS", num_args = 0..=1, require_equals = true, default_missing_value = "20")]
+    pub bench: Option<usize>,
+    /// Report how long compiling took, by pass
+    #[arg(long)]
+    pub timing: bool,
+    /// Write a result, one file for each in order; without any, results are printed
+    #[arg(short, long = "output", value_name = "FILE.npy")]
+    pub outputs: Vec<PathBuf>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+pub enum Device {
+    Cpu,
+    Cuda,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+pub enum Reference {
+    Float64,
+}
+
+/// Why a run failed: diagnostics about the module, or a message about anything else.
+pub enum Failure {
+    Diagnostics(Vec<Diagnostic>),
+    Message(String),
+}
+
+impl Failure {
+    pub fn show(&self) {
+        match self {
+            Failure::Diagnostics(all) => all.iter().filter(|d| d.severity != Severity::Remark).for_each(show),
+            Failure::Message(text) => eprintln!("error: {text}"),
+        }
+    }
+}
+impl From<Box<Diagnostic>> for Failure {
+    fn from(d: Box<Diagnostic>) -> Failure {
+        Failure::Diagnostics(vec![*d])
+    }
+}
+impl From<rc_runtime::Error> for Failure {
+    fn from(e: rc_runtime::Error) -> Failure {
+        Failure::Message(e.to_string())
+    }
+}
+impl From<String> for Failure {
+    fn from(text: String) -> Failure {
+        Failure::Message(text)
+    }
+}
+
+/// Runs as the options say; prints results, errors and times on standard output.
+pub fn run(options: &Options) -> Result<(), Failure> {
+    let module = read(options)?;
+    let inputs = Inputs::gather(&module, options)?;
+    let results = if options.interpret {
+        Interpreter::new(&module, Mode::Typed).run(&inputs.function, &inputs.tensors)?
+    } else {
+        compiled(&module, options, &inputs)?
+    };
+    if options.compare.is_some() {
+        report_errors(&module, &inputs, &results)?;
+    }
+    write(options, &results)
+}
+
+fn read(options: &Options) -> Result<Module, Failure> {
+    let bytes = files::read(&options.input)?;
+    let (module, diagnostics) = rc_parser::parse_bytes(&options.input.display().to_string(), bytes, &ParseOptions::default());
+    let module = module.ok_or(Failure::Diagnostics(diagnostics))?;
+    let errors = rc_ir::verify::verify_module(&module);
+    if errors.is_empty() { Ok(module) } else { Err(Failure::Diagnostics(errors)) }
+}
+
+fn target(options: &Options) -> Result<Target, Failure> {
+    Ok(match options.device {
+        Device::Cpu => Target { arch: options.arch.clone().unwrap_or("host".into()), ..Target::host() },
+        Device::Cuda => Target::cuda(&match &options.arch {
+            Some(arch) => arch.clone(),
+            None => rc::gpu_arch()?,
+        }),
+    })
+}
+
+fn compiled(module: &Module, options: &Options, inputs: &Inputs) -> Result<Vec<Tensor>, Failure> {
+    let target = target(options)?;
+    let mut lowered = module.clone();
+    let start = Instant::now();
+    if !is_compiled(module) {
+        let report = compile(&mut lowered, &target);
+        if !report.succeeded() {
+            return Err(Failure::Diagnostics(report.errors));
+        }
+        if options.timing {
+            eprintln!("{}", report.timing);
+        }
+    }
+    let executable = Executable::load(&lowered, Some(&inputs.function), target.machine)?;
+    if options.timing {
+        eprintln!("compiled and loaded in {:.1} ms", 1e3 * start.elapsed().as_secs_f64());
+    }
+    let results = executable.run(&inputs.tensors)?;
+    if let Some(runs) = options.bench {
+        let milliseconds = executable.median_ms(&inputs.tensors, runs.max(1))?;
+        println!("median of {runs} runs: {milliseconds:.4} ms");
+    }
+    Ok(results)
+}
+
+fn is_compiled(module: &Module) -> bool {
+    module.bodies.iter().any(|b| b.name(b.root()) == "rc.host.func")
+        && !module.bodies.iter().any(|b| b.name(b.root()) == "rc.kernel.func")
+}
+
+fn report_errors(module: &Module, inputs: &Inputs, results: &[Tensor]) -> Result<(), Failure> {
+    if is_compiled(module) {
+        return Err("--compare needs a module that is not compiled, whose meaning the interpreter knows".to_string().into());
+    }
+    let reference = Interpreter::new(module, Mode::Float64).run(&inputs.function, &inputs.tensors)?;
+    for (i, (result, reference)) in results.iter().zip(&reference).enumerate() {
+        let comparison = compare(result, reference, Tolerance::of_max(f64::INFINITY).equal_nan())?;
+        println!("result {i} against float64: {comparison}");
+    }
+    Ok(())
+}
+
+fn write(options: &Options, results: &[Tensor]) -> Result<(), Failure> {
+    if options.outputs.is_empty() {
+        if options.bench.is_none() && options.compare.is_none() {
+            results.iter().enumerate().for_each(|(i, r)| println!("result {i}: {r}"));
+        }
+        return Ok(());
+    }
+    if options.outputs.len() != results.len() {
+        return Err(format!("the function has {} results, {} output files were given", results.len(), options.outputs.len()).into());
+    }
+    for (path, result) in options.outputs.iter().zip(results) {
+        npy::write(path, result)?;
+    }
+    Ok(())
+}
+
