@@ -167,8 +167,8 @@ impl Parser<'_> {
 
     /// `"0x…"`: little-endian bytes, of all elements or of one that all are.
     fn hex_elements(&mut self, layout: &Layout) -> Result<DenseData> {
+        let here = self.start..self.end;
         let bytes = self.hex_bytes("a constant")?;
-        let here = self.start;
         let given = bytes.len() as u64;
         let whole = layout.count.checked_mul(layout.width as u64);
         // LLVM 22 writes eight booleans to a byte.
@@ -182,7 +182,7 @@ impl Parser<'_> {
                 Some(whole) => format!("the constant has {given} bytes, its type takes {whole}"),
                 None => format!("the constant has {given} bytes, its type takes more than there are"),
             };
-            return Err(self.error_at(here..self.end, message));
+            return Err(self.error_at(here, message));
         }
         let bytes = if layout.elem == Type::i1() { bytes.iter().map(|&b| u8::from(b != 0)).collect() } else { bytes };
         Ok(DenseData { splat, bytes: bytes.into() })
