@@ -108,6 +108,7 @@ pub fn lower_to_mlir<'c>(session: &'c Session, body: &Body, target: &Target) -> 
         body,
         b: &b,
         info: &info,
+        target,
         gpu,
         ranges: IndexRanges::new(body, &info, gpu),
         dims: Dims::default(),

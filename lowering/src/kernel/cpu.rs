@@ -31,7 +31,7 @@ impl<'a, 'm> Lowering<'a, 'm> {
         let pointer = |base, offset| b.load(b.ty.ptr, b.gep_const(b.ty.i8, base, offset), Access::invariant(8));
         let Some(entry) = self.body.entry() else { return Ok(()) };
         for (i, arg) in self.body.block_args(entry).enumerate() {
-            if self.info.args[i] == KernelArg::TensorMap {
+            if matches!(self.info.args[i], KernelArg::TensorMap(_)) {
                 let root = self.body.op_ref(self.body.root());
                 return Err(root.unsupported("with a tensor map on the CPU"));
             }

@@ -11,7 +11,7 @@ pub(super) fn parameters<'m>(module: &'m ModuleBuilder<'_>, info: &KernelInfo) -
     let types = module.types();
     let arg = |arg: &KernelArg| match arg {
         KernelArg::Memory(_) => Parameter::new(types.ptr_in(Space::Global)),
-        KernelArg::TensorMap => Parameter::tensor_map(&types),
+        KernelArg::TensorMap(_) => Parameter::tensor_map(&types),
     };
     let symbols = info.symbols.iter().map(|_| Parameter::new(types.i64));
     info.args.iter().map(arg).chain(symbols).collect()

@@ -2,7 +2,7 @@
 
 use super::kernel_error;
 use rc_dialects::func::{SymbolDecl, symbols_of};
-use rc_ir::{Body, Dim, Result, Type, TypeData};
+use rc_ir::{Attr, Body, Dim, Result, Type, TypeData};
 
 /// What a caller needs to know to launch a kernel.
 ///
@@ -30,12 +30,23 @@ pub struct KernelInfo {
 }
 
 /// An argument before the symbols.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KernelArg {
     /// A pointer to a dense memref of this type.
     Memory(Type),
     /// A 128-byte tensor map, by value.
-    TensorMap,
+    TensorMap(TensorMapInfo),
+}
+
+/// What a tensor map describes: the host encodes it for an address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TensorMapInfo {
+    /// A dense memref.
+    pub tensor: Type,
+    /// Extents of the box that one copy moves, outermost dimension first.
+    pub box_shape: Vec<u32>,
+    /// Bytes of the swizzle: 0 for none, 32, 64 or 128.
+    pub swizzle: u32,
 }
 
 impl KernelInfo {
@@ -49,7 +60,8 @@ impl KernelInfo {
             return Err(error.help("run lower-tiles first, which brings kernels to their thread phase"));
         }
         let Some(entry) = body.entry() else { return Err(root.error("has no body")) };
-        let args = body.block_args(entry).map(|arg| arg_of(body, body.ty(arg))).collect::<Result<_>>()?;
+        let mut maps = tensor_maps(body)?.into_iter();
+        let args = body.block_args(entry).map(|arg| arg_of(body, body.ty(arg), &mut maps)).collect::<Result<_>>()?;
         let count = |name: &str| -> Result<u32> {
             let value = root.int(name).unwrap_or(0);
             u32::try_from(value).map_err(|_| root.error(format!("has '{name}' = {value}")))
@@ -69,12 +81,33 @@ impl KernelInfo {
     }
 }
 
-fn arg_of(body: &Body, ty: Type) -> Result<KernelArg> {
+fn arg_of(body: &Body, ty: Type, maps: &mut impl Iterator<Item = TensorMapInfo>) -> Result<KernelArg> {
     match ty.data() {
         TypeData::MemRef { layout: None, .. } => Ok(KernelArg::Memory(ty)),
-        TypeData::Dialect { name, .. } if *name == "tensor_map" => Ok(KernelArg::TensorMap),
+        TypeData::Dialect { name, .. } if *name == "tensor_map" => maps.next().map(KernelArg::TensorMap).ok_or_else(|| {
+            kernel_error(body, "has fewer 'tensor_maps' than arguments that are tensor maps")
+        }),
         _ => Err(kernel_error(body, format!("takes {ty}: arguments are dense memrefs and tensor maps"))),
     }
+}
+
+fn tensor_maps(body: &Body) -> Result<Vec<TensorMapInfo>> {
+    let Some(maps) = body.op_ref(body.root()).attr("tensor_maps") else { return Ok(Vec::new()) };
+    let all = maps.as_array().unwrap_or_default().iter().map(|map| tensor_map(*map)).collect::<Option<_>>();
+    all.ok_or_else(|| {
+        let error = kernel_error(body, format!("has malformed 'tensor_maps': {maps}"));
+        error.help("write each as #rc.tensor_map<tensor = memref<…>, box = [rows, columns], swizzle = 128>")
+    })
+}
+
+fn tensor_map(map: Attr) -> Option<TensorMapInfo> {
+    map.as_dialect("tensor_map")?;
+    let tensor = map.get("tensor")?.as_type().filter(|ty| ty.is_memref())?;
+    let extents = map.get("box")?.as_ints()?;
+    let box_shape: Vec<u32> = extents.iter().map(|&n| u32::try_from(n).ok()).collect::<Option<_>>()?;
+    let swizzle = map.get("swizzle").map_or(Some(0), |s| u32::try_from(s.as_int()?).ok())?;
+    let valid = box_shape.len() == tensor.rank() && [0, 32, 64, 128].contains(&swizzle);
+    valid.then_some(TensorMapInfo { tensor, box_shape, swizzle })
 }
 
 fn grid_of(body: &Body) -> Result<[Dim; 3]> {

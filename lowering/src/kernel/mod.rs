@@ -14,6 +14,7 @@
 
 mod address;
 mod allocs;
+mod approx;
 mod compile;
 mod constant;
 mod control;
@@ -24,14 +25,18 @@ mod dims;
 mod elementwise;
 mod info;
 mod memory;
+mod mma;
 mod ranges;
+mod sync;
+mod tensor_copy;
 mod value;
 mod vector;
+mod wgmma;
 
 pub use compile::{Code, CompiledKernel, Timings, lower_kernel, lower_kernels, lower_to_llvm, lower_to_mlir};
-pub use info::{KernelArg, KernelInfo};
+pub use info::{KernelArg, KernelInfo, TensorMapInfo};
 
-use crate::emit::Builder;
+use crate::{backend::Target, emit::Builder};
 use dims::Dims;
 use ranges::IndexRanges;
 use rc_ir::{self as ir, Body, Diagnostic, OpRef, Result};
@@ -42,6 +47,7 @@ struct Lowering<'a, 'm> {
     body: &'a Body,
     b: &'a Builder<'m>,
     info: &'a KernelInfo,
+    target: &'a Target,
     gpu: bool,
     ranges: IndexRanges,
     dims: Dims<'m>,
@@ -110,7 +116,20 @@ impl<'a, 'm> Lowering<'a, 'm> {
         if !self.gpu {
             return Err(op.unsupported("on the CPU").help("kernels that use it are for target = cuda"));
         }
-        Err(op.unsupported("on CUDA"))
+        match name {
+            "kernel.approx" => self.approx(op),
+            "kernel.shuffle" => self.shuffle(op),
+            "kernel.ldmatrix" => self.ldmatrix(op),
+            "kernel.stmatrix" => self.stmatrix(op),
+            "kernel.mma" => self.mma(op),
+            "kernel.wgmma" => self.wgmma(op),
+            "kernel.wgmma_wait" => self.wgmma_wait(op),
+            "kernel.wgmma_fence" | "kernel.wgmma_commit" => self.wgmma_order(op),
+            "kernel.async_copy" => self.async_copy(op),
+            "kernel.tensor_load" => self.tensor_load(op),
+            "kernel.tensor_store" => self.tensor_store(op),
+            _ => self.sync(op),
+        }
     }
 
     fn place(&mut self, op: OpRef) -> Result {

@@ -130,6 +130,7 @@ impl IndexRanges {
                 Some((0, extent.saturating_sub(1).max(0)))
             }
             "kernel.thread_id" => Some((0, self.threads - 1)),
+            "kernel.cluster_rank" => Some((0, 15)),
             "kernel.extent" => match op.attr("expr")?.as_shape()? {
                 &[dim] => self.of_dim(dim),
                 _ => None,

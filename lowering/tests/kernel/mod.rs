@@ -1,6 +1,7 @@
 //! Kernels in their thread phase: read from text, compiled, run.
 
 mod cpu;
+mod cuda;
 mod elementwise;
 
 use rc_ir::Module;

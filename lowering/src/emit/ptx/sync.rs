@@ -182,18 +182,28 @@ impl<'m> Ptx<'_, 'm> {
 
     /// The value of the lane whose number differs in the bits of `mask` (`i32`), among all lanes; `i32` or `f32`.
     pub fn shuffle_xor(&self, value: Value<'m>, mask: Value<'m>) -> Value<'m> {
-        self.shuffle("bfly", value, mask)
+        self.shuffle("bfly", value, mask, 31)
     }
 
     /// The value of lane `lane` (`i32`), among all lanes; `i32` or `f32`.
     pub fn shuffle_index(&self, value: Value<'m>, lane: Value<'m>) -> Value<'m> {
-        self.shuffle("idx", value, lane)
+        self.shuffle("idx", value, lane, 31)
     }
 
-    fn shuffle(&self, mode: &str, value: Value<'m>, lane: Value<'m>) -> Value<'m> {
+    /// The value of the lane `by` (`i32`) below, one's own where there is none; `i32` or `f32`.
+    pub fn shuffle_up(&self, value: Value<'m>, by: Value<'m>) -> Value<'m> {
+        self.shuffle("up", value, by, 0)
+    }
+
+    /// The value of the lane `by` (`i32`) above, one's own where there is none; `i32` or `f32`.
+    pub fn shuffle_down(&self, value: Value<'m>, by: Value<'m>) -> Value<'m> {
+        self.shuffle("down", value, by, 31)
+    }
+
+    fn shuffle(&self, mode: &str, value: Value<'m>, lane: Value<'m>, clamp: i32) -> Value<'m> {
         let (b, r#type): (_, Type<'m>) = (self.b, value.r#type());
         let suffix = if r#type == b.ty.f32 { "f32" } else { "i32" };
-        let operands = [b.i32(-1), value, lane, b.i32(31)];
+        let operands = [b.i32(-1), value, lane, b.i32(clamp)];
         b.intrinsic1(&format!("llvm.nvvm.shfl.sync.{mode}.{suffix}"), &operands, r#type)
     }
 }

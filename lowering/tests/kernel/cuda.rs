@@ -1,0 +1,32 @@
+//! Kernels for CUDA: compiled, assembled without spills and without serialized `wgmma`.
+
+use super::{compile, kernel_file};
+use rc_lowering::{backend::Target, kernel::Code, ptxas};
+
+/// The PTX of a file of `test/kernels`, which `ptxas` accepts.
+fn ptx(name: &str, arch: &str) -> String {
+    let kernel = compile(&kernel_file(name), &Target::cuda(arch).unwrap());
+    let Code::Ptx(ptx) = kernel.code else { panic!("no PTX") };
+    if let Ok(folder) = std::env::var("RC_DUMP") {
+        std::fs::write(format!("{folder}/{name}.ptx"), &ptx).unwrap();
+    }
+    match ptxas::check(&ptx, arch) {
+        Ok(report) => eprintln!("{name}: {}", report.log),
+        Err(error) => panic!("{error}"),
+    }
+    ptx
+}
+
+#[test]
+fn add() {
+    for arch in ["sm_80", "sm_90a"] {
+        let ptx = ptx("add-cuda.ir", arch);
+        assert_eq!(ptx.matches("ld.global.nc.v4").count(), 4, "{ptx}");
+    }
+}
+
+#[test]
+fn matmul() {
+    let ptx = ptx("matmul-hopper.ir", "sm_90a");
+    assert_eq!(ptx.matches("wgmma.mma_async").count(), 4);
+}
