@@ -1,2 +1,196 @@
-pub trait CoreBuilder {}
-pub trait TensorBuilder {}
+//! Building graphs in Rust: a method for each operation that a frontend or a definition writes.
+//!
+//! [`TensorBuilder`] makes operations of `tensor`, with numpy's broadcasting; [`CoreBuilder`] those of `core`, exact in
+//! their types. Both panic where operands do not fit the operation; use [`rc_ir::builder::OpBuilder::try_value`] on
+//! graphs that are not known to be right.
+
+use rc_ir::{Attr, Builder, Dim, Type, Value};
+use smallvec::SmallVec;
+
+/// Operations of `core`.
+pub trait CoreBuilder {
+    /// An elementwise operation of one operand: `unary("exp", x)` is `core.exp`.
+    fn unary(&mut self, op: &str, x: Value) -> Value;
+    /// An elementwise operation of two operands of one type: `binary("add", a, b)` is `core.add`.
+    fn binary(&mut self, op: &str, a: Value, b: Value) -> Value;
+    /// A constant of type `ty`, every element `value`.
+    fn splat(&mut self, value: f64, ty: Type) -> Value;
+    /// A binary operation with the same number in every element on the right.
+    fn binary_scalar(&mut self, op: &str, x: Value, value: f64) -> Value;
+    /// `core.compare`, with `kind` one of eq, ne, lt, le, gt, ge.
+    fn compare(&mut self, kind: &str, a: Value, b: Value) -> Value;
+    fn select(&mut self, condition: Value, a: Value, b: Value) -> Value;
+    /// The same elements in another element type; `x` itself where it has that type.
+    fn convert(&mut self, x: Value, elem: Type) -> Value;
+    /// Operand dimension i becomes dimension `dims[i]` of `shape`.
+    fn broadcast(&mut self, x: Value, shape: &[Dim], dims: &[i64]) -> Value;
+    /// Broadcasts by numpy's rule: shapes are aligned at their ends.
+    fn broadcast_to(&mut self, x: Value, shape: &[Dim]) -> Value;
+    fn reshape(&mut self, x: Value, shape: &[Dim]) -> Value;
+    /// Result dimension i is operand dimension `perm[i]`.
+    fn permute(&mut self, x: Value, perm: &[i64]) -> Value;
+    fn slice(&mut self, x: Value, starts: &[Dim], sizes: &[Dim]) -> Value;
+    fn concat(&mut self, parts: &[Value], dim: i64) -> Value;
+    /// Slices of `table` along `axis`, at the places that `indices` names.
+    fn gather(&mut self, table: Value, indices: Value, axis: i64) -> Value;
+    /// Reduces dimensions away; `kind` is add, mul, max, min, and, or.
+    fn reduce(&mut self, kind: &str, x: Value, dims: &[i64]) -> Value;
+    /// As [`CoreBuilder::reduce`], then broadcast back to the operand's shape.
+    fn reduce_and_broadcast(&mut self, kind: &str, x: Value, dims: &[i64]) -> Value;
+    /// The matrix product of the last two dimensions' kinds: contracts `lhs_contract` with `rhs_contract`, dimensions pairwise;
+    /// the first `batch` dimensions of both are batch dimensions.
+    fn dot(&mut self, lhs: Value, rhs: Value, batch: i64, lhs_contract: i64, rhs_contract: i64) -> Value;
+}
+
+impl CoreBuilder for Builder<'_> {
+    fn unary(&mut self, op: &str, x: Value) -> Value {
+        self.op(format!("rc.core.{op}").as_str()).operand(x).value()
+    }
+    fn binary(&mut self, op: &str, a: Value, b: Value) -> Value {
+        self.op(format!("rc.core.{op}").as_str()).operands(&[a, b]).value()
+    }
+    fn splat(&mut self, value: f64, ty: Type) -> Value {
+        let attr = if ty.is_tensor() { Attr::splat(ty, value) } else { Attr::float(value, ty) };
+        self.op("rc.core.constant").attr("value", attr).result(ty).value()
+    }
+    fn binary_scalar(&mut self, op: &str, x: Value, value: f64) -> Value {
+        let splat = self.splat(value, self.ty(x));
+        self.binary(op, x, splat)
+    }
+    fn compare(&mut self, kind: &str, a: Value, b: Value) -> Value {
+        self.op("rc.core.compare").operands(&[a, b]).attr("kind", Attr::str(kind)).value()
+    }
+    fn select(&mut self, condition: Value, a: Value, b: Value) -> Value {
+        self.op("rc.core.select").operands(&[condition, a, b]).value()
+    }
+    fn convert(&mut self, x: Value, elem: Type) -> Value {
+        let ty = self.ty(x);
+        if ty.elem() == elem { x } else { self.op("rc.core.convert").operand(x).result(ty.with_elem(elem)).value() }
+    }
+    fn broadcast(&mut self, x: Value, shape: &[Dim], dims: &[i64]) -> Value {
+        let ty = Type::tensor(shape, self.ty(x).elem());
+        if self.ty(x) == ty {
+            return x;
+        }
+        self.op("rc.core.broadcast").operand(x).attr("dims", Attr::i64s(dims)).result(ty).value()
+    }
+    fn broadcast_to(&mut self, x: Value, shape: &[Dim]) -> Value {
+        let first = shape.len() - self.ty(x).rank();
+        let dims: Vec<i64> = (first..shape.len()).map(|d| d as i64).collect();
+        self.broadcast(x, shape, &dims)
+    }
+    fn reshape(&mut self, x: Value, shape: &[Dim]) -> Value {
+        let ty = self.ty(x).with_shape(shape);
+        if self.ty(x) == ty { x } else { self.op("rc.core.reshape").operand(x).result(ty).value() }
+    }
+    fn permute(&mut self, x: Value, perm: &[i64]) -> Value {
+        self.op("rc.core.transpose").operand(x).attr("perm", Attr::i64s(perm)).value()
+    }
+    fn slice(&mut self, x: Value, starts: &[Dim], sizes: &[Dim]) -> Value {
+        self.op("rc.core.slice").operand(x).attr("starts", Attr::shape(starts)).attr("sizes", Attr::shape(sizes)).value()
+    }
+    fn concat(&mut self, parts: &[Value], dim: i64) -> Value {
+        self.op("rc.core.concat").operands(parts).attr("dim", Attr::i64(dim)).value()
+    }
+    fn gather(&mut self, table: Value, indices: Value, axis: i64) -> Value {
+        self.op("rc.core.gather").operands(&[table, indices]).attr("axis", Attr::i64(axis)).value()
+    }
+    fn reduce(&mut self, kind: &str, x: Value, dims: &[i64]) -> Value {
+        self.op("rc.core.reduce").operand(x).attr("dims", Attr::i64s(dims)).attr("kind", Attr::str(kind)).value()
+    }
+    fn reduce_and_broadcast(&mut self, kind: &str, x: Value, dims: &[i64]) -> Value {
+        let shape = self.ty(x).shape();
+        let kept: Vec<i64> = (0..shape.len() as i64).filter(|d| !dims.contains(d)).collect();
+        let reduced = self.reduce(kind, x, dims);
+        self.broadcast(reduced, &shape, &kept)
+    }
+    fn dot(&mut self, lhs: Value, rhs: Value, batch: i64, lhs_contract: i64, rhs_contract: i64) -> Value {
+        let (l, r) = (self.ty(lhs).shape(), self.ty(rhs).shape());
+        let rest = |shape: &[Dim], contract: i64| -> SmallVec<[Dim; 4]> {
+            (batch as usize..shape.len()).filter(|&d| d as i64 != contract).map(|d| shape[d]).collect()
+        };
+        let mut shape: SmallVec<[Dim; 4]> = l[..batch as usize].into();
+        shape.extend(rest(&l, lhs_contract));
+        shape.extend(rest(&r, rhs_contract));
+        let ty = Type::tensor(&shape, self.ty(lhs).elem());
+        let batches: Vec<i64> = (0..batch).collect();
+        let op = self.op("rc.core.dot").operands(&[lhs, rhs]);
+        let op = op.attr("lhs_contract", Attr::i64s(&[lhs_contract])).attr("rhs_contract", Attr::i64s(&[rhs_contract]));
+        let op = if batch == 0 { op } else { op.attr("lhs_batch", Attr::i64s(&batches)).attr("rhs_batch", Attr::i64s(&batches)) };
+        op.result(ty).value()
+    }
+}
+
+/// Operations of `tensor`: what a frontend writes.
+pub trait TensorBuilder {
+    /// x wᵀ + b over the last dimension of x: x [.., k], w [n, k], b [n].
+    fn linear(&mut self, x: Value, w: Value, bias: Option<Value>) -> Value;
+    /// The matrix product of the last two dimensions, with broadcast batch dimensions.
+    fn matmul(&mut self, a: Value, b: Value) -> Value;
+    /// Elementwise, with numpy's broadcasting, as the four below.
+    fn add(&mut self, a: Value, b: Value) -> Value;
+    fn sub(&mut self, a: Value, b: Value) -> Value;
+    fn mul(&mut self, a: Value, b: Value) -> Value;
+    fn div(&mut self, a: Value, b: Value) -> Value;
+    fn relu(&mut self, x: Value) -> Value;
+    /// `approximate` is none (by erf) or tanh.
+    fn gelu(&mut self, x: Value, approximate: &str) -> Value;
+    fn silu(&mut self, x: Value) -> Value;
+    fn softmax(&mut self, x: Value, dim: i64) -> Value;
+    /// Normalizes over the last dimension.
+    fn layer_norm(&mut self, x: Value, weight: Option<Value>, bias: Option<Value>, eps: f64) -> Value;
+    fn rms_norm(&mut self, x: Value, weight: Option<Value>, eps: f64) -> Value;
+    /// Rows of `table` [n, ..], at the places that `ids` names.
+    fn embedding(&mut self, table: Value, ids: Value) -> Value;
+    /// Attention of q, k, v [batch, heads, length, size]. `scale` is 1/sqrt(size) where absent.
+    fn sdpa(&mut self, q: Value, k: Value, v: Value, mask: Option<Value>, causal: bool, scale: Option<f64>) -> Value;
+}
+
+impl TensorBuilder for Builder<'_> {
+    fn linear(&mut self, x: Value, w: Value, bias: Option<Value>) -> Value {
+        self.op("rc.tensor.linear").operands(&[x, w]).operands(bias.as_slice()).value()
+    }
+    fn matmul(&mut self, a: Value, b: Value) -> Value {
+        self.op("rc.tensor.matmul").operands(&[a, b]).value()
+    }
+    fn add(&mut self, a: Value, b: Value) -> Value {
+        self.op("rc.tensor.add").operands(&[a, b]).value()
+    }
+    fn sub(&mut self, a: Value, b: Value) -> Value {
+        self.op("rc.tensor.sub").operands(&[a, b]).value()
+    }
+    fn mul(&mut self, a: Value, b: Value) -> Value {
+        self.op("rc.tensor.mul").operands(&[a, b]).value()
+    }
+    fn div(&mut self, a: Value, b: Value) -> Value {
+        self.op("rc.tensor.div").operands(&[a, b]).value()
+    }
+    fn relu(&mut self, x: Value) -> Value {
+        self.op("rc.tensor.relu").operand(x).value()
+    }
+    fn gelu(&mut self, x: Value, approximate: &str) -> Value {
+        self.op("rc.tensor.gelu").operand(x).attr("approximate", Attr::str(approximate)).value()
+    }
+    fn silu(&mut self, x: Value) -> Value {
+        self.op("rc.tensor.silu").operand(x).value()
+    }
+    fn softmax(&mut self, x: Value, dim: i64) -> Value {
+        self.op("rc.tensor.softmax").operand(x).attr("dim", Attr::i64(dim)).value()
+    }
+    fn layer_norm(&mut self, x: Value, weight: Option<Value>, bias: Option<Value>, eps: f64) -> Value {
+        let op = self.op("rc.tensor.layer_norm").operand(x).operands(weight.as_slice()).operands(bias.as_slice());
+        op.attr("eps", Attr::float(eps, Type::f64())).value()
+    }
+    fn rms_norm(&mut self, x: Value, weight: Option<Value>, eps: f64) -> Value {
+        let op = self.op("rc.tensor.rms_norm").operand(x).operands(weight.as_slice());
+        op.attr("eps", Attr::float(eps, Type::f64())).value()
+    }
+    fn embedding(&mut self, table: Value, ids: Value) -> Value {
+        self.op("rc.tensor.embedding").operands(&[table, ids]).value()
+    }
+    fn sdpa(&mut self, q: Value, k: Value, v: Value, mask: Option<Value>, causal: bool, scale: Option<f64>) -> Value {
+        let op = self.op("rc.tensor.sdpa").operands(&[q, k, v]).operands(mask.as_slice());
+        let op = op.attr("causal", Attr::bool(causal));
+        op.maybe_attr("scale", scale.map(|s| Attr::float(s, Type::f64()))).value()
+    }
+}

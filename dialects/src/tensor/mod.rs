@@ -1,1 +1,26 @@
-pub fn register() {}
+//! `tensor`: what a frontend writes. Each operation is a named function with a definition in `core`, which
+//! the pass `decompose` puts in its place and the interpreter runs.
+//!
+//! Operations that normalize or take exponentials compute in f32 for f16 and bf16, as PyTorch does, and round
+//! once at the end. Elementwise arithmetic broadcasts by numpy's rules.
+
+mod activation;
+mod arith;
+mod attention;
+mod norm;
+mod product;
+
+/// Registers the dialect.
+pub fn register() {
+    [activation::OPS, arith::OPS, attention::OPS, norm::OPS, product::OPS].iter().for_each(|ops| rc_ir::op_def::register(ops));
+}
+
+use rc_ir::Type;
+
+/// The type in which functions of floats are computed: f32 for narrower ones.
+fn compute_type(elem: Type) -> Type {
+    match elem.bit_width() {
+        Some(width) if elem.is_float() && width < 32 => Type::f32(),
+        _ => elem,
+    }
+}

@@ -1,0 +1,65 @@
+//! Attention and embedding.
+
+use crate::builder::CoreBuilder;
+use crate::constraints::{FLOAT_TENSOR, INT_TENSOR, Inferred, MASK_TENSOR, TENSOR, one};
+use crate::core::attention::infer_attention;
+use crate::interfaces::Decompose;
+use rc_ir::op_def::{AttrDefault, AttrKind, InferArgs, attr, operand, optional, result};
+use rc_ir::{Builder, Effects, Op, OpDef, Result, Value};
+
+pub static SDPA: OpDef = OpDef {
+    summary: "Scaled dot-product attention: softmax(q kᵀ scale + mask) v.",
+    doc: "As core.attention, which defines it.",
+    example: "func.func @sdpa(%q: tensor<1x2x7x4xf32>, %k: tensor<1x2x7x4xf32>, %v: tensor<1x2x7x4xf32>) -> tensor<1x2x7x4xf32> {
+  %y = tensor.sdpa %q, %k, %v {causal = true} : tensor<1x2x7x4xf32>
+  func.return %y
+}
+",
+    operands: &[operand("q", FLOAT_TENSOR), operand("k", FLOAT_TENSOR), operand("v", FLOAT_TENSOR), optional("mask", MASK_TENSOR)],
+    results: &[result("result", FLOAT_TENSOR)],
+    attrs: &[
+        attr("causal", AttrKind::Bool, "Hides keys after the query.").default(AttrDefault::Bool(false)),
+        attr("scale", AttrKind::F64, "Multiplies the scores; absent: 1/sqrt(size).").optional(),
+    ],
+    effects: Effects::Pure,
+    infer: Some(infer_attention),
+    interfaces: &[&Decompose(define_sdpa)],
+    ..OpDef::new("rc.tensor.sdpa")
+};
+
+pub static EMBEDDING: OpDef = OpDef {
+    summary: "Rows of a table, at the places that ids name.",
+    doc: "As core.gather along dimension 0, which defines it.",
+    example: "func.func @embedding(%table: tensor<10x4xf32>, %ids: tensor<2x3xi64>) -> tensor<2x3x4xf32> {
+  %y = tensor.embedding %table, %ids : tensor<2x3x4xf32>
+  func.return %y
+}
+",
+    operands: &[operand("table", TENSOR), operand("ids", INT_TENSOR)],
+    results: &[result("result", TENSOR)],
+    effects: Effects::Pure,
+    infer: Some(infer_embedding),
+    interfaces: &[&Decompose(|b, op| {
+        let (table, ids) = (b.body.operand(op, 0), b.body.operand(op, 1));
+        Ok(vec![b.gather(table, ids, 0)])
+    })],
+    ..OpDef::new("rc.tensor.embedding")
+};
+
+/// The ops of this file.
+pub static OPS: &[&OpDef] = &[&SDPA, &EMBEDDING];
+
+fn infer_embedding(args: &InferArgs) -> Inferred {
+    let (table, ids) = (args.operand(0)?, args.operand(1)?);
+    let Some((_, row)) = table.shape().split_first().map(|(n, row)| (*n, row.to_vec())) else {
+        return Err("needs a table with at least one dimension".into());
+    };
+    let shape: Vec<_> = ids.shape().into_iter().chain(row).collect();
+    one(table.with_shape(&shape))
+}
+
+fn define_sdpa(b: &mut Builder, op: Op) -> Result<Vec<Value>> {
+    let operands: Vec<Value> = b.body.operands(op).collect();
+    let attrs = b.body.attrs(op);
+    Ok(vec![b.op("rc.core.attention").operands(&operands).attrs(attrs).value()])
+}

@@ -1,0 +1,210 @@
+//! Softmax and normalizations.
+
+use super::compute_type;
+use crate::builder::CoreBuilder;
+use crate::constraints::FLOAT_TENSOR;
+use crate::interfaces::Decompose;
+use rc_ir::op_def::{AttrDefault, AttrKind, OperandDef, ResultDef, attr, infer_same, operand, optional, result};
+use rc_ir::{Builder, Effects, Op, OpDef, OpRef, Result, Value};
+
+const DIM: rc_ir::op_def::AttrDef = attr("dim", AttrKind::I64, "The dimension; negative ones count from the end.");
+
+pub static SOFTMAX: OpDef = OpDef {
+    summary: "exp(x - max) / sum exp(x - max) along a dimension.",
+    doc: "Computed in f32 for narrower types and rounded once.",
+    example: "func.func @softmax(%x: tensor<3x5xf32>) -> tensor<3x5xf32> {
+  %y = tensor.softmax %x {dim = -1} : tensor<3x5xf32>
+  func.return %y
+}
+",
+    attrs: &[DIM],
+    verify: Some(verify_dim),
+    interfaces: &[&Decompose(define_softmax)],
+    ..function("rc.tensor.softmax")
+};
+
+pub static LOG_SOFTMAX: OpDef = OpDef {
+    summary: "x - max - log sum exp(x - max) along a dimension.",
+    doc: "Computed in f32 for narrower types and rounded once.",
+    example: "func.func @log_softmax(%x: tensor<3x5xf32>) -> tensor<3x5xf32> {
+  %y = tensor.log_softmax %x {dim = 1} : tensor<3x5xf32>
+  func.return %y
+}
+",
+    attrs: &[DIM],
+    verify: Some(verify_dim),
+    interfaces: &[&Decompose(define_log_softmax)],
+    ..function("rc.tensor.log_softmax")
+};
+
+pub static LAYER_NORM: OpDef = OpDef {
+    summary: "(x - mean) / sqrt(variance + eps) over the last dimension, scaled and shifted.",
+    doc: "Mean and variance (of the whole population) of each row. Weight and bias have the row's shape. \
+          Computed in f32 for narrower types, weight and bias included, and rounded once. (Ba, Kiros and Hinton, 2016.)",
+    example: "func.func @layer_norm(%x: tensor<3x5xf32>, %w: tensor<5xf32>, %b: tensor<5xf32>) -> tensor<3x5xf32> {
+  %y = tensor.layer_norm %x weight(%w) bias(%b) {eps = 1.0e-05} : tensor<3x5xf32>
+  func.return %y
+}
+",
+    operands: &[operand("x", FLOAT_TENSOR), optional("weight", FLOAT_TENSOR), optional("bias", FLOAT_TENSOR)],
+    attrs: &[attr("eps", AttrKind::F64, "Added to the variance.").default(AttrDefault::Float(1e-5))],
+    verify: Some(verify_norm),
+    interfaces: &[&Decompose(define_layer_norm)],
+    ..function("rc.tensor.layer_norm")
+};
+
+pub static RMS_NORM: OpDef = OpDef {
+    summary: "x / sqrt(mean(x²) + eps) over the last dimension, scaled.",
+    doc: "The normalized row is computed in f32 for narrower types, weight included, and rounded once. (Zhang and Sennrich, 2019.)",
+    example: "func.func @rms_norm(%x: tensor<3x5xf32>, %w: tensor<5xf32>) -> tensor<3x5xf32> {
+  %y = tensor.rms_norm %x weight(%w) {eps = 1.0e-06} : tensor<3x5xf32>
+  func.return %y
+}
+",
+    operands: &[operand("x", FLOAT_TENSOR), optional("weight", FLOAT_TENSOR)],
+    attrs: &[attr("eps", AttrKind::F64, "Added to the mean square.").default(AttrDefault::Float(1e-6))],
+    verify: Some(verify_norm),
+    interfaces: &[&Decompose(define_rms_norm)],
+    ..function("rc.tensor.rms_norm")
+};
+
+const X: &[OperandDef] = &[operand("x", FLOAT_TENSOR)];
+const RESULT: &[ResultDef] = &[result("result", FLOAT_TENSOR)];
+
+/// The ops of this file.
+pub static OPS: &[&OpDef] = &[&SOFTMAX, &LOG_SOFTMAX, &LAYER_NORM, &RMS_NORM];
+
+const fn function(name: &'static str) -> OpDef {
+    OpDef {
+        operands: X,
+        results: RESULT,
+        effects: Effects::Pure,
+        infer: Some(infer_same),
+        ..OpDef::new(name)
+    }
+}
+
+/// The dimension that `dim` names, from 0.
+fn dim_of(op: OpRef) -> Option<i64> {
+    let rank = op.body.ty(op.operand(0)).rank() as i64;
+    let dim = op.int("dim")?;
+    let dim = if dim < 0 { dim + rank } else { dim };
+    (0..rank).contains(&dim).then_some(dim)
+}
+
+fn verify_dim(op: OpRef) -> Result {
+    match dim_of(op) {
+        Some(_) => Ok(()),
+        None => Err(op.error(format!("has no dimension {} in {}", op.int("dim").unwrap_or(0), op.body.ty(op.operand(0))))),
+    }
+}
+
+fn verify_norm(op: OpRef) -> Result {
+    let x = op.body.ty(op.operand(0));
+    let Some(&last) = x.shape().last() else { return Err(op.error("needs a tensor with at least one dimension")) };
+    for name in ["weight", "bias"] {
+        for value in op.group(name) {
+            let ty = op.body.ty(value);
+            if ty != x.with_shape(&[last]) {
+                return Err(op.error(format!("needs a {name} of type {}, and has {ty}", x.with_shape(&[last]))));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// x - max and exp of it, in the type for computing.
+fn shifted(b: &mut Builder, op: Op) -> (Value, Value, i64) {
+    let x = b.body.operand(op, 0);
+    let dim = dim_of(b.body.op_ref(op)).expect("verified");
+    let wide = b.convert(x, compute_type(b.ty(x).elem()));
+    let max = b.reduce_and_broadcast("max", wide, &[dim]);
+    let shifted = b.binary("sub", wide, max);
+    let exp = b.unary("exp", shifted);
+    (shifted, exp, dim)
+}
+
+fn define_softmax(b: &mut Builder, op: Op) -> Result<Vec<Value>> {
+    let elem = b.ty(b.body.operand(op, 0)).elem();
+    let (_, exp, dim) = shifted(b, op);
+    let sum = b.reduce_and_broadcast("add", exp, &[dim]);
+    let y = b.binary("div", exp, sum);
+    Ok(vec![b.convert(y, elem)])
+}
+
+fn define_log_softmax(b: &mut Builder, op: Op) -> Result<Vec<Value>> {
+    let elem = b.ty(b.body.operand(op, 0)).elem();
+    let (shifted, exp, dim) = shifted(b, op);
+    let shape = b.ty(exp).shape();
+    let sum = b.reduce("add", exp, &[dim]);
+    let log = b.unary("log", sum);
+    let kept: Vec<i64> = (0..shape.len() as i64).filter(|&d| d != dim).collect();
+    let log = b.broadcast(log, &shape, &kept);
+    let y = b.binary("sub", shifted, log);
+    Ok(vec![b.convert(y, elem)])
+}
+
+/// The mean over the last dimension, broadcast back.
+fn mean(b: &mut Builder, x: Value) -> Value {
+    let shape = b.ty(x).shape();
+    let last = shape.len() - 1;
+    let sum = b.reduce("add", x, &[last as i64]);
+    let mean = match shape[last].as_static() {
+        Some(n) => b.binary_scalar("mul", sum, 1.0 / n as f64),
+        None => {
+            let size = b.op("rc.core.dim").operand(x).attr("dim", rc_ir::Attr::i64(last as i64)).value();
+            let elem = b.ty(x).elem();
+            let count = b.op("rc.core.convert").operand(size).result(elem).value();
+            let rows = b.ty(sum).shape();
+            let count = b.broadcast(count, &rows, &[]);
+            b.binary("div", sum, count)
+        }
+    };
+    let kept: Vec<i64> = (0..last as i64).collect();
+    b.broadcast(mean, &shape, &kept)
+}
+
+/// Multiplies by 1/sqrt(mean(x²) + eps).
+fn by_root_mean_square(b: &mut Builder, x: Value, eps: f64) -> Value {
+    let square = b.binary("mul", x, x);
+    let mean = mean(b, square);
+    let shifted = b.binary_scalar("add", mean, eps);
+    let inverse = b.unary("rsqrt", shifted);
+    b.binary("mul", x, inverse)
+}
+
+/// Applies an operation with a row, widened and broadcast.
+fn with_row(b: &mut Builder, op: Op, group: &str, core: &str, y: Value) -> Value {
+    let Some(&row) = b.body.op_ref(op).group(group).first() else { return y };
+    let (shape, elem) = (b.ty(y).shape(), b.ty(y).elem());
+    let wide = b.convert(row, elem);
+    let wide = b.broadcast_to(wide, &shape);
+    b.binary(core, y, wide)
+}
+
+fn eps_of(b: &Builder, op: Op) -> f64 {
+    b.body.op_ref(op).attr("eps").and_then(|a| a.as_float()).expect("verified")
+}
+
+fn define_layer_norm(b: &mut Builder, op: Op) -> Result<Vec<Value>> {
+    let x = b.body.operand(op, 0);
+    let elem = b.ty(x).elem();
+    let eps = eps_of(b, op);
+    let wide = b.convert(x, compute_type(elem));
+    let mean = mean(b, wide);
+    let centered = b.binary("sub", wide, mean);
+    let normal = by_root_mean_square(b, centered, eps);
+    let scaled = with_row(b, op, "weight", "mul", normal);
+    let y = with_row(b, op, "bias", "add", scaled);
+    Ok(vec![b.convert(y, elem)])
+}
+
+fn define_rms_norm(b: &mut Builder, op: Op) -> Result<Vec<Value>> {
+    let x = b.body.operand(op, 0);
+    let elem = b.ty(x).elem();
+    let eps = eps_of(b, op);
+    let wide = b.convert(x, compute_type(elem));
+    let normal = by_root_mean_square(b, wide, eps);
+    let y = with_row(b, op, "weight", "mul", normal);
+    Ok(vec![b.convert(y, elem)])
+}
