@@ -137,7 +137,7 @@ impl Parser<'_> {
     fn element(&mut self, layout: &Layout, bytes: &mut Vec<u8>) -> Result {
         let at = self.start;
         let value = if self.is_word("true") || self.is_word("false") {
-            if layout.elem != Type::i1() {
+            if layout.elem.bit_width() != Some(1) {
                 return Err(self.error(format!(
                     "expected an element of type {}, found '{}'",
                     layout.elem,
@@ -156,7 +156,7 @@ impl Parser<'_> {
             let value = self.scalar(negative, self.token, self.slice(), layout.elem);
             match value.map_err(|why| self.error_at(at..self.end, why))? {
                 Scalar::Bits(bits) => bits,
-                Scalar::Int(value) if layout.elem == Type::i1() => u64::from(value != 0),
+                Scalar::Int(value) if layout.elem.bit_width() == Some(1) => u64::from(value != 0),
                 Scalar::Int(value) => value as u64,
             }
         };
@@ -172,7 +172,7 @@ impl Parser<'_> {
         let given = bytes.len() as u64;
         let whole = layout.count.checked_mul(layout.width as u64);
         // LLVM 22 writes eight booleans to a byte.
-        if layout.elem == Type::i1() && layout.count > 1 && given == layout.count.div_ceil(8) {
+        if layout.elem.bit_width() == Some(1) && layout.count > 1 && given == layout.count.div_ceil(8) {
             let unpacked = (0..layout.count as usize).map(|i| bytes[i / 8] >> (i % 8) & 1).collect();
             return Ok(DenseData { splat: false, bytes: unpacked });
         }
@@ -184,7 +184,8 @@ impl Parser<'_> {
             };
             return Err(self.error_at(here, message));
         }
-        let bytes = if layout.elem == Type::i1() { bytes.iter().map(|&b| u8::from(b != 0)).collect() } else { bytes };
+        let bytes =
+            if layout.elem.bit_width() == Some(1) { bytes.iter().map(|&b| u8::from(b != 0)).collect() } else { bytes };
         Ok(DenseData { splat, bytes: bytes.into() })
     }
 

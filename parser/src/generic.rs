@@ -26,7 +26,7 @@ impl<'s> Parser<'s> {
             }
             self.expect_close(Token::ParenClose, open, "or ',' after an operand")?;
         }
-        let successors = self.successors(&mut target, labels)?;
+        let successors = self.successors(&mut target, None, labels)?;
         let props = self.properties(def)?;
         let mut start = Start { name, at, successors, props, attrs: Attr::empty_dict() };
         if let (Some(_), Some(props)) = (def, start.props) {

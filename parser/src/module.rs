@@ -32,7 +32,7 @@ impl<'s> Parser<'s> {
             };
             if let Err(error) = result {
                 self.diagnostics.push(*error);
-                self.recover(start);
+                self.recover(start, false);
             }
         }
         self.resolve_late_locs(&mut module);
@@ -157,7 +157,7 @@ impl<'s> Parser<'s> {
                     self.seek(self.text.len());
                     return Ok(());
                 }
-                self.recover(start);
+                self.recover(start, true);
                 if self.is(Token::End) {
                     return Ok(());
                 }
@@ -167,8 +167,9 @@ impl<'s> Parser<'s> {
         Ok(())
     }
 
-    /// Goes to the start of the next top-level op after the broken one at `start`.
-    fn recover(&mut self, start: usize) {
+    /// Goes to the start of the next top-level op after the broken one at `start`, or to the brace that ends the
+    /// module around, if there is one.
+    fn recover(&mut self, start: usize, in_module: bool) {
         self.scope.clear();
         self.reset_depth();
         self.seek(start);
@@ -188,9 +189,8 @@ impl<'s> Parser<'s> {
                 Token::BraceClose | Token::ParenClose | Token::BracketClose => depth -= 1,
                 _ => {}
             }
-            // The brace that ends the module around.
             if depth < 0 {
-                if self.is(Token::BraceClose) {
+                if in_module && self.is(Token::BraceClose) {
                     return;
                 }
                 depth = 0;

@@ -282,11 +282,16 @@ impl<'s> Parser<'s> {
 
     // ---- pieces ----
 
-    /// `[^a, ^b]` or `^a, ^b`, or nothing.
-    pub fn successors(&mut self, target: &mut Target, labels: &mut Labels<'s>) -> Result<SmallVec<[Block; 2]>> {
+    /// `[^a, ^b]`, or `^a, ^b` of an op that is declared to have successors (else it is the next block), or nothing.
+    pub fn successors(
+        &mut self,
+        target: &mut Target,
+        def: Option<&'static OpDef>,
+        labels: &mut Labels<'s>,
+    ) -> Result<SmallVec<[Block; 2]>> {
         let mut blocks = SmallVec::new();
         let bracketed = self.is(Token::BracketOpen);
-        if !bracketed && !self.is(Token::Label) {
+        if !bracketed && !(self.is(Token::Label) && def.is_some_and(|d| d.successors > 0)) {
             return Ok(blocks);
         }
         let open = self.start;

@@ -27,7 +27,7 @@ impl<'s> Parser<'s> {
         }
         let symbol = self.op_symbol(def)?;
         let mut written = self.written_operands(def)?;
-        let successors = self.successors(&mut target, labels)?;
+        let successors = self.successors(&mut target, def, labels)?;
         let grouped = self.group_operands(&mut target, def, &mut written, at)?;
         let props = if def.is_none() { self.properties(None)? } else { None };
         let dict_at = self.start;

@@ -107,13 +107,12 @@ pub const ANY_OP: ParseOptions = ParseOptions { allow_unregistered: true };
 /// The module that a text stands for.
 ///
 /// # Panics
-/// With the diagnostics, if there are any.
+/// With the first diagnostic, if there is any.
 #[track_caller]
 pub fn parse(text: &str) -> Module {
     register();
     let (module, diagnostics) = parse_module_with("test.ir", text, &ANY_OP);
-    let messages: String = diagnostics.iter().map(|d| d.render()).collect();
-    module.unwrap_or_else(|| panic!("{messages}\nin\n{text}"))
+    module.unwrap_or_else(|| panic!("{}\nin\n{text}", diagnostics[0].render()))
 }
 
 pub fn pretty(module: &Module) -> String {

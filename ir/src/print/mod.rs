@@ -14,7 +14,7 @@ pub mod types;
 pub use names::is_default_label;
 pub use pretty::is_visibility;
 pub use pretty_op::is_bare_op_name;
-pub use short::{is_bare_word, write_short, write_short_entries};
+pub use short::{is_bare_word, write_params, write_short};
 
 use crate::attr::{Attr, AttrData};
 use crate::body::{Body, OpRef, Value};

@@ -92,6 +92,10 @@ impl Names {
                 }
             }
         }
+        // The first block has a label only where one is needed, so its name would not always survive.
+        if let Some(entry) = body.first_block(region).filter(|&b| !self.is_target(b)) {
+            *self.block_entry(entry) = NUMBER;
+        }
     }
 
     fn block_entry(&mut self, block: Block) -> &mut u32 {

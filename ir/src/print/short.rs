@@ -68,7 +68,14 @@ pub fn write_short(f: &mut dyn Write, attr: Attr) -> fmt::Result {
         }
         AttrData::Dict(entries) => {
             f.write_char('{')?;
-            write_short_entries(f, entries)?;
+            for (i, (key, value)) in entries.iter().enumerate() {
+                f.write_str(if i == 0 { "" } else { ", " })?;
+                write_key(f, *key)?;
+                if !matches!(value.data(), AttrData::Unit) {
+                    f.write_str(" = ")?;
+                    write_short(f, *value)?;
+                }
+            }
             f.write_char('}')
         }
         _ => write_attr(f, attr, Form::Pretty),
@@ -79,19 +86,22 @@ fn is_plain_int(attr: Attr) -> bool {
     matches!(attr.data(), AttrData::Int { ty, .. } if *ty == Type::i64())
 }
 
-/// `key = value, flag, value`: the inside of `#rc.name<…>` in the pretty form. A bare word is a flag,
-/// so strings without a key are quoted.
-pub fn write_short_entries(f: &mut dyn Write, entries: &[(Name, Attr)]) -> fmt::Result {
-    for (i, (key, value)) in entries.iter().enumerate() {
+/// `key = value, flag, value`: the inside of `#rc.name<…>`. A bare word is a flag, so strings without a key are quoted.
+pub fn write_params(f: &mut dyn Write, params: &[(Name, Attr)], form: Form) -> fmt::Result {
+    let write = |f: &mut dyn Write, value: Attr| match form {
+        Form::Generic => write_attr(f, value, form),
+        Form::Pretty => write_short(f, value),
+    };
+    for (i, (key, value)) in params.iter().enumerate() {
         f.write_str(if i == 0 { "" } else { ", " })?;
         match (key.is_empty(), value.data()) {
             (true, AttrData::String(text)) => write_string(f, text)?,
-            (true, _) => write_short(f, *value)?,
-            (false, AttrData::Unit) => write_key(f, *key)?,
+            (true, _) => write(f, *value)?,
+            (false, AttrData::Unit) if is_bare_word(key.as_str()) => f.write_str(key.as_str())?,
             (false, _) => {
                 write_key(f, *key)?;
                 f.write_str(" = ")?;
-                write_short(f, *value)?;
+                write(f, *value)?;
             }
         }
     }
@@ -129,7 +139,7 @@ pub fn write_kind(f: &mut dyn Write, kind: AttrKind, attr: Attr) -> fmt::Result 
         }
         (AttrKind::Dialect(_), AttrData::Dialect { params, .. }) => {
             f.write_char('<')?;
-            write_short_entries(f, params)?;
+            write_params(f, params, Form::Pretty)?;
             f.write_char('>')
         }
         _ => write_attr(f, attr, Form::Pretty),

@@ -86,13 +86,8 @@ pub fn write_type(f: &mut dyn Write, ty: Type, form: Form) -> fmt::Result {
             write!(f, "!rc.{name}")?;
             if !params.is_empty() {
                 f.write_char('<')?;
-                match form {
-                    Form::Generic => write_attrs(f, params, form)?,
-                    Form::Pretty => {
-                        let params: Vec<_> = params.iter().map(|&p| (Name::EMPTY, p)).collect();
-                        super::write_short_entries(f, &params)?;
-                    }
-                }
+                let params: Vec<_> = params.iter().map(|&p| (Name::EMPTY, p)).collect();
+                super::write_params(f, &params, form)?;
                 f.write_char('>')?;
             }
             Ok(())
@@ -242,10 +237,7 @@ pub fn write_attr(f: &mut dyn Write, attr: Attr, form: Form) -> fmt::Result {
             write!(f, "#rc.{name}")?;
             if !params.is_empty() {
                 f.write_char('<')?;
-                match form {
-                    Form::Generic => write_entries(f, params, form)?,
-                    Form::Pretty => super::write_short_entries(f, params)?,
-                }
+                super::write_params(f, params, form)?;
                 f.write_char('>')?;
             }
             Ok(())
@@ -263,15 +255,11 @@ pub fn write_dims(f: &mut dyn Write, dims: &[Dim]) -> fmt::Result {
     f.write_char(']')
 }
 
-/// `a = 1 : i64, b`, where `b` is a unit; entries with an empty key are bare values.
+/// `a = 1 : i64, b`, where `b` is a unit.
 pub fn write_entries(f: &mut dyn Write, entries: &[(Name, Attr)], form: Form) -> fmt::Result {
     for (i, (key, value)) in entries.iter().enumerate() {
         if i > 0 {
             f.write_str(", ")?;
-        }
-        if key.is_empty() {
-            write_attr(f, *value, form)?;
-            continue;
         }
         write_key(f, *key)?;
         if !matches!(value.data(), AttrData::Unit) {
