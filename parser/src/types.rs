@@ -185,6 +185,8 @@ impl<'s> Parser<'s> {
             self.name_sizes(&mut shape, symbols, at)?;
             space = space.and_then(|s| s.get("rc.space"));
         }
+        // 0 is the default one.
+        space = space.filter(|s| s.as_int() != Some(0));
         Ok(Type::new(TypeData::MemRef { shape: shape.into(), elem, layout, space }))
     }
 

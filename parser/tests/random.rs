@@ -11,11 +11,13 @@ use rc_ir::{Attr, Blob, Block, Body, Builder, Dim, Module, Name, OpState, Region
 pub struct Choices {
     data: Vec<u32>,
     at: usize,
+    /// Whether to make only what MLIR's own types and attributes allow.
+    pub only_mlir: bool,
 }
 
 impl Choices {
     pub fn new(data: Vec<u32>) -> Self {
-        Choices { data, at: 0 }
+        Choices { data, at: 0, only_mlir: false }
     }
     fn raw(&mut self) -> u32 {
         self.at += 1;
@@ -92,12 +94,18 @@ impl Choices {
             }
             8 => {
                 let shape: Box<[Dim]> = self.some(3, |c| c.tensor_dim()).into();
-                let layout = self.flip().then(|| Attr::new(AttrData::Opaque(Name::new("strided<[4, 1], offset: ?>"))));
+                let fits = !self.only_mlir || shape.len() == 2;
+                let layout =
+                    (self.flip() && fits).then(|| Attr::new(AttrData::Opaque(Name::new("strided<[4, 1], offset: ?>"))));
                 let space =
-                    self.flip().then(|| Attr::int(self.below(5) as i64, self.pick(&[Type::i64(), Type::i32()])));
+                    self.flip().then(|| Attr::int(1 + self.below(5) as i64, self.pick(&[Type::i64(), Type::i32()])));
                 Type::new(TypeData::MemRef { shape, elem, layout, space })
             }
-            9 => Type::vector(&self.some(3, |c| c.size()), elem),
+            9 => {
+                let sizes = self.some(3, |c| c.size());
+                let sizes: Vec<i64> = if self.only_mlir { sizes.iter().map(|n| n + 1).collect() } else { sizes };
+                Type::vector(&sizes, elem)
+            }
             10 => Type::new(TypeData::Tuple(self.some(3, |c| c.ty(depth)).into())),
             11 => Type::function(&self.some(3, |c| c.ty(depth)), &self.some(2, |c| c.ty(depth))),
             12 => {
@@ -150,6 +158,9 @@ impl Choices {
         let kind = self.pick(&FloatKind::ALL);
         let mut bits = u64::from(self.raw()) << 32 | u64::from(self.raw());
         bits &= if kind.bits() == 64 { u64::MAX } else { (1 << kind.bits()) - 1 };
+        if kind == FloatKind::TF32 {
+            bits &= !0x1fff;
+        }
         Attr::new(AttrData::Float { bits, ty: Type::float(kind) })
     }
     fn text(&mut self) -> Attr {
@@ -163,6 +174,7 @@ impl Choices {
         let mut bytes: Vec<u8> = (0..count * width).map(|_| self.raw() as u8).collect();
         for element in bytes.chunks_mut(width) {
             match elem.bit_width() {
+                _ if elem.float_kind() == Some(FloatKind::TF32) => (element[0], element[1]) = (0, element[1] & 0xe0),
                 Some(1) => element[0] &= 1,
                 Some(4) => {
                     element[0] = if elem.is_unsigned() { element[0] & 15 } else { (element[0] & 15) ^ 8 }
@@ -199,7 +211,7 @@ impl Choices {
             10 => self.dense(),
             _ => {
                 let foreign = self.foreign();
-                self.pick(&[Attr::resource("blob", Type::f32()), Attr::i32s(&[]), foreign])
+                self.pick(&[Attr::resource("blob", Type::tensor_of(&[3], Type::i8())), Attr::i32s(&[]), foreign])
             }
         }
     }

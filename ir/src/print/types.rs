@@ -307,16 +307,18 @@ pub fn write_string(f: &mut dyn Write, text: &str) -> fmt::Result {
 pub fn write_float(f: &mut dyn Write, ty: Type, bits: u64) -> fmt::Result {
     let kind = ty.float_kind().unwrap_or(FloatKind::F64);
     let value = float_from_bits(kind, bits);
-    if !value.is_finite() {
-        return write!(f, "0x{bits:0width$X}", width = kind.bits() as usize / 4);
-    }
-    for digits in [6, 9, 17] {
+    let digits = if value.is_finite() { &[6, 9, 17][..] } else { &[] };
+    for &digits in digits {
         let text = scientific(value, digits);
         if text.parse::<f64>().is_ok_and(|v| crate::attr::float_to_bits(kind, v) == bits) {
             return f.write_str(&text);
         }
     }
-    write!(f, "0x{bits:0width$X}", width = kind.bits() as usize / 4)
+    match kind {
+        // MLIR writes the 19 bits that the format has.
+        FloatKind::TF32 => write!(f, "0x{:05X}", bits >> 13),
+        _ => write!(f, "0x{bits:0width$X}", width = kind.bits() as usize / 4),
+    }
 }
 
 /// `-1.250000e-01`: C's `%.{digits}e`.
