@@ -4,6 +4,7 @@ pub mod canonicalize;
 pub mod cse;
 pub mod dce;
 pub mod decompose;
+pub mod expand_math;
 pub mod fuse;
 pub mod lower_kernel;
 pub mod lower_loops;

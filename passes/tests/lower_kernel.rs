@@ -2,7 +2,9 @@
 
 use rc_ir::print::{PrintOptions, print_module};
 use rc_ir::{Module, verify_module};
+use rc_passes::fuse::FuseOptions;
 use rc_passes::lower_kernel::lower_module;
+use rc_passes::lower_loops::lower_loops;
 use rc_passes::schedule::Target;
 
 fn parse(name: &str, text: &str) -> Module {
@@ -51,4 +53,39 @@ fn lowered_kernels_verify() {
             assert_eq!(print_module(&again, &PrintOptions::default()), printed);
         }
     }
+}
+
+/// Every core operation, alone in a function, gets a schedule that can be applied.
+#[test]
+fn every_core_op_is_lowered() {
+    rc_dialects::register();
+    let mut failures = String::new();
+    for def in rc_ir::op_def::registered() {
+        if !def.name.starts_with("rc.core.") || def.example.is_empty() {
+            continue;
+        }
+        for target in targets() {
+            let mut module = parse(def.name, def.example);
+            let lowered = lower_all(&mut module, &target, true);
+            if let Err(why) = lowered {
+                failures += &format!("{}: {why}\n", def.name);
+                break;
+            }
+            check(&module);
+        }
+    }
+    assert!(failures.is_empty(), "{failures}");
+}
+
+/// Each op alone (or fused), lowered for the target.
+fn lower_all(module: &mut Module, target: &Target, fuse: bool) -> Result<(), String> {
+    let options = FuseOptions { fuse, ..FuseOptions::default() };
+    for body in &mut module.bodies {
+        rc_passes::fuse::fuse(body, &options);
+    }
+    lower_loops(module).map_err(|d| d.render())?;
+    if std::env::var("SHOW").is_ok() {
+        println!("{}", print_module(module, &PrintOptions::default()));
+    }
+    lower_module(module, target).map(|_| ()).map_err(|d| d.render())
 }

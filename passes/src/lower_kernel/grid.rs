@@ -20,7 +20,8 @@ pub struct Spread {
 impl Program<'_> {
     /// Numbers the programs over the iterators, the first the slowest. Gives the grid and, for each, its first element in a program.
     pub fn spread(&mut self, over: &[Spread]) -> ([Dim; 3], Vec<Value>) {
-        let counts: Vec<Dim> = over.iter().map(|s| s.iter.extent.ceildiv(Dim::Static(s.step))).collect();
+        let count = |s: &Spread| s.iter.extent.ceildiv(Dim::Static(s.step));
+        let counts: Vec<Dim> = over.iter().map(count).filter(|&c| c != Dim::Static(1)).collect();
         let outer = &counts[..counts.len().saturating_sub(1)];
         let fits = |&c: &Dim| self.ranges.interval(c).is_some_and(|r| r.1 <= MAX_YZ);
         let axes = counts.len() <= 3 && (self.target.is_cpu() || outer.iter().all(fits));
@@ -31,11 +32,16 @@ impl Program<'_> {
         } else {
             grid[0] = counts.iter().fold(Dim::Static(1), |n, &c| n * c);
         }
-        let starts = over.iter().zip(ids).map(|(s, id)| {
-            let step = self.constant_index(s.step);
-            self.mul_index(id, step)
+        let mut ids = ids.into_iter();
+        let starts = over.iter().map(|s| match count(s) {
+            Dim::Static(1) => self.constant_index(0),
+            _ => {
+                let step = self.constant_index(s.step);
+                self.mul_index(ids.next().expect("an id for each count"), step)
+            }
         });
-        (grid, starts.collect())
+        let starts = starts.collect();
+        (grid, starts)
     }
 
     fn ids_by_axis(&mut self, n: usize) -> Vec<Value> {

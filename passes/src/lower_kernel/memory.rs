@@ -71,8 +71,10 @@ impl Program<'_> {
     fn address(&mut self, e: Dim, scope: &Scope) -> Result<Value> {
         let at = self.index(e, scope, Tiled::Clamped)?;
         let at = self.broadcast(at, self.shape(at));
-        let computed = has_index(e);
-        let mask = if computed { self.inside(scope, &|_| true) } else { None };
+        // What was loaded past an extent is no index; dimensions along which it is only repeated do not matter.
+        let shape = self.shape(at);
+        let varies = |n: Name| scope.get(n).and_then(|b| b.axis).is_some_and(|axis| shape[axis] > 1);
+        let mask = if has_index(e) { self.inside(scope, &varies) } else { None };
         Ok(match mask {
             None => at,
             Some(mask) => {

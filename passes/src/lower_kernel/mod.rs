@@ -14,6 +14,8 @@ mod reduce;
 mod region;
 mod run;
 mod scope;
+#[cfg(test)]
+mod tests;
 
 pub use launch::lower_launches;
 
@@ -232,6 +234,7 @@ fn lower_group(
     };
     p.build().op("rc.kernel.return").build();
     let mut body = p.out;
+    erase_dead(&mut body);
     let root = body.root();
     body.set_attr(root, "phase", Attr::str("tile"));
     body.set_attr(root, "target", Attr::str(target.word()));
@@ -243,6 +246,15 @@ fn lower_group(
         }
     }
     Ok(body)
+}
+
+/// Erases constants and other operations that turned out to be needed in another shape, or not at all.
+fn erase_dead(body: &mut Body) {
+    for op in body.walk().into_iter().rev() {
+        if rc_ir::effects::is_dead(body, op) {
+            body.erase(op);
+        }
+    }
 }
 
 /// The iterators of the grid, each with the elements that a program takes of it.
@@ -290,7 +302,9 @@ fn product(p: &mut Program, scheduled: &Scheduled, over: &[Spread], starts: &[Va
     let iter = *product.nest.iter(m).expect("checked when made");
     let first = scope.get(m).ok_or_else(|| p.src.op_ref(product.nest.op).error("has a schedule without rows in its grid"))?.base;
     let panel = schedule.pack.map(|length| product.pack(p, &scope, length).map(|v| (v, length))).transpose()?;
-    let bounds = [first, block_end(p, first, block, iter.extent), p.constant_index(rows)];
+    let whole = iter.extent.as_static().is_some_and(|n| n <= block);
+    let end = if whole { p.size(iter.extent) } else { block_end(p, first, block, iter.extent) };
+    let bounds = [first, end, p.constant_index(rows)];
     p.for_loop(bounds, &[], |p, at, _| {
         let scope = scope.with(m, run::bind(&iter, at, Some(0), rows));
         let tile = match panel {

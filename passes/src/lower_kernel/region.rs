@@ -29,6 +29,9 @@ impl Program<'_> {
             let tile = self.read(nest, i, scope)?;
             elements.insert(arg, Element::Tile(tile));
         }
+        for &v in needed.iter().filter(|&&v| src.defining_block(v) != Some(entry)) {
+            elements.insert(v, self.outer(v)?);
+        }
         for op in src.ops(entry).filter(|&op| src.results(op).any(|r| needed.contains(&r))).collect::<Vec<_>>() {
             self.loc = src.loc(op);
             let element = self.element(nest, scope, src.op_ref(op), &elements)?;
@@ -37,6 +40,16 @@ impl Program<'_> {
         self.loc = outer;
         let values: Vec<Value> = wanted.iter().map(|&i| src.operand(yielded, i)).collect();
         Ok(values.into_iter().map(|v| self.tile_of(elements[&v], [1; RANK])).collect())
+    }
+
+    /// A value from outside of the region.
+    fn outer(&self, value: Value) -> Result<Element> {
+        let constant = rc_ir::op_def::constant_of(self.src, value);
+        let unsupported = || {
+            Diagnostic::unsupported(self.loc, format!("a value of type {} from outside in a nest's region", self.src.ty(value)))
+                .help("give the nest a tensor of rank 0 as an operand")
+        };
+        constant.map(Element::Constant).ok_or_else(unsupported)
     }
 
     fn tile_of(&mut self, element: Element, shape: [i64; RANK]) -> Value {
@@ -107,7 +120,11 @@ impl Program<'_> {
             return Ok(tile);
         }
         let group = self.group;
-        let Some((from, result)) = group.producer(self.src, value) else { return self.load(value, access, scope) };
+        let Some((from, result)) = group.producer(self.src, value) else {
+            let tile = self.load(value, access, scope)?;
+            self.hold(value, tile, access, scope);
+            return Ok(tile);
+        };
         let map = if from.is_pointwise() { inverse(from, &from.outputs[result], access) } else { None };
         let Some(map) = map else {
             let what = "a schedule that runs a nest together with one whose result it reads elsewhere";

@@ -11,7 +11,7 @@ mod indices;
 pub mod layout;
 mod place;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 pub use distribute::distribute;
 pub use place::place;

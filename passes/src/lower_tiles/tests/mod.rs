@@ -1,5 +1,5 @@
 //! Tile programs in text, lowered and run on a machine that has nothing in common with the lowering.
 
-mod machine;
+pub(crate) mod machine;
 mod products;
 mod programs;
