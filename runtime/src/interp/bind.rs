@@ -13,6 +13,8 @@ use crate::tensor::{DType, Tensor};
 pub(crate) struct Signature {
     pub inputs: Vec<Type>,
     pub results: Vec<Type>,
+    /// Of a planned function: the number of inputs and results, the arguments before the arena.
+    outputs: usize,
     names: Vec<Name>,
     decls: Vec<rc_dialects::func::SymbolDecl>,
     loc: Loc,
@@ -26,8 +28,12 @@ impl Signature {
         let root = body.op_ref(body.root());
         let ty = root.attr("function_type").and_then(|a| a.as_type()).and_then(Type::as_function);
         let (inputs, results) = ty.ok_or_else(|| root.unsupported("as a function: it has no function type"))?;
+        // A planned function lists its results and the arena after its inputs.
+        let planned = root.is("rc.host.func");
+        let count = if planned { root.int("inputs").unwrap_or(0).clamp(0, inputs.len() as i64) as usize } else { inputs.len() };
         Ok(Signature {
-            inputs: inputs.to_vec(),
+            outputs: inputs.len() - usize::from(planned && inputs.len() > count),
+            inputs: inputs[..count].to_vec(),
             results: results.to_vec(),
             names: arg_names(body),
             decls: symbols_of(root)?,
@@ -35,6 +41,10 @@ impl Signature {
             function: body.symbol().unwrap_or_default(),
             assumes: assumes(body),
         })
+    }
+
+    pub fn outputs(&self) -> usize {
+        self.outputs
     }
 
     /// The symbols' values, where the arguments fit the inputs' types.

@@ -232,6 +232,7 @@ impl<'a> Operand<'a, f64> {
             Value::Array(a) => Operand(a.as_floats(), true),
             Value::Float(x) => Operand(vec![*x].into(), false),
             Value::Int(n) => Operand(vec![*n as f64].into(), false),
+            Value::Memory(_) | Value::TensorMap(_) | Value::InFlight(..) => Operand(vec![0.0].into(), false),
         }
     }
 }
@@ -241,6 +242,7 @@ impl<'a> Operand<'a, i64> {
             Value::Array(a) => Operand(a.as_ints(), true),
             Value::Int(n) => Operand(vec![*n].into(), false),
             Value::Float(x) => Operand(vec![*x as i64].into(), false),
+            Value::Memory(_) | Value::TensorMap(_) | Value::InFlight(..) => Operand(vec![0].into(), false),
         }
     }
 }

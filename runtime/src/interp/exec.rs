@@ -206,6 +206,7 @@ impl<'a> Frame<'a> {
             "core.fusion" => return self.fusion(op),
             "loop.nest" => return self.nest(op),
             "loop.attention" => self.nest_attention(op),
+            "host.launch" => return self.launch_on_tensors(op),
             "loop.launch" => return self.launch_loops(op),
             "func.call" => return self.call(op),
             _ => return self.exec_by_trait(op),

@@ -9,6 +9,8 @@
 //! | `exec` | bodies: values, symbols, calls, decomposition of `tensor` ops |
 //! | `elementwise`, `shape`, `gather`, `reduce`, `dot`, `constant` | `core` |
 //! | `space`, `region`, `nest` | `loop`: iteration spaces in blocks of points, every scalar of a region an array |
+//! | `kernel` | `kernel`, in every phase; finds races, deadlocks, reads of what was not written, accesses out of bounds |
+//! | `memory`, `host` | buffers; `host`, on tensors and on memory |
 
 mod bind;
 mod constant;
@@ -16,6 +18,9 @@ mod dot;
 mod elementwise;
 mod exec;
 mod gather;
+mod host;
+mod kernel;
+mod memory;
 mod nest;
 mod reduce;
 mod region;
@@ -63,6 +68,8 @@ pub enum Mode {
 pub struct Interpreter<'m> {
     module: &'m Module,
     mode: Mode,
+    /// The seed of a shuffled order of programs and threads.
+    order: Option<u64>,
     verified: OnceLock<Result>,
 }
 
@@ -70,7 +77,13 @@ impl<'m> Interpreter<'m> {
     /// An interpreter of `module`, which is verified when it first runs.
     pub fn new(module: &'m Module, mode: Mode) -> Interpreter<'m> {
         rc_dialects::register();
-        Interpreter { module, mode, verified: OnceLock::new() }
+        Interpreter { module, mode, order: None, verified: OnceLock::new() }
+    }
+
+    /// Runs the programs of a grid, and the threads of a block, in an order shuffled by `seed` instead of ascending.
+    pub fn shuffled(mut self, seed: u64) -> Interpreter<'m> {
+        self.order = Some(seed);
+        self
     }
 
     /// Calls the function `name`. The arguments' dtypes and shapes must be those of its type, where symbols are bound
@@ -81,18 +94,18 @@ impl<'m> Interpreter<'m> {
         let root = body.op_ref(body.root());
         let signature = bind::Signature::of(body)?;
         let symbols = signature.bind(args, self.mode)?;
-        match root.name().pretty() {
-            "func.func" | "loop.kernel" => {}
-            _ => return Err(root.unsupported("as an entry of the interpreter")),
-        }
-        let inputs = args.iter().map(|t| Value::Array(Array::host(t.clone())));
-        let inputs = inputs.zip(&signature.inputs).map(|(v, ty)| match v {
-            Value::Array(a) if ty.is_scalar() => a.element(0),
-            other => other,
-        });
         let mut frame = Frame::new(self, body, symbols, 0)?;
-        let results = frame.run(inputs.collect())?;
-        results.into_iter().zip(&signature.results).map(|(v, &ty)| self.to_tensor(root.loc(), v, ty)).collect()
+        let results = match root.name().pretty() {
+            "func.func" | "loop.kernel" => {
+                let inputs = args.iter().map(|t| Array::host(t.clone())).zip(&signature.inputs);
+                let inputs = inputs.map(|(a, ty)| if ty.is_scalar() { a.element(0) } else { Value::Array(a) });
+                let results = frame.run(inputs.collect())?;
+                results.into_iter().zip(signature.results.iter().copied()).collect()
+            }
+            "host.func" => self.run_planned(&mut frame, &signature, args)?,
+            _ => return Err(root.unsupported("as an entry of the interpreter").help("run a function that launches it")),
+        };
+        results.into_iter().map(|(v, ty)| self.to_tensor(root.loc(), v, ty)).collect()
     }
 
     fn to_tensor(&self, loc: Loc, value: Value, ty: rc_ir::Type) -> Result<Tensor> {

@@ -9,6 +9,7 @@ use rc_ir::attr::{float_from_bits, float_to_bits};
 use rc_ir::types::FloatKind;
 
 use super::Mode;
+use super::memory::MemRef;
 use crate::tensor::{DType, Tensor, f64_to_bf16, f64_to_f16};
 
 /// A scalar, an array (of a tensor, tile or vector; of a scalar in a block of points of a nest), or memory.
@@ -20,6 +21,20 @@ pub(crate) enum Value {
     /// A float of any type, which holds exactly (rounded) in an f64.
     Float(f64),
     Array(Array),
+    Memory(MemRef),
+    TensorMap(Arc<TensorMap>),
+    /// Accumulators that a matrix unit is still working on, in the wgmma group of this number; defined after a wait.
+    InFlight(Arc<Value>, u32),
+}
+
+/// What a tensor map describes: boxes of a tensor, and how they lie in shared memory.
+#[derive(Clone, Debug)]
+pub(crate) struct TensorMap {
+    pub tensor: MemRef,
+    /// Sizes of a box, outermost dimension first.
+    pub sizes: Vec<usize>,
+    /// Bytes of the swizzle: 0, 32, 64 or 128.
+    pub swizzle: usize,
 }
 
 /// Elements in row-major order.
@@ -34,7 +49,7 @@ enum Data {
     Float(Arc<Vec<f64>>),
     Int(Arc<Vec<i64>>),
     /// An argument or a constant, converted where it is used, so that weights are held once and in their own width.
-    Host(Tensor),
+    Host(Box<Tensor>),
 }
 
 impl Array {
@@ -47,7 +62,7 @@ impl Array {
         Array { shape, data: Data::Int(Arc::new(values)) }
     }
     pub fn host(tensor: Tensor) -> Array {
-        Array { shape: tensor.shape().to_vec(), data: Data::Host(tensor) }
+        Array { shape: tensor.shape().to_vec(), data: Data::Host(Box::new(tensor)) }
     }
     pub fn len(&self) -> usize {
         self.shape.iter().product()
@@ -116,6 +131,7 @@ impl Array {
             Value::Float(x) => Array::floats(shape, vec![*x; count]),
             Value::Int(n) => Array::ints(shape, vec![*n; count]),
             Value::Array(a) => a.pick(shape, &vec![0; count]),
+            Value::Memory(_) | Value::TensorMap(_) | Value::InFlight(..) => Array::ints(shape, vec![0; count]),
         }
     }
     /// The same array, converted now if it would otherwise be converted on each of `picks` picks.

@@ -5,7 +5,11 @@ mod core;
 mod dot;
 mod elementwise;
 mod examples;
+mod host;
 mod loops;
+mod threads;
+mod tiles;
+mod units;
 
 use rc_ir::builder::new_function;
 use rc_ir::{Builder, Loc, Module, Type, Value};
@@ -70,4 +74,34 @@ pub fn assert_close(got: &[f64], want: &[f64], relative: f64) {
     for (i, (g, w)) in got.iter().zip(want).enumerate() {
         assert!((g - w).abs() <= relative * scale || g.is_nan() && w.is_nan(), "element {i}: {g} instead of {w}");
     }
+}
+
+/// A kernel `@k` and a function `@f` that launches it: `inputs` and `output` are parts of types, as `2x3xf32`.
+pub fn launched(attributes: &str, inputs: &[&str], output: &str, body: &str) -> String {
+    let names: Vec<String> = (0..inputs.len()).map(|i| format!("%x{i}")).collect();
+    let list = |kind: &str| names.iter().zip(inputs).map(|(n, t)| format!("{n}: {kind}<{t}>")).collect::<Vec<_>>();
+    let mut memrefs = list("memref");
+    memrefs.push(format!("%y: memref<{output}>"));
+    format!(
+        "kernel.func @k({}) attributes {{target = cuda, {attributes}}} {{\n{body}\n  kernel.return\n}}\n\
+         func.func @f({}) -> tensor<{output}> {{\n  %r = host.launch {} {{callee = \"k\"}} : tensor<{output}>\n  func.return %r\n}}\n",
+        memrefs.join(", "),
+        list("tensor").join(", "),
+        names.join(", "),
+    )
+}
+
+/// The result of a launch, or the error's message, in ascending order and in two shuffled ones: all must agree.
+pub fn launch(text: &str, args: &[Tensor]) -> Result<Vec<f64>, String> {
+    let module = parse(text);
+    let go = |interpreter: Interpreter| interpreter.run("f", args).map(|r| r[0].to_f64()).map_err(|d| d.message);
+    let first = go(Interpreter::new(&module, Mode::Typed));
+    for seed in [1, 2] {
+        let other = go(Interpreter::new(&module, Mode::Typed).shuffled(seed));
+        match (&first, &other) {
+            (Ok(a), Ok(b)) => assert!(a.iter().zip(b).all(|(a, b)| a == b || a.is_nan() && b.is_nan())),
+            (a, b) => assert_eq!(a.is_ok(), b.is_ok(), "{a:?} {b:?}"),
+        }
+    }
+    first
 }

@@ -1,0 +1,209 @@
+//! Threads that wait for one another: barriers, warps that work together, mbarriers.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use rc_ir::Result;
+
+use super::block::{Program, Step, agent};
+use super::code::{Inst, Kind};
+use super::copies::Box as TensorBox;
+use super::ops::Meeting;
+
+/// The mbarriers of a block, by buffer and element.
+pub(crate) type Mbarriers = BTreeMap<(usize, usize), Mbarrier>;
+
+pub(crate) struct Mbarrier {
+    /// Arrivals that complete a phase, and those that this one still waits for.
+    count: i64,
+    pending: i64,
+    /// Bytes that this phase still waits for.
+    bytes: i64,
+    /// The parity of the phase that is under way.
+    phase: i64,
+    /// What those who arrived in this phase, and in the one before, had seen and done.
+    arrived: Arc<Vec<u32>>,
+    completed: Arc<Vec<u32>>,
+    /// Copies that will be counted here, not yet delivered.
+    pub boxes: Vec<TensorBox>,
+}
+
+impl Mbarrier {
+    fn advance(&mut self) {
+        if self.pending == 0 && self.bytes == 0 {
+            self.phase ^= 1;
+            self.pending = self.count;
+            self.completed = self.arrived.clone();
+        }
+    }
+}
+
+impl Program<'_, '_> {
+    /// Does what threads that have met do together; whether any could.
+    pub fn meet(&mut self) -> Result<bool> {
+        let mut moved = self.meet_at_barriers()?;
+        let count = self.threads.len();
+        for size in [32, 128] {
+            for first in (0..count).step_by(size) {
+                let group: Vec<usize> = (first..count.min(first + size)).collect();
+                let pc = self.threads[first].pc;
+                if !group.iter().all(|&t| self.threads[t].meeting && self.threads[t].pc == pc) {
+                    continue;
+                }
+                let code = self.code;
+                let inst = &code.insts[pc];
+                let together = match inst.kind {
+                    Kind::Meet(Meeting::Warp(together)) if size == 32 => together,
+                    Kind::Meet(Meeting::Warpgroup(together)) if size == 128 => together,
+                    _ => continue,
+                };
+                if group.len() != size {
+                    return Err(inst.op.error(format!("needs {size} threads, and there are {} left", group.len())));
+                }
+                together(self, &group, inst)?;
+                self.release(&group);
+                moved = true;
+            }
+        }
+        Ok(moved)
+    }
+
+    fn meet_at_barriers(&mut self) -> Result<bool> {
+        // Threads at each barrier, with how many it needs.
+        let mut waiting: BTreeMap<i64, (usize, Vec<usize>)> = BTreeMap::new();
+        for (t, thread) in self.threads.iter().enumerate().filter(|t| t.1.meeting) {
+            let inst = &self.code.insts[thread.pc];
+            if matches!(inst.kind, Kind::Meet(Meeting::Barrier)) {
+                let id = inst.op.int("id").unwrap_or(0);
+                let needed = inst.op.int("threads").map_or(self.threads.len(), |n| n.max(0) as usize);
+                let entry = waiting.entry(id).or_insert((needed, Vec::new()));
+                if entry.0 != needed {
+                    return Err(inst.op.error(format!("waits for {needed} threads at barrier {id}, where others wait for {}", entry.0)));
+                }
+                entry.1.push(t);
+            }
+        }
+        let mut moved = false;
+        for (id, (needed, threads)) in waiting {
+            if threads.len() > needed {
+                let inst = &self.code.insts[self.threads[threads[0]].pc];
+                return Err(inst.op.error(format!("has {} threads at barrier {id}, which is for {needed}", threads.len())));
+            }
+            if threads.len() == needed {
+                self.synchronize(&threads);
+                self.release(&threads);
+                moved = true;
+            }
+        }
+        Ok(moved)
+    }
+
+    /// The key of the mbarrier that an op's groups `barriers` and `indices` name.
+    pub fn mbarrier(&self, t: usize, inst: &Inst, barriers: usize) -> Result<(usize, usize)> {
+        let memref = self.memref(t, inst.group(barriers)[0], inst)?;
+        let index = self.ints(t, inst.group(barriers + 1), inst)?;
+        let at = self.element(inst, &memref, &index, "names the mbarrier at")?;
+        Ok((memref.buffer, at))
+    }
+
+    fn initialized(&mut self, inst: &Inst, key: (usize, usize)) -> Result<&mut Mbarrier> {
+        self.mbarriers.get_mut(&key).ok_or_else(|| {
+            inst.op.error("uses an mbarrier that is not initialized").help("kernel.mbarrier_init, then a barrier, come first")
+        })
+    }
+
+    pub fn mbarrier_init(&mut self, t: usize, inst: &Inst) -> Result<Step> {
+        let key = self.mbarrier(t, inst, 0)?;
+        let count = inst.op.int("count").unwrap_or(1);
+        if count < 1 {
+            return Err(inst.op.error(format!("waits for {count} arrivals")));
+        }
+        let none = Arc::new(vec![0; self.threads.len() + 1]);
+        let fresh = Mbarrier { count, pending: count, bytes: 0, phase: 0, arrived: none.clone(), completed: none, boxes: Vec::new() };
+        self.mbarriers.insert(key, fresh);
+        Ok(Step::Next)
+    }
+
+    pub fn mbarrier_arrive(&mut self, t: usize, inst: &Inst) -> Result<Step> {
+        if let Some(&rank) = inst.group(2).first()
+            && self.int(t, rank, inst)? != 0
+        {
+            return Err(inst.op.unsupported("at another block of a cluster in the interpreter"));
+        }
+        let key = self.mbarrier(t, inst, 0)?;
+        self.arrive(t, inst, key, 0)
+    }
+
+    pub fn mbarrier_expect(&mut self, t: usize, inst: &Inst) -> Result<Step> {
+        let key = self.mbarrier(t, inst, 0)?;
+        self.arrive(t, inst, key, inst.op.int("bytes").unwrap_or(0))
+    }
+
+    fn arrive(&mut self, t: usize, inst: &Inst, key: (usize, usize), bytes: i64) -> Result<Step> {
+        let clock = &mut self.threads[t].clock;
+        let mut seen = clock.seen.clone();
+        Arc::make_mut(&mut seen)[t] = clock.own;
+        clock.own += 1;
+        let barrier = self.initialized(inst, key)?;
+        if barrier.pending == 0 {
+            return Err(inst.op.error(format!("arrives more often than the {} times that a phase takes", barrier.count)));
+        }
+        barrier.pending -= 1;
+        barrier.bytes += bytes;
+        let arrived = Arc::make_mut(&mut barrier.arrived);
+        arrived.iter_mut().zip(seen.iter()).for_each(|(a, s)| *a = (*a).max(*s));
+        barrier.advance();
+        Ok(Step::Next)
+    }
+
+    pub fn mbarrier_wait(&mut self, t: usize, inst: &Inst) -> Result<Step> {
+        let key = self.mbarrier(t, inst, 0)?;
+        let Some(&parity) = inst.group(2).first() else { return Err(inst.op.error("needs a parity")) };
+        let parity = self.int(t, parity, inst)?;
+        if !(0..=1).contains(&parity) {
+            return Err(inst.op.error(format!("waits for the parity {parity}, which is neither 0 nor 1")));
+        }
+        if self.initialized(inst, key)?.phase == parity {
+            self.deliver(key, inst)?;
+        }
+        let barrier = self.initialized(inst, key)?;
+        if barrier.phase == parity {
+            return Ok(Step::Wait);
+        }
+        let completed = barrier.completed.clone();
+        self.threads[t].clock.join(&completed);
+        Ok(Step::Next)
+    }
+
+    /// Delivers the copies counted by an mbarrier: as late as is allowed, when someone waits for them.
+    fn deliver(&mut self, key: (usize, usize), inst: &Inst) -> Result {
+        let boxes = std::mem::take(&mut self.initialized(inst, key)?.boxes);
+        for copy in boxes {
+            self.engine += 1;
+            let time = self.engine;
+            let engine = self.threads.len();
+            let mut clock = copy.clock.clone();
+            clock.own = time;
+            for (at, value) in &copy.elements {
+                let who = agent(self.number, engine, &clock, copy.loc);
+                self.memory.finish_copy(copy.buffer, *at, value, &who)?;
+            }
+            let barrier = self.initialized(inst, key)?;
+            barrier.bytes -= copy.bytes;
+            let arrived = Arc::make_mut(&mut barrier.arrived);
+            arrived.iter_mut().zip(clock.seen.iter()).for_each(|(a, s)| *a = (*a).max(*s));
+            arrived[engine] = time;
+            barrier.advance();
+        }
+        Ok(())
+    }
+
+    pub fn fence(&mut self, t: usize, inst: &Inst) -> Result<Step> {
+        if inst.op.str("kind") == Some("async_shared") {
+            let thread = &mut self.threads[t];
+            thread.fenced = thread.clock.own;
+            thread.clock.own += 1;
+        }
+        Ok(Step::Next)
+    }
+}

@@ -1,0 +1,150 @@
+//! A kernel's body as a flat list of instructions over registers, so that a thread can stop anywhere and go on later.
+
+use std::ops::Range;
+
+use rc_ir::{Block, OpRef, Result, Traits, Value as Name};
+
+use super::block::Run;
+use super::ops::{Meeting, kind_of};
+use crate::interp::elementwise::Elementwise;
+use crate::interp::exec::Frame;
+use crate::interp::value::Value;
+
+pub(crate) struct Code<'a> {
+    pub insts: Vec<Inst<'a>>,
+    pub registers: usize,
+}
+
+pub(crate) struct Inst<'a> {
+    pub op: OpRef<'a>,
+    pub kind: Kind,
+    /// Registers of the operands, and of the results.
+    pub args: Vec<usize>,
+    pub outs: Vec<usize>,
+    /// The operands' numbers by declared group.
+    pub groups: Vec<Range<usize>>,
+}
+
+pub(crate) enum Kind {
+    Elementwise(Elementwise),
+    Constant(Value),
+    /// Copies all args to the outs, at once.
+    Copy,
+    Jump(usize),
+    /// Goes on at the target unless the condition (arg 0) holds.
+    Unless(usize),
+    /// Goes on at the target unless arg 0 < arg 1.
+    UnlessBelow(usize),
+    /// out 0 = arg 0 + arg 1, a positive step.
+    Step,
+    Return,
+    Run(Run),
+    /// Work that threads do together.
+    Meet(Meeting),
+}
+
+impl Inst<'_> {
+    /// The registers of a declared operand group.
+    pub fn group(&self, i: usize) -> &[usize] {
+        self.groups.get(i).map_or(&[], |g| &self.args[g.clone()])
+    }
+}
+
+struct Compiler<'a, 'f> {
+    frame: &'f Frame<'a>,
+    insts: Vec<Inst<'a>>,
+}
+
+/// Compiles the body of `frame`, a `kernel.func`.
+pub(crate) fn compile<'a>(frame: &Frame<'a>) -> Result<Code<'a>> {
+    let body = frame.body;
+    let root = body.op_ref(body.root());
+    let entry = body.entry().ok_or_else(|| root.error("has no body"))?;
+    let mut compiler = Compiler { frame, insts: Vec::new() };
+    compiler.block(entry, &[])?;
+    compiler.push(root, Kind::Return, vec![], vec![]);
+    Ok(Code { insts: compiler.insts, registers: body.value_capacity() })
+}
+
+fn registers(values: impl Iterator<Item = Name>) -> Vec<usize> {
+    values.map(|v| v.index()).collect()
+}
+
+impl<'a> Compiler<'a, '_> {
+    fn push(&mut self, op: OpRef<'a>, kind: Kind, args: Vec<usize>, outs: Vec<usize>) -> usize {
+        self.insts.push(Inst { op, kind, args, outs, groups: Vec::new() });
+        self.insts.len() - 1
+    }
+
+    /// The block's ops; what its terminator yields goes to the registers `outs`.
+    fn block(&mut self, block: Block, outs: &[usize]) -> Result {
+        let body = self.frame.body;
+        for op in body.ops(block) {
+            let op = body.op_ref(op);
+            if op.has(Traits::TERMINATOR) {
+                match op.name().pretty() {
+                    "kernel.yield" => self.push(op, Kind::Copy, registers(op.operands()), outs.to_vec()),
+                    _ => self.push(op, Kind::Return, vec![], vec![]),
+                };
+                continue;
+            }
+            match op.name().pretty() {
+                "kernel.for" => self.counted(op)?,
+                "kernel.if" => self.choice(op)?,
+                _ => self.plain(op)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn plain(&mut self, op: OpRef<'a>) -> Result {
+        let (args, outs) = (registers(op.operands()), registers(op.results()));
+        let kind = match op.name().pretty() {
+            "core.constant" => {
+                let value = op.attr("value").ok_or_else(|| op.error("needs 'value'"))?;
+                Kind::Constant(self.frame.constant(op, value, op.body.ty(op.result(0)))?)
+            }
+            _ if op.has(Traits::ELEMENTWISE) => Kind::Elementwise(Elementwise::of(op, self.frame.mode())?),
+            _ => kind_of(op, self.frame.body)?,
+        };
+        let segments = op.ints("operandSegmentSizes");
+        let groups = op.def().and_then(|d| d.operand_groups(args.len(), segments.as_deref()));
+        let at = self.push(op, kind, args, outs);
+        self.insts[at].groups = groups.unwrap_or_default();
+        Ok(())
+    }
+
+    fn counted(&mut self, op: OpRef<'a>) -> Result {
+        let body = self.frame.body;
+        let block = op.entry(0).ok_or_else(|| op.error("has no body"))?;
+        let args = registers(body.block_args(block));
+        let operands = registers(op.operands());
+        let (&[lower, upper, step], init) = operands.split_at_checked(3).ok_or_else(|| op.error("needs its bounds"))? else {
+            return Err(op.error("needs its bounds"));
+        };
+        let (&counter, carried) = args.split_first().ok_or_else(|| op.error("has no counter"))?;
+        self.push(op, Kind::Copy, [&[lower], init].concat(), args.clone());
+        let head = self.push(op, Kind::UnlessBelow(0), vec![counter, upper], vec![]);
+        self.block(block, carried)?;
+        self.push(op, Kind::Step, vec![counter, step], vec![counter]);
+        self.push(op, Kind::Jump(head), vec![], vec![]);
+        let end = self.push(op, Kind::Copy, carried.to_vec(), registers(op.results()));
+        self.insts[head].kind = Kind::UnlessBelow(end);
+        Ok(())
+    }
+
+    fn choice(&mut self, op: OpRef<'a>) -> Result {
+        let outs = registers(op.results());
+        let test = self.push(op, Kind::Unless(0), registers(op.operands()), vec![]);
+        if let Some(block) = op.entry(0) {
+            self.block(block, &outs)?;
+        }
+        let skip = self.push(op, Kind::Jump(0), vec![], vec![]);
+        self.insts[test].kind = Kind::Unless(self.insts.len());
+        if let Some(block) = op.entry(1) {
+            self.block(block, &outs)?;
+        }
+        self.insts[skip].kind = Kind::Jump(self.insts.len());
+        Ok(())
+    }
+}

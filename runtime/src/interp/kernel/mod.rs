@@ -1,0 +1,168 @@
+//! The `kernel` dialect: programs of a grid, run one by one; in the thread phase, the threads of a block in turn.
+//!
+//! | file | runs |
+//! |---|---|
+//! | `code`, `block` | instructions, threads, who waits for whom |
+//! | `tile` | tiles: load, gather, store, reduce, dot |
+//! | `thread` | a thread's reads, writes, vectors |
+//! | `warp` | what a warp or warpgroup does together |
+//! | `barriers`, `copies` | barriers, mbarriers, asynchronous copies |
+
+mod barriers;
+mod block;
+mod code;
+mod copies;
+mod ops;
+mod thread;
+mod tile;
+mod warp;
+
+use rc_ir::{Diagnostic, OpRef, Result};
+
+use super::exec::Frame;
+use super::memory::{Clock, Memory};
+use super::value::Value;
+use barriers::Mbarriers;
+use block::{Program, Thread};
+use copies::Copies;
+
+/// Programs and threads at most; more would not end in time.
+const MAX_PROGRAMS: i64 = 1 << 24;
+
+/// Runs a kernel over its grid. `frame` is an activation of the `kernel.func`, `args` its memory.
+pub(crate) fn launch(frame: &Frame, memory: &mut Memory, args: &[Value]) -> Result {
+    let root = frame.body.op_ref(frame.body.root());
+    let grid = frame.sizes(root, "grid")?;
+    let whole = root.str("phase") != Some("thread");
+    let threads = if whole { 1 } else { root.int("threads").unwrap_or(1).clamp(1, 4096) as usize };
+    if root.ints("cluster").is_some_and(|c| c.iter().product::<i64>() > 1) {
+        return Err(root.unsupported("with clusters in the interpreter"));
+    }
+    let count = grid.iter().try_fold(1i64, |n, &g| n.checked_mul(g)).unwrap_or(i64::MAX);
+    if grid.iter().any(|&g| g < 0) || count > MAX_PROGRAMS {
+        return Err(root.error(format!("has the grid {grid:?}, which the interpreter does not run")));
+    }
+    let code = code::compile(frame)?;
+    let races = count > 1 || threads > 1;
+    let watched: Vec<usize> = if races { written(root).iter().filter_map(|&i| buffer_of(args.get(i)?)).collect() } else { Vec::new() };
+    watched.iter().for_each(|&b| memory.watch(b));
+    let kept = memory.count();
+    let order = Order::new(frame.interp.order);
+    for number in order.of(count as usize, 0) {
+        let mut id = [0; 3];
+        let mut rest = number as i64;
+        for (axis, &n) in grid.iter().enumerate().take(3) {
+            id[axis] = rest % n;
+            rest /= n;
+        }
+        let registers = entry_registers(root, &code, args)?;
+        let thread = || Thread {
+            pc: 0,
+            registers: registers.clone(),
+            clock: Clock::new(threads + 1),
+            copies: Copies::default(),
+            done: false,
+            meeting: false,
+            fenced: 0,
+        };
+        let mut program = Program {
+            frame,
+            code: &code,
+            memory,
+            threads: (0..threads).map(|_| thread()).collect(),
+            id,
+            number: number as u32,
+            allocations: Default::default(),
+            mbarriers: Mbarriers::default(),
+            engine: 0,
+        };
+        program.run(&order.of(threads, number as u64 + 1))?;
+        memory.truncate(kept);
+    }
+    watched.iter().for_each(|&b| memory.unwatch(b));
+    Ok(())
+}
+
+/// The registers at the start: the kernel's arguments.
+fn entry_registers(root: OpRef, code: &code::Code, args: &[Value]) -> Result<Vec<Option<Value>>> {
+    let entry = root.entry(0).ok_or_else(|| root.error("has no body"))?;
+    let mut registers = vec![None; code.registers];
+    let names: Vec<_> = root.body.block_args(entry).collect();
+    if names.len() != args.len() {
+        return Err(root.error(format!("takes {} arguments, and {} were given", names.len(), args.len())));
+    }
+    names.iter().zip(args).for_each(|(name, arg)| registers[name.index()] = Some(arg.clone()));
+    Ok(registers)
+}
+
+/// The numbers of the arguments that the kernel may write.
+pub(crate) fn written(root: OpRef) -> Vec<usize> {
+    let body = root.body;
+    let Some(entry) = root.entry(0) else { return Vec::new() };
+    let mut arguments: Vec<usize> = Vec::new();
+    for op in body.walk() {
+        let op = body.op_ref(op);
+        let target = match op.name().pretty() {
+            "kernel.store" | "kernel.write" | "kernel.atomic" | "kernel.tensor_store" => op.operands().nth(1),
+            _ => None,
+        };
+        // Through views, back to an argument.
+        let mut at = target;
+        while let Some(value) = at {
+            arguments.extend(body.block_args(entry).position(|a| a == value));
+            at = body.defining_op(value).filter(|&o| body.name(o) == "rc.kernel.view").map(|o| body.operand(o, 0));
+        }
+    }
+    arguments.sort_unstable();
+    arguments.dedup();
+    arguments
+}
+
+/// The buffer behind an argument.
+fn buffer_of(arg: &Value) -> Option<usize> {
+    match arg {
+        Value::Memory(memref) => Some(memref.buffer),
+        Value::TensorMap(map) => Some(map.tensor.buffer),
+        _ => None,
+    }
+}
+
+/// In which order programs, and the threads of one, get their turns: ascending, or shuffled by a seed.
+struct Order(Option<u64>);
+
+impl Order {
+    fn new(seed: Option<u64>) -> Order {
+        Order(seed)
+    }
+    fn of(&self, count: usize, stream: u64) -> Vec<usize> {
+        let mut order: Vec<usize> = (0..count).collect();
+        let Some(seed) = self.0 else { return order };
+        // xorshift64*, whose state must not be zero.
+        let mut state = (seed ^ stream.wrapping_mul(0x9e37_79b9_7f4a_7c15)) | 1;
+        for i in (1..count).rev() {
+            state ^= state >> 12;
+            state ^= state << 25;
+            state ^= state >> 27;
+            let random = state.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 32;
+            order.swap(i, (random % (i as u64 + 1)) as usize);
+        }
+        order
+    }
+}
+
+/// An error about an index outside of its dimension.
+fn outside(op: OpRef, what: &str, index: i64, dim: usize, size: usize) -> Box<Diagnostic> {
+    op.error(format!("{what} index {index} along dimension {dim}, which has {size}"))
+}
+
+/// The row-major position of an element, or the dimension along which the index is outside.
+fn position(shape: &[usize], index: &[i64]) -> std::result::Result<usize, usize> {
+    let mut at = 0;
+    for (d, (&i, &size)) in index.iter().zip(shape).enumerate() {
+        if i < 0 || i as usize >= size {
+            return Err(d);
+        }
+        at = at * size + i as usize;
+    }
+    Ok(at)
+}

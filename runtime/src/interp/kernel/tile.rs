@@ -1,0 +1,266 @@
+//! Tiles: loads, stores, reductions and products of whole tiles.
+
+use rc_dialects::interfaces::Combiner;
+use rc_ir::Result;
+
+use super::block::{Program, Step};
+use super::code::Inst;
+use super::{outside, position};
+use crate::interp::dot::{Sizes, product_of_floats, product_of_ints};
+use crate::interp::memory::{MemRef, check_class};
+use crate::interp::reduce::reduce;
+use crate::interp::shape::{broadcast, positions, strides, transpose};
+use crate::interp::value::{Array, Class, Value};
+
+/// Where the elements of a tile lie in a memref: `None` outside of its bounds.
+struct Places {
+    shape: Vec<usize>,
+    at: Vec<Option<usize>>,
+}
+
+impl Program<'_, '_> {
+    fn tile_shape(&self, inst: &Inst, ty: rc_ir::Type) -> Result<Vec<usize>> {
+        self.frame.shape_of(inst.op, ty)
+    }
+
+    fn places(&self, inst: &Inst, memref: &MemRef, index: &[i64], shape: Vec<usize>) -> Result<Places> {
+        let dims = inst.op.ints("dims").unwrap_or_default();
+        let steps = strides(&memref.shape);
+        let count = shape.iter().product();
+        let mut at = vec![Some(memref.start); count];
+        // Tile dimensions by the memref dimension they run along.
+        for (d, &size) in memref.shape.iter().enumerate() {
+            let along: Vec<usize> = (0..shape.len()).filter(|&i| dims.get(i) == Some(&(d as i64))).collect();
+            let tile_steps = strides(&shape);
+            for (number, place) in at.iter_mut().enumerate() {
+                let offset: usize = along.iter().map(|&i| number / tile_steps[i] % shape[i]).sum();
+                let i = index[d].saturating_add(offset as i64);
+                *place = if i < 0 || i as usize >= size { None } else { place.map(|p| p + i as usize * steps[d]) };
+            }
+        }
+        Ok(Places { shape, at })
+    }
+
+    /// The elements at these places, `other` where there is none.
+    fn collect(&mut self, t: usize, inst: &Inst, memref: &MemRef, places: Places, other: f64) -> Result<Value> {
+        let ty = self.result_type(inst);
+        let format = self.format(inst, ty)?;
+        let loc = inst.op.loc();
+        if format.is_float() {
+            let mut values = Vec::with_capacity(places.at.len());
+            for at in places.at {
+                values.push(match at {
+                    None => format.round(other),
+                    Some(at) => {
+                        let value = self.read(t, memref, at, loc)?;
+                        check_class(&value, format, loc)?;
+                        if let Value::Float(x) = value { x } else { 0.0 }
+                    }
+                });
+            }
+            return Ok(Value::Array(Array::floats(places.shape, values)));
+        }
+        let outside = format.wrap(other as i128);
+        let mut values = Vec::with_capacity(places.at.len());
+        for at in places.at {
+            values.push(match at {
+                None => outside,
+                Some(at) => {
+                    let value = self.read(t, memref, at, loc)?;
+                    check_class(&value, format, loc)?;
+                    if let Value::Int(n) = value { n } else { 0 }
+                }
+            });
+        }
+        Ok(Value::Array(Array::ints(places.shape, values)))
+    }
+
+    pub fn load(&mut self, t: usize, inst: &Inst) -> Result<Step> {
+        let memref = self.memref(t, inst.args[0], inst)?;
+        let index = self.ints(t, &inst.args[1..], inst)?;
+        let shape = self.tile_shape(inst, self.result_type(inst))?;
+        let places = self.places(inst, &memref, &index, shape)?;
+        let other = inst.op.attr("other").and_then(|a| a.as_float()).unwrap_or(0.0);
+        let value = self.collect(t, inst, &memref, places, other)?;
+        self.set(t, inst.outs[0], value);
+        Ok(Step::Next)
+    }
+
+    pub fn gather(&mut self, t: usize, inst: &Inst) -> Result<Step> {
+        let memref = self.memref(t, inst.group(0)[0], inst)?;
+        let mut index = self.ints(t, inst.group(1), inst)?;
+        let axis = inst.op.int("axis").unwrap_or(0) as usize;
+        let size = *memref.shape.get(axis).ok_or_else(|| inst.op.error("gathers along a dimension that is not there"))?;
+        let shape = self.tile_shape(inst, self.result_type(inst))?;
+        let Some(&chosen) = inst.group(2).first() else { return Err(inst.op.error("needs a tile of indices")) };
+        let Value::Array(chosen) = self.get(t, chosen, inst)?.clone() else { return Err(inst.op.error("needs a tile of indices")) };
+        if chosen.shape.len() != shape.len() {
+            return Err(inst.op.error(format!("has indices of shape {:?} for a tile of shape {shape:?}", chosen.shape)));
+        }
+        let dims: Vec<usize> = (0..shape.len()).collect();
+        let chosen = broadcast(&chosen, shape.clone(), &dims);
+        // Place everything as if index 0 were chosen, then move along the axis.
+        index[axis] = 0;
+        let mut places = self.places(inst, &memref, &index, shape)?;
+        let step = strides(&memref.shape)[axis];
+        for (place, &i) in places.at.iter_mut().zip(chosen.as_ints().iter()) {
+            if let Some(at) = place {
+                if i < 0 || i as usize >= size {
+                    return Err(outside(inst.op, "gathers", i, axis, size));
+                }
+                *at += i as usize * step;
+            }
+        }
+        let other = inst.op.attr("other").and_then(|a| a.as_float()).unwrap_or(0.0);
+        let value = self.collect(t, inst, &memref, places, other)?;
+        self.set(t, inst.outs[0], value);
+        Ok(Step::Next)
+    }
+
+    pub fn store(&mut self, t: usize, inst: &Inst) -> Result<Step> {
+        let memref = self.memref(t, inst.args[1], inst)?;
+        let index = self.ints(t, &inst.args[2..], inst)?;
+        let tile = match self.get(t, inst.args[0], inst)? {
+            Value::Array(tile) => tile.clone(),
+            _ => return Err(inst.op.error("stores something that is no tile")),
+        };
+        let places = self.places(inst, &memref, &index, tile.shape.clone())?;
+        for (i, at) in places.at.into_iter().enumerate() {
+            if let Some(at) = at {
+                self.write(t, &memref, at, &tile.element(i), inst.op.loc())?;
+            }
+        }
+        Ok(Step::Next)
+    }
+
+    pub fn tile_reduce(&mut self, t: usize, inst: &Inst) -> Result<Step> {
+        let Value::Array(tile) = self.get(t, inst.args[0], inst)?.clone() else { return Err(inst.op.error("reduces something that is no tile")) };
+        let dims = positions(inst.op, "dims", tile.shape.len())?;
+        let format = self.format(inst, self.result_type(inst))?;
+        let combiner = inst.op.str("kind").and_then(Combiner::from_kind).ok_or_else(|| inst.op.error("needs 'kind'"))?;
+        let shape = self.tile_shape(inst, self.result_type(inst))?;
+        let value = match reduce(inst.op, &tile, &dims, combiner, format, format)? {
+            Value::Array(a) if a.len() == shape.iter().product::<usize>() => Value::Array(a.with_shape(shape)),
+            _ => return Err(inst.op.error("has a result of another shape")),
+        };
+        self.set(t, inst.outs[0], value);
+        Ok(Step::Next)
+    }
+
+    pub fn tile_dot(&mut self, t: usize, inst: &Inst) -> Result<Step> {
+        let a = self.dot_operand(t, inst, 0)?;
+        let b = self.dot_operand(t, inst, 1)?;
+        let Value::Array(acc) = self.get(t, inst.args[2], inst)?.clone() else { return Err(inst.op.error("needs an accumulator tile")) };
+        let format = self.format(inst, self.result_type(inst))?;
+        let (a_t, b_t) = (inst.op.bool("a_t"), inst.op.bool("b_t"));
+        let ([a0, a1], [b0, b1], [m, n]) = (two(inst, &a)?, two(inst, &b)?, two(inst, &acc)?);
+        let k = if a_t { a0 } else { a1 };
+        let l = if a_t { [0, 1, a1 as isize] } else { [0, a1 as isize, 1] };
+        let r = if b_t { [0, b1 as isize, 1] } else { [0, 1, b1 as isize] };
+        let fits = (if a_t { a1 } else { a0 }) == m && (if b_t { [b1, b0] } else { [b0, b1] }) == [k, n];
+        if !fits {
+            return Err(inst.op.error(format!("has tiles of shapes {:?}, {:?} and {:?}, which do not fit", a.shape, b.shape, acc.shape)));
+        }
+        let sizes = Sizes { b: 1, m, n, k };
+        let value = match format.class {
+            Class::Float(round) => {
+                let sums = product_of_floats(sizes, &a.as_floats(), l, &b.as_floats(), r, |x| x);
+                let values = acc.as_floats().iter().zip(&sums).map(|(c, x)| round(c + x)).collect();
+                Array::floats(acc.shape.clone(), values)
+            }
+            Class::Int(_) => {
+                let sums = product_of_ints(sizes, &a.as_ints(), l, &b.as_ints(), r, |x| x);
+                let values = acc.as_ints().iter().zip(&sums).map(|(c, x)| format.wrap(i128::from(c.wrapping_add(*x)))).collect();
+                Array::ints(acc.shape.clone(), values)
+            }
+        };
+        self.set(t, inst.outs[0], Value::Array(value));
+        Ok(Step::Next)
+    }
+
+    /// An operand of a product: a tile, or all of a memref.
+    fn dot_operand(&mut self, t: usize, inst: &Inst, i: usize) -> Result<Array> {
+        match self.get(t, inst.args[i], inst)?.clone() {
+            Value::Array(tile) => Ok(tile),
+            Value::Memory(memref) => {
+                let float = inst.op.body.ty(inst.op.operand(i)).elem().is_float();
+                let mut values = Vec::with_capacity(memref.len());
+                for at in memref.start..memref.start + memref.len() {
+                    values.push(self.read(t, &memref, at, inst.op.loc())?);
+                }
+                let shape = memref.shape.to_vec();
+                Ok(if float {
+                    Array::floats(shape, values.iter().map(|v| if let Value::Float(x) = v { *x } else { 0.0 }).collect())
+                } else {
+                    Array::ints(shape, values.iter().map(|v| if let Value::Int(n) = v { *n } else { 0 }).collect())
+                })
+            }
+            _ => Err(inst.op.error("needs a tile or memory")),
+        }
+    }
+
+    pub fn tile_iota(&mut self, t: usize, inst: &Inst) -> Result<Step> {
+        let start = self.int(t, inst.args[0], inst)?;
+        let ty = self.result_type(inst);
+        let (shape, format) = (self.tile_shape(inst, ty)?, self.format(inst, ty)?);
+        let dim = inst.op.int("dim").unwrap_or(0) as usize;
+        if dim >= shape.len() {
+            return Err(inst.op.error(format!("counts along dimension {dim} of rank {}", shape.len())));
+        }
+        let inner: usize = shape[dim + 1..].iter().product();
+        let at = |i: usize| start + (i / inner % shape[dim]) as i64;
+        let count = shape.iter().product();
+        let value = if format.is_float() {
+            Array::floats(shape.clone(), (0..count).map(|i| format.round(at(i) as f64)).collect())
+        } else {
+            Array::ints(shape.clone(), (0..count).map(|i| format.wrap(i128::from(at(i)))).collect())
+        };
+        self.set(t, inst.outs[0], Value::Array(value));
+        Ok(Step::Next)
+    }
+
+    pub fn tile_broadcast(&mut self, t: usize, inst: &Inst) -> Result<Step> {
+        let shape = self.tile_shape(inst, self.result_type(inst))?;
+        let value = match self.get(t, inst.args[0], inst)? {
+            Value::Array(tile) if tile.shape.len() == shape.len() => {
+                let dims: Vec<usize> = (0..shape.len()).collect();
+                broadcast(tile, shape, &dims)
+            }
+            Value::Array(tile) if tile.len() == 1 => Array::splat(shape, &tile.element(0)),
+            Value::Array(_) => return Err(inst.op.error("repeats a tile of another rank")),
+            scalar => Array::splat(shape, scalar),
+        };
+        self.set(t, inst.outs[0], Value::Array(value));
+        Ok(Step::Next)
+    }
+
+    pub fn tile_transpose(&mut self, t: usize, inst: &Inst) -> Result<Step> {
+        let Value::Array(tile) = self.get(t, inst.args[0], inst)? else { return Err(inst.op.error("transposes something that is no tile")) };
+        let perm = positions(inst.op, "perm", tile.shape.len())?;
+        let value = Value::Array(transpose(tile, &perm));
+        self.set(t, inst.outs[0], value);
+        Ok(Step::Next)
+    }
+
+    pub fn same(&mut self, t: usize, inst: &Inst) -> Result<Step> {
+        let value = self.get(t, inst.args[0], inst)?.clone();
+        self.set(t, inst.outs[0], value);
+        Ok(Step::Next)
+    }
+
+    /// The position of one element in its buffer; an error if it is outside.
+    pub fn element(&self, inst: &Inst, memref: &MemRef, index: &[i64], does: &str) -> Result<usize> {
+        match position(&memref.shape, index) {
+            Ok(at) if index.len() == memref.shape.len() => Ok(memref.start + at),
+            Ok(_) => Err(inst.op.error(format!("has {} indices for memory of rank {}", index.len(), memref.shape.len()))),
+            Err(d) => Err(outside(inst.op, does, index[d], d, memref.shape[d])),
+        }
+    }
+}
+
+fn two(inst: &Inst, tile: &Array) -> Result<[usize; 2]> {
+    match tile.shape[..] {
+        [a, b] => Ok([a, b]),
+        _ => Err(inst.op.unsupported(format!("on tiles of shape {:?}: a product has two dimensions", tile.shape))),
+    }
+}
