@@ -1,0 +1,39 @@
+# Sourced: makes .venv-torch with the packages that the PyTorch comparisons and `make bench` need, and sets PYTHON.
+# A Python that already has them can be named instead: RC_TORCH_PYTHON=python3.
+
+TORCH_PACKAGES=(torch==2.15.0 transformers==5.23.0 numpy==2.4.6 safetensors==0.8.0)
+
+torch_fail() {
+  printf 'torch: error: %s\n' "$1" >&2
+  shift
+  for hint in "$@"; do printf '  %s\n' "$hint" >&2; done
+  exit 1
+}
+
+# Whether $PYTHON has the packages, at the versions named.
+torch_ready() {
+  "$PYTHON" - "${TORCH_PACKAGES[@]}" 2>/dev/null <<'PY'
+import importlib.metadata, sys
+for package in sys.argv[1:]:
+    name, version = package.split("==")
+    assert importlib.metadata.version(name).split("+")[0] == version
+PY
+}
+
+if [ -n "${RC_TORCH_PYTHON:-}" ]; then
+  PYTHON=$RC_TORCH_PYTHON
+  "$PYTHON" -c 'import torch, transformers, numpy, safetensors' ||
+    torch_fail "RC_TORCH_PYTHON=$PYTHON lacks a package that is needed" "Needed: ${TORCH_PACKAGES[*]}"
+else
+  PYTHON=.venv-torch/bin/python
+  if ! torch_ready; then
+    command -v python3 >/dev/null 2>&1 || torch_fail 'python3 was not found' "Install Debian's python3 and python3-venv."
+    [ -x "$PYTHON" ] || python3 -m venv .venv-torch ||
+      torch_fail 'python3 could not make a virtual environment' "Install Debian's python3-venv."
+    printf 'torch: will install from PyPI in .venv-torch (about 6 GB on disk): %s\n' "${TORCH_PACKAGES[*]}"
+    .venv-torch/bin/pip install --quiet --disable-pip-version-check "${TORCH_PACKAGES[@]}" ||
+      torch_fail "pip could not install PyTorch" 'Is there a network that reaches PyPI, and enough disk (6 GB)?' \
+        'Or name a Python that has the packages: RC_TORCH_PYTHON=python3'
+    torch_ready || torch_fail "$PYTHON has other versions than asked for" "Remove .venv-torch and run this again."
+  fi
+fi
