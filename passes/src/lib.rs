@@ -26,6 +26,8 @@ pub fn register() {
         &lower_loops::LOWER_LOOPS,
         &schedule::SCHEDULE,
         &lower_kernel::LOWER_KERNEL,
+        &lower_tiles::LOWER_TILES,
+        &expand_math::EXPAND_MATH,
         &plan_buffers::PLAN_BUFFERS,
     ]);
 }

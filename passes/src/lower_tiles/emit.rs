@@ -215,16 +215,6 @@ impl Emit {
         };
         Ok(Ix { value, plus: a.plus + b.plus })
     }
-    pub fn scale(&mut self, a: Ix, by: i64) -> Result<Ix> {
-        let value = match a.value {
-            Some(value) if by != 1 => {
-                let by = self.index(by)?;
-                Some(self.core("rc.core.mul", &[value, by])?)
-            }
-            value => value,
-        };
-        Ok(Ix { value, plus: a.plus * by })
-    }
     pub fn sub(&mut self, a: Ix, b: Ix) -> Result<Ix> {
         let Some(b_value) = b.value else { return Ok(a.plus(-b.plus)) };
         let a = self.get(a)?;

@@ -16,7 +16,35 @@ pub(crate) mod tests;
 pub use distribute::distribute;
 pub use place::place;
 
-use rc_ir::{Body, Result};
+use rc_ir::pass::{OptionKind, PassDef, PassKind, SymbolContext, option};
+use rc_ir::{Body, Module, Result};
+
+pub static LOWER_TILES: PassDef = PassDef {
+    summary: "Distributes the tiles of kernels over the registers of threads.",
+    doc: "Brings kernel.func from the tile or the placed phase to the thread phase, or with to=placed only to the placed phase. \
+Bounds are checked only where they are not proved from sizes, grid and loops.",
+    options: &[
+        option("lanes", OptionKind::Int { min: 1, max: 64 }, "8", "f32 lanes of the CPU's vectors: 4 (SSE, NEON), 8 (AVX2), 16 (AVX-512)."),
+        option("to", OptionKind::Enum(&["placed", "thread"]), "thread", "The phase to arrive at."),
+    ],
+    requires: &["lower-kernel"],
+    pending: Some(|module: &Module| module.bodies.iter().any(is_above_threads)),
+    ..PassDef::new("lower-tiles", |options| {
+        let (lanes, only_place) = (options.int("lanes"), options.str("to") == "placed");
+        Ok(PassKind::symbol(move |body: &mut Body, _: &mut SymbolContext| {
+            let phase = body.op_ref(body.root()).str("phase");
+            if is_above_threads(body) && !(only_place && phase == Some("placed")) {
+                *body = if only_place { place(body, lanes)? } else { lower_tiles(body, Options { lanes })? };
+            }
+            Ok(())
+        }))
+    })
+};
+
+fn is_above_threads(body: &Body) -> bool {
+    let root = body.op_ref(body.root());
+    root.is("rc.kernel.func") && root.str("phase") != Some("thread")
+}
 
 /// What the lowering is told of the machine.
 #[derive(Clone, Copy, Debug)]

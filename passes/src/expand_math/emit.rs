@@ -1,0 +1,193 @@
+//! Arithmetic on one container type (a scalar, vector or tile of floats), written in front of the operation that it replaces.
+
+use rc_ir::attr::{AttrData, DenseData};
+use rc_ir::{Attr, Body, Builder, InsertPoint, Loc, Op, Type, Value};
+use rustc_hash::FxHashMap;
+
+/// Constants of a body, made once, at its entry.
+#[derive(Default)]
+pub struct Constants {
+    known: FxHashMap<Attr, Value>,
+    last: Option<Op>,
+}
+
+impl Constants {
+    fn get(&mut self, body: &mut Body, attr: Attr, ty: Type) -> Value {
+        if let Some(&value) = self.known.get(&attr) {
+            return value;
+        }
+        let entry = body.entry().expect("a body with operations has an entry");
+        let at = match (self.last, body.first_op(entry)) {
+            (Some(last), _) => InsertPoint::After(last),
+            (None, Some(first)) => InsertPoint::Before(first),
+            (None, None) => InsertPoint::End(entry),
+        };
+        let mut b = Builder { body, at, loc: Loc::UNKNOWN };
+        let op = b.op("rc.core.constant").attr("value", attr).result(ty).build();
+        self.last = Some(op);
+        let value = body.result(op, 0);
+        self.known.insert(attr, value);
+        value
+    }
+}
+
+/// Writes operations before `before`. All methods are elementwise over containers of the shape of `ty`.
+pub struct Math<'a> {
+    pub body: &'a mut Body,
+    pub constants: &'a mut Constants,
+    pub before: Op,
+    /// The float container that is computed in.
+    pub ty: Type,
+    /// Whether hardware approximations may be used: on a GPU, in f32.
+    pub approx: bool,
+}
+
+/// A word of n bits and its parts, for the formats that are computed in.
+#[derive(Clone, Copy)]
+pub struct Format {
+    /// Bits of the mantissa, without the hidden one.
+    pub mantissa: i64,
+    pub bias: i64,
+    pub width: u32,
+}
+
+impl Math<'_> {
+    pub fn format(&self) -> Format {
+        match self.ty.elem() == Type::f64() {
+            true => Format { mantissa: 52, bias: 1023, width: 64 },
+            false => Format { mantissa: 23, bias: 127, width: 32 },
+        }
+    }
+    pub fn is_f64(&self) -> bool {
+        self.ty.elem() == Type::f64()
+    }
+    /// The integers of the same width.
+    pub fn int_ty(&self) -> Type {
+        self.ty.with_elem(Type::int(self.format().width))
+    }
+    fn op_as(&mut self, name: &str, operands: &[Value], attrs: &[(&str, Attr)], ty: Option<Type>) -> Value {
+        let mut b = Builder::before(self.body, self.before);
+        let mut op = b.op(name).operands(operands);
+        for (key, value) in attrs {
+            op = op.attr(key, *value);
+        }
+        if let Some(ty) = ty {
+            op = op.result(ty);
+        }
+        op.value()
+    }
+    /// Any operation whose result type is inferred.
+    pub fn op(&mut self, name: &str, operands: &[Value]) -> Value {
+        self.op_as(name, operands, &[], None)
+    }
+
+    /// The number, rounded, everywhere.
+    pub fn c(&mut self, x: f64) -> Value {
+        let ty = self.ty;
+        let attr = if ty.is_scalar() { Attr::float(x, ty) } else { Attr::splat(ty, x) };
+        self.constants.get(self.body, attr, ty)
+    }
+    /// The integer of the format's width, everywhere.
+    pub fn i(&mut self, n: i64) -> Value {
+        let ty = self.int_ty();
+        let attr = match ty.is_scalar() {
+            true => Attr::int(n, ty),
+            false => {
+                let bytes = &n.to_le_bytes()[..self.format().width as usize / 8];
+                Attr::new(AttrData::Dense { ty, data: DenseData { splat: true, bytes: bytes.into() } })
+            }
+        };
+        self.constants.get(self.body, attr, ty)
+    }
+    pub fn add(&mut self, a: Value, b: Value) -> Value {
+        self.op("rc.core.add", &[a, b])
+    }
+    pub fn sub(&mut self, a: Value, b: Value) -> Value {
+        self.op("rc.core.sub", &[a, b])
+    }
+    pub fn mul(&mut self, a: Value, b: Value) -> Value {
+        self.op("rc.core.mul", &[a, b])
+    }
+    pub fn div(&mut self, a: Value, b: Value) -> Value {
+        self.op("rc.core.div", &[a, b])
+    }
+    pub fn fma(&mut self, a: Value, b: Value, c: Value) -> Value {
+        self.op("rc.core.fma", &[a, b, c])
+    }
+    pub fn abs(&mut self, a: Value) -> Value {
+        self.op("rc.core.abs", &[a])
+    }
+    pub fn neg(&mut self, a: Value) -> Value {
+        self.op("rc.core.neg", &[a])
+    }
+    pub fn shl(&mut self, a: Value, bits: i64) -> Value {
+        let bits = self.i(bits);
+        self.op("rc.core.shl", &[a, bits])
+    }
+    /// Copies of the sign move in.
+    pub fn shr(&mut self, a: Value, bits: i64) -> Value {
+        let bits = self.i(bits);
+        self.op("rc.core.shr", &[a, bits])
+    }
+    pub fn compare(&mut self, kind: &str, a: Value, b: Value) -> Value {
+        self.op_as("rc.core.compare", &[a, b], &[("kind", Attr::str(kind))], None)
+    }
+    pub fn select(&mut self, condition: Value, a: Value, b: Value) -> Value {
+        self.op("rc.core.select", &[condition, a, b])
+    }
+    /// The float's bits as integers.
+    pub fn bits(&mut self, x: Value) -> Value {
+        let ty = self.int_ty();
+        self.op_as("rc.core.bitcast", &[x], &[], Some(ty))
+    }
+    /// The float that the bits are.
+    pub fn float(&mut self, bits: Value) -> Value {
+        let ty = self.ty;
+        self.op_as("rc.core.bitcast", &[bits], &[], Some(ty))
+    }
+    pub fn convert(&mut self, x: Value, elem: Type) -> Value {
+        let ty = self.body.ty(x).with_elem(elem);
+        self.op_as("rc.core.convert", &[x], &[], Some(ty))
+    }
+    /// A hardware approximation, see `kernel.approx`.
+    pub fn hardware(&mut self, function: &str, x: Value) -> Value {
+        self.op_as("rc.kernel.approx", &[x], &[("fn", Attr::str(function))], None)
+    }
+
+    /// `c[0] + c[1] x + c[2] x^2 + …`
+    pub fn polynomial(&mut self, x: Value, c: &[f64]) -> Value {
+        let (last, rest) = c.split_last().expect("a polynomial has coefficients");
+        let mut sum = self.c(*last);
+        for &c in rest.iter().rev() {
+            let c = self.c(c);
+            sum = self.fma(sum, x, c);
+        }
+        sum
+    }
+    /// `x > limit ? limit : x`: a NaN stays.
+    pub fn at_most(&mut self, x: Value, limit: f64) -> Value {
+        let limit = self.c(limit);
+        let above = self.compare("gt", x, limit);
+        self.select(above, limit, x)
+    }
+    /// `magnitude`, which is not negative, with the sign of `x`.
+    pub fn with_sign_of(&mut self, magnitude: Value, x: Value) -> Value {
+        let sign = self.sign_bit(x);
+        self.or_bits(magnitude, sign)
+    }
+    /// The sign bit alone.
+    pub fn sign_bit(&mut self, x: Value) -> Value {
+        let (bits, mask) = (self.bits(x), if self.is_f64() { self.i(i64::MIN) } else { self.i(i64::from(i32::MIN)) });
+        self.op("rc.core.and", &[bits, mask])
+    }
+    pub fn or_bits(&mut self, x: Value, bits: Value) -> Value {
+        let x = self.bits(x);
+        let both = self.op("rc.core.or", &[x, bits]);
+        self.float(both)
+    }
+    /// The same arithmetic in f64.
+    pub fn in_f64(&mut self) -> Math<'_> {
+        let ty = self.ty.with_elem(Type::f64());
+        Math { body: self.body, constants: self.constants, before: self.before, ty, approx: false }
+    }
+}

@@ -1,0 +1,121 @@
+//! `expand-math`: elementary functions of scalars and vectors become arithmetic, within the error that each op's
+//! declaration states. Neither libm nor libdevice is needed.
+//!
+//! | op | f32 | f64 |
+//! |---|---|---|
+//! | `exp`, `exp2` | 2 ulp, subnormal results become zero | 2 ulp |
+//! | `log`, `rsqrt` | 2 ulp | 2 ulp |
+//! | `expm1`, `log1p`, `tanh`, `logistic` | 4 ulp | 4 ulp |
+//! | `erf` | 4 ulp | - |
+//!
+//! bf16 and f16 are computed in f32 and rounded. On a GPU f32 uses `kernel.approx` (ex2, rcp, rsqrt).
+
+mod emit;
+mod exp;
+mod log;
+mod special;
+#[cfg(test)]
+mod tests;
+
+use emit::{Constants, Math};
+use rc_ir::pass::{PassDef, PassKind, SymbolContext};
+use rc_ir::{Body, Module, Op, OpRef, Result, Type, Value};
+
+pub static EXPAND_MATH: PassDef = PassDef {
+    summary: "Expands elementary functions in kernels to arithmetic with a stated error.",
+    doc: "Works on kernel.func in the thread phase. exp, exp2, log, log1p, expm1, tanh, erf, logistic, rsqrt become polynomials, fma and \
+bit operations; 16-bit floats are computed in f32 and rounded; on CUDA kernel.approx is used where the op's bound allows it.",
+    requires: &["lower-tiles"],
+    pending: Some(|module: &Module| module.bodies.iter().any(|body| is_thread_kernel(body) && body.walk().iter().any(|&op| expands(body.op_ref(op))))),
+    ..PassDef::new("expand-math", |_| {
+        Ok(PassKind::symbol(|body: &mut Body, cx: &mut SymbolContext| {
+            if is_thread_kernel(body) {
+                let count = expand(body)?;
+                cx.count("functions expanded", count);
+            }
+            Ok(())
+        }))
+    })
+};
+
+fn is_thread_kernel(body: &Body) -> bool {
+    let root = body.op_ref(body.root());
+    root.is("rc.kernel.func") && root.str("phase") == Some("thread")
+}
+
+/// The functions.
+const FUNCTIONS: &[&str] = &[
+    "rc.core.exp",
+    "rc.core.exp2",
+    "rc.core.expm1",
+    "rc.core.logistic",
+    "rc.core.tanh",
+    "rc.core.log",
+    "rc.core.log1p",
+    "rc.core.rsqrt",
+    "rc.core.erf",
+];
+
+fn expands(op: OpRef) -> bool {
+    let name = op.name().as_str();
+    let float = |i: usize| op.operand_types().get(i).map(|t| t.elem()).filter(|t| t.is_float());
+    let narrow_fma = name == "rc.core.fma" && float(0).is_some_and(|t| t.bit_width() < Some(32));
+    float(0).is_some() && (narrow_fma || FUNCTIONS.contains(&name))
+}
+
+/// A copy of the body in which no elementary function is left.
+///
+/// # Errors
+/// A function of an element type that it is not expanded for.
+pub fn expand_math(body: &Body) -> Result<Body> {
+    let mut out = body.clone();
+    expand(&mut out)?;
+    Ok(out)
+}
+
+/// Expands in place; gives the number of functions.
+fn expand(body: &mut Body) -> Result<u64> {
+    let gpu = body.op_ref(body.root()).str("target") == Some("cuda");
+    let mut constants = Constants::default();
+    let ops: Vec<Op> = body.walk().into_iter().filter(|&op| expands(body.op_ref(op))).collect();
+    for &op in &ops {
+        let value = expand_op(body, &mut constants, op, gpu)?;
+        body.replace_op(op, &[value]);
+    }
+    Ok(ops.len() as u64)
+}
+
+fn expand_op(body: &mut Body, constants: &mut Constants, op: Op, gpu: bool) -> Result<Value> {
+    let operands: Vec<Value> = body.operands(op).collect();
+    let (ty, name) = (body.ty(operands[0]), body.name(op).as_str());
+    let elem = ty.elem();
+    let narrow = elem == Type::bf16() || elem == Type::f16();
+    let unsupported = |body: &Body| body.op_ref(op).unsupported(format!("on {ty}")).help("compute it in f32, with core.convert around it");
+    if !narrow && elem != Type::f32() && elem != Type::f64() {
+        return Err(unsupported(body));
+    }
+    let compute = if narrow { ty.with_elem(Type::f32()) } else { ty };
+    let mut m = Math { body, constants, before: op, ty: compute, approx: gpu && compute.elem() == Type::f32() };
+    let inputs: Vec<Value> = operands.iter().map(|&x| if narrow { m.convert(x, Type::f32()) } else { x }).collect();
+    let value = match function(&mut m, name, &inputs) {
+        Some(value) => value,
+        None => return Err(unsupported(body)),
+    };
+    Ok(if narrow { m.convert(value, elem) } else { value })
+}
+
+fn function(m: &mut Math, name: &str, x: &[Value]) -> Option<Value> {
+    Some(match name {
+        "rc.core.exp" => m.exp(x[0]),
+        "rc.core.exp2" => m.exp2(x[0]),
+        "rc.core.expm1" => m.expm1(x[0]),
+        "rc.core.logistic" => m.logistic(x[0]),
+        "rc.core.tanh" => m.tanh(x[0]),
+        "rc.core.log" => m.log(x[0]),
+        "rc.core.log1p" => m.log1p(x[0]),
+        "rc.core.rsqrt" => m.rsqrt(x[0]),
+        "rc.core.erf" => return m.erf(x[0]),
+        "rc.core.fma" => m.fma(x[0], x[1], x[2]),
+        _ => return None,
+    })
+}

@@ -1,0 +1,219 @@
+//! Every expansion, evaluated operation by operation as typed, against f64 (for f64: the same with an allowance for the
+//! reference's own error), over dense and special inputs.
+
+use super::{expand_math, expands};
+use rc_dialects::core::scalar::{self, Scalar};
+use rc_ir::op_def::constant_of;
+use rc_ir::{Body, Type, Value};
+use std::collections::HashMap;
+
+/// A kernel that computes `op` of its arguments.
+fn kernel(op: &str, arity: usize, elem: &str, target: &str) -> Body {
+    rc_dialects::register();
+    let args: Vec<String> = (0..arity).map(|i| format!("%m{i}: memref<1x{elem}>")).collect();
+    let reads: String = (0..arity).map(|i| format!("  %x{i} = kernel.read %m{i}[%zero] : {elem}\n")).collect();
+    let names: Vec<String> = (0..arity).map(|i| format!("%x{i}")).collect();
+    let text = format!(
+        "kernel.func @f({}, %out: memref<1x{elem}>) attributes {{phase = thread, target = {target}, grid = [1, 1, 1]}} {{
+  %zero = core.constant {{value = 0 : index}} : index
+{reads}  %y = core.{op} {} : {elem}
+  kernel.write %y, %out[%zero]
+  kernel.return
+}}
+",
+        args.join(", "),
+        names.join(", ")
+    );
+    let (module, diagnostics) = rc_parser::parse_module("test.ir", text.as_str());
+    let errors: Vec<String> = diagnostics.iter().map(|d| d.render()).collect();
+    let body = module.unwrap_or_else(|| panic!("{}", errors.join("\n"))).bodies.swap_remove(0);
+    let out = expand_math(&body).unwrap_or_else(|d| panic!("{}", d.render()));
+    assert!(out.walk().iter().all(|&op| !expands(out.op_ref(op))));
+    let problems: Vec<String> = rc_ir::verify_body(&out).iter().map(|d| d.render()).collect();
+    assert!(problems.is_empty(), "{}", problems.join("\n"));
+    out
+}
+
+/// The value that the kernel writes.
+fn evaluate(body: &Body, args: &[f64], elem: Type) -> f64 {
+    let mut values: HashMap<Value, Scalar> = HashMap::new();
+    let mut inputs = args.iter();
+    for op in body.ops(body.entry().unwrap()) {
+        let op = body.op_ref(op);
+        match op.name().as_str() {
+            "rc.kernel.read" => drop(values.insert(op.result(0), Scalar::Float(*inputs.next().unwrap()).convert(elem).unwrap())),
+            "rc.kernel.write" => return values[&op.operand(0)].float(),
+            "rc.core.constant" => drop(values.insert(op.result(0), scalar::splat_of(constant_of(body, op.result(0)).unwrap()).unwrap())),
+            "rc.kernel.approx" => drop(values.insert(op.result(0), approximate(op.str("fn").unwrap(), values[&op.operand(0)].float()))),
+            _ => {
+                let args: Vec<Scalar> = op.operands().map(|v| values[&v]).collect();
+                let last = body.ty(op.operands().next_back().unwrap()).elem();
+                let to = body.ty(op.result(0)).elem();
+                values.insert(op.result(0), scalar::eval(op.def().unwrap(), body.attrs(op.op), last, to, &args).unwrap());
+            }
+        }
+    }
+    panic!("nothing is written");
+}
+
+/// The hardware's functions, wrong by a unit in the last place (of arguments in [-1, 1], `ex2` is not worse), with subnormal numbers flushed.
+fn approximate(function: &str, x: f64) -> Scalar {
+    let flush = |x: f64| if x.abs() < f64::from(f32::MIN_POSITIVE) { 0.0f64.copysign(x) } else { x };
+    let x = flush(x);
+    let exact = match function {
+        "ex2" => x.exp2(),
+        "rcp" => 1.0 / x,
+        "rsqrt" => 1.0 / x.sqrt(),
+        _ => panic!("{function}"),
+    };
+    let ulp = 2f64.powf(exact.abs().log2().floor() - 23.0);
+    let off = if exact.is_finite() && exact != 0.0 { ulp * if (x * 1e6) as i64 % 2 == 0 { 1.0 } else { -1.0 } } else { 0.0 };
+    // Powers of two are exact.
+    let off = if exact.log2().fract() == 0.0 { 0.0 } else { off };
+    Scalar::Float(flush(f64::from((exact + off) as f32)))
+}
+
+/// The distance in units in the last place of the exact value's binade.
+fn ulps(got: f64, want: f64, elem: Type) -> f64 {
+    let (digits, least) = if elem == Type::f64() { (52, f64::MIN_POSITIVE) } else { (23, f64::from(f32::MIN_POSITIVE)) };
+    if got == want || got.is_nan() && want.is_nan() {
+        return 0.0;
+    }
+    let exponent = want.abs().max(least).log2().floor();
+    (got - want).abs() / 2f64.powf(exponent - f64::from(digits))
+}
+
+struct Case {
+    op: &'static str,
+    exact: fn(f64) -> f64,
+    bound: f64,
+    /// Where dense inputs lie.
+    ranges: &'static [(f64, f64)],
+}
+
+const CASES: &[Case] = &[
+    Case { op: "exp", exact: f64::exp, bound: 2.0, ranges: &[(-88.0, 89.0), (-1.0, 1.0), (-1e-3, 1e-3), (-110.0, -86.0), (88.0, 89.0)] },
+    Case { op: "exp2", exact: f64::exp2, bound: 2.0, ranges: &[(-127.0, 129.0), (-1.0, 1.0), (-151.0, -125.0), (127.0, 128.5)] },
+    Case { op: "expm1", exact: f64::exp_m1, bound: 4.0, ranges: &[(-20.0, 89.0), (-1.0, 1.0), (-1e-4, 1e-4), (88.0, 89.0)] },
+    Case { op: "logistic", exact: |x| 1.0 / (1.0 + (-x).exp()), bound: 4.0, ranges: &[(-86.0, 90.0), (-2.0, 2.0), (-20.0, 20.0)] },
+    Case { op: "tanh", exact: f64::tanh, bound: 4.0, ranges: &[(-12.0, 12.0), (-1.0, 1.0), (-1e-3, 1e-3), (-1e-37, 1e-37)] },
+    Case { op: "log", exact: f64::ln, bound: 2.0, ranges: &[(0.0, 4.0), (0.6, 1.4), (0.999, 1.001), (0.0, 1e-37), (1.0, 1e30)] },
+    Case { op: "log1p", exact: f64::ln_1p, bound: 4.0, ranges: &[(-1.0, 4.0), (-0.5, 0.5), (-1e-5, 1e-5), (1.0, 1e10), (1e30, 3e38)] },
+    Case { op: "rsqrt", exact: |x| 1.0 / x.sqrt(), bound: 2.0, ranges: &[(0.0, 4.0), (0.0, 1e-37), (1.0, 1e30)] },
+    Case { op: "erf", exact: libm::erf, bound: 4.0, ranges: &[(-4.5, 4.5), (-0.1, 0.1), (0.85, 0.9), (3.8, 4.1), (-1e-37, 1e-37)] },
+];
+
+const SPECIAL: &[f64] = &[
+    0.0,
+    -0.0,
+    1.0,
+    -1.0,
+    0.5,
+    -0.5,
+    2.0,
+    -2.0,
+    100.0,
+    -100.0,
+    1000.0,
+    -1000.0,
+    1e30,
+    -1e30,
+    3.4028234663852886e38,
+    -3.4028234663852886e38,
+    1e-40,
+    -1e-40,
+    1.1754943508222875e-38,
+    f64::INFINITY,
+    f64::NEG_INFINITY,
+    f64::NAN,
+    88.72283,
+    88.72284,
+    -87.33654,
+    -87.33655,
+    -103.9,
+    128.0,
+    127.99999,
+    -126.0,
+    -126.00001,
+    -149.0,
+];
+
+fn points(case: &Case, n: usize) -> Vec<f64> {
+    let dense = case.ranges.iter().flat_map(|&(a, b)| (0..n).map(move |i| a + (b - a) * (i as f64 + 0.37) / n as f64));
+    SPECIAL.iter().copied().chain(dense).collect()
+}
+
+/// Whether a result may be zero because the exact one is subnormal.
+fn flushed(got: f64, want: f64, elem: Type) -> bool {
+    let least = if elem == Type::f64() { f64::MIN_POSITIVE } else { f64::from(f32::MIN_POSITIVE) };
+    got == 0.0 && want.abs() < least
+}
+
+fn check(case: &Case, elem: &str, target: &str, n: usize) {
+    let body = kernel(case.op, 1, elem, target);
+    let ty = if elem == "f64" { Type::f64() } else { Type::f32() };
+    let mut worst = (0.0, 0.0);
+    for x in points(case, n) {
+        let x = if elem == "f64" { x } else { f64::from(x as f32) };
+        let (got, exact) = (evaluate(&body, &[x], ty), (case.exact)(x));
+        let want = if elem == "f64" || exact.abs() <= f64::from(f32::MAX) { exact } else { f64::from(exact as f32) };
+        let allowed = if flushed(got, want, ty) { 0.0 } else { ulps(got, want, ty) };
+        assert!(allowed <= case.bound + if elem == "f64" { 1.0 } else { 0.0 }, "{} {elem} {target} of {x:e}: {got:e} for {want:e}", case.op);
+        assert!(want != 0.0 || x != 0.0 || got.is_sign_negative() == want.is_sign_negative(), "{} of {x}: the sign of zero", case.op);
+        if allowed > worst.0 {
+            worst = (allowed, x);
+        }
+    }
+    println!("{:10} {elem} {target:4}: {:.2} ulp at {:e}", case.op, worst.0, worst.1);
+}
+
+#[test]
+fn f32_within_the_bounds() {
+    CASES.iter().for_each(|case| check(case, "f32", "cpu", 20_000));
+}
+
+#[test]
+fn f32_within_the_bounds_with_hardware_approximations() {
+    CASES.iter().for_each(|case| check(case, "f32", "cuda", 5_000));
+}
+
+#[test]
+fn f64_within_the_bounds() {
+    CASES.iter().filter(|case| case.op != "erf").for_each(|case| check(case, "f64", "cpu", 5_000));
+}
+
+#[test]
+fn narrow_floats_round_once_from_f32() {
+    for (elem, ty) in [("bf16", Type::bf16()), ("f16", Type::f16())] {
+        for case in CASES {
+            let body = kernel(case.op, 1, elem, "cpu");
+            for x in points(case, 200) {
+                let x = Scalar::Float(x).convert(ty).unwrap().float();
+                let (got, exact) = (evaluate(&body, &[x], ty), (case.exact)(x));
+                let want = Scalar::Float(exact).convert(ty).unwrap().float();
+                // Rounding a value that is off by a few f32 ulps gives the nearest number or a neighbour.
+                let digits = if elem == "bf16" { 7 } else { 10 };
+                let least = if elem == "bf16" { -126.0 } else { -14.0 };
+                let ulp = 2f64.powf(want.abs().log2().floor().max(least) - f64::from(digits));
+                let close = got == want || got.is_nan() && want.is_nan() || (got - want).abs() <= ulp;
+                assert!(close || flushed(got, exact, Type::f32()), "{} {elem} of {x:e}: {got:e} for {want:e}", case.op);
+            }
+        }
+    }
+}
+
+#[test]
+fn unsupported_types_are_named() {
+    rc_dialects::register();
+    let text = "kernel.func @f(%m: memref<1xf64>) attributes {phase = thread, target = cpu, grid = [1, 1, 1]} {
+  %zero = core.constant {value = 0 : index} : index
+  %x = kernel.read %m[%zero] : f64
+  %y = core.erf %x : f64
+  kernel.write %y, %m[%zero]
+  kernel.return
+}
+";
+    let body = rc_parser::parse_module("test.ir", text).0.unwrap().bodies.swap_remove(0);
+    let error = expand_math(&body).unwrap_err();
+    assert!(error.message.contains("not supported: 'core.erf' on f64"), "{}", error.message);
+}
