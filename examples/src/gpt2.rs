@@ -4,8 +4,8 @@
 //! (`transformer.h.0.attn.c_attn.weight`), so that `rc-run --weights model.safetensors` binds it by name. The linear
 //! layers inside the blocks store weights [in, out] (`Conv1D`); the head is the token table itself, [vocabulary, width].
 
-use crate::nn;
 use indexmap::IndexMap;
+use rc_dialects::{CoreBuilder, TensorBuilder};
 use rc_dialects::func::{SymbolDecl, return_op, set_symbols};
 use rc_ir::builder::{NewFunc, new_function};
 use rc_ir::{Attr, Builder, Dim, Loc, Module, Name, Type, Value};
@@ -144,58 +144,69 @@ struct Model<'a> {
 impl Model<'_> {
     /// The logits of the tokens `ids` [batch, length].
     fn forward(&mut self, ids: Value) -> Value {
-        let width = Dim::Static(self.config.embd);
-        let tokens = self.weight("wte.weight");
-        let positions = self.weight("wpe.weight");
-        let token_rows = nn::embedding(&mut self.b, tokens, ids);
-        let position_rows = nn::slice(&mut self.b, positions, &[0, 0], &[self.seq, width]);
-        let mut x = nn::add(&mut self.b, token_rows, position_rows);
+        let (tokens, positions) = (self.weight("wte.weight"), self.weight("wpe.weight"));
+        let token_rows = self.b.embedding(tokens, ids);
+        let first = [Dim::Static(0), Dim::Static(0)];
+        let position_rows = self.b.slice(positions, &first, &[self.seq, Dim::Static(self.config.embd)]);
+        let mut x = self.b.add(token_rows, position_rows);
         for layer in 0..self.config.layers {
             x = self.block(x, &format!("h.{layer}"));
         }
         x = self.layer_norm(x, "ln_f");
-        nn::product(&mut self.b, x, tokens)
+        self.b.linear(x, tokens, None)
     }
 
     /// Attention and a two-layer perceptron, each on a normalized copy of the residual stream `x`.
     fn block(&mut self, x: Value, name: &str) -> Value {
         let h = self.layer_norm(x, &format!("{name}.ln_1"));
         let h = self.attention(h, &format!("{name}.attn"));
-        let x = nn::add(&mut self.b, h, x);
+        let x = self.b.add(h, x);
         let h = self.layer_norm(x, &format!("{name}.ln_2"));
-        let h = self.linear(h, &format!("{name}.mlp.c_fc"));
-        let h = nn::gelu_tanh(&mut self.b, h);
-        let h = self.linear(h, &format!("{name}.mlp.c_proj"));
-        nn::add(&mut self.b, x, h)
+        let h = self.conv1d(h, &format!("{name}.mlp.c_fc"));
+        let h = self.b.gelu(h, "tanh");
+        let h = self.conv1d(h, &format!("{name}.mlp.c_proj"));
+        self.b.add(x, h)
     }
 
     /// Causal self-attention in `heads` heads; queries, keys and values are thirds of one product.
     fn attention(&mut self, x: Value, name: &str) -> Value {
         let Config { embd, heads, .. } = *self.config;
-        let (batch, seq) = (self.batch, self.seq);
-        let qkv = self.linear(x, &format!("{name}.c_attn"));
-        let [q, k, v] = [0, 1, 2].map(|third| {
-            let b = &mut self.b;
-            let x = nn::slice(b, qkv, &[0, 0, third * embd], &[batch, seq, Dim::Static(embd)]);
-            let x = nn::reshape(b, x, &[batch, seq, Dim::Static(heads), Dim::Static(embd / heads)]);
-            nn::permute(b, x, &[0, 2, 1, 3])
+        let [batch, seq, width, head_width] = [self.batch, self.seq, embd.into(), (embd / heads).into()];
+        let qkv = self.conv1d(x, &format!("{name}.c_attn"));
+        let [q, k, v] = [0, embd, 2 * embd].map(|start| {
+            let third = self.b.slice(qkv, &[0.into(), 0.into(), start.into()], &[batch, seq, width]);
+            let split = self.b.reshape(third, &[batch, seq, heads.into(), head_width]);
+            self.b.permute(split, &[0, 2, 1, 3])
         });
-        let y = nn::causal_attention(&mut self.b, q, k, v);
-        let y = nn::permute(&mut self.b, y, &[0, 2, 1, 3]);
-        let y = nn::reshape(&mut self.b, y, &[batch, seq, Dim::Static(embd)]);
-        self.linear(y, &format!("{name}.c_proj"))
+        let y = self.b.sdpa(q, k, v, None, true, None);
+        let y = self.b.permute(y, &[0, 2, 1, 3]);
+        let y = self.b.reshape(y, &[batch, seq, width]);
+        self.conv1d(y, &format!("{name}.c_proj"))
     }
 
-    fn linear(&mut self, x: Value, name: &str) -> Value {
+    /// `x @ weight + bias`, for a weight [in, out]. Rounded once, after the bias, as PyTorch's addmm does it; that is
+    /// why it is written in `core`, where a product's result type says when it rounds.
+    fn conv1d(&mut self, x: Value, name: &str) -> Value {
         let (weight, bias) = self.pair(name);
-        nn::linear(&mut self.b, x, weight, bias)
+        let b = &mut self.b;
+        let mut shape = b.ty(x).shape();
+        let last = shape.len() - 1;
+        shape[last] = b.ty(weight).shape()[1];
+        let product = b.op("rc.core.dot").operands(&[x, weight]);
+        let product = product.attr("lhs_contract", Attr::i64s(&[last as i64])).attr("rhs_contract", Attr::i64s(&[0]));
+        let product = product.result(Type::tensor(&shape, Type::f32())).value();
+        let wide = b.convert(bias, Type::f32());
+        let sum = b.add(product, wide);
+        let elem = b.ty(x).elem();
+        b.convert(sum, elem)
     }
 
     fn layer_norm(&mut self, x: Value, name: &str) -> Value {
         let (weight, bias) = self.pair(name);
-        nn::layer_norm(&mut self.b, x, weight, bias, self.config.layer_norm_epsilon)
+        self.b.layer_norm(x, Some(weight), Some(bias), self.config.layer_norm_epsilon)
     }
 
+    /// The weight and the bias of a layer.
     fn pair(&self, name: &str) -> (Value, Value) {
         (self.weight(&format!("{name}.weight")), self.weight(&format!("{name}.bias")))
     }

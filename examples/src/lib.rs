@@ -5,4 +5,3 @@
 //! | GPT-2 | [`gpt2`] | `cargo run --release -p rc-examples --bin gpt2 -- --length 128 -o gpt2.ir` |
 
 pub mod gpt2;
-mod nn;
