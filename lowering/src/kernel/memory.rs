@@ -33,19 +33,27 @@ impl<'a, 'm> Lowering<'a, 'm> {
         let result = op.result(0);
         let ty = self.body.ty(result);
         let place = self.place_of(op, op.operand(0), ty)?;
-        let types = self.part_types(op, result)?;
-        let elem = ty.elem();
-        let parts = match (place.valid, place.pred) {
-            (Some(valid), pred) if place.lanes > 1 => {
-                self.guarded(pred, &types, |l| l.load_some(&place, valid, elem, &types))
-            }
+        // Loaded under the condition, taken apart after it: several loads are then under way at once.
+        let types = self.raw_types(&place);
+        let raw = match (place.valid, place.pred) {
+            (Some(valid), pred) if place.lanes > 1 => self.guarded(pred, &types, |l| l.load_some(&place, valid)),
             (valid, pred) => {
                 let pred = self.scalar_guard(valid, pred);
-                self.guarded(pred, &types, |l| l.load_all(&place, elem))
+                self.guarded(pred, &types, |l| l.load_all(&place))
             }
         };
-        let to = self.index_width(self.ranges.is_narrow(result));
-        let parts = if elem.is_index() { parts.into_iter().map(|p| self.index_cast(p, to, false)).collect() } else { parts };
+        let mut parts = match self.words(&place) {
+            Some(_) => self.unpack(&raw, ty.elem(), place.element),
+            None => raw.into_iter().map(|part| self.from_memory(part, ty.elem())).collect(),
+        };
+        if ty.elem().is_float() {
+            let to = self.part_types(op, result)?;
+            parts = parts.into_iter().zip(to).map(|(part, to)| self.b.bitcast(part, to)).collect();
+        }
+        if ty.elem().is_index() {
+            let to = self.index_type(result);
+            parts = parts.into_iter().map(|part| self.index_cast(part, to, false)).collect();
+        }
         self.values.set_parts(result, parts);
         Ok(())
     }
@@ -132,37 +140,41 @@ impl<'a, 'm> Lowering<'a, 'm> {
 
     // ---- Loads
 
-    fn load_all(&self, place: &Place<'m>, elem: ir::Type) -> Parts<'m> {
-        if self.gpu { self.load_lanes(place, elem) } else { self.load_vector(place, elem) }
+    /// What a load gives before it is taken apart: on a GPU 32-bit words where lanes fill them, so that no instruction
+    /// takes a register apart before it must, or lanes; on the CPU one vector or scalar.
+    fn raw_types(&self, place: &Place<'m>) -> Vec<Type<'m>> {
+        match (self.gpu, self.words(place)) {
+            (true, Some(words)) => vec![self.b.ty.i32; words],
+            (true, None) => vec![place.element; place.lanes],
+            (false, _) => vec![self.memory_vector(place)],
+        }
     }
 
-    /// On the CPU: one scalar or vector.
-    fn load_vector(&self, place: &Place<'m>, elem: ir::Type) -> Parts<'m> {
-        let b = self.b;
-        let ty = if place.vector { b.ty.vector(place.lanes, place.element) } else { place.element };
-        let access = Access { nontemporal: place.cache == "streaming", ..Access::aligned(place.align) };
-        smallvec![self.from_memory(b.load(ty, place.address, access), elem)]
+    fn memory_vector(&self, place: &Place<'m>) -> Type<'m> {
+        if place.vector { self.b.ty.vector(place.lanes, place.element) } else { place.element }
     }
 
-    /// On a GPU: 16-bit elements in words, so that no instruction takes a register apart before it must.
-    fn load_lanes(&self, place: &Place<'m>, elem: ir::Type) -> Parts<'m> {
+    fn load_all(&self, place: &Place<'m>) -> Parts<'m> {
         let b = self.b;
-        if place.lanes == 1 {
-            let access = Access { invariant: place.cache == "nc" && place.global, ..Access::aligned(place.align) };
-            return smallvec![self.from_memory(b.load(place.element, place.address, access), elem)];
+        if !self.gpu {
+            let access = Access { nontemporal: place.cache == "streaming", ..Access::aligned(place.align) };
+            return smallvec![b.load(self.memory_vector(place), place.address, access)];
         }
         if let Some(words) = self.words(place) {
-            return self.unpack(&self.load_words(place, words), elem, place.element);
+            return Parts::from_vec(self.load_words(place, words));
         }
         let access = Access { invariant: place.cache == "nc" && place.global, ..Access::aligned(place.align) };
-        let vector = b.load(b.ty.vector(place.lanes, place.element), place.address, access);
-        b.scalars(vector).into_iter().map(|lane| self.from_memory(lane, elem)).collect()
+        if place.lanes == 1 {
+            return smallvec![b.load(place.element, place.address, access)];
+        }
+        Parts::from_vec(b.scalars(b.load(b.ty.vector(place.lanes, place.element), place.address, access)))
     }
 
     /// How many 32-bit words the lanes fill, where they fill words and the address allows for it.
     fn words(&self, place: &Place<'m>) -> Option<usize> {
-        let bytes = place.lanes * self.element_bytes(place.element);
-        (bytes.is_multiple_of(4) && place.align >= 4 && self.element_bytes(place.element) <= 4).then_some(bytes / 4)
+        let width = self.element_bytes(place.element);
+        let bytes = place.lanes * width;
+        (self.gpu && place.lanes > 1 && bytes.is_multiple_of(4) && place.align >= 4 && width <= 4).then_some(bytes / 4)
     }
 
     fn load_words(&self, place: &Place<'m>, words: usize) -> Vec<Value<'m>> {
@@ -173,7 +185,7 @@ impl<'a, 'm> Lowering<'a, 'm> {
             _ => None,
         };
         if let (Some(cache), true) = (cache, place.global) {
-            let each = [4, 2, 1].into_iter().find(|n| words.is_multiple_of(*n) && place.align as usize >= 4 * n).unwrap_or(1);
+            let each = words_at_once(place, words);
             let chunk = |i: usize| b.ptx().load_words(b.gep_const(b.ty.i32, place.address, (i * each) as i32), each, cache);
             return (0..words / each).flat_map(chunk).collect();
         }
@@ -185,31 +197,30 @@ impl<'a, 'm> Lowering<'a, 'm> {
     }
 
     /// The first `valid` lanes, the others zero.
-    fn load_some(&self, place: &Place<'m>, valid: Value<'m>, elem: ir::Type, types: &[Type<'m>]) -> Parts<'m> {
+    fn load_some(&self, place: &Place<'m>, valid: Value<'m>) -> Parts<'m> {
         let b = self.b;
-        if self.gpu {
-            let full = b.icmp(ICmp::Sge, valid, b.i32(place.lanes as i32));
-            let one_by_one = || (0..place.lanes).map(|lane| self.load_one(place, valid, elem, lane, types[lane])).collect();
-            return Parts::from_vec(b.if_else(full, types, || self.load_lanes(place, elem).into_vec(), one_by_one));
-        }
         let full = b.icmp(ICmp::Sge, valid, b.i32(place.lanes as i32));
-        let masked = || {
+        let some = || {
+            if self.gpu {
+                let lanes: Vec<Value<'m>> = (0..place.lanes).map(|lane| self.load_one(place, valid, lane)).collect();
+                return if self.words(place).is_some() { self.pack(&lanes) } else { lanes };
+            }
             let (integer, mask) = (self.mask_type(place), self.lane_mask(place, valid));
             let loaded = b.masked_load(place.address, mask, b.zero(integer), place.align);
-            vec![self.from_memory(b.bitcast(loaded, b.ty.vector(place.lanes, place.element)), elem)]
+            vec![b.bitcast(loaded, self.memory_vector(place))]
         };
-        Parts::from_vec(b.if_else(full, types, || self.load_vector(place, elem).into_vec(), masked))
+        Parts::from_vec(b.if_else(full, &self.raw_types(place), || self.load_all(place).into_vec(), some))
     }
 
-    fn load_one(&self, place: &Place<'m>, valid: Value<'m>, elem: ir::Type, lane: usize, ty: Type<'m>) -> Value<'m> {
+    fn load_one(&self, place: &Place<'m>, valid: Value<'m>, lane: usize) -> Value<'m> {
         let b = self.b;
         let inside = b.icmp(ICmp::Sgt, valid, b.i32(lane as i32));
         let align = self.element_bytes(place.element) as u32;
         let load = || {
             let address = b.gep_const(place.element, place.address, lane as i32);
-            vec![self.from_memory(b.load(place.element, address, Access::aligned(align)), elem)]
+            vec![b.load(place.element, address, Access::aligned(align))]
         };
-        b.if_else(inside, &[ty], load, || vec![b.zero(ty)])[0]
+        b.if_else(inside, &[place.element], load, || vec![b.zero(place.element)])[0]
     }
 
     /// An `i1` is a byte in memory.
@@ -230,7 +241,7 @@ impl<'a, 'm> Lowering<'a, 'm> {
             (lanes, Some(count)) => {
                 let words = self.pack(lanes);
                 if place.cache == "streaming" && place.global {
-                    let each = [4, 2, 1].into_iter().find(|n| count.is_multiple_of(*n) && place.align as usize >= 4 * n).unwrap_or(1);
+                    let each = words_at_once(place, count);
                     for (i, chunk) in words.chunks(each).enumerate() {
                         b.ptx().store_words(b.gep_const(b.ty.i32, place.address, (i * each) as i32), chunk, StoreCache::Streaming);
                     }
@@ -325,6 +336,11 @@ impl<'a, 'm> Lowering<'a, 'm> {
         self.values.set(op.result(0), old);
         Ok(())
     }
+}
+
+/// The widest access that divides the words and that the address is aligned to.
+fn words_at_once(place: &Place<'_>, words: usize) -> usize {
+    [4, 2, 1].into_iter().find(|n| words.is_multiple_of(*n) && place.align as usize >= 4 * n).unwrap_or(1)
 }
 
 fn type_of<'m>(value: Value<'m>) -> Type<'m> {

@@ -41,8 +41,14 @@ impl<'a, 'm> Lowering<'a, 'm> {
             WgmmaA::Shared(self.descriptor(op, a, op.bool("a_t"))?)
         };
         let right = self.descriptor(op, b, op.bool("b_t"))?;
-        let accumulate = self.b.i1(!op.bool("zero"));
-        let sums = self.b.ptx().wgmma(shape, &self.values.parts(acc), left, right, accumulate);
+        let mut sums = self.values.parts(acc).into_vec();
+        let zero = op.bool("zero");
+        if zero {
+            // What the registers hold does not matter, so nothing is moved into them.
+            let any = self.b.poison(self.b.ty.f32);
+            sums.iter_mut().for_each(|sum| *sum = any);
+        }
+        let sums = self.b.ptx().wgmma(shape, &sums, left, right, self.b.i1(!zero));
         self.values.set_parts(op.result(0), Parts::from_vec(sums));
         Ok(())
     }

@@ -30,3 +30,18 @@ fn matmul() {
     let ptx = ptx("matmul-hopper.ir", "sm_90a");
     assert_eq!(ptx.matches("wgmma.mma_async").count(), 4);
 }
+
+#[test]
+fn softmax() {
+    for arch in ["sm_80", "sm_90a"] {
+        let ptx = ptx("softmax-cuda.ir", arch);
+        assert_eq!(ptx.matches("ld.global.nc.L1::no_allocate.v4").count(), 4, "{ptx}");
+        assert_eq!(ptx.matches("st.global.v4").count(), 4, "{ptx}");
+    }
+}
+
+#[test]
+fn attention() {
+    let ptx = ptx("attention-hopper.ir", "sm_90a");
+    assert_eq!(ptx.matches("wgmma.mma_async").count(), 32);
+}
