@@ -14,8 +14,6 @@ mod reduce;
 mod region;
 mod run;
 mod scope;
-#[cfg(test)]
-mod tests;
 
 pub use launch::lower_launches;
 
