@@ -50,6 +50,11 @@ impl CoreBuilder for Builder<'_> {
         self.op(format!("rc.core.{op}").as_str()).operands(&[a, b]).value()
     }
     fn splat(&mut self, value: f64, ty: Type) -> Value {
+        if ty.is_tensor() && ty.static_shape().is_none() {
+            // Constants have fixed sizes: a symbolic one is a scalar, repeated.
+            let scalar = self.splat(value, ty.elem());
+            return self.broadcast(scalar, &ty.shape(), &[]);
+        }
         let attr = if ty.is_tensor() { Attr::splat(ty, value) } else { Attr::float(value, ty) };
         self.op("rc.core.constant").attr("value", attr).result(ty).value()
     }
