@@ -164,4 +164,7 @@ kernels! {
     linear("linear", 1e-5, ["s" = 37], ["s" = 1], ["s" = 0]);
     batched("batched", 2e-2, []);
     attention("attention", 1e-5, ["s" = 41], ["s" = 1], ["s" = 0]);
+    attentions("attentions", 2e-2, ["s" = 70], ["s" = 1]);
+    reductions("reductions", 1e-2, ["s" = 37], ["s" = 1]);
+    maps("maps", 1e-4, ["s" = 21], ["s" = 0]);
 }
