@@ -3,7 +3,7 @@
 
 use crate::intern::{Name, interned};
 use parking_lot::RwLock;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// Where an operation comes from.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -32,8 +32,8 @@ pub struct Source {
     pub name: String,
     pub text: String,
     start: u32,
-    /// Byte offset at which each line starts.
-    lines: Vec<u32>,
+    /// Byte offset at which each line starts, found when a line is first asked for.
+    lines: OnceLock<Vec<u32>>,
 }
 
 static SOURCES: RwLock<Vec<Arc<Source>>> = RwLock::new(Vec::new());
@@ -43,11 +43,9 @@ const WRITTEN: u32 = 1 << 31;
 impl Source {
     /// Registers a text. Sources past 2 GiB in all get no positions (their locations are unknown).
     pub fn register(name: &str, text: String) -> Arc<Source> {
-        let mut lines = vec![0];
-        lines.extend(text.bytes().enumerate().filter(|b| b.1 == b'\n').map(|b| b.0 as u32 + 1));
         let mut sources = SOURCES.write();
         let start = sources.last().map_or(1, |s| s.start.saturating_add(s.text.len() as u32).saturating_add(1));
-        let source = Arc::new(Source { name: name.to_string(), text, start, lines });
+        let source = Arc::new(Source { name: name.to_string(), text, start, lines: OnceLock::new() });
         sources.push(source.clone());
         source
     }
@@ -58,8 +56,12 @@ impl Source {
     }
     /// Line and column of a byte offset, both from 1; columns count characters.
     pub fn line_col(&self, offset: usize) -> (u32, u32) {
-        let line = self.lines.partition_point(|&l| l as usize <= offset) - 1;
-        let start = self.lines[line] as usize;
+        let lines = self.lines.get_or_init(|| {
+            let ends = self.text.bytes().enumerate().filter(|b| b.1 == b'\n');
+            std::iter::once(0).chain(ends.map(|b| b.0 as u32 + 1)).collect()
+        });
+        let line = lines.partition_point(|&l| l as usize <= offset) - 1;
+        let start = lines[line] as usize;
         let end = offset.min(self.text.len());
         let col = self.text.get(start..end).map_or(end - start, |s| s.chars().count());
         (line as u32 + 1, col as u32 + 1)

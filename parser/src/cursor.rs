@@ -7,7 +7,7 @@ use crate::scope::Scope;
 use logos::Logos;
 use rc_ir::loc::Source;
 use rc_ir::{Attr, Diagnostic, Loc, OpName, Result, Type};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use std::ops::Range;
 
 /// Regions, types, attributes and brackets nest this deep.
@@ -27,6 +27,8 @@ pub(crate) struct Parser<'s> {
     pub types: FxHashMap<&'s str, Type>,
     pub dicts: FxHashMap<&'s str, Attr>,
     pub op_names: FxHashMap<&'s str, OpName>,
+    /// The registered dialects, once an op of none of them has been met.
+    pub dialects: Option<FxHashSet<&'static str>>,
     pub attr_aliases: FxHashMap<&'s str, Attr>,
     pub type_aliases: FxHashMap<&'s str, Type>,
     pub loc_aliases: FxHashMap<&'s str, Loc>,
@@ -61,6 +63,7 @@ impl<'s> Parser<'s> {
             types: FxHashMap::default(),
             dicts: FxHashMap::default(),
             op_names: FxHashMap::default(),
+            dialects: None,
             attr_aliases: FxHashMap::default(),
             type_aliases: FxHashMap::default(),
             loc_aliases: FxHashMap::default(),

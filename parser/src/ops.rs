@@ -118,32 +118,31 @@ impl<'s> Parser<'s> {
         Ok(name)
     }
     #[cold]
-    fn check_unregistered(&self, name: OpName, range: std::ops::Range<usize>, pretty: bool) -> Result {
+    fn check_unregistered(&mut self, name: OpName, range: std::ops::Range<usize>, pretty: bool) -> Result {
         let text = name.as_str();
         if text == "builtin.module" {
             return Ok(());
         }
-        let defs = op_def::registered();
-        let known: Vec<&str> =
-            defs.iter().map(|d| OpName::new(d.name)).map(|n| if pretty { n.pretty() } else { n.as_str() }).collect();
-        let dialect = |name: &str| name.rsplit_once('.').map(|p| p.0.to_string());
-        let registered_dialect = dialect(text).is_some_and(|d| known.iter().any(|k| dialect(k).as_ref() == Some(&d)));
-        if !registered_dialect && self.options.allow_unregistered {
+        let dialect = text.rsplit_once('.').map_or("", |p| p.0);
+        let registered = self.dialects.get_or_insert_with(|| {
+            op_def::registered().iter().filter_map(|d| d.name.rsplit_once('.')).map(|p| p.0).collect()
+        });
+        // A bare name may lack the `rc.` of rc's own dialects; quoted, it is another's.
+        let shortened = pretty && registered.contains(format!("rc.{dialect}").as_str());
+        let dialect_known = shortened || registered.contains(dialect);
+        if !dialect_known && self.options.allow_unregistered {
             return Ok(());
         }
-        let shown = clipped(text);
-        let hint = suggest(text, known.iter().copied()).map(|n| format!("did you mean '{n}'?"));
-        let message = format!("unknown operation '{shown}'");
-        let error = self.error_at(range, message);
-        Err(match hint {
-            Some(hint) => error.help(hint),
+        let error = self.error_at(range, format!("unknown operation '{}'", clipped(text)));
+        let names = op_def::registered().into_iter().map(|d| OpName::new(d.name));
+        let known: Vec<&str> = names.map(|n| if pretty { n.pretty() } else { n.as_str() }).collect();
+        Err(match suggest(text, known) {
+            Some(near) => error.help(format!("did you mean '{near}'?")),
             None if OpName::new(&format!("rc.{text}")).def().is_some() => {
                 error.help(format!("the generic form's name is \"rc.{text}\""))
             }
-            None if registered_dialect => {
-                error.help(format!("the dialect '{}' has no such operation", dialect(text).unwrap_or_default()))
-            }
-            None if !text.contains('.') => error.help("an operation is written dialect.name, such as core.add"),
+            None if dialect_known => error.help(format!("the dialect '{dialect}' has no such operation")),
+            None if dialect.is_empty() => error.help("an operation is written dialect.name, such as core.add"),
             None => error.help("--allow-unregistered-dialect accepts operations of dialects that are not registered"),
         })
     }

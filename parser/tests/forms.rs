@@ -315,6 +315,7 @@ fn unregistered_operations() {
   %0 = \"t.add\" %a : f32
   \"odd name\" {x}
   rc.core.unknown %a
+  \"t.extract\" %a
 })
 ",
     );

@@ -345,8 +345,12 @@ fn discardable(def: Option<&OpDef>, key: Name) -> bool {
 }
 
 /// The name of the operation that an op with [`Traits::IMPLICIT_TERMINATOR`] may leave out at the end
-/// of its regions: the `yield` of its dialect.
+/// of its regions: the `yield` of its dialect, where there is one.
 pub fn implicit_terminator(def: &OpDef) -> Option<OpName> {
+    if !def.has(Traits::IMPLICIT_TERMINATOR) {
+        return None;
+    }
     let (dialect, _) = def.name.rsplit_once('.')?;
-    def.has(Traits::IMPLICIT_TERMINATOR).then(|| OpName::new(&format!("{dialect}.yield")))
+    let name = OpName::new(&format!("{dialect}.yield"));
+    name.def().is_some_and(|d| d.has(Traits::TERMINATOR)).then_some(name)
 }

@@ -157,8 +157,15 @@ fn function_fits(body: &Body, op: Op, def: &OpDef) -> bool {
         && def.operands.is_empty()
 }
 
-/// Whether the op's name can be written without quotes.
+/// Whether the op's name can be written without quotes. `"tensor.extract"` of MLIR's dialect cannot: bare, it
+/// would be an op of rc's.
 pub fn is_bare_op_name(name: OpName) -> bool {
     let text = if name.def().is_some() { name.pretty() } else { name.as_str() };
-    text.contains('.') && super::types::is_identifier(text) && op_def::resolve_pretty(text) == name
+    let Some((dialect, _)) = text.rsplit_once('.') else { return false };
+    let of_rc = || op_def::registered().iter().any(|d| dialect_of(d.name).strip_prefix("rc.") == Some(dialect));
+    super::types::is_identifier(text) && op_def::resolve_pretty(text) == name && (name.def().is_some() || !of_rc())
+}
+
+fn dialect_of(name: &str) -> &str {
+    name.rsplit_once('.').map_or("", |p| p.0)
 }
