@@ -152,6 +152,9 @@ impl Planner<'_> {
         if side && !is_cheap(self.op(op)) {
             return Err("it would be computed again for every tile of a product".into());
         }
+        if side && target.anchor == Some(Class::Attention) && class != Class::Reindex {
+            return Err("attention's operands are read where they lie".into());
+        }
         let found = self.reads_with(group, op, &outputs)?;
         if side && found.iter().any(|r| r.through_anchor && !is_affine(&r.map)) {
             return Err("its index map divides, which a product's operand cannot".into());
