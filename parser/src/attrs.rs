@@ -363,9 +363,14 @@ impl<'s> Parser<'s> {
                 self.expect_close(Token::Greater, at, "at the end of the dimensions")?;
                 Ok(Attr::shape(&dims))
             }
+            Some("dense") => {
+                self.advance();
+                self.rc_dense(at)
+            }
             Some(name) => {
                 self.advance();
-                self.rc_attr(name)
+                let attr = self.rc_attr(name)?;
+                Ok(elements_of_tile(attr).unwrap_or(attr))
             }
             None if bracket => self.kept_as_text(self.end),
             None => {
@@ -373,6 +378,26 @@ impl<'s> Parser<'s> {
                 self.advance();
                 Ok(Attr::new(AttrData::Opaque(Name::new(text))))
             }
+        }
+    }
+
+    /// The rest of `#rc.dense<dense<…> : tensor<…>, !rc.tile<…>>`: a tile's elements, as the generic form spells them.
+    fn rc_dense(&mut self, at: usize) -> Result<Attr> {
+        let attr = self.rc_attr("dense")?;
+        let params = attr.as_dialect("dense").unwrap_or(&[]);
+        let [(_, elements), (_, tile)] = params else {
+            return Err(self.error_at(at..self.start, "expected #rc.dense<dense<…> : tensor<…>, !rc.tile<…>>"));
+        };
+        match (elements.data(), tile.as_type()) {
+            (AttrData::Dense { ty, data }, Some(tile))
+                if tile.is_tile() && tile.elem() == ty.elem() && tile.shape() == ty.shape() =>
+            {
+                Ok(Attr::new(AttrData::Dense { ty: tile, data: data.clone() }))
+            }
+            _ => Err(self.error_at(
+                at..self.start,
+                "expected the elements of a tensor and a tile of the same shape in #rc.dense",
+            )),
         }
     }
 
@@ -463,6 +488,19 @@ impl<'s> Parser<'s> {
             Ok(())
         })?;
         Ok(Attr::new(AttrData::DenseArray { elem, values: values.into() }))
+    }
+}
+
+/// The generic form of a tile's constant, `#rc.elements<dense<…> : tensor<…>, !rc.tile<…>>`, as that constant.
+fn elements_of_tile(attr: Attr) -> Option<Attr> {
+    let [(_, elements), (_, ty)] = attr.as_dialect("elements")? else { return None };
+    let ty = ty.as_type().filter(|t| t.is_tile())?;
+    match elements.data() {
+        AttrData::Dense { ty: of, data } if of.shape() == ty.shape() && of.elem() == ty.elem() => {
+            Some(Attr::new(AttrData::Dense { ty, data: data.clone() }))
+        }
+        AttrData::Resource { name, .. } => Some(Attr::resource(*name, ty)),
+        _ => None,
     }
 }
 

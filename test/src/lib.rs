@@ -1,1 +1,17 @@
+//! The suite of rc: files of IR with `// RUN:` lines, judged by two FileChecks, and what such a file is made of.
+//!
+//! | file | what it is |
+//! |---|---|
+//! | `lit` | a test file: its `RUN:` and `REQUIRES:` lines, substitutions, running them |
+//! | `tools` | where the programs are that tests run, and building those of rc |
+//! | `update` | rewriting the expectations of a file from its output (`RC_UPDATE=1`) |
+//! | `judge` | FileCheck twice: litcheck's and LLVM's, which must agree |
+//! | `interop` | a generic dump through `mlir-opt` and back |
+//! | `generate` | modules out of random choices |
 
+pub mod generate;
+pub mod interop;
+pub mod judge;
+pub mod lit;
+pub mod tools;
+pub mod update;

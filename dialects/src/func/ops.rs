@@ -48,8 +48,8 @@ pub static CALL: OpDef = OpDef {
   %y = core.add %x, %x : tensor<n x f32>
   func.return %y
 }
-func.func @call(%x: tensor<8xf32>) -> tensor<8xf32> {
-  %y = func.call %x {callee = @twice, rc.bind = {n = #rc.shape<[8]>}} : tensor<8xf32>
+func.func @call(%x: tensor<n x f32>) -> tensor<n x f32> attributes {rc.symbols = #rc.symbols<n = [1, 64, 1]>} {
+  %y = func.call %x {callee = @twice, rc.bind = {n = #rc.shape<[n]>}} : tensor<n x f32>
   func.return %y
 }
 ",

@@ -14,7 +14,23 @@ pub static FUNC: OpDef = OpDef {
     summary: "A planned function: takes memory for its inputs and results, and one arena.",
     doc: "The arguments are the inputs, then the results, as memrefs with the types that the function had, then the arena, \
 a `memref<?xi8>` of `arena` bytes. `inputs` says how many are inputs. A result that aliases an input or another result is copied.",
-    example: "",
+    example: r#"
+kernel.func @double(%x: memref<s x f32>, %y: memref<s x f32>) attributes {phase = tile, target = cpu, grid = [(s + 7) floordiv 8, 1, 1], rc.symbols = #rc.symbols<s = [1, 64, 1]>} {
+  %eight = core.constant {value = 8 : index} : index
+  %p = kernel.program_id {axis = 0} : index
+  %i = core.mul %p, %eight : index
+  %a = kernel.load %x[%i] {dims = [0]} : !rc.tile<8xf32>
+  %b = core.add %a, %a : !rc.tile<8xf32>
+  kernel.store %b, %y[%i] {dims = [0]}
+  kernel.return
+}
+host.func @main(%x: memref<t x f32>, %y: memref<t x f32>, %arena: memref<?xi8>) attributes {inputs = 1, arena = [4 * t], rc.symbols = #rc.symbols<t = [1, 64, 1]>} {
+  %tmp = host.view %arena {offset = [0]} : memref<t x f32>
+  host.launch %x, %tmp {callee = "double", bind = <s = #rc.shape<[t]>>}
+  host.launch %tmp, %y {callee = "double", bind = <s = #rc.shape<[t]>>}
+  host.return
+}
+"#,
     attrs: &[
         attr("sym_name", AttrKind::Str, "The function's name."),
         attr("function_type", AttrKind::Type, "Memrefs, no results."),
@@ -28,6 +44,7 @@ a `memref<?xi8>` of `arena` bytes. `inputs` says how many are inputs. A result t
 
 pub static RETURN: OpDef = OpDef {
     summary: "Ends a `host.func`.",
+    example: FUNC.example,
     traits: Traits::TERMINATOR,
     effects: Effects::Pure,
     ..OpDef::new("rc.host.return")
@@ -39,6 +56,7 @@ pub static LAUNCH: OpDef = OpDef {
 (inputs, then outputs, then scratch). On memory the operands are all of them. `bind` gives the kernel's symbols over the caller's; \
 `scratch` the sizes in bytes of buffers that the kernel needs besides. \
 `inplace` lists pairs (output, input) that may share memory. The callee is a plain string so that generic dumps load in tools that resolve symbols.",
+    example: FUNC.example,
     operands: &[variadic("args", ANY)],
     results: &[variadic_result("results", TENSOR)],
     attrs: &[
@@ -53,6 +71,7 @@ pub static LAUNCH: OpDef = OpDef {
 
 pub static VIEW: OpDef = OpDef {
     summary: "A buffer at an offset in bytes into the arena, or the same bytes of a buffer as another shape.",
+    example: FUNC.example,
     operands: &[operand("memory", MEMREF)],
     results: &[result("buffer", MEMREF)],
     attrs: &[attr("offset", AttrKind::Shape, "One expression, in bytes.")],
@@ -62,6 +81,13 @@ pub static VIEW: OpDef = OpDef {
 
 pub static CONSTANT: OpDef = OpDef {
     summary: "A constant in memory, resident on the device.",
+    example: r#"
+host.func @main(%y: memref<4xf32>, %arena: memref<?xi8>) attributes {inputs = 0, arena = [0]} {
+  %c = host.constant {value = dense<[1.0, 2.0, 3.0, 4.0]> : tensor<4xf32>} : memref<4xf32>
+  host.copy %c, %y
+  host.return
+}
+"#,
     results: &[result("buffer", MEMREF)],
     attrs: &[attr("value", AttrKind::Elements, "The constant.")],
     effects: Effects::Pure,
@@ -70,6 +96,7 @@ pub static CONSTANT: OpDef = OpDef {
 
 pub static COPY: OpDef = OpDef {
     summary: "Copies a buffer to another of the same number of bytes.",
+    example: CONSTANT.example,
     operands: &[operand("source", MEMREF), operand("target", MEMREF)],
     effects: Effects::Channel("stream"),
     ..OpDef::new("rc.host.copy")
@@ -80,6 +107,9 @@ pub static BINARY: OpDef = OpDef {
     doc: "`code` is relocatable object code (format `elf`, bytes in a resource) or PTX (format `ptx`, text). The code takes a pointer for each \
 of `args` arguments, in order (a tensor map for those that `tensor_maps` describes), then an i64 for each symbol of `rc.symbols` in order. `grid`, `threads`, \
 `cluster` as of kernel.func; `shared` and `scratch` are bytes of dynamic shared memory and of a thread's own memory.",
+    example: r#"
+host.binary @double {format = ptx, code = ".version 8.0 .target sm_90a .address_size 64", arch = "sm_90a", args = 2, grid = [(s + 255) floordiv 256, 1, 1], threads = 256, rc.symbols = #rc.symbols<s = [1, 1024, 1]>}
+"#,
     attrs: &[
         attr("sym_name", AttrKind::Str, "The kernel's name, and the code's entry."),
         attr("format", AttrKind::Enum(&["elf", "ptx"]), "What the code is."),

@@ -18,6 +18,20 @@ fn is_tensor_map(ty: Type) -> bool {
 
 pub static ASYNC_COPY: OpDef = OpDef {
     summary: "Starts a 4-, 8- or 16-byte copy from global to shared memory (cp.async); bytes past `valid` elements are zeroed.",
+    example: r#"
+kernel.func @example(%x: memref<32x4xf32>, %y: memref<32x4xf32>) attributes {phase = thread, target = cuda, threads = 32, grid = [1, 1, 1]} {
+  %zero = core.constant {value = 0 : index} : index
+  %t = kernel.thread_id : index
+  %m = kernel.alloc : memref<32x4xf32, 3>
+  kernel.async_copy %m[%t, %zero], %x[%t, %zero] {bytes = 16}
+  kernel.async_commit
+  kernel.async_wait {pending = 0}
+  kernel.barrier
+  %v = kernel.read %m[%t, %zero] : vector<4xf32>
+  kernel.write %v, %y[%t, %zero]
+  kernel.return
+}
+"#,
     operands: &[
         operand("target", SHARED),
         variadic("at", INDEX).bracketed(),
@@ -35,12 +49,14 @@ pub static ASYNC_COPY: OpDef = OpDef {
 
 pub static ASYNC_COMMIT: OpDef = OpDef {
     summary: "Closes this thread's group of async copies.",
+    example: ASYNC_COPY.example,
     effects: ORDERED,
     ..OpDef::new("rc.kernel.async_commit")
 };
 
 pub static ASYNC_WAIT: OpDef = OpDef {
     summary: "Waits until at most `pending` of this thread's newest groups are unfinished.",
+    example: ASYNC_COPY.example,
     attrs: &[attr("pending", AttrKind::I64, "Groups that may still run.")],
     effects: ORDERED,
     ..OpDef::new("rc.kernel.async_wait")
@@ -48,6 +64,7 @@ pub static ASYNC_WAIT: OpDef = OpDef {
 
 pub static TENSOR_PREFETCH: OpDef = OpDef {
     summary: "Fetches a tensor map into its cache.",
+    example: TENSOR_LOAD.example,
     operands: &[operand("map", TENSOR_MAP)],
     effects: ORDERED,
     ..OpDef::new("rc.kernel.tensor_prefetch")
@@ -57,6 +74,29 @@ pub static TENSOR_LOAD: OpDef = OpDef {
     summary: "Starts the copy of a box of a tensor into shared memory (TMA); its bytes are counted by an mbarrier.",
     doc: "`coords` are the box's first element, innermost dimension first, as the tensor map's. Elements out of bounds are zero and count. \
 One thread issues it. With `multicast`, the box goes to the same place in every block of the cluster named by that mask operand.",
+    example: r#"
+kernel.func @example(%x: !rc.tensor_map, %y: memref<32x8xbf16>) attributes {phase = thread, target = cuda, threads = 32, tensor_maps = [#rc.tensor_map<tensor = memref<32x64xbf16>, box = [32, 64], swizzle = 128>], grid = [1, 1, 1]} {
+  %zero = core.constant {value = 0 : index} : index
+  %t = kernel.thread_id : index
+  %first = core.compare %t, %zero {kind = eq} : i1
+  %tile = kernel.alloc {align = 1024} : memref<32x64xbf16, 3>
+  %bar = kernel.alloc {align = 8} : memref<1xi64, 3>
+  kernel.if %first ({
+    kernel.tensor_prefetch %x
+    kernel.mbarrier_init %bar[%zero] {count = 1}
+    kernel.fence {kind = mbarrier_init}
+  })
+  kernel.barrier
+  kernel.if %first ({
+    kernel.mbarrier_expect %bar[%zero] {bytes = 4096}
+    kernel.tensor_load %tile, %x[%zero, %zero], %bar[%zero]
+  })
+  kernel.mbarrier_wait %bar[%zero] parity(%zero)
+  %v = kernel.read %tile[%t, %zero] {swizzle = 128} : vector<8xbf16>
+  kernel.write %v, %y[%t, %zero]
+  kernel.return
+}
+"#,
     operands: &[
         operand("target", SHARED),
         operand("map", TENSOR_MAP),
@@ -73,6 +113,24 @@ One thread issues it. With `multicast`, the box goes to the same place in every 
 
 pub static TENSOR_STORE: OpDef = OpDef {
     summary: "Starts the copy of a box from shared memory to a tensor (TMA), in this thread's bulk group; out of bounds is not written.",
+    example: r#"
+kernel.func @example(%x: memref<32xbf16>, %y: !rc.tensor_map) attributes {phase = thread, target = cuda, threads = 32, tensor_maps = [#rc.tensor_map<tensor = memref<32x64xbf16>, box = [32, 64], swizzle = 128>], grid = [1, 1, 1]} {
+  %zero = core.constant {value = 0 : index} : index
+  %t = kernel.thread_id : index
+  %first = core.compare %t, %zero {kind = eq} : i1
+  %tile = kernel.alloc {align = 1024} : memref<32x64xbf16, 3>
+  %v = kernel.read %x[%t] : bf16
+  kernel.write %v, %tile[%t, %zero] {swizzle = 128}
+  kernel.fence {kind = async_shared}
+  kernel.barrier
+  kernel.if %first ({
+    kernel.tensor_store %tile, %y[%zero, %zero]
+    kernel.bulk_commit
+    kernel.bulk_wait {pending = 0}
+  })
+  kernel.return
+}
+"#,
     operands: &[operand("source", SHARED), operand("map", TENSOR_MAP), variadic("coords", INDEX).bracketed()],
     effects: ORDERED,
     ..OpDef::new("rc.kernel.tensor_store")
@@ -80,12 +138,14 @@ pub static TENSOR_STORE: OpDef = OpDef {
 
 pub static BULK_COMMIT: OpDef = OpDef {
     summary: "Closes this thread's group of bulk stores.",
+    example: TENSOR_STORE.example,
     effects: ORDERED,
     ..OpDef::new("rc.kernel.bulk_commit")
 };
 
 pub static BULK_WAIT: OpDef = OpDef {
     summary: "Waits until at most `pending` bulk groups are unfinished: done, or with `read` only done with reading shared memory.",
+    example: TENSOR_STORE.example,
     attrs: &[
         attr("pending", AttrKind::I64, "Groups that may still run."),
         attr("read", AttrKind::Bool, "Wait for the reads only.").default(AttrDefault::Bool(false)),

@@ -11,6 +11,21 @@ pub static FOR: OpDef = OpDef {
     summary: "A counted loop: for i = lower, lower + step, … below upper.",
     doc: "The step is positive. The region takes the counter and the carried values and yields their next ones; the \
 results are the last ones. `unroll` asks the code generator for that factor (0: fully).",
+    example: r#"
+kernel.func @example(%x: memref<8xf32>, %y: memref<1xf32>) attributes {phase = thread, target = cpu, grid = [1, 1, 1]} {
+  %zero = core.constant {value = 0 : index} : index
+  %one = core.constant {value = 1 : index} : index
+  %n = core.constant {value = 8 : index} : index
+  %none = core.constant {value = 0.0 : f32} : f32
+  %sum = kernel.for lower(%zero) upper(%n) step(%one) iter(%acc = %none) ((%i: index) {
+    %v = kernel.read %x[%i] : f32
+    %next = core.add %acc, %v : f32
+    kernel.yield %next
+  }) : f32
+  kernel.write %sum, %y[%zero]
+  kernel.return
+}
+"#,
     operands: &[
         operand("lower", INDEX).named(),
         operand("upper", INDEX).named(),
@@ -30,6 +45,22 @@ results are the last ones. `unroll` asks the code generator for that factor (0: 
 pub static IF: OpDef = OpDef {
     summary: "Runs its first region where the condition holds, else its second, if it has one.",
     doc: "Both regions yield the results. On a GPU the condition may differ between threads; barriers inside need it uniform.",
+    example: r#"
+kernel.func @example(%x: memref<1xf32>, %y: memref<1xf32>) attributes {phase = thread, target = cpu, grid = [1, 1, 1]} {
+  %zero = core.constant {value = 0 : index} : index
+  %v = kernel.read %x[%zero] : f32
+  %low = core.constant {value = 0.0 : f32} : f32
+  %negative = core.compare %v, %low {kind = lt} : i1
+  %r = kernel.if %negative ({
+    %n = core.neg %v : f32
+    kernel.yield %n
+  }, {
+    kernel.yield %v
+  }) : f32
+  kernel.write %r, %y[%zero]
+  kernel.return
+}
+"#,
     operands: &[operand("condition", I1)],
     results: &[variadic_result("results", ANY)],
     regions: Regions::Any,
@@ -41,6 +72,7 @@ pub static IF: OpDef = OpDef {
 
 pub static YIELD: OpDef = OpDef {
     summary: "Ends a region of kernel.for or kernel.if with its values.",
+    example: IF.example,
     operands: &[variadic("values", ANY)],
     traits: Traits::TERMINATOR,
     effects: Effects::Pure,

@@ -49,6 +49,7 @@ The host encodes it from the address of that tensor.",
 
 pub static RETURN: OpDef = OpDef {
     summary: "Ends a `kernel.func`.",
+    example: FUNC.example,
     traits: Traits::TERMINATOR,
     effects: Effects::Pure,
     ..OpDef::new("rc.kernel.return")
@@ -56,6 +57,7 @@ pub static RETURN: OpDef = OpDef {
 
 pub static PROGRAM_ID: OpDef = OpDef {
     summary: "The program's place along an axis of the grid, from 0.",
+    example: FUNC.example,
     results: &[result("id", INDEX)],
     attrs: &[attr("axis", AttrKind::I64, "0 (x), 1 (y) or 2 (z).")],
     effects: Effects::Pure,
@@ -69,6 +71,14 @@ pub static PROGRAM_ID: OpDef = OpDef {
 
 pub static THREAD_ID: OpDef = OpDef {
     summary: "The thread's number in its block, from 0. On the CPU always 0.",
+    example: r#"
+kernel.func @example(%y: memref<32xi64>) attributes {phase = thread, target = cuda, threads = 32, grid = [1, 1, 1]} {
+  %t = kernel.thread_id : index
+  %v = core.convert %t : i64
+  kernel.write %v, %y[%t]
+  kernel.return
+}
+"#,
     results: &[result("id", INDEX)],
     effects: Effects::Pure,
     infer: Some(infer_index),
@@ -77,6 +87,15 @@ pub static THREAD_ID: OpDef = OpDef {
 
 pub static EXTENT: OpDef = OpDef {
     summary: "The value of an expression over the kernel's symbols.",
+    example: r#"
+kernel.func @example(%x: memref<s x f32>, %y: memref<2xi64>) attributes {phase = thread, target = cpu, rc.symbols = #rc.symbols<s = [1, 64, 1]>, grid = [1, 1, 1]} {
+  %zero = core.constant {value = 0 : index} : index
+  %e = kernel.extent {expr = [4 * s + 1]} : index
+  %v = core.convert %e : i64
+  kernel.write %v, %y[%zero]
+  kernel.return
+}
+"#,
     results: &[result("value", INDEX)],
     attrs: &[attr("expr", AttrKind::Shape, "One expression.")],
     effects: Effects::Pure,

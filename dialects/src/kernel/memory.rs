@@ -11,6 +11,20 @@ pub static ALLOC: OpDef = OpDef {
     summary: "Memory that lasts while the program runs: the block's shared memory (space 3) or a thread's own (space 5).",
     doc: "Its size is fixed. Contents are undefined at first; the interpreter poisons them. Allocations of a kernel do not \
 overlap unless they name the same `overlay`, which says that their uses do not meet.",
+    example: r#"
+kernel.func @example(%x: memref<32xf32>, %y: memref<32xf32>) attributes {phase = thread, target = cuda, threads = 32, grid = [1, 1, 1]} {
+  %t = kernel.thread_id : index
+  %m = kernel.alloc : memref<32xf32, 3>
+  %v = kernel.read %x[%t] : f32
+  kernel.write %v, %m[%t]
+  kernel.barrier
+  %last = core.constant {value = 31 : index} : index
+  %other = core.sub %last, %t : index
+  %r = kernel.read %m[%other] : f32
+  kernel.write %r, %y[%t]
+  kernel.return
+}
+"#,
     results: &[result("memory", MEMREF)],
     attrs: &[
         attr("align", AttrKind::I64, "Alignment in bytes.").default(AttrDefault::Int(16)),
@@ -33,6 +47,19 @@ pub static VIEW: OpDef = OpDef {
     doc: "The result has the trailing dimensions of the source, or any shape of the same number of elements; `%source[%i]` \
 with fewer indices than dimensions names the start. Used for pipeline stages: stage i of `memref<4x64x64xbf16, 3>` is \
 `kernel.view %m[%i] : memref<64x64xbf16, 3>`.",
+    example: r#"
+kernel.func @example(%x: memref<32xf32>, %y: memref<32xf32>) attributes {phase = thread, target = cuda, threads = 32, grid = [1, 1, 1]} {
+  %t = kernel.thread_id : index
+  %stages = kernel.alloc : memref<2x32xf32, 3>
+  %one = core.constant {value = 1 : index} : index
+  %stage = kernel.view %stages[%one] : memref<32xf32, 3>
+  %v = kernel.read %x[%t] : f32
+  kernel.write %v, %stage[%t]
+  %r = kernel.read %stage[%t] : f32
+  kernel.write %r, %y[%t]
+  kernel.return
+}
+"#,
     operands: &[operand("source", MEMREF), variadic("indices", INDEX).bracketed()],
     results: &[result("view", MEMREF)],
     effects: Effects::Pure,
@@ -44,6 +71,18 @@ pub static READ: OpDef = OpDef {
     doc: "With `pred` false nothing is read and the result is zero. With `valid`, only the first that many lanes are read, the others are zero. \
 `align` is the alignment in bytes that the address is known to have: the element's size by default. \
 `swizzle` applies to shared memory: the 16-byte chunk number of the address is xored as the tensor-map swizzle of that many bytes does.",
+    example: r#"
+kernel.func @example(%x: memref<n x f32>, %y: memref<n x f32>) attributes {phase = thread, target = cpu, rc.symbols = #rc.symbols<n = [1, 64, 1]>, grid = [(n + 7) floordiv 8, 1, 1]} {
+  %eight = core.constant {value = 8 : index} : index
+  %p = kernel.program_id {axis = 0} : index
+  %i = core.mul %p, %eight : index
+  %n = kernel.extent {expr = [n]} : index
+  %rest = core.sub %n, %i : index
+  %v = kernel.read %x[%i] valid(%rest) : vector<8xf32>
+  kernel.write %v, %y[%i] valid(%rest)
+  kernel.return
+}
+"#,
     operands: &[
         operand("source", MEMREF),
         variadic("indices", INDEX).bracketed(),
@@ -64,6 +103,7 @@ pub static READ: OpDef = OpDef {
 pub static WRITE: OpDef = OpDef {
     summary: "One thread's store of a scalar, or of a vector along the last dimension.",
     doc: "`pred`, `valid`, `align`, `swizzle` and `cache` as for kernel.read.",
+    example: READ.example,
     operands: &[
         operand("value", SCALAR_OR_VECTOR),
         operand("target", MEMREF),
@@ -83,6 +123,15 @@ pub static WRITE: OpDef = OpDef {
 
 pub static ATOMIC: OpDef = OpDef {
     summary: "Atomically combines a scalar into memory; relaxed order, device scope. Gives the old value.",
+    example: r#"
+kernel.func @example(%x: memref<32xf32>, %y: memref<1xf32>) attributes {phase = thread, target = cuda, threads = 32, grid = [1, 1, 1]} {
+  %zero = core.constant {value = 0 : index} : index
+  %t = kernel.thread_id : index
+  %v = kernel.read %x[%t] : f32
+  %old = kernel.atomic %v, %y[%zero] {kind = add} : f32
+  kernel.return
+}
+"#,
     operands: &[operand("value", crate::constraints::SCALAR), operand("target", MEMREF), variadic("indices", INDEX).bracketed()],
     results: &[result("old", crate::constraints::SCALAR)],
     attrs: &[attr("kind", AttrKind::Enum(&["add", "max", "min", "exchange"]), "The combination.")],

@@ -13,6 +13,24 @@ pub static LDMATRIX: OpDef = OpDef {
     summary: "Loads four 8x8 matrices of 16-bit elements from shared memory into the warp's fragments (ldmatrix.x4).",
     doc: "Thread t gives the address of row t % 8 of matrix t / 8; it receives, of each matrix i, elements 2(t % 4) and \
 2(t % 4) + 1 of row t / 4 as lanes 2i and 2i + 1 of a vector of 8 (`trans`: of the transposed matrix).",
+    example: r#"
+kernel.func @example(%x: memref<16x16xbf16>, %y: memref<32x8xbf16>) attributes {phase = thread, target = cuda, threads = 32, grid = [1, 1, 1]} {
+  %zero = core.constant {value = 0 : index} : index
+  %t = kernel.thread_id : index
+  %sixteen = core.constant {value = 16 : index} : index
+  %eight = core.constant {value = 8 : index} : index
+  %row = core.rem %t, %sixteen : index
+  %half = core.div %t, %sixteen : index
+  %col = core.mul %half, %eight : index
+  %m = kernel.alloc : memref<16x16xbf16, 3>
+  %v = kernel.read %x[%row, %col] : vector<8xbf16>
+  kernel.write %v, %m[%row, %col]
+  kernel.barrier
+  %f = kernel.ldmatrix %m[%row, %col] : vector<8xbf16>
+  kernel.write %f, %y[%t, %zero]
+  kernel.return
+}
+"#,
     operands: &[operand("source", SHARED), variadic("indices", INDEX).bracketed()],
     results: &[result("fragments", VECTOR)],
     attrs: &[
@@ -25,6 +43,24 @@ pub static LDMATRIX: OpDef = OpDef {
 
 pub static STMATRIX: OpDef = OpDef {
     summary: "Stores four 8x8 matrices of 16-bit elements from the warp's fragments to shared memory (stmatrix.x4, sm_90).",
+    example: r#"
+kernel.func @example(%x: memref<32x8xbf16>, %y: memref<16x16xbf16>) attributes {phase = thread, target = cuda, threads = 32, grid = [1, 1, 1]} {
+  %zero = core.constant {value = 0 : index} : index
+  %t = kernel.thread_id : index
+  %sixteen = core.constant {value = 16 : index} : index
+  %eight = core.constant {value = 8 : index} : index
+  %row = core.rem %t, %sixteen : index
+  %half = core.div %t, %sixteen : index
+  %col = core.mul %half, %eight : index
+  %m = kernel.alloc : memref<16x16xbf16, 3>
+  %f = kernel.read %x[%t, %zero] : vector<8xbf16>
+  kernel.stmatrix %f, %m[%row, %col]
+  kernel.barrier
+  %v = kernel.read %m[%row, %col] : vector<8xbf16>
+  kernel.write %v, %y[%row, %col]
+  kernel.return
+}
+"#,
     operands: &[operand("fragments", VECTOR), operand("target", SHARED), variadic("indices", INDEX).bracketed()],
     attrs: &[
         attr("trans", AttrKind::Bool, "Transpose each matrix.").default(AttrDefault::Bool(false)),
@@ -37,6 +73,18 @@ pub static STMATRIX: OpDef = OpDef {
 pub static MMA: OpDef = OpDef {
     summary: "acc + a b of a warp: m16n8k16 for bf16 and f16, float32 accumulators (mma.sync).",
     doc: "Fragments as PTX defines them for m16n8k16: a is 8 elements a thread, b 4, the accumulators 4.",
+    example: r#"
+kernel.func @example(%a: memref<32x8xbf16>, %b: memref<32x4xbf16>, %y: memref<32x4xf32>) attributes {phase = thread, target = cuda, threads = 32, grid = [1, 1, 1]} {
+  %zero = core.constant {value = 0 : index} : index
+  %t = kernel.thread_id : index
+  %x = kernel.read %a[%t, %zero] : vector<8xbf16>
+  %w = kernel.read %b[%t, %zero] : vector<4xbf16>
+  %none = core.constant {value = dense<0.0> : vector<4xf32>} : vector<4xf32>
+  %c = kernel.mma %x, %w, %none : vector<4xf32>
+  kernel.write %c, %y[%t, %zero]
+  kernel.return
+}
+"#,
     operands: &[operand("a", VECTOR), operand("b", VECTOR), operand("acc", VECTOR)],
     results: &[result("result", VECTOR)],
     effects: Effects::Channel("warp"),
@@ -54,6 +102,34 @@ pub static WGMMA: OpDef = OpDef {
 Tiles lie as tensor maps with the `swizzle` write them: rows of `swizzle` bytes (a: [m, k], k innermost; b: [n, k], k innermost, or with `b_t` \
 [k, n], n innermost; `a_t` likewise), `k` is the element offset along k into the tile. The accumulators are a vector of N / 2 lanes: lane 8j/2… \
 as PTX defines the wgmma D fragment. The result is defined after kernel.wgmma_wait.",
+    example: r#"
+kernel.func @example(%a: !rc.tensor_map, %b: !rc.tensor_map, %y: memref<128x4xf32>) attributes {phase = thread, target = cuda, threads = 128, tensor_maps = [#rc.tensor_map<tensor = memref<64x64xbf16>, box = [64, 64], swizzle = 128>, #rc.tensor_map<tensor = memref<8x64xbf16>, box = [8, 64], swizzle = 128>], grid = [1, 1, 1]} {
+  %zero = core.constant {value = 0 : index} : index
+  %t = kernel.thread_id : index
+  %first = core.compare %t, %zero {kind = eq} : i1
+  %at = kernel.alloc {align = 1024} : memref<64x64xbf16, 3>
+  %bt = kernel.alloc {align = 1024} : memref<8x64xbf16, 3>
+  %bar = kernel.alloc {align = 8} : memref<1xi64, 3>
+  kernel.if %first ({
+    kernel.mbarrier_init %bar[%zero] {count = 1}
+    kernel.fence {kind = mbarrier_init}
+  })
+  kernel.barrier
+  kernel.if %first ({
+    kernel.mbarrier_expect %bar[%zero] {bytes = 9216}
+    kernel.tensor_load %at, %a[%zero, %zero], %bar[%zero]
+    kernel.tensor_load %bt, %b[%zero, %zero], %bar[%zero]
+  })
+  kernel.mbarrier_wait %bar[%zero] parity(%zero)
+  %none = core.constant {value = dense<0.0> : vector<4xf32>} : vector<4xf32>
+  kernel.wgmma_fence
+  %started = kernel.wgmma %at, %bt, %none {n = 8} : vector<4xf32>
+  kernel.wgmma_commit
+  %c = kernel.wgmma_wait %started {pending = 0} : vector<4xf32>
+  kernel.write %c, %y[%t, %zero]
+  kernel.return
+}
+"#,
     operands: &[operand("a", ANY), operand("b", SHARED), operand("acc", VECTOR), optional("k", INDEX)],
     results: &[result("result", VECTOR)],
     attrs: &[
@@ -71,12 +147,14 @@ as PTX defines the wgmma D fragment. The result is defined after kernel.wgmma_wa
 
 pub static WGMMA_FENCE: OpDef = OpDef {
     summary: "Orders the warpgroup's register and memory accesses before the next wgmma.",
+    example: WGMMA.example,
     effects: ORDERED,
     ..OpDef::new("rc.kernel.wgmma_fence")
 };
 
 pub static WGMMA_COMMIT: OpDef = OpDef {
     summary: "Closes the warpgroup's group of wgmmas.",
+    example: WGMMA.example,
     effects: ORDERED,
     ..OpDef::new("rc.kernel.wgmma_commit")
 };
@@ -84,6 +162,7 @@ pub static WGMMA_COMMIT: OpDef = OpDef {
 pub static WGMMA_WAIT: OpDef = OpDef {
     summary: "Waits until at most `pending` groups of wgmmas are unfinished, and passes accumulators through.",
     doc: "Accumulators in flight are undefined until they have passed a wait.",
+    example: WGMMA.example,
     operands: &[variadic("accs", VECTOR)],
     results: &[variadic_result("results", VECTOR)],
     attrs: &[attr("pending", AttrKind::I64, "Groups that may still run.")],

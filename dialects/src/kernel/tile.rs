@@ -12,6 +12,17 @@ pub static LOAD: OpDef = OpDef {
     doc: "Element (i, j, …) of the tile is the memref's element at the given indices, plus i along memref dimension \
 `dims[0]`, j along `dims[1]`, and so on; `-1` in `dims` repeats the element along that tile dimension. Elements outside \
 of the memref's bounds are `other` and are not read.",
+    example: r#"
+kernel.func @example(%x: memref<100x64xf32>, %y: memref<100x64xf32>) attributes {phase = tile, target = cpu, grid = [13, 1, 1]} {
+  %zero = core.constant {value = 0 : index} : index
+  %eight = core.constant {value = 8 : index} : index
+  %p = kernel.program_id {axis = 0} : index
+  %i = core.mul %p, %eight : index
+  %a = kernel.load %x[%i, %zero] {dims = [0, 1]} : !rc.tile<8x64xf32>
+  kernel.store %a, %y[%i, %zero] {dims = [0, 1]}
+  kernel.return
+}
+"#,
     operands: &[operand("source", MEMREF), variadic("indices", INDEX).bracketed()],
     results: &[result("tile", TILE)],
     attrs: &[
@@ -28,6 +39,15 @@ pub static GATHER: OpDef = OpDef {
     doc: "As kernel.load, where the index along memref dimension `axis` is, for each tile element, that of the tile \
 `where` (integers; same shape as the result or 1 along some dimensions) instead of the scalar index. Out of bounds is undefined \
 behaviour that the interpreter reports; elements outside along other dimensions are `other`.",
+    example: r#"
+kernel.func @example(%table: memref<16x8xf32>, %ids: memref<4xi64>, %y: memref<4x8xf32>) attributes {phase = tile, target = cpu, grid = [1, 1, 1]} {
+  %zero = core.constant {value = 0 : index} : index
+  %at = kernel.load %ids[%zero] {dims = [0, -1]} : !rc.tile<4x1xi64>
+  %rows = kernel.gather %table[%zero, %zero] where(%at) {dims = [0, 1], axis = 0} : !rc.tile<4x8xf32>
+  kernel.store %rows, %y[%zero, %zero] {dims = [0, 1]}
+  kernel.return
+}
+"#,
     operands: &[operand("source", MEMREF), variadic("indices", INDEX).bracketed(), variadic("where", TILE).named()],
     results: &[result("tile", TILE)],
     attrs: &[
@@ -41,6 +61,7 @@ behaviour that the interpreter reports; elements outside along other dimensions 
 
 pub static STORE: OpDef = OpDef {
     summary: "Writes a tile to a memref, the part within its bounds.",
+    example: LOAD.example,
     operands: &[operand("tile", TILE), operand("target", MEMREF), variadic("indices", INDEX).bracketed()],
     attrs: &[attr("dims", AttrKind::I64Array, "The memref dimension along which each tile dimension runs.")],
     effects: Effects::Write,
@@ -65,6 +86,15 @@ fn verify_access(op: OpRef, memref: Type, tile: Type, indices: usize) -> Result 
 pub static REDUCE: OpDef = OpDef {
     summary: "Reduces a tile along dimensions, which stay with size 1.",
     doc: "In the element type, in any order; convert first to accumulate in another. NaN wins in max and min.",
+    example: r#"
+kernel.func @example(%x: memref<4x32xf32>, %y: memref<4xf32>) attributes {phase = tile, target = cpu, grid = [1, 1, 1]} {
+  %zero = core.constant {value = 0 : index} : index
+  %a = kernel.load %x[%zero, %zero] {dims = [0, 1]} : !rc.tile<4x32xf32>
+  %s = kernel.reduce %a {dims = [1], kind = add} : !rc.tile<4x1xf32>
+  kernel.store %s, %y[%zero] {dims = [0, -1]}
+  kernel.return
+}
+"#,
     operands: &[operand("tile", TILE)],
     results: &[result("result", TILE)],
     attrs: &[
@@ -92,6 +122,17 @@ pub static DOT: OpDef = OpDef {
     summary: "acc + a b for tiles a [m, k], b [k, n] and acc [m, n].",
     doc: "Products and sums in acc's element type; contracted and in any order along k. In the placed phase a and b may be memrefs in \
 shared or packed memory ([m, k] and [k, n], or stored transposed as `a_t`, `b_t` say).",
+    example: r#"
+kernel.func @example(%x: memref<4x16xf32>, %w: memref<16x8xf32>, %y: memref<4x8xf32>) attributes {phase = tile, target = cpu, grid = [1, 1, 1]} {
+  %zero = core.constant {value = 0 : index} : index
+  %a = kernel.load %x[%zero, %zero] {dims = [0, 1]} : !rc.tile<4x16xf32>
+  %b = kernel.load %w[%zero, %zero] {dims = [0, 1]} : !rc.tile<16x8xf32>
+  %none = core.constant {value = dense<0.0> : !rc.tile<4x8xf32>} : !rc.tile<4x8xf32>
+  %c = kernel.dot %a, %b, %none : !rc.tile<4x8xf32>
+  kernel.store %c, %y[%zero, %zero] {dims = [0, 1]}
+  kernel.return
+}
+"#,
     operands: &[operand("a", ANY), operand("b", ANY), operand("acc", TILE)],
     results: &[result("result", TILE)],
     attrs: &[
@@ -121,6 +162,14 @@ fn verify_dot(op: OpRef) -> Result {
 
 pub static IOTA: OpDef = OpDef {
     summary: "A tile of integers that count along one dimension, from a given start.",
+    example: r#"
+kernel.func @example(%y: memref<16xi64>) attributes {phase = tile, target = cpu, grid = [1, 1, 1]} {
+  %zero = core.constant {value = 0 : index} : index
+  %i = kernel.iota %zero {dim = 0} : !rc.tile<16xi64>
+  kernel.store %i, %y[%zero] {dims = [0]}
+  kernel.return
+}
+"#,
     operands: &[operand("start", INDEX)],
     results: &[result("tile", TILE)],
     attrs: &[attr("dim", AttrKind::I64, "The dimension along which the values count.")],
@@ -130,6 +179,15 @@ pub static IOTA: OpDef = OpDef {
 
 pub static BROADCAST: OpDef = OpDef {
     summary: "Repeats a tile along its dimensions of size 1, or a scalar everywhere.",
+    example: r#"
+kernel.func @example(%x: memref<8xf32>, %y: memref<4x8xf32>) attributes {phase = tile, target = cpu, grid = [1, 1, 1]} {
+  %zero = core.constant {value = 0 : index} : index
+  %row = kernel.load %x[%zero] {dims = [-1, 0]} : !rc.tile<1x8xf32>
+  %rows = kernel.broadcast %row : !rc.tile<4x8xf32>
+  kernel.store %rows, %y[%zero, %zero] {dims = [0, 1]}
+  kernel.return
+}
+"#,
     operands: &[operand("value", ANY)],
     results: &[result("tile", TILE)],
     effects: Effects::Pure,
@@ -144,6 +202,15 @@ pub static BROADCAST: OpDef = OpDef {
 
 pub static TRANSPOSE: OpDef = OpDef {
     summary: "A tile with its dimensions permuted: result dimension i is operand dimension perm[i].",
+    example: r#"
+kernel.func @example(%x: memref<4x8xf32>, %y: memref<8x4xf32>) attributes {phase = tile, target = cpu, grid = [1, 1, 1]} {
+  %zero = core.constant {value = 0 : index} : index
+  %a = kernel.load %x[%zero, %zero] {dims = [0, 1]} : !rc.tile<4x8xf32>
+  %b = kernel.transpose %a {perm = [1, 0]} : !rc.tile<8x4xf32>
+  kernel.store %b, %y[%zero, %zero] {dims = [0, 1]}
+  kernel.return
+}
+"#,
     operands: &[operand("tile", TILE)],
     results: &[result("result", TILE)],
     attrs: &[attr("perm", AttrKind::I64Array, "A permutation.")],
@@ -153,6 +220,15 @@ pub static TRANSPOSE: OpDef = OpDef {
 
 pub static CONVERT_LAYOUT: OpDef = OpDef {
     summary: "The same tile in another layout: data move between threads, through shared memory where they must.",
+    example: r#"
+kernel.func @example(%x: memref<8x16xf32>, %y: memref<8x16xf32>) attributes {phase = placed, target = cuda, threads = 32, grid = [1, 1, 1]} {
+  %zero = core.constant {value = 0 : index} : index
+  %a = kernel.load %x[%zero, %zero] {dims = [0, 1]} : !rc.tile<8x16xf32, #rc.blocked<vec = 4, dim = 1, lanes = [8, 4], warps = [1, 1]>>
+  %b = kernel.convert_layout %a : !rc.tile<8x16xf32, #rc.blocked<vec = 1, dim = 1, lanes = [2, 16], warps = [1, 1]>>
+  kernel.store %b, %y[%zero, %zero] {dims = [0, 1]}
+  kernel.return
+}
+"#,
     operands: &[operand("tile", TILE)],
     results: &[result("result", TILE)],
     effects: Effects::Pure,

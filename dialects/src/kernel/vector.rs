@@ -9,6 +9,15 @@ pub(super) static OPS: &[&OpDef] = &[&SPLAT, &EXTRACT, &INSERT, &CONCAT, &SLICE,
 
 pub static SPLAT: OpDef = OpDef {
     summary: "A vector with the same scalar in every lane.",
+    example: r#"
+kernel.func @example(%x: memref<1xf32>, %y: memref<8xf32>) attributes {phase = thread, target = cpu, grid = [1, 1, 1]} {
+  %zero = core.constant {value = 0 : index} : index
+  %v = kernel.read %x[%zero] : f32
+  %s = kernel.splat %v : vector<8xf32>
+  kernel.write %s, %y[%zero]
+  kernel.return
+}
+"#,
     operands: &[operand("value", SCALAR)],
     results: &[result("vector", VECTOR)],
     effects: Effects::Pure,
@@ -17,6 +26,15 @@ pub static SPLAT: OpDef = OpDef {
 
 pub static EXTRACT: OpDef = OpDef {
     summary: "One lane of a vector.",
+    example: r#"
+kernel.func @example(%x: memref<8xf32>, %y: memref<1xf32>) attributes {phase = thread, target = cpu, grid = [1, 1, 1]} {
+  %zero = core.constant {value = 0 : index} : index
+  %v = kernel.read %x[%zero] : vector<8xf32>
+  %e = kernel.extract %v {lane = 3} : f32
+  kernel.write %e, %y[%zero]
+  kernel.return
+}
+"#,
     operands: &[operand("vector", VECTOR)],
     results: &[result("value", SCALAR)],
     attrs: &[attr("lane", AttrKind::I64, "From 0.")],
@@ -32,6 +50,16 @@ pub static EXTRACT: OpDef = OpDef {
 
 pub static INSERT: OpDef = OpDef {
     summary: "A vector with one lane replaced.",
+    example: r#"
+kernel.func @example(%x: memref<8xf32>, %y: memref<8xf32>) attributes {phase = thread, target = cpu, grid = [1, 1, 1]} {
+  %zero = core.constant {value = 0 : index} : index
+  %v = kernel.read %x[%zero] : vector<8xf32>
+  %c = core.constant {value = 1.0 : f32} : f32
+  %r = kernel.insert %c, %v {lane = 0} : vector<8xf32>
+  kernel.write %r, %y[%zero]
+  kernel.return
+}
+"#,
     operands: &[operand("value", SCALAR), operand("vector", VECTOR)],
     results: &[result("result", VECTOR)],
     attrs: &[attr("lane", AttrKind::I64, "From 0.")],
@@ -42,6 +70,15 @@ pub static INSERT: OpDef = OpDef {
 
 pub static CONCAT: OpDef = OpDef {
     summary: "The lanes of several vectors or scalars of one element type, in order.",
+    example: r#"
+kernel.func @example(%x: memref<8xf32>, %y: memref<16xf32>) attributes {phase = thread, target = cpu, grid = [1, 1, 1]} {
+  %zero = core.constant {value = 0 : index} : index
+  %v = kernel.read %x[%zero] : vector<8xf32>
+  %w = kernel.concat %v, %v : vector<16xf32>
+  kernel.write %w, %y[%zero]
+  kernel.return
+}
+"#,
     operands: &[variadic("parts", SCALAR_OR_VECTOR)],
     results: &[result("vector", VECTOR)],
     effects: Effects::Pure,
@@ -55,6 +92,15 @@ pub static CONCAT: OpDef = OpDef {
 
 pub static SLICE: OpDef = OpDef {
     summary: "Consecutive lanes of a vector, as many as the result has.",
+    example: r#"
+kernel.func @example(%x: memref<8xf32>, %y: memref<4xf32>) attributes {phase = thread, target = cpu, grid = [1, 1, 1]} {
+  %zero = core.constant {value = 0 : index} : index
+  %v = kernel.read %x[%zero] : vector<8xf32>
+  %w = kernel.slice %v {start = 4} : vector<4xf32>
+  kernel.write %w, %y[%zero]
+  kernel.return
+}
+"#,
     operands: &[operand("vector", VECTOR)],
     results: &[result("result", VECTOR)],
     attrs: &[attr("start", AttrKind::I64, "The first lane.")],
@@ -64,6 +110,15 @@ pub static SLICE: OpDef = OpDef {
 
 pub static VECTOR_REDUCE: OpDef = OpDef {
     summary: "Combines a vector's lanes, in any order; NaN wins in max and min.",
+    example: r#"
+kernel.func @example(%x: memref<8xf32>, %y: memref<1xf32>) attributes {phase = thread, target = cpu, grid = [1, 1, 1]} {
+  %zero = core.constant {value = 0 : index} : index
+  %v = kernel.read %x[%zero] : vector<8xf32>
+  %s = kernel.vector_reduce %v {kind = max} : f32
+  kernel.write %s, %y[%zero]
+  kernel.return
+}
+"#,
     operands: &[operand("vector", VECTOR)],
     results: &[result("value", SCALAR)],
     attrs: &[attr("kind", AttrKind::Enum(&["add", "mul", "max", "min", "and", "or"]), "The combiner.")],
@@ -74,6 +129,15 @@ pub static VECTOR_REDUCE: OpDef = OpDef {
 
 pub static BITCAST: OpDef = OpDef {
     summary: "The same bits as another scalar or vector type of equal size.",
+    example: r#"
+kernel.func @example(%x: memref<8xf32>, %y: memref<8xi32>) attributes {phase = thread, target = cpu, grid = [1, 1, 1]} {
+  %zero = core.constant {value = 0 : index} : index
+  %v = kernel.read %x[%zero] : vector<8xf32>
+  %b = kernel.bitcast %v : vector<8xi32>
+  kernel.write %b, %y[%zero]
+  kernel.return
+}
+"#,
     operands: &[operand("value", SCALAR_OR_VECTOR)],
     results: &[result("result", SCALAR_OR_VECTOR)],
     effects: Effects::Pure,
@@ -84,6 +148,15 @@ pub static APPROX: OpDef = OpDef {
     summary: "A hardware approximation, f32: ex2 (2 ulp), tanh (relative error 2^-11), rcp (1 ulp), rsqrt (2 ulp), lg2, sin, cos.",
     doc: "The interpreter computes the exact function; comparisons allow for the stated error. Subnormal inputs and results are flushed to zero. \
 On the CPU not supported.",
+    example: r#"
+kernel.func @example(%x: memref<32xf32>, %y: memref<32xf32>) attributes {phase = thread, target = cuda, threads = 32, grid = [1, 1, 1]} {
+  %t = kernel.thread_id : index
+  %v = kernel.read %x[%t] : f32
+  %e = kernel.approx %v {fn = ex2} : f32
+  kernel.write %e, %y[%t]
+  kernel.return
+}
+"#,
     operands: &[operand("x", SCALAR_OR_VECTOR)],
     results: &[result("result", SCALAR_OR_VECTOR)],
     attrs: &[attr("fn", AttrKind::Enum(&["ex2", "tanh", "rcp", "rsqrt", "lg2", "sin", "cos"]), "The function.")],
@@ -95,6 +168,16 @@ On the CPU not supported.",
 pub static SHUFFLE: OpDef = OpDef {
     summary: "The value that another thread of the warp holds. All 32 threads take part.",
     doc: "`xor`: that of lane (own ^ by); `up`, `down`: of lane own - by, own + by, or one's own beyond the warp; `index`: of the lane given by the operand.",
+    example: r#"
+kernel.func @example(%x: memref<32xf32>, %y: memref<32xf32>) attributes {phase = thread, target = cuda, threads = 32, grid = [1, 1, 1]} {
+  %t = kernel.thread_id : index
+  %v = kernel.read %x[%t] : f32
+  %w = kernel.shuffle %v {mode = xor, by = 16} : f32
+  %s = core.add %v, %w : f32
+  kernel.write %s, %y[%t]
+  kernel.return
+}
+"#,
     operands: &[operand("value", SCALAR_OR_VECTOR), optional("lane", INDEX)],
     results: &[result("result", SCALAR_OR_VECTOR)],
     attrs: &[

@@ -30,6 +30,7 @@ loop.kernel @scale(%x: tensor<s x 8 x f32>) -> tensor<s x 8 x f32> attributes {r
 
 pub static RETURN: OpDef = OpDef {
     summary: "Ends a `loop.kernel` with its results.",
+    example: KERNEL.example,
     operands: &[variadic("results", TENSOR)],
     traits: Traits::TERMINATOR,
     effects: Effects::Pure,
@@ -41,6 +42,20 @@ pub static LAUNCH: OpDef = OpDef {
     summary: "Runs a kernel on tensors.",
     doc: "`bind` gives each of the callee's symbols as an expression over the caller's: `#rc.bind<s = [t + 1]>`. \
           The callee is a plain string so that generic dumps load in tools that resolve symbols.",
+    example: r#"
+loop.kernel @double(%x: tensor<s x f32>) -> tensor<s x f32> attributes {rc.symbols = #rc.symbols<s = [1, 64, 1]>} {
+  %r = loop.nest %x[i] {iters = [i], kinds = [parallel], extents = [s], out_maps = [[i]], combiner = [none]} ((%a: f32) {
+    %b = core.add %a, %a : f32
+    loop.yield %b
+  }) : tensor<s x f32>
+  loop.return %r
+}
+func.func @main(%x: tensor<t x f32>, %y: tensor<8xf32>) -> (tensor<t x f32>, tensor<8xf32>) attributes {rc.symbols = #rc.symbols<t = [1, 64, 1]>} {
+  %a = loop.launch %x {callee = "double", bind = <s = #rc.shape<[t]>>} : tensor<t x f32>
+  %b = loop.launch %y {callee = "double", bind = <s = #rc.shape<[8]>>} : tensor<8xf32>
+  func.return %a, %b
+}
+"#,
     operands: &[variadic("inputs", TENSOR)],
     results: &[variadic_result("results", TENSOR)],
     attrs: &[

@@ -47,6 +47,7 @@ loop.kernel @product(%a: tensor<s x 16 x bf16>, %b: tensor<8x16xbf16>) -> tensor
 
 pub static YIELD: OpDef = OpDef {
     summary: "Ends a nest's region with the scalars of this point: one for each result, two for a contraction.",
+    example: NEST.example,
     operands: &[variadic("values", ANY)],
     traits: Traits::TERMINATOR,
     effects: Effects::Pure,
@@ -55,6 +56,17 @@ pub static YIELD: OpDef = OpDef {
 
 pub static INDEX: OpDef = OpDef {
     summary: "The value of an index expression over the enclosing nest's iterators and the kernel's symbols.",
+    example: r#"
+loop.kernel @positions(%x: tensor<4x5xf32>) -> tensor<4x5xf32> {
+  %r = loop.nest %x[i, j] {iters = [i, j], kinds = [parallel, parallel], extents = [4, 5], out_maps = [[i, j]], combiner = [none]} ((%a: f32) {
+    %n = loop.index {expr = [5 * i + j]} : index
+    %f = core.convert %n : f32
+    %b = core.add %a, %f : f32
+    loop.yield %b
+  }) : tensor<4x5xf32>
+  loop.return %r
+}
+"#,
     results: &[result("index", crate::constraints::INDEX)],
     attrs: &[attr("expr", AttrKind::Shape, "One expression.")],
     effects: Effects::Pure,
@@ -71,6 +83,15 @@ pub static GATHER: OpDef = OpDef {
     doc: "`at` has one entry for each dimension of the tensor: an expression over iterators and symbols, in which \
 the symbols `_0`, `_1`, … stand for the index operands (integers or index). An index out of range is undefined \
 behaviour that the interpreter reports.",
+    example: r#"
+loop.kernel @embedding(%table: tensor<10x4xf32>, %ids: tensor<s x i64>) -> tensor<s x 4 x f32> attributes {rc.symbols = #rc.symbols<s = [1, 64, 1]>} {
+  %r = loop.nest %ids[i] {iters = [i, j], kinds = [parallel, parallel], extents = [s, 4], out_maps = [[i, j]], combiner = [none]} ((%id: i64) {
+    %e = loop.gather %table, %id {at = [_0, j]} : f32
+    loop.yield %e
+  }) : tensor<s x 4 x f32>
+  loop.return %r
+}
+"#,
     operands: &[operand("source", TENSOR), variadic("indices", crate::constraints::INT_OR_INDEX)],
     results: &[result("element", ANY)],
     attrs: &[attr("at", AttrKind::Shape, "One expression for each dimension of the source.")],
@@ -93,6 +114,12 @@ b, h, m, n, d, e (so that heads interleaved in one tensor need no copy); the res
 With `causal`, key n takes part for query m where n <= m. The products are accumulated and the softmax is \
 computed in f32 (f64 for f64), with a running maximum and sum over tiles of n; weights are rounded to v's element type \
 before the second product, the result once at the end. An optional fourth operand is added to the scores.",
+    example: r#"
+loop.kernel @attention(%qkv: tensor<2 x s x 72 x f32>) -> tensor<2 x s x 24 x f32> attributes {rc.symbols = #rc.symbols<s = [1, 64, 1]>} {
+  %r = loop.attention %qkv[b, m, 12 * h + d], %qkv[b, n, 12 * h + d + 24], %qkv[b, n, 12 * h + e + 48] {iters = [b, h, m, n, d, e], extents = [2, 2, s, s, 12, 12], out_maps = [[b, m, 12 * h + e]], scale = 0.25, causal = true} : tensor<2 x s x 24 x f32>
+  loop.return %r
+}
+"#,
     operands: &[variadic("inputs", TENSOR)],
     results: &[result("result", TENSOR)],
     attrs: &[

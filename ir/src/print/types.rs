@@ -216,6 +216,25 @@ pub fn write_attr(f: &mut dyn Write, attr: Attr, form: Form) -> fmt::Result {
             }
             Ok(())
         }
+        // To MLIR a tile is opaque, so its elements are given as a tensor's.
+        AttrData::Dense { ty, data } if form == Form::Generic && ty.is_tile() => {
+            let tensor = Type::tensor(&ty.shape(), ty.elem());
+            f.write_str("#rc.dense<dense<")?;
+            write_elements(f, *ty, data)?;
+            f.write_str("> : ")?;
+            write_type(f, tensor, form)?;
+            f.write_str(", ")?;
+            write_type(f, *ty, form)?;
+            f.write_char('>')
+        }
+        // MLIR takes only its own types for these, so they go inside an attribute of rc's.
+        AttrData::Dense { ty, .. } | AttrData::Resource { ty, .. } if form == Form::Generic && ty.is_tile() => {
+            f.write_str("#rc.elements<")?;
+            write_attr(f, of_tensor(attr), form)?;
+            f.write_str(", ")?;
+            write_type(f, *ty, form)?;
+            f.write_char('>')
+        }
         AttrData::Dense { ty, data } => {
             f.write_str("dense<")?;
             write_elements(f, *ty, data)?;
@@ -243,6 +262,16 @@ pub fn write_attr(f: &mut dyn Write, attr: Attr, form: Form) -> fmt::Result {
             Ok(())
         }
         AttrData::Opaque(text) => write!(f, "{text}"),
+    }
+}
+
+/// A constant of a tile's type as one of a tensor's.
+fn of_tensor(attr: Attr) -> Attr {
+    let tensor = |ty: &Type| Type::tensor(&ty.shape(), ty.elem());
+    match attr.data() {
+        AttrData::Dense { ty, data } => Attr::new(AttrData::Dense { ty: tensor(ty), data: data.clone() }),
+        AttrData::Resource { name, ty } => Attr::resource(*name, tensor(ty)),
+        _ => attr,
     }
 }
 
