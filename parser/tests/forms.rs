@@ -235,6 +235,8 @@ fn attributes() {
         "dense<18446744073709551615> : tensor<ui64>",
         "dense<[-1, 0]> : tensor<2xindex>",
         "dense_resource<blob> : tensor<4xf32>",
+        "dense_resource<blob> : !rc.tile<4xf32>",
+        "dense<[1, 2]> : !rc.tile<2xi8, #rc.layout<row>>",
         "#rc.shape<[s, 2 * s * t + 1, ?, max(s, t), ((s) mod (8))]>",
         "#rc.flag",
         "#rc.x<a, \"b\", 3, c = \"true\", d = [\"f32\", word], e = 3 : i32, f = [], g = array<i64>, h>",

@@ -92,6 +92,7 @@ fn hand_written_modules() {
     t.launch %c grid(%i, %l#1) args(%x) {n = 3}
     t.kinds {callee = @a::@\"b c\", dims = [1, -2], eps = 1.0e-5, flag, mode = mul, schedule = <grid = [4], w = \"q > r\">, shape = [s, 4], ty = memref<s x f32, 3>}
     t.kinds {any = [#map, \"a\\0A\\22\", 255 : i8, 0x7FC00000 : f32, !rc.tile<8x16xf32, #rc.layout<row>>, array<i1: true>, tensor<s x f32, #foo.enc>]}
+    t.kinds {any = dense<1.5> : !rc.tile<8x16xf32, #rc.layout<row>>, elements = dense<[1, 2]> : !rc.tile<2xi8>}
     t.kinds {any = dense<true> : tensor<300xi1>, elements = dense<[1, 1]> : tensor<2xi8>}
     foo.branch [^later]
   ^last:
