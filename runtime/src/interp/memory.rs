@@ -56,31 +56,56 @@ pub(crate) struct Agent<'c> {
     pub atomic: bool,
 }
 
-/// One access of an element.
+/// One access of an element, or none.
 #[derive(Clone, Copy)]
 struct Access {
     program: u32,
-    thread: u32,
     time: u32,
     loc: Loc,
+    thread: u16,
     atomic: bool,
 }
 
-/// The accesses of an element that races are looked for among: the last write, and reads by two threads.
-#[derive(Clone, Copy, Default)]
+const NEVER: Access = Access { program: u32::MAX, time: 0, loc: Loc::UNKNOWN, thread: 0, atomic: false };
+
+/// The accesses that races are looked for among, for each element: the last write, and reads by two threads. There is
+/// memory for reads only where elements are read at all.
 struct History {
-    write: Option<Access>,
-    reads: [Option<Access>; 2],
+    writes: Vec<Access>,
+    reads: Vec<[Access; 2]>,
 }
 
 impl Access {
     fn of(agent: &Agent) -> Access {
-        Access { program: agent.program, thread: agent.thread, time: agent.time, loc: agent.loc, atomic: agent.atomic }
+        let thread = agent.thread as u16;
+        Access { program: agent.program, time: agent.time, loc: agent.loc, thread, atomic: agent.atomic }
     }
-    /// Whether the agent's next access comes after this one in every order of execution.
-    fn precedes(&self, agent: &Agent) -> bool {
-        self.program == agent.program
-            && (self.thread == agent.thread || agent.seen.get(self.thread as usize).is_some_and(|&t| t >= self.time))
+    /// Whether this happened and may happen after the agent's next access too.
+    fn races(&self, agent: &Agent) -> bool {
+        let seen = || agent.seen.get(usize::from(self.thread)).is_some_and(|&t| t >= self.time);
+        let before = self.program == agent.program && (u32::from(self.thread) == agent.thread || seen());
+        self.program != NEVER.program && !before && !(self.atomic && agent.atomic)
+    }
+}
+
+impl History {
+    fn new(len: usize) -> History {
+        History { writes: vec![NEVER; len], reads: Vec::new() }
+    }
+    fn read(&mut self, at: usize, agent: &Agent) {
+        if self.reads.is_empty() {
+            self.reads = vec![[NEVER; 2]; self.writes.len()];
+        }
+        let new = Access::of(agent);
+        let reads = &mut self.reads[at];
+        let own = reads[0].program == NEVER.program || (reads[0].program, reads[0].thread) == (new.program, new.thread);
+        reads[usize::from(!own)] = new;
+    }
+    fn written(&mut self, at: usize, agent: &Agent) {
+        self.writes[at] = Access::of(agent);
+        if let Some(reads) = self.reads.get_mut(at) {
+            *reads = [NEVER; 2];
+        }
     }
 }
 
@@ -103,9 +128,9 @@ pub(crate) struct Buffer {
     /// For messages: "the arena", "shared memory".
     what: String,
     cells: Cells,
-    history: Option<Vec<History>>,
-    /// Buffers that start at the same place: at most one of them holds values.
-    overlay: Option<String>,
+    history: Option<History>,
+    /// Buffers that start at the same place, and whether this is the one that holds values.
+    overlay: Option<(String, bool)>,
 }
 
 /// All buffers. Those of a program are dropped when it ends.
@@ -138,12 +163,12 @@ impl Memory {
         self.buffers.truncate(count);
     }
     pub fn set_overlay(&mut self, buffer: usize, name: &str) {
-        self.buffers[buffer].overlay = Some(name.to_string());
+        self.buffers[buffer].overlay = Some((name.to_string(), false));
     }
     /// From now on looks for races on a buffer; what was done before is forgotten.
     pub fn watch(&mut self, buffer: usize) {
         let len = self.len(buffer);
-        self.buffers[buffer].history = Some(vec![History::default(); len]);
+        self.buffers[buffer].history = Some(History::new(len));
     }
     pub fn unwatch(&mut self, buffer: usize) {
         self.buffers[buffer].history = None;
@@ -165,14 +190,11 @@ impl Memory {
     pub fn read(&mut self, buffer: usize, at: usize, agent: &Agent) -> Result<Value> {
         let entry = &mut self.buffers[buffer];
         if let Some(history) = &mut entry.history {
-            let history = &mut history[at];
-            if let Some(write) = history.write.filter(|w| !w.precedes(agent) && !(w.atomic && agent.atomic)) {
+            let write = history.writes[at];
+            if write.races(agent) {
                 return Err(race(&entry.what, at, "reads", "writes", agent, &write));
             }
-            let access = Access::of(agent);
-            let same = |r: &Option<Access>| r.is_none_or(|r| r.program == access.program && r.thread == access.thread);
-            let slot = if same(&history.reads[0]) { 0 } else { 1 };
-            history.reads[slot] = Some(access);
+            history.read(at, agent);
         }
         match &entry.cells {
             Cells::Given(array) => Ok(array.element(at)),
@@ -194,7 +216,7 @@ impl Memory {
     /// Sets the element. An error where another thread's access is not ordered before.
     #[inline]
     pub fn write(&mut self, buffer: usize, at: usize, value: &Value, agent: &Agent) -> Result {
-        if self.buffers[buffer].overlay.is_some() {
+        if matches!(self.buffers[buffer].overlay, Some((_, false))) {
             self.take_overlay(buffer);
         }
         let (word, new) = match value {
@@ -214,7 +236,7 @@ impl Memory {
 
     /// Marks the element as the target of a copy that has started.
     pub fn start_copy(&mut self, buffer: usize, at: usize, agent: &Agent) -> Result {
-        if self.buffers[buffer].overlay.is_some() {
+        if matches!(self.buffers[buffer].overlay, Some((_, false))) {
             self.take_overlay(buffer);
         }
         self.record_write(buffer, at, None, agent)?;
@@ -224,7 +246,7 @@ impl Memory {
     /// Ends a copy: the element holds `value`, as if `agent` had written it.
     pub fn finish_copy(&mut self, buffer: usize, at: usize, value: &Value, agent: &Agent) -> Result {
         if let Some(history) = &mut self.buffers[buffer].history {
-            history[at] = History { write: Some(Access::of(agent)), reads: [None; 2] };
+            history.written(at, agent);
         }
         let (word, new) = match value {
             Value::Float(x) => (x.to_bits(), State::Float),
@@ -238,39 +260,39 @@ impl Memory {
 
     /// Thread, time and place of the last write to a watched element.
     pub fn last_write(&self, buffer: usize, at: usize) -> Option<(usize, u32, Loc)> {
-        let write = self.buffers[buffer].history.as_ref()?.get(at)?.write?;
-        Some((write.thread as usize, write.time, write.loc))
+        let write = *self.buffers[buffer].history.as_ref()?.writes.get(at)?;
+        (write.program != NEVER.program).then_some((usize::from(write.thread), write.time, write.loc))
     }
 
     fn record_write(&mut self, buffer: usize, at: usize, new: Option<(u64, State)>, agent: &Agent) -> Result {
         let entry = &mut self.buffers[buffer];
         let Some(history) = &mut entry.history else { return Ok(()) };
-        let history = &mut history[at];
         let same = match (&entry.cells, new) {
             (Cells::Own { bits, state }, Some((word, class))) => bits[at] == word && state[at] == class,
             _ => false,
         };
-        if let Some(write) = history.write
-            && !same
-            && !write.precedes(agent)
-            && !(write.atomic && agent.atomic)
-        {
+        let write = history.writes[at];
+        if !same && write.races(agent) {
             return Err(race(&entry.what, at, "writes", "writes another value", agent, &write));
         }
-        if let Some(read) = history.reads.iter().flatten().find(|r| !r.precedes(agent) && !(r.atomic && agent.atomic)) {
+        if let Some(read) = history.reads.get(at).and_then(|r| r.iter().find(|r| r.races(agent))) {
             return Err(race(&entry.what, at, "writes", "reads", agent, read));
         }
-        *history = History { write: Some(Access::of(agent)), reads: [None; 2] };
+        history.written(at, agent);
         Ok(())
     }
 
     /// The other buffers of an overlay lose what they hold.
     fn take_overlay(&mut self, buffer: usize) {
-        let name = self.buffers[buffer].overlay.clone();
+        let Some((name, _)) = self.buffers[buffer].overlay.clone() else { return };
         for other in 0..self.buffers.len() {
-            if other != buffer && self.buffers[other].overlay == name {
-                let len = self.len(other);
-                self.forget(other, 0..len);
+            let of_overlay = |o: &(String, bool)| o.0 == name;
+            if self.buffers[other].overlay.as_ref().is_some_and(of_overlay) {
+                self.buffers[other].overlay = Some((name.clone(), other == buffer));
+                if other != buffer {
+                    let len = self.len(other);
+                    self.forget(other, 0..len);
+                }
             }
         }
     }
@@ -332,7 +354,7 @@ impl Memory {
 
 fn race(what: &str, at: usize, does: &str, did: &str, agent: &Agent, other: &Access) -> Box<Diagnostic> {
     let who = |program: u32, thread: u32| format!("thread {thread} of program {program}");
-    let (this, that) = (who(agent.program, agent.thread), who(other.program, other.thread));
+    let (this, that) = (who(agent.program, agent.thread), who(other.program, u32::from(other.thread)));
     let message = format!("race: {this} {does} element {at} of {what}, which {that} {did}, and nothing orders the two");
     let help = if agent.program == other.program { "a barrier between them is missing" } else { "programs of a launch run in any order" };
     Diagnostic::error(agent.loc, message).note(other.loc, format!("here {that} accesses it")).help(help)

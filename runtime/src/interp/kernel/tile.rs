@@ -26,17 +26,25 @@ impl Program<'_, '_> {
     fn places(&self, inst: &Inst, memref: &MemRef, index: &[i64], shape: Vec<usize>) -> Result<Places> {
         let dims = inst.op.ints("dims").unwrap_or_default();
         let steps = strides(&memref.shape);
-        let count = shape.iter().product();
-        let mut at = vec![Some(memref.start); count];
-        // Tile dimensions by the memref dimension they run along.
-        for (d, &size) in memref.shape.iter().enumerate() {
-            let along: Vec<usize> = (0..shape.len()).filter(|&i| dims.get(i) == Some(&(d as i64))).collect();
-            let tile_steps = strides(&shape);
-            for (number, place) in at.iter_mut().enumerate() {
-                let offset: usize = along.iter().map(|&i| number / tile_steps[i] % shape[i]).sum();
-                let i = index[d].saturating_add(offset as i64);
-                *place = if i < 0 || i as usize >= size { None } else { place.map(|p| p + i as usize * steps[d]) };
+        let inside = |d: usize, i: i64| (0..memref.shape[d] as i64).contains(&i);
+        // What dimensions that no tile dimension runs along contribute; then each tile dimension in turn.
+        let fixed = (0..memref.shape.len()).filter(|&d| !dims.contains(&(d as i64)));
+        let start = fixed.fold(Some(memref.start), |at, d| at.filter(|_| inside(d, index[d])).map(|at| at + index[d] as usize * steps[d]));
+        let mut at = vec![start];
+        for (i, &size) in shape.iter().enumerate() {
+            let along = usize::try_from(dims.get(i).copied().unwrap_or(-1)).ok();
+            if along.is_some_and(|d| dims[..i].contains(&(d as i64))) {
+                return Err(inst.op.unsupported("with two tile dimensions along one of memory"));
             }
+            let offset = |j: usize| match along {
+                None => Some(0),
+                Some(d) => {
+                    let place = index[d].saturating_add(j as i64);
+                    inside(d, place).then(|| place as usize * steps[d])
+                }
+            };
+            let offsets: Vec<Option<usize>> = (0..size).map(offset).collect();
+            at = at.iter().flat_map(|&a| offsets.iter().map(move |o| Some(a? + (*o)?))).collect();
         }
         Ok(Places { shape, at })
     }
