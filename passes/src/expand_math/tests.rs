@@ -62,7 +62,7 @@ fn approximate(function: &str, x: f64) -> Scalar {
     let x = flush(x);
     let exact = match function {
         "ex2" => x.exp2(),
-        "rcp" => 1.0 / x,
+        "rcp" => return Scalar::Float(flush(f64::from((1.0 / x) as f32))),
         "rsqrt" => 1.0 / x.sqrt(),
         _ => panic!("{function}"),
     };

@@ -33,6 +33,16 @@ enum Source {
     Shared { memref: Value, thread: Ix, chunk: i64, swizzle: i64 },
 }
 
+impl Factor {
+    /// Elements along k that are read at once.
+    fn chunk(&self) -> i64 {
+        match self.source {
+            Source::Registers { .. } => 1,
+            Source::Shared { chunk, .. } => chunk,
+        }
+    }
+}
+
 impl<'s> Distribute<'s> {
     pub(super) fn dot(&mut self, op: OpRef<'s>) -> Result {
         match op.str("unit") {
@@ -48,23 +58,29 @@ impl<'s> Distribute<'s> {
         let (mut a, mut b) = (self.factor(op, Side::Rows, &spread)?, self.factor(op, Side::Columns, &spread)?);
         let depth = self.depth(op)?;
         let mut acc = self.registers(op.operand(2)).to_vec();
-        let elem = acc_ty.elem();
-        for k in 0..depth {
+        // A chunk of k at a time, row by row, so that few elements of a are live at once.
+        let step = a.chunk().max(b.chunk());
+        for first in (0..depth).step_by(step as usize) {
             for (r, sum) in acc.iter_mut().enumerate() {
-                let at = spread.coords(r);
-                let (along_rows, along_columns) = (spread.vec_dim == Some(0), spread.vec_dim == Some(1));
-                let x = self.factor_at(&mut a, at[0], k, spread.vec, along_rows, elem)?;
-                let y = self.factor_at(&mut b, at[1], k, spread.vec, along_columns, elem)?;
-                *sum = if elem.is_float() {
-                    self.emit.core("rc.core.fma", &[x, y, *sum])?
-                } else {
-                    let product = self.emit.core("rc.core.mul", &[x, y])?;
-                    self.emit.core("rc.core.add", &[product, *sum])?
-                };
+                for k in first..(first + step).min(depth) {
+                    *sum = self.multiply_add(&mut a, &mut b, &spread, r, k, *sum)?;
+                }
             }
         }
         self.bind_tile(op.result(0), acc);
         Ok(())
+    }
+
+    /// The sum plus the products at `k` for register `r` of the result.
+    fn multiply_add(&mut self, a: &mut Factor, b: &mut Factor, spread: &Distribution, r: usize, k: i64, sum: Value) -> Result<Value> {
+        let (at, elem) = (spread.coords(r), self.emit.ty(sum).elem());
+        let x = self.factor_at(a, at[0], k, spread.vec, spread.vec_dim == Some(0), elem)?;
+        let y = self.factor_at(b, at[1], k, spread.vec, spread.vec_dim == Some(1), elem)?;
+        if elem.is_float() {
+            return self.emit.core("rc.core.fma", &[x, y, sum]);
+        }
+        let product = self.emit.core("rc.core.mul", &[x, y])?;
+        self.emit.core("rc.core.add", &[product, sum])
     }
 
     /// The length of the contracted dimension.

@@ -112,6 +112,11 @@ impl<'s> Distribute<'s> {
 
     /// An operation that has nothing to do with tiles.
     fn copy(&mut self, op: OpRef<'s>) -> Result {
+        if let Some(value) = constant_of(self.src, op.op).filter(|value| value.type_of() == Some(op.result_types()[0])) {
+            let constant = self.emit.constant(value)?;
+            self.values.insert(op.result(0), Mapped::One(constant));
+            return Ok(());
+        }
         if !self.src.regions(op.op).is_empty() {
             return Err(op.unsupported("with regions inside of a kernel"));
         }
@@ -366,6 +371,11 @@ impl<'s> Distribute<'s> {
         self.bind_carried(op.results(), &results);
         Ok(())
     }
+}
+
+/// The value of a constant.
+fn constant_of(body: &Body, op: Op) -> Option<Attr> {
+    body.op_ref(op).has(rc_ir::Traits::CONSTANT).then(|| body.attr(op, "value")).flatten()
 }
 
 fn touches_tiles(op: OpRef) -> bool {
