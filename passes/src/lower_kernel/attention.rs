@@ -1,4 +1,5 @@
-//! Attention in the online form: a block of queries of one head, a loop over blocks of keys.
+//! Attention in the online form: a block of queries of one head, a loop over blocks of keys. On a GPU all of it is tiles;
+//! `attention_cpu` has the CPU's form.
 
 use super::contract::dot;
 use super::program::Program;
@@ -10,6 +11,7 @@ use rc_dialects::loop_::IterKind;
 use rc_ir::{Attr, Diagnostic, Dim, Name, Op, Result, Type, Value};
 
 pub struct Attention<'s> {
+    pub op: Op,
     pub schedule: &'s Schedule,
     /// b, h, m, n, d, e.
     pub iters: [Iter; 6],
@@ -17,18 +19,15 @@ pub struct Attention<'s> {
     inputs: Vec<(Value, Access)>,
     pub output: Access,
     scale: f64,
-    causal: bool,
+    pub(super) causal: bool,
     /// The type of scores, sums and the accumulator.
-    acc: Type,
+    pub(super) acc: Type,
 }
 
-/// Running maximum, sum, and accumulated result.
-type State = Vec<Value>;
-
-const M: usize = 2;
-const N: usize = 3;
-const D: usize = 4;
-const E: usize = 5;
+pub(super) const M: usize = 2;
+pub(super) const N: usize = 3;
+pub(super) const D: usize = 4;
+pub(super) const E: usize = 5;
 
 impl<'s> Attention<'s> {
     /// # Errors
@@ -46,6 +45,7 @@ impl<'s> Attention<'s> {
         let out = at.attr("out_maps").and_then(|a| a.as_array()).and_then(|a| a.first().copied()).ok_or_else(bad)?;
         let elem = p.src.ty(at.operand(0)).elem();
         Ok(Attention {
+            op,
             schedule,
             iters,
             inputs,
@@ -55,13 +55,17 @@ impl<'s> Attention<'s> {
             acc: if elem == Type::f64() { elem } else { Type::f32() },
         })
     }
-    fn name(&self, i: usize) -> Name {
+    pub(super) fn name(&self, i: usize) -> Name {
         self.iters[i].name
     }
-    fn rows(&self) -> i64 {
+    /// The element type of v, in which weights are multiplied.
+    pub(super) fn value_type(&self, p: &Program) -> Type {
+        p.src.ty(self.inputs[2].0).elem()
+    }
+    pub(super) fn rows(&self) -> i64 {
         self.schedule.tile_of(self.name(M))
     }
-    fn keys(&self) -> i64 {
+    pub(super) fn keys(&self) -> i64 {
         self.schedule.tile_of(self.name(N))
     }
     /// Elements of the result for each query, at once: all, padded.
@@ -69,17 +73,18 @@ impl<'s> Attention<'s> {
         self.padded(p, E)
     }
     fn padded(&self, p: &Program, i: usize) -> Result<i64> {
+        self.head_size(p, i).map(|n| (n as u64).next_power_of_two() as i64)
+    }
+    pub(super) fn head_size(&self, p: &Program, i: usize) -> Result<i64> {
         let size = self.iters[i].extent.as_static().filter(|&n| n > 0);
-        let size = size.ok_or_else(|| Diagnostic::unsupported(p.loc, "attention with a symbolic or empty head size"))?;
-        let lanes = p.target.lanes(self.acc) as u64;
-        Ok(if p.target.is_cpu() { (size as u64).next_multiple_of(lanes) as i64 } else { (size as u64).next_power_of_two() as i64 })
+        size.ok_or_else(|| Diagnostic::unsupported(p.loc, "attention with a symbolic or empty head size"))
     }
     fn constant(&self, p: &mut Program, value: f64) -> Value {
         p.splat([1; 2], Attr::float(value, self.acc))
     }
 
     /// Operand `which` over what the scope tiles, zero past the extent of iterator `past`.
-    fn load(&self, p: &mut Program, which: usize, scope: &Scope, shape: [i64; 2], past: usize) -> Result<Value> {
+    pub(super) fn load(&self, p: &mut Program, which: usize, scope: &Scope, shape: [i64; 2], past: usize) -> Result<Value> {
         let (value, access) = &self.inputs[which];
         let tile = p.load(*value, access, scope)?;
         let name = self.name(past);
@@ -93,10 +98,10 @@ impl<'s> Attention<'s> {
         };
         Ok(p.broadcast(tile, shape))
     }
-    fn with(&self, scope: &Scope, i: usize, base: Value, axis: Option<usize>, size: i64) -> Scope {
+    pub(super) fn with(&self, scope: &Scope, i: usize, base: Value, axis: Option<usize>, size: i64) -> Scope {
         scope.with(self.name(i), bind(&self.iters[i], base, axis, size))
     }
-    fn without_rows(&self, scope: &Scope) -> Scope {
+    pub(super) fn without_rows(&self, scope: &Scope) -> Scope {
         Scope { binds: scope.binds.iter().filter(|b| b.0 != self.name(M)).copied().collect(), ..Scope::default() }
     }
 
@@ -106,31 +111,36 @@ impl<'s> Attention<'s> {
         let first = scope.get(self.name(M)).expect("the grid has the queries").base;
         let low = p.splat([rows, 1], Attr::float(f64::NEG_INFINITY, self.acc));
         let start = vec![low, p.zeros([rows, 1], self.acc), p.zeros([rows, width], self.acc)];
-        let mut end = p.size(self.iters[N].extent);
-        if self.causal {
-            let rows = p.constant_index(rows);
-            let last = p.add_index(first, rows);
-            end = p.binary("rc.core.min", last, end);
-        }
         let zero = p.constant_index(0);
-        let query = if p.target.is_cpu() { None } else { Some(self.query(p, scope)?) };
-        let bounds = [zero, end, p.constant_index(keys)];
-        let scratch = p.target.is_cpu().then(|| p.alloc(&[rows, keys], p.src.ty(self.inputs[2].0).elem()));
+        let query = self.query(p, scope)?;
+        let bounds = [zero, self.last_key(p, first, rows), p.constant_index(keys)];
         let ends = p.for_loop(bounds, &start, |p, at, state| {
-            let scores = match query {
-                Some(q) => self.scores(p, q, scope, at)?,
-                None => self.scores_by_element(p, scope, at)?,
-            };
+            let scores = self.scores(p, query, scope, at)?;
             let scores = self.mask(p, scores, scope, at)?;
-            self.fold(p, scores, scope, at, state, scratch)
+            let (best, sum, decay, weights) = self.weights(p, scores, state[0], state[1]);
+            let total = p.binary("rc.core.mul", state[2], decay);
+            Ok::<_, Box<Diagnostic>>(vec![best, sum, self.values(p, weights, scope, at, total)?])
         })?;
-        // A query that sees no key has sum 0 and gives 0.
-        let (sum, total) = (ends[1], ends[2]);
+        let out = self.quotient(p, ends[2], ends[1]);
+        Ok((out, self.with(scope, E, zero, Some(1), width)))
+    }
+
+    /// Where the keys end that `rows` queries from `first` on can see.
+    pub(super) fn last_key(&self, p: &mut Program, first: Value, rows: i64) -> Value {
+        let end = p.size(self.iters[N].extent);
+        if !self.causal {
+            return end;
+        }
+        let rows = p.constant_index(rows);
+        let last = p.add_index(first, rows);
+        p.binary("rc.core.min", last, end)
+    }
+    /// The weighted sum over the sum of weights; a query that sees no key has sum 0 and gives 0.
+    pub(super) fn quotient(&self, p: &mut Program, total: Value, sum: Value) -> Value {
         let nothing = self.constant(p, 0.0);
         let none = p.compare("eq", sum, nothing);
         let quotient = p.binary("rc.core.div", total, sum);
-        let out = p.select(none, nothing, quotient);
-        Ok((out, self.with(scope, E, zero, Some(1), width)))
+        p.select(none, nothing, quotient)
     }
 
     fn query(&self, p: &mut Program, scope: &Scope) -> Result<Value> {
@@ -147,22 +157,8 @@ impl<'s> Attention<'s> {
         let start = p.zeros([self.rows(), self.keys()], self.acc);
         Ok(dot(p, [query, key, start], false, true, self.schedule.unit))
     }
-    /// On the CPU: a loop over the head's elements, so that few registers are used.
-    fn scores_by_element(&self, p: &mut Program, scope: &Scope, at: Value) -> Result<Value> {
-        let start = p.zeros([self.rows(), self.keys()], self.acc);
-        let bounds = [p.constant_index(0), p.size(self.iters[D].extent), p.constant_index(1)];
-        let ends = p.for_loop(bounds, &[start], |p, d, acc| {
-            let q_scope = self.with(scope, D, d, None, 1);
-            let q = self.load(p, 0, &q_scope, [self.rows(), 1], M)?;
-            let k_scope = self.with(&self.without_rows(&q_scope), N, at, Some(1), self.keys());
-            let k = self.load(p, 1, &k_scope, [1, self.keys()], N)?;
-            Ok::<_, Box<Diagnostic>>(vec![dot(p, [q, k, acc[0]], false, false, Some("fma"))])
-        })?;
-        Ok(ends[0])
-    }
-
     /// Scaled, the bias added, minus infinity where a key is not visible.
-    fn mask(&self, p: &mut Program, scores: Value, scope: &Scope, at: Value) -> Result<Value> {
+    pub(super) fn mask(&self, p: &mut Program, scores: Value, scope: &Scope, at: Value) -> Result<Value> {
         let scale = self.constant(p, self.scale);
         let mut scores = p.binary("rc.core.mul", scores, scale);
         let scope = self.with(scope, N, at, Some(1), self.keys());
@@ -183,26 +179,21 @@ impl<'s> Attention<'s> {
         Ok(visible.map_or(scores, |v| p.select(v, scores, low)))
     }
 
-    /// One block of keys into the running state.
-    fn fold(&self, p: &mut Program, scores: Value, scope: &Scope, at: Value, state: &[Value], scratch: Option<Value>) -> Result<State> {
+    /// From the scores of one block of keys and the state before: the new maximum, the new sum, what earlier sums are to be
+    /// multiplied by, and the weights in the values' type.
+    pub(super) fn weights(&self, p: &mut Program, scores: Value, best: Value, sum: Value) -> (Value, Value, Value, Value) {
         let (low, nothing) = (self.constant(p, f64::NEG_INFINITY), self.constant(p, 0.0));
         let here = p.reduce(scores, &[1], "max");
-        let best = p.binary("rc.core.max", state[0], here);
+        let next = p.binary("rc.core.max", best, here);
         // While nothing is visible the maximum is minus infinity; subtracting 0 then leaves exp(-inf) = 0.
-        let unseen = p.compare("eq", best, low);
-        let shift = p.select(unseen, nothing, best);
-        let (centred, moved) = (p.binary("rc.core.sub", scores, shift), p.binary("rc.core.sub", state[0], shift));
+        let unseen = p.compare("eq", next, low);
+        let shift = p.select(unseen, nothing, next);
+        let (centred, moved) = (p.binary("rc.core.sub", scores, shift), p.binary("rc.core.sub", best, shift));
         let (weights, decay) = (p.unary("rc.core.exp", centred), p.unary("rc.core.exp", moved));
         let added = p.reduce(weights, &[1], "add");
-        let kept = p.binary("rc.core.mul", state[1], decay);
+        let kept = p.binary("rc.core.mul", sum, decay);
         let sum = p.binary("rc.core.add", kept, added);
-        let total = p.binary("rc.core.mul", state[2], decay);
-        let weights = p.convert(weights, p.src.ty(self.inputs[2].0).elem());
-        let total = match scratch {
-            None => self.values(p, weights, scope, at, total)?,
-            Some(memory) => self.values_by_key(p, weights, scope, at, total, memory)?,
-        };
-        Ok(vec![best, sum, total])
+        (next, sum, decay, p.convert(weights, self.value_type(p)))
     }
     fn values(&self, p: &mut Program, weights: Value, scope: &Scope, at: Value, total: Value) -> Result<Value> {
         let (width, zero) = (self.width(p)?, p.constant_index(0));
@@ -210,25 +201,5 @@ impl<'s> Attention<'s> {
         let scope = self.with(&scope, E, zero, Some(1), width);
         let value = self.load(p, 2, &scope, [self.keys(), width], N)?;
         Ok(dot(p, [weights, value, total], false, false, self.schedule.unit))
-    }
-    /// On the CPU: the weights go through memory, and keys are taken one by one.
-    fn values_by_key(&self, p: &mut Program, weights: Value, scope: &Scope, at: Value, total: Value, memory: Value) -> Result<Value> {
-        let (width, zero) = (self.width(p)?, p.constant_index(0));
-        let both = Attr::i64s(&[0, 1]);
-        p.build().op("rc.kernel.store").operand(weights).operand(memory).operands(&[zero, zero]).attr("dims", both).build();
-        let size = p.size(self.iters[N].extent);
-        let left = p.binary("rc.core.sub", size, at);
-        let keys = p.constant_index(self.keys());
-        let bounds = [zero, p.binary("rc.core.min", left, keys), p.constant_index(1)];
-        let ends = p.for_loop(bounds, &[total], |p, i, acc| {
-            let ty = Type::tile(&[self.rows(), 1], p.ty(memory).elem(), None);
-            let w = p.build().op("rc.kernel.load").operand(memory).operands(&[zero, i]).attr("dims", both).result(ty).value();
-            let key = p.add_index(at, i);
-            let scope = self.with(&self.without_rows(scope), N, key, None, 1);
-            let scope = self.with(&scope, E, zero, Some(1), width);
-            let value = self.load(p, 2, &scope, [1, width], N)?;
-            Ok::<_, Box<Diagnostic>>(vec![dot(p, [w, value, acc[0]], false, false, Some("fma"))])
-        })?;
-        Ok(ends[0])
     }
 }

@@ -5,6 +5,7 @@
 //! tile wants it is viewed as another shape, or gathered from.
 
 mod attention;
+mod attention_cpu;
 mod contract;
 mod grid;
 mod launch;
@@ -257,7 +258,12 @@ fn erase_dead(body: &mut Body) {
 
 /// The iterators of the grid, each with the elements that a program takes of it.
 fn spread_of(src: &Body, op: Op, schedule: &Schedule, iters: &[Iter]) -> Result<Vec<Spread>> {
-    let blocked = |name: Name| schedule.block.filter(|_| schedule.axes[0] == name && schedule.kind == Kind::Contract);
+    let rows = schedule.tile_of(schedule.axes[0]);
+    if let Some(block) = schedule.block.filter(|b| b % rows != 0 || *b == 0) {
+        return Err(src.op_ref(op).error(format!("has a schedule with blocks of {block} rows, no multiple of its tiles of {rows}")));
+    }
+    let blocks = matches!(schedule.kind, Kind::Contract | Kind::Attention);
+    let blocked = |name: Name| schedule.block.filter(|_| schedule.axes[0] == name && blocks);
     let spread = |&name: &Name| {
         let iter = iters.iter().find(|i| i.name == name && i.kind == IterKind::Parallel);
         let wrong = || src.op_ref(op).error(format!("has a schedule with '{name}' in its grid, which is no parallel iterator of it"));
@@ -331,10 +337,18 @@ fn attend(p: &mut Program, scheduled: &Scheduled) -> Result<[rc_ir::Dim; 3]> {
     let (grid, starts) = p.spread(&over);
     let scope = scope_of(&over, &starts, schedule);
     let needed = attention.iters[..3].iter().all(|i| scope.get(i.name).is_some());
+    if schedule.block.is_some() && !p.target.is_cpu() {
+        return Err(p.src.op_ref(op).error("has a schedule with 'block', which is for the CPU"));
+    }
     if !needed || schedule.axes != [attention.iters[2].name, attention.iters[3].name] {
         return Err(p.src.op_ref(op).error("expects a schedule with b, h and m in its grid and m and n as its axes"));
     }
-    let (tile, scope) = attention.run(p, &scope)?;
-    p.store(tile, p.src.result(op, 0), &attention.output, &scope)?;
+    let output = p.src.result(op, 0);
+    if p.target.is_cpu() {
+        attention.run_on_cpu(p, &scope, schedule.block.unwrap_or(attention.rows()), output)?;
+    } else {
+        let (tile, scope) = attention.run(p, &scope)?;
+        p.store(tile, output, &attention.output, &scope)?;
+    }
     Ok(grid)
 }

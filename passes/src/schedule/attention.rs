@@ -28,10 +28,18 @@ pub fn plan(body: &Body, op: Op, target: &Target) -> Option<Plan> {
     let fits = |want: i64, i: usize| want.min(pow2(size(i)));
     let (why, other);
     if target.is_cpu() {
-        let rows = if target.registers >= 32 { 4 } else { 2 }.min(size(2).max(1));
-        s.tile = vec![(m, rows), (n, target.lanes(rc_ir::Type::f32()))];
-        why = format!("{rows} queries and a vector of keys at a time; scores never leave the core");
-        other = "more queries at a time: too few vector registers".to_string();
+        let (rows, keys) = (if target.registers >= 32 { 12 } else { 6 }, 2 * target.lanes(rc_ir::Type::f32()));
+        let rows = size(2).clamp(1, rows);
+        // Turning the keys around pays for itself over many queries; a few programs for each core keep all busy.
+        let programs = |block: i64| size(0) * size(1) * ((size(2) + block - 1) / block);
+        let mut block = rows * 16;
+        while block > rows && programs(block) < 4 * target.cores {
+            block = (block / 2 + rows - 1) / rows * rows;
+        }
+        s.tile = vec![(m, rows), (n, keys)];
+        s.block = Some(block);
+        why = format!("{rows} queries and {keys} keys at a time, {block} queries for each of {} programs; scores never leave the core", programs(block));
+        other = format!("{} queries at a time: more registers than the machine's {}", rows + 2, target.registers);
     } else {
         let (bm, bn) = if half { (fits(64, 2).max(16), fits(64, 3).max(16)) } else { (fits(32, 2).max(16), fits(32, 3).max(16)) };
         s.tile = vec![(m, bm), (n, bn), (d, pow2(size(4))), (e, pow2(size(5)))];

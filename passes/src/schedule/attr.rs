@@ -50,7 +50,7 @@ pub struct Schedule {
     pub tile: Vec<(Name, i64)>,
     /// Iterators that run along a tile's two dimensions (`_`: none does).
     pub axes: [Name; 2],
-    /// Contraction: which rows (of `axes[0]`) a program handles one tile after another, on the CPU.
+    /// Contraction and attention on the CPU: how many rows (of `axes[0]`) a program handles, one tile after another.
     pub block: Option<i64>,
     /// Contraction: the reduce iterator that runs along the inner dimension of the product.
     pub inner: Option<Name>,

@@ -44,8 +44,11 @@ pub fn plan(body: &Body, mut group: Group, target: &Target) -> Option<Plan> {
     let grid: Vec<Name> = nest.of_kind(rc_dialects::loop_::IterKind::Parallel).map(|i| i.name).collect();
     let tiled = [problem.roles.m, problem.roles.n];
     let schedule = &mut out.schedules[0];
-    // Batch slowest; then down the rows before the next columns, so that the right operand stays in cache.
-    schedule.grid = grid.iter().copied().filter(|g| !tiled.contains(g)).chain([roles.n, roles.m]).collect();
+    // Batch slowest; then down the rows before the next columns, so that the right operand stays in cache. On a CPU whose
+    // cache holds a block of rows, that stays instead.
+    let small_blocks = schedule.block.is_some_and(|b| (b as f64) < problem.sizes[0] && target.is_cpu());
+    let last = if small_blocks { [roles.m, roles.n] } else { [roles.n, roles.m] };
+    schedule.grid = grid.iter().copied().filter(|g| !tiled.contains(g)).chain(last).collect();
     schedule.collapse = pairs;
     schedule.axes = tiled;
     schedule.inner = Some(roles.k);
@@ -125,7 +128,13 @@ fn cpu(group: &Group, p: &Problem, target: &Target) -> Plan {
     let mr = p.m.extent.as_static().map_or(cap, |m| best_rows(m, cap));
     let (mr, nr) = limit(group, p, mr, nr, target);
     let panels = (p.sizes[1] / nr as f64).ceil() * p.batch;
-    let mut block = (p.sizes[0] as u64).next_multiple_of(mr as u64) as i64;
+    let rows_bytes = p.sizes[2] * p.factors[p.roles.left].byte_width().unwrap_or(4) as f64;
+    let most = if p.sizes[0] * rows_bytes > 4.0 * target.cache_bytes as f64 {
+        (target.cache_bytes as f64 / 2.0 / rows_bytes).max(8.0 * mr as f64)
+    } else {
+        p.sizes[0]
+    };
+    let mut block = (most as u64).next_multiple_of(mr as u64) as i64;
     while panels * (p.sizes[0] / block as f64).ceil() < 4.0 * target.cores as f64 && block >= 8 * mr {
         block = ((block / 2) as u64).next_multiple_of(mr as u64) as i64;
     }
@@ -147,10 +156,8 @@ fn cpu(group: &Group, p: &Problem, target: &Target) -> Plan {
     Plan { schedules: vec![s], why, other: format!("{} x {nr}: more registers than the machine's {}", mr + 2, target.registers) }
 }
 
-/// The number of rows up to `cap` that divides `m`, if one near the cap does.
+/// The rows of a tile: up to `cap`, where the rows past `m` and the loads for each step cost least in all.
 fn best_rows(m: i64, cap: i64) -> i64 {
-    if m <= cap {
-        return m.max(1);
-    }
-    (cap * 2 / 3..=cap).rev().find(|r| m % r == 0).unwrap_or(cap)
+    let cost = |r: &i64| (m + r - 1) / r * (2 * r + 2);
+    (1..=cap.min(m.max(1))).min_by_key(|r| (cost(r), -r)).unwrap_or(1)
 }

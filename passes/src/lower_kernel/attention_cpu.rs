@@ -1,0 +1,169 @@
+//! Attention on the CPU: tiles as large as the vector registers. A program goes over blocks of keys; for each it turns the
+//! keys around in memory of its own, then takes its queries a few at a time. Running maxima, sums and results of all its
+//! queries lie in its own memory, too.
+
+use super::attention::{Attention, D, E, M, N};
+use super::contract::dot;
+use super::program::Program;
+use super::run::bind;
+use super::scope::Scope;
+use rc_ir::{Attr, Diagnostic, Result, Type, Value};
+
+/// Memory of the program's own.
+struct Scratch {
+    /// Keys, `[d, keys]`.
+    panel: Value,
+    /// `[rows, keys]`.
+    weights: Value,
+    /// `[block, 1]`.
+    best: Value,
+    sum: Value,
+    /// `[block, e]`, padded.
+    total: Value,
+}
+
+impl Attention<'_> {
+    /// Computes and stores the results of the `block` queries from the scope's first on.
+    pub fn run_on_cpu(&self, p: &mut Program, scope: &Scope, block: i64, output: Value) -> Result {
+        let (rows, keys) = (self.rows(), self.keys());
+        let first = scope.get(self.name(M)).expect("the grid has the queries").base;
+        let (depth, width) = (self.head_size(p, D)?, (self.head_size(p, E)? as u64).next_multiple_of(keys as u64) as i64);
+        let scratch = Scratch {
+            panel: p.alloc(&[depth, keys], p.src.ty(p.src.operand(self.op, 1)).elem()),
+            weights: p.alloc(&[rows, keys], self.value_type(p)),
+            best: p.alloc(&[block, 1], self.acc),
+            sum: p.alloc(&[block, 1], self.acc),
+            total: p.alloc(&[block, width], self.acc),
+        };
+        let (zero, step) = (p.constant_index(0), p.constant_index(rows));
+        let size = p.size(self.iters[M].extent);
+        let left = p.binary("rc.core.sub", size, first);
+        let whole = p.constant_index(block);
+        let end = p.binary("rc.core.min", left, whole);
+        p.for_loop([zero, end, step], &[], |p, row, _| self.clear(p, &scratch, row, width))?;
+        let bounds = [zero, self.last_key(p, first, block), p.constant_index(keys)];
+        p.for_loop(bounds, &[], |p, at, _| {
+            self.turn_keys(p, scope, at, &scratch, depth)?;
+            let start = self.first_row(p, first, at);
+            p.for_loop([start, end, step], &[], |p, row, _| self.rows_of_block(p, scope, row, at, &scratch, depth, width))?;
+            Ok::<_, Box<Diagnostic>>(Vec::new())
+        })?;
+        p.for_loop([zero, end, step], &[], |p, row, _| self.finish(p, scope, row, &scratch, width, output)).map(|_| ())
+    }
+
+    /// The scope with the queries from `row` of the block on.
+    fn at_row(&self, p: &mut Program, scope: &Scope, row: Value) -> Scope {
+        let first = scope.get(self.name(M)).expect("bound by the grid").base;
+        let query = p.add_index(first, row);
+        scope.with(self.name(M), bind(&self.iters[M], query, Some(0), self.rows()))
+    }
+    fn tile(&self, p: &mut Program, memory: Value, at: [Value; 2], shape: [i64; 2]) -> Value {
+        let ty = Type::tile(&shape, p.ty(memory).elem(), None);
+        let mut b = p.build();
+        b.op("rc.kernel.load").operand(memory).operands(&at).attr("dims", Attr::i64s(&[0, 1])).result(ty).value()
+    }
+    fn keep(&self, p: &mut Program, tile: Value, memory: Value, at: [Value; 2]) {
+        p.build().op("rc.kernel.store").operand(tile).operand(memory).operands(&at).attr("dims", Attr::i64s(&[0, 1])).build();
+    }
+
+    fn clear(&self, p: &mut Program, scratch: &Scratch, row: Value, width: i64) -> Result<Vec<Value>> {
+        let zero = p.constant_index(0);
+        let low = p.splat([self.rows(), 1], Attr::float(f64::NEG_INFINITY, self.acc));
+        self.keep(p, low, scratch.best, [row, zero]);
+        let none = p.zeros([self.rows(), 1], self.acc);
+        self.keep(p, none, scratch.sum, [row, zero]);
+        self.for_parts(p, width, |p, part| {
+            let none = p.zeros([self.rows(), self.keys()], self.acc);
+            self.keep(p, none, scratch.total, [row, part]);
+            Ok(())
+        })
+    }
+    /// A loop over the results of a query, a tile's width at a time.
+    fn for_parts(&self, p: &mut Program, width: i64, body: impl FnOnce(&mut Program, Value) -> Result) -> Result<Vec<Value>> {
+        let bounds = [p.constant_index(0), p.constant_index(width), p.constant_index(self.keys())];
+        p.for_loop(bounds, &[], |p, part, _| body(p, part).map(|()| Vec::new()))
+    }
+
+    fn turn_keys(&self, p: &mut Program, scope: &Scope, at: Value, scratch: &Scratch, depth: i64) -> Result<Vec<Value>> {
+        let bounds = [p.constant_index(0), p.constant_index(depth), p.constant_index(1)];
+        p.for_loop(bounds, &[], |p, d, _| {
+            let scope = self.with(&self.without_rows(scope), D, d, None, 1);
+            let scope = self.with(&scope, N, at, Some(1), self.keys());
+            let key = self.load(p, 1, &scope, [1, self.keys()], N)?;
+            let zero = p.constant_index(0);
+            self.keep(p, key, scratch.panel, [d, zero]);
+            Ok(Vec::new())
+        })
+    }
+    /// The first rows of the block that see the keys from `at` on.
+    fn first_row(&self, p: &mut Program, first: Value, at: Value) -> Value {
+        let zero = p.constant_index(0);
+        if !self.causal {
+            return zero;
+        }
+        let rows = p.constant_index(self.rows());
+        let past = p.binary("rc.core.sub", at, first);
+        let past = p.binary("rc.core.max", past, zero);
+        let tiles = p.binary("rc.core.div", past, rows);
+        p.mul_index(tiles, rows)
+    }
+
+    #[allow(clippy::too_many_arguments)]
+    fn rows_of_block(
+        &self,
+        p: &mut Program,
+        scope: &Scope,
+        row: Value,
+        at: Value,
+        scratch: &Scratch,
+        depth: i64,
+        width: i64,
+    ) -> Result<Vec<Value>> {
+        let (rows, keys, zero) = (self.rows(), self.keys(), p.constant_index(0));
+        let scope = self.at_row(p, scope, row);
+        let start = p.zeros([rows, keys], self.acc);
+        let bounds = [zero, p.constant_index(depth), p.constant_index(1)];
+        let scores = p.for_loop(bounds, &[start], |p, d, acc| {
+            let q = self.load(p, 0, &self.with(&scope, D, d, None, 1), [rows, 1], M)?;
+            let k = self.tile(p, scratch.panel, [d, zero], [1, keys]);
+            Ok::<_, Box<Diagnostic>>(vec![dot(p, [q, k, acc[0]], false, false, Some("fma"))])
+        })?[0];
+        let scores = self.mask(p, scores, &scope, at)?;
+        let best = self.tile(p, scratch.best, [row, zero], [rows, 1]);
+        let sum = self.tile(p, scratch.sum, [row, zero], [rows, 1]);
+        let (best, sum, decay, weights) = self.weights(p, scores, best, sum);
+        self.keep(p, best, scratch.best, [row, zero]);
+        self.keep(p, sum, scratch.sum, [row, zero]);
+        self.keep(p, weights, scratch.weights, [zero, zero]);
+        let size = p.size(self.iters[N].extent);
+        let left = p.binary("rc.core.sub", size, at);
+        let all = p.constant_index(keys);
+        let count = p.binary("rc.core.min", left, all);
+        self.for_parts(p, width, |p, part| {
+            let before = self.tile(p, scratch.total, [row, part], [rows, keys]);
+            let start = p.binary("rc.core.mul", before, decay);
+            let bounds = [zero, count, p.constant_index(1)];
+            let total = p.for_loop(bounds, &[start], |p, i, acc| {
+                let w = self.tile(p, scratch.weights, [zero, i], [rows, 1]);
+                let key = p.add_index(at, i);
+                let scope = self.with(&self.without_rows(&scope), N, key, None, 1);
+                let scope = self.with(&scope, E, part, Some(1), keys);
+                let value = self.load(p, 2, &scope, [1, keys], N)?;
+                Ok::<_, Box<Diagnostic>>(vec![dot(p, [w, value, acc[0]], false, false, Some("fma"))])
+            })?[0];
+            self.keep(p, total, scratch.total, [row, part]);
+            Ok(())
+        })
+    }
+
+    fn finish(&self, p: &mut Program, scope: &Scope, row: Value, scratch: &Scratch, width: i64, output: Value) -> Result<Vec<Value>> {
+        let (rows, keys, zero) = (self.rows(), self.keys(), p.constant_index(0));
+        let scope = self.at_row(p, scope, row);
+        let sum = self.tile(p, scratch.sum, [row, zero], [rows, 1]);
+        self.for_parts(p, width, |p, part| {
+            let total = self.tile(p, scratch.total, [row, part], [rows, keys]);
+            let out = self.quotient(p, total, sum);
+            p.store(out, output, &self.output, &self.with(&scope, E, part, Some(1), keys))
+        })
+    }
+}
