@@ -1,0 +1,17 @@
+#!/usr/bin/env bash
+# rc beside its peers, in one run on this machine: what the CPU runs, and with a GPU what that runs.
+# Every figure is a median with what the hardware allows beside it; see the head of each program for how it is measured.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+# shellcheck source=scripts/venv-torch.sh
+source scripts/venv-torch.sh
+cargo build --release --locked --package rc-tools --package rc-examples
+bin=${CARGO_TARGET_DIR:-target}/release
+
+"$PYTHON" bench/gpt2.py "$bin" --device=cpu --case=1x128
+if command -v nvidia-smi >/dev/null 2>&1 && nvidia-smi -L >/dev/null 2>&1; then
+  "$PYTHON" bench/gpt2.py "$bin" --device=cuda --case=1x128 --case=4x1024
+else
+  echo 'skipped: GPT-2 on CUDA (no GPU here)'
+fi
