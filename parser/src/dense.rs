@@ -1,9 +1,9 @@
 //! Dense constants: `dense<[[1, 2], [3, 4]]> : tensor<2x2xi32>`. The type comes last, so the elements
 //! are passed over, and read again straight into bytes once it is known.
 
-use crate::attrs::Scalar;
 use crate::cursor::Parser;
 use crate::lexer::Token;
+use crate::numbers::Scalar;
 use rc_ir::attr::DenseData;
 use rc_ir::{Attr, AttrData, Name, Result, Type};
 

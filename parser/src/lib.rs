@@ -21,6 +21,7 @@ mod generic;
 mod lexer;
 mod locs;
 mod module;
+mod numbers;
 mod operands;
 mod ops;
 pub mod pipeline;

@@ -290,7 +290,8 @@ impl<'s> Parser<'s> {
     ) -> Result<SmallVec<[Block; 2]>> {
         let mut blocks = SmallVec::new();
         let bracketed = self.is(Token::BracketOpen);
-        if !bracketed && !(self.is(Token::Label) && def.is_some_and(|d| d.successors > 0)) {
+        let branches = def.is_some_and(|d| d.successors > 0);
+        if !bracketed && !(branches && self.is(Token::Label)) {
             return Ok(blocks);
         }
         let open = self.start;

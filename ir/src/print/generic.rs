@@ -9,7 +9,7 @@ impl Printer<'_> {
     pub(super) fn generic_module_start(&mut self, attrs: Attr) {
         self.out.push_str("\"builtin.module\"()");
         let entries = attrs.as_dict().unwrap_or_default();
-        self.properties(entries, |key| is_module_property(key));
+        self.properties(entries, is_module_property);
         self.out.push_str(" ({\n");
     }
 
