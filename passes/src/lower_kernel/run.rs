@@ -79,7 +79,7 @@ impl Program<'_> {
         let Some((local, rest)) = locals.split_first() else { return self.point(nest, accumulators, scope, carried, stores) };
         let zero = self.constant_index(0);
         // One chunk that surely covers the whole extent needs no loop; what lies past it is masked.
-        if local.iter.extent.as_static().is_some_and(|n| n > 0 && n <= local.chunk) {
+        if self.ranges.interval(local.iter.extent).is_some_and(|(low, high)| low > 0 && high <= local.chunk) {
             let inner = scope.with(local.iter.name, bind(&local.iter, zero, local.axis, local.chunk));
             return self.loops(nest, accumulators, rest, &inner, carried, stores);
         }

@@ -12,6 +12,9 @@ use rc_ir::{Body, Name};
 /// Rows up to this many elements stay in a GPU program's registers between the nests.
 const PERSISTENT: i64 = 16384;
 
+/// Elements of a longer row that a GPU program takes at once.
+const CHUNK: i64 = 4096;
+
 /// On a GPU a program takes a few whole rows if they fit in registers, else chunks of one row in a loop; on a CPU one row
 /// in chunks of four vectors.
 pub fn plan(body: &Body, mut group: Group, target: &Target) -> Plan {
@@ -22,12 +25,14 @@ pub fn plan(body: &Body, mut group: Group, target: &Target) -> Plan {
     let rows = group.rows();
     let lanes = target.lanes(elems(body, &group));
     let longest = group.nests.iter().filter_map(|n| chunked(n, &rows)).map(|(n, c)| extent_of(&n.ranges, c.extent)).max().unwrap_or(1);
-    let static_rows = group.nests.iter().all(|n| chunked(n, &rows).is_none_or(|(_, c)| c.extent.is_static()));
-    let persistent = !target.is_cpu() && longest <= PERSISTENT && static_rows;
+    // A symbolic length is taken at its greatest; where that is less than a chunk, a loop would take as much at once.
+    let bounded = |nest: &Nest, extent: rc_ir::Dim| extent.is_static() || nest.ranges.interval(extent).is_some_and(|(low, high)| low > 0 && high <= CHUNK);
+    let bounded_rows = group.nests.iter().all(|n| chunked(n, &rows).is_none_or(|(_, c)| bounded(n, c.extent)));
+    let persistent = !target.is_cpu() && longest <= PERSISTENT && bounded_rows;
     let want = match (target.is_cpu(), persistent) {
         (true, _) => 4 * lanes,
         (false, true) => pow2(longest),
-        (false, false) => 4096,
+        (false, false) => CHUNK,
     };
     let threads = if target.is_cpu() { 1 } else { pow2(want / 8).clamp(32, 1024) };
     let taken = if persistent && want < 1024 { 1024 / want } else { 1 };
@@ -48,7 +53,7 @@ pub fn plan(body: &Body, mut group: Group, target: &Target) -> Plan {
     let other = match (target.is_cpu(), persistent) {
         (true, _) => "persistent rows: too few vector registers".to_string(),
         (_, true) => "chunks: would read the operands once for each nest".to_string(),
-        (_, false) if !static_rows => "persistent rows: the length is symbolic".to_string(),
+        (_, false) if !bounded_rows => format!("persistent rows: the length is symbolic, and may be more than {CHUNK}"),
         (_, false) => format!("persistent rows: {longest} elements, more than {PERSISTENT}"),
     };
     Plan { schedules, why, other }
