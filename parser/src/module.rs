@@ -16,7 +16,7 @@ impl<'s> Parser<'s> {
     /// The whole text. `None` if there is any error.
     pub fn module(&mut self) -> Option<Module> {
         let mut module = Module::new();
-        let mut wrapped = false;
+        let (mut wrapped, first) = (false, self.start);
         while !self.is(Token::End) && self.diagnostics.len() < ERROR_LIMIT {
             let start = self.start;
             let result = if self.is_module_op() {
@@ -34,6 +34,10 @@ impl<'s> Parser<'s> {
                 self.diagnostics.push(*error);
                 self.recover(start, false);
             }
+        }
+        if self.diagnostics.is_empty() && !wrapped && module.bodies.is_empty() && module.resources.is_empty() {
+            let error = self.error_at(first..first, "expected an operation or a module, found nothing");
+            self.diagnostics.push(*error.help("an empty module is written `module {}`"));
         }
         self.resolve_late_locs(&mut module);
         self.diagnostics.is_empty().then_some(module)

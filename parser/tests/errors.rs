@@ -268,5 +268,10 @@ fn bytes_that_are_not_text() {
     assert_eq!(diagnostics[0].loc.to_string(), "e.ir:2:1");
     assert!(diagnostics[0].message.contains("not UTF-8"));
     fails("t.kinds\0", "1:8", "expected an operation, an alias or resources, found the character '\\0'", &[]);
+    for nothing in ["", "  // only a comment", "#a = 1"] {
+        let (module, diagnostics) = parse_module("e.ir", nothing);
+        assert!(module.is_none());
+        assert_eq!(diagnostics[0].message, "expected an operation or a module, found nothing");
+    }
     fails("ü", "1:1", "expected an operation, an alias or resources, found the character 'ü'", &[]);
 }

@@ -337,7 +337,8 @@ fn unregistered_operations() {
 
 #[test]
 fn modules_symbols_and_resources() {
-    fixed("");
+    fixed("module {\n}\n");
+    fixed("module attributes {rc.x} {\n}\n");
     fixed(
         "module @m attributes {rc.target = \"sm_90a\"} {\n  t.global @w {value = dense_resource<w> : tensor<2xf32>}\n}\n",
     );

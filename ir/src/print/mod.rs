@@ -187,7 +187,9 @@ impl<'a> Printer<'a> {
     }
 
     fn module(&mut self, module: &Module) {
-        let wrapped = self.options.form == Form::Generic || module.attrs != Attr::empty_dict();
+        // A text without anything is no module.
+        let nothing = module.bodies.is_empty() && module.resources.is_empty();
+        let wrapped = self.options.form == Form::Generic || module.attrs != Attr::empty_dict() || nothing;
         match self.options.form {
             Form::Generic => self.generic_module_start(module.attrs),
             Form::Pretty if wrapped => self.pretty_module_start(module.attrs),
