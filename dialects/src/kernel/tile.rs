@@ -63,7 +63,11 @@ pub static STORE: OpDef = OpDef {
     summary: "Writes a tile to a memref, the part within its bounds.",
     example: LOAD.example,
     operands: &[operand("tile", TILE), operand("target", MEMREF), variadic("indices", INDEX).bracketed()],
-    attrs: &[attr("dims", AttrKind::I64Array, "The memref dimension along which each tile dimension runs.")],
+    attrs: &[
+        attr("dims", AttrKind::I64Array, "The memref dimension along which each tile dimension runs."),
+        attr("async", AttrKind::Bool, "In the placed phase, of a loaded tile to shared memory: it may be written as late as at the kernel.async_wait for its group.")
+            .default(AttrDefault::Bool(false)),
+    ],
     effects: Effects::Write,
     verify: Some(|op| verify_access(op, op.body.ty(op.operand(1)), op.body.ty(op.operand(0)), op.operands().len() - 2)),
     ..OpDef::new("rc.kernel.store")

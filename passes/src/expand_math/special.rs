@@ -50,8 +50,9 @@ impl Math<'_> {
         let (e, one) = (self.exp_inside(minus), self.c(1.0));
         let far = self.sub(one, e);
         let far = self.with_sign_of(far, x);
+        // NaN takes the near side: the far one computes with the bits of the number, which a NaN's would disturb.
         let limit = self.c(0.875);
-        let is_near = self.compare("lt", magnitude, limit);
-        Some(self.select(is_near, near, far))
+        let is_far = self.compare("ge", magnitude, limit);
+        Some(self.select(is_far, far, near))
     }
 }

@@ -27,6 +27,8 @@ pub struct Facts {
     symbols: Vec<Symbol>,
     /// In order of definition: bounds of one mention only earlier ones.
     variables: Vec<Variable>,
+    /// What is not negative here: conditions of the branches around.
+    conditions: Vec<Dim>,
 }
 
 /// Replacements of which one, or each, must make the statement hold.
@@ -66,7 +68,18 @@ impl Facts {
     }
     /// Whether `a <= b` is proved.
     pub fn le(&self, a: Dim, b: Dim) -> bool {
-        self.nonneg(b - a, FUEL)
+        self.nonneg(b - a, FUEL) || self.conditions.iter().any(|&c| self.nonneg(b - a - c, FUEL))
+    }
+    /// Assumes `a < b` until [`Facts::forget`].
+    pub fn assume_less(&mut self, a: Dim, b: Dim) {
+        let difference = b - a;
+        // A positive multiple of n is at least n.
+        let step = difference.polynomial().map_or(1, |p| p.terms.iter().fold(p.constant, |n, t| gcd(n, t.1)).abs().max(1));
+        self.conditions.push(difference - Dim::Static(step));
+    }
+    /// Drops the last assumption.
+    pub fn forget(&mut self) {
+        self.conditions.pop();
     }
     /// Whether `dim >= 0` is proved.
     pub fn is_nonneg(&self, dim: Dim) -> bool {
@@ -199,6 +212,10 @@ impl Facts {
         }
         split_floordiv(most, b.as_static().filter(|b| *b > 0)?)
     }
+}
+
+fn gcd(a: i64, b: i64) -> i64 {
+    if b == 0 { a.saturating_abs() } else { gcd(b, a % b) }
 }
 
 fn parts(atom: &Atom) -> Vec<Dim> {
@@ -378,6 +395,18 @@ mod tests {
         assert!(facts.le(s.min(n(8)), n(8)) && facts.le(n(8), s.min(n(8))));
         assert!(facts.le(s.max(n(70)), n(70)));
         assert!(!facts.le(Dim::Dynamic, n(1)));
+    }
+
+    #[test]
+    fn conditions_count_in_whole_steps() {
+        let mut facts = Facts::default();
+        let trip = facts.variable("l", n(0), n(3));
+        let ahead = trip * n(32) + n(64);
+        assert!(!facts.le(ahead + n(32), n(128)));
+        facts.assume_less(ahead, n(128));
+        assert!(facts.le(ahead + n(32), n(128)) && !facts.le(ahead + n(33), n(128)));
+        facts.forget();
+        assert!(!facts.le(ahead + n(32), n(128)));
     }
 
     #[test]

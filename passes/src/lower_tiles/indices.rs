@@ -68,6 +68,17 @@ impl Indices {
             _ => return None,
         })
     }
+    /// Assumes a condition, where it says that one index is less than another. Forget it after the branch.
+    pub fn assume(&mut self, src: &Body, condition: Value) -> bool {
+        let compare = src.defining_op(condition).map(|op| src.op_ref(op)).filter(|op| op.is("rc.core.compare") && op.str("kind") == Some("lt"));
+        let Some(op) = compare else { return false };
+        let (a, b) = (self.dim(op.operand(0)), self.dim(op.operand(1)));
+        let known = a != Dim::Dynamic && b != Dim::Dynamic;
+        if known {
+            self.facts.assume_less(a, b);
+        }
+        known
+    }
     /// The bounds and step of a `kernel.for`.
     pub fn range(&self, op: OpRef) -> (Dim, Dim, Dim) {
         (self.dim(op.operand(0)), self.dim(op.operand(1)), self.dim(op.operand(2)))

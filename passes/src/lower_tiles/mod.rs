@@ -9,6 +9,7 @@ mod emit;
 mod groups;
 mod indices;
 pub mod layout;
+mod pipeline;
 mod place;
 #[cfg(test)]
 pub(crate) mod tests;

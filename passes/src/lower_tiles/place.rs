@@ -3,6 +3,7 @@
 
 use super::groups::{Group, consecutive_dim, groups};
 use super::layout::{Layout, WARP};
+use super::pipeline::pipeline_loops;
 use rc_ir::attr::AttrData;
 use rc_ir::{Attr, Block, Body, Builder, InsertPoint, Op, OpRef, Result, Type, TypeData, Value, ValueDef};
 use rustc_hash::FxHashMap;
@@ -25,6 +26,7 @@ pub fn place(src: &Body, lanes: i64) -> Result<Body> {
     }
     if cuda {
         convert_where_memory_differs(&mut body, threads / WARP)?;
+        pipeline_loops(&mut body)?;
         stage_operands(&mut body)?;
     }
     body.set_attr(body.root(), "phase", Attr::str("placed"));

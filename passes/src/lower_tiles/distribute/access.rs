@@ -4,6 +4,7 @@
 use super::Distribute;
 use crate::lower_tiles::emit::Ix;
 use crate::lower_tiles::layout::{Distribution, Holder, shared_swizzle};
+use crate::lower_tiles::pipeline::ASYNC;
 use rc_dialects::constraints::memory_space;
 use rc_ir::{Attr, Dim, OpRef, Result, Type, Value};
 use rustc_hash::FxHashMap;
@@ -54,6 +55,9 @@ pub(super) struct Access {
 
 impl<'s> Distribute<'s> {
     pub(super) fn load(&mut self, op: OpRef<'s>) -> Result {
+        if self.is_copied_later(op) {
+            return Ok(());
+        }
         let tile = op.result_types()[0];
         let (memref, indices) = (op.operand(0), op.group("indices"));
         let mut access = self.access(op, memref, &indices, tile, None)?;
@@ -111,7 +115,56 @@ impl<'s> Distribute<'s> {
         Ok(())
     }
 
+    /// Whether a load's tile goes nowhere but into an asynchronous copy.
+    fn is_copied_later(&self, op: OpRef<'s>) -> bool {
+        let is_async = |user: rc_ir::Op| self.src.name(user) == "rc.kernel.store" && self.src.op_ref(user).bool(ASYNC);
+        let tile = op.result(0);
+        self.src.has_one_use(tile) && self.src.uses(tile).all(|(user, _)| is_async(user))
+    }
+    /// A load and its store as copies of 4 to 16 bytes from memory to shared memory, or through registers where alignment does not
+    /// allow for that.
+    fn copy_tile(&mut self, load: OpRef<'s>, store: OpRef<'s>) -> Result {
+        let tile = load.result_types()[0];
+        let mut from = self.access(load, load.operand(0), &load.group("indices"), tile, None)?;
+        let mut to = self.access(store, store.operand(1), &store.group("indices"), tile, None)?;
+        to.only = self.one_of_copies(&to.spread.clone())?;
+        let (bytes, vec) = (from.elem.byte_width().unwrap_or(1) as i64, from.spread.vec);
+        let width = match (from.order, to.order) {
+            (Order::Consecutive(a), Order::Consecutive(b)) if to.only.is_none() && [4, 8, 16].contains(&(a.min(b) * bytes)) => a.min(b),
+            _ => 0,
+        };
+        for r in 0..from.spread.registers {
+            let (source, target) = (from.at(self, r)?, to.at(self, r)?);
+            if width == 0 {
+                let value = self.read(&mut from, &source, 0.0)?;
+                self.write(&mut to, &target, value)?;
+                continue;
+            }
+            for lane in (0..vec).step_by(width as usize) {
+                let (source, target) = (from.lane(&source, lane), to.lane(&target, lane));
+                let valid = match self.predicate(&mut from, &source, width)? {
+                    None => None,
+                    Some(inside) => {
+                        let (all, none) = (self.emit.index(width)?, self.emit.index(0)?);
+                        Some(self.emit.core("rc.core.select", &[inside, all, none])?)
+                    }
+                };
+                let source = source.iter().map(|&ix| self.emit.get(ix)).collect::<Result<Vec<_>>>()?;
+                let target = target.iter().map(|&ix| self.emit.get(ix)).collect::<Result<Vec<_>>>()?;
+                let groups: [&[Value]; 5] = [&[to.memref], &target, &[from.memref], &source, valid.as_slice()];
+                let attrs = [("bytes", Attr::i64(width * bytes)), ("swizzle", Attr::i64(to.swizzle))];
+                self.emit.op("rc.kernel.async_copy", &groups, &attrs, None)?;
+            }
+        }
+        Ok(())
+    }
+
     pub(super) fn store(&mut self, op: OpRef<'s>) -> Result {
+        if let Some(load) = self.src.defining_op(op.operand(0)).filter(|&load| self.src.name(load) == "rc.kernel.load")
+            && self.is_copied_later(self.src.op_ref(load))
+        {
+            return self.copy_tile(self.src.op_ref(load), op);
+        }
         let (tile, memref, indices) = (op.operand(0), op.operand(1), op.group("indices"));
         let mut access = self.access(op, memref, &indices, self.src.ty(tile), None)?;
         if access.dims.iter().zip(&access.spread.shape).any(|(d, &n)| d.is_none() && n > 1) {

@@ -34,7 +34,8 @@ impl Buffer {
 /// A value: a buffer, or the lanes of each thread.
 #[derive(Clone)]
 enum Held {
-    Memory(usize),
+    /// A buffer, the first element of a view of it, and the view's shape.
+    Memory(usize, i64, Vec<i64>),
     Lanes(Vec<Vec<Scalar>>),
 }
 
@@ -47,6 +48,8 @@ struct Machine<'a> {
     threads: usize,
     epoch: u64,
     cuda: bool,
+    /// Groups of asynchronous copies, the last one open: where to, by whom, what.
+    copies: Vec<Vec<(usize, usize, usize, Scalar)>>,
 }
 
 /// Runs every program of the grid; the buffers are the function's arguments and are returned.
@@ -65,6 +68,7 @@ pub fn run(body: &Body, args: Vec<Buffer>, symbols: &[(&str, i64)]) -> Vec<Buffe
         threads,
         epoch: 1,
         cuda: root.str("target") == Some("cuda"),
+        copies: Vec::new(),
     };
     let at = |i: usize| grid.get(i).copied().unwrap_or(1);
     for z in 0..at(2) {
@@ -73,9 +77,11 @@ pub fn run(body: &Body, args: Vec<Buffer>, symbols: &[(&str, i64)]) -> Vec<Buffe
                 m.program = [x, y, z];
                 m.buffers.truncate(count);
                 m.values.clear();
+                m.copies = vec![Vec::new()];
                 let entry = body.entry().unwrap();
                 for (i, v) in body.block_args(entry).enumerate() {
-                    m.values.insert(v, Held::Memory(i));
+                    let shape = m.buffers[i].shape.clone();
+                    m.values.insert(v, Held::Memory(i, 0, shape));
                 }
                 m.block(entry);
             }
@@ -93,12 +99,12 @@ impl<'a> Machine<'a> {
     fn lanes(&self, v: Value) -> &[Vec<Scalar>] {
         match &self.values[&v] {
             Held::Lanes(l) => l,
-            Held::Memory(_) => panic!("memory as a value"),
+            Held::Memory(..) => panic!("memory as a value"),
         }
     }
-    fn memory(&self, v: Value) -> usize {
-        match self.values[&v] {
-            Held::Memory(m) => m,
+    fn memory(&self, v: Value) -> (usize, i64, Vec<i64>) {
+        match &self.values[&v] {
+            Held::Memory(m, first, shape) => (*m, *first, shape.clone()),
             Held::Lanes(_) => panic!("a value as memory"),
         }
     }
@@ -150,7 +156,26 @@ impl<'a> Machine<'a> {
                 self.set(op.result(0), (0..self.threads).map(|t| vec![Scalar::Int(t as i128)]).collect());
             }
             "rc.kernel.alloc" => self.alloc(op),
-            "rc.kernel.view" => panic!("kernel.view: not on this machine"),
+            "rc.kernel.view" => {
+                let (memory, first, shape) = self.memory(op.operand(0));
+                let at: Vec<i64> = op.operands().skip(1).map(|v| int(self.uniform(v))).collect();
+                let rest: i64 = shape[at.len()..].iter().product();
+                assert!(at.iter().zip(&shape).all(|(&i, &n)| (0..n).contains(&i)));
+                let offset = at.iter().zip(&shape).fold(0, |sum, (&i, &n)| sum * n + i) * rest;
+                let ty = self.body.ty(op.result(0)).static_shape().unwrap();
+                self.values.insert(op.result(0), Held::Memory(memory, first + offset, ty));
+            }
+            "rc.kernel.async_copy" => self.async_copy(op),
+            "rc.kernel.async_commit" => self.copies.push(Vec::new()),
+            "rc.kernel.async_wait" => {
+                let keep = op.int("pending").unwrap() as usize + 1;
+                while self.copies.len() > keep {
+                    for (memory, place, thread, value) in self.copies.remove(0) {
+                        self.mark(memory, place, thread, true, op);
+                        self.buffers[memory].data[place] = value;
+                    }
+                }
+            }
             "rc.kernel.read" => self.read(op),
             "rc.kernel.write" => self.write(op),
             "rc.kernel.barrier" => self.epoch += 1,
@@ -228,21 +253,21 @@ impl<'a> Machine<'a> {
         buffer.shared = true;
         buffer.marks = vec![[(0, 0); 2]; total];
         self.buffers.push(buffer);
-        self.values.insert(op.result(0), Held::Memory(self.buffers.len() - 1));
+        self.values.insert(op.result(0), Held::Memory(self.buffers.len() - 1, 0, shape));
     }
 
     /// The places of `width` elements from `at` on, after the swizzle.
-    fn places(&self, op: OpRef, memory: usize, at: &[i64], width: usize) -> Vec<usize> {
-        let buffer = &self.buffers[memory];
-        let first = at.iter().zip(&buffer.shape).fold(0, |sum, (&i, &n)| {
-            assert!((0..n).contains(&i), "{} at {at:?} of {:?}", op.name(), buffer.shape);
+    fn places(&self, op: OpRef, (memory, start, shape): &(usize, i64, Vec<i64>), at: &[i64], width: usize) -> Vec<usize> {
+        let buffer = &self.buffers[*memory];
+        let first = start + at.iter().zip(shape).fold(0, |sum, (&i, &n)| {
+            assert!((0..n).contains(&i), "{} at {at:?} of {shape:?}", op.name());
             sum * n + i
         });
         let last = at.last().copied().unwrap_or(0) + width as i64;
-        assert!(last <= buffer.shape.last().copied().unwrap_or(1), "{width} elements at {at:?} of {:?}", buffer.shape);
+        assert!(last <= shape.last().copied().unwrap_or(1), "{width} elements at {at:?} of {shape:?}");
         let bytes = buffer.elem.byte_width().unwrap() as i64;
         if self.cuda && width > 1 {
-            let align = op.int("align").expect("a GPU's vector access states its alignment");
+            let align = op.int("align").or(op.int("bytes")).expect("a GPU's vector access states its alignment");
             assert!(align >= width as i64 * bytes && align <= 16 && first * bytes % align == 0, "aligned to {align} at {at:?}");
         }
         let swizzle = op.int("swizzle").unwrap_or(0);
@@ -264,9 +289,9 @@ impl<'a> Machine<'a> {
         let mut out = vec![vec![zero; width]; self.threads];
         for (t, lanes) in out.iter_mut().enumerate() {
             let Some((at, valid)) = self.access(op, t, width) else { continue };
-            for (lane, place) in self.places(op, memory, &at, valid).into_iter().enumerate() {
-                self.mark(memory, place, t, false, op);
-                lanes[lane] = self.buffers[memory].data[place];
+            for (lane, place) in self.places(op, &memory, &at, valid).into_iter().enumerate() {
+                self.mark(memory.0, place, t, false, op);
+                lanes[lane] = self.buffers[memory.0].data[place];
             }
         }
         self.set(op.result(0), out);
@@ -276,9 +301,32 @@ impl<'a> Machine<'a> {
         let memory = self.memory(op.operand(1));
         for t in 0..self.threads {
             let Some((at, valid)) = self.access(op, t, width) else { continue };
-            for (lane, place) in self.places(op, memory, &at, valid).into_iter().enumerate() {
-                self.mark(memory, place, t, true, op);
-                self.buffers[memory].data[place] = self.lanes(op.operand(0))[t][lane];
+            for (lane, place) in self.places(op, &memory, &at, valid).into_iter().enumerate() {
+                self.mark(memory.0, place, t, true, op);
+                self.buffers[memory.0].data[place] = self.lanes(op.operand(0))[t][lane];
+            }
+        }
+    }
+    fn async_copy(&mut self, op: OpRef) {
+        let (target, source) = (self.memory(op.group("target")[0]), self.memory(op.group("source")[0]));
+        let width = (op.int("bytes").unwrap() / self.buffers[target.0].elem.byte_width().unwrap() as i64) as usize;
+        for t in 0..self.threads {
+            let at = |m: &Self, group: &str| -> Vec<i64> { op.group(group).iter().map(|&v| int(m.lanes(v)[t][0])).collect() };
+            let valid = op.group("valid").first().map_or(width, |&v| int(self.lanes(v)[t][0]).clamp(0, width as i64) as usize);
+            let (to, from) = (at(self, "at"), at(self, "from"));
+            // The source's bounds and alignment are checked; the swizzle is the target's alone.
+            let read: Vec<usize> = if valid == 0 {
+                Vec::new()
+            } else {
+                self.places(op, &source, &from, valid);
+                let first = source.1 + from.iter().zip(&source.2).fold(0, |sum, (&i, &n)| sum * n + i);
+                (first as usize..first as usize + valid).collect()
+            };
+            for (lane, place) in self.places(op, &target, &to, width).into_iter().enumerate() {
+                self.mark(target.0, place, t, true, op);
+                let value = read.get(lane).map_or(Scalar::Float(0.0), |&p| self.buffers[source.0].data[p]);
+                self.buffers[target.0].data[place] = Scalar::Float(f64::NAN);
+                self.copies.last_mut().unwrap().push((target.0, place, t, value));
             }
         }
     }
@@ -315,7 +363,7 @@ impl<'a> Machine<'a> {
     }
 
     fn ldmatrix(&mut self, op: OpRef) {
-        let memory = self.memory(op.operand(0));
+        let (memory, start, shape) = self.memory(op.operand(0));
         let indices: Vec<Value> = op.operands().skip(1).collect();
         let mut out = vec![vec![Scalar::Float(0.0); 8]; self.threads];
         for warp in 0..self.threads / 32 {
@@ -323,7 +371,7 @@ impl<'a> Machine<'a> {
             let mut rows = Vec::new();
             for t in 0..32 {
                 let at: Vec<i64> = indices.iter().map(|&v| int(self.lanes(v)[32 * warp + t][0])).collect();
-                let first = at.iter().zip(&self.buffers[memory].shape).fold(0, |sum, (&i, &n)| sum * n + i);
+                let first = start + at.iter().zip(&shape).fold(0, |sum, (&i, &n)| sum * n + i);
                 assert!(first * 2 % 16 == 0, "a row of ldmatrix is aligned to 16 bytes");
                 let swizzle = op.int("swizzle").unwrap_or(0);
                 let places: Vec<usize> = (0..8).map(|i| (swizzled((first + i) * 2, swizzle) / 2) as usize).collect();

@@ -106,6 +106,25 @@ fn gpu_products_on_matrix_units() {
     }
 }
 
+/// Whole tiles are copied asynchronously, 16 bytes at a time and without masks; others with masks; rows of odd lengths through
+/// registers.
+#[test]
+fn loads_of_products_are_pipelined() {
+    let count = |size: [i64; 3], masked: bool| {
+        let p = Product { target: "cuda", threads: 128, unit: "mma", elem: "bf16", tile: [64, 64, 32], b_t: true };
+        let thread = lower(&product_program(&p, size), 8);
+        let copies = |o: &&rc_ir::Op| {
+            let op = thread.op_ref(**o);
+            op.is("rc.kernel.async_copy") && op.int("bytes") == Some(16) && op.group("valid").is_empty() != masked
+        };
+        thread.walk().iter().filter(copies).count()
+    };
+    // Two steps ahead of the loop and one in it, two tiles, 256 pieces of each among 128 threads.
+    assert_eq!((count([64, 128, 96], false), count([64, 128, 96], true)), (12, 0));
+    assert_eq!((count([63, 120, 96], false), count([63, 120, 96], true)), (0, 12));
+    assert_eq!((count([64, 128, 5], false), count([64, 128, 5], true)), (0, 0));
+}
+
 /// Scores, their exponentials, and the product of these: the accumulators of one product are the next one's operand.
 #[test]
 fn a_products_result_multiplies_again() {

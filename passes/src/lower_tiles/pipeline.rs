@@ -1,0 +1,215 @@
+//! Pipelines on a GPU: where a loop loads tiles for its products, the loads of later steps are started before the products
+//! of this one. Shared memory has several stages; copies into them are `kernel.store` with `async`, visible after
+//! `kernel.async_wait` and a barrier.
+
+use rc_ir::body::ValueDef;
+use rc_ir::{Attr, Block, Body, Builder, Dim, InsertPoint, Mapping, Op, Result, Traits, Type, Value};
+
+/// Steps whose tiles are in shared memory at once, where they fit.
+const STAGES: i64 = 3;
+/// Shared memory that pipelines may take, in bytes.
+const MEMORY: i64 = 96 << 10;
+
+/// The attribute of a store of a loaded tile that may complete later.
+pub const ASYNC: &str = "async";
+
+/// A load that only a product of the same loop reads.
+struct Stream {
+    load: Op,
+    /// What computes its indices from the loop's counter, in order.
+    indices: Vec<Op>,
+    memory: Option<Value>,
+}
+
+/// Pipelines every loop that can be.
+pub fn pipeline_loops(body: &mut Body) -> Result {
+    let loops: Vec<Op> = body.walk().into_iter().filter(|&op| body.name(op) == "rc.kernel.for").collect();
+    for op in loops {
+        let streams = streams(body, op);
+        let bytes: i64 = streams.iter().map(|s| bytes_of(body.ty(body.result(s.load, 0)))).sum();
+        let stages = if bytes > 0 { STAGES.min(MEMORY / bytes) } else { 0 };
+        if stages > 1 {
+            pipeline(body, op, streams, stages)?;
+        }
+    }
+    Ok(())
+}
+
+fn bytes_of(tile: Type) -> i64 {
+    tile.static_shape().unwrap_or_default().iter().product::<i64>() * tile.elem().byte_width().unwrap_or(4) as i64
+}
+
+fn streams(body: &Body, for_op: Op) -> Vec<Stream> {
+    let Some(block) = body.op_ref(for_op).entry(0) else { return Vec::new() };
+    let mut found: Vec<Stream> = Vec::new();
+    for dot in body.ops(block).filter(|&op| body.name(op) == "rc.kernel.dot") {
+        for i in 0..2 {
+            let tile = body.operand(dot, i);
+            let Some(load) = body.defining_op(tile).filter(|&op| body.name(op) == "rc.kernel.load" && body.parent(op) == Some(block)) else { continue };
+            let other = body.op_ref(load).attr("other").and_then(|a| a.as_float()).unwrap_or(0.0);
+            let mut indices = Vec::new();
+            let follows = body.operands(load).skip(1).all(|v| collect(body, block, v, &mut indices));
+            let memory_is_outside = body.defining_block(body.operand(load, 0)) != Some(block);
+            if body.has_one_use(tile) && other == 0.0 && follows && memory_is_outside {
+                indices.sort_by_key(|op| op.index());
+                indices.dedup();
+                found.push(Stream { load, indices, memory: None });
+            }
+        }
+    }
+    found
+}
+
+/// Adds what computes `value` in `block`; false where that is more than arithmetic on the counter.
+fn collect(body: &Body, block: Block, value: Value, out: &mut Vec<Op>) -> bool {
+    match body.def(value) {
+        ValueDef::Argument(of, i) => of != block || i == 0,
+        ValueDef::Result(op, _) if body.parent(op) != Some(block) => true,
+        ValueDef::Result(op, _) => {
+            let at = body.op_ref(op);
+            let simple = at.has(Traits::ELEMENTWISE) || at.has(Traits::CONSTANT) || at.is("rc.kernel.extent");
+            out.push(op);
+            simple && body.ty(value).is_index() && body.operands(op).all(|v| collect(body, block, v, out))
+        }
+    }
+}
+
+fn pipeline(body: &mut Body, for_op: Op, mut streams: Vec<Stream>, stages: i64) -> Result {
+    for stream in &mut streams {
+        let tile = body.result(stream.load, 0);
+        let (ty, name) = (body.ty(tile), body.value_name(tile));
+        let shape: Vec<Dim> = std::iter::once(Dim::Static(stages)).chain(ty.shape()).collect();
+        let first = body.entry().and_then(|entry| body.first_op(entry)).expect("a kernel has operations");
+        let mut b = Builder::before(body, first);
+        let memory = b.op("rc.kernel.alloc").attr("align", Attr::i64(1024)).result(Type::memref(&shape, ty.elem(), 3)).try_value()?;
+        if !name.is_empty() {
+            b.name(memory, &format!("{name}_stages"));
+        }
+        stream.memory = Some(memory);
+    }
+    let [lower, upper, step] = [0, 1, 2].map(|i| body.operand(for_op, i));
+    let block = body.op_ref(for_op).entry(0).expect("verified");
+    let counter = body.block_arg(block, 0);
+    prologue(body, for_op, &streams, counter, [lower, upper, step], stages)?;
+    let (block, stage) = with_stage_counter(body, for_op)?;
+    let counter = body.block_arg(block, 0);
+
+    // At the start of each step: its tiles are there, and everyone is done with those before.
+    let first = body.first_op(block).expect("a loop yields");
+    let mut b = Builder::before(body, first);
+    b.op("rc.kernel.async_wait").attr("pending", Attr::i64(stages - 2)).try_build()?;
+    b.op("rc.kernel.barrier").try_build()?;
+    let distance = index(&mut b, stages - 1)?;
+    let span = b.op("rc.core.mul").operand(step).operand(distance).try_value()?;
+    let ahead = b.op("rc.core.add").operand(counter).operand(span).try_value()?;
+    let filled = b.op("rc.core.add").operand(stage).operand(distance).try_value()?;
+    let count = index(&mut b, stages)?;
+    let filled = b.op("rc.core.rem").operand(filled).operand(count).try_value()?;
+    issue(body, InsertPoint::Before(first), &streams, counter, ahead, upper, filled)?;
+    for stream in &streams {
+        let tile = body.result(stream.load, 0);
+        let ty = Type::memref(&body.ty(tile).shape(), body.ty(tile).elem(), 3);
+        let memory = stream.memory.expect("allocated");
+        let mut b = Builder::before(body, stream.load);
+        let view = b.op("rc.kernel.view").operands(&[memory]).operands(&[stage]).result(ty).try_value()?;
+        body.replace_all_uses(tile, view);
+        body.erase(stream.load);
+    }
+    let last = body.last_op(block).expect("a loop yields");
+    let mut yielded: Vec<Value> = body.operands(last).collect();
+    let mut b = Builder::before(body, last);
+    let (one, count) = (index(&mut b, 1)?, index(&mut b, stages)?);
+    let after = b.op("rc.core.add").operand(stage).operand(one).try_value()?;
+    yielded.push(b.op("rc.core.rem").operand(after).operand(count).try_value()?);
+    body.set_operands(last, &yielded);
+    Ok(())
+}
+
+fn index(b: &mut Builder, n: i64) -> Result<Value> {
+    b.op("rc.core.constant").attr("value", Attr::index(n)).result(Type::index()).try_value()
+}
+
+/// The copies of the first steps, in front of the loop.
+fn prologue(body: &mut Body, for_op: Op, streams: &[Stream], counter: Value, [lower, upper, step]: [Value; 3], stages: i64) -> Result {
+    if body.parent_op(for_op) != Some(body.root()) {
+        // The last steps of an earlier run of this loop may still be read.
+        Builder::before(body, for_op).op("rc.kernel.barrier").try_build()?;
+    }
+    for s in 0..stages - 1 {
+        let mut b = Builder::before(body, for_op);
+        let stage = index(&mut b, s)?;
+        let at = if s == 0 {
+            lower
+        } else {
+            let span = b.op("rc.core.mul").operand(step).operand(stage).try_value()?;
+            b.op("rc.core.add").operand(lower).operand(span).try_value()?
+        };
+        issue(body, InsertPoint::Before(for_op), streams, counter, at, upper, stage)?;
+    }
+    Ok(())
+}
+
+/// Starts the copies of the step at `at`, if it is one, into a stage, and closes their group.
+fn issue(body: &mut Body, point: InsertPoint, streams: &[Stream], counter: Value, at: Value, upper: Value, stage: Value) -> Result {
+    let loc = body.loc(streams[0].load);
+    let mut b = Builder { body, at: point, loc };
+    let inside = b.op("rc.core.compare").operand(at).operand(upper).attr("kind", Attr::str("lt")).try_value()?;
+    let branch = b.op("rc.kernel.if").operand(inside).results(&[]).regions(1).try_build()?;
+    b.op("rc.kernel.async_commit").try_build()?;
+    let region = body.regions(branch)[0];
+    let block = body.add_block(region, &[]);
+    for stream in streams {
+        let mut map = Mapping::new();
+        map.map(counter, at);
+        for &op in stream.indices.iter().chain([&stream.load]) {
+            let copied = body.clone_op(op, &mut map);
+            body.append(block, copied);
+        }
+        let tile = map.lookup(body.result(stream.load, 0));
+        let (ty, memory) = (body.ty(tile), stream.memory.expect("allocated"));
+        let mut b = Builder { body, at: InsertPoint::End(block), loc };
+        let view = Type::memref(&ty.shape(), ty.elem(), 3);
+        let view = b.op("rc.kernel.view").operands(&[memory]).operands(&[stage]).result(view).try_value()?;
+        let zero = index(&mut b, 0)?;
+        let store = b.op("rc.kernel.store").operand(tile).operand(view).operands(&vec![zero; ty.rank()]);
+        let dims: Vec<i64> = (0..ty.rank() as i64).collect();
+        store.attr("dims", Attr::i64s(&dims)).attr(ASYNC, Attr::bool(true)).try_build()?;
+    }
+    Builder { body, at: InsertPoint::End(block), loc }.op("rc.kernel.yield").try_build()?;
+    Ok(())
+}
+
+/// The loop with one more carried value, the number of the stage, which it does not yield yet. Gives its block and that value.
+fn with_stage_counter(body: &mut Body, for_op: Op) -> Result<(Block, Value)> {
+    let mut state = body.state(for_op);
+    let mut b = Builder::before(body, for_op);
+    let zero = index(&mut b, 0)?;
+    state.operands.push(zero);
+    state.results.push(Type::index());
+    let old_block = body.op_ref(for_op).entry(0).expect("verified");
+    let new = body.create(state);
+    body.insert_before(for_op, new);
+    let region = body.regions(new)[0];
+    let old_args: Vec<Value> = body.block_args(old_block).collect();
+    let types: Vec<Type> = old_args.iter().map(|&v| body.ty(v)).chain([Type::index()]).collect();
+    let block = body.add_block(region, &types);
+    let new_args: Vec<Value> = body.block_args(block).collect();
+    for (&old, &new) in old_args.iter().zip(&new_args) {
+        let name = body.value_name(old);
+        body.replace_all_uses(old, new);
+        body.set_value_name(new, name);
+    }
+    for op in body.ops(old_block).collect::<Vec<_>>() {
+        body.move_to_end(block, op);
+    }
+    let results: Vec<(Value, Value)> = body.results(for_op).zip(body.results(new)).collect();
+    for (old, new) in results {
+        let name = body.value_name(old);
+        body.replace_all_uses(old, new);
+        body.set_value_name(new, name);
+    }
+    body.erase(for_op);
+    let stage = *new_args.last().expect("just added");
+    body.set_value_name(stage, rc_ir::Name::new("stage"));
+    Ok((block, stage))
+}
