@@ -11,7 +11,7 @@ mod random;
 pub use check::CheckEachPass;
 pub use executable::{Executable, gpu_arch};
 pub use pipeline::{Machine, Target, compile, pipeline};
-pub use random::{random_inputs, small_value};
+pub use random::{random_input, random_inputs, small_value};
 
 /// Makes rc's dialects and passes known. Calling it again does nothing.
 pub fn register() {

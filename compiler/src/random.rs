@@ -2,10 +2,11 @@
 
 use rc_dialects::func::{SymbolDecl, arg_names, symbols_of};
 use rc_ir::{Body, Name, Result};
-use rc_runtime::Tensor;
+use rc_runtime::tensor::Distribution;
+use rc_runtime::{DType, Tensor};
 use rc_runtime::program::{Bindings, TensorSpec};
 
-/// Random arguments for a function, from a seed, each of its dtype's default distribution.
+/// Random arguments for a function, from a seed, as [`random_input`] draws them.
 /// Symbols not in `bindings` take a small value of their range.
 ///
 /// # Errors
@@ -23,9 +24,22 @@ pub fn random_inputs(body: &Body, seed: u64, bindings: &Bindings) -> Result<Vec<
         let fail = |e: rc_runtime::Error| root.error(format!("argument {i}: {e}"));
         let spec = TensorSpec::new(names.get(i).copied().unwrap_or_default(), body.ty(arg)).map_err(fail)?;
         let shape = spec.sizes(&bindings).map_err(fail)?;
-        inputs.push(Tensor::random_input(spec.dtype, &shape, seed, i as u32).map_err(fail)?);
+        inputs.push(random_input(spec.dtype, &shape, seed, i).map_err(fail)?);
     }
     Ok(inputs)
+}
+
+/// Random elements for argument number `argument`: of the dtype's default distribution, but floats of rank 2 or more have the variance
+/// 1 / (last size), so that products keep the magnitude of their operands, as trained weights do.
+///
+/// # Errors
+/// A shape too large for memory.
+pub fn random_input(dtype: DType, shape: &[usize], seed: u64, argument: usize) -> rc_runtime::Result<Tensor> {
+    let distribution = match shape {
+        [_, .., last] if dtype.is_float() => Distribution::Normal(0.0, 1.0 / (*last.max(&1) as f64).sqrt()),
+        _ => Distribution::default_for(dtype),
+    };
+    Tensor::random(dtype, shape, seed, argument as u32, distribution)
 }
 
 /// A value of a symbol's range for which running is quick: 7, or what is allowed near it.

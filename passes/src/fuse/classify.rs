@@ -59,11 +59,17 @@ pub fn classify(op: OpRef) -> Class {
     }
 }
 
-/// Whether doing it again costs less than storing its result: index maps, counters, conversions.
+/// Whether doing it again costs less than storing its result: index maps, counters, conversions to wider types.
+/// A conversion to a narrower type belongs with what it converts: done by the readers, the wide value would be stored.
 pub fn is_cheap(op: OpRef) -> bool {
     match classify(op) {
         Class::Splat | Class::Reindex => true,
-        Class::Pointwise => matches!(op.name().as_str(), "rc.core.iota" | "rc.core.convert"),
+        Class::Pointwise => op.is("rc.core.iota") || widens(op),
         _ => false,
     }
+}
+
+fn widens(op: OpRef) -> bool {
+    let bits = |v| op.body.ty(v).elem().bit_width();
+    op.is("rc.core.convert") && bits(op.result(0)) >= bits(op.operand(0))
 }

@@ -41,11 +41,12 @@ pub fn fuse(body: &mut Body, options: &FuseOptions) -> Vec<Diagnostic> {
     let mut remarks = Vec::new();
     for block in blocks {
         plan::split_cheap_ops(body, block);
-        let plan = plan::plan(body, block, &symbols, options.fuse, options.max_ops);
+        let order = Order::of(body, block);
+        let plan = plan::plan(body, block, &symbols, &order, options);
         remarks.extend(plan.remarks);
         // Producers come last in the plan, and their fusions first in the block.
         for group in plan.groups.iter().rev() {
-            remarks.extend(outline::outline(body, &group.ops, &symbols));
+            remarks.extend(outline::outline(body, &group.ops, &symbols, &order));
         }
         outline::erase_dead(body, block);
     }
@@ -61,17 +62,31 @@ pub fn symbol_ranges(body: &Body) -> Ranges {
     ranges
 }
 
-/// Values that operations of the group define and others use, in program order.
-pub fn group_outputs(body: &Body, ops: &FxHashSet<Op>) -> Vec<Value> {
-    let mut sorted: Vec<Op> = ops.iter().copied().collect();
-    sorted.sort_by_key(|&op| position(body, op));
-    let results = sorted.iter().flat_map(|&op| body.results(op).collect::<Vec<_>>());
-    results.filter(|&v| body.uses(v).any(|(user, _)| !ops.contains(&user))).collect()
-}
+/// The operations of a block by number, as they stood before any was fused.
+pub struct Order(Vec<u32>);
 
-/// A key that orders the operations of one block.
-fn position(body: &Body, op: Op) -> usize {
-    std::iter::successors(body.prev_op(op), |&o| body.prev_op(o)).count()
+impl Order {
+    fn of(body: &Body, block: Block) -> Order {
+        let mut numbers = vec![0; body.op_capacity()];
+        for (number, op) in body.ops(block).enumerate() {
+            numbers[op.index()] = number as u32;
+        }
+        Order(numbers)
+    }
+    /// A group's operations in program order.
+    fn sorted(&self, ops: &FxHashSet<Op>) -> Vec<Op> {
+        let mut sorted: Vec<Op> = ops.iter().copied().collect();
+        sorted.sort_unstable_by_key(|op| self.0[op.index()]);
+        sorted
+    }
+    /// Values that operations of the group define and others use, in program order.
+    fn outputs(&self, body: &Body, ops: &FxHashSet<Op>) -> Vec<Value> {
+        let mut out = Vec::new();
+        for op in self.sorted(ops) {
+            out.extend(body.results(op).filter(|&v| body.uses(v).any(|(user, _)| !ops.contains(&user))));
+        }
+        out
+    }
 }
 
 /// Follows a value forward through transposes and reshapes to `end`: the space of `from`, and the place in `end` of each of its elements.

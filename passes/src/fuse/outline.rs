@@ -1,7 +1,7 @@
 //! Moves a group of operations into a `core.fusion`.
 
 use super::reads::tensor_bytes;
-use super::{classify, group_outputs, is_splat, position};
+use super::{Order, classify, is_splat};
 use rc_dialects::core::fusion::{FUSION, YIELD};
 use rc_ir::dim_range::Ranges;
 use rc_ir::{Attr, Block, Body, Diagnostic, Loc, Mapping, Name, Op, OpState, Type, Value};
@@ -9,11 +9,10 @@ use rustc_hash::FxHashSet;
 
 /// Replaces the operations of a group by one `core.fusion`, placed where the last of them was:
 /// only that one has users elsewhere, apart from terminators. Gives a remark on groups of several.
-pub fn outline(body: &mut Body, ops: &FxHashSet<Op>, symbols: &Ranges) -> Vec<Diagnostic> {
-    let mut sorted: Vec<Op> = ops.iter().copied().collect();
-    sorted.sort_by_key(|&op| position(body, op));
+pub fn outline(body: &mut Body, ops: &FxHashSet<Op>, symbols: &Ranges, order: &Order) -> Vec<Diagnostic> {
+    let sorted = order.sorted(ops);
     let Some(&last) = sorted.last() else { return Vec::new() };
-    let outputs = group_outputs(body, ops);
+    let outputs = order.outputs(body, ops);
     let inputs = inputs(body, &sorted, ops);
     let loc = Loc::fused(&sorted.iter().map(|&op| body.loc(op)).collect::<Vec<_>>());
     let kind = kind(body, &sorted);

@@ -2,6 +2,7 @@
 //! it has one group of users and a rule allows it; otherwise it starts a group of its own.
 
 use super::classify::{Class, classify, is_cheap};
+use super::{FuseOptions, Order};
 use super::reads::{Read, Space, is_affine, reads, reduced_dims, tensor_bytes};
 use rc_ir::dim_range::Ranges;
 use rc_ir::{Block, Body, Diagnostic, Dim, Op, OpRef, Traits, Value};
@@ -26,19 +27,20 @@ pub struct Plan {
 struct Planner<'a> {
     body: &'a Body,
     symbols: &'a Ranges,
+    order: &'a Order,
     max_ops: usize,
     groups: Vec<Group>,
     of: FxHashMap<Op, usize>,
     remarks: Vec<Diagnostic>,
 }
 
-/// Plans the fusions of a block. `fuse` off gives every operation a group of its own.
-pub fn plan(body: &Body, block: Block, symbols: &Ranges, fuse: bool, max_ops: usize) -> Plan {
+/// Plans the fusions of a block.
+pub fn plan(body: &Body, block: Block, symbols: &Ranges, order: &Order, options: &FuseOptions) -> Plan {
     let mut planner =
-        Planner { body, symbols, max_ops, groups: Vec::new(), of: FxHashMap::default(), remarks: Vec::new() };
+        Planner { body, symbols, order, max_ops: options.max_ops, groups: Vec::new(), of: FxHashMap::default(), remarks: Vec::new() };
     let ops: Vec<Op> = body.ops(block).collect();
     for &op in ops.iter().rev() {
-        planner.place(op, fuse);
+        planner.place(op, options.fuse);
     }
     let mut groups = planner.groups;
     groups.retain(|g| !g.ops.iter().all(|&op| is_view(body.op_ref(op))));
@@ -253,7 +255,7 @@ impl Planner<'_> {
 
     /// The group's values that are used outside of it.
     fn outputs(&self, group: usize) -> Vec<Value> {
-        super::group_outputs(self.body, &self.groups[group].ops)
+        self.order.outputs(self.body, &self.groups[group].ops)
     }
 }
 
