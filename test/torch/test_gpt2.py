@@ -12,12 +12,15 @@ the same weights (for bfloat16, the rounded ones).
 """
 import argparse
 import copy
+import os
 import pathlib
 import subprocess
 import sys
 import tempfile
 import time
 
+# Threads that wait do not spin: the machine may be shared.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 import torch
 
 from gpt2_model import SMALL, TINY, build, load_array, save_ids, save_weights, token_ids
