@@ -183,7 +183,7 @@ mod tests {
         let (from, to) = ([1.into(), s, 768.into()], [1.into(), s, 12.into(), 64.into()]);
         let (index, ranges) = names(&["b", "i", "h", "d"], &to);
         let at = relinearize(&to, &from, &index, &ranges).unwrap();
-        assert_eq!(format!("{at:?}"), "[0, i, 64 * h + d]");
+        assert_eq!(format!("{at:?}"), "[0, i, d + 64 * h]");
         let (index, ranges) = names(&["b", "i", "c"], &from);
         let at = relinearize(&from, &to, &index, &ranges).unwrap();
         assert_eq!(format!("{at:?}"), "[0, i, ((c) floordiv (64)), ((c) mod (64))]");
