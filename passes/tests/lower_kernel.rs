@@ -167,5 +167,6 @@ kernels! {
     attentions("attentions", 2e-2, ["s" = 70], ["s" = 1]);
     reductions("reductions", 1e-2, ["s" = 37], ["s" = 1]);
     symbolic_rows("symbolic_rows", 2e-6, ["t" = 37], ["t" = 1], ["t" = 200]);
+    decode("decode", 1e-5, []);
     maps("maps", 1e-4, ["s" = 21], ["s" = 0]);
 }

@@ -8,7 +8,7 @@ use super::roles::Roles;
 use super::target::Target;
 use super::tiles::{pow2, storable};
 use super::Plan;
-use rc_ir::{Body, Name, Type};
+use rc_ir::{Body, Dim, Name, Type};
 
 /// The element types of the yielded factors.
 fn factor_types(body: &Body, nest: &Nest) -> [Type; 2] {
@@ -28,12 +28,15 @@ struct Problem {
     acc: Type,
 }
 
-/// `None` where the group is no product of two matrices, or its results cannot be stored in tiles.
+/// `None` where the group is no product of two matrices.
 pub fn plan(body: &Body, mut group: Group, target: &Target) -> Option<Plan> {
     let pairs = collapse(body, &mut group, &|_, _| true);
     let nest = &group.nests[0];
     let roles = Roles::of(body, nest)?;
     let (m, n) = (*nest.iter(roles.m)?, *nest.iter(roles.n)?);
+    if m.extent == Dim::Static(1) || n.extent == Dim::Static(1) {
+        return None; // A vector: reading the matrix is all the work.
+    }
     let size = |name: Name| nest.iter(name).map_or(1.0, |i| extent_of(&nest.ranges, i.extent).max(1) as f64);
     let sizes = [size(roles.m), size(roles.n), size(roles.k)];
     let points: f64 = nest.iters.iter().map(|i| size(i.name)).product();
