@@ -8,7 +8,7 @@ BIN holds rc-opt, rc-run and gpt2. Three parts:
     fixed     GPT-2 small at 1 x 128 and 4 x 1024
 each in float32 and bfloat16. Bounds: float32's largest error is 1e-4 of the largest logit; bfloat16's errors, the largest
 and the root mean square, are 1.5 times those of PyTorch's eager mode in bfloat16. The reference is PyTorch in float64 with
-the same weights (for bfloat16, the rounded ones).
+the same weights (for bfloat16, the rounded ones). PyTorch runs on the same device.
 """
 import argparse
 import copy
@@ -70,6 +70,7 @@ class Suite:
             model = build(size).to(DTYPES[dtype])
             path = self.work / f"model-{dtype}.safetensors"
             save_weights(model, path)
+            model = model.to(self.device)
             self.models.update(key=(size, dtype), found=(model, copy.deepcopy(model).double(), path))
         return self.models["found"]
 
@@ -97,14 +98,14 @@ class Suite:
         run(self.bin / "rc-run", module, "--input", ids, "--weights", weights, f"--device={self.device}", *flags, "-o", out)
         seconds = time.perf_counter() - start
         with torch.no_grad():
-            reference = exact(tokens).logits
-            eager = errors(eager(tokens).logits, reference)
-        rc = errors(load_array(out), reference)
+            reference = exact(tokens.to(self.device)).logits
+            eager = errors(eager(tokens.to(self.device)).logits, reference)
+        rc = errors(load_array(out).to(self.device), reference)
         out.unlink()
         good = judge(dtype, rc, eager)
         self.failures += not good
         print(f"{'ok' if good else 'FAIL':4}  {dtype:4} {batch} x {length:4} {' '.join(flags):12}"
-              f"largest error {rc[0]:.2e} (eager {eager[0]:.2e})  rms {rc[1]:.2e} (eager {eager[1]:.2e})  {seconds:.1f} s", flush=True)
+              f"largest error {rc[0]:.2e} (eager {eager[0]:.2e})  rms {rc[1]:.2e} (eager {eager[1]:.2e})  rc-run {seconds:.1f} s", flush=True)
 
     def attempt(self, part, dtype):
         """A part in one dtype; a program that fails ends it, and the next one goes on."""
