@@ -16,7 +16,8 @@ pub fn plan(body: &Body, mut group: Group, target: &Target) -> Plan {
     let rows = group.rows();
     let leader = group.nests.iter().find(|n| !n.is_pointwise()).unwrap_or(&group.nests[0]);
     let lanes = target.lanes(elems(body, &group));
-    let (columns, down) = if target.is_cpu() { (4 * lanes, 1) } else { (64, 32) };
+    let programs: f64 = leader.of_kind(IterKind::Parallel).map(|i| super::nest::extent_of(&leader.ranges, i.extent) as f64).product();
+    let (columns, down) = if target.is_cpu() { (4 * lanes, 1) } else { gpu_tile(programs, target) };
     let lane = lane_iter(leader, &rows);
     let outputs: Vec<_> = group.nests.iter().flat_map(|n| &n.outputs).collect();
     let width = lane.and_then(|l| leader.iter(l)).map_or(1, |i| {
@@ -41,9 +42,15 @@ pub fn plan(body: &Body, mut group: Group, target: &Target) -> Plan {
         }
         schedules.push(s);
     }
-    let programs: f64 = leader.of_kind(IterKind::Parallel).map(|i| super::nest::extent_of(&leader.ranges, i.extent) as f64).product();
     let why = format!("{width} columns and {down} rows at once, {:.0} programs", (programs / width as f64).ceil());
-    Plan { schedules, why, other: "row: reads would not be contiguous".into() }
+    Plan { schedules, why, other: "row: reads would not be contiguous".to_string() }
+}
+
+/// Columns and rows of a tile of 2048 elements: as many columns as leave a program for each core, but no fewer than fill a
+/// memory sector of 32 bytes.
+fn gpu_tile(columns: f64, target: &Target) -> (i64, i64) {
+    let width = [64, 32, 16, 8].into_iter().find(|&w| columns / w as f64 >= target.cores as f64).unwrap_or(8);
+    (width, 2048 / width)
 }
 
 /// The parallel iterator along which operands or results are contiguous.

@@ -29,8 +29,14 @@ use rc_ir::{Attr, Body, Diagnostic, Loc, Name, Result, Type};
 
 pub static SCHEDULE: PassDef = PassDef {
     summary: "Chooses how each nest is run: grid, tiles, threads.",
-    doc: "Schedules that nests have already are kept, so that a person's or a tuner's choice counts; a kernel in which some nest \
-has none is scheduled anew. Remarks name the runner-up with its numbers.",
+    doc: "`#rc.schedule<kind = row, group = 0, collapse = [[b, s]], grid = [b_s], tile = {b_s = 1, j = 1024}, axes = [b_s, j], threads = 128>`: \
+nests of one `group` become one kernel and hand values on in registers; `collapse` runs adjacent iterators as one, called `b_s` from then on; \
+`grid` are the iterators that programs are spread over, the slowest first; `tile` says how many elements of an iterator are handled at once \
+(1 where it is not named), `axes` which iterators run along the two dimensions of tiles (`_`: none does). Products have the iterator `inner` that \
+is summed over tile by tile, the hardware `unit`, pipeline `stages`, and on a CPU the `block` of rows of a program and the length of the panel \
+that the right operand is packed into (`pack`). Kinds: `pointwise`, `row` (reductions along what is contiguous in memory), `column` (across it), \
+`contract`, `attention`, and `general`, which runs any nest. Schedules that nests have already are kept, so that a person's or a tuner's choice \
+counts; a kernel in which some nest has none is scheduled anew. Remarks name the runner-up with its numbers.",
     options: TARGET_OPTIONS,
     requires: &["lower-loops"],
     pending: Some(|module| module.bodies.iter().any(is_unscheduled)),
