@@ -80,7 +80,8 @@ fn every_core_op_is_lowered() {
             lower_all(&mut lowered, &target, true).unwrap_or_else(|why| panic!("{}: {why}", def.name));
             check(&lowered);
             let got = Interpreter::new(&lowered, Mode::Typed).run(main.as_str(), &args);
-            let got = got.unwrap_or_else(|d| panic!("{}\n{}", d.render(), print_module(&lowered, &PrintOptions::default())));
+            let got =
+                got.unwrap_or_else(|d| panic!("{}\n{}", d.render(), print_module(&lowered, &PrintOptions::default())));
             check_results(&format!("{} on {}", def.name, target.name), &lowered, &got, &want, 1e-5);
         }
     }
@@ -131,7 +132,13 @@ fn check_runs(name: &str, module: &Module, symbols: &[(&str, i64)], tolerance: f
             let options = Options { lanes: target.lanes(Type::f32()) };
             *body = lower_tiles(body, options).unwrap_or_else(|d| panic!("{name} on {}: {}", target.name, d.render()));
         }
-        check_results(&format!("{name} on {}, threads", target.name), &lowered, &run(&lowered, &args), &want, tolerance);
+        check_results(
+            &format!("{name} on {}, threads", target.name),
+            &lowered,
+            &run(&lowered, &args),
+            &want,
+            tolerance,
+        );
     }
 }
 
@@ -139,7 +146,11 @@ fn check_results(what: &str, module: &Module, got: &[Tensor], want: &[Tensor], t
     for (i, (got, want)) in got.iter().zip(want).enumerate() {
         let allowed = Tolerance { abs: tolerance, rel: tolerance, ..Tolerance::EXACT }.equal_nan();
         let compared = compare(got, want, allowed).unwrap();
-        assert!(compared.passed(), "{what}, result {i}: {compared}\n{}", print_module(module, &PrintOptions::default()));
+        assert!(
+            compared.passed(),
+            "{what}, result {i}: {compared}\n{}",
+            print_module(module, &PrintOptions::default())
+        );
     }
 }
 

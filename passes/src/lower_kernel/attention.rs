@@ -34,14 +34,24 @@ impl<'s> Attention<'s> {
     /// If an attribute is missing.
     pub fn read(p: &Program, op: Op, schedule: &'s Schedule) -> Result<Attention<'s>> {
         let at = p.src.op_ref(op);
-        let bad = || at.error("expects the iterators b, h, m, n, d, e with extents, and a map for each operand and the result");
+        let bad = || {
+            at.error("expects the iterators b, h, m, n, d, e with extents, and a map for each operand and the result")
+        };
         let (names, extents) = attention_iters(p.src, op).ok_or_else(bad)?;
-        let iters: [Iter; 6] = std::array::from_fn(|i| Iter { name: names[i], extent: extents[i], kind: IterKind::Parallel });
+        let iters: [Iter; 6] =
+            std::array::from_fn(|i| Iter { name: names[i], extent: extents[i], kind: IterKind::Parallel });
         let mut ranges = p.ranges.clone();
         iters.iter().for_each(|i| ranges.set_iterator(i.name, i.extent));
-        let access = |v: Value, map: Attr| Some(Access::new(&p.src.ty(v).shape(), map.as_shape()?).normalized(&ranges, &iters));
-        let maps = at.attr("maps").and_then(|a| a.as_array()).filter(|m| m.len() == at.operands().len()).ok_or_else(bad)?;
-        let inputs = at.operands().zip(maps).map(|(v, &m)| Some((v, access(v, m)?))).collect::<Option<Vec<_>>>().ok_or_else(bad)?;
+        let access =
+            |v: Value, map: Attr| Some(Access::new(&p.src.ty(v).shape(), map.as_shape()?).normalized(&ranges, &iters));
+        let maps =
+            at.attr("maps").and_then(|a| a.as_array()).filter(|m| m.len() == at.operands().len()).ok_or_else(bad)?;
+        let inputs = at
+            .operands()
+            .zip(maps)
+            .map(|(v, &m)| Some((v, access(v, m)?)))
+            .collect::<Option<Vec<_>>>()
+            .ok_or_else(bad)?;
         let out = at.attr("out_maps").and_then(|a| a.as_array()).and_then(|a| a.first().copied()).ok_or_else(bad)?;
         let elem = p.src.ty(at.operand(0)).elem();
         Ok(Attention {
@@ -84,7 +94,14 @@ impl<'s> Attention<'s> {
     }
 
     /// Operand `which` over what the scope tiles, zero past the extent of iterator `past`.
-    pub(super) fn load(&self, p: &mut Program, which: usize, scope: &Scope, shape: [i64; 2], past: usize) -> Result<Value> {
+    pub(super) fn load(
+        &self,
+        p: &mut Program,
+        which: usize,
+        scope: &Scope,
+        shape: [i64; 2],
+        past: usize,
+    ) -> Result<Value> {
         let (value, access) = &self.inputs[which];
         let tile = p.load(*value, access, scope)?;
         let name = self.name(past);
@@ -181,7 +198,13 @@ impl<'s> Attention<'s> {
 
     /// From the scores of one block of keys and the state before: the new maximum, the new sum, what earlier sums are to be
     /// multiplied by, and the weights in the values' type.
-    pub(super) fn weights(&self, p: &mut Program, scores: Value, best: Value, sum: Value) -> (Value, Value, Value, Value) {
+    pub(super) fn weights(
+        &self,
+        p: &mut Program,
+        scores: Value,
+        best: Value,
+        sum: Value,
+    ) -> (Value, Value, Value, Value) {
         let (low, nothing) = (self.constant(p, f64::NEG_INFINITY), self.constant(p, 0.0));
         let here = p.reduce(scores, &[1], "max");
         let next = p.binary("rc.core.max", best, here);

@@ -27,7 +27,8 @@ impl Attention<'_> {
     pub fn run_on_cpu(&self, p: &mut Program, scope: &Scope, block: i64, output: Value) -> Result {
         let (rows, keys) = (self.rows(), self.keys());
         let first = scope.get(self.name(M)).expect("the grid has the queries").base;
-        let (depth, width) = (self.head_size(p, D)?, (self.head_size(p, E)? as u64).next_multiple_of(keys as u64) as i64);
+        let (depth, width) =
+            (self.head_size(p, D)?, (self.head_size(p, E)? as u64).next_multiple_of(keys as u64) as i64);
         let scratch = Scratch {
             panel: p.alloc(&[depth, keys], p.src.ty(p.src.operand(self.op, 1)).elem()),
             weights: p.alloc(&[rows, keys], self.value_type(p)),
@@ -45,7 +46,9 @@ impl Attention<'_> {
         p.for_loop(bounds, &[], |p, at, _| {
             self.turn_keys(p, scope, at, &scratch, depth)?;
             let start = self.first_row(p, first, at);
-            p.for_loop([start, end, step], &[], |p, row, _| self.rows_of_block(p, scope, row, at, &scratch, depth, width))?;
+            p.for_loop([start, end, step], &[], |p, row, _| {
+                self.rows_of_block(p, scope, row, at, &scratch, depth, width)
+            })?;
             Ok::<_, Box<Diagnostic>>(Vec::new())
         })?;
         p.for_loop([zero, end, step], &[], |p, row, _| self.finish(p, scope, row, &scratch, width, output)).map(|_| ())
@@ -63,7 +66,13 @@ impl Attention<'_> {
         b.op("rc.kernel.load").operand(memory).operands(&at).attr("dims", Attr::i64s(&[0, 1])).result(ty).value()
     }
     fn keep(&self, p: &mut Program, tile: Value, memory: Value, at: [Value; 2]) {
-        p.build().op("rc.kernel.store").operand(tile).operand(memory).operands(&at).attr("dims", Attr::i64s(&[0, 1])).build();
+        p.build()
+            .op("rc.kernel.store")
+            .operand(tile)
+            .operand(memory)
+            .operands(&at)
+            .attr("dims", Attr::i64s(&[0, 1]))
+            .build();
     }
 
     fn clear(&self, p: &mut Program, scratch: &Scratch, row: Value, width: i64) -> Result<Vec<Value>> {
@@ -79,12 +88,24 @@ impl Attention<'_> {
         })
     }
     /// A loop over the results of a query, a tile's width at a time.
-    fn for_parts(&self, p: &mut Program, width: i64, body: impl FnOnce(&mut Program, Value) -> Result) -> Result<Vec<Value>> {
+    fn for_parts(
+        &self,
+        p: &mut Program,
+        width: i64,
+        body: impl FnOnce(&mut Program, Value) -> Result,
+    ) -> Result<Vec<Value>> {
         let bounds = [p.constant_index(0), p.constant_index(width), p.constant_index(self.keys())];
         p.for_loop(bounds, &[], |p, part, _| body(p, part).map(|()| Vec::new()))
     }
 
-    fn turn_keys(&self, p: &mut Program, scope: &Scope, at: Value, scratch: &Scratch, depth: i64) -> Result<Vec<Value>> {
+    fn turn_keys(
+        &self,
+        p: &mut Program,
+        scope: &Scope,
+        at: Value,
+        scratch: &Scratch,
+        depth: i64,
+    ) -> Result<Vec<Value>> {
         let bounds = [p.constant_index(0), p.constant_index(depth), p.constant_index(1)];
         p.for_loop(bounds, &[], |p, d, _| {
             let scope = self.with(&self.without_rows(scope), D, d, None, 1);
@@ -156,7 +177,15 @@ impl Attention<'_> {
         })
     }
 
-    fn finish(&self, p: &mut Program, scope: &Scope, row: Value, scratch: &Scratch, width: i64, output: Value) -> Result<Vec<Value>> {
+    fn finish(
+        &self,
+        p: &mut Program,
+        scope: &Scope,
+        row: Value,
+        scratch: &Scratch,
+        width: i64,
+        output: Value,
+    ) -> Result<Vec<Value>> {
         let (rows, keys, zero) = (self.rows(), self.keys(), p.constant_index(0));
         let scope = self.at_row(p, scope, row);
         let sum = self.tile(p, scratch.sum, [row, zero], [rows, 1]);

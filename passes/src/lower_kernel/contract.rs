@@ -24,8 +24,10 @@ impl<'n> Product<'n> {
     /// If the nest is no product of two matrices, for which the schedule is wrong.
     pub fn new(p: &Program, nest: &'n Nest, schedule: &'n Schedule) -> Result<Product<'n>> {
         let op = p.src.op_ref(nest.op);
-        let roles = Roles::of(p.src, nest)
-            .ok_or_else(|| op.error("has a contract schedule and is no product of two matrices").help("remove it, or run the schedule pass again"))?;
+        let roles = Roles::of(p.src, nest).ok_or_else(|| {
+            op.error("has a contract schedule and is no product of two matrices")
+                .help("remove it, or run the schedule pass again")
+        })?;
         let roles = Roles { m: schedule.axes[0], n: schedule.axes[1], k: schedule.inner.unwrap_or(roles.k), ..roles };
         let known = [roles.m, roles.n, roles.k].iter().all(|&n| nest.iter(n).is_some());
         if !known {
@@ -84,7 +86,8 @@ impl<'n> Product<'n> {
     fn step(&self, p: &mut Program, scope: &Scope, k_first: Value, acc: Value) -> Result<Value> {
         let [bm, bn, bk] = self.tile();
         let Roles { m, n, k, left } = self.roles;
-        let without = |name| Scope { binds: scope.binds.iter().filter(|b| b.0 != name).copied().collect(), ..Scope::default() };
+        let without =
+            |name| Scope { binds: scope.binds.iter().filter(|b| b.0 != name).copied().collect(), ..Scope::default() };
         let rebind = |s: Scope, name, axis, size| {
             let base = if name == k { k_first } else { scope.get(name).expect("bound by the grid").base };
             s.with(name, bind(self.iter(name), base, Some(axis), size))
@@ -113,7 +116,8 @@ impl<'n> Product<'n> {
     pub fn sums(&self, p: &mut Program, scope: &Scope) -> Result<Value> {
         let [bm, bn, _] = self.tile();
         let start = p.zeros([bm, bn], self.acc);
-        let outer: Vec<Iter> = self.nest.of_kind(IterKind::Reduce).filter(|i| i.name != self.roles.k).copied().collect();
+        let outer: Vec<Iter> =
+            self.nest.of_kind(IterKind::Reduce).filter(|i| i.name != self.roles.k).copied().collect();
         self.outer(p, scope, &outer, start)
     }
     fn outer(&self, p: &mut Program, scope: &Scope, outer: &[Iter], acc: Value) -> Result<Value> {
@@ -145,7 +149,13 @@ impl<'n> Product<'n> {
             let row = p.region(self.nest, &scope, &[1 - self.roles.left])?[0];
             let row = p.broadcast(row, [1, bn]);
             let zero = p.constant_index(0);
-            p.build().op("rc.kernel.store").operand(row).operand(panel).operands(&[at, zero]).attr("dims", Attr::i64s(&[0, 1])).build();
+            p.build()
+                .op("rc.kernel.store")
+                .operand(row)
+                .operand(panel)
+                .operands(&[at, zero])
+                .attr("dims", Attr::i64s(&[0, 1]))
+                .build();
             Ok::<_, Box<rc_ir::Diagnostic>>(Vec::new())
         })?;
         Ok(panel)
@@ -157,7 +167,10 @@ impl<'n> Product<'n> {
         let start = p.zeros([bm, bn], self.acc);
         let bounds = [p.constant_index(0), p.constant_index(length), p.constant_index(1)];
         let ends = p.for_loop(bounds, &[start], |p, at, acc| {
-            let without = Scope { binds: scope.binds.iter().filter(|b| b.0 != self.roles.n).copied().collect(), ..Scope::default() };
+            let without = Scope {
+                binds: scope.binds.iter().filter(|b| b.0 != self.roles.n).copied().collect(),
+                ..Scope::default()
+            };
             let inner = without.with(k.name, bind(k, at, None, 1));
             let a = p.region(self.nest, &inner, &[self.roles.left])?[0];
             let a = p.broadcast(a, [bm, 1]);

@@ -28,7 +28,9 @@ fn launch(body: &mut Body, op: Op, target: &Lowered) -> Result<Vec<Value>> {
     let args: Vec<Value> = at.operands().collect();
     let mut made: Vec<Vec<Value>> = Vec::new();
     for step in &target.steps {
-        let find = |r: &Ref| resolve(&args, &made, *r).ok_or_else(|| body.op_ref(op).error("has fewer operands than its kernel takes"));
+        let find = |r: &Ref| {
+            resolve(&args, &made, *r).ok_or_else(|| body.op_ref(op).error("has fewer operands than its kernel takes"))
+        };
         let inputs = step.inputs.iter().map(find).collect::<Result<Vec<_>>>()?;
         let lookup = |n: Name| bound.iter().find(|b| b.0 == n).map(|b| b.1);
         let types: Vec<_> = step.results.iter().map(|t| t.map_dims(&|d| d.substitute(&lookup))).collect();
@@ -37,7 +39,9 @@ fn launch(body: &mut Body, op: Op, target: &Lowered) -> Result<Vec<Value>> {
         let launch = launch.maybe_attr("bind", bind).results(&types).try_build()?;
         made.push(body.results(launch).collect());
     }
-    let find = |r: &Ref| resolve(&args, &made, *r).ok_or_else(|| body.op_ref(op).error("has fewer operands than its kernel takes"));
+    let find = |r: &Ref| {
+        resolve(&args, &made, *r).ok_or_else(|| body.op_ref(op).error("has fewer operands than its kernel takes"))
+    };
     target.results.iter().map(find).collect()
 }
 
@@ -52,7 +56,8 @@ fn bindings(launch: OpRef, target: &Lowered) -> Result<Vec<(Name, Dim)>> {
     let params = launch.attr("bind").and_then(|a| a.as_dialect("bind")).unwrap_or(&[]);
     let find = |&symbol: &Name| {
         let bound = params.iter().find(|p| p.0 == symbol).and_then(|p| p.1.as_shape()?.first().copied());
-        let missing = || launch.error(format!("does not bind the symbol '{symbol}' of its kernel")).help("bind = <s = [t + 1]>");
+        let missing =
+            || launch.error(format!("does not bind the symbol '{symbol}' of its kernel")).help("bind = <s = [t + 1]>");
         Ok((symbol, bound.ok_or_else(missing)?))
     };
     target.symbols.iter().map(find).collect()

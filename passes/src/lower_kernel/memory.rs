@@ -9,8 +9,11 @@ impl Program<'_> {
     /// The memory of a tensor that is an argument.
     fn memory_of(&self, value: Value) -> Result<Value> {
         let missing = || {
-            Diagnostic::unsupported(self.loc, "a schedule that runs a nest together with one whose result it reads elsewhere")
-                .help("give the two nests different groups")
+            Diagnostic::unsupported(
+                self.loc,
+                "a schedule that runs a nest together with one whose result it reads elsewhere",
+            )
+            .help("give the two nests different groups")
         };
         self.memory.get(&value).copied().ok_or_else(missing)
     }
@@ -122,8 +125,15 @@ impl Program<'_> {
         };
         let along = access.plain(&tiled).filter(|_| tiled.iter().all(clips));
         let Some(along) = along.filter(|a| tiled.iter().all(|t| a.contains(&Some(*t)))) else {
-            let what = format!("a schedule that tiles {} where the result's map is {:?} of {:?}", words(&tiled), access.exprs, access.shape);
-            return Err(Diagnostic::unsupported(self.loc, what).help("tile iterators along which the result can be stored"));
+            let what = format!(
+                "a schedule that tiles {} where the result's map is {:?} of {:?}",
+                words(&tiled),
+                access.exprs,
+                access.shape
+            );
+            return Err(
+                Diagnostic::unsupported(self.loc, what).help("tile iterators along which the result can be stored")
+            );
         };
         let memory = self.view(memory, &access.shape);
         let tile = self.convert(tile, self.ty(memory).elem());

@@ -166,7 +166,8 @@ fn scheduled_groups(src: &Body) -> Result<Vec<Scheduled>> {
             continue;
         }
         let schedule = Schedule::read(at)?;
-        let nest = if is_nest { vec![Nest::read(src, op, &decls)?.with_collapses(&schedule.collapse)] } else { Vec::new() };
+        let nest =
+            if is_nest { vec![Nest::read(src, op, &decls)?.with_collapses(&schedule.collapse)] } else { Vec::new() };
         let class = if is_nest { Class::Rows } else { Class::Attention };
         match out.last_mut() {
             Some((number, last)) if *number == schedule.group && is_nest && last.group.class == class => {
@@ -217,7 +218,8 @@ fn lower_group(
     outputs: &[Value],
 ) -> Result<Body> {
     let loc = src.loc(scheduled.group.ops[0]);
-    let types: Vec<Type> = inputs.iter().chain(outputs).map(|&v| Type::memref(&src.ty(v).shape(), src.ty(v).elem(), 0)).collect();
+    let types: Vec<Type> =
+        inputs.iter().chain(outputs).map(|&v| Type::memref(&src.ty(v).shape(), src.ty(v).elem(), 0)).collect();
     let made = new_function("rc.kernel.func", name.as_str(), &types, &[], loc);
     let mut p = Program::new(src, target, &scheduled.group, symbol_ranges(&symbols(src)), made.body);
     p.memory = inputs.iter().chain(outputs).copied().zip(made.args).collect();
@@ -260,13 +262,18 @@ fn erase_dead(body: &mut Body) {
 fn spread_of(src: &Body, op: Op, schedule: &Schedule, iters: &[Iter]) -> Result<Vec<Spread>> {
     let rows = schedule.tile_of(schedule.axes[0]);
     if let Some(block) = schedule.block.filter(|b| b % rows != 0 || *b == 0) {
-        return Err(src.op_ref(op).error(format!("has a schedule with blocks of {block} rows, no multiple of its tiles of {rows}")));
+        return Err(src
+            .op_ref(op)
+            .error(format!("has a schedule with blocks of {block} rows, no multiple of its tiles of {rows}")));
     }
     let blocks = matches!(schedule.kind, Kind::Contract | Kind::Attention);
     let blocked = |name: Name| schedule.block.filter(|_| schedule.axes[0] == name && blocks);
     let spread = |&name: &Name| {
         let iter = iters.iter().find(|i| i.name == name && i.kind == IterKind::Parallel);
-        let wrong = || src.op_ref(op).error(format!("has a schedule with '{name}' in its grid, which is no parallel iterator of it"));
+        let wrong = || {
+            src.op_ref(op)
+                .error(format!("has a schedule with '{name}' in its grid, which is no parallel iterator of it"))
+        };
         let step = if schedule.axis_of(name).is_some() { schedule.tile_of(name) } else { 1 };
         Ok(Spread { iter: *iter.ok_or_else(wrong)?, step: blocked(name).unwrap_or(step) })
     };
@@ -304,7 +311,10 @@ fn product(p: &mut Program, scheduled: &Scheduled, over: &[Spread], starts: &[Va
     };
     let (m, rows) = (product.roles.m, product.tile()[0]);
     let iter = *product.nest.iter(m).expect("checked when made");
-    let first = scope.get(m).ok_or_else(|| p.src.op_ref(product.nest.op).error("has a schedule without rows in its grid"))?.base;
+    let first = scope
+        .get(m)
+        .ok_or_else(|| p.src.op_ref(product.nest.op).error("has a schedule without rows in its grid"))?
+        .base;
     let panel = schedule.pack.map(|length| product.pack(p, &scope, length).map(|v| (v, length))).transpose()?;
     let whole = iter.extent.as_static().is_some_and(|n| n <= block);
     let end = if whole { p.size(iter.extent) } else { block_end(p, first, block, iter.extent) };

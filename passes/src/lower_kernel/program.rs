@@ -151,7 +151,9 @@ impl<'a> Program<'a> {
         if let Some(splat) = rc_ir::op_def::constant_of(&self.out, value) {
             let tile = Type::tile(&shape, ty.elem(), None);
             let attr = match splat.data() {
-                AttrData::Dense { data, .. } if data.splat => Some(Attr::new(AttrData::Dense { ty: tile, data: data.clone() })),
+                AttrData::Dense { data, .. } if data.splat => {
+                    Some(Attr::new(AttrData::Dense { ty: tile, data: data.clone() }))
+                }
                 AttrData::Dense { .. } | AttrData::Resource { .. } => None,
                 _ => Some(splat_attr(tile, splat)),
             };
@@ -242,7 +244,12 @@ impl<'a> Program<'a> {
         dims.iter().for_each(|&d| shape[d as usize] = 1);
         let ty = self.ty(value).with_shape(&shape.map(Dim::Static));
         let b = &mut self.build();
-        b.op("rc.kernel.reduce").operand(value).attr("dims", Attr::i64s(&dims)).attr("kind", Attr::str(kind)).result(ty).value()
+        b.op("rc.kernel.reduce")
+            .operand(value)
+            .attr("dims", Attr::i64s(&dims))
+            .attr("kind", Attr::str(kind))
+            .result(ty)
+            .value()
     }
     /// `kernel.for`: `body` is run once, with the counter and the carried values, to make the loop's body; it gives the next ones.
     pub fn for_loop<E>(
@@ -251,7 +258,15 @@ impl<'a> Program<'a> {
         init: &[Value],
         body: impl FnOnce(&mut Self, Value, &[Value]) -> Result<Vec<Value>, E>,
     ) -> Result<Vec<Value>, E> {
-        let op = self.build().op("rc.kernel.for").operand(lower).operand(upper).operand(step).operands(init).regions(1).build();
+        let op = self
+            .build()
+            .op("rc.kernel.for")
+            .operand(lower)
+            .operand(upper)
+            .operand(step)
+            .operands(init)
+            .regions(1)
+            .build();
         let types: Vec<Type> = std::iter::once(Type::index()).chain(init.iter().map(|&v| self.ty(v))).collect();
         let region = self.out.regions(op)[0];
         let inner = self.out.add_block(region, &types);

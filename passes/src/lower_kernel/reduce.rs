@@ -46,31 +46,34 @@ impl Accumulator {
             return Err(Diagnostic::unsupported(op.loc(), "a nest with both scan and reduce iterators"));
         }
         let mut next = 0;
-        nest.combiners.iter().map(|&word| {
-            let first = next;
-            next += if word == "contract" { 2 } else { 1 };
-            let ty = src.ty(src.operand(yielded, first));
-            let sum = nest.acc.unwrap_or_else(|| default_acc(ty));
-            let how = match (word, Combiner::from_kind(word)) {
-                ("none", _) if scans => How::Scan,
-                ("none", _) => How::Store,
-                ("contract", _) => How::Contract,
-                (_, Some(_)) if scans && word != "add" => {
-                    return Err(Diagnostic::unsupported(op.loc(), format!("a scan with the combiner '{word}'")));
-                }
-                (_, Some(_)) if scans => How::Scan,
-                (_, Some(Combiner::ArgMax)) => How::Arg(Combiner::Max),
-                (_, Some(Combiner::ArgMin)) => How::Arg(Combiner::Min),
-                (_, Some(c)) => How::Combine(c),
-                _ => return Err(op.error(format!("has the unknown combiner '{word}'"))),
-            };
-            let elem = match how {
-                How::Store => ty,
-                How::Combine(Combiner::Add | Combiner::Mul) | How::Contract | How::Scan => sum,
-                How::Combine(_) | How::Arg(_) => default_acc(ty),
-            };
-            Ok(Accumulator { how, first, elem })
-        }).collect()
+        nest.combiners
+            .iter()
+            .map(|&word| {
+                let first = next;
+                next += if word == "contract" { 2 } else { 1 };
+                let ty = src.ty(src.operand(yielded, first));
+                let sum = nest.acc.unwrap_or_else(|| default_acc(ty));
+                let how = match (word, Combiner::from_kind(word)) {
+                    ("none", _) if scans => How::Scan,
+                    ("none", _) => How::Store,
+                    ("contract", _) => How::Contract,
+                    (_, Some(_)) if scans && word != "add" => {
+                        return Err(Diagnostic::unsupported(op.loc(), format!("a scan with the combiner '{word}'")));
+                    }
+                    (_, Some(_)) if scans => How::Scan,
+                    (_, Some(Combiner::ArgMax)) => How::Arg(Combiner::Max),
+                    (_, Some(Combiner::ArgMin)) => How::Arg(Combiner::Min),
+                    (_, Some(c)) => How::Combine(c),
+                    _ => return Err(op.error(format!("has the unknown combiner '{word}'"))),
+                };
+                let elem = match how {
+                    How::Store => ty,
+                    How::Combine(Combiner::Add | Combiner::Mul) | How::Contract | How::Scan => sum,
+                    How::Combine(_) | How::Arg(_) => default_acc(ty),
+                };
+                Ok(Accumulator { how, first, elem })
+            })
+            .collect()
     }
 
     /// How many tiles it carries through loops.
@@ -135,7 +138,14 @@ impl Accumulator {
         }
     }
     /// The value with the combiner's identity past the extents of the reduce iterators.
-    fn masked(&self, p: &mut Program, scope: &Scope, value: Value, reduces: &dyn Fn(rc_ir::Name) -> bool, c: Combiner) -> Value {
+    fn masked(
+        &self,
+        p: &mut Program,
+        scope: &Scope,
+        value: Value,
+        reduces: &dyn Fn(rc_ir::Name) -> bool,
+        c: Combiner,
+    ) -> Value {
         let Some(mask) = p.inside(scope, reduces) else { return value };
         let identity = c.identity(self.elem).expect("start has asked for it");
         let identity = p.splat([1; RANK], identity);

@@ -46,8 +46,11 @@ impl Program<'_> {
     fn outer(&self, value: Value) -> Result<Element> {
         let constant = rc_ir::op_def::constant_of(self.src, value);
         let unsupported = || {
-            Diagnostic::unsupported(self.loc, format!("a value of type {} from outside in a nest's region", self.src.ty(value)))
-                .help("give the nest a tensor of rank 0 as an operand")
+            Diagnostic::unsupported(
+                self.loc,
+                format!("a value of type {} from outside in a nest's region", self.src.ty(value)),
+            )
+            .help("give the nest a tensor of rank 0 as an operand")
         };
         constant.map(Element::Constant).ok_or_else(unsupported)
     }
@@ -77,10 +80,13 @@ impl Program<'_> {
             let error = Diagnostic::unsupported(op.loc(), format!("'{}' in a nest's region", op.name().pretty()));
             return Err(error.help("elementwise core ops, loop.index and loop.gather work on tiles"));
         }
-        let tiles: Vec<Value> = op.operands().filter_map(|v| match known[&v] {
-            Element::Tile(t) => Some(t),
-            Element::Constant(_) => None,
-        }).collect();
+        let tiles: Vec<Value> = op
+            .operands()
+            .filter_map(|v| match known[&v] {
+                Element::Tile(t) => Some(t),
+                Element::Constant(_) => None,
+            })
+            .collect();
         let shape = self.common(&tiles);
         let mut values: Vec<Value> = op.operands().map(|v| self.tile_of(known[&v], shape)).collect();
         let elem = op.body.ty(op.result(0));
@@ -91,7 +97,10 @@ impl Program<'_> {
     /// Divides what lies past the extents by one: there the divisor may be zero.
     fn guard_division(&mut self, op: OpRef, scope: &Scope, values: &mut [Value]) {
         let divides = op.name() == "rc.core.div" || op.name() == "rc.core.rem";
-        if !divides || self.ty(values[1]).elem().is_float() || rc_ir::op_def::constant_of(&self.out, values[1]).is_some() {
+        if !divides
+            || self.ty(values[1]).elem().is_float()
+            || rc_ir::op_def::constant_of(&self.out, values[1]).is_some()
+        {
             return;
         }
         if let Some(mask) = self.inside(scope, &|_| true) {
@@ -154,4 +163,3 @@ fn needed(src: &rc_ir::Body, yielded: Op, wanted: &[usize]) -> FxHashSet<Value> 
     }
     out
 }
-

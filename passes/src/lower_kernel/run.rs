@@ -25,7 +25,13 @@ pub fn divides(tile: i64, extent: Dim) -> bool {
 /// How an iterator stands in tiles of `size`, from `base` on.
 pub fn bind(iter: &Iter, base: Value, axis: Option<usize>, size: i64) -> Bind {
     let axis = axis.filter(|_| size > 1);
-    Bind { base, axis, size: if axis.is_some() { size } else { 1 }, extent: iter.extent, exact: axis.is_none() || divides(size, iter.extent) }
+    Bind {
+        base,
+        axis,
+        size: if axis.is_some() { size } else { 1 },
+        extent: iter.extent,
+        exact: axis.is_none() || divides(size, iter.extent),
+    }
 }
 
 impl Program<'_> {
@@ -76,7 +82,9 @@ impl Program<'_> {
         carried: &[Value],
         stores: &[bool],
     ) -> Result<Vec<Value>> {
-        let Some((local, rest)) = locals.split_first() else { return self.point(nest, accumulators, scope, carried, stores) };
+        let Some((local, rest)) = locals.split_first() else {
+            return self.point(nest, accumulators, scope, carried, stores);
+        };
         let zero = self.constant_index(0);
         // One chunk that surely covers the whole extent needs no loop; what lies past it is masked.
         if self.ranges.interval(local.iter.extent).is_some_and(|(low, high)| low > 0 && high <= local.chunk) {
@@ -91,7 +99,14 @@ impl Program<'_> {
     }
 
     /// One step: the region at one place.
-    fn point(&mut self, nest: &Nest, accumulators: &[Accumulator], scope: &Scope, carried: &[Value], stores: &[bool]) -> Result<Vec<Value>> {
+    fn point(
+        &mut self,
+        nest: &Nest,
+        accumulators: &[Accumulator],
+        scope: &Scope,
+        carried: &[Value],
+        stores: &[bool],
+    ) -> Result<Vec<Value>> {
         let mut next = Vec::new();
         let plain: Vec<usize> = (0..accumulators.len()).filter(|&i| accumulators[i].how == How::Store).collect();
         let wanted: Vec<usize> = plain.iter().map(|&i| accumulators[i].first).collect();

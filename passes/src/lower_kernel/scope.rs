@@ -63,7 +63,9 @@ impl Scope {
     }
     /// Whether every iterator that the access mentions stands for the same here as in `binds`.
     pub fn agrees(&self, access: &Access, binds: &[(Name, Bind)]) -> bool {
-        let same = |b: &&(Name, Bind)| self.get(b.0).is_some_and(|s| (s.base, s.axis, s.size) == (b.1.base, b.1.axis, b.1.size));
+        let same = |b: &&(Name, Bind)| {
+            self.get(b.0).is_some_and(|s| (s.base, s.axis, s.size) == (b.1.base, b.1.axis, b.1.size))
+        };
         binds.iter().filter(|b| access.mentions(b.0)).all(|b| same(&b))
     }
 }

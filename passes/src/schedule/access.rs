@@ -83,9 +83,11 @@ impl Access {
     }
     /// Whether a tile of `iter` that reaches past its extent reaches out of the memory's bounds there, in one dimension of its own.
     pub fn clips(&self, iter: &Iter) -> bool {
-        self.exprs.iter().zip(&self.shape).all(|(&e, &size)| {
-            !mentions(e, iter.name) || (e == Dim::symbol(iter.name) && size == iter.extent)
-        }) && self.mentions(iter.name)
+        self.exprs
+            .iter()
+            .zip(&self.shape)
+            .all(|(&e, &size)| !mentions(e, iter.name) || (e == Dim::symbol(iter.name) && size == iter.extent))
+            && self.mentions(iter.name)
     }
     /// The iterator that runs along the last dimension with more than one element, with coefficient 1.
     pub fn innermost(&self) -> Option<Name> {
@@ -102,7 +104,9 @@ impl Access {
 fn atom_mentions(atom: &Atom, name: Name) -> bool {
     match *atom {
         Atom::Symbol(n) => n == name,
-        Atom::FloorDiv(a, b) | Atom::Mod(a, b) | Atom::Max(a, b) | Atom::Min(a, b) => mentions(a, name) || mentions(b, name),
+        Atom::FloorDiv(a, b) | Atom::Mod(a, b) | Atom::Max(a, b) | Atom::Min(a, b) => {
+            mentions(a, name) || mentions(b, name)
+        }
     }
 }
 

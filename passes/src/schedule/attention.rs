@@ -10,7 +10,8 @@ use rc_ir::{Body, Dim, Name, Op};
 /// The iterators of `loop.attention`, by role.
 pub fn iters(body: &Body, op: Op) -> Option<([Name; 6], [Dim; 6])> {
     let op = body.op_ref(op);
-    let names: Vec<Name> = op.attr("iters")?.as_array()?.iter().map(|a| a.as_str().map(Name::new)).collect::<Option<_>>()?;
+    let names: Vec<Name> =
+        op.attr("iters")?.as_array()?.iter().map(|a| a.as_str().map(Name::new)).collect::<Option<_>>()?;
     let extents = op.attr("extents")?.as_shape()?;
     Some((names.try_into().ok()?, extents.try_into().ok()?))
 }
@@ -38,10 +39,14 @@ pub fn plan(body: &Body, op: Op, target: &Target) -> Option<Plan> {
         }
         s.tile = vec![(m, rows), (n, keys)];
         s.block = Some(block);
-        why = format!("{rows} queries and {keys} keys at a time, {block} queries for each of {} programs; scores never leave the core", programs(block));
+        why = format!(
+            "{rows} queries and {keys} keys at a time, {block} queries for each of {} programs; scores never leave the core",
+            programs(block)
+        );
         other = format!("{} queries at a time: more registers than the machine's {}", rows + 2, target.registers);
     } else {
-        let (bm, bn) = if half { (fits(64, 2).max(16), fits(64, 3).max(16)) } else { (fits(32, 2).max(16), fits(32, 3).max(16)) };
+        let (bm, bn) =
+            if half { (fits(64, 2).max(16), fits(64, 3).max(16)) } else { (fits(32, 2).max(16), fits(32, 3).max(16)) };
         s.tile = vec![(m, bm), (n, bn), (d, pow2(size(4))), (e, pow2(size(5)))];
         s.threads = if half { (bm / 16 * 32).clamp(32, 128) } else { 128 };
         s.unit = Some(if half && size(4) % 16 == 0 { "mma" } else { "fma" });

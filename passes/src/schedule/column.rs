@@ -16,13 +16,14 @@ pub fn plan(body: &Body, mut group: Group, target: &Target) -> Plan {
     let rows = group.rows();
     let leader = group.nests.iter().find(|n| !n.is_pointwise()).unwrap_or(&group.nests[0]);
     let lanes = target.lanes(elems(body, &group));
-    let programs: f64 = leader.of_kind(IterKind::Parallel).map(|i| super::nest::extent_of(&leader.ranges, i.extent) as f64).product();
+    let programs: f64 =
+        leader.of_kind(IterKind::Parallel).map(|i| super::nest::extent_of(&leader.ranges, i.extent) as f64).product();
     let (columns, down) = if target.is_cpu() { (4 * lanes, 1) } else { gpu_tile(programs, target) };
     let lane = lane_iter(leader, &rows);
     let outputs: Vec<_> = group.nests.iter().flat_map(|n| &n.outputs).collect();
-    let width = lane.and_then(|l| leader.iter(l)).map_or(1, |i| {
-        storable(&outputs, i, None, fit(target, i.extent.as_static(), columns, lanes), target)
-    });
+    let width = lane
+        .and_then(|l| leader.iter(l))
+        .map_or(1, |i| storable(&outputs, i, None, fit(target, i.extent.as_static(), columns, lanes), target));
     let mut schedules = Vec::new();
     for nest in &group.nests {
         let mut s = Schedule::new(Kind::Column);
@@ -73,7 +74,10 @@ pub fn general(body: &Body, group: &Group, target: &Target, why: &str) -> Plan {
     let lane = lane_iter(nest, &rows);
     if let Some(iter) = lane.and_then(|l| nest.iter(l)) {
         schedule.axes[1] = iter.name;
-        schedule.set_tile(iter.name, storable(&outputs, iter, None, fit(target, iter.extent.as_static(), want, lanes), target));
+        schedule.set_tile(
+            iter.name,
+            storable(&outputs, iter, None, fit(target, iter.extent.as_static(), want, lanes), target),
+        );
     }
     let width = schedule.tile.first().map_or(1, |t| t.1);
     let why = format!("{why}; {width} results at a time");

@@ -1,5 +1,6 @@
 //! Schedules of matrix products and their epilogues.
 
+use super::Plan;
 use super::access::Iter;
 use super::attr::{Kind, Schedule};
 use super::group::{Group, collapse};
@@ -7,7 +8,6 @@ use super::nest::{Nest, extent_of};
 use super::roles::Roles;
 use super::target::Target;
 use super::tiles::{pow2, storable};
-use super::Plan;
 use rc_ir::{Body, Dim, Name, Type};
 
 /// The element types of the yielded factors.
@@ -85,7 +85,8 @@ fn cuda(group: &Group, p: &Problem, target: &Target) -> Plan {
     let mma = half(p.factors[0]) && p.factors[0] == p.factors[1] && p.acc == Type::f32();
     let mut candidates: Vec<(f64, [i64; 3], i64)> = Vec::new();
     for &[bm, bn, bk] in TILES {
-        let (bm, bn) = limit(group, p, bm.min(pow2(p.sizes[0] as i64).max(16)), bn.min(pow2(p.sizes[1] as i64).max(16)), target);
+        let (bm, bn) =
+            limit(group, p, bm.min(pow2(p.sizes[0] as i64).max(16)), bn.min(pow2(p.sizes[1] as i64).max(16)), target);
         let threads = pow2(bm * bn / 64).clamp(32, 256);
         let tile = [bm, bn, bk];
         if !candidates.iter().any(|c| c.1 == tile) {
@@ -102,7 +103,8 @@ fn cuda(group: &Group, p: &Problem, target: &Target) -> Plan {
     s.stages = Some(if mma { 3 } else { 2 });
     let show = |c: &(f64, [i64; 3], i64)| format!("tiles of {:?}, {} threads: {:.1} us", c.1, c.2, c.0);
     let unit = if mma { "tensor cores" } else { "no tensor cores for these types" };
-    let why = format!("{} x {} x {} ({unit}): {}", p.sizes[0], p.sizes[1], p.sizes[2], show(&(time, [bm, bn, bk], threads)));
+    let why =
+        format!("{} x {} x {} ({unit}): {}", p.sizes[0], p.sizes[1], p.sizes[2], show(&(time, [bm, bn, bk], threads)));
     Plan { schedules: vec![s], why, other: candidates.get(1).map_or("no other tile fits".into(), show) }
 }
 
@@ -113,7 +115,11 @@ fn cuda_time(p: &Problem, [bm, bn, _]: [i64; 3], mma: bool, target: &Target) -> 
     let programs = (m / bm).ceil() * (n / bn).ceil() * p.batch;
     let waves = (programs / target.cores as f64).ceil();
     // A matrix unit reaches its rate only with tiles that reuse registers.
-    let rate = if mma { target.flops_mma * (bm * bn / (bm * bn + 8192.0)) } else { target.flops_f32 * (bm * bn / (bm * bn + 1024.0)) };
+    let rate = if mma {
+        target.flops_mma * (bm * bn / (bm * bn + 8192.0))
+    } else {
+        target.flops_f32 * (bm * bn / (bm * bn + 1024.0))
+    };
     let arithmetic = 2.0 * bm * bn * k / (rate * 1e6 / target.cores as f64);
     let bytes = (bm + bn) * k * p.factors[0].byte_width().unwrap_or(4) as f64;
     let cache = bytes / (4.0 * target.bandwidth * 1e3 / target.cores as f64);
@@ -155,8 +161,15 @@ fn cpu(group: &Group, p: &Problem, target: &Target) -> Plan {
         Some(k) => format!("the right operand packed in panels of {k} x {nr}"),
         None => "the right operand read in place".to_string(),
     };
-    let why = format!("{mr} x {nr} results in registers, {packed}, blocks of {block} rows, {programs:.0} programs on {} cores", target.cores);
-    Plan { schedules: vec![s], why, other: format!("{} x {nr}: more registers than the machine's {}", mr + 2, target.registers) }
+    let why = format!(
+        "{mr} x {nr} results in registers, {packed}, blocks of {block} rows, {programs:.0} programs on {} cores",
+        target.cores
+    );
+    Plan {
+        schedules: vec![s],
+        why,
+        other: format!("{} x {nr}: more registers than the machine's {}", mr + 2, target.registers),
+    }
 }
 
 /// The rows of a tile: up to `cap`, where the rows past `m` and the loads for each step cost least in all.

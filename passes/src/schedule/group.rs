@@ -88,7 +88,8 @@ pub fn inverse(nest: &Nest, written: &Access, read: &Access) -> Option<Vec<(Name
     let one = |name: Name| pairs.iter().filter(|p| p.0 == name).count() == 1;
     let all = nest.iters.iter().all(|i| one(i.name) || i.extent == Dim::Static(1));
     (written.shape == read.shape && all && pairs.iter().all(|p| nest.iter(p.0).is_some())).then(|| {
-        let units = nest.iters.iter().filter(|i| !pairs.iter().any(|p| p.0 == i.name)).map(|i| (i.name, Dim::Static(0)));
+        let units =
+            nest.iters.iter().filter(|i| !pairs.iter().any(|p| p.0 == i.name)).map(|i| (i.name, Dim::Static(0)));
         pairs.iter().copied().chain(units.collect::<Vec<_>>()).collect()
     })
 }
@@ -118,7 +119,9 @@ pub fn groups(body: &Body, target: &Target) -> Result<Vec<Group>> {
             out.push(Group { class: Class::Attention, ops: vec![op], nests: Vec::new() });
         } else if body.name(op) != &loop_::RETURN {
             let what = format!("'{}' in a loop.kernel", body.name(op).pretty());
-            return Err(Diagnostic::unsupported(body.loc(op), what).help("a kernel holds nests; run lower-loops before"));
+            return Err(
+                Diagnostic::unsupported(body.loc(op), what).help("a kernel holds nests; run lower-loops before")
+            );
         }
     }
     Ok(out)
@@ -140,8 +143,12 @@ fn joins(body: &Body, group: &Group, nest: &Nest, target: &Target) -> bool {
     let shares = group.reads_any(body, nest);
     let fits = match (group.class, class) {
         (Class::Contract, Class::Pointwise) => shares && same_iters(&group.nests[0], nest),
-        (Class::Pointwise, Class::Pointwise) => (shares || group.shares_operand(body, nest)) && same_iters(&group.nests[0], nest),
-        (Class::Pointwise, Class::Rows) => shares && group.nests.iter().all(|n| covers(n, nest)) && enough(nest, target),
+        (Class::Pointwise, Class::Pointwise) => {
+            (shares || group.shares_operand(body, nest)) && same_iters(&group.nests[0], nest)
+        }
+        (Class::Pointwise, Class::Rows) => {
+            shares && group.nests.iter().all(|n| covers(n, nest)) && enough(nest, target)
+        }
         (Class::Rows, Class::Pointwise | Class::Rows) => {
             let Some(leader) = group.nests.iter().find(|n| !n.is_pointwise()) else { return false };
             let rows = covers(nest, leader) && (pointwise || covers(leader, nest));

@@ -56,7 +56,12 @@ counts; a kernel in which some nest has none is scheduled anew. Remarks name the
 
 /// The options that say what machine to schedule for.
 pub const TARGET_OPTIONS: &[OptionDef] = &[
-    option("target", OptionKind::Enum(&["auto", "cpu", "cuda"]), "auto", "The machine; auto: what the module's rc.target says, else a CPU."),
+    option(
+        "target",
+        OptionKind::Enum(&["auto", "cpu", "cuda"]),
+        "auto",
+        "The machine; auto: what the module's rc.target says, else a CPU.",
+    ),
     option("arch", OptionKind::Str, "", "Its architecture: host, x86-64-v3, x86-64-v4, sm_80, sm_90a, …"),
 ];
 
@@ -98,7 +103,8 @@ pub fn schedule_kernel(body: &mut Body, target: &Target) -> Result<Vec<Box<Diagn
         let kind = plan.schedules[0].kind.word();
         let first = group.ops[0];
         let what = if group.ops.len() == 1 { "1 nest".to_string() } else { format!("{} nests", group.ops.len()) };
-        let remark = Diagnostic::remark(body.loc(first), format!("{kind} schedule for {what} on {}: {}", target.name, plan.why));
+        let remark =
+            Diagnostic::remark(body.loc(first), format!("{kind} schedule for {what} on {}: {}", target.name, plan.why));
         remarks.push(remark.note(body.loc(first), format!("runner-up: {}", plan.other)));
         for (op, schedule) in group.ops.iter().zip(plan.schedules) {
             let attr = Schedule { group: number as i64, ..schedule }.to_attr();
@@ -134,7 +140,9 @@ fn reduction(body: &Body, group: &Group, target: &Target) -> Plan {
     match largest.and_then(|a| a.innermost()) {
         Some(name) if !reduces(name) => column::plan(body, group.clone(), target),
         Some(_) => row::plan(body, group.clone(), target),
-        None if group.nests.len() == 1 => column::general(body, group, target, "no operand is contiguous along an iterator"),
+        None if group.nests.len() == 1 => {
+            column::general(body, group, target, "no operand is contiguous along an iterator")
+        }
         None => row::plan(body, group.clone(), target),
     }
 }

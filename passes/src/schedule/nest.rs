@@ -133,7 +133,10 @@ impl Nest {
         let at = self.iters.iter().position(|i| i.name == outer)?;
         let (a, b) = (self.iters[at], *self.iter(inner)?);
         let name = collapsed_name(outer, inner);
-        let fits = a.kind == b.kind && a.kind != IterKind::Scan && self.iters.get(at + 1)?.name == inner && self.iter(name).is_none();
+        let fits = a.kind == b.kind
+            && a.kind != IterKind::Scan
+            && self.iters.get(at + 1)?.name == inner
+            && self.iter(name).is_none();
         if !fits || self.combiners.iter().any(|c| c.starts_with("arg")) && a.kind == IterKind::Reduce {
             return None;
         }

@@ -21,7 +21,11 @@ fn iterators_of(body: &Body, nest: &Nest, at: usize) -> FxHashSet<Name> {
     let mut found = FxHashSet::default();
     let entry = body.op_ref(nest.op).entry(0).expect("a verified nest has a body");
     let yielded = body.last_op(entry).expect("a verified nest yields");
-    let mut note = |dim: Dim| dim.for_each_symbol(&mut |n| { found.insert(n); });
+    let mut note = |dim: Dim| {
+        dim.for_each_symbol(&mut |n| {
+            found.insert(n);
+        })
+    };
     let (mut stack, mut seen): (Vec<Value>, FxHashSet<Value>) = (vec![body.operand(yielded, at)], FxHashSet::default());
     while let Some(value) = stack.pop() {
         if !seen.insert(value) {
@@ -49,10 +53,12 @@ impl Roles {
             return None;
         }
         let factors = [iterators_of(body, nest, 0), iterators_of(body, nest, 1)];
-        let own = |f: usize| nest.of_kind(IterKind::Parallel).map(|i| i.name).filter({
-            let factors = &factors;
-            move |n| factors[f].contains(n) && !factors[1 - f].contains(n)
-        });
+        let own = |f: usize| {
+            nest.of_kind(IterKind::Parallel).map(|i| i.name).filter({
+                let factors = &factors;
+                move |n| factors[f].contains(n) && !factors[1 - f].contains(n)
+            })
+        };
         let inner = nest.outputs[0].innermost();
         // The result's contiguous iterator is n.
         let left = usize::from(own(0).any(|n| Some(n) == inner));

@@ -24,9 +24,17 @@ pub fn plan(body: &Body, mut group: Group, target: &Target) -> Plan {
     });
     let rows = group.rows();
     let lanes = target.lanes(elems(body, &group));
-    let longest = group.nests.iter().filter_map(|n| chunked(n, &rows)).map(|(n, c)| extent_of(&n.ranges, c.extent)).max().unwrap_or(1);
+    let longest = group
+        .nests
+        .iter()
+        .filter_map(|n| chunked(n, &rows))
+        .map(|(n, c)| extent_of(&n.ranges, c.extent))
+        .max()
+        .unwrap_or(1);
     // A symbolic length is taken at its greatest; where that is less than a chunk, a loop would take as much at once.
-    let bounded = |nest: &Nest, extent: rc_ir::Dim| extent.is_static() || nest.ranges.interval(extent).is_some_and(|(low, high)| low > 0 && high <= CHUNK);
+    let bounded = |nest: &Nest, extent: rc_ir::Dim| {
+        extent.is_static() || nest.ranges.interval(extent).is_some_and(|(low, high)| low > 0 && high <= CHUNK)
+    };
     let bounded_rows = group.nests.iter().all(|n| chunked(n, &rows).is_none_or(|(_, c)| bounded(n, c.extent)));
     let persistent = !target.is_cpu() && longest <= PERSISTENT && bounded_rows;
     let want = match (target.is_cpu(), persistent) {
@@ -36,7 +44,8 @@ pub fn plan(body: &Body, mut group: Group, target: &Target) -> Plan {
     };
     let threads = if target.is_cpu() { 1 } else { pow2(want / 8).clamp(32, 1024) };
     let taken = if persistent && want < 1024 { 1024 / want } else { 1 };
-    let schedules: Vec<Schedule> = group.nests.iter().map(|n| nest_schedule(n, &rows, want, taken, lanes, target)).collect();
+    let schedules: Vec<Schedule> =
+        group.nests.iter().map(|n| nest_schedule(n, &rows, want, taken, lanes, target)).collect();
     // The rows that a program takes must be the same in all nests.
     let r = schedules.iter().map(|s| rows.last().map_or(1, |&r| s.tile_of(r))).min().unwrap_or(1);
     let schedules = schedules.into_iter().map(|mut s| {
@@ -79,7 +88,8 @@ fn nest_schedule(nest: &Nest, rows: &[Name], want: i64, taken: i64, lanes: i64, 
         schedule.set_tile(iter.name, size);
     }
     if let Some(row) = rows.last().and_then(|&r| nest.iter(r)) {
-        let size = storable(&outputs, row, chunk.map(|c| c.name), fit(target, row.extent.as_static(), taken, 1), target);
+        let size =
+            storable(&outputs, row, chunk.map(|c| c.name), fit(target, row.extent.as_static(), taken, 1), target);
         schedule.axes[0] = row.name;
         schedule.set_tile(row.name, size);
     }

@@ -60,7 +60,8 @@ impl Target {
     /// # Errors
     /// If there is no such target.
     pub fn find(machine: &str, arch: Option<&str>) -> Result<Target, String> {
-        let number = |arch: &str| -> Option<u32> { arch.strip_prefix("sm_")?.trim_end_matches(['a', 'f']).parse().ok() };
+        let number =
+            |arch: &str| -> Option<u32> { arch.strip_prefix("sm_")?.trim_end_matches(['a', 'f']).parse().ok() };
         match (machine, arch) {
             ("cpu", arch) => {
                 let mut cpu = Target::all().remove(0);
@@ -72,7 +73,8 @@ impl Target {
             }
             ("cuda", arch) => {
                 let arch = arch.unwrap_or("sm_90a");
-                let wanted = number(arch).ok_or_else(|| format!("'{arch}' is no CUDA architecture; write sm_90a or sm_80"))?;
+                let wanted =
+                    number(arch).ok_or_else(|| format!("'{arch}' is no CUDA architecture; write sm_90a or sm_80"))?;
                 let known = Target::all().into_iter().filter(|t| number(&t.arch).is_some_and(|n| n <= wanted));
                 let best = known.max_by_key(|t| number(&t.arch));
                 let best = best.ok_or_else(|| format!("not supported: '{arch}', the oldest architecture is sm_80"))?;
