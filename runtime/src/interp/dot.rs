@@ -19,6 +19,9 @@ pub(crate) struct Sizes {
     pub k: usize,
 }
 
+/// Products of fewer terms are summed directly: packing them would take longer.
+const SMALL: usize = 1024;
+
 /// Elements between neighbours along (batch, row or column, contracted).
 type Steps = [isize; 3];
 
@@ -85,6 +88,14 @@ pub(crate) fn product_of_floats(
         return out;
     }
     assert!(reach(l, b, m, k) < lhs.len() && reach(r, b, n, k) < rhs.len(), "operands hold every element that is read");
+    if b == 1 && m * n * k < SMALL {
+        for (i, x) in out.iter_mut().enumerate() {
+            let (row, col) = ((i / n) as isize * l[1], (i % n) as isize * r[1]);
+            let term = |j: isize| lhs[(row + j * l[2]) as usize] * rhs[(col + j * r[2]) as usize];
+            *x = round((0..k as isize).map(term).sum());
+        }
+        return out;
+    }
     // A piece is some rows of one product: enough of them for each thread, few enough to pack `rhs` rarely.
     let rows = if b >= rayon::current_num_threads() { m } else { m.div_ceil(rayon::current_num_threads()).max(8).min(m) };
     let one = |product: usize, first: usize, out: &mut [f64]| {

@@ -11,6 +11,9 @@ use super::elementwise::Elementwise;
 use super::value::{Array, Format, Value};
 use super::{Interpreter, Mode};
 
+/// From this many elements on it is asked whether there is memory for a tensor.
+const LARGE: usize = 1 << 24;
+
 /// Calls inside calls, and decompositions inside decompositions, may nest so deep.
 const MAX_DEPTH: usize = 256;
 
@@ -179,6 +182,7 @@ impl<'a> Frame<'a> {
     }
 
     fn exec(&mut self, op: OpRef) -> Result<Vec<Value>> {
+        self.check_room(op)?;
         let value = match op.name().pretty() {
             "core.constant" => {
                 let attr = op.attr("value").ok_or_else(|| op.error("needs 'value'"))?;
@@ -212,6 +216,20 @@ impl<'a> Frame<'a> {
             _ => return self.exec_by_trait(op),
         };
         Ok(vec![value?])
+    }
+
+    /// Fails where a result is larger than memory: an allocation that fails ends the process.
+    fn check_room(&self, op: OpRef) -> Result {
+        for ty in op.result_types().iter().filter(|t| t.is_tensor()) {
+            // A size that is not known before the op has run is the op's own to check.
+            let Ok(shape) = self.shape_of(op, *ty) else { continue };
+            let count = shape.iter().try_fold(1usize, |n, &d| n.checked_mul(d));
+            let fits = count.is_some_and(|n| n < LARGE || Vec::<f64>::new().try_reserve_exact(n).is_ok());
+            if !fits {
+                return Err(op.error(format!("gives a tensor of shape {shape:?}, for which there is not enough memory")));
+            }
+        }
+        Ok(())
     }
 
     fn exec_by_trait(&mut self, op: OpRef) -> Result<Vec<Value>> {

@@ -44,7 +44,8 @@ pub enum Mode {
     /// Every op rounds its result to the element type. Sums and products of `reduce`, `scan`, `dot` and `attention`
     /// are formed in f64 and rounded once to the accumulation type and once to the result's.
     Typed,
-    /// All floats are f64. Inputs are taken as they are given (also as f64); results of float types are f64 tensors.
+    /// All floats are f64. A kernel whose elementary functions are expanded to arithmetic on the bits of a narrower
+    /// float has no such reference, and is an error. Inputs are taken as they are given (also as f64); results of float types are f64 tensors.
     Float64,
 }
 

@@ -6,9 +6,10 @@ use rc_ir::{Block, OpRef, Result, Traits, Value as Name};
 
 use super::block::Run;
 use super::ops::{Meeting, kind_of};
+use crate::interp::Mode;
 use crate::interp::elementwise::Elementwise;
 use crate::interp::exec::Frame;
-use crate::interp::value::Value;
+use crate::interp::value::{Format, Value};
 
 pub(crate) struct Code<'a> {
     pub insts: Vec<Inst<'a>>,
@@ -23,6 +24,12 @@ pub(crate) struct Inst<'a> {
     pub outs: Vec<usize>,
     /// The operands' numbers by declared group.
     pub groups: Vec<Range<usize>>,
+    /// Of the first result, and read once because a kernel runs its instructions many times: shape, element format, the
+    /// attributes `dims` and `other`.
+    pub shape: Vec<usize>,
+    format: Option<Format>,
+    pub dims: Vec<i64>,
+    pub other: f64,
 }
 
 pub(crate) enum Kind {
@@ -44,6 +51,10 @@ pub(crate) enum Kind {
 }
 
 impl Inst<'_> {
+    /// The format of the first result's elements.
+    pub fn format(&self) -> Result<Format> {
+        self.format.ok_or_else(|| self.op.unsupported("on elements of this type"))
+    }
     /// The registers of a declared operand group.
     pub fn group(&self, i: usize) -> &[usize] {
         self.groups.get(i).map_or(&[], |g| &self.args[g.clone()])
@@ -66,13 +77,29 @@ pub(crate) fn compile<'a>(frame: &Frame<'a>) -> Result<Code<'a>> {
     Ok(Code { insts: compiler.insts, registers: body.value_capacity() })
 }
 
+/// Whether the op sees a float as an integer or the other way round, which says nothing about a value kept as f64.
+fn uses_bits(op: OpRef) -> bool {
+    let float = |v| op.body.ty(v).elem().is_float();
+    op.name().pretty().ends_with(".bitcast") && op.operands().zip(op.results()).any(|(a, b)| float(a) != float(b))
+}
+
 fn registers(values: impl Iterator<Item = Name>) -> Vec<usize> {
     values.map(|v| v.index()).collect()
 }
 
 impl<'a> Compiler<'a, '_> {
     fn push(&mut self, op: OpRef<'a>, kind: Kind, args: Vec<usize>, outs: Vec<usize>) -> usize {
-        self.insts.push(Inst { op, kind, args, outs, groups: Vec::new() });
+        self.insts.push(Inst {
+            op,
+            kind,
+            args,
+            outs,
+            groups: Vec::new(),
+            shape: Vec::new(),
+            format: None,
+            dims: Vec::new(),
+            other: 0.0,
+        });
         self.insts.len() - 1
     }
 
@@ -99,6 +126,10 @@ impl<'a> Compiler<'a, '_> {
 
     fn plain(&mut self, op: OpRef<'a>) -> Result {
         let (args, outs) = (registers(op.operands()), registers(op.results()));
+        if self.frame.mode() == Mode::Float64 && uses_bits(op) {
+            return Err(op.unsupported("in float64 mode: it works on the bits of a narrower float")
+                .help("take the reference from an earlier stage, before elementary functions are expanded"));
+        }
         let kind = match op.name().pretty() {
             "core.constant" => {
                 let value = op.attr("value").ok_or_else(|| op.error("needs 'value'"))?;
@@ -110,7 +141,15 @@ impl<'a> Compiler<'a, '_> {
         let segments = op.ints("operandSegmentSizes");
         let groups = op.def().and_then(|d| d.operand_groups(args.len(), segments.as_deref()));
         let at = self.push(op, kind, args, outs);
-        self.insts[at].groups = groups.unwrap_or_default();
+        let inst = &mut self.insts[at];
+        inst.groups = groups.unwrap_or_default();
+        inst.dims = op.ints("dims").unwrap_or_default();
+        inst.other = op.attr("other").and_then(|a| a.as_float()).unwrap_or(0.0);
+        if op.results().len() > 0 {
+            let ty = op.body.ty(op.result(0));
+            inst.shape = self.frame.shape_of(op, ty)?;
+            inst.format = Format::of(ty.elem(), self.frame.mode());
+        }
         Ok(())
     }
 

@@ -50,7 +50,7 @@ impl Program<'_, '_> {
         let memref = match self.allocations.get(&key) {
             Some(memref) => memref.clone(),
             None => {
-                let shape = self.frame.shape_of(inst.op, ty)?;
+                let shape = inst.shape.clone();
                 let name = inst.op.body.value_name(inst.op.result(0));
                 let what = if shared { format!("the shared memory %{name}") } else { format!("the memory %{name} of thread {t}") };
                 let memref = self.memory.unwritten(what, shape, width_of(ty));
@@ -72,7 +72,7 @@ impl Program<'_, '_> {
         let source = self.memref(t, inst.args[0], inst)?;
         let mut index = self.ints(t, &inst.args[1..], inst)?;
         index.resize(source.shape.len(), 0);
-        let shape = self.frame.shape_of(inst.op, self.result_type(inst))?;
+        let shape = inst.shape.clone();
         let len: usize = shape.iter().product();
         let start = if len == 0 { source.start } else { self.element(inst, &source, &index, "views from")? };
         if start + len > source.start + source.len() {
@@ -118,7 +118,7 @@ impl Program<'_, '_> {
         let memref = self.memref(t, inst.group(0)[0], inst)?;
         let index = self.ints(t, inst.group(1), inst)?;
         let ty = self.result_type(inst);
-        let (shape, format) = (self.frame.shape_of(inst.op, ty)?, self.format(inst, ty)?);
+        let (shape, format) = (inst.shape.clone(), inst.format()?);
         let lanes = shape.iter().product();
         let touched = self.touched(t, inst, 2, lanes)?;
         let at = self.lanes(inst, &memref, &index, touched, "reads")?;
@@ -152,7 +152,7 @@ impl Program<'_, '_> {
         let memref = self.memref(t, inst.args[1], inst)?;
         let index = self.ints(t, &inst.args[2..], inst)?;
         let at = self.element(inst, &memref, &index, "updates")?;
-        let format = self.format(inst, self.result_type(inst))?;
+        let format = inst.format()?;
         let kind = inst.op.str("kind").unwrap_or("exchange");
         let who = Agent { atomic: true, ..agent(self.number, t, &self.threads[t].clock, inst.op.loc()) };
         let old = self.memory.read(memref.buffer, at, &who)?;
@@ -187,7 +187,7 @@ impl Program<'_, '_> {
     /// Sets the result to a scalar or a vector of these lanes.
     pub fn set_lanes(&mut self, t: usize, inst: &Inst, values: &[Value]) -> Result<Step> {
         let ty = self.result_type(inst);
-        let (shape, format) = (self.frame.shape_of(inst.op, ty)?, self.format(inst, ty)?);
+        let (shape, format) = (inst.shape.clone(), inst.format()?);
         if values.len() != shape.iter().product::<usize>() {
             return Err(inst.op.error(format!("gives {} lanes for {ty}", values.len())));
         }
@@ -197,7 +197,7 @@ impl Program<'_, '_> {
     }
 
     pub fn splat(&mut self, t: usize, inst: &Inst) -> Result<Step> {
-        let shape = self.frame.shape_of(inst.op, self.result_type(inst))?;
+        let shape = inst.shape.clone();
         let value = Array::splat(shape, self.get(t, inst.args[0], inst)?);
         self.set(t, inst.outs[0], Value::Array(value));
         Ok(Step::Next)
@@ -225,7 +225,7 @@ impl Program<'_, '_> {
     pub fn slice(&mut self, t: usize, inst: &Inst) -> Result<Step> {
         let lanes = self.elements(t, inst.args[0], inst)?;
         let start = inst.op.int("start").unwrap_or(0).max(0) as usize;
-        let count: usize = self.frame.shape_of(inst.op, self.result_type(inst))?.iter().product();
+        let count: usize = inst.shape.clone().iter().product();
         let part = lanes.get(start..start + count);
         let part = part.ok_or_else(|| inst.op.error(format!("takes {count} lanes from {start} of {}", lanes.len())))?.to_vec();
         self.set_lanes(t, inst, &part)
@@ -233,7 +233,7 @@ impl Program<'_, '_> {
     pub fn vector_reduce(&mut self, t: usize, inst: &Inst) -> Result<Step> {
         let vector = self.vector(t, inst.args[0], inst)?;
         let vector = vector.clone().with_shape(vec![vector.len()]);
-        let format = self.format(inst, self.result_type(inst))?;
+        let format = inst.format()?;
         let combiner = inst.op.str("kind").and_then(Combiner::from_kind).ok_or_else(|| inst.op.error("needs 'kind'"))?;
         let value = match reduce(inst.op, &vector, &[0], combiner, format, format)? {
             Value::Array(a) => a.element(0),
@@ -270,7 +270,7 @@ impl Program<'_, '_> {
             Some("cos") => f64::cos,
             other => return Err(inst.op.unsupported(format!("of the function {other:?}"))),
         };
-        let format = self.format(inst, self.result_type(inst))?;
+        let format = inst.format()?;
         let flush = |x: f64| if self.frame.mode() == Mode::Typed && x.abs() < f64::from(f32::MIN_POSITIVE) { 0.0f64.copysign(x) } else { x };
         let one = |v: &Value| match v {
             Value::Float(x) => Value::Float(flush(format.round(f(flush(*x))))),

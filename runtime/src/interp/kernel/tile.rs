@@ -19,12 +19,8 @@ struct Places {
 }
 
 impl Program<'_, '_> {
-    fn tile_shape(&self, inst: &Inst, ty: rc_ir::Type) -> Result<Vec<usize>> {
-        self.frame.shape_of(inst.op, ty)
-    }
-
     fn places(&self, inst: &Inst, memref: &MemRef, index: &[i64], shape: Vec<usize>) -> Result<Places> {
-        let dims = inst.op.ints("dims").unwrap_or_default();
+        let dims = &inst.dims;
         let steps = strides(&memref.shape);
         let inside = |d: usize, i: i64| (0..memref.shape[d] as i64).contains(&i);
         // What dimensions that no tile dimension runs along contribute; then each tile dimension in turn.
@@ -51,8 +47,7 @@ impl Program<'_, '_> {
 
     /// The elements at these places, `other` where there is none.
     fn collect(&mut self, t: usize, inst: &Inst, memref: &MemRef, places: Places, other: f64) -> Result<Value> {
-        let ty = self.result_type(inst);
-        let format = self.format(inst, ty)?;
+        let format = inst.format()?;
         let loc = inst.op.loc();
         if format.is_float() {
             let mut values = Vec::with_capacity(places.at.len());
@@ -86,10 +81,9 @@ impl Program<'_, '_> {
     pub fn load(&mut self, t: usize, inst: &Inst) -> Result<Step> {
         let memref = self.memref(t, inst.args[0], inst)?;
         let index = self.ints(t, &inst.args[1..], inst)?;
-        let shape = self.tile_shape(inst, self.result_type(inst))?;
+        let shape = inst.shape.clone();
         let places = self.places(inst, &memref, &index, shape)?;
-        let other = inst.op.attr("other").and_then(|a| a.as_float()).unwrap_or(0.0);
-        let value = self.collect(t, inst, &memref, places, other)?;
+        let value = self.collect(t, inst, &memref, places, inst.other)?;
         self.set(t, inst.outs[0], value);
         Ok(Step::Next)
     }
@@ -99,7 +93,7 @@ impl Program<'_, '_> {
         let mut index = self.ints(t, inst.group(1), inst)?;
         let axis = inst.op.int("axis").unwrap_or(0) as usize;
         let size = *memref.shape.get(axis).ok_or_else(|| inst.op.error("gathers along a dimension that is not there"))?;
-        let shape = self.tile_shape(inst, self.result_type(inst))?;
+        let shape = inst.shape.clone();
         let Some(&chosen) = inst.group(2).first() else { return Err(inst.op.error("needs a tile of indices")) };
         let Value::Array(chosen) = self.get(t, chosen, inst)?.clone() else { return Err(inst.op.error("needs a tile of indices")) };
         if chosen.shape.len() != shape.len() {
@@ -119,8 +113,7 @@ impl Program<'_, '_> {
                 *at += i as usize * step;
             }
         }
-        let other = inst.op.attr("other").and_then(|a| a.as_float()).unwrap_or(0.0);
-        let value = self.collect(t, inst, &memref, places, other)?;
+        let value = self.collect(t, inst, &memref, places, inst.other)?;
         self.set(t, inst.outs[0], value);
         Ok(Step::Next)
     }
@@ -144,9 +137,9 @@ impl Program<'_, '_> {
     pub fn tile_reduce(&mut self, t: usize, inst: &Inst) -> Result<Step> {
         let Value::Array(tile) = self.get(t, inst.args[0], inst)?.clone() else { return Err(inst.op.error("reduces something that is no tile")) };
         let dims = positions(inst.op, "dims", tile.shape.len())?;
-        let format = self.format(inst, self.result_type(inst))?;
+        let format = inst.format()?;
         let combiner = inst.op.str("kind").and_then(Combiner::from_kind).ok_or_else(|| inst.op.error("needs 'kind'"))?;
-        let shape = self.tile_shape(inst, self.result_type(inst))?;
+        let shape = inst.shape.clone();
         let value = match reduce(inst.op, &tile, &dims, combiner, format, format)? {
             Value::Array(a) if a.len() == shape.iter().product::<usize>() => Value::Array(a.with_shape(shape)),
             _ => return Err(inst.op.error("has a result of another shape")),
@@ -159,7 +152,7 @@ impl Program<'_, '_> {
         let a = self.dot_operand(t, inst, 0)?;
         let b = self.dot_operand(t, inst, 1)?;
         let Value::Array(acc) = self.get(t, inst.args[2], inst)?.clone() else { return Err(inst.op.error("needs an accumulator tile")) };
-        let format = self.format(inst, self.result_type(inst))?;
+        let format = inst.format()?;
         let (a_t, b_t) = (inst.op.bool("a_t"), inst.op.bool("b_t"));
         let ([a0, a1], [b0, b1], [m, n]) = (two(inst, &a)?, two(inst, &b)?, two(inst, &acc)?);
         let k = if a_t { a0 } else { a1 };
@@ -209,8 +202,7 @@ impl Program<'_, '_> {
 
     pub fn tile_iota(&mut self, t: usize, inst: &Inst) -> Result<Step> {
         let start = self.int(t, inst.args[0], inst)?;
-        let ty = self.result_type(inst);
-        let (shape, format) = (self.tile_shape(inst, ty)?, self.format(inst, ty)?);
+        let (shape, format) = (inst.shape.clone(), inst.format()?);
         let dim = inst.op.int("dim").unwrap_or(0) as usize;
         if dim >= shape.len() {
             return Err(inst.op.error(format!("counts along dimension {dim} of rank {}", shape.len())));
@@ -228,7 +220,7 @@ impl Program<'_, '_> {
     }
 
     pub fn tile_broadcast(&mut self, t: usize, inst: &Inst) -> Result<Step> {
-        let shape = self.tile_shape(inst, self.result_type(inst))?;
+        let shape = inst.shape.clone();
         let value = match self.get(t, inst.args[0], inst)? {
             Value::Array(tile) if tile.shape.len() == shape.len() => {
                 let dims: Vec<usize> = (0..shape.len()).collect();

@@ -54,7 +54,7 @@ impl Program<'_, '_> {
     }
 
     pub fn ldmatrix(&mut self, warp: &[usize], inst: &Inst) -> Result {
-        let format = self.format(inst, self.result_type(inst))?;
+        let format = inst.format()?;
         let mut rows: Vec<Vec<Value>> = Vec::with_capacity(32);
         for &t in warp {
             let (memref, at) = self.row(t, inst, 0)?;
@@ -114,7 +114,7 @@ impl Program<'_, '_> {
         let a = self.fragments(warp, inst.args[0], inst, (16, 16), a_place)?;
         let b = self.fragments(warp, inst.args[1], inst, (16, 8), b_place)?;
         let c = self.fragments(warp, inst.args[2], inst, (16, 8), c_place)?;
-        let format = self.format(inst, self.result_type(inst))?;
+        let format = inst.format()?;
         let sums = product_of_floats(Sizes { b: 1, m: 16, n: 8, k: 16 }, &a, [0, 16, 1], &b, [0, 1, 8], |x| x);
         for (lane, &t) in warp.iter().enumerate() {
             let element = |i: usize| {
@@ -128,7 +128,7 @@ impl Program<'_, '_> {
 
     pub fn wgmma(&mut self, group: &[usize], inst: &Inst) -> Result {
         let n = inst.op.int("n").unwrap_or(0).max(0) as usize;
-        let format = self.format(inst, self.result_type(inst))?;
+        let format = inst.format()?;
         let leader = group[0];
         let number = self.threads[leader].copies.committed;
         let from_shared = matches!(self.get(leader, inst.group(0)[0], inst)?, Value::Memory(_));
