@@ -59,9 +59,24 @@ fn gpu_layout(body: &Body, group: &Group, warps: i64) -> Result<Layout> {
         return mma_layout(body, group, &mma, warps);
     }
     if !group.accumulates.is_empty() {
-        return Ok(blocked(&group.shape, 1, 4, warps, true));
+        return Ok(product_layout(body, group, warps));
     }
     Ok(memory_layout(group, vector_dim(group), warps))
+}
+
+/// For products in exact arithmetic: 4 x 8 lanes, warps so that each reads the least of a and b. Columns are vectors where b lies
+/// [k, n] in shared memory; where it lies [n, k], lanes have neighbouring columns, whose rows lie in different banks.
+fn product_layout(body: &Body, group: &Group, warps: i64) -> Layout {
+    let (m, n) = (group.shape[0], group.shape.get(1).copied().unwrap_or(1));
+    let by_rows = group.accumulates.iter().any(|&op| body.op_ref(op).bool("b_t"));
+    let vec = if by_rows { 1 } else { power_below(n.min(4)) };
+    let columns = (n / vec).clamp(1, 8);
+    let lanes = vec![WARP / power_below(columns), power_below(columns)];
+    let rest = [(m / lanes[0]).max(1), (n / vec / lanes[1]).max(1)];
+    let splits = (0..).map(|i| 1 << i).take_while(|&rows| rows <= warps).map(|rows| (rows, warps / rows));
+    let cost = |&(rows, columns): &(i64, i64)| ((rest[0] + rows - 1) / rows + vec * ((rest[1] + columns - 1) / columns), columns);
+    let (rows, columns) = splits.min_by_key(cost).unwrap_or((warps, 1));
+    Layout::Blocked { vec, dim: 1, lanes, warps: vec![rows, columns] }
 }
 
 /// Accesses of 16 bytes, where there is work enough for all threads.
@@ -83,30 +98,22 @@ fn blocked(shape: &[i64], dim: usize, vec: i64, warps: i64, spread_warps: bool) 
     if let Some(n) = rest.get_mut(dim) {
         *n = (*n / vec).max(1);
     }
-    // A product's rows and columns share the lanes.
-    let most = if spread_warps && rest.iter().all(|&n| n >= 8) { 8 } else { WARP };
-    let lanes = hand_out(&mut rest, &order, WARP, most);
+    let lanes = hand_out(&mut rest, &order, WARP);
     if spread_warps {
         order.rotate_left(1);
     }
-    let warps = hand_out(&mut rest, &order, warps, warps);
+    let warps = hand_out(&mut rest, &order, warps);
     Layout::Blocked { vec, dim, lanes, warps }
 }
 
-/// Gives out `count` lanes or warps over dimensions in order, at most `most` to the first, as many as each has elements left; what
-/// remains, which holds copies, to the first dimension.
-fn hand_out(rest: &mut [i64], order: &[usize], count: i64, most: i64) -> Vec<i64> {
+/// Gives out `count` lanes or warps over dimensions in order, as many as each has elements left; what remains, which holds copies, to
+/// the first dimension.
+fn hand_out(rest: &mut [i64], order: &[usize], count: i64) -> Vec<i64> {
     let mut given = vec![1; rest.len()];
     let mut left = count;
-    for (i, &d) in order.iter().enumerate() {
-        let take = power_below(rest[d].min(left).min(if i == 0 { most } else { left }));
-        given[d] = take;
-        rest[d] /= take;
-        left /= take;
-    }
     for &d in order {
-        let take = power_below(rest[d].min(left).max(1));
-        given[d] *= take;
+        let take = power_below(rest[d].min(left));
+        given[d] = take;
         rest[d] /= take;
         left /= take;
     }
