@@ -49,6 +49,14 @@ def build(size):
     return model
 
 
+def column_major(model):
+    """The same weights in the layout for which PyTorch's bfloat16 products on the CPU are not ten times slower."""
+    for name, weight in model.named_parameters():
+        if weight.dim() == 2 and ".h." in name:
+            weight.data = weight.data.t().contiguous().t()
+    return model
+
+
 def token_ids(size, batch, length):
     """The same for a batch and length, whichever others are asked for."""
     generator = torch.Generator().manual_seed(1000 * batch + length)

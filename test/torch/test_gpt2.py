@@ -23,7 +23,7 @@ import time
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 import torch
 
-from gpt2_model import SMALL, TINY, build, load_array, save_ids, save_weights, token_ids
+from gpt2_model import SMALL, TINY, build, column_major, load_array, save_ids, save_weights, token_ids
 
 DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16}
 F32_BOUND = 1e-4
@@ -70,7 +70,7 @@ class Suite:
             model = build(size).to(DTYPES[dtype])
             path = self.work / f"model-{dtype}.safetensors"
             save_weights(model, path)
-            model = model.to(self.device)
+            model = column_major(model) if self.device == "cpu" else model.to(self.device)
             self.models.update(key=(size, dtype), found=(model, copy.deepcopy(model).double(), path))
         return self.models["found"]
 
