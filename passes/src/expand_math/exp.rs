@@ -22,7 +22,8 @@ const EXPM1_F64: &[f64] = &[
     2.087533011557584e-09,
 ];
 /// 2^f - 1 = f Q(f) on |f| <= 0.5, relative to 2^f 2^-28.9 and 2^-58.0.
-const EXP2_F32: &[f64] = &[6.931471825e-01, 2.402264774e-01, 5.550332367e-02, 9.618436918e-03, 1.339887385e-03, 1.535336341e-04];
+const EXP2_F32: &[f64] =
+    &[6.931471825e-01, 2.402264774e-01, 5.550332367e-02, 9.618436918e-03, 1.339887385e-03, 1.535336341e-04];
 const EXP2_F64: &[f64] = &[
     0.6931471805599453,
     0.2402265069591013,
@@ -116,7 +117,8 @@ impl Math<'_> {
     }
     /// `value` = exp(x), with the cases that it does not cover.
     fn exp_cases(&mut self, x: Value, value: Value) -> Value {
-        let (low, high) = if self.is_f64() { (-708.396_418_532_264_1, 709.782_712_893_384) } else { (-87.336_544, 88.722_831_726) };
+        let (low, high) =
+            if self.is_f64() { (-708.396_418_532_264_1, 709.782_712_893_384) } else { (-87.336_544, 88.722_831_726) };
         self.within(x, value, low, 0.0, high)
     }
     /// Within 2 ulp. The GPU's ex2 alone is off by as much (2.06 ulp measured on sm_90), so it is not used.
@@ -145,7 +147,11 @@ impl Math<'_> {
         let value = self.power_of_2(f, shifted);
         let bias = self.format().bias as f64;
         // The largest number below bias + 1.
-        let high = if self.is_f64() { f64::from_bits(1024f64.to_bits() - 1) } else { f64::from(f32::from_bits(128f32.to_bits() - 1)) };
+        let high = if self.is_f64() {
+            f64::from_bits(1024f64.to_bits() - 1)
+        } else {
+            f64::from(f32::from_bits(128f32.to_bits() - 1))
+        };
         self.within(x, value, 1.0 - bias, 0.0, high)
     }
     /// exp(x) - 1 where x is not NaN, not below -18 (f32) or -38 (f64) and does not overflow: 2 (2^(n-1) q + 2^(n-1) - 1/2).

@@ -76,7 +76,11 @@ impl Math<'_> {
     pub fn log(&mut self, x: Value) -> Value {
         let format = self.format();
         // Subnormal numbers become normal.
-        let (least, up) = if self.is_f64() { (f64::MIN_POSITIVE, 2f64.powi(52)) } else { (f64::from(f32::MIN_POSITIVE), 2f64.powi(23)) };
+        let (least, up) = if self.is_f64() {
+            (f64::MIN_POSITIVE, 2f64.powi(52))
+        } else {
+            (f64::from(f32::MIN_POSITIVE), 2f64.powi(23))
+        };
         let (least, up) = (self.c(least), self.c(up));
         let tiny = self.compare("lt", x, least);
         let raised = self.mul(x, up);

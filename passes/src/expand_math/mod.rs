@@ -31,7 +31,12 @@ pub static EXPAND_MATH: PassDef = PassDef {
     doc: "Works on kernel.func in the thread phase. exp, exp2, log, log1p, expm1, tanh, erf, logistic, rsqrt, sin, cos, atan2, pow become polynomials, fma and \
 bit operations; 16-bit floats are computed in f32 and rounded; on CUDA kernel.approx is used where the op's bound allows it.",
     requires: &["lower-tiles"],
-    pending: Some(|module: &Module| module.bodies.iter().any(|body| is_thread_kernel(body) && body.walk().iter().any(|&op| expands(body.op_ref(op))))),
+    pending: Some(|module: &Module| {
+        module
+            .bodies
+            .iter()
+            .any(|body| is_thread_kernel(body) && body.walk().iter().any(|&op| expands(body.op_ref(op))))
+    }),
     ..PassDef::new("expand-math", |_| {
         Ok(PassKind::symbol(|body: &mut Body, cx: &mut SymbolContext| {
             if is_thread_kernel(body) {
@@ -99,7 +104,9 @@ fn expand_op(body: &mut Body, constants: &mut Constants, op: Op, gpu: bool) -> R
     let (ty, name) = (body.ty(operands[0]), body.name(op).as_str());
     let elem = ty.elem();
     let narrow = elem == Type::bf16() || elem == Type::f16();
-    let unsupported = |body: &Body| body.op_ref(op).unsupported(format!("on {ty}")).help("compute it in f32, with core.convert around it");
+    let unsupported = |body: &Body| {
+        body.op_ref(op).unsupported(format!("on {ty}")).help("compute it in f32, with core.convert around it")
+    };
     if !narrow && elem != Type::f32() && elem != Type::f64() {
         return Err(unsupported(body));
     }

@@ -41,15 +41,22 @@ fn evaluate(body: &Body, args: &[f64], elem: Type) -> f64 {
     for op in body.ops(body.entry().unwrap()) {
         let op = body.op_ref(op);
         match op.name().as_str() {
-            "rc.kernel.read" => drop(values.insert(op.result(0), Scalar::Float(*inputs.next().unwrap()).convert(elem).unwrap())),
+            "rc.kernel.read" => {
+                drop(values.insert(op.result(0), Scalar::Float(*inputs.next().unwrap()).convert(elem).unwrap()))
+            }
             "rc.kernel.write" => return values[&op.operand(0)].float(),
-            "rc.core.constant" => drop(values.insert(op.result(0), scalar::splat_of(constant_of(body, op.result(0)).unwrap()).unwrap())),
-            "rc.kernel.approx" => drop(values.insert(op.result(0), approximate(op.str("fn").unwrap(), values[&op.operand(0)].float()))),
+            "rc.core.constant" => {
+                drop(values.insert(op.result(0), scalar::splat_of(constant_of(body, op.result(0)).unwrap()).unwrap()))
+            }
+            "rc.kernel.approx" => {
+                drop(values.insert(op.result(0), approximate(op.str("fn").unwrap(), values[&op.operand(0)].float())))
+            }
             _ => {
                 let args: Vec<Scalar> = op.operands().map(|v| values[&v]).collect();
                 let last = body.ty(op.operands().next_back().unwrap()).elem();
                 let to = body.ty(op.result(0)).elem();
-                values.insert(op.result(0), scalar::eval(op.def().unwrap(), body.attrs(op.op), last, to, &args).unwrap());
+                values
+                    .insert(op.result(0), scalar::eval(op.def().unwrap(), body.attrs(op.op), last, to, &args).unwrap());
             }
         }
     }
@@ -67,7 +74,8 @@ fn approximate(function: &str, x: f64) -> Scalar {
         _ => panic!("{function}"),
     };
     let ulp = 2f64.powf(exact.abs().log2().floor() - 23.0);
-    let off = if exact.is_finite() && exact != 0.0 { ulp * if (x * 1e6) as i64 % 2 == 0 { 1.0 } else { -1.0 } } else { 0.0 };
+    let off =
+        if exact.is_finite() && exact != 0.0 { ulp * if (x * 1e6) as i64 % 2 == 0 { 1.0 } else { -1.0 } } else { 0.0 };
     // Powers of two are exact.
     let off = if exact.log2().fract() == 0.0 { 0.0 } else { off };
     Scalar::Float(flush(f64::from((exact + off) as f32)))
@@ -75,7 +83,8 @@ fn approximate(function: &str, x: f64) -> Scalar {
 
 /// The distance in units in the last place of the exact value's binade.
 fn ulps(got: f64, want: f64, elem: Type) -> f64 {
-    let (digits, least) = if elem == Type::f64() { (52, f64::MIN_POSITIVE) } else { (23, f64::from(f32::MIN_POSITIVE)) };
+    let (digits, least) =
+        if elem == Type::f64() { (52, f64::MIN_POSITIVE) } else { (23, f64::from(f32::MIN_POSITIVE)) };
     if got == want || got.is_nan() && want.is_nan() {
         return 0.0;
     }
@@ -92,17 +101,67 @@ struct Case {
 }
 
 const CASES: &[Case] = &[
-    Case { op: "exp", exact: f64::exp, bound: 2.0, ranges: &[(-88.0, 89.0), (-1.0, 1.0), (-1e-3, 1e-3), (-110.0, -86.0), (88.0, 89.0)] },
-    Case { op: "exp2", exact: f64::exp2, bound: 2.0, ranges: &[(-127.0, 129.0), (-1.0, 1.0), (-151.0, -125.0), (127.0, 128.5)] },
-    Case { op: "expm1", exact: f64::exp_m1, bound: 4.0, ranges: &[(-20.0, 89.0), (-1.0, 1.0), (-1e-4, 1e-4), (88.0, 89.0)] },
-    Case { op: "logistic", exact: |x| 1.0 / (1.0 + (-x).exp()), bound: 4.0, ranges: &[(-86.0, 90.0), (-2.0, 2.0), (-20.0, 20.0)] },
-    Case { op: "tanh", exact: f64::tanh, bound: 4.0, ranges: &[(-12.0, 12.0), (-1.0, 1.0), (-1e-3, 1e-3), (-1e-37, 1e-37)] },
-    Case { op: "log", exact: f64::ln, bound: 2.0, ranges: &[(0.0, 4.0), (0.6, 1.4), (0.999, 1.001), (0.0, 1e-37), (1.0, 1e30)] },
-    Case { op: "log1p", exact: f64::ln_1p, bound: 4.0, ranges: &[(-1.0, 4.0), (-0.5, 0.5), (-1e-5, 1e-5), (1.0, 1e10), (1e30, 3e38)] },
+    Case {
+        op: "exp",
+        exact: f64::exp,
+        bound: 2.0,
+        ranges: &[(-88.0, 89.0), (-1.0, 1.0), (-1e-3, 1e-3), (-110.0, -86.0), (88.0, 89.0)],
+    },
+    Case {
+        op: "exp2",
+        exact: f64::exp2,
+        bound: 2.0,
+        ranges: &[(-127.0, 129.0), (-1.0, 1.0), (-151.0, -125.0), (127.0, 128.5)],
+    },
+    Case {
+        op: "expm1",
+        exact: f64::exp_m1,
+        bound: 4.0,
+        ranges: &[(-20.0, 89.0), (-1.0, 1.0), (-1e-4, 1e-4), (88.0, 89.0)],
+    },
+    Case {
+        op: "logistic",
+        exact: |x| 1.0 / (1.0 + (-x).exp()),
+        bound: 4.0,
+        ranges: &[(-86.0, 90.0), (-2.0, 2.0), (-20.0, 20.0)],
+    },
+    Case {
+        op: "tanh",
+        exact: f64::tanh,
+        bound: 4.0,
+        ranges: &[(-12.0, 12.0), (-1.0, 1.0), (-1e-3, 1e-3), (-1e-37, 1e-37)],
+    },
+    Case {
+        op: "log",
+        exact: f64::ln,
+        bound: 2.0,
+        ranges: &[(0.0, 4.0), (0.6, 1.4), (0.999, 1.001), (0.0, 1e-37), (1.0, 1e30)],
+    },
+    Case {
+        op: "log1p",
+        exact: f64::ln_1p,
+        bound: 4.0,
+        ranges: &[(-1.0, 4.0), (-0.5, 0.5), (-1e-5, 1e-5), (1.0, 1e10), (1e30, 3e38)],
+    },
     Case { op: "rsqrt", exact: |x| 1.0 / x.sqrt(), bound: 2.0, ranges: &[(0.0, 4.0), (0.0, 1e-37), (1.0, 1e30)] },
-    Case { op: "erf", exact: libm::erf, bound: 4.0, ranges: &[(-4.5, 4.5), (-0.1, 0.1), (0.85, 0.9), (3.8, 4.1), (-1e-37, 1e-37)] },
-    Case { op: "sin", exact: f64::sin, bound: 4.0, ranges: &[(-7.0, 7.0), (-1e5, 1e5), (3.14159, 3.1416), (1e9, 1e12), (1e30, 3e38), (-1e-37, 1e-37)] },
-    Case { op: "cos", exact: f64::cos, bound: 4.0, ranges: &[(-7.0, 7.0), (-1e5, 1e5), (1.57079, 1.5708), (1e9, 1e12), (1e30, 3e38)] },
+    Case {
+        op: "erf",
+        exact: libm::erf,
+        bound: 4.0,
+        ranges: &[(-4.5, 4.5), (-0.1, 0.1), (0.85, 0.9), (3.8, 4.1), (-1e-37, 1e-37)],
+    },
+    Case {
+        op: "sin",
+        exact: f64::sin,
+        bound: 4.0,
+        ranges: &[(-7.0, 7.0), (-1e5, 1e5), (3.14159, 3.1416), (1e9, 1e12), (1e30, 3e38), (-1e-37, 1e-37)],
+    },
+    Case {
+        op: "cos",
+        exact: f64::cos,
+        bound: 4.0,
+        ranges: &[(-7.0, 7.0), (-1e5, 1e5), (1.57079, 1.5708), (1e9, 1e12), (1e30, 3e38)],
+    },
 ];
 
 const SPECIAL: &[f64] = &[
@@ -160,8 +219,16 @@ fn check(case: &Case, elem: &str, target: &str, n: usize) {
         let (got, exact) = (evaluate(&body, &[x], ty), (case.exact)(x));
         let want = if elem == "f64" || exact.abs() <= f64::from(f32::MAX) { exact } else { f64::from(exact as f32) };
         let allowed = if flushed(got, want, ty) { 0.0 } else { ulps(got, want, ty) };
-        assert!(allowed <= case.bound + if elem == "f64" { 1.0 } else { 0.0 }, "{} {elem} {target} of {x:e}: {got:e} for {want:e}", case.op);
-        assert!(want != 0.0 || x != 0.0 || got.is_sign_negative() == want.is_sign_negative(), "{} of {x}: the sign of zero", case.op);
+        assert!(
+            allowed <= case.bound + if elem == "f64" { 1.0 } else { 0.0 },
+            "{} {elem} {target} of {x:e}: {got:e} for {want:e}",
+            case.op
+        );
+        assert!(
+            want != 0.0 || x != 0.0 || got.is_sign_negative() == want.is_sign_negative(),
+            "{} of {x}: the sign of zero",
+            case.op
+        );
         if allowed > worst.0 {
             worst = (allowed, x);
         }
@@ -181,7 +248,10 @@ fn f32_within_the_bounds_with_hardware_approximations() {
 
 #[test]
 fn f64_within_the_bounds() {
-    CASES.iter().filter(|case| !["erf", "sin", "cos"].contains(&case.op)).for_each(|case| check(case, "f64", "cpu", 2_000));
+    CASES
+        .iter()
+        .filter(|case| !["erf", "sin", "cos"].contains(&case.op))
+        .for_each(|case| check(case, "f64", "cpu", 2_000));
 }
 
 #[test]
@@ -206,7 +276,12 @@ fn narrow_floats_round_once_from_f32() {
 
 #[test]
 fn functions_of_two_numbers() {
-    let values: Vec<f64> = SPECIAL.iter().copied().chain((0..60).map(|i| f64::from((i * i * i) as f32 * 0.37 - 9000.5))).chain([3.0, -3.0, 7.5, -7.5, 1.5, 0.1]).collect();
+    let values: Vec<f64> = SPECIAL
+        .iter()
+        .copied()
+        .chain((0..60).map(|i| f64::from((i * i * i) as f32 * 0.37 - 9000.5)))
+        .chain([3.0, -3.0, 7.5, -7.5, 1.5, 0.1])
+        .collect();
     for (op, exact, bound) in [("pow", f64::powf as fn(f64, f64) -> f64, 8.0), ("atan2", f64::atan2, 4.0)] {
         for target in ["cpu", "cuda"] {
             let body = kernel(op, 2, "f32", target);
@@ -218,7 +293,10 @@ fn functions_of_two_numbers() {
                     let want = if exact.abs() <= f64::from(f32::MAX) { exact } else { f64::from(exact as f32) };
                     let off = ulps(got, want, Type::f32());
                     assert!(off <= bound, "{op}({x:e}, {y:e}): {got:e} for {want:e}");
-                    assert!(want != 0.0 || got.is_sign_negative() == want.is_sign_negative(), "{op}({x:e}, {y:e}): the sign of zero");
+                    assert!(
+                        want != 0.0 || got.is_sign_negative() == want.is_sign_negative(),
+                        "{op}({x:e}, {y:e}): the sign of zero"
+                    );
                     worst = worst.max(off);
                 }
             }

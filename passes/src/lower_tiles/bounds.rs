@@ -64,7 +64,9 @@ impl Facts {
     /// Whether `dim` is a multiple of `n` wherever the symbols and variables stand.
     pub fn divisible(&self, dim: Dim, n: i64) -> bool {
         n == 1
-            || dim.polynomial().is_some_and(|p| p.constant % n == 0 && p.terms.iter().all(|(_, coefficient)| coefficient % n == 0))
+            || dim
+                .polynomial()
+                .is_some_and(|p| p.constant % n == 0 && p.terms.iter().all(|(_, coefficient)| coefficient % n == 0))
     }
     /// Whether `a <= b` is proved.
     pub fn le(&self, a: Dim, b: Dim) -> bool {
@@ -74,7 +76,8 @@ impl Facts {
     pub fn assume_less(&mut self, a: Dim, b: Dim) {
         let difference = b - a;
         // A positive multiple of n is at least n.
-        let step = difference.polynomial().map_or(1, |p| p.terms.iter().fold(p.constant, |n, t| gcd(n, t.1)).abs().max(1));
+        let step =
+            difference.polynomial().map_or(1, |p| p.terms.iter().fold(p.constant, |n, t| gcd(n, t.1)).abs().max(1));
         self.conditions.push(difference - Dim::Static(step));
     }
     /// Drops the last assumption.
@@ -125,7 +128,9 @@ impl Facts {
             },
             other => {
                 let mut has_variable = false;
-                parts(other).iter().for_each(|d| d.for_each_symbol(&mut |n| has_variable |= self.position(n).is_some()));
+                parts(other)
+                    .iter()
+                    .for_each(|d| d.for_each_symbol(&mut |n| has_variable |= self.position(n).is_some()));
                 if has_variable { 0 } else { self.variables.len() + 2 }
             }
         });
@@ -414,6 +419,8 @@ mod tests {
         let mut facts = Facts::default();
         facts.symbol(Name::new("s"), 0, 1024, 8);
         let s = facts.normal(Dim::symbol("s"));
-        assert!(facts.divisible(s * n(2) + n(16), 16) && !facts.divisible(s + n(4), 8) && facts.divisible(Dim::Dynamic, 1));
+        assert!(
+            facts.divisible(s * n(2) + n(16), 16) && !facts.divisible(s + n(4), 8) && facts.divisible(Dim::Dynamic, 1)
+        );
     }
 }

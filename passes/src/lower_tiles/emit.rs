@@ -73,11 +73,24 @@ impl Emit {
     }
 
     /// An operation with its operand groups, attributes and, where they are not inferred, result types.
-    pub fn op(&mut self, name: &str, groups: &[&[Value]], attrs: &[(&str, Attr)], results: Option<&[Type]>) -> Result<Op> {
+    pub fn op(
+        &mut self,
+        name: &str,
+        groups: &[&[Value]],
+        attrs: &[(&str, Attr)],
+        results: Option<&[Type]>,
+    ) -> Result<Op> {
         let at = InsertPoint::End(self.block);
         self.op_at(at, name, groups, attrs, results)
     }
-    fn op_at(&mut self, at: InsertPoint, name: &str, groups: &[&[Value]], attrs: &[(&str, Attr)], results: Option<&[Type]>) -> Result<Op> {
+    fn op_at(
+        &mut self,
+        at: InsertPoint,
+        name: &str,
+        groups: &[&[Value]],
+        attrs: &[(&str, Attr)],
+        results: Option<&[Type]>,
+    ) -> Result<Op> {
         let mut builder = Builder { body: &mut self.body, at, loc: self.loc };
         let mut op = builder.op(name);
         for group in groups {
@@ -134,7 +147,8 @@ impl Emit {
         if let Some(&value) = self.constants.get(&attr) {
             return Ok(value);
         }
-        let value = self.prologue("rc.core.constant", &[], &[("value", attr)], Some(attr.type_of().unwrap_or(Type::i1())))?;
+        let value =
+            self.prologue("rc.core.constant", &[], &[("value", attr)], Some(attr.type_of().unwrap_or(Type::i1())))?;
         self.constants.insert(attr, value);
         Ok(value)
     }

@@ -26,16 +26,25 @@ pub struct Group {
 pub fn groups(body: &Body) -> Vec<Group> {
     let mut sets = Sets::default();
     let ops = body.walk();
-    let tiles = |op: OpRef| -> Vec<Value> { op.operands().chain(op.results()).filter(|&v| body.ty(v).is_tile()).collect() };
+    let tiles =
+        |op: OpRef| -> Vec<Value> { op.operands().chain(op.results()).filter(|&v| body.ty(v).is_tile()).collect() };
     let mut order: Vec<Value> = Vec::new();
     for &op in &ops {
         let op = body.op_ref(op);
         order.extend(op.results().filter(|&v| body.ty(v).is_tile()));
         for region in body.regions(op.op) {
-            order.extend(body.blocks(region).flat_map(|b| body.block_args(b).collect::<Vec<_>>()).filter(|&v| body.ty(v).is_tile()));
+            order.extend(
+                body.blocks(region)
+                    .flat_map(|b| body.block_args(b).collect::<Vec<_>>())
+                    .filter(|&v| body.ty(v).is_tile()),
+            );
         }
         match op.name().as_str() {
-            "rc.kernel.load" | "rc.kernel.store" | "rc.kernel.iota" | "rc.kernel.transpose" | "rc.kernel.convert_layout" => {}
+            "rc.kernel.load"
+            | "rc.kernel.store"
+            | "rc.kernel.iota"
+            | "rc.kernel.transpose"
+            | "rc.kernel.convert_layout" => {}
             "rc.kernel.dot" => sets.join(op.operand(2), op.result(0)),
             "rc.kernel.for" => join_loop(op, &mut sets),
             "rc.kernel.if" => join_branches(op, &mut sets),

@@ -70,7 +70,10 @@ impl Indices {
     }
     /// Assumes a condition, where it says that one index is less than another. Forget it after the branch.
     pub fn assume(&mut self, src: &Body, condition: Value) -> bool {
-        let compare = src.defining_op(condition).map(|op| src.op_ref(op)).filter(|op| op.is("rc.core.compare") && op.str("kind") == Some("lt"));
+        let compare = src
+            .defining_op(condition)
+            .map(|op| src.op_ref(op))
+            .filter(|op| op.is("rc.core.compare") && op.str("kind") == Some("lt"));
         let Some(op) = compare else { return false };
         let (a, b) = (self.dim(op.operand(0)), self.dim(op.operand(1)));
         let known = a != Dim::Dynamic && b != Dim::Dynamic;
@@ -101,7 +104,8 @@ impl Indices {
             (Dim::Static(n), _) if n < 1 => Dim::Dynamic,
             (Dim::Static(_), Part::Rest) => lower + quotient(upper - lower, step) * step,
             (Dim::Static(_), _) => {
-                let rounded = if let Part::Whole = part { upper - lower } else { upper - lower + step - Dim::Static(1) };
+                let rounded =
+                    if let Part::Whole = part { upper - lower } else { upper - lower + step - Dim::Static(1) };
                 let trips = quotient(rounded, step);
                 lower + step * self.facts.variable("loop", Dim::Static(0), trips - Dim::Static(1))
             }

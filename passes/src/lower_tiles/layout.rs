@@ -31,7 +31,12 @@ impl Layout {
         match self {
             Layout::Blocked { vec, dim, lanes, warps } => Attr::dialect(
                 "blocked",
-                &[("vec", Attr::i64(*vec)), ("dim", Attr::i64(*dim as i64)), ("lanes", Attr::i64s(lanes)), ("warps", Attr::i64s(warps))],
+                &[
+                    ("vec", Attr::i64(*vec)),
+                    ("dim", Attr::i64(*dim as i64)),
+                    ("lanes", Attr::i64s(lanes)),
+                    ("warps", Attr::i64s(warps)),
+                ],
             ),
             Layout::Mma { warps } => Attr::dialect("mma", &[("warps", Attr::i64s(warps))]),
         }
@@ -266,7 +271,8 @@ mod tests {
                         let mut coords = dist.coords(register);
                         for d in 0..shape.len() {
                             for (holder, number) in [(Holder::Lane, lane), (Holder::Warp, warp)] {
-                                coords[d] += dist.digits(d, holder).map(|(g, w)| number / g.stride % g.size * w).sum::<i64>();
+                                coords[d] +=
+                                    dist.digits(d, holder).map(|(g, w)| number / g.stride % g.size * w).sum::<i64>();
                             }
                         }
                         if let Some(d) = dist.vec_dim {

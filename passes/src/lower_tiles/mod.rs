@@ -25,7 +25,12 @@ pub static LOWER_TILES: PassDef = PassDef {
     doc: "Brings kernel.func from the tile or the placed phase to the thread phase, or with to=placed only to the placed phase. \
 Bounds are checked only where they are not proved from sizes, grid and loops.",
     options: &[
-        option("lanes", OptionKind::Int { min: 1, max: 64 }, "8", "f32 lanes of the CPU's vectors: 4 (SSE, NEON), 8 (AVX2), 16 (AVX-512)."),
+        option(
+            "lanes",
+            OptionKind::Int { min: 1, max: 64 },
+            "8",
+            "f32 lanes of the CPU's vectors: 4 (SSE, NEON), 8 (AVX2), 16 (AVX-512).",
+        ),
         option("to", OptionKind::Enum(&["placed", "thread"]), "thread", "The phase to arrive at."),
     ],
     requires: &["lower-kernel"],

@@ -45,7 +45,12 @@ fn streams(body: &Body, for_op: Op) -> Vec<Stream> {
     for dot in body.ops(block).filter(|&op| body.name(op) == "rc.kernel.dot") {
         for i in 0..2 {
             let tile = body.operand(dot, i);
-            let Some(load) = body.defining_op(tile).filter(|&op| body.name(op) == "rc.kernel.load" && body.parent(op) == Some(block)) else { continue };
+            let Some(load) = body
+                .defining_op(tile)
+                .filter(|&op| body.name(op) == "rc.kernel.load" && body.parent(op) == Some(block))
+            else {
+                continue;
+            };
             let other = body.op_ref(load).attr("other").and_then(|a| a.as_float()).unwrap_or(0.0);
             let mut indices = Vec::new();
             let follows = body.operands(load).skip(1).all(|v| collect(body, block, v, &mut indices));
@@ -81,7 +86,11 @@ fn pipeline(body: &mut Body, for_op: Op, mut streams: Vec<Stream>, stages: i64) 
         let shape: Vec<Dim> = std::iter::once(Dim::Static(stages)).chain(ty.shape()).collect();
         let first = body.entry().and_then(|entry| body.first_op(entry)).expect("a kernel has operations");
         let mut b = Builder::before(body, first);
-        let memory = b.op("rc.kernel.alloc").attr("align", Attr::i64(1024)).result(Type::memref(&shape, ty.elem(), 3)).try_value()?;
+        let memory = b
+            .op("rc.kernel.alloc")
+            .attr("align", Attr::i64(1024))
+            .result(Type::memref(&shape, ty.elem(), 3))
+            .try_value()?;
         if !name.is_empty() {
             b.name(memory, &format!("{name}_stages"));
         }
@@ -130,7 +139,14 @@ fn index(b: &mut Builder, n: i64) -> Result<Value> {
 }
 
 /// The copies of the first steps, in front of the loop.
-fn prologue(body: &mut Body, for_op: Op, streams: &[Stream], counter: Value, [lower, upper, step]: [Value; 3], stages: i64) -> Result {
+fn prologue(
+    body: &mut Body,
+    for_op: Op,
+    streams: &[Stream],
+    counter: Value,
+    [lower, upper, step]: [Value; 3],
+    stages: i64,
+) -> Result {
     if body.parent_op(for_op) != Some(body.root()) {
         // The last steps of an earlier run of this loop may still be read.
         Builder::before(body, for_op).op("rc.kernel.barrier").try_build()?;
@@ -150,7 +166,15 @@ fn prologue(body: &mut Body, for_op: Op, streams: &[Stream], counter: Value, [lo
 }
 
 /// Starts the copies of the step at `at`, if it is one, into a stage, and closes their group.
-fn issue(body: &mut Body, point: InsertPoint, streams: &[Stream], counter: Value, at: Value, upper: Value, stage: Value) -> Result {
+fn issue(
+    body: &mut Body,
+    point: InsertPoint,
+    streams: &[Stream],
+    counter: Value,
+    at: Value,
+    upper: Value,
+    stage: Value,
+) -> Result {
     let loc = body.loc(streams[0].load);
     let mut b = Builder { body, at: point, loc };
     let inside = b.op("rc.core.compare").operand(at).operand(upper).attr("kind", Attr::str("lt")).try_value()?;

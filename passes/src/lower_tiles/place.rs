@@ -54,7 +54,8 @@ fn vector_dim(group: &Group) -> usize {
 }
 
 fn gpu_layout(body: &Body, group: &Group, warps: i64) -> Result<Layout> {
-    let mma: Vec<OpRef> = group.accumulates.iter().map(|&op| body.op_ref(op)).filter(|op| op.str("unit") == Some("mma")).collect();
+    let mma: Vec<OpRef> =
+        group.accumulates.iter().map(|&op| body.op_ref(op)).filter(|op| op.str("unit") == Some("mma")).collect();
     if !mma.is_empty() {
         return mma_layout(body, group, &mma, warps);
     }
@@ -74,7 +75,9 @@ fn product_layout(body: &Body, group: &Group, warps: i64) -> Layout {
     let lanes = vec![WARP / power_below(columns), power_below(columns)];
     let rest = [(m / lanes[0]).max(1), (n / vec / lanes[1]).max(1)];
     let splits = (0..).map(|i| 1 << i).take_while(|&rows| rows <= warps).map(|rows| (rows, warps / rows));
-    let cost = |&(rows, columns): &(i64, i64)| ((rest[0] + rows - 1) / rows + vec * ((rest[1] + columns - 1) / columns), columns);
+    let cost = |&(rows, columns): &(i64, i64)| {
+        ((rest[0] + rows - 1) / rows + vec * ((rest[1] + columns - 1) / columns), columns)
+    };
     let (rows, columns) = splits.min_by_key(cost).unwrap_or((warps, 1));
     Layout::Blocked { vec, dim: 1, lanes, warps: vec![rows, columns] }
 }
@@ -133,7 +136,9 @@ fn power_below(n: i64) -> i64 {
 fn mma_layout(body: &Body, group: &Group, dots: &[OpRef], warps: i64) -> Result<Layout> {
     let keep_rows = group.reduced.contains(&1) || !group.left_of.is_empty();
     let shapes: Vec<Vec<i64>> = dots.iter().map(|op| op.result_types()[0].static_shape().unwrap_or_default()).collect();
-    let fits = |&(m, n): &(i64, i64)| shapes.iter().all(|s| s[0] % (16 * m) == 0 && s[1] % (16 * n) == 0) && !(keep_rows && n > 1);
+    let fits = |&(m, n): &(i64, i64)| {
+        shapes.iter().all(|s| s[0] % (16 * m) == 0 && s[1] % (16 * n) == 0) && !(keep_rows && n > 1)
+    };
     let cost = |&(m, n): &(i64, i64)| (shapes.iter().map(|s| s[0] / m + s[1] / n).sum::<i64>(), n);
     let splits = (0..).map(|i| 1 << i).take_while(|&m| m <= warps).filter(|m| warps % m == 0).map(|m| (m, warps / m));
     let best = splits.filter(fits).min_by_key(cost);

@@ -86,7 +86,8 @@ impl<'s> Distribute<'s> {
         for r in 0..access.spread.registers {
             let at = access.at(self, r)?;
             let coords = access.spread.coords(r);
-            let repeated: Vec<i64> = coords.iter().zip(&places_spread.shape).map(|(&c, &n)| if n == 1 { 0 } else { c }).collect();
+            let repeated: Vec<i64> =
+                coords.iter().zip(&places_spread.shape).map(|(&c, &n)| if n == 1 { 0 } else { c }).collect();
             let (register, _) = places_spread.locate(&repeated);
             // One place for the whole register, or one for each of its elements.
             let lanes = if places_spread.vec > 1 { access.spread.vec } else { 1 };
@@ -107,7 +108,11 @@ impl<'s> Distribute<'s> {
                 };
                 let mut at = at.clone();
                 at[axis] = self.emit.add(at[axis], Ix::of(place))?;
-                parts.push(if lanes == 1 { self.read(&mut access, &at, other)? } else { self.read_lane(&mut access, &at, lane, other)? });
+                parts.push(if lanes == 1 {
+                    self.read(&mut access, &at, other)?
+                } else {
+                    self.read_lane(&mut access, &at, lane, other)?
+                });
             }
             registers.push(self.emit.concat(&parts)?);
         }
@@ -130,7 +135,11 @@ impl<'s> Distribute<'s> {
         to.only = self.one_of_copies(&to.spread.clone())?;
         let (bytes, vec) = (from.elem.byte_width().unwrap_or(1) as i64, from.spread.vec);
         let width = match (from.order, to.order) {
-            (Order::Consecutive(a), Order::Consecutive(b)) if to.only.is_none() && [4, 8, 16].contains(&(a.min(b) * bytes)) => a.min(b),
+            (Order::Consecutive(a), Order::Consecutive(b))
+                if to.only.is_none() && [4, 8, 16].contains(&(a.min(b) * bytes)) =>
+            {
+                a.min(b)
+            }
             _ => 0,
         };
         for r in 0..from.spread.registers {
@@ -199,10 +208,18 @@ impl<'s> Distribute<'s> {
         Ok(holds)
     }
 
-    pub(super) fn access(&mut self, op: OpRef<'s>, memref: Value, indices: &[Value], tile: Type, gathered: Option<usize>) -> Result<Access> {
+    pub(super) fn access(
+        &mut self,
+        op: OpRef<'s>,
+        memref: Value,
+        indices: &[Value],
+        tile: Type,
+        gathered: Option<usize>,
+    ) -> Result<Access> {
         let ty = self.src.ty(memref);
         let spread = self.spread(op, tile)?;
-        let dims: Vec<Option<usize>> = op.ints("dims").unwrap_or_default().iter().map(|&d| usize::try_from(d).ok()).collect();
+        let dims: Vec<Option<usize>> =
+            op.ints("dims").unwrap_or_default().iter().map(|&d| usize::try_from(d).ok()).collect();
         let shape = ty.shape();
         let mut starts = Vec::new();
         let mut checks = Vec::new();
@@ -215,7 +232,11 @@ impl<'s> Distribute<'s> {
                 start = self.emit.add(start, part)?;
             }
             starts.push(start);
-            checks.push(if gathered == Some(k) { Check::default() } else { self.check(self.indices.dim(index), span, shape[k])? });
+            checks.push(if gathered == Some(k) {
+                Check::default()
+            } else {
+                self.check(self.indices.dim(index), span, shape[k])?
+            });
         }
         let mut access = Access {
             memref: self.one(memref),

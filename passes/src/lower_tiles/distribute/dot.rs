@@ -28,9 +28,17 @@ struct Factor {
 }
 
 enum Source {
-    Registers { values: Rc<[Value]>, spread: Rc<Distribution> },
+    Registers {
+        values: Rc<[Value]>,
+        spread: Rc<Distribution>,
+    },
     /// Shared memory; the thread's part of the free index; elements of a chunk along k.
-    Shared { memref: Value, thread: Ix, chunk: i64, swizzle: i64 },
+    Shared {
+        memref: Value,
+        thread: Ix,
+        chunk: i64,
+        swizzle: i64,
+    },
 }
 
 impl Factor {
@@ -72,7 +80,15 @@ impl<'s> Distribute<'s> {
     }
 
     /// The sum plus the products at `k` for register `r` of the result.
-    fn multiply_add(&mut self, a: &mut Factor, b: &mut Factor, spread: &Distribution, r: usize, k: i64, sum: Value) -> Result<Value> {
+    fn multiply_add(
+        &mut self,
+        a: &mut Factor,
+        b: &mut Factor,
+        spread: &Distribution,
+        r: usize,
+        k: i64,
+        sum: Value,
+    ) -> Result<Value> {
         let (at, elem) = (spread.coords(r), self.emit.ty(sum).elem());
         let x = self.factor_at(a, at[0], k, spread.vec, spread.vec_dim == Some(0), elem)?;
         let y = self.factor_at(b, at[1], k, spread.vec, spread.vec_dim == Some(1), elem)?;
@@ -107,7 +123,8 @@ impl<'s> Distribute<'s> {
             _ => {
                 let thread = self.thread_part(acc, i)?;
                 let row = ty.static_shape().and_then(|s| s.last().copied()).unwrap_or(1);
-                let chunk = if k_last { largest_power(row, 16 / ty.elem().byte_width().unwrap_or(16) as i64) } else { 1 };
+                let chunk =
+                    if k_last { largest_power(row, 16 / ty.elem().byte_width().unwrap_or(16) as i64) } else { 1 };
                 Source::Shared { memref: self.one(value), thread, chunk, swizzle: shared_swizzle(ty) }
             }
         };
@@ -116,7 +133,15 @@ impl<'s> Distribute<'s> {
 
     /// What `factor` contributes to a register of `vec` elements that starts at `free`: the elements along it, or one repeated; in
     /// the accumulator's element type.
-    fn factor_at(&mut self, factor: &mut Factor, free: i64, k: i64, vec: i64, along: bool, elem: Type) -> Result<Value> {
+    fn factor_at(
+        &mut self,
+        factor: &mut Factor,
+        free: i64,
+        k: i64,
+        vec: i64,
+        along: bool,
+        elem: Type,
+    ) -> Result<Value> {
         let lanes = if along { vec } else { 1 };
         if let Some(&known) = factor.known.get(&(free, k, lanes)) {
             return Ok(known);
@@ -144,7 +169,9 @@ impl<'s> Distribute<'s> {
         Ok(value)
     }
     fn read_shared(&mut self, factor: &mut Factor, free: i64, k: i64, lanes: i64) -> Result<Value> {
-        let Source::Shared { memref, thread, chunk, swizzle } = factor.source else { unreachable!("checked by the caller") };
+        let Source::Shared { memref, thread, chunk, swizzle } = factor.source else {
+            unreachable!("checked by the caller")
+        };
         if !factor.k_last {
             let at = [self.emit.index(k)?, self.emit.get(thread.plus(free))?];
             return self.read_chunk(memref, &at, lanes, factor.elem, swizzle);
@@ -181,7 +208,9 @@ impl<'s> Distribute<'s> {
         let acc_ty = op.result_types()[0];
         let spread = self.spread(op, acc_ty)?;
         let Some(Layout::Mma { warps }) = Layout::of(acc_ty) else {
-            return Err(op.error(format!("expects accumulators in an mma layout, got {acc_ty}")).help("run lower-tiles' place first"));
+            return Err(op
+                .error(format!("expects accumulators in an mma layout, got {acc_ty}"))
+                .help("run lower-tiles' place first"));
         };
         let (rows, columns) = (spread.shape[0] / 16 / warps[0], spread.shape[1] / 8 / warps[1]);
         let depth = self.depth(op)?;
@@ -189,7 +218,9 @@ impl<'s> Distribute<'s> {
         if wide || acc_ty.elem() != Type::f32() || depth % 16 != 0 || columns % 2 != 0 {
             let types = op.operand_types();
             let message = format!("with unit = mma for {}, {} and {acc_ty}", types[0], types[1]);
-            return Err(op.unsupported(message).help("mma takes bf16 or f16 into f32, k a multiple of 16, and of n 16 for each warp"));
+            return Err(op
+                .unsupported(message)
+                .help("mma takes bf16 or f16 into f32, k a multiple of 16, and of n 16 for each warp"));
         }
         let inputs = self.registers(op.operand(2));
         let register = |i: i64, j: i64| spread.locate(&[8 * i, 8 * j]).0;
@@ -277,7 +308,8 @@ impl<'s> Distribute<'s> {
         let values = self.registers(op.operand(0));
         let part = |row: i64, column: i64| values[spread.locate(&[8 * row, 8 * column]).0];
         let column = k / 8;
-        let parts = [part(2 * i, column), part(2 * i + 1, column), part(2 * i, column + 1), part(2 * i + 1, column + 1)];
+        let parts =
+            [part(2 * i, column), part(2 * i + 1, column), part(2 * i, column + 1), part(2 * i + 1, column + 1)];
         self.emit.concat(&parts)
     }
 }

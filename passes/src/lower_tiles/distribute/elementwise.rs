@@ -13,7 +13,9 @@ impl<'s> Distribute<'s> {
         let spread = self.spread(op, result)?;
         let layout = Layout::of(result);
         if let Some(other) = op.operand_types().iter().find(|t| Layout::of(**t) != layout) {
-            return Err(op.error(format!("has operands in different layouts: {other} and {result}")).help("convert with kernel.convert_layout"));
+            return Err(op
+                .error(format!("has operands in different layouts: {other} and {result}"))
+                .help("convert with kernel.convert_layout"));
         }
         let operands: Vec<_> = op.operands().map(|v| self.registers(v)).collect();
         let ty = spread.register_type(result.elem());
@@ -45,7 +47,8 @@ impl<'s> Distribute<'s> {
         let spread = self.spread(op, ty)?;
         let splat = op.attr("value").and_then(scalar::splat_of);
         let register = splat.and_then(|s| scalar::splat_attr(spread.register_type(ty.elem()), s));
-        let register = register.ok_or_else(|| op.unsupported("with elements that differ, as a tile").help("load them from a memref"))?;
+        let register = register
+            .ok_or_else(|| op.unsupported("with elements that differ, as a tile").help("load them from a memref"))?;
         let value = self.emit.constant(register)?;
         self.values.insert(op.result(0), Mapped::Registers(vec![value; spread.registers].into()));
         Ok(())
@@ -97,14 +100,17 @@ impl<'s> Distribute<'s> {
             return Ok(());
         }
         if Layout::of(from) != Layout::of(to) {
-            return Err(op.error(format!("repeats between layouts: {from} to {to}")).help("convert with kernel.convert_layout"));
+            return Err(op
+                .error(format!("repeats between layouts: {from} to {to}"))
+                .help("convert with kernel.convert_layout"));
         }
         let source = self.spread(op, from)?;
         let inputs = self.registers(op.operand(0));
         let mut splats: Vec<Option<Value>> = vec![None; inputs.len()];
         let mut registers = Vec::with_capacity(spread.registers);
         for r in 0..spread.registers {
-            let coords: Vec<i64> = spread.coords(r).iter().zip(&source.shape).map(|(&c, &n)| if n == 1 { 0 } else { c }).collect();
+            let coords: Vec<i64> =
+                spread.coords(r).iter().zip(&source.shape).map(|(&c, &n)| if n == 1 { 0 } else { c }).collect();
             let (at, _) = source.locate(&coords);
             if source.vec == spread.vec {
                 registers.push(inputs[at]);

@@ -20,7 +20,13 @@ impl<'s> Distribute<'s> {
         Ok(())
     }
 
-    fn within_thread(&mut self, inputs: &[Value], source: &Distribution, result: &Distribution, perm: &[usize]) -> Result<Vec<Value>> {
+    fn within_thread(
+        &mut self,
+        inputs: &[Value],
+        source: &Distribution,
+        result: &Distribution,
+        perm: &[usize],
+    ) -> Result<Vec<Value>> {
         let mut registers = Vec::with_capacity(result.registers);
         for r in 0..result.registers {
             let mut places = Vec::new();
@@ -53,7 +59,14 @@ impl<'s> Distribute<'s> {
     }
 
     /// Everyone writes, all wait, everyone reads.
-    fn through_shared(&mut self, inputs: &[Value], source: &Distribution, result: &Distribution, perm: &[usize], elem: Type) -> Result<Vec<Value>> {
+    fn through_shared(
+        &mut self,
+        inputs: &[Value],
+        source: &Distribution,
+        result: &Distribution,
+        perm: &[usize],
+        elem: Type,
+    ) -> Result<Vec<Value>> {
         // An odd row length in words keeps columns in different banks.
         let mut shape: Vec<Dim> = source.shape.iter().map(|&n| Dim::Static(n)).collect();
         let narrow = 4 / elem.byte_width().unwrap_or(4).clamp(1, 4) as i64;

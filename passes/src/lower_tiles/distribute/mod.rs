@@ -112,7 +112,8 @@ impl<'s> Distribute<'s> {
 
     /// An operation that has nothing to do with tiles.
     fn copy(&mut self, op: OpRef<'s>) -> Result {
-        if let Some(value) = constant_of(self.src, op.op).filter(|value| value.type_of() == Some(op.result_types()[0])) {
+        if let Some(value) = constant_of(self.src, op.op).filter(|value| value.type_of() == Some(op.result_types()[0]))
+        {
             let constant = self.emit.constant(value)?;
             self.values.insert(op.result(0), Mapped::One(constant));
             return Ok(());
@@ -187,7 +188,8 @@ impl<'s> Distribute<'s> {
             return Ok(known.clone());
         }
         let shape = ty.static_shape().unwrap_or_default();
-        let layout = Layout::of(ty).ok_or_else(|| op.error(format!("has {ty} without a layout")).help("run lower-tiles' place first"))?;
+        let layout = Layout::of(ty)
+            .ok_or_else(|| op.error(format!("has {ty} without a layout")).help("run lower-tiles' place first"))?;
         let spread = layout
             .distribute(&shape)
             .ok_or_else(|| op.unsupported(format!("with {ty}, whose sizes the layout does not divide")))?;
@@ -195,7 +197,8 @@ impl<'s> Distribute<'s> {
         let unit = if self.cuda { 4 } else { self.vector_bytes.max(1) };
         let registers = spread.registers * bytes.div_euclid(unit).max(1) as usize;
         if registers > MAX_REGISTERS {
-            let message = format!("with {ty}, which takes {registers} registers of each thread; at most {MAX_REGISTERS} are");
+            let message =
+                format!("with {ty}, which takes {registers} registers of each thread; at most {MAX_REGISTERS} are");
             return Err(op.unsupported(message).help("let the schedule choose a smaller tile or more threads"));
         }
         let spread = Rc::new(spread);
@@ -231,7 +234,8 @@ impl<'s> Distribute<'s> {
     fn for_loop(&mut self, op: OpRef<'s>) -> Result {
         let init = self.flatten(op.operands().skip(3));
         let (lower, upper, step) = (self.ix(op.operand(0)), self.ix(op.operand(1)), self.ix(op.operand(2)));
-        let peel = !self.cuda && step.value.is_none() && step.plus > 0 && self.indices.has_rest(op) && accesses_memory(op);
+        let peel =
+            !self.cuda && step.value.is_none() && step.plus > 0 && self.indices.has_rest(op) && accesses_memory(op);
         if !peel {
             let results = self.loop_part(op, [lower, upper, step], &init, Part::All)?;
             self.bind_carried(op.results(), &results);

@@ -3,8 +3,8 @@
 
 use super::Distribute;
 use crate::lower_tiles::layout::{Distribution, Holder};
-use rc_ir::{Attr, Dim, OpRef, Result, Type, Value};
 use rc_dialects::interfaces::Combiner;
+use rc_ir::{Attr, Dim, OpRef, Result, Type, Value};
 
 impl<'s> Distribute<'s> {
     pub(super) fn reduce(&mut self, op: OpRef<'s>) -> Result {
@@ -27,7 +27,14 @@ impl<'s> Distribute<'s> {
     }
 
     /// One value for each register of the result: the combination of those that become it, as a tree.
-    fn reduce_registers(&mut self, op: OpRef<'s>, source: &Distribution, result: &Distribution, dims: &[usize], combine: &str) -> Result<Vec<Value>> {
+    fn reduce_registers(
+        &mut self,
+        op: OpRef<'s>,
+        source: &Distribution,
+        result: &Distribution,
+        dims: &[usize],
+        combine: &str,
+    ) -> Result<Vec<Value>> {
         let inputs = self.registers(op.operand(0));
         let mut groups: Vec<Vec<Value>> = vec![Vec::new(); result.registers];
         for r in 0..source.registers {
@@ -58,7 +65,8 @@ impl<'s> Distribute<'s> {
             while distance >= digit.stride && distance > 0 {
                 for part in parts.iter_mut() {
                     let attrs = [("mode", Attr::str("xor")), ("by", Attr::i64(distance))];
-                    let other = self.emit.op("rc.kernel.shuffle", &[&[*part], &[]], &attrs, Some(&[self.emit.ty(*part)]))?;
+                    let other =
+                        self.emit.op("rc.kernel.shuffle", &[&[*part], &[]], &attrs, Some(&[self.emit.ty(*part)]))?;
                     let other = self.emit.body.result(other, 0);
                     *part = self.emit.core(combine, &[*part, other])?;
                 }
@@ -69,7 +77,15 @@ impl<'s> Distribute<'s> {
     }
 
     /// Each warp leaves its parts in shared memory and combines all warps' in order.
-    fn reduce_warps(&mut self, op: OpRef<'s>, source: &Distribution, result: &Distribution, dims: &[usize], combine: &str, parts: &mut [Value]) -> Result {
+    fn reduce_warps(
+        &mut self,
+        op: OpRef<'s>,
+        source: &Distribution,
+        result: &Distribution,
+        dims: &[usize],
+        combine: &str,
+        parts: &mut [Value],
+    ) -> Result {
         let digits: Vec<_> = dims.iter().flat_map(|&d| source.digits(d, Holder::Warp)).map(|(g, _)| g).collect();
         let among: i64 = digits.iter().map(|g| g.size).product();
         if among <= 1 {
@@ -101,7 +117,10 @@ impl<'s> Distribute<'s> {
         for (r, part) in parts.iter_mut().enumerate() {
             let mut all = Vec::new();
             for warp in 0..among {
-                all.push(self.partial(memory, crate::lower_tiles::emit::Ix::constant(warp), result, &thread, r, None)?.unwrap_or(*part));
+                all.push(
+                    self.partial(memory, crate::lower_tiles::emit::Ix::constant(warp), result, &thread, r, None)?
+                        .unwrap_or(*part),
+                );
             }
             *part = self.tree(all, combine)?;
         }

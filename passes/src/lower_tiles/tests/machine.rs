@@ -56,7 +56,8 @@ struct Machine<'a> {
 pub fn run(body: &Body, args: Vec<Buffer>, symbols: &[(&str, i64)]) -> Vec<Buffer> {
     let root = body.op_ref(body.root());
     let bind = |n: Name| symbols.iter().find(|s| n == s.0).map(|s| s.1);
-    let grid: Vec<i64> = root.attr("grid").and_then(|a| a.as_shape()).unwrap().iter().map(|d| d.evaluate(&bind).unwrap()).collect();
+    let grid: Vec<i64> =
+        root.attr("grid").and_then(|a| a.as_shape()).unwrap().iter().map(|d| d.evaluate(&bind).unwrap()).collect();
     let threads = root.int("threads").unwrap_or(1) as usize;
     let count = args.len();
     let mut m = Machine {
@@ -132,7 +133,9 @@ impl<'a> Machine<'a> {
         for op in self.body.ops(block) {
             let op = self.body.op_ref(op);
             match op.name().as_str() {
-                "rc.kernel.yield" | "rc.kernel.return" => return op.operands().map(|v| self.values[&v].clone()).collect(),
+                "rc.kernel.yield" | "rc.kernel.return" => {
+                    return op.operands().map(|v| self.values[&v].clone()).collect();
+                }
                 _ => self.op(op),
             }
         }
@@ -257,18 +260,28 @@ impl<'a> Machine<'a> {
     }
 
     /// The places of `width` elements from `at` on, after the swizzle.
-    fn places(&self, op: OpRef, (memory, start, shape): &(usize, i64, Vec<i64>), at: &[i64], width: usize) -> Vec<usize> {
+    fn places(
+        &self,
+        op: OpRef,
+        (memory, start, shape): &(usize, i64, Vec<i64>),
+        at: &[i64],
+        width: usize,
+    ) -> Vec<usize> {
         let buffer = &self.buffers[*memory];
-        let first = start + at.iter().zip(shape).fold(0, |sum, (&i, &n)| {
-            assert!((0..n).contains(&i), "{} at {at:?} of {shape:?}", op.name());
-            sum * n + i
-        });
+        let first = start
+            + at.iter().zip(shape).fold(0, |sum, (&i, &n)| {
+                assert!((0..n).contains(&i), "{} at {at:?} of {shape:?}", op.name());
+                sum * n + i
+            });
         let last = at.last().copied().unwrap_or(0) + width as i64;
         assert!(last <= shape.last().copied().unwrap_or(1), "{width} elements at {at:?} of {shape:?}");
         let bytes = buffer.elem.byte_width().unwrap() as i64;
         if self.cuda && width > 1 {
             let align = op.int("align").or(op.int("bytes")).expect("a GPU's vector access states its alignment");
-            assert!(align >= width as i64 * bytes && align <= 16 && first * bytes % align == 0, "aligned to {align} at {at:?}");
+            assert!(
+                align >= width as i64 * bytes && align <= 16 && first * bytes % align == 0,
+                "aligned to {align} at {at:?}"
+            );
         }
         let swizzle = op.int("swizzle").unwrap_or(0);
         (0..width as i64).map(|i| (swizzled((first + i) * bytes, swizzle) / bytes) as usize).collect()
@@ -278,7 +291,8 @@ impl<'a> Machine<'a> {
         if op.group("pred").first().is_some_and(|&p| !self.lanes(p)[t][0].is_true()) {
             return None;
         }
-        let valid = op.group("valid").first().map_or(width as i64, |&v| int(self.lanes(v)[t][0])).clamp(0, width as i64);
+        let valid =
+            op.group("valid").first().map_or(width as i64, |&v| int(self.lanes(v)[t][0])).clamp(0, width as i64);
         (valid > 0).then_some((at, valid as usize))
     }
     fn read(&mut self, op: OpRef) {
@@ -311,8 +325,11 @@ impl<'a> Machine<'a> {
         let (target, source) = (self.memory(op.group("target")[0]), self.memory(op.group("source")[0]));
         let width = (op.int("bytes").unwrap() / self.buffers[target.0].elem.byte_width().unwrap() as i64) as usize;
         for t in 0..self.threads {
-            let at = |m: &Self, group: &str| -> Vec<i64> { op.group(group).iter().map(|&v| int(m.lanes(v)[t][0])).collect() };
-            let valid = op.group("valid").first().map_or(width, |&v| int(self.lanes(v)[t][0]).clamp(0, width as i64) as usize);
+            let at = |m: &Self, group: &str| -> Vec<i64> {
+                op.group(group).iter().map(|&v| int(m.lanes(v)[t][0])).collect()
+            };
+            let valid =
+                op.group("valid").first().map_or(width, |&v| int(self.lanes(v)[t][0]).clamp(0, width as i64) as usize);
             let (to, from) = (at(self, "at"), at(self, "from"));
             // The source's bounds and alignment are checked; the swizzle is the target's alone.
             let read: Vec<usize> = if valid == 0 {
@@ -338,7 +355,12 @@ impl<'a> Machine<'a> {
         }
         let [written, read] = &mut buffer.marks[place];
         let (now, thread) = (|m: (u64, i64)| m.0 == epoch, thread as i64);
-        assert!(!now(*written) || written.1 == thread || write, "{}: reads what thread {} writes, no barrier", op.name(), written.1);
+        assert!(
+            !now(*written) || written.1 == thread || write,
+            "{}: reads what thread {} writes, no barrier",
+            op.name(),
+            written.1
+        );
         if write {
             assert!(!now(*read) || read.1 == thread, "{}: overwrites what another thread reads, no barrier", op.name());
             *written = (epoch, thread);
@@ -384,7 +406,8 @@ impl<'a> Machine<'a> {
                 for i in 0..4 {
                     for e in 0..2 {
                         let (r, c) = (t / 4, 2 * (t % 4) + e);
-                        out[32 * warp + t][2 * i + e] = if op.bool("trans") { rows[8 * i + c][r] } else { rows[8 * i + r][c] };
+                        out[32 * warp + t][2 * i + e] =
+                            if op.bool("trans") { rows[8 * i + c][r] } else { rows[8 * i + r][c] };
                     }
                 }
             }
@@ -403,7 +426,8 @@ impl<'a> Machine<'a> {
             for t in 0..32 {
                 let (g, q) = (t / 4, t % 4);
                 for i in 0..8 {
-                    left[g + if i & 2 != 0 { 8 } else { 0 }][2 * q + (i & 1) + if i >= 4 { 8 } else { 0 }] = a[at(t)][i].float();
+                    left[g + if i & 2 != 0 { 8 } else { 0 }][2 * q + (i & 1) + if i >= 4 { 8 } else { 0 }] =
+                        a[at(t)][i].float();
                 }
                 for i in 0..4 {
                     right[2 * q + (i & 1) + if i >= 2 { 8 } else { 0 }][g] = b[at(t)][i].float();

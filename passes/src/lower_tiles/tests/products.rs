@@ -66,7 +66,13 @@ fn check(p: &Product, [m, n, k]: [i64; 3]) {
             let got = out[(i * n + j) as usize];
             // Each of k + 1 additions of terms below 1 rounds by at most half an ulp of the partial sum.
             let bound = (k + 1) as f64 * (k as f64) * f64::from(f32::EPSILON);
-            assert!((got - want).abs() <= bound, "{} {} {:?} of {m} {n} {k} at {i}, {j}: {got} for {want}", p.target, p.unit, p.tile);
+            assert!(
+                (got - want).abs() <= bound,
+                "{} {} {:?} of {m} {n} {k} at {i}, {j}: {got} for {want}",
+                p.target,
+                p.unit,
+                p.tile
+            );
         }
     }
 }
@@ -157,7 +163,11 @@ attributes {phase = tile, target = cuda, threads = 64, grid = [1, 1, 1]} {
         for e in 0..16 {
             let want: f64 = (0..32).map(|j| (scores[j] - max) * vs[j * 16 + e]).sum();
             // 32 terms below 32, of which one factor is rounded to bf16.
-            assert!((out[i * 16 + e] - want).abs() < 32.0 * 32.0 / 256.0 * 0.25, "{i} {e}: {} for {want}", out[i * 16 + e]);
+            assert!(
+                (out[i * 16 + e] - want).abs() < 32.0 * 32.0 / 256.0 * 0.25,
+                "{i} {e}: {} for {want}",
+                out[i * 16 + e]
+            );
         }
     }
 }
@@ -191,7 +201,11 @@ threads = {threads}, grid = [3, 2, 1]}} {{
         for by_load in [false, true] {
             let thread = lower(&program(target, threads, by_load), 8);
             let x = random(5, 37 * 50);
-            let out = run(&thread, vec![Buffer::floats(&[37, 50], Type::f32(), &x), Buffer::floats(&[50, 37], Type::f32(), &[0.0; 1850])], &[]);
+            let out = run(
+                &thread,
+                vec![Buffer::floats(&[37, 50], Type::f32(), &x), Buffer::floats(&[50, 37], Type::f32(), &[0.0; 1850])],
+                &[],
+            );
             let got = out[1].to_floats();
             assert!((0..50).all(|i| (0..37).all(|j| got[i * 37 + j] == x[j * 50 + i])), "{target}, by load: {by_load}");
         }
@@ -204,6 +218,10 @@ fn tiles_that_are_too_large_are_refused() {
     let (module, _) = rc_parser::parse_module("test.ir", product_program(&p, [64, 64, 64]));
     let body = module.expect("parses").bodies.swap_remove(0);
     let error = lower_tiles(&body, Options::default()).expect_err("512 registers");
-    assert!(error.message.starts_with("not supported: ") && error.message.contains("512 registers"), "{}", error.message);
+    assert!(
+        error.message.starts_with("not supported: ") && error.message.contains("512 registers"),
+        "{}",
+        error.message
+    );
     assert!(error.help.is_some());
 }

@@ -78,7 +78,9 @@ fn adds_vectors_of_any_length() {
 fn masks_go_where_sizes_divide() {
     let count = |symbols: &str| {
         let thread = lower(&add_program("cpu", 1, 64, symbols), 8);
-        let masked = |o: &&rc_ir::Op| !thread.op_ref(**o).group("valid").is_empty() || !thread.op_ref(**o).group("pred").is_empty();
+        let masked = |o: &&rc_ir::Op| {
+            !thread.op_ref(**o).group("valid").is_empty() || !thread.op_ref(**o).group("pred").is_empty()
+        };
         thread.walk().iter().filter(masked).count()
     };
     assert_eq!((count("[1, 1000, 1]"), count("[64, 1024, 64]")), (24, 0));
@@ -129,7 +131,9 @@ threads = {threads}, grid = [{}, 1, 1], rc.symbols = #rc.symbols<n = [1, 100000,
 
 #[test]
 fn softmax_rows_of_any_length() {
-    for (target, threads, chunk, rows) in [("cpu", 1, 16, 1), ("cpu", 1, 32, 2), ("cuda", 32, 128, 1), ("cuda", 128, 256, 1), ("cuda", 128, 64, 4)] {
+    for (target, threads, chunk, rows) in
+        [("cpu", 1, 16, 1), ("cpu", 1, 32, 2), ("cuda", 32, 128, 1), ("cuda", 128, 256, 1), ("cuda", 128, 64, 4)]
+    {
         let thread = lower(&softmax_program(target, threads, chunk, rows), 8);
         for n in [1, 5, 32, 100, 259] {
             let x: Vec<f64> = random(n as u64, 7 * n as usize).iter().map(|x| x * 10.0).collect();
