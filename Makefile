@@ -2,13 +2,14 @@
 
 EXAMPLE ?= examples/mlp.ir
 
-.PHONY: help setup build demo test test-torch test-update bench
+.PHONY: help setup build demo docs test test-torch test-update bench
 
 help:
 	@echo 'make demo         set up, build, lower $(EXAMPLE) step by step, run it and compare with float64'
 	@echo 'make test         set up and run all tests'
 	@echo 'make test-torch   the same against PyTorch, in a virtual environment'
 	@echo 'make test-update  rewrite the expectations of the FileCheck-style tests; read the diff'
+	@echo 'make docs         rewrite the reference pages from the declarations'
 	@echo 'make bench        rc beside its peers'
 
 setup:
@@ -24,7 +25,10 @@ test: setup
 	cargo test --workspace --locked
 
 test-update: setup
-	RC_UPDATE=1 cargo test --package rc-test
+	RC_UPDATE=1 cargo test --package rc-test --test suite
+
+docs: setup
+	RC_UPDATE=1 cargo test --package rc-test --test docs
 
 test-torch: setup
 	bash scripts/test-torch.sh

@@ -10,6 +10,7 @@ pub mod clone;
 pub mod diag;
 pub mod dim;
 pub mod dim_range;
+pub mod docs;
 pub mod dominance;
 pub mod effects;
 mod float8;

@@ -57,6 +57,8 @@ fn litcheck(file: &Path, args: &[String], input: &[u8]) -> Result<Option<String>
     let manager = config.source_manager();
     let checks = manager.load(SourceLanguage::Unknown, FileName::from(file.display().to_string()), text);
     let input = manager.load(SourceLanguage::Unknown, FileName::from("<stdin>".to_string()), input);
+    // Reports in words; set once for the process.
+    let _ = miette::set_hook(Box::new(|_| Box::new(miette::NarratableReportHandler::new())));
     let outcome = Test::new(checks, &config).verify(input);
     Ok(outcome.err().map(|report| format!("{report:?}")))
 }

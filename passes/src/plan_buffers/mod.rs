@@ -11,7 +11,7 @@ mod place;
 use lives::{Buffer, Lives, Root};
 use rc_dialects::host::{CONSTANT, COPY, FUNC, LAUNCH, RETURN, VIEW};
 use rc_ir::builder::new_function;
-use rc_ir::pass::{PassDef, PassKind, SymbolContext, has_op};
+use rc_ir::pass::{PassDef, PassKind, SymbolContext};
 use rc_ir::{Attr, Body, Builder, Diagnostic, Dim, Name, Op, OpRef, Result, Traits, Type, Value};
 use rustc_hash::FxHashMap;
 
@@ -20,7 +20,7 @@ pub static PLAN_BUFFERS: PassDef = PassDef {
     doc: "Buffers whose lives do not meet share memory; a launch that allows it updates an operand in place. A remark gives the arena's size \
 beside the least that any plan needs.",
     requires: &["lower-kernel"],
-    pending: Some(|module| has_op(module, |name| name == &LAUNCH) && module.bodies.iter().any(is_planned)),
+    pending: Some(|module| module.bodies.iter().any(is_planned)),
     ..PassDef::new("plan-buffers", |_| {
         Ok(PassKind::symbol(|body: &mut Body, cx: &mut SymbolContext| {
             if is_planned(body) {

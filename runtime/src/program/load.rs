@@ -100,7 +100,13 @@ impl<'a> Loader<'a> {
             }
             AttrData::Dense { ty, data } if data.splat => {
                 let count = ty.num_elements().as_static().unwrap_or(0).max(0) as usize;
-                Blob::new(data.bytes.repeat(count))
+                let mut bytes = Vec::new();
+                let size = data.bytes.len().checked_mul(count);
+                if size.is_none_or(|size| bytes.try_reserve_exact(size).is_err()) {
+                    return Err(op.error(format!("holds a constant of type {ty}, for which there is not enough memory")));
+                }
+                (0..count).for_each(|_| bytes.extend_from_slice(&data.bytes));
+                Blob::new(bytes)
             }
             AttrData::Dense { data, .. } => Blob::new(data.bytes.clone()),
             _ => return Err(op.unsupported(format!("of the value {value}"))),

@@ -1,13 +1,26 @@
 //! Reads modules in either text form, runs passes, prints them.
 
-use clap::{Args, Command, FromArgMatches};
-use rc_tools::opt::{IoOptions, Passes, augment, emit, run, show};
+use clap::{Arg, Args, Command, FromArgMatches};
+use rc_tools::opt::{IoOptions, Passes, augment, docs, emit, run, show};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
     rc::register();
-    let command = Command::new("rc-opt").version(env!("CARGO_PKG_VERSION")).about("Reads modules in either text form, runs passes and prints them");
-    let matches = augment(IoOptions::augment_args(command)).get_matches();
+    let page = Arg::new("print-docs").long("print-docs").value_name("PAGE").help("Print a reference page: passes, or a dialect");
+    let command = augment(IoOptions::augment_args(Command::new("rc-opt"))).arg(page).version(env!("CARGO_PKG_VERSION"));
+    let matches = command.about("Reads modules in either text form, runs passes and prints them").get_matches();
+    if let Some(page) = matches.get_one::<String>("print-docs") {
+        return match docs(page) {
+            Ok(text) => {
+                print!("{text}");
+                ExitCode::SUCCESS
+            }
+            Err(error) => {
+                eprintln!("error: {error}");
+                ExitCode::FAILURE
+            }
+        };
+    }
     let io = IoOptions::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     let passes = match Passes::read(&matches) {
         Ok(passes) => passes,

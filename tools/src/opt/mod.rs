@@ -1,11 +1,13 @@
 //! `rc-opt`: reads modules, transforms them, prints them. What is done to a module is given by the
 //! caller, so that a program with more dialects and passes is a short main over [`run`].
 
+mod docs;
 mod emit;
 mod expected;
 mod passes;
 mod split;
 
+pub use docs::docs;
 pub use emit::emit;
 pub use passes::{Passes, augment};
 
