@@ -15,3 +15,4 @@ if command -v nvidia-smi >/dev/null 2>&1 && nvidia-smi -L >/dev/null 2>&1; then
 else
   echo 'skipped: GPT-2 on CUDA (no GPU here)'
 fi
+RC_OPT=$bin/rc-opt bash bench/parse/run.sh
