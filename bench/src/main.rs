@@ -8,7 +8,7 @@
 
 use clap::Parser;
 use rc_bench::{cpu, cuda, load};
-use rc_lowering::backend::Target;
+use rc_lowering::pass::{cpu_target, cuda_target};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -21,9 +21,9 @@ struct Arguments {
     /// The problem's size, such as m,n,k; may be given several times. A few by default.
     #[arg(long)]
     size: Vec<String>,
-    /// The CUDA architecture.
-    #[arg(long, default_value = "sm_90a")]
-    arch: String,
+    /// The processor: a CUDA architecture (sm_90a by default), or LLVM's name of a CPU (this one by default).
+    #[arg(long)]
+    arch: Option<String>,
     /// Writes PTX or assembly to this file and runs nothing.
     #[arg(long)]
     emit: Option<PathBuf>,
@@ -47,10 +47,10 @@ fn main() -> ExitCode {
 fn bench(file: &std::path::Path, arguments: &Arguments) -> Result<(), String> {
     let kernel = load::read(file)?;
     let target = match kernel.is_cuda() {
-        true => Target::cuda(&arguments.arch),
-        false => Target::host(),
+        true => cuda_target(arguments.arch.as_deref().unwrap_or("sm_90a")),
+        false => cpu_target(arguments.arch.as_deref().unwrap_or("host")),
     };
-    let target = target.map_err(|error| error.to_string())?;
+    let target = target.map_err(|error| error.render())?;
     if let Some(output) = &arguments.emit {
         return std::fs::write(output, kernel.assembly(&target)?).map_err(|error| error.to_string());
     }

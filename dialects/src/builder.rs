@@ -4,6 +4,7 @@
 //! their types. Both panic where operands do not fit the operation; use [`rc_ir::builder::OpBuilder::try_value`] on
 //! graphs that are not known to be right.
 
+use crate::core::scalar::{Scalar, splat_attr};
 use rc_ir::{Attr, Builder, Dim, Type, Value};
 use smallvec::SmallVec;
 
@@ -55,7 +56,7 @@ impl CoreBuilder for Builder<'_> {
             let scalar = self.splat(value, ty.elem());
             return self.broadcast(scalar, &ty.shape(), &[]);
         }
-        let attr = if ty.is_tensor() { Attr::splat(ty, value) } else { Attr::float(value, ty) };
+        let attr = splat_attr(ty, Scalar::Float(value)).expect("a scalar type, or a tensor of scalars and fixed sizes");
         self.op("rc.core.constant").attr("value", attr).result(ty).value()
     }
     fn binary_scalar(&mut self, op: &str, x: Value, value: f64) -> Value {
@@ -145,6 +146,16 @@ pub trait TensorBuilder {
     /// Normalizes over the last dimension.
     fn layer_norm(&mut self, x: Value, weight: Option<Value>, bias: Option<Value>, eps: f64) -> Value;
     fn rms_norm(&mut self, x: Value, weight: Option<Value>, eps: f64) -> Value;
+    /// Sum, mean, maximum or minimum along dimensions (all, where `dims` is `None`): `reduction("mean", x, Some(&[-1]), true)`.
+    fn reduction(&mut self, op: &str, x: Value, dims: Option<&[i64]>, keepdim: bool) -> Value;
+    /// Elementwise choice, with numpy's broadcasting.
+    fn where_(&mut self, condition: Value, a: Value, b: Value) -> Value;
+    /// Joins along a dimension.
+    fn cat(&mut self, parts: &[Value], dim: i64) -> Value;
+    /// Parts of these sizes along a dimension.
+    fn split(&mut self, x: Value, sizes: &[Dim], dim: i64) -> Vec<Value>;
+    /// The mean loss of logits [n, classes] for class numbers [n].
+    fn cross_entropy(&mut self, logits: Value, target: Value) -> Value;
     /// Rows of `table` [n, ..], at the places that `ids` names.
     fn embedding(&mut self, table: Value, ids: Value) -> Value;
     /// Attention of q, k, v [batch, heads, length, size]. `scale` is 1/sqrt(size) where absent.
@@ -189,6 +200,23 @@ impl TensorBuilder for Builder<'_> {
     fn rms_norm(&mut self, x: Value, weight: Option<Value>, eps: f64) -> Value {
         let op = self.op("rc.tensor.rms_norm").operand(x).operands(weight.as_slice());
         op.attr("eps", Attr::float(eps, Type::f64())).value()
+    }
+    fn reduction(&mut self, op: &str, x: Value, dims: Option<&[i64]>, keepdim: bool) -> Value {
+        let op = self.op(format!("rc.tensor.{op}").as_str()).operand(x).maybe_attr("dims", dims.map(Attr::i64s));
+        op.attr("keepdim", Attr::bool(keepdim)).value()
+    }
+    fn where_(&mut self, condition: Value, a: Value, b: Value) -> Value {
+        self.op("rc.tensor.where").operands(&[condition, a, b]).value()
+    }
+    fn cat(&mut self, parts: &[Value], dim: i64) -> Value {
+        self.op("rc.tensor.cat").operands(parts).attr("dim", Attr::i64(dim)).value()
+    }
+    fn split(&mut self, x: Value, sizes: &[Dim], dim: i64) -> Vec<Value> {
+        let op = self.op("rc.tensor.split").operand(x).attr("sizes", Attr::shape(sizes)).attr("dim", Attr::i64(dim)).build();
+        self.body.results(op).collect()
+    }
+    fn cross_entropy(&mut self, logits: Value, target: Value) -> Value {
+        self.op("rc.tensor.cross_entropy").operands(&[logits, target]).value()
     }
     fn embedding(&mut self, table: Value, ids: Value) -> Value {
         self.op("rc.tensor.embedding").operands(&[table, ids]).value()

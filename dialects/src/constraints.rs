@@ -43,6 +43,9 @@ pub const TENSOR: TypeConstraint =
     TypeConstraint { desc: "a tensor of scalars", check: |t| t.is_tensor() && t.elem().is_scalar() };
 pub const FLOAT_TENSOR: TypeConstraint =
     TypeConstraint { desc: "a tensor of floats", check: |t| t.is_tensor() && t.elem().is_float() };
+pub const NUMERIC_TENSOR: TypeConstraint =
+    TypeConstraint { desc: "a tensor of numbers (floats, integers or index)", check: |t| t.is_tensor() && is_number(t.elem()) };
+pub const BOOL_TENSOR: TypeConstraint = TypeConstraint { desc: "a tensor of i1", check: |t| t.is_tensor() && is_bool(t.elem()) };
 pub const INT_TENSOR: TypeConstraint = TypeConstraint {
     desc: "a tensor of integers",
     check: |t| t.is_tensor() && (t.elem().is_int() || t.elem().is_index()) && !is_bool(t.elem()),

@@ -2,7 +2,7 @@
 
 use crate::constraints::{SCALAR_LIKE, fail};
 use rc_ir::op_def::{Fold, FoldArgs, operand, result};
-use rc_ir::{Effects, OpDef, OpRef, Result, Traits};
+use rc_ir::{Effects, OpDef, OpRef, Result, Traits, Value};
 
 pub static CONVERT: OpDef = OpDef {
     summary: "Elementwise conversion to the element type of the result.",
@@ -58,7 +58,20 @@ fn fold_convert(args: &FoldArgs) -> Option<Fold> {
     if args.op.body.ty(x) == args.op.body.ty(args.op.result(0)) {
         return Some(Fold::Value(x));
     }
+    if let Some(inner) = widened(args) {
+        return Some(Fold::Value(inner));
+    }
     super::fold::fold_elementwise(args)
+}
+
+/// What a float was before it was widened, where it is narrowed to the same type: no rounding lies between.
+fn widened(args: &FoldArgs) -> Option<Value> {
+    let (body, x) = (args.op.body, args.op.operand(0));
+    let inner = body.defining_op(x).filter(|&o| args.op.name() == &CONVERT && body.name(o) == &CONVERT)?;
+    let (before, wide) = (body.operand(inner, 0), body.ty(x).elem());
+    let narrow = body.ty(before).elem();
+    let exact = narrow.is_float() && wide.is_float() && narrow.bit_width() < wide.bit_width();
+    (exact && body.ty(before) == body.ty(args.op.result(0))).then_some(before)
 }
 
 /// The ops of this file.

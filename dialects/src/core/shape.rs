@@ -3,7 +3,8 @@
 use super::scalar::{splat_attr, splat_of};
 use crate::constraints::{Inferred, SCALAR_LIKE, SHAPED, check_dims, dims_attr, fail, one, shape_text};
 use rc_ir::op_def::{AttrKind, Fold, FoldArgs, InferArgs, attr, operand, result};
-use rc_ir::{Dim, Effects, OpDef, OpRef, Result, Type};
+use rc_ir::rewrite::{Canonicalize, Rewriter};
+use rc_ir::{Attr, Dim, Effects, Op, OpDef, OpRef, Result, Type};
 
 pub static BROADCAST: OpDef = OpDef {
     summary: "Repeats the operand along dimensions of the result.",
@@ -39,7 +40,7 @@ pub static RESHAPE: OpDef = OpDef {
     effects: Effects::Pure,
     verify: Some(verify_reshape),
     fold: Some(fold_same_type),
-    interfaces: &[&super::reindex::RESHAPE],
+    interfaces: &[&super::reindex::RESHAPE, &Canonicalize(&[("reshape-of-reshape", merge_reshapes)])],
     ..OpDef::new("rc.core.reshape")
 };
 
@@ -57,7 +58,7 @@ pub static TRANSPOSE: OpDef = OpDef {
     effects: Effects::Pure,
     infer: Some(infer_transpose),
     fold: Some(fold_transpose),
-    interfaces: &[&super::reindex::TRANSPOSE],
+    interfaces: &[&super::reindex::TRANSPOSE, &Canonicalize(&[("transpose-of-transpose", merge_transposes)])],
     ..OpDef::new("rc.core.transpose")
 };
 
@@ -142,6 +143,10 @@ pub(super) fn fold_same_type(args: &FoldArgs) -> Option<Fold> {
     if args.op.body.ty(x) == to {
         return Some(Fold::Value(x));
     }
+    // A reshape and back.
+    if let Some(inner) = made_by(args.op, &RESHAPE).filter(|i| args.op.name() == &RESHAPE && i.body.ty(i.operand(0)) == to) {
+        return Some(Fold::Value(inner.operand(0)));
+    }
     fold_splat(args)
 }
 
@@ -155,7 +160,47 @@ fn fold_transpose(args: &FoldArgs) -> Option<Fold> {
     if perm.iter().enumerate().all(|(i, &d)| i as i64 == d) {
         return Some(Fold::Value(args.op.operand(0)));
     }
+    if let Some(inner) = made_by(args.op, &TRANSPOSE)
+        && composed(&inner.ints("perm")?, &perm)?.iter().enumerate().all(|(i, &d)| i as i64 == d)
+    {
+        return Some(Fold::Value(inner.operand(0)));
+    }
     fold_splat(args)
+}
+
+/// The op that makes operand 0, where it is a `def`.
+fn made_by<'a>(op: OpRef<'a>, def: &OpDef) -> Option<OpRef<'a>> {
+    op.body.defining_op(op.operand(0)).map(|o| op.body.op_ref(o)).filter(|o| o.name() == def)
+}
+
+/// The permutation that is `first` and then `second`.
+fn composed(first: &[i64], second: &[i64]) -> Option<Vec<i64>> {
+    second.iter().map(|&d| first.get(usize::try_from(d).ok()?).copied()).collect()
+}
+
+/// Two transposes are one.
+fn merge_transposes(op: Op, rw: &mut Rewriter) -> Result<bool> {
+    let outer = rw.body.op_ref(op);
+    let Some(inner) = made_by(outer, &TRANSPOSE) else { return Ok(false) };
+    let perms = inner.ints("perm").zip(outer.ints("perm"));
+    let Some(perm) = perms.and_then(|(first, second)| composed(&first, &second)) else { return Ok(false) };
+    let x = inner.operand(0);
+    let merged = rw.before(op).op(&TRANSPOSE).operand(x).attr("perm", Attr::i64s(&perm)).try_value()?;
+    rw.replace(op, &[merged]);
+    Ok(true)
+}
+
+/// Two reshapes are one, for fixed sizes: a symbolic size between may be what makes an index computable.
+fn merge_reshapes(op: Op, rw: &mut Rewriter) -> Result<bool> {
+    let outer = rw.body.op_ref(op);
+    let Some(inner) = made_by(outer, &RESHAPE) else { return Ok(false) };
+    let (x, ty) = (inner.operand(0), outer.body.ty(outer.result(0)));
+    if ty.static_shape().is_none() || outer.body.ty(x).static_shape().is_none() {
+        return Ok(false);
+    }
+    let merged = rw.before(op).op(&RESHAPE).operand(x).result(ty).try_value()?;
+    rw.replace(op, &[merged]);
+    Ok(true)
 }
 
 /// The ops of this file.

@@ -3,7 +3,7 @@
 use super::shape::fold_splat;
 use crate::constraints::{Inferred, SCALAR, SHAPED, dim_attr, one, reshaped, shape_attr};
 use rc_ir::op_def::{AttrKind, Fold, FoldArgs, InferArgs, attr, operand, result, variadic};
-use rc_ir::{Dim, Effects, OpDef};
+use rc_ir::{Dim, Effects, OpDef, Type};
 
 pub static SLICE: OpDef = OpDef {
     summary: "A part of a tensor, with steps.",
@@ -121,20 +121,23 @@ fn fold_pad(args: &FoldArgs) -> Option<Fold> {
 }
 
 fn infer_concat(args: &InferArgs) -> Inferred {
-    let first = args.operand(0)?;
-    let dim = dim_attr(args, "dim", first.rank())?;
+    joined(args.operands, dim_attr(args, "dim", args.operand(0)?.rank())?)
+}
+
+/// The type of tensors joined along `dim`, which is a dimension of the first.
+pub fn joined(types: &[Type], dim: usize) -> Inferred {
+    let (&first, rest) = types.split_first().ok_or("expects at least one operand")?;
     let mut shape = first.shape();
-    for &ty in &args.operands[1..] {
+    for &ty in rest {
         let mut other = ty.shape();
-        let fits = other.len() == shape.len() && ty.elem() == first.elem();
-        if !fits {
+        if other.len() != shape.len() || ty.elem() != first.elem() {
             return Err(format!("cannot join {ty} to {first}"));
         }
-        let joined = shape[dim] + std::mem::replace(&mut other[dim], shape[dim]);
+        let total = shape[dim] + std::mem::replace(&mut other[dim], shape[dim]);
         if other != shape {
             return Err(format!("cannot join {ty} to {first} along dimension {dim}: other sizes differ"));
         }
-        shape[dim] = joined;
+        shape[dim] = total;
     }
     one(first.with_shape(&shape))
 }

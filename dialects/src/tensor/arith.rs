@@ -1,13 +1,13 @@
 //! Elementwise arithmetic with numpy's broadcasting.
 
 use crate::builder::CoreBuilder;
-use crate::constraints::{Inferred, TENSOR, one};
+use crate::constraints::{FLOAT_TENSOR, Inferred, NUMERIC_TENSOR, one};
 use crate::interfaces::Decompose;
 use rc_ir::op_def::{InferArgs, operand, result};
 use rc_ir::{Builder, Dim, Effects, Op, OpDef, Result, Value};
 
 macro_rules! arith {
-    ($($id:ident $name:literal $core:literal $decompose:ident $what:literal;)*) => {
+    ($($id:ident $name:literal on $set:ident $core:literal $decompose:ident $what:literal;)*) => {
         $(
             pub static $id: OpDef = OpDef {
                 summary: concat!("Elementwise ", $what, ", with broadcasting."),
@@ -18,8 +18,8 @@ macro_rules! arith {
                     "  %z = tensor.", $name, " %x, %y : tensor<3x5xf32>\n",
                     "  func.return %z\n}\n",
                 ),
-                operands: &[operand("lhs", TENSOR), operand("rhs", TENSOR)],
-                results: &[result("result", TENSOR)],
+                operands: &[operand("lhs", $set), operand("rhs", $set)],
+                results: &[result("result", $set)],
                 effects: Effects::Pure,
                 infer: Some(infer_broadcast),
                 interfaces: &[&Decompose($decompose)],
@@ -35,13 +35,13 @@ macro_rules! arith {
 }
 
 arith! {
-    ADD "add" "add" define_add "sum";
-    SUB "sub" "sub" define_sub "difference";
-    MUL "mul" "mul" define_mul "product";
-    DIV "div" "div" define_div "quotient";
-    POW "pow" "pow" define_pow "power";
-    MAXIMUM "maximum" "max" define_maximum "maximum, NaN where either is NaN";
-    MINIMUM "minimum" "min" define_minimum "minimum, NaN where either is NaN";
+    ADD "add" on NUMERIC_TENSOR "add" define_add "sum";
+    SUB "sub" on NUMERIC_TENSOR "sub" define_sub "difference";
+    MUL "mul" on NUMERIC_TENSOR "mul" define_mul "product";
+    DIV "div" on NUMERIC_TENSOR "div" define_div "quotient";
+    POW "pow" on FLOAT_TENSOR "pow" define_pow "power";
+    MAXIMUM "maximum" on NUMERIC_TENSOR "max" define_maximum "maximum, NaN where either is NaN";
+    MINIMUM "minimum" on NUMERIC_TENSOR "min" define_minimum "minimum, NaN where either is NaN";
 }
 
 /// The shape that numpy's rules give two shapes.

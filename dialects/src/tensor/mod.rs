@@ -9,10 +9,13 @@ mod arith;
 mod attention;
 mod norm;
 mod product;
+mod reduce;
+mod shape;
 
 /// Registers the dialect.
 pub fn register() {
-    [activation::OPS, arith::OPS, attention::OPS, norm::OPS, product::OPS].iter().for_each(|ops| rc_ir::op_def::register(ops));
+    let families = [activation::OPS, arith::OPS, attention::OPS, norm::OPS, product::OPS, reduce::OPS, shape::OPS];
+    families.iter().for_each(|ops| rc_ir::op_def::register(ops));
 }
 
 use rc_ir::Type;

@@ -2,7 +2,7 @@
 
 use super::arith::broadcast_shapes;
 use crate::builder::CoreBuilder;
-use crate::constraints::{Inferred, TENSOR, one};
+use crate::constraints::{Inferred, NUMERIC_TENSOR, one};
 use crate::interfaces::Decompose;
 use rc_ir::op_def::{InferArgs, operand, optional, result};
 use rc_ir::{Builder, Dim, Effects, Op, OpDef, Result, Type, Value};
@@ -16,8 +16,8 @@ pub static LINEAR: OpDef = OpDef {
   func.return %y
 }
 ",
-    operands: &[operand("x", TENSOR), operand("w", TENSOR), optional("bias", TENSOR)],
-    results: &[result("result", TENSOR)],
+    operands: &[operand("x", NUMERIC_TENSOR), operand("w", NUMERIC_TENSOR), optional("bias", NUMERIC_TENSOR)],
+    results: &[result("result", NUMERIC_TENSOR)],
     effects: Effects::Pure,
     infer: Some(infer_linear),
     interfaces: &[&Decompose(define_linear)],
@@ -33,8 +33,8 @@ pub static MATMUL: OpDef = OpDef {
   func.return %y
 }
 ",
-    operands: &[operand("a", TENSOR), operand("b", TENSOR)],
-    results: &[result("result", TENSOR)],
+    operands: &[operand("a", NUMERIC_TENSOR), operand("b", NUMERIC_TENSOR)],
+    results: &[result("result", NUMERIC_TENSOR)],
     effects: Effects::Pure,
     infer: Some(infer_matmul),
     interfaces: &[&Decompose(define_matmul)],

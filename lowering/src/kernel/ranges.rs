@@ -83,7 +83,7 @@ impl IndexRanges {
             // The counter runs past the upper bound by less than a step before the loop ends.
             let last = upper.1.saturating_sub(1).max(lower.0);
             let counter = (lower.0, last);
-            let fits = fits_i32((lower.0, last.saturating_add(step.1)));
+            let fits = [lower, upper, step, (lower.0, last.saturating_add(step.1))].into_iter().all(fits_i32);
             self.values[args[0].index()] = (fits || !self.narrow).then_some(counter);
         }
         self.block(op.body, entry);

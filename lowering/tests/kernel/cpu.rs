@@ -28,8 +28,14 @@ fn number(i: usize, seed: u64) -> f32 {
 
 #[test]
 fn product_at_odd_sizes() {
-    let kernel = compile(&kernel_file("sgemm-cpu.ir"), &Target::host().unwrap());
-    assert!(kernel.info.scratch >= 16 * 256 * 16 * 4, "packed panels lie in scratch memory");
+    for file in ["sgemm-cpu.ir", "sgemm-cpu512.ir"] {
+        check_product(file);
+    }
+}
+
+fn check_product(file: &str) {
+    let kernel = compile(&kernel_file(file), &Target::host().unwrap());
+    assert!(kernel.info.scratch >= 256 * 256 * 4, "packed panels lie in scratch memory");
     for [m, n, k] in [[1usize, 1, 1], [6, 16, 256], [7, 17, 257], [193, 31, 5], [13, 258, 300], [200, 15, 513]] {
         let a: Vec<f32> = (0..m * k).map(|i| number(i, 0xabcd)).collect();
         let b: Vec<f32> = (0..k * n).map(|i| number(i, 0x1234567)).collect();
@@ -40,7 +46,7 @@ fn product_at_odd_sizes() {
             let products = (0..k).map(|p| f64::from(a[at / n * k + p]) * f64::from(b[p * n + at % n]));
             let (value, size) = products.fold((0.0, 0.0), |(v, s), x| (v + x, s + f64::abs(x)));
             let allowed = size * k as f64 * f64::from(f32::EPSILON) / 2.0;
-            assert!((f64::from(got) - value).abs() <= allowed, "{m}x{n}x{k} at {at}: {got}, not {value}");
+            assert!((f64::from(got) - value).abs() <= allowed, "{file} {m}x{n}x{k} at {at}: {got}, not {value}");
         }
     }
 }

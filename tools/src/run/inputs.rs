@@ -37,7 +37,7 @@ impl Inputs {
         for (i, (spec, tensor)) in specs.iter().zip(found).enumerate() {
             tensors.push(match tensor {
                 Some(tensor) => tensor,
-                None => Tensor::random_input(spec.dtype, &spec.sizes(&bindings)?, options.seed, i as u32)?,
+                None => rc::random_input(spec.dtype, &spec.sizes(&bindings)?, options.seed, i)?,
             });
         }
         Ok(Inputs { function: body.symbol().unwrap_or_default().to_string(), tensors })

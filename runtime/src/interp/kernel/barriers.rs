@@ -74,7 +74,10 @@ impl Program<'_, '_> {
         for (t, thread) in self.threads.iter().enumerate().filter(|t| t.1.meeting) {
             let inst = &self.code.insts[thread.pc];
             if matches!(inst.kind, Kind::Meet(Meeting::Barrier)) {
-                let id = inst.op.int("id").unwrap_or(0);
+                let mut id = inst.op.int("id").unwrap_or(0);
+                if let Some(&offset) = inst.group(0).first() {
+                    id += self.int(t, offset, inst)?;
+                }
                 let needed = inst.op.int("threads").map_or(self.threads.len(), |n| n.max(0) as usize);
                 let entry = waiting.entry(id).or_insert((needed, Vec::new()));
                 if entry.0 != needed {

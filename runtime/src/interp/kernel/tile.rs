@@ -19,8 +19,8 @@ struct Places {
 }
 
 impl Program<'_, '_> {
-    fn places(&self, inst: &Inst, memref: &MemRef, index: &[i64], shape: Vec<usize>) -> Result<Places> {
-        let dims = &inst.dims;
+    /// `dims` says along which memref dimension each tile dimension runs.
+    fn places(&self, inst: &Inst, memref: &MemRef, index: &[i64], shape: Vec<usize>, dims: &[i64]) -> Result<Places> {
         let steps = strides(&memref.shape);
         let inside = |d: usize, i: i64| (0..memref.shape[d] as i64).contains(&i);
         // What dimensions that no tile dimension runs along contribute; then each tile dimension in turn.
@@ -82,7 +82,7 @@ impl Program<'_, '_> {
         let memref = self.memref(t, inst.args[0], inst)?;
         let index = self.ints(t, &inst.args[1..], inst)?;
         let shape = inst.shape.clone();
-        let places = self.places(inst, &memref, &index, shape)?;
+        let places = self.places(inst, &memref, &index, shape, &inst.dims)?;
         let value = self.collect(t, inst, &memref, places, inst.other)?;
         self.set(t, inst.outs[0], value);
         Ok(Step::Next)
@@ -101,9 +101,10 @@ impl Program<'_, '_> {
         }
         let dims: Vec<usize> = (0..shape.len()).collect();
         let chosen = broadcast(&chosen, shape.clone(), &dims);
-        // Place everything as if index 0 were chosen, then move along the axis.
+        // Place everything as if index 0 were chosen, then move along the axis: the tile of indices says all about it.
         index[axis] = 0;
-        let mut places = self.places(inst, &memref, &index, shape)?;
+        let dims: Vec<i64> = inst.dims.iter().map(|&d| if d == axis as i64 { -1 } else { d }).collect();
+        let mut places = self.places(inst, &memref, &index, shape, &dims)?;
         let step = strides(&memref.shape)[axis];
         for (place, &i) in places.at.iter_mut().zip(chosen.as_ints().iter()) {
             if let Some(at) = place {
@@ -125,7 +126,7 @@ impl Program<'_, '_> {
             Value::Array(tile) => tile.clone(),
             _ => return Err(inst.op.error("stores something that is no tile")),
         };
-        let places = self.places(inst, &memref, &index, tile.shape.clone())?;
+        let places = self.places(inst, &memref, &index, tile.shape.clone(), &inst.dims)?;
         for (i, at) in places.at.into_iter().enumerate() {
             if let Some(at) = at {
                 self.write(t, &memref, at, &tile.element(i), inst.op.loc())?;

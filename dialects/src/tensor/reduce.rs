@@ -1,0 +1,175 @@
+//! Reductions with PyTorch's `dim` and `keepdim`, and cross entropy.
+
+use super::compute_type;
+use crate::builder::CoreBuilder;
+use crate::constraints::{FLOAT_TENSOR, INT_TENSOR, Inferred, NUMERIC_TENSOR, one};
+use crate::interfaces::Decompose;
+use rc_ir::op_def::{AttrDef, AttrDefault, AttrKind, InferArgs, attr, operand, result};
+use rc_ir::{Attr, Builder, Dim, Effects, Op, OpDef, Result, Type, Value};
+
+const ATTRS: &[AttrDef] = &[
+    attr("dims", AttrKind::I64Array, "The dimensions that are reduced, negative ones from the end; absent: all.").optional(),
+    attr("keepdim", AttrKind::Bool, "Whether reduced dimensions stay, with size 1.").default(AttrDefault::Bool(false)),
+];
+
+macro_rules! reduction {
+    ($($id:ident $name:literal on $set:ident $define:expr, $summary:literal, $doc:literal;)*) => {
+        $(
+            pub static $id: OpDef = OpDef {
+                summary: $summary,
+                doc: $doc,
+                example: concat!(
+                    "func.func @", $name, "(%x: tensor<3x5xf32>) -> tensor<3x1xf32> {\n",
+                    "  %y = tensor.", $name, " %x {dims = [-1], keepdim = true} : tensor<3x1xf32>\n",
+                    "  func.return %y\n}\n",
+                ),
+                operands: &[operand("x", $set)],
+                results: &[result("result", $set)],
+                attrs: ATTRS,
+                effects: Effects::Pure,
+                infer: Some(infer_reduction),
+                interfaces: &[&Decompose($define)],
+                ..OpDef::new(concat!("rc.tensor.", $name))
+            };
+        )*
+        /// The ops of this file.
+        pub static OPS: &[&OpDef] = &[$(&$id,)* &CROSS_ENTROPY];
+    };
+}
+
+reduction! {
+    SUM "sum" on NUMERIC_TENSOR |b, op| reduce_kept(b, op, "add"),
+        "The sum along dimensions.", "Accumulated in f32 for narrower floats, rounded once.";
+    MEAN "mean" on FLOAT_TENSOR define_mean,
+        "The mean along dimensions.", "Accumulated and divided in f32 for narrower floats, rounded once. NaN of no elements.";
+    AMAX "amax" on NUMERIC_TENSOR |b, op| reduce_kept(b, op, "max"),
+        "The maximum along dimensions.", "NaN where an element is NaN.";
+    AMIN "amin" on NUMERIC_TENSOR |b, op| reduce_kept(b, op, "min"),
+        "The minimum along dimensions.", "NaN where an element is NaN.";
+}
+
+pub static CROSS_ENTROPY: OpDef = OpDef {
+    summary: "The mean over rows of -log softmax(logits) at the target.",
+    doc: "logits [n, classes], target [n] of class numbers; the result is of rank 0, with the element type of the logits. Rows whose \
+          target is `ignore_index` do not count; where none counts, the result is NaN. Any other target outside of \
+          [0, classes) gives a loss of 0 for its row, which counts. Computed in f32 for narrower types, rounded once.",
+    example: "func.func @cross_entropy(%logits: tensor<3x5xf32>) -> tensor<f32> {
+  %target = core.constant {value = dense<[4, 0, -100]> : tensor<3xi64>} : tensor<3xi64>
+  %loss = tensor.cross_entropy %logits, %target : tensor<f32>
+  func.return %loss
+}
+",
+    operands: &[operand("logits", FLOAT_TENSOR), operand("target", INT_TENSOR)],
+    results: &[result("loss", FLOAT_TENSOR)],
+    attrs: &[attr("ignore_index", AttrKind::I64, "The target of rows that do not count.").default(AttrDefault::Int(-100))],
+    effects: Effects::Pure,
+    infer: Some(infer_cross_entropy),
+    interfaces: &[&Decompose(define_cross_entropy)],
+    ..OpDef::new("rc.tensor.cross_entropy")
+};
+
+/// The reduced dimensions, from 0 and in order.
+fn reduced_dims(dims: Option<Vec<i64>>, rank: usize) -> std::result::Result<Vec<i64>, String> {
+    let rank = rank as i64;
+    let Some(dims) = dims else { return Ok((0..rank).collect()) };
+    let mut out = Vec::with_capacity(dims.len());
+    for &d in &dims {
+        let at = if d < 0 { d + rank } else { d };
+        if !(0..rank).contains(&at) || out.contains(&at) {
+            return Err(format!("has dimension {d} in 'dims', twice or outside of rank {rank}"));
+        }
+        out.push(at);
+    }
+    out.sort();
+    Ok(out)
+}
+
+fn infer_reduction(args: &InferArgs) -> Inferred {
+    let x = args.operand(0)?;
+    let dims = reduced_dims(args.attr("dims").and_then(|a| a.as_ints()), x.rank())?;
+    let keep = args.attr("keepdim").and_then(|a| a.as_bool()).unwrap_or(false);
+    let sizes = x.shape().into_iter().enumerate().filter_map(|(d, size)| match dims.contains(&(d as i64)) {
+        true => keep.then_some(Dim::Static(1)),
+        false => Some(size),
+    });
+    one(x.with_shape(&sizes.collect::<Vec<_>>()))
+}
+
+fn dims_of(b: &Builder, op: Op) -> Vec<i64> {
+    let op = b.body.op_ref(op);
+    let rank = op.body.ty(op.operand(0)).rank();
+    reduced_dims(op.ints("dims"), rank).expect("verified")
+}
+
+/// Gives the reduced value the shape of the op's result: size 1 where dimensions are kept.
+fn shaped_as_result(b: &mut Builder, op: Op, value: Value) -> Value {
+    let shape = b.ty(b.body.result(op, 0)).shape();
+    b.reshape(value, &shape)
+}
+
+fn reduce_kept(b: &mut Builder, op: Op, kind: &str) -> Result<Vec<Value>> {
+    let (x, dims) = (b.body.operand(op, 0), dims_of(b, op));
+    let reduced = b.reduce(kind, x, &dims);
+    Ok(vec![shaped_as_result(b, op, reduced)])
+}
+
+fn define_mean(b: &mut Builder, op: Op) -> Result<Vec<Value>> {
+    let (x, dims) = (b.body.operand(op, 0), dims_of(b, op));
+    let elem = b.ty(x).elem();
+    let wide = b.convert(x, compute_type(elem));
+    let sum = b.reduce("add", wide, &dims);
+    let count = count_along(b, wide, &dims);
+    let rows = b.ty(sum).shape();
+    let count = b.broadcast(count, &rows, &[]);
+    let mean = b.binary("div", sum, count);
+    let mean = b.convert(mean, elem);
+    Ok(vec![shaped_as_result(b, op, mean)])
+}
+
+/// The number of elements along `dims`, a scalar of the element type of `x`.
+fn count_along(b: &mut Builder, x: Value, dims: &[i64]) -> Value {
+    let (shape, elem) = (b.ty(x).shape(), b.ty(x).elem());
+    let fixed: i64 = dims.iter().filter_map(|&d| shape[d as usize].as_static()).product();
+    let mut count = b.splat(fixed as f64, elem);
+    for &d in dims.iter().filter(|&&d| shape[d as usize].is_dynamic()) {
+        let size = b.op("rc.core.dim").operand(x).attr("dim", Attr::i64(d)).value();
+        let size = b.convert(size, elem);
+        count = b.binary("mul", count, size);
+    }
+    count
+}
+
+fn infer_cross_entropy(args: &InferArgs) -> Inferred {
+    let (logits, target) = (args.operand(0)?, args.operand(1)?);
+    match (logits.shape().as_slice(), target.shape().as_slice()) {
+        (&[n, _], &[m]) if n == m => one(logits.with_shape(&[])),
+        _ => Err(format!("needs logits [n, classes] and a target [n], and has {logits} and {target}")),
+    }
+}
+
+/// The target's logit is picked by comparing class numbers, so that the loss is one pass of reductions over the logits.
+fn define_cross_entropy(b: &mut Builder, op: Op) -> Result<Vec<Value>> {
+    let (logits, target) = (b.body.operand(op, 0), b.body.operand(op, 1));
+    let ignored = b.body.op_ref(op).int("ignore_index").unwrap_or(-100);
+    let (elem, shape) = (b.ty(logits).elem(), b.ty(logits).shape());
+    let wide = compute_type(elem);
+    // In i64 every class number is itself, whatever `ignore_index` is.
+    let target = b.convert(target, Type::i64());
+    let logits = b.convert(logits, wide);
+    let log_p = b.op("rc.tensor.log_softmax").operand(logits).attr("dim", Attr::i64(1)).value();
+    let numbers = b.op("rc.core.iota").attr("dim", Attr::i64(1)).result(Type::tensor(&shape, Type::i64())).value();
+    let targets = b.broadcast(target, &shape, &[0]);
+    let is_target = b.compare("eq", numbers, targets);
+    let zero = b.splat(0.0, b.ty(log_p));
+    let picked = b.select(is_target, log_p, zero);
+    let picked = b.reduce("add", picked, &[1]);
+    let marker = b.splat(ignored as f64, b.ty(target));
+    let counts = b.compare("ne", target, marker);
+    let zero = b.splat(0.0, b.ty(picked));
+    let picked = b.select(counts, picked, zero);
+    let counts = b.convert(counts, wide);
+    let (sum, count) = (b.reduce("add", picked, &[0]), b.reduce("add", counts, &[0]));
+    let mean = b.binary("div", sum, count);
+    let loss = b.unary("neg", mean);
+    Ok(vec![b.convert(loss, elem)])
+}
