@@ -36,7 +36,8 @@ use rc_ir::{Diagnostic, Loc, Module, Name, Result, verify_module};
 
 use crate::tensor::{DType, Tensor};
 use exec::Frame;
-use value::{Array, Value, dtype_of};
+pub(crate) use value::dtype_of;
+use value::{Array, Value};
 
 /// Whether floats are rounded to their types.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -1,9 +1,10 @@
 //! What a function takes and gives, and the binding of its symbols by the shapes of its arguments.
 
+use crate::interp::dtype_of;
 use crate::{DType, Error, Result, Tensor};
 use rc_dialects::func::SymbolDecl;
 use rc_ir::dim_range::Ranges;
-use rc_ir::{Dim, FloatKind, Name, Type, TypeData};
+use rc_ir::{Dim, Name, Type};
 use rustc_hash::FxHashMap;
 
 /// A tensor of a function's signature.
@@ -27,7 +28,9 @@ pub type Bindings = FxHashMap<Name, i64>;
 impl TensorSpec {
     /// Of a tensor or memref type. Fails on element types that host tensors do not have.
     pub fn new(name: Name, ty: Type) -> Result<TensorSpec> {
-        Ok(TensorSpec { name, dtype: dtype_of(ty.elem())?, shape: ty.shape().to_vec() })
+        let elem = ty.elem();
+        let dtype = dtype_of(elem).ok_or_else(|| Error::Unsupported(format!("tensors of {elem}")))?;
+        Ok(TensorSpec { name, dtype, shape: ty.shape().to_vec() })
     }
     /// The sizes where the symbols are bound.
     pub fn sizes(&self, bindings: &Bindings) -> Result<Vec<usize>> {
@@ -39,24 +42,6 @@ impl TensorSpec {
         let name = if self.name.is_empty() { String::new() } else { format!(" ({})", self.name) };
         format!("argument {i}{name} of type tensor<{shape}{}>", self.dtype)
     }
-}
-
-/// The dtype of an element type.
-pub fn dtype_of(ty: Type) -> Result<DType> {
-    let dtype = match ty.data() {
-        TypeData::Float(FloatKind::F64) => DType::F64,
-        TypeData::Float(FloatKind::F32) => DType::F32,
-        TypeData::Float(FloatKind::F16) => DType::F16,
-        TypeData::Float(FloatKind::BF16) => DType::Bf16,
-        TypeData::Integer { width: 8, .. } if ty.is_unsigned() => DType::U8,
-        TypeData::Integer { width: 1, .. } => DType::Bool,
-        TypeData::Integer { width: 8, .. } => DType::I8,
-        TypeData::Integer { width: 16, .. } => DType::I16,
-        TypeData::Integer { width: 32, .. } => DType::I32,
-        TypeData::Integer { width: 64, .. } | TypeData::Index => DType::I64,
-        _ => return Err(Error::Unsupported(format!("tensors of {ty}"))),
-    };
-    Ok(dtype)
 }
 
 /// The value of an expression; fails where a symbol is not bound, or the value is negative.
