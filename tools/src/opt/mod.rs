@@ -138,7 +138,7 @@ fn one(
     let parse = ParseOptions { allow_unregistered: options.allow_unregistered_dialect };
     let (module, mut diagnostics) = rc_parser::parse_source(source, piece, &parse);
     let Some(mut module) = module else { return (None, diagnostics) };
-    diagnostics.extend(rc_ir::verify::verify_module(&module));
+    diagnostics.extend(rc::verify(&module));
     if !has_error(&diagnostics) {
         diagnostics.extend(transform(&mut module));
     }

@@ -118,7 +118,7 @@ fn read(options: &Options) -> Result<Module, Failure> {
     let bytes = files::read(&options.input)?;
     let (module, diagnostics) = rc_parser::parse_bytes(&options.input.display().to_string(), bytes, &ParseOptions::default());
     let module = module.ok_or(Failure::Diagnostics(diagnostics))?;
-    let errors = rc_ir::verify::verify_module(&module);
+    let errors = rc::verify(&module);
     if errors.is_empty() { Ok(module) } else { Err(Failure::Diagnostics(errors)) }
 }
 
