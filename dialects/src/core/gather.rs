@@ -1,13 +1,19 @@
 //! Elements chosen by index.
 
 use crate::constraints::{INT_TENSOR, Inferred, TENSOR, dim_attr, one};
-use rc_ir::op_def::{AttrKind, InferArgs, attr, operand, result};
+use rc_ir::op_def::{AttrDef, AttrDefault, AttrKind, InferArgs, attr, operand, result};
+use crate::interfaces::Decompose;
 use rc_ir::{Effects, OpDef, Type};
+
+const BATCH: AttrDef =
+    attr("batch", AttrKind::I64, "How many first dimensions table and indices have in common.").default(AttrDefault::Int(0));
 
 pub static GATHER: OpDef = OpDef {
     summary: "Slices of a table, chosen by an array of indices.",
     doc: "The result's shape is that of the table with dimension `axis` replaced by the indices' shape: an embedding for \
-          `axis = 0`, `torch.index_select` for indices of rank 1. An index outside of the table is an error, which the \
+          `axis = 0`, `torch.index_select` for indices of rank 1. With `batch`, so many first dimensions of table and \
+          indices are the same, and each slice of the table has indices of its own: the dimension is replaced by the indices' \
+          other dimensions (`torch.gather` along the last one, for `batch` = rank - 1). An index outside of the table is an error, which the \
           interpreter reports; compiled, the result is undefined.",
     example: "func.func @gather(%table: tensor<10x4xf32>) -> tensor<3x4xf32> {
   %ids = core.constant {value = dense<[9, 0, 4]> : tensor<3xi64>} : tensor<3xi64>
@@ -17,7 +23,7 @@ pub static GATHER: OpDef = OpDef {
 ",
     operands: &[operand("table", TENSOR), operand("indices", INT_TENSOR)],
     results: &[result("result", TENSOR)],
-    attrs: &[attr("axis", AttrKind::I64, "The dimension of the table that the indices are positions in.")],
+    attrs: &[attr("axis", AttrKind::I64, "The dimension of the table that the indices are positions in."), BATCH],
     effects: Effects::Pure,
     infer: Some(|args: &InferArgs| one(gathered(args)?)),
     ..OpDef::new("rc.core.gather")
@@ -43,9 +49,11 @@ pub static SCATTER: OpDef = OpDef {
     attrs: &[
         attr("axis", AttrKind::I64, "The dimension of `x` that the indices are positions in."),
         attr("kind", AttrKind::Enum(SCATTER_KINDS), "How an update and the element that is there combine."),
+        BATCH,
     ],
     effects: Effects::Pure,
     infer: Some(infer_scatter),
+    interfaces: &[&Decompose(super::scatter::define_scatter)],
     ..OpDef::new("rc.core.scatter")
 };
 
@@ -53,9 +61,14 @@ pub static SCATTER: OpDef = OpDef {
 fn gathered(args: &InferArgs) -> std::result::Result<Type, String> {
     let (table, indices) = (args.operand(0)?, args.operand(1)?);
     let axis = dim_attr(args, "axis", table.rank())?;
+    let batch = args.int("batch").ok().and_then(|b| usize::try_from(b).ok()).filter(|&b| b <= axis && b <= indices.rank());
+    let batch = batch.ok_or_else(|| format!("needs a 'batch' of at most the axis {axis} and the indices' rank {}", indices.rank()))?;
     let mut shape = table.shape();
+    if shape[..batch] != indices.shape()[..batch] {
+        return Err(format!("has other first {batch} dimensions in {table} than in {indices}"));
+    }
     shape.remove(axis);
-    shape.insert_many(axis, indices.shape());
+    shape.insert_many(axis, indices.shape()[batch..].iter().copied());
     Ok(table.with_shape(&shape))
 }
 

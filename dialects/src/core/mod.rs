@@ -15,12 +15,15 @@ pub mod dot;
 pub mod fold;
 pub mod fusion;
 pub mod gather;
+pub mod random;
 pub mod reduce;
 pub mod reindex;
 pub mod scalar;
+mod scatter;
 pub mod shape;
 pub mod slice;
 pub mod unary;
+pub mod window;
 
 /// Registers the dialect.
 pub fn register() {
@@ -32,7 +35,9 @@ pub fn register() {
         constant::OPS,
         shape::OPS,
         slice::OPS,
+        window::OPS,
         gather::OPS,
+        random::OPS,
         dim::OPS,
         reduce::OPS,
         dot::OPS,

@@ -15,6 +15,7 @@ pub static BROADCAST: Reindex = Reindex { source: broadcast_source, target: None
 pub static TRANSPOSE: Reindex = Reindex { source: transpose_source, target: Some(transpose_target) };
 pub static RESHAPE: Reindex = Reindex { source: reshape_source, target: Some(reshape_target) };
 pub static SLICE: Reindex = Reindex { source: slice_source, target: None };
+pub static WINDOW: Reindex = Reindex { source: window_source, target: None };
 pub static REVERSE: Reindex = Reindex { source: reverse_source, target: Some(reverse_source) };
 
 fn broadcast_source(op: OpRef, index: &[Dim], _: &Ranges) -> Option<Vec<Dim>> {
@@ -52,6 +53,19 @@ fn slice_source(op: OpRef, index: &[Dim], _: &Ranges) -> Option<Vec<Dim>> {
     let starts = op.attr("starts")?.as_shape()?;
     let strides = op.ints("strides").unwrap_or_else(|| vec![1; starts.len()]);
     Some(index.iter().zip(starts).zip(strides).map(|((&i, &start), stride)| start + i * Dim::Static(stride)).collect())
+}
+
+fn window_source(op: OpRef, index: &[Dim], _: &Ranges) -> Option<Vec<Dim>> {
+    let dims = op.ints("dims")?;
+    let rank = op.body.ty(op.operand(0)).rank();
+    let steps = |name| op.ints(name).unwrap_or_else(|| vec![1; dims.len()]);
+    let (strides, dilations) = (steps("strides"), steps("dilations"));
+    let mut at = index.get(..rank)?.to_vec();
+    for (i, &d) in dims.iter().enumerate() {
+        let start = at.get(d as usize)?;
+        at[d as usize] = *start * Dim::Static(strides[i]) + *index.get(rank + i)? * Dim::Static(dilations[i]);
+    }
+    Some(at)
 }
 
 fn reverse_source(op: OpRef, index: &[Dim], _: &Ranges) -> Option<Vec<Dim>> {

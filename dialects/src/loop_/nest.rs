@@ -12,10 +12,11 @@ pub static NEST: OpDef = OpDef {
     doc: "For every point of the iteration space the region is given one element of each operand, at the place its \
 index map names, and yields one scalar for each result. A result's element, at the place its map in `out_maps` \
 names, is the combination of all scalars yielded for it, by its `combiner`, over the `reduce` iterators: `none` where \
-there are none; `add`, `mul`, `max`, `min` (NaN wins), `and`, `or`; `argmax`, `argmin` (the iterator's index as i64, \
+there are none, nor `scan` iterators; `add`, `mul`, `max`, `min` (NaN wins), `and`, `or`; `argmax`, `argmin` (the iterator's index as i64, \
 lowest first). With `contract` the region yields two factors, whose products are added: a matrix product or a convolution. \
 Sums and products are accumulated in the type `acc`, in any order, contracted or not, and rounded once to the result's \
-element type. `scan` iterators give every prefix (of `add` only).\n\n\
+element type. With a `scan` iterator the result has every prefix, by `add`, `mul`, `max` or `min`: \
+the combination of the points up to its own along that iterator.\n\n\
 Maps are polynomials with `floordiv` and `mod` over the iterators and the kernel's symbols; every access must be in bounds. \
 `schedule` is the choice of how to run the nest, see the schedule pass.",
     example: r#"
@@ -207,9 +208,9 @@ fn verify_nest(op: OpRef) -> Result {
     if let Some(bad) = nest.combiners.iter().find(|c| !COMBINERS.contains(c)) {
         return Err(op.error(format!("has the unknown combiner '{bad}'")).help(format!("one of {}", COMBINERS.join(", "))));
     }
-    let reduces = nest.kinds.contains(&IterKind::Reduce);
-    if let Some(i) = nest.combiners.iter().position(|c| (*c == "none") == reduces) {
-        let what = if reduces { "reduce iterators, so it needs" } else { "no reduce iterator, so it takes no" };
+    let combines = nest.kinds.iter().any(|k| *k != IterKind::Parallel);
+    if let Some(i) = nest.combiners.iter().position(|c| (*c == "none") == combines) {
+        let what = if combines { "reduce or scan iterators, so it needs" } else { "no reduce or scan iterator, so it takes no" };
         return Err(op.error(format!("has {what} a combiner for result {i}")));
     }
     verify_region(op, &nest)

@@ -17,6 +17,7 @@
 mod emit;
 mod exp;
 mod log;
+mod random;
 mod special;
 #[cfg(test)]
 mod tests;
@@ -74,7 +75,7 @@ fn expands(op: OpRef) -> bool {
     let name = op.name().as_str();
     let float = |i: usize| op.operand_types().get(i).map(|t| t.elem()).filter(|t| t.is_float());
     let narrow_fma = name == "rc.core.fma" && float(0).is_some_and(|t| t.bit_width() < Some(32));
-    float(0).is_some() && (narrow_fma || FUNCTIONS.contains(&name))
+    name == "rc.core.philox" || float(0).is_some() && (narrow_fma || FUNCTIONS.contains(&name))
 }
 
 /// A copy of the body in which no elementary function is left.
@@ -103,6 +104,10 @@ fn expand_op(body: &mut Body, constants: &mut Constants, op: Op, gpu: bool) -> R
     let operands: Vec<Value> = body.operands(op).collect();
     let (ty, name) = (body.ty(operands[0]), body.name(op).as_str());
     let elem = ty.elem();
+    if name == "rc.core.philox" {
+        let ty = ty.with_elem(Type::f64());
+        return Ok(Math { body, constants, before: op, ty, approx: false }.philox(operands[0], operands[1]));
+    }
     let narrow = elem == Type::bf16() || elem == Type::f16();
     let unsupported = |body: &Body| {
         body.op_ref(op).unsupported(format!("on {ty}")).help("compute it in f32, with core.convert around it")

@@ -14,6 +14,8 @@ pub enum Class {
     /// Each element from a few elements of the operands, by computation.
     Pointwise,
     Reduce,
+    /// Every prefix of a reduction: a kernel with what feeds it.
+    Scan,
     Contract,
     Attention,
     /// A kernel of its own.
@@ -25,7 +27,7 @@ pub enum Class {
 impl Class {
     /// Whether a group is built around such an operation: its result is a nest's.
     pub fn is_anchor(self) -> bool {
-        matches!(self, Class::Reduce | Class::Contract | Class::Attention | Class::Alone)
+        matches!(self, Class::Reduce | Class::Scan | Class::Contract | Class::Attention | Class::Alone)
     }
 }
 
@@ -49,7 +51,11 @@ pub fn classify(op: OpRef) -> Class {
         return Class::Contract;
     }
     if let Some(reduction) = def.interface::<Reduction>() {
-        return if (reduction.0)(op).is_some_and(|r| !r.scan) { Class::Reduce } else { Class::Alone };
+        return match (reduction.0)(op) {
+            Some(r) if r.scan => Class::Scan,
+            Some(_) => Class::Reduce,
+            None => Class::Alone,
+        };
     }
     match op.name().as_str() {
         "rc.core.iota" | "rc.core.gather" | "rc.core.concat" | "rc.core.pad" => Class::Pointwise,

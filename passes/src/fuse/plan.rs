@@ -62,7 +62,7 @@ impl Planner<'_> {
         if matches!(class, Class::Outside | Class::Splat) {
             return;
         }
-        if !fuse || class == Class::Alone {
+        if !fuse || matches!(class, Class::Alone | Class::Scan) {
             self.start(op, class);
             return;
         }
@@ -183,8 +183,10 @@ impl Planner<'_> {
 
     /// A reduction joins what reads it once for each row of the same rows.
     fn check_reduce(&self, target: &Group, op: Op, outputs: &[Value]) -> Result<(), String> {
-        if matches!(target.anchor, Some(Class::Contract | Class::Attention)) {
-            return Err("a product's tiles do not hold whole rows".into());
+        match target.anchor {
+            Some(Class::Contract | Class::Attention) => return Err("a product's tiles do not hold whole rows".into()),
+            Some(Class::Scan) => return Err("a scan goes over its operand element by element".into()),
+            _ => {}
         }
         let (shape, dims) = self.row_of(op, Class::Reduce).ok_or("its dimensions are unknown")?;
         if target.row.as_ref().is_some_and(|row| *row != (shape.clone(), dims.clone())) {

@@ -81,7 +81,7 @@ impl Walk<'_> {
     fn anchor(&mut self, op: OpRef, symbols: &Ranges) -> Option<()> {
         for (i, value) in op.operands().enumerate() {
             let (space, map) = operand_access(op, i, symbols)?;
-            let through = classify(op) != Class::Reduce;
+            let through = !matches!(classify(op), Class::Reduce | Class::Scan);
             self.visit(value, map, &space, through)?;
         }
         Some(())
@@ -171,8 +171,9 @@ pub fn sources(op: OpRef, map: &[Dim], ranges: &Ranges) -> Option<Vec<Source>> {
     match op.name().as_str() {
         "rc.core.gather" => {
             let axis = usize::try_from(op.int("axis")?).ok()?;
-            let rank = op.body.ty(op.operand(1)).rank();
-            Some(vec![(op.operand(0), None), (op.operand(1), Some(map[axis..axis + rank].to_vec()))])
+            let (batch, own) = index_dims(op)?;
+            let at = [&map[..batch], &map[axis..axis + own]].concat();
+            Some(vec![(op.operand(0), None), (op.operand(1), Some(at))])
         }
         "rc.core.concat" => {
             let dim = usize::try_from(op.int("dim")?).ok()?;
@@ -196,6 +197,12 @@ pub fn sources(op: OpRef, map: &[Dim], ranges: &Ranges) -> Option<Vec<Source>> {
             Some(op.operands().map(|v| (v, Some(at(v)))).collect())
         }
     }
+}
+
+/// Of a `core.gather`: how many batch dimensions its indices have, and how many others.
+pub fn index_dims(op: OpRef) -> Option<(usize, usize)> {
+    let batch = usize::try_from(op.int("batch").unwrap_or(0)).ok()?;
+    Some((batch, op.body.ty(op.operand(1)).rank().checked_sub(batch)?))
 }
 
 /// Whether every entry is a sum of iterators and symbols with coefficients: no `floordiv`, `mod`, `max`, `min`.

@@ -18,8 +18,8 @@ pub enum How {
     Arg(Combiner),
     /// Sums of products of two yielded factors.
     Contract,
-    /// Every prefix of a sum.
-    Scan,
+    /// Every prefix.
+    Scan(Combiner),
 }
 
 /// A result of a nest in the making.
@@ -54,13 +54,12 @@ impl Accumulator {
                 let ty = src.ty(src.operand(yielded, first));
                 let sum = nest.acc.unwrap_or_else(|| default_acc(ty));
                 let how = match (word, Combiner::from_kind(word)) {
-                    ("none", _) if scans => How::Scan,
                     ("none", _) => How::Store,
                     ("contract", _) => How::Contract,
-                    (_, Some(_)) if scans && word != "add" => {
+                    (_, Some(c)) if scans && c.core_op().is_some() => How::Scan(c),
+                    _ if scans => {
                         return Err(Diagnostic::unsupported(op.loc(), format!("a scan with the combiner '{word}'")));
                     }
-                    (_, Some(_)) if scans => How::Scan,
                     (_, Some(Combiner::ArgMax)) => How::Arg(Combiner::Max),
                     (_, Some(Combiner::ArgMin)) => How::Arg(Combiner::Min),
                     (_, Some(c)) => How::Combine(c),
@@ -68,8 +67,10 @@ impl Accumulator {
                 };
                 let elem = match how {
                     How::Store => ty,
-                    How::Combine(Combiner::Add | Combiner::Mul) | How::Contract | How::Scan => sum,
-                    How::Combine(_) | How::Arg(_) => default_acc(ty),
+                    How::Combine(Combiner::Add | Combiner::Mul)
+                    | How::Scan(Combiner::Add | Combiner::Mul)
+                    | How::Contract => sum,
+                    How::Combine(_) | How::Arg(_) | How::Scan(_) => default_acc(ty),
                 };
                 Ok(Accumulator { how, first, elem })
             })
@@ -91,8 +92,8 @@ impl Accumulator {
         };
         Ok(match self.how {
             How::Store => Vec::new(),
-            How::Contract | How::Scan => vec![p.zeros(shape, self.elem)],
-            How::Combine(c) => {
+            How::Contract => vec![p.zeros(shape, self.elem)],
+            How::Combine(c) | How::Scan(c) => {
                 let attr = identity(c, self.elem)?;
                 vec![p.splat(shape, attr)]
             }
@@ -114,8 +115,7 @@ impl Accumulator {
                 let product = self.masked(p, scope, product, &reduces, Combiner::Add);
                 Ok(vec![p.binary("rc.core.add", before[0], product)])
             }
-            How::Scan | How::Combine(_) => {
-                let c = if let How::Combine(c) = self.how { c } else { Combiner::Add };
+            How::Scan(c) | How::Combine(c) => {
                 let value = p.region(nest, scope, &[self.first])?[0];
                 let value = p.convert(value, self.elem);
                 let value = self.masked(p, scope, value, &reduces, c);
@@ -155,8 +155,8 @@ impl Accumulator {
     pub fn finish(&self, p: &mut Program, values: &[Value], dims: &[usize]) -> Value {
         match self.how {
             How::Store => unreachable!("nothing is accumulated"),
-            How::Combine(c) => p.reduce(values[0], dims, c.kind()),
-            How::Contract | How::Scan => p.reduce(values[0], dims, "add"),
+            How::Combine(c) | How::Scan(c) => p.reduce(values[0], dims, c.kind()),
+            How::Contract => p.reduce(values[0], dims, "add"),
             How::Arg(c) => {
                 let best = p.reduce(values[0], dims, c.kind());
                 if best == values[0] {

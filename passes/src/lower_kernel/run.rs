@@ -57,7 +57,7 @@ impl Program<'_> {
         for (i, a) in accumulators.iter().enumerate() {
             let values = &ends[at..at + a.tiles()];
             at += a.tiles();
-            if !matches!(a.how, How::Store | How::Scan) {
+            if !matches!(a.how, How::Store | How::Scan(_)) {
                 let tile = a.finish(self, values, &reduced);
                 self.result(nest, i, tile, grid, stores[i])?;
             }
@@ -118,7 +118,7 @@ impl Program<'_> {
         for (i, a) in accumulators.iter().enumerate() {
             let values = a.step(self, nest, scope, &carried[at..at + a.tiles()])?;
             at += a.tiles();
-            if a.how == How::Scan {
+            if matches!(a.how, How::Scan(_)) {
                 self.result(nest, i, values[0], scope, stores[i])?;
             }
             next.extend(values);

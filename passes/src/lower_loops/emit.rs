@@ -1,6 +1,6 @@
 //! The region of a nest: the scalars that a point of the space computes, and the operands it reads for them.
 
-use crate::fuse::reads::{Space, Source, sources};
+use crate::fuse::reads::{Space, Source, index_dims, sources};
 use crate::fuse::{Class, classify};
 use rc_dialects::loop_::{GATHER, INDEX, NEST, YIELD};
 use rc_ir::{Attr, Block, Body, Builder, Dim, InsertPoint, Loc, Name, Op, OpRef, OpState, Result, Type, Value};
@@ -29,6 +29,8 @@ pub struct Emitter<'a> {
     pub loc: Loc,
     /// The reduced iterators.
     pub reduced: Vec<usize>,
+    /// The iterator along which every prefix is combined.
+    pub scanned: Option<usize>,
 }
 
 impl<'a> Emitter<'a> {
@@ -41,7 +43,7 @@ impl<'a> Emitter<'a> {
         let region = kernel.regions(nest)[0];
         let region = kernel.add_block(region, &[]);
         let (inputs, memo) = (Vec::new(), FxHashMap::default());
-        Emitter { source, tensors, kernel, space, nest, region, inputs, memo, loc: Loc::UNKNOWN, reduced: Vec::new() }
+        Emitter { source, tensors, kernel, space, nest, region, inputs, memo, loc: Loc::UNKNOWN, reduced: Vec::new(), scanned: None }
     }
 
     fn builder(&mut self) -> Builder<'_> {
@@ -145,13 +147,13 @@ impl<'a> Emitter<'a> {
 
     fn gather(&mut self, op: OpRef, map: &[Dim]) -> Result<Value> {
         let axis = op.int("axis").unwrap_or(0) as usize;
-        let rank = self.source.ty(op.operand(1)).rank();
+        let (batch, own) = index_dims(op).ok_or_else(|| op.error("has more batch dimensions than its indices"))?;
         let table = self.tensors.get(&op.operand(0)).copied();
         let table = table.ok_or_else(|| op.unsupported("of a table computed in the same kernel"))?;
-        let index = self.scalar(op.operand(1), &map[axis..axis + rank])?;
+        let index = self.scalar(op.operand(1), &[&map[..batch], &map[axis..axis + own]].concat())?;
         let mut at = map[..axis].to_vec();
         at.push(Dim::symbol("_0"));
-        at.extend_from_slice(&map[axis + rank..]);
+        at.extend_from_slice(&map[axis + own..]);
         Ok(self.builder().op(&GATHER).operands(&[table, index]).attr("at", Attr::shape(&at)).value())
     }
 
@@ -202,6 +204,16 @@ impl<'a> Emitter<'a> {
         Ok(value)
     }
 
+    /// `first` where iterator `dim` is 0, else what `rest` reads at the place `at`, moved into the extent for the first point's sake.
+    pub fn after_first(&mut self, dim: usize, first: Attr, at: Dim, rest: impl FnOnce(&mut Self, Dim) -> Result<Value>) -> Result<Value> {
+        let clamped = self.clamp(at, self.space.extents[dim]);
+        let value = rest(self, clamped)?;
+        let ty = self.kernel.ty(value);
+        let first = self.builder().op("rc.core.constant").attr("value", first).result(ty).value();
+        let later = self.not_before(self.space.index(dim), Dim::Static(1));
+        Ok(self.builder().op("rc.core.select").operands(&[later, value, first]).value())
+    }
+
     /// `index >= bound`.
     fn not_before(&mut self, index: Dim, bound: Dim) -> Value {
         let (a, b) = (self.index(index), self.index(bound));
@@ -221,12 +233,17 @@ impl<'a> Emitter<'a> {
         self.builder().op(&YIELD).operands(scalars).build();
         let rank = self.space.iters.len();
         let reduced = |d: usize| self.reduced.contains(&d) || d >= rank - spec.reduce;
+        let kind = |d: usize| match () {
+            () if self.scanned == Some(d) => "scan",
+            () if reduced(d) => "reduce",
+            () => "parallel",
+        };
         let words = |items: Vec<&str>| Attr::array(&items.into_iter().map(Attr::str).collect::<Vec<_>>());
         let maps: Vec<Attr> = self.inputs.iter().map(|(_, m)| Attr::shape(m)).collect();
         let operands: Vec<Value> = self.inputs.iter().map(|i| i.0).collect();
         let attrs = [
             ("iters", words(self.space.iters.iter().map(|n| n.as_str()).collect())),
-            ("kinds", words((0..rank).map(|d| if reduced(d) { "reduce" } else { "parallel" }).collect())),
+            ("kinds", words((0..rank).map(kind).collect())),
             ("extents", Attr::shape(&self.space.extents)),
             ("maps", Attr::array(&maps)),
             ("out_maps", Attr::array(&[Attr::shape(&spec.out_map)])),

@@ -69,6 +69,7 @@ impl Lowering<'_> {
             let op = source.op_ref(op);
             match classify(op) {
                 Class::Reduce => self.reduce(kernel, block, op)?,
+                Class::Scan => self.scan(kernel, block, op)?,
                 Class::Contract => self.contract(kernel, block, op)?,
                 Class::Attention => self.attention(kernel, block, op, &yielded)?,
                 Class::Alone => return Err(op.unsupported("has no loop form").help("only reductions, products, attention and elementwise operations lower to loops")),
@@ -119,6 +120,39 @@ impl Lowering<'_> {
         let ty = self.source.ty(op.result(0));
         let acc = matches!(info.combiner.kind(), "add" | "mul").then_some(info.acc);
         let spec = NestSpec { reduce: 0, out_map, combiner: info.combiner.kind(), acc, ty };
+        let tensor = emitter.finish(&[scalar], spec, self.source.value_name(op.result(0)));
+        self.tensors.insert(op.result(0), tensor);
+        Ok(())
+    }
+
+    fn scan(&mut self, kernel: &mut Body, block: Block, op: OpRef) -> Result {
+        let unknown = || op.error("does not say what it scans");
+        let info = op.def().and_then(|d| d.interface::<Reduction>()).and_then(|r| (r.0)(op)).ok_or_else(unknown)?;
+        let ty = self.source.ty(op.result(0));
+        let space = Space::new(&ty.shape(), &self.ranges);
+        let &[dim] = info.dims.as_slice() else { return Err(unknown()) };
+        // Point i of the iterator is the i-th that is met: from the end, with `reverse`.
+        let mut map = space.identity();
+        if op.bool("reverse") {
+            map[dim] = space.extents[dim] - Dim::Static(1) - map[dim];
+        }
+        let mut emitter = self.emitter(kernel, block, space.clone());
+        emitter.loc = op.loc();
+        emitter.scanned = Some(dim);
+        let scalar = match op.bool("exclusive") {
+            false => emitter.scalar(op.operand(0), &map)?,
+            true => {
+                let identity = info.combiner.identity(ty.elem()).ok_or_else(unknown)?;
+                let step = if op.bool("reverse") { Dim::Static(1) } else { Dim::Static(-1) };
+                emitter.after_first(dim, identity, map[dim] + step, |e, before| {
+                    let mut map = map.clone();
+                    map[dim] = before;
+                    e.scalar(op.operand(0), &map)
+                })?
+            }
+        };
+        let acc = matches!(info.combiner.kind(), "add" | "mul").then_some(info.acc);
+        let spec = NestSpec { reduce: 0, out_map: map, combiner: info.combiner.kind(), acc, ty };
         let tensor = emitter.finish(&[scalar], spec, self.source.value_name(op.result(0)));
         self.tensors.insert(op.result(0), tensor);
         Ok(())

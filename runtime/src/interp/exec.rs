@@ -196,6 +196,7 @@ impl<'a> Frame<'a> {
             "core.pad" => self.pad(op),
             "core.concat" => self.concat(op),
             "core.reverse" => self.reverse(op),
+            "core.window" => self.window(op),
             "core.gather" => self.gather(op),
             "core.scatter" => self.scatter(op),
             "core.dim" => {

@@ -12,8 +12,9 @@ impl Frame<'_> {
         let table = self.array(op, 0)?;
         let indices = self.array(op, 1)?;
         let axis = op.int("axis").unwrap_or(0) as usize;
+        let batch = op.int("batch").unwrap_or(0) as usize;
         let positions = places(op, &table.shape, &indices, axis)?;
-        let shape = [&table.shape[..axis], &indices.shape, &table.shape[axis + 1..]].concat();
+        let shape = [&table.shape[..axis], &indices.shape[batch..], &table.shape[axis + 1..]].concat();
         Ok(Value::Array(table.pick(shape, &positions)))
     }
 
@@ -58,12 +59,16 @@ fn places(op: OpRef, shape: &[usize], indices: &Array, axis: usize) -> Result<Ve
     let outer: usize = shape[..axis].iter().product();
     let inner: usize = shape[axis + 1..].iter().product();
     let size = shape[axis];
+    // Each slice along the batch dimensions has indices of its own, which the rows in it share.
+    let batch = op.int("batch").unwrap_or(0) as usize;
+    let own: usize = indices.shape[batch..].iter().product();
+    let rows: usize = shape[batch..axis].iter().product();
     let indices = indices.as_ints();
     if let Some(at) = indices.iter().position(|&i| !(0..size as i64).contains(&i)) {
         let what = format!("index {} (number {at}) is outside of dimension {axis}, which has {size}", indices[at]);
         return Err(op.error(what));
     }
-    let row = |o: usize| indices.iter().flat_map(move |&i| {
+    let row = |o: usize| indices[o / rows * own..][..own].iter().flat_map(move |&i| {
         let start = (o * size + i as usize) * inner;
         start..start + inner
     });

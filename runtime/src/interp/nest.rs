@@ -34,6 +34,10 @@ impl Frame<'_> {
     fn outputs(&self, op: OpRef, nest: &Nest, space: &Space, yielded: &[Name]) -> Result<Vec<Output>> {
         let mut outs = Vec::new();
         let mut at = 0;
+        let scans = nest.kinds.contains(&IterKind::Scan);
+        if scans && nest.kinds.contains(&IterKind::Reduce) {
+            return Err(op.unsupported("with both scan and reduce iterators"));
+        }
         for (i, &combiner) in nest.combiners.iter().enumerate() {
             let ty = op.body.ty(op.result(i));
             let shape = self.shape_of(op, ty)?;
@@ -49,6 +53,7 @@ impl Frame<'_> {
             let access = Access::new(nest.out_maps[i], &shape, space, &self.symbols);
             let kind = match combiner {
                 "none" => Kind::Set,
+                _ if scans => Kind::Scan(scan_combiner(op, combiner)?),
                 "contract" => Kind::Contract,
                 word => Kind::Combine(Combiner::from_kind(word).ok_or_else(|| op.error("has an unknown combiner"))?),
             };
@@ -59,7 +64,7 @@ impl Frame<'_> {
                 _ => Value::Int(0),
             };
             let at_index = if arg { vec![-1; count] } else { Vec::new() };
-            let written = if combiner == "none" { vec![false; count] } else { Vec::new() };
+            let written = if matches!(kind, Kind::Set | Kind::Scan(_)) { vec![false; count] } else { Vec::new() };
             outs.push(Output { yielded: at, kind, acc, result: self.format(op, ty)?, values: Acc::new(&start, count), at_index, written, access, shape });
             at += if combiner == "contract" { 2 } else { 1 };
         }
@@ -84,7 +89,7 @@ impl Frame<'_> {
         }
         for (axis, _) in nest.kinds.iter().enumerate().filter(|k| *k.1 == IterKind::Scan) {
             for (i, out) in outs.iter_mut().enumerate() {
-                out.prefix_sums(self, nest.out_maps[i], nest, space, axis).map_err(|why| op.error(why))?;
+                out.prefixes(self, nest.out_maps[i], nest, space, axis).map_err(|why| op.error(why))?;
             }
         }
         outs.into_iter().map(|out| out.finish(op)).collect()
@@ -181,8 +186,16 @@ fn yielded(op: OpRef) -> Result<Vec<Name>> {
     end.map(|t| t.operands().collect()).ok_or_else(|| op.error("needs a loop.yield"))
 }
 
+/// What a scan combines by: none of the arg-kinds.
+fn scan_combiner(op: OpRef, word: &str) -> Result<Combiner> {
+    let combiner = Combiner::from_kind(word).filter(|c| c.core_op().is_some());
+    combiner.ok_or_else(|| op.unsupported(format!("with a scan by '{word}'")))
+}
+
 enum Kind {
     Set,
+    /// Every prefix along the scan iterators.
+    Scan(Combiner),
     Combine(Combiner),
     Contract,
 }
@@ -222,7 +235,7 @@ impl Output {
     fn combine(&mut self, taken: &[Array], positions: &[usize], indices: &[i64]) -> std::result::Result<(), String> {
         let kind = "combines elements of a type that its combiner does not take";
         match (&self.kind, &mut self.values) {
-            (Kind::Set, values) => {
+            (Kind::Set | Kind::Scan(_), values) => {
                 for &p in positions {
                     if std::mem::replace(&mut self.written[p], true) {
                         return Err(format!("writes element {p} of a result twice"));
@@ -265,8 +278,8 @@ impl Output {
         Ok(())
     }
 
-    /// Adds to each element those before it along the iterator numbered `axis`.
-    fn prefix_sums(&mut self, frame: &Frame, map: &[Dim], nest: &Nest, space: &Space, axis: usize) -> std::result::Result<(), String> {
+    /// Combines each element with those before it along the iterator numbered `axis`.
+    fn prefixes(&mut self, frame: &Frame, map: &[Dim], nest: &Nest, space: &Space, axis: usize) -> std::result::Result<(), String> {
         // Points in row-major order, so that the one before is complete; the reduced iterators are done.
         let bits = (0..nest.iters.len()).filter(|&i| nest.kinds[i] != IterKind::Reduce).fold(0u64, |m, i| m | 1 << i);
         let space = subspace(space, &[bits]);
@@ -278,11 +291,17 @@ impl Output {
             order.extend(access.positions(&space, &space.block(start), &[])?);
         }
         let extent = space.extents[space.position(name).unwrap_or(0)];
-        for i in (0..order.len()).filter(|i| i / inner % extent > 0) {
-            let (at, before) = (order[i], order[i - inner]);
-            match &mut self.values {
-                Acc::Floats(v) => v[at] += v[before],
-                Acc::Ints(v) => v[at] = v[at].wrapping_add(v[before]),
+        let Kind::Scan(combiner) = self.kind else { return Ok(()) };
+        let kind = "scans elements of a type that its combiner does not take";
+        let pairs = (0..order.len()).filter(|i| i / inner % extent > 0).map(|i| (order[i], order[i - inner]));
+        match &mut self.values {
+            Acc::Floats(v) => {
+                let f = float_fn(combiner).ok_or(kind)?;
+                pairs.for_each(|(at, before)| v[at] = f(v[before], v[at]));
+            }
+            Acc::Ints(v) => {
+                let f = int_fn(combiner, self.acc).ok_or(kind)?;
+                pairs.for_each(|(at, before)| v[at] = f(v[before], v[at]));
             }
         }
         Ok(())

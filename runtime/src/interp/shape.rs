@@ -166,6 +166,26 @@ impl Frame<'_> {
         Ok(Value::Array(x.pick(x.shape.clone(), &positions)))
     }
 
+    pub fn window(&mut self, op: OpRef) -> Result<Value> {
+        let x = self.array(op, 0)?;
+        let shape = self.shape_of(op, op.body.ty(op.result(0)))?;
+        let dims = positions(op, "dims", x.shape.len())?;
+        let steps = |name| op.ints(name).unwrap_or_else(|| vec![1; dims.len()]);
+        let (by, apart) = (steps("strides"), steps("dilations"));
+        let all = strides(&x.shape);
+        let mut walked: Vec<isize> = all.iter().map(|&s| s as isize).collect();
+        for (i, &d) in dims.iter().enumerate() {
+            let last = (shape[d] as i64 - 1) * by[i] + (shape[x.shape.len() + i] as i64 - 1) * apart[i];
+            if shape[d] > 0 && last >= x.shape[d] as i64 {
+                return Err(op.error(format!("reads element {last} of dimension {d}, which has {}", x.shape[d])));
+            }
+            walked[d] = all[d] as isize * by[i] as isize;
+            walked.push(all[d] as isize * apart[i] as isize);
+        }
+        let positions = walk(&shape, &walked, 0);
+        Ok(Value::Array(x.pick(shape, &positions)))
+    }
+
     pub fn iota(&mut self, op: OpRef) -> Result<Value> {
         let ty = op.body.ty(op.result(0));
         let (shape, format) = (self.shape_of(op, ty)?, self.format(op, ty)?);

@@ -109,7 +109,7 @@ fn convolutions() {
 fn scans_sum_prefixes() {
     let text = kernel(
         "(%x: tensor<2x3xi64>) -> tensor<2x3xi64>",
-        "loop.nest %x[i, j] {iters = [j, i], kinds = [scan, parallel], extents = [3, 2], out_maps = [[i, j]], combiner = [none]} ((%a: i64) {
+        "loop.nest %x[i, j] {iters = [j, i], kinds = [scan, parallel], extents = [3, 2], out_maps = [[i, j]], combiner = [add]} ((%a: i64) {
     loop.yield %a
   }) : tensor<2x3xi64>",
     );

@@ -1,0 +1,65 @@
+//! Windows that slide over dimensions: what convolutions and pooling read.
+
+use crate::constraints::{Inferred, SHAPED, dims_attr, one, reshaped};
+use rc_ir::op_def::{AttrKind, InferArgs, attr, operand, result};
+use rc_ir::{Dim, Effects, OpDef};
+
+pub static WINDOW: OpDef = OpDef {
+    summary: "Every window of a tensor: windows slide along dimensions, and their elements are new last dimensions.",
+    doc: "Along dimension `dims[i]` windows of `sizes[i]` elements, `dilations[i]` apart, start at each multiple of \
+          `strides[i]`, as long as they lie inside. That dimension counts windows in the result, and the elements of \
+          the windows are new dimensions at the end, in the order of `dims`. Element `[.., o, .., k]` of the result is element \
+          `[.., o * stride + k * dilation, ..]` of the operand. A product of windows and weights over the new dimensions is a \
+          convolution, a reduction over them a pooling; `core.pad` comes before.",
+    example: "func.func @window(%x: tensor<2x9x7xf32>) -> tensor<2x4x5x3x2xf32> {
+  %y = core.window %x {dims = [1, 2], sizes = [3, 2], strides = [2, 1], dilations = [1, 2]} : tensor<2x4x5x3x2xf32>
+  func.return %y
+}
+",
+    operands: &[operand("x", SHAPED)],
+    results: &[result("result", SHAPED)],
+    attrs: &[
+        attr("dims", AttrKind::I64Array, "The dimensions along which windows slide."),
+        attr("sizes", AttrKind::I64Array, "The elements of a window along each."),
+        attr("strides", AttrKind::I64Array, "Steps from window to window; absent: 1 everywhere.").optional(),
+        attr("dilations", AttrKind::I64Array, "Steps from element to element; absent: 1 everywhere.").optional(),
+    ],
+    effects: Effects::Pure,
+    infer: Some(infer_window),
+    interfaces: &[&super::reindex::WINDOW],
+    ..OpDef::new("rc.core.window")
+};
+
+/// The positive integers of an attribute, one for each of `count` dimensions; ones where it is absent.
+fn steps(args: &InferArgs, name: &str, count: usize) -> std::result::Result<Vec<i64>, String> {
+    let steps = if args.attr(name).is_some() { args.ints(name)? } else { vec![1; count] };
+    let good = steps.len() == count && steps.iter().all(|&s| s > 0);
+    if good { Ok(steps) } else { Err(format!("needs {count} positive '{name}', and has {steps:?}")) }
+}
+
+fn infer_window(args: &InferArgs) -> Inferred {
+    let x = args.operand(0)?;
+    let dims = dims_attr(args, "dims", x.rank())?;
+    let sizes = steps(args, "sizes", dims.len())?;
+    let (strides, dilations) = (steps(args, "strides", dims.len())?, steps(args, "dilations", dims.len())?);
+    let mut shape = x.shape().to_vec();
+    for (i, &d) in dims.iter().enumerate() {
+        let span = dilations[i] * (sizes[i] - 1) + 1;
+        let count = windows(shape[d], span, strides[i]);
+        shape[d] = count.ok_or_else(|| format!("has windows that span {span} elements of dimension {d}, whose size is {}", shape[d]))?;
+    }
+    shape.extend(sizes.into_iter().map(Dim::Static));
+    one(reshaped(x, &shape)?)
+}
+
+/// How many windows of `span` elements lie inside of `size`; `None` where it is an integer and too small.
+pub fn windows(size: Dim, span: i64, stride: i64) -> Option<Dim> {
+    let room = size - Dim::Static(span);
+    match room.as_static() {
+        Some(n) if n < 0 => None,
+        _ => Some(room.floordiv(Dim::Static(stride)) + Dim::Static(1)),
+    }
+}
+
+/// The ops of this file.
+pub static OPS: &[&OpDef] = &[&WINDOW];
