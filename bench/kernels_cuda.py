@@ -1,4 +1,4 @@
-"""The kernels written by hand (test/kernels) beside PyTorch's libraries, in one run on one GPU.
+"""The kernels written by hand (test/kernels; for generated ones see memory_cuda.py) beside PyTorch's libraries, in one run on one GPU.
 
 usage: kernels_cuda.py BIN [--rounds N]
 

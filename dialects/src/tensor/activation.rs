@@ -78,19 +78,21 @@ fn in_compute_type(b: &mut Builder, op: Op, f: impl FnOnce(&mut Builder, Value) 
 }
 
 fn define_gelu(b: &mut Builder, op: Op) -> Result<Vec<Value>> {
-    let tanh = b.body.op_ref(op).str("approximate") == Some("tanh");
-    in_compute_type(b, op, |b, x| {
-        let inner = if tanh {
+    if b.body.op_ref(op).str("approximate") == Some("tanh") {
+        // x/2 (1 + tanh(u)) is x logistic(2u), which does not cancel where tanh(u) is near -1.
+        return in_compute_type(b, op, |b, x| {
             let square = b.binary("mul", x, x);
-            let cube = b.binary("mul", square, x);
-            let scaled = b.binary_scalar("mul", cube, 0.044715);
-            let sum = b.binary("add", x, scaled);
-            let argument = b.binary_scalar("mul", sum, (2.0 / std::f64::consts::PI).sqrt());
-            b.unary("tanh", argument)
-        } else {
-            let argument = b.binary_scalar("mul", x, std::f64::consts::FRAC_1_SQRT_2);
-            b.unary("erf", argument)
-        };
+            let scale = 2.0 * (2.0 / std::f64::consts::PI).sqrt();
+            let scaled = b.binary_scalar("mul", square, 0.044715 * scale);
+            let factor = b.binary_scalar("add", scaled, scale);
+            let argument = b.binary("mul", x, factor);
+            let gate = b.unary("logistic", argument);
+            b.binary("mul", x, gate)
+        });
+    }
+    in_compute_type(b, op, |b, x| {
+        let argument = b.binary_scalar("mul", x, std::f64::consts::FRAC_1_SQRT_2);
+        let inner = b.unary("erf", argument);
         let one_plus = b.binary_scalar("add", inner, 1.0);
         let half = b.binary_scalar("mul", x, 0.5);
         b.binary("mul", half, one_plus)

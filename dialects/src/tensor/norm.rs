@@ -128,7 +128,10 @@ fn define_softmax(b: &mut Builder, op: Op) -> Result<Vec<Value>> {
     let elem = b.ty(b.body.operand(op, 0)).elem();
     let (_, exp, dim) = shifted(b, op);
     let sum = b.reduce_and_broadcast("add", exp, &[dim]);
-    let y = b.binary("div", exp, sum);
+    // One division for each row: the sum lies between 1 and the row's length.
+    let one = b.splat(1.0, b.ty(sum));
+    let inverse = b.binary("div", one, sum);
+    let y = b.binary("mul", exp, inverse);
     Ok(vec![b.convert(y, elem)])
 }
 

@@ -181,7 +181,7 @@ impl<'a, 'm> Lowering<'a, 'm> {
         let b = self.b;
         let cache = match place.cache {
             "streaming" => Some(LoadCache::Streaming),
-            "no_allocate" => Some(LoadCache::ReadOnlyNoL1),
+            "no_allocate" => Some(LoadCache::NoL1),
             _ => None,
         };
         if let (Some(cache), true) = (cache, place.global) {

@@ -35,7 +35,7 @@ fn matmul() {
 fn softmax() {
     for arch in ["sm_80", "sm_90a"] {
         let ptx = ptx("softmax-cuda.ir", arch);
-        assert_eq!(ptx.matches("ld.global.nc.L1::no_allocate.v4").count(), 4, "{ptx}");
+        assert_eq!(ptx.matches("ld.global.L1::no_allocate.v4").count(), 4, "{ptx}");
         assert_eq!(ptx.matches("st.global.v4").count(), 4, "{ptx}");
     }
 }

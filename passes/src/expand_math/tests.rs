@@ -63,7 +63,7 @@ fn evaluate(body: &Body, args: &[f64], elem: Type) -> f64 {
     panic!("nothing is written");
 }
 
-/// The hardware's functions, wrong by a unit in the last place (of arguments in [-1, 1], `ex2` is not worse), with subnormal numbers flushed.
+/// The hardware's functions, wrong by a unit in the last place (`ex2` of arguments beyond [-1, 1] by two), with subnormal numbers flushed.
 fn approximate(function: &str, x: f64) -> Scalar {
     let flush = |x: f64| if x.abs() < f64::from(f32::MIN_POSITIVE) { 0.0f64.copysign(x) } else { x };
     let x = flush(x);
@@ -73,7 +73,8 @@ fn approximate(function: &str, x: f64) -> Scalar {
         "rsqrt" => 1.0 / x.sqrt(),
         _ => panic!("{function}"),
     };
-    let ulp = 2f64.powf(exact.abs().log2().floor() - 23.0);
+    let units = if function == "ex2" && x.abs() > 1.0 { 2.0 } else { 1.0 };
+    let ulp = units * 2f64.powf(exact.abs().log2().floor() - 23.0);
     let off =
         if exact.is_finite() && exact != 0.0 { ulp * if (x * 1e6) as i64 % 2 == 0 { 1.0 } else { -1.0 } } else { 0.0 };
     // Powers of two are exact.
@@ -90,6 +91,15 @@ fn ulps(got: f64, want: f64, elem: Type) -> f64 {
     }
     let exponent = want.abs().max(least).log2().floor();
     (got - want).abs() / 2f64.powf(exponent - f64::from(digits))
+}
+
+/// More is allowed where the hardware's `ex2` is used.
+fn bound(case: &Case, target: &str) -> f64 {
+    match (case.op, target) {
+        ("exp", "cuda") => 3.0,
+        ("logistic", "cuda") => 8.0,
+        _ => case.bound,
+    }
 }
 
 struct Case {
@@ -220,7 +230,7 @@ fn check(case: &Case, elem: &str, target: &str, n: usize) {
         let want = if elem == "f64" || exact.abs() <= f64::from(f32::MAX) { exact } else { f64::from(exact as f32) };
         let allowed = if flushed(got, want, ty) { 0.0 } else { ulps(got, want, ty) };
         assert!(
-            allowed <= case.bound + if elem == "f64" { 1.0 } else { 0.0 },
+            allowed <= bound(case, target) + if elem == "f64" { 1.0 } else { 0.0 },
             "{} {elem} {target} of {x:e}: {got:e} for {want:e}",
             case.op
         );

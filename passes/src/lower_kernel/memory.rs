@@ -35,9 +35,15 @@ impl Program<'_> {
         let (dims, shape) = tile_dims(along, scope);
         let starts = self.starts(access, scope)?;
         let ty = Type::tile(&shape, self.ty(memory).elem(), None);
+        let hint = self.is_read_once(access).then(|| Attr::str("no_allocate"));
         let mut b = self.build();
         let op = b.op("rc.kernel.load").operand(memory).operands(&starts).attr("dims", Attr::i64s(&dims));
-        Ok(op.result(ty).value())
+        Ok(op.maybe_attr("cache", hint).result(ty).value())
+    }
+
+    /// Whether no program reads what another one does, nor twice: it would only take the place in L1 of what is shared.
+    fn is_read_once(&self, access: &Access) -> bool {
+        !self.target.is_cpu() && self.spread_over.as_ref().is_some_and(|over| over.iter().all(|&n| access.mentions(n)))
     }
 
     /// The index of the first element, for each dimension.

@@ -293,11 +293,21 @@ fn run_nests(p: &mut Program, scheduled: &Scheduled, outputs: &[Value]) -> Resul
         product(p, scheduled, &over, &starts, &stores)?;
         return Ok(grid);
     }
+    if nests.len() == 1 || nests.iter().zip(schedules).all(|(n, s)| reads_in_one_step(p, n, s)) {
+        let several = |s: &&Spread| s.iter.extent != rc_ir::Dim::Static(s.step);
+        p.spread_over = Some(over.iter().filter(several).map(|s| s.iter.name).collect());
+    }
     for ((nest, schedule), stores) in nests.iter().zip(schedules).zip(&stores) {
         let scope = scope_of(&over, &starts, schedule);
         p.run(nest, schedule, &scope, stores)?;
     }
     Ok(grid)
+}
+
+/// Whether a nest needs no loops, so that what it reads stays in registers for the nests after it.
+fn reads_in_one_step(p: &Program, nest: &Nest, schedule: &Schedule) -> bool {
+    let covered = |i: &Iter| p.ranges.interval(i.extent).is_some_and(|r| r.1 <= schedule.tile_of(i.name));
+    nest.iters.iter().all(|i| schedule.grid.contains(&i.name) || covered(i))
 }
 
 /// A product, then the epilogue's nests on its tile of results.

@@ -9,7 +9,7 @@ use crate::schedule::group::Group;
 use rc_ir::attr::{AttrData, DenseData};
 use rc_ir::body::OpState;
 use rc_ir::dim_range::Ranges;
-use rc_ir::{Attr, Block, Body, Builder, Dim, Loc, Op, Type, Value};
+use rc_ir::{Attr, Block, Body, Builder, Dim, Loc, Name, Op, Type, Value};
 use rustc_hash::FxHashMap;
 
 /// Dimensions of every tile.
@@ -26,6 +26,9 @@ pub struct Program<'a> {
     /// Where operations go.
     pub block: Block,
     pub loc: Loc,
+    /// The iterators that programs are spread over, where each runs nests once over what it reads: what depends on all of them
+    /// is read by no other program, and only once.
+    pub spread_over: Option<Vec<Name>>,
     /// The memory of tensors: arguments of the function.
     pub memory: FxHashMap<Value, Value>,
     /// Values in registers that nests after this one may read.
@@ -49,6 +52,7 @@ impl<'a> Program<'a> {
             out,
             block: entry,
             loc,
+            spread_over: None,
             memory: FxHashMap::default(),
             held: Vec::new(),
             entry,

@@ -8,6 +8,9 @@ use super::{Plan, elems};
 use crate::schedule::target::Target;
 use rc_ir::{Body, Name};
 
+/// Side of a GPU's tile where an operand is read across: rows of it are whole memory lines of 128 bytes in 16-bit types.
+const SQUARE: i64 = 64;
+
 /// One tile for each program: all of the innermost iterator that is contiguous in the results, up to a size, and rows of the
 /// next one if that is short; a square tile where an operand is read transposed.
 pub fn plan(body: &Body, mut group: Group, target: &Target) -> Plan {
@@ -15,7 +18,9 @@ pub fn plan(body: &Body, mut group: Group, target: &Target) -> Plan {
     let nest = group.nests.last().expect("a group has a nest").clone();
     let outputs: Vec<_> = group.nests.iter().flat_map(|n| &n.outputs).collect();
     let lanes = target.lanes(elems(body, &group));
-    let want = if target.is_cpu() { 4 * lanes } else { 1024 };
+    // Where there is work enough, a GPU's thread has two loads of each operand in flight.
+    let each = if nest.points() >= (target.cores * target.threads * 16) as f64 { 16 } else { 8 };
+    let want = if target.is_cpu() { 4 * lanes } else { 128 * each };
     let mut schedule = Schedule::new(Kind::Pointwise);
     schedule.collapse = pairs;
     schedule.grid = nest.iters.iter().map(|i| i.name).collect();
@@ -25,7 +30,10 @@ pub fn plan(body: &Body, mut group: Group, target: &Target) -> Plan {
     if let Some(x) = inner.and_then(|x| nest.iter(x)) {
         let (want_x, want_y) = match across {
             Some(_) if target.is_cpu() => (lanes, lanes),
-            Some(_) => (32, 32),
+            Some(_) => {
+                let fills = nest.points() >= (SQUARE * SQUARE * 2 * target.cores) as f64;
+                if fills { (SQUARE, SQUARE) } else { (SQUARE / 2, SQUARE / 2) }
+            }
             None => (want, 1),
         };
         let size = storable(&outputs, x, None, fit(target, x.extent.as_static(), want_x, lanes), target);
@@ -43,7 +51,8 @@ pub fn plan(body: &Body, mut group: Group, target: &Target) -> Plan {
         note = if across.is_some() { "square, since an operand is read across" } else { note };
     }
     let elements: i64 = schedule.tile.iter().map(|t| t.1).product();
-    schedule.threads = if target.is_cpu() { 1 } else { pow2(elements / 8).clamp(32, 256) };
+    let each = if across.is_some() { 16 } else { each };
+    schedule.threads = if target.is_cpu() { 1 } else { pow2(elements / each).clamp(32, 256) };
     let programs = nest.points() / elements as f64;
     let why = format!("tiles of {elements} elements ({note}), {programs:.0} programs");
     let other = match across {

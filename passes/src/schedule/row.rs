@@ -15,6 +15,21 @@ const PERSISTENT: i64 = 16384;
 /// Elements of a longer row that a GPU program takes at once.
 const CHUNK: i64 = 4096;
 
+/// Threads that a GPU program has at least where it takes several rows.
+const BLOCK: i64 = 128;
+
+/// Elements of a row in each thread's registers: where there are many, four loads of eight are in flight before the first is
+/// used, and what a reduction costs is shared by them; where there are few, all threads that the machine holds take part.
+fn elements_of_thread(total: f64, target: &Target) -> i64 {
+    let threads = (target.cores * target.threads / 4) as f64;
+    [32, 16].into_iter().find(|&each| total / each as f64 >= threads).unwrap_or(8)
+}
+
+fn row_count(nest: &Nest, rows: &[Name]) -> f64 {
+    let rows = nest.iters.iter().filter(|i| rows.contains(&i.name));
+    rows.map(|i| extent_of(&nest.ranges, i.extent) as f64).product()
+}
+
 /// On a GPU a program takes a few whole rows if they fit in registers, else chunks of one row in a loop; on a CPU one row
 /// in chunks of four vectors.
 pub fn plan(body: &Body, mut group: Group, target: &Target) -> Plan {
@@ -42,8 +57,14 @@ pub fn plan(body: &Body, mut group: Group, target: &Target) -> Plan {
         (false, true) => pow2(longest),
         (false, false) => CHUNK,
     };
-    let threads = if target.is_cpu() { 1 } else { pow2(want / 8).clamp(32, 1024) };
-    let taken = if persistent && want < 1024 { 1024 / want } else { 1 };
+    let count = group.nests.iter().map(|n| row_count(n, &rows)).fold(1.0, f64::max);
+    let each = if persistent { elements_of_thread(want as f64 * count, target) } else { 16 };
+    // A program of too few threads takes several rows, if there are enough for all cores.
+    let mut taken = if persistent { (BLOCK * each / want).max(1) } else { 1 };
+    while taken > 1 && count < (taken * target.cores) as f64 && want * taken > 32 * each {
+        taken /= 2;
+    }
+    let threads = if target.is_cpu() { 1 } else { pow2(want * taken / each).clamp(32, 1024) };
     let schedules: Vec<Schedule> =
         group.nests.iter().map(|n| nest_schedule(n, &rows, want, taken, lanes, target)).collect();
     // The rows that a program takes must be the same in all nests.

@@ -126,6 +126,11 @@ impl CudaProgram {
         let inputs = buffers(&self.program.signature.inputs)?;
         let outputs = buffers(&self.program.signature.outputs)?;
         let arena = Buffer::new(&self.device, self.program.arena_bytes(&bindings)?.max(1))?;
+        // What no kernel writes is then seen as NaN, and not as what happened to be there.
+        for buffer in outputs.iter().chain([&arena]) {
+            buffer.fill(&self.stream, 0, buffer.size(), UNWRITTEN)?;
+        }
+        self.stream.synchronize()?;
         let buffer = |memory| match memory {
             Memory::Input(i) => &inputs[i],
             Memory::Output(i) => &outputs[i],
@@ -161,6 +166,9 @@ impl CudaProgram {
         }
     }
 }
+
+/// The byte that memory starts with: NaN in every float type.
+const UNWRITTEN: u8 = 0xff;
 
 fn upload(device: &Arc<Device>, stream: &Stream, bytes: &[u8]) -> Result<Buffer> {
     let buffer = Buffer::new(device, bytes.len().max(1))?;

@@ -45,6 +45,8 @@ pub(super) struct Access {
     pub(super) spread: Rc<Distribution>,
     order: Order,
     swizzle: i64,
+    /// A load's cache hint.
+    cache: Option<Attr>,
     /// On the CPU the last dimension's bound is a count of valid lanes.
     counts_lanes: bool,
     /// Known predicates by memref dimension and index.
@@ -247,6 +249,7 @@ impl<'s> Distribute<'s> {
             spread,
             order: Order::Apart,
             swizzle: if memory_space(ty) == 3 { shared_swizzle(ty) } else { 0 },
+            cache: op.attr("cache").filter(|c| self.cuda && c.as_str() != Some("default")),
             counts_lanes: false,
             known: FxHashMap::default(),
             only: None,
@@ -333,7 +336,8 @@ impl<'s> Distribute<'s> {
         let ty = if width > 1 { Type::vector(&[width], access.elem) } else { access.elem };
         let memref = [access.memref];
         let groups: [&[Value]; 4] = [&memref, &indices, pred.as_slice(), valid.as_slice()];
-        let attrs = self.access_attrs(access, width);
+        let mut attrs = self.access_attrs(access, width);
+        attrs.extend(access.cache.map(|cache| ("cache", cache)));
         let op = self.emit.op("rc.kernel.read", &groups, &attrs, Some(&[ty]))?;
         let value = self.emit.body.result(op, 0);
         // What is not read is zero.

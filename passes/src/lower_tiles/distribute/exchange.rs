@@ -2,8 +2,9 @@
 //! memory.
 
 use super::Distribute;
+use crate::lower_tiles::emit::Ix;
 use crate::lower_tiles::layout::Distribution;
-use rc_ir::{Dim, OpRef, Result, Type, Value};
+use rc_ir::{Attr, Dim, OpRef, Result, Type, Value};
 
 impl<'s> Distribute<'s> {
     /// The tile with dimension i of the result being dimension `perm[i]` of the operand.
@@ -67,51 +68,56 @@ impl<'s> Distribute<'s> {
         perm: &[usize],
         elem: Type,
     ) -> Result<Vec<Value>> {
-        // An odd row length in words keeps columns in different banks.
-        let mut shape: Vec<Dim> = source.shape.iter().map(|&n| Dim::Static(n)).collect();
-        let narrow = 4 / elem.byte_width().unwrap_or(4).clamp(1, 4) as i64;
-        if let Some(last) = shape.last_mut() {
-            *last = *last + Dim::Static(narrow);
-        }
-        let memory = self.shared(Type::memref(&shape, elem, 3))?;
+        let places = Places::of(source, result, perm, elem);
+        let memory = self.shared(Type::memref(&[Dim::Static(places.size)], elem, 3))?;
         if self.loops > 0 {
             self.barrier()?;
         }
         let only = self.one_of_copies(source)?;
+        let own: Vec<usize> = (0..perm.len()).collect();
+        let base = self.shared_base(&places, source, &own)?;
         for (r, &value) in inputs.iter().enumerate() {
-            for lane in 0..source.vec {
-                let at = self.shared_place(source, r, lane)?;
-                let part = [self.emit.extract(value, lane)?];
-                self.emit.op("rc.kernel.write", &[&part, &[memory], &at, only.as_slice(), &[]], &[], None)?;
+            for lane in (0..source.vec).step_by(places.width as usize) {
+                let at = [self.emit.get(base.plus(places.place(source, &own, r, lane)))?];
+                let part = match source.vec {
+                    1 => [value],
+                    _ => [self.emit.slice(value, lane, places.width)?],
+                };
+                let align = [("align", Attr::i64(places.width * places.bytes))];
+                self.emit.op("rc.kernel.write", &[&part, &[memory], &at, only.as_slice(), &[]], &align, None)?;
             }
         }
         self.barrier()?;
+        let base = self.shared_base(&places, result, perm)?;
         let mut registers = Vec::with_capacity(result.registers);
         for r in 0..result.registers {
             let mut parts = Vec::new();
             for lane in 0..result.vec {
-                let at = self.shared_place(result, r, lane)?;
-                let mut from = at.clone();
-                perm.iter().zip(&at).for_each(|(&p, &ix)| from[p] = ix);
-                let op = self.emit.op("rc.kernel.read", &[&[memory], &from, &[], &[]], &[], Some(&[elem]))?;
+                let at = [self.emit.get(base.plus(places.place(result, perm, r, lane)))?];
+                let op = self.emit.op("rc.kernel.read", &[&[memory], &at, &[], &[]], &[], Some(&[elem]))?;
                 parts.push(self.emit.body.result(op, 0));
             }
             registers.push(self.emit.concat(&parts)?);
         }
         Ok(registers)
     }
-    /// The coordinates of an element that this thread holds.
-    fn shared_place(&mut self, spread: &Distribution, register: usize, lane: i64) -> Result<Vec<Value>> {
-        let mut coords = spread.coords(register);
-        if let Some(d) = spread.vec_dim {
-            coords[d] += lane;
-        }
-        let mut at = Vec::with_capacity(coords.len());
-        for (d, c) in coords.into_iter().enumerate() {
+    /// The thread's part of places; dimension d of `spread` is dimension `perm[d]` of what lies in memory.
+    fn shared_base(&mut self, places: &Places, spread: &Distribution, perm: &[usize]) -> Result<Ix> {
+        let mut base = Ix::constant(0);
+        for (d, &at) in perm.iter().enumerate() {
             let part = self.thread_part(spread, d)?;
-            at.push(self.emit.get(part.plus(c))?);
+            let Some(value) = part.value else { continue };
+            let stride = self.emit.index(places.strides[at])?;
+            let term = self.emit.core("rc.core.mul", &[value, stride])?;
+            base = self.emit.add(base, Ix::of(term))?;
+            if let Some((_, run, skew)) = places.skew.filter(|s| s.0 == at) {
+                let (run, skew) = (self.emit.index(run)?, self.emit.index(skew)?);
+                let runs = self.emit.core("rc.core.div", &[value, run])?;
+                let term = self.emit.core("rc.core.mul", &[runs, skew])?;
+                base = self.emit.add(base, Ix::of(term))?;
+            }
         }
-        Ok(at)
+        Ok(base)
     }
 
     /// Shared memory for the whole function.
@@ -120,5 +126,58 @@ impl<'s> Distribute<'s> {
     }
     pub(super) fn barrier(&mut self) -> Result {
         self.emit.op("rc.kernel.barrier", &[], &[], None).map(drop)
+    }
+}
+
+/// Where a tile's elements lie in shared memory: rows along the dimension of the writers' vectors, which are written as they are.
+/// Readers take vectors across the rows: sixteen bytes are left out after as many rows as a vector has elements, so that
+/// neighbouring readers meet different banks, and twice as many after each row, so that writers of neighbouring rows do.
+struct Places {
+    /// Of the source's dimensions.
+    strides: Vec<i64>,
+    /// A dimension, and after how many of its elements how many places are left out.
+    skew: Option<(usize, i64, i64)>,
+    /// Elements in all.
+    size: i64,
+    /// Elements written at once, and bytes of one.
+    width: i64,
+    bytes: i64,
+}
+
+impl Places {
+    fn of(source: &Distribution, result: &Distribution, perm: &[usize], elem: Type) -> Places {
+        let bytes = elem.byte_width().unwrap_or(4).max(1) as i64;
+        let rank = source.shape.len();
+        let along = source.vec_dim.unwrap_or(rank.saturating_sub(1));
+        let mut order: Vec<usize> = (0..rank).filter(|&d| d != along).collect();
+        order.extend((along < rank).then_some(along));
+        let mut strides = vec![1; rank];
+        let mut size = 1;
+        let chunk = (16 / bytes).max(1);
+        let across = result.vec_dim.map(|d| (perm[d], result.vec)).filter(|&(d, _)| d != along);
+        for &d in order.iter().rev() {
+            strides[d] = size;
+            size *= source.shape[d];
+            if d == along && across.is_some() {
+                size += 2 * chunk;
+            }
+        }
+        // Threads' and registers' parts of a coordinate divide by powers of two on their own: they have no digits in common.
+        let even = source.shape.iter().all(|n| n.count_ones() == 1);
+        let skewed = across.or_else(|| order.iter().rev().find(|&&d| d != along).map(|&d| (d, 1)));
+        let skew = skewed.filter(|_| even).map(|(d, run)| (d, run, chunk));
+        if let Some((d, run, skew)) = skew {
+            size += (source.shape[d] - 1) / run * skew;
+        }
+        Places { strides, skew, size, width: source.vec.min(chunk), bytes }
+    }
+    /// The part of a place that is the same in all threads.
+    fn place(&self, spread: &Distribution, perm: &[usize], register: usize, lane: i64) -> i64 {
+        let mut coords = spread.coords(register);
+        if let Some(d) = spread.vec_dim {
+            coords[d] += lane;
+        }
+        let left_out = |at: usize, c: i64| self.skew.filter(|s| s.0 == at).map_or(0, |(_, run, skew)| c / run * skew);
+        perm.iter().zip(coords).map(|(&at, c)| c * self.strides[at] + left_out(at, c)).sum()
     }
 }
