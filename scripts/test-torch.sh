@@ -1,11 +1,17 @@
 #!/usr/bin/env bash
-# Compares rc with PyTorch on whole models: sets up .venv-torch, builds the programs, runs test/torch.
-# Arguments go to test/torch/test_gpt2.py (`--only symbolic`). Nothing is downloaded but packages from PyPI.
+# Compares rc with PyTorch: sets up .venv-torch, builds the programs and the Python package, runs test/torch: torch.compile's
+# backend, and whole models by rc-run. Arguments go to test/torch/test_gpt2.py (`--only symbolic`). Nothing is downloaded but
+# packages from PyPI.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 # shellcheck source=scripts/venv-torch.sh
 source scripts/venv-torch.sh
 cargo build --release --locked --package rc-tools --package rc-examples
+wheels=${CARGO_TARGET_DIR:-target}/wheels
+rm -rf "$wheels"
+"$PYTHON" -m maturin build --release --locked --quiet --manifest-path frontends/torch/Cargo.toml --out "$wheels"
+"$PYTHON" -m pip install --quiet --disable-pip-version-check --no-deps --force-reinstall "$wheels"/*.whl
+"$PYTHON" -m pytest -q test/torch
 bin=${CARGO_TARGET_DIR:-target}/release
 "$PYTHON" test/torch/test_gpt2.py "$bin" --work "$bin/../torch" "$@"

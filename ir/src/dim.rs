@@ -178,14 +178,26 @@ impl Dim {
             _ => Dim::Dynamic,
         }
     }
-    /// `floor(self / divisor)`. `self floordiv 1` is `self`; exact multiples divide out.
+    /// `a` and `b`, where the dimension is just `a floordiv b` with a positive integer `b`.
+    fn as_quotient(self) -> Option<(Dim, i64)> {
+        let p = self.polynomial()?;
+        match (p.constant, p.terms.as_slice()) {
+            (0, [(m, 1)]) => match m.as_slice() {
+                [(Atom::FloorDiv(a, Dim::Static(b)), 1)] if *b > 0 => Some((*a, *b)),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+    /// `floor(self / divisor)`. `self floordiv 1` is `self`; exact multiples divide out; a quotient divided again is one quotient.
     pub fn floordiv(self, divisor: Dim) -> Dim {
         match (self, divisor) {
             (Dim::Static(a), Dim::Static(b)) if b > 0 => Dim::Static(a.div_euclid(b)),
             (Dim::Dynamic, _) | (_, Dim::Dynamic) => Dim::Dynamic,
-            (a, Dim::Static(b)) if b > 0 => match a.polynomial().and_then(|p| p.exact_div(b)) {
-                Some(p) => p.into(),
-                None => Polynomial::atom(Atom::FloorDiv(a, divisor)).into(),
+            (a, Dim::Static(b)) if b > 0 => match (a.polynomial().and_then(|p| p.exact_div(b)), a.as_quotient()) {
+                (Some(p), _) => p.into(),
+                (None, Some((a, c))) if c.checked_mul(b).is_some() => a.floordiv(Dim::Static(c * b)),
+                _ => Polynomial::atom(Atom::FloorDiv(a, divisor)).into(),
             },
             (a, b) if a == b => Dim::Static(1),
             (a, b) => Polynomial::atom(Atom::FloorDiv(a, b)).into(),

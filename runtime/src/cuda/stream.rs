@@ -1,5 +1,6 @@
 //! Queues of work, and marks in them.
 
+use std::mem::ManuallyDrop;
 use std::sync::Arc;
 
 use cudarc::driver::sys;
@@ -29,6 +30,27 @@ impl Stream {
         // SAFETY: writes one handle.
         check(unsafe { sys::cuStreamCreate(&mut handle, flags) }, "cuStreamCreate")?;
         Ok(Stream { device: device.clone(), handle })
+    }
+
+    /// Another library's queue (a `CUstream`), which is not destroyed with this.
+    ///
+    /// # Safety
+    /// The handle is a stream of the device, or null for its default stream, and lives as long as this.
+    pub unsafe fn borrow(device: &Arc<Device>, handle: *mut std::ffi::c_void) -> ManuallyDrop<Stream> {
+        ManuallyDrop::new(Stream { device: device.clone(), handle: handle.cast() })
+    }
+
+    /// Queues a copy between two places of the device that do not overlap.
+    ///
+    /// # Safety
+    /// Both are valid for `size` bytes until the stream has done the copy.
+    pub unsafe fn copy(&self, to: u64, from: u64, size: usize) -> Result<()> {
+        if size == 0 {
+            return Ok(());
+        }
+        self.device.bind()?;
+        // SAFETY: the caller vouches for both places.
+        check(unsafe { sys::cuMemcpyDtoDAsync_v2(to, from, size, self.handle) }, "cuMemcpyDtoDAsync")
     }
 
     /// The device.

@@ -55,14 +55,30 @@ impl CpuProgram {
         for spec in outputs {
             results.push(Tensor::zeros(spec.dtype, &spec.sizes(&bindings)?)?);
         }
+        let from: Vec<*const u8> = inputs.iter().map(Tensor::as_ptr).collect();
+        let to = results.iter_mut().map(Tensor::as_mut_ptr).collect::<Result<Vec<*mut u8>>>()?;
+        // SAFETY: `bind` checked the inputs, the results have the signature's sizes, and both outlive the call.
+        unsafe { self.run_at(&bindings, &from, &to)? };
+        Ok(results)
+    }
+
+    /// Runs the program on the caller's memory: an address for each input and each result, row-major.
+    ///
+    /// # Errors
+    /// Sizes that have no value under `bindings`; a kernel's failure.
+    ///
+    /// # Safety
+    /// There are as many addresses as the signature has inputs and outputs, each valid for the sizes that `bindings` gives them and
+    /// aligned to its elements; results overlap nothing; the symbols' values are in their ranges.
+    pub unsafe fn run_at(&self, bindings: &Bindings, inputs: &[*const u8], outputs: &[*mut u8]) -> Result<()> {
         let mut last = self.last.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         let prepared = match last.take() {
-            Some(prepared) if prepared.bindings == bindings => prepared,
-            _ => self.prepare(bindings)?,
+            Some(prepared) if prepared.bindings == *bindings => prepared,
+            _ => self.prepare(bindings.clone())?,
         };
-        let done = self.execute(&prepared, inputs, &mut results);
+        let done = self.execute(&prepared, inputs, outputs);
         *last = Some(prepared);
-        done.map(|()| results)
+        done
     }
 
     fn prepare(&self, bindings: Bindings) -> Result<Prepared> {
@@ -71,15 +87,11 @@ impl CpuProgram {
         Ok(Prepared { bindings, arena, steps })
     }
 
-    fn execute(&self, prepared: &Prepared, inputs: &[Tensor], results: &mut [Tensor]) -> Result<()> {
+    fn execute(&self, prepared: &Prepared, inputs: &[*const u8], outputs: &[*mut u8]) -> Result<()> {
         let pool = Pool::global()?;
-        let mut outputs = Vec::with_capacity(results.len());
-        for result in results {
-            outputs.push(result.as_mut_ptr()?);
-        }
         let address = |(memory, offset): (Memory, usize)| {
             let base = match memory {
-                Memory::Input(i) => inputs[i].as_ptr(),
+                Memory::Input(i) => inputs[i],
                 Memory::Output(i) => outputs[i].cast_const(),
                 Memory::Arena => prepared.arena.start().cast_const(),
                 Memory::Constant(i) => self.program.constants[i].bytes.bytes().as_ptr(),

@@ -8,6 +8,7 @@ use crate::cuda::{
     assemble_all,
 };
 use crate::{Error, Result, Tensor};
+use std::ffi::c_void;
 use std::sync::{Arc, Mutex};
 
 /// A program with its machine code and constants on a device.
@@ -18,6 +19,8 @@ pub struct CudaProgram {
     kernels: Vec<Function>,
     constants: Vec<Buffer>,
     last: Mutex<Option<Prepared>>,
+    /// The steps of the last run on the caller's memory.
+    steps: Mutex<Option<(Bindings, Arc<Vec<PreparedStep>>)>>,
 }
 
 /// Memory and a graph for sizes that are known.
@@ -51,7 +54,7 @@ impl CudaProgram {
             constants.push(upload(device, &stream, constant.bytes.bytes())?);
         }
         stream.synchronize()?;
-        Ok(CudaProgram { program, device: device.clone(), stream, kernels, constants, last: Mutex::new(None) })
+        Ok(CudaProgram { program, device: device.clone(), stream, kernels, constants, last: Mutex::new(None), steps: Mutex::new(None) })
     }
 
     pub fn program(&self) -> &Program {
@@ -85,6 +88,39 @@ impl CudaProgram {
         }
         *last = Some(prepared);
         Ok(times)
+    }
+
+    /// Queues the program on the caller's memory and stream, and returns at once: a device address for each input and each result,
+    /// row-major, and the arena's, of [`Program::arena_bytes`]. `stream` is a `CUstream` of the program's device.
+    ///
+    /// # Errors
+    /// Sizes that have no value under `bindings`; launches that the driver refuses.
+    ///
+    /// # Safety
+    /// There are as many addresses as the signature has inputs and outputs, each valid until the stream has done the work, for the
+    /// sizes that `bindings` gives them; results and arena overlap nothing; the symbols' values are in their ranges.
+    pub unsafe fn run_at(&self, bindings: &Bindings, inputs: &[u64], outputs: &[u64], arena: u64, stream: *mut c_void) -> Result<()> {
+        let steps = self.steps(bindings)?;
+        // SAFETY: the caller's stream is one of the device.
+        let stream = unsafe { Stream::borrow(&self.device, stream) };
+        let address = |memory| match memory {
+            Memory::Input(i) => inputs[i],
+            Memory::Output(i) => outputs[i],
+            Memory::Arena => arena,
+            Memory::Constant(i) => self.constants[i].address(),
+        };
+        steps.iter().try_for_each(|step| self.queue(&stream, step, &address))
+    }
+
+    /// The steps for these values of the symbols; those of the last are kept.
+    fn steps(&self, bindings: &Bindings) -> Result<Arc<Vec<PreparedStep>>> {
+        let mut last = self.steps.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        if let Some((_, steps)) = last.as_ref().filter(|(known, _)| known == bindings) {
+            return Ok(steps.clone());
+        }
+        let steps = Arc::new(self.program.prepare(bindings)?);
+        *last = Some((bindings.clone(), steps.clone()));
+        Ok(steps)
     }
 
     fn prepared(&self, last: Option<Prepared>, inputs: &[Tensor]) -> Result<Prepared> {
@@ -131,25 +167,25 @@ impl CudaProgram {
             buffer.fill(&self.stream, 0, buffer.size(), UNWRITTEN)?;
         }
         self.stream.synchronize()?;
-        let buffer = |memory| match memory {
-            Memory::Input(i) => &inputs[i],
-            Memory::Output(i) => &outputs[i],
-            Memory::Arena => &arena,
-            Memory::Constant(i) => &self.constants[i],
+        let address = |memory| match memory {
+            Memory::Input(i) => inputs[i].address(),
+            Memory::Output(i) => outputs[i].address(),
+            Memory::Arena => arena.address(),
+            Memory::Constant(i) => self.constants[i].address(),
         };
         let steps = self.program.prepare(&bindings)?;
         let graph = Graph::capture(&self.stream, &self.kernels, |stream| {
-            steps.iter().try_for_each(|step| self.queue(stream, step, &buffer))
+            steps.iter().try_for_each(|step| self.queue(stream, step, &address))
         })?;
         let graph = if graph.node_count()? == 0 { None } else { Some(graph.instantiate()?) };
         Ok(Prepared { bindings, inputs, outputs, _arena: arena, graph })
     }
 
-    fn queue<'b>(&self, stream: &Stream, step: &PreparedStep, buffer: &dyn Fn(Memory) -> &'b Buffer) -> Result<()> {
+    fn queue(&self, stream: &Stream, step: &PreparedStep, address: &dyn Fn(Memory) -> u64) -> Result<()> {
         match step {
             PreparedStep::Launch { kernel, args, symbols, grid } => {
                 let binary = &self.program.kernels[*kernel];
-                let pointers = args.iter().map(|&(memory, offset)| Arg::Pointer(buffer(memory).address() + offset as u64));
+                let pointers = args.iter().map(|&(memory, offset)| Arg::Pointer(address(memory) + offset as u64));
                 let values: Vec<Arg> = pointers.chain(symbols.iter().map(|&n| Arg::I64(n))).collect();
                 let too_large = |_| Error::Invalid(format!("the kernel {} has a grid of {grid:?} blocks", binary.name));
                 let mut extents = [0u32; 3];
@@ -162,7 +198,11 @@ impl CudaProgram {
                 // symbols in their order; they live as long as the graph.
                 unsafe { stream.launch(&self.kernels[*kernel], &config, &mut KernelArgs::new(&values)) }
             }
-            PreparedStep::Copy { from, to, bytes } => buffer(to.0).copy_from(stream, to.1, buffer(from.0), from.1, *bytes),
+            PreparedStep::Copy { from, to, bytes } => {
+                let (to, from) = (address(to.0) + to.1 as u64, address(from.0) + from.1 as u64);
+                // SAFETY: both places have that many bytes, and the plan gives results memory of their own.
+                unsafe { stream.copy(to, from, *bytes) }
+            }
         }
     }
 }

@@ -8,7 +8,7 @@ mod signature;
 
 pub use cpu::CpuProgram;
 pub use cuda::CudaProgram;
-pub use signature::{Bindings, Signature, TensorSpec};
+pub use signature::{Bindings, Signature, TensorSpec, evaluate};
 
 use rc_ir::{Dim, Name};
 use std::sync::Arc;

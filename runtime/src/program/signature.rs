@@ -94,7 +94,8 @@ impl Signature {
         Ok(())
     }
 
-    fn check_symbols(&self, bindings: &Bindings) -> Result<()> {
+    /// Checks that every symbol has a value, and one of its range.
+    pub fn check_symbols(&self, bindings: &Bindings) -> Result<()> {
         for symbol in &self.symbols {
             let Some(&value) = bindings.get(&symbol.name) else {
                 return Err(Error::Invalid(format!("no argument's shape gives the symbol '{}'", symbol.name)));

@@ -1,0 +1,152 @@
+"""Compiling a graph of ATen operations into a function."""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import os
+from pathlib import Path
+
+import torch
+from torch.fx import GraphModule, Node
+from torch.utils._python_dispatch import _disable_current_modes
+
+from rc._native import Program, RcError
+from rc.torch import partition
+from rc.torch.errors import UnsupportedOps, place
+from rc.torch.lower import Lowered, Lowering, Problems
+from rc.torch.options import Options
+
+log = logging.getLogger("rc.torch")
+_numbers = itertools.count()
+
+
+class Compiled:
+    """A compiled graph: takes a list of arguments, which it empties, and gives a list of results."""
+
+    def __init__(self, lowered: Lowered, program: Program):
+        self._boxed_call = True
+        self.program = program
+        self.captured = lowered.captured
+        program.layout(lowered.inputs, lowered.integers, lowered.results, lowered.returns)
+
+    def __call__(self, args: list):
+        values = args + self.captured if self.captured else list(args)
+        args.clear()
+        return self.program(values)
+
+
+class Part(torch.nn.Module):
+    """A compiled part of a graph with foreign operations."""
+
+    def __init__(self, compiled: Compiled):
+        super().__init__()
+        self.compiled = compiled
+
+    def forward(self, *args):
+        return self.compiled(list(args))
+
+
+class Split:
+    """A graph whose parts are compiled, with foreign operations between them."""
+
+    def __init__(self, gm: GraphModule):
+        self._boxed_call = True
+        self.gm = gm
+
+    def __call__(self, args: list):
+        values = list(args)
+        args.clear()
+        return self.gm(*values)
+
+
+def build(gm: GraphModule) -> Compiled:
+    """Compiles a graph whole. Raises `Problems` for operations that rc cannot lower or generate code for."""
+    lowered = Lowering(gm).run()
+    if not lowered.results:
+        return Compiled(lowered, Program.empty())
+    device = "cpu" if lowered.device.type == "cpu" else f"cuda:{lowered.device.index or 0}"
+    try:
+        program, _ = lowered.module.compile(device)
+    except RcError as e:
+        raise Problems(_blamed(e, lowered)) from e
+    return Compiled(lowered, program)
+
+
+def _blamed(e: RcError, lowered: Lowered) -> list[tuple[Node, str]]:
+    """The operations that the compiler's errors are about; an error without a place is about the whole graph."""
+    problems = []
+    for message, text, names in e.diagnostics:
+        nodes = [lowered.nodes[name] for name in names if name in lowered.nodes]
+        if not nodes:
+            raise e
+        problems += [(node, message.removeprefix("not supported: ")) for node in nodes]
+    return problems
+
+
+def compile_graph(gm: GraphModule, options: Options, kind: str):
+    """A function for a graph: compiled whole, or in parts where `options.fallback` allows it."""
+    # Constants of the graph are read here, which a mode of the tracer would take for computation.
+    with _disable_current_modes():
+        return _compile_graph(gm, options, kind)
+
+
+def _compile_graph(gm: GraphModule, options: Options, kind: str):
+    number = next(_numbers)
+    _dump(gm, options, f"{number}_{kind}")
+    try:
+        return build(gm)
+    except Problems as e:
+        if not options.fallback:
+            raise _error(e.problems) from None
+        problems = dict(e.problems)
+    foreign: dict[Node, str] = {}
+    while True:
+        for node, why in problems.items():
+            foreign.setdefault(node, why)
+        _with_items(gm, foreign)
+        found: dict[Node, str] = {}
+
+        def part(inner: GraphModule, nodes: dict[str, Node]):
+            try:
+                return Part(build(inner))
+            except Problems as e:
+                found.update({nodes[n.name]: why for n, why in e.problems})
+                return Part.__new__(Part)
+
+        whole = partition.split(gm, set(foreign), part)
+        if not found:
+            break
+        problems = found
+    for node, why in foreign.items():
+        log.warning("%s runs in PyTorch: %s%s", node.target, why, f" (at {place(node)})" if place(node) else "")
+    return Split(whole)
+
+
+def _with_items(gm: GraphModule, foreign: dict[Node, str]):
+    """What takes a foreign operation's results apart is foreign with it."""
+    import operator
+
+    for node in gm.graph.nodes:
+        if node.op == "call_function" and node.target is operator.getitem and node.args[0] in foreign:
+            foreign.setdefault(node, foreign[node.args[0]])
+
+
+def _error(problems) -> UnsupportedOps:
+    return UnsupportedOps([(str(node.target), why, place(node)) for node, why in problems])
+
+
+def _dump(gm: GraphModule, options: Options, name: str):
+    directory = options.dump or os.environ.get("RC_DUMP")
+    if not directory:
+        return
+    folder = Path(directory)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"{name}.fx.txt").write_text(gm.print_readable(print_output=False))
+    try:
+        lowered = Lowering(gm).run()
+    except Problems as e:
+        (folder / f"{name}.problems.txt").write_text(str(e))
+        return
+    if lowered.module is not None:
+        (folder / f"{name}.ir").write_text(lowered.module.text())

@@ -1,0 +1,336 @@
+"""From a graph of ATen operations to a module of rc."""
+
+from __future__ import annotations
+
+import operator
+from dataclasses import dataclass, field
+
+import torch
+from torch.fx import GraphModule, Node
+
+from rc._native import Dim, Graph, Module, RcError
+from rc.torch import layout
+from rc.torch.build import Build, T
+from rc.torch.dtypes import TO_RC
+from rc.torch.errors import Unsupported, python_line
+from rc.torch.ops import TABLE
+from rc.torch.symbols import Symbols
+
+# Constants of the graph up to this many elements become part of the module; larger ones are passed at each call.
+INLINE = 1024
+
+
+@dataclass
+class Lowered:
+    """A module, and how a call's arguments and results map to its inputs and outputs (see `Program.layout`)."""
+
+    module: Module | None
+    inputs: list = field(default_factory=list)
+    integers: list = field(default_factory=list)
+    results: list = field(default_factory=list)
+    returns: list = field(default_factory=list)
+    captured: list = field(default_factory=list)
+    """Tensors of the graph itself, passed after the arguments."""
+    device: torch.device = torch.device("cpu")
+    nodes: dict[str, Node] = field(default_factory=dict)
+
+
+class Problems(Exception):
+    """Operations that cannot be lowered: (node, reason)."""
+
+    def __init__(self, problems: list[tuple[Node, str]]):
+        self.problems = problems
+        super().__init__("; ".join(f"{n.target}: {why}" for n, why in problems))
+
+
+def tensor_problem(val, device: torch.device | None = None) -> str | None:
+    """Why rc cannot hold a tensor."""
+    if val.layout != torch.strided:
+        return f"tensors with the layout {val.layout}"
+    if val.dtype not in TO_RC:
+        return f"tensors of {str(val.dtype).removeprefix('torch.')}"
+    if val.device.type not in ("cpu", "cuda"):
+        return f"tensors on {val.device}"
+    if device is not None and val.device != device:
+        return f"a tensor on {val.device} among those on {device}"
+    if val.is_neg() or val.is_conj():
+        return "tensors with a lazy negation or conjugation"
+    return None
+
+
+def device_of(gm: GraphModule) -> torch.device:
+    """The device that a graph computes on: that of most of its values."""
+    count: dict[torch.device, int] = {}
+    for node in gm.graph.nodes:
+        val = node.meta.get("val")
+        if isinstance(val, torch.Tensor) and (node.op != "placeholder" or val.dim() > 0):
+            count[val.device] = count.get(val.device, 0) + 1
+    return max(count, key=lambda d: (count[d], d.type != "cpu")) if count else torch.device("cpu")
+
+
+class Lowering:
+    """Lowers one graph; gathers what it cannot, and goes on to find the rest."""
+
+    def __init__(self, gm: GraphModule, name: str = "main"):
+        self.gm = gm
+        self.symbols = Symbols()
+        self.device = device_of(gm)
+        self.env: dict[Node, object] = {}
+        self.problems: list[tuple[Node, str]] = []
+        self.out = Lowered(None, device=self.device)
+        self.placeholders = [n for n in gm.graph.nodes if n.op == "placeholder"]
+        self.attributes: list[Node] = []
+        self.bases: set[Node] = set()
+        self.orders: dict[Node, list[int]] = {}
+        self.name = name
+
+    def run(self) -> Lowered:
+        plan = self._plan_outputs()
+        used = [n for n in self._inputs() if n.users or n in self.bases]
+        args = []
+        for node in used:
+            args.append(self._argument(node))
+        self.graph = Graph(self.name, args)
+        self.build = Build(self.graph)
+        for node, value in zip(used, self.graph.args()):
+            self._bind_argument(node, value)
+        for node in self.gm.graph.nodes:
+            if node.op == "call_function":
+                self.out.nodes[node.name] = node
+                self._node(node)
+        self._finish(plan)
+        if self.problems:
+            raise Problems(self.problems)
+        return self.out
+
+    # Inputs
+
+    def _inputs(self) -> list[Node]:
+        """The nodes that become the function's arguments; integers are symbols instead."""
+        nodes = []
+        for position, node in enumerate(self.placeholders):
+            val = node.meta.get("val")
+            if isinstance(val, torch.Tensor):
+                if (why := tensor_problem(val, self.device)) is None:
+                    nodes.append(node)
+                else:
+                    # Only what uses it is a problem; a graph may pass it through.
+                    self.env[node] = Unsupported(why)
+            elif isinstance(val, (torch.SymInt, int)) and not isinstance(val, bool):
+                dim = self.symbols.dim(val)
+                self.env[node] = dim
+                if isinstance(dim, Dim):
+                    self.out.integers.append((position, repr(dim)))
+            else:
+                self.env[node] = Unsupported(f"an argument of type {type(val).__name__}")
+        for node in self.gm.graph.nodes:
+            if node.op == "get_attr":
+                value = getattr(self.gm, node.target, None)
+                if not isinstance(value, torch.Tensor) or (why := tensor_problem(value, self.device)):
+                    self.env[node] = Unsupported(why if isinstance(value, torch.Tensor) else "a submodule")
+                elif value.numel() > INLINE or value.device.type != "cpu":
+                    node.meta["val"] = value
+                    self.attributes.append(node)
+                    nodes.append(node)
+        return nodes
+
+    def _argument(self, node: Node):
+        val = node.meta["val"]
+        order = layout.dense_order(val, self.symbols) or layout.row_major(val.dim())
+        self.orders[node] = order
+        if node.op == "get_attr":
+            position = len(self.placeholders) + len(self.out.captured)
+            self.out.captured.append(val)
+        else:
+            position = self.placeholders.index(node)
+        sizes = self.symbols.dims(val.shape)
+        physical = [sizes[d] for d in order]
+        self.out.inputs.append((position, order, physical))
+        return (node.name, TO_RC[val.dtype], physical)
+
+    def _bind_argument(self, node: Node, value):
+        order = self.orders[node]
+        back = [order.index(d) for d in range(len(order))]
+        self.env[node] = self.build.permute(self.build.wrap(value), back)
+
+    # Operations
+
+    def _node(self, node: Node):
+        line = python_line(node)
+        self.graph.at(node.name, *(line or (None, 0)))
+        try:
+            self.env[node] = self._convert(node)
+        except Unsupported as why:
+            self._problem(node, str(why))
+        except RcError as e:
+            self._problem(node, "; ".join(d[0] for d in e.diagnostics))
+
+    def _convert(self, node: Node):
+        val = node.meta.get("val")
+        if isinstance(val, (torch.SymInt, int)) and not isinstance(val, bool):
+            return self.symbols.dim(val)
+        if node.target is operator.getitem:
+            return self._value(node.args[0])[node.args[1]]
+        convert = TABLE.get(node.target)
+        if convert is None:
+            raise Unsupported("rc has no translation of this operation")
+        for v in _tensors(val):
+            if why := tensor_problem(v, self.device):
+                raise Unsupported(why)
+        args = torch.fx.node.map_aggregate(node.args, self._value)
+        kwargs = torch.fx.node.map_aggregate(node.kwargs, self._value)
+        self.build.node = node
+        self.build.symbols = self.symbols
+        return self._checked(val, convert(self.build, *args, **kwargs))
+
+    def _value(self, arg):
+        if not isinstance(arg, Node):
+            return arg
+        if arg.op == "get_attr" and arg not in self.env:
+            value = getattr(self.gm, arg.target)
+            self.env[arg] = self.build.dense(value, TO_RC[value.dtype])
+        value = self.env[arg]
+        if isinstance(value, Unsupported):
+            raise value
+        return value
+
+    def _checked(self, val, result):
+        """That a translation gives what PyTorch says that the operation gives."""
+        if isinstance(val, torch.Tensor):
+            sizes = tuple(self.symbols.dims(val.shape))
+            if isinstance(result, T) and result.dtype == TO_RC[val.dtype] and _may_equal(result.shape, sizes):
+                # Sizes may be written otherwise here and there: PyTorch knows them to be equal, and the program checks it.
+                return result if result.shape == sizes else self.build.op("core.assume_shape", result, result=(result.dtype, sizes))
+            found = f"{result.dtype} {list(result.shape)}" if isinstance(result, T) else type(result).__name__
+            raise Unsupported(f"translated to {found}, where {TO_RC[val.dtype]} {list(val.shape)} is expected")
+        if isinstance(val, (list, tuple)):
+            return [self._checked(v, r) if r is not None else None for v, r in zip(val, result, strict=True)]
+        return result
+
+    def _problem(self, node: Node, why: str):
+        self.problems.append((node, why))
+        val = node.meta.get("val")
+        try:
+            self.env[node] = self._stand_in(val)
+        except (Unsupported, RcError):
+            self.env[node] = Unsupported(f"it needs the result of {node.name}")
+
+    def _stand_in(self, val):
+        """A value of the right type, so that the rest of the graph can be looked at too."""
+        if isinstance(val, torch.Tensor):
+            if why := tensor_problem(val):
+                raise Unsupported(why)
+            return self.build.full(0, TO_RC[val.dtype], self.symbols.dims(val.shape))
+        if isinstance(val, (list, tuple)):
+            return [self._stand_in(v) for v in val]
+        raise Unsupported("no tensor")
+
+    # Results
+
+    def _plan_outputs(self) -> list:
+        """For each result of the graph: ("constant", x), ("int", node), ("arg", i), ("view", base node, node) or ("new", node)."""
+        args = {}
+        for i, node in enumerate(self.placeholders):
+            val = node.meta.get("val")
+            if isinstance(val, torch.Tensor) and tensor_problem(val, self.device) is None and self._dense(val):
+                args.setdefault(layout.storage(val), node)
+        outputs = list(self.gm.graph.output_node().args[0])
+        wholes = self._wholes(outputs, args)
+        return [self._plan_output(out, args, wholes) for out in outputs]
+
+    def _wholes(self, outputs, args) -> dict[int, Node]:
+        """For each new memory among the results, a result that is all of it."""
+        wholes = {}
+        for out in outputs:
+            val = out.meta.get("val") if isinstance(out, Node) else None
+            if isinstance(val, torch.Tensor) and tensor_problem(val) is None and layout.storage(val) not in args:
+                if self._dense(val) and self._fills(val):
+                    wholes.setdefault(layout.storage(val), out)
+        return wholes
+
+    def _fills(self, val) -> bool:
+        bytes_ = val.untyped_storage().nbytes()
+        offset = val.storage_offset()
+        if isinstance(bytes_, torch.SymInt) or isinstance(offset, torch.SymInt):
+            return False
+        return offset == 0 and all(isinstance(s, int) for s in val.shape) and val.numel() * val.element_size() == bytes_
+
+    def _dense(self, val) -> bool:
+        try:
+            return layout.dense_order(val, self.symbols) is not None
+        except Unsupported:
+            return False
+
+    def _plan_output(self, out, args, wholes):
+        if not isinstance(out, Node):
+            return ("constant", out)
+        val = out.meta.get("val")
+        if out.op == "placeholder":
+            return ("arg", self.placeholders.index(out))
+        if not isinstance(val, torch.Tensor):
+            return ("int", out)
+        if tensor_problem(val) is None and out.op != "get_attr":
+            for bases in (args, wholes):
+                base = bases.get(layout.storage(val))
+                if base is not None and base is not out and base.meta["val"].dtype == val.dtype and _static(val, base.meta["val"]):
+                    if base.op == "placeholder":
+                        self.bases.add(base)
+                    return ("view", base, out)
+        return ("new", out)
+
+    def _finish(self, plan):
+        values, index = [], {}
+        for entry in plan:
+            node = entry[1]
+            if entry[0] == "new" and node not in index:
+                try:
+                    value = self._value(node)
+                except Unsupported as why:
+                    if not self.problems:
+                        self.problems.append((node, str(why)))
+                    continue
+                index[node] = len(values)
+                values.append(self._result(node, value))
+        if self.problems:
+            return
+        for entry in plan:
+            self.out.returns.append(self._return(entry, index))
+        if values or self.out.inputs:
+            self.out.module = self.graph.finish([v.value for v in values], self.symbols.declarations())
+
+    def _result(self, node: Node, value: T) -> T:
+        val = node.meta["val"]
+        order = layout.dense_order(val, self.symbols) or layout.row_major(val.dim())
+        sizes = self.symbols.dims(val.shape)
+        self.out.results.append((sizes, layout.strides_of(sizes, order), val.dtype))
+        return self.build.permute(value, order)
+
+    def _return(self, entry, index):
+        match entry:
+            case ("new", node):
+                return ("result", index[node])
+            case ("int", node):
+                return ("int", self._value(node))
+            case ("view", base, node):
+                val, root = node.meta["val"], base.meta["val"]
+                at = ("arg", self.placeholders.index(base)) if base.op == "placeholder" else ("result", index[base])
+                offset = val.storage_offset() - root.storage_offset()
+                return ("view", (at, self.symbols.dims(val.shape), self.symbols.dims(val.stride()), self.symbols.dim(offset)))
+            case _:
+                return entry
+
+
+def _may_equal(a: tuple, b: tuple) -> bool:
+    return len(a) == len(b) and all(x == y or isinstance(x, Dim) or isinstance(y, Dim) for x, y in zip(a, b))
+
+
+def _static(*vals) -> bool:
+    return all(isinstance(v.storage_offset(), int) for v in vals)
+
+
+def _tensors(val):
+    if isinstance(val, torch.Tensor):
+        return [val]
+    if isinstance(val, (list, tuple)):
+        return [t for v in val for t in _tensors(v)]
+    return []

@@ -1,0 +1,45 @@
+"""Tensors out of nothing: constants, counters."""
+
+from __future__ import annotations
+
+from rc.torch.build import Build, T
+from rc.torch.dtypes import compute, is_float
+from rc.torch.errors import Unsupported
+from rc.torch.ops.table import operand, out_dtype, out_shape, translates
+
+
+@translates("full", "new_full", "scalar_tensor", "zeros", "ones", "zeros_like", "ones_like", "new_zeros", "new_ones")
+def full(b: Build, *args, **kwargs) -> T:
+    name = b.node.target._opname
+    if name == "scalar_tensor":
+        value = args[0]
+    elif "full" in name:
+        value = args[-1] if len(args) > 1 else kwargs["fill_value"]
+    else:
+        value = 1 if "ones" in name else 0
+    return b.expand(operand(b, value, out_dtype(b)), out_shape(b))
+
+
+@translates("empty.memory_format", "empty_strided", "empty_like", "new_empty", "new_empty_strided", "empty_permuted")
+def empty(b: Build, *args, **kwargs) -> T:
+    """Memory without contents: zeros here, which is one of the contents that it may have."""
+    return b.full(0, out_dtype(b), out_shape(b))
+
+
+@translates("arange.start_step", "arange.start", "arange.default", "prims::iota")
+def arange(b: Build, *args, **kwargs) -> T:
+    result, shape = out_dtype(b), out_shape(b)
+    start, step = 0, 1
+    if b.node.target._opname == "iota":
+        start, step = kwargs.get("start", 0), kwargs.get("step", 1)
+    elif len(args) >= 2:
+        start, step = args[0], args[2] if len(args) > 2 else kwargs.get("step", 1)
+    c = compute(result) if is_float(result) else "i64"
+    if isinstance(start, float) or isinstance(step, float):
+        if not is_float(c):
+            raise Unsupported("integers counted in fractions")
+        # PyTorch counts in float64 and rounds once.
+        c = "f64"
+    i = b.convert(b.iota(shape, 0), c)
+    i = b.binary("mul", i, operand(b, step, c)) if step != 1 else i
+    return b.convert(b.binary("add", i, operand(b, start, c)) if start != 0 else i, result)

@@ -1,0 +1,618 @@
+"""Elementwise operations. Floats narrower than float32 are computed in float32 and rounded once, as PyTorch does."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from rc.torch.build import Build, T
+from rc.torch.dtypes import compute, is_float
+from rc.torch.errors import Unsupported
+from rc.torch.ops.table import dtype_name, float_input, operand, out, out_dtype, translates
+
+# Functions of floats, one of rc's operations each.
+
+FLOAT_UNARY = {
+    "ceil": "ceil", "cos": "cos", "erf": "erf", "exp": "exp", "exp2": "exp2", "expm1": "expm1", "floor": "floor", "log": "log",
+    "log1p": "log1p", "round": "round", "rsqrt": "rsqrt", "sigmoid": "logistic", "sin": "sin", "sqrt": "sqrt", "tanh": "tanh",
+}  # fmt: skip
+
+
+def _float_unary(name: str):
+    def translate(b: Build, x: T) -> T:
+        result = out_dtype(b)
+        if not is_float(result):
+            return b.convert(x, result)  # ceil, floor, round of integers
+        return b.convert(b.unary(name, float_input(b, x, result)), result)
+
+    return translate
+
+
+for aten, core in FLOAT_UNARY.items():
+    translates(aten)(_float_unary(core))
+
+
+def float_function(*names: str):
+    """Registers a function of one float tensor in the type of computation, and its rounding to the result's type."""
+
+    def register(f):
+        @translates(*names)
+        def translate(b: Build, x: T, *args, **kwargs) -> T:
+            result = out_dtype(b)
+            return b.convert(f(b, float_input(b, x, result), *args, **kwargs), result)
+
+        return f
+
+    return register
+
+
+@float_function("log2")
+def log2(b, x):
+    return b.scalar("mul", b.unary("log", x), 1 / math.log(2))
+
+
+@float_function("log10")
+def log10(b, x):
+    return b.scalar("mul", b.unary("log", x), 1 / math.log(10))
+
+
+@float_function("tan")
+def tan(b, x):
+    return b.binary("div", b.unary("sin", x), b.unary("cos", x))
+
+
+@float_function("sinh")
+def sinh(b, x):
+    # By expm1, which is exact near zero; beyond the range of exp(x) by halves, as exp(x) overflows before sinh(x).
+    e = b.unary("expm1", b.unary("abs", x))
+    small = b.scalar("mul", b.binary("add", e, b.binary("div", e, b.scalar("add", e, 1))), 0.5)
+    half = b.unary("exp", b.scalar("mul", b.unary("abs", x), 0.5))
+    large = b.binary("mul", b.scalar("mul", half, 0.5), half)
+    size = b.select(b.compare("gt", b.unary("abs", x), b.like(20, x)), large, small)
+    return copy_sign(b, size, x)
+
+
+@float_function("cosh")
+def cosh(b, x):
+    half = b.unary("exp", b.scalar("mul", b.unary("abs", x), 0.5))
+    large = b.binary("mul", b.scalar("mul", half, 0.5), half)
+    e = b.unary("exp", b.unary("abs", x))
+    small = b.scalar("mul", b.binary("add", e, b.binary("div", b.like(1, e), e)), 0.5)
+    return b.select(b.compare("gt", b.unary("abs", x), b.like(20, x)), large, small)
+
+
+def copy_sign(b: Build, size: T, sign: T) -> T:
+    """`size` with the sign of `sign`, of zero too."""
+    magnitude = b.unary("abs", size)
+    magnitude, sign = b.broadcast(magnitude, sign)
+    return b.select(signbit(b, sign), b.unary("neg", magnitude), magnitude)
+
+
+@float_function("asinh")
+def asinh(b, x):
+    # log(a + sqrt(a² + 1)) as log1p(a + a² / (1 + sqrt(a² + 1))), exact near zero; log(a) + log(2) where a² overflows.
+    a = b.unary("abs", x)
+    square = b.binary("mul", a, a)
+    root = b.unary("sqrt", b.scalar("add", square, 1))
+    small = b.unary("log1p", b.binary("add", a, b.binary("div", square, b.scalar("add", root, 1))))
+    large = b.scalar("add", b.unary("log", a), math.log(2))
+    return copy_sign(b, b.select(b.compare("gt", a, b.like(1e9, a)), large, small), x)
+
+
+@float_function("acosh")
+def acosh(b, x):
+    # log1p(t + sqrt(2 t + t²)) for t = x - 1; log(x) + log(2) where t² overflows.
+    t = b.scalar("sub", x, 1)
+    root = b.unary("sqrt", b.binary("add", b.scalar("mul", t, 2), b.binary("mul", t, t)))
+    small = b.unary("log1p", b.binary("add", t, root))
+    large = b.scalar("add", b.unary("log", x), math.log(2))
+    return b.select(b.compare("gt", x, b.like(1e9, x)), large, small)
+
+
+@float_function("atanh")
+def atanh(b, x):
+    a = b.unary("abs", x)
+    double = b.scalar("mul", a, 2)
+    size = b.scalar("mul", b.unary("log1p", b.binary("div", double, b.binary("sub", b.like(1, a), a))), 0.5)
+    return copy_sign(b, size, x)
+
+
+@float_function("atan")
+def atan(b, x):
+    return b.binary("atan2", x, b.like(1, x))
+
+
+def _cosine_of_sine(b, x):
+    """sqrt(1 - x²) as sqrt((1 - x)(1 + x)), which does not cancel."""
+    one = b.like(1, x)
+    return b.unary("sqrt", b.binary("mul", b.binary("sub", one, x), b.binary("add", one, x)))
+
+
+@float_function("asin")
+def asin(b, x):
+    return b.binary("atan2", x, _cosine_of_sine(b, x))
+
+
+@float_function("acos")
+def acos(b, x):
+    return b.binary("atan2", _cosine_of_sine(b, x), x)
+
+
+@float_function("reciprocal")
+def reciprocal(b, x):
+    return b.binary("div", b.like(1, x), x)
+
+
+@float_function("erfc")
+def erfc(b, x):
+    raise Unsupported("rc has no complementary error function")
+
+
+@translates("trunc")
+def trunc(b: Build, x: T) -> T:
+    if not is_float(x.dtype):
+        return x
+    c = b.upcast(x)
+    negative = b.compare("lt", c, b.like(0, c))
+    return b.convert(b.select(negative, b.unary("ceil", c), b.unary("floor", c)), x.dtype)
+
+
+@translates("round.decimals")
+def round_decimals(b: Build, x: T, decimals: int = 0) -> T:
+    if not is_float(x.dtype):
+        return x
+    c = b.upcast(x)
+    scale = b.like(10.0 ** abs(decimals), c)
+    to, back = ("mul", "div") if decimals >= 0 else ("div", "mul")
+    return b.convert(b.binary(back, b.unary("round", b.binary(to, c, scale)), scale), x.dtype)
+
+
+# Identities and conversions.
+
+
+@translates("clone", "alias", "detach", "lift_fresh_copy", "contiguous", "positive")
+def identity(b: Build, x: T, **_) -> T:
+    return x
+
+
+@translates("_to_copy", "to.dtype", "prims::convert_element_type")
+def to_copy(b: Build, x: T, dtype=None, **kwargs) -> T:
+    if kwargs.get("device") is not None and torch.device(kwargs["device"]).type != out(b).device.type:
+        raise Unsupported("copies between devices")
+    result = out_dtype(b)
+    if is_float(x.dtype) and result == "ui8":
+        # As C does on the machines that PyTorch runs on: by way of a signed integer, so that -1.0 is 255.
+        return b.convert(b.convert(x, "i64"), result)
+    return b.convert(x, result)
+
+
+@translates("fill.Scalar", "fill.Tensor", "full_like", "copy")
+def fill(b: Build, x: T, value, *args, **kwargs) -> T:
+    return b.expand(operand(b, value, out_dtype(b)), out_shape_of(b))
+
+
+def out_shape_of(b: Build):
+    return b.symbols.dims(out(b).shape)
+
+
+# Arithmetic.
+
+
+def _operands(b: Build, x, y) -> tuple[T, T, str]:
+    """Both operands in the type of computation of the result, and the result's type."""
+    result = out_dtype(b)
+    c = compute(result)
+    return operand(b, x, c), operand(b, y, c), result
+
+
+def _scaled(b: Build, y: T, alpha) -> T:
+    return y if alpha == 1 else b.scalar("mul", y, alpha)
+
+
+def _bool(result: str, op: str) -> str:
+    # Of bools, a sum is an or and a product an and.
+    return {"add": "or", "mul": "and"}[op] if result == "i1" else op
+
+
+@translates("add.Tensor", "add.Scalar")
+def add(b: Build, x, y, alpha=1) -> T:
+    x, y, result = _operands(b, x, y)
+    return b.convert(b.binary(_bool(result, "add"), x, _scaled(b, y, alpha)), result)
+
+
+@translates("sub.Tensor", "sub.Scalar")
+def sub(b: Build, x, y, alpha=1) -> T:
+    x, y, result = _operands(b, x, y)
+    return b.convert(b.binary("sub", x, _scaled(b, y, alpha)), result)
+
+
+@translates("rsub.Tensor", "rsub.Scalar")
+def rsub(b: Build, x, y, alpha=1) -> T:
+    x, y, result = _operands(b, x, y)
+    return b.convert(b.binary("sub", y, _scaled(b, x, alpha)), result)
+
+
+@translates("mul.Tensor", "mul.Scalar")
+def mul(b: Build, x, y) -> T:
+    x, y, result = _operands(b, x, y)
+    return b.convert(b.binary(_bool(result, "mul"), x, y), result)
+
+
+@translates("div.Tensor", "div.Scalar", "true_divide.Tensor", "true_divide.Scalar")
+def div(b: Build, x, y) -> T:
+    x, y, result = _operands(b, x, y)
+    return b.convert(b.binary("div", x, y), result)
+
+
+@translates("div.Tensor_mode", "div.Scalar_mode")
+def div_mode(b: Build, x, y, rounding_mode=None) -> T:
+    if rounding_mode is None:
+        return div(b, x, y)
+    x, y, result = _operands(b, x, y)
+    if rounding_mode == "floor":
+        return b.convert(floor_divide(b, x, y), result)
+    if not is_float(result):
+        return b.convert(b.binary("div", x, safe_divisor(b, y)), result)
+    q = b.binary("div", x, y)
+    negative = b.compare("lt", q, b.like(0, q))
+    return b.convert(b.select(negative, b.unary("ceil", q), b.unary("floor", q)), result)
+
+
+@translates("floor_divide", "floor_divide.Scalar")
+def floor_divide_op(b: Build, x, y) -> T:
+    return div_mode(b, x, y, rounding_mode="floor")
+
+
+def safe_divisor(b: Build, y: T) -> T:
+    """The divisor with zeros as ones: integer division by zero is undefined in a kernel, and an error in PyTorch's own."""
+    return b.select(b.compare("eq", y, b.like(0, y)), b.like(1, y), y)
+
+
+def floor_divide(b: Build, x: T, y: T) -> T:
+    x, y = b.broadcast(x, y)
+    if is_float(x.dtype):
+        # PyTorch's way (c10::div_floor_floating): exact where the quotient is near an integer.
+        mod = b.binary("rem", x, y)
+        div = b.binary("div", b.binary("sub", x, mod), y)
+        opposite = b.compare("ne", b.compare("lt", y, b.like(0, y)), b.compare("lt", mod, b.like(0, mod)))
+        adjust = b.binary("and", b.compare("ne", mod, b.like(0, mod)), opposite)
+        div = b.select(adjust, b.scalar("sub", div, 1), div)
+        floor = b.unary("floor", div)
+        near = b.compare("gt", b.binary("sub", div, floor), b.like(0.5, div))
+        floor = b.select(near, b.scalar("add", floor, 1), floor)
+        quotient = b.binary("div", x, y)
+        zero = copy_sign(b, b.like(0, div), quotient)
+        whole = b.select(b.compare("ne", div, b.like(0, div)), floor, zero)
+        return b.select(b.compare("eq", y, b.like(0, y)), quotient, whole)
+    safe = safe_divisor(b, y)
+    q = b.binary("div", x, safe)
+    r = b.binary("sub", x, b.binary("mul", q, safe))
+    if x.dtype == "ui8":
+        return q
+    opposite = b.compare("ne", b.compare("lt", r, b.like(0, r)), b.compare("lt", safe, b.like(0, safe)))
+    adjust = b.binary("and", b.compare("ne", r, b.like(0, r)), opposite)
+    return b.select(adjust, b.scalar("sub", q, 1), q)
+
+
+@translates("fmod.Tensor", "fmod.Scalar")
+def fmod(b: Build, x, y) -> T:
+    x, y, result = _operands(b, x, y)
+    y = y if is_float(y.dtype) else safe_divisor(b, y)
+    return b.convert(b.binary("rem", x, y), result)
+
+
+@translates("remainder.Tensor", "remainder.Scalar", "remainder.Scalar_Tensor")
+def remainder(b: Build, x, y) -> T:
+    """The remainder with the sign of the divisor."""
+    x, y, result = _operands(b, x, y)
+    x, y = b.broadcast(x, y)
+    y = y if is_float(y.dtype) else safe_divisor(b, y)
+    r = b.binary("rem", x, y)
+    if r.dtype == "ui8":
+        return r
+    opposite = b.compare("ne", b.compare("lt", r, b.like(0, r)), b.compare("lt", y, b.like(0, y)))
+    adjust = b.binary("and", b.compare("ne", r, b.like(0, r)), opposite)
+    return b.convert(b.select(adjust, b.binary("add", r, y), r), result)
+
+
+@translates("pow.Tensor_Tensor", "pow.Tensor_Scalar", "pow.Scalar")
+def pow_(b: Build, x, y) -> T:
+    result = out_dtype(b)
+    if not is_float(result):
+        return _integer_pow(b, x, y, result)
+    c = compute(result)
+    if isinstance(y, (int, float)) and not isinstance(y, bool):
+        x = operand(b, x, c)
+        simple = {0: lambda: b.like(1, x), 1: lambda: x, 2: lambda: b.binary("mul", x, x), 0.5: lambda: b.unary("sqrt", x),
+                  -1: lambda: b.binary("div", b.like(1, x), x), -0.5: lambda: b.unary("rsqrt", x),
+                  3: lambda: b.binary("mul", b.binary("mul", x, x), x)}  # fmt: skip
+        if y in simple:
+            return b.convert(simple[y](), result)
+    return b.convert(b.binary("pow", operand(b, x, c), operand(b, y, c)), result)
+
+
+def _integer_pow(b: Build, x, y, result: str) -> T:
+    """By squaring; a negative exponent gives 0, but for bases of 1 and -1."""
+    if isinstance(y, int) and not isinstance(y, bool) and 0 <= y < 64:
+        x = operand(b, x, result)
+        power, base, n = b.like(1, x), x, y
+        while n:
+            if n & 1:
+                power = b.binary("mul", power, base)
+            n >>= 1
+            base = b.binary("mul", base, base) if n else base
+        return power
+    if result == "i1":
+        raise Unsupported("powers of bool")
+    x, y = b.broadcast(operand(b, x, result), operand(b, y, result))
+    power, base, n = b.like(1, x), x, y
+    for _ in range(6):  # exponents of 64 and more overflow every base but 0, 1 and -1
+        odd = b.compare("ne", b.binary("and", n, b.like(1, n)), b.like(0, n))
+        power = b.select(odd, b.binary("mul", power, base), power)
+        base = b.binary("mul", base, base)
+        n = b.binary("shr", n, b.like(1, n))
+    if result != "ui8":
+        one, minus = b.compare("eq", x, b.like(1, x)), b.compare("eq", x, b.like(-1, x))
+        odd = b.compare("ne", b.binary("and", y, b.like(1, y)), b.like(0, y))
+        sign = b.select(odd, b.like(-1, x), b.like(1, x))
+        inverse = b.select(one, b.like(1, x), b.select(minus, sign, b.like(0, x)))
+        power = b.select(b.compare("lt", y, b.like(0, y)), inverse, power)
+    return power
+
+
+@translates("atan2")
+def atan2(b: Build, x, y) -> T:
+    x, y, result = _operands(b, x, y)
+    return b.convert(b.binary("atan2", x, y), result)
+
+
+@translates("neg", "negative")
+def neg(b: Build, x: T) -> T:
+    return b.unary("neg", x)
+
+
+@translates("abs")
+def abs_(b: Build, x: T) -> T:
+    return b.unary("abs", x) if x.dtype != "i1" else x
+
+
+@translates("sign", "sgn")
+def sign(b: Build, x: T) -> T:
+    if x.dtype == "i1":
+        return x
+    one, zero, none = b.like(1, x), b.like(0, x), b.like(0, x)
+    above, below = b.compare("gt", x, zero), b.compare("lt", x, zero)
+    if x.dtype == "ui8":
+        return b.select(above, one, none)
+    return b.select(above, one, b.select(below, b.like(-1, x), none))
+
+
+@translates("signbit")
+def signbit(b: Build, x: T) -> T:
+    if not is_float(x.dtype):
+        return b.compare("lt", x, b.like(0, x)) if x.dtype not in ("ui8", "i1") else b.full(0, "i1", x.shape)
+    bits = b.op("core.bitcast", x, result=({"f64": "i64", "f32": "i32", "f16": "i16", "bf16": "i16"}[x.dtype], x.shape))
+    return b.compare("lt", bits, b.like(0, bits))
+
+
+@translates("copysign.Tensor", "copysign.Scalar")
+def copysign(b: Build, x, y) -> T:
+    x, y, result = _operands(b, x, y)
+    return b.convert(copy_sign(b, x, y), result)
+
+
+# Comparisons and logic.
+
+
+def common_dtype(b: Build, x, y) -> str:
+    """The type in which PyTorch compares or combines two arguments."""
+    node = b.node
+    values = [a.meta["val"] if isinstance(a, torch.fx.Node) else a for a in node.args[:2]]
+    return dtype_name(torch.result_type(*values))
+
+
+def _comparison(kind: str):
+    def translate(b: Build, x, y) -> T:
+        c = common_dtype(b, x, y)
+        return b.compare(kind, operand(b, x, c), operand(b, y, c))
+
+    return translate
+
+
+for kind in ("eq", "ne", "lt", "le", "gt", "ge"):
+    translates(f"{kind}.Tensor", f"{kind}.Scalar")(_comparison(kind))
+
+
+def _logical(name: str):
+    def translate(b: Build, x: T, y: T) -> T:
+        return b.binary(name, b.truth(x), b.truth(y))
+
+    return translate
+
+
+for name in ("and", "or", "xor"):
+    translates(f"logical_{name}")(_logical(name))
+
+
+@translates("logical_not")
+def logical_not(b: Build, x: T) -> T:
+    return b.not_(b.truth(x))
+
+
+def _bitwise(name: str):
+    def translate(b: Build, x, y) -> T:
+        result = out_dtype(b)
+        return b.binary(name, operand(b, x, result), operand(b, y, result))
+
+    return translate
+
+
+for name in ("and", "or", "xor"):
+    translates(f"bitwise_{name}.Tensor", f"bitwise_{name}.Scalar", f"bitwise_{name}.Scalar_Tensor")(_bitwise(name))
+
+
+@translates("bitwise_not")
+def bitwise_not(b: Build, x: T) -> T:
+    return b.not_(x)
+
+
+def _shift(name: str):
+    def translate(b: Build, x, y) -> T:
+        result = out_dtype(b)
+        if is_float(result):
+            raise Unsupported("shifts of floats")
+        return b.binary(name, operand(b, x, result), operand(b, y, result))
+
+    return translate
+
+
+translates("bitwise_left_shift.Tensor", "bitwise_left_shift.Tensor_Scalar", "__lshift__.Scalar", "__lshift__.Tensor")(_shift("shl"))
+translates("bitwise_right_shift.Tensor", "bitwise_right_shift.Tensor_Scalar", "__rshift__.Scalar", "__rshift__.Tensor")(_shift("shr"))
+
+
+@translates("isnan")
+def isnan(b: Build, x: T) -> T:
+    return b.is_nan(x) if is_float(x.dtype) else b.full(0, "i1", x.shape)
+
+
+@translates("isinf")
+def isinf(b: Build, x: T) -> T:
+    if not is_float(x.dtype):
+        return b.full(0, "i1", x.shape)
+    size = b.unary("abs", x)
+    return b.compare("eq", size, b.like(math.inf, size))
+
+
+@translates("isfinite")
+def isfinite(b: Build, x: T) -> T:
+    return b.unary("is_finite", x) if is_float(x.dtype) else b.full(1, "i1", x.shape)
+
+
+# Choices.
+
+
+@translates("where.self", "where.ScalarSelf", "where.ScalarOther", "where.Scalar")
+def where(b: Build, condition: T, x, y) -> T:
+    result = out_dtype(b)
+    return b.select(b.truth(condition), operand(b, x, result), operand(b, y, result))
+
+
+@translates("masked_fill.Scalar", "masked_fill.Tensor")
+def masked_fill(b: Build, x: T, mask: T, value) -> T:
+    return b.select(mask, operand(b, value, x.dtype), x)
+
+
+def _extremum(name: str):
+    def translate(b: Build, x, y) -> T:
+        result = out_dtype(b)
+        x, y = operand(b, x, result), operand(b, y, result)
+        if result == "i1":
+            return b.binary("or" if name == "max" else "and", x, y)
+        return b.binary(name, x, y)
+
+    return translate
+
+
+translates("maximum")(_extremum("max"))
+translates("minimum")(_extremum("min"))
+
+
+def _ignoring_nan(name: str):
+    def translate(b: Build, x, y) -> T:
+        result = out_dtype(b)
+        x, y = b.broadcast(operand(b, x, result), operand(b, y, result))
+        if not is_float(result):
+            return _extremum(name)(b, x, y)
+        best = b.binary(name, x, y)
+        return b.select(b.is_nan(x), y, b.select(b.is_nan(y), x, best))
+
+    return translate
+
+
+translates("fmax")(_ignoring_nan("max"))
+translates("fmin")(_ignoring_nan("min"))
+
+
+@translates("clamp", "clamp.Tensor", "clip", "clip.Tensor")
+def clamp(b: Build, x: T, low=None, high=None) -> T:
+    result = out_dtype(b)
+    x = b.convert(x, result)
+    if low is not None:
+        x = _extremum("max")(b, x, operand(b, low, result))
+    if high is not None:
+        x = _extremum("min")(b, x, operand(b, high, result))
+    return x
+
+
+@translates("clamp_min", "clamp_min.Tensor")
+def clamp_min(b: Build, x: T, low) -> T:
+    return clamp(b, x, low)
+
+
+@translates("clamp_max", "clamp_max.Tensor")
+def clamp_max(b: Build, x: T, high) -> T:
+    return clamp(b, x, None, high)
+
+
+@translates("hardtanh")
+def hardtanh(b: Build, x: T, low=-1.0, high=1.0) -> T:
+    return clamp(b, x, low, high)
+
+
+@translates("nextafter")
+def nextafter(b: Build, x: T, y: T) -> T:
+    raise Unsupported("rc has no nextafter")
+
+
+# Activations.
+
+
+@translates("relu")
+def relu(b: Build, x: T) -> T:
+    return b.scalar("max", x, 0)
+
+
+@translates("relu6")
+def relu6(b: Build, x: T) -> T:
+    return clamp(b, x, 0, 6)
+
+
+@translates("gelu")
+def gelu(b: Build, x: T, approximate: str = "none") -> T:
+    return b.op("tensor.gelu", x, approximate=approximate)
+
+
+@translates("silu")
+def silu(b: Build, x: T) -> T:
+    return b.op("tensor.silu", x)
+
+
+@float_function("leaky_relu")
+def leaky_relu(b, x, slope=0.01):
+    return b.select(b.compare("gt", x, b.like(0, x)), x, b.scalar("mul", x, slope))
+
+
+@float_function("elu")
+def elu(b, x, alpha=1.0, scale=1.0, input_scale=1.0):
+    positive = b.scalar("mul", x, scale)
+    negative = b.scalar("mul", b.unary("expm1", b.scalar("mul", x, input_scale)), alpha * scale)
+    return b.select(b.compare("gt", x, b.like(0, x)), positive, negative)
+
+
+@translates("addcmul")
+def addcmul(b: Build, x, y, z, value=1) -> T:
+    result = out_dtype(b)
+    c = compute(result)
+    product = b.binary("mul", operand(b, y, c), operand(b, z, c))
+    return b.convert(b.binary("add", operand(b, x, c), _scaled(b, product, value)), result)
+
+
+@translates("addcdiv")
+def addcdiv(b: Build, x, y, z, value=1) -> T:
+    result = out_dtype(b)
+    c = compute(result)
+    quotient = b.binary("div", operand(b, y, c), operand(b, z, c))
+    return b.convert(b.binary("add", operand(b, x, c), _scaled(b, quotient, value)), result)
+
+

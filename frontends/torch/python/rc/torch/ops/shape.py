@@ -1,0 +1,276 @@
+"""Operations that move elements: views and their like, joining, cutting, padding."""
+
+from __future__ import annotations
+
+from rc._native import Dim
+from rc.torch.build import Build, T, normalize, numel, simplify
+from rc.torch.errors import Unsupported
+from rc.torch.ops.table import out, out_shape, translates
+
+
+@translates("view", "_unsafe_view", "reshape", "_reshape_alias", "view_copy")
+def view(b: Build, x: T, *_) -> T:
+    return b.reshape(x, out_shape(b))
+
+
+@translates("unsqueeze", "squeeze", "squeeze.dim", "squeeze.dims", "unsqueeze_copy", "squeeze_copy")
+def change_rank(b: Build, x: T, *_) -> T:
+    return b.reshape(x, out_shape(b))
+
+
+@translates("view.dtype", "view_copy.dtype")
+def view_dtype(b: Build, x: T, dtype) -> T:
+    from rc.torch.ops.table import out_dtype
+
+    result = out_dtype(b)
+    if out_shape(b) != list(x.shape) or "i1" in (result, x.dtype):
+        raise Unsupported("views as elements of another size")
+    return x if result == x.dtype else b.op("core.bitcast", x, result=(result, x.shape))
+
+
+@translates("permute", "permute_copy")
+def permute(b: Build, x: T, dims) -> T:
+    return b.permute(x, [normalize(d, x.rank) for d in dims])
+
+
+@translates("transpose.int", "transpose_copy.int")
+def transpose(b: Build, x: T, a: int, c: int) -> T:
+    order = list(range(x.rank))
+    if x.rank:
+        a, c = normalize(a, x.rank), normalize(c, x.rank)
+        order[a], order[c] = order[c], order[a]
+    return b.permute(x, order)
+
+
+@translates("t", "numpy_T")
+def t(b: Build, x: T) -> T:
+    return b.permute(x, list(reversed(range(x.rank))))
+
+
+@translates("expand", "expand_copy")
+def expand(b: Build, x: T, *_, **__) -> T:
+    return b.expand(x, out_shape(b))
+
+
+@translates("slice.Tensor", "slice_copy.Tensor")
+def slice_(b: Build, x: T, dim: int = 0, start=None, end=None, step: int = 1) -> T:
+    dim = normalize(dim, x.rank)
+    size = out_shape(b)[dim]
+    start = clamped(start, x.shape[dim], 0)
+    return b.narrow(x, dim, start, size, step)
+
+
+def clamped(start, size, default):
+    """A start as Python means it: from the end where it is negative, at most the size."""
+    if start is None:
+        return default
+    if not isinstance(start, Dim) and not isinstance(size, Dim):
+        return min(max(start + size if start < 0 else start, 0), size)
+    if isinstance(start, int) and start < 0:
+        return simplify(Dim.of(0).maximum(size + start))
+    if isinstance(start, int) and start == 0:
+        return 0
+    dim = start if isinstance(start, Dim) else Dim.of(start)
+    return simplify(dim.minimum(size))
+
+
+@translates("select.int", "select_copy.int")
+def select(b: Build, x: T, dim: int, index) -> T:
+    dim = normalize(dim, x.rank)
+    if isinstance(index, int) and index < 0:
+        index = simplify(x.shape[dim] + index)
+    return b.reshape(b.narrow(x, dim, index, 1), x.shape[:dim] + x.shape[dim + 1 :])
+
+
+@translates("cat")
+def cat(b: Build, xs: list[T], dim: int = 0) -> T:
+    from rc.torch.ops.table import out_dtype
+
+    # An empty tensor of rank 1 is left out, whatever the rank of the others.
+    rank = out(b).dim()
+    parts = [b.convert(x, out_dtype(b)) for x in xs if x.rank == rank and x.shape[normalize(dim, rank)] != 0]
+    if not parts:
+        return b.full(0, out_dtype(b), out_shape(b))
+    return b.concat(parts, normalize(dim, rank))
+
+
+@translates("split_with_sizes", "split.Tensor", "unsafe_split.Tensor", "split_with_sizes_copy")
+def split(b: Build, x: T, _sizes, dim: int = 0) -> list[T]:
+    dim = normalize(dim, x.rank)
+    parts, start = [], 0
+    for i in range(len(out(b))):
+        size = out_shape(b, i)[dim]
+        parts.append(b.narrow(x, dim, start, size))
+        start = simplify(start + size)
+    return parts
+
+
+@translates("unbind.int")
+def unbind(b: Build, x: T, dim: int = 0) -> list[T]:
+    return [select(b, x, dim, i) for i in range(x.shape[normalize(dim, x.rank)])]
+
+
+@translates("flip")
+def flip(b: Build, x: T, dims) -> T:
+    for d in {normalize(d, x.rank) for d in dims}:
+        size = x.shape[d]
+        count = b.iota([size], 0)
+        x = b.take(x, b.binary("sub", b.size(simplify(size - 1), "i64", [size]), count), d)
+    return x
+
+
+@translates("repeat")
+def repeat(b: Build, x: T, repeats) -> T:
+    result = out_shape(b)
+    x = b.reshape(x, (1,) * (len(repeats) - x.rank) + x.shape)
+    wide, dims = [], []
+    for n, s in zip(repeats, x.shape):
+        wide += [n, s]
+        dims.append(len(wide) - 1)
+    return b.reshape(b.broadcast_in(x, wide, dims), result)
+
+
+@translates("constant_pad_nd")
+def constant_pad_nd(b: Build, x: T, pad, value=0) -> T:
+    low, high, starts, sizes = [0] * x.rank, [0] * x.rank, [0] * x.rank, list(x.shape)
+    for i in range(len(pad) // 2):
+        d = x.rank - 1 - i
+        below, above = pad[2 * i], pad[2 * i + 1]
+        if isinstance(below, Dim) or isinstance(above, Dim):
+            raise Unsupported("padding by symbolic sizes")
+        # Negative padding cuts off.
+        starts[d] = max(-below, 0)
+        sizes[d] = simplify(sizes[d] - max(-below, 0) - max(-above, 0))
+        low[d], high[d] = max(below, 0), max(above, 0)
+    return b.pad(b.slice(x, starts, sizes), low, high, value)
+
+
+@translates("slice_scatter")
+def slice_scatter(b: Build, x: T, source: T, dim: int = 0, start=None, end=None, step: int = 1) -> T:
+    dim = normalize(dim, x.rank)
+    start = clamped(start, x.shape[dim], 0)
+    count = source.shape[dim]
+    if count == 0:
+        return x
+    after = simplify(x.shape[dim] - start - count)
+    if step == 1:
+        parts = [b.narrow(x, dim, 0, start)] if start != 0 else []
+        parts.append(b.convert(source, x.dtype))
+        parts += [b.narrow(x, dim, simplify(start + count), after)] if after != 0 else []
+        return b.concat(parts, dim)
+    # Each place asks which element of the source it takes, if any.
+    at = b.scalar("sub", b.iota(x.shape, dim), start)
+    quotient = b.scalar("div", at, step)
+    inside = b.binary("and", b.compare("ge", at, b.like(0, at)), b.compare("eq", b.scalar("mul", quotient, step), at))
+    inside = b.binary("and", inside, b.compare("lt", quotient, b.size(count, "i64", x.shape)))
+    line = b.select(inside, quotient, b.like(0, quotient))
+    chosen = gather_along(b, b.convert(source, x.dtype), dim, line)
+    return b.select(inside, chosen, x)
+
+
+def gather_along(b: Build, x: T, dim: int, index: T) -> T:
+    """Element i of the result is that of `x` at the same place, but at `index[i]` along `dim`; sizes of `index` are at most those of `x` elsewhere."""
+    flat, linear = linearize(b, x, {dim: index}, index.shape)
+    return b.take(flat, linear)
+
+
+def linearize(b: Build, x: T, indices: dict, shape) -> tuple[T, T]:
+    """`x` as a line, and places on it: along a dimension with indices these, else the place in `shape` (of the same rank)."""
+    stride, linear = 1, None
+    for d in reversed(range(x.rank)):
+        place = indices[d] if d in indices else b.iota(shape, d)
+        term = place if stride == 1 else b.binary("mul", place, b.size(stride, "i64", shape))
+        linear = term if linear is None else b.binary("add", linear, term)
+        stride = simplify(stride * x.shape[d])
+    if linear is None:
+        linear = b.full(0, "i64", shape)
+    return b.reshape(x, [numel(x.shape)]), linear
+
+
+@translates("select_scatter")
+def select_scatter(b: Build, x: T, source: T, dim: int, index) -> T:
+    dim = normalize(dim, x.rank)
+    if isinstance(index, int) and index < 0:
+        index = simplify(x.shape[dim] + index)
+    here = b.compare("eq", b.iota(x.shape, dim), b.size(index, "i64", x.shape))
+    kept = [d for d in range(x.rank) if d != dim]
+    return b.select(here, b.broadcast_in(b.convert(source, x.dtype), x.shape, kept), x)
+
+
+@translates("diagonal", "diagonal_copy")
+def diagonal(b: Build, x: T, offset: int = 0, dim1: int = 0, dim2: int = 1) -> T:
+    dim1, dim2 = normalize(dim1, x.rank), normalize(dim2, x.rank)
+    size = out_shape(b)[-1]
+    rest = [d for d in range(x.rank) if d not in (dim1, dim2)]
+    moved = b.permute(x, rest + [dim1, dim2])
+    lead = [moved.shape[d] for d in range(len(rest))]
+    rows, columns = moved.shape[-2:]
+    flat = b.reshape(moved, lead + [simplify(rows * columns)])
+    if size == 0:
+        return b.full(0, x.dtype, out_shape(b))
+    i = b.iota([size], 0)
+    row = b.scalar("add", i, max(-offset, 0))
+    column = b.scalar("add", i, max(offset, 0))
+    return b.take(flat, b.binary("add", b.binary("mul", row, b.size(columns, "i64", [size])), column), len(lead))
+
+
+@translates("diagonal_scatter")
+def diagonal_scatter(b: Build, x: T, source: T, offset: int = 0, dim1: int = 0, dim2: int = 1) -> T:
+    dim1, dim2 = normalize(dim1, x.rank), normalize(dim2, x.rank)
+    row, column = b.iota(x.shape, dim1), b.iota(x.shape, dim2)
+    here = b.compare("eq", b.scalar("add", row, offset), column)
+    size = source.shape[-1]
+    # The place on the diagonal, and 0 off it, where it is not used.
+    at = b.binary("min", row, column)
+    at = b.select(b.compare("lt", at, b.size(size, "i64", x.shape)), at, b.like(0, at))
+    rest = [d for d in range(x.rank) if d not in (dim1, dim2)]
+    flat = b.reshape(source, [numel(source.shape)])
+    stride, linear = size, at
+    for d in reversed(rest):
+        linear = b.binary("add", linear, b.binary("mul", b.iota(x.shape, d), b.size(stride, "i64", x.shape)))
+        stride = simplify(stride * x.shape[d])
+    return b.select(here, b.take(flat, linear), x) if size != 0 else x
+
+
+@translates("as_strided", "as_strided_copy")
+def as_strided(b: Build, x: T, size, stride, storage_offset=None) -> T:
+    """Of a tensor that lies row by row, as functional graphs have them: places computed from strides."""
+    val = b.node.args[0].meta["val"]
+    if not val.is_contiguous() or val.storage_offset() != 0:
+        raise Unsupported("as_strided of a view")
+    shape = out_shape(b)
+    if any(s == 0 for s in shape):
+        return b.full(0, x.dtype, shape)
+    at = b.size(storage_offset or 0, "i64", shape)
+    for d, step in enumerate(stride):
+        at = b.binary("add", at, b.binary("mul", b.iota(shape, d), b.size(step, "i64", shape)))
+    return b.take(b.reshape(x, [numel(x.shape)]), at)
+
+
+@translates("unfold", "unfold_copy")
+def unfold(b: Build, x: T, dim: int, size: int, step: int) -> T:
+    if x.rank == 0:
+        return b.reshape(x, [1]) if size == 1 else b.full(0, x.dtype, [0])
+    dim = normalize(dim, x.rank)
+    shape = out_shape(b)
+    windows = [shape[dim], size]
+    at = b.binary("add", b.scalar("mul", b.iota(windows, 0), step), b.iota(windows, 1))
+    taken = b.take(x, at, dim)  # dim becomes [windows, size]
+    order = [d for d in range(taken.rank) if d != dim + 1] + [dim + 1]
+    return b.permute(taken, order)
+
+
+@translates("roll")
+def roll(b: Build, x: T, shifts, dims=()) -> T:
+    shape = x.shape
+    if not dims:
+        x, dims = b.reshape(x, [numel(x.shape)]), [0]
+    for shift, d in zip(shifts, dims):
+        d = normalize(d, x.rank)
+        size = x.shape[d]
+        if isinstance(size, Dim):
+            raise Unsupported("a roll along a symbolic size")
+        start = (-shift) % size if size else 0
+        if start:
+            x = b.concat([b.narrow(x, d, start, size - start), b.narrow(x, d, 0, start)], d)
+    return b.reshape(x, shape)

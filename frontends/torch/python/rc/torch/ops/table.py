@@ -1,0 +1,73 @@
+"""The table of translations.
+
+A translation takes the graph under construction and the operation's arguments as PyTorch declares them, with tensors as
+`T` and sizes as integers or `Dim`s, and gives a `T` or a list of them. It raises `Unsupported` for what it does not do.
+The lowering checks element type and shape of what it gives.
+"""
+
+from __future__ import annotations
+
+from typing import Callable
+
+import torch
+
+from rc.torch.build import Build, T
+from rc.torch.dtypes import TO_RC, compute, is_float
+from rc.torch.errors import Unsupported
+
+TABLE: dict[object, Callable] = {}
+
+
+def translates(*names: str):
+    """Registers a translation for ATen operations: `add.Tensor`, or `relu` for its default overload. What this PyTorch lacks is left out."""
+
+    def register(f):
+        for name in names:
+            packet, _, overload = name.partition(".")
+            namespace, _, packet = packet.rpartition("::")
+            found = getattr(getattr(torch.ops, namespace or "aten"), packet, None)
+            op = getattr(found, overload or "default", None) if found is not None else None
+            if op is not None:
+                TABLE[op] = f
+        return f
+
+    return register
+
+
+def out(b: Build, i: int | None = None):
+    """What PyTorch says that the operation gives."""
+    val = b.node.meta["val"]
+    return val if i is None else val[i]
+
+
+def out_dtype(b: Build, i: int | None = None) -> str:
+    return TO_RC[out(b, i).dtype]
+
+
+def out_shape(b: Build, i: int | None = None) -> list:
+    return b.symbols.dims(out(b, i).shape)
+
+
+def dtype_name(dtype) -> str:
+    name = TO_RC.get(dtype)
+    if name is None:
+        raise Unsupported(f"tensors of {str(dtype).removeprefix('torch.')}")
+    return name
+
+
+def operand(b: Build, x, dtype: str) -> T:
+    """A tensor or number as a tensor of this element type."""
+    from rc._native import Dim
+
+    if isinstance(x, T):
+        return b.convert(x, dtype)
+    if isinstance(x, Dim):
+        return b.size(x, dtype)
+    if isinstance(x, complex):
+        raise Unsupported("complex numbers")
+    return b.full(x, dtype, ())
+
+
+def float_input(b: Build, x: T, result: str) -> T:
+    """The operand of a function of floats, in the type it is computed in for a result of type `result`."""
+    return b.convert(x, compute(result) if is_float(result) else "f32")

@@ -1,0 +1,29 @@
+"""Options of `torch.compile(…, backend="rc", options={…})`."""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass, fields
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a compile may be told."""
+
+    fallback: bool = False
+    """Operations that rc cannot compile run in PyTorch, between compiled parts, and are reported on the logger `rc.torch`."""
+
+    dump: str | None = None
+    """A directory that gets each graph as PyTorch traced it (`.fx.txt`) and as rc's text (`.ir`). RC_DUMP names it too."""
+
+    @staticmethod
+    def of(options: dict | None, mode: str | None) -> Options:
+        if mode not in (None, "default"):
+            raise ValueError(f'rc has no mode "{mode}": leave it out, or say mode="default"')
+        known = [f.name for f in fields(Options)]
+        for name in options or {}:
+            if name not in known:
+                near = difflib.get_close_matches(name, known, 1)
+                hint = f'; did you mean "{near[0]}"?' if near else f"; there are {', '.join(known)}"
+                raise ValueError(f'rc has no option "{name}"{hint}')
+        return Options(**(options or {}))

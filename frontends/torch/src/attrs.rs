@@ -1,0 +1,49 @@
+//! Python values as attributes, by what the op's declaration says that an attribute holds.
+
+use crate::dim::{AnyDim, dims};
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+use rc_ir::op_def::AttrKind;
+use rc_ir::{Attr, OpDef, Type};
+
+/// The attribute `name` of an op, from a Python value.
+pub fn attribute(def: &OpDef, name: &str, value: &Bound<'_, PyAny>) -> PyResult<Attr> {
+    let Some(declared) = def.attr_def(name) else {
+        return Err(PyTypeError::new_err(format!("'{}' has no attribute '{name}'", def.name)));
+    };
+    let attr = match declared.kind {
+        AttrKind::Bool => Attr::bool(value.extract()?),
+        AttrKind::I64 => Attr::i64(value.extract()?),
+        AttrKind::I32 => Attr::int(value.extract()?, Type::i32()),
+        AttrKind::F32 => Attr::float(value.extract()?, Type::f32()),
+        AttrKind::F64 => Attr::float(value.extract()?, Type::f64()),
+        AttrKind::Str | AttrKind::Enum(_) => Attr::str(value.extract()?),
+        AttrKind::I64Array => Attr::i64s(&value.extract::<Vec<i64>>()?),
+        AttrKind::I32Array => Attr::i32s(&value.extract::<Vec<i64>>()?),
+        AttrKind::Shape => Attr::shape(&dims(&value.extract::<Vec<AnyDim>>()?)),
+        AttrKind::Type => Attr::ty(element(value.extract()?)?),
+        kind => return Err(PyTypeError::new_err(format!("'{}' has the attribute '{name}', {}, which Python cannot give", def.name, kind.desc()))),
+    };
+    match declared.kind.accepts(attr) {
+        true => Ok(attr),
+        false => Err(PyTypeError::new_err(format!("'{}' expects '{name}' to be {}", def.name, declared.kind.desc()))),
+    }
+}
+
+/// An element type by its name in the IR: `f32`, `i64`, `ui8`, `i1`.
+pub fn element(name: &str) -> PyResult<Type> {
+    let width = |text: &str| text.parse().ok().filter(|w| matches!(w, 1 | 8 | 16 | 32 | 64));
+    let ty = match name {
+        "f16" => Some(Type::f16()),
+        "bf16" => Some(Type::bf16()),
+        "f32" => Some(Type::f32()),
+        "f64" => Some(Type::f64()),
+        "index" => Some(Type::index()),
+        _ => match (name.strip_prefix("ui"), name.strip_prefix('i')) {
+            (Some(text), _) => width(text).map(Type::unsigned),
+            (_, Some(text)) => width(text).map(Type::int),
+            _ => None,
+        },
+    };
+    ty.ok_or_else(|| PyTypeError::new_err(format!("'{name}' is no element type")))
+}

@@ -1,0 +1,43 @@
+//! A module: its text, and compiling it.
+
+use crate::errors::error;
+use crate::program::PyProgram;
+use pyo3::prelude::*;
+use rc::{Machine, Target};
+use rc_ir::print::{PrintOptions, print_module};
+use rc_ir::{Diagnostic, Module};
+
+/// A module of rc.
+#[pyclass(name = "Module", frozen)]
+pub struct PyModule(pub Module);
+
+#[pymethods]
+impl PyModule {
+    /// The module as text.
+    #[pyo3(signature = (locations=false))]
+    fn text(&self, locations: bool) -> String {
+        print_module(&self.0, &PrintOptions { debug_info: locations, ..PrintOptions::PRETTY })
+    }
+
+    /// Machine code for this machine's CPU (`cpu`), or for a GPU (`cuda:0`), and the compiler's remarks.
+    fn compile(&self, py: Python<'_>, device: &str) -> PyResult<(PyProgram, Vec<String>)> {
+        let ordinal = device.strip_prefix("cuda").map(|rest| rest.trim_start_matches(':').parse().unwrap_or(0));
+        let mut module = self.0.clone();
+        let done = py.detach(|| -> Result<_, Vec<Diagnostic>> {
+            let gpu = ordinal.map(rc_runtime::cuda::Device::open).transpose();
+            let gpu = gpu.map_err(|e| vec![*Diagnostic::error(module.loc, e.to_string())])?;
+            let target = gpu.as_ref().map_or_else(Target::host, |gpu| Target::cuda(&gpu.info().arch()));
+            let report = rc::compile(&mut module, &target);
+            if !report.succeeded() {
+                return Err(report.errors);
+            }
+            let machine = target.machine;
+            let program = match (machine, gpu) {
+                (Machine::Cuda, Some(gpu)) => PyProgram::cuda(&module, gpu),
+                _ => PyProgram::cpu(&module),
+            };
+            Ok((program.map_err(|d| vec![*d])?, report.diagnostics.iter().map(Diagnostic::render).collect()))
+        });
+        done.map_err(|errors| error(py, &errors))
+    }
+}

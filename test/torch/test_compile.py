@@ -1,0 +1,260 @@
+"""`torch.compile(…, backend="rc")` beside eager: `pytest test/torch/test_compile.py`, where the package in frontends/torch is installed."""
+
+import logging
+
+import pytest
+import torch
+from torch import nn
+from torch._dynamo.exc import BackendCompilerFailed
+
+EPS = torch.finfo(torch.float32).eps
+
+
+@pytest.fixture(autouse=True)
+def fresh():
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+
+
+def compiled(f, **kwargs):
+    return torch.compile(f, backend="rc", fullgraph=True, **kwargs)
+
+
+def check(f, *args, bound=64, **kwargs):
+    """Compiled and eager, both against float64: rc's error is at most twice eager's, or a few units of rounding."""
+    wide = lambda x: x.double() if isinstance(x, torch.Tensor) and x.is_floating_point() else x
+    reference = f(*map(wide, args))
+    eager, actual = f(*args), compiled(f, **kwargs)(*args)
+    assert actual.dtype == eager.dtype and actual.shape == eager.shape and actual.stride() == eager.stride()
+    scale = max(reference.abs().max().item(), 1e-30) if reference.numel() else 1.0
+    error = lambda x: (x.double() - reference).abs().max().item() if x.numel() else 0.0
+    assert error(actual) <= max(2 * error(eager), bound * EPS * scale)
+
+
+def gradients(f, inputs):
+    out = f(*inputs)
+    return torch.autograd.grad(out.square().sum(), inputs)
+
+
+class MLP(nn.Module):
+    def __init__(self, width=7):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(width, 5), nn.GELU(), nn.LayerNorm(5), nn.Dropout(0.0), nn.Linear(5, 3))
+
+    def forward(self, x):
+        return self.layers(x).softmax(-1)
+
+
+def test_entry_point():
+    assert "rc" in torch._dynamo.list_backends(exclude_tags=())
+
+
+@pytest.mark.parametrize("batch", [1, 2, 13])
+def test_mlp(batch):
+    model = MLP()
+    x = torch.randn(batch, 7)
+    with torch.no_grad():
+        torch.testing.assert_close(compiled(model)(x), model(x))
+
+
+def test_training_step():
+    model = MLP()
+    x = torch.randn(11, 7, requires_grad=True)
+    leaves = [x, *model.parameters()]
+    ours = torch.autograd.grad(compiled(model)(x).square().sum(), leaves)
+    theirs = torch.autograd.grad(model(x).square().sum(), leaves)
+    for a, b in zip(ours, theirs):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-6)
+
+
+def test_weights_stay_pytorchs():
+    model = nn.Linear(3, 3, bias=False)
+    f = compiled(model)
+    x = torch.randn(2, 3)
+    with torch.no_grad():
+        f(x)
+        model.weight.mul_(2)
+        torch.testing.assert_close(f(x), model(x))
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16])
+def test_float_dtypes(dtype):
+    x, y = torch.randn(3, 5).to(dtype), torch.randn(5).to(dtype)
+    f = lambda x, y: (x * y + 0.1).sum(1)
+    torch.testing.assert_close(compiled(f)(x, y), f(x, y))
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8])
+def test_integer_dtypes(dtype):
+    x, y = torch.randint(0, 100, (3, 5)).to(dtype), torch.randint(1, 9, (5,)).to(dtype)
+    f = lambda x, y: (x * y + 7, x // y, x % y, x & y, x.sum(), x > y)
+    for a, b in zip(compiled(f)(x, y), f(x, y)):
+        assert a.dtype == b.dtype and torch.equal(a, b)
+
+
+def test_strides_in_and_out():
+    x = torch.randn(5, 3).t()
+    y = torch.randn(4, 6)[::2, 1:4].t()
+    z = torch.randn(3, 1).expand(3, 5)
+    f = lambda x, y, z: (x + z, (y * 2).t(), x @ torch.ones(5, 2))
+    for a, b in zip(compiled(f)(x, y, z), f(x, y, z)):
+        assert a.stride() == b.stride()
+        torch.testing.assert_close(a, b)
+
+
+def test_zero_and_one():
+    f = lambda x: (x.sum(0), x.softmax(-1), x.relu() + 1)
+    for shape in [(0, 3), (1, 1), (3, 0)]:
+        x = torch.randn(shape)
+        torch._dynamo.reset()
+        for a, b in zip(compiled(f)(x), f(x)):
+            torch.testing.assert_close(a, b)
+
+
+def test_nan_and_inf():
+    x = torch.tensor([float("nan"), float("inf"), -float("inf"), -0.0, 1e-40, 3.0])
+    f = lambda x: (x.relu(), x.clamp(-1, 1), x.max(), x.sign(), x / 0, x.isnan(), torch.where(x > 0, x, -1.0))
+    for a, b in zip(compiled(f)(x), f(x)):
+        torch.testing.assert_close(a, b, equal_nan=True)
+
+
+def test_mutated_input():
+    def f(x, y):
+        x.add_(y)
+        return x * 2
+
+    a, b = torch.randn(3), torch.randn(3)
+    expected = a.clone()
+    out = f(expected, b)
+    mine = a.clone()
+    torch.testing.assert_close(compiled(f)(mine, b), out)
+    torch.testing.assert_close(mine, expected)
+
+
+def test_returned_input_and_views():
+    def f(x):
+        y = x * 2
+        return x, x.t(), y, y[1:], y.view(-1)
+
+    x = torch.randn(3, 4)
+    ours, theirs = list(compiled(f)(x)), list(f(x))
+    for a, b in zip(ours, theirs):
+        torch.testing.assert_close(a, b)
+        assert a.stride() == b.stride()
+    assert ours[0].data_ptr() == x.data_ptr() and ours[1].data_ptr() == x.data_ptr()
+    ours[2].add_(1)
+    theirs[2].add_(1)
+    torch.testing.assert_close(ours[4], theirs[4])
+
+
+def test_dynamic_sizes_compile_once():
+    model = MLP()
+    seen = []
+
+    def count(gm, inputs):
+        from rc.torch.backend import rc
+
+        seen.append(gm)
+        return rc(gm, inputs)
+
+    f = torch.compile(model, backend=count, fullgraph=True, dynamic=True)
+    with torch.no_grad():
+        # The first call may trace twice: Dynamo starts anew where it takes a number for a symbol at first.
+        for i, batch in enumerate((3, 2, 17, 64)):
+            x = torch.randn(batch, 7)
+            torch.testing.assert_close(f(x), model(x))
+            first = len(seen) if i == 0 else first
+    assert len(seen) == first
+
+
+def test_mark_dynamic_with_gradients():
+    model = MLP()
+    f = compiled(model)
+    for batch in (5, 3, 8):
+        x = torch.randn(batch, 7, requires_grad=True)
+        torch._dynamo.mark_dynamic(x, 0)
+        ours = torch.autograd.grad(f(x).square().sum(), [x, *model.parameters()])
+        theirs = torch.autograd.grad(model(x).square().sum(), [x, *model.parameters()])
+        for a, b in zip(ours, theirs):
+            torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-6)
+
+
+def test_sizes_as_numbers():
+    f = lambda x: (x.sum() / x.shape[0], torch.arange(x.shape[0]) * x.shape[0], x.view(-1, x.shape[1] * 2), x.shape[0] * 2)
+    g = compiled(f, dynamic=True)
+    for n in (4, 6, 10):
+        x = torch.randn(n, 3)
+        for a, b in zip(g(x), f(x)):
+            torch.testing.assert_close(a, b)
+
+
+def test_unsupported_names_operations_and_lines():
+    def f(x):
+        return torch.linalg.det(x) + torch.special.i0(x).sum()
+
+    with pytest.raises(BackendCompilerFailed) as e:
+        compiled(f)(torch.randn(3, 3))
+    text = str(e.value)
+    assert "2 operations" in text and "aten.i0" in text and "_linalg_det" in text
+    assert f"{__file__}:" in text and "fallback" in text
+
+
+def test_fallback_runs_in_pytorch_and_says_so(caplog):
+    def f(x):
+        y = torch.relu(x) + 1
+        z = torch.linalg.det(y @ y.T)
+        return y * z, torch.special.i0(x) * 2
+
+    x = torch.randn(3, 3)
+    with caplog.at_level(logging.WARNING, logger="rc.torch"):
+        ours = compiled(f, options={"fallback": True})(x)
+    for a, b in zip(ours, f(x)):
+        torch.testing.assert_close(a, b)
+    assert "aten._linalg_det" in caplog.text and "runs in PyTorch" in caplog.text
+
+
+def test_fallback_of_what_depends_on_data():
+    torch._dynamo.config.capture_dynamic_output_shape_ops = True
+    try:
+        f = lambda x: x[x > 0].sum() + x.nonzero().shape[0]
+        x = torch.randn(7)
+        torch.testing.assert_close(compiled(f, options={"fallback": True})(x), f(x))
+    finally:
+        torch._dynamo.config.capture_dynamic_output_shape_ops = False
+
+
+def test_complex_and_sparse_are_named():
+    with pytest.raises(BackendCompilerFailed, match="complex64"):
+        compiled(lambda x: x * 2)(torch.randn(3, dtype=torch.complex64))
+
+
+def test_options_and_mode_are_checked():
+    f = lambda x: x + 1
+    with pytest.raises(Exception, match='did you mean "fallback"'):
+        compiled(f, options={"falback": True})(torch.randn(2))
+    with pytest.raises(Exception, match="no mode"):
+        compiled(f, mode="max-autotune")(torch.randn(2))
+
+
+def test_two_threads():
+    from concurrent.futures import ThreadPoolExecutor
+
+    f = lambda x: torch.softmax(x @ x.T, -1)
+    g = compiled(f)
+    xs = [torch.randn(5, 5) for _ in range(8)]
+    g(xs[0])
+    with ThreadPoolExecutor(4) as pool:
+        for x, y in zip(xs, pool.map(g, xs)):
+            torch.testing.assert_close(y, f(x))
+
+
+def test_fork_after_compile():
+    import os
+
+    f = compiled(lambda x: (x * 2).sum())
+    x = torch.ones(100_000)
+    f(x)
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if f(x).item() == 200_000 else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
