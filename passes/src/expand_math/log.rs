@@ -29,7 +29,7 @@ const LN2_LOW: f64 = 2.3190468138462996e-17;
 impl Math<'_> {
     /// The exponent, as an integer, of the bits `x` of a positive normal number, such that m is in [2/3, 4/3) (f32) or
     /// [sqrt(1/2), sqrt(2)) (f64).
-    fn exponent(&mut self, bits: Value) -> Value {
+    pub fn exponent(&mut self, bits: Value) -> Value {
         let least = if self.is_f64() { std::f64::consts::FRAC_1_SQRT_2.to_bits() as i64 } else { 0x3f2a_aaab };
         let least = self.i(least);
         let above = self.sub(bits, least);

@@ -8,9 +8,10 @@
 //! | `log`, `rsqrt` | 2 ulp | 2 ulp |
 //! | `expm1`, `log1p`, `tanh` | 4 ulp | 4 ulp |
 //! | `logistic` | 4 ulp, on a GPU 8; subnormal results may become zero | 4 ulp |
-//! | `erf`, `atan2` | 4 ulp | - |
-//! | `sin`, `cos` | 4 ulp, arguments of any size | - |
-//! | `pow` | 2 ulp, computed in f64 | - |
+//! | `erf`, `atan2` | 4 ulp | 4 ulp |
+//! | `sin`, `cos` | 4 ulp, arguments of any size | 4 ulp, arguments of any size |
+//! | `pow` | 2 ulp, computed in f64 | 8 ulp |
+//! | `rem` | exact | exact |
 //!
 //! bf16 and f16 are computed in f32 and rounded. On a GPU f32 uses `kernel.approx` (ex2, rcp, rsqrt) where
 //! the bound allows it.
@@ -18,11 +19,14 @@
 mod emit;
 mod exp;
 mod log;
+mod pow_f64;
 mod random;
+mod rem;
 mod special;
 #[cfg(test)]
 mod tests;
 mod trig;
+mod trig_f64;
 
 use emit::{Constants, Math};
 use rc_ir::pass::{PassDef, PassKind, SymbolContext};
@@ -30,7 +34,7 @@ use rc_ir::{Body, Module, Op, OpRef, Result, Type, Value};
 
 pub static EXPAND_MATH: PassDef = PassDef {
     summary: "Expands elementary functions in kernels to arithmetic with a stated error.",
-    doc: "Works on kernel.func in the thread phase. exp, exp2, log, log1p, expm1, tanh, erf, logistic, rsqrt, sin, cos, atan2, pow become polynomials, fma and \
+    doc: "Works on kernel.func in the thread phase. exp, exp2, log, log1p, expm1, tanh, erf, logistic, rsqrt, sin, cos, atan2, pow, rem become polynomials, fma and \
 bit operations; 16-bit floats are computed in f32 and rounded; on CUDA kernel.approx is used where the op's bound allows it.",
     requires: &["lower-tiles"],
     pending: Some(|module: &Module| {
@@ -70,6 +74,7 @@ const FUNCTIONS: &[&str] = &[
     "rc.core.cos",
     "rc.core.atan2",
     "rc.core.pow",
+    "rc.core.rem",
 ];
 
 fn expands(op: OpRef) -> bool {
@@ -136,11 +141,12 @@ fn function(m: &mut Math, name: &str, x: &[Value]) -> Option<Value> {
         "rc.core.log" => m.log(x[0]),
         "rc.core.log1p" => m.log1p(x[0]),
         "rc.core.rsqrt" => m.rsqrt(x[0]),
-        "rc.core.erf" => return m.erf(x[0]),
-        "rc.core.sin" => return m.sin(x[0]),
-        "rc.core.cos" => return m.cos(x[0]),
-        "rc.core.atan2" => return m.atan2(x[0], x[1]),
-        "rc.core.pow" => return m.pow(x[0], x[1]),
+        "rc.core.erf" => m.erf(x[0]),
+        "rc.core.sin" => m.sin(x[0]),
+        "rc.core.cos" => m.cos(x[0]),
+        "rc.core.atan2" => m.atan2(x[0], x[1]),
+        "rc.core.pow" => m.pow(x[0], x[1]),
+        "rc.core.rem" => m.rem(x[0], x[1]),
         "rc.core.fma" => m.fma(x[0], x[1], x[2]),
         _ => return None,
     })

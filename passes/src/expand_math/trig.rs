@@ -1,6 +1,6 @@
-//! `sin`, `cos` and `atan2` of f32, with arguments of any size.
+//! `sin`, `cos`, `atan2` and `pow`, with arguments of any size; what is only for f64 is in files of its own.
 //!
-//! sin and cos: x 2/pi mod 4 is found exactly enough in f64: 2/pi in pieces of 29 bits, whose products with the 24 bits of x are
+//! sin and cos of f32: x 2/pi mod 4 is found exactly enough in f64: 2/pi in pieces of 29 bits, whose products with the 24 bits of x are
 //! exact, as are these modulo 4; their sum is compensated. The quadrant and a rest within 1/2 remain.
 
 use super::emit::Math;
@@ -35,21 +35,21 @@ const ATAN: &[f64] = &[
 
 impl Math<'_> {
     /// Within 4 ulp.
-    pub fn sin(&mut self, x: Value) -> Option<Value> {
-        let value = self.sine_from(x, 0.0)?;
+    pub fn sin(&mut self, x: Value) -> Value {
+        let value = self.sine_from(x, 0.0);
         // The sum of pieces loses the sign of zero.
         let zero = self.c(0.0);
         let is_zero = self.compare("eq", x, zero);
-        Some(self.select(is_zero, x, value))
+        self.select(is_zero, x, value)
     }
     /// Within 4 ulp.
-    pub fn cos(&mut self, x: Value) -> Option<Value> {
+    pub fn cos(&mut self, x: Value) -> Value {
         self.sine_from(x, 1.0)
     }
     /// sin(x + quadrants pi / 2).
-    fn sine_from(&mut self, x: Value, quadrants: f64) -> Option<Value> {
-        if self.ty.elem() != Type::f32() {
-            return None;
+    fn sine_from(&mut self, x: Value, quadrants: f64) -> Value {
+        if self.is_f64() {
+            return self.sine_f64(x, quadrants as i64);
         }
         let wide = self.convert(x, Type::f64());
         let (quadrant, rest) = self.in_f64().quadrant(wide);
@@ -62,7 +62,7 @@ impl Math<'_> {
         let turns = m.op("rc.core.floor", &[turns]);
         let quadrant = m.fma(turns, four, quadrant);
         let (quadrant, rest) = (self.convert(quadrant, Type::f32()), self.convert(rest, Type::f32()));
-        Some(self.sine_of_quadrant(quadrant, rest))
+        self.sine_of_quadrant(quadrant, rest)
     }
     /// f64: the nearest integer q to x 2 / pi, less a multiple of 4, and (x 2 / pi - q) pi / 2.
     fn quadrant(&mut self, x: Value) -> (Value, Value) {
@@ -110,23 +110,27 @@ impl Math<'_> {
     }
 
     /// Within 4 ulp.
-    pub fn atan2(&mut self, y: Value, x: Value) -> Option<Value> {
-        if self.ty.elem() != Type::f32() {
-            return None;
-        }
+    pub fn atan2(&mut self, y: Value, x: Value) -> Value {
         let (a, b) = (self.abs(y), self.abs(x));
         let steep = self.compare("gt", a, b);
         let (low, high) = (self.select(steep, b, a), self.select(steep, a, b));
         let (zero, one) = (self.c(0.0), self.c(1.0));
-        let quotient = self.div(low, high);
         // 0/0 is 0, inf/inf is 1.
         let (nothing, equal) = (self.compare("eq", high, zero), self.compare("eq", low, high));
-        let quotient = self.select(equal, one, quotient);
-        let z = self.select(nothing, zero, quotient);
-        let square = self.mul(z, z);
-        let p = self.polynomial(square, ATAN);
-        let cube = self.mul(square, z);
-        let angle = self.fma(cube, p, z);
+        let angle = if self.is_f64() {
+            let angle = self.atan_ratio_f64(low, high);
+            let diagonal = self.c(std::f64::consts::FRAC_PI_4);
+            let angle = self.select(equal, diagonal, angle);
+            self.select(nothing, zero, angle)
+        } else {
+            let quotient = self.div(low, high);
+            let quotient = self.select(equal, one, quotient);
+            let z = self.select(nothing, zero, quotient);
+            let square = self.mul(z, z);
+            let p = self.polynomial(square, ATAN);
+            let cube = self.mul(square, z);
+            self.fma(cube, p, z)
+        };
         let (half_pi, pi) = (self.c(std::f64::consts::FRAC_PI_2), self.c(std::f64::consts::PI));
         let turned = self.sub(half_pi, angle);
         let angle = self.select(steep, turned, angle);
@@ -137,21 +141,22 @@ impl Math<'_> {
         let angle = self.with_sign_of(angle, y);
         let (nan_y, nan_x) = (self.compare("ne", y, y), self.compare("ne", x, x));
         let (sum, nan) = (self.add(y, x), self.op("rc.core.or", &[nan_y, nan_x]));
-        Some(self.select(nan, sum, angle))
+        self.select(nan, sum, angle)
     }
 
-    /// x^y as exp(y log |x|) in f64, within 2 ulp of f32.
-    pub fn pow(&mut self, x: Value, y: Value) -> Option<Value> {
-        if self.ty.elem() != Type::f32() {
-            return None;
-        }
-        let magnitude = self.abs(x);
-        let (wide_x, wide_y) = (self.convert(magnitude, Type::f64()), self.convert(y, Type::f64()));
+    /// f32: x^y for x >= 0 as exp(y log x) in f64.
+    fn power_in_f64(&mut self, x: Value, y: Value) -> Value {
+        let (wide_x, wide_y) = (self.convert(x, Type::f64()), self.convert(y, Type::f64()));
         let mut m = self.in_f64();
         let log = m.log(wide_x);
         let product = m.mul(wide_y, log);
         let power = m.exp(product);
-        let mut value = self.convert(power, Type::f32());
+        self.convert(power, Type::f32())
+    }
+    /// Within 2 ulp, in f64 within 8.
+    pub fn pow(&mut self, x: Value, y: Value) -> Value {
+        let magnitude = self.abs(x);
+        let mut value = if self.is_f64() { self.power_f64(magnitude, y) } else { self.power_in_f64(magnitude, y) };
         // 1 where log |x| y is 0 inf or inf 0: for y = 0, for |x| = 1 with y infinite, for x = 1.
         let (zero, one, minus_one, infinity) = (self.c(0.0), self.c(1.0), self.c(-1.0), self.c(f64::INFINITY));
         let size = self.abs(y);
@@ -179,6 +184,6 @@ impl Math<'_> {
         for is_unit in [is_one, no_power, alternating] {
             value = self.select(is_unit, one, value);
         }
-        Some(value)
+        value
     }
 }
