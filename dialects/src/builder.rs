@@ -16,6 +16,8 @@ pub trait CoreBuilder {
     fn binary(&mut self, op: &str, a: Value, b: Value) -> Value;
     /// A constant of type `ty`, every element `value`.
     fn splat(&mut self, value: f64, ty: Type) -> Value;
+    /// A size as numbers of type `elem`, everywhere in a tensor of `shape`.
+    fn size(&mut self, size: Dim, elem: Type, shape: &[Dim]) -> Value;
     /// A binary operation with the same number in every element on the right.
     fn binary_scalar(&mut self, op: &str, x: Value, value: f64) -> Value;
     /// `core.compare`, with `kind` one of eq, ne, lt, le, gt, ge.
@@ -32,12 +34,18 @@ pub trait CoreBuilder {
     fn permute(&mut self, x: Value, perm: &[i64]) -> Value;
     fn slice(&mut self, x: Value, starts: &[Dim], sizes: &[Dim]) -> Value;
     fn concat(&mut self, parts: &[Value], dim: i64) -> Value;
+    /// Elements equal to `value` added before and after along each dimension; negative numbers take elements away.
+    fn pad_or_crop(&mut self, x: Value, value: f64, low: &[Dim], high: &[Dim]) -> Value;
+    /// Every window along `dims`, see `core.window`.
+    fn window(&mut self, x: Value, dims: &[i64], sizes: &[i64], strides: &[i64], dilations: &[i64]) -> Value;
     /// Slices of `table` along `axis`, at the places that `indices` names.
     fn gather(&mut self, table: Value, indices: Value, axis: i64) -> Value;
     /// Reduces dimensions away; `kind` is add, mul, max, min, and, or.
     fn reduce(&mut self, kind: &str, x: Value, dims: &[i64]) -> Value;
     /// As [`CoreBuilder::reduce`], then broadcast back to the operand's shape.
     fn reduce_and_broadcast(&mut self, kind: &str, x: Value, dims: &[i64]) -> Value;
+    /// `core.dot` over lists of dimensions, first of `lhs` and then of `rhs`, with a result of elements `elem`.
+    fn contract(&mut self, lhs: Value, rhs: Value, batch: [&[i64]; 2], contract: [&[i64]; 2], elem: Type) -> Value;
     /// The matrix product of the last two dimensions' kinds: contracts `lhs_contract` with `rhs_contract`, dimensions pairwise;
     /// the first `batch` dimensions of both are batch dimensions.
     fn dot(&mut self, lhs: Value, rhs: Value, batch: i64, lhs_contract: i64, rhs_contract: i64) -> Value;
@@ -58,6 +66,14 @@ impl CoreBuilder for Builder<'_> {
         }
         let attr = splat_attr(ty, Scalar::Float(value)).expect("a scalar type, or a tensor of scalars and fixed sizes");
         self.op("rc.core.constant").attr("value", attr).result(ty).value()
+    }
+    fn size(&mut self, size: Dim, elem: Type, shape: &[Dim]) -> Value {
+        if let Some(n) = size.as_static() {
+            return self.splat(n as f64, Type::tensor(shape, elem));
+        }
+        let size = self.op("rc.core.extent").attr("expr", Attr::shape(&[size])).value();
+        let size = self.convert(size, elem);
+        self.broadcast(size, shape, &[])
     }
     fn binary_scalar(&mut self, op: &str, x: Value, value: f64) -> Value {
         let splat = self.splat(value, self.ty(x));
@@ -98,6 +114,28 @@ impl CoreBuilder for Builder<'_> {
     fn concat(&mut self, parts: &[Value], dim: i64) -> Value {
         self.op("rc.core.concat").operands(parts).attr("dim", Attr::i64(dim)).value()
     }
+    fn pad_or_crop(&mut self, x: Value, value: f64, low: &[Dim], high: &[Dim]) -> Value {
+        let negative = |d: &Dim| d.as_static().is_some_and(|n| n < 0);
+        let (zero, shape) = (Dim::Static(0), self.ty(x).shape());
+        let part = |d: &Dim, take: bool| if negative(d) == take { if take { zero - *d } else { *d } } else { zero };
+        let mut x = x;
+        if low.iter().chain(high).any(negative) {
+            let starts: Vec<Dim> = low.iter().map(|d| part(d, true)).collect();
+            let sizes: Vec<Dim> = shape.iter().zip(&starts).zip(high).map(|((&n, &s), h)| n - s - part(h, true)).collect();
+            x = self.slice(x, &starts, &sizes);
+        }
+        let [low, high] = [low, high].map(|side| side.iter().map(|d| part(d, false)).collect::<Vec<_>>());
+        if low.iter().chain(&high).all(|&d| d == zero) {
+            return x;
+        }
+        let value = self.splat(value, self.ty(x).elem());
+        let op = self.op("rc.core.pad").operands(&[x, value]);
+        op.attr("low", Attr::shape(&low)).attr("high", Attr::shape(&high)).value()
+    }
+    fn window(&mut self, x: Value, dims: &[i64], sizes: &[i64], strides: &[i64], dilations: &[i64]) -> Value {
+        let op = self.op("rc.core.window").operand(x).attr("dims", Attr::i64s(dims)).attr("sizes", Attr::i64s(sizes));
+        op.attr("strides", Attr::i64s(strides)).attr("dilations", Attr::i64s(dilations)).value()
+    }
     fn gather(&mut self, table: Value, indices: Value, axis: i64) -> Value {
         self.op("rc.core.gather").operands(&[table, indices]).attr("axis", Attr::i64(axis)).value()
     }
@@ -110,20 +148,25 @@ impl CoreBuilder for Builder<'_> {
         let reduced = self.reduce(kind, x, dims);
         self.broadcast(reduced, &shape, &kept)
     }
-    fn dot(&mut self, lhs: Value, rhs: Value, batch: i64, lhs_contract: i64, rhs_contract: i64) -> Value {
+    fn contract(&mut self, lhs: Value, rhs: Value, batch: [&[i64]; 2], contract: [&[i64]; 2], elem: Type) -> Value {
         let (l, r) = (self.ty(lhs).shape(), self.ty(rhs).shape());
-        let rest = |shape: &[Dim], contract: i64| -> SmallVec<[Dim; 4]> {
-            (batch as usize..shape.len()).filter(|&d| d as i64 != contract).map(|d| shape[d]).collect()
+        let rest = |shape: &[Dim], side: usize| -> SmallVec<[Dim; 4]> {
+            let taken = |d: &usize| batch[side].contains(&(*d as i64)) || contract[side].contains(&(*d as i64));
+            (0..shape.len()).filter(|d| !taken(d)).map(|d| shape[d]).collect()
         };
-        let mut shape: SmallVec<[Dim; 4]> = l[..batch as usize].into();
-        shape.extend(rest(&l, lhs_contract));
-        shape.extend(rest(&r, rhs_contract));
-        let ty = Type::tensor(&shape, self.ty(lhs).elem());
-        let batches: Vec<i64> = (0..batch).collect();
+        let mut shape: SmallVec<[Dim; 4]> = batch[0].iter().map(|&d| l[d as usize]).collect();
+        shape.extend(rest(&l, 0));
+        shape.extend(rest(&r, 1));
         let op = self.op("rc.core.dot").operands(&[lhs, rhs]);
-        let op = op.attr("lhs_contract", Attr::i64s(&[lhs_contract])).attr("rhs_contract", Attr::i64s(&[rhs_contract]));
-        let op = if batch == 0 { op } else { op.attr("lhs_batch", Attr::i64s(&batches)).attr("rhs_batch", Attr::i64s(&batches)) };
-        op.result(ty).value()
+        let op = op.attr("lhs_contract", Attr::i64s(contract[0])).attr("rhs_contract", Attr::i64s(contract[1]));
+        let batched = !batch[0].is_empty();
+        let op = if batched { op.attr("lhs_batch", Attr::i64s(batch[0])).attr("rhs_batch", Attr::i64s(batch[1])) } else { op };
+        op.result(Type::tensor(&shape, elem)).value()
+    }
+    fn dot(&mut self, lhs: Value, rhs: Value, batch: i64, lhs_contract: i64, rhs_contract: i64) -> Value {
+        let batches: Vec<i64> = (0..batch).collect();
+        let elem = self.ty(lhs).elem();
+        self.contract(lhs, rhs, [&batches, &batches], [&[lhs_contract], &[rhs_contract]], elem)
     }
 }
 

@@ -2,7 +2,8 @@
 
 use crate::constraints::{INDEX, Inferred, SHAPED, TENSOR, dim_attr, fail, one};
 use rc_ir::op_def::{AttrKind, Fold, FoldArgs, InferArgs, attr, operand, result};
-use rc_ir::{Attr, Effects, OpDef, OpRef, Result, Type};
+use crate::interfaces::Decompose;
+use rc_ir::{Attr, Builder, Dim, Effects, Op, OpDef, OpRef, Result, Type, Value};
 
 pub static DIM: OpDef = OpDef {
     summary: "The size of a dimension, as a value.",
@@ -18,7 +19,27 @@ pub static DIM: OpDef = OpDef {
     effects: Effects::Pure,
     infer: Some(infer_dim),
     fold: Some(fold_dim),
+    interfaces: &[&Decompose(define_dim)],
     ..OpDef::new("rc.core.dim")
+};
+
+pub static EXTENT: OpDef = OpDef {
+    summary: "The value of an expression over the function's symbols.",
+    doc: "A size that no tensor at hand has.",
+    example: "func.func @extent(%x: tensor<s x 3 x f32>) -> index attributes {rc.symbols = #rc.symbols<s = [1, 64, 1]>} {
+  %n = core.extent {expr = [3 * s]} : index
+  func.return %n
+}
+",
+    results: &[result("result", INDEX)],
+    attrs: &[attr("expr", AttrKind::Shape, "One expression.")],
+    effects: Effects::Pure,
+    infer: Some(|args| match args.attr("expr").and_then(|a| a.as_shape()) {
+        Some([_]) => one(Type::index()),
+        _ => Err("expects one expression in 'expr'".into()),
+    }),
+    fold: Some(|args| Some(Fold::Attr(Attr::index(args.op.attr("expr")?.as_shape()?.first()?.as_static()?)))),
+    ..OpDef::new("rc.core.extent")
 };
 
 pub static ASSUME_SHAPE: OpDef = OpDef {
@@ -42,6 +63,17 @@ fn infer_dim(args: &InferArgs) -> Inferred {
     one(Type::index())
 }
 
+/// The dimension's expression, which the type has.
+fn define_dim(b: &mut Builder, op: Op) -> Result<Vec<Value>> {
+    let at = b.body.op_ref(op);
+    let (ty, dim) = (at.body.ty(at.operand(0)), at.int("dim").unwrap_or(0) as usize);
+    let size = ty.shape()[dim];
+    if size == Dim::Dynamic {
+        return Err(at.unsupported("of a dimension '?'").help("give the size a name with core.assume_shape"));
+    }
+    Ok(vec![b.op(&EXTENT).attr("expr", Attr::shape(&[size])).value()])
+}
+
 fn fold_dim(args: &FoldArgs) -> Option<Fold> {
     let dim = usize::try_from(args.op.int("dim")?).ok()?;
     let size = args.op.body.ty(args.op.operand(0)).shape().get(dim)?.as_static()?;
@@ -56,4 +88,4 @@ fn verify_assume_shape(op: OpRef) -> Result {
 }
 
 /// The ops of this file.
-pub static OPS: &[&OpDef] = &[&DIM, &ASSUME_SHAPE];
+pub static OPS: &[&OpDef] = &[&DIM, &EXTENT, &ASSUME_SHAPE];

@@ -7,14 +7,31 @@
 mod activation;
 mod arith;
 mod attention;
+mod conv;
 mod norm;
+mod pool;
 mod product;
+mod random;
 mod reduce;
 mod shape;
+mod sort;
+mod spatial;
 
 /// Registers the dialect.
 pub fn register() {
-    let families = [activation::OPS, arith::OPS, attention::OPS, norm::OPS, product::OPS, reduce::OPS, shape::OPS];
+    let families = [
+        activation::OPS,
+        arith::OPS,
+        attention::OPS,
+        conv::OPS,
+        norm::OPS,
+        pool::OPS,
+        product::OPS,
+        random::OPS,
+        reduce::OPS,
+        shape::OPS,
+        sort::OPS,
+    ];
     families.iter().for_each(|ops| rc_ir::op_def::register(ops));
 }
 

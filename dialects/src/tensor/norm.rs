@@ -155,11 +155,8 @@ fn mean(b: &mut Builder, x: Value) -> Value {
     let mean = match shape[last].as_static() {
         Some(n) => b.binary_scalar("mul", sum, 1.0 / n as f64),
         None => {
-            let size = b.op("rc.core.dim").operand(x).attr("dim", rc_ir::Attr::i64(last as i64)).value();
-            let elem = b.ty(x).elem();
-            let count = b.op("rc.core.convert").operand(size).result(elem).value();
             let rows = b.ty(sum).shape();
-            let count = b.broadcast(count, &rows, &[]);
+            let count = b.size(shape[last], b.ty(x).elem(), &rows);
             b.binary("div", sum, count)
         }
     };

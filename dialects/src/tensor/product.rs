@@ -2,15 +2,15 @@
 
 use super::arith::broadcast_shapes;
 use crate::builder::CoreBuilder;
-use crate::constraints::{Inferred, NUMERIC_TENSOR, one};
+use crate::constraints::{Inferred, NUMERIC_TENSOR, default_acc, one};
 use crate::interfaces::Decompose;
 use rc_ir::op_def::{InferArgs, operand, optional, result};
 use rc_ir::{Builder, Dim, Effects, Op, OpDef, Result, Type, Value};
 
 pub static LINEAR: OpDef = OpDef {
     summary: "x wᵀ + b over the last dimension of x.",
-    doc: "x is [.., k], w [n, k], the bias [n], the result [.., n]. The product is accumulated in f32 (f64 for f64) and rounded to the \
-          element type, then the bias is added.",
+    doc: "x is [.., k], w [n, k], the bias [n], the result [.., n]. The product is accumulated in f32 (f64 for f64), the bias is added \
+          there, and the result is rounded once.",
     example: "func.func @linear(%x: tensor<2x3x5xf32>, %w: tensor<7x5xf32>, %b: tensor<7xf32>) -> tensor<2x3x7xf32> {
   %y = tensor.linear %x, %w bias(%b) : tensor<2x3x7xf32>
   func.return %y
@@ -64,11 +64,15 @@ fn infer_linear(args: &InferArgs) -> Inferred {
 fn define_linear(b: &mut Builder, op: Op) -> Result<Vec<Value>> {
     let operands: Vec<Value> = b.body.operands(op).collect();
     let last = b.ty(operands[0]).rank() as i64 - 1;
-    let product = b.dot(operands[0], operands[1], 0, last, 1);
-    let Some(&bias) = operands.get(2) else { return Ok(vec![product]) };
+    let elem = b.ty(operands[0]).elem();
+    let Some(&bias) = operands.get(2) else { return Ok(vec![b.dot(operands[0], operands[1], 0, last, 1)]) };
+    let acc = default_acc(elem);
+    let product = b.contract(operands[0], operands[1], [&[], &[]], [&[last], &[1]], acc);
     let shape = b.ty(product).shape();
+    let bias = b.convert(bias, acc);
     let bias = b.broadcast_to(bias, &shape);
-    Ok(vec![b.binary("add", product, bias)])
+    let sum = b.binary("add", product, bias);
+    Ok(vec![b.convert(sum, elem)])
 }
 
 /// The batch dimensions of a product, and the operands' types.

@@ -118,25 +118,13 @@ fn define_mean(b: &mut Builder, op: Op) -> Result<Vec<Value>> {
     let elem = b.ty(x).elem();
     let wide = b.convert(x, compute_type(elem));
     let sum = b.reduce("add", wide, &dims);
-    let count = count_along(b, wide, &dims);
+    let shape = b.ty(wide).shape();
+    let count = dims.iter().fold(Dim::Static(1), |n, &d| n * shape[d as usize]);
     let rows = b.ty(sum).shape();
-    let count = b.broadcast(count, &rows, &[]);
+    let count = b.size(count, b.ty(wide).elem(), &rows);
     let mean = b.binary("div", sum, count);
     let mean = b.convert(mean, elem);
     Ok(vec![shaped_as_result(b, op, mean)])
-}
-
-/// The number of elements along `dims`, a scalar of the element type of `x`.
-fn count_along(b: &mut Builder, x: Value, dims: &[i64]) -> Value {
-    let (shape, elem) = (b.ty(x).shape(), b.ty(x).elem());
-    let fixed: i64 = dims.iter().filter_map(|&d| shape[d as usize].as_static()).product();
-    let mut count = b.splat(fixed as f64, elem);
-    for &d in dims.iter().filter(|&&d| shape[d as usize].is_dynamic()) {
-        let size = b.op("rc.core.dim").operand(x).attr("dim", Attr::i64(d)).value();
-        let size = b.convert(size, elem);
-        count = b.binary("mul", count, size);
-    }
-    count
 }
 
 fn infer_cross_entropy(args: &InferArgs) -> Inferred {

@@ -7,7 +7,7 @@ use rc_ir::{Effects, OpRef, Traits};
 /// What fusing an operation means.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Class {
-    /// One number everywhere: copied into every group that uses it.
+    /// One number everywhere, or a number made of sizes: copied into every group that uses it.
     Splat,
     /// Moves elements and computes nothing: becomes an index map.
     Reindex,
@@ -38,6 +38,9 @@ pub fn classify(op: OpRef) -> Class {
         let splat = op.attr("value").is_some_and(|v| v.as_splat().is_some());
         return if splat { Class::Splat } else { Class::Outside };
     }
+    if is_scalar_of_sizes(op) {
+        return Class::Splat;
+    }
     if !computes || op.name().dialect() != "core" {
         return Class::Outside;
     }
@@ -63,6 +66,16 @@ pub fn classify(op: OpRef) -> Class {
         "rc.core.assume_shape" => Class::Outside,
         _ => Class::Alone,
     }
+}
+
+/// Whether it computes a number of constants and sizes.
+fn is_scalar_of_sizes(op: OpRef) -> bool {
+    let number = |v| op.body.defining_op(v).is_some_and(|o| classify(op.body.op_ref(o)) == Class::Splat);
+    op.is("rc.core.extent")
+        || op.has(Traits::ELEMENTWISE)
+            && op.name().dialect() == "core"
+            && op.result_types().iter().all(|t| t.is_scalar())
+            && op.operands().all(|v| op.body.ty(v).is_scalar() && number(v))
 }
 
 /// Whether doing it again costs less than storing its result: index maps, counters, conversions to wider types.

@@ -15,7 +15,7 @@ pub use pass::{FUSE, OUTLINE_OPS};
 
 use rc_dialects::core::reindex::Reindex;
 use rc_ir::dim_range::Ranges;
-use rc_ir::{Block, Body, Diagnostic, Dim, Op, Traits, Value};
+use rc_ir::{Block, Body, Diagnostic, Dim, Op, Value};
 use reads::Space;
 use rustc_hash::FxHashSet;
 
@@ -112,7 +112,7 @@ pub fn forward_map(
     Some((space, map))
 }
 
-/// Whether the op is a constant that fusions hold inside.
+/// Whether the op is a constant, or a number made of sizes, that fusions hold inside.
 fn is_splat(body: &Body, op: Op) -> bool {
-    body.op_ref(op).has(Traits::CONSTANT) && classify(body.op_ref(op)) == Class::Splat
+    classify(body.op_ref(op)) == Class::Splat
 }

@@ -76,6 +76,7 @@ fn copy_splats(body: &mut Body, op: Op, entry: Block, map: &mut Mapping) {
     for value in operands {
         let splat = body.defining_op(value).filter(|&d| is_splat(body, d));
         if let (Some(def), None) = (splat, map.get(value)) {
+            copy_splats(body, def, entry, map);
             let copy = body.clone_op(def, map);
             body.append(entry, copy);
         }

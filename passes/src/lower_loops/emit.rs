@@ -3,7 +3,7 @@
 use crate::fuse::reads::{Space, Source, index_dims, sources};
 use crate::fuse::{Class, classify};
 use rc_dialects::loop_::{GATHER, INDEX, NEST, YIELD};
-use rc_ir::{Attr, Block, Body, Builder, Dim, InsertPoint, Loc, Name, Op, OpRef, OpState, Result, Type, Value};
+use rc_ir::{Attr, Block, Body, Builder, Dim, InsertPoint, Loc, Name, Op, OpRef, OpState, Result, Traits, Type, Value};
 use rustc_hash::FxHashMap;
 
 /// What a nest gives.
@@ -88,7 +88,15 @@ impl<'a> Emitter<'a> {
     fn compute(&mut self, op: OpRef, map: &[Dim]) -> Result<Value> {
         let elem = self.source.ty(op.result(0)).elem();
         match classify(op) {
-            Class::Splat => return Ok(self.constant(op, elem)),
+            Class::Splat if op.has(Traits::CONSTANT) => return Ok(self.constant(op, elem)),
+            Class::Splat if op.is("rc.core.extent") => {
+                let expr = op.attr("expr").and_then(|a| a.as_shape()).unwrap_or_default();
+                return Ok(self.index(expr[0]));
+            }
+            Class::Splat => {
+                let operands: Vec<Source> = op.operands().map(|v| (v, Some(Vec::new()))).collect();
+                return self.elementwise(op, &operands, elem);
+            }
             Class::Reindex | Class::Pointwise => {}
             _ => return Err(op.error("is used before its nest")),
         }

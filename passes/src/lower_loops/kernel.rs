@@ -41,10 +41,12 @@ pub fn kernel_of(body: &Body, fusion: Op) -> Result<LoweredFusion> {
     Ok(LoweredFusion { body: new.body, inputs, results })
 }
 
-/// Declares the symbols that the fusion's types mention, as the function around it does.
+/// Declares the symbols that the fusion's types and attributes mention, as the function around it does.
 fn declare_symbols(from: &Body, entry: Block, to: &mut Body) {
     let values = from.block_args(entry).chain(from.ops(entry).flat_map(|op| from.results(op)));
-    let used = symbols_in(values.flat_map(|v| from.ty(v).shape()));
+    let attrs = from.ops(entry).filter_map(|op| from.attrs(op).as_dict()).flatten();
+    let shapes = attrs.filter_map(|(_, attr)| attr.as_shape()).flatten().copied();
+    let used = symbols_in(values.flat_map(|v| from.ty(v).shape()).chain(shapes));
     let declared: Vec<_> = symbols(from).into_iter().filter(|s| used.contains(&s.name)).collect();
     if !declared.is_empty() {
         rc_dialects::func::set_symbols(to, &declared);

@@ -203,6 +203,7 @@ impl<'a> Frame<'a> {
                 let dim = op.int("dim").unwrap_or(0) as usize;
                 Ok(Value::Int(self.array(op, 0)?.shape[dim] as i64))
             }
+            "core.extent" => Ok(Value::Int(self.sizes(op, "expr")?[0])),
             "core.assume_shape" => self.assume_shape(op),
             "core.reduce" => self.reduce(op),
             "core.scan" => self.scan(op),

@@ -1,0 +1,253 @@
+//! Convolutions and their gradients: products of windows and weights.
+//!
+//! The windows of each image are a matrix, `[channels * window, places]`, that the weights are multiplied by; where a
+//! channel has weights of its own (depthwise) its windows are multiplied and summed directly.
+
+use super::spatial::{DILATIONS, GROUPS, PADDING, STRIDES, Windows, groups_of, product};
+use crate::builder::CoreBuilder;
+use crate::constraints::{Inferred, NUMERIC_TENSOR, default_acc, one};
+use crate::interfaces::Decompose;
+use rc_ir::op_def::{AttrKind, InferArgs, attr, operand, optional, result};
+use rc_ir::{Builder, Dim, Effects, Op, OpDef, Result, Type, Value};
+
+pub static CONV: OpDef = OpDef {
+    summary: "A convolution (cross-correlation) over any number of spatial dimensions.",
+    doc: "x is [n, c, sizes..], w [o, c / groups, window..], the bias [o], the result [n, o, places..]: the sum over the window's \
+          elements k and the group's channels of x[.., place * stride + k * dilation - padding] w[.., k], where x is 0 outside. \
+          Sums are accumulated in f32 (f64 for f64), the bias is added there, and the result is rounded once.",
+    example: "func.func @conv(%x: tensor<2x4x9x7xf32>, %w: tensor<6x2x3x2xf32>, %b: tensor<6xf32>) -> tensor<2x6x5x7xf32> {
+  %y = tensor.conv %x, %w bias(%b) {strides = [2, 1], padding = [1, 1], dilations = [1, 2], groups = 2} : tensor<2x6x5x7xf32>
+  func.return %y
+}
+",
+    operands: &[operand("x", NUMERIC_TENSOR), operand("w", NUMERIC_TENSOR), optional("bias", NUMERIC_TENSOR)],
+    results: &[result("result", NUMERIC_TENSOR)],
+    attrs: &[STRIDES, PADDING, DILATIONS, GROUPS],
+    effects: Effects::Pure,
+    infer: Some(infer_conv),
+    interfaces: &[&Decompose(define_conv)],
+    ..OpDef::new("rc.tensor.conv")
+};
+
+pub static CONV_TRANSPOSE: OpDef = OpDef {
+    summary: "The transpose of a convolution: its gradient for the operand x, and what PyTorch calls a transposed convolution.",
+    doc: "y is [n, o, places..], w [o, c / groups, window..], the result [n, c, sizes..]. `sizes` are those that the convolution \
+          with these weights and attributes has `places` for: (places - 1) * stride - 2 * padding + dilation * (window - 1) + 1, \
+          or up to stride - 1 more. Accumulated and rounded as in tensor.conv.",
+    example: "func.func @conv_transpose(%y: tensor<2x6x5x7xf32>, %w: tensor<6x2x3x2xf32>) -> tensor<2x4x9x7xf32> {
+  %x = tensor.conv_transpose %y, %w {sizes = [9, 7], strides = [2, 1], padding = [1, 1], dilations = [1, 2], groups = 2} : tensor<2x4x9x7xf32>
+  func.return %x
+}
+",
+    operands: &[operand("y", NUMERIC_TENSOR), operand("w", NUMERIC_TENSOR), optional("bias", NUMERIC_TENSOR)],
+    results: &[result("result", NUMERIC_TENSOR)],
+    attrs: &[attr("sizes", AttrKind::Shape, "The spatial sizes of the result."), STRIDES, PADDING, DILATIONS, GROUPS],
+    effects: Effects::Pure,
+    infer: Some(infer_transpose),
+    interfaces: &[&Decompose(define_transpose)],
+    ..OpDef::new("rc.tensor.conv_transpose")
+};
+
+pub static CONV_WEIGHT_GRAD: OpDef = OpDef {
+    summary: "The gradient of a convolution for its weights.",
+    doc: "x is [n, c, sizes..], y, the gradient of the convolution's result, [n, o, places..], the result [o, c / groups, window..]. \
+          Accumulated and rounded as in tensor.conv.",
+    example: "func.func @conv_weight_grad(%x: tensor<2x4x9x7xf32>, %y: tensor<2x6x5x7xf32>) -> tensor<6x2x3x2xf32> {
+  %w = tensor.conv_weight_grad %x, %y {window = [3, 2], strides = [2, 1], padding = [1, 1], dilations = [1, 2], groups = 2} : tensor<6x2x3x2xf32>
+  func.return %w
+}
+",
+    operands: &[operand("x", NUMERIC_TENSOR), operand("y", NUMERIC_TENSOR)],
+    results: &[result("result", NUMERIC_TENSOR)],
+    attrs: &[attr("window", AttrKind::I64Array, "The window's sizes."), STRIDES, PADDING, DILATIONS, GROUPS],
+    effects: Effects::Pure,
+    infer: Some(infer_weight_grad),
+    interfaces: &[&Decompose(define_weight_grad)],
+    ..OpDef::new("rc.tensor.conv_weight_grad")
+};
+
+/// The ops of this file.
+pub static OPS: &[&OpDef] = &[&CONV, &CONV_TRANSPOSE, &CONV_WEIGHT_GRAD];
+
+/// The sizes of weights that are windows.
+fn window_sizes(w: Type) -> std::result::Result<Vec<i64>, String> {
+    let sizes: Option<Vec<i64>> = w.shape().iter().skip(2).map(|d| d.as_static()).collect();
+    sizes.filter(|s| !s.is_empty()).ok_or_else(|| format!("needs weights [o, c, window..] with windows of fixed size, and has {w}"))
+}
+
+fn same_kind(x: Type, w: Type, rank: usize) -> std::result::Result<(), String> {
+    if x.rank() == rank && w.rank() == rank && x.elem() == w.elem() {
+        return Ok(());
+    }
+    Err(format!("needs operands of one element type and of one rank, 3 or more, and has {x} and {w}"))
+}
+
+/// How many channels a group has of `channels`.
+fn per_group(args: &InferArgs, what: &str, channels: Dim) -> std::result::Result<Dim, String> {
+    let groups = args.int("groups").unwrap_or(1);
+    let each = (groups > 0).then(|| channels.floordiv(Dim::Static(groups)));
+    each.filter(|&c| c * Dim::Static(groups) == channels).ok_or_else(|| format!("cannot divide {channels} {what} into {groups} groups"))
+}
+
+fn check_bias(args: &InferArgs, x: Type, channels: Dim) -> std::result::Result<(), String> {
+    let wanted = x.with_shape(&[channels]);
+    match args.operands.get(2).filter(|b| **b != wanted) {
+        Some(bias) => Err(format!("needs a bias of type {wanted}, and has {bias}")),
+        None => Ok(()),
+    }
+}
+
+fn infer_conv(args: &InferArgs) -> Inferred {
+    let (x, w) = (args.operand(0)?, args.operand(1)?);
+    let windows = Windows::infer(window_sizes(w)?, args)?;
+    same_kind(x, w, windows.rank() + 2)?;
+    let (xs, ws) = (x.shape(), w.shape());
+    per_group(args, "results", ws[0])?;
+    if per_group(args, "channels", xs[1])? != ws[1] {
+        return Err(format!("has weights {w} for {} channels in {} groups", xs[1], args.int("groups").unwrap_or(1)));
+    }
+    check_bias(args, x, ws[0])?;
+    let counts = windows.counts(&xs[2..])?;
+    one(x.with_shape(&[&[xs[0], ws[0]], counts.as_slice()].concat()))
+}
+
+fn infer_transpose(args: &InferArgs) -> Inferred {
+    let (y, w) = (args.operand(0)?, args.operand(1)?);
+    let windows = Windows::infer(window_sizes(w)?, args)?;
+    same_kind(y, w, windows.rank() + 2)?;
+    let (ys, ws) = (y.shape(), w.shape());
+    let sizes = args.attr("sizes").and_then(|a| a.as_shape()).ok_or("expects the shape attribute 'sizes'")?;
+    per_group(args, "channels", ys[1])?;
+    if ys[1] != ws[0] || sizes.len() != windows.rank() {
+        return Err(format!("has weights {w} and sizes {sizes:?} for an operand {y}"));
+    }
+    let counts = windows.counts(sizes)?;
+    if let Some(i) = (0..counts.len()).find(|&i| (counts[i] - ys[i + 2]).as_static().is_some_and(|n| n != 0)) {
+        return Err(format!("has {} places along dimension {} where a convolution of size {} has {}", ys[i + 2], i + 2, sizes[i], counts[i]));
+    }
+    let channels = ws[1] * Dim::Static(args.int("groups").unwrap_or(1));
+    check_bias(args, y, channels)?;
+    one(y.with_shape(&[&[ys[0], channels], sizes].concat()))
+}
+
+fn infer_weight_grad(args: &InferArgs) -> Inferred {
+    let (x, y) = (args.operand(0)?, args.operand(1)?);
+    let windows = Windows::infer(args.ints("window")?, args)?;
+    same_kind(x, y, windows.rank() + 2)?;
+    let (xs, ys) = (x.shape(), y.shape());
+    let counts = windows.counts(&xs[2..])?;
+    per_group(args, "results", ys[1])?;
+    let differs = |i: usize| (counts[i] - ys[i + 2]).as_static().is_some_and(|n| n != 0);
+    if xs[0] != ys[0] || (0..counts.len()).any(differs) {
+        return Err(format!("has a gradient {y} for {x}, which has {counts:?} windows"));
+    }
+    let each = per_group(args, "channels", xs[1])?;
+    let window = windows.sizes.iter().map(|&s| Dim::Static(s));
+    one(x.with_shape(&[ys[1], each].into_iter().chain(window).collect::<Vec<_>>()))
+}
+
+fn define_conv(b: &mut Builder, op: Op) -> Result<Vec<Value>> {
+    let at = b.body.op_ref(op);
+    let (x, w, groups) = (at.operand(0), at.operand(1), groups_of(at));
+    let windows = Windows::of(window_sizes(b.ty(w)).expect("verified"), at);
+    let taken = windows.take(b, x, 0.0, &[]);
+    let y = weighted(b, taken, w, windows.rank(), groups);
+    Ok(vec![with_bias(b, op, y)])
+}
+
+fn define_transpose(b: &mut Builder, op: Op) -> Result<Vec<Value>> {
+    let at = b.body.op_ref(op);
+    let (y, w, groups) = (at.operand(0), at.operand(1), groups_of(at));
+    let sizes = at.attr("sizes").and_then(|a| a.as_shape()).expect("verified").to_vec();
+    let windows = Windows::of(window_sizes(b.ty(w)).expect("verified"), at);
+    let taken = windows.holders(b, y, &sizes, 0.0);
+    // The holders' elements come from last to first, and what were results are channels.
+    let dims = windows.last(b, w);
+    let flipped = b.op("rc.core.reverse").operand(w).attr("dims", rc_ir::Attr::i64s(&dims)).value();
+    let shape = b.ty(w).shape().to_vec();
+    let (groups_dim, per) = (Dim::Static(groups), shape[0].floordiv(Dim::Static(groups)));
+    let split = b.reshape(flipped, &[&[groups_dim, per], &shape[1..]].concat());
+    let perm: Vec<i64> = [0, 2, 1].into_iter().chain(3..shape.len() as i64 + 1).collect();
+    let swapped = b.permute(split, &perm);
+    let swapped = b.reshape(swapped, &[&[groups_dim * shape[1], per], &shape[2..]].concat());
+    let x = weighted(b, taken, swapped, windows.rank(), groups);
+    Ok(vec![with_bias(b, op, x)])
+}
+
+fn define_weight_grad(b: &mut Builder, op: Op) -> Result<Vec<Value>> {
+    let at = b.body.op_ref(op);
+    let (x, y, groups) = (at.operand(0), at.operand(1), groups_of(at));
+    let windows = Windows::of(at.ints("window").expect("verified"), at);
+    let (elem, ys) = (b.ty(y).elem(), b.ty(y).shape().to_vec());
+    let result = b.ty(b.body.result(op, 0)).shape().to_vec();
+    let taken = windows.take(b, x, 0.0, &[]);
+    let columns = columns(b, taken, windows.rank(), groups, &ys[2..]);
+    let g = Dim::Static(groups);
+    let y = b.reshape(y, &[ys[0], g, ys[1].floordiv(g), product(&ys[2..])]);
+    let w = b.contract(y, columns, [&[1], &[1]], [&[0, 3], &[0, 3]], elem);
+    Ok(vec![b.reshape(w, &result)])
+}
+
+/// Rounds to the element type of the op's result, after its bias is added.
+fn with_bias(b: &mut Builder, op: Op, y: Value) -> Value {
+    let elem = b.ty(b.body.result(op, 0)).elem();
+    let bias = b.body.op_ref(op).group("bias").first().copied();
+    let Some(bias) = bias else { return b.convert(y, elem) };
+    let (shape, acc) = (b.ty(y).shape(), b.ty(y).elem());
+    let bias = b.convert(bias, acc);
+    let bias = b.broadcast(bias, &shape, &[1]);
+    let sum = b.binary("add", y, bias);
+    b.convert(sum, elem)
+}
+
+/// The weighted sums of windows `[n, c, places.., window..]`, in the type for sums: `[n, o, places..]`.
+fn weighted(b: &mut Builder, windows: Value, w: Value, rank: usize, groups: i64) -> Value {
+    let acc = default_acc(b.ty(w).elem());
+    let (shape, ws) = (b.ty(windows).shape().to_vec(), b.ty(w).shape().to_vec());
+    let places = shape[2..2 + rank].to_vec();
+    let result = [&[shape[0], ws[0]], places.as_slice()].concat();
+    if ws[1] == Dim::Static(1) && groups > 1 {
+        let y = weighted_by_channel(b, windows, w, rank, acc);
+        return b.reshape(y, &result);
+    }
+    let g = Dim::Static(groups);
+    let columns = columns(b, windows, rank, groups, &places);
+    let (per, length) = (ws[0].floordiv(g), product(&ws[1..]));
+    let w = b.reshape(w, &[g, per, length]);
+    let w = b.broadcast(w, &[shape[0], g, per, length], &[1, 2, 3]);
+    let y = b.contract(w, columns, [&[0, 1], &[0, 1]], [&[3], &[2]], acc);
+    b.reshape(y, &result)
+}
+
+/// The windows `[n, c, counts.., window..]` as matrices `[n, groups, c / groups * window, places]`, the first `places` of `counts`.
+fn columns(b: &mut Builder, windows: Value, rank: usize, groups: i64, places: &[Dim]) -> Value {
+    let mut shape = b.ty(windows).shape().to_vec();
+    let mut windows = windows;
+    if shape[2..2 + rank] != *places {
+        shape[2..2 + rank].copy_from_slice(places);
+        windows = b.slice(windows, &vec![Dim::Static(0); shape.len()], &shape);
+    }
+    let rank = rank as i64;
+    let perm: Vec<i64> = [0, 1].into_iter().chain(2 + rank..2 + 2 * rank).chain(2..2 + rank).collect();
+    let moved = b.permute(windows, &perm);
+    let g = Dim::Static(groups);
+    let each = shape[1].floordiv(g) * product(&shape[2 + rank as usize..]);
+    b.reshape(moved, &[shape[0], g, each, product(places)])
+}
+
+/// Where every channel c of the windows has weights of its own, `w` is [c * m, 1, window..]: the result is [n, c, m, places..].
+fn weighted_by_channel(b: &mut Builder, windows: Value, w: Value, rank: usize, acc: Type) -> Value {
+    let (shape, ws) = (b.ty(windows).shape().to_vec(), b.ty(w).shape().to_vec());
+    let m = ws[0].floordiv(shape[1]);
+    let space = [&shape[..2], &[m], &shape[2..]].concat();
+    let kept: Vec<i64> = (0..space.len() as i64).filter(|&d| d != 2).collect();
+    let windows = b.convert(windows, acc);
+    let windows = b.broadcast(windows, &space, &kept);
+    let w = b.reshape(w, &[&[shape[1], m], &ws[2..]].concat());
+    let w = b.convert(w, acc);
+    let window: Vec<i64> = (space.len() - rank..space.len()).map(|d| d as i64).collect();
+    let weights: Vec<i64> = [1, 2].into_iter().chain(window.iter().copied()).collect();
+    let w = b.broadcast(w, &space, &weights);
+    let products = b.binary("mul", windows, w);
+    b.reduce("add", products, &window)
+}

@@ -1,0 +1,162 @@
+//! Order along a dimension: sort and topk.
+//!
+//! An element's rank is the number of elements that come before it; the element of each rank is then looked up. Both
+//! compare all pairs, so the work grows with the square of the dimension's size.
+
+use super::spatial::iota;
+use crate::builder::CoreBuilder;
+use crate::constraints::{INT_TENSOR, TENSOR, check_dims};
+use crate::interfaces::Decompose;
+use rc_ir::op_def::{AttrDefault, AttrKind, InferArgs, Types, attr, operand, result};
+use rc_ir::{Attr, Builder, Dim, Effects, Op, OpDef, Type, Value};
+use smallvec::smallvec;
+
+pub static SORT: OpDef = OpDef {
+    summary: "The elements in order along a dimension, and where each was.",
+    doc: "Ascending, or descending; a NaN is greater than any number; equal elements stay in their order. The second result has the i64 \
+          index along the dimension that each element had.",
+    example: "func.func @sort(%x: tensor<3x7xf32>) -> (tensor<3x7xf32>, tensor<3x7xi64>) {
+  %y, %at = tensor.sort %x {dim = -1, descending = true} : tensor<3x7xf32>, tensor<3x7xi64>
+  func.return %y, %at
+}
+",
+    operands: &[operand("x", TENSOR)],
+    results: &[result("result", TENSOR), result("indices", INT_TENSOR)],
+    attrs: &[
+        attr("dim", AttrKind::I64, "The dimension; negative ones count from the end."),
+        attr("descending", AttrKind::Bool, "From the greatest to the least.").default(AttrDefault::Bool(false)),
+    ],
+    effects: Effects::Pure,
+    infer: Some(|args| sorted_types(args, None)),
+    interfaces: &[&Decompose(|b, op| {
+        let descending = b.body.op_ref(op).bool("descending");
+        Ok(ordered(b, op, descending))
+    })],
+    ..OpDef::new("rc.tensor.sort")
+};
+
+pub static TOPK: OpDef = OpDef {
+    summary: "The k greatest (or least) elements along a dimension, in order, and where each was.",
+    doc: "As the first k of tensor.sort.",
+    example: "func.func @topk(%x: tensor<3x7xf32>) -> (tensor<3x2xf32>, tensor<3x2xi64>) {
+  %y, %at = tensor.topk %x {dim = 1, k = 2} : tensor<3x2xf32>, tensor<3x2xi64>
+  func.return %y, %at
+}
+",
+    operands: &[operand("x", TENSOR)],
+    results: &[result("result", TENSOR), result("indices", INT_TENSOR)],
+    attrs: &[
+        attr("dim", AttrKind::I64, "The dimension; negative ones count from the end."),
+        attr("k", AttrKind::I64, "How many."),
+        attr("largest", AttrKind::Bool, "The greatest rather than the least.").default(AttrDefault::Bool(true)),
+    ],
+    effects: Effects::Pure,
+    infer: Some(|args| sorted_types(args, Some(args.int("k")?))),
+    interfaces: &[&Decompose(|b, op| {
+        let largest = b.body.op_ref(op).bool("largest");
+        Ok(ordered(b, op, largest))
+    })],
+    ..OpDef::new("rc.tensor.topk")
+};
+
+/// The ops of this file.
+pub static OPS: &[&OpDef] = &[&SORT, &TOPK];
+
+fn dim_of(dim: i64, rank: usize) -> std::result::Result<usize, String> {
+    let from_start = if dim < 0 { dim.saturating_add(rank as i64) } else { dim };
+    Ok(check_dims("dim", &[from_start], rank)?[0])
+}
+
+fn sorted_types(args: &InferArgs, k: Option<i64>) -> std::result::Result<Types, String> {
+    let x = args.operand(0)?;
+    let dim = dim_of(args.int("dim")?, x.rank())?;
+    let mut shape = x.shape();
+    if let Some(k) = k {
+        if k < 0 || shape[dim].as_static().is_some_and(|n| k > n) {
+            return Err(format!("takes {k} elements of dimension {dim} of size {}", shape[dim]));
+        }
+        shape[dim] = Dim::Static(k);
+    }
+    let ty = x.with_shape(&shape);
+    Ok(smallvec![ty, ty.with_elem(Type::i64())])
+}
+
+fn ordered(b: &mut Builder, op: Op, descending: bool) -> Vec<Value> {
+    let x = b.body.operand(op, 0);
+    let rank = b.ty(x).rank();
+    let dim = dim_of(b.body.op_ref(op).int("dim").expect("verified"), rank).expect("verified");
+    let taken = b.ty(b.body.result(op, 0)).shape()[dim];
+    // The dimension last, and back at the end.
+    let mut there: Vec<i64> = (0..rank as i64).filter(|&d| d != dim as i64).collect();
+    there.push(dim as i64);
+    let mut back = vec![0; rank];
+    there.iter().enumerate().for_each(|(i, &d)| back[d as usize] = i as i64);
+    let rows = b.permute(x, &there);
+    let ranks = ranks(b, rows, descending);
+    let indices = by_rank(b, ranks, taken);
+    let batch = rank as i64 - 1;
+    let values = b.op("rc.core.gather").operands(&[rows, indices]);
+    let values = values.attr("axis", Attr::i64(batch)).attr("batch", Attr::i64(batch)).value();
+    [values, indices].map(|v| b.permute(v, &back)).to_vec()
+}
+
+/// For each element of the last dimension, how many come before it.
+fn ranks(b: &mut Builder, x: Value, descending: bool) -> Value {
+    let keys = keys(b, x, descending);
+    let shape = b.ty(keys).shape().to_vec();
+    let last = shape.len() - 1;
+    let space = [&shape[..], &[shape[last]]].concat();
+    let outer: Vec<i64> = (0..last as i64).collect();
+    let mine = b.broadcast(keys, &space, &[outer.as_slice(), &[last as i64]].concat());
+    let other = b.broadcast(keys, &space, &[outer.as_slice(), &[last as i64 + 1]].concat());
+    let (here, there) = (iota(b, &space, last), iota(b, &space, last + 1));
+    let (less, equal, earlier) =
+        (b.compare("lt", other, mine), b.compare("eq", other, mine), b.compare("lt", there, here));
+    let tie = b.binary("and", equal, earlier);
+    let before = b.binary("or", less, tie);
+    let ones = b.convert(before, Type::i64());
+    b.reduce("add", ones, &[last as i64 + 1])
+}
+
+/// The index of the element of each rank below `count`.
+fn by_rank(b: &mut Builder, ranks: Value, count: Dim) -> Value {
+    let shape = b.ty(ranks).shape().to_vec();
+    let last = shape.len() - 1;
+    let space = [&shape[..last], &[count, shape[last]]].concat();
+    let kept: Vec<i64> = (0..last as i64).chain([last as i64 + 1]).collect();
+    let of_element = b.broadcast(ranks, &space, &kept);
+    let (wanted, index) = (iota(b, &space, last), iota(b, &space, last + 1));
+    let found = b.compare("eq", of_element, wanted);
+    let none = b.splat(0.0, b.ty(index));
+    let chosen = b.select(found, index, none);
+    b.reduce("add", chosen, &[last as i64 + 1])
+}
+
+/// Integers in the order of the elements: of a float its bits, those of negative numbers turned around.
+fn keys(b: &mut Builder, x: Value, descending: bool) -> Value {
+    let elem = b.ty(x).elem();
+    let keys = match elem.bit_width() {
+        Some(width) if elem.is_float() => {
+            // Zeros are equal.
+            let positive = b.binary_scalar("add", x, 0.0);
+            let ty = b.ty(x).with_elem(Type::int(width));
+            let bits = b.op("rc.core.bitcast").operand(positive).result(ty).value();
+            let zero = b.splat(0.0, ty);
+            let negative = b.compare("lt", bits, zero);
+            let magnitude = b.op("rc.core.constant").attr("value", greatest(width)).result(Type::int(width)).value();
+            let magnitude = b.broadcast(magnitude, &ty.shape(), &[]);
+            let turned = b.binary("xor", bits, magnitude);
+            let keys = b.select(negative, turned, bits);
+            let nan = b.unary("is_nan", x);
+            b.select(nan, magnitude, keys)
+        }
+        Some(width) if elem.is_unsigned() || width == 1 => b.convert(x, Type::i64()),
+        _ => x,
+    };
+    if descending { b.unary("not", keys) } else { keys }
+}
+
+/// The greatest signed integer of a width.
+fn greatest(width: u32) -> Attr {
+    Attr::int(i64::MAX >> (64 - width), Type::int(width))
+}

@@ -1,0 +1,140 @@
+//! What convolutions and pooling share: windows over the last dimensions, with padding, steps and dilation.
+
+use crate::builder::CoreBuilder;
+use crate::core::window::windows;
+use rc_ir::op_def::{AttrDef, AttrKind, InferArgs, attr};
+use rc_ir::{Attr, Builder, Dim, OpRef, Value};
+
+pub const STRIDES: AttrDef = attr("strides", AttrKind::I64Array, "Steps from window to window; absent: 1.").optional();
+pub const PADDING: AttrDef =
+    attr("padding", AttrKind::I64Array, "Elements added on both sides, negative: taken away; absent: 0.").optional();
+pub const DILATIONS: AttrDef =
+    attr("dilations", AttrKind::I64Array, "Steps from element to element of a window; absent: 1.").optional();
+
+/// Windows over the last `rank()` dimensions.
+#[derive(Clone, Debug)]
+pub struct Windows {
+    pub sizes: Vec<i64>,
+    pub strides: Vec<i64>,
+    /// On both sides.
+    pub padding: Vec<i64>,
+    pub dilations: Vec<i64>,
+}
+
+impl Windows {
+    /// From an op's attributes, for windows of these sizes.
+    fn checked(sizes: Vec<i64>, list: impl Fn(&str) -> Option<Vec<i64>>) -> std::result::Result<Windows, String> {
+        let rank = sizes.len();
+        let steps = |name: &str, default: i64, least: i64| {
+            let steps = list(name).unwrap_or_else(|| vec![default; rank]);
+            let good = steps.len() == rank && steps.iter().all(|&s| s >= least);
+            if good { Ok(steps) } else { Err(format!("needs {rank} '{name}', each at least {least}, and has {steps:?}")) }
+        };
+        let (strides, dilations) = (steps("strides", 1, 1)?, steps("dilations", 1, 1)?);
+        let padding = steps("padding", 0, i64::MIN)?;
+        if rank == 0 || sizes.iter().any(|&s| s < 1) {
+            return Err(format!("needs windows of positive sizes, and has {sizes:?}"));
+        }
+        Ok(Windows { sizes, strides, padding, dilations })
+    }
+    pub fn infer(sizes: Vec<i64>, args: &InferArgs) -> std::result::Result<Windows, String> {
+        Windows::checked(sizes, |name| args.attr(name).and_then(|a| a.as_ints()))
+    }
+    /// Of a verified op.
+    pub fn of(sizes: Vec<i64>, op: OpRef) -> Windows {
+        Windows::checked(sizes, |name| op.ints(name)).expect("verified")
+    }
+
+    pub fn rank(&self) -> usize {
+        self.sizes.len()
+    }
+    /// The elements from a window's first to its last, both counted.
+    pub fn span(&self, i: usize) -> i64 {
+        self.dilations[i] * (self.sizes[i] - 1) + 1
+    }
+    /// How many windows there are along each dimension of a tensor whose last sizes are `sizes`.
+    pub fn counts(&self, sizes: &[Dim]) -> std::result::Result<Vec<Dim>, String> {
+        let count = |(i, &size): (usize, &Dim)| {
+            let padded = size + Dim::Static(2 * self.padding[i]);
+            let why = || format!("has windows that span {} elements of {padded}, padding included", self.span(i));
+            windows(padded, self.span(i), self.strides[i]).ok_or_else(why)
+        };
+        sizes.iter().enumerate().map(count).collect()
+    }
+    /// The padded tensor's windows: `[.., counts.., sizes..]`. Outside lies `value`; `extra` is added at the end of each dimension.
+    pub fn take(&self, b: &mut Builder, x: Value, value: f64, extra: &[i64]) -> Value {
+        let lead = b.ty(x).rank() - self.rank();
+        let side = |extra: &[i64]| -> Vec<Dim> {
+            let pads = self.padding.iter().enumerate().map(|(i, &p)| Dim::Static(p + extra.get(i).copied().unwrap_or(0)));
+            std::iter::repeat_n(Dim::Static(0), lead).chain(pads).collect()
+        };
+        let padded = b.pad_or_crop(x, value, &side(&[]), &side(extra));
+        self.slide(b, padded)
+    }
+    /// All windows of a tensor as it is.
+    fn slide(&self, b: &mut Builder, x: Value) -> Value {
+        let dims = self.last(b, x);
+        b.window(x, &dims, &self.sizes, &self.strides, &self.dilations)
+    }
+    /// The numbers of the last dimensions of `x`.
+    pub fn last(&self, b: &Builder, x: Value) -> Vec<i64> {
+        let rank = b.ty(x).rank();
+        (rank - self.rank()..rank).map(|d| d as i64).collect()
+    }
+
+    /// The way back: for each element of a tensor whose last sizes are `sizes`, the elements of `y` (one for each window) of the
+    /// windows that hold it, in the order of their elements from last to first: `[.., sizes.., window sizes..]`. Windows
+    /// that are none are `value`.
+    pub fn holders(&self, b: &mut Builder, y: Value, sizes: &[Dim], value: f64) -> Value {
+        let lead = b.ty(y).rank() - self.rank();
+        let spread = self.spread(b, y, value);
+        let spread_sizes = b.ty(spread).shape()[lead..].to_vec();
+        let none = std::iter::repeat_n(Dim::Static(0), lead);
+        // Window o holds element i at k where i + padding = o stride + k dilation.
+        let before = |i: usize| Dim::Static(self.span(i) - 1 - self.padding[i]);
+        let low: Vec<Dim> = none.clone().chain((0..self.rank()).map(before)).collect();
+        let after = |i: usize| sizes[i] + Dim::Static(self.span(i) - 1) - before(i) - spread_sizes[i];
+        let high: Vec<Dim> = none.chain((0..self.rank()).map(after)).collect();
+        let padded = b.pad_or_crop(spread, value, &low, &high);
+        let dims = self.last(b, padded);
+        b.window(padded, &dims, &self.sizes, &vec![1; self.rank()], &self.dilations)
+    }
+    /// The elements `strides` apart, with `value` between them.
+    fn spread(&self, b: &mut Builder, y: Value, value: f64) -> Value {
+        let lead = b.ty(y).rank() - self.rank();
+        let mut y = y;
+        for (i, &stride) in self.strides.iter().enumerate().filter(|s| *s.1 > 1) {
+            let d = lead + i;
+            let shape = b.ty(y).shape().to_vec();
+            let split = [&shape[..=d], &[Dim::Static(1)], &shape[d + 1..]].concat();
+            let apart = b.reshape(y, &split);
+            let none = vec![Dim::Static(0); split.len()];
+            let mut high = none.clone();
+            high[d + 1] = Dim::Static(stride - 1);
+            let padded = b.pad_or_crop(apart, value, &none, &high);
+            let mut joined = shape;
+            joined[d] = joined[d] * Dim::Static(stride);
+            y = b.reshape(padded, &joined);
+        }
+        y
+    }
+}
+
+/// The product of sizes.
+pub fn product(dims: &[Dim]) -> Dim {
+    dims.iter().fold(Dim::Static(1), |n, &d| n * d)
+}
+
+/// The attribute `groups`.
+pub const GROUPS: AttrDef =
+    attr("groups", AttrKind::I64, "Channels come in so many groups, each with its own weights.").default(rc_ir::op_def::AttrDefault::Int(1));
+
+pub fn groups_of(op: OpRef) -> i64 {
+    op.int("groups").unwrap_or(1)
+}
+
+/// A zero-based counter along dimension `dim` of `shape`, in i64.
+pub fn iota(b: &mut Builder, shape: &[Dim], dim: usize) -> Value {
+    let ty = rc_ir::Type::tensor(shape, rc_ir::Type::i64());
+    b.op("rc.core.iota").attr("dim", Attr::i64(dim as i64)).result(ty).value()
+}
