@@ -1,7 +1,7 @@
 //! The passes `lower-cpu` and `lower-cuda`: kernels in their thread phase become machine code in the module.
 
 use crate::backend::{Cpu, Options, Target};
-use crate::kernel::{Code, CompiledKernel, lower_kernels};
+use crate::kernel::{Code, CompiledKernel, KernelArg, KernelInfo, lower_kernels};
 use rc_dialects::func::{SYMBOLS, symbols_attr};
 use rc_dialects::host::BINARY;
 use rc_dialects::kernel::FUNC;
@@ -101,9 +101,33 @@ fn binary(from: &Body, kernel: &CompiledKernel, code: Attr, target: &Target) -> 
     ];
     let cluster = info.cluster.map(|c| ("cluster", Attr::i64s(&c.map(i64::from))));
     let symbols = (!info.symbols.is_empty()).then(|| (SYMBOLS, symbols_attr(&info.symbols)));
-    let kept = ["origin", "tensor_maps"].into_iter().filter_map(|name| Some((name, from.attr(root, name)?)));
+    let kept = from.attr(root, "origin").map(|origin| ("origin", origin));
+    let maps = tensor_maps(info);
+    let maps = (!maps.is_empty()).then(|| ("tensor_maps", Attr::array(&maps)));
     let mut state = OpState::new(&BINARY, from.loc(root));
-    let all = attrs.into_iter().chain(cluster).chain(symbols).chain(kept);
+    let all = attrs.into_iter().chain(cluster).chain(symbols).chain(kept).chain(maps);
     state.attrs = Attr::dict(all.map(|(name, value)| (Name::new(name), value)));
     Body::new(state)
+}
+
+/// The tensor maps among a kernel's parameters: which parameter, of which operand of a launch, and what it describes.
+fn tensor_maps(info: &KernelInfo) -> Vec<Attr> {
+    let maps = info.args.iter().enumerate().filter_map(|(i, arg)| match arg {
+        KernelArg::TensorMap(map) => Some((i, map)),
+        KernelArg::Memory(_) => None,
+    });
+    let attr = |(param, map): (usize, &crate::kernel::TensorMapInfo)| {
+        let extents: Vec<i64> = map.box_shape.iter().map(|&n| i64::from(n)).collect();
+        Attr::dialect(
+            "tensor_map",
+            &[
+                ("param", Attr::i64(param as i64)),
+                ("arg", Attr::i64(map.arg.unwrap_or(param) as i64)),
+                ("tensor", Attr::ty(map.tensor)),
+                ("box", Attr::i64s(&extents)),
+                ("swizzle", Attr::i64(i64::from(map.swizzle))),
+            ],
+        )
+    };
+    maps.map(attr).collect()
 }

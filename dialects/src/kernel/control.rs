@@ -10,7 +10,8 @@ pub(super) static OPS: &[&OpDef] = &[&FOR, &IF, &YIELD];
 pub static FOR: OpDef = OpDef {
     summary: "A counted loop: for i = lower, lower + step, … below upper.",
     doc: "The step is positive. The region takes the counter and the carried values and yields their next ones; the \
-results are the last ones. `unroll` asks the code generator for that factor (0: fully).",
+results are the last ones. `unroll` asks the code generator for that factor (0: fully). `stages` says for how many steps \
+the tiles that products read may be in shared memory at once.",
     example: r#"
 kernel.func @example(%x: memref<8xf32>, %y: memref<1xf32>) attributes {phase = thread, target = cpu, grid = [1, 1, 1]} {
   %zero = core.constant {value = 0 : index} : index
@@ -33,7 +34,10 @@ kernel.func @example(%x: memref<8xf32>, %y: memref<1xf32>) attributes {phase = t
         variadic("init", ANY).iter(),
     ],
     results: &[variadic_result("results", ANY)],
-    attrs: &[attr("unroll", AttrKind::I64, "Unroll factor.").optional()],
+    attrs: &[
+        attr("unroll", AttrKind::I64, "Unroll factor.").optional(),
+        attr("stages", AttrKind::I64, "Steps whose tiles are in flight.").optional(),
+    ],
     regions: Regions::Exactly(1),
     traits: Traits::SINGLE_BLOCK.union(Traits::IMPLICIT_TERMINATOR),
     effects: Effects::Recursive,

@@ -47,6 +47,8 @@ pub struct TensorMapInfo {
     pub box_shape: Vec<u32>,
     /// Bytes of the swizzle: 0 for none, 32, 64 or 128.
     pub swizzle: u32,
+    /// The launch's operand that it describes, where that is not the one in its place.
+    pub arg: Option<usize>,
 }
 
 impl KernelInfo {
@@ -107,7 +109,8 @@ fn tensor_map(map: Attr) -> Option<TensorMapInfo> {
     let box_shape: Vec<u32> = extents.iter().map(|&n| u32::try_from(n).ok()).collect::<Option<_>>()?;
     let swizzle = map.get("swizzle").map_or(Some(0), |s| u32::try_from(s.as_int()?).ok())?;
     let valid = box_shape.len() == tensor.rank() && [0, 32, 64, 128].contains(&swizzle);
-    valid.then_some(TensorMapInfo { tensor, box_shape, swizzle })
+    let arg = map.get("arg").map_or(Some(None), |a| usize::try_from(a.as_int()?).ok().map(Some))?;
+    valid.then_some(TensorMapInfo { tensor, box_shape, swizzle, arg })
 }
 
 fn grid_of(body: &Body) -> Result<[Dim; 3]> {

@@ -133,6 +133,10 @@ impl<'n> Product<'n> {
         let (k, bk) = (self.iter(self.roles.k), self.tile()[2]);
         let bounds = [p.constant_index(0), p.size(k.extent), p.constant_index(bk)];
         let ends = p.for_loop(bounds, &[acc], |p, at, acc| self.step(p, scope, at, acc[0]).map(|v| vec![v]))?;
+        let made = p.out.defining_op(ends[0]).expect("a loop's result");
+        if let Some(stages) = self.schedule.stages {
+            p.out.set_attr(made, "stages", Attr::i64(stages));
+        }
         Ok(ends[0])
     }
 

@@ -286,9 +286,12 @@ fn run_nests(p: &mut Program, scheduled: &Scheduled, outputs: &[Value]) -> Resul
     let schedule = &schedules[leader];
     p.loc = p.src.loc(nests[leader].op);
     let over = spread_of(p.src, nests[leader].op, schedule, &nests[leader].iters)?;
-    let (grid, starts) = p.spread(&over);
     let stores = |n: &Nest| p.src.results(n.op).map(|v| outputs.contains(&v)).collect::<Vec<bool>>();
     let stores: Vec<Vec<bool>> = nests.iter().map(stores).collect();
+    if let Some(programs) = schedule.programs.filter(|_| schedule.kind == Kind::Contract) {
+        return p.tile_after_tile(&over, programs, |p, starts| product(p, scheduled, &over, starts, &stores));
+    }
+    let (grid, starts) = p.spread(&over);
     if schedule.kind == Kind::Contract {
         product(p, scheduled, &over, &starts, &stores)?;
         return Ok(grid);

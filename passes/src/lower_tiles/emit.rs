@@ -129,7 +129,10 @@ impl Emit {
     }
     /// Memory of the program, allocated at the function's entry.
     pub fn alloc(&mut self, memref: Type) -> Result<Value> {
-        self.prologue("rc.kernel.alloc", &[], &[], Some(memref))
+        self.alloc_with(memref, &[])
+    }
+    pub fn alloc_with(&mut self, memref: Type, attrs: &[(&str, Attr)]) -> Result<Value> {
+        self.prologue("rc.kernel.alloc", &[], attrs, Some(memref))
     }
     fn prologue(&mut self, name: &str, operands: &[Value], attrs: &[(&str, Attr)], ty: Option<Type>) -> Result<Value> {
         let types = ty.map(|t| [t]);
@@ -257,7 +260,7 @@ impl Emit {
         self.digits.insert((of, stride, size), value);
         Ok(value)
     }
-    fn thread_id(&mut self) -> Result<Value> {
+    pub fn thread_id(&mut self) -> Result<Value> {
         if let Some(value) = self.thread {
             return Ok(value);
         }

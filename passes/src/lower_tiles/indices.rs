@@ -103,6 +103,10 @@ impl Indices {
         let dim = match (step, part) {
             (Dim::Static(n), _) if n < 1 => Dim::Dynamic,
             (Dim::Static(_), Part::Rest) => lower + quotient(upper - lower, step) * step,
+            // From a place that differs between programs: the counter is within the bounds.
+            (Dim::Static(n), _) if !self.facts.divisible(lower, n) && self.facts.is_nonneg(lower) => {
+                self.facts.variable("loop", Dim::Static(0), upper - Dim::Static(1))
+            }
             (Dim::Static(_), _) => {
                 let rounded =
                     if let Part::Whole = part { upper - lower } else { upper - lower + step - Dim::Static(1) };

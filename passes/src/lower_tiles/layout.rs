@@ -20,6 +20,9 @@ pub enum Layout {
     /// `#rc.mma<warps = [m, n]>`: the accumulators of `mma.sync` m16n8: lane t holds columns 2(t % 4) and
     /// 2(t % 4) + 1 of rows t / 4 and t / 4 + 8. Each warp has consecutive rows and columns.
     Mma { warps: [i64; 2] },
+    /// `#rc.shared<stages = S>`: the tile is in shared memory, as a tensor map with a swizzle of 128 bytes writes it, in one of
+    /// S places that take turns. The tile of a load that the copy engine carries out, read by products of warpgroups.
+    Shared { stages: i64 },
 }
 
 impl Layout {
@@ -39,6 +42,7 @@ impl Layout {
                 ],
             ),
             Layout::Mma { warps } => Attr::dialect("mma", &[("warps", Attr::i64s(warps))]),
+            Layout::Shared { stages } => Attr::dialect("shared", &[("stages", Attr::i64(*stages))]),
         }
     }
     /// The layout that an attribute states, for tiles of `rank` dimensions.
@@ -46,6 +50,9 @@ impl Layout {
         let ints = |key: &str| attr.get(key)?.as_ints().filter(|v| v.len() == rank && v.iter().all(|&n| n > 0));
         if attr.as_dialect("mma").is_some() {
             return Some(Layout::Mma { warps: ints("warps")?.try_into().ok()? });
+        }
+        if attr.as_dialect("shared").is_some() {
+            return Some(Layout::Shared { stages: attr.get("stages")?.as_int().filter(|s| *s > 0)? });
         }
         attr.as_dialect("blocked")?;
         let vec = attr.get("vec")?.as_int().filter(|v| *v > 0)?;
@@ -68,6 +75,7 @@ impl Layout {
         let mut dims = match self {
             Layout::Blocked { vec, dim, lanes, warps } => blocked_digits(shape, *vec, *dim, lanes, warps),
             Layout::Mma { warps } => mma_digits(shape, *warps)?,
+            Layout::Shared { .. } => return None,
         };
         number_registers(&mut dims);
         let covers = dims.iter().zip(shape).all(|(digits, &n)| digits.iter().map(|d| d.size).product::<i64>() == n);
@@ -307,7 +315,7 @@ mod tests {
 
     #[test]
     fn attributes_round_trip() {
-        for layout in [Layout::single(3, 8, 2), Layout::Mma { warps: [4, 1] }] {
+        for layout in [Layout::single(3, 8, 2), Layout::Mma { warps: [4, 1] }, Layout::Shared { stages: 4 }] {
             let rank = if matches!(layout, Layout::Mma { .. }) { 2 } else { 3 };
             assert_eq!(Layout::from_attr(layout.to_attr(), rank), Some(layout));
         }

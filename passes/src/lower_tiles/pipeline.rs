@@ -42,7 +42,8 @@ fn bytes_of(tile: Type) -> i64 {
 fn streams(body: &Body, for_op: Op) -> Vec<Stream> {
     let Some(block) = body.op_ref(for_op).entry(0) else { return Vec::new() };
     let mut found: Vec<Stream> = Vec::new();
-    for dot in body.ops(block).filter(|&op| body.name(op) == "rc.kernel.dot") {
+    let staged = |op: &Op| body.name(*op) == "rc.kernel.dot" && body.op_ref(*op).str("unit") != Some("wgmma");
+    for dot in body.ops(block).filter(staged) {
         for i in 0..2 {
             let tile = body.operand(dot, i);
             let Some(load) = body

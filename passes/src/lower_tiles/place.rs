@@ -54,6 +54,12 @@ fn vector_dim(group: &Group) -> usize {
 }
 
 fn gpu_layout(body: &Body, group: &Group, warps: i64) -> Result<Layout> {
+    if let Some(&dot) = group.left_of.iter().chain(&group.right_of).find(|&&op| is_warpgroup(body, op)) {
+        return shared_layout(body, group, dot);
+    }
+    if let Some(&dot) = group.accumulates.iter().find(|&&op| is_warpgroup(body, op)) {
+        return warpgroup_layout(body, dot, warps);
+    }
     let mma: Vec<OpRef> =
         group.accumulates.iter().map(|&op| body.op_ref(op)).filter(|op| op.str("unit") == Some("mma")).collect();
     if !mma.is_empty() {
@@ -63,6 +69,37 @@ fn gpu_layout(body: &Body, group: &Group, warps: i64) -> Result<Layout> {
         return Ok(product_layout(body, group, warps));
     }
     Ok(memory_layout(group, vector_dim(group), warps))
+}
+
+fn is_warpgroup(body: &Body, dot: Op) -> bool {
+    body.op_ref(dot).str("unit") == Some("wgmma")
+}
+
+/// Operands of `wgmma` stay in shared memory, where the copy engine puts them.
+fn shared_layout(body: &Body, group: &Group, dot: Op) -> Result<Layout> {
+    let loaded = |&tile: &Value| {
+        let load = body.defining_op(tile).filter(|&op| body.name(op) == "rc.kernel.load");
+        load.is_some_and(|load| body.has_one_use(tile) && body.parent(load) == body.parent(dot))
+    };
+    let looped = body.parent_op(dot).filter(|&op| body.name(op) == "rc.kernel.for");
+    let (Some(looped), true) = (looped, group.tiles.iter().all(loaded)) else {
+        let error =
+            body.op_ref(dot).unsupported("with unit = wgmma for operands that are not loaded for it, in its loop");
+        return Err(error.help("choose unit = mma"));
+    };
+    Ok(Layout::Shared { stages: body.op_ref(looped).int("stages").unwrap_or(4).max(2) })
+}
+
+/// The accumulators of `wgmma`: each warp has 16 rows.
+fn warpgroup_layout(body: &Body, dot: Op, warps: i64) -> Result<Layout> {
+    let ty = body.ty(body.result(dot, 0));
+    match ty.static_shape().as_deref() {
+        Some(&[m, n]) if m == 16 * warps && warps % 4 == 0 && n % 8 == 0 && n <= 256 => Ok(Layout::Mma { warps: [warps, 1] }),
+        _ => Err(body
+            .op_ref(dot)
+            .unsupported(format!("with unit = wgmma for {ty} in {warps} warps"))
+            .help("a warpgroup of four warps takes 64 rows, and up to 256 columns in steps of 8: change the schedule's tile or threads")),
+    }
 }
 
 /// For products in exact arithmetic: 4 x 8 lanes, warps so that each reads the least of a and b. Columns are vectors where b lies
@@ -221,7 +258,8 @@ fn stage_operands(body: &mut Body) -> Result {
         let mut here: Vec<(Value, Value)> = Vec::new();
         for i in 0..2 {
             let tile = body.operand(dot, i);
-            if !body.ty(tile).is_tile() || i == 0 && stays_in_registers(body, dot) {
+            let placed = matches!(Layout::of(body.ty(tile)), Some(Layout::Shared { .. }));
+            if !body.ty(tile).is_tile() || placed || i == 0 && stays_in_registers(body, dot) {
                 continue;
             }
             let memory = match staged.get(&tile) {

@@ -55,10 +55,12 @@ pub struct Schedule {
     /// Contraction: the reduce iterator that runs along the inner dimension of the product.
     pub inner: Option<Name>,
     pub threads: i64,
-    /// Contraction: `fma` or `mma`.
+    /// Contraction: `fma`, `mma` or `wgmma`.
     pub unit: Option<&'static str>,
     /// Contraction: tiles of operands in flight.
     pub stages: Option<i64>,
+    /// Contraction: programs that are started at most; each handles one tile of results after another.
+    pub programs: Option<i64>,
     /// Contraction on the CPU: the length of the sums, where the right operand is packed into a panel of that length first.
     pub pack: Option<i64>,
 }
@@ -80,6 +82,7 @@ impl Schedule {
             threads: 1,
             unit: None,
             stages: None,
+            programs: None,
             pack: None,
         }
     }
@@ -109,6 +112,7 @@ impl Schedule {
         params.push(("threads", Attr::i64(self.threads)));
         params.extend(self.unit.map(|u| ("unit", Attr::str(u))));
         params.extend(self.stages.map(|n| ("stages", Attr::i64(n))));
+        params.extend(self.programs.map(|n| ("programs", Attr::i64(n))));
         params.extend(self.pack.map(|n| ("pack", Attr::i64(n))));
         Attr::dialect("schedule", &params)
     }
@@ -148,6 +152,7 @@ fn parse(attr: Attr) -> Option<Schedule> {
     out.threads = int("threads").unwrap_or(Some(1))?;
     out.block = int("block").map_or(Some(None), |n| n.map(Some))?;
     out.stages = int("stages").map_or(Some(None), |n| n.map(Some))?;
+    out.programs = int("programs").map_or(Some(None), |n| n.map(Some))?;
     out.pack = int("pack").map_or(Some(None), |n| n.map(Some))?;
     out.inner = attr.get("inner").map(|a| a.as_str().map(Name::new)).map_or(Some(None), |n| n.map(Some))?;
     out.unit = attr.get("unit").map(|a| a.as_str()).map_or(Some(None), |n| n.map(Some))?;

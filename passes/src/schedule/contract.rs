@@ -1,6 +1,5 @@
 //! Schedules of matrix products and their epilogues.
 
-use super::Plan;
 use super::access::Iter;
 use super::attr::{Kind, Schedule};
 use super::group::{Group, collapse};
@@ -8,6 +7,7 @@ use super::nest::{Nest, extent_of};
 use super::roles::Roles;
 use super::target::Target;
 use super::tiles::{pow2, storable};
+use super::{Plan, warpgroup};
 use rc_ir::{Body, Dim, Name, Type};
 
 /// The element types of the yielded factors.
@@ -17,15 +17,15 @@ fn factor_types(body: &Body, nest: &Nest) -> [Type; 2] {
     [0, 1].map(|i| body.ty(body.operand(yielded, i)))
 }
 
-struct Problem {
-    roles: Roles,
-    m: Iter,
-    n: Iter,
+pub struct Problem {
+    pub roles: Roles,
+    pub m: Iter,
+    pub n: Iter,
     /// Extents, and the product of all others, which are taken one by one.
-    sizes: [f64; 3],
-    batch: f64,
-    factors: [Type; 2],
-    acc: Type,
+    pub sizes: [f64; 3],
+    pub batch: f64,
+    pub factors: [Type; 2],
+    pub acc: Type,
 }
 
 /// `None` where the group is no product of two matrices.
@@ -43,7 +43,16 @@ pub fn plan(body: &Body, mut group: Group, target: &Target) -> Option<Plan> {
     let factors = factor_types(body, nest);
     let acc = nest.acc.unwrap_or_else(|| rc_dialects::constraints::default_acc(factors[0]));
     let problem = Problem { roles, m, n, sizes, batch: points / sizes.iter().product::<f64>(), factors, acc };
-    let mut out = if target.is_cpu() { cpu(&group, &problem, target) } else { cuda(&group, &problem, target) };
+    let mut out = match target.is_cpu() {
+        true => cpu(&group, &problem, target),
+        false => {
+            let (time, plan) = cuda(&group, &problem, target);
+            match warpgroup::plan(body, &group, &problem, target) {
+                Some((faster, other)) if faster < time => other,
+                _ => plan,
+            }
+        }
+    };
     let grid: Vec<Name> = nest.of_kind(rc_dialects::loop_::IterKind::Parallel).map(|i| i.name).collect();
     let tiled = [problem.roles.m, problem.roles.n];
     let schedule = &mut out.schedules[0];
@@ -59,7 +68,7 @@ pub fn plan(body: &Body, mut group: Group, target: &Target) -> Option<Plan> {
     Some(out)
 }
 
-fn limit(group: &Group, p: &Problem, m: i64, n: i64, target: &Target) -> (i64, i64) {
+pub fn limit(group: &Group, p: &Problem, m: i64, n: i64, target: &Target) -> (i64, i64) {
     let outputs: Vec<_> = group.nests.iter().flat_map(|n| &n.outputs).collect();
     let n = storable(&outputs, &p.n, Some(p.roles.m), n, target);
     (storable(&outputs, &p.m, Some(p.roles.n), m, target), n)
@@ -80,7 +89,8 @@ const TILES: &[[i64; 3]] = &[
     [16, 16, 32],
 ];
 
-fn cuda(group: &Group, p: &Problem, target: &Target) -> Plan {
+/// The plan with `mma.sync` or without matrix units, and the microseconds that it takes.
+fn cuda(group: &Group, p: &Problem, target: &Target) -> (f64, Plan) {
     let half = |t: Type| t == Type::bf16() || t == Type::f16();
     let mma = half(p.factors[0]) && p.factors[0] == p.factors[1] && p.acc == Type::f32();
     let mut candidates: Vec<(f64, [i64; 3], i64)> = Vec::new();
@@ -105,7 +115,8 @@ fn cuda(group: &Group, p: &Problem, target: &Target) -> Plan {
     let unit = if mma { "tensor cores" } else { "no tensor cores for these types" };
     let why =
         format!("{} x {} x {} ({unit}): {}", p.sizes[0], p.sizes[1], p.sizes[2], show(&(time, [bm, bn, bk], threads)));
-    Plan { schedules: vec![s], why, other: candidates.get(1).map_or("no other tile fits".into(), show) }
+    let other = candidates.get(1).map_or("no other tile fits".into(), show);
+    (time, Plan { schedules: vec![s], why, other })
 }
 
 /// Microseconds that a product takes: waves of programs, each bound by arithmetic or by reading its operands from the second-level cache.

@@ -15,6 +15,7 @@ pub mod roles;
 mod row;
 mod target;
 mod tiles;
+mod warpgroup;
 
 use rc_dialects::loop_::{ATTENTION, KERNEL, NEST};
 use rc_ir::pass::{OptionDef, OptionKind, Options, PassDef, PassKind, SymbolContext, option};
@@ -22,6 +23,7 @@ use rc_ir::pass::{OptionDef, OptionKind, Options, PassDef, PassKind, SymbolConte
 pub use attention::iters as attention_iters;
 pub use attr::{Kind, NONE, Schedule};
 pub use target::{Machine, Target};
+pub use warpgroup::strides_fit;
 
 use group::{Class, Group};
 use rc_dialects::loop_::IterKind;
@@ -33,7 +35,8 @@ pub static SCHEDULE: PassDef = PassDef {
 nests of one `group` become one kernel and hand values on in registers; `collapse` runs adjacent iterators as one, called `b_s` from then on; \
 `grid` are the iterators that programs are spread over, the slowest first; `tile` says how many elements of an iterator are handled at once \
 (1 where it is not named), `axes` which iterators run along the two dimensions of tiles (`_`: none does). Products have the iterator `inner` that \
-is summed over tile by tile, the hardware `unit`, pipeline `stages`, and on a CPU the `block` of rows of a program and the length of the panel \
+is summed over tile by tile, the hardware `unit` (`wgmma`: one more warpgroup brings tiles to shared memory, the others multiply), pipeline \
+`stages`, `programs` where each handles one tile of results after another, and on a CPU the `block` of rows of a program and the length of the panel \
 that the right operand is packed into (`pack`). Kinds: `pointwise`, `row` (reductions along what is contiguous in memory), `column` (across it), \
 `contract`, `attention`, and `general`, which runs any nest. Schedules that nests have already are kept, so that a person's or a tuner's choice \
 counts; a kernel in which some nest has none is scheduled anew. Remarks name the runner-up with its numbers.",

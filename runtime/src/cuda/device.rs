@@ -46,7 +46,10 @@ pub struct DeviceInfo {
 impl DeviceInfo {
     /// The architecture's name for PTX, such as `sm_90`; code for `sm_90a` runs where this is `sm_90`.
     pub fn arch(&self) -> String {
-        format!("sm_{}{}", self.compute_capability.0, self.compute_capability.1)
+        let (major, minor) = self.compute_capability;
+        // From Hopper on, the matrix units have instructions of that architecture alone.
+        let specific = if major >= 9 { "a" } else { "" };
+        format!("sm_{major}{minor}{specific}")
     }
 }
 

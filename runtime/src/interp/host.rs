@@ -69,14 +69,18 @@ impl Frame<'_> {
         let root = self.body.op_ref(self.body.root());
         let entry = self.body.entry().ok_or_else(|| root.error("has no body"))?;
         let types: Vec<Type> = self.body.block_args(entry).map(|v| self.body.ty(v)).collect();
-        if types.len() != args.len() {
+        let maps = root.attr("tensor_maps").and_then(|a| a.as_array()).unwrap_or_default();
+        let more = maps.iter().filter(|map| map.get("arg").is_some()).count();
+        if types.len() != args.len() + more {
             return Err(launch.error(format!("passes {} buffers to a kernel of {} arguments", args.len(), types.len())));
         }
-        let mut maps = root.attr("tensor_maps").and_then(|a| a.as_array()).unwrap_or_default().iter();
+        let mut maps = maps.iter();
         let mut values = Vec::new();
-        for (i, (ty, arg)) in types.into_iter().zip(args).enumerate() {
+        for (i, ty) in types.into_iter().enumerate() {
             if let TypeData::Dialect { .. } = ty.data() {
                 let map = maps.next().ok_or_else(|| root.error(format!("does not say what the tensor map of argument {i} describes")))?;
+                let operand = map.get("arg").map_or(Some(i), |a| usize::try_from(a.as_int()?).ok());
+                let arg = operand.and_then(|i| args.get(i)).ok_or_else(|| root.error(format!("has a tensor map of no operand: {map}")))?;
                 let tensor = map.get("tensor").and_then(|a| a.as_type()).ok_or_else(|| root.error("has a malformed tensor map"))?;
                 let sizes = map.get("box").and_then(|a| a.as_ints()).unwrap_or_default();
                 values.push(Value::TensorMap(std::sync::Arc::new(TensorMap {
@@ -86,7 +90,7 @@ impl Frame<'_> {
                 })));
                 continue;
             }
-            values.push(Value::Memory(self.as_type(launch, memory, i, arg, ty)?));
+            values.push(Value::Memory(self.as_type(launch, memory, i, &args[i], ty)?));
         }
         Ok(values)
     }

@@ -186,7 +186,17 @@ impl CudaProgram {
             PreparedStep::Launch { kernel, args, symbols, grid } => {
                 let binary = &self.program.kernels[*kernel];
                 let pointers = args.iter().map(|&(memory, offset)| Arg::Pointer(address(memory) + offset as u64));
-                let values: Vec<Arg> = pointers.chain(symbols.iter().map(|&n| Arg::I64(n))).collect();
+                let mut values: Vec<Arg> = pointers.collect();
+                let bind = |name| binary.symbols.iter().position(|&s| s == name).map(|i| symbols[i]);
+                for map in &binary.maps {
+                    let (memory, offset) = args[map.arg];
+                    let encoded = Arg::TensorMap(map.encode(address(memory) + offset as u64, &bind)?);
+                    match values.get_mut(map.param) {
+                        Some(value) => *value = encoded,
+                        None => values.push(encoded),
+                    }
+                }
+                values.extend(symbols.iter().map(|&n| Arg::I64(n)));
                 let too_large = |_| Error::Invalid(format!("the kernel {} has a grid of {grid:?} blocks", binary.name));
                 let mut extents = [0u32; 3];
                 for (extent, &n) in extents.iter_mut().zip(grid) {

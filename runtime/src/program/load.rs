@@ -1,7 +1,7 @@
 //! Reads a `host.func` and the `host.binary`s it launches.
 
 use super::signature::{Signature, TensorSpec};
-use super::{Binary, Code, Constant, Memory, Place, Program, Step};
+use super::{Binary, Code, MapParam, Constant, Memory, Place, Program, Step};
 use rc_dialects::func::symbols;
 use rc_dialects::host::{BINARY, CONSTANT, COPY, FUNC, LAUNCH, RETURN, VIEW};
 use rc_ir::{AttrData, Blob, Body, Diagnostic, Dim, Module, Name, OpRef, Result, Value};
@@ -160,6 +160,8 @@ fn binary(module: &Module, op: OpRef) -> Result<Binary> {
     };
     let number = |name: &str| op.int(name).and_then(|n| u32::try_from(n).ok()).ok_or_else(|| missing(name));
     let cluster = op.ints("cluster").and_then(|c| <[i64; 3]>::try_from(c).ok()).map(|c| c.map(|n| n as u32));
+    let maps = op.attr("tensor_maps").and_then(|a| a.as_array()).unwrap_or_default();
+    let maps: Option<Vec<MapParam>> = maps.iter().map(|&map| MapParam::read(map)).collect();
     Ok(Binary {
         name: op.body.symbol().unwrap_or_default(),
         code,
@@ -169,6 +171,7 @@ fn binary(module: &Module, op: OpRef) -> Result<Binary> {
         scratch: number("scratch")? as usize,
         symbols: symbols(op.body).iter().map(|s| s.name).collect(),
         grid: grid.ok_or_else(|| missing("grid"))?,
+        maps: maps.ok_or_else(|| op.error("has malformed 'tensor_maps'"))?,
         arch: op.str("arch").unwrap_or_default().to_string(),
     })
 }

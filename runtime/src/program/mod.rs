@@ -3,11 +3,13 @@
 mod cpu;
 mod cuda;
 mod load;
+mod maps;
 mod prepare;
 mod signature;
 
 pub use cpu::CpuProgram;
 pub use cuda::CudaProgram;
+pub use maps::MapParam;
 pub use signature::{Bindings, Signature, TensorSpec, evaluate};
 
 use rc_ir::{Dim, Name};
@@ -47,6 +49,8 @@ pub struct Binary {
     /// Its symbols, in the order in which it takes their values.
     pub symbols: Vec<Name>,
     pub grid: [Dim; 3],
+    /// Tensor maps among its parameters, in their order.
+    pub maps: Vec<MapParam>,
     pub arch: String,
 }
 

@@ -15,7 +15,7 @@ const GPU_ACCESS: i64 = 16;
 
 /// What is checked of an index along one memref dimension.
 #[derive(Clone, Copy, Default)]
-struct Check {
+pub(super) struct Check {
     /// That it is not negative.
     lower: bool,
     /// That it is below this extent.
@@ -57,7 +57,7 @@ pub(super) struct Access {
 
 impl<'s> Distribute<'s> {
     pub(super) fn load(&mut self, op: OpRef<'s>) -> Result {
-        if self.is_copied_later(op) {
+        if self.is_copied_later(op) || self.is_produced(op.op) {
             return Ok(());
         }
         let tile = op.result_types()[0];
@@ -176,6 +176,9 @@ impl<'s> Distribute<'s> {
         {
             return self.copy_tile(self.src.op_ref(load), op);
         }
+        if self.store_staged(op)? {
+            return Ok(());
+        }
         let (tile, memref, indices) = (op.operand(0), op.operand(1), op.group("indices"));
         let mut access = self.access(op, memref, &indices, self.src.ty(tile), None)?;
         if access.dims.iter().zip(&access.spread.shape).any(|(d, &n)| d.is_none() && n > 1) {
@@ -259,7 +262,7 @@ impl<'s> Distribute<'s> {
     }
 
     /// What is to be checked of indices from `start` to `start + span`.
-    fn check(&mut self, start: Dim, span: i64, extent: Dim) -> Result<Check> {
+    pub(super) fn check(&mut self, start: Dim, span: i64, extent: Dim) -> Result<Check> {
         let facts = &self.indices.facts;
         let lower = !facts.is_nonneg(start);
         let inside = facts.le(start + Dim::Static(span + 1), self.indices.extent(extent));
@@ -422,7 +425,7 @@ impl<'s> Distribute<'s> {
         }
         Ok(all)
     }
-    fn inside(&mut self, check: Check, ix: Ix) -> Result<Option<Value>> {
+    pub(super) fn inside(&mut self, check: Check, ix: Ix) -> Result<Option<Value>> {
         let mut inside = None;
         if let Some(extent) = check.upper {
             let index = self.emit.get(ix)?;

@@ -55,7 +55,7 @@ impl<'s> Distribute<'s> {
     pub(super) fn dot(&mut self, op: OpRef<'s>) -> Result {
         match op.str("unit") {
             Some("mma") => self.dot_mma(op),
-            Some("wgmma") => Err(op.unsupported("with unit = wgmma").help("choose unit = mma")),
+            Some("wgmma") => self.dot_warpgroup(op),
             _ => self.dot_fma(op),
         }
     }
@@ -100,7 +100,7 @@ impl<'s> Distribute<'s> {
     }
 
     /// The length of the contracted dimension.
-    fn depth(&self, op: OpRef) -> Result<i64> {
+    pub(super) fn depth(&self, op: OpRef) -> Result<i64> {
         let shape = op.operand_types()[0].static_shape().filter(|s| s.len() == 2);
         let shape = shape.ok_or_else(|| op.error("expects operands of two fixed dimensions"))?;
         Ok(shape[usize::from(!op.bool("a_t"))])

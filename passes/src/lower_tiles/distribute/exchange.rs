@@ -124,9 +124,6 @@ impl<'s> Distribute<'s> {
     pub(super) fn shared(&mut self, ty: Type) -> Result<Value> {
         self.emit.alloc(ty)
     }
-    pub(super) fn barrier(&mut self) -> Result {
-        self.emit.op("rc.kernel.barrier", &[], &[], None).map(drop)
-    }
 }
 
 /// Where a tile's elements lie in shared memory: rows along the dimension of the writers' vectors, which are written as they are.

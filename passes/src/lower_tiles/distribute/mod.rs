@@ -6,6 +6,8 @@ mod dot;
 mod elementwise;
 mod exchange;
 mod reduce;
+mod staged;
+mod warpgroup;
 
 use super::emit::{Emit, Ix};
 use super::indices::{Indices, Part};
@@ -22,6 +24,8 @@ const MAX_REGISTERS: usize = 256;
 enum Mapped {
     One(Value),
     Registers(Rc<[Value]>),
+    /// The accumulators of products that are under way, as one vector.
+    InFlight(Value),
 }
 
 /// The work on one function.
@@ -38,6 +42,8 @@ struct Distribute<'s> {
     vector_bytes: i64,
     /// How many loops enclose the cursor.
     loops: usize,
+    /// In a function whose threads have different roles.
+    roles: Option<warpgroup::Roles>,
 }
 
 /// The thread-phase form of a placed `kernel.func`. `lanes` is the CPU's f32 vector width.
@@ -60,12 +66,16 @@ pub fn distribute(src: &Body, lanes: i64) -> Result<Body> {
         warps: (threads / super::layout::WARP).max(1),
         vector_bytes: lanes * 4,
         loops: 0,
+        roles: None,
     };
     let out_entry = work.emit.entry();
     for (from, to) in src.block_args(entry).zip(work.emit.body.block_args(out_entry).collect::<Vec<_>>()) {
         work.values.insert(from, Mapped::One(to));
     }
-    work.ops_of(entry)?;
+    match warpgroup::warpgroup_dots(src).as_slice() {
+        [] => work.ops_of(entry)?,
+        dots => work.specialized(entry, dots)?,
+    }
     let mut out = work.emit.body;
     out.set_attr(out.root(), "phase", Attr::str("thread"));
     Ok(out)
@@ -97,6 +107,7 @@ impl<'s> Distribute<'s> {
                 let same: Vec<usize> = (0..op.result_types()[0].rank()).collect();
                 self.permute(op, &same)
             }
+            "rc.kernel.for" if self.is_piped(op.op) => self.piped_loop(op),
             "rc.kernel.for" => self.for_loop(op),
             "rc.kernel.if" => self.if_op(op),
             _ if !touches_tiles(op) => self.copy(op),
@@ -160,13 +171,13 @@ impl<'s> Distribute<'s> {
     fn one(&self, value: Value) -> Value {
         match &self.values[&value] {
             Mapped::One(v) => *v,
-            Mapped::Registers(_) => unreachable!("a tile where a scalar or memref is declared"),
+            _ => unreachable!("a tile where a scalar or memref is declared"),
         }
     }
     fn registers(&self, value: Value) -> Rc<[Value]> {
         match &self.values[&value] {
             Mapped::Registers(r) => r.clone(),
-            Mapped::One(v) => Rc::from([*v]),
+            Mapped::One(v) | Mapped::InFlight(v) => Rc::from([*v]),
         }
     }
     fn flatten(&self, values: impl Iterator<Item = Value>) -> Vec<Value> {

@@ -1,0 +1,221 @@
+//! Stores of products of warpgroups: results of 16 bits go through shared memory, from where the copy engine takes them, or,
+//! where the target's rows do not suit it, whole rows are written by neighbouring lanes.
+
+use super::Distribute;
+use super::access::Check;
+use super::warpgroup::{WARPGROUP, WIDTH};
+use crate::lower_tiles::emit::Ix;
+use crate::lower_tiles::layout::{Layout, WARP};
+use crate::schedule::strides_fit;
+use rc_ir::{Attr, Dim, OpRef, Result, Type, Value};
+
+/// Rows of a warpgroup.
+const ROWS: i64 = 64;
+/// Rows that a warp writes.
+const WARP_ROWS: i64 = 16;
+/// Parts of a warpgroup's results that may wait in shared memory.
+const BUFFERS: i64 = 2;
+
+/// A store in the making.
+struct Staged<'s> {
+    op: OpRef<'s>,
+    /// The index of the warpgroup's first element, along each memref dimension.
+    at: Vec<Ix>,
+    checks: Vec<Check>,
+    /// The memref dimension along which rows follow one another.
+    down: usize,
+    columns: i64,
+}
+
+impl<'s> Distribute<'s> {
+    /// Stores through shared memory, where roles, layout and types are such; false where nothing was done.
+    pub(super) fn store_staged(&mut self, op: OpRef<'s>) -> Result<bool> {
+        let Some(staged) = self.staged(op)? else { return Ok(false) };
+        let target = self.src.ty(op.operand(1));
+        let map = match strides_fit(&target.shape()) && target.rank() <= 5 {
+            true => {
+                let mut extents = vec![1; target.rank()];
+                extents[staged.down] = ROWS;
+                extents[target.rank() - 1] = WIDTH;
+                Some(self.tensor_map(op, &extents)?)
+            }
+            false => None,
+        };
+        let buffers = self.staging(target.elem())?;
+        let group = self.digit(4, self.roles().consumers, false)?;
+        for (i, first) in (0..staged.columns).step_by(WIDTH as usize).enumerate() {
+            let number = self.emit.index(i as i64 % BUFFERS)?;
+            let buffer = self.part_of(buffers, &[group, number])?;
+            // Buffers take turns within one store; before the next one begins, all are free.
+            let pending = if i == 0 { 0 } else { BUFFERS - 1 };
+            if map.is_some() {
+                self.as_storer(|d| {
+                    let attrs = [("pending", Attr::i64(pending)), ("read", Attr::bool(true))];
+                    d.emit.op("rc.kernel.bulk_wait", &[], &attrs, None).map(drop)
+                })?;
+            }
+            if map.is_some() || i == 0 {
+                self.group_barrier(group)?;
+            }
+            self.put_fragments(&staged, buffer, first)?;
+            match map {
+                Some(map) => self.copy_out(&staged, map, buffer, first, group)?,
+                None => self.write_rows(&staged, buffer, first, group)?,
+            }
+        }
+        Ok(true)
+    }
+
+    fn staged(&mut self, op: OpRef<'s>) -> Result<Option<Staged<'s>>> {
+        let (ty, target) = (self.src.ty(op.operand(0)), self.src.ty(op.operand(1)));
+        let (dims, shape) = (op.ints("dims").unwrap_or_default(), ty.static_shape().unwrap_or_default());
+        let last = target.rank() as i64 - 1;
+        let fits = self.roles.is_some()
+            && matches!(Layout::of(ty), Some(Layout::Mma { warps: [_, 1] }))
+            && ty.elem().byte_width() == Some(2)
+            && shape.len() == 2
+            && shape[0] == ROWS * self.roles().consumers
+            && shape[1] % WIDTH == 0
+            && dims.len() == 2
+            && dims[0] >= 0
+            && dims[1] == last;
+        if !fits {
+            return Ok(None);
+        }
+        let (down, indices) = (dims[0] as usize, op.group("indices"));
+        let mut at: Vec<Ix> = indices.iter().map(|&v| self.ix(v)).collect();
+        let mut checks = Vec::new();
+        for (d, &index) in indices.iter().enumerate() {
+            let span = if d == down {
+                shape[0] - 1
+            } else if d as i64 == last {
+                shape[1] - 1
+            } else {
+                0
+            };
+            checks.push(self.check(self.indices.dim(index), span, target.shape()[d])?);
+        }
+        let group = self.digit(4, self.roles().consumers, false)?;
+        let row = self.emit.combine_digits(&[(group, ROWS)])?;
+        at[down] = self.emit.add(at[down], row)?;
+        Ok(Some(Staged { op, at, checks, down, columns: shape[1] }))
+    }
+    fn staging(&mut self, elem: Type) -> Result<Value> {
+        if let Some(known) = self.roles().staging.filter(|&v| self.emit.ty(v).elem() == elem) {
+            return Ok(known);
+        }
+        let shape = [self.roles().consumers, BUFFERS, ROWS, WIDTH].map(Dim::Static);
+        let memory = self.emit.alloc_with(Type::memref(&shape, elem, 3), &[("align", Attr::i64(1024))])?;
+        self.roles.as_mut().expect("set").staging = Some(memory);
+        Ok(memory)
+    }
+    /// What one thread of each warpgroup does.
+    fn as_storer(&mut self, body: impl FnOnce(&mut Self) -> Result) -> Result {
+        let thread = self.emit.thread_id()?;
+        let (size, zero) = (self.emit.index(WARPGROUP)?, self.emit.index(0)?);
+        let place = self.emit.core("rc.core.rem", &[thread, size])?;
+        let first = self.emit.compare("eq", place, zero)?;
+        self.branch(first, body)
+    }
+    /// The warpgroup's threads wait for one another.
+    fn group_barrier(&mut self, group: Value) -> Result {
+        let attrs = [("id", Attr::i64(2)), ("threads", Attr::i64(WARPGROUP))];
+        self.emit.op("rc.kernel.barrier", &[&[group]], &attrs, None).map(drop)
+    }
+
+    /// A part of the results, from column `first` on, in the buffer: four 8 x 8 matrices at a time.
+    fn put_fragments(&mut self, staged: &Staged<'s>, buffer: Value, first: i64) -> Result {
+        let tile = staged.op.operand(0);
+        let spread = self.spread_of(staged.op, tile)?;
+        let registers = self.registers(tile);
+        let warp = self.digit(1, 4, false)?;
+        let (row, half) = (self.digit(1, 16, true)?, self.digit(16, 2, true)?);
+        let row = self.emit.combine_digits(&[(warp, WARP_ROWS), (row, 1)])?;
+        let column = self.emit.combine_digits(&[(half, 8)])?;
+        let row = self.emit.get(row)?;
+        for at in (0..WIDTH).step_by(16) {
+            let part = |i: i64, j: i64| registers[spread.locate(&[8 * i, first + at + 8 * j]).0];
+            let fragment = self.emit.concat(&[part(0, 0), part(1, 0), part(0, 1), part(1, 1)])?;
+            let column = self.emit.get(column.plus(at))?;
+            let groups: [&[Value]; 3] = [&[fragment], &[buffer], &[row, column]];
+            self.emit.op("rc.kernel.stmatrix", &groups, &[("swizzle", Attr::i64(128))], None)?;
+        }
+        Ok(())
+    }
+
+    fn copy_out(&mut self, staged: &Staged<'s>, map: Value, buffer: Value, first: i64, group: Value) -> Result {
+        self.emit.op("rc.kernel.fence", &[], &[("kind", Attr::str("async_shared"))], None)?;
+        self.group_barrier(group)?;
+        self.roles.as_mut().expect("set").stores = true;
+        let mut at = staged.at.clone();
+        let last = at.len() - 1;
+        at[last] = at[last].plus(first);
+        self.as_storer(|d| {
+            let coords = at.iter().rev().map(|&ix| d.emit.get(ix)).collect::<Result<Vec<_>>>()?;
+            d.emit.op("rc.kernel.tensor_store", &[&[buffer], &[map], &coords], &[], None)?;
+            d.emit.op("rc.kernel.bulk_commit", &[], &[], None).map(drop)
+        })
+    }
+
+    /// Each warp writes its rows, lanes side by side.
+    fn write_rows(&mut self, staged: &Staged<'s>, buffer: Value, first: i64, group: Value) -> Result {
+        // Two buffers take turns: those who read the other one have arrived here.
+        self.group_barrier(group)?;
+        let memref = self.one(staged.op.operand(1));
+        let elem = self.emit.ty(memref).elem();
+        let (warp, lane) = (self.digit(1, 4, false)?, self.digit(1, WARP, true)?);
+        let warp_row = self.emit.combine_digits(&[(warp, WARP_ROWS)])?;
+        let last = staged.at.len() - 1;
+        let mut columns = Vec::new();
+        for part in (0..WIDTH).step_by(WARP as usize) {
+            let inner = Ix::of(lane).plus(part);
+            let outer = self.emit.add(staged.at[last], inner.plus(first))?;
+            let inside = self.inside(staged.checks[last], outer)?;
+            columns.push((self.emit.get(inner)?, self.emit.get(outer)?, inside));
+        }
+        let mut others = None;
+        for d in (0..last).filter(|&d| d != staged.down) {
+            let inside = self.inside(staged.checks[d], staged.at[d])?;
+            others = self.both(others, inside)?;
+        }
+        let bounds = [0, WARP_ROWS, 1].map(|n| self.emit.index(n));
+        let [lower, upper, step] = bounds;
+        let groups: [&[Value]; 4] = [&[lower?], &[upper?], &[step?], &[]];
+        let made = self.emit.op("rc.kernel.for", &groups, &[("unroll", Attr::i64(8))], Some(&[]))?;
+        let (outside, region) = (self.emit.block, self.emit.body.add_region(made));
+        self.emit.block = self.emit.body.add_block(region, &[Type::index()]);
+        let counter = self.emit.body.block_arg(self.emit.block, 0);
+        let inner = self.emit.add(warp_row, Ix::of(counter))?;
+        let outer = self.emit.add(staged.at[staged.down], inner)?;
+        let inside = self.inside(staged.checks[staged.down], outer)?;
+        let inside = self.both(others, inside)?;
+        let (inner, outer) = (self.emit.get(inner)?, self.emit.get(outer)?);
+        for (from, to, here) in columns {
+            let groups: [&[Value]; 4] = [&[buffer], &[inner, from], &[], &[]];
+            let read = self.emit.op("rc.kernel.read", &groups, &[("swizzle", Attr::i64(128))], Some(&[elem]))?;
+            let value = self.emit.body.result(read, 0);
+            let pred = self.both(inside, here)?;
+            let mut at = staged.at.iter().map(|&ix| self.emit.get(ix)).collect::<Result<Vec<_>>>()?;
+            (at[staged.down], at[last]) = (outer, to);
+            let groups: [&[Value]; 5] = [&[value], &[memref], &at, pred.as_slice(), &[]];
+            self.emit.op("rc.kernel.write", &groups, &[], None)?;
+        }
+        self.emit.op("rc.kernel.yield", &[&[]], &[], None)?;
+        self.emit.block = outside;
+        Ok(())
+    }
+    fn both(&mut self, a: Option<Value>, b: Option<Value>) -> Result<Option<Value>> {
+        match (a, b) {
+            (Some(a), Some(b)) => self.emit.core("rc.core.and", &[a, b]).map(Some),
+            (a, b) => Ok(a.or(b)),
+        }
+    }
+
+    /// At the end: what is still being stored is in shared memory until then.
+    pub(super) fn finish_stores(&mut self) -> Result {
+        if !self.roles().stores {
+            return Ok(());
+        }
+        self.as_storer(|d| d.emit.op("rc.kernel.bulk_wait", &[], &[("pending", Attr::i64(0))], None).map(drop))
+    }
+}

@@ -1,0 +1,101 @@
+//! Products on Hopper's warpgroups: tiles that the copy engine brings to shared memory, `wgmma`, programs that go from one
+//! tile of results to the next.
+
+use super::Plan;
+use super::attr::{Kind, Schedule};
+use super::contract::{Problem, limit};
+use super::group::Group;
+use super::nest::Nest;
+use super::target::Target;
+use rc_ir::{Body, Dim, Name, Type};
+
+/// Elements of a 16-bit type in a row of shared memory: what one swizzle of 128 bytes spans.
+pub const WIDTH: i64 = 64;
+
+/// Candidate tiles `[m, n]`: a warpgroup takes 64 rows.
+const TILES: &[[i64; 2]] =
+    &[[128, 256], [128, 192], [128, 128], [128, 64], [64, 256], [64, 192], [64, 128], [64, 64], [64, 32], [64, 16]];
+
+/// Bytes of shared memory that stay free for what the epilogue exchanges and for barriers.
+const RESERVE: i64 = 34 << 10;
+
+/// A schedule and its microseconds; `None` where the machine or the operands do not allow for it: each factor is one operand as
+/// it lies in memory, whose rows are multiples of 16 bytes.
+pub fn plan(body: &Body, group: &Group, p: &Problem, target: &Target) -> Option<(f64, Plan)> {
+    let half = |t: Type| t == Type::bf16() || t == Type::f16();
+    let types = half(p.factors[0]) && p.factors[0] == p.factors[1] && p.acc == Type::f32();
+    if target.capability() != 90 || !target.arch.ends_with('a') || !types {
+        return None;
+    }
+    let nest = &group.nests[0];
+    let along = [copied_along(body, nest, p, 0)?, copied_along(body, nest, p, 1)?];
+    // A tile of rows that lie along m or n is whole swizzles wide.
+    let width = |factor: usize, own: Name| if along[factor] == own { WIDTH } else { 8 };
+    let (m_unit, n_unit) = (width(p.roles.left, p.roles.m).max(64), width(1 - p.roles.left, p.roles.n));
+    let mut candidates: Vec<(f64, [i64; 2], i64)> = Vec::new();
+    for &[bm, bn] in TILES {
+        let fits = limit(group, p, bm, bn, target) == (bm, bn) && bm % m_unit == 0 && bn % n_unit == 0;
+        let stages = ((target.shared_bytes - RESERVE) / ((bm + bn) * WIDTH * 2)).min(6);
+        if fits && stages >= 2 {
+            candidates.push((time(p, [bm, bn], target), [bm, bn], stages));
+        }
+    }
+    candidates.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let &(best, [bm, bn], stages) = candidates.first()?;
+    let mut s = Schedule::new(Kind::Contract);
+    s.tile = vec![(p.roles.m, bm), (p.roles.n, bn), (p.roles.k, WIDTH)];
+    s.threads = bm / 64 * 128;
+    s.unit = Some("wgmma");
+    s.stages = Some(stages);
+    s.programs = Some(target.cores);
+    let show = |c: &(f64, [i64; 2], i64)| format!("tiles of {:?}, {} stages: {:.1} us", c.1, c.2, c.0);
+    let why = format!("{} x {} x {} (warpgroups): {}", p.sizes[0], p.sizes[1], p.sizes[2], show(&candidates[0]));
+    let other = candidates.get(1).map_or("no other tile fits".into(), show);
+    Some((best, Plan { schedules: vec![s], why, other }))
+}
+
+/// The iterator along which a factor's memory is contiguous, where the copy engine can bring tiles of it.
+fn copied_along(body: &Body, nest: &Nest, p: &Problem, which: usize) -> Option<Name> {
+    let entry = body.op_ref(nest.op).entry(0)?;
+    let value = body.operand(body.last_op(entry)?, which);
+    let access = &nest.inputs[body.block_args(entry).position(|a| a == value)?];
+    let own = if which == p.roles.left { p.roles.m } else { p.roles.n };
+    let tiled = [own, p.roles.k];
+    let along = access.plain(&tiled)?;
+    let last = (*along.last()?)?;
+    // Past the end of the sums there must be zeros, which is where the memory ends.
+    let k = nest.iter(p.roles.k)?;
+    let whole = k.extent.modulo(Dim::Static(WIDTH)) == Dim::Static(0);
+    let ends = whole || access.clips(k);
+    let both = tiled.iter().all(|t| along.contains(&Some(*t)));
+    (both && ends && access.shape.len() <= 5 && strides_fit(&access.shape) && !reads_indices(access)).then_some(last)
+}
+
+/// Whether all strides but the last are multiples of 16 bytes, of 2-byte elements.
+pub fn strides_fit(shape: &[Dim]) -> bool {
+    let mut stride = Dim::Static(1);
+    shape.iter().skip(1).rev().all(|&size| {
+        stride = stride * size;
+        stride.modulo(Dim::Static(8)) == Dim::Static(0)
+    })
+}
+
+fn reads_indices(access: &super::access::Access) -> bool {
+    access.exprs.iter().any(|&e| super::access::has_index(e))
+}
+
+/// Microseconds: waves of tiles, each step of which takes as long as the matrix units or the copies from the second-level
+/// cache, whichever is slower, then the epilogue; the first tile waits for memory.
+fn time(p: &Problem, [bm, bn]: [i64; 2], target: &Target) -> f64 {
+    let [m, n, k] = p.sizes;
+    let (rows, columns) = (bm as f64, bn as f64);
+    let waves = ((m / rows).ceil() * (n / columns).ceil() * p.batch / target.cores as f64).ceil();
+    let flops = target.flops_mma * 1e6 / target.cores as f64; // of a core in a microsecond
+    let cache = 2.0 * target.bandwidth * 1e3 / target.cores as f64; // bytes to a core in a microsecond
+    let steps = (k / WIDTH as f64).ceil();
+    let arithmetic = 2.0 * rows * columns * WIDTH as f64 / (0.85 * flops);
+    let copies = (rows + columns) * WIDTH as f64 * 2.0 / cache;
+    let epilogue = 0.3 + rows * columns * 4.0 / cache / 2.0;
+    let memory = (m * k + k * n + m * n) * p.batch * 2.0 / (target.bandwidth * 1e3);
+    (waves * (steps * arithmetic.max(copies) + epilogue) + 1.0).max(memory)
+}
