@@ -47,7 +47,7 @@ impl KernelFile {
     /// PTX or assembly.
     pub fn assembly(&self, target: &Target) -> Result<String, String> {
         let session = Session::new();
-        let lowered = lower_to_llvm(&session, &self.module.bodies[0], target, &Options::default());
-        lowered.map_err(|error| error.render())?.0.assembly().map_err(|error| error.to_string())
+        let lowered = lower_to_llvm(&session, &[&self.module.bodies[0]], target, &Options::default());
+        lowered.map_err(|error| error.render())?.assembly().map_err(|error| error.to_string())
     }
 }

@@ -1,8 +1,8 @@
 //! `--check-each-pass`: executes the module before and after every pass on random inputs.
 
-use crate::random_inputs;
+use crate::{Executable, Machine, Target, gpu_arch, random_inputs};
 use rc_ir::pass::{PassInstance, PassInstrumentation};
-use rc_ir::{Diagnostic, Loc, Module, Name};
+use rc_ir::{Body, Diagnostic, Loc, Module, Name, Result};
 use rc_runtime::Tensor;
 use rc_runtime::interp::{Interpreter, Mode};
 use rc_runtime::program::Bindings;
@@ -10,11 +10,16 @@ use rc_runtime::tensor::{Tolerance, compare};
 
 /// Names the first pass after which a function gives other results than before all passes, beyond the error of its types.
 ///
-/// The reference is the module as it was first seen, run as its types say. Results are compared with a tolerance that follows from
-/// the result's type: passes may reassociate sums, so 64 units of its rounding, relative to the largest magnitude.
+/// Every function is run: by the interpreter, and once kernels are machine code by the machine that the code is for. What could not be run
+/// after a pass, and why, is a warning. The reference is the module as it was first seen, run as its types say. Results are compared with a
+/// tolerance that follows from the result's type: passes may reassociate sums, so 64 units of its rounding, relative to the largest magnitude.
 pub struct CheckEachPass {
     seed: u64,
-    reference: Option<Vec<Reference>>,
+    references: Option<Vec<Reference>>,
+    /// What was not run, and why.
+    skipped: Vec<Diagnostic>,
+    /// Passes after which everything was run.
+    checked: usize,
 }
 
 struct Reference {
@@ -25,51 +30,139 @@ struct Reference {
 
 impl CheckEachPass {
     pub fn new(seed: u64) -> CheckEachPass {
-        CheckEachPass { seed, reference: None }
+        CheckEachPass { seed, references: None, skipped: Vec::new(), checked: 0 }
     }
 
-    fn references(&self, module: &Module) -> Result<Vec<Reference>, Vec<Diagnostic>> {
+    fn references(&mut self, module: &Module) -> Result<Vec<Reference>> {
+        let runnable = |b: &&Body| ["func.func", "rc.host.func"].contains(&b.name(b.root()).as_str());
         let mut out = Vec::new();
-        for body in module.bodies.iter().filter(|b| b.name(b.root()) == "func.func" && b.entry().is_some()) {
+        for body in module.bodies.iter().filter(runnable) {
             let function = body.symbol().unwrap_or_default();
-            let inputs = random_inputs(body, self.seed, &Bindings::default()).map_err(|d| vec![*d])?;
-            let results = Interpreter::new(module, Mode::Typed).run(function.as_str(), &inputs).map_err(|d| vec![*d])?;
+            if body.entry().is_none() {
+                self.skip(body.loc(body.root()), format!("@{function} is not run: it has no body"));
+                continue;
+            }
+            let inputs = random_inputs(body, self.seed, &Bindings::default())?;
+            let Some(results) =
+                run(module, function, &inputs).map_err(|d| d.note(Loc::UNKNOWN, "running it before all passes"))?
+            else {
+                self.skip(
+                    body.loc(body.root()),
+                    format!("@{function} is not run: it is code for another machine than this"),
+                );
+                continue;
+            };
             out.push(Reference { function, inputs, results });
         }
+        if out.is_empty() {
+            self.skip(module.loc, "no pass is checked: the module has no function that can be run here".into());
+        }
         Ok(out)
+    }
+
+    fn skip(&mut self, loc: Loc, message: String) {
+        self.skipped.push(*Diagnostic::warning(loc, message));
+    }
+
+    fn check(&mut self, pass: &'static str, module: &Module) -> Result {
+        let references = self.references.take().unwrap_or_default();
+        let mut skipped = references.is_empty();
+        for reference in &references {
+            let function = reference.function;
+            if module.symbol(function).is_none() {
+                self.skip(
+                    module.loc,
+                    format!("@{function} is not run after '{pass}': there is no function of this name any more"),
+                );
+                skipped = true;
+                continue;
+            }
+            let note =
+                |d: Box<Diagnostic>| d.note(Loc::UNKNOWN, format!("running @{function} after the pass '{pass}'"));
+            let Some(results) = run(module, function, &reference.inputs).map_err(note)? else {
+                self.skip(
+                    module.loc,
+                    format!("@{function} is not run after '{pass}': it is code for another machine than this"),
+                );
+                skipped = true;
+                continue;
+            };
+            for (i, (actual, expected)) in results.iter().zip(&reference.results).enumerate() {
+                check(pass, function, i, actual, expected)?;
+            }
+        }
+        self.references = Some(references);
+        self.checked += usize::from(!skipped);
+        Ok(())
     }
 }
 
 impl PassInstrumentation for CheckEachPass {
-    fn before_pass(&mut self, _: &PassInstance, module: &Module) -> Result<(), Vec<Diagnostic>> {
-        if self.reference.is_none() {
-            self.reference = Some(self.references(module)?);
+    fn before_pass(&mut self, _: &PassInstance, module: &Module) -> std::result::Result<(), Vec<Diagnostic>> {
+        if self.references.is_none() {
+            self.references = Some(self.references(module).map_err(|d| vec![*d])?);
         }
         Ok(())
     }
 
-    fn after_pass(&mut self, pass: &PassInstance, module: &Module) -> Result<(), Vec<Diagnostic>> {
-        for reference in self.reference.iter().flatten() {
-            if module.symbol(reference.function).is_none() {
-                continue;
-            }
-            let name = pass.def.name;
-            let run = Interpreter::new(module, Mode::Typed).run(reference.function.as_str(), &reference.inputs);
-            let results = run.map_err(|d| vec![*d.note(Loc::UNKNOWN, format!("running @{} after the pass '{name}'", reference.function))])?;
-            for (i, (actual, expected)) in results.iter().zip(&reference.results).enumerate() {
-                check(name, reference.function, i, actual, expected).map_err(|d| vec![*d])?;
-            }
-        }
-        Ok(())
+    fn after_pass(&mut self, pass: &PassInstance, module: &Module) -> std::result::Result<(), Vec<Diagnostic>> {
+        self.check(pass.def.name, module).map_err(|d| vec![*d])
+    }
+
+    fn finish(&mut self) -> Vec<Diagnostic> {
+        let checked =
+            Diagnostic::remark(Loc::UNKNOWN, format!("the results are the same after each of {} passes", self.checked));
+        self.skipped.drain(..).chain([*checked]).collect()
     }
 }
 
-fn check(pass: &str, function: Name, i: usize, actual: &Tensor, expected: &Tensor) -> rc_ir::Result {
+/// The function's results; `None` where its kernels are machine code that does not run on this machine.
+fn run(module: &Module, function: Name, inputs: &[Tensor]) -> Result<Option<Vec<Tensor>>> {
+    let Some(machine) = machine_of(module) else {
+        return Interpreter::new(module, Mode::Typed).run(function.as_str(), inputs).map(Some);
+    };
+    let Some(machine) = machine.filter(|&machine| is_here(module, machine)) else { return Ok(None) };
+    let executable = Executable::load(module, Some(function.as_str()), machine)?;
+    executable.run(inputs).map(Some).map_err(|e| Diagnostic::error(module.loc, e.to_string()))
+}
+
+fn binaries(module: &Module) -> impl Iterator<Item = &Body> {
+    module.bodies.iter().filter(|b| b.name(b.root()) == "rc.host.binary")
+}
+
+/// The machine that the module's machine code is for: `None` without any, `Some(None)` where there is code for several.
+fn machine_of(module: &Module) -> Option<Option<Machine>> {
+    let mut all = binaries(module)
+        .map(|b| if b.op_ref(b.root()).str("format") == Some("ptx") { Machine::Cuda } else { Machine::Cpu });
+    let first = all.next()?;
+    Some(all.all(|machine| machine == first).then_some(first))
+}
+
+/// Whether this machine runs the module's code: it is for this very processor.
+fn is_here(module: &Module, machine: Machine) -> bool {
+    let here = match machine {
+        Machine::Cpu => {
+            rc_lowering::pass::cpu_target(&Target::host().arch).ok().map(|host| host.cpu_name().to_string())
+        }
+        Machine::Cuda => gpu_arch().ok(),
+    };
+    let runs = |arch: &str, here: &str| match machine {
+        Machine::Cpu => arch == here,
+        Machine::Cuda => arch == here || !arch.ends_with('a'),
+    };
+    here.is_some_and(|here| {
+        binaries(module).all(|b| b.op_ref(b.root()).str("arch").is_some_and(|arch| runs(arch, &here)))
+    })
+}
+
+fn check(pass: &str, function: Name, i: usize, actual: &Tensor, expected: &Tensor) -> Result {
     let tolerance = match expected.dtype().is_float() {
         true => Tolerance::of_max(64.0 * expected.dtype().epsilon()).equal_nan(),
         false => Tolerance::EXACT,
     };
-    let fail = |what: String| Err(Diagnostic::error(Loc::UNKNOWN, format!("the pass '{pass}' changed result {i} of @{function}: {what}")));
+    let fail = |what: String| {
+        Err(Diagnostic::error(Loc::UNKNOWN, format!("the pass '{pass}' changed result {i} of @{function}: {what}")))
+    };
     match compare(actual, expected, tolerance) {
         Err(error) => fail(error.to_string()),
         Ok(c) if !c.passed() => fail(c.to_string()),

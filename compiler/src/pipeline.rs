@@ -1,6 +1,6 @@
 //! Pipelines by target.
 
-use rc_ir::pass::{PassInstance, PassManager, Report};
+use rc_ir::pass::{PassManager, Report};
 use rc_ir::{Attr, Module};
 use rc_parser::pipeline::parse_pipeline;
 
@@ -47,6 +47,9 @@ pub fn pipeline(target: &Target) -> String {
 /// Runs the pipeline for a target. The report holds remarks, errors and timing; on errors the module is as the failing pass left it.
 pub fn compile(module: &mut Module, target: &Target) -> Report {
     target.set_on(module);
-    let passes: Vec<PassInstance> = parse_pipeline("pipeline", &pipeline(target)).expect("the built-in pipeline is right");
-    PassManager::new(passes).run(module)
+    match parse_pipeline("pipeline", &pipeline(target)) {
+        Ok(passes) => PassManager::new(passes).run(module),
+        // The pipeline is right but for the architecture, which comes from outside.
+        Err(errors) => Report { errors, ..Report::default() },
+    }
 }

@@ -2,9 +2,9 @@
 
 use rc_dialects::func::{SymbolDecl, arg_names, symbols_of};
 use rc_ir::{Body, Name, Result};
+use rc_runtime::program::{Bindings, TensorSpec};
 use rc_runtime::tensor::Distribution;
 use rc_runtime::{DType, Tensor};
-use rc_runtime::program::{Bindings, TensorSpec};
 
 /// Random arguments for a function, from a seed, as [`random_input`] draws them.
 /// Symbols not in `bindings` take a small value of their range.
@@ -20,7 +20,9 @@ pub fn random_inputs(body: &Body, seed: u64, bindings: &Bindings) -> Result<Vec<
     let names: Vec<Name> = arg_names(body);
     let entry = body.entry().ok_or_else(|| root.error("has no body to run"))?;
     let mut inputs = Vec::new();
-    for (i, arg) in body.block_args(entry).enumerate() {
+    // A planned function lists its results and the arena after its inputs.
+    let count = root.int("inputs").map_or(usize::MAX, |n| n.max(0) as usize);
+    for (i, arg) in body.block_args(entry).enumerate().take(count) {
         let fail = |e: rc_runtime::Error| root.error(format!("argument {i}: {e}"));
         let spec = TensorSpec::new(names.get(i).copied().unwrap_or_default(), body.ty(arg)).map_err(fail)?;
         let shape = spec.sizes(&bindings).map_err(fail)?;

@@ -11,20 +11,33 @@ use rc_ir::{Attr, Blob, Body, Diagnostic, Loc, Module, Name, OpState, Result, Ty
 pub static LOWER_CPU: PassDef = PassDef {
     summary: "Compiles kernels to object code for the CPU.",
     doc: "Each kernel.func becomes a host.binary that holds an ELF object without external symbols.",
-    options: &[option("arch", OptionKind::Str, "host", "The processor: host, or LLVM's name of one, such as x86-64-v3.")],
-    requires: &["plan-buffers", "lower-tiles", "expand-math"],
+    options: &[option(
+        "arch",
+        OptionKind::Str,
+        "",
+        "The processor: host, or LLVM's name of one, such as x86-64-v3; none: what the module's rc.target says, else host.",
+    )],
+    requires: BEFORE_CODE,
     pending: Some(has_kernels),
-    ..PassDef::new("lower-cpu", |options| compile_pass(cpu_target(options.str("arch"))?))
+    ..PassDef::new("lower-cpu", |options| compile_pass("cpu", options.str("arch")))
 };
 
 pub static LOWER_CUDA: PassDef = PassDef {
     summary: "Compiles kernels to PTX.",
     doc: "Each kernel.func becomes a host.binary that holds PTX, which the driver assembles when the module is loaded.",
-    options: &[option("arch", OptionKind::Str, "sm_90a", "The GPU architecture: sm_80, sm_90a, …")],
-    requires: &["plan-buffers", "lower-tiles", "expand-math"],
+    options: &[option(
+        "arch",
+        OptionKind::Str,
+        "",
+        "The GPU architecture: sm_80, sm_90a, …; none: what the module's rc.target says, else sm_90a.",
+    )],
+    requires: BEFORE_CODE,
     pending: Some(has_kernels),
-    ..PassDef::new("lower-cuda", |options| compile_pass(cuda_target(options.str("arch"))?))
+    ..PassDef::new("lower-cuda", |options| compile_pass("cuda", options.str("arch")))
 };
+
+/// The passes after which kernels are in their thread phase, and machine code can be made of them.
+pub const BEFORE_CODE: &[&str] = &["plan-buffers", "lower-tiles", "expand-math"];
 
 /// Makes the passes of this crate known by name. Does nothing the second time.
 pub fn register() {
@@ -35,9 +48,29 @@ fn has_kernels(module: &Module) -> bool {
     has_op(module, |name| name == &FUNC)
 }
 
+/// The target of a module, whose attribute is `rc.target = #rc.target<machine = "cuda", arch = "sm_90a">`; `machine` counts where it
+/// says none, `arch` before what it says.
+///
+/// # Errors
+/// If the module is for another machine than `machine`, or there is no such processor.
+pub fn module_target(module: &Module, machine: Option<&str>, arch: Option<&str>) -> Result<Target> {
+    let given = module.attr("rc.target");
+    let word = |key: &str| given.and_then(|t| t.get(key)).and_then(|a| a.as_str());
+    if let (Some(wanted), Some(is)) = (machine, word("machine").filter(|&is| Some(is) != machine)) {
+        let error =
+            Diagnostic::error(module.loc, format!("the module's rc.target is {is}, and code for {wanted} is wanted"));
+        return Err(error.help("lower a module without rc.target, or for the machine that it names"));
+    }
+    let arch = arch.or(word("arch"));
+    match machine.or(word("machine")) {
+        Some("cuda") => cuda_target(arch.unwrap_or("sm_90a")),
+        _ => cpu_target(arch.unwrap_or("host")),
+    }
+}
+
 /// The CPU called `arch`, or this machine's for `host`.
 pub fn cpu_target(arch: &str) -> Result<Target> {
-    if arch == "host" { Target::host().map_err(unknown) } else { Ok(Target::Cpu(Cpu::named(arch))) }
+    if arch == "host" { Target::host().map_err(unknown) } else { Cpu::named(arch).map(Target::Cpu).map_err(unknown) }
 }
 
 /// The GPU architecture `arch`.
@@ -49,19 +82,29 @@ fn unknown(error: crate::backend::Error) -> Box<Diagnostic> {
     Diagnostic::error(Loc::UNKNOWN, error.to_string())
 }
 
-fn compile_pass(target: Target) -> Result<PassKind> {
-    Ok(PassKind::module(move |module: &mut Module, cx: &mut PassContext| compile(module, &target, cx)))
+/// The pass for a machine. `arch` is checked here, so that a mistake in it is found before anything runs.
+fn compile_pass(machine: &'static str, arch: &str) -> Result<PassKind> {
+    let arch = Some(arch.to_string()).filter(|arch| !arch.is_empty());
+    module_target(&Module::new(), Some(machine), arch.as_deref())?;
+    Ok(PassKind::module(move |module: &mut Module, cx: &mut PassContext| {
+        let target = module_target(module, Some(machine), arch.as_deref())?;
+        compile(module, &target, cx)
+    }))
 }
 
 /// Replaces every kernel of the module by its machine code.
 fn compile(module: &mut Module, target: &Target, cx: &mut PassContext) -> Result {
-    let places: Vec<usize> = (0..module.bodies.len()).filter(|&i| module.bodies[i].name(module.bodies[i].root()) == &FUNC).collect();
+    let places: Vec<usize> =
+        (0..module.bodies.len()).filter(|&i| module.bodies[i].name(module.bodies[i].root()) == &FUNC).collect();
     let kernels: Vec<&Body> = places.iter().map(|&i| &module.bodies[i]).collect();
     let compiled = lower_kernels(&kernels, target, &Options::default());
     for (&place, kernel) in places.iter().zip(compiled) {
         let kernel = kernel?;
         cx.count("kernels", 1);
-        cx.count("microseconds in lowering to LLVM", (kernel.timings.lower + kernel.timings.translate).as_micros() as u64);
+        cx.count(
+            "microseconds in lowering to LLVM",
+            (kernel.timings.lower + kernel.timings.translate).as_micros() as u64,
+        );
         cx.count("microseconds in LLVM's passes", kernel.timings.passes.as_micros() as u64);
         cx.count("microseconds in code generation", kernel.timings.codegen.as_micros() as u64);
         let code = code_attr(module, &kernel);

@@ -19,7 +19,7 @@ fn compile(source: &str, target: &Target, pipeline: Pipeline) -> Result<LlvmModu
 
 #[test]
 fn every_kind_of_output() {
-    let avx2 = Target::Cpu(Cpu::named("x86-64-v3"));
+    let avx2 = Target::Cpu(Cpu::named("x86-64-v3").unwrap());
     let llvm = compile(ADD, &avx2, Pipeline::Light).unwrap();
     assert!(llvm.llvm_ir().contains("fadd <8 x float>"));
     assert!(llvm.assembly().unwrap().contains("vaddps"));

@@ -7,6 +7,7 @@
 
 pub mod attention;
 pub mod binary;
+pub mod call;
 pub mod compare;
 pub mod constant;
 pub mod convert;
@@ -43,6 +44,7 @@ pub fn register() {
         dot::OPS,
         attention::OPS,
         fusion::OPS,
+        call::OPS,
     ];
     families.iter().for_each(|ops| rc_ir::op_def::register(ops));
 }

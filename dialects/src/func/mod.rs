@@ -1,10 +1,14 @@
 //! `func`: functions, under MLIR's names. What rc adds is symbolic sizes, which a function declares.
 
+mod calls;
 mod ops;
 mod symbols;
 
-pub use ops::{CALL, FUNC, RETURN, arg_names, return_op, verify_calls, verify_return};
-pub use symbols::{BINDINGS, SYMBOLS, SymbolDecl, bindings, bindings_attr, set_symbols, symbols, symbols_attr, symbols_of};
+pub use calls::{callee, verify_calls};
+pub use ops::{CALL, FUNC, RETURN, arg_names, return_op, verify_return};
+pub use symbols::{
+    SYMBOLS, SymbolDecl, bindings, bindings_attr, set_symbols, symbols, symbols_attr, symbols_of, verify_bindings,
+};
 
 /// Registers the dialect.
 pub fn register() {

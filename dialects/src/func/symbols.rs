@@ -6,9 +6,6 @@ use rc_ir::{Attr, Body, Diagnostic, Dim, Name, OpRef, Result};
 /// for each its least and greatest value and a divisor.
 pub const SYMBOLS: &str = "rc.symbols";
 
-/// A call's attribute that says what the callee's symbols are: `rc.bind = {s = #rc.shape<[t + 1]>}`.
-pub const BINDINGS: &str = "rc.bind";
-
 /// A symbol: a size that is known when the function is called.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SymbolDecl {
@@ -39,7 +36,8 @@ impl SymbolDecl {
 
 /// `#rc.symbols<…>` of these declarations.
 pub fn symbols_attr(decls: &[SymbolDecl]) -> Attr {
-    let params: Vec<(&str, Attr)> = decls.iter().map(|d| (d.name.as_str(), Attr::i64s(&[d.min, d.max, d.divisor]))).collect();
+    let params: Vec<(&str, Attr)> =
+        decls.iter().map(|d| (d.name.as_str(), Attr::i64s(&[d.min, d.max, d.divisor]))).collect();
     Attr::dialect("symbols", &params)
 }
 
@@ -67,7 +65,10 @@ pub fn symbols_of(op: OpRef) -> Result<Vec<SymbolDecl>> {
             return Err(malformed(op, &format!("the symbol '{name}' is declared without three integers")));
         };
         if min < 0 || max < min || divisor < 1 {
-            return Err(malformed(op, &format!("the symbol '{name}' has the range {min} to {max} and the divisor {divisor}")));
+            return Err(malformed(
+                op,
+                &format!("the symbol '{name}' has the range {min} to {max} and the divisor {divisor}"),
+            ));
         }
         if name.is_empty() || decls.iter().any(|d| d.name == name) {
             return Err(malformed(op, &format!("the symbol '{name}' is declared twice or has no name")));
@@ -78,16 +79,31 @@ pub fn symbols_of(op: OpRef) -> Result<Vec<SymbolDecl>> {
 }
 
 fn malformed(op: OpRef, what: &str) -> Box<Diagnostic> {
-    op.error(what).help("declare symbols as rc.symbols = #rc.symbols<s = [min, max, divisor], …> with 0 <= min <= max and divisor >= 1")
+    op.error(what).help(
+        "declare symbols as rc.symbols = #rc.symbols<s = [min, max, divisor], …> with 0 <= min <= max and divisor >= 1",
+    )
 }
 
-/// `{s = #rc.shape<[…]>}` for a call.
+/// `#rc.bind<s = #rc.shape<[t + 1]>>`: what the callee's symbols are over the caller's, for `core.call`, `loop.launch` and `host.launch`.
 pub fn bindings_attr(bindings: &[(Name, Dim)]) -> Attr {
-    Attr::dict(bindings.iter().map(|&(name, dim)| (name, Attr::shape(&[dim]))))
+    let params: Vec<(&str, Attr)> = bindings.iter().map(|&(name, dim)| (name.as_str(), Attr::shape(&[dim]))).collect();
+    Attr::dialect("bind", &params)
 }
 
-/// What a call binds the callee's symbols to.
+/// What the attribute `bind` of a call or launch binds the callee's symbols to.
 pub fn bindings(call: OpRef) -> Vec<(Name, Dim)> {
-    let entries = call.attr(BINDINGS).and_then(|a| a.as_dict()).unwrap_or_default();
+    let entries = call.attr("bind").and_then(|a| a.as_dialect("bind")).unwrap_or_default();
     entries.iter().filter_map(|&(name, attr)| Some((name, *attr.as_shape()?.first()?))).collect()
+}
+
+/// The verifier of an op with the attribute `bind`, as far as can be seen without the callee.
+pub fn verify_bindings(op: OpRef) -> Result {
+    let Some(bind) = op.attr("bind") else { return Ok(()) };
+    let params = bind.as_dialect("bind").unwrap_or(&[]);
+    match params.iter().find(|(_, v)| v.as_shape().is_none_or(|s| s.len() != 1)) {
+        Some((name, _)) => Err(op
+            .error(format!("binds the symbol '{name}' to something that is not one dimension"))
+            .help("write #rc.bind<s = [t + 1]>, as #rc.shape<[…]> in the generic form")),
+        None => Ok(()),
+    }
 }

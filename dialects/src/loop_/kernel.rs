@@ -2,7 +2,6 @@
 
 use crate::constraints::TENSOR;
 use rc_ir::op_def::*;
-use rc_ir::{OpRef, Result};
 
 pub static KERNEL: OpDef = OpDef {
     summary: "A fusion outlined as a symbol: nests over its arguments, giving tensors.",
@@ -63,16 +62,6 @@ func.func @main(%x: tensor<t x f32>, %y: tensor<8xf32>) -> (tensor<t x f32>, ten
         attr("bind", AttrKind::Dialect("bind"), "The callee's symbols, each as a one-element shape.").optional(),
     ],
     effects: Effects::Pure,
-    verify: Some(verify_launch),
+    verify: Some(crate::func::verify_bindings),
     ..OpDef::new("rc.loop.launch")
 };
-
-fn verify_launch(op: OpRef) -> Result {
-    let Some(bind) = op.attr("bind") else { return Ok(()) };
-    let params = bind.as_dialect("bind").unwrap_or(&[]);
-    match params.iter().find(|(_, v)| v.as_shape().is_none_or(|s| s.len() != 1)) {
-        Some((name, _)) => Err(op.error(format!("binds the symbol '{name}' to something that is not one dimension"))
-            .help("write #rc.bind<s = [t + 1]>, as #rc.shape<[…]> in the generic form")),
-        None => Ok(()),
-    }
-}

@@ -17,6 +17,10 @@ pub trait PassInstrumentation: Send {
         let _ = (pass, module);
         Ok(())
     }
+    /// What it has to say when the pipeline is at its end, or failed. Asked once.
+    fn finish(&mut self) -> Vec<Diagnostic> {
+        Vec::new()
+    }
     /// After a pass failed, or what it left does not verify.
     fn after_failure(&mut self, pass: &PassInstance, module: &Module) {
         let _ = (pass, module);

@@ -35,6 +35,7 @@ impl PassManager {
         let mut run = Run { verify_each: self.verify_each, hooks: &mut self.instrumentations, report: &mut report };
         let outcome = self.passes.iter().try_for_each(|pass| run.with_prerequisites(pass, module, &mut timing));
         report.errors = outcome.err().unwrap_or_default();
+        report.diagnostics.extend(self.instrumentations.iter_mut().flat_map(|hook| hook.finish()));
         report.timing = timing;
         report
     }

@@ -2,12 +2,7 @@
 
 use super::{Error, Target};
 use llvm_sys::{
-    LLVMDiagnosticSeverity,
-    core::*,
-    prelude::*,
-    target::*,
-    target_machine::*,
-    transforms::pass_builder::*,
+    LLVMDiagnosticSeverity, core::*, prelude::*, target::*, target_machine::*, transforms::pass_builder::*,
 };
 use std::{
     cell::RefCell,
@@ -206,6 +201,18 @@ impl Drop for TargetMachine {
     fn drop(&mut self) {
         unsafe { LLVMDisposeTargetMachine(self.0) }
     }
+}
+
+// LLVM's C API cannot ask whether a processor's name is known. A `StringRef` is passed as its two words; the result is an
+// enum whose zero is "none".
+unsafe extern "C" {
+    #[link_name = "_ZN4llvm3X8612parseArchX86ENS_9StringRefEb"]
+    fn parse_x86_arch(name: *const c_char, length: usize, only_64_bit: bool) -> std::ffi::c_int;
+}
+
+/// Whether LLVM knows a 64-bit x86 processor of this name.
+pub(super) fn is_x86_64_cpu(name: &str) -> bool {
+    unsafe { parse_x86_arch(name.as_ptr().cast(), name.len(), true) != 0 }
 }
 
 /// LLVM's name of the host's CPU and its features.

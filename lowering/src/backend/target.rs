@@ -102,9 +102,18 @@ impl Cpu {
         Ok(Self { triple: "x86_64-unknown-linux-gnu".into(), name, features })
     }
 
-    /// A CPU by LLVM's name with that name's own features, such as `x86-64-v3`.
-    pub fn named(name: &str) -> Self {
-        Self { triple: "x86_64-unknown-linux-gnu".into(), name: name.into(), features: String::new() }
+    /// An x86-64 CPU by LLVM's name with that name's own features, such as `x86-64-v3`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Target`] for a name that LLVM does not know. Left to itself it would warn, and generate code for any x86-64.
+    pub fn named(name: &str) -> Result<Self, Error> {
+        if !super::llvm::is_x86_64_cpu(name) {
+            return Err(Error::Target(format!(
+                "unknown CPU '{name}'; known are host and LLVM's names of 64-bit x86 processors: x86-64, x86-64-v3, x86-64-v4, znver4, sapphirerapids, …"
+            )));
+        }
+        Ok(Self { triple: "x86_64-unknown-linux-gnu".into(), name: name.into(), features: String::new() })
     }
 
     /// Whether LLVM generates code that uses `feature` (as `avx2`, `avx512f`, `fma`), by the feature string.

@@ -158,7 +158,7 @@ impl<'c> ModuleBuilder<'c> {
         self.shared_global(name, bytes, align, "internal");
     }
 
-    /// A block's dynamic shared memory, whose size the launch gives. All kernels of a module share one name.
+    /// A block's dynamic shared memory, whose size the launch gives.
     pub fn dynamic_shared(&self, name: &str, align: u32) {
         self.shared_global(name, 0, align, "external");
     }

@@ -47,7 +47,11 @@ impl Allocations {
             let overlay = op.str("overlay");
             let (kind, offset) = match (space, gpu) {
                 (3, true) => (Kind::Shared, shared.place(bytes, align, overlay)),
-                (3, false) => return Err(op.unsupported("in space 3 on the CPU").help("a CPU program has one thread: use space 5")),
+                (3, false) => {
+                    return Err(op
+                        .unsupported("in space 3 on the CPU")
+                        .help("a CPU program has one thread: use space 5"));
+                }
                 (_, false) if stack + bytes > STACK => (Kind::Scratch, scratch.place(bytes, align, overlay)),
                 _ => {
                     stack += bytes;
@@ -58,7 +62,8 @@ impl Allocations {
         }
         let root = body.op_ref(body.root());
         let dynamic = shared.end > STATIC_SHARED;
-        let bytes = u32::try_from(shared.end).map_err(|_| root.error(format!("needs {} bytes of shared memory", shared.end)))?;
+        let bytes = u32::try_from(shared.end)
+            .map_err(|_| root.error(format!("needs {} bytes of shared memory", shared.end)))?;
         (info.static_shared, info.dynamic_shared) = if dynamic { (0, bytes) } else { (bytes, 0) };
         info.scratch = scratch.end.next_multiple_of(64);
         Ok(Allocations { places, shared: shared.end, shared_align: shared.align.max(16) as u32 })
@@ -107,7 +112,7 @@ impl<'a, 'm> Lowering<'a, 'm> {
     /// Makes the kernel's allocations, at its entry. `scratch` is the CPU thread's scratch memory.
     pub fn allocate(&mut self, plan: &Allocations, scratch: Option<Value<'m>>) {
         let b = self.b;
-        let shared = (plan.shared > 0).then(|| b.address_of(cuda::SHARED, Space::Shared));
+        let shared = (plan.shared > 0).then(|| b.address_of(&cuda::shared_name(self.info), Space::Shared));
         for place in &plan.places {
             let base = match place.kind {
                 Kind::Shared => shared,

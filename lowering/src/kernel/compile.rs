@@ -1,14 +1,18 @@
 //! Kernels to machine code, one or many.
 
-use super::{KernelInfo, Lowering, allocs::Allocations, cpu, cuda, dims::Dims, kernel_error, ranges::IndexRanges, value::Values};
+use super::{
+    KernelInfo, Lowering, allocs::Allocations, cpu, cuda, dims::Dims, kernel_error, ranges::IndexRanges, value::Values,
+};
 use crate::{
     backend::{LlvmModule, ObjectCode, Options, Session, Target},
     emit::{Function, ModuleBuilder},
 };
 use melior::ir::Module;
-use rayon::prelude::*;
 use rc_ir::{Body, Result};
-use std::time::{Duration, Instant};
+use std::{
+    sync::atomic::{AtomicUsize, Ordering},
+    time::{Duration, Instant},
+};
 
 /// A kernel's machine code with all that a launch needs.
 #[derive(Clone, Debug)]
@@ -63,21 +67,34 @@ pub fn lower_kernel(session: &Session, body: &Body, target: &Target, options: &O
 
 /// Compiles kernels in parallel, a session for each thread. Results come in the order of the kernels.
 pub fn lower_kernels(bodies: &[&Body], target: &Target, options: &Options) -> Vec<Result<CompiledKernel>> {
-    bodies
-        .par_iter()
-        .map_init(Session::new, |session, body| lower_kernel(session, body, target, options))
-        .collect()
+    // Kernels differ in size by orders of magnitude. Threads take the largest that is left, so that none starts one when the others are done.
+    let mut queue: Vec<usize> = (0..bodies.len()).collect();
+    queue.sort_by_key(|&i| std::cmp::Reverse(bodies[i].value_capacity()));
+    let next = AtomicUsize::new(0);
+    let parts = rayon::broadcast(|_| {
+        let mut session = None;
+        let take = || queue.get(next.fetch_add(1, Ordering::Relaxed)).copied();
+        let compile =
+            |i: usize| (i, lower_kernel(session.get_or_insert_with(Session::new), bodies[i], target, options));
+        std::iter::from_fn(take).map(compile).collect::<Vec<_>>()
+    });
+    let mut compiled: Vec<_> = parts.into_iter().flatten().collect();
+    compiled.sort_by_key(|&(i, _)| i);
+    compiled.into_iter().map(|(_, kernel)| kernel).collect()
 }
 
-/// The kernel in LLVM IR after LLVM's passes: text, assembly, object code or PTX can be had from it.
+/// Kernels, at least one, in one module of LLVM IR after LLVM's passes: text, assembly, object code or PTX can be had from it.
 ///
 /// # Errors
 ///
 /// As [`lower_kernel`].
-pub fn lower_to_llvm(session: &Session, body: &Body, target: &Target, options: &Options) -> Result<(LlvmModule, KernelInfo)> {
-    let (module, info) = lower_to_mlir(session, body, target)?;
-    let llvm = session.compile(&module, target, options).map_err(|error| kernel_error(body, error))?;
-    Ok((llvm, info))
+pub fn lower_to_llvm(session: &Session, bodies: &[&Body], target: &Target, options: &Options) -> Result<LlvmModule> {
+    let backend = |error: crate::backend::Error| kernel_error(bodies[0], error);
+    let module = ModuleBuilder::new(session, target).map_err(backend)?;
+    for body in bodies {
+        add_kernel(&module, body, target)?;
+    }
+    session.compile(&module.finish(), target, options).map_err(backend)
 }
 
 /// The kernel as a module of MLIR's `llvm` and `nvvm` dialects.
@@ -86,6 +103,13 @@ pub fn lower_to_llvm(session: &Session, body: &Body, target: &Target, options: &
 ///
 /// What is not supported, with the operation and its place.
 pub fn lower_to_mlir<'c>(session: &'c Session, body: &Body, target: &Target) -> Result<(Module<'c>, KernelInfo)> {
+    let module = ModuleBuilder::new(session, target).map_err(|error| kernel_error(body, error))?;
+    let info = add_kernel(&module, body, target)?;
+    Ok((module.finish(), info))
+}
+
+/// Adds a kernel's function to a module, and what it alone uses.
+fn add_kernel(module: &ModuleBuilder, body: &Body, target: &Target) -> Result<KernelInfo> {
     let gpu = matches!(target, Target::Cuda(_));
     let mut info = KernelInfo::of(body)?;
     let root = body.op_ref(body.root());
@@ -97,11 +121,10 @@ pub fn lower_to_mlir<'c>(session: &'c Session, body: &Body, target: &Target) -> 
         _ => {}
     }
     let allocations = Allocations::plan(body, &mut info, gpu)?;
-    let module = ModuleBuilder::new(session, target).map_err(|error| kernel_error(body, error))?;
     if gpu {
-        cuda::declare_shared(&module, &info, &allocations);
+        cuda::declare_shared(module, &info, &allocations);
     }
-    let parameters = if gpu { cuda::parameters(&module, &info) } else { cpu::parameters(&module) };
+    let parameters = if gpu { cuda::parameters(module, &info) } else { cpu::parameters(module) };
     let kernel = gpu.then(|| cuda::bounds(&info));
     let b = module.function(&Function { kernel, ..Function::new(&info.symbol, &parameters) });
     let mut lowering = Lowering {
@@ -123,5 +146,5 @@ pub fn lower_to_mlir<'c>(session: &'c Session, body: &Body, target: &Target) -> 
     drop(lowering);
     drop(b);
     drop(parameters);
-    Ok((module.finish(), info))
+    Ok(info)
 }

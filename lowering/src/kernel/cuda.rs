@@ -4,8 +4,10 @@ use super::{KernelArg, KernelInfo, Lowering, allocs::Allocations};
 use crate::emit::{Kernel, ModuleBuilder, Parameter, Space, ptx::Axis};
 use rc_ir::Result;
 
-/// The block's shared memory.
-pub(super) const SHARED: &str = "rc_shared";
+/// The name of a block's shared memory: each kernel's own, so that the code of several is one text.
+pub(super) fn shared_name(info: &KernelInfo) -> String {
+    format!("{}_shared", info.symbol)
+}
 
 pub(super) fn parameters<'m>(module: &'m ModuleBuilder<'_>, info: &KernelInfo) -> Vec<Parameter<'m>> {
     let types = module.types();
@@ -29,9 +31,9 @@ pub(super) fn bounds(info: &KernelInfo) -> Kernel {
 /// Declares the block's shared memory. It is one array, so that alignments hold for all of it.
 pub(super) fn declare_shared(module: &ModuleBuilder<'_>, info: &KernelInfo, allocations: &Allocations) {
     if info.static_shared > 0 {
-        module.shared(SHARED, info.static_shared, allocations.shared_align);
+        module.shared(&shared_name(info), info.static_shared, allocations.shared_align);
     } else if info.dynamic_shared > 0 {
-        module.dynamic_shared(SHARED, allocations.shared_align);
+        module.dynamic_shared(&shared_name(info), allocations.shared_align);
     }
 }
 

@@ -21,7 +21,7 @@ pub use launch::lower_launches;
 use crate::schedule::access::Iter;
 use crate::schedule::group::{Class, Group};
 use crate::schedule::nest::{Nest, symbol_ranges};
-use crate::schedule::{Kind, Schedule, TARGET_OPTIONS, Target, is_unscheduled, schedule_kernel, target_of};
+use crate::schedule::{Kind, Schedule, TARGET_OPTIONS, Target, is_unscheduled, schedule_kernel, settle_target};
 use attention::Attention;
 use contract::{Product, block_end};
 use grid::{Spread, scope_of};
@@ -41,7 +41,7 @@ through memory. Kernels that are not scheduled yet are scheduled first, for the 
     pending: Some(|module| has_op(module, |name| name == &loop_::KERNEL || name == &loop_::LAUNCH)),
     ..PassDef::new("lower-kernel", |_| {
         Ok(PassKind::module(|module: &mut Module, cx: &mut PassContext| {
-            let target = target_of(cx.options, module.attrs)?;
+            let target = settle_target(module, cx.options)?;
             for remark in lower_module(module, &target)? {
                 cx.report(remark);
             }

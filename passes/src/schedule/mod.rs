@@ -18,7 +18,9 @@ mod tiles;
 mod warpgroup;
 
 use rc_dialects::loop_::{ATTENTION, KERNEL, NEST};
-use rc_ir::pass::{OptionDef, OptionKind, Options, PassDef, PassKind, SymbolContext, option};
+use rc_ir::pass::{
+    OptionDef, OptionKind, Options, PassContext, PassDef, PassKind, SymbolContext, option, run_on_symbols,
+};
 
 pub use attention::iters as attention_iters;
 pub use attr::{Kind, NONE, Schedule};
@@ -27,7 +29,7 @@ pub use warpgroup::strides_fit;
 
 use group::{Class, Group};
 use rc_dialects::loop_::IterKind;
-use rc_ir::{Attr, Body, Diagnostic, Loc, Name, Result, Type};
+use rc_ir::{Attr, Body, Diagnostic, Loc, Module, Name, Result, Type};
 
 pub static SCHEDULE: PassDef = PassDef {
     summary: "Chooses how each nest is run: grid, tiles, threads.",
@@ -43,19 +45,22 @@ counts; a kernel in which some nest has none is scheduled anew. Remarks name the
     options: TARGET_OPTIONS,
     requires: &["lower-loops"],
     pending: Some(|module| module.bodies.iter().any(is_unscheduled)),
-    ..PassDef::new("schedule", |_| {
-        Ok(PassKind::symbol(|body: &mut Body, cx: &mut SymbolContext| {
-            if !is_unscheduled(body) {
-                return Ok(());
-            }
-            let target = target_of(cx.options, cx.module.attrs)?;
-            for remark in schedule_kernel(body, &target)? {
-                cx.report(remark);
-            }
-            Ok(())
-        }))
-    })
+    ..PassDef::new("schedule", |_| Ok(PassKind::module(run)))
 };
+
+fn run(module: &mut Module, cx: &mut PassContext) -> Result {
+    let target = settle_target(module, cx.options)?;
+    let one = |body: &mut Body, cx: &mut SymbolContext| -> Result {
+        if is_unscheduled(body) {
+            schedule_kernel(body, &target)?.into_iter().for_each(|remark| cx.report(remark));
+        }
+        Ok(())
+    };
+    let mut errors = run_on_symbols(module, None, cx, &one).err().unwrap_or_default().into_iter();
+    let Some(first) = errors.next() else { return Ok(()) };
+    cx.diagnostics.extend(errors);
+    Err(Box::new(first))
+}
 
 /// The options that say what machine to schedule for.
 pub const TARGET_OPTIONS: &[OptionDef] = &[
@@ -68,14 +73,26 @@ pub const TARGET_OPTIONS: &[OptionDef] = &[
     option("arch", OptionKind::Str, "", "Its architecture: host, x86-64-v3, x86-64-v4, sm_80, sm_90a, …"),
 ];
 
-/// The target that a pass's options and the module's attributes name.
+/// The target that a pass's options and the module's `rc.target` name. What the options name is the module's from then on, so that
+/// what follows lowers for the machine that was scheduled for.
 ///
 /// # Errors
-/// If there is no such target.
-pub fn target_of(options: &Options, module: Attr) -> Result<Target> {
-    let machine = options.str("target");
-    let machine = if machine == "auto" { "" } else { machine };
-    Target::of(machine, options.str("arch"), module).map_err(|why| Diagnostic::error(Loc::UNKNOWN, why))
+/// If there is no such target, or the module is for another machine.
+pub fn settle_target(module: &mut Module, options: &Options) -> Result<Target> {
+    let machine = Some(options.str("target")).filter(|&m| m != "auto").unwrap_or("");
+    let arch = options.str("arch");
+    let known = module.attr("rc.target").and_then(|t| t.get("machine")).and_then(|m| m.as_str());
+    if let Some(known) = known.filter(|&known| !machine.is_empty() && known != machine) {
+        let error =
+            Diagnostic::error(module.loc, format!("the module's rc.target is {known}, and target={machine} is wanted"));
+        return Err(error.help("leave the option away, or remove rc.target from a module that is not scheduled yet"));
+    }
+    let target = Target::of(machine, arch, module.attrs).map_err(|why| Diagnostic::error(Loc::UNKNOWN, why))?;
+    if known.is_none() && !(machine.is_empty() && arch.is_empty()) {
+        let attrs = [("machine", Attr::str(target.word())), ("arch", Attr::str(&target.arch))];
+        module.set_attr("rc.target", Attr::dialect("target", &attrs));
+    }
+    Ok(target)
 }
 
 /// Whether a body is a `loop.kernel` with a nest that has no schedule.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use rc_dialects::func::SymbolDecl;
+use rc_dialects::func::{SymbolDecl, bindings};
 use rc_dialects::interfaces::Decompose;
 use rc_ir::builder::new_function;
 use rc_ir::{Block, Body, Builder, Diagnostic, Dim, Loc, Mapping, Name, OpRef, Result, Traits, Type};
@@ -214,7 +214,7 @@ impl<'a> Frame<'a> {
             "loop.attention" => self.nest_attention(op),
             "host.launch" => return self.launch_on_tensors(op),
             "loop.launch" => return self.launch_loops(op),
-            "func.call" => return self.call(op),
+            "func.call" | "core.call" => return self.call(op),
             _ => return self.exec_by_trait(op),
         };
         Ok(vec![value?])
@@ -263,13 +263,13 @@ impl<'a> Frame<'a> {
     }
 
     fn call(&mut self, op: OpRef) -> Result<Vec<Value>> {
-        let callee = op.attr("callee").and_then(|a| a.as_symbol()).ok_or_else(|| op.error("needs 'callee'"))?;
-        self.enter(op, callee, &rc_dialects::func::bindings(op))
+        let callee = rc_dialects::func::callee(op).ok_or_else(|| op.error("needs 'callee'"))?;
+        self.enter(op, callee, &bindings(op))
     }
 
     fn launch_loops(&mut self, op: OpRef) -> Result<Vec<Value>> {
         let callee = op.str("callee").ok_or_else(|| op.error("needs 'callee'"))?;
-        self.enter(op, Name::new(callee), &bound_symbols(op))
+        self.enter(op, Name::new(callee), &bindings(op))
     }
 
     /// Runs the symbol `callee` on the operands, with its symbols bound to expressions over this frame's.
@@ -321,10 +321,4 @@ impl<'a> Frame<'a> {
         let mut frame = Frame::new(self.interp, &func.body, self.symbols.clone(), self.depth + 1)?;
         frame.run(args)
     }
-}
-
-/// The attribute `bind` of a launch: the callee's symbols over the caller's.
-pub(crate) fn bound_symbols(op: OpRef) -> Vec<(Name, Dim)> {
-    let entries = op.attr("bind").and_then(|a| a.as_dialect("bind")).unwrap_or_default();
-    entries.iter().filter_map(|&(name, value)| Some((name, *value.as_shape()?.first()?))).collect()
 }

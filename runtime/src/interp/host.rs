@@ -6,7 +6,7 @@ use rc_ir::{Name, OpRef, Result, Traits, Type, TypeData};
 
 use super::Interpreter;
 use super::bind::Signature;
-use super::exec::{Frame, Symbols, bound_symbols};
+use super::exec::{Frame, Symbols};
 use super::kernel;
 use super::memory::{MemRef, Memory, width_of};
 use super::value::{Array, TensorMap, Value};
@@ -51,7 +51,7 @@ impl Frame<'_> {
                 .help("run the module before its kernels become machine code"));
         }
         let mut bound = Vec::new();
-        for (name, dim) in bound_symbols(op) {
+        for (name, dim) in rc_dialects::func::bindings(op) {
             bound.push((name, self.dim(op, dim)?));
         }
         let symbols = Symbols::new(bound);

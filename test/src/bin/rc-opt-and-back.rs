@@ -22,7 +22,8 @@ fn main() -> ExitCode {
 
 fn run() -> Result<ExitCode, String> {
     let args: Vec<String> = std::env::args().skip(1).collect();
-    let reads_file = args.iter().any(|a| !a.starts_with('-') && Path::new(a).exists());
+    let is_output = |i: usize| i > 0 && ["-o", "--output"].contains(&args[i - 1].as_str());
+    let reads_file = args.iter().enumerate().any(|(i, a)| !a.starts_with('-') && !is_output(i) && Path::new(a).exists());
     let mut input = Vec::new();
     if !reads_file {
         std::io::stdin().read_to_end(&mut input).map_err(|e| format!("cannot read standard input: {e}"))?;

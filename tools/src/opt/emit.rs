@@ -1,61 +1,79 @@
 //! `--emit`: what is printed of a module instead of its IR.
 
+use rc_dialects::host::BINARY;
 use rc_dialects::kernel::FUNC;
-use rc_ir::{AttrData, Diagnostic, Module, Result};
-use rc_lowering::backend::{Options, Session, Target};
+use rc_ir::pass::{PassDef, PassKind};
+use rc_ir::{AttrData, Body, Diagnostic, Module, Result};
+use rc_lowering::backend::{Options, Session};
 use rc_lowering::kernel::lower_to_llvm;
-use rc_lowering::pass::{cpu_target, cuda_target};
+use rc_lowering::pass::{BEFORE_CODE, module_target};
+
+/// Runs what is missing until kernels are ready for the code generator, and does nothing itself: the last pass where LLVM IR, assembly
+/// or an object is printed, which hold all kernels of the module.
+pub static TO_THREADS: PassDef = PassDef {
+    requires: BEFORE_CODE,
+    ..PassDef::new("to-threads", |_| Ok(PassKind::module(|_: &mut Module, _: &mut _| Ok(()))))
+};
 
 /// The text or bytes of all kernels in the form `kind`: `llvm`, `asm`, `obj`, `ptx`.
 ///
 /// # Errors
-/// A kernel that cannot be compiled; `obj` of several kernels, which are an object each.
+/// A module without kernels; a kernel that cannot be compiled; machine code in the module that is not of this kind.
 pub fn emit(module: &Module, kind: &str) -> Result<Vec<u8>> {
-    let mut parts: Vec<Vec<u8>> = binaries(module, kind)?;
-    let kernels = module.bodies.iter().filter(|b| b.name(b.root()) == &FUNC);
-    let session = Session::new();
-    for body in kernels {
-        let target = target(module)?;
-        let (llvm, _) = lower_to_llvm(&session, body, &target, &Options::default())?;
-        let fail = |e: rc_lowering::backend::Error| body.op_ref(body.root()).error(e);
-        parts.push(match kind {
-            "llvm" => llvm.llvm_ir().into_bytes(),
-            "asm" => llvm.assembly().map_err(fail)?.into_bytes(),
-            "ptx" => llvm.ptx().map_err(fail)?.into_bytes(),
-            _ => llvm.object().map_err(fail)?.into_bytes(),
-        });
-    }
-    match (kind, parts.len()) {
-        ("obj", 1) => Ok(parts.remove(0)),
-        ("obj", n) => Err(Diagnostic::error(module.loc, format!("{n} kernels are {n} objects, and one file holds one")).help("keep one kernel in the module, or print the IR, which holds all")),
-        (_, 0) => Err(Diagnostic::error(module.loc, format!("the module has no kernel to print as {kind}")).help("lower it first: --lower-cuda for ptx, --lower-tiles --expand-math for llvm and asm")),
-        _ => Ok(parts.join(&b"\n"[..])),
-    }
-}
-
-/// Code that the module holds already.
-fn binaries(module: &Module, kind: &str) -> Result<Vec<Vec<u8>>> {
-    let mut out = Vec::new();
-    for body in module.bodies.iter().filter(|b| b.name(b.root()) == "rc.host.binary") {
-        let root = body.op_ref(body.root());
-        let code = root.attr("code").map(|a| a.data());
-        match (kind, code) {
-            ("ptx", Some(AttrData::String(text))) => out.push(text.as_bytes().to_vec()),
-            ("obj", Some(AttrData::Resource { name, .. })) => {
-                let blob = module.resources.get(name).ok_or_else(|| root.error("has code that the module does not hold"))?;
-                out.push(blob.bytes().to_vec());
-            }
-            _ => return Err(root.unsupported(format!("as {kind}")).help("stop before machine code: --lower-tiles --expand-math instead of --lower-cpu or --lower-cuda")),
+    let named = |name: &'static rc_ir::OpDef| module.bodies.iter().filter(move |b| b.name(b.root()) == name);
+    let kernels: Vec<&Body> = named(&FUNC).collect();
+    let binaries: Vec<&Body> = named(&BINARY).collect();
+    match (kernels.as_slice(), binaries.as_slice()) {
+        ([], []) => Err(Diagnostic::error(module.loc, format!("the module has no kernel to print as {kind}"))),
+        ([first, ..], []) => {
+            let llvm =
+                lower_to_llvm(&Session::new(), &kernels, &module_target(module, None, None)?, &Options::default())?;
+            let fail = |e: rc_lowering::backend::Error| first.op_ref(first.root()).error(e);
+            Ok(match kind {
+                "llvm" => llvm.llvm_ir().into_bytes(),
+                "asm" => llvm.assembly().map_err(fail)?.into_bytes(),
+                "ptx" => llvm.ptx().map_err(fail)?.into_bytes(),
+                _ => llvm.object().map_err(fail)?.into_bytes(),
+            })
+        }
+        ([], _) if kind == "ptx" => joined_ptx(&binaries),
+        ([], [binary]) if kind == "obj" => object(module, binary),
+        (_, [binary, ..]) => {
+            let error =
+                binary.op_ref(binary.root()).unsupported(format!("as {kind}: the module holds machine code already"));
+            Err(error.help("give the module as it was before lower-cpu or lower-cuda"))
         }
     }
-    Ok(out)
 }
 
-fn target(module: &Module) -> Result<Target> {
-    let target = module.attr("rc.target");
-    let word = |key: &str| target.and_then(|t| t.get(key)).and_then(|a| a.as_str());
-    match (word("machine"), word("arch")) {
-        (Some("cuda"), arch) => cuda_target(arch.unwrap_or("sm_90a")),
-        (_, arch) => cpu_target(arch.unwrap_or("host")),
+/// The PTX of several kernels as one text: one head, then every kernel.
+fn joined_ptx(binaries: &[&Body]) -> Result<Vec<u8>> {
+    let mut out = String::new();
+    for body in binaries {
+        let root = body.op_ref(body.root());
+        let Some(text) = root.attr("code").and_then(|a| a.as_str()) else {
+            return Err(root.unsupported("as ptx: it is code for a CPU"));
+        };
+        let head = text.find(".address_size").and_then(|at| Some(at + text[at..].find('\n')? + 1)).unwrap_or(0);
+        if out.is_empty() {
+            out.push_str(text);
+        } else if out.starts_with(&text[..head]) {
+            out.push_str(&text[head..]);
+        } else {
+            return Err(root.unsupported("as ptx: the module's kernels are for several architectures"));
+        }
+    }
+    Ok(out.into_bytes())
+}
+
+fn object(module: &Module, binary: &Body) -> Result<Vec<u8>> {
+    let root = binary.op_ref(binary.root());
+    match root.attr("code").map(|a| a.data()) {
+        Some(AttrData::Resource { name, .. }) => {
+            let blob =
+                module.resources.get(name).ok_or_else(|| root.error("has code that the module does not hold"))?;
+            Ok(blob.bytes().to_vec())
+        }
+        _ => Err(root.unsupported("as obj: it is code for a GPU")),
     }
 }

@@ -1,32 +1,70 @@
 //! The options of `rc-opt` that concern passes: a flag for each, a pipeline, and what to show on the way.
 
+use super::emit::TO_THREADS;
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use rc::{CheckEachPass, Machine, Target};
 use rc_ir::pass::{PassInstance, PassManager, PrintIr, PrintWhen, registered};
-use rc_ir::{Diagnostic, Module, Severity};
+use rc_ir::{Diagnostic, Loc, Module, Severity};
+use rc_lowering::pass::{LOWER_CPU, LOWER_CUDA, module_target};
 use rc_parser::pipeline::parse_pipeline;
 use std::time::Instant;
 
 /// Adds a flag for every registered pass, `--fuse` or `--fuse=max-ops=32`, and the options for pipelines.
 pub fn augment(mut command: Command) -> Command {
     for pass in registered() {
-        let flag = Arg::new(pass.name).long(pass.name).num_args(0..=1).require_equals(true).default_missing_value("").value_name("OPTIONS");
-        command = command.arg(flag.action(ArgAction::Append).help(pass.summary).help_heading("Passes, in the order of their flags"));
+        let flag = Arg::new(pass.name)
+            .long(pass.name)
+            .num_args(0..=1)
+            .require_equals(true)
+            .default_missing_value("")
+            .value_name("OPTIONS");
+        command = command
+            .arg(flag.action(ArgAction::Append).help(pass.summary).help_heading("Passes, in the order of their flags"));
     }
     let flag = |name: &'static str, help: &'static str| {
         Arg::new(name).long(name).action(ArgAction::SetTrue).help(help).help_heading("Passes: how they run")
     };
     command
-        .arg(Arg::new("pass-pipeline").long("pass-pipeline").value_name("PIPELINE").help("Run these passes: 'fuse{max-ops=64},lower-cuda{arch=sm_90a}'").help_heading("Passes: how they run"))
-        .arg(Arg::new("arch").long("arch").value_name("ARCH").help("The processor to compile for: host, or LLVM's name of a CPU; sm_90a (default), sm_80, …").help_heading("Passes: how they run"))
-        .arg(Arg::new("target").long("target").value_name("MACHINE").value_parser(["cpu", "cuda"]).help("The machine to schedule for, where no lowering says it").help_heading("Passes: how they run"))
-        .arg(Arg::new("emit").long("emit").value_name("KIND").value_parser(["ir", "llvm", "asm", "obj", "ptx"]).default_value("ir").help("What to print of a lowered module").help_heading("Passes: how they run"))
+        .arg(
+            Arg::new("pass-pipeline")
+                .long("pass-pipeline")
+                .value_name("PIPELINE")
+                .help("Run these passes: 'fuse{max-ops=64},lower-cuda{arch=sm_90a}'")
+                .help_heading("Passes: how they run"),
+        )
+        .arg(
+            Arg::new("arch")
+                .long("arch")
+                .value_name("ARCH")
+                .help("The processor to compile for: host, or LLVM's name of a CPU; sm_90a (default), sm_80, …")
+                .help_heading("Passes: how they run"),
+        )
+        .arg(
+            Arg::new("target")
+                .long("target")
+                .value_name("MACHINE")
+                .value_parser(["cpu", "cuda"])
+                .help("The machine to schedule for, where no lowering says it")
+                .help_heading("Passes: how they run"),
+        )
+        .arg(
+            Arg::new("emit")
+                .long("emit")
+                .value_name("KIND")
+                .value_parser(["ir", "llvm", "asm", "obj", "ptx"])
+                .default_value("ir")
+                .help("What to print of a lowered module")
+                .help_heading("Passes: how they run"),
+        )
         .arg(flag("verify-each", "Verify after every pass (on by default)"))
         .arg(flag("no-verify-each", "Verify only what is read"))
         .arg(flag("print-ir-after-all", "Print the IR after every pass, on standard error"))
         .arg(flag("print-ir-after-change", "Print what every pass changed, on standard error"))
         .arg(flag("print-ir-after-failure", "Print the IR that a failing pass left, on standard error"))
-        .arg(flag("check-each-pass", "Run the module before and after every pass on random inputs, and name the first that changes a result"))
+        .arg(flag(
+            "check-each-pass",
+            "Run the module before and after every pass on random inputs, and name the first that changes a result",
+        ))
         .arg(flag("timing", "Print how long every pass took, on standard error"))
         .arg(flag("statistics", "Print the passes' counters, on standard error"))
         .arg(flag("remarks", "Show what the passes decided, and why"))
@@ -35,7 +73,7 @@ pub fn augment(mut command: Command) -> Command {
 /// What to do with a module: the passes, and how.
 pub struct Passes {
     pipeline: String,
-    target: Option<Target>,
+    target: Option<Wanted>,
     flags: ArgMatches,
     /// What to print of a lowered module.
     pub emit: String,
@@ -49,21 +87,42 @@ impl Passes {
             Some(text) => text.clone(),
             None => flags_in_order(matches, arch.as_deref()),
         };
-        let passes = if pipeline.is_empty() { Vec::new() } else { parse_pipeline("--pass-pipeline", &pipeline)? };
-        let target = target_of(&passes, matches.get_one::<String>("target").map(String::as_str), arch);
         let emit = matches.get_one::<String>("emit").cloned().unwrap_or_else(|| "ir".into());
-        Ok(Passes { pipeline, target, flags: matches.clone(), emit })
+        let mut passes = Passes { pipeline, target: None, flags: matches.clone(), emit };
+        passes.target =
+            wanted(&passes.given()?, matches.get_one::<String>("target").map(String::as_str), arch, &passes.emit)?;
+        Ok(passes)
+    }
+
+    fn given(&self) -> Result<Vec<PassInstance>, Vec<Diagnostic>> {
+        if self.pipeline.is_empty() { Ok(Vec::new()) } else { parse_pipeline("--pass-pipeline", &self.pipeline) }
+    }
+
+    /// The pipeline's passes, and what `--emit` needs: PTX comes from `lower-cuda`, all else from kernels just before machine code.
+    fn instances(&self) -> Result<Vec<PassInstance>, Vec<Diagnostic>> {
+        let mut passes = self.given()?;
+        let last = match self.emit.as_str() {
+            "ir" => return Ok(passes),
+            "ptx" if passes.iter().any(is_lowering) => return Ok(passes),
+            "ptx" => &LOWER_CUDA,
+            _ => {
+                passes.retain(|pass| !is_lowering(pass));
+                &TO_THREADS
+            }
+        };
+        passes.push(PassInstance::new(last).map_err(|error| vec![*error])?);
+        Ok(passes)
     }
 
     /// Runs the passes on a module. Gives remarks where they are wanted, warnings and errors.
     pub fn run(&self, module: &mut Module) -> Vec<Diagnostic> {
-        if self.pipeline.is_empty() {
+        let passes = self.instances().expect("checked when the command line was read");
+        if passes.is_empty() {
             return Vec::new();
         }
-        if let Some(target) = self.target.as_ref().filter(|_| module.attr("rc.target").is_none()) {
-            target.set_on(module);
+        if let Err(error) = self.target.as_ref().map_or(Ok(()), |target| target.set_on(module)) {
+            return vec![*error];
         }
-        let passes = parse_pipeline("--pass-pipeline", &self.pipeline).expect("checked when it was read");
         let mut manager = PassManager::new(passes);
         let on = |name: &str| self.flags.get_flag(name);
         manager.verify_each = !on("no-verify-each");
@@ -88,7 +147,9 @@ impl Passes {
         if on("statistics") {
             eprintln!("{}", report.statistics_text());
         }
-        let wanted = |d: &Diagnostic| d.severity != Severity::Remark || on("remarks") || self.flags.get_flag("verify_diagnostics");
+        let wanted = |d: &Diagnostic| {
+            d.severity != Severity::Remark || on("remarks") || self.flags.get_flag("verify_diagnostics")
+        };
         report.diagnostics.into_iter().filter(wanted).chain(report.errors).collect()
     }
 }
@@ -100,29 +161,70 @@ fn flags_in_order(matches: &ArgMatches, arch: Option<&str>) -> String {
         let values = matches.get_many::<String>(pass.name).into_iter().flatten();
         let indices = matches.indices_of(pass.name).into_iter().flatten();
         for (index, value) in indices.zip(values) {
-            let has_arch = pass.options.iter().any(|o| o.name == "arch") && pass.name.starts_with("lower-c");
+            let has_arch = [LOWER_CPU.name, LOWER_CUDA.name].contains(&pass.name);
             let options = match (value.as_str(), arch) {
                 ("", Some(arch)) if has_arch => format!("arch={arch}"),
                 (options, _) => options.to_string(),
             };
-            given.push((index, if options.is_empty() { pass.name.to_string() } else { format!("{}{{{options}}}", pass.name) }));
+            given.push((
+                index,
+                if options.is_empty() { pass.name.to_string() } else { format!("{}{{{options}}}", pass.name) },
+            ));
         }
     }
     given.sort();
     given.into_iter().map(|g| g.1).collect::<Vec<_>>().join(",")
 }
 
-/// The target that a pipeline's last lowering is for, or the one asked for.
-fn target_of(passes: &[PassInstance], machine: Option<&str>, arch: Option<String>) -> Option<Target> {
-    let lowering = passes.iter().rev().find(|p| ["lower-cpu", "lower-cuda"].contains(&p.def.name));
-    let machine = match (lowering.map(|p| p.def.name), machine) {
+fn is_lowering(pass: &PassInstance) -> bool {
+    [LOWER_CPU.name, LOWER_CUDA.name].contains(&pass.def.name)
+}
+
+/// The target that the command line asks for.
+struct Wanted {
+    machine: Machine,
+    /// None: what the module says, else the machine's usual one.
+    arch: Option<String>,
+}
+
+impl Wanted {
+    /// Makes it the module's. Errors: the module is for another machine.
+    fn set_on(&self, module: &mut Module) -> rc_ir::Result {
+        let (word, usual) = match self.machine {
+            Machine::Cpu => ("cpu", "host"),
+            Machine::Cuda => ("cuda", "sm_90a"),
+        };
+        module_target(module, Some(word), self.arch.as_deref())?;
+        if self.arch.is_some() || module.attr("rc.target").is_none() {
+            let arch = self.arch.clone().unwrap_or_else(|| usual.into());
+            Target { machine: self.machine, arch }.set_on(module);
+        }
+        Ok(())
+    }
+}
+
+/// What a pipeline's last lowering is for, or the machine asked for, or the one that has what is to be printed. None: the module says it.
+fn wanted(
+    passes: &[PassInstance],
+    machine: Option<&str>,
+    arch: Option<String>,
+    emit: &str,
+) -> Result<Option<Wanted>, Vec<Diagnostic>> {
+    let lowering = passes.iter().rev().find(|&pass| is_lowering(pass));
+    let machine = match (lowering.map(|pass| pass.def.name), machine) {
+        (Some("lower-cpu"), _) if emit == "ptx" => {
+            let error = Diagnostic::error(Loc::UNKNOWN, "lower-cpu makes no PTX");
+            return Err(vec![*error.help("write --lower-cuda --emit=ptx, or --lower-cpu --emit=asm")]);
+        }
         (Some("lower-cuda"), _) | (None, Some("cuda")) => Machine::Cuda,
+        (None, None) if emit == "ptx" => Machine::Cuda,
         (Some(_), _) | (None, Some(_)) => Machine::Cpu,
-        (None, None) => return None,
+        (None, None) => match &arch {
+            Some(arch) if arch.starts_with("sm_") => Machine::Cuda,
+            Some(_) => Machine::Cpu,
+            None => return Ok(None),
+        },
     };
-    let arch = lowering.map(|p| p.options.str("arch").to_string()).or(arch);
-    Some(match machine {
-        Machine::Cpu => Target { arch: arch.unwrap_or("host".into()), ..Target::host() },
-        Machine::Cuda => Target::cuda(arch.as_deref().unwrap_or("sm_90a")),
-    })
+    let own = lowering.map(|pass| pass.options.str("arch").to_string()).filter(|arch| !arch.is_empty());
+    Ok(Some(Wanted { machine, arch: own.or(arch) }))
 }
