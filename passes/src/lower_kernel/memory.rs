@@ -22,6 +22,11 @@ impl Program<'_> {
     /// The result has size 1 along tile dimensions on which it does not depend.
     pub fn load(&mut self, value: Value, access: &Access, scope: &Scope) -> Result<Value> {
         let memory = self.memory_of(value)?;
+        self.load_from(memory, access, scope)
+    }
+
+    /// As [`Program::load`], of memory that is no tensor's of the nests.
+    pub fn load_from(&mut self, memory: Value, access: &Access, scope: &Scope) -> Result<Value> {
         let tiled = scope.tiled();
         let along = if access.exprs.iter().any(|&e| has_index(e)) { None } else { access.plain(&tiled) };
         match along {
@@ -119,6 +124,11 @@ impl Program<'_> {
     /// If a schedule tiles an iterator that the result cannot be stored along.
     pub fn store(&mut self, tile: Value, value: Value, access: &Access, scope: &Scope) -> Result {
         let memory = self.memory_of(value)?;
+        self.store_to(memory, tile, access, scope)
+    }
+
+    /// As [`Program::store`], to memory that is no tensor's of the nests.
+    pub fn store_to(&mut self, memory: Value, tile: Value, access: &Access, scope: &Scope) -> Result {
         let tiled = scope.tiled();
         let clips = |name: &Name| {
             let bind = scope.get(*name).expect("a tiled iterator is bound");

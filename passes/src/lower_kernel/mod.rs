@@ -15,6 +15,7 @@ mod reduce;
 mod region;
 mod run;
 mod scope;
+mod split;
 
 pub use launch::lower_launches;
 
@@ -26,6 +27,7 @@ use attention::Attention;
 use contract::{Product, block_end};
 use grid::{Spread, scope_of};
 use program::Program;
+use split::Split;
 use rc_dialects::func::{SYMBOLS, symbols};
 use rc_dialects::loop_::{self, IterKind};
 use rc_ir::builder::new_function;
@@ -140,14 +142,27 @@ pub fn lower_kernel(src: &Body, target: &Target) -> Result<Lowered> {
         let missing = || Diagnostic::error(src.loc(src.root()), "a nest reads a value that comes after its group");
         known.iter().find(|k| k.0 == v).map(|k| k.1).ok_or_else(missing)
     };
-    for (number, scheduled) in groups.iter().enumerate() {
-        let callee = if number == 0 { name } else { Name::new(&format!("{name}_{number}")) };
+    for scheduled in &groups {
         let (inputs, outputs) = interface(src, &scheduled.group);
-        let func = lower_group(src, target, scheduled, callee, &inputs, &outputs)?;
-        let inputs = inputs.iter().map(|&v| find(&known, v)).collect::<Result<Vec<_>>>()?;
-        known.extend(outputs.iter().enumerate().map(|(i, &v)| (v, Ref::Step(number, i))));
-        out.steps.push(Step { callee, inputs, results: outputs.iter().map(|&v| src.ty(v)).collect() });
-        out.funcs.push(func);
+        let number = out.steps.len();
+        let callee = |n: usize| if n == 0 { name } else { Name::new(&format!("{name}_{n}")) };
+        let types = |values: &[Value]| values.iter().map(|&v| src.ty(v)).collect();
+        let refs = |values: &[Value]| values.iter().map(|&v| find(&known, v)).collect::<Result<Vec<_>>>();
+        if let Some(parts) = scheduled.schedules[0].split {
+            let split = Split::new(src, target, scheduled, parts)?;
+            let partial = split.partial_types();
+            out.funcs.push(split.parts(callee(number))?);
+            out.steps.push(Step { callee: callee(number), inputs: refs(&split.read_by_parts)?, results: partial.clone() });
+            let mut inputs: Vec<Ref> = (0..partial.len()).map(|i| Ref::Step(number, i)).collect();
+            inputs.extend(refs(&split.read_at_end)?);
+            out.funcs.push(split.combine(callee(number + 1), &outputs)?);
+            out.steps.push(Step { callee: callee(number + 1), inputs, results: types(&outputs) });
+        } else {
+            out.funcs.push(lower_group(src, target, scheduled, callee(number), &inputs, &outputs)?);
+            out.steps.push(Step { callee: callee(number), inputs: refs(&inputs)?, results: types(&outputs) });
+        }
+        let last = out.steps.len() - 1;
+        known.extend(outputs.iter().enumerate().map(|(i, &v)| (v, Ref::Step(last, i))));
     }
     let returned = src.last_op(entry).filter(|&o| src.name(o) == &loop_::RETURN);
     let returned = returned.ok_or_else(|| root.error("expects to end in loop.return"))?;
@@ -217,36 +232,70 @@ fn lower_group(
     inputs: &[Value],
     outputs: &[Value],
 ) -> Result<Body> {
-    let loc = src.loc(scheduled.group.ops[0]);
-    let types: Vec<Type> =
-        inputs.iter().chain(outputs).map(|&v| Type::memref(&src.ty(v).shape(), src.ty(v).elem(), 0)).collect();
-    let made = new_function("rc.kernel.func", name.as_str(), &types, &[], loc);
-    let mut p = Program::new(src, target, &scheduled.group, symbol_ranges(&symbols(src)), made.body);
-    p.memory = inputs.iter().chain(outputs).copied().zip(made.args).collect();
-    for (v, arg) in p.memory.clone() {
-        let hint = src.value_name(v);
-        if !hint.is_empty() {
-            p.out.set_value_name(arg, hint);
-        }
-    }
+    let args: Vec<Memory> = inputs.iter().chain(outputs).map(|&v| Memory::Of(v)).collect();
+    let mut p = begin(src, target, &scheduled.group, name, &args).0;
     let grid = match scheduled.group.class {
         Class::Attention => attend(&mut p, scheduled)?,
         _ => run_nests(&mut p, scheduled, outputs)?,
     };
+    Ok(end(p, grid, scheduled.schedules[0].threads))
+}
+
+/// An argument of a kernel.
+#[derive(Clone, Copy)]
+enum Memory {
+    /// The memory of a tensor of the nests.
+    Of(Value),
+    /// Other memory, in the form of this type.
+    Other(Type),
+}
+
+/// A program with these arguments. Gives those that are of no tensor, too.
+fn begin<'a>(
+    src: &'a Body,
+    target: &'a Target,
+    group: &'a Group,
+    name: Name,
+    args: &[Memory],
+) -> (Program<'a>, Vec<Value>) {
+    let types = args.iter().map(|arg| match *arg {
+        Memory::Of(v) => src.ty(v),
+        Memory::Other(ty) => ty,
+    });
+    let types: Vec<Type> = types.map(|ty| Type::memref(&ty.shape(), ty.elem(), 0)).collect();
+    let made = new_function("rc.kernel.func", name.as_str(), &types, &[], src.loc(group.ops[0]));
+    let mut p = Program::new(src, target, group, symbol_ranges(&symbols(src)), made.body);
+    let mut other = Vec::new();
+    for (arg, &memory) in args.iter().zip(&made.args) {
+        let Memory::Of(v) = *arg else {
+            other.push(memory);
+            continue;
+        };
+        p.memory.insert(v, memory);
+        let hint = src.value_name(v);
+        if !hint.is_empty() {
+            p.out.set_value_name(memory, hint);
+        }
+    }
+    (p, other)
+}
+
+/// The finished function.
+fn end(mut p: Program, grid: [rc_ir::Dim; 3], threads: i64) -> Body {
     p.build().op("rc.kernel.return").build();
-    let mut body = p.out;
+    let (src, mut body) = (p.src, p.out);
     erase_dead(&mut body);
     let root = body.root();
     body.set_attr(root, "phase", Attr::str("tile"));
-    body.set_attr(root, "target", Attr::str(target.word()));
+    body.set_attr(root, "target", Attr::str(p.target.word()));
     body.set_attr(root, "grid", Attr::shape(&grid));
-    body.set_attr(root, "threads", Attr::i64(scheduled.schedules[0].threads));
+    body.set_attr(root, "threads", Attr::i64(threads));
     for attr in ["origin", SYMBOLS] {
         if let Some(value) = src.attr(src.root(), attr) {
             body.set_attr(root, attr, value);
         }
     }
-    Ok(body)
+    body
 }
 
 /// Erases constants and other operations that turned out to be needed in another shape, or not at all.

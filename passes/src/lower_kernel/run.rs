@@ -15,6 +15,8 @@ struct Local {
     iter: Iter,
     chunk: i64,
     axis: Option<usize>,
+    /// Where it does not run over its whole extent.
+    bounds: Option<[Value; 2]>,
 }
 
 /// Whether the extent is known to be a multiple of the tile.
@@ -37,9 +39,29 @@ pub fn bind(iter: &Iter, base: Value, axis: Option<usize>, size: i64) -> Bind {
 impl Program<'_> {
     /// Runs a nest whose grid iterators are bound in `grid`; `stores` says which results are needed in memory.
     pub fn run(&mut self, nest: &Nest, schedule: &Schedule, grid: &Scope, stores: &[bool]) -> Result {
+        for (i, tile) in self.reduced(nest, schedule, grid, None, stores)?.into_iter().enumerate() {
+            if let Some(tile) = tile {
+                self.result(nest, i, tile, grid, stores[i])?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Runs a nest, or the part of it where an iterator is within bounds. Gives the results that are combined, each as its accumulator.
+    pub fn reduced(
+        &mut self,
+        nest: &Nest,
+        schedule: &Schedule,
+        grid: &Scope,
+        part: Option<(Name, [Value; 2])>,
+        stores: &[bool],
+    ) -> Result<Vec<Option<Value>>> {
         self.loc = self.src.loc(nest.op);
         let accumulators = Accumulator::of(self, nest)?;
-        let locals = locals(nest, schedule, grid);
+        let mut locals = locals(nest, schedule, grid);
+        for local in &mut locals {
+            local.bounds = part.filter(|p| p.0 == local.iter.name).map(|p| p.1);
+        }
         let mut shape = grid.shape();
         let mut reduced = Vec::new();
         for local in locals.iter().filter(|l| l.iter.kind == IterKind::Reduce) {
@@ -54,15 +76,13 @@ impl Program<'_> {
         }
         let ends = self.loops(nest, &accumulators, &locals, grid, &starts, stores)?;
         let mut at = 0;
-        for (i, a) in accumulators.iter().enumerate() {
+        let finished = accumulators.iter().map(|a| {
             let values = &ends[at..at + a.tiles()];
             at += a.tiles();
-            if !matches!(a.how, How::Store | How::Scan(_)) {
-                let tile = a.finish(self, values, &reduced);
-                self.result(nest, i, tile, grid, stores[i])?;
-            }
-        }
-        Ok(())
+            let combined = !matches!(a.how, How::Store | How::Scan(_));
+            combined.then(|| a.finish(self, values, &reduced))
+        });
+        Ok(finished.collect())
     }
 
     /// Keeps result `i` at hand for nests after this one, and stores it if need be.
@@ -87,11 +107,13 @@ impl Program<'_> {
         };
         let zero = self.constant_index(0);
         // One chunk that surely covers the whole extent needs no loop; what lies past it is masked.
-        if self.ranges.interval(local.iter.extent).is_some_and(|(low, high)| low > 0 && high <= local.chunk) {
+        let covers = self.ranges.interval(local.iter.extent).is_some_and(|(low, high)| low > 0 && high <= local.chunk);
+        if covers && local.bounds.is_none() {
             let inner = scope.with(local.iter.name, bind(&local.iter, zero, local.axis, local.chunk));
             return self.loops(nest, accumulators, rest, &inner, carried, stores);
         }
-        let bounds = [zero, self.size(local.iter.extent), self.constant_index(local.chunk)];
+        let [first, end] = local.bounds.unwrap_or([zero, self.size(local.iter.extent)]);
+        let bounds = [first, end, self.constant_index(local.chunk)];
         self.for_loop(bounds, carried, |p, counter, carried| {
             let inner = scope.with(local.iter.name, bind(&local.iter, counter, local.axis, local.chunk));
             p.loops(nest, accumulators, rest, &inner, carried, stores)
@@ -132,7 +154,7 @@ fn locals(nest: &Nest, schedule: &Schedule, grid: &Scope) -> Vec<Local> {
     let outside = |name: Name| grid.get(name).is_none();
     let local = |iter: &Iter| {
         let axis = schedule.axis_of(iter.name).filter(|_| iter.kind != IterKind::Scan);
-        Local { iter: *iter, chunk: if axis.is_some() { schedule.tile_of(iter.name) } else { 1 }, axis }
+        Local { iter: *iter, chunk: if axis.is_some() { schedule.tile_of(iter.name) } else { 1 }, axis, bounds: None }
     };
     nest.iters.iter().filter(|i| outside(i.name)).map(local).collect()
 }

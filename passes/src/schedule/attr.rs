@@ -55,6 +55,9 @@ pub struct Schedule {
     /// Contraction: the reduce iterator that runs along the inner dimension of the product.
     pub inner: Option<Name>,
     pub threads: i64,
+    /// Reductions on a GPU: into how many parts, a power of two, what is reduced is cut. Each goes to a program of its own, and
+    /// a second kernel combines them.
+    pub split: Option<i64>,
     /// Contraction: `fma`, `mma` or `wgmma`.
     pub unit: Option<&'static str>,
     /// Contraction: tiles of operands in flight.
@@ -80,6 +83,7 @@ impl Schedule {
             block: None,
             inner: None,
             threads: 1,
+            split: None,
             unit: None,
             stages: None,
             programs: None,
@@ -110,6 +114,7 @@ impl Schedule {
         params.extend(self.block.map(|n| ("block", Attr::i64(n))));
         params.extend(self.inner.map(|n| ("inner", Attr::str(n.as_str()))));
         params.push(("threads", Attr::i64(self.threads)));
+        params.extend(self.split.map(|n| ("split", Attr::i64(n))));
         params.extend(self.unit.map(|u| ("unit", Attr::str(u))));
         params.extend(self.stages.map(|n| ("stages", Attr::i64(n))));
         params.extend(self.programs.map(|n| ("programs", Attr::i64(n))));
@@ -153,6 +158,7 @@ fn parse(attr: Attr) -> Option<Schedule> {
     out.block = int("block").map_or(Some(None), |n| n.map(Some))?;
     out.stages = int("stages").map_or(Some(None), |n| n.map(Some))?;
     out.programs = int("programs").map_or(Some(None), |n| n.map(Some))?;
+    out.split = int("split").map_or(Some(None), |n| n.filter(|n| n.count_ones() == 1).map(Some))?;
     out.pack = int("pack").map_or(Some(None), |n| n.map(Some))?;
     out.inner = attr.get("inner").map(|a| a.as_str().map(Name::new)).map_or(Some(None), |n| n.map(Some))?;
     out.unit = attr.get("unit").map(|a| a.as_str()).map_or(Some(None), |n| n.map(Some))?;

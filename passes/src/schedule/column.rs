@@ -5,7 +5,7 @@ use super::attr::{Kind, Schedule};
 use super::group::{Group, collapse};
 use super::nest::Nest;
 use super::target::Target;
-use super::tiles::{fit, storable};
+use super::tiles::{fit, pow2, storable};
 use super::{Plan, elems};
 use rc_dialects::loop_::IterKind;
 use rc_ir::{Body, Name};
@@ -18,7 +18,10 @@ pub fn plan(body: &Body, mut group: Group, target: &Target) -> Plan {
     let lanes = target.lanes(elems(body, &group));
     let programs: f64 =
         leader.of_kind(IterKind::Parallel).map(|i| super::nest::extent_of(&leader.ranges, i.extent) as f64).product();
-    let (columns, down) = if target.is_cpu() { (4 * lanes, 1) } else { gpu_tile(programs, target) };
+    let (columns, down, split) = match target.is_cpu() {
+        true => (4 * lanes, 1, None),
+        false => gpu_tile(body, &group, leader, programs, target),
+    };
     let lane = lane_iter(leader, &rows);
     let outputs: Vec<_> = group.nests.iter().flat_map(|n| &n.outputs).collect();
     let width = lane
@@ -29,7 +32,8 @@ pub fn plan(body: &Body, mut group: Group, target: &Target) -> Plan {
         let mut s = Schedule::new(Kind::Column);
         s.collapse = pairs.clone();
         s.grid = rows.clone();
-        s.threads = if target.is_cpu() { 1 } else { 256 };
+        s.threads = if target.is_cpu() { 1 } else { THREADS };
+        s.split = split;
         if let Some(lane) = lane {
             s.axes[1] = lane;
             s.set_tile(lane, width);
@@ -43,15 +47,50 @@ pub fn plan(body: &Body, mut group: Group, target: &Target) -> Plan {
         }
         schedules.push(s);
     }
-    let why = format!("{width} columns and {down} rows at once, {:.0} programs", (programs / width as f64).ceil());
-    Plan { schedules, why, other: "row: reads would not be contiguous".to_string() }
+    let programs = (programs / width as f64).ceil();
+    let why = format!("{width} columns and {down} rows at once, {:.0} programs", programs * split.unwrap_or(1) as f64);
+    let (why, other) = match split {
+        Some(parts) => (
+            format!("{why}, {parts} for each column, then a kernel that combines them"),
+            format!("not split: {programs:.0} programs for {} cores", target.cores),
+        ),
+        None => (why, "row: reads would not be contiguous".to_string()),
+    };
+    Plan { schedules, why, other }
 }
 
-/// Columns and rows of a tile of 2048 elements: as many columns as leave a program for each core, but no fewer than fill a
-/// memory sector of 32 bytes.
-fn gpu_tile(columns: f64, target: &Target) -> (i64, i64) {
-    let width = [64, 32, 16, 8].into_iter().find(|&w| columns / w as f64 >= target.cores as f64).unwrap_or(8);
-    (width, 2048 / width)
+/// Threads of a GPU's program.
+const THREADS: i64 = 256;
+
+/// Loads of 16 bytes that a GPU's thread has in flight.
+const LOADS: i64 = 8;
+
+/// Least elements for which a second kernel pays for itself.
+const SPLIT_FROM: f64 = (1 << 21) as f64;
+
+/// Columns and rows of a tile, and into how many parts the rows are cut. Of few elements: 2048, as many columns as leave a program
+/// for each core, but no fewer than fill a memory sector of 32 bytes. Of many, rows of 512 bytes for each warp.
+fn gpu_tile(body: &Body, group: &Group, leader: &Nest, columns: f64, target: &Target) -> (i64, i64, Option<i64>) {
+    let bytes = body.op_ref(leader.op).operand_types().iter().filter_map(|t| t.elem().byte_width()).min().unwrap_or(4) as i64;
+    let combines = |c: &&str| !c.starts_with("arg");
+    let alone = group.nests.iter().all(|n| n.op == leader.op || n.is_pointwise()) && group.nests[0].op == leader.op;
+    if leader.points() < SPLIT_FROM || !alone || !leader.combiners.iter().all(|c| combines(&c)) {
+        let width = [64, 32, 16, 8].into_iter().find(|&w| columns / w as f64 >= target.cores as f64).unwrap_or(8);
+        return (width, 2048 / width, None);
+    }
+    let width = (512 / bytes).min(pow2(columns as i64));
+    let down = THREADS * LOADS * 16 / bytes / width;
+    let across = (columns / width as f64).ceil();
+    // Two programs run on a core at once. Cutting pays as it fills the machine, and costs writing and reading the parts.
+    let rows = leader.points() / columns;
+    let at_once = (2 * target.cores) as f64;
+    let cost = |parts: i64| {
+        let waves = across * parts as f64 / at_once;
+        waves.ceil() / waves * (1.0 + (8 * parts) as f64 / (rows * bytes as f64))
+    };
+    let enough = |parts: &i64| rows / *parts as f64 >= (2 * down) as f64;
+    let best = (0..10).map(|i| 1 << i).filter(enough).min_by(|&a, &b| cost(a).total_cmp(&cost(b)));
+    (width, down, best.filter(|&parts| parts > 1))
 }
 
 /// The parallel iterator along which operands or results are contiguous.

@@ -36,7 +36,8 @@ pub static SCHEDULE: PassDef = PassDef {
     doc: "`#rc.schedule<kind = row, group = 0, collapse = [[b, s]], grid = [b_s], tile = {b_s = 1, j = 1024}, axes = [b_s, j], threads = 128>`: \
 nests of one `group` become one kernel and hand values on in registers; `collapse` runs adjacent iterators as one, called `b_s` from then on; \
 `grid` are the iterators that programs are spread over, the slowest first; `tile` says how many elements of an iterator are handled at once \
-(1 where it is not named), `axes` which iterators run along the two dimensions of tiles (`_`: none does). Products have the iterator `inner` that \
+(1 where it is not named), `axes` which iterators run along the two dimensions of tiles (`_`: none does). `split` cuts \
+what is reduced into so many parts, each for a program of its own, which a second kernel combines. Products have the iterator `inner` that \
 is summed over tile by tile, the hardware `unit` (`wgmma`: one more warpgroup brings tiles to shared memory, the others multiply), pipeline \
 `stages`, `programs` where each handles one tile of results after another, and on a CPU the `block` of rows of a program and the length of the panel \
 that the right operand is packed into (`pack`). Kinds: `pointwise`, `row` (reductions along what is contiguous in memory), `column` (across it), \

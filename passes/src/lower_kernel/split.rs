@@ -1,0 +1,153 @@
+//! A reduction in two kernels, where its results are fewer than the machine has cores for: programs of the first combine a part of
+//! the elements each, those of the second the parts, and run what follows.
+
+use super::grid::{Spread, scope_of};
+use super::program::Program;
+use super::reduce::{Accumulator, How};
+use super::run::{bind, divides};
+use super::{Memory, Scheduled, begin, end, interface, spread_of};
+use crate::schedule::access::{Access, Iter};
+use crate::schedule::group::Group;
+use crate::schedule::nest::{Nest, symbol_ranges};
+use crate::schedule::{Schedule, Target};
+use rc_dialects::func::symbols;
+use rc_dialects::interfaces::Combiner;
+use rc_dialects::loop_::IterKind;
+use rc_ir::builder::new_function;
+use rc_ir::{Body, Dim, Name, Result, Type, Value};
+
+/// What both kernels are made from.
+pub struct Split<'a> {
+    src: &'a Body,
+    target: &'a Target,
+    scheduled: &'a Scheduled,
+    /// The reduction alone, which is the group's first nest.
+    first: Group,
+    /// The number of the part.
+    part: Iter,
+    /// The iterator that is cut.
+    along: Iter,
+    accumulators: Vec<Accumulator>,
+    /// Tensors that the first kernel reads, and those that the second one does, besides the parts.
+    pub read_by_parts: Vec<Value>,
+    pub read_at_end: Vec<Value>,
+}
+
+impl<'a> Split<'a> {
+    /// # Errors
+    /// If the schedule cuts what is no reduction, or one that cannot be combined from parts.
+    pub fn new(src: &'a Body, target: &'a Target, scheduled: &'a Scheduled, parts: i64) -> Result<Split<'a>> {
+        let op = scheduled.group.ops[0];
+        let fail = |what: &str| src.op_ref(op).unsupported(format!("with a schedule that splits {what}"));
+        let Some(nest) = scheduled.group.nests.first() else { return Err(fail("attention")) };
+        let schedule = &scheduled.schedules[0];
+        let along = nest.of_kind(IterKind::Reduce).find(|i| schedule.axis_of(i.name).is_some());
+        let along = *along.ok_or_else(|| fail("a nest without a reduce iterator among its axes"))?;
+        if scheduled.group.nests[1..].iter().any(|n| !n.is_pointwise()) {
+            return Err(fail("a reduction that is run together with another"));
+        }
+        let first = Group { ops: vec![op], nests: vec![nest.clone()], class: scheduled.group.class };
+        let made = new_function("rc.kernel.func", "unused", &[], &[], src.loc(op));
+        let accumulators =
+            Accumulator::of(&Program::new(src, target, &first, symbol_ranges(&symbols(src)), made.body), nest)?;
+        let combines = |a: &Accumulator| match a.how {
+            How::Contract => true,
+            How::Combine(c) => !matches!(c, Combiner::ArgMax | Combiner::ArgMin),
+            _ => false,
+        };
+        if !accumulators.iter().all(combines) {
+            return Err(fail("a nest with a scan, an index of an extreme, or results of single points"));
+        }
+        let read_by_parts = interface(src, &first).0;
+        let rest = Group { ops: scheduled.group.ops[1..].to_vec(), nests: Vec::new(), class: scheduled.group.class };
+        let results: Vec<Value> = src.results(op).collect();
+        let read_at_end = match rest.ops.is_empty() {
+            true => Vec::new(),
+            false => interface(src, &rest).0.into_iter().filter(|v| !results.contains(v)).collect(),
+        };
+        let part = Iter { name: Name::new("part"), extent: Dim::Static(parts), kind: IterKind::Parallel };
+        Ok(Split { src, target, scheduled, first, part, along, accumulators, read_by_parts, read_at_end })
+    }
+    fn nest(&self) -> &Nest {
+        &self.scheduled.group.nests[0]
+    }
+    fn schedule(&self) -> &Schedule {
+        &self.scheduled.schedules[0]
+    }
+    fn spread(&self) -> Result<Vec<Spread>> {
+        spread_of(self.src, self.nest().op, self.schedule(), &self.nest().iters)
+    }
+    /// Where the parts of result `i` lie.
+    fn access(&self, i: usize) -> Access {
+        let whole = &self.nest().outputs[i];
+        Access {
+            shape: [self.part.extent].into_iter().chain(whole.shape.iter().copied()).collect(),
+            exprs: [Dim::symbol(self.part.name)].into_iter().chain(whole.exprs.iter().copied()).collect(),
+        }
+    }
+    /// Tensors of the parts of each result, in the types that are accumulated in.
+    pub fn partial_types(&self) -> Vec<Type> {
+        (0..self.accumulators.len()).map(|i| Type::tensor(&self.access(i).shape, self.accumulators[i].elem)).collect()
+    }
+
+    /// The kernel in which each program combines one part.
+    pub fn parts(&self, name: Name) -> Result<Body> {
+        let read = self.read_by_parts.iter().map(|&v| Memory::Of(v));
+        let args: Vec<Memory> = read.chain(self.partial_types().into_iter().map(Memory::Other)).collect();
+        let (mut p, memory) = begin(self.src, self.target, &self.first, name, &args);
+        let mut over = vec![Spread { iter: self.part, step: 1 }];
+        over.extend(self.spread()?);
+        let (grid, starts) = p.spread(&over);
+        let scope = scope_of(&over, &starts, self.schedule());
+        // A part is a range of the iterator that is cut.
+        let name_of = |s: &Spread| if s.iter.name == self.part.name { self.along.name } else { s.iter.name };
+        p.spread_over = Some(over.iter().filter(|s| s.iter.extent != Dim::Static(s.step)).map(name_of).collect());
+        let bounds = self.bounds(&mut p, starts[0]);
+        let none = vec![false; self.accumulators.len()];
+        let tiles = p.reduced(self.nest(), self.schedule(), &scope, Some((self.along.name, bounds)), &none)?;
+        for (i, tile) in tiles.into_iter().enumerate() {
+            let tile = tile.expect("all results are combined");
+            p.store_to(memory[i], tile, &self.access(i), &scope)?;
+        }
+        Ok(end(p, grid, self.schedule().threads))
+    }
+    /// Where a part begins and ends: all are as long, in whole tiles, but those at the end.
+    fn bounds(&self, p: &mut Program, part: Value) -> [Value; 2] {
+        let (Dim::Static(parts), extent) = (self.part.extent, self.along.extent) else { unreachable!("made so") };
+        let tile = self.schedule().tile_of(self.along.name);
+        let length = extent.ceildiv(Dim::Static(parts * tile)) * Dim::Static(tile);
+        let whole = divides(parts * tile, extent);
+        let length = p.size(length);
+        let first = p.mul_index(part, length);
+        let end = p.add_index(first, length);
+        if whole {
+            return [first, end];
+        }
+        let size = p.size(extent);
+        [first, p.binary("rc.core.min", end, size)]
+    }
+
+    /// The kernel that combines the parts and runs the nests after the reduction.
+    pub fn combine(&self, name: Name, outputs: &[Value]) -> Result<Body> {
+        let group = &self.scheduled.group;
+        let tensors = self.read_at_end.iter().chain(outputs).map(|&v| Memory::Of(v));
+        let args: Vec<Memory> = self.partial_types().into_iter().map(Memory::Other).chain(tensors).collect();
+        let (mut p, memory) = begin(self.src, self.target, group, name, &args);
+        let over = self.spread()?;
+        let (grid, starts) = p.spread(&over);
+        let scope = scope_of(&over, &starts, self.schedule());
+        let axis = self.schedule().axis_of(self.along.name).expect("checked when made");
+        let (zero, Dim::Static(parts)) = (p.constant_index(0), self.part.extent) else { unreachable!("made so") };
+        let all = scope.with(self.part.name, bind(&self.part, zero, Some(axis), parts));
+        let stores = |n: &Nest| self.src.results(n.op).map(|v| outputs.contains(&v)).collect::<Vec<bool>>();
+        for (i, a) in self.accumulators.iter().enumerate() {
+            let tile = p.load_from(memory[i], &self.access(i), &all)?;
+            let tile = a.finish(&mut p, &[tile], &[axis]);
+            p.result(self.nest(), i, tile, &scope, stores(self.nest())[i])?;
+        }
+        for (nest, schedule) in group.nests.iter().zip(&self.scheduled.schedules).skip(1) {
+            p.run(nest, schedule, &scope, &stores(nest))?;
+        }
+        Ok(end(p, grid, self.schedule().threads))
+    }
+}
