@@ -210,7 +210,7 @@ def difference(x, y) -> str:
 def moments_agree(x, y) -> bool:
     import torch
 
-    if x.numel() == 0:
+    if x.numel() < 30:
         return True
     x, y = x.to(torch.float64), y.to(torch.float64)
     spread = max(y.std(unbiased=False).item(), x.std(unbiased=False).item(), 1e-6)

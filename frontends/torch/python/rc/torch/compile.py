@@ -28,10 +28,13 @@ class Compiled:
         self._boxed_call = True
         self.program = program
         self.captured = lowered.captured
+        self.seed = torch.empty((), dtype=torch.int64, device=lowered.device) if lowered.seeded else None
         program.layout(lowered.inputs, lowered.integers, lowered.results, lowered.returns)
 
     def __call__(self, args: list):
         values = args + self.captured if self.captured else list(args)
+        if self.seed is not None:
+            values.append(torch.empty_like(self.seed).random_())
         args.clear()
         return self.program(values)
 

@@ -13,7 +13,7 @@ from rc.torch import layout
 from rc.torch.build import Build, T
 from rc.torch.dtypes import TO_RC
 from rc.torch.errors import Unsupported, python_line
-from rc.torch.ops import TABLE
+from rc.torch.ops import TABLE, random
 from rc.torch.symbols import Symbols
 
 # Constants of the graph up to this many elements become part of the module; larger ones are passed at each call.
@@ -31,6 +31,8 @@ class Lowered:
     returns: list = field(default_factory=list)
     captured: list = field(default_factory=list)
     """Tensors of the graph itself, passed after the arguments."""
+    seeded: bool = False
+    """Whether a call draws a seed, passed last."""
     device: torch.device = torch.device("cpu")
     nodes: dict[str, Node] = field(default_factory=dict)
 
@@ -87,12 +89,12 @@ class Lowering:
     def run(self) -> Lowered:
         plan = self._plan_outputs()
         used = [n for n in self._inputs() if n.users or n in self.bases]
-        args = []
-        for node in used:
-            args.append(self._argument(node))
+        args = [self._argument(node) for node in used] + self._seed()
         self.graph = Graph(self.name, args)
         self.build = Build(self.graph)
-        for node, value in zip(used, self.graph.args()):
+        if self.out.seeded:
+            self.build.seed = self.build.wrap(self.graph.args()[-1])
+        for node, value in zip(used, self.graph.args(), strict=False):
             self._bind_argument(node, value)
         for node in self.gm.graph.nodes:
             if node.op == "call_function":
@@ -147,6 +149,14 @@ class Lowering:
         physical = [sizes[d] for d in order]
         self.out.inputs.append((position, order, physical))
         return (node.name, TO_RC[val.dtype], physical)
+
+    def _seed(self) -> list:
+        """The argument that random operations take their seed from, which each call draws."""
+        self.out.seeded = any(n.op == "call_function" and n.target in random.OPERATIONS for n in self.gm.graph.nodes)
+        if not self.out.seeded:
+            return []
+        self.out.inputs.append((len(self.placeholders) + len(self.out.captured), [], []))
+        return [("rc.seed", "i64", [])]
 
     def _bind_argument(self, node: Node, value):
         order = self.orders[node]

@@ -81,8 +81,8 @@ def _add_part(gm, inside, s, whole, at, root, compile_part):
     """A stage's compiled operations as one call of a part."""
     members = set(inside)
     inputs = list(dict.fromkeys(n for node in inside for n in node.all_input_nodes if n not in members and n.op != "get_attr"))
-    # Integers bring the values of symbols along.
-    inputs += [n for n in gm.graph.nodes if n.op == "placeholder" and n not in inputs and _integer(n)]
+    # Integers bring the values of symbols along, those that data gave too.
+    inputs += [n for n in at if n not in inputs and _integer(n)]
     outputs = [n for n in inside if any(u not in members for u in n.users)]
     part = Graph()
     env: dict[Node, Node] = {}

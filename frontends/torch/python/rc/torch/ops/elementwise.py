@@ -560,6 +560,24 @@ def hardtanh(b: Build, x: T, low=-1.0, high=1.0) -> T:
     return clamp(b, x, low, high)
 
 
+@translates("ldexp.Tensor")
+def ldexp(b: Build, x, y) -> T:
+    x, y, result = _operands(b, x, y)
+    return b.convert(b.binary("mul", x, b.unary("exp2", y)), result)
+
+
+@translates("angle")
+def angle(b: Build, x: T) -> T:
+    x = b.convert(x, out_dtype(b))
+    below = b.select(b.compare("lt", x, b.like(0, x)), b.like(math.pi, x), b.like(0, x))
+    return b.select(b.is_nan(x), x, below)
+
+
+@translates("_conj", "_conj_physical", "conj_physical", "resolve_conj", "resolve_neg", "real")
+def real(b: Build, x: T) -> T:
+    return x
+
+
 @translates("nextafter")
 def nextafter(b: Build, x: T, y: T) -> T:
     raise Unsupported("rc has no nextafter")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from rc.torch.build import Build, T, broadcast_shapes, normalize, numel, simplify
 from rc.torch.dtypes import is_float
 from rc.torch.errors import Unsupported
-from rc.torch.ops.shape import gather_along, linearize
+from rc.torch.ops.shape import gather_along
 from rc.torch.ops.table import operand, out_shape, translates
 
 
@@ -77,76 +77,145 @@ def index(b: Build, x: T, indices: list) -> T:
     return b.take(b.reshape(x, [numel(x.shape)]), linear)
 
 
-def scattered(b: Build, x: T, linear: T, updates: T, kind: str) -> T:
-    """`x` with updates at places on it as a line."""
-    line = b.reshape(x, [numel(x.shape)])
-    count = numel(linear.shape)
+def scatter_line(b: Build, x: T, at: T, updates: T, kind: str, axis: int = 0, batch: int = 0) -> T:
     if x.dtype == "i1" and kind != "set":
         raise Unsupported("accumulating in bool")
-    y = b.op("core.scatter", line, b.reshape(linear, [count]), b.reshape(updates, [count]), axis=0, kind=kind)
-    return b.reshape(y, x.shape)
+    return b.op("core.scatter", x, at, updates, axis=axis, batch=batch, kind=kind)
 
 
 @translates("index_put", "_unsafe_index_put")
 def index_put(b: Build, x: T, indices: list, values: T, accumulate: bool = False) -> T:
     used = [i for i in indices if i is not None]
     if len(used) == 1 and used[0].dtype in ("i1", "ui8") and values.rank == 0 and indices[0] is not None and not accumulate:
-        mask = used[0]
-        mask = b.truth(mask)
+        mask = b.truth(used[0])
         mask = b.broadcast_in(mask, x.shape, range(mask.rank))
         return b.select(mask, b.convert(values, x.dtype), x)
-    shape, linear = index_places(b, x, indices)
-    updates = b.expand(b.convert(values, x.dtype), shape)
-    return scattered(b, x, linear, updates, "add" if accumulate else "set")
+    if not used:
+        raise Unsupported("index_put without indices")
+    if any(i.dtype in ("i1", "ui8") for i in used):
+        raise Unsupported("indexing by a mask, whose number of elements depends on data")
+    return put(b, x, list(indices), b.convert(values, x.dtype), "add" if accumulate else "set")
 
 
-def _along(b: Build, x: T, dim: int, index: T) -> T:
-    """Places on `x` as a line for `scatter` along a dimension."""
+def put(b: Build, x: T, indices: list, values: T, kind: str) -> T:
+    """The indexed dimensions come first, as one; the others are rows that are updated whole."""
+    indices += [None] * (x.rank - len(indices))
+    used = [d for d, i in enumerate(indices) if i is not None]
+    rest = [d for d in range(x.rank) if indices[d] is None]
+    common = list(broadcast_shapes(*(indices[d].shape for d in used)))
+    places, row = numel(common), [x.shape[d] for d in rest]
+    linear, stride = None, 1
+    for d in reversed(used):
+        at = b.expand(wrapped(b, indices[d], x.shape[d]), common)
+        at = at if stride == 1 else b.binary("mul", at, b.size(stride, "i64", common))
+        linear = at if linear is None else b.binary("add", linear, at)
+        stride = simplify(stride * x.shape[d])
+    moved = b.permute(x, used + rest)
+    lines = b.reshape(moved, [stride, *row])
+    # The updates' own order: the indices' dimensions are where the first of them is, or in front if they are apart.
+    first = used[0] if used == list(range(used[0], used[-1] + 1)) else 0
+    before = [d for d in rest if d < first]
+    shape = [x.shape[d] for d in before] + common + [x.shape[d] for d in rest if d not in before]
+    updates = b.expand(values, shape)
+    n, m = len(before), len(common)
+    updates = b.permute(updates, [*range(n, n + m), *range(n), *range(n + m, len(shape))])
+    updates = b.reshape(updates, [places, *row])
+    y = scatter_line(b, lines, b.reshape(linear, [places]), updates, kind)
+    order = used + rest
+    return b.permute(b.reshape(y, moved.shape), [order.index(d) for d in range(x.rank)])
+
+
+def scatter_along(b: Build, x: T, dim: int, index: T, updates: T, kind: str) -> T:
+    """`x` with updates [same shape as index] at `index` along a dimension."""
     index = b.convert(index, "i64")
     if x.rank == 0 or index.rank == 0:
-        return b.reshape(index, [numel(index.shape)])
-    return linearize(b, x, {normalize(dim, x.rank): index}, index.shape)[1]
+        line = b.reshape(x, [numel(x.shape)])
+        y = scatter_line(b, line, b.reshape(index, [numel(index.shape)]), b.reshape(updates, [numel(index.shape)]), kind)
+        return b.reshape(y, x.shape)
+    dim = normalize(dim, x.rank)
+    if any(s == 0 for s in index.shape):
+        return x
+    # Rows of the dimension, one for each place elsewhere; where the indices are fewer, a corner of x is updated.
+    part_shape = [s if d == dim else index.shape[d] for d, s in enumerate(x.shape)]
+    part = b.slice(x, [0] * x.rank, part_shape)
+    order = [d for d in range(x.rank) if d != dim] + [dim]
+    rows = numel([index.shape[d] for d in order[:-1]])
+    flat = lambda y: b.reshape(b.permute(y, order), [rows, y.shape[dim]])
+    y = scatter_line(b, flat(part), flat(index), flat(updates), kind, axis=1, batch=1)
+    y = b.permute(b.reshape(y, [part_shape[d] for d in order]), [order.index(d) for d in range(x.rank)])
+    return y if tuple(part_shape) == x.shape else with_corner(b, x, y)
+
+
+def with_corner(b: Build, x: T, corner: T) -> T:
+    """`x` with its first elements along each dimension replaced."""
+    inside = None
+    for d in range(x.rank):
+        if corner.shape[d] != x.shape[d]:
+            here = b.compare("lt", b.iota(x.shape, d), b.size(corner.shape[d], "i64", x.shape))
+            inside = here if inside is None else b.binary("and", inside, here)
+    wide = b.pad(corner, [0] * x.rank, [simplify(s - c) for s, c in zip(x.shape, corner.shape)])
+    return b.select(inside, wide, x)
 
 
 @translates("scatter.src", "scatter.value", "scatter_add", "scatter.reduce", "scatter.value_reduce")
 def scatter(b: Build, x: T, dim: int, index: T, source, *, reduce: str | None = None) -> T:
     kind = "add" if b.node.target._opname == "scatter_add" else {None: "set", "add": "add", "multiply": "mul"}[reduce]
-    linear = _along(b, x, dim, index)
-    return scattered(b, x, linear, _updates(b, x, index, source, linear), kind)
+    return scatter_along(b, x, dim, index, _updates(b, x, index, source), kind)
 
 
-def _updates(b: Build, x: T, index: T, source, linear: T) -> T:
+def _updates(b: Build, x: T, index: T, source) -> T:
     if not isinstance(source, T):
-        return b.expand(operand(b, source, x.dtype), linear.shape)
+        return b.expand(operand(b, source, x.dtype), index.shape)
     source = b.convert(source, x.dtype)
     if index.rank and source.rank:
         source = b.slice(source, [0] * source.rank, list(index.shape))
-    return b.reshape(source, linear.shape)
+    return b.reshape(source, index.shape)
+
+
+@translates("put")
+def put_flat(b: Build, x: T, index: T, source: T, accumulate: bool = False) -> T:
+    count = numel(index.shape)
+    at = b.reshape(wrapped(b, index, numel(x.shape)), [count])
+    y = scatter_line(b, b.reshape(x, [numel(x.shape)]), at, b.reshape(source, [count]), "add" if accumulate else "set")
+    return b.reshape(y, x.shape)
+
+
+def reduce_into(b: Build, x: T, updates: T, reduce: str, include_self: bool, into) -> T:
+    """A scatter that sums, multiplies, averages or takes extremes; `into(x, updates, kind)` scatters."""
+    kind = {"sum": "add", "prod": "mul", "mean": "add", "amax": "max", "amin": "min"}[reduce]
+    count = None
+    if not include_self or reduce == "mean":
+        count = into(b.full(0, "i64", x.shape), b.full(1, "i64", updates.shape), "add")
+    start = x
+    if not include_self:
+        least = {"add": 0, "mul": 1, "max": _least(x.dtype), "min": _greatest(x.dtype)}[kind]
+        start = b.select(b.compare("gt", count, b.like(0, count)), b.like(least, x), x)
+    y = into(start, updates, kind)
+    if reduce != "mean":
+        return y
+    from rc.torch.ops.elementwise import floor_divide
+
+    n = b.scalar("add", count, 1) if include_self else b.scalar("max", count, 1)
+    n = b.convert(n, x.dtype)
+    return b.binary("div", y, n) if is_float(x.dtype) else floor_divide(b, y, n)
 
 
 @translates("scatter_reduce.two")
 def scatter_reduce(b: Build, x: T, dim: int, index: T, source: T, reduce: str, *, include_self: bool = True) -> T:
-    linear = _along(b, x, dim, index)
-    updates = _updates(b, x, index, source, linear)
-    kind = {"sum": "add", "prod": "mul", "mean": "add", "amax": "max", "amin": "min"}[reduce]
-    count = None
-    if not include_self or reduce == "mean":
-        ones = b.full(1, "i64", updates.shape)
-        count = scattered(b, b.full(0, "i64", x.shape), linear, ones, "add")
-    if not include_self:
-        least = {"add": 0, "mul": 1, "max": _least(x.dtype), "min": _greatest(x.dtype)}[kind]
-        hit = b.compare("gt", count, b.like(0, count))
-        start = b.select(hit, b.like(least, x), x)
-    else:
-        start = x
-    y = scattered(b, start, linear, updates, kind)
-    if reduce == "mean":
-        n = b.scalar("add", count, 1) if include_self else b.scalar("max", count, 1)
-        n = b.convert(n, x.dtype)
-        from rc.torch.ops.elementwise import floor_divide
+    updates = _updates(b, x, index, source)
+    into = lambda to, what, kind: scatter_along(b, to, dim, index, what, kind)
+    return reduce_into(b, x, updates, reduce, include_self, into)
 
-        y = b.binary("div", y, n) if is_float(x.dtype) else floor_divide(b, y, n)
-    return y
+
+@translates("index_reduce")
+def index_reduce(b: Build, x: T, dim: int, index: T, source: T, reduce: str, *, include_self: bool = True) -> T:
+    if x.rank == 0:
+        y = index_reduce(b, b.reshape(x, [1]), 0, index, b.reshape(source, [1]), reduce, include_self=include_self)
+        return b.reshape(y, ())
+    dim = normalize(dim, x.rank)
+    index = b.reshape(b.convert(index, "i64"), [numel(index.shape)])
+    into = lambda to, what, kind: scatter_line(b, to, index, what, kind, axis=dim)
+    return reduce_into(b, x, b.convert(source, x.dtype), reduce, include_self, into)
 
 
 def _least(dtype: str):
@@ -172,5 +241,41 @@ def embedding_dense_backward(b: Build, grad: T, ids: T, count: int, padding: int
     if padding >= 0:
         keep = b.compare("ne", ids, b.like(padding, ids))
         rows = b.select(b.broadcast_in(keep, rows.shape, [0]), rows, b.like(0, rows))
-    y = b.op("core.scatter", b.full(0, rows.dtype, [count, width]), ids, rows, axis=0, kind="add")
+    y = scatter_line(b, b.full(0, rows.dtype, [count, width]), ids, rows, "add")
     return b.convert(y, grad.dtype)
+
+
+@translates("masked_scatter")
+def masked_scatter(b: Build, x: T, mask: T, source: T) -> T:
+    """Where the mask holds, the next elements of the source, in order."""
+    mask, x = b.broadcast(b.truth(mask), x)
+    count = numel(x.shape)
+    if count == 0 or numel(source.shape) == 0:
+        return x
+    line = b.reshape(mask, [count])
+    nth = b.op("core.scan", b.convert(line, "i64"), dim=0, kind="add", exclusive=True)
+    nth = b.select(line, nth, b.like(0, nth))
+    taken = b.take(b.reshape(b.convert(source, x.dtype), [numel(source.shape)]), nth)
+    return b.reshape(b.select(line, taken, b.reshape(x, [count])), x.shape)
+
+
+@translates("nonzero_static")
+def nonzero_static(b: Build, x: T, *, size: int, fill_value: int = -1) -> T:
+    """The places of what is not zero, cut or filled up to a size."""
+    count, rank = numel(x.shape), x.rank
+    if count == 0 or rank == 0 or size == 0:
+        raise Unsupported("nonzero_static of an empty tensor or a scalar")
+    line = b.truth(b.reshape(x, [count]))
+    nth = b.op("core.scan", b.convert(line, "i64"), dim=0, kind="add", exclusive=True)
+    hit = b.compare("eq", b.broadcast_in(nth, [size, count], [1]), b.iota([size, count], 0))
+    hit = b.binary("and", hit, b.broadcast_in(line, [size, count], [1]))
+    found = b.reduce("or", hit, [1])
+    at = b.op("core.reduce", b.convert(hit, "i32"), dims=[1], kind="argmax")
+    columns, rest = [], at
+    for s in reversed(x.shape):
+        s = b.size(s, "i64", [size])
+        quotient = b.binary("div", rest, s)
+        columns.insert(0, b.reshape(b.binary("sub", rest, b.binary("mul", quotient, s)), [size, 1]))
+        rest = quotient
+    y = b.concat(columns, 1)
+    return b.select(b.broadcast_in(found, y.shape, [0]), y, b.like(fill_value, y))

@@ -86,6 +86,7 @@ def batch_norm_functional(b: Build, x: T, weight, bias, running_mean, running_va
         return [b.convert(y, x.dtype), *empty, running_mean, running_var]
     mean, var = _batch_statistics(b, c)
     y, rstd = _batch_norm(b, c, weight, bias, mean, var, eps)
+    # The variance that is kept is that of the population which the batch is a sample of.
     count = numel([s for d, s in enumerate(x.shape) if d != 1])
     n = b.size(count, c.dtype, ())
     unbiased = b.binary("mul", var, b.binary("div", n, b.scalar("sub", n, 1)))
@@ -94,3 +95,15 @@ def batch_norm_functional(b: Build, x: T, weight, bias, running_mean, running_va
     )
     stats = [b.convert(mean, out_dtype(b, 1)), b.convert(rstd, out_dtype(b, 2))]
     return [b.convert(y, x.dtype), *stats, blend(running_mean, mean), blend(running_var, unbiased)]
+
+
+@translates("_batch_norm_with_update_functional")
+def batch_norm_with_update(b: Build, x: T, weight, bias, running_mean, running_var, momentum: float, eps: float) -> list:
+    y, mean, rstd, new_mean, new_var = batch_norm_functional(b, x, weight, bias, running_mean, running_var, True, momentum, eps)
+    return [y, mean, rstd, b.full(0, out_dtype(b, 3), out_shape(b, 3)), new_mean, new_var]
+
+
+@translates("_batch_norm_no_update")
+def batch_norm_no_update(b: Build, x: T, weight, bias, running_mean, running_var, momentum: float, eps: float) -> list:
+    y = batch_norm_inference(b, x, weight, bias, running_mean, running_var, momentum, eps)
+    return [*y, b.full(0, out_dtype(b, 3), out_shape(b, 3))]

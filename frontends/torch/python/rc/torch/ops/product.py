@@ -5,7 +5,7 @@ from __future__ import annotations
 from rc.torch.build import Build, T
 from rc.torch.dtypes import compute, is_float
 from rc.torch.errors import Unsupported
-from rc.torch.ops.table import out, out_dtype, translates
+from rc.torch.ops.table import out_dtype, out_shape, translates
 
 
 @translates("mm")
@@ -143,3 +143,57 @@ def attention_backward(b: Build, grad: T, q: T, k: T, v: T, y: T, sums: T, mask,
     grad_q = b.dot(grad_s, up(k), contract=(3, 2), batch=2)
     grad_k = b.dot(grad_s, up(q), contract=(2, 2), batch=2)
     return [b.convert(grad_q, q.dtype), b.convert(grad_k, k.dtype), b.convert(grad_v, v.dtype)]
+
+
+@translates("addbmm")
+def addbmm(b: Build, addend: T, x: T, y: T, *, beta=1, alpha=1) -> T:
+    c = compute(x.dtype)
+    shape = [x.shape[1], y.shape[2]]
+    return _plus(b, addend, b.op("core.dot", x, y, lhs_contract=[0, 2], rhs_contract=[0, 1], result=(c, shape)), beta, alpha)
+
+
+@translates("_trilinear")
+def trilinear(b: Build, x: T, y: T, z: T, expand1, expand2, expand3, sumdim, unroll_dim: int = 1) -> T:
+    """The product of three tensors, broadcast, summed over dimensions."""
+    for dims, which in ((expand1, 0), (expand2, 1), (expand3, 2)):
+        for d in sorted(dims):
+            x, y, z = [b.unsqueeze(t, d) if i == which else t for i, t in enumerate((x, y, z))]
+    c = b.binary("mul", b.binary("mul", b.upcast(x), b.upcast(y)), b.upcast(z))
+    return b.convert(b.reduce("add", c, sumdim), out_dtype(b))
+
+
+def _norm_of(b: Build, difference: T, p: float) -> T:
+    """The p-norm of the last dimension."""
+    size = b.unary("abs", difference)
+    last = [size.rank - 1]
+    if p == 0:
+        return b.reduce("add", b.convert(b.compare("ne", size, b.like(0, size)), size.dtype), last)
+    if p == 1:
+        return b.reduce("add", size, last)
+    if p == 2:
+        return b.unary("sqrt", b.reduce("add", b.binary("mul", size, size), last))
+    if p == float("inf"):
+        return b.reduce("max", size, last)
+    return b.scalar("pow", b.reduce("add", b.scalar("pow", size, p), last), 1 / p)
+
+
+@translates("_cdist_forward")
+def cdist(b: Build, x: T, y: T, p: float, mode=None) -> T:
+    """Distances of the rows of [.., p, m] and [.., r, m]."""
+    x, y = b.unsqueeze(x, x.rank - 1), b.unsqueeze(y, y.rank - 2)
+    if x.shape[-1] == 0:
+        return b.full(0, out_dtype(b), out_shape(b))
+    x, y = b.broadcast(x, y)
+    return b.convert(_norm_of(b, b.binary("sub", b.upcast(x), b.upcast(y)), p), out_dtype(b))
+
+
+@translates("_pdist_forward")
+def pdist(b: Build, x: T, p: float = 2.0) -> T:
+    import torch
+
+    n = x.shape[0]
+    if not isinstance(n, int) or n < 2 or x.shape[1] == 0:
+        raise Unsupported("distances of no pairs, or of a symbolic number")
+    rows, columns = torch.triu_indices(n, n, 1)
+    take = lambda places: b.take(x, b.dense(places.contiguous(), "i64"))
+    return _norm_of(b, b.binary("sub", take(rows), take(columns)), p)

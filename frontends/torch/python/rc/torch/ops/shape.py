@@ -105,18 +105,23 @@ def split(b: Build, x: T, _sizes, dim: int = 0) -> list[T]:
     return parts
 
 
-@translates("unbind.int")
+@translates("unbind.int", "unbind_copy.int")
 def unbind(b: Build, x: T, dim: int = 0) -> list[T]:
     return [select(b, x, dim, i) for i in range(x.shape[normalize(dim, x.rank)])]
 
 
 @translates("flip")
 def flip(b: Build, x: T, dims) -> T:
-    for d in {normalize(d, x.rank) for d in dims}:
-        size = x.shape[d]
-        count = b.iota([size], 0)
-        x = b.take(x, b.binary("sub", b.size(simplify(size - 1), "i64", [size]), count), d)
-    return x
+    dims = sorted({normalize(d, x.rank) for d in dims}) if x.rank else []
+    return b.op("core.reverse", x, dims=dims) if dims else x
+
+
+@translates("narrow_copy")
+def narrow_copy(b: Build, x: T, dim: int, start, length) -> T:
+    dim = normalize(dim, x.rank)
+    if isinstance(start, int) and start < 0:
+        start = simplify(x.shape[dim] + start)
+    return b.narrow(x, dim, start, length)
 
 
 @translates("repeat")
@@ -245,6 +250,23 @@ def as_strided(b: Build, x: T, size, stride, storage_offset=None) -> T:
     for d, step in enumerate(stride):
         at = b.binary("add", at, b.binary("mul", b.iota(shape, d), b.size(step, "i64", shape)))
     return b.take(b.reshape(x, [numel(x.shape)]), at)
+
+
+@translates("as_strided_scatter")
+def as_strided_scatter(b: Build, x: T, source: T, size, stride, storage_offset=None) -> T:
+    val = b.node.args[0].meta["val"]
+    if not val.is_contiguous() or val.storage_offset() != 0:
+        raise Unsupported("as_strided_scatter of a view")
+    shape = list(source.shape)
+    if any(s == 0 for s in shape):
+        return x
+    at = b.size(storage_offset or 0, "i64", shape)
+    for d, step in enumerate(stride):
+        at = b.binary("add", at, b.binary("mul", b.iota(shape, d), b.size(step, "i64", shape)))
+    count = [numel(shape)]
+    line = b.reshape(x, [numel(x.shape)])
+    y = b.op("core.scatter", line, b.reshape(at, count), b.reshape(b.convert(source, x.dtype), count), axis=0, kind="set")
+    return b.reshape(y, x.shape)
 
 
 @translates("unfold", "unfold_copy")
