@@ -258,3 +258,72 @@ def test_fork_after_compile():
     if child == 0:
         os._exit(0 if f(x).item() == 200_000 else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def test_export_writes_text_and_weights(tmp_path):
+    import rc.torch
+    from safetensors.torch import load_file
+
+    model = MLP().eval()
+    file = tmp_path / "mlp.ir"
+    batch = torch.export.Dim("batch", min=2, max=64)
+    rc.torch.export(model, (torch.randn(4, 7),), str(file), dynamic_shapes=((batch, None),))
+    text = file.read_text()
+    assert "func.func @main" in text and 'rc.name = "layers.0.weight"' in text and "rc.symbols" in text
+    weights = load_file(tmp_path / "mlp.safetensors")
+    assert set(weights) == set(model.state_dict())
+
+
+def test_export_refuses_models_that_change_themselves(tmp_path):
+    import rc.torch
+
+    with pytest.raises(ValueError, match="running_mean"):
+        rc.torch.export(nn.BatchNorm1d(3), (torch.randn(4, 3),), str(tmp_path / "m.ir"))
+
+
+def test_explain():
+    import rc.torch
+
+    def f(x):
+        return torch.special.i0(x.relu()).sum()
+
+    found = rc.torch.explain(f, torch.randn(3))
+    assert len(found.graphs) == 1
+    assert [op for op, *_ in found.graphs[0]["foreign"]] == ["aten.i0.default"]
+    assert f"{__file__}:" in str(found)
+
+
+def test_logs(monkeypatch, capfd, caplog):
+    monkeypatch.setenv("RC_LOGS", "graph,output_code,time")
+    compiled(lambda x: x.exp() + 1)(torch.randn(3))
+    out = capfd.readouterr().err + caplog.text
+    assert "core.exp" in out and "host.func" in out and "operations compiled in" in out
+    monkeypatch.setenv("RC_LOGS", "grph")
+    with pytest.raises(Exception, match="no topic 'grph'"):
+        compiled(lambda x: x.sin() + 1)(torch.randn(3))
+
+
+def test_random_tensors_repeat_with_the_seed():
+    def f(x):
+        return torch.rand_like(x), torch.randn(1000), nn.functional.dropout(x + 1, 0.25), torch.bernoulli(x * 0 + 0.3)
+
+    g = compiled(f)
+    x = torch.zeros(1000)
+    torch.manual_seed(3)
+    first, second = g(x), g(x)
+    torch.manual_seed(3)
+    again = g(x)
+    for a, b, c in zip(first, second, again):
+        assert torch.equal(a, c) and not torch.equal(a, b)
+    uniform, normal, dropped, coins = first
+    for value, expected in [(uniform.mean(), 0.5), (uniform.std(), 12**-0.5), (normal.mean(), 0), (normal.std(), 1),
+                            (dropped.mean(), 1), ((dropped == 0).float().mean(), 0.25), (coins.mean(), 0.3)]:  # fmt: skip
+        assert abs(value.item() - expected) < 0.15
+    assert 0 <= uniform.min() and uniform.max() < 1
+
+
+def test_dropout_gradient_uses_the_mask_of_the_forward_pass():
+    x = torch.ones(1000, requires_grad=True)
+    y = compiled(lambda x: nn.functional.dropout(x * 2, 0.5))(x)
+    (g,) = torch.autograd.grad(y.sum(), x)
+    assert torch.equal(g != 0, y != 0)

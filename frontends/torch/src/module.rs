@@ -19,8 +19,9 @@ impl PyModule {
         print_module(&self.0, &PrintOptions { debug_info: locations, ..PrintOptions::PRETTY })
     }
 
-    /// Machine code for this machine's CPU (`cpu`), or for a GPU (`cuda:0`), and the compiler's remarks.
-    fn compile(&self, py: Python<'_>, device: &str) -> PyResult<(PyProgram, Vec<String>)> {
+    /// Machine code for this machine's CPU (`cpu`), or for a GPU (`cuda:0`), the compiler's remarks, and, where it is asked for, the
+    /// compiled module's text.
+    fn compile(&self, py: Python<'_>, device: &str, text: bool) -> PyResult<(PyProgram, Vec<String>, Option<String>)> {
         let ordinal = device.strip_prefix("cuda").map(|rest| rest.trim_start_matches(':').parse().unwrap_or(0));
         let mut module = self.0.clone();
         let done = py.detach(|| -> Result<_, Vec<Diagnostic>> {
@@ -36,7 +37,9 @@ impl PyModule {
                 (Machine::Cuda, Some(gpu)) => PyProgram::cuda(&module, gpu),
                 _ => PyProgram::cpu(&module),
             };
-            Ok((program.map_err(|d| vec![*d])?, report.diagnostics.iter().map(Diagnostic::render).collect()))
+            let remarks = report.diagnostics.iter().map(Diagnostic::render).collect();
+            let text = text.then(|| print_module(&module, &PrintOptions::PRETTY));
+            Ok((program.map_err(|d| vec![*d])?, remarks, text))
         });
         done.map_err(|errors| error(py, &errors))
     }

@@ -1,6 +1,8 @@
 """rc's PyTorch frontend: `torch.compile(model, backend="rc")`."""
 
 from rc.torch.errors import UnsupportedOps
+from rc.torch.explain import Explanation, explain
+from rc.torch.export import export
 from rc.torch.options import Options
 
-__all__ = ["Options", "UnsupportedOps"]
+__all__ = ["Explanation", "Options", "UnsupportedOps", "explain", "export"]

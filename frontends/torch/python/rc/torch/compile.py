@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import itertools
-import logging
 import os
+import time
 from pathlib import Path
 
 import torch
@@ -12,12 +12,12 @@ from torch.fx import GraphModule, Node
 from torch.utils._python_dispatch import _disable_current_modes
 
 from rc._native import Program, RcError
-from rc.torch import partition
+from rc.torch import logs, partition
 from rc.torch.errors import UnsupportedOps, place
 from rc.torch.lower import Lowered, Lowering, Problems
 from rc.torch.options import Options
 
-log = logging.getLogger("rc.torch")
+log = logs.log
 _numbers = itertools.count()
 
 
@@ -68,12 +68,32 @@ def build(gm: GraphModule) -> Compiled:
     lowered = Lowering(gm).run()
     if not lowered.results:
         return Compiled(lowered, Program.empty())
+    if logs.wants("graph"):
+        logs.say("graph", lowered.module.text())
     device = "cpu" if lowered.device.type == "cpu" else f"cuda:{lowered.device.index or 0}"
+    start = time.perf_counter()
     try:
-        program, _ = lowered.module.compile(device)
+        program, remarks, code = lowered.module.compile(device, logs.wants("output_code"))
     except RcError as e:
         raise Problems(_blamed(e, lowered)) from e
+    logs.say("time", f"{len(lowered.nodes)} operations compiled in {time.perf_counter() - start:.3f} s")
+    for remark in remarks:
+        logs.say("remarks", remark)
+        if "fus" in remark:
+            logs.say("fusion", remark)
+    if code is not None:
+        logs.say("output_code", code)
     return Compiled(lowered, program)
+
+
+def problems_of(gm: GraphModule) -> list[tuple[Node, str]]:
+    """The operations of a graph that rc cannot compile, with reasons."""
+    try:
+        with _disable_current_modes():
+            build(gm)
+    except Problems as e:
+        return e.problems
+    return []
 
 
 def _blamed(e: RcError, lowered: Lowered) -> list[tuple[Node, str]]:
@@ -96,6 +116,8 @@ def compile_graph(gm: GraphModule, options: Options, kind: str):
 
 def _compile_graph(gm: GraphModule, options: Options, kind: str):
     number = next(_numbers)
+    if logs.wants("aten"):
+        logs.say("aten", gm.print_readable(print_output=False))
     _dump(gm, options, f"{number}_{kind}")
     try:
         return build(gm)

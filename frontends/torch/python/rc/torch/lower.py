@@ -73,8 +73,10 @@ def device_of(gm: GraphModule) -> torch.device:
 class Lowering:
     """Lowers one graph; gathers what it cannot, and goes on to find the rest."""
 
-    def __init__(self, gm: GraphModule, name: str = "main"):
+    def __init__(self, gm: GraphModule, names: dict[str, str] | None = None):
+        """`names`: what placeholders are called in a module that stands alone, whose arguments and results lie row by row."""
         self.gm = gm
+        self.names = names
         self.symbols = Symbols()
         self.device = device_of(gm)
         self.env: dict[Node, object] = {}
@@ -84,13 +86,12 @@ class Lowering:
         self.attributes: list[Node] = []
         self.bases: set[Node] = set()
         self.orders: dict[Node, list[int]] = {}
-        self.name = name
 
     def run(self) -> Lowered:
         plan = self._plan_outputs()
         used = [n for n in self._inputs() if n.users or n in self.bases]
         args = [self._argument(node) for node in used] + self._seed()
-        self.graph = Graph(self.name, args)
+        self.graph = Graph("main", args)
         self.build = Build(self.graph)
         if self.out.seeded:
             self.build.seed = self.build.wrap(self.graph.args()[-1])
@@ -138,7 +139,7 @@ class Lowering:
 
     def _argument(self, node: Node):
         val = node.meta["val"]
-        order = layout.dense_order(val, self.symbols) or layout.row_major(val.dim())
+        order = self._order(val)
         self.orders[node] = order
         if node.op == "get_attr":
             position = len(self.placeholders) + len(self.out.captured)
@@ -148,7 +149,8 @@ class Lowering:
         sizes = self.symbols.dims(val.shape)
         physical = [sizes[d] for d in order]
         self.out.inputs.append((position, order, physical))
-        return (node.name, TO_RC[val.dtype], physical)
+        name = (self.names or {}).get(node.name, node.name)
+        return (name, TO_RC[val.dtype], physical)
 
     def _seed(self) -> list:
         """The argument that random operations take their seed from, which each call draws."""
@@ -157,6 +159,11 @@ class Lowering:
             return []
         self.out.inputs.append((len(self.placeholders) + len(self.out.captured), [], []))
         return [("rc.seed", "i64", [])]
+
+    def _order(self, val) -> list[int]:
+        if self.names is not None:
+            return layout.row_major(val.dim())
+        return layout.dense_order(val, self.symbols) or layout.row_major(val.dim())
 
     def _bind_argument(self, node: Node, value):
         order = self.orders[node]
@@ -177,6 +184,8 @@ class Lowering:
 
     def _convert(self, node: Node):
         val = node.meta.get("val")
+        if node.meta.get("unbacked_bindings"):
+            raise Unsupported("a size that depends on data")
         if isinstance(val, (torch.SymInt, int)) and not isinstance(val, bool):
             return self.symbols.dim(val)
         if node.target is operator.getitem:
@@ -275,6 +284,8 @@ class Lowering:
         if not isinstance(out, Node):
             return ("constant", out)
         val = out.meta.get("val")
+        if self.names is not None:
+            return ("new", out)
         if out.op == "placeholder":
             return ("arg", self.placeholders.index(out))
         if not isinstance(val, torch.Tensor):
@@ -310,7 +321,7 @@ class Lowering:
 
     def _result(self, node: Node, value: T) -> T:
         val = node.meta["val"]
-        order = layout.dense_order(val, self.symbols) or layout.row_major(val.dim())
+        order = self._order(val)
         sizes = self.symbols.dims(val.shape)
         self.out.results.append((sizes, layout.strides_of(sizes, order), val.dtype))
         return self.build.permute(value, order)

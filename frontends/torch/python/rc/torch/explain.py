@@ -1,0 +1,50 @@
+"""What the backend would do with a model."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+
+import torch
+
+from rc.torch import decompose
+from rc.torch.compile import problems_of
+from rc.torch.errors import place
+
+
+@dataclass
+class Explanation:
+    """The graphs that Dynamo captures from a call, and what of each rc compiles."""
+
+    graphs: list[dict] = field(default_factory=list)
+    """For each graph: `operations` (a count by name) and `foreign` (operation, reason, Python line)."""
+
+    def __str__(self) -> str:
+        lines = [f"{len(self.graphs)} {'graph' if len(self.graphs) == 1 else 'graphs'}"]
+        for i, graph in enumerate(self.graphs):
+            count, foreign = sum(graph["operations"].values()), graph["foreign"]
+            lines.append(f"graph {i}: {count} operations, {len(foreign)} that rc cannot compile")
+            lines += [f"  {op}: {why}" + (f"\n    at {where}" if where else "") for op, why, where in foreign]
+        return "\n".join(lines)
+
+
+def explain(model, *args, **kwargs) -> Explanation:
+    """Runs a model once, by PyTorch, and says which graphs it gives and which of their operations rc cannot compile, with their
+    reasons and Python lines. More than one graph means that Dynamo broke the model apart: `torch._dynamo.explain` says where."""
+    from torch._dynamo.backends.common import aot_autograd
+
+    found = Explanation()
+
+    def look(gm, inputs):
+        operations = Counter(str(n.target) for n in gm.graph.nodes if n.op == "call_function")
+        foreign = [(str(node.target), why, place(node)) for node, why in problems_of(gm)]
+        found.graphs.append({"operations": dict(operations), "foreign": foreign})
+        return gm.forward
+
+    backend = aot_autograd(fw_compiler=look, decompositions=decompose.table())
+    torch._dynamo.reset()
+    try:
+        torch.compile(model, backend=backend)(*args, **kwargs)
+    finally:
+        torch._dynamo.reset()
+    return found

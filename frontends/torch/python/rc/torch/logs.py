@@ -1,0 +1,40 @@
+"""RC_LOGS: what the backend says while it compiles, by topic: `RC_LOGS=graph,remarks`."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+
+TOPICS = {
+    "graph": "each graph as rc's text",
+    "aten": "each graph as ATen operations",
+    "remarks": "what the passes decided, and why",
+    "fusion": "the remarks of fusion",
+    "output_code": "the compiled module: the host program, and the kernels in their last stage",
+    "time": "how long each step took",
+}
+
+
+def _chosen() -> frozenset[str]:
+    names = [n.strip() for n in os.environ.get("RC_LOGS", "").split(",") if n.strip()]
+    for name in names:
+        if name not in TOPICS:
+            raise ValueError(f"RC_LOGS: there is no topic '{name}'; there are {', '.join(TOPICS)}")
+    return frozenset(names)
+
+
+log = logging.getLogger("rc.torch")
+
+
+def wants(topic: str) -> bool:
+    return topic in _chosen()
+
+
+def say(topic: str, text: str):
+    """Logs a text under a topic, where RC_LOGS asks for it: to standard error, unless the program handles the logger."""
+    if not wants(topic):
+        return
+    if not log.hasHandlers():
+        print(f"[rc.{topic}] {text}", file=sys.stderr)
+    log.log(logging.WARNING if log.hasHandlers() else logging.INFO, "[%s] %s", topic, text)
