@@ -122,6 +122,18 @@ impl<'s> Attention<'s> {
         Scope { binds: scope.binds.iter().filter(|b| b.0 != self.name(M)).copied().collect(), ..Scope::default() }
     }
 
+    /// log2(e): weights are powers of two.
+    const LOG2_E: f64 = std::f64::consts::LOG2_E;
+
+    /// What scores are multiplied by before they become exponents of two: the scale, unless the mask has done that.
+    fn factor(&self) -> f64 {
+        if self.scaled_early() { 1.0 } else { self.scale * Self::LOG2_E }
+    }
+    /// Whether scores are scaled before their maximum is taken: a bias is added to them, or a factor would turn their order.
+    fn scaled_early(&self) -> bool {
+        self.inputs.len() > 3 || self.scale <= 0.0
+    }
+
     /// The result for the queries of the scope, with the scope in which it is to be stored.
     pub fn run(&self, p: &mut Program, scope: &Scope) -> Result<(Value, Scope)> {
         let (rows, keys, width) = (self.rows(), self.keys(), self.width(p)?);
@@ -133,11 +145,15 @@ impl<'s> Attention<'s> {
         let bounds = [zero, self.last_key(p, first, rows), p.constant_index(keys)];
         let ends = p.for_loop(bounds, &start, |p, at, state| {
             let scores = self.scores(p, query, scope, at)?;
-            let scores = self.mask(p, scores, scope, at)?;
+            let scores = self.mask_where_needed(p, scores, scope, at)?;
             let (best, sum, decay, weights) = self.weights(p, scores, state[0], state[1]);
             let total = p.binary("rc.core.mul", state[2], decay);
             Ok::<_, Box<Diagnostic>>(vec![best, sum, self.values(p, weights, scope, at, total)?])
         })?;
+        if let Some(stages) = self.schedule.stages {
+            let made = p.out.defining_op(ends[0]).expect("a loop's result");
+            p.out.set_attr(made, "stages", Attr::i64(stages));
+        }
         let out = self.quotient(p, ends[2], ends[1]);
         Ok((out, self.with(scope, E, zero, Some(1), width)))
     }
@@ -174,16 +190,19 @@ impl<'s> Attention<'s> {
         let start = p.zeros([self.rows(), self.keys()], self.acc);
         Ok(dot(p, [query, key, start], false, true, self.schedule.unit))
     }
-    /// Scaled, the bias added, minus infinity where a key is not visible.
+    /// Scaled and the bias added if [`Attention::scaled_early`]; minus infinity where a key is not visible.
     pub(super) fn mask(&self, p: &mut Program, scores: Value, scope: &Scope, at: Value) -> Result<Value> {
-        let scale = self.constant(p, self.scale);
-        let mut scores = p.binary("rc.core.mul", scores, scale);
         let scope = self.with(scope, N, at, Some(1), self.keys());
+        let mut scores = scores;
+        if self.scaled_early() {
+            let scale = self.constant(p, self.scale * Self::LOG2_E);
+            scores = p.binary("rc.core.mul", scores, scale);
+        }
         if self.inputs.len() > 3 {
             let (value, access) = &self.inputs[3];
             let bias = p.load(*value, access, &scope)?;
-            let bias = p.convert(bias, self.acc);
-            scores = p.binary("rc.core.add", scores, bias);
+            let (bias, log) = (p.convert(bias, self.acc), self.constant(p, Self::LOG2_E));
+            scores = p.fma(bias, log, scores);
         }
         let mut visible = p.inside(&scope, &|n| n == self.name(N));
         if self.causal {
@@ -194,6 +213,23 @@ impl<'s> Attention<'s> {
         }
         let low = self.constant(p, f64::NEG_INFINITY);
         Ok(visible.map_or(scores, |v| p.select(v, scores, low)))
+    }
+
+    /// The mask of a block in which some key is not visible to some query: the diagonal, the end of the keys.
+    fn mask_where_needed(&self, p: &mut Program, scores: Value, scope: &Scope, at: Value) -> Result<Value> {
+        if self.scaled_early() {
+            return self.mask(p, scores, scope, at);
+        }
+        let (first, keys) = (scope.get(self.name(M)).expect("the grid has the queries").base, p.constant_index(self.keys()));
+        let mut seen = p.size(self.iters[N].extent);
+        if self.causal {
+            let one = p.constant_index(1);
+            let own = p.add_index(first, one);
+            seen = p.binary("rc.core.min", seen, own);
+        }
+        let end = p.add_index(at, keys);
+        let masks = p.compare("gt", end, seen);
+        p.if_else(masks, |p| self.mask(p, scores, scope, at), |_| Ok(scores))
     }
 
     /// From the scores of one block of keys and the state before: the new maximum, the new sum, what earlier sums are to be
@@ -211,8 +247,11 @@ impl<'s> Attention<'s> {
         // While nothing is visible the maximum is minus infinity; subtracting 0 then leaves exp(-inf) = 0.
         let unseen = p.compare("eq", next, low);
         let shift = p.select(unseen, nothing, next);
-        let (centred, moved) = (p.binary("rc.core.sub", scores, shift), p.binary("rc.core.sub", best, shift));
-        let (weights, decay) = (p.unary("rc.core.exp", centred), p.unary("rc.core.exp", moved));
+        let factor = self.constant(p, self.factor());
+        let shift = p.binary("rc.core.mul", shift, factor);
+        let shift = p.unary("rc.core.neg", shift);
+        let (centred, moved) = (p.fma(scores, factor, shift), p.fma(best, factor, shift));
+        let (weights, decay) = (p.unary("rc.core.exp2", centred), p.unary("rc.core.exp2", moved));
         let added = p.reduce(weights, &[1], "add");
         let kept = p.binary("rc.core.mul", sum, decay);
         let sum = p.binary("rc.core.add", kept, added);

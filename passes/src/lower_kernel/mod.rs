@@ -401,12 +401,24 @@ fn epilogue(p: &mut Program, scheduled: &Scheduled, scope: &scope::Scope, tile: 
     Ok(())
 }
 
+/// The later queries are, the more keys they see: their programs come first.
+fn longest_first(p: &mut Program, over: &[Spread], starts: &mut [Value], queries: Name) {
+    for (spread, start) in over.iter().zip(starts).filter(|s| s.0.iter.name == queries) {
+        let last = spread.iter.extent.ceildiv(rc_ir::Dim::Static(spread.step)) - rc_ir::Dim::Static(1);
+        let last = p.size(last * rc_ir::Dim::Static(spread.step));
+        *start = p.binary("rc.core.sub", last, *start);
+    }
+}
+
 fn attend(p: &mut Program, scheduled: &Scheduled) -> Result<[rc_ir::Dim; 3]> {
     let (op, schedule) = (scheduled.group.ops[0], &scheduled.schedules[0]);
     p.loc = p.src.loc(op);
     let attention = Attention::read(p, op, schedule)?;
     let over = spread_of(p.src, op, schedule, &attention.iters)?;
-    let (grid, starts) = p.spread(&over);
+    let (grid, mut starts) = p.spread(&over);
+    if attention.causal && !p.target.is_cpu() {
+        longest_first(p, &over, &mut starts, attention.iters[2].name);
+    }
     let scope = scope_of(&over, &starts, schedule);
     let needed = attention.iters[..3].iter().all(|i| scope.get(i.name).is_some());
     if schedule.block.is_some() && !p.target.is_cpu() {

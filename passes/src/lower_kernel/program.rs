@@ -255,6 +255,40 @@ impl<'a> Program<'a> {
             .result(ty)
             .value()
     }
+    /// `a b + c`.
+    pub fn fma(&mut self, a: Value, b: Value, c: Value) -> Value {
+        let elem = self.ty(a).elem();
+        self.elementwise("rc.core.fma", &[a, b, c], Attr::empty_dict(), elem)
+    }
+    /// `kernel.if` with one result, of the type that `then` gives.
+    pub fn if_else<E>(
+        &mut self,
+        condition: Value,
+        then: impl FnOnce(&mut Self) -> Result<Value, E>,
+        otherwise: impl FnOnce(&mut Self) -> Result<Value, E>,
+    ) -> Result<Value, E> {
+        let (outer, held) = (self.block, self.held.len());
+        let mut blocks = [outer; 2];
+        let mut values = [condition; 2];
+        let detached = self.out.detached_block();
+        (blocks[0], self.block) = (detached, detached);
+        values[0] = then(self)?;
+        self.build().op("rc.kernel.yield").operand(values[0]).build();
+        self.held.truncate(held);
+        let detached = self.out.detached_block();
+        (blocks[1], self.block) = (detached, detached);
+        values[1] = otherwise(self)?;
+        self.build().op("rc.kernel.yield").operand(values[1]).build();
+        self.held.truncate(held);
+        self.block = outer;
+        let ty = self.ty(values[0]);
+        let op = self.build().op("rc.kernel.if").operand(condition).results(&[ty]).regions(2).build();
+        let regions = self.out.regions(op).to_vec();
+        for (region, block) in regions.into_iter().zip(blocks) {
+            self.out.attach_block(region, block);
+        }
+        Ok(self.out.result(op, 0))
+    }
     /// `kernel.for`: `body` is run once, with the counter and the carried values, to make the loop's body; it gives the next ones.
     pub fn for_loop<E>(
         &mut self,

@@ -54,11 +54,11 @@ fn vector_dim(group: &Group) -> usize {
 }
 
 fn gpu_layout(body: &Body, group: &Group, warps: i64) -> Result<Layout> {
-    if let Some(&dot) = group.left_of.iter().chain(&group.right_of).find(|&&op| is_warpgroup(body, op)) {
-        return shared_layout(body, group, dot);
-    }
     if let Some(&dot) = group.accumulates.iter().find(|&&op| is_warpgroup(body, op)) {
         return warpgroup_layout(body, dot, warps);
+    }
+    if let Some(&dot) = group.left_of.iter().chain(&group.right_of).find(|&&op| is_warpgroup(body, op)) {
+        return shared_layout(body, group, dot);
     }
     let mma: Vec<OpRef> =
         group.accumulates.iter().map(|&op| body.op_ref(op)).filter(|op| op.str("unit") == Some("mma")).collect();
@@ -79,12 +79,12 @@ fn is_warpgroup(body: &Body, dot: Op) -> bool {
 fn shared_layout(body: &Body, group: &Group, dot: Op) -> Result<Layout> {
     let loaded = |&tile: &Value| {
         let load = body.defining_op(tile).filter(|&op| body.name(op) == "rc.kernel.load");
-        load.is_some_and(|load| body.has_one_use(tile) && body.parent(load) == body.parent(dot))
+        load.is_some() && body.has_one_use(tile)
     };
     let looped = body.parent_op(dot).filter(|&op| body.name(op) == "rc.kernel.for");
     let (Some(looped), true) = (looped, group.tiles.iter().all(loaded)) else {
         let error =
-            body.op_ref(dot).unsupported("with unit = wgmma for operands that are not loaded for it, in its loop");
+            body.op_ref(dot).unsupported("with unit = wgmma for operands that are not loaded for it, in a loop");
         return Err(error.help("choose unit = mma"));
     };
     Ok(Layout::Shared { stages: body.op_ref(looped).int("stages").unwrap_or(4).max(2) })
@@ -258,7 +258,7 @@ fn stage_operands(body: &mut Body) -> Result {
         let mut here: Vec<(Value, Value)> = Vec::new();
         for i in 0..2 {
             let tile = body.operand(dot, i);
-            let placed = matches!(Layout::of(body.ty(tile)), Some(Layout::Shared { .. }));
+            let placed = is_warpgroup(body, dot) || matches!(Layout::of(body.ty(tile)), Some(Layout::Shared { .. }));
             if !body.ty(tile).is_tile() || placed || i == 0 && stays_in_registers(body, dot) {
                 continue;
             }

@@ -84,6 +84,9 @@ fn reads_indices(access: &super::access::Access) -> bool {
     access.exprs.iter().any(|&e| super::access::has_index(e))
 }
 
+/// Microseconds of a step along k at least.
+const STEP: f64 = 0.08;
+
 /// Microseconds: waves of tiles, each step of which takes as long as the matrix units or the copies from the second-level
 /// cache, whichever is slower, then the epilogue; the first tile waits for memory.
 fn time(p: &Problem, [bm, bn]: [i64; 2], target: &Target) -> f64 {
@@ -97,5 +100,5 @@ fn time(p: &Problem, [bm, bn]: [i64; 2], target: &Target) -> f64 {
     let copies = (rows + columns) * WIDTH as f64 * 2.0 / cache;
     let epilogue = 0.3 + rows * columns * 4.0 / cache / 2.0;
     let memory = (m * k + k * n + m * n) * p.batch * 2.0 / (target.bandwidth * 1e3);
-    (waves * (steps * arithmetic.max(copies) + epilogue) + 1.0).max(memory)
+    (waves * (steps * arithmetic.max(copies).max(STEP) + epilogue) + 2.0).max(memory)
 }

@@ -17,9 +17,9 @@ const GPU_ACCESS: i64 = 16;
 #[derive(Clone, Copy, Default)]
 pub(super) struct Check {
     /// That it is not negative.
-    lower: bool,
+    pub(super) lower: bool,
     /// That it is below this extent.
-    upper: Option<Value>,
+    pub(super) upper: Option<Value>,
 }
 
 /// How the elements of a register lie in memory.
@@ -57,7 +57,7 @@ pub(super) struct Access {
 
 impl<'s> Distribute<'s> {
     pub(super) fn load(&mut self, op: OpRef<'s>) -> Result {
-        if self.is_copied_later(op) || self.is_produced(op.op) {
+        if self.is_copied_later(op) || self.is_produced(op.op)? {
             return Ok(());
         }
         let tile = op.result_types()[0];

@@ -298,7 +298,7 @@ impl<'s> Distribute<'s> {
         Ok(self.emit.body.result(op, 0))
     }
     /// Accumulators of an earlier product, converted, lie as the next one's left operand does.
-    fn fragment_of_registers(&mut self, op: OpRef<'s>, warps: [i64; 2], i: i64, k: i64) -> Result<Value> {
+    pub(super) fn fragment_of_registers(&mut self, op: OpRef<'s>, warps: [i64; 2], i: i64, k: i64) -> Result<Value> {
         let ty = op.operand_types()[0];
         let fits = Layout::of(ty) == Some(Layout::Mma { warps: [warps[0], 1] }) && warps[1] == 1 && !op.bool("a_t");
         if !fits {

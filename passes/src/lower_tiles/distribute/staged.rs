@@ -161,6 +161,20 @@ impl<'s> Distribute<'s> {
     fn write_rows(&mut self, staged: &Staged<'s>, buffer: Value, first: i64, group: Value) -> Result {
         // Two buffers take turns: those who read the other one have arrived here.
         self.group_barrier(group)?;
+        let last = staged.at.len() - 1;
+        if staged.checks[last].lower {
+            return self.rows(staged, buffer, first, true);
+        }
+        let Some(extent) = staged.checks[last].upper else { return self.rows(staged, buffer, first, false) };
+        // All columns but those of the last tile are inside.
+        let end = self.emit.get(staged.at[last].plus(first + WIDTH))?;
+        let whole = self.emit.compare("le", end, extent)?;
+        let made = self.emit.op("rc.kernel.if", &[&[whole]], &[], Some(&[]))?;
+        self.region_of(made, |d| d.rows(staged, buffer, first, false))?;
+        self.region_of(made, |d| d.rows(staged, buffer, first, true))
+    }
+    /// The rows of a warp; `cut`: columns may lie outside.
+    fn rows(&mut self, staged: &Staged<'s>, buffer: Value, first: i64, cut: bool) -> Result {
         let memref = self.one(staged.op.operand(1));
         let elem = self.emit.ty(memref).elem();
         let (warp, lane) = (self.digit(1, 4, false)?, self.digit(1, WARP, true)?);
@@ -170,7 +184,7 @@ impl<'s> Distribute<'s> {
         for part in (0..WIDTH).step_by(WARP as usize) {
             let inner = Ix::of(lane).plus(part);
             let outer = self.emit.add(staged.at[last], inner.plus(first))?;
-            let inside = self.inside(staged.checks[last], outer)?;
+            let inside = if cut { self.inside(staged.checks[last], outer)? } else { None };
             columns.push((self.emit.get(inner)?, self.emit.get(outer)?, inside));
         }
         let mut others = None;
@@ -178,30 +192,26 @@ impl<'s> Distribute<'s> {
             let inside = self.inside(staged.checks[d], staged.at[d])?;
             others = self.both(others, inside)?;
         }
-        let bounds = [0, WARP_ROWS, 1].map(|n| self.emit.index(n));
-        let [lower, upper, step] = bounds;
-        let groups: [&[Value]; 4] = [&[lower?], &[upper?], &[step?], &[]];
-        let made = self.emit.op("rc.kernel.for", &groups, &[("unroll", Attr::i64(8))], Some(&[]))?;
-        let (outside, region) = (self.emit.block, self.emit.body.add_region(made));
-        self.emit.block = self.emit.body.add_block(region, &[Type::index()]);
-        let counter = self.emit.body.block_arg(self.emit.block, 0);
-        let inner = self.emit.add(warp_row, Ix::of(counter))?;
-        let outer = self.emit.add(staged.at[staged.down], inner)?;
-        let inside = self.inside(staged.checks[staged.down], outer)?;
-        let inside = self.both(others, inside)?;
-        let (inner, outer) = (self.emit.get(inner)?, self.emit.get(outer)?);
-        for (from, to, here) in columns {
-            let groups: [&[Value]; 4] = [&[buffer], &[inner, from], &[], &[]];
-            let read = self.emit.op("rc.kernel.read", &groups, &[("swizzle", Attr::i64(128))], Some(&[elem]))?;
-            let value = self.emit.body.result(read, 0);
-            let pred = self.both(inside, here)?;
-            let mut at = staged.at.iter().map(|&ix| self.emit.get(ix)).collect::<Result<Vec<_>>>()?;
-            (at[staged.down], at[last]) = (outer, to);
-            let groups: [&[Value]; 5] = [&[value], &[memref], &at, pred.as_slice(), &[]];
-            self.emit.op("rc.kernel.write", &groups, &[], None)?;
+        for row in 0..WARP_ROWS {
+            let inner = warp_row.plus(row);
+            let outer = self.emit.add(staged.at[staged.down], inner)?;
+            let inside = self.inside(staged.checks[staged.down], outer)?;
+            let inside = self.both(others, inside)?;
+            let (inner, outer) = (self.emit.get(inner)?, self.emit.get(outer)?);
+            // The swizzle of 128 bytes, whose part that depends on the row is known.
+            let swizzle = self.emit.index(row % 8 * 8)?;
+            for &(from, to, here) in &columns {
+                let from = self.emit.core("rc.core.xor", &[from, swizzle])?;
+                let groups: [&[Value]; 4] = [&[buffer], &[inner, from], &[], &[]];
+                let read = self.emit.op("rc.kernel.read", &groups, &[], Some(&[elem]))?;
+                let value = self.emit.body.result(read, 0);
+                let pred = self.both(inside, here)?;
+                let mut at = staged.at.iter().map(|&ix| self.emit.get(ix)).collect::<Result<Vec<_>>>()?;
+                (at[staged.down], at[last]) = (outer, to);
+                let groups: [&[Value]; 5] = [&[value], &[memref], &at, pred.as_slice(), &[]];
+                self.emit.op("rc.kernel.write", &groups, &[], None)?;
+            }
         }
-        self.emit.op("rc.kernel.yield", &[&[]], &[], None)?;
-        self.emit.block = outside;
         Ok(())
     }
     fn both(&mut self, a: Option<Value>, b: Option<Value>) -> Result<Option<Value>> {

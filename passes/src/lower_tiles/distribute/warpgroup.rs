@@ -26,27 +26,38 @@ enum Role {
 }
 
 /// A load that the copy engine carries out.
+#[derive(Clone, Copy)]
 struct Stream {
     load: Op,
     map: Value,
-    /// All stages: `[stages, rows, 64]`, or `[stages, blocks, rows, 64]` where rows are wider.
+    /// All stages: `[stages, parts, blocks, rows, 64]`, dimensions of one element left out (but stages). The rows of a left
+    /// operand are parted by the warpgroups that read them.
     memory: Value,
-    rows: i64,
+    parts: i64,
     blocks: i64,
+    rows: i64,
+}
+
+/// Tiles that arrive together: what one product reads of each step of the loop, or what is loaded once before it.
+#[derive(Clone)]
+struct Ring {
+    streams: Vec<Stream>,
+    /// A barrier for each stage.
+    full: Value,
+    /// The same, where stages are filled again.
+    empty: Option<Value>,
 }
 
 /// What a function with a producer and consumers needs to know.
 pub(super) struct Roles {
     role: Role,
-    /// The loops around the product, innermost first.
+    /// The loops around the products, innermost first.
     loops: Vec<Op>,
-    streams: [Stream; 2],
+    rings: Vec<Ring>,
     stages: i64,
-    full: Value,
-    empty: Value,
     /// Warpgroups that compute.
     pub(super) consumers: i64,
-    /// The stage at hand, and the parity of the phase that is waited for.
+    /// The stage at hand of what the innermost loop loads, and the parity of the phase that is waited for.
     stage: Value,
     parity: Value,
     /// Whether this thread speaks for its warp.
@@ -58,46 +69,31 @@ pub(super) struct Roles {
 
 /// The products of warpgroups in a function.
 pub(super) fn warpgroup_dots(body: &Body) -> Vec<Op> {
-    let dots = body.walk().into_iter().filter(|&op| body.name(op) == "rc.kernel.dot");
-    dots.filter(|&op| body.op_ref(op).str("unit") == Some("wgmma")).collect()
+    body.walk().into_iter().filter(|&op| is_warpgroup_dot(body, op)).collect()
+}
+fn is_warpgroup_dot(body: &Body, op: Op) -> bool {
+    body.name(op) == "rc.kernel.dot" && body.op_ref(op).str("unit") == Some("wgmma")
 }
 
 impl<'s> Distribute<'s> {
     /// The whole function, by roles.
     pub(super) fn specialized(&mut self, entry: Block, dots: &[Op]) -> Result {
         let src = self.src;
-        let dot = src.op_ref(dots[0]);
-        if dots.len() > 1 {
-            let error = src.op_ref(dots[1]).unsupported("with unit = wgmma beside another one in a kernel");
+        let consumers = self.warps / 4;
+        let block = src.parent(dots[0]);
+        if let Some(&other) = dots.iter().find(|&&dot| src.parent(dot) != block) {
+            let error = src.op_ref(other).unsupported("with unit = wgmma beside another one in another loop");
             return Err(error.help("choose unit = mma"));
         }
-        let consumers = self.warps / 4;
-        let streams = [self.stream(dot, 0)?, self.stream(dot, 1)?];
-        let Some(Layout::Shared { stages }) = Layout::of(dot.operand_types()[0]) else {
-            unreachable!("checked by stream")
-        };
-        let barriers = Type::memref(&[Dim::Static(stages)], Type::i64(), 3);
-        let align = [("align", Attr::i64(8))];
-        let (full, empty) = (self.emit.alloc_with(barriers, &align)?, self.emit.alloc_with(barriers, &align)?);
+        let (rings, stages) = self.rings(entry, dots)?;
         let zero = self.emit.index(0)?;
         let lane = self.emit.lane_digit(1, WARP)?;
         let leads = self.emit.compare("eq", lane, zero)?;
-        let loops = enclosing_loops(src, dot.op);
-        let roles = Roles {
-            role: Role::Producer,
-            loops,
-            streams,
-            stages,
-            full,
-            empty,
-            consumers,
-            stage: zero,
-            parity: zero,
-            leads,
-            staging: None,
-            stores: false,
-        };
-        self.roles = Some(roles);
+        let loops = enclosing_loops(src, dots[0]);
+        let (stage, parity) = (zero, zero);
+        let role = Role::Producer;
+        self.roles =
+            Some(Roles { role, loops, rings, stages, consumers, stage, parity, leads, staging: None, stores: false });
         let thread = self.emit.thread_id()?;
         let first = self.emit.index(consumers * WARPGROUP)?;
         let copies = self.emit.compare("eq", thread, first)?;
@@ -120,11 +116,50 @@ impl<'s> Distribute<'s> {
         Ok(())
     }
 
+    /// What the products read through shared memory, and in how many stages.
+    fn rings(&mut self, entry: Block, dots: &[Op]) -> Result<(Vec<Ring>, i64)> {
+        let src = self.src;
+        let (mut rings, mut most, mut known) = (Vec::new(), 1, Vec::new());
+        for dot in dots.iter().map(|&dot| src.op_ref(dot)) {
+            let mut streams = Vec::new();
+            for i in 0..2 {
+                let ty = src.ty(dot.operand(i));
+                let Some(Layout::Shared { stages }) = Layout::of(ty) else { continue };
+                let load = src.defining_op(dot.operand(i)).filter(|&op| src.name(op) == "rc.kernel.load");
+                let load = load.ok_or_else(|| dot.error("expects operands that are loaded to shared memory"))?;
+                if known.contains(&load) {
+                    return Err(src.op_ref(load).unsupported("for two products").help("choose unit = mma"));
+                }
+                known.push(load);
+                if src.parent(load) == src.parent(dot.op) {
+                    streams.push(self.stream(dot, i, stages)?);
+                    most = stages;
+                } else if src.parent(load) == Some(entry) {
+                    let stream = self.stream(dot, i, 1)?;
+                    let full = self.barriers(1)?;
+                    rings.push(Ring { streams: vec![stream], full, empty: None });
+                } else {
+                    return Err(src.op_ref(load).unsupported("by the copy engine in an outer loop").help("choose unit = mma"));
+                }
+            }
+            if streams.is_empty() {
+                let error = dot.unsupported("with unit = wgmma of nothing that its loop loads");
+                return Err(error.help("choose unit = mma"));
+            }
+            let stages = most;
+            rings.push(Ring { streams, full: self.barriers(stages)?, empty: Some(self.barriers(stages)?) });
+        }
+        Ok((rings, most))
+    }
+    fn barriers(&mut self, stages: i64) -> Result<Value> {
+        self.emit.alloc_with(Type::memref(&[Dim::Static(stages)], Type::i64(), 3), &[("align", Attr::i64(8))])
+    }
+
     pub(super) fn roles(&self) -> &Roles {
         self.roles.as_ref().expect("only asked for in functions with roles")
     }
     /// Operations in a new region of `made`, which ends in a yield.
-    fn region_of(&mut self, made: Op, body: impl FnOnce(&mut Self) -> Result) -> Result {
+    pub(super) fn region_of(&mut self, made: Op, body: impl FnOnce(&mut Self) -> Result) -> Result {
         let at = self.emit.block;
         let region = self.emit.body.add_region(made);
         self.emit.block = self.emit.body.add_block(region, &[]);
@@ -145,15 +180,19 @@ impl<'s> Distribute<'s> {
         self.emit.op("rc.kernel.set_max_registers", &[], &attrs, None).map(drop)
     }
     fn set_up_barriers(&mut self) -> Result {
-        let Roles { stages, full, empty, consumers, .. } = *self.roles();
-        let maps = [self.roles().streams[0].map, self.roles().streams[1].map];
-        for map in maps {
-            self.emit.op("rc.kernel.tensor_prefetch", &[&[map]], &[], None)?;
-        }
-        for stage in 0..stages {
-            let at = self.emit.index(stage)?;
-            for (barriers, count) in [(full, 1), (empty, 4 * consumers)] {
-                self.emit.op("rc.kernel.mbarrier_init", &[&[barriers], &[at]], &[("count", Attr::i64(count))], None)?;
+        let (rings, stages, consumers) = (self.roles().rings.clone(), self.roles().stages, self.roles().consumers);
+        for ring in &rings {
+            for stream in &ring.streams {
+                self.emit.op("rc.kernel.tensor_prefetch", &[&[stream.map]], &[], None)?;
+            }
+            let count = if ring.empty.is_some() { stages } else { 1 };
+            let kinds = [(Some(ring.full), 1), (ring.empty, 4 * consumers)];
+            for (barriers, arrivals) in kinds.into_iter().filter_map(|(b, n)| Some((b?, n))) {
+                for stage in 0..count {
+                    let at = self.emit.index(stage)?;
+                    let attrs = [("count", Attr::i64(arrivals))];
+                    self.emit.op("rc.kernel.mbarrier_init", &[&[barriers], &[at]], &attrs, None)?;
+                }
             }
         }
         self.emit.op("rc.kernel.fence", &[], &[("kind", Attr::str("mbarrier_init"))], None).map(drop)
@@ -161,23 +200,17 @@ impl<'s> Distribute<'s> {
 
     // ---- copies ----
 
-    /// The copies of operand `i` of the product.
-    fn stream(&mut self, dot: OpRef<'s>, i: usize) -> Result<Stream> {
+    /// The copies of operand `i` of a product.
+    fn stream(&mut self, dot: OpRef<'s>, i: usize, stages: i64) -> Result<Stream> {
         let src = self.src;
         let tile = dot.operand(i);
-        let (ty, load) = (src.ty(tile), src.defining_op(tile));
-        let load = load.filter(|&op| src.name(op) == "rc.kernel.load").map(|op| src.op_ref(op));
-        let (Some(Layout::Shared { stages }), Some(load)) = (Layout::of(ty), load) else {
-            return Err(dot
-                .error("expects operands that are loaded to shared memory")
-                .help("run lower-tiles' place first"));
-        };
-        let Some(&[rows, columns]) = ty.static_shape().as_deref() else {
-            return Err(dot.error("expects tiles of two dimensions"));
-        };
+        let (ty, load) = (src.ty(tile), src.op_ref(src.defining_op(tile).expect("checked to be a load")));
+        let Some(&[rows, columns]) = ty.static_shape().as_deref() else { return Err(dot.error("expects tiles of two dimensions")) };
         let memref = src.ty(load.operand(0));
         let dims = load.ints("dims").unwrap_or_default();
         let last = memref.rank() as i64 - 1;
+        let parts = if i == 0 && !dot.bool("a_t") { self.warps / 4 } else { 1 };
+        let (rows, blocks) = (rows / parts, columns / WIDTH);
         let fits = dims.len() == 2 && dims[0] >= 0 && dims[1] == last && columns % WIDTH == 0 && rows <= 256;
         if !fits || ty.elem().byte_width() != Some(2) || memref.rank() > 5 {
             let error = load.unsupported(format!("by the copy engine of {ty} from {memref} along {dims:?}"));
@@ -187,18 +220,14 @@ impl<'s> Distribute<'s> {
         extents[dims[0] as usize] = rows;
         extents[last as usize] = WIDTH;
         let map = self.tensor_map(load, &extents)?;
-        let blocks = columns / WIDTH;
-        let mut shape = vec![stages, blocks, rows, WIDTH];
-        if blocks == 1 {
-            shape.remove(1);
-        }
-        let shape: Vec<Dim> = shape.into_iter().map(Dim::Static).collect();
+        let shape = [(stages, true), (parts, parts > 1), (blocks, blocks > 1), (rows, true), (WIDTH, true)];
+        let shape: Vec<Dim> = shape.into_iter().filter(|s| s.1).map(|s| Dim::Static(s.0)).collect();
         let memory = self.emit.alloc_with(Type::memref(&shape, ty.elem(), 3), &[("align", Attr::i64(1024))])?;
         let name = src.value_name(tile);
         if !name.is_empty() {
             self.emit.body.set_value_name(memory, name);
         }
-        Ok(Stream { load: load.op, map, memory, rows, blocks })
+        Ok(Stream { load: load.op, map, memory, parts, blocks, rows })
     }
 
     /// A new argument: the tensor map of the memory that a load or store accesses, for boxes of these extents.
@@ -242,7 +271,7 @@ impl<'s> Distribute<'s> {
         Ok(value)
     }
 
-    /// The producer's part of a block: scalars, the loops around the loads, the copies.
+    /// The producer's part of a block: scalars, the loops around the products, the copies.
     fn produce(&mut self, block: Block) -> Result {
         if block == self.src.entry().expect("a function has a body") {
             let (zero, one) = (self.emit.index(0)?, self.emit.index(1)?);
@@ -253,53 +282,55 @@ impl<'s> Distribute<'s> {
         for op in src.ops(block).map(|op| src.op_ref(op)) {
             self.emit.loc = op.loc();
             self.indices.note(op);
-            let is_copied = self.roles().streams.iter().position(|s| s.load == op.op);
-            if let Some(i) = is_copied {
-                if i == 0 || self.is_first(op.op) {
-                    self.begin_copies(op.op)?;
-                }
-                self.start_copy(i, op)?;
+            let scalar = src.regions(op.op).is_empty() && !super::touches_tiles(op) && op.results().len() == 1;
+            if let Some((ring, stream)) = self.stream_of(op.op) {
+                self.copy_in(&ring, stream, op)?;
             } else if self.roles().loops.contains(&op.op) {
                 self.piped_loop(op)?;
-            } else if src.regions(op.op).is_empty()
-                && !super::touches_tiles(op)
-                && rc_ir::effects::is_pure(src, op.op)
-                && op.results().len() == 1
-            {
+            } else if scalar && rc_ir::effects::is_pure(src, op.op) {
                 self.copy(op)?;
             }
         }
         Ok(())
     }
-    /// Whether a load is the first of the streams in its block.
-    fn is_first(&self, load: Op) -> bool {
-        let block = self.src.parent(load).expect("in a loop");
-        let mut loads = self.src.ops(block).filter(|&op| self.roles().streams.iter().any(|s| s.load == op));
-        loads.next() == Some(load)
+    /// The ring of a load that the copy engine carries out, and which of its streams it is.
+    fn stream_of(&self, load: Op) -> Option<(Ring, usize)> {
+        let rings = self.roles.as_ref()?.rings.iter();
+        rings.into_iter().find_map(|ring| Some((ring.clone(), ring.streams.iter().position(|s| s.load == load)?)))
     }
-    /// Waits for an empty stage and says how much will come.
-    fn begin_copies(&mut self, load: Op) -> Result {
-        if !self.is_first(load) {
-            return Ok(());
+    /// Where a ring's tiles are at hand: its stage, always the first where it has one alone.
+    fn stage_of(&mut self, ring: &Ring) -> Result<Value> {
+        if ring.empty.is_some() { Ok(self.roles().stage) } else { self.emit.index(0) }
+    }
+    /// A ring's first load waits for an empty stage and says how much will come; each starts its copies.
+    fn copy_in(&mut self, ring: &Ring, stream: usize, load: OpRef<'s>) -> Result {
+        let stage = self.stage_of(ring)?;
+        let block = self.src.parent(load.op).expect("in a block");
+        let mut loads = self.src.ops(block).filter(|&op| ring.streams.iter().any(|s| s.load == op));
+        if loads.next() == Some(load.op) {
+            let bytes: i64 = ring.streams.iter().map(|s| s.parts * s.blocks * s.rows * WIDTH * 2).sum();
+            if let Some(empty) = ring.empty {
+                let parity = self.roles().parity;
+                self.emit.op("rc.kernel.mbarrier_wait", &[&[empty], &[stage], &[parity]], &[], None)?;
+            }
+            self.emit.op("rc.kernel.mbarrier_expect", &[&[ring.full], &[stage]], &[("bytes", Attr::i64(bytes))], None)?;
         }
-        let Roles { full, empty, stage, parity, .. } = *self.roles();
-        let bytes: i64 = self.roles().streams.iter().map(|s| s.rows * s.blocks * WIDTH * 2).sum();
-        self.emit.op("rc.kernel.mbarrier_wait", &[&[empty], &[stage], &[parity]], &[], None)?;
-        self.emit.op("rc.kernel.mbarrier_expect", &[&[full], &[stage]], &[("bytes", Attr::i64(bytes))], None).map(drop)
-    }
-    fn start_copy(&mut self, i: usize, load: OpRef<'s>) -> Result {
-        let Roles { full, stage, .. } = *self.roles();
-        let Stream { map, memory, blocks, .. } = self.roles().streams[i];
-        let mut at = load.group("indices").iter().map(|&v| self.ix(v)).collect::<Vec<Ix>>();
-        let last = at.len() - 1;
-        let inner = at[last];
-        for block in 0..blocks {
-            at[last] = inner.plus(block * WIDTH);
+        let Stream { map, memory, parts, blocks, rows, .. } = ring.streams[stream];
+        let start = load.group("indices").iter().map(|&v| self.ix(v)).collect::<Vec<Ix>>();
+        let (down, last) = (load.ints("dims").unwrap_or_default()[0] as usize, start.len() - 1);
+        for (part, block) in (0..parts).flat_map(|part| (0..blocks).map(move |block| (part, block))) {
+            let mut at = start.clone();
+            at[down] = at[down].plus(part * rows);
+            at[last] = at[last].plus(block * WIDTH);
             let coords = at.iter().rev().map(|&ix| self.emit.get(ix)).collect::<Result<Vec<_>>>()?;
-            let block = self.emit.index(block)?;
-            let place: &[Value] = if blocks > 1 { &[stage, block] } else { &[stage] };
-            let target = self.part_of(memory, place)?;
-            let groups: [&[Value]; 6] = [&[target], &[map], &coords, &[full], &[stage], &[]];
+            let mut place = vec![stage];
+            for (number, count) in [(part, parts), (block, blocks)] {
+                if count > 1 {
+                    place.push(self.emit.index(number)?);
+                }
+            }
+            let target = self.part_of(memory, &place)?;
+            let groups: [&[Value]; 6] = [&[target], &[map], &coords, &[ring.full], &[stage], &[]];
             self.emit.op("rc.kernel.tensor_load", &groups, &[], None)?;
         }
         Ok(())
@@ -320,11 +351,12 @@ impl<'s> Distribute<'s> {
         let innermost = self.roles().loops[0] == op.op;
         let entry = op.entry(0).ok_or_else(|| op.error("has no body"))?;
         let carried: Vec<Value> = if consumes { op.operands().skip(3).collect() } else { Vec::new() };
+        // What products in flight accumulate into stays one vector.
+        let flies: Vec<bool> = (0..carried.len()).map(|i| innermost && self.flies(op, i)).collect();
         let mut init = Vec::new();
-        for &value in &carried {
+        for (&value, &flies) in carried.iter().zip(&flies) {
             let registers = self.registers(value).to_vec();
-            // What products in flight accumulate into stays one vector.
-            match innermost && self.src.ty(value).is_tile() {
+            match flies {
                 true => init.push(self.in_flight(&registers)?),
                 false => init.extend(registers),
             }
@@ -345,7 +377,7 @@ impl<'s> Distribute<'s> {
         self.set_stage(&args);
         if consumes {
             let inner: Vec<Value> = self.src.block_args(entry).skip(1).collect();
-            self.bind_piped(&inner, &args[1..], innermost);
+            self.bind_piped(&inner, &args[1..], &flies);
         }
         self.loops += 1;
         let last = self.src.last_op(entry).expect("a loop yields");
@@ -369,8 +401,8 @@ impl<'s> Distribute<'s> {
         self.set_stage(&results);
         if consumes {
             let outer: Vec<Value> = op.results().collect();
-            self.bind_piped(&outer, &results, innermost);
-            if innermost {
+            self.bind_piped(&outer, &results, &flies);
+            if flies.contains(&true) {
                 self.finish_products(op, &outer)?;
             }
         }
@@ -381,16 +413,30 @@ impl<'s> Distribute<'s> {
         let roles = self.roles.as_mut().expect("set");
         [roles.stage, roles.parity] = [values[values.len() - 2], values[values.len() - 1]];
     }
-    fn bind_piped(&mut self, values: &[Value], flat: &[Value], innermost: bool) {
-        if !innermost {
-            return self.bind_carried(values.iter().copied(), flat);
-        }
-        for (&value, &one) in values.iter().zip(flat) {
-            match self.src.ty(value).is_tile() {
-                true => drop(self.values.insert(value, Mapped::InFlight(one))),
-                false => self.bind(value, one),
+    fn bind_piped(&mut self, values: &[Value], flat: &[Value], flies: &[bool]) {
+        let mut rest = flat;
+        for (&value, &flies) in values.iter().zip(flies) {
+            let count = match self.spreads.get(&self.src.ty(value)) {
+                Some(spread) if !flies => spread.registers,
+                _ => 1,
+            };
+            let (these, tail) = rest.split_at(count);
+            rest = tail;
+            match flies {
+                true => drop(self.values.insert(value, Mapped::InFlight(these[0]))),
+                false => self.bind_carried(std::iter::once(value), these),
             }
         }
+    }
+    /// Whether carried value `i` of a loop only goes into a product and from there to the next step.
+    fn flies(&self, op: OpRef<'s>, i: usize) -> bool {
+        let src = self.src;
+        let Some(entry) = op.entry(0) else { return false };
+        let (arg, last) = (src.block_arg(entry, i + 1), src.last_op(entry).expect("a loop yields"));
+        let next = src.operand(last, i);
+        let alone = src.ops(entry).filter(|&op| is_warpgroup_dot(src, op)).count() == 1;
+        let sums = |dot: &Op| is_warpgroup_dot(src, *dot) && src.operand(*dot, 2) == arg;
+        alone && src.has_one_use(arg) && src.has_one_use(next) && src.defining_op(next).filter(sums).is_some()
     }
     fn next_stage(&mut self) -> Result {
         let Roles { stage, parity, stages, .. } = *self.roles();
@@ -418,9 +464,14 @@ impl<'s> Distribute<'s> {
         src.ops(entry).filter(|&op| Some(op) != last).try_for_each(|op| self.op(src.op_ref(op)))?;
         self.finish_stores()
     }
-    /// Whether the producer carries out this load.
-    pub(super) fn is_produced(&self, load: Op) -> bool {
-        self.roles.as_ref().is_some_and(|r| r.streams.iter().any(|s| s.load == load))
+    /// Whether the producer carries out this load. What it loads once is waited for here.
+    pub(super) fn is_produced(&mut self, load: Op) -> Result<bool> {
+        let Some((ring, _)) = self.stream_of(load) else { return Ok(false) };
+        if ring.empty.is_none() {
+            let zero = self.emit.index(0)?;
+            self.emit.op("rc.kernel.mbarrier_wait", &[&[ring.full], &[zero], &[zero]], &[], None)?;
+        }
+        Ok(true)
     }
     /// Whether this loop is around the product.
     pub(super) fn is_piped(&self, op: Op) -> bool {
@@ -435,44 +486,57 @@ impl<'s> Distribute<'s> {
         self.emit.op("rc.kernel.barrier", &[], &attrs, None).map(drop)
     }
 
-    /// One step of the product: starts it, and waits for the step before, whose stage is empty then.
+    /// One step of a product. Where its sums fly, it is started, and the step before it, whose stage is empty then, is waited
+    /// for; else the product itself is.
     pub(super) fn dot_warpgroup(&mut self, op: OpRef<'s>) -> Result {
-        let Some(Roles { full, stage, parity, consumers, .. }) = self.roles else {
-            return Err(op
-                .error("is a product of warpgroups outside of their kernel")
-                .help("run lower-tiles' place first"));
+        let Some(Roles { stage, parity, .. }) = self.roles else {
+            return Err(op.error("is a product of warpgroups outside of their kernel").help("run lower-tiles' place first"));
         };
-        let Mapped::InFlight(mut sums) = self.values[&op.operand(2)].clone() else {
-            return Err(op
-                .unsupported("with unit = wgmma whose sums are not carried by its loop")
-                .help("choose unit = mma"));
+        let load = |i: usize| self.src.defining_op(op.operand(i)).and_then(|load| self.stream_of(load));
+        let (left, Some(right)) = (load(0), load(1)) else {
+            return Err(op.unsupported("with unit = wgmma whose right operand is not loaded").help("choose unit = mma"));
         };
+        let own = if right.0.empty.is_some() { &right.0 } else { left.as_ref().map_or(&right.0, |l| &l.0) };
+        let (full, empty) = (own.full, own.empty.expect("each product has a ring of its loop"));
         self.emit.op("rc.kernel.mbarrier_wait", &[&[full], &[stage], &[parity]], &[], None)?;
         let (a_t, b_t) = (op.bool("a_t"), !op.bool("b_t"));
-        let [a, b] = [0, 1].map(|i| self.roles().streams[i].memory);
-        let group = self.digit(4, consumers, false)?;
-        let left = if consumers == 1 {
-            self.part_of(a, &[stage])?
-        } else if a_t {
-            self.part_of(a, &[stage, group])?
-        } else {
-            let rows = self.emit.index(64)?;
-            let row = self.emit.core("rc.core.mul", &[group, rows])?;
-            let part = Type::memref(&[Dim::Static(64), Dim::Static(WIDTH)], self.emit.ty(a).elem(), 3);
-            let view = self.emit.op("rc.kernel.view", &[&[a], &[stage, row]], &[], Some(&[part]))?;
-            self.emit.body.result(view, 0)
+        let a = match &left {
+            Some((ring, stream)) => Some(self.left_tile(ring, ring.streams[*stream], a_t)?),
+            None => None,
         };
-        let right = self.part_of(b, &[stage])?;
+        let at = self.stage_of(&right.0)?;
+        let b = self.part_of(right.0.streams[right.1].memory, &[at])?;
         let n = op.result_types()[0].static_shape().unwrap_or_default()[1];
+        let (mut sums, flies) = match self.values[&op.operand(2)].clone() {
+            Mapped::InFlight(sums) => (sums, true),
+            _ => {
+                let registers = self.registers(op.operand(2)).to_vec();
+                (self.in_flight(&registers)?, false)
+            }
+        };
+        let from_zero = !flies && rc_ir::op_def::constant_of(&self.emit.body, sums).is_some();
+        let mut fragments = Vec::new();
+        if a.is_none() {
+            for k in (0..self.depth(op)?).step_by(DEPTH as usize) {
+                fragments.push(self.fragment_of_registers(op, [self.warps, 1], 0, k)?);
+            }
+        }
         self.emit.op("rc.kernel.wgmma_fence", &[], &[], None)?;
-        for k in (0..self.depth(op)?).step_by(DEPTH as usize) {
+        for (step, k) in (0..self.depth(op)?).step_by(DEPTH as usize).enumerate() {
             let mut attrs = vec![("n", Attr::i64(n)), ("k_offset", Attr::i64(k))];
-            attrs.extend(a_t.then(|| ("a_t", Attr::bool(true))));
-            attrs.extend(b_t.then(|| ("b_t", Attr::bool(true))));
-            sums = self.emit.value("rc.kernel.wgmma", &[left, right, sums], &attrs, None)?;
+            let flags = [("a_t", a_t), ("b_t", b_t), ("zero", from_zero && step == 0)];
+            attrs.extend(flags.into_iter().filter(|f| f.1).map(|f| (f.0, Attr::bool(true))));
+            let left = a.unwrap_or_else(|| fragments[step]);
+            sums = self.emit.value("rc.kernel.wgmma", &[left, b, sums], &attrs, None)?;
         }
         self.emit.op("rc.kernel.wgmma_commit", &[], &[], None)?;
-        sums = self.emit.value("rc.kernel.wgmma_wait", &[sums], &[("pending", Attr::i64(1))], None)?;
+        let pending = [("pending", Attr::i64(i64::from(flies)))];
+        sums = self.emit.value("rc.kernel.wgmma_wait", &[sums], &pending, None)?;
+        if !flies {
+            let registers = self.registers_of(op, op.result(0), sums)?;
+            self.bind_tile(op.result(0), registers);
+            return self.arrive(empty);
+        }
         self.values.insert(op.result(0), Mapped::InFlight(sums));
         let looped = self.src.op_ref(self.roles().loops[0]);
         let (lower, counter) = (self.ix(looped.operand(0)), self.src.block_arg(looped.entry(0).expect("verified"), 0));
@@ -480,9 +544,25 @@ impl<'s> Distribute<'s> {
         let later = self.emit.compare("gt", counter, lower)?;
         self.release(later)
     }
+    /// The warpgroup's 64 rows of a left operand.
+    fn left_tile(&mut self, ring: &Ring, stream: Stream, transposed: bool) -> Result<Value> {
+        let mut place = vec![self.stage_of(ring)?];
+        let consumers = self.roles().consumers;
+        if consumers > 1 && (stream.parts > 1 || transposed) {
+            place.push(self.digit(4, consumers, false)?);
+        }
+        self.part_of(stream.memory, &place)
+    }
+    /// This warp no longer reads the stage at hand.
+    fn arrive(&mut self, empty: Value) -> Result {
+        let Roles { stage, leads, .. } = *self.roles();
+        self.branch(leads, |d| d.emit.op("rc.kernel.mbarrier_arrive", &[&[empty], &[stage], &[]], &[], None).map(drop))
+    }
     /// The stage before the one at hand is empty, where `condition` holds.
     fn release(&mut self, condition: Value) -> Result {
-        let Roles { stage, stages, empty, leads, .. } = *self.roles();
+        let Roles { stage, stages, leads, .. } = *self.roles();
+        // Sums fly where there is one product alone.
+        let empty = self.roles().rings.iter().find_map(|ring| ring.empty).expect("each product has a ring of its loop");
         let speaks = self.emit.core("rc.core.and", &[condition, leads])?;
         self.branch(speaks, |d| {
             let (zero, one, last) = (d.emit.index(0)?, d.emit.index(1)?, d.emit.index(stages - 1)?);
@@ -495,7 +575,7 @@ impl<'s> Distribute<'s> {
     /// After the loop: all products are done, and the last stage is empty.
     fn finish_products(&mut self, op: OpRef<'s>, results: &[Value]) -> Result {
         for &result in results {
-            let Mapped::InFlight(sums) = self.values[&result].clone() else { continue };
+            let Some(&Mapped::InFlight(sums)) = self.values.get(&result) else { continue };
             let done = self.emit.value("rc.kernel.wgmma_wait", &[sums], &[("pending", Attr::i64(0))], None)?;
             let registers = self.registers_of(op, result, done)?;
             self.bind_tile(result, registers);
