@@ -3,8 +3,7 @@
 //!
 //! | op | f32 | f64 |
 //! |---|---|---|
-//! | `exp` | 2 ulp, on a GPU 3; subnormal results become zero | 2 ulp |
-//! | `exp2` | 2 ulp, subnormal results become zero | 2 ulp |
+//! | `exp`, `exp2` | 2 ulp, on a GPU 3; subnormal results become zero | 2 ulp |
 //! | `log`, `rsqrt` | 2 ulp | 2 ulp |
 //! | `expm1`, `log1p`, `tanh` | 4 ulp | 4 ulp |
 //! | `logistic` | 4 ulp, on a GPU 8; subnormal results may become zero | 4 ulp |
