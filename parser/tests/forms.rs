@@ -176,7 +176,8 @@ fn declared_attributes() {
   t.kinds {dims = [], eps = 0x7F800000, flag = true, mode = f32, n = -3, unit}
   t.kinds {any = 1 : i64, callee = @a::@\"b c\", dict = {a = 1 : i32, b}, dims = [1, -2], dims32 = [7], elements = dense<1> : tensor<2xi8>, eps = 1.000000e-05, items = [1 : i64, \"x\"]}
   t.kinds {iterators = [parallel, reduce], my.note = \"free\", small = 7, text = \"add\", wide = 2.500000e-01}
-  t.kinds {schedule = <grid = [4], name = word, q = \"not a word\", flag, n = 3, x = 1.500000e+00, kind = \"f32\", nested = {a = [1 : i64], b = [x, [2, 3]]}, deep = #rc.tile<[8, 8]>, \"pos\">}
+  t.kinds {schedule = <grid = [4], name = word, q = \"not a word\", flag, n = 3, x = 1.500000e+00>}
+  t.kinds {schedule = <kind = \"f32\", nested = {a = [1 : i64], b = [x, [2, 3]]}, deep = #rc.tile<[8, 8]>, \"pos\">}
   t.kinds {schedule = <>, shape = [s, 768, 2 * s - 1], shapes = [[m, k], [], [?]], ty = tensor<4xf32>}
   t.kinds {n = 3 : index}
   func.return
@@ -370,6 +371,22 @@ fn locations() {
     let expected = "foo.op loc(\"a.py\":1:2)\nfoo.op loc(\"late\")\nfoo.op loc(fused[\"x\"(\"b\":3:4), callsite(\"a.py\":1:2 at unknown)])\nfoo.op loc(unknown)\nfoo.op loc(\"test.ir\":6:1)\n";
     assert_same(&printed, expected, "locations");
     assert_same(&rc_ir::print::print_module(&parse(&printed), &options), expected, "locations read back");
+}
+
+#[test]
+fn long_attributes_have_aliases() {
+    let (a, b) = ("a".repeat(50), "b".repeat(90));
+    // Once and long, once and not so long, twice, twice and short.
+    let text = format!(
+        "t.kinds {{schedule = <x = {b}>}}\nt.kinds {{schedule = <y = {a}>}}\nt.kinds {{schedule = <z = {a}>}}\nt.kinds {{schedule = <z = {a}>}}\n\
+         t.kinds {{schedule = <n = 1>}}\nt.kinds {{schedule = <n = 1>}}\n"
+    );
+    let expected = format!(
+        "#sched0 = #rc.sched<x = {b}>\n#sched1 = #rc.sched<z = {a}>\n\nt.kinds {{schedule = #sched0}}\nt.kinds {{schedule = <y = {a}>}}\n\
+         t.kinds {{schedule = #sched1}}\nt.kinds {{schedule = #sched1}}\nt.kinds {{schedule = <n = 1>}}\nt.kinds {{schedule = <n = 1>}}\n"
+    );
+    reads(&text, &expected);
+    fixed(&expected);
 }
 
 #[test]

@@ -4,7 +4,7 @@
 //! planned offsets, launches that name every buffer. Sizes are expressions over the function's symbols.
 
 use crate::constraints::{MEMREF, TENSOR};
-use rc_ir::OpDef;
+use rc_ir::{OpDef, OpRef, Result};
 use rc_ir::op_def::*;
 
 /// All operations of the dialect.
@@ -91,8 +91,17 @@ host.func @main(%y: memref<4xf32>, %arena: memref<?xi8>) attributes {inputs = 0,
     results: &[result("buffer", MEMREF)],
     attrs: &[attr("value", AttrKind::Elements, "The constant.")],
     effects: Effects::Pure,
+    verify: Some(verify_constant),
     ..OpDef::new("rc.host.constant")
 };
+
+fn verify_constant(op: OpRef) -> Result {
+    let (value, memory) = (op.attr("value").and_then(|v| v.type_of()), op.result_types()[0]);
+    match value {
+        Some(ty) if ty.shape() == memory.shape() && ty.elem() == memory.elem() => Ok(()),
+        _ => Err(op.error(format!("has a value of another type than its memory, {memory}"))),
+    }
+}
 
 pub static COPY: OpDef = OpDef {
     summary: "Copies a buffer to another of the same number of bytes.",

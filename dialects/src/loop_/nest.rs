@@ -1,6 +1,7 @@
 //! `loop.nest`: one operation over a whole iteration space.
 
 use crate::constraints::TENSOR;
+use crate::func::symbols;
 use rc_ir::op_def::*;
 use rc_ir::{Dim, Name, OpRef, Result, Type};
 
@@ -213,7 +214,41 @@ fn verify_nest(op: OpRef) -> Result {
         let what = if combines { "reduce or scan iterators, so it needs" } else { "no reduce or scan iterator, so it takes no" };
         return Err(op.error(format!("has {what} a combiner for result {i}")));
     }
+    check_names(op, &nest)?;
+    check_sizes(op, &nest)?;
     verify_region(op, &nest)
+}
+
+/// Maps are over the nest's iterators and the function's symbols.
+fn check_names(op: OpRef, nest: &Nest) -> Result {
+    let declared = symbols(op.body);
+    let unknown = std::cell::Cell::new(None);
+    for dim in nest.maps.iter().chain(&nest.out_maps).flat_map(|map| map.iter()) {
+        dim.for_each_symbol(&mut |name| {
+            if !nest.iters.contains(&name) && !declared.iter().any(|d| d.name == name) {
+                unknown.set(Some(name));
+            }
+        });
+    }
+    match unknown.get() {
+        Some(name) => Err(op.error(format!("has a map over '{name}', which is neither an iterator nor a symbol of the function"))),
+        None => Ok(()),
+    }
+}
+
+/// Where an iterator alone indexes a dimension of a result, it runs over the whole of it.
+fn check_sizes(op: OpRef, nest: &Nest) -> Result {
+    for (i, (map, ty)) in nest.out_maps.iter().zip(op.result_types()).enumerate() {
+        for (d, (dim, &size)) in map.iter().zip(ty.shape().iter()).enumerate() {
+            let Some(at) = dim.as_symbol().and_then(|name| nest.iters.iter().position(|&n| n == name)) else { continue };
+            let extent = nest.extents[at];
+            if extent != size {
+                let what = format!("result {i} of type {ty} has the size {size} along dimension {d}");
+                return Err(op.error(format!("{what}, and '{}', which indexes it, runs to {extent}", nest.iters[at])));
+            }
+        }
+    }
+    Ok(())
 }
 
 fn check_maps(op: OpRef, what: &str, maps: &[&[Dim]], types: &[Type]) -> Result {

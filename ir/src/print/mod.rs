@@ -3,6 +3,7 @@
 //! Both forms parse back to the same module, and may be mixed: an operation that does not fit its
 //! declaration prints in the generic form inside pretty text.
 
+mod aliases;
 mod generic;
 mod names;
 mod pretty;
@@ -156,6 +157,7 @@ struct Printer<'a> {
     types: TextCache,
     attrs: TextCache,
     names: Names,
+    aliases: aliases::Aliases,
     /// How the names of operations print in the pretty form.
     op_names: FxHashMap<OpName, String>,
 }
@@ -170,6 +172,7 @@ impl<'a> Printer<'a> {
             types: TextCache::default(),
             attrs: TextCache::default(),
             names: Names::default(),
+            aliases: aliases::Aliases::default(),
             op_names: FxHashMap::default(),
         }
     }
@@ -189,6 +192,7 @@ impl<'a> Printer<'a> {
     fn module(&mut self, module: &Module) {
         // A text without anything is no module.
         let nothing = module.bodies.is_empty() && module.resources.is_empty();
+        self.define_aliases(module);
         let wrapped = self.options.form == Form::Generic || module.attrs != Attr::empty_dict() || nothing;
         match self.options.form {
             Form::Generic => self.generic_module_start(module.attrs),
@@ -246,6 +250,9 @@ impl<'a> Printer<'a> {
     }
 
     fn attr(&mut self, attr: Attr) {
+        if let Some(alias) = self.alias(attr) {
+            return self.out.push_str(&alias);
+        }
         if let Some(text) = self.attrs.get(attr.id()) {
             self.out.push_str(text);
             return;
@@ -255,6 +262,10 @@ impl<'a> Printer<'a> {
         if self.out.len() - start <= CACHED {
             self.attrs.put(attr.id(), &self.out[start..]);
         }
+    }
+
+    fn alias(&self, attr: Attr) -> Option<String> {
+        if self.aliases.is_empty() { None } else { self.aliases.get(&attr).cloned() }
     }
 
     fn key(&mut self, key: Name) {

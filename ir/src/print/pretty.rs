@@ -207,7 +207,7 @@ impl Printer<'_> {
             }
             self.out.push_str(" = ");
             match def.and_then(|d| d.attr_def(key.as_str())) {
-                Some(declared) if declared.kind != AttrKind::Any => {
+                Some(declared) if declared.kind != AttrKind::Any && self.alias(value).is_none() => {
                     let _ = short::write_kind(&mut self.out, declared.kind, value);
                 }
                 _ => self.attr(value),
