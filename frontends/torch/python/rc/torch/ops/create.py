@@ -43,3 +43,8 @@ def arange(b: Build, *args, **kwargs) -> T:
     i = b.convert(b.iota(shape, 0), c)
     i = b.binary("mul", i, operand(b, step, c)) if step != 1 else i
     return b.convert(b.binary("add", i, operand(b, start, c)) if start != 0 else i, result)
+
+
+@translates("_assert_tensor_metadata")
+def assert_metadata(b: Build, *args, **kwargs) -> None:
+    """What tracing found to be so, and the compiled function takes no other arguments."""

@@ -1,0 +1,243 @@
+"""Special functions, computed in float64 for float32 and narrower types by series whose error is far below float32's rounding.
+
+Each states the formula it comes from (Abramowitz and Stegun, Handbook of Mathematical Functions, by number).
+"""
+
+from __future__ import annotations
+
+import math
+
+from rc.torch.build import Build, T
+from rc.torch.dtypes import is_float
+from rc.torch.errors import Unsupported
+from rc.torch.ops.table import out_dtype, translates
+
+
+def in_double(*names: str):
+    """Registers a function of a float64 tensor, for results that are narrower."""
+
+    def register(f):
+        @translates(*names)
+        def translate(b: Build, x: T) -> T:
+            result = out_dtype(b)
+            if not is_float(result) or result == "f64":
+                raise Unsupported("this function in float64")
+            return b.convert(f(b, b.convert(x, "f64")), result)
+
+        return translate
+
+    return register
+
+
+def horner(b: Build, x: T, coefficients) -> T:
+    """A polynomial, the coefficient of the highest power first."""
+    y = b.like(coefficients[0], x)
+    for c in coefficients[1:]:
+        y = b.scalar("add", b.binary("mul", y, x), c)
+    return y
+
+
+def where(b: Build, condition: T, x: T, y: T) -> T:
+    return b.select(condition, x, y)
+
+
+def below(b: Build, x: T, limit: float) -> T:
+    return b.compare("lt", x, b.like(limit, x))
+
+
+# B_2k / (2k (2k - 1)) and B_2k / 2k, of Stirling's series (6.1.40) and that of digamma (6.3.18).
+BERNOULLI = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6)
+STIRLING = [v / (2 * k * (2 * k - 1)) for k, v in enumerate(BERNOULLI, 1)]
+DIGAMMA = [v / (2 * k) for k, v in enumerate(BERNOULLI, 1)]
+SHIFT = 10
+
+
+def _reflected(b: Build, x: T) -> tuple[T, T]:
+    """Whether x is below 1/2, and there 1 - x instead of it."""
+    low = below(b, x, 0.5)
+    return low, where(b, low, b.binary("sub", b.like(1, x), x), x)
+
+
+def _pole(b: Build, x: T) -> T:
+    """Whether x is an integer that is not positive."""
+    whole = b.compare("eq", x, b.unary("floor", x))
+    return b.binary("and", whole, b.compare("le", x, b.like(0, x)))
+
+
+def _sin_pi(b: Build, x: T) -> tuple[T, T]:
+    """sin and cos of pi x, by the nearest integer, so that nothing cancels at large x."""
+    near = b.unary("round", x)
+    angle = b.scalar("mul", b.binary("sub", x, near), math.pi)
+    return b.unary("sin", angle), b.unary("cos", angle)
+
+
+@in_double("lgamma", "special_gammaln")
+def lgamma(b, x):
+    """log |Γ(x)|: recurrence to x + 10 (6.1.15), Stirling's series there (6.1.40), reflection below 1/2 (6.1.17)."""
+    low, z = _reflected(b, x)
+    product = z
+    for k in range(1, SHIFT):
+        product = b.binary("mul", product, b.scalar("add", z, k))
+    w = b.scalar("add", z, SHIFT)
+    inverse = b.binary("div", b.like(1, w), w)
+    series = b.binary("mul", inverse, horner(b, b.binary("mul", inverse, inverse), STIRLING[::-1]))
+    stirling = b.binary("sub", b.binary("mul", b.scalar("sub", w, 0.5), b.unary("log", w)), w)
+    stirling = b.binary("add", b.scalar("add", stirling, 0.5 * math.log(2 * math.pi)), series)
+    # The product overflows for large arguments, where the shift is not needed.
+    large = b.compare("gt", z, b.like(1e10, z))
+    direct = b.binary("sub", b.binary("mul", b.scalar("sub", z, 0.5), b.unary("log", z)), z)
+    direct = b.scalar("add", direct, 0.5 * math.log(2 * math.pi))
+    infinite = b.compare("eq", z, b.like(math.inf, z))
+    y = where(b, infinite, z, where(b, large, direct, b.binary("sub", stirling, b.unary("log", product))))
+    sine, _ = _sin_pi(b, x)
+    reflected = b.binary("sub", b.binary("sub", b.like(math.log(math.pi), x), b.unary("log", b.unary("abs", sine))), y)
+    y = where(b, low, reflected, y)
+    infinite = b.compare("eq", b.unary("abs", x), b.like(math.inf, x))
+    return where(b, b.binary("or", _pole(b, x), infinite), b.like(math.inf, x), y)
+
+
+@in_double("digamma", "special_psi", "special_digamma")
+def digamma(b, x):
+    """Recurrence to x + 10 (6.3.6), the asymptotic series (6.3.18), reflection below 1/2 (6.3.7)."""
+    low, z = _reflected(b, x)
+    total = b.like(0, z)
+    for k in range(SHIFT):
+        total = b.binary("add", total, b.binary("div", b.like(1, z), b.scalar("add", z, k)))
+    w = b.scalar("add", z, SHIFT)
+    inverse = b.binary("div", b.like(1, w), w)
+    square = b.binary("mul", inverse, inverse)
+    y = b.binary("sub", b.unary("log", w), b.scalar("mul", inverse, 0.5))
+    y = b.binary("sub", y, b.binary("mul", square, horner(b, square, DIGAMMA[::-1])))
+    y = b.binary("sub", y, total)
+    sine, cosine = _sin_pi(b, x)
+    cotangent = b.scalar("mul", b.binary("div", cosine, sine), math.pi)
+    y = where(b, low, b.binary("sub", y, cotangent), y)
+    y = where(b, _pole(b, x), b.like(math.nan, x), y)
+    # PyTorch gives -inf at 0 and inf at -0.
+    zero = b.compare("eq", x, b.like(0, x))
+    return where(b, zero, b.unary("neg", b.binary("div", b.like(1, x), x)), y)
+
+
+def _hurwitz(b: Build, x: T, s: int) -> T:
+    """The sum of (x + k)^-s over all k from 0, for x of at least 1/2 and s of at least 2 (Euler and Maclaurin's formula)."""
+    steps = 16
+    power = lambda y: b.binary("div", b.like(1, y), _power(b, y, s))
+    total = power(x)
+    for k in range(1, steps):
+        total = b.binary("add", total, power(b.scalar("add", x, k)))
+    w = b.scalar("add", x, steps)
+    inverse = b.binary("div", b.like(1, w), w)
+    coefficients, rising = [], 1.0
+    for j, v in enumerate(BERNOULLI, 1):
+        rising = math.prod(range(s, s + 2 * j - 1))
+        coefficients.append(v * rising / math.factorial(2 * j))
+    series = b.binary("mul", inverse, horner(b, b.binary("mul", inverse, inverse), coefficients[::-1]))
+    tail = b.binary("add", b.scalar("add", b.scalar("div", w, s - 1), 0.5), series)
+    return b.binary("add", total, b.binary("mul", tail, power(w)))
+
+
+def _power(b: Build, x: T, n: int) -> T:
+    y = x
+    for _ in range(n - 1):
+        y = b.binary("mul", y, x)
+    return y
+
+
+def _cotangent_derivative(n: int) -> list[float]:
+    """The n-th derivative of cot as a polynomial in cot, the coefficient of the highest power first."""
+    p = [0.0, 1.0]
+    for _ in range(n):
+        d = [k * c for k, c in enumerate(p)][1:]
+        p = [-(c1 + c2) for c1, c2 in zip(d + [0.0, 0.0], [0.0, 0.0] + d)]
+    return p[::-1]
+
+
+@translates("polygamma")
+def polygamma(b: Build, n: int, x: T) -> T:
+    """Derivatives of digamma (6.4.10), reflected below 1/2 (6.4.7)."""
+    if n == 0:
+        return digamma(b, x)
+    result = out_dtype(b)
+    if not is_float(result) or result == "f64" or n > 20:
+        raise Unsupported("polygamma in float64, or of an order above 20")
+    x = b.convert(x, "f64")
+    low, z = _reflected(b, x)
+    sign = -1 if n % 2 == 0 else 1
+    y = b.scalar("mul", _hurwitz(b, z, n + 1), sign * math.factorial(n))
+    sine, cosine = _sin_pi(b, x)
+    derivative = horner(b, b.binary("div", cosine, sine), _cotangent_derivative(n))
+    reflected = b.binary("add", b.scalar("mul", derivative, -(math.pi ** (n + 1))), b.scalar("mul", y, -sign))
+    y = where(b, low, reflected, y)
+    y = where(b, _pole(b, x), b.like(sign * math.inf, x), y)
+    if n == 1:
+        y = where(b, b.compare("eq", x, b.like(math.inf, x)), b.like(0, x), y)
+    return b.convert(y, result)
+
+
+@in_double("erfc", "special_erfc")
+def erfc(b, x):
+    """1 - erf(x) below 2, the continued fraction above (7.1.14)."""
+    near = b.binary("sub", b.like(1, x), b.unary("erf", x))
+    w = b.scalar("max", x, 2)
+    tail = w
+    for k in range(60, 0, -1):
+        tail = b.binary("add", w, b.binary("div", b.like(k / 2, w), tail))
+    far = b.binary("div", b.unary("exp", b.unary("neg", b.binary("mul", w, w))), b.scalar("mul", tail, math.sqrt(math.pi)))
+    y = where(b, below(b, x, 2), near, far)
+    return where(b, b.compare("gt", x, b.like(27, x)), b.like(0, x), y)
+
+
+@in_double("erfinv", "special_erfinv")
+def erfinv(b, x):
+    """Winitzki's approximation, and three of Halley's steps."""
+    log = b.unary("log1p", b.unary("neg", b.binary("mul", x, x)))
+    a = 0.147
+    first = b.scalar("add", b.scalar("mul", log, 0.5), 2 / (math.pi * a))
+    inner = b.binary("sub", b.binary("mul", first, first), b.scalar("div", log, a))
+    size = b.unary("sqrt", b.scalar("max", b.binary("sub", b.unary("sqrt", inner), first), 0))
+    y = where(b, below(b, x, 0), b.unary("neg", size), size)
+    for _ in range(3):
+        error = b.binary("sub", b.unary("erf", y), x)
+        slope = b.scalar("mul", b.unary("exp", b.unary("neg", b.binary("mul", y, y))), 2 / math.sqrt(math.pi))
+        step = b.binary("div", error, slope)
+        y = b.binary("sub", y, b.binary("div", step, b.scalar("add", b.binary("mul", y, step), 1)))
+    edge = b.compare("eq", b.unary("abs", x), b.like(1, x))
+    y = where(b, edge, b.binary("mul", x, b.like(math.inf, x)), y)
+    outside = b.compare("gt", b.unary("abs", x), b.like(1, x))
+    return where(b, outside, b.like(math.nan, x), y)
+
+
+def _bessel(b: Build, x: T, order: int, scaled: bool) -> T:
+    """I of order 0 or 1: the power series (9.6.10) up to 16, the asymptotic one (9.7.1) beyond; times exp(-|x|) where scaled."""
+    a = b.unary("abs", x)
+    small = b.scalar("min", a, 16)
+    quarter = b.scalar("mul", b.binary("mul", small, small), 0.25)
+    terms = [1 / (math.factorial(k) * math.factorial(k + order)) for k in range(50)]
+    near = horner(b, quarter, terms[::-1])
+    near = b.binary("mul", near, b.scalar("mul", small, 0.5)) if order else near
+    large = b.scalar("max", a, 16)
+    inverse = b.binary("div", b.like(1, large), large)
+    mu, coefficient, asymptotic = 4 * order * order, 1.0, [1.0]
+    for k in range(1, 24):
+        coefficient *= -(mu - (2 * k - 1) ** 2) / (8 * k)
+        asymptotic.append(coefficient)
+    far = b.binary("mul", horner(b, inverse, asymptotic[::-1]), b.unary("rsqrt", b.scalar("mul", large, 2 * math.pi)))
+    if scaled:
+        near = b.binary("mul", near, b.unary("exp", b.unary("neg", small)))
+    else:
+        # exp in halves, which overflows no sooner than the result.
+        half = b.unary("exp", b.scalar("mul", large, 0.5))
+        far = b.binary("mul", b.binary("mul", far, half), half)
+    y = where(b, below(b, a, 16), near, far)
+    y = where(b, b.is_nan(x), x, y)
+    infinite = b.compare("eq", a, b.like(math.inf, a))
+    y = where(b, infinite, b.like(0.0 if scaled else math.inf, a), y)
+    return where(b, below(b, x, 0), b.unary("neg", y), y) if order else y
+
+
+for name, order, scaled in (
+    ("i0", 0, False), ("special_i0", 0, False), ("special_modified_bessel_i0", 0, False), ("special_i0e", 0, True),
+    ("special_i1", 1, False), ("special_modified_bessel_i1", 1, False), ("special_i1e", 1, True),
+    ("prims::bessel_i0", 0, False), ("prims::bessel_i0e", 0, True), ("prims::bessel_i1", 1, False), ("prims::bessel_i1e", 1, True),
+):  # fmt: skip
+    in_double(name)(lambda b, x, order=order, scaled=scaled: _bessel(b, x, order, scaled))
