@@ -179,6 +179,8 @@ def differs(op, sample, dtype, args, expected, actual) -> str | None:
             if moments_agree(x, y):
                 continue
             return f"result {i}: moments differ"
+        if op.name in ("sort", "argsort", "topk") and not x.is_floating_point() and same_order(op, sample, x, y):
+            continue
         if reference is None:
             reference = in_float64(op, sample, args)
         if i < len(reference) and no_worse(x, y, reference[i]):
@@ -215,6 +217,15 @@ def moments_agree(x, y) -> bool:
     x, y = x.to(torch.float64), y.to(torch.float64)
     spread = max(y.std(unbiased=False).item(), x.std(unbiased=False).item(), 1e-6)
     return abs(x.mean() - y.mean()).item() <= 6 * spread / max(x.numel(), 1) ** 0.5 + 1e-6
+
+
+def same_order(op, sample, x, y) -> bool:
+    """Whether two lists of places name equal elements: equal ones may come in any order."""
+    numbers = [a for a in (*sample.args, *sample.kwargs.values()) if isinstance(a, int) and not isinstance(a, bool)]
+    at = 1 if op.name == "topk" else 0
+    dim = sample.kwargs.get("dim", numbers[at] if len(numbers) > at and "dim" not in sample.kwargs else -1)
+    v = sample.input.detach()
+    return v.dim() == 0 or close(v.gather(dim, x), v.gather(dim, y))
 
 
 def in_float64(op, sample, args) -> list:

@@ -76,6 +76,15 @@ def batch_norm_no_stats(b: Build, x: T, weight, bias, training: bool, momentum: 
     return [b.convert(y, x.dtype), b.convert(mean, out_dtype(b, 1)), b.convert(rstd, out_dtype(b, 2))]
 
 
+def _running(b: Build, x: T, mean: T, var: T, old_mean: T, old_var: T, momentum: float) -> tuple[T, T]:
+    """The running statistics; the variance that is kept is that of the population which the batch is a sample of."""
+    c = mean.dtype
+    n = b.size(numel([s for d, s in enumerate(x.shape) if d != 1]), c, ())
+    unbiased = b.binary("mul", var, b.binary("div", n, b.scalar("sub", n, 1)))
+    blend = lambda old, new: b.binary("add", b.scalar("mul", b.convert(old, c), 1 - momentum), b.scalar("mul", new, momentum))
+    return blend(old_mean, mean), blend(old_var, unbiased)
+
+
 @translates("_native_batch_norm_legit_functional")
 def batch_norm_functional(b: Build, x: T, weight, bias, running_mean, running_var, training: bool, momentum: float, eps: float) -> list:
     c = b.upcast(x)
@@ -83,24 +92,22 @@ def batch_norm_functional(b: Build, x: T, weight, bias, running_mean, running_va
         mean, var = b.convert(running_mean, c.dtype), b.convert(running_var, c.dtype)
         y, _ = _batch_norm(b, c, weight, bias, mean, var, eps)
         empty = [b.full(0, out_dtype(b, i), out_shape(b, i)) for i in (1, 2)]
-        return [b.convert(y, x.dtype), *empty, running_mean, running_var]
+        return [b.convert(y, x.dtype), *empty, b.convert(running_mean, out_dtype(b, 3)), b.convert(running_var, out_dtype(b, 4))]
     mean, var = _batch_statistics(b, c)
     y, rstd = _batch_norm(b, c, weight, bias, mean, var, eps)
-    # The variance that is kept is that of the population which the batch is a sample of.
-    count = numel([s for d, s in enumerate(x.shape) if d != 1])
-    n = b.size(count, c.dtype, ())
-    unbiased = b.binary("mul", var, b.binary("div", n, b.scalar("sub", n, 1)))
-    blend = lambda old, new: b.convert(
-        b.binary("add", b.scalar("mul", b.convert(old, c.dtype), 1 - momentum), b.scalar("mul", new, momentum)), old.dtype
-    )
-    stats = [b.convert(mean, out_dtype(b, 1)), b.convert(rstd, out_dtype(b, 2))]
-    return [b.convert(y, x.dtype), *stats, blend(running_mean, mean), blend(running_var, unbiased)]
+    rest = [mean, rstd, *_running(b, x, mean, var, running_mean, running_var, momentum)]
+    return [b.convert(y, x.dtype), *(b.convert(t, out_dtype(b, i)) for i, t in enumerate(rest, 1))]
 
 
 @translates("_batch_norm_with_update_functional")
 def batch_norm_with_update(b: Build, x: T, weight, bias, running_mean, running_var, momentum: float, eps: float) -> list:
-    y, mean, rstd, new_mean, new_var = batch_norm_functional(b, x, weight, bias, running_mean, running_var, True, momentum, eps)
-    return [y, mean, rstd, b.full(0, out_dtype(b, 3), out_shape(b, 3)), new_mean, new_var]
+    c = b.upcast(x)
+    mean, var = _batch_statistics(b, c)
+    y, rstd = _batch_norm(b, c, weight, bias, mean, var, eps)
+    new_mean, new_var = _running(b, x, mean, var, running_mean, running_var, momentum)
+    reserve = b.full(0, out_dtype(b, 3), out_shape(b, 3))
+    rest = [mean, rstd, reserve, new_mean, new_var]
+    return [b.convert(y, x.dtype), *(b.convert(t, out_dtype(b, i)) for i, t in enumerate(rest, 1))]
 
 
 @translates("_batch_norm_no_update")
