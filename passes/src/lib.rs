@@ -6,6 +6,7 @@ pub mod dce;
 pub mod decompose;
 pub mod expand_math;
 pub mod fuse;
+pub mod layout;
 pub mod lower_kernel;
 pub mod lower_loops;
 pub mod lower_tiles;
@@ -21,6 +22,7 @@ pub fn register() {
         &cse::CSE,
         &dce::DCE,
         &decompose::DECOMPOSE,
+        &layout::LAYOUT,
         &fuse::FUSE,
         &fuse::OUTLINE_OPS,
         &lower_loops::LOWER_LOOPS,

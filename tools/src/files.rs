@@ -1,5 +1,6 @@
 //! Input and output files, `-` for standard input and output.
 
+use std::fmt::Display;
 use std::fs;
 use std::io::{self, Read, Write};
 use std::path::Path;
@@ -29,6 +30,16 @@ pub fn write(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) 
         };
     }
     write_file(path, write).map_err(|e| format!("cannot write '{}': {e}", path.display()))
+}
+
+/// A line on standard output. `println!` would panic where a disk is full.
+pub fn print_line(line: impl Display) -> Result<(), String> {
+    write(Path::new("-"), |out| writeln!(out, "{line}"))
+}
+
+/// A line on standard error. Nothing can be done about an error in doing so.
+pub fn note_line(line: impl Display) {
+    let _ = writeln!(io::stderr().lock(), "{line}");
 }
 
 fn write_file(path: &Path, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {

@@ -1,6 +1,7 @@
 //! Reads modules in either text form, runs passes, prints them.
 
 use clap::{Arg, Args, Command, FromArgMatches};
+use rc_tools::files;
 use rc_tools::opt::{IoOptions, Passes, augment, docs, emit, run, show};
 use std::process::ExitCode;
 
@@ -10,13 +11,10 @@ fn main() -> ExitCode {
     let command = augment(IoOptions::augment_args(Command::new("rc-opt"))).arg(page).version(env!("CARGO_PKG_VERSION"));
     let matches = command.about("Reads modules in either text form, runs passes and prints them").get_matches();
     if let Some(page) = matches.get_one::<String>("print-docs") {
-        return match docs(page) {
-            Ok(text) => {
-                print!("{text}");
-                ExitCode::SUCCESS
-            }
+        return match docs(page).and_then(|text| files::print_line(text.trim_end_matches('\n'))) {
+            Ok(()) => ExitCode::SUCCESS,
             Err(error) => {
-                eprintln!("error: {error}");
+                files::note_line(format_args!("error: {error}"));
                 ExitCode::FAILURE
             }
         };

@@ -61,7 +61,7 @@ pub fn run(options: &IoOptions, transform: &mut Transform, other: &mut OtherForm
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(message) => {
-            eprintln!("error: {message}");
+            files::note_line(format_args!("error: {message}"));
             ExitCode::FAILURE
         }
     }

@@ -1,6 +1,7 @@
 //! The options of `rc-opt` that concern passes: a flag for each, a pipeline, and what to show on the way.
 
 use super::emit::TO_THREADS;
+use crate::files::note_line;
 use clap::{Arg, ArgAction, ArgMatches, Command};
 use rc::{CheckEachPass, Machine, Target};
 use rc_ir::pass::{PassInstance, PassManager, PrintIr, PrintWhen, registered};
@@ -141,11 +142,11 @@ impl Passes {
         let start = Instant::now();
         let report = manager.run(module);
         if on("timing") {
-            eprintln!("{}", report.timing);
-            eprintln!("all passes: {:.1} ms", 1e3 * start.elapsed().as_secs_f64());
+            note_line(&report.timing);
+            note_line(format_args!("all passes: {:.1} ms", 1e3 * start.elapsed().as_secs_f64()));
         }
         if on("statistics") {
-            eprintln!("{}", report.statistics_text());
+            note_line(report.statistics_text());
         }
         let wanted = |d: &Diagnostic| {
             d.severity != Severity::Remark || on("remarks") || self.flags.get_flag("verify_diagnostics")

@@ -2,7 +2,7 @@
 
 mod inputs;
 
-use crate::files;
+use crate::files::{self, note_line, print_line};
 use crate::opt::show;
 use inputs::Inputs;
 use rc::{Executable, Target, compile};
@@ -79,7 +79,7 @@ impl Failure {
     pub fn show(&self) {
         match self {
             Failure::Diagnostics(all) => all.iter().filter(|d| d.severity != Severity::Remark).for_each(show),
-            Failure::Message(text) => eprintln!("error: {text}"),
+            Failure::Message(text) => note_line(format_args!("error: {text}")),
         }
     }
 }
@@ -142,17 +142,17 @@ fn compiled(module: &Module, options: &Options, inputs: &Inputs) -> Result<Vec<T
             return Err(Failure::Diagnostics(report.errors));
         }
         if options.timing {
-            eprintln!("{}", report.timing);
+            note_line(&report.timing);
         }
     }
     let executable = Executable::load(&lowered, Some(&inputs.function), target.machine)?;
     if options.timing {
-        eprintln!("compiled and loaded in {:.1} ms", 1e3 * start.elapsed().as_secs_f64());
+        note_line(format_args!("compiled and loaded in {:.1} ms", 1e3 * start.elapsed().as_secs_f64()));
     }
     let results = executable.run(&inputs.tensors)?;
     if let Some(runs) = options.bench {
         let milliseconds = executable.median_ms(&inputs.tensors, runs.max(1))?;
-        println!("median of {runs} runs: {milliseconds:.4} ms");
+        print_line(format_args!("median of {runs} runs: {milliseconds:.4} ms"))?;
     }
     Ok(results)
 }
@@ -169,7 +169,7 @@ fn report_errors(module: &Module, inputs: &Inputs, results: &[Tensor]) -> Result
     let reference = Interpreter::new(module, Mode::Float64).run(&inputs.function, &inputs.tensors)?;
     for (i, (result, reference)) in results.iter().zip(&reference).enumerate() {
         let comparison = compare(result, reference, Tolerance::of_max(f64::INFINITY).equal_nan())?;
-        println!("result {i} against float64: {comparison}");
+        print_line(format_args!("result {i} against float64: {comparison}"))?;
     }
     Ok(())
 }
@@ -177,7 +177,9 @@ fn report_errors(module: &Module, inputs: &Inputs, results: &[Tensor]) -> Result
 fn write(options: &Options, results: &[Tensor]) -> Result<(), Failure> {
     if options.outputs.is_empty() {
         if options.bench.is_none() && options.compare.is_none() {
-            results.iter().enumerate().for_each(|(i, r)| println!("result {i}: {r}"));
+            for (i, result) in results.iter().enumerate() {
+                print_line(format_args!("result {i}: {result}"))?;
+            }
         }
         return Ok(());
     }

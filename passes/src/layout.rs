@@ -1,0 +1,144 @@
+//! `layout`: decides how operands are stored, so that nothing is moved only to be read in another order.
+
+use rc_dialects::core::constant::CONSTANT;
+use rc_dialects::core::dot::DOT;
+use rc_dialects::core::shape::TRANSPOSE;
+use rc_dialects::func::FUNC;
+use rc_ir::effects::is_dead;
+use rc_ir::pass::{PassDef, PassKind, SymbolContext};
+use rc_ir::{Attr, AttrData, Blob, Body, Builder, Op, Result, Type};
+
+pub static LAYOUT: PassDef = PassDef {
+    summary: "Folds transposes into what reads them, and stores constants as they are read.",
+    doc: "A product reads a transposed operand as it is stored, by other numbers of its dimensions, where its free dimensions keep their order. \
+A constant that is only read transposed is stored transposed. A remark says what was decided for each transpose of a product's operand or a \
+constant, with the bytes that are not moved, and why a transpose stays.",
+    ..PassDef::new("layout", |_| Ok(PassKind::symbol(run)))
+};
+
+fn run(body: &mut Body, cx: &mut SymbolContext) -> Result {
+    if body.name(body.root()) != &FUNC {
+        return Ok(());
+    }
+    let ops = body.walk();
+    for &op in ops.iter().filter(|&&op| body.name(op) == &DOT).collect::<Vec<_>>() {
+        for side in [Side::Lhs, Side::Rhs] {
+            while fold_into_dot(body, op, side, cx) {}
+        }
+    }
+    for op in ops {
+        if !body.is_erased(op) && body.name(op) == &TRANSPOSE {
+            store_transposed(body, op, cx);
+        }
+    }
+    Ok(())
+}
+
+#[derive(Clone, Copy)]
+enum Side {
+    Lhs,
+    Rhs,
+}
+
+impl Side {
+    fn operand(self) -> usize {
+        self as usize
+    }
+    /// The attributes that number this operand's dimensions.
+    fn attrs(self) -> [&'static str; 2] {
+        match self {
+            Side::Lhs => ["lhs_batch", "lhs_contract"],
+            Side::Rhs => ["rhs_batch", "rhs_contract"],
+        }
+    }
+}
+
+/// Makes a product read the source of its transposed operand; whether it did.
+fn fold_into_dot(body: &mut Body, dot: Op, side: Side, cx: &mut SymbolContext) -> bool {
+    let value = body.operand(dot, side.operand());
+    let Some(transpose) = body.defining_op(value).filter(|&op| body.name(op) == &TRANSPOSE) else { return false };
+    let perm = body.op_ref(transpose).ints("perm").unwrap_or_default();
+    let numbered = side.attrs().map(|name| body.op_ref(dot).ints(name).unwrap_or_default());
+    let free: Vec<i64> = (0..perm.len() as i64).filter(|d| !numbered.iter().any(|n| n.contains(d))).map(|d| perm[d as usize]).collect();
+    let ty = body.ty(value);
+    if !free.is_sorted() {
+        cx.remark(body.loc(transpose), format!("the transpose {perm:?} stays: the product's free dimensions would change their order"));
+        return false;
+    }
+    for (name, dims) in side.attrs().into_iter().zip(&numbered) {
+        if !dims.is_empty() {
+            let stored: Vec<i64> = dims.iter().map(|&d| perm[d as usize]).collect();
+            body.set_attr(dot, name, Attr::i64s(&stored));
+        }
+    }
+    let source = body.operand(transpose, 0);
+    body.set_operand(dot, side.operand(), source);
+    cx.remark(body.loc(transpose), format!("the product reads its operand as it is stored, not transposed by {perm:?}: {} not moved", bytes_text(ty)));
+    cx.count("transposes folded", 1);
+    if is_dead(body, transpose) {
+        body.erase(transpose);
+    }
+    true
+}
+
+fn bytes_text(ty: Type) -> String {
+    let count = ty.static_shape().map(|shape| shape.iter().product::<i64>());
+    match count.zip(ty.elem().byte_width()) {
+        Some((n, width)) => format!("{} bytes are", n * width as i64),
+        None => format!("a {ty} is"),
+    }
+}
+
+/// Stores a constant as its only reader, a transpose, gives it.
+fn store_transposed(body: &mut Body, transpose: Op, cx: &mut SymbolContext) {
+    let source = body.operand(transpose, 0);
+    let Some(constant) = body.defining_op(source).filter(|&op| body.name(op) == &CONSTANT) else { return };
+    if body.uses(source).count() > 1 {
+        cx.remark(body.loc(transpose), "the constant is read in another order too, and stays as it is stored");
+        return;
+    }
+    let (from, to) = (body.ty(source), body.ty(body.result(transpose, 0)));
+    let perm = body.op_ref(transpose).ints("perm").unwrap_or_default();
+    let Some(value) = body.attr(constant, "value").and_then(|value| transposed(value, from, to, &perm, cx)) else { return };
+    let built = Builder::before(body, transpose).op("rc.core.constant").attr("value", value).result(to).build();
+    let result = body.result(built, 0);
+    body.replace_op(transpose, &[result]);
+    body.erase(constant);
+    cx.remark(body.loc(built), format!("the constant is stored transposed by {perm:?}, as it is read: {} not moved", bytes_text(to)));
+    cx.count("constants stored transposed", 1);
+}
+
+/// The constant's elements in the order of `to`; `None` for a splat, which has no order, and for elements that are not whole bytes.
+fn transposed(value: Attr, from: Type, to: Type, perm: &[i64], cx: &mut SymbolContext) -> Option<Attr> {
+    let width = from.elem().byte_width()? as usize;
+    let shape: Vec<usize> = from.static_shape()?.iter().map(|&n| n as usize).collect();
+    let count: usize = shape.iter().product();
+    let moved = |bytes: &[u8]| (bytes.len() == count * width).then(|| permuted(bytes, width, &shape, perm));
+    match value.data() {
+        AttrData::Dense { data, .. } if !data.splat => Some(Attr::dense(to, moved(&data.bytes)?)),
+        AttrData::Resource { name, .. } => {
+            let blob = cx.module.resources.get(name)?;
+            Some(cx.add_resource(&format!("{name}_transposed"), to, Blob::new(moved(blob.bytes())?)))
+        }
+        _ => None,
+    }
+}
+
+fn permuted(bytes: &[u8], width: usize, shape: &[usize], perm: &[i64]) -> Vec<u8> {
+    let strides: Vec<usize> = (0..shape.len()).map(|d| shape[d + 1..].iter().product()).collect();
+    let order: Vec<usize> = perm.iter().map(|&d| d as usize).collect();
+    let mut index = vec![0; shape.len()];
+    let mut out = Vec::with_capacity(bytes.len());
+    while out.len() < bytes.len() {
+        let at: usize = order.iter().zip(&index).map(|(&d, &i)| i * strides[d]).sum();
+        out.extend_from_slice(&bytes[at * width..][..width]);
+        for d in (0..index.len()).rev() {
+            index[d] += 1;
+            if index[d] < shape[order[d]] {
+                break;
+            }
+            index[d] = 0;
+        }
+    }
+    out
+}
