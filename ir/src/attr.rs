@@ -1,6 +1,7 @@
 //! Attributes: compile-time data on operations and in types. `Attr` is a 4-byte interned handle.
 //! Large constants are not interned: they are [`AttrData::Resource`]s, kept in the module by name.
 
+use crate::half_float::{f64_to_bf16, f64_to_f16, f64_to_f32_round_odd};
 use crate::dim::Dim;
 use crate::intern::{Name, interned};
 use crate::types::{FloatKind, Type, TypeData};
@@ -59,14 +60,14 @@ pub fn float_to_bits(kind: FloatKind, value: f64) -> u64 {
         FloatKind::F64 => value.to_bits(),
         FloatKind::F32 => u64::from((value as f32).to_bits()),
         FloatKind::TF32 => {
-            let bits = (value as f32).to_bits();
             if !value.is_finite() {
-                return u64::from(bits);
+                return u64::from((value as f32).to_bits());
             }
+            let bits = f64_to_f32_round_odd(value).to_bits();
             u64::from(bits.wrapping_add(0xfff + ((bits >> 13) & 1)) & !0x1fff)
         }
-        FloatKind::F16 => u64::from(half::f16::from_f64(value).to_bits()),
-        FloatKind::BF16 => u64::from(half::bf16::from_f64(value).to_bits()),
+        FloatKind::F16 => u64::from(f64_to_f16(value).to_bits()),
+        FloatKind::BF16 => u64::from(f64_to_bf16(value).to_bits()),
         FloatKind::F8E4M3FN | FloatKind::F8E5M2 => crate::float8::encode(kind, value),
     }
 }

@@ -14,6 +14,7 @@ pub mod docs;
 pub mod dominance;
 pub mod effects;
 mod float8;
+pub mod half_float;
 pub mod intern;
 pub mod loc;
 pub mod module;

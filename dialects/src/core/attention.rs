@@ -1,6 +1,6 @@
 //! Scaled dot-product attention as one op, so that its online form is a choice of the schedule.
 
-use crate::constraints::{FLOAT_TENSOR, Inferred, MASK_TENSOR, one};
+use crate::constraints::{FLOAT_TENSOR, Inferred, one};
 use rc_ir::op_def::{AttrDefault, AttrKind, InferArgs, attr, operand, optional, result};
 use rc_ir::{Dim, Effects, OpDef, Type};
 
@@ -11,14 +11,14 @@ pub static ATTENTION: OpDef = OpDef {
           probabilities may be rounded to v's element type before the second product; the result is rounded once. \
           The online form (running maximum and sum) is allowed. \
           `scale` is 1/sqrt(d) where absent. `causal`: query i sees key j where j <= i, as in PyTorch. A mask has the \
-          rank of q, dimensions of [b…, s, t] or 1; of i1, false hides a key; of floats, it is added to the scaled scores. \
+          rank of q and dimensions of [b…, s, t] or 1, and is added to the scaled scores. \
           A query that sees no key (every score -inf) gives 0.",
     example: "func.func @attention(%q: tensor<1x2x7x4xf32>, %k: tensor<1x2x7x4xf32>, %v: tensor<1x2x7x4xf32>) -> tensor<1x2x7x4xf32> {
   %y = core.attention %q, %k, %v {causal = true, scale = 0.5} : tensor<1x2x7x4xf32>
   func.return %y
 }
 ",
-    operands: &[operand("q", FLOAT_TENSOR), operand("k", FLOAT_TENSOR), operand("v", FLOAT_TENSOR), optional("mask", MASK_TENSOR)],
+    operands: &[operand("q", FLOAT_TENSOR), operand("k", FLOAT_TENSOR), operand("v", FLOAT_TENSOR), optional("mask", FLOAT_TENSOR)],
     results: &[result("result", FLOAT_TENSOR)],
     attrs: &[
         attr("causal", AttrKind::Bool, "Hides keys after the query.").default(AttrDefault::Bool(false)),

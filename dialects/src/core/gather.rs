@@ -2,7 +2,6 @@
 
 use crate::constraints::{INT_TENSOR, Inferred, TENSOR, dim_attr, one};
 use rc_ir::op_def::{AttrDef, AttrDefault, AttrKind, InferArgs, attr, operand, result};
-use crate::interfaces::Decompose;
 use rc_ir::{Effects, OpDef, Type};
 
 const BATCH: AttrDef =
@@ -53,7 +52,6 @@ pub static SCATTER: OpDef = OpDef {
     ],
     effects: Effects::Pure,
     infer: Some(infer_scatter),
-    interfaces: &[&Decompose(super::scatter::define_scatter)],
     ..OpDef::new("rc.core.scatter")
 };
 

@@ -20,9 +20,9 @@ pub mod random;
 pub mod reduce;
 pub mod reindex;
 pub mod scalar;
-mod scatter;
 pub mod shape;
 pub mod slice;
+pub mod special;
 pub mod unary;
 pub mod window;
 

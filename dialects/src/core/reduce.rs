@@ -64,7 +64,7 @@ fn combiner(args: &InferArgs, elem: Type) -> std::result::Result<Combiner, Strin
     let kind = kind.ok_or("expects the attribute 'kind'")?;
     let fits = match kind {
         Combiner::And | Combiner::Or => !elem.is_float(),
-        Combiner::Add | Combiner::Mul => elem != Type::i1(),
+        Combiner::Add | Combiner::Mul | Combiner::Max | Combiner::Min => elem != Type::i1(),
         _ => true,
     };
     if fits { Ok(kind) } else { Err(format!("has no '{}' of elements of type {elem}", kind.kind())) }

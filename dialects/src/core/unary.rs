@@ -71,6 +71,12 @@ unary! {
     LOG "log" on FLOAT ("f32" to "f32") infer_elementwise float float(f64::ln), int None,
         "Elementwise natural logarithm.",
         "-inf for zero, NaN for negative numbers. Within 2 units in the last place.";
+    LOG2 "log2" on FLOAT ("f32" to "f32") infer_elementwise float float(f64::log2), int None,
+        "Elementwise logarithm to base 2.",
+        "-inf for zero, NaN for negative numbers. Within 2 units in the last place; exact for powers of 2.";
+    LOG10 "log10" on FLOAT ("f32" to "f32") infer_elementwise float float(f64::log10), int None,
+        "Elementwise logarithm to base 10.",
+        "-inf for zero, NaN for negative numbers. Within 2 units in the last place; exact for powers of 10.";
     LOG1P "log1p" on FLOAT ("f32" to "f32") infer_elementwise float float(f64::ln_1p), int None,
         "Elementwise log(1 + x), accurate near zero.",
         "-inf for -1, NaN below. Within 4 units in the last place.";
@@ -89,12 +95,53 @@ unary! {
     COS "cos" on FLOAT ("f32" to "f32") infer_elementwise float float(f64::cos), int None,
         "Elementwise cosine of radians.",
         "Within 4 units in the last place for arguments of any size. NaN for infinities.";
+    TAN "tan" on FLOAT ("f32" to "f32") infer_elementwise float float(f64::tan), int None,
+        "Elementwise tangent of radians.",
+        "Within 8 units in the last place for arguments of any size. NaN for infinities.";
+    ASIN "asin" on FLOAT ("f32" to "f32") infer_elementwise float float(f64::asin), int None,
+        "Elementwise arc sine, in radians.",
+        "NaN outside of [-1, 1]. Within 8 units in the last place.";
+    ACOS "acos" on FLOAT ("f32" to "f32") infer_elementwise float float(f64::acos), int None,
+        "Elementwise arc cosine, in radians.",
+        "NaN outside of [-1, 1]. Within 8 units in the last place.";
+    ATAN "atan" on FLOAT ("f32" to "f32") infer_elementwise float float(f64::atan), int None,
+        "Elementwise arc tangent, in radians.",
+        "Within 8 units in the last place.";
+    SINH "sinh" on FLOAT ("f32" to "f32") infer_elementwise float float(f64::sinh), int None,
+        "Elementwise hyperbolic sine.",
+        "Within 8 units in the last place.";
+    COSH "cosh" on FLOAT ("f32" to "f32") infer_elementwise float float(f64::cosh), int None,
+        "Elementwise hyperbolic cosine.",
+        "Within 8 units in the last place.";
+    ASINH "asinh" on FLOAT ("f32" to "f32") infer_elementwise float float(libm::asinh), int None,
+        "Elementwise inverse hyperbolic sine.",
+        "Within 8 units in the last place.";
+    ACOSH "acosh" on FLOAT ("f32" to "f32") infer_elementwise float float(libm::acosh), int None,
+        "Elementwise inverse hyperbolic cosine.",
+        "NaN below 1. Within 8 units in the last place.";
+    ATANH "atanh" on FLOAT ("f32" to "f32") infer_elementwise float float(libm::atanh), int None,
+        "Elementwise inverse hyperbolic tangent.",
+        "Infinite at 1 and -1, NaN beyond. Within 8 units in the last place.";
     TANH "tanh" on FLOAT ("f32" to "f32") infer_elementwise float float(f64::tanh), int None,
         "Elementwise hyperbolic tangent.",
         "Within 4 units in the last place.";
     ERF "erf" on FLOAT ("f32" to "f32") infer_elementwise float float(libm::erf), int None,
         "Elementwise error function.",
         "Within 4 units in the last place.";
+    ERFC "erfc" on FLOAT ("f32" to "f32") infer_elementwise float float(libm::erfc), int None,
+        "Elementwise complementary error function: 1 - erf(x), accurate where that is small.",
+        "Within 8 units in the last place; subnormal results may be flushed to zero.";
+    ERFINV "erfinv" on FLOAT ("f32" to "f32") infer_elementwise float float(super::special::erfinv), int None,
+        "Elementwise inverse of the error function.",
+        "Infinite at 1 and -1, NaN beyond. Within 8 units in the last place.";
+    LGAMMA "lgamma" on FLOAT ("f32" to "f32") infer_elementwise float float(libm::lgamma), int None,
+        "Elementwise logarithm of the magnitude of the gamma function.",
+        "Infinite at zero, the negative integers and infinities. Within 2 units in the last place, f64 within 64 units \
+         in the last place of the larger of the result and 1.";
+    DIGAMMA "digamma" on FLOAT ("f32" to "f32") infer_elementwise float float(super::special::digamma), int None,
+        "Elementwise logarithmic derivative of the gamma function.",
+        "Infinite at zero, with the opposite sign of the zero; NaN at the negative integers. Within 2 units in the last place, \
+         f64 within 64 units in the last place of the larger of the result and 1.";
     LOGISTIC "logistic" on FLOAT ("f32" to "f32") infer_elementwise float float(|x| 1.0 / (1.0 + (-x).exp())), int None,
         "Elementwise logistic function (sigmoid): 1 / (1 + exp(-x)).",
         "Within 4 units in the last place.";
@@ -107,6 +154,9 @@ unary! {
     ROUND "round" on FLOAT ("f32" to "f32") infer_elementwise float float(f64::round_ties_even), int None,
         "Elementwise nearest integer, ties to even.",
         "Exact, as `torch.round`. Keeps infinities, NaN and the sign of zero.";
+    TRUNC "trunc" on FLOAT ("f32" to "f32") infer_elementwise float float(f64::trunc), int None,
+        "Elementwise integer part: the nearest integer toward zero.",
+        "Exact. Keeps infinities, NaN and the sign of zero.";
     NOT "not" on BITS ("i1" to "i1") infer_elementwise float None, int int(|x| !x),
         "Elementwise complement of all bits; of i1, the logical not.",
         "";

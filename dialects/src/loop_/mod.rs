@@ -6,11 +6,14 @@
 
 mod kernel;
 mod nest;
+mod scatter;
 
 pub use kernel::{KERNEL, LAUNCH, RETURN};
 pub use nest::{ATTENTION, GATHER, INDEX, IterKind, NEST, Nest, YIELD};
 
+pub use scatter::SCATTER;
+
 use rc_ir::OpDef;
 
 /// All operations of the dialect.
-pub static OPS: &[&OpDef] = &[&KERNEL, &LAUNCH, &RETURN, &NEST, &YIELD, &INDEX, &GATHER, &ATTENTION];
+pub static OPS: &[&OpDef] = &[&KERNEL, &LAUNCH, &RETURN, &NEST, &YIELD, &INDEX, &GATHER, &ATTENTION, &SCATTER];

@@ -96,6 +96,7 @@ impl<'a, 'm> Lowering<'a, 'm> {
             ("core.floor", &[x]) => b.floor(x),
             ("core.ceil", &[x]) => b.ceil(x),
             ("core.round", &[x]) => b.round_even(x),
+            ("core.trunc", &[x]) => b.round_to_zero(x),
             ("core.is_nan", &[x]) => b.fcmp(FCmp::Uno, x, x),
             ("core.is_finite", &[x]) => b.fcmp(FCmp::Olt, b.fabs(x), number(f64::INFINITY)),
             ("core.sign", &[x]) => {

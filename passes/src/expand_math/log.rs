@@ -62,7 +62,7 @@ impl Math<'_> {
         self.fma(e, ln2, value)
     }
     /// The value where 0 < `x` < infinity; -inf at 0, NaN below, infinity and NaN themselves.
-    fn log_cases(&mut self, x: Value, value: Value, infinite: Value) -> Value {
+    pub fn log_cases(&mut self, x: Value, value: Value, infinite: Value) -> Value {
         let (zero, infinity) = (self.c(0.0), self.c(f64::INFINITY));
         let finite = self.compare("lt", x, infinity);
         let value = self.select(finite, value, infinite);

@@ -11,12 +11,18 @@
 //! | `sin`, `cos` | 4 ulp, arguments of any size | 4 ulp, arguments of any size |
 //! | `pow` | 2 ulp, computed in f64 | 8 ulp |
 //! | `rem` | exact | exact |
+//! | `tan`, `asin`, `acos`, `atan`, `sinh`, `cosh`, `asinh`, `acosh`, `atanh` | 8 ulp | 8 ulp |
+//! | `log2`, `log10` | 2 ulp, exact for whole powers | 2 ulp, exact for whole powers |
+//! | `erfc`, `erfinv` | 2 ulp, computed in f64 | 8 ulp, subnormal results may become zero |
+//! | `lgamma`, `digamma` | 2 ulp, computed in f64 | 64 ulp of the larger of the result and 1 |
 //!
 //! bf16 and f16 are computed in f32 and rounded. On a GPU f32 uses `kernel.approx` (ex2, rcp, rsqrt) where
 //! the bound allows it.
 
 mod emit;
 mod exp;
+mod gamma;
+mod hyperbolic;
 mod log;
 mod pow_f64;
 mod random;
@@ -33,7 +39,7 @@ use rc_ir::{Body, Module, Op, OpRef, Result, Type, Value};
 
 pub static EXPAND_MATH: PassDef = PassDef {
     summary: "Expands elementary functions in kernels to arithmetic with a stated error.",
-    doc: "Works on kernel.func in the thread phase. exp, exp2, log, log1p, expm1, tanh, erf, logistic, rsqrt, sin, cos, atan2, pow, rem become polynomials, fma and \
+    doc: "Works on kernel.func in the thread phase. exp, exp2, log, log1p, expm1, tanh, erf, logistic, rsqrt, sin, cos, atan2, pow, rem and what is made of these become polynomials, fma and \
 bit operations; 16-bit floats are computed in f32 and rounded; on CUDA kernel.approx is used where the op's bound allows it.",
     requires: &["lower-tiles"],
     pending: Some(|module: &Module| {
@@ -58,6 +64,10 @@ fn is_thread_kernel(body: &Body) -> bool {
     root.is("rc.kernel.func") && root.str("phase") == Some("thread")
 }
 
+/// 1 / log 2 and 1 / log 10, and what their f64 leaves out.
+const LOG2_E: [f64; 2] = [std::f64::consts::LOG2_E, 2.035_527_374_093_103_3e-17];
+const LOG10_E: [f64; 2] = [std::f64::consts::LOG10_E, 1.098_319_650_216_765_1e-17];
+
 /// The functions.
 const FUNCTIONS: &[&str] = &[
     "rc.core.exp",
@@ -74,6 +84,21 @@ const FUNCTIONS: &[&str] = &[
     "rc.core.atan2",
     "rc.core.pow",
     "rc.core.rem",
+    "rc.core.tan",
+    "rc.core.asin",
+    "rc.core.acos",
+    "rc.core.atan",
+    "rc.core.sinh",
+    "rc.core.cosh",
+    "rc.core.asinh",
+    "rc.core.acosh",
+    "rc.core.atanh",
+    "rc.core.log2",
+    "rc.core.log10",
+    "rc.core.erfc",
+    "rc.core.erfinv",
+    "rc.core.lgamma",
+    "rc.core.digamma",
 ];
 
 fn expands(op: OpRef) -> bool {
@@ -146,6 +171,21 @@ fn function(m: &mut Math, name: &str, x: &[Value]) -> Option<Value> {
         "rc.core.atan2" => m.atan2(x[0], x[1]),
         "rc.core.pow" => m.pow(x[0], x[1]),
         "rc.core.rem" => m.rem(x[0], x[1]),
+        "rc.core.tan" => m.tan(x[0]),
+        "rc.core.asin" => m.asin(x[0]),
+        "rc.core.acos" => m.acos(x[0]),
+        "rc.core.atan" => m.atan(x[0]),
+        "rc.core.sinh" => m.sinh(x[0]),
+        "rc.core.cosh" => m.cosh(x[0]),
+        "rc.core.asinh" => m.asinh(x[0]),
+        "rc.core.acosh" => m.acosh(x[0]),
+        "rc.core.atanh" => m.atanh(x[0]),
+        "rc.core.log2" => m.log_to_base(x[0], LOG2_E),
+        "rc.core.log10" => m.log_to_base(x[0], LOG10_E),
+        "rc.core.erfc" => m.through_f64(x[0], |m, x| m.erfc_f64(x)),
+        "rc.core.erfinv" => m.through_f64(x[0], |m, x| m.erfinv_f64(x)),
+        "rc.core.lgamma" => m.through_f64(x[0], |m, x| m.lgamma_f64(x)),
+        "rc.core.digamma" => m.through_f64(x[0], |m, x| m.digamma_f64(x)),
         "rc.core.fma" => m.fma(x[0], x[1], x[2]),
         _ => return None,
     })

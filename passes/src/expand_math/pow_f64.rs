@@ -96,6 +96,14 @@ impl Math<'_> {
         let both = self.sum(whole, log_m);
         Pair { high: self.select(none, log_m.high, both.high), low: self.select(none, log_m.low, both.low) }
     }
+    /// log x times a number given in two parts.
+    pub fn log_times(&mut self, x: Value, factor: [f64; 2]) -> Value {
+        let log = self.log_pair(x);
+        let by = Pair { high: self.c(factor[0]), low: self.c(factor[1]) };
+        let value = self.product(log, by);
+        let value = self.add(value.high, value.low);
+        self.log_cases(x, value, x)
+    }
     /// a + b exactly, whichever is larger.
     fn fast_or_not(&mut self, a: Value, b: Value) -> Pair {
         let high = self.add(a, b);

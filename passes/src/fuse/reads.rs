@@ -41,6 +41,10 @@ impl Space {
     pub fn identity(&self) -> Vec<Dim> {
         (0..self.iters.len()).map(|d| self.index(d)).collect()
     }
+    /// The iterators, those of extent 1 too: where a result is written, so that tiles find each of its dimensions.
+    pub fn symbols(&self) -> Vec<Dim> {
+        self.iters.iter().map(|&n| Dim::symbol(n)).collect()
+    }
 }
 
 /// A value read at an index map from the space of a root.

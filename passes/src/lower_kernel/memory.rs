@@ -18,6 +18,17 @@ impl Program<'_> {
         self.memory.get(&value).copied().ok_or_else(missing)
     }
 
+    /// The memory of an array of indices, seen as another shape.
+    pub fn indices_of(&mut self, value: Value, shape: &[Dim]) -> Result<Value> {
+        let memory = self.memory_of(value)?;
+        Ok(self.view(memory, shape))
+    }
+    /// One element.
+    pub fn read_scalar(&mut self, memory: Value, at: &[Value]) -> Value {
+        let elem = self.ty(memory).elem();
+        self.build().op("rc.kernel.read").operand(memory).operands(at).result(elem).value()
+    }
+
     /// The elements of a tensor at `access`: a load where each tile dimension runs along a dimension of the memory, else a gather.
     /// The result has size 1 along tile dimensions on which it does not depend.
     pub fn load(&mut self, value: Value, access: &Access, scope: &Scope) -> Result<Value> {

@@ -14,6 +14,7 @@ mod program;
 mod reduce;
 mod region;
 mod run;
+mod scatter;
 mod scope;
 mod split;
 
@@ -27,6 +28,7 @@ use attention::Attention;
 use contract::{Product, block_end};
 use grid::{Spread, scope_of};
 use program::Program;
+use scatter::Scatter;
 use split::Split;
 use rc_dialects::func::{SYMBOLS, symbols};
 use rc_dialects::loop_::{self, IterKind};
@@ -177,13 +179,15 @@ fn scheduled_groups(src: &Body) -> Result<Vec<Scheduled>> {
     for op in src.entry().into_iter().flat_map(|e| src.ops(e).collect::<Vec<_>>()) {
         let at = src.op_ref(op);
         let is_nest = src.name(op) == &loop_::NEST;
-        if !is_nest && src.name(op) != &loop_::ATTENTION {
-            continue;
-        }
+        let class = match src.name(op) {
+            name if name == &loop_::NEST => Class::Rows,
+            name if name == &loop_::ATTENTION => Class::Attention,
+            name if name == &loop_::SCATTER => Class::Scatter,
+            _ => continue,
+        };
         let schedule = Schedule::read(at)?;
         let nest =
             if is_nest { vec![Nest::read(src, op, &decls)?.with_collapses(&schedule.collapse)] } else { Vec::new() };
-        let class = if is_nest { Class::Rows } else { Class::Attention };
         match out.last_mut() {
             Some((number, last)) if *number == schedule.group && is_nest && last.group.class == class => {
                 if last.schedules[0].grid != schedule.grid {
@@ -236,6 +240,7 @@ fn lower_group(
     let mut p = begin(src, target, &scheduled.group, name, &args).0;
     let grid = match scheduled.group.class {
         Class::Attention => attend(&mut p, scheduled)?,
+        Class::Scatter => scatter_updates(&mut p, scheduled)?,
         _ => run_nests(&mut p, scheduled, outputs)?,
     };
     Ok(end(p, grid, scheduled.schedules[0].threads))
@@ -408,6 +413,25 @@ fn longest_first(p: &mut Program, over: &[Spread], starts: &mut [Value], queries
         let last = p.size(last * rc_ir::Dim::Static(spread.step));
         *start = p.binary("rc.core.sub", last, *start);
     }
+}
+
+fn scatter_updates(p: &mut Program, scheduled: &Scheduled) -> Result<[rc_ir::Dim; 3]> {
+    let (op, schedule) = (scheduled.group.ops[0], &scheduled.schedules[0]);
+    p.loc = p.src.loc(op);
+    let scatter = Scatter::read(p, op)?;
+    let over = spread_of(p.src, op, schedule, &scatter.sizes.iters)?;
+    let [o, a, l] = scatter.sizes.iters.map(|i| i.name);
+    let wanted: &[Name] = if p.target.is_cpu() { &[o, l] } else { &[o, a, l] };
+    if schedule.grid != wanted {
+        return Err(p.src.op_ref(op).error(format!("expects a schedule with {wanted:?} in its grid on this machine")));
+    }
+    let (grid, starts) = p.spread(&over);
+    let scope = scope_of(&over, &starts, schedule);
+    match p.target.is_cpu() {
+        true => scatter.run_on_cpu(p, schedule, &scope)?,
+        false => scatter.run(p, &scope)?,
+    }
+    Ok(grid)
 }
 
 fn attend(p: &mut Program, scheduled: &Scheduled) -> Result<[rc_ir::Dim; 3]> {

@@ -149,13 +149,18 @@ impl<'a> Emitter<'a> {
         self.builder().op(&INDEX).attr("expr", Attr::shape(&[expr])).value()
     }
 
-    fn convert(&mut self, value: Value, ty: Type) -> Value {
+    pub fn convert(&mut self, value: Value, ty: Type) -> Value {
         if self.kernel.ty(value) == ty { value } else { self.builder().op("rc.core.convert").operand(value).result(ty).value() }
     }
 
     fn gather(&mut self, op: OpRef, map: &[Dim]) -> Result<Value> {
         let axis = op.int("axis").unwrap_or(0) as usize;
         let (batch, own) = index_dims(op).ok_or_else(|| op.error("has more batch dimensions than its indices"))?;
+        // One number everywhere has no memory to look into.
+        let constant = self.source.defining_op(op.operand(0)).filter(|&o| classify(self.source.op_ref(o)) == Class::Splat);
+        if constant.is_some() {
+            return self.scalar(op.operand(0), &[]);
+        }
         let table = self.tensors.get(&op.operand(0)).copied();
         let table = table.ok_or_else(|| op.unsupported("of a table computed in the same kernel"))?;
         let index = self.scalar(op.operand(1), &[&map[..batch], &map[axis..axis + own]].concat())?;

@@ -6,7 +6,7 @@ use crate::fuse::reads::{Space, contraction_space, iterator_name, reduced_dims};
 use crate::fuse::{Class, classify, forward_map, symbol_ranges};
 use rc_dialects::func::symbols;
 use rc_dialects::interfaces::{Contraction, Reduction};
-use rc_dialects::loop_::{ATTENTION, KERNEL, RETURN};
+use rc_dialects::loop_::{ATTENTION, KERNEL, RETURN, SCATTER};
 use rc_ir::builder::new_function;
 use rc_ir::dim_range::Ranges;
 use rc_ir::{Attr, Block, Body, Builder, Dim, Name, Op, OpRef, Result, Type, Value};
@@ -74,6 +74,7 @@ impl Lowering<'_> {
                 Class::Scan => self.scan(kernel, block, op)?,
                 Class::Contract => self.contract(kernel, block, op)?,
                 Class::Attention => self.attention(kernel, block, op, &yielded)?,
+                Class::Alone if op.is("rc.core.scatter") => self.scatter(kernel, block, op)?,
                 Class::Alone => return Err(op.unsupported("has no loop form").help("only reductions, products, attention and elementwise operations lower to loops")),
                 _ => {}
             }
@@ -102,8 +103,7 @@ impl Lowering<'_> {
         let mut emitter = self.emitter(kernel, block, space.clone());
         emitter.loc = loc;
         let scalar = emitter.scalar(value, &map)?;
-        let out = space.identity();
-        let spec = NestSpec { reduce: 0, out_map: out, combiner: "none", acc: None, ty };
+        let spec = NestSpec { reduce: 0, out_map: space.symbols(), combiner: "none", acc: None, ty };
         Ok(emitter.finish(&[scalar], spec, self.source.value_name(value)))
     }
 
@@ -157,6 +157,39 @@ impl Lowering<'_> {
         let spec = NestSpec { reduce: 0, out_map: map, combiner: info.combiner.kind(), acc, ty };
         let tensor = emitter.finish(&[scalar], spec, self.source.value_name(op.result(0)));
         self.tensors.insert(op.result(0), tensor);
+        Ok(())
+    }
+
+    /// Lowers a scatter, whose operands are tensors: numbers that are the same everywhere become one. Sums of narrow
+    /// floats are formed in f32.
+    fn scatter(&mut self, kernel: &mut Body, block: Block, op: OpRef) -> Result {
+        let ty = self.source.ty(op.result(0));
+        let sums = matches!(op.str("kind"), Some("add" | "mul"));
+        let acc = if sums { rc_dialects::constraints::default_acc(ty.elem()) } else { ty.elem() };
+        let mut operands = Vec::new();
+        for value in op.operands() {
+            operands.push(match self.tensors.get(&value) {
+                Some(&tensor) => tensor,
+                None => self.pointwise(kernel, block, value)?,
+            });
+        }
+        let names: Vec<Attr> = (0..3).map(|d| Attr::str(iterator_name(d, &self.ranges).as_str())).collect();
+        let mut b = Builder::at_end(kernel, block);
+        b.loc = op.loc();
+        let made = b.op(&SCATTER).operands(&operands).attrs(op.body.attrs(op.op)).attr("iters", Attr::array(&names));
+        let tensor = made.result(ty.with_elem(acc)).value();
+        self.tensors.insert(op.result(0), tensor);
+        if acc != ty.elem() {
+            let space = Space::new(&ty.shape(), &self.ranges);
+            let (map, out) = (space.identity(), space.symbols());
+            let mut emitter = self.emitter(kernel, block, space);
+            emitter.loc = op.loc();
+            let sum = emitter.scalar(op.result(0), &map)?;
+            let rounded = emitter.convert(sum, ty.elem());
+            let spec = NestSpec { reduce: 0, out_map: out, combiner: "none", acc: None, ty };
+            let tensor = emitter.finish(&[rounded], spec, self.source.value_name(op.result(0)));
+            self.tensors.insert(op.result(0), tensor);
+        }
         Ok(())
     }
 

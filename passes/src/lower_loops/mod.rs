@@ -48,6 +48,11 @@ fn placeholder() -> Body {
 fn lower_body(body: &mut Body, shared: &mut share::Kernels, made: &mut Vec<Body>) -> Result {
     let fusions: Vec<Op> = body.walk().into_iter().filter(|&op| body.name(op) == &FUSION).collect();
     for fusion in fusions {
+        // What nothing uses has no results to compute.
+        if body.result_count(fusion) == 0 {
+            body.erase(fusion);
+            continue;
+        }
         let kernel = kernel::kernel_of(body, fusion)?;
         let (callee, bind) = shared.intern(kernel.body, made);
         launch(body, fusion, callee, bind, &kernel.inputs, &kernel.results);

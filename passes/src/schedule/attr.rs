@@ -18,6 +18,7 @@ pub enum Kind {
     /// A matrix product and its epilogue.
     Contract,
     Attention,
+    Scatter,
     /// Any nest: one tile of results after another.
     General,
 }
@@ -28,6 +29,7 @@ const KINDS: &[(Kind, &str)] = &[
     (Kind::Column, "column"),
     (Kind::Contract, "contract"),
     (Kind::Attention, "attention"),
+    (Kind::Scatter, "scatter"),
     (Kind::General, "general"),
 ];
 

@@ -15,10 +15,11 @@ pub enum Class {
     /// A product and pointwise nests over its results.
     Contract,
     Attention,
+    Scatter,
     Scan,
 }
 
-/// Nests that run together, in order. For attention `nests` is empty.
+/// Nests that run together, in order. For attention and scatters `nests` is empty.
 #[derive(Clone, Debug)]
 pub struct Group {
     pub class: Class,
@@ -117,6 +118,8 @@ pub fn groups(body: &Body, target: &Target) -> Result<Vec<Group>> {
             }
         } else if body.name(op) == &loop_::ATTENTION {
             out.push(Group { class: Class::Attention, ops: vec![op], nests: Vec::new() });
+        } else if body.name(op) == &loop_::SCATTER {
+            out.push(Group { class: Class::Scatter, ops: vec![op], nests: Vec::new() });
         } else if body.name(op) != &loop_::RETURN {
             let what = format!("'{}' in a loop.kernel", body.name(op).pretty());
             return Err(

@@ -13,11 +13,12 @@ pub mod nest;
 mod pointwise;
 pub mod roles;
 mod row;
+pub mod scatter;
 mod target;
 mod tiles;
 mod warpgroup;
 
-use rc_dialects::loop_::{ATTENTION, KERNEL, NEST};
+use rc_dialects::loop_::{ATTENTION, KERNEL, NEST, SCATTER};
 use rc_ir::pass::{
     OptionDef, OptionKind, Options, PassContext, PassDef, PassKind, SymbolContext, option, run_on_symbols,
 };
@@ -41,7 +42,7 @@ what is reduced into so many parts, each for a program of its own, which a secon
 is summed over tile by tile, the hardware `unit` (`wgmma`: one more warpgroup brings tiles to shared memory, the others multiply), pipeline \
 `stages`, `programs` where each handles one tile of results after another, and on a CPU the `block` of rows of a program and the length of the panel \
 that the right operand is packed into (`pack`). Kinds: `pointwise`, `row` (reductions along what is contiguous in memory), `column` (across it), \
-`contract`, `attention`, and `general`, which runs any nest. Schedules that nests have already are kept, so that a person's or a tuner's choice \
+`contract`, `attention`, `scatter`, and `general`, which runs any nest. Schedules that nests have already are kept, so that a person's or a tuner's choice \
 counts; a kernel in which some nest has none is scheduled anew. Remarks name the runner-up with its numbers.",
     options: TARGET_OPTIONS,
     requires: &["lower-loops"],
@@ -98,7 +99,7 @@ pub fn settle_target(module: &mut Module, options: &Options) -> Result<Target> {
 
 /// Whether a body is a `loop.kernel` with a nest that has no schedule.
 pub fn is_unscheduled(body: &Body) -> bool {
-    let nest = |op| body.name(op) == &NEST || body.name(op) == &ATTENTION;
+    let nest = |op| [&NEST, &ATTENTION, &SCATTER].iter().any(|def| body.name(op) == *def);
     body.name(body.root()) == &KERNEL
         && body.entry().is_some_and(|e| body.ops(e).any(|op| nest(op) && body.attr(op, "schedule").is_none()))
 }
@@ -141,6 +142,10 @@ fn plan(body: &Body, group: &Group, target: &Target) -> Result<Plan> {
             let op = group.ops[0];
             return attention::plan(body, op, target)
                 .ok_or_else(|| body.op_ref(op).error("expects the six iterators b, h, m, n, d, e"));
+        }
+        Class::Scatter => {
+            let op = group.ops[0];
+            return scatter::plan(body, op, target).ok_or_else(|| body.op_ref(op).error("has malformed attributes"));
         }
         Class::Pointwise => pointwise::plan(body, group.clone(), target),
         Class::Scan => column::general(body, group, target, "a scan runs along its iterator point by point"),

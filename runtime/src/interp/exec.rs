@@ -198,7 +198,7 @@ impl<'a> Frame<'a> {
             "core.reverse" => self.reverse(op),
             "core.window" => self.window(op),
             "core.gather" => self.gather(op),
-            "core.scatter" => self.scatter(op),
+            "core.scatter" | "loop.scatter" => self.scatter(op),
             "core.dim" => {
                 let dim = op.int("dim").unwrap_or(0) as usize;
                 Ok(Value::Int(self.array(op, 0)?.shape[dim] as i64))

@@ -2,31 +2,10 @@
 
 use half::{bf16, f16};
 
+pub use rc_ir::half_float::{f64_to_bf16, f64_to_f16};
+
 use super::{DType, Element, Tensor, check_count};
 use crate::Result;
-
-/// The f32 nearest to `value` whose last bit records whether anything was lost ("round to odd"). A second rounding,
-/// to a type at least two bits narrower, is then as if done at once. (`half` 2.7 drops the low 32 bits of an f64.)
-fn to_f32_round_odd(value: f64) -> f32 {
-    let rounded = value as f32;
-    let exact = f64::from(rounded) == value || value.is_nan() || value.is_infinite();
-    if exact || rounded.to_bits() & 1 == 1 {
-        return rounded;
-    }
-    // `rounded` is even: the odd neighbour is on the side of `value`.
-    let away = value.abs() > f64::from(rounded).abs();
-    f32::from_bits(if away { rounded.to_bits() + 1 } else { rounded.to_bits() - 1 })
-}
-
-/// Rounds to the nearest bf16, ties to even.
-pub fn f64_to_bf16(value: f64) -> bf16 {
-    bf16::from_f32(to_f32_round_odd(value))
-}
-
-/// Rounds to the nearest f16, ties to even.
-pub fn f64_to_f16(value: f64) -> f16 {
-    f16::from_f32(to_f32_round_odd(value))
-}
 
 /// Evaluates `$body` with `$T` bound to the Rust type of `$dtype`'s elements.
 macro_rules! dispatch {

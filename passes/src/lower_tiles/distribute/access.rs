@@ -109,7 +109,7 @@ impl<'s> Distribute<'s> {
                     }
                 };
                 let mut at = at.clone();
-                at[axis] = self.emit.add(at[axis], Ix::of(place))?;
+                at[axis] = Ix::of(place);
                 parts.push(if lanes == 1 {
                     self.read(&mut access, &at, other)?
                 } else {

@@ -1,0 +1,130 @@
+//! `loop.scatter` on tiles.
+
+use super::program::Program;
+use super::run::bind;
+use super::scope::{Bind, Scope, Tiled};
+use crate::schedule::Schedule;
+use crate::schedule::access::Access;
+use crate::schedule::scatter::Scatter as Sizes;
+use rc_dialects::interfaces::Combiner;
+use rc_ir::{Dim, Name, Op, Result, Type, Value};
+
+pub struct Scatter {
+    pub sizes: Sizes,
+    x: Value,
+    indices: Value,
+    updates: Value,
+    result: Value,
+    /// None: the update replaces what is there.
+    combiner: Option<Combiner>,
+    elem: Type,
+}
+
+impl Scatter {
+    pub fn read(p: &Program, op: Op) -> Result<Scatter> {
+        let at = p.src.op_ref(op);
+        let sizes = Sizes::read(at).ok_or_else(|| at.error("has malformed attributes"))?;
+        let (x, indices, updates, result) = (at.operand(0), at.operand(1), at.operand(2), at.result(0));
+        let combiner = Combiner::from_kind(at.str("kind").unwrap_or("set"));
+        Ok(Scatter { sizes, x, indices, updates, result, combiner, elem: p.src.ty(result).elem() })
+    }
+
+    fn names(&self) -> [Name; 3] {
+        self.sizes.iters.map(|i| i.name)
+    }
+    /// The element of x or of the result that the scope's places and lanes name.
+    fn place(&self) -> Access {
+        let [o, a, l] = self.sizes.iters;
+        Access { shape: vec![o.extent, a.extent, l.extent], exprs: [o, a, l].map(|i| Dim::symbol(i.name)).to_vec() }
+    }
+    /// Where update number `k` is.
+    fn update(&self, k: Name) -> Access {
+        let [o, _, l] = self.sizes.iters;
+        let shape = vec![o.extent, self.sizes.k, l.extent];
+        Access { shape, exprs: [o.name, k, l.name].map(Dim::symbol).to_vec() }
+    }
+    /// The batch that a slice is in.
+    fn batch(&self) -> Dim {
+        let slice = Dim::symbol(self.names()[0]);
+        if self.sizes.b == Dim::Static(1) { Dim::Static(0) } else { slice.floordiv(self.sizes.o) }
+    }
+
+    fn combined(&self, p: &mut Program, before: Value, update: Value) -> Value {
+        match self.combiner.and_then(|c| c.core_op()) {
+            Some(name) => p.binary(name, before, update),
+            None => update,
+        }
+    }
+    /// The name that update numbers go by in scopes.
+    fn counter(&self) -> Name {
+        let free = |n: &Name| !self.names().contains(n);
+        (0..).map(|i| Name::new(&format!("k_{i}"))).find(free).expect("an endless range")
+    }
+    fn at_update(&self, scope: &Scope, k: Name, number: Value) -> Scope {
+        scope.with(k, Bind { base: number, axis: None, size: 1, extent: self.sizes.k, exact: true })
+    }
+    fn read_update(&self, p: &mut Program, scope: &Scope, k: Name) -> Result<Value> {
+        let tile = p.load(self.updates, &self.update(k), scope)?;
+        Ok(p.convert(tile, self.elem))
+    }
+
+    /// On a CPU: x is copied, then each update is combined with its place in memory.
+    pub fn run_on_cpu(&self, p: &mut Program, schedule: &Schedule, scope: &Scope) -> Result {
+        self.copy(p, schedule, scope)?;
+        let ([_, a, _], k) = (self.sizes.iters, self.counter());
+        let batch = p.index(self.batch(), scope, Tiled::First)?;
+        let indices = p.indices_of(self.indices, &[self.sizes.b, self.sizes.k])?;
+        let bounds = [p.constant_index(0), p.size(self.sizes.k), p.constant_index(1)];
+        p.for_loop(bounds, &[], |p, number, _| {
+            let scope = self.at_update(scope, k, number);
+            let index = p.read_scalar(indices, &[batch, number]);
+            let at = p.convert(index, Type::index());
+            let scope = scope.with(a.name, Bind { base: at, axis: None, size: 1, extent: a.extent, exact: true });
+            let update = self.read_update(p, &scope, k)?;
+            let value = if self.combiner.is_some() {
+                let before = p.load(self.result, &self.place(), &scope)?;
+                self.combined(p, before, update)
+            } else {
+                update
+            };
+            p.store(value, self.result, &self.place(), &scope).map(|()| Vec::new())
+        })
+        .map(drop)
+    }
+    fn copy(&self, p: &mut Program, schedule: &Schedule, scope: &Scope) -> Result {
+        let [_, a, _] = self.sizes.iters;
+        let (axis, size) = (schedule.axis_of(a.name), schedule.tile_of(a.name));
+        let bounds = [p.constant_index(0), p.size(a.extent), p.constant_index(size)];
+        p.for_loop(bounds, &[], |p, first, _| {
+            let scope = scope.with(a.name, bind(&a, first, axis, size));
+            let tile = p.load(self.x, &self.place(), &scope)?;
+            let tile = p.convert(tile, self.elem);
+            p.store(tile, self.result, &self.place(), &scope).map(|()| Vec::new())
+        })
+        .map(drop)
+    }
+
+    /// On a GPU: a tile of places in registers takes the updates that name one of them.
+    pub fn run(&self, p: &mut Program, scope: &Scope) -> Result {
+        let ([_, a, _], k) = (self.sizes.iters, self.counter());
+        let tile = p.load(self.x, &self.place(), scope)?;
+        let tile = p.convert(tile, self.elem);
+        let start = p.broadcast(tile, scope.shape());
+        let rows = p.index(Dim::symbol(a.name), scope, Tiled::All)?;
+        let rows = p.broadcast(rows, p.shape(rows));
+        let rows = p.convert(rows, Type::i64());
+        let shape = vec![self.sizes.b, self.sizes.k];
+        let named = Access { shape, exprs: vec![self.batch(), Dim::symbol(k)] };
+        let bounds = [p.constant_index(0), p.size(self.sizes.k), p.constant_index(1)];
+        let ends = p.for_loop(bounds, &[start], |p, number, carried| {
+            let scope = self.at_update(scope, k, number);
+            let index = p.load(self.indices, &named, &scope)?;
+            let index = p.convert(index, Type::i64());
+            let here = p.compare("eq", rows, index);
+            let update = self.read_update(p, &scope, k)?;
+            let value = self.combined(p, carried[0], update);
+            Result::Ok(vec![p.select(here, value, carried[0])])
+        })?;
+        p.store(ends[0], self.result, &self.place(), scope)
+    }
+}

@@ -1,0 +1,68 @@
+//! Schedules of scatters: updates are taken one after the other.
+//!
+//! On a CPU a program has all places of a slice, and each update changes its own in memory. On a GPU a program has a tile
+//! of places in registers, and asks of each update whether it is one of them: no memory is read that another thread wrote.
+
+use super::attr::{Kind, Schedule};
+use super::nest::{extent_of, symbol_ranges};
+use super::target::Target;
+use super::tiles::{fit, pow2};
+use super::{Plan, access::Iter};
+use rc_dialects::loop_::IterKind;
+use rc_ir::{Body, Dim, Name, Op, OpRef, Type};
+
+/// A scatter's sizes: x is [b, o, a, l], the indices [b, k], the updates [b, o, k, l].
+#[derive(Clone, Debug)]
+pub struct Scatter {
+    /// The slices (b and o as one), the places, the elements of a slice.
+    pub iters: [Iter; 3],
+    pub b: Dim,
+    pub o: Dim,
+    pub k: Dim,
+}
+
+impl Scatter {
+    /// Reads a verified `loop.scatter`.
+    pub fn read(op: OpRef) -> Option<Scatter> {
+        let names: Vec<Name> = op.attr("iters")?.as_array()?.iter().map(|a| a.as_str().map(Name::new)).collect::<Option<_>>()?;
+        let (axis, batch) = (op.int("axis")? as usize, op.int("batch").unwrap_or(0) as usize);
+        let (x, indices) = (op.body.ty(op.operand(0)).shape(), op.body.ty(op.operand(1)).shape());
+        let product = |dims: &[Dim]| dims.iter().fold(Dim::Static(1), |n, &d| n * d);
+        let (b, o) = (product(&x[..batch]), product(&x[batch..axis]));
+        let extents = [b * o, x[axis], product(&x[axis + 1..])];
+        let iter = |i: usize| Some(Iter { name: *names.get(i)?, extent: extents[i], kind: IterKind::Parallel });
+        Some(Scatter { iters: [iter(0)?, iter(1)?, iter(2)?], b, o, k: product(&indices[batch..]) })
+    }
+}
+
+pub fn plan(body: &Body, op: Op, target: &Target) -> Option<Plan> {
+    let at = body.op_ref(op);
+    let scatter = Scatter::read(at)?;
+    let [o, a, l] = scatter.iters;
+    let ranges = symbol_ranges(&rc_dialects::func::symbols(body));
+    let elem = at.result_types()[0].elem();
+    let lanes = target.lanes(super::tiles::widest([elem, Type::f32()].into_iter()));
+    let mut s = Schedule::new(Kind::Scatter);
+    let flat = l.extent == Dim::Static(1);
+    if target.is_cpu() {
+        s.grid = vec![o.name, l.name];
+        let along = if flat { a } else { l };
+        s.axes[1] = along.name;
+        s.set_tile(along.name, fit(target, along.extent.as_static(), 4 * lanes, lanes));
+        let why = format!("updates one by one in memory, {} elements at a time", s.tile_of(along.name));
+        return Some(Plan { schedules: vec![s], why, other: "tiles of places in registers: every update is read for every tile".into() });
+    }
+    s.grid = vec![o.name, a.name, l.name];
+    let wide = if flat { 1 } else { fit(target, l.extent.as_static(), 128, 1) };
+    let places = (1024 / wide).min(pow2(extent_of(&ranges, a.extent)));
+    if flat {
+        s.axes[1] = a.name;
+    } else {
+        s.axes = [a.name, l.name];
+        s.set_tile(l.name, wide);
+    }
+    s.set_tile(a.name, places);
+    s.threads = 128;
+    let why = format!("{places} places of {wide} elements in registers, every update asked for");
+    Some(Plan { schedules: vec![s], why, other: "updates one by one in memory: threads would wait for one another".into() })
+}
