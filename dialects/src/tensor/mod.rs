@@ -9,6 +9,7 @@ mod arith;
 mod attention;
 mod conv;
 mod norm;
+mod place;
 mod pool;
 mod product;
 mod random;
@@ -16,6 +17,7 @@ mod reduce;
 mod shape;
 mod sort;
 mod spatial;
+mod statistics;
 
 /// Registers the dialect.
 pub fn register() {
@@ -25,12 +27,14 @@ pub fn register() {
         attention::OPS,
         conv::OPS,
         norm::OPS,
+        place::OPS,
         pool::OPS,
         product::OPS,
         random::OPS,
         reduce::OPS,
         shape::OPS,
         sort::OPS,
+        statistics::OPS,
     ];
     families.iter().for_each(|ops| rc_ir::op_def::register(ops));
 }

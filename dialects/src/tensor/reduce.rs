@@ -7,7 +7,7 @@ use crate::interfaces::Decompose;
 use rc_ir::op_def::{AttrDef, AttrDefault, AttrKind, InferArgs, attr, operand, result};
 use rc_ir::{Attr, Builder, Dim, Effects, Op, OpDef, Result, Type, Value};
 
-const ATTRS: &[AttrDef] = &[
+pub const ATTRS: &[AttrDef] = &[
     attr("dims", AttrKind::I64Array, "The dimensions that are reduced, negative ones from the end; absent: all.").optional(),
     attr("keepdim", AttrKind::Bool, "Whether reduced dimensions stay, with size 1.").default(AttrDefault::Bool(false)),
 ];
@@ -84,7 +84,7 @@ fn reduced_dims(dims: Option<Vec<i64>>, rank: usize) -> std::result::Result<Vec<
     Ok(out)
 }
 
-fn infer_reduction(args: &InferArgs) -> Inferred {
+pub fn infer_reduction(args: &InferArgs) -> Inferred {
     let x = args.operand(0)?;
     let dims = reduced_dims(args.attr("dims").and_then(|a| a.as_ints()), x.rank())?;
     let keep = args.attr("keepdim").and_then(|a| a.as_bool()).unwrap_or(false);
@@ -95,19 +95,19 @@ fn infer_reduction(args: &InferArgs) -> Inferred {
     one(x.with_shape(&sizes.collect::<Vec<_>>()))
 }
 
-fn dims_of(b: &Builder, op: Op) -> Vec<i64> {
+pub fn dims_of(b: &Builder, op: Op) -> Vec<i64> {
     let op = b.body.op_ref(op);
     let rank = op.body.ty(op.operand(0)).rank();
     reduced_dims(op.ints("dims"), rank).expect("verified")
 }
 
 /// Gives the reduced value the shape of the op's result: size 1 where dimensions are kept.
-fn shaped_as_result(b: &mut Builder, op: Op, value: Value) -> Value {
+pub fn shaped_as_result(b: &mut Builder, op: Op, value: Value) -> Value {
     let shape = b.ty(b.body.result(op, 0)).shape();
     b.reshape(value, &shape)
 }
 
-fn reduce_kept(b: &mut Builder, op: Op, kind: &str) -> Result<Vec<Value>> {
+pub fn reduce_kept(b: &mut Builder, op: Op, kind: &str) -> Result<Vec<Value>> {
     let (x, dims) = (b.body.operand(op, 0), dims_of(b, op));
     let reduced = b.reduce(kind, x, &dims);
     Ok(vec![shaped_as_result(b, op, reduced)])
