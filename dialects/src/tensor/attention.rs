@@ -94,7 +94,29 @@ fn define_sdpa(b: &mut Builder, op: Op) -> Result<Vec<Value>> {
         let (seen, hidden) = (b.splat(0.0, ty), b.splat(f64::NEG_INFINITY, ty));
         *mask = b.select(*mask, seen, hidden);
     }
-    Ok(vec![b.op("rc.core.attention").operands(&operands).attrs(attrs).value()])
+    let shape = b.ty(b.body.result(op, 0)).shape().to_vec();
+    if !(3..=4).contains(&shape.len()) {
+        operands = with_one_batch(b, &operands);
+    }
+    let y = b.op("rc.core.attention").operands(&operands).attrs(attrs).value();
+    Ok(vec![b.reshape(y, &shape)])
+}
+
+/// All dimensions before the last two as one: kernels know a batch and heads, or one of them.
+fn with_one_batch(b: &mut Builder, operands: &[Value]) -> Vec<Value> {
+    let (q, k) = (b.ty(operands[0]).shape().to_vec(), b.ty(operands[1]).shape().to_vec());
+    let lead = q.len() - 2;
+    let batch = super::spatial::product(&q[..lead]);
+    let merged = |b: &mut Builder, x: Value| {
+        let shape = b.ty(x).shape().to_vec();
+        b.reshape(x, &[&[batch], &shape[lead..]].concat())
+    };
+    let mut out: Vec<Value> = operands[..3].iter().map(|&x| merged(b, x)).collect();
+    if let Some(&mask) = operands.get(3) {
+        let full = b.broadcast_to(mask, &[&q[..=lead], &[k[lead]]].concat());
+        out.push(merged(b, full));
+    }
+    out
 }
 
 /// Every head (dimension -3) `times` times, one after the other.

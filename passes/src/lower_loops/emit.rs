@@ -192,7 +192,13 @@ impl<'a> Emitter<'a> {
             });
             start = start + size;
         }
-        chosen.ok_or_else(|| op.unsupported("of empty tensors only"))
+        // Of empty tensors only there is no element to compute; any number stands for it.
+        Ok(chosen.unwrap_or_else(|| {
+            let elem = self.source.ty(op.result(0)).elem();
+            let zero = rc_dialects::core::scalar::scalar_attr(elem, rc_dialects::core::scalar::Scalar::Int(0));
+            let zero = zero.expect("a scalar type has a zero");
+            self.builder().op("rc.core.constant").attr("value", zero).result(elem).value()
+        }))
     }
 
     fn pad(&mut self, op: OpRef, map: &[Dim]) -> Result<Value> {
