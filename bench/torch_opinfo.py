@@ -312,6 +312,8 @@ def main():
         if len(results) > done:
             done = len(results)
             last = list(results.values())[-1]
+            if last["state"] in ("wrong", "error", "crash"):
+                print(f"\r{last['state']}: {last['name']}: {'; '.join(last['notes'][:2])}", file=sys.stderr)
             print(f"\r{done}/{len(todo)} {last['name'][:50]:50s} {last['state']:10s}", end="", file=sys.stderr, flush=True)
     for w in workers:
         w.process.kill()
