@@ -1,5 +1,7 @@
 //! `layout`: decides how operands are stored, so that nothing is moved only to be read in another order.
 
+mod reshape;
+
 use rc_dialects::core::constant::CONSTANT;
 use rc_dialects::core::dot::DOT;
 use rc_dialects::core::shape::TRANSPOSE;
@@ -12,7 +14,8 @@ pub static LAYOUT: PassDef = PassDef {
     summary: "Folds transposes into what reads them, and stores constants as they are read.",
     doc: "A product reads a transposed operand as it is stored, by other numbers of its dimensions, where its free dimensions keep their order. \
 A constant that is only read transposed is stored transposed. A remark says what was decided for each transpose of a product's operand or a \
-constant, with the bytes that are not moved, and why a transpose stays.",
+constant, with the bytes that are not moved, and why a transpose stays. Reshapes that collapse leading dimensions (for a product, say) move behind \
+products and elementwise operations, where they meet those that undo them.",
     ..PassDef::new("layout", |_| Ok(PassKind::symbol(run)))
 };
 
@@ -20,6 +23,7 @@ fn run(body: &mut Body, cx: &mut SymbolContext) -> Result {
     if body.name(body.root()) != &FUNC {
         return Ok(());
     }
+    cx.count("reshapes moved", reshape::move_reshapes(body)?);
     let ops = body.walk();
     for &op in ops.iter().filter(|&&op| body.name(op) == &DOT).collect::<Vec<_>>() {
         for side in [Side::Lhs, Side::Rhs] {

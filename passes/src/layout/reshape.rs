@@ -1,0 +1,140 @@
+//! Reshapes between products and what is around them: frontends view `[batch, length, n]` as `[batch * length, n]` for a product and
+//! back. Products and elementwise operations are brought to the longer shape, so that the two views meet and vanish.
+
+use rc_dialects::core::constant::CONSTANT;
+use rc_dialects::core::dot::DOT;
+use rc_dialects::core::shape::{BROADCAST, RESHAPE};
+use rc_ir::op_def::constant_of;
+use rc_ir::{Attr, AttrData, Body, Builder, Dim, Op, Result, Traits, Type, Value};
+
+/// Moves reshapes that collapse leading dimensions behind products and elementwise operations, in program order; how many.
+///
+/// # Errors
+/// If an operation that is made is refused by its declaration.
+pub fn move_reshapes(body: &mut Body) -> Result<u64> {
+    let mut moved = 0;
+    for op in body.walk() {
+        if body.is_erased(op) {
+            continue;
+        }
+        let done = match body.name(op) {
+            n if n == &RESHAPE => merge(body, op)?,
+            n if n == &DOT => behind_product(body, op)?,
+            _ if body.op_ref(op).has(Traits::ELEMENTWISE) => behind_elementwise(body, op)?,
+            _ => false,
+        };
+        moved += u64::from(done);
+    }
+    // What is read in another form now.
+    for op in body.walk().into_iter().rev() {
+        if moved > 0 && rc_ir::effects::is_dead(body, op) {
+            body.erase(op);
+        }
+    }
+    Ok(moved)
+}
+
+/// What a value is a view of, where leading dimensions are collapsed into its first.
+fn collapsed(body: &Body, value: Value) -> Option<Value> {
+    let reshape = body.defining_op(value).filter(|&op| body.name(op) == &RESHAPE)?;
+    let source = body.operand(reshape, 0);
+    let (from, to) = (body.ty(source).shape(), body.ty(value).shape());
+    let lead = from.len().checked_sub(to.len()).filter(|&n| n > 0 && !to.is_empty())?;
+    let first = from[..=lead].iter().fold(Dim::Static(1), |n, &d| n * d);
+    (first == to[0] && from[lead + 1..] == to[1..]).then_some(source)
+}
+
+/// A reshape of a reshape: of the first one's operand, or that operand itself.
+fn merge(body: &mut Body, op: Op) -> Result<bool> {
+    let Some(inner) = body.defining_op(body.operand(op, 0)).filter(|&i| body.name(i) == &RESHAPE) else { return Ok(false) };
+    let (source, ty) = (body.operand(inner, 0), body.ty(body.result(op, 0)));
+    if body.ty(source) == ty {
+        body.replace_op(op, &[source]);
+        return Ok(true);
+    }
+    Ok(false)
+}
+
+/// `dot(collapse(x), w)` is `collapse(dot(x, w))`, where the last dimension of x is contracted.
+fn behind_product(body: &mut Body, op: Op) -> Result<bool> {
+    let at = body.op_ref(op);
+    let lists = |name: &str| at.ints(name).unwrap_or_default();
+    let rank = body.ty(body.operand(op, 0)).rank() as i64;
+    let plain = lists("lhs_batch").is_empty() && lists("lhs_contract") == [rank - 1] && rank == 2;
+    let Some(source) = collapsed(body, body.operand(op, 0)).filter(|_| plain) else { return Ok(false) };
+    let (old, lead) = (body.ty(body.result(op, 0)), body.ty(source).shape());
+    let shape: Vec<Dim> = lead[..lead.len() - 1].iter().copied().chain(old.shape()[1..].iter().copied()).collect();
+    let mut state = body.state(op);
+    state.operands[0] = source;
+    state.results[0] = old.with_shape(&shape);
+    let made = body.create(state);
+    body.set_attr(made, "lhs_contract", Attr::i64s(&[lead.len() as i64 - 1]));
+    replace(body, op, made, old)
+}
+
+/// An elementwise operation on collapsed operands, on what they are views of.
+fn behind_elementwise(body: &mut Body, op: Op) -> Result<bool> {
+    let operands: Vec<Value> = body.operands(op).collect();
+    let Some(source) = operands.iter().find_map(|&v| collapsed(body, v)) else { return Ok(false) };
+    let shape = body.ty(source).shape();
+    let old = body.ty(body.result(op, 0));
+    if body.results(op).len() != 1 || operands.iter().any(|&v| body.ty(v).shape() != old.shape()) {
+        return Ok(false);
+    }
+    if !operands.iter().all(|&v| has_longer_form(body, v, &shape)) {
+        return Ok(false);
+    }
+    let mut state = body.state(op);
+    for (i, &operand) in operands.iter().enumerate() {
+        state.operands[i] = longer_form(body, op, operand, &shape)?;
+    }
+    state.results[0] = old.with_shape(&shape);
+    let made = body.create(state);
+    replace(body, op, made, old)
+}
+
+fn has_longer_form(body: &Body, value: Value, shape: &[Dim]) -> bool {
+    if let Some(source) = collapsed(body, value) {
+        return body.ty(source).shape().as_slice() == shape;
+    }
+    let Some(op) = body.defining_op(value) else { return false };
+    match body.name(op) {
+        n if n == &CONSTANT => is_splat(body, value),
+        n if n == &BROADCAST => body.op_ref(op).ints("dims").is_some_and(|dims| !dims.contains(&0)),
+        _ => false,
+    }
+}
+fn is_splat(body: &Body, value: Value) -> bool {
+    matches!(constant_of(body, value).map(|a| a.data()), Some(AttrData::Dense { data, .. }) if data.splat)
+}
+
+/// The value with the dimensions that a collapse has put together.
+fn longer_form(body: &mut Body, before: Op, value: Value, shape: &[Dim]) -> Result<Value> {
+    if let Some(source) = collapsed(body, value) {
+        return Ok(source);
+    }
+    let ty = body.ty(value).with_shape(shape);
+    let op = body.defining_op(value).expect("checked to have a longer form");
+    let more = (shape.len() - body.ty(value).rank()) as i64;
+    if body.name(op) == &BROADCAST {
+        let dims: Vec<i64> = body.op_ref(op).ints("dims").unwrap_or_default().iter().map(|d| d + more).collect();
+        let operand = body.operand(op, 0);
+        return Builder::before(body, before).op(&BROADCAST).operand(operand).attr("dims", Attr::i64s(&dims)).result(ty).try_value();
+    }
+    let data = match constant_of(body, value).map(|a| a.data()) {
+        Some(AttrData::Dense { data, .. }) => data.clone(),
+        _ => unreachable!("checked to be a splat"),
+    };
+    let value = Attr::new(AttrData::Dense { ty, data });
+    Builder::before(body, before).op(&CONSTANT).attr("value", value).result(ty).try_value()
+}
+
+/// Replaces an operation by a new one whose result is seen as type `ty`.
+fn replace(body: &mut Body, op: Op, made: Op, ty: Type) -> Result<bool> {
+    body.insert_before(op, made);
+    let (name, value) = (body.value_name(body.result(op, 0)), body.result(made, 0));
+    body.set_value_name(value, name);
+    let view = Builder::before(body, op).op(&RESHAPE).operand(value).result(ty).try_value()?;
+    body.replace_op(op, &[view]);
+    Ok(true)
+}
