@@ -143,12 +143,14 @@ fn binary(from: &Body, kernel: &CompiledKernel, code: Attr, target: &Target) -> 
         ("scratch", Attr::i64(info.scratch as i64)),
     ];
     let cluster = info.cluster.map(|c| ("cluster", Attr::i64s(&c.map(i64::from))));
+    let hopper = matches!(target, Target::Cuda(cuda) if cuda.has_tma());
+    let early = (info.early && hopper).then(|| ("early", Attr::bool(true)));
     let symbols = (!info.symbols.is_empty()).then(|| (SYMBOLS, symbols_attr(&info.symbols)));
     let kept = from.attr(root, "origin").map(|origin| ("origin", origin));
     let maps = tensor_maps(info);
     let maps = (!maps.is_empty()).then(|| ("tensor_maps", Attr::array(&maps)));
     let mut state = OpState::new(&BINARY, from.loc(root));
-    let all = attrs.into_iter().chain(cluster).chain(symbols).chain(kept).chain(maps);
+    let all = attrs.into_iter().chain(cluster).chain(early).chain(symbols).chain(kept).chain(maps);
     state.attrs = Attr::dict(all.map(|(name, value)| (Name::new(name), value)));
     Body::new(state)
 }

@@ -115,7 +115,8 @@ pub static BINARY: OpDef = OpDef {
     summary: "A kernel's machine code.",
     doc: "`code` is relocatable object code (format `elf`, bytes in a resource) or PTX (format `ptx`, text). The code takes a pointer for each \
 of `args` arguments, in order (a tensor map for those that `tensor_maps` describes), then an i64 for each symbol of `rc.symbols` in order. `grid`, `threads`, \
-`cluster` as of kernel.func; `shared` and `scratch` are bytes of dynamic shared memory and of a thread's own memory.",
+`cluster` as of kernel.func; `shared` and `scratch` are bytes of dynamic shared memory and of a thread's own memory. `early` code waits by itself for the kernels \
+launched before it (kernel.grid_wait), and may be started before they have ended.",
     example: r#"
 host.binary @double {format = ptx, code = ".version 8.0 .target sm_90a .address_size 64", arch = "sm_90a", args = 2, grid = [(s + 255) floordiv 256, 1, 1], threads = 256, rc.symbols = #rc.symbols<s = [1, 1024, 1]>}
 "#,
@@ -130,6 +131,7 @@ host.binary @double {format = ptx, code = ".version 8.0 .target sm_90a .address_
         attr("cluster", AttrKind::I64Array, "Blocks of a cluster along x, y, z.").optional(),
         attr("shared", AttrKind::I64, "Dynamic shared memory, bytes.").default(AttrDefault::Int(0)),
         attr("scratch", AttrKind::I64, "Memory of each CPU thread, bytes.").default(AttrDefault::Int(0)),
+        attr("early", AttrKind::Bool, "Whether it may start before earlier kernels have ended.").default(AttrDefault::Bool(false)),
         attr("tensor_maps", AttrKind::Array, "How the host encodes tensor maps, for each argument that is one.").optional(),
         attr("origin", AttrKind::Str, "The operations it came from.").optional(),
     ],

@@ -126,6 +126,8 @@ kernel.func @example(%y: memref<1xf32>) attributes {phase = thread, target = cud
 
 pub static GRID_WAIT: OpDef = OpDef {
     summary: "Waits until the kernels launched before this one are done (griddepcontrol.wait).",
+    doc: "A kernel that starts with it, in its entry block, is launched before those have ended, on sm_90 and newer; on older GPUs \
+          it is nothing.",
     example: r#"
 kernel.func @example(%x: memref<32xf32>, %y: memref<32xf32>) attributes {phase = thread, target = cuda, threads = 32, grid = [1, 1, 1]} {
   %t = kernel.thread_id : index

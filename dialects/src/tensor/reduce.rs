@@ -136,6 +136,40 @@ fn infer_cross_entropy(args: &InferArgs) -> Inferred {
 }
 
 /// The target's logit is picked by comparing class numbers, so that the loss is one pass of reductions over the logits.
+/// log softmax of each row at its target; targets outside of the classes stand for the nearest class.
+fn log_probability_of(b: &mut Builder, logits: Value, target: Value, wide: Type) -> Value {
+    let (wanted, ty) = (b.convert(logits, wide), b.ty(target));
+    let max = b.reduce("max", wanted, &[1]);
+    let shape = b.ty(wanted).shape();
+    let all_max = b.broadcast(max, &shape, &[0]);
+    let shifted = b.binary("sub", wanted, all_max);
+    let exp = b.unary("exp", shifted);
+    let sum = b.reduce("add", exp, &[1]);
+    let log = b.unary("log", sum);
+    let (zero, last) = (b.splat(0.0, ty), class_count(b, logits, target));
+    let one = b.splat(1.0, ty);
+    let last = b.binary("sub", last, one);
+    let at = b.binary("min", target, last);
+    let at = b.binary("max", at, zero);
+    let picked = b.op("rc.core.gather").operands(&[logits, at]).attr("axis", Attr::i64(1)).attr("batch", Attr::i64(1)).value();
+    let picked = b.convert(picked, wide);
+    let picked = b.binary("sub", picked, max);
+    b.binary("sub", picked, log)
+}
+
+/// The number of classes, for each target.
+fn class_count(b: &mut Builder, logits: Value, target: Value) -> Value {
+    let ty = b.ty(target);
+    match b.ty(logits).shape()[1].as_static() {
+        Some(n) => b.splat(n as f64, ty),
+        None => {
+            let size = b.op("rc.core.dim").operand(logits).attr("dim", Attr::i64(1)).value();
+            let size = b.op("rc.core.convert").operand(size).result(ty.elem()).value();
+            b.broadcast(size, &ty.shape(), &[])
+        }
+    }
+}
+
 fn define_cross_entropy(b: &mut Builder, op: Op) -> Result<Vec<Value>> {
     let (logits, target) = (b.body.operand(op, 0), b.body.operand(op, 1));
     let ignored = b.body.op_ref(op).int("ignore_index").unwrap_or(-100);
@@ -143,20 +177,24 @@ fn define_cross_entropy(b: &mut Builder, op: Op) -> Result<Vec<Value>> {
     let wide = compute_type(elem);
     // In i64 every class number is itself, whatever `ignore_index` is.
     let target = b.convert(target, Type::i64());
-    let logits = b.convert(logits, wide);
-    let log_p = b.op("rc.tensor.log_softmax").operand(logits).attr("dim", Attr::i64(1)).value();
-    let numbers = b.op("rc.core.iota").attr("dim", Attr::i64(1)).result(Type::tensor(&shape, Type::i64())).value();
-    let targets = b.broadcast(target, &shape, &[0]);
-    let is_target = b.compare("eq", numbers, targets);
-    let zero = b.splat(0.0, b.ty(log_p));
-    let picked = b.select(is_target, log_p, zero);
-    let picked = b.reduce("add", picked, &[1]);
+    let zero = b.splat(0.0, b.ty(target).with_elem(wide));
+    let picked = if shape[1] == Dim::Static(0) {
+        zero
+    } else {
+        let log_p = log_probability_of(b, logits, target, wide);
+        let (none, count) = (b.splat(0.0, b.ty(target)), class_count(b, logits, target));
+        let (natural, below) = (b.compare("ge", target, none), b.compare("lt", target, count));
+        let inside = b.binary("and", natural, below);
+        b.select(inside, log_p, zero)
+    };
     let marker = b.splat(ignored as f64, b.ty(target));
     let counts = b.compare("ne", target, marker);
-    let zero = b.splat(0.0, b.ty(picked));
     let picked = b.select(counts, picked, zero);
-    let counts = b.convert(counts, wide);
-    let (sum, count) = (b.reduce("add", picked, &[0]), b.reduce("add", counts, &[0]));
+    // In another form than for the rows: those go with the logits, this goes with the sum.
+    let ignored = b.compare("eq", target, marker);
+    let one = b.splat(1.0, b.ty(zero));
+    let counted = b.select(ignored, zero, one);
+    let (sum, count) = (b.reduce("add", picked, &[0]), b.reduce("add", counted, &[0]));
     let mean = b.binary("div", sum, count);
     let loss = b.unary("neg", mean);
     Ok(vec![b.convert(loss, elem)])

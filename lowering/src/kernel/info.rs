@@ -21,6 +21,8 @@ pub struct KernelInfo {
     pub cluster: Option<[u32; 3]>,
     /// Programs that a multiprocessor should hold at once; 0 leaves it open.
     pub min_blocks: u32,
+    /// Whether it waits by itself for the kernels before it, and may start before they have ended.
+    pub early: bool,
     /// Bytes of scratch memory that each CPU thread needs.
     pub scratch: u64,
     /// Bytes of a block's shared memory that the code declares itself.
@@ -76,6 +78,7 @@ impl KernelInfo {
             threads: count("threads")?.max(1),
             cluster: cluster_of(body)?,
             min_blocks: count("min_blocks")?,
+            early: body.ops(entry).any(|op| body.op_ref(op).is("rc.kernel.grid_wait")),
             scratch: 0,
             static_shared: 0,
             dynamic_shared: 0,

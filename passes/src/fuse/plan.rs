@@ -165,8 +165,33 @@ impl Planner<'_> {
             Class::Reduce => self.check_reduce(target, op, &outputs),
             Class::Contract => self.check_contract(target, group, op, &outputs),
             Class::Attention => self.check_attention(target, op, &outputs),
+            Class::Pointwise if self.finishes_other_rows(target, op) => {
+                Err("it finishes the rows of another reduction than the kernel's".into())
+            }
             _ => Ok(()),
         }
+    }
+
+    /// Whether each element of the result is computed from a reduction of rows of its own, where the group reduces others: with
+    /// that reduction it makes one kernel, here it would hold reductions of the same rows apart.
+    fn finishes_other_rows(&self, target: &Group, op: Op) -> bool {
+        let Some(row) = &target.row else { return false };
+        let shape = self.body.ty(self.body.result(op, 0)).shape();
+        let mut seen = FxHashSet::default();
+        let mut stack = vec![op];
+        while let Some(op) = stack.pop() {
+            for from in self.body.operands(op).filter_map(|v| self.body.defining_op(v)) {
+                let class = classify(self.op(from));
+                if class == Class::Reduce && self.body.ty(self.body.result(from, 0)).shape() == shape {
+                    return self.row_of(from, class).is_some_and(|found| found != *row);
+                }
+                let along = class == Class::Pointwise && self.body.ty(self.body.result(from, 0)).shape() == shape;
+                if along && seen.insert(from) {
+                    stack.push(from);
+                }
+            }
+        }
+        false
     }
 
     fn reads_with(&self, group: usize, op: Op, outputs: &[Value]) -> Result<Vec<Read>, String> {

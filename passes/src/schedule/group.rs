@@ -155,7 +155,9 @@ fn joins(body: &Body, group: &Group, nest: &Nest, target: &Target) -> bool {
         (Class::Rows, Class::Pointwise | Class::Rows) => {
             let Some(leader) = group.nests.iter().find(|n| !n.is_pointwise()) else { return false };
             let rows = covers(nest, leader) && (pointwise || covers(leader, nest));
-            rows && (shares || group.shares_operand(body, nest)) && enough(leader, target)
+            // Two single programs take longer than one that does the work of both.
+            let single = !leader.has(IterKind::Parallel) && !nest.has(IterKind::Parallel);
+            rows && (shares || single || group.shares_operand(body, nest)) && enough(leader, target)
         }
         _ => false,
     };

@@ -109,7 +109,7 @@ impl CudaProgram {
             Memory::Arena => arena,
             Memory::Constant(i) => self.constants[i].address(),
         };
-        steps.iter().try_for_each(|step| self.queue(&stream, step, &address))
+        self.queue_all(&stream, &steps, &address)
     }
 
     /// The steps for these values of the symbols; those of the last are kept.
@@ -175,13 +175,26 @@ impl CudaProgram {
         };
         let steps = self.program.prepare(&bindings)?;
         let graph = Graph::capture(&self.stream, &self.kernels, |stream| {
-            steps.iter().try_for_each(|step| self.queue(stream, step, &address))
+            self.queue_all(stream, &steps, &address)
         })?;
         let graph = if graph.node_count()? == 0 { None } else { Some(graph.instantiate()?) };
         Ok(Prepared { bindings, inputs, outputs, _arena: arena, graph })
     }
 
-    fn queue(&self, stream: &Stream, step: &PreparedStep, address: &dyn Fn(Memory) -> u64) -> Result<()> {
+    /// Queues steps in order. A kernel that waits by itself may start before the one ahead of it, if that is the program's own, has ended.
+    fn queue_all(&self, stream: &Stream, steps: &[PreparedStep], address: &dyn Fn(Memory) -> u64) -> Result<()> {
+        let mut after_kernel = false;
+        for step in steps {
+            self.queue(stream, step, address, after_kernel)?;
+            after_kernel = match step {
+                PreparedStep::Launch { grid, .. } => after_kernel || !grid.contains(&0),
+                PreparedStep::Copy { .. } => false,
+            };
+        }
+        Ok(())
+    }
+
+    fn queue(&self, stream: &Stream, step: &PreparedStep, address: &dyn Fn(Memory) -> u64, after_kernel: bool) -> Result<()> {
         match step {
             PreparedStep::Launch { kernel, args, symbols, grid } => {
                 let binary = &self.program.kernels[*kernel];
@@ -204,6 +217,7 @@ impl CudaProgram {
                 }
                 let mut config = LaunchConfig::new(extents, [binary.threads, 1, 1]).shared_memory(binary.shared);
                 config.cluster = binary.cluster;
+                config.programmatic = binary.early && after_kernel;
                 // SAFETY: the code was generated for these arguments: buffers of the planned sizes, the kernel's
                 // symbols in their order; they live as long as the graph.
                 unsafe { stream.launch(&self.kernels[*kernel], &config, &mut KernelArgs::new(&values)) }

@@ -167,6 +167,7 @@ fn binary(module: &Module, op: OpRef) -> Result<Binary> {
         code,
         threads: number("threads")?,
         cluster,
+        early: op.bool("early"),
         shared: number("shared")?,
         scratch: number("scratch")? as usize,
         symbols: symbols(op.body).iter().map(|s| s.name).collect(),

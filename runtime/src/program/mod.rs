@@ -42,6 +42,8 @@ pub struct Binary {
     pub code: Code,
     pub threads: u32,
     pub cluster: Option<[u32; 3]>,
+    /// Whether the code waits by itself for the kernels launched before it.
+    pub early: bool,
     /// Dynamic shared memory of a block, bytes.
     pub shared: u32,
     /// Memory of a CPU thread, bytes.

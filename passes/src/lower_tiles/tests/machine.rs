@@ -182,6 +182,7 @@ impl<'a> Machine<'a> {
             "rc.kernel.read" => self.read(op),
             "rc.kernel.write" => self.write(op),
             "rc.kernel.barrier" => self.epoch += 1,
+            "rc.kernel.grid_wait" | "rc.kernel.grid_launch" => {}
             "rc.kernel.for" => self.for_loop(op),
             "rc.kernel.if" => {
                 let region = usize::from(!self.uniform(op.operand(0)).is_true());
