@@ -10,9 +10,14 @@ cargo build --release --locked --package rc-tools --package rc-examples
 bin=${CARGO_TARGET_DIR:-target}/release
 
 "$PYTHON" bench/gpt2.py "$bin" --device=cpu --case=1x128
+"$PYTHON" bench/kernels_cpu.py "$bin"
 if command -v nvidia-smi >/dev/null 2>&1 && nvidia-smi -L >/dev/null 2>&1; then
+  cargo build --release --locked --package rc-bench
   "$PYTHON" bench/gpt2.py "$bin" --device=cuda --case=1x128 --case=4x1024
+  "$PYTHON" bench/products_cuda.py "$bin"
+  "$PYTHON" bench/memory_cuda.py "$bin"
+  "$PYTHON" bench/kernels_cuda.py "$bin"
 else
-  echo 'skipped: GPT-2 on CUDA (no GPU here)'
+  echo 'skipped: GPT-2 and kernels on CUDA (no GPU here)'
 fi
 RC_OPT=$bin/rc-opt bash bench/parse/run.sh
