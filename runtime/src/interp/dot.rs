@@ -229,24 +229,13 @@ impl Frame<'_> {
         let mut scores = shape.clone();
         scores[rank - 1] = t;
         let mask = match op.group("mask").first() {
-            Some(_) => Some(Mask::new(&self.array(op, 3)?, scores)),
+            Some(_) => {
+                let dims: Vec<usize> = (0..scores.len()).collect();
+                Some(super::shape::broadcast(&self.array(op, 3)?, scores, &dims).as_floats().into_owned())
+            }
             None => None,
         };
-        let bias = |b: usize, i: usize, j: usize| mask.as_ref().map_or(0.0, |m| m.0[(b * s + i) * t + j]);
+        let bias = |b: usize, i: usize, j: usize| mask.as_ref().map_or(0.0, |m| m[(b * s + i) * t + j]);
         Ok(Value::Array(Array::floats(shape, attend(&operands, bias, |w| w, |x| format.round(x)))))
-    }
-}
-
-/// What a mask adds to each score.
-struct Mask(Vec<f64>);
-
-impl Mask {
-    fn new(mask: &Array, scores: Vec<usize>) -> Mask {
-        let dims: Vec<usize> = (0..scores.len()).collect();
-        let full = super::shape::broadcast(mask, scores, &dims);
-        if full.is_float() {
-            return Mask(full.as_floats().into_owned());
-        }
-        Mask(full.as_ints().iter().map(|&n| if n != 0 { 0.0 } else { f64::NEG_INFINITY }).collect())
     }
 }

@@ -66,11 +66,11 @@ fn attention_is_softmax_of_scores_times_values() {
     let (b, h, s, t, d, e) = (2usize, 3usize, 5usize, 7usize, 4usize, 3usize);
     let (q, k, v) = (random(DType::F64, &[b, h, s, d], 1), random(DType::F64, &[b, h, t, d], 2), random(DType::F64, &[b, h, t, e], 3));
     let ty = |s: &[usize]| tensor(&s.iter().map(|&n| n as i64).collect::<Vec<_>>(), Type::f64());
-    let mask_bytes: Vec<u8> = (0..s * t).map(|i| u8::from(i % 3 != 0 && i / t != 2)).collect();
-    let mask = Tensor::from_bytes(DType::Bool, &[1, 1, s, t], &mask_bytes).unwrap();
+    let mask: Vec<f64> = (0..s * t).map(|i| if i % 3 != 0 && i / t != 2 { i as f64 / 40.0 } else { f64::NEG_INFINITY }).collect();
+    let mask_tensor = Tensor::from_f64(DType::F64, &[1, 1, s, t], &mask).unwrap();
     for causal in [false, true] {
-        let types = [ty(&[b, h, s, d]), ty(&[b, h, t, d]), ty(&[b, h, t, e]), tensor(&[1, 1, s as i64, t as i64], Type::i1())];
-        let got = run_op(&types, &[q.clone(), k.clone(), v.clone(), mask.clone()], |bld, a| {
+        let types = [ty(&[b, h, s, d]), ty(&[b, h, t, d]), ty(&[b, h, t, e]), ty(&[1, 1, s, t])];
+        let got = run_op(&types, &[q.clone(), k.clone(), v.clone(), mask_tensor.clone()], |bld, a| {
             let op = bld.op("rc.core.attention").operands(&a[..1]).operands(&a[1..2]).operands(&a[2..3]).operands(&a[3..]);
             op.attr("causal", Attr::bool(causal)).value()
         });
@@ -79,9 +79,9 @@ fn attention_is_softmax_of_scores_times_values() {
         for bh in 0..b * h {
             for i in 0..s {
                 let weight = |j: usize| {
-                    let seen = mask_bytes[i * t + j] != 0 && (!causal || j <= i);
+                    let seen = !causal || j <= i;
                     let score: f64 = (0..d).map(|x| q[(bh * s + i) * d + x] * k[(bh * t + j) * d + x]).sum();
-                    if seen { (score / (d as f64).sqrt()).exp() } else { 0.0 }
+                    if seen { (score / (d as f64).sqrt() + mask[i * t + j]).exp() } else { 0.0 }
                 };
                 let sum: f64 = (0..t).map(weight).sum();
                 for x in 0..e {
