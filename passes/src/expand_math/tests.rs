@@ -174,21 +174,51 @@ const CASES: &[Case] = &[
         bound: 4.0,
         ranges: &[(-7.0, 7.0), (-1e5, 1e5), (1.57079, 1.5708), (1e9, 1e12), (1e30, 3e38)],
     },
-    Case { op: "tan", exact: f64::tan, bound: 8.0, ranges: &[(-7.0, 7.0), (-1e5, 1e5), (1.57079, 1.5708), (-1e-37, 1e-37)] },
+    Case {
+        op: "tan",
+        exact: f64::tan,
+        bound: 8.0,
+        ranges: &[(-7.0, 7.0), (-1e5, 1e5), (1.57079, 1.5708), (-1e-37, 1e-37)],
+    },
     Case { op: "asin", exact: f64::asin, bound: 8.0, ranges: &[(-1.1, 1.1), (0.99, 1.0), (-1e-3, 1e-3)] },
     Case { op: "acos", exact: f64::acos, bound: 8.0, ranges: &[(-1.1, 1.1), (0.99, 1.0), (-1e-3, 1e-3)] },
     Case { op: "atan", exact: f64::atan, bound: 8.0, ranges: &[(-9.0, 9.0), (-1e-3, 1e-3), (1e3, 1e9)] },
-    Case { op: "sinh", exact: f64::sinh, bound: 8.0, ranges: &[(-3.0, 3.0), (-90.0, 90.0), (-1e-3, 1e-3), (88.0, 90.0)] },
-    Case { op: "cosh", exact: f64::cosh, bound: 8.0, ranges: &[(-3.0, 3.0), (-90.0, 90.0), (-1e-3, 1e-3), (88.0, 90.0)] },
-    Case { op: "asinh", exact: libm::asinh, bound: 8.0, ranges: &[(-3.0, 3.0), (-1e-3, 1e-3), (1e3, 1e6), (1e30, 3e38)] },
+    Case {
+        op: "sinh",
+        exact: f64::sinh,
+        bound: 8.0,
+        ranges: &[(-3.0, 3.0), (-90.0, 90.0), (-1e-3, 1e-3), (88.0, 90.0)],
+    },
+    Case {
+        op: "cosh",
+        exact: f64::cosh,
+        bound: 8.0,
+        ranges: &[(-3.0, 3.0), (-90.0, 90.0), (-1e-3, 1e-3), (88.0, 90.0)],
+    },
+    Case {
+        op: "asinh",
+        exact: libm::asinh,
+        bound: 8.0,
+        ranges: &[(-3.0, 3.0), (-1e-3, 1e-3), (1e3, 1e6), (1e30, 3e38)],
+    },
     Case { op: "acosh", exact: libm::acosh, bound: 8.0, ranges: &[(0.9, 3.0), (1.0, 1.001), (1e3, 1e6), (1e30, 3e38)] },
     Case { op: "atanh", exact: libm::atanh, bound: 8.0, ranges: &[(-1.1, 1.1), (0.99, 1.0), (-1e-3, 1e-3)] },
     Case { op: "log2", exact: f64::log2, bound: 2.0, ranges: &[(0.0, 4.0), (0.9, 1.1), (0.0, 1e-37), (1.0, 1e30)] },
     Case { op: "log10", exact: f64::log10, bound: 2.0, ranges: &[(0.0, 4.0), (0.9, 1.1), (0.0, 1e-37), (1.0, 1e30)] },
     Case { op: "erfc", exact: libm::erfc, bound: 8.0, ranges: &[(-4.0, 4.0), (-0.1, 0.1), (4.0, 30.0)] },
     Case { op: "erfinv", exact: special::erfinv, bound: 8.0, ranges: &[(-1.1, 1.1), (0.99, 1.0), (-1e-3, 1e-3)] },
-    Case { op: "lgamma", exact: libm::lgamma, bound: 64.0, ranges: &[(-6.0, 6.0), (0.0, 1e-3), (5.0, 100.0), (1e30, 3e38)] },
-    Case { op: "digamma", exact: special::digamma, bound: 64.0, ranges: &[(-6.0, 6.0), (0.0, 1e-3), (5.0, 100.0), (1e30, 3e38)] },
+    Case {
+        op: "lgamma",
+        exact: libm::lgamma,
+        bound: 64.0,
+        ranges: &[(-6.0, 6.0), (0.0, 1e-3), (5.0, 100.0), (1e30, 3e38)],
+    },
+    Case {
+        op: "digamma",
+        exact: special::digamma,
+        bound: 64.0,
+        ranges: &[(-6.0, 6.0), (0.0, 1e-3), (5.0, 100.0), (1e30, 3e38)],
+    },
 ];
 
 const SPECIAL: &[f64] = &[
@@ -279,9 +309,7 @@ fn f32_within_the_bounds_with_hardware_approximations() {
 
 #[test]
 fn f64_within_the_bounds() {
-    CASES
-        .iter()
-        .for_each(|case| check(case, "f64", "cpu", 2_000));
+    CASES.iter().for_each(|case| check(case, "f64", "cpu", 2_000));
 }
 
 #[test]

@@ -24,7 +24,8 @@ pub struct Scatter {
 impl Scatter {
     /// Reads a verified `loop.scatter`.
     pub fn read(op: OpRef) -> Option<Scatter> {
-        let names: Vec<Name> = op.attr("iters")?.as_array()?.iter().map(|a| a.as_str().map(Name::new)).collect::<Option<_>>()?;
+        let names: Vec<Name> =
+            op.attr("iters")?.as_array()?.iter().map(|a| a.as_str().map(Name::new)).collect::<Option<_>>()?;
         let (axis, batch) = (op.int("axis")? as usize, op.int("batch").unwrap_or(0) as usize);
         let (x, indices) = (op.body.ty(op.operand(0)).shape(), op.body.ty(op.operand(1)).shape());
         let product = |dims: &[Dim]| dims.iter().fold(Dim::Static(1), |n, &d| n * d);
@@ -50,7 +51,11 @@ pub fn plan(body: &Body, op: Op, target: &Target) -> Option<Plan> {
         s.axes[1] = along.name;
         s.set_tile(along.name, fit(target, along.extent.as_static(), 4 * lanes, lanes));
         let why = format!("updates one by one in memory, {} elements at a time", s.tile_of(along.name));
-        return Some(Plan { schedules: vec![s], why, other: "tiles of places in registers: every update is read for every tile".into() });
+        return Some(Plan {
+            schedules: vec![s],
+            why,
+            other: "tiles of places in registers: every update is read for every tile".into(),
+        });
     }
     s.grid = vec![o.name, a.name, l.name];
     let wide = if flat { 1 } else { fit(target, l.extent.as_static(), 128, 1) };
@@ -64,5 +69,9 @@ pub fn plan(body: &Body, op: Op, target: &Target) -> Option<Plan> {
     s.set_tile(a.name, places);
     s.threads = 128;
     let why = format!("{places} places of {wide} elements in registers, every update asked for");
-    Some(Plan { schedules: vec![s], why, other: "updates one by one in memory: threads would wait for one another".into() })
+    Some(Plan {
+        schedules: vec![s],
+        why,
+        other: "updates one by one in memory: threads would wait for one another".into(),
+    })
 }
