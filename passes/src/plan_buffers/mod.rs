@@ -9,6 +9,7 @@ mod lives;
 mod place;
 
 use lives::{Buffer, Lives, Root};
+use rc_dialects::func::callee;
 use rc_dialects::host::{CONSTANT, COPY, FUNC, LAUNCH, RETURN, VIEW};
 use rc_ir::builder::new_function;
 use rc_ir::pass::{PassDef, PassKind, SymbolContext};
@@ -127,6 +128,9 @@ impl Rewriter<'_> {
                 let memory = b.op(&CONSTANT).attr("value", value).result(memref_of(op.body.ty(op.result(0)))).value();
                 self.define(b, op.result(0), memory);
                 Ok(())
+            }
+            _ if callee(op).is_some() => {
+                Err(op.unsupported("in compiled code").help("write the callee's operations in its place; the interpreter runs calls"))
             }
             _ => Err(op.unsupported("between launches").help("run fuse, lower-loops and lower-kernel first")),
         }
