@@ -54,7 +54,9 @@ impl Math<'_> {
     pub fn cosh(&mut self, x: Value) -> Value {
         let a = self.abs(x);
         let (one, half, limit) = (self.c(1.0), self.c(0.5), self.c(20.0));
-        let e = self.exp(a);
+        // An approximation of exp by hardware would be too far off.
+        let e = self.expm1(a);
+        let e = self.add(e, one);
         let inverse = self.div(one, e);
         let sum = self.add(e, inverse);
         let near = self.mul(sum, half);
