@@ -72,13 +72,11 @@ pub fn distribute(src: &Body, lanes: i64) -> Result<Body> {
     for (from, to) in src.block_args(entry).zip(work.emit.body.block_args(out_entry).collect::<Vec<_>>()) {
         work.values.insert(from, Mapped::One(to));
     }
-    if cuda {
-        // A block may be in place before what it reads is written. The next kernel's blocks may come once all of this one's run.
-        work.emit.op("rc.kernel.grid_wait", &[], &[], None)?;
-        work.emit.op("rc.kernel.grid_launch", &[], &[], None)?;
-    }
     match warpgroup::warpgroup_dots(src).as_slice() {
-        [] => work.ops_of(entry)?,
+        [] => {
+            work.await_inputs()?;
+            work.ops_of(entry)?;
+        }
         dots => work.specialized(entry, dots)?,
     }
     let mut out = work.emit.body;
@@ -87,6 +85,14 @@ pub fn distribute(src: &Body, lanes: i64) -> Result<Body> {
 }
 
 impl<'s> Distribute<'s> {
+    /// A block on a GPU may be in place before what it reads is written. The next kernel's blocks may come once all of this one's run.
+    fn await_inputs(&mut self) -> Result {
+        if self.cuda {
+            self.emit.op("rc.kernel.grid_wait", &[], &[], None)?;
+            self.emit.op("rc.kernel.grid_launch", &[], &[], None)?;
+        }
+        Ok(())
+    }
     /// All operations of a block of the source, at the cursor.
     fn ops_of(&mut self, block: Block) -> Result {
         let src = self.src;

@@ -99,6 +99,7 @@ impl<'s> Distribute<'s> {
         let copies = self.emit.compare("eq", thread, first)?;
         self.branch(copies, |d| d.set_up_barriers())?;
         self.emit.op("rc.kernel.barrier", &[], &[], None)?;
+        self.await_inputs()?;
         let produces = self.emit.compare("ge", thread, first)?;
         let made = self.emit.op("rc.kernel.if", &[&[produces]], &[], Some(&[]))?;
         let at = self.emit.block;
