@@ -28,7 +28,7 @@ from collections import Counter
 
 STATES = ("native", "fallback", "wrong", "error", "crash", "no graph", "skipped")
 UNINITIALIZED = {"empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided"}
-RANDOM = re.compile(r"rand|normal|bernoulli|multinomial|dropout|exponential|cauchy|geometric|uniform|rrelu|fractional_max_pool|alpha_dropout")
+RANDOM = re.compile(r"rand|multi_head_attention|normal|bernoulli|multinomial|dropout|exponential|cauchy|geometric|uniform|rrelu|fractional_max_pool|alpha_dropout")
 
 
 # The worker: reads an operation's number, writes a line of JSON.

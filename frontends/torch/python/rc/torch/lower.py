@@ -81,6 +81,8 @@ class Lowering:
         self.device = device_of(gm)
         self.env: dict[Node, object] = {}
         self.problems: list[tuple[Node, str]] = []
+        self.bound: set[str] = set()
+        """Symbols whose values a call gives: sizes of arguments, integers, sizes that a foreign operation brings."""
         self.out = Lowered(None, device=self.device)
         self.placeholders = [n for n in gm.graph.nodes if n.op == "placeholder"]
         self.attributes: list[Node] = []
@@ -122,8 +124,9 @@ class Lowering:
             elif isinstance(val, (torch.SymInt, int)) and not isinstance(val, bool):
                 dim = self.symbols.dim(val)
                 self.env[node] = dim
-                if isinstance(dim, Dim):
+                if repr(dim) in self.symbols.ranges:
                     self.out.integers.append((position, repr(dim)))
+                    self.bound.add(repr(dim))
             else:
                 self.env[node] = Unsupported(f"an argument of type {type(val).__name__}")
         for node in self.gm.graph.nodes:
@@ -148,6 +151,7 @@ class Lowering:
             position = self.placeholders.index(node)
         sizes = self.symbols.dims(val.shape)
         physical = [sizes[d] for d in order]
+        self._bind(sizes)
         self.out.inputs.append((position, order, physical))
         name = (self.names or {}).get(node.name, node.name)
         return (name, TO_RC[val.dtype], physical)
@@ -184,8 +188,7 @@ class Lowering:
 
     def _convert(self, node: Node):
         val = node.meta.get("val")
-        if node.meta.get("unbacked_bindings"):
-            raise Unsupported("a size that depends on data")
+        self._check_symbols(val)
         if isinstance(val, (torch.SymInt, int)) and not isinstance(val, bool):
             return self.symbols.dim(val)
         if node.target is operator.getitem:
@@ -201,6 +204,23 @@ class Lowering:
         self.build.node = node
         self.build.symbols = self.symbols
         return self._checked(val, convert(self.build, *args, **kwargs))
+
+    def _check_symbols(self, val):
+        """That every symbol in the sizes of a result has a value before the operation runs."""
+        known, self.symbols.ranges = self.symbols.ranges, {}
+        self._sizes(val)
+        used, self.symbols.ranges = self.symbols.ranges, known
+        if not self.bound.issuperset(used):
+            raise Unsupported("a size that depends on data")
+        known.update(used)
+
+    def _sizes(self, val) -> list:
+        if isinstance(val, torch.SymInt):
+            return [self.symbols.dim(val)]
+        return [size for t in _tensors(val) for size in self.symbols.dims(t.shape)]
+
+    def _bind(self, sizes):
+        self.bound.update(repr(size) for size in sizes if repr(size) in self.symbols.ranges)
 
     def _value(self, arg):
         if not isinstance(arg, Node):
@@ -218,7 +238,7 @@ class Lowering:
         if isinstance(val, torch.Tensor):
             sizes = tuple(self.symbols.dims(val.shape))
             if isinstance(result, T) and result.dtype == TO_RC[val.dtype] and _may_equal(result.shape, sizes):
-                # Sizes may be written otherwise here and there: PyTorch knows them to be equal, and the program checks it.
+                # Sizes may be written otherwise here and there; PyTorch knows them to be equal.
                 return result if result.shape == sizes else self.build.op("core.assume_shape", result, result=(result.dtype, sizes))
             found = f"{result.dtype} {list(result.shape)}" if isinstance(result, T) else type(result).__name__
             raise Unsupported(f"translated to {found}, where {TO_RC[val.dtype]} {list(val.shape)} is expected")
@@ -230,6 +250,11 @@ class Lowering:
         self.problems.append((node, why))
         val = node.meta.get("val")
         try:
+            # What runs outside brings its sizes, and an integer that it gives is an argument of what follows.
+            self._bind(self._sizes(val))
+            if isinstance(val, torch.SymInt):
+                self.env[node] = self.symbols.dim(val)
+                return
             self.env[node] = self._stand_in(val)
         except (Unsupported, RcError):
             self.env[node] = Unsupported(f"it needs the result of {node.name}")
