@@ -35,7 +35,9 @@ pub fn rc_folder(own: &Path) -> Result<PathBuf, String> {
     };
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut build = Command::new(cargo);
-    build.current_dir(root()).args(["build", "--quiet", "--package", "rc-tools", "--bins", "--profile", profile]);
+    // With the workspace's features, as `cargo test --workspace` has built everything.
+    let what = ["build", "--quiet", "--workspace", "--bin", "rc-opt", "--bin", "rc-run", "--profile", profile];
+    build.current_dir(root()).args(what);
     if let Some(target) = folder.parent() {
         build.arg("--target-dir").arg(target);
     }
