@@ -3,11 +3,10 @@
 //!
 //! | op | f32 | f64 |
 //! |---|---|---|
-//! | `exp` | 2 ulp, on a GPU 8; subnormal results become zero | 2 ulp |
-//! | `exp2` | 2 ulp, on a GPU 3; subnormal results become zero | 2 ulp |
+//! | `exp`, `exp2` | 2 ulp, on a GPU 3; subnormal results become zero | 2 ulp |
 //! | `log`, `rsqrt` | 2 ulp | 2 ulp |
 //! | `expm1`, `log1p`, `tanh` | 4 ulp | 4 ulp |
-//! | `logistic` | 4 ulp, on a GPU 14; subnormal results may become zero | 4 ulp |
+//! | `logistic` | 4 ulp, on a GPU 8; subnormal results may become zero | 4 ulp |
 //! | `erf`, `atan2` | 4 ulp | 4 ulp |
 //! | `sin`, `cos` | 4 ulp, arguments of any size | 4 ulp, arguments of any size |
 //! | `pow` | 2 ulp, computed in f64 | 8 ulp |

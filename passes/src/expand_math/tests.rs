@@ -97,9 +97,8 @@ fn ulps(got: f64, want: f64, elem: Type) -> f64 {
 /// More is allowed where the hardware's `ex2` is used.
 fn bound(case: &Case, target: &str) -> f64 {
     match (case.op, target) {
-        ("exp", "cuda") => 8.0,
-        ("exp2", "cuda") => 3.0,
-        ("logistic", "cuda") => 14.0,
+        ("exp" | "exp2", "cuda") => 3.0,
+        ("logistic", "cuda") => 8.0,
         _ => case.bound,
     }
 }
