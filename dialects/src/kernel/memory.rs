@@ -127,6 +127,10 @@ pub static ATOMIC: OpDef = OpDef {
 kernel.func @example(%x: memref<32xf32>, %y: memref<1xf32>) attributes {phase = thread, target = cuda, threads = 32, grid = [1, 1, 1]} {
   %zero = core.constant {value = 0 : index} : index
   %t = kernel.thread_id : index
+  %first = core.compare %t, %zero {kind = eq} : i1
+  %none = core.constant {value = 0.0 : f32} : f32
+  kernel.write %none, %y[%zero] pred(%first)
+  kernel.barrier
   %v = kernel.read %x[%t] : f32
   %old = kernel.atomic %v, %y[%zero] {kind = add} : f32
   kernel.return
