@@ -98,7 +98,8 @@ fn cuda(group: &Group, p: &Problem, target: &Target) -> (f64, Plan) {
         let (bm, bn) =
             limit(group, p, bm.min(pow2(p.sizes[0] as i64).max(16)), bn.min(pow2(p.sizes[1] as i64).max(16)), target);
         let threads = pow2(bm * bn / 64).clamp(32, 256);
-        let tile = [bm, bn, bk];
+        // Without matrix units a step is long anyway, and every product of it an instruction.
+        let tile = [bm, bn, if mma { bk } else { bk / 2 }];
         if !candidates.iter().any(|c| c.1 == tile) {
             candidates.push((cuda_time(p, tile, mma, target), tile, threads));
         }
