@@ -16,21 +16,9 @@ import torch
 import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from memory_cuda import microseconds
+
 KERNELS = pathlib.Path(__file__).resolve().parent.parent / "test" / "kernels"
-
-
-def microseconds(f, launches=30):
-    for _ in range(5):
-        f()
-    times = []
-    for _ in range(launches):
-        start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        start.record()
-        f()
-        end.record()
-        end.synchronize()
-        times.append(1e3 * start.elapsed_time(end))
-    return statistics.median(times)
 
 
 def rc_microseconds(options, kernel, size):

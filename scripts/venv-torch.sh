@@ -30,9 +30,9 @@ else
     command -v python3 >/dev/null 2>&1 || torch_fail 'python3 was not found' "Install Debian's python3 and python3-venv."
     [ -x "$PYTHON" ] || python3 -m venv .venv-torch ||
       torch_fail 'python3 could not make a virtual environment' "Install Debian's python3-venv."
-    printf 'torch: will install from PyPI in .venv-torch (about 6 GB on disk): %s\n' "${TORCH_PACKAGES[*]}"
+    printf 'torch: will install from PyPI in .venv-torch (about 6 GB, while it installs 9): %s\n' "${TORCH_PACKAGES[*]}"
     .venv-torch/bin/pip install --quiet --disable-pip-version-check "${TORCH_PACKAGES[@]}" ||
-      torch_fail "pip could not install PyTorch" 'Is there a network that reaches PyPI, and enough disk (6 GB)?' \
+      torch_fail "pip could not install PyTorch" 'Is there a network that reaches PyPI, and enough disk (9 GB)?' \
         'Or name a Python that has the packages: RC_TORCH_PYTHON=python3'
     torch_ready || torch_fail "$PYTHON has other versions than asked for" "Remove .venv-torch and run this again."
   fi

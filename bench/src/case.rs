@@ -40,7 +40,11 @@ impl Case {
             "matmul" => Case::Matmul,
             "sgemm" => Case::Sgemm,
             "attention" => Case::Attention,
-            _ => return Err(format!("'{name}' is not a case: add, softmax, matmul, sgemm, attention (the file's first word)")),
+            _ => {
+                return Err(format!(
+                    "'{name}' is not a case: add, softmax, matmul, sgemm, attention (the file's first word)"
+                ));
+            }
         })
     }
 
@@ -49,8 +53,17 @@ impl Case {
         let sizes: &[&[u64]] = match self {
             Case::Add => &[&[1], &[1000003], &[1 << 26]],
             Case::Softmax => &[&[127, 1000], &[16384, 8192]],
-            Case::Matmul => &[&[127, 136, 128], &[1000, 1000, 1000], &[4096, 4096, 4096], &[8192, 8192, 8192], &[2048, 11008, 4096]],
-            Case::Sgemm => &[&[1, 1, 1], &[127, 129, 131], &[512, 512, 512], &[1024, 1024, 1024], &[2048, 2048, 2048], &[128, 3072, 768]],
+            Case::Matmul => {
+                &[&[127, 136, 128], &[1000, 1000, 1000], &[4096, 4096, 4096], &[8192, 8192, 8192], &[2048, 11008, 4096]]
+            }
+            Case::Sgemm => &[
+                &[1, 1, 1],
+                &[127, 129, 131],
+                &[512, 512, 512],
+                &[1024, 1024, 1024],
+                &[2048, 2048, 2048],
+                &[128, 3072, 768],
+            ],
             Case::Attention => &[&[3, 257, 128], &[64, 4096, 128]],
         };
         sizes.iter().map(|size| size.to_vec()).collect()
@@ -87,7 +100,8 @@ impl Case {
             // Half of two products of s x s x d: what the mask leaves.
             Case::Attention => 2.0 * product * n[1] as f64,
         };
-        let elements: usize = shapes.iter().map(|s| s.iter().product::<usize>()).sum::<usize>() + output.iter().product::<usize>();
+        let elements: usize =
+            shapes.iter().map(|s| s.iter().product::<usize>()).sum::<usize>() + output.iter().product::<usize>();
         Ok(Problem {
             case: self,
             symbols: names.iter().zip(&n).map(|(&name, &value)| (name, value as i64)).collect(),

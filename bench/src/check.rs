@@ -28,7 +28,10 @@ pub fn check(problem: &Problem, output: &Tensor) -> Result<f64, String> {
         let allowed = expected.error + expected.value.abs() * roundoff(problem.output_dtype);
         let error = (got - expected.value).abs();
         if error > allowed {
-            return Err(format!("element {index} is {got}, not {}: off by {error:.3e} of {allowed:.3e}", expected.value));
+            return Err(format!(
+                "element {index} is {got}, not {}: off by {error:.3e} of {allowed:.3e}",
+                expected.value
+            ));
         }
         worst = worst.max(if allowed > 0.0 { error / allowed } else { 0.0 });
     }

@@ -2,8 +2,8 @@
 
 use crate::{case::Problem, check};
 use rc_lowering::kernel::{Code, CompiledKernel};
-use rc_runtime::cpu::{Launch, LoadedObject, Pool};
 use rc_runtime::Tensor;
+use rc_runtime::cpu::{Launch, LoadedObject, Pool};
 use std::time::Instant;
 
 /// Runs, checks, times. The line that says so.

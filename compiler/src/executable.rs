@@ -31,7 +31,9 @@ impl Executable {
         let fail = |e: rc_runtime::Error| Diagnostic::error(module.loc, e.to_string());
         Ok(match machine {
             Machine::Cpu => Executable::Cpu(CpuProgram::new(program).map_err(fail)?),
-            Machine::Cuda => Executable::Cuda(CudaProgram::new(program, &Device::open(0).map_err(fail)?).map_err(fail)?),
+            Machine::Cuda => {
+                Executable::Cuda(CudaProgram::new(program, &Device::open(0).map_err(fail)?).map_err(fail)?)
+            }
         })
     }
 

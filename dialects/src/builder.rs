@@ -109,7 +109,11 @@ impl CoreBuilder for Builder<'_> {
         self.op("rc.core.transpose").operand(x).attr("perm", Attr::i64s(perm)).value()
     }
     fn slice(&mut self, x: Value, starts: &[Dim], sizes: &[Dim]) -> Value {
-        self.op("rc.core.slice").operand(x).attr("starts", Attr::shape(starts)).attr("sizes", Attr::shape(sizes)).value()
+        self.op("rc.core.slice")
+            .operand(x)
+            .attr("starts", Attr::shape(starts))
+            .attr("sizes", Attr::shape(sizes))
+            .value()
     }
     fn concat(&mut self, parts: &[Value], dim: i64) -> Value {
         self.op("rc.core.concat").operands(parts).attr("dim", Attr::i64(dim)).value()
@@ -121,7 +125,8 @@ impl CoreBuilder for Builder<'_> {
         let mut x = x;
         if low.iter().chain(high).any(negative) {
             let starts: Vec<Dim> = low.iter().map(|d| part(d, true)).collect();
-            let sizes: Vec<Dim> = shape.iter().zip(&starts).zip(high).map(|((&n, &s), h)| n - s - part(h, true)).collect();
+            let sizes: Vec<Dim> =
+                shape.iter().zip(&starts).zip(high).map(|((&n, &s), h)| n - s - part(h, true)).collect();
             x = self.slice(x, &starts, &sizes);
         }
         let [low, high] = [low, high].map(|side| side.iter().map(|d| part(d, false)).collect::<Vec<_>>());
@@ -160,7 +165,11 @@ impl CoreBuilder for Builder<'_> {
         let op = self.op("rc.core.dot").operands(&[lhs, rhs]);
         let op = op.attr("lhs_contract", Attr::i64s(contract[0])).attr("rhs_contract", Attr::i64s(contract[1]));
         let batched = !batch[0].is_empty();
-        let op = if batched { op.attr("lhs_batch", Attr::i64s(batch[0])).attr("rhs_batch", Attr::i64s(batch[1])) } else { op };
+        let op = if batched {
+            op.attr("lhs_batch", Attr::i64s(batch[0])).attr("rhs_batch", Attr::i64s(batch[1]))
+        } else {
+            op
+        };
         op.result(Type::tensor(&shape, elem)).value()
     }
     fn dot(&mut self, lhs: Value, rhs: Value, batch: i64, lhs_contract: i64, rhs_contract: i64) -> Value {
@@ -255,7 +264,8 @@ impl TensorBuilder for Builder<'_> {
         self.op("rc.tensor.cat").operands(parts).attr("dim", Attr::i64(dim)).value()
     }
     fn split(&mut self, x: Value, sizes: &[Dim], dim: i64) -> Vec<Value> {
-        let op = self.op("rc.tensor.split").operand(x).attr("sizes", Attr::shape(sizes)).attr("dim", Attr::i64(dim)).build();
+        let op =
+            self.op("rc.tensor.split").operand(x).attr("sizes", Attr::shape(sizes)).attr("dim", Attr::i64(dim)).build();
         self.body.results(op).collect()
     }
     fn cross_entropy(&mut self, logits: Value, target: Value) -> Value {

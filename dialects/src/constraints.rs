@@ -19,8 +19,10 @@ fn is_number(ty: Type) -> bool {
     ty.is_scalar() && !is_bool(ty)
 }
 
-pub const NUMERIC: TypeConstraint =
-    TypeConstraint { desc: "numbers (scalar, tensor, vector or tile; floats, integers or index)", check: |t| holds(t, is_number) };
+pub const NUMERIC: TypeConstraint = TypeConstraint {
+    desc: "numbers (scalar, tensor, vector or tile; floats, integers or index)",
+    check: |t| holds(t, is_number),
+};
 pub const FLOAT: TypeConstraint =
     TypeConstraint { desc: "floats (scalar, tensor, vector or tile)", check: |t| holds(t, Type::is_float) };
 pub const INTEGER: TypeConstraint = TypeConstraint {
@@ -35,17 +37,18 @@ pub const BOOL: TypeConstraint =
     TypeConstraint { desc: "i1 (scalar, tensor, vector or tile)", check: |t| holds(t, is_bool) };
 pub const SCALAR_LIKE: TypeConstraint =
     TypeConstraint { desc: "a scalar, or a tensor, vector or tile of scalars", check: is_container };
-pub const SHAPED: TypeConstraint = TypeConstraint {
-    desc: "a tensor, vector or tile of scalars",
-    check: |t| is_container(t) && !t.is_scalar(),
-};
+pub const SHAPED: TypeConstraint =
+    TypeConstraint { desc: "a tensor, vector or tile of scalars", check: |t| is_container(t) && !t.is_scalar() };
 pub const TENSOR: TypeConstraint =
     TypeConstraint { desc: "a tensor of scalars", check: |t| t.is_tensor() && t.elem().is_scalar() };
 pub const FLOAT_TENSOR: TypeConstraint =
     TypeConstraint { desc: "a tensor of floats", check: |t| t.is_tensor() && t.elem().is_float() };
-pub const NUMERIC_TENSOR: TypeConstraint =
-    TypeConstraint { desc: "a tensor of numbers (floats, integers or index)", check: |t| t.is_tensor() && is_number(t.elem()) };
-pub const BOOL_TENSOR: TypeConstraint = TypeConstraint { desc: "a tensor of i1", check: |t| t.is_tensor() && is_bool(t.elem()) };
+pub const NUMERIC_TENSOR: TypeConstraint = TypeConstraint {
+    desc: "a tensor of numbers (floats, integers or index)",
+    check: |t| t.is_tensor() && is_number(t.elem()),
+};
+pub const BOOL_TENSOR: TypeConstraint =
+    TypeConstraint { desc: "a tensor of i1", check: |t| t.is_tensor() && is_bool(t.elem()) };
 pub const INT_TENSOR: TypeConstraint = TypeConstraint {
     desc: "a tensor of integers",
     check: |t| t.is_tensor() && (t.elem().is_int() || t.elem().is_index()) && !is_bool(t.elem()),
@@ -62,15 +65,15 @@ pub const INT_OR_INDEX: TypeConstraint =
     TypeConstraint { desc: "an integer or index", check: |t| t.is_index() || (t.is_int() && !is_bool(t)) };
 pub const VECTOR: TypeConstraint =
     TypeConstraint { desc: "a vector of scalars", check: |t| t.is_vector() && t.elem().is_scalar() };
-pub const SCALAR_OR_VECTOR: TypeConstraint =
-    TypeConstraint { desc: "a scalar or a vector of scalars", check: |t| t.is_scalar() || (t.is_vector() && t.elem().is_scalar()) };
+pub const SCALAR_OR_VECTOR: TypeConstraint = TypeConstraint {
+    desc: "a scalar or a vector of scalars",
+    check: |t| t.is_scalar() || (t.is_vector() && t.elem().is_scalar()),
+};
 pub const TILE: TypeConstraint =
     TypeConstraint { desc: "a tile of scalars", check: |t| t.is_tile() && t.elem().is_scalar() };
 pub const MEMREF: TypeConstraint = TypeConstraint { desc: "a ranked memref", check: Type::is_memref };
-pub const SHARED: TypeConstraint = TypeConstraint {
-    desc: "a memref in shared memory (space 3)",
-    check: |t| t.is_memref() && memory_space(t) == 3,
-};
+pub const SHARED: TypeConstraint =
+    TypeConstraint { desc: "a memref in shared memory (space 3)", check: |t| t.is_memref() && memory_space(t) == 3 };
 
 /// The number of a memref's memory space; 0 for the default one, and for other types.
 pub fn memory_space(ty: Type) -> i64 {
@@ -132,7 +135,8 @@ pub fn dim_attr(args: &InferArgs, name: &str, rank: usize) -> std::result::Resul
 
 /// The sizes or offsets in the attribute `name`, one for each of `rank` dimensions.
 pub fn shape_attr(args: &InferArgs, name: &str, rank: usize) -> std::result::Result<Vec<Dim>, String> {
-    let dims = args.attr(name).and_then(|a| a.as_shape()).ok_or_else(|| format!("expects the shape attribute '{name}'"))?;
+    let dims =
+        args.attr(name).and_then(|a| a.as_shape()).ok_or_else(|| format!("expects the shape attribute '{name}'"))?;
     if dims.len() != rank {
         return Err(format!("has {} entries in '{name}' for rank {rank}", dims.len()));
     }
@@ -142,7 +146,9 @@ pub fn shape_attr(args: &InferArgs, name: &str, rank: usize) -> std::result::Res
 /// `ty` with another shape; an error where a vector or tile would have a size that is no integer.
 pub fn reshaped(ty: Type, shape: &[Dim]) -> std::result::Result<Type, String> {
     match shape.iter().find(|d| d.is_dynamic()) {
-        Some(size) if !ty.is_tensor() => Err(format!("cannot give {ty} the size {size}: only tensors have symbolic sizes")),
+        Some(size) if !ty.is_tensor() => {
+            Err(format!("cannot give {ty} the size {size}: only tensors have symbolic sizes"))
+        }
         _ => Ok(ty.with_shape(shape)),
     }
 }

@@ -58,7 +58,9 @@ fn only_exact_conversions_fold() {
 #[test]
 fn identities_respect_signed_zeros() {
     let with = |op: &str, number: &str| {
-        let ops = format!("%c = core.constant {{value = dense<{number}> : tensor<3xf32>}} : tensor<3xf32>\n%r = core.{op} %x, %c : tensor<3xf32>");
+        let ops = format!(
+            "%c = core.constant {{value = dense<{number}> : tensor<3xf32>}} : tensor<3xf32>\n%r = core.{op} %x, %c : tensor<3xf32>"
+        );
         left("tensor<3xf32>", &ops, "tensor<3xf32>").is_empty()
     };
     for (op, number, folds) in [

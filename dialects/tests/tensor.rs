@@ -27,7 +27,10 @@ fn random(shape: &[usize], seed: u64) -> Tensor {
 fn close(got: &[f64], expected: &[f64]) {
     assert_eq!(got.len(), expected.len());
     for (i, (g, e)) in got.iter().zip(expected).enumerate() {
-        assert!((g - e).abs() <= 1e-5 * (1.0 + e.abs()) || (g.is_nan() && e.is_nan()), "element {i}: {g}, expected {e}");
+        assert!(
+            (g - e).abs() <= 1e-5 * (1.0 + e.abs()) || (g.is_nan() && e.is_nan()),
+            "element {i}: {g}, expected {e}"
+        );
     }
 }
 
@@ -54,7 +57,8 @@ fn reductions_along_dimensions() {
 
 #[test]
 fn a_mean_of_symbolic_size_or_of_nothing() {
-    let text = "func.func @f(%x: tensor<s x 3 x f32>) -> tensor<3xf32> attributes {rc.symbols = #rc.symbols<s = [0, 64, 1]>} {
+    let text =
+        "func.func @f(%x: tensor<s x 3 x f32>) -> tensor<3xf32> attributes {rc.symbols = #rc.symbols<s = [0, 64, 1]>} {
   %y = tensor.mean %x {dims = [0]} : tensor<3xf32>
   func.return %y
 }";
@@ -132,7 +136,11 @@ fn symbolic_reshapes_divide_symbols_out() {
 
 #[test]
 fn what_does_not_fit_is_said() {
-    let wrong = |op: &str| error(&format!("func.func @f(%x: tensor<3x5xf32>, %y: tensor<3x4xf32>, %n: tensor<3xi64>) {{\n  {op}\n  func.return\n}}"));
+    let wrong = |op: &str| {
+        error(&format!(
+            "func.func @f(%x: tensor<3x5xf32>, %y: tensor<3x4xf32>, %n: tensor<3xi64>) {{\n  {op}\n  func.return\n}}"
+        ))
+    };
     for (op, message) in [
         ("%a = tensor.sum %x {dims = [2]} : tensor<3xf32>", "has dimension 2 in 'dims'"),
         ("%a = tensor.mean %x {dims = [1, -1]} : tensor<3xf32>", "twice or outside of rank 2"),

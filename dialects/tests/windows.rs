@@ -151,7 +151,8 @@ fn pooling_with_padding() {
     for row in 0..4 {
         for o in 0..6 {
             let inside: Vec<usize> = (0..3).filter_map(|k| along.at(o, k)).collect();
-            let best = inside.iter().copied().reduce(|a, b| if x[row * 11 + b] > x[row * 11 + a] { b } else { a }).unwrap();
+            let best =
+                inside.iter().copied().reduce(|a, b| if x[row * 11 + b] > x[row * 11 + a] { b } else { a }).unwrap();
             let greatest = x[row * 11 + best];
             max.push(greatest);
             index.push(best as f64);
@@ -167,7 +168,8 @@ fn pooling_with_padding() {
 
 #[test]
 fn order_of_numbers_and_of_none() {
-    let x = Tensor::from_f64(DType::F32, &[7], &[2.0, f64::NAN, -0.0, f64::INFINITY, 0.0, -3.5, f64::NEG_INFINITY]).unwrap();
+    let x = Tensor::from_f64(DType::F32, &[7], &[2.0, f64::NAN, -0.0, f64::INFINITY, 0.0, -3.5, f64::NEG_INFINITY])
+        .unwrap();
     let text = "func.func @f(%x: tensor<7xf32>) -> (tensor<7xf32>, tensor<7xi64>, tensor<7xi64>, tensor<3xi64>) {
   %a, %at = tensor.sort %x {dim = 0} : tensor<7xf32>, tensor<7xi64>
   %b, %down = tensor.sort %x {dim = 0, descending = true} : tensor<7xf32>, tensor<7xi64>

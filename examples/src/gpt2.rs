@@ -5,8 +5,8 @@
 //! layers inside the blocks store weights [in, out] (`Conv1D`); the head is the token table itself, [vocabulary, width].
 
 use indexmap::IndexMap;
-use rc_dialects::{CoreBuilder, TensorBuilder};
 use rc_dialects::func::{SymbolDecl, return_op, set_symbols};
+use rc_dialects::{CoreBuilder, TensorBuilder};
 use rc_ir::builder::{NewFunc, new_function};
 use rc_ir::{Attr, Builder, Dim, Loc, Module, Name, Type, Value};
 
@@ -49,8 +49,12 @@ impl Config {
         add("wte.weight".into(), &[self.vocab, width]);
         add("wpe.weight".into(), &[self.positions, width]);
         for layer in 0..self.layers {
-            let products =
-                [("attn.c_attn", width, 3 * width), ("attn.c_proj", width, width), ("mlp.c_fc", width, 4 * width), ("mlp.c_proj", 4 * width, width)];
+            let products = [
+                ("attn.c_attn", width, 3 * width),
+                ("attn.c_proj", width, width),
+                ("mlp.c_fc", width, 4 * width),
+                ("mlp.c_proj", 4 * width, width),
+            ];
             for norm in ["ln_1", "ln_2"] {
                 add(format!("h.{layer}.{norm}.weight"), &[width]);
                 add(format!("h.{layer}.{norm}.bias"), &[width]);
@@ -71,7 +75,10 @@ impl Config {
 pub enum Length {
     Fixed(i64),
     /// Any number in this range, bounds included, known when the module is run: the symbol `s`.
-    Symbolic { min: i64, max: i64 },
+    Symbolic {
+        min: i64,
+        max: i64,
+    },
 }
 
 impl Length {
@@ -89,7 +96,9 @@ impl Length {
         if 1 <= min && min <= max && max <= positions {
             return Ok(());
         }
-        Err(format!("a length of {min} to {max}, for a model of {positions} positions: give 1 <= MIN <= MAX <= {positions}"))
+        Err(format!(
+            "a length of {min} to {max}, for a model of {positions} positions: give 1 <= MIN <= MAX <= {positions}"
+        ))
     }
 }
 

@@ -1,8 +1,8 @@
 //! Attributes: compile-time data on operations and in types. `Attr` is a 4-byte interned handle.
 //! Large constants are not interned: they are [`AttrData::Resource`]s, kept in the module by name.
 
-use crate::half_float::{f64_to_bf16, f64_to_f16, f64_to_f32_round_odd};
 use crate::dim::Dim;
+use crate::half_float::{f64_to_bf16, f64_to_f16, f64_to_f32_round_odd};
 use crate::intern::{Name, interned};
 use crate::types::{FloatKind, Type, TypeData};
 
@@ -16,26 +16,47 @@ pub enum AttrData {
     Unit,
     Bool(bool),
     /// `3 : i64`, `3 : index`.
-    Int { value: i128, ty: Type },
+    Int {
+        value: i128,
+        ty: Type,
+    },
     /// `bits` are those of the type's own format.
-    Float { bits: u64, ty: Type },
+    Float {
+        bits: u64,
+        ty: Type,
+    },
     String(Box<str>),
     Type(Type),
     Array(Box<[Attr]>),
     /// Sorted by key.
     Dict(Box<[(Name, Attr)]>),
     /// `array<i64: 1, 2>`; floats as their format's bits.
-    DenseArray { elem: Type, values: Box<[i64]> },
+    DenseArray {
+        elem: Type,
+        values: Box<[i64]>,
+    },
     /// `@root::@nested`.
-    Symbol { root: Name, nested: Box<[Name]> },
+    Symbol {
+        root: Name,
+        nested: Box<[Name]>,
+    },
     /// `dense<…> : type`.
-    Dense { ty: Type, data: DenseData },
+    Dense {
+        ty: Type,
+        data: DenseData,
+    },
     /// `dense_resource<name> : type`; the bytes are the module's, see [`crate::module::Module::resources`].
-    Resource { name: Name, ty: Type },
+    Resource {
+        name: Name,
+        ty: Type,
+    },
     /// `#rc.shape<[s, 768]>`: dimensions, or the results of an index map over named iterators.
     Shape(Box<[Dim]>),
     /// `#rc.name<key = value, …>` or `#rc.name<value, …>` (with empty keys): rc's own attributes, one grammar for all.
-    Dialect { name: Name, params: Box<[(Name, Attr)]> },
+    Dialect {
+        name: Name,
+        params: Box<[(Name, Attr)]>,
+    },
     /// An attribute of a dialect that is not registered or a builtin that rc does not interpret
     /// (`#foo.bar<…>`, `affine_map<…>`), kept as its whole text.
     Opaque(Name),

@@ -432,7 +432,8 @@ impl Body {
         let at = self.op_at(op);
         if values.len() > usize::from(self.ops[at].operand_count) {
             self.ops[at].operands = self.uses.len() as u32;
-            self.uses.resize(self.uses.len() + values.len(), Use { value: NIL, owner: at as u32, prev: NIL, next: NIL });
+            self.uses
+                .resize(self.uses.len() + values.len(), Use { value: NIL, owner: at as u32, prev: NIL, next: NIL });
         }
         self.ops[at].operand_count = u16::try_from(values.len()).expect("at most 65535 operands");
         let start = self.ops[at].operands;

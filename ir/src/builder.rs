@@ -143,12 +143,16 @@ impl<'b, 'a> OpBuilder<'b, 'a> {
                 self.state.attrs = self.state.attrs.with(Name::new("operandSegmentSizes"), Some(Attr::i32s(&sizes)));
             }
             if let (true, Some(infer)) = (self.inferred, def.infer) {
-                let operands: SmallVec<[Type; 4]> = self.state.operands.iter().map(|&v| self.builder.body.ty(v)).collect();
+                let operands: SmallVec<[Type; 4]> =
+                    self.state.operands.iter().map(|&v| self.builder.body.ty(v)).collect();
                 let args = InferArgs { operands: &operands, attrs: self.state.attrs, def };
                 self.state.results = infer(&args)
                     .map_err(|why| Diagnostic::error(loc, format!("'{}' op {why}", self.state.name.pretty())))?;
             } else if self.inferred && def.results.iter().any(|r| r.arity == Arity::One) {
-                return Err(Diagnostic::error(loc, format!("'{}' op needs its result types given", self.state.name.pretty())));
+                return Err(Diagnostic::error(
+                    loc,
+                    format!("'{}' op needs its result types given", self.state.name.pretty()),
+                ));
             }
         }
         let op = self.builder.body.create(self.state);

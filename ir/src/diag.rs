@@ -167,9 +167,20 @@ mod tests {
     #[test]
     fn renders_position_notes_and_help() {
         let source = Source::register("t.ir", "first\nsecond line\n".into());
-        let d = Diagnostic::error(source.loc(6), "bad word").with_len(6).note(source.loc(0), "first seen here").help("say it otherwise");
+        let d = Diagnostic::error(source.loc(6), "bad word")
+            .with_len(6)
+            .note(source.loc(0), "first seen here")
+            .help("say it otherwise");
         let text = d.render();
-        for part in ["error: bad word", "t.ir:2:1", "2 │ second line", "^^^^^^", "1 │ first", "first seen here", "help: say it otherwise"] {
+        for part in [
+            "error: bad word",
+            "t.ir:2:1",
+            "2 │ second line",
+            "^^^^^^",
+            "1 │ first",
+            "first seen here",
+            "help: say it otherwise",
+        ] {
             assert!(text.contains(part), "{part:?} in\n{text}");
         }
     }

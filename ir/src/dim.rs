@@ -66,9 +66,10 @@ impl Ord for Atom {
         use Atom::*;
         match (self, other) {
             (Symbol(a), Symbol(b)) => a.cmp(b),
-            (FloorDiv(a, b), FloorDiv(c, d)) | (Mod(a, b), Mod(c, d)) | (Max(a, b), Max(c, d)) | (Min(a, b), Min(c, d)) => {
-                a.structural_cmp(*c).then_with(|| b.structural_cmp(*d))
-            }
+            (FloorDiv(a, b), FloorDiv(c, d))
+            | (Mod(a, b), Mod(c, d))
+            | (Max(a, b), Max(c, d))
+            | (Min(a, b), Min(c, d)) => a.structural_cmp(*c).then_with(|| b.structural_cmp(*d)),
             _ => self.rank().cmp(&other.rank()),
         }
     }

@@ -122,10 +122,22 @@ impl Ranges {
         self.interval(b - a).is_some_and(|r| r.0 >= 0)
     }
     fn max(&self, a: Dim, b: Dim) -> Dim {
-        if self.always_le(a, b) { b } else if self.always_le(b, a) { a } else { a.max(b) }
+        if self.always_le(a, b) {
+            b
+        } else if self.always_le(b, a) {
+            a
+        } else {
+            a.max(b)
+        }
     }
     fn min(&self, a: Dim, b: Dim) -> Dim {
-        if self.always_le(a, b) { a } else if self.always_le(b, a) { b } else { a.min(b) }
+        if self.always_le(a, b) {
+            a
+        } else if self.always_le(b, a) {
+            b
+        } else {
+            a.min(b)
+        }
     }
 
     /// Whether `rest < b` always holds: by the numbers, or since `b - 1` is what an iterator over `b` reaches.

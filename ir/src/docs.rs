@@ -29,7 +29,8 @@ fn write_op(out: &mut String, op: &OpDef, example: &str) {
     if !op.operands.is_empty() {
         out.push_str("\n| operand | written | type |\n|---|---|---|\n");
         for operand in op.operands {
-            let _ = writeln!(out, "| `{}` | `{}` | {} |", operand.name, written(operand), cell(operand.constraint.desc));
+            let _ =
+                writeln!(out, "| `{}` | `{}` | {} |", operand.name, written(operand), cell(operand.constraint.desc));
         }
     }
     if !op.results.is_empty() {
@@ -41,7 +42,14 @@ fn write_op(out: &mut String, op: &OpDef, example: &str) {
     if !op.attrs.is_empty() {
         out.push_str("\n| attribute | kind | default | |\n|---|---|---|---|\n");
         for attr in op.attrs {
-            let _ = writeln!(out, "| `{}` | {} | {} | {} |", attr.name, cell(&attr.kind.desc()), default_of(attr), cell(attr.doc));
+            let _ = writeln!(
+                out,
+                "| `{}` | {} | {} | {} |",
+                attr.name,
+                cell(&attr.kind.desc()),
+                default_of(attr),
+                cell(attr.doc)
+            );
         }
     }
     let _ = writeln!(out, "\nEffects: {}.{}", effects(op.effects), traits(op.traits));
@@ -95,7 +103,8 @@ fn effects(effects: Effects) -> String {
 }
 
 fn traits(traits: Traits) -> String {
-    let names: Vec<String> = traits.iter_names().map(|(name, _)| format!("`{}`", name.to_lowercase().replace('_', "-"))).collect();
+    let names: Vec<String> =
+        traits.iter_names().map(|(name, _)| format!("`{}`", name.to_lowercase().replace('_', "-"))).collect();
     if names.is_empty() { String::new() } else { format!(" Traits: {}.", names.join(", ")) }
 }
 
@@ -153,7 +162,13 @@ mod tests {
             ..OpDef::new("rc.docs.op")
         };
         let page = dialect_page("docs", &[&OP]);
-        for part in ["# The `docs` dialect", "## `docs.op`\n\nDoes it.", "| `x` | `%x` | any type |", "Effects: none.", "```mlir\n%y"] {
+        for part in [
+            "# The `docs` dialect",
+            "## `docs.op`\n\nDoes it.",
+            "| `x` | `%x` | any type |",
+            "Effects: none.",
+            "```mlir\n%y",
+        ] {
             assert!(page.contains(part), "{part}\n{page}");
         }
     }

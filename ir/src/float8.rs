@@ -19,7 +19,11 @@ pub fn decode(kind: FloatKind, code: u8) -> f64 {
     match kind {
         FloatKind::F8E4M3FN if code & 0x7f == 0x7f => f64::NAN,
         FloatKind::F8E5M2 if exponent == 31 => {
-            if mantissa == 0.0 { sign * f64::INFINITY } else { f64::NAN }
+            if mantissa == 0.0 {
+                sign * f64::INFINITY
+            } else {
+                f64::NAN
+            }
         }
         _ if exponent == 0 => sign * mantissa * 2f64.powi(1 - bias),
         _ => sign * (1.0 + mantissa) * 2f64.powi(exponent - bias),

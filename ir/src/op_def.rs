@@ -310,7 +310,9 @@ impl OpDef {
     /// The operands' ranges by group, for an op with `count` operands and `segments` (where the op carries them).
     pub fn operand_groups(&self, count: usize, segments: Option<&[i64]>) -> Option<Vec<std::ops::Range<usize>>> {
         let sizes: Vec<usize> = match segments {
-            Some(sizes) if self.has_segments() => sizes.iter().map(|&n| usize::try_from(n).ok()).collect::<Option<_>>()?,
+            Some(sizes) if self.has_segments() => {
+                sizes.iter().map(|&n| usize::try_from(n).ok()).collect::<Option<_>>()?
+            }
             _ => {
                 let fixed = self.operands.iter().filter(|o| o.arity == Arity::One).count();
                 let rest = count.checked_sub(fixed)?;
@@ -345,9 +347,13 @@ impl OpDef {
         let def = self.attr_def(name)?;
         match def.default {
             AttrDefault::Required | AttrDefault::Optional => None,
-            AttrDefault::Int(n) => Some(Attr::int(n, if def.kind == AttrKind::I32 { Type::i32() } else { Type::i64() })),
+            AttrDefault::Int(n) => {
+                Some(Attr::int(n, if def.kind == AttrKind::I32 { Type::i32() } else { Type::i64() }))
+            }
             AttrDefault::Bool(b) => Some(Attr::bool(b)),
-            AttrDefault::Float(x) => Some(Attr::float(x, if def.kind == AttrKind::F64 { Type::f64() } else { Type::f32() })),
+            AttrDefault::Float(x) => {
+                Some(Attr::float(x, if def.kind == AttrKind::F64 { Type::f64() } else { Type::f32() }))
+            }
             AttrDefault::Str(s) => Some(Attr::str(s)),
         }
     }

@@ -32,25 +32,53 @@ pub enum FloatKind {
 pub enum TypeData {
     None,
     Index,
-    Integer { width: u32, signedness: Signedness },
+    Integer {
+        width: u32,
+        signedness: Signedness,
+    },
     Float(FloatKind),
     Complex(Type),
     /// `tensor<4x?xf32, encoding>`. Symbolic sizes live in `shape`; in the generic form they
     /// print as `?` with the encoding `#rc.shape<[…]>`, so a tensor never has that encoding here.
-    Tensor { shape: Box<[Dim]>, elem: Type, encoding: Option<Attr> },
+    Tensor {
+        shape: Box<[Dim]>,
+        elem: Type,
+        encoding: Option<Attr>,
+    },
     /// `memref<4x?xf32, layout, space>`.
-    MemRef { shape: Box<[Dim]>, elem: Type, layout: Option<Attr>, space: Option<Attr> },
+    MemRef {
+        shape: Box<[Dim]>,
+        elem: Type,
+        layout: Option<Attr>,
+        space: Option<Attr>,
+    },
     /// `tensor<*xf32>`, `memref<*xf32>`: read and printed, understood by no rc dialect.
     UnrankedTensor(Type),
-    UnrankedMemRef { elem: Type, space: Option<Attr> },
+    UnrankedMemRef {
+        elem: Type,
+        space: Option<Attr>,
+    },
     /// `vector<8xf32>`: fixed sizes only.
-    Vector { shape: Box<[i64]>, elem: Type },
+    Vector {
+        shape: Box<[i64]>,
+        elem: Type,
+    },
     Tuple(Box<[Type]>),
-    Function { inputs: Box<[Type]>, results: Box<[Type]> },
+    Function {
+        inputs: Box<[Type]>,
+        results: Box<[Type]>,
+    },
     /// `!rc.tile<64x32xf32, layout>`: a tile value of the `kernel` dialect.
-    Tile { shape: Box<[i64]>, elem: Type, layout: Option<Attr> },
+    Tile {
+        shape: Box<[i64]>,
+        elem: Type,
+        layout: Option<Attr>,
+    },
     /// `!rc.name<params>`: any other type of rc's own, with attributes as parameters.
-    Dialect { name: Name, params: Box<[Attr]> },
+    Dialect {
+        name: Name,
+        params: Box<[Attr]>,
+    },
     /// A type of a dialect that is not registered, kept as its text after `!`.
     Opaque(Name),
 }

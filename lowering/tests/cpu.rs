@@ -5,7 +5,10 @@ use rc_lowering::{
     backend::{Error, Options, Pipeline, Session, Target},
     emit::{Access, Builder, FastMath, Function, Horizontal, ICmp, ModuleBuilder, Parameter, Types, Unroll},
 };
-use std::{process::Command, sync::atomic::{AtomicU32, Ordering}};
+use std::{
+    process::Command,
+    sync::atomic::{AtomicU32, Ordering},
+};
 
 /// Object code as a shared library, since the loader is the runtime's affair.
 fn load(object: &[u8]) -> Library {
@@ -21,7 +24,10 @@ fn load(object: &[u8]) -> Library {
     library
 }
 
-fn compile(parameters: impl Fn(Types<'_>) -> Vec<Parameter<'_>>, build: impl Fn(&Builder<'_>)) -> Result<Library, Error> {
+fn compile(
+    parameters: impl Fn(Types<'_>) -> Vec<Parameter<'_>>,
+    build: impl Fn(&Builder<'_>),
+) -> Result<Library, Error> {
     compile_with(Pipeline::Light, parameters, build)
 }
 
@@ -54,8 +60,7 @@ fn vector_add(b: &Builder<'_>) {
     let (x, y, z, n) = (b.arg(0), b.arg(1), b.arg(2), b.arg(3));
     let access = Access::aligned(4);
     let whole = b.and(n, b.i64(-8));
-    for (bounds, r#type) in
-        [((b.i64(0), whole, b.i64(8)), b.ty.vector(8, b.ty.f32)), ((whole, n, b.i64(1)), b.ty.f32)]
+    for (bounds, r#type) in [((b.i64(0), whole, b.i64(8)), b.ty.vector(8, b.ty.f32)), ((whole, n, b.i64(1)), b.ty.f32)]
     {
         b.for_loop(bounds, &[], Unroll::No, |i, _| {
             let at = |base| b.gep(b.ty.f32, base, i);
@@ -69,7 +74,9 @@ fn vector_add(b: &Builder<'_>) {
 
 #[test]
 fn vector_add_at_odd_sizes() {
-    for pipeline in [Pipeline::None, Pipeline::Light, Pipeline::O2, Pipeline::O3, Pipeline::Text("function(sroa)".into())] {
+    for pipeline in
+        [Pipeline::None, Pipeline::Light, Pipeline::O2, Pipeline::O3, Pipeline::Text("function(sroa)".into())]
+    {
         check_vector_add(&compile_with(pipeline, pointers(3), vector_add).unwrap());
     }
 }

@@ -32,7 +32,8 @@ fn sized(text: &str, rows: usize, columns: usize) -> String {
 fn symbolic(text: &str, columns: usize) -> String {
     let text = text.replace("x16384x", " x m x ").replace("16384x", "m x ");
     let signature = text.lines().find(|l| l.starts_with("func.func")).unwrap();
-    let declared = signature.trim_end_matches('{').to_string() + "attributes {rc.symbols = #rc.symbols<m = [1, 300, 1]>} {";
+    let declared =
+        signature.trim_end_matches('{').to_string() + "attributes {rc.symbols = #rc.symbols<m = [1, 300, 1]>} {";
     text.replace(signature, &declared).replace(SIZES[1], &columns.to_string())
 }
 

@@ -15,8 +15,8 @@
 pub mod cpu;
 pub mod cuda;
 pub mod error;
-pub mod interp;
 mod files;
+pub mod interp;
 pub mod npy;
 pub mod philox;
 pub mod program;

@@ -24,7 +24,8 @@ impl Case<'_> {
         let kernel = std::fs::read_to_string(&path).unwrap();
         let launch = self.launch;
         let functions = [("main", format!("%r = host.launch {launch}")), ("reference", self.reference.to_string())];
-        let functions = functions.map(|(name, code)| format!("func.func @{name}{} {{\n  {code}\n  func.return %r\n}}\n", self.types));
+        let functions = functions
+            .map(|(name, code)| format!("func.func @{name}{} {{\n  {code}\n  func.return %r\n}}\n", self.types));
         rc_dialects::register();
         let (module, diagnostics) = rc_parser::parse_module(&path, kernel + &functions.concat());
         assert!(diagnostics.is_empty(), "{}", diagnostics.iter().map(|d| d.render()).collect::<String>());
@@ -34,9 +35,13 @@ impl Case<'_> {
     #[track_caller]
     fn check(&self) {
         let module = self.module();
-        let random = |(i, &(dtype, shape)): (usize, &(DType, &[usize]))| Tensor::random(dtype, shape, 7, i as u32, Distribution::Normal(0.0, 1.0)).unwrap();
+        let random = |(i, &(dtype, shape)): (usize, &(DType, &[usize]))| {
+            Tensor::random(dtype, shape, 7, i as u32, Distribution::Normal(0.0, 1.0)).unwrap()
+        };
         let inputs: Vec<Tensor> = self.inputs.iter().enumerate().map(random).collect();
-        let expected = Interpreter::new(&module, Mode::Float64).run("reference", &inputs).unwrap_or_else(|d| panic!("{}", d.render()));
+        let expected = Interpreter::new(&module, Mode::Float64)
+            .run("reference", &inputs)
+            .unwrap_or_else(|d| panic!("{}", d.render()));
         for seed in [1, 2] {
             let interpreter = Interpreter::new(&module, Mode::Typed).shuffled(seed);
             let actual = interpreter.run("main", &inputs).unwrap_or_else(|d| panic!("{}: {}", self.file, d.render()));
@@ -71,7 +76,9 @@ fn softmax() {
         Case {
             file: "softmax-cuda.ir",
             types: &format!("(%x: tensor<3x{n}xbf16>) -> tensor<3x{n}xbf16>"),
-            launch: &format!("%x {{callee = \"softmax\", bind = <m = #rc.shape<[3]>, n = #rc.shape<[{n}]>>}} : tensor<3x{n}xbf16>"),
+            launch: &format!(
+                "%x {{callee = \"softmax\", bind = <m = #rc.shape<[3]>, n = #rc.shape<[{n}]>>}} : tensor<3x{n}xbf16>"
+            ),
             reference: &format!("%r = tensor.softmax %x {{dim = 1}} : tensor<3x{n}xbf16>"),
             inputs: &[(DType::Bf16, &[3, n])],
             tolerance: BF16,
@@ -103,12 +110,15 @@ fn sgemm() {
 #[test]
 fn matmul_hopper() {
     for [m, n, k, sms] in [[127, 136, 128, 1], [130, 264, 72, 3], [1, 8, 8, 132]] {
-        let bind = format!("m = #rc.shape<[{m}]>, n = #rc.shape<[{n}]>, k = #rc.shape<[{k}]>, sms = #rc.shape<[{sms}]>");
+        let bind =
+            format!("m = #rc.shape<[{m}]>, n = #rc.shape<[{n}]>, k = #rc.shape<[{k}]>, sms = #rc.shape<[{sms}]>");
         Case {
             file: "matmul-hopper.ir",
             types: &format!("(%a: tensor<{m}x{k}xbf16>, %b: tensor<{n}x{k}xbf16>) -> tensor<{m}x{n}xbf16>"),
             launch: &format!("%a, %b {{callee = \"matmul\", bind = <{bind}>}} : tensor<{m}x{n}xbf16>"),
-            reference: &format!("%r = core.dot %a, %b {{lhs_contract = [1], rhs_contract = [1]}} : tensor<{m}x{n}xbf16>"),
+            reference: &format!(
+                "%r = core.dot %a, %b {{lhs_contract = [1], rhs_contract = [1]}} : tensor<{m}x{n}xbf16>"
+            ),
             inputs: &[(DType::Bf16, &[m, k]), (DType::Bf16, &[n, k])],
             tolerance: BF16,
         }
@@ -124,7 +134,9 @@ fn attention_hopper() {
         Case {
             file: "attention-hopper.ir",
             types: &format!("(%q: {three}, %k: {three}, %v: {three}) -> {three}"),
-            launch: &format!("%q, %k, %v {{callee = \"attention\", bind = <b = #rc.shape<[{b}]>, s = #rc.shape<[{s}]>>}} : {three}"),
+            launch: &format!(
+                "%q, %k, %v {{callee = \"attention\", bind = <b = #rc.shape<[{b}]>, s = #rc.shape<[{s}]>>}} : {three}"
+            ),
             reference: &format!("%r = core.attention %q, %k, %v {{causal = true}} : {three}"),
             inputs: &[(DType::Bf16, shape), (DType::Bf16, shape), (DType::Bf16, shape)],
             // The weights are rounded to bf16 before the second product.

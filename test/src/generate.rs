@@ -34,8 +34,12 @@ pub fn function(steps: &[Step], columns: u8) -> String {
             1 => writeln!(body, "  {r} = core.{} {a}, {b} : {full}", BINARY[choice % BINARY.len()]),
             2 => {
                 let kind = ["add", "max", "min"][choice % 3];
-                let (dim, kept, vector) = if step.b % 2 == 0 { (1, 0, "s".to_string()) } else { (0, 1, columns.to_string()) };
-                let _ = writeln!(body, "  {r}r = core.reduce {a} {{dims = [{dim}], kind = {kind}}} : tensor<{vector} x f32>");
+                let (dim, kept, vector) =
+                    if step.b % 2 == 0 { (1, 0, "s".to_string()) } else { (0, 1, columns.to_string()) };
+                let _ = writeln!(
+                    body,
+                    "  {r}r = core.reduce {a} {{dims = [{dim}], kind = {kind}}} : tensor<{vector} x f32>"
+                );
                 writeln!(body, "  {r} = core.broadcast {r}r {{dims = [{kept}]}} : {full}")
             }
             3 => {
@@ -48,7 +52,10 @@ pub fn function(steps: &[Step], columns: u8) -> String {
                 writeln!(body, "  {r} = core.select {r}c, {a}, {b} : {full}")
             }
             _ => {
-                let _ = writeln!(body, "  {r}d = core.dot {a}, {b} {{lhs_contract = [0], rhs_contract = [0]}} : tensor<{columns}x{columns}xf32>");
+                let _ = writeln!(
+                    body,
+                    "  {r}d = core.dot {a}, {b} {{lhs_contract = [0], rhs_contract = [0]}} : tensor<{columns}x{columns}xf32>"
+                );
                 writeln!(body, "  {r} = core.dot {a}, {r}d {{lhs_contract = [1], rhs_contract = [0]}} : {full}")
             }
         };

@@ -35,7 +35,8 @@ pub fn difference(a: &Module, b: &Module) -> Option<String> {
 pub fn round_trip(module: &Module) -> Result<(), String> {
     for (form, options) in [("pretty", PrintOptions::PRETTY), ("generic", PrintOptions::GENERIC)] {
         let text = print_module(module, &options);
-        let again = read(&format!("<{form}>"), &text).map_err(|e| format!("the {form} form does not parse: {e}\n{text}"))?;
+        let again =
+            read(&format!("<{form}>"), &text).map_err(|e| format!("the {form} form does not parse: {e}\n{text}"))?;
         if let Some(what) = difference(module, &again) {
             return Err(format!("the {form} form is another module: {what}"));
         }
@@ -51,7 +52,11 @@ pub fn round_trip(module: &Module) -> Result<(), String> {
 pub fn through_mlir_opt(mlir_opt: &Path, dump: &str) -> Result<String, String> {
     let failed = |e: std::io::Error| format!("cannot run '{}': {e}", mlir_opt.display());
     let mut child = Command::new(mlir_opt)
-        .args(["--allow-unregistered-dialect", "--mlir-print-op-generic", "--mlir-print-elementsattrs-with-hex-if-larger=-1"])
+        .args([
+            "--allow-unregistered-dialect",
+            "--mlir-print-op-generic",
+            "--mlir-print-elementsattrs-with-hex-if-larger=-1",
+        ])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())

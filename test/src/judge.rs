@@ -110,7 +110,9 @@ mod tests {
 
     #[test]
     fn both_judge() {
-        let Some(good) = verdict("// CHECK: a [[X:[a-z]+]]\n// CHECK-NEXT: b [[X]]\n", "a foo\nb   foo\n") else { return };
+        let Some(good) = verdict("// CHECK: a [[X:[a-z]+]]\n// CHECK-NEXT: b [[X]]\n", "a foo\nb   foo\n") else {
+            return;
+        };
         assert!(good.passes(), "{}", good.explain());
         let bad = verdict("// CHECK: a [[X:[a-z]+]]\n// CHECK-NEXT: b [[X]]\n", "a foo\nb bar\n").unwrap();
         assert!(bad.litcheck.is_some() && bad.llvm.is_some());

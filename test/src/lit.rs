@@ -99,7 +99,11 @@ impl Shell<'_> {
             let output = self.run(&command)?;
             if !output.status.success() {
                 let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-                let why = if output.status.code() == Some(124) { format!("took more than {LIMIT} s") } else { output.status.to_string() };
+                let why = if output.status.code() == Some(124) {
+                    format!("took more than {LIMIT} s")
+                } else {
+                    output.status.to_string()
+                };
                 return Err(format!("$ {command}\n{why}\n{out}{err}"));
             }
         }

@@ -64,7 +64,10 @@ mod tests {
     #[test]
     fn lines_of_an_output() {
         let lines = check_lines("\na\n  b [[m, k], [n]] {{x\n\nc\n", "OUT");
-        assert_eq!(lines, "// OUT: a\n// OUT-NEXT:   b {{\\[\\[}}m, k], [n]] {{\\{\\{}}x\n// OUT-EMPTY:\n// OUT-NEXT: c\n");
+        assert_eq!(
+            lines,
+            "// OUT: a\n// OUT-NEXT:   b {{\\[\\[}}m, k], [n]] {{\\{\\{}}x\n// OUT-EMPTY:\n// OUT-NEXT: c\n"
+        );
     }
 
     #[test]

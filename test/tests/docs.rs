@@ -32,13 +32,15 @@ fn reference_pages_are_not_stale() {
 fn the_book_has_all_its_pages() {
     let docs = tools::root().join("docs");
     let summary = std::fs::read_to_string(docs.join("SUMMARY.md")).unwrap();
-    let mut linked: Vec<String> = summary.split("](").skip(1).filter_map(|s| Some(s.split_once(')')?.0.to_string())).collect();
+    let mut linked: Vec<String> =
+        summary.split("](").skip(1).filter_map(|s| Some(s.split_once(')')?.0.to_string())).collect();
     let below = |folder: &str| -> Vec<String> {
         let entries = std::fs::read_dir(docs.join(folder)).unwrap().flatten();
         let names = entries.filter_map(|e| e.file_name().into_string().ok()).filter(|n| n.ends_with(".md"));
         names.map(|n| format!("{folder}{n}")).collect()
     };
-    let mut there: Vec<String> = [below(""), below("reference/")].concat().into_iter().filter(|n| n != "SUMMARY.md").collect();
+    let mut there: Vec<String> =
+        [below(""), below("reference/")].concat().into_iter().filter(|n| n != "SUMMARY.md").collect();
     linked.sort();
     there.sort();
     assert_eq!(linked, there);

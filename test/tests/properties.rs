@@ -11,7 +11,8 @@ use rc_test::generate::{MAX_ROWS, Step, function};
 use rc_test::{interop, tools};
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
-    let step = (any::<u8>(), any::<u8>(), any::<u8>(), any::<u8>()).prop_map(|(kind, a, b, dim)| Step { kind, a, b, dim });
+    let step =
+        (any::<u8>(), any::<u8>(), any::<u8>(), any::<u8>()).prop_map(|(kind, a, b, dim)| Step { kind, a, b, dim });
     prop::collection::vec(step, 1..12)
 }
 
@@ -45,7 +46,8 @@ fn run(module: &Module, rows: i64, mode: Mode) -> Vec<Vec<f64>> {
 fn agree(a: &[Vec<f64>], b: &[Vec<f64>]) -> bool {
     let largest = a.iter().flatten().filter(|x| x.is_finite()).fold(1.0f64, |m, x| m.max(x.abs()));
     let close = |x: f64, y: f64| (x - y).abs() <= 1e-9 * largest || !x.is_finite() && !y.is_finite();
-    a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.len() == b.len() && a.iter().zip(b).all(|(&x, &y)| close(x, y)))
+    a.len() == b.len()
+        && a.iter().zip(b).all(|(a, b)| a.len() == b.len() && a.iter().zip(b).all(|(&x, &y)| close(x, y)))
 }
 
 proptest! {

@@ -37,7 +37,12 @@ pub fn infer_attention(args: &InferArgs) -> Inferred {
         return Err(format!("needs q, k and v of one rank, at least 2, and has {q}, {k} and {v}"));
     }
     if q.elem() != k.elem() || q.elem() != v.elem() {
-        return Err(format!("needs q, k and v of one element type, and has {}, {} and {}", q.elem(), k.elem(), v.elem()));
+        return Err(format!(
+            "needs q, k and v of one element type, and has {}, {} and {}",
+            q.elem(),
+            k.elem(),
+            v.elem()
+        ));
     }
     let (qs, ks, vs) = (q.shape(), k.shape(), v.shape());
     if qs[..rank - 2] != ks[..rank - 2] || ks[..rank - 1] != vs[..rank - 1] || qs[rank - 1] != ks[rank - 1] {

@@ -1,8 +1,8 @@
 //! Sizes as values, and what is known of them.
 
 use crate::constraints::{INDEX, Inferred, SHAPED, TENSOR, dim_attr, fail, one};
-use rc_ir::op_def::{AttrKind, Fold, FoldArgs, InferArgs, attr, operand, result};
 use crate::interfaces::Decompose;
+use rc_ir::op_def::{AttrKind, Fold, FoldArgs, InferArgs, attr, operand, result};
 use rc_ir::{Attr, Builder, Dim, Effects, Op, OpDef, OpRef, Result, Type, Value};
 
 pub static DIM: OpDef = OpDef {
@@ -26,7 +26,8 @@ pub static DIM: OpDef = OpDef {
 pub static EXTENT: OpDef = OpDef {
     summary: "The value of an expression over the function's symbols.",
     doc: "A size that no tensor at hand has.",
-    example: "func.func @extent(%x: tensor<s x 3 x f32>) -> index attributes {rc.symbols = #rc.symbols<s = [1, 64, 1]>} {
+    example:
+        "func.func @extent(%x: tensor<s x 3 x f32>) -> index attributes {rc.symbols = #rc.symbols<s = [1, 64, 1]>} {
   %n = core.extent {expr = [3 * s]} : index
   func.return %n
 }
@@ -83,7 +84,8 @@ fn fold_dim(args: &FoldArgs) -> Option<Fold> {
 fn verify_assume_shape(op: OpRef) -> Result {
     let (from, to) = (op.body.ty(op.operand(0)), op.body.ty(op.result(0)));
     let possible = |(a, b): (&rc_ir::Dim, &rc_ir::Dim)| a == b || a.is_dynamic() || b.is_dynamic();
-    let fits = from.elem() == to.elem() && from.rank() == to.rank() && from.shape().iter().zip(&to.shape()).all(possible);
+    let fits =
+        from.elem() == to.elem() && from.rank() == to.rank() && from.shape().iter().zip(&to.shape()).all(possible);
     fail(op, if fits { Ok(()) } else { Err(format!("cannot hold: {from} is not {to}")) })
 }
 

@@ -42,7 +42,9 @@ pub fn roles(op: OpRef) -> std::result::Result<ContractionRoles, String> {
         (0..ty.rank()).filter(|d| !batch.contains(d) && !contract.contains(d)).collect()
     };
     let (lhs_free, rhs_free) = (free(lhs, &lhs_batch, &lhs_contract), free(rhs, &rhs_batch, &rhs_contract));
-    if lhs_batch.len() + lhs_contract.len() + lhs_free.len() != lhs.rank() || rhs_batch.len() + rhs_contract.len() + rhs_free.len() != rhs.rank() {
+    if lhs_batch.len() + lhs_contract.len() + lhs_free.len() != lhs.rank()
+        || rhs_batch.len() + rhs_contract.len() + rhs_free.len() != rhs.rank()
+    {
         return Err("has a dimension that is both batch and contracted".into());
     }
     let acc = accumulation(op, lhs.elem());
@@ -57,7 +59,8 @@ fn accumulation(op: OpRef, operand: Type) -> Type {
 
 /// The result's dimensions for operands of these shapes, or why they do not fit.
 pub fn result_shape(roles: &ContractionRoles, lhs: &[Dim], rhs: &[Dim]) -> std::result::Result<Vec<Dim>, String> {
-    let pairs = [("batch", &roles.lhs_batch, &roles.rhs_batch), ("contracted", &roles.lhs_contract, &roles.rhs_contract)];
+    let pairs =
+        [("batch", &roles.lhs_batch, &roles.rhs_batch), ("contracted", &roles.lhs_contract, &roles.rhs_contract)];
     for (what, left, right) in pairs {
         if left.len() != right.len() {
             return Err(format!("has {} {what} dimensions on the left and {} on the right", left.len(), right.len()));

@@ -56,7 +56,10 @@ fn is_right_identity(name: &str, r: Scalar, elem: rc_ir::Type) -> bool {
         ("rc.core.sub", Scalar::Float(x)) => x == 0.0 && x.is_sign_positive(),
         ("rc.core.mul" | "rc.core.div" | "rc.core.pow", Scalar::Float(x)) => x == 1.0,
         ("rc.core.mul" | "rc.core.div", Scalar::Int(n)) => n == 1,
-        ("rc.core.add" | "rc.core.sub" | "rc.core.or" | "rc.core.xor" | "rc.core.shl" | "rc.core.shr", Scalar::Int(n)) => n == 0,
+        (
+            "rc.core.add" | "rc.core.sub" | "rc.core.or" | "rc.core.xor" | "rc.core.shl" | "rc.core.shr",
+            Scalar::Int(n),
+        ) => n == 0,
         ("rc.core.and", Scalar::Int(n)) => n == if elem == rc_ir::Type::i1() { 1 } else { -1 },
         _ => false,
     }

@@ -47,7 +47,8 @@ fn check_fusion(op: OpRef) -> std::result::Result<(), String> {
     if args.as_slice() != op.operand_types().as_slice() {
         return Err(format!("has operands of types {:?} and block arguments of types {args:?}", op.operand_types()));
     }
-    let end = op.body.terminator(block).filter(|&t| op.body.name(t) == &YIELD).ok_or("needs a core.yield at its end")?;
+    let end =
+        op.body.terminator(block).filter(|&t| op.body.name(t) == &YIELD).ok_or("needs a core.yield at its end")?;
     let yielded = op.body.op_ref(end).operand_types();
     if yielded.as_slice() != op.result_types().as_slice() {
         return Err(format!("has results of types {:?} and yields {yielded:?}", op.result_types()));

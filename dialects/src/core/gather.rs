@@ -4,8 +4,8 @@ use crate::constraints::{INT_TENSOR, Inferred, TENSOR, dim_attr, one};
 use rc_ir::op_def::{AttrDef, AttrDefault, AttrKind, InferArgs, attr, operand, result};
 use rc_ir::{Effects, OpDef, Type};
 
-const BATCH: AttrDef =
-    attr("batch", AttrKind::I64, "How many first dimensions table and indices have in common.").default(AttrDefault::Int(0));
+const BATCH: AttrDef = attr("batch", AttrKind::I64, "How many first dimensions table and indices have in common.")
+    .default(AttrDefault::Int(0));
 
 pub static GATHER: OpDef = OpDef {
     summary: "Slices of a table, chosen by an array of indices.",
@@ -59,8 +59,11 @@ pub static SCATTER: OpDef = OpDef {
 fn gathered(args: &InferArgs) -> std::result::Result<Type, String> {
     let (table, indices) = (args.operand(0)?, args.operand(1)?);
     let axis = dim_attr(args, "axis", table.rank())?;
-    let batch = args.int("batch").ok().and_then(|b| usize::try_from(b).ok()).filter(|&b| b <= axis && b <= indices.rank());
-    let batch = batch.ok_or_else(|| format!("needs a 'batch' of at most the axis {axis} and the indices' rank {}", indices.rank()))?;
+    let batch =
+        args.int("batch").ok().and_then(|b| usize::try_from(b).ok()).filter(|&b| b <= axis && b <= indices.rank());
+    let batch = batch.ok_or_else(|| {
+        format!("needs a 'batch' of at most the axis {axis} and the indices' rank {}", indices.rank())
+    })?;
     let mut shape = table.shape();
     if shape[..batch] != indices.shape()[..batch] {
         return Err(format!("has other first {batch} dimensions in {table} than in {indices}"));

@@ -71,9 +71,11 @@ fn window_source(op: OpRef, index: &[Dim], _: &Ranges) -> Option<Vec<Dim>> {
 fn reverse_source(op: OpRef, index: &[Dim], _: &Ranges) -> Option<Vec<Dim>> {
     let dims = op.ints("dims")?;
     let shape = op.body.ty(op.operand(0)).shape();
-    let at = index.iter().zip(shape).enumerate().map(|(d, (&i, size))| {
-        if dims.contains(&(d as i64)) { size - Dim::Static(1) - i } else { i }
-    });
+    let at = index
+        .iter()
+        .zip(shape)
+        .enumerate()
+        .map(|(d, (&i, size))| if dims.contains(&(d as i64)) { size - Dim::Static(1) - i } else { i });
     Some(at.collect())
 }
 
@@ -105,7 +107,8 @@ pub fn relinearize(from: &[Dim], to: &[Dim], index: &[Dim], ranges: &Ranges) -> 
         if a != b {
             return None;
         }
-        let linear = (i..i_end).fold(Dim::Static(0), |sum, d| sum * from[d] + if is_one(from[d]) { Dim::Static(0) } else { index[d] });
+        let linear = (i..i_end)
+            .fold(Dim::Static(0), |sum, d| sum * from[d] + if is_one(from[d]) { Dim::Static(0) } else { index[d] });
         let mut rest = linear;
         for d in (j..j_end).rev() {
             let outermost = (j..d).all(|o| is_one(to[o]));

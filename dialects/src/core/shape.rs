@@ -117,7 +117,11 @@ fn verify_reshape(op: OpRef) -> Result {
         return Ok(());
     }
     let error = op.error(format!("has {a} elements in its operand and {b} in its result"));
-    Err(if a.is_static() && b.is_static() { error } else { error.help("state what is known of the sizes with core.assume_shape") })
+    Err(if a.is_static() && b.is_static() {
+        error
+    } else {
+        error.help("state what is known of the sizes with core.assume_shape")
+    })
 }
 
 fn infer_transpose(args: &InferArgs) -> Inferred {
@@ -144,7 +148,9 @@ pub(super) fn fold_same_type(args: &FoldArgs) -> Option<Fold> {
         return Some(Fold::Value(x));
     }
     // A reshape and back.
-    if let Some(inner) = made_by(args.op, &RESHAPE).filter(|i| args.op.name() == &RESHAPE && i.body.ty(i.operand(0)) == to) {
+    if let Some(inner) =
+        made_by(args.op, &RESHAPE).filter(|i| args.op.name() == &RESHAPE && i.body.ty(i.operand(0)) == to)
+    {
         return Some(Fold::Value(inner.operand(0)));
     }
     fold_splat(args)

@@ -88,7 +88,10 @@ fn infer_slice(args: &InferArgs) -> Inferred {
         let end = starts[i] + (sizes[i] - 1.into()) * strides[i].into() + 1.into();
         let outside = sizes[i] != Dim::Static(0) && negative(size - end);
         if negative(starts[i]) || negative(sizes[i]) || outside {
-            return Err(format!("reads outside of dimension {i} of size {size}: start {}, size {}, stride {}", starts[i], sizes[i], strides[i]));
+            return Err(format!(
+                "reads outside of dimension {i} of size {size}: start {}, size {}, stride {}",
+                starts[i], sizes[i], strides[i]
+            ));
         }
     }
     one(reshaped(x, &sizes)?)

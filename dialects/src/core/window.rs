@@ -46,7 +46,9 @@ fn infer_window(args: &InferArgs) -> Inferred {
     for (i, &d) in dims.iter().enumerate() {
         let span = dilations[i] * (sizes[i] - 1) + 1;
         let count = windows(shape[d], span, strides[i]);
-        shape[d] = count.ok_or_else(|| format!("has windows that span {span} elements of dimension {d}, whose size is {}", shape[d]))?;
+        shape[d] = count.ok_or_else(|| {
+            format!("has windows that span {span} elements of dimension {d}, whose size is {}", shape[d])
+        })?;
     }
     shape.extend(sizes.into_iter().map(Dim::Static));
     one(reshaped(x, &shape)?)

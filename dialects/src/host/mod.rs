@@ -4,8 +4,8 @@
 //! planned offsets, launches that name every buffer. Sizes are expressions over the function's symbols.
 
 use crate::constraints::{MEMREF, TENSOR};
-use rc_ir::{OpDef, OpRef, Result};
 use rc_ir::op_def::*;
+use rc_ir::{OpDef, OpRef, Result};
 
 /// All operations of the dialect.
 pub static OPS: &[&OpDef] = &[&FUNC, &RETURN, &LAUNCH, &VIEW, &CONSTANT, &COPY, &BINARY];
@@ -131,8 +131,10 @@ host.binary @double {format = ptx, code = ".version 8.0 .target sm_90a .address_
         attr("cluster", AttrKind::I64Array, "Blocks of a cluster along x, y, z.").optional(),
         attr("shared", AttrKind::I64, "Dynamic shared memory, bytes.").default(AttrDefault::Int(0)),
         attr("scratch", AttrKind::I64, "Memory of each CPU thread, bytes.").default(AttrDefault::Int(0)),
-        attr("early", AttrKind::Bool, "Whether it may start before earlier kernels have ended.").default(AttrDefault::Bool(false)),
-        attr("tensor_maps", AttrKind::Array, "How the host encodes tensor maps, for each argument that is one.").optional(),
+        attr("early", AttrKind::Bool, "Whether it may start before earlier kernels have ended.")
+            .default(AttrDefault::Bool(false)),
+        attr("tensor_maps", AttrKind::Array, "How the host encodes tensor maps, for each argument that is one.")
+            .optional(),
         attr("origin", AttrKind::Str, "The operations it came from.").optional(),
     ],
     traits: Traits::SYMBOL,

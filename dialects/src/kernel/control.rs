@@ -88,7 +88,9 @@ fn verify_for(op: OpRef) -> Result {
     let args: SmallVec<[Type; 4]> = op.body.block_args(entry).map(|v| op.body.ty(v)).collect();
     let want: SmallVec<[Type; 4]> = std::iter::once(Type::index()).chain(op.result_types()).collect();
     if args != want {
-        return Err(op.error(format!("expects its body to take {want:?}, the counter and the carried values, got {args:?}")));
+        return Err(
+            op.error(format!("expects its body to take {want:?}, the counter and the carried values, got {args:?}"))
+        );
     }
     verify_yield(op, 0)
 }
@@ -104,7 +106,12 @@ fn verify_if(op: OpRef) -> Result {
 
 fn verify_yield(op: OpRef, region: usize) -> Result {
     let last = op.entry(region).and_then(|b| op.body.last_op(b)).filter(|&t| op.body.name(t) == "rc.kernel.yield");
-    let types: SmallVec<[Type; 2]> = last.map_or(SmallVec::new(), |t| op.body.operands(t).map(|v| op.body.ty(v)).collect());
+    let types: SmallVec<[Type; 2]> =
+        last.map_or(SmallVec::new(), |t| op.body.operands(t).map(|v| op.body.ty(v)).collect());
     let want = op.result_types();
-    if types == want { Ok(()) } else { Err(op.error(format!("expects region {region} to yield {want:?}, got {types:?}"))) }
+    if types == want {
+        Ok(())
+    } else {
+        Err(op.error(format!("expects region {region} to yield {want:?}, got {types:?}")))
+    }
 }

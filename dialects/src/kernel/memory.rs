@@ -136,7 +136,11 @@ kernel.func @example(%x: memref<32xf32>, %y: memref<1xf32>) attributes {phase = 
   kernel.return
 }
 "#,
-    operands: &[operand("value", crate::constraints::SCALAR), operand("target", MEMREF), variadic("indices", INDEX).bracketed()],
+    operands: &[
+        operand("value", crate::constraints::SCALAR),
+        operand("target", MEMREF),
+        variadic("indices", INDEX).bracketed(),
+    ],
     results: &[result("old", crate::constraints::SCALAR)],
     attrs: &[attr("kind", AttrKind::Enum(&["add", "max", "min", "exchange"]), "The combination.")],
     effects: Effects::Write,

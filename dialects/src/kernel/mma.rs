@@ -1,8 +1,8 @@
 //! Matrix units: `mma.sync` of a warp (sm_80) and `wgmma` of a warpgroup (sm_90a), with their loads.
 
 use crate::constraints::{INDEX, SHARED, VECTOR};
-use rc_ir::op_def::*;
 use rc_ir::OpDef;
+use rc_ir::op_def::*;
 use smallvec::smallvec;
 
 pub(super) static OPS: &[&OpDef] = &[&LDMATRIX, &STMATRIX, &MMA, &WGMMA, &WGMMA_FENCE, &WGMMA_COMMIT, &WGMMA_WAIT];
@@ -91,7 +91,11 @@ kernel.func @example(%a: memref<32x8xbf16>, %b: memref<32x4xbf16>, %y: memref<32
     infer: Some(|args| Ok(smallvec![args.operand(2)?])),
     verify: Some(|op| {
         let lanes: Vec<_> = op.operand_types().iter().map(|t| t.static_shape().unwrap_or_default()).collect();
-        if lanes == [vec![8], vec![4], vec![4]] { Ok(()) } else { Err(op.error(format!("expects vectors of 8, 4 and 4 elements, got {lanes:?}"))) }
+        if lanes == [vec![8], vec![4], vec![4]] {
+            Ok(())
+        } else {
+            Err(op.error(format!("expects vectors of 8, 4 and 4 elements, got {lanes:?}")))
+        }
     }),
     ..OpDef::new("rc.kernel.mma")
 };

@@ -6,8 +6,18 @@ use rc_ir::{OpDef, Type};
 use smallvec::smallvec;
 
 pub(super) static OPS: &[&OpDef] = &[
-    &BARRIER, &MBARRIER_INIT, &MBARRIER_ARRIVE, &MBARRIER_EXPECT, &MBARRIER_WAIT, &FENCE, &SET_MAX_REGISTERS, &ELECT,
-    &GRID_WAIT, &GRID_LAUNCH, &CLUSTER_RANK, &CLUSTER_BARRIER,
+    &BARRIER,
+    &MBARRIER_INIT,
+    &MBARRIER_ARRIVE,
+    &MBARRIER_EXPECT,
+    &MBARRIER_WAIT,
+    &FENCE,
+    &SET_MAX_REGISTERS,
+    &ELECT,
+    &GRID_WAIT,
+    &GRID_LAUNCH,
+    &CLUSTER_RANK,
+    &CLUSTER_BARRIER,
 ];
 
 const ORDERED: Effects = Effects::Channel("sync");

@@ -5,7 +5,8 @@ use rc_ir::op_def::*;
 use rc_ir::{OpDef, OpRef, Result, Type};
 use smallvec::smallvec;
 
-pub(super) static OPS: &[&OpDef] = &[&LOAD, &GATHER, &STORE, &REDUCE, &DOT, &IOTA, &BROADCAST, &TRANSPOSE, &CONVERT_LAYOUT];
+pub(super) static OPS: &[&OpDef] =
+    &[&LOAD, &GATHER, &STORE, &REDUCE, &DOT, &IOTA, &BROADCAST, &TRANSPOSE, &CONVERT_LAYOUT];
 
 pub static LOAD: OpDef = OpDef {
     summary: "A tile of a memref.",
@@ -28,7 +29,8 @@ kernel.func @example(%x: memref<100x64xf32>, %y: memref<100x64xf32>) attributes 
     attrs: &[
         attr("dims", AttrKind::I64Array, "The memref dimension along which each tile dimension runs, or -1."),
         attr("other", AttrKind::F64, "What lies outside.").default(AttrDefault::Float(0.0)),
-        attr("cache", AttrKind::Enum(&["default", "no_allocate"]), "Cache hint, as for kernel.read.").default(AttrDefault::Str("default")),
+        attr("cache", AttrKind::Enum(&["default", "no_allocate"]), "Cache hint, as for kernel.read.")
+            .default(AttrDefault::Str("default")),
     ],
     effects: Effects::Read,
     verify: Some(|op| verify_access(op, op.body.ty(op.operand(0)), op.result_types()[0], op.operands().len() - 1)),
@@ -80,7 +82,9 @@ fn verify_access(op: OpRef, memref: Type, tile: Type, indices: usize) -> Result 
         return Err(op.error(format!("indexes {memref} with {indices} indices")));
     }
     if dims.len() != tile.rank() || dims.iter().any(|&d| d < -1 || d >= memref.rank() as i64) {
-        return Err(op.error(format!("expects 'dims' to give a dimension of {memref} (or -1) for each of {tile}, got {dims:?}")));
+        return Err(op.error(format!(
+            "expects 'dims' to give a dimension of {memref} (or -1) for each of {tile}, got {dims:?}"
+        )));
     }
     if memref.elem() != tile.elem() {
         return Err(op.error(format!("moves elements of {memref} as {tile}")).help("convert with core.convert"));
@@ -199,7 +203,8 @@ kernel.func @example(%x: memref<8xf32>, %y: memref<4x8xf32>) attributes {phase =
     verify: Some(|op| {
         let (from, to) = (op.body.ty(op.operand(0)), op.result_types()[0]);
         let fits = !from.is_tile()
-            || from.rank() == to.rank() && from.shape().iter().zip(to.shape()).all(|(a, b)| *a == b || a.as_static() == Some(1));
+            || from.rank() == to.rank()
+                && from.shape().iter().zip(to.shape()).all(|(a, b)| *a == b || a.as_static() == Some(1));
         if fits && from.elem() == to.elem() { Ok(()) } else { Err(op.error(format!("cannot repeat {from} to {to}"))) }
     }),
     ..OpDef::new("rc.kernel.broadcast")

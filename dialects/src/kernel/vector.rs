@@ -5,7 +5,8 @@ use rc_ir::op_def::*;
 use rc_ir::{OpDef, Type};
 use smallvec::smallvec;
 
-pub(super) static OPS: &[&OpDef] = &[&SPLAT, &EXTRACT, &INSERT, &CONCAT, &SLICE, &VECTOR_REDUCE, &BITCAST, &APPROX, &SHUFFLE];
+pub(super) static OPS: &[&OpDef] =
+    &[&SPLAT, &EXTRACT, &INSERT, &CONCAT, &SLICE, &VECTOR_REDUCE, &BITCAST, &APPROX, &SHUFFLE];
 
 pub static SPLAT: OpDef = OpDef {
     summary: "A vector with the same scalar in every lane.",

@@ -137,7 +137,11 @@ loop.kernel @attention(%qkv: tensor<2 x s x 72 x f32>) -> tensor<2 x s x 24 x f3
     effects: Effects::Pure,
     verify: Some(|op| {
         let n = op.operands().len();
-        if n == 3 || n == 4 { Ok(()) } else { Err(op.error(format!("expects q, k, v and at most a bias, got {n} operands"))) }
+        if n == 3 || n == 4 {
+            Ok(())
+        } else {
+            Err(op.error(format!("expects q, k, v and at most a bias, got {n} operands")))
+        }
     }),
     ..OpDef::new("rc.loop.attention")
 };
@@ -199,7 +203,11 @@ fn verify_nest(op: OpRef) -> Result {
     };
     let n = nest.iters.len();
     if nest.kinds.len() != n || nest.extents.len() != n {
-        return Err(op.error(format!("has {n} iterators but {} kinds and {} extents", nest.kinds.len(), nest.extents.len())));
+        return Err(op.error(format!(
+            "has {n} iterators but {} kinds and {} extents",
+            nest.kinds.len(),
+            nest.extents.len()
+        )));
     }
     check_maps(op, "operand", &nest.maps, op.operand_types().as_slice())?;
     check_maps(op, "result", &nest.out_maps, op.result_types().as_slice())?;
@@ -207,11 +215,17 @@ fn verify_nest(op: OpRef) -> Result {
         return Err(op.error(format!("has {} results but {} combiners", nest.out_maps.len(), nest.combiners.len())));
     }
     if let Some(bad) = nest.combiners.iter().find(|c| !COMBINERS.contains(c)) {
-        return Err(op.error(format!("has the unknown combiner '{bad}'")).help(format!("one of {}", COMBINERS.join(", "))));
+        return Err(op
+            .error(format!("has the unknown combiner '{bad}'"))
+            .help(format!("one of {}", COMBINERS.join(", "))));
     }
     let combines = nest.kinds.iter().any(|k| *k != IterKind::Parallel);
     if let Some(i) = nest.combiners.iter().position(|c| (*c == "none") == combines) {
-        let what = if combines { "reduce or scan iterators, so it needs" } else { "no reduce or scan iterator, so it takes no" };
+        let what = if combines {
+            "reduce or scan iterators, so it needs"
+        } else {
+            "no reduce or scan iterator, so it takes no"
+        };
         return Err(op.error(format!("has {what} a combiner for result {i}")));
     }
     check_names(op, &nest)?;
@@ -231,7 +245,9 @@ fn check_names(op: OpRef, nest: &Nest) -> Result {
         });
     }
     match unknown.get() {
-        Some(name) => Err(op.error(format!("has a map over '{name}', which is neither an iterator nor a symbol of the function"))),
+        Some(name) => {
+            Err(op.error(format!("has a map over '{name}', which is neither an iterator nor a symbol of the function")))
+        }
         None => Ok(()),
     }
 }
@@ -240,7 +256,9 @@ fn check_names(op: OpRef, nest: &Nest) -> Result {
 fn check_sizes(op: OpRef, nest: &Nest) -> Result {
     for (i, (map, ty)) in nest.out_maps.iter().zip(op.result_types()).enumerate() {
         for (d, (dim, &size)) in map.iter().zip(ty.shape().iter()).enumerate() {
-            let Some(at) = dim.as_symbol().and_then(|name| nest.iters.iter().position(|&n| n == name)) else { continue };
+            let Some(at) = dim.as_symbol().and_then(|name| nest.iters.iter().position(|&n| n == name)) else {
+                continue;
+            };
             let extent = nest.extents[at];
             if extent != size {
                 let what = format!("result {i} of type {ty} has the size {size} along dimension {d}");

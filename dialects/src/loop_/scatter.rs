@@ -21,7 +21,8 @@ loop.kernel @scatter(%x: tensor<10x4xf32>, %ids: tensor<s x i64>, %u: tensor<s x
     attrs: &[
         attr("axis", AttrKind::I64, "The dimension of `x` that the indices are positions in."),
         attr("kind", AttrKind::Enum(SCATTER_KINDS), "How an update and the element that is there combine."),
-        attr("batch", AttrKind::I64, "How many first dimensions x and indices have in common.").default(AttrDefault::Int(0)),
+        attr("batch", AttrKind::I64, "How many first dimensions x and indices have in common.")
+            .default(AttrDefault::Int(0)),
         attr("iters", AttrKind::StrArray, "The iterators' names."),
         attr("schedule", AttrKind::Dialect("schedule"), "How to run it.").optional(),
     ],

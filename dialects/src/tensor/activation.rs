@@ -30,7 +30,9 @@ pub static GELU: OpDef = OpDef {
   func.return %y
 }
 ",
-    attrs: &[attr("approximate", AttrKind::Enum(&["none", "tanh"]), "How Φ is computed.").default(AttrDefault::Str("none"))],
+    attrs: &[
+        attr("approximate", AttrKind::Enum(&["none", "tanh"]), "How Φ is computed.").default(AttrDefault::Str("none"))
+    ],
     interfaces: &[&Decompose(define_gelu)],
     ..activation("rc.tensor.gelu")
 };
@@ -59,13 +61,7 @@ const RESULT: &[ResultDef] = &[result("result", FLOAT_TENSOR)];
 pub static OPS: &[&OpDef] = &[&RELU, &GELU, &SILU];
 
 const fn activation(name: &'static str) -> OpDef {
-    OpDef {
-        operands: X,
-        results: RESULT,
-        effects: Effects::Pure,
-        infer: Some(infer_same),
-        ..OpDef::new(name)
-    }
+    OpDef { operands: X, results: RESULT, effects: Effects::Pure, infer: Some(infer_same), ..OpDef::new(name) }
 }
 
 /// Computes a function of operand 0 in the type for it, and rounds to the operand's.

@@ -62,7 +62,11 @@ pub fn broadcast_shapes(a: &[Dim], b: &[Dim]) -> std::result::Result<Vec<Dim>, S
 fn infer_broadcast(args: &InferArgs) -> Inferred {
     let (a, b) = (args.operand(0)?, args.operand(1)?);
     if a.elem() != b.elem() {
-        return Err(format!("has operands of element types {} and {}; convert one with core.convert", a.elem(), b.elem()));
+        return Err(format!(
+            "has operands of element types {} and {}; convert one with core.convert",
+            a.elem(),
+            b.elem()
+        ));
     }
     one(a.with_shape(&broadcast_shapes(&a.shape(), &b.shape())?))
 }

@@ -72,7 +72,9 @@ pub static OPS: &[&OpDef] = &[&CONV, &CONV_TRANSPOSE, &CONV_WEIGHT_GRAD];
 /// The sizes of weights that are windows.
 fn window_sizes(w: Type) -> std::result::Result<Vec<i64>, String> {
     let sizes: Option<Vec<i64>> = w.shape().iter().skip(2).map(|d| d.as_static()).collect();
-    sizes.filter(|s| !s.is_empty()).ok_or_else(|| format!("needs weights [o, c, window..] with windows of fixed size, and has {w}"))
+    sizes
+        .filter(|s| !s.is_empty())
+        .ok_or_else(|| format!("needs weights [o, c, window..] with windows of fixed size, and has {w}"))
 }
 
 fn same_kind(x: Type, w: Type, rank: usize) -> std::result::Result<(), String> {
@@ -86,7 +88,8 @@ fn same_kind(x: Type, w: Type, rank: usize) -> std::result::Result<(), String> {
 fn per_group(args: &InferArgs, what: &str, channels: Dim) -> std::result::Result<Dim, String> {
     let groups = args.int("groups").unwrap_or(1);
     let each = (groups > 0).then(|| channels.floordiv(Dim::Static(groups)));
-    each.filter(|&c| c * Dim::Static(groups) == channels).ok_or_else(|| format!("cannot divide {channels} {what} into {groups} groups"))
+    each.filter(|&c| c * Dim::Static(groups) == channels)
+        .ok_or_else(|| format!("cannot divide {channels} {what} into {groups} groups"))
 }
 
 fn check_bias(args: &InferArgs, x: Type, channels: Dim) -> std::result::Result<(), String> {
@@ -123,7 +126,13 @@ fn infer_transpose(args: &InferArgs) -> Inferred {
     }
     let counts = windows.counts(sizes)?;
     if let Some(i) = (0..counts.len()).find(|&i| (counts[i] - ys[i + 2]).as_static().is_some_and(|n| n != 0)) {
-        return Err(format!("has {} places along dimension {} where a convolution of size {} has {}", ys[i + 2], i + 2, sizes[i], counts[i]));
+        return Err(format!(
+            "has {} places along dimension {} where a convolution of size {} has {}",
+            ys[i + 2],
+            i + 2,
+            sizes[i],
+            counts[i]
+        ));
     }
     let channels = ws[1] * Dim::Static(args.int("groups").unwrap_or(1));
     check_bias(args, y, channels)?;

@@ -75,13 +75,7 @@ const RESULT: &[ResultDef] = &[result("result", FLOAT_TENSOR)];
 pub static OPS: &[&OpDef] = &[&SOFTMAX, &LOG_SOFTMAX, &LAYER_NORM, &RMS_NORM];
 
 const fn function(name: &'static str) -> OpDef {
-    OpDef {
-        operands: X,
-        results: RESULT,
-        effects: Effects::Pure,
-        infer: Some(infer_same),
-        ..OpDef::new(name)
-    }
+    OpDef { operands: X, results: RESULT, effects: Effects::Pure, infer: Some(infer_same), ..OpDef::new(name) }
 }
 
 /// The dimension that `dim` names, from 0.
@@ -95,7 +89,9 @@ fn dim_of(op: OpRef) -> Option<i64> {
 fn verify_dim(op: OpRef) -> Result {
     match dim_of(op) {
         Some(_) => Ok(()),
-        None => Err(op.error(format!("has no dimension {} in {}", op.int("dim").unwrap_or(0), op.body.ty(op.operand(0))))),
+        None => {
+            Err(op.error(format!("has no dimension {} in {}", op.int("dim").unwrap_or(0), op.body.ty(op.operand(0)))))
+        }
     }
 }
 

@@ -61,7 +61,8 @@ pub static PAD: OpDef = OpDef {
     attrs: &[
         attr("low", AttrKind::I64Array, "Elements added before, for each dimension."),
         attr("high", AttrKind::I64Array, "Elements added after, for each dimension."),
-        attr("mode", AttrKind::Enum(&["constant", "reflect", "replicate", "circular"]), "What is added.").default(AttrDefault::Str("constant")),
+        attr("mode", AttrKind::Enum(&["constant", "reflect", "replicate", "circular"]), "What is added.")
+            .default(AttrDefault::Str("constant")),
         attr("value", AttrKind::F64, "The constant.").default(AttrDefault::Float(0.0)),
     ],
     effects: Effects::Pure,
@@ -71,7 +72,8 @@ pub static PAD: OpDef = OpDef {
 };
 
 const DIAGONAL: AttrDef =
-    attr("diagonal", AttrKind::I64, "The diagonal at the border: 0 the main one, positive ones above.").default(AttrDefault::Int(0));
+    attr("diagonal", AttrKind::I64, "The diagonal at the border: 0 the main one, positive ones above.")
+        .default(AttrDefault::Int(0));
 
 macro_rules! triangles {
     ($($id:ident $name:literal $keep:literal $summary:literal;)*) => {
@@ -200,7 +202,10 @@ fn infer_pad(args: &InferArgs) -> Inferred {
             _ => i64::MAX,
         });
         if most.is_some_and(|most| low[d] > most || high[d] > most) {
-            return Err(format!("cannot add {} and {} elements to dimension {d} of size {size} by '{mode}'", low[d], high[d]));
+            return Err(format!(
+                "cannot add {} and {} elements to dimension {d} of size {size} by '{mode}'",
+                low[d], high[d]
+            ));
         }
         *size = *size + Dim::Static(low[d]) + Dim::Static(high[d]);
         if size.as_static().is_some_and(|n| n < 0) {

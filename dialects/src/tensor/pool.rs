@@ -11,7 +11,8 @@ use smallvec::smallvec;
 
 const WINDOW: AttrDef = attr("window", AttrKind::I64Array, "The window's sizes, along the last dimensions.");
 const CEIL: AttrDef =
-    attr("ceil", AttrKind::Bool, "Whether a last window may reach past the end, as PyTorch's ceil_mode.").default(AttrDefault::Bool(false));
+    attr("ceil", AttrKind::Bool, "Whether a last window may reach past the end, as PyTorch's ceil_mode.")
+        .default(AttrDefault::Bool(false));
 const SIZES: AttrDef = attr("sizes", AttrKind::Shape, "The pooled dimensions' sizes before pooling.");
 
 pub static MAX_POOL: OpDef = OpDef {
@@ -136,7 +137,8 @@ fn counts(w: &Windows, ceil: bool, sizes: &[Dim]) -> std::result::Result<(Vec<Di
     }
     let mut out = (Vec::new(), Vec::new());
     for (i, size) in sizes.iter().enumerate() {
-        let size = size.as_static().ok_or_else(|| format!("needs sizes that are integers with 'ceil', and has {size}"))?;
+        let size =
+            size.as_static().ok_or_else(|| format!("needs sizes that are integers with 'ceil', and has {size}"))?;
         let room = size + 2 * w.padding[i] - w.span(i);
         if size + w.padding[i] <= 0 || room <= -w.strides[i] {
             return Err(format!("has windows that span {} elements of {size}", w.span(i)));
@@ -187,7 +189,13 @@ fn infer_grad(args: &InferArgs) -> Inferred {
     let (shape, lead) = (y.shape(), y.rank() - windows.rank());
     let (counts, _) = counts(&windows, ceil, sizes)?;
     if let Some(i) = (0..counts.len()).find(|&i| (counts[i] - shape[lead + i]).as_static().is_some_and(|n| n != 0)) {
-        return Err(format!("has {} windows along dimension {} where the size {} has {}", shape[lead + i], lead + i, sizes[i], counts[i]));
+        return Err(format!(
+            "has {} windows along dimension {} where the size {} has {}",
+            shape[lead + i],
+            lead + i,
+            sizes[i],
+            counts[i]
+        ));
     }
     one(y.with_shape(&[&shape[..lead], sizes].concat()))
 }
@@ -208,7 +216,8 @@ fn define_max_pool(b: &mut Builder, op: Op) -> Result<Vec<Value>> {
     let lead = rank - windows.rank();
     let (counts, extra) = counts(&windows, ceil, &shape[lead..]).expect("verified");
     let elem = b.ty(x).elem();
-    let least = Combiner::Max.identity(elem).and_then(crate::core::scalar::splat_of).expect("numbers have a least one").float();
+    let least =
+        Combiner::Max.identity(elem).and_then(crate::core::scalar::splat_of).expect("numbers have a least one").float();
     let taken = windows.take(b, x, least, &extra);
     let values = b.reduce("max", taken, &window_dims(rank, &windows));
     // The number of the first maximum in its window, and the place it stands for.

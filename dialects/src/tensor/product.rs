@@ -86,7 +86,8 @@ fn batch_of(a: Type, b: Type) -> std::result::Result<Vec<Dim>, String> {
 fn infer_matmul(args: &InferArgs) -> Inferred {
     let (a, b) = (args.operand(0)?, args.operand(1)?);
     let mut shape = batch_of(a, b)?;
-    let (m, k, l, n) = (a.shape()[a.rank() - 2], a.shape()[a.rank() - 1], b.shape()[b.rank() - 2], b.shape()[b.rank() - 1]);
+    let (m, k, l, n) =
+        (a.shape()[a.rank() - 2], a.shape()[a.rank() - 1], b.shape()[b.rank() - 2], b.shape()[b.rank() - 1]);
     if k != l || a.elem() != b.elem() {
         return Err(format!("cannot multiply {a} by {b}"));
     }
@@ -102,7 +103,8 @@ fn define_matmul(b: &mut Builder, op: Op) -> Result<Vec<Value>> {
         return Ok(vec![b.dot(lhs, rhs, 0, l.rank() as i64 - 1, 0)]);
     }
     let batch = batch_of(l, r).expect("verified");
-    let full = |ty: Type| -> Vec<Dim> { batch.iter().copied().chain(ty.shape()[ty.rank() - 2..].iter().copied()).collect() };
+    let full =
+        |ty: Type| -> Vec<Dim> { batch.iter().copied().chain(ty.shape()[ty.rank() - 2..].iter().copied()).collect() };
     let lhs = b.broadcast_to(lhs, &full(l));
     let rhs = b.broadcast_to(rhs, &full(r));
     let n = batch.len() as i64;

@@ -61,7 +61,11 @@ fn infer_random(args: &InferArgs) -> Inferred {
         }
     }
     let shape = args.attr("shape").and_then(|a| a.as_shape()).ok_or("expects the shape attribute 'shape'")?;
-    let elem = args.attr("elem").and_then(|a| a.as_type()).filter(|t| t.is_scalar()).ok_or("expects an element type in 'elem'")?;
+    let elem = args
+        .attr("elem")
+        .and_then(|a| a.as_type())
+        .filter(|t| t.is_scalar())
+        .ok_or("expects an element type in 'elem'")?;
     let integers = args.attr("low").is_some();
     if integers == elem.is_float() || elem == Type::i1() {
         return Err(format!("has no random elements of type {elem}"));

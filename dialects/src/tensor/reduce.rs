@@ -8,7 +8,8 @@ use rc_ir::op_def::{AttrDef, AttrDefault, AttrKind, InferArgs, attr, operand, re
 use rc_ir::{Attr, Builder, Dim, Effects, Op, OpDef, Result, Type, Value};
 
 pub const ATTRS: &[AttrDef] = &[
-    attr("dims", AttrKind::I64Array, "The dimensions that are reduced, negative ones from the end; absent: all.").optional(),
+    attr("dims", AttrKind::I64Array, "The dimensions that are reduced, negative ones from the end; absent: all.")
+        .optional(),
     attr("keepdim", AttrKind::Bool, "Whether reduced dimensions stay, with size 1.").default(AttrDefault::Bool(false)),
 ];
 
@@ -61,7 +62,9 @@ pub static CROSS_ENTROPY: OpDef = OpDef {
 ",
     operands: &[operand("logits", FLOAT_TENSOR), operand("target", INT_TENSOR)],
     results: &[result("loss", FLOAT_TENSOR)],
-    attrs: &[attr("ignore_index", AttrKind::I64, "The target of rows that do not count.").default(AttrDefault::Int(-100))],
+    attrs: &[
+        attr("ignore_index", AttrKind::I64, "The target of rows that do not count.").default(AttrDefault::Int(-100))
+    ],
     effects: Effects::Pure,
     infer: Some(infer_cross_entropy),
     interfaces: &[&Decompose(define_cross_entropy)],
@@ -151,7 +154,8 @@ fn log_probability_of(b: &mut Builder, logits: Value, target: Value, wide: Type)
     let last = b.binary("sub", last, one);
     let at = b.binary("min", target, last);
     let at = b.binary("max", at, zero);
-    let picked = b.op("rc.core.gather").operands(&[logits, at]).attr("axis", Attr::i64(1)).attr("batch", Attr::i64(1)).value();
+    let picked =
+        b.op("rc.core.gather").operands(&[logits, at]).attr("axis", Attr::i64(1)).attr("batch", Attr::i64(1)).value();
     let picked = b.convert(picked, wide);
     let picked = b.binary("sub", picked, max);
     b.binary("sub", picked, log)

@@ -124,7 +124,8 @@ fn infer_permute(args: &InferArgs) -> Inferred {
 fn define_permute(b: &mut Builder, op: Op) -> Result<Vec<Value>> {
     let x = b.body.operand(op, 0);
     let rank = b.ty(x).rank();
-    let dims: Vec<i64> = b.body.op_ref(op).ints("dims").expect("verified").iter().map(|&d| from_start(d, rank)).collect();
+    let dims: Vec<i64> =
+        b.body.op_ref(op).ints("dims").expect("verified").iter().map(|&d| from_start(d, rank)).collect();
     Ok(vec![b.permute(x, &dims)])
 }
 
@@ -136,12 +137,15 @@ fn infer_reshape(args: &InferArgs) -> Inferred {
         let sizes = shape.iter().enumerate().filter(|(d, _)| !skip.contains(d));
         sizes.fold(Dim::Static(1), |n, (_, &size)| n * size)
     };
-    if open.len() > 1 || shape.iter().enumerate().any(|(d, n)| !open.contains(&d) && n.as_static().is_some_and(|n| n < 0)) {
+    if open.len() > 1
+        || shape.iter().enumerate().any(|(d, n)| !open.contains(&d) && n.as_static().is_some_and(|n| n < 0))
+    {
         return Err("needs sizes that are not negative, but for one -1".into());
     }
     let (count, mut sizes) = (x.num_elements(), shape.to_vec());
     if let &[d] = open.as_slice() {
-        sizes[d] = quotient(count, rest(&open)).ok_or_else(|| format!("cannot divide {count} elements by {}", rest(&open)))?;
+        sizes[d] =
+            quotient(count, rest(&open)).ok_or_else(|| format!("cannot divide {count} elements by {}", rest(&open)))?;
     } else if count != rest(&[]) || count == Dim::Dynamic {
         return Err(format!("has {count} elements in its operand and {} in its result", rest(&[])));
     }
@@ -224,7 +228,11 @@ fn define_split(b: &mut Builder, op: Op) -> Result<Vec<Value>> {
 fn infer_where(args: &InferArgs) -> Inferred {
     let (cond, a, b) = (args.operand(0)?, args.operand(1)?, args.operand(2)?);
     if a.elem() != b.elem() {
-        return Err(format!("has alternatives of element types {} and {}; convert one with core.convert", a.elem(), b.elem()));
+        return Err(format!(
+            "has alternatives of element types {} and {}; convert one with core.convert",
+            a.elem(),
+            b.elem()
+        ));
     }
     let shape = broadcast_shapes(&a.shape(), &b.shape())?;
     one(a.with_shape(&broadcast_shapes(&cond.shape(), &shape)?))

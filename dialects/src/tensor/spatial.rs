@@ -28,7 +28,11 @@ impl Windows {
         let steps = |name: &str, default: i64, least: i64| {
             let steps = list(name).unwrap_or_else(|| vec![default; rank]);
             let good = steps.len() == rank && steps.iter().all(|&s| s >= least);
-            if good { Ok(steps) } else { Err(format!("needs {rank} '{name}', each at least {least}, and has {steps:?}")) }
+            if good {
+                Ok(steps)
+            } else {
+                Err(format!("needs {rank} '{name}', each at least {least}, and has {steps:?}"))
+            }
         };
         let (strides, dilations) = (steps("strides", 1, 1)?, steps("dilations", 1, 1)?);
         let padding = steps("padding", 0, i64::MIN)?;
@@ -65,7 +69,8 @@ impl Windows {
     pub fn take(&self, b: &mut Builder, x: Value, value: f64, extra: &[i64]) -> Value {
         let lead = b.ty(x).rank() - self.rank();
         let side = |extra: &[i64]| -> Vec<Dim> {
-            let pads = self.padding.iter().enumerate().map(|(i, &p)| Dim::Static(p + extra.get(i).copied().unwrap_or(0)));
+            let pads =
+                self.padding.iter().enumerate().map(|(i, &p)| Dim::Static(p + extra.get(i).copied().unwrap_or(0)));
             std::iter::repeat_n(Dim::Static(0), lead).chain(pads).collect()
         };
         let padded = b.pad_or_crop(x, value, &side(&[]), &side(extra));
@@ -127,7 +132,8 @@ pub fn product(dims: &[Dim]) -> Dim {
 
 /// The attribute `groups`.
 pub const GROUPS: AttrDef =
-    attr("groups", AttrKind::I64, "Channels come in so many groups, each with its own weights.").default(rc_ir::op_def::AttrDefault::Int(1));
+    attr("groups", AttrKind::I64, "Channels come in so many groups, each with its own weights.")
+        .default(rc_ir::op_def::AttrDefault::Int(1));
 
 pub fn groups_of(op: OpRef) -> i64 {
     op.int("groups").unwrap_or(1)

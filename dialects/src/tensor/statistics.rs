@@ -35,7 +35,8 @@ macro_rules! reductions {
 }
 
 const CORRECTION: AttrDef =
-    attr("correction", AttrKind::I64, "Taken from the number of elements that the squares' sum is divided by.").default(AttrDefault::Int(1));
+    attr("correction", AttrKind::I64, "Taken from the number of elements that the squares' sum is divided by.")
+        .default(AttrDefault::Int(1));
 const WITH_CORRECTION: &[AttrDef] = &[ATTRS[0], ATTRS[1], CORRECTION];
 
 reductions! {

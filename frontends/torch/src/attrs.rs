@@ -22,7 +22,13 @@ pub fn attribute(def: &OpDef, name: &str, value: &Bound<'_, PyAny>) -> PyResult<
         AttrKind::I32Array => Attr::i32s(&value.extract::<Vec<i64>>()?),
         AttrKind::Shape => Attr::shape(&dims(&value.extract::<Vec<AnyDim>>()?)),
         AttrKind::Type => Attr::ty(element(value.extract()?)?),
-        kind => return Err(PyTypeError::new_err(format!("'{}' has the attribute '{name}', {}, which Python cannot give", def.name, kind.desc()))),
+        kind => {
+            return Err(PyTypeError::new_err(format!(
+                "'{}' has the attribute '{name}', {}, which Python cannot give",
+                def.name,
+                kind.desc()
+            )));
+        }
     };
     match declared.kind.accepts(attr) {
         true => Ok(attr),

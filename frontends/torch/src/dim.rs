@@ -72,7 +72,9 @@ impl<'a, 'py> FromPyObject<'a, 'py> for AnyDim {
         }
         match object.extract::<i64>() {
             Ok(n) => Ok(AnyDim(Dim::Static(n))),
-            Err(_) => Err(PyTypeError::new_err(format!("a size is an integer or a Dim, not {}", object.get_type().name()?))),
+            Err(_) => {
+                Err(PyTypeError::new_err(format!("a size is an integer or a Dim, not {}", object.get_type().name()?)))
+            }
         }
     }
 }

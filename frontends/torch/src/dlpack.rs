@@ -56,7 +56,8 @@ impl Exchange {
     pub fn of_torch(py: Python<'_>) -> PyResult<Exchange> {
         let tensor = py.import("torch")?.getattr("Tensor")?;
         let capsule = tensor.getattr("__dlpack_c_exchange_api__");
-        let capsule = capsule.map_err(|_| PyImportError::new_err("rc needs PyTorch 2.11 or newer"))?.cast_into::<PyCapsule>()?;
+        let capsule =
+            capsule.map_err(|_| PyImportError::new_err("rc needs PyTorch 2.11 or newer"))?.cast_into::<PyCapsule>()?;
         let pointer = capsule.pointer_checked(Some(c"dlpack_exchange_api"))?;
         // SAFETY: what DLPack says that the capsule of this name holds.
         let table: &'static Table = unsafe { &*pointer.as_ptr().cast() };

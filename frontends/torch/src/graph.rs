@@ -97,7 +97,13 @@ impl PyGraph {
     }
 
     /// A constant with one number in every element: a scalar where there is no shape.
-    fn splat(&self, py: Python<'_>, value: &Bound<'_, PyAny>, elem: &str, shape: Option<Vec<AnyDim>>) -> PyResult<PyValue> {
+    fn splat(
+        &self,
+        py: Python<'_>,
+        value: &Bound<'_, PyAny>,
+        elem: &str,
+        shape: Option<Vec<AnyDim>>,
+    ) -> PyResult<PyValue> {
         let elem = element(elem)?;
         let scalar = if elem.is_float() { Scalar::Float(value.extract()?) } else { Scalar::Int(value.extract()?) };
         let shape = shape.map(|s| dims(&s));
@@ -127,7 +133,9 @@ impl PyGraph {
         if expected != Some(bytes.len() as u64) {
             return Err(PyTypeError::new_err(format!("{} bytes for a constant of type {ty}", bytes.len())));
         }
-        self.with(py, |state| Ok(PyValue(state.builder().op("rc.core.constant").attr("value", Attr::dense(ty, bytes)).result(ty).value())))
+        self.with(py, |state| {
+            Ok(PyValue(state.builder().op("rc.core.constant").attr("value", Attr::dense(ty, bytes)).result(ty).value()))
+        })
     }
 
     /// The element type of a value.
@@ -150,7 +158,12 @@ impl PyGraph {
     }
 
     /// Returns these values, declares the symbols (name, least, greatest, divisor), and gives the module; the graph is used up.
-    fn finish(&self, py: Python<'_>, results: Vec<PyValue>, symbols: Vec<(String, i64, i64, i64)>) -> PyResult<PyModule> {
+    fn finish(
+        &self,
+        py: Python<'_>,
+        results: Vec<PyValue>,
+        symbols: Vec<(String, i64, i64, i64)>,
+    ) -> PyResult<PyModule> {
         let taken = self.lock().take();
         let mut state = taken.ok_or_else(used_up)?;
         let results: Vec<Value> = results.iter().map(|v| v.0).collect();
@@ -161,7 +174,8 @@ impl PyGraph {
         let root = body.root();
         body.set_attr(root, "function_type", Attr::ty(Type::function(&state.inputs, &types)));
         if !symbols.is_empty() {
-            let decls = symbols.iter().map(|(name, min, max, divisor)| SymbolDecl::new(name, *min, *max).multiple_of(*divisor));
+            let decls =
+                symbols.iter().map(|(name, min, max, divisor)| SymbolDecl::new(name, *min, *max).multiple_of(*divisor));
             set_symbols(&mut body, &decls.collect::<Vec<_>>());
         }
         let mut module = Module::default();

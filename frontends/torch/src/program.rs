@@ -133,7 +133,8 @@ impl PyProgram {
         if compiled && (inputs.len() != signature.inputs.len() || results.len() != signature.outputs.len()) {
             return Err(PyTypeError::new_err("as many inputs and results as the program has"));
         }
-        let device = if matches!(self.code, Code::Cuda(_)) { format!("cuda:{}", self.device) } else { "cpu".to_string() };
+        let device =
+            if matches!(self.code, Code::Cuda(_)) { format!("cuda:{}", self.device) } else { "cpu".to_string() };
         let device = torch.getattr("device")?.call1((device,))?;
         let keywords = |dtype: &Bound<'_, PyAny>| -> PyResult<Py<PyDict>> {
             let keywords = PyDict::new(py);
@@ -146,7 +147,10 @@ impl PyProgram {
             empty: torch.getattr("empty_strided")?.unbind(),
             arena: keywords(&torch.getattr("uint8")?)?,
             keywords: results.iter().map(|(.., dtype)| keywords(dtype.bind(py))).collect::<PyResult<_>>()?,
-            inputs: inputs.into_iter().map(|(arg, order, sizes)| Input { arg, order, sizes: crate::dim::dims(&sizes) }).collect(),
+            inputs: inputs
+                .into_iter()
+                .map(|(arg, order, sizes)| Input { arg, order, sizes: crate::dim::dims(&sizes) })
+                .collect(),
             integers: integers.into_iter().map(|(arg, name)| (arg, Name::new(&name))).collect(),
             results: results.iter().map(|(sizes, strides, _)| Layout::new(sizes, strides)).collect(),
             returns: returns.into_iter().map(Return::new).collect::<PyResult<_>>()?,
@@ -187,7 +191,11 @@ unsafe impl Sync for Addresses {}
 
 impl PyProgram {
     /// The inputs' memory, what follows from their sizes, and the copies made of what is laid out otherwise.
-    fn arguments<'py>(&self, call: &Call, args: &Bound<'py, PyList>) -> PyResult<(Addresses, Arc<Sizes>, Vec<Copied<'py>>)> {
+    fn arguments<'py>(
+        &self,
+        call: &Call,
+        args: &Bound<'py, PyList>,
+    ) -> PyResult<(Addresses, Arc<Sizes>, Vec<Copied<'py>>)> {
         let mut specs = self.signature().inputs.iter();
         let mut memory = Vec::with_capacity(call.inputs.len());
         let mut copies = Vec::new();
@@ -217,7 +225,10 @@ impl PyProgram {
     fn check(&self, input: &Input, tensor: &DlTensor) -> PyResult<()> {
         let (rank, found) = (input.order.len(), tensor.shape());
         if found.len() != rank {
-            return Err(PyTypeError::new_err(format!("argument {}: expected rank {rank}, found the shape {found:?}", input.arg)));
+            return Err(PyTypeError::new_err(format!(
+                "argument {}: expected rank {rank}, found the shape {found:?}",
+                input.arg
+            )));
         }
         Ok(())
     }
@@ -227,10 +238,16 @@ impl PyProgram {
         const CUDA: i32 = 2;
         let (kind, id) = if matches!(self.code, Code::Cuda(_)) { (CUDA, self.device) } else { (CPU, 0) };
         if tensor.device_type != kind || (kind == CUDA && tensor.device_id != id) {
-            return Err(PyTypeError::new_err(format!("argument {} is on another device than the compiled program", input.arg)));
+            return Err(PyTypeError::new_err(format!(
+                "argument {} is on another device than the compiled program",
+                input.arg
+            )));
         }
         if !tensor.is(spec.dtype) {
-            return Err(PyTypeError::new_err(format!("argument {}: expected elements of type {}", input.arg, spec.dtype)));
+            return Err(PyTypeError::new_err(format!(
+                "argument {}: expected elements of type {}",
+                input.arg, spec.dtype
+            )));
         }
         Ok(())
     }
@@ -242,7 +259,8 @@ impl PyProgram {
         }
         let bindings = self.bind(py, call, &key)?;
         let tuple = |dims: &[Dim]| PyTuple::new(py, numbers(py, dims, &bindings)?).map(Bound::unbind);
-        let results = call.results.iter().map(|l| Ok((tuple(&l.sizes)?, tuple(&l.strides)?))).collect::<PyResult<_>>()?;
+        let results =
+            call.results.iter().map(|l| Ok((tuple(&l.sizes)?, tuple(&l.strides)?))).collect::<PyResult<_>>()?;
         let sizes = Arc::new(Sizes { key, bindings, results });
         *last = Some(sizes.clone());
         Ok(sizes)
@@ -264,14 +282,24 @@ impl PyProgram {
         for (i, (dim, &size)) in shape().zip(key).enumerate() {
             let expected = evaluate(*dim, &bindings).map_err(|e| plain(py, e))?;
             if expected != size {
-                return Err(plain(py, format!("size number {i} of the arguments is {size}, where {dim} = {expected} was compiled")));
+                return Err(plain(
+                    py,
+                    format!("size number {i} of the arguments is {size}, where {dim} = {expected} was compiled"),
+                ));
             }
         }
         self.signature().check_symbols(&bindings).map_err(|e| plain(py, e))?;
         Ok(bindings)
     }
 
-    fn execute(&self, py: Python<'_>, call: &Call, sizes: &Sizes, inputs: &Addresses, outputs: &[*mut u8]) -> PyResult<()> {
+    fn execute(
+        &self,
+        py: Python<'_>,
+        call: &Call,
+        sizes: &Sizes,
+        inputs: &Addresses,
+        outputs: &[*mut u8],
+    ) -> PyResult<()> {
         match &self.code {
             Code::None => Ok(()),
             Code::Cpu(program) => {
@@ -293,7 +321,8 @@ impl PyProgram {
                 let addresses = |list: &[*mut u8]| list.iter().map(|&p| p as u64).collect::<Vec<_>>();
                 let (inputs, outputs) = (addresses(&inputs.0), addresses(outputs));
                 // SAFETY: as above; PyTorch's allocator keeps the arena until work queued on its stream is done.
-                unsafe { program.run_at(&sizes.bindings, &inputs, &outputs, arena.address() as u64, stream) }.map_err(|e| plain(py, e))
+                unsafe { program.run_at(&sizes.bindings, &inputs, &outputs, arena.address() as u64, stream) }
+                    .map_err(|e| plain(py, e))
             }
         }
     }

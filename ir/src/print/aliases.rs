@@ -50,7 +50,8 @@ fn candidates(module: &Module) -> IndexMap<Attr, usize> {
             let Some(def) = body.name(op).def() else { continue };
             for &(key, value) in body.attrs(op).as_dict().unwrap_or_default() {
                 let declared = || def.attr_def(key.as_str()).map(|d| d.kind);
-                if matches!(value.data(), AttrData::Dialect { .. }) && matches!(declared(), Some(AttrKind::Dialect(_))) {
+                if matches!(value.data(), AttrData::Dialect { .. }) && matches!(declared(), Some(AttrKind::Dialect(_)))
+                {
                     *counts.entry(value).or_insert(0) += 1;
                 }
             }

@@ -1,6 +1,6 @@
 use super::{
     Error, ObjectCode, Options, Target,
-    llvm::{Context, Module, TargetMachine, enum_attribute, string_attribute, convergent_asm_calls},
+    llvm::{Context, Module, TargetMachine, convergent_asm_calls, enum_attribute, string_attribute},
 };
 use llvm_sys::{
     LLVMAttributeFunctionIndex,
@@ -132,9 +132,7 @@ pub(super) fn translate(module: &melior::ir::Module, target: &Target) -> Result<
     let start = Instant::now();
     let machine = TargetMachine::new(target)?;
     let context = Context::new();
-    let raw = unsafe {
-        mlir_sys::mlirTranslateModuleToLLVMIR(module.as_operation().to_raw(), context.raw().cast())
-    };
+    let raw = unsafe { mlir_sys::mlirTranslateModuleToLLVMIR(module.as_operation().to_raw(), context.raw().cast()) };
     if raw.is_null() {
         return Err(Error::Translate(context.take_errors().unwrap_or_default()));
     }
@@ -145,8 +143,7 @@ pub(super) fn translate(module: &melior::ir::Module, target: &Target) -> Result<
         LLVMSetTarget(llvm.raw(), triple.as_ptr());
         LLVMSetDataLayout(llvm.raw(), layout.as_ptr());
     }
-    let mut result =
-        LlvmModule { module: llvm, machine, context, target: target.clone(), timings: Timings::default() };
+    let mut result = LlvmModule { module: llvm, machine, context, target: target.clone(), timings: Timings::default() };
     result.add_attributes();
     result.timings.translate = start.elapsed();
     Ok(result)

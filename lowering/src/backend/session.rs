@@ -1,11 +1,8 @@
-use super::{
-    Error, LlvmModule, Options, Target,
-    codegen::translate,
-};
+use super::{Error, LlvmModule, Options, Target, codegen::translate};
 use melior::{
     Context,
-    dialect::{DialectHandle, DialectRegistry},
     diagnostic::DiagnosticSeverity,
+    dialect::{DialectHandle, DialectRegistry},
     ir::{Module, operation::OperationLike},
 };
 use mlir_sys::MlirContext;

@@ -140,12 +140,7 @@ impl<'m> Builder<'m> {
         self.op1("llvm.mlir.zero", &[], r#type, &[])
     }
 
-    fn constant(
-        &self,
-        r#type: Type<'m>,
-        bits: u64,
-        attribute: impl FnOnce(Type<'m>) -> Attribute<'m>,
-    ) -> Value<'m> {
+    fn constant(&self, r#type: Type<'m>, bits: u64, attribute: impl FnOnce(Type<'m>) -> Attribute<'m>) -> Value<'m> {
         let key = (r#type.to_raw().ptr, bits);
         if let Some(&value) = self.constants.borrow().get(&key) {
             return value;

@@ -128,10 +128,8 @@ impl<'m> Builder<'m> {
         ordering: Ordering,
         scope: &str,
     ) -> Value<'m> {
-        let mut attributes = vec![
-            ("bin_op", self.i64_attribute(op as i64)),
-            ("ordering", self.i64_attribute(ordering as i64)),
-        ];
+        let mut attributes =
+            vec![("bin_op", self.i64_attribute(op as i64)), ("ordering", self.i64_attribute(ordering as i64))];
         if !scope.is_empty() {
             attributes.push(("syncscope", self.string_attribute(scope)));
         }
@@ -159,11 +157,8 @@ impl<'m> Builder<'m> {
 
     /// Hints that the CPU's cache line at `pointer` is read soon.
     pub fn prefetch(&self, pointer: Value<'m>) {
-        let attributes = [
-            ("rw", self.i32_attribute(0)),
-            ("hint", self.i32_attribute(3)),
-            ("cache", self.i32_attribute(1)),
-        ];
+        let attributes =
+            [("rw", self.i32_attribute(0)), ("hint", self.i32_attribute(3)), ("cache", self.i32_attribute(1))];
         self.op("llvm.intr.prefetch", &[pointer], &[], &attributes, &[]);
     }
 
@@ -179,10 +174,8 @@ impl<'m> Builder<'m> {
     }
 
     fn atomic_attributes(&self, ordering: Ordering, align: u32, scope: &str) -> Vec<(&'static str, Attribute<'m>)> {
-        let mut attributes = vec![
-            ("alignment", self.i64_attribute(align.into())),
-            ("ordering", self.i64_attribute(ordering as i64)),
-        ];
+        let mut attributes =
+            vec![("alignment", self.i64_attribute(align.into())), ("ordering", self.i64_attribute(ordering as i64))];
         if !scope.is_empty() {
             attributes.push(("syncscope", self.string_attribute(scope)));
         }

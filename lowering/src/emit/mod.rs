@@ -25,6 +25,6 @@ pub use self::{
     control::Unroll,
     memory::{Access, AtomicOp, Ordering},
     module::{Function, Kernel, ModuleBuilder, Parameter},
-    vector::Horizontal,
     types::{FCmp, FastMath, ICmp, Space, Type, Types, Value, element, lanes, same_shape},
+    vector::Horizontal,
 };

@@ -129,15 +129,8 @@ pub struct FastMath {
 
 impl FastMath {
     /// Inside `reduce`, `dot` and `conv`: contraction and reordering.
-    pub const REDUCE: Self = Self {
-        contract: true,
-        reassoc: true,
-        nnan: false,
-        ninf: false,
-        nsz: true,
-        arcp: false,
-        afn: false,
-    };
+    pub const REDUCE: Self =
+        Self { contract: true, reassoc: true, nnan: false, ninf: false, nsz: true, arcp: false, afn: false };
 
     pub(crate) fn attribute_text(self) -> Option<String> {
         let flags = [

@@ -1,6 +1,9 @@
 //! Constants and counting vectors.
 
-use super::{Lowering, value::{Parts, lanes_of}};
+use super::{
+    Lowering,
+    value::{Parts, lanes_of},
+};
 use crate::emit::{Type, Value};
 use rc_ir::attr::{AttrData, float_from_bits, float_to_bits, scalar_value};
 use rc_ir::types::FloatKind;

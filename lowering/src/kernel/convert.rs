@@ -1,6 +1,9 @@
 //! Changes of the element type: `core.convert` and bit casts.
 
-use super::{Lowering, value::{Parts, lanes_of}};
+use super::{
+    Lowering,
+    value::{Parts, lanes_of},
+};
 use crate::emit::{FCmp, ICmp, Type, Value, same_shape};
 use melior::ir::ValueLike;
 use rc_ir::{self as ir, OpRef, Result};
@@ -158,7 +161,9 @@ impl<'a, 'm> Lowering<'a, 'm> {
         let scalar = self.scalar_type(op, to.elem())?;
         let wide = |parts: Parts<'m>| -> Parts<'m> {
             // An index has 64 bits here.
-            if !from.elem().is_index() { return parts; }
+            if !from.elem().is_index() {
+                return parts;
+            }
             parts.into_iter().map(|p| self.index_cast(p, self.b.ty.i64, self.ranges.non_negative(value))).collect()
         };
         let parts = wide(self.values.parts(value));
@@ -166,7 +171,10 @@ impl<'a, 'm> Lowering<'a, 'm> {
             parts.iter().map(|&part| self.b.bitcast(part, self.part_type(to, scalar))).collect()
         } else if lanes_of(from) == lanes_of(to) {
             parts.iter().map(|&part| self.b.bitcast(part, scalar)).collect()
-        } else if bits(from).is_multiple_of(32) && self.element_bytes(scalar) <= 4 && from.elem().bit_width() <= Some(32) {
+        } else if bits(from).is_multiple_of(32)
+            && self.element_bytes(scalar) <= 4
+            && from.elem().bit_width() <= Some(32)
+        {
             self.unpack(&self.pack(&parts), to.elem(), scalar)
         } else {
             return Err(op.unsupported(format!("from {from} to {to} on a GPU")));

@@ -76,7 +76,11 @@ impl<'a, 'm> Lowering<'a, 'm> {
             (_, true) => {
                 let wide: Vec<Value<'m>> = args.iter().map(|&x| self.widen(x, elem)).collect();
                 let result = self.float_op(op, name, ir::Type::f32(), &wide)?;
-                return Ok(if matches!(name, "core.is_nan" | "core.is_finite") { result } else { self.narrow(result, elem) });
+                return Ok(if matches!(name, "core.is_nan" | "core.is_finite") {
+                    result
+                } else {
+                    self.narrow(result, elem)
+                });
             }
             _ => {}
         }
@@ -142,9 +146,27 @@ impl<'a, 'm> Lowering<'a, 'm> {
         // Sums and products of indices do not overflow where their bounds are known.
         let exact = elem.is_index() && op.results().len() == 1 && self.ranges.of(op.result(0)).is_some();
         Ok(match (name, args) {
-            ("core.add", &[x, y]) => if exact { b.add_nsw(x, y) } else { b.add(x, y) },
-            ("core.sub", &[x, y]) => if exact { b.sub_nsw(x, y) } else { b.sub(x, y) },
-            ("core.mul", &[x, y]) => if exact { b.mul_nsw(x, y) } else { b.mul(x, y) },
+            ("core.add", &[x, y]) => {
+                if exact {
+                    b.add_nsw(x, y)
+                } else {
+                    b.add(x, y)
+                }
+            }
+            ("core.sub", &[x, y]) => {
+                if exact {
+                    b.sub_nsw(x, y)
+                } else {
+                    b.sub(x, y)
+                }
+            }
+            ("core.mul", &[x, y]) => {
+                if exact {
+                    b.mul_nsw(x, y)
+                } else {
+                    b.mul(x, y)
+                }
+            }
             ("core.div" | "core.rem", &[x, y]) => self.divide(op, name == "core.rem", elem, x, y),
             ("core.max", &[x, y]) => maximum(x, y),
             ("core.min", &[x, y]) => minimum(x, y),

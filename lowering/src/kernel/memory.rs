@@ -1,7 +1,13 @@
 //! Allocations, views, loads, stores, atomics.
 
-use super::{Lowering, value::{Parts, lanes_of}};
-use crate::emit::{Access, AtomicOp, ICmp, Ordering, Type, Value, ptx::{LoadCache, StoreCache}};
+use super::{
+    Lowering,
+    value::{Parts, lanes_of},
+};
+use crate::emit::{
+    Access, AtomicOp, ICmp, Ordering, Type, Value,
+    ptx::{LoadCache, StoreCache},
+};
 use rc_dialects::constraints::memory_space;
 use rc_ir::{self as ir, OpRef, Result};
 use smallvec::smallvec;
@@ -67,7 +73,8 @@ impl<'a, 'm> Lowering<'a, 'm> {
             let wide = self.b.ty.i64;
             parts = parts.into_iter().map(|p| self.index_cast(p, wide, self.ranges.non_negative(value))).collect();
         } else if ty.elem() == ir::Type::i1() {
-            parts = parts.into_iter().map(|p| self.b.zext(p, crate::emit::same_shape(type_of(p), self.b.ty.i8))).collect();
+            parts =
+                parts.into_iter().map(|p| self.b.zext(p, crate::emit::same_shape(type_of(p), self.b.ty.i8))).collect();
         }
         match (place.valid, place.pred) {
             (Some(valid), pred) if place.lanes > 1 => {
@@ -186,7 +193,8 @@ impl<'a, 'm> Lowering<'a, 'm> {
         };
         if let (Some(cache), true) = (cache, place.global) {
             let each = words_at_once(place, words);
-            let chunk = |i: usize| b.ptx().load_words(b.gep_const(b.ty.i32, place.address, (i * each) as i32), each, cache);
+            let chunk =
+                |i: usize| b.ptx().load_words(b.gep_const(b.ty.i32, place.address, (i * each) as i32), each, cache);
             return (0..words / each).flat_map(chunk).collect();
         }
         let access = Access { invariant: place.cache == "nc" && place.global, ..Access::aligned(place.align) };
@@ -243,7 +251,11 @@ impl<'a, 'm> Lowering<'a, 'm> {
                 if place.cache == "streaming" && place.global {
                     let each = words_at_once(place, count);
                     for (i, chunk) in words.chunks(each).enumerate() {
-                        b.ptx().store_words(b.gep_const(b.ty.i32, place.address, (i * each) as i32), chunk, StoreCache::Streaming);
+                        b.ptx().store_words(
+                            b.gep_const(b.ty.i32, place.address, (i * each) as i32),
+                            chunk,
+                            StoreCache::Streaming,
+                        );
                     }
                 } else {
                     let value = if count == 1 { words[0] } else { b.vector(&words) };

@@ -1,6 +1,9 @@
 //! A warp's matrix instructions: `ldmatrix`, `stmatrix`, `mma.sync`.
 
-use super::{Lowering, value::{Parts, lanes_of}};
+use super::{
+    Lowering,
+    value::{Parts, lanes_of},
+};
 use crate::emit::ptx::Mma;
 use rc_ir::{self as ir, OpRef, Result};
 
@@ -30,7 +33,11 @@ impl<'a, 'm> Lowering<'a, 'm> {
     fn matrices(&self, op: OpRef, ty: ir::Type) -> Result<usize> {
         let count = lanes_of(ty) / 2;
         let fits = matches!(lanes_of(ty), 2 | 4 | 8) && ty.elem().bit_width() == Some(16);
-        if fits { Ok(count) } else { Err(op.error(format!("moves vectors of 2, 4 or 8 elements of 16 bits, not {ty}"))) }
+        if fits {
+            Ok(count)
+        } else {
+            Err(op.error(format!("moves vectors of 2, 4 or 8 elements of 16 bits, not {ty}")))
+        }
     }
 
     pub fn mma(&mut self, op: OpRef) -> Result {

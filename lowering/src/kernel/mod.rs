@@ -154,8 +154,15 @@ impl<'a, 'm> Lowering<'a, 'm> {
 
 /// What the earlier phases have.
 const TILE_OPS: &[&str] = &[
-    "kernel.load", "kernel.gather", "kernel.store", "kernel.reduce", "kernel.dot", "kernel.iota", "kernel.broadcast",
-    "kernel.transpose", "kernel.convert_layout",
+    "kernel.load",
+    "kernel.gather",
+    "kernel.store",
+    "kernel.reduce",
+    "kernel.dot",
+    "kernel.iota",
+    "kernel.broadcast",
+    "kernel.transpose",
+    "kernel.convert_layout",
 ];
 
 /// An error of the whole kernel.

@@ -68,7 +68,8 @@ impl IndexRanges {
                 "kernel.if" => self.if_op(op),
                 name => {
                     for result in op.results().filter(|&r| body.ty(r).elem().is_index()) {
-                        self.values[result.index()] = self.result(name, op).filter(|r| r.0 > i64::MIN && r.1 < i64::MAX);
+                        self.values[result.index()] =
+                            self.result(name, op).filter(|r| r.0 > i64::MIN && r.1 < i64::MAX);
                     }
                 }
             }
@@ -90,8 +91,7 @@ impl IndexRanges {
         // What is carried and bounded whatever it was before is bounded by that and its first value.
         let inits: Vec<Value> = op.operands().skip(3).collect();
         let mut refined = false;
-        for ((&init, &next), (&arg, result)) in
-            inits.iter().zip(&yields(op, 0)).zip(args[1..].iter().zip(op.results()))
+        for ((&init, &next), (&arg, result)) in inits.iter().zip(&yields(op, 0)).zip(args[1..].iter().zip(op.results()))
         {
             if let (Some(a), Some(b)) = (self.of(init), self.of(next)) {
                 let both = Some((a.0.min(b.0), a.1.max(b.1)));
@@ -166,9 +166,16 @@ fn arithmetic(name: &str, a: Interval, b: Option<Interval>) -> Option<Interval> 
         "core.shl" if b?.0 >= 0 && b?.1 < 32 => corners(|x, y| x.saturating_mul(1 << y)),
         "core.shr" if b?.0 >= 0 && b?.1 < 63 => corners(|x, y| x >> y),
         // Of numbers from 0 on: what the bits of the larger one can hold.
-        "core.and" if a.0 >= 0 || b?.0 >= 0 => {
-            Some((0, if a.0 >= 0 && b?.0 >= 0 { a.1.min(b?.1) } else if a.0 >= 0 { a.1 } else { b?.1 }))
-        }
+        "core.and" if a.0 >= 0 || b?.0 >= 0 => Some((
+            0,
+            if a.0 >= 0 && b?.0 >= 0 {
+                a.1.min(b?.1)
+            } else if a.0 >= 0 {
+                a.1
+            } else {
+                b?.1
+            },
+        )),
         "core.or" | "core.xor" if a.0 >= 0 && b?.0 >= 0 => {
             let bits = 64 - a.1.max(b?.1).leading_zeros();
             Some((0, if bits >= 63 { i64::MAX } else { (1 << bits) - 1 }))

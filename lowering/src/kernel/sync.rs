@@ -167,6 +167,7 @@ impl<'a, 'm> Lowering<'a, 'm> {
     }
 
     fn lacks(&self, op: OpRef, arch: &str) -> Box<rc_ir::Diagnostic> {
-        op.unsupported(format!("on {}", self.target.cpu_name())).help(format!("it needs {arch}: schedule the kernel for the target"))
+        op.unsupported(format!("on {}", self.target.cpu_name()))
+            .help(format!("it needs {arch}: schedule the kernel for the target"))
     }
 }

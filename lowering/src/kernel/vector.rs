@@ -1,6 +1,9 @@
 //! Vectors: making them, taking them apart, reducing them; lanes and 32-bit words.
 
-use super::{Lowering, value::{Parts, lanes_of}};
+use super::{
+    Lowering,
+    value::{Parts, lanes_of},
+};
 use crate::emit::{FastMath, Horizontal, Type, Value, lanes};
 use melior::ir::ValueLike;
 use rc_ir::{self as ir, OpRef, Result};
@@ -23,7 +26,8 @@ impl<'a, 'm> Lowering<'a, 'm> {
             return Err(op.unsupported(format!("from {} to {ty} in a thread", self.body.ty(value))));
         }
         let scalar = self.parts_like(value, result)[0];
-        let parts = if self.gpu { smallvec![scalar; lanes_of(ty)] } else { smallvec![self.b.splat(scalar, lanes_of(ty))] };
+        let parts =
+            if self.gpu { smallvec![scalar; lanes_of(ty)] } else { smallvec![self.b.splat(scalar, lanes_of(ty))] };
         self.values.set_parts(result, parts);
         Ok(())
     }
@@ -190,8 +194,20 @@ fn horizontal(kind: &str, elem: ir::Type) -> Option<Horizontal> {
         ("max", true) => Horizontal::FMaximum,
         ("min", true) => Horizontal::FMinimum,
         ("add", false) => Horizontal::Add,
-        ("max", false) => if unsigned { Horizontal::UMax } else { Horizontal::SMax },
-        ("min", false) => if unsigned { Horizontal::UMin } else { Horizontal::SMin },
+        ("max", false) => {
+            if unsigned {
+                Horizontal::UMax
+            } else {
+                Horizontal::SMax
+            }
+        }
+        ("min", false) => {
+            if unsigned {
+                Horizontal::UMin
+            } else {
+                Horizontal::SMin
+            }
+        }
         ("and", false) => Horizontal::And,
         ("or", false) => Horizontal::Or,
         _ => return None,

@@ -1,7 +1,13 @@
 //! A warpgroup's matrix products on `sm_90a`.
 
-use super::{Lowering, value::{Parts, lanes_of}};
-use crate::emit::{Value, ptx::{Major, Swizzle, Wgmma, WgmmaA, WgmmaElement}};
+use super::{
+    Lowering,
+    value::{Parts, lanes_of},
+};
+use crate::emit::{
+    Value,
+    ptx::{Major, Swizzle, Wgmma, WgmmaA, WgmmaElement},
+};
 use rc_ir::{self as ir, OpRef, Result};
 
 /// Elements of 16 bits.
@@ -68,7 +74,8 @@ impl<'a, 'm> Lowering<'a, 'm> {
         let rows = match shape.as_slice() {
             &[rows, w] | &[_, rows, w] if w == width && ty.is_memref() => rows,
             _ => {
-                let error = op.error(format!("has a tile {ty} whose rows are not {width} elements, the swizzle's width"));
+                let error =
+                    op.error(format!("has a tile {ty} whose rows are not {width} elements, the swizzle's width"));
                 return Err(error.help("a tile is [rows, width], or [blocks, rows, width] where it is wider"));
             }
         };

@@ -117,24 +117,37 @@ fn many_kernels_in_order() {
 #[test]
 fn what_is_not_supported_says_so() {
     let message = |attributes: &str, args: &str, ops: &str, target: &Target| {
-        let text = format!("kernel.func @f({args}) attributes {{grid = [1], {attributes}}} {{\n{ops}\n  kernel.return\n}}\n");
+        let text =
+            format!("kernel.func @f({args}) attributes {{grid = [1], {attributes}}} {{\n{ops}\n  kernel.return\n}}\n");
         let module = parse("f.ir", &text);
         let error = lower_kernel(&Session::new(), &module.bodies[0], target, &Options::default()).unwrap_err();
         error.render()
     };
     let cpu = Target::host().unwrap();
     let on_cpu = "phase = thread, target = cpu";
-    let exp = message(on_cpu, "%m: memref<1xf32>", "  %i = core.constant {value = 0 : index} : index
+    let exp = message(
+        on_cpu,
+        "%m: memref<1xf32>",
+        "  %i = core.constant {value = 0 : index} : index
   %x = kernel.read %m[%i] : f32
-  %y = core.exp %x : f32", &cpu);
-    assert!(exp.contains("not supported") && exp.contains("core.exp") && exp.contains("run expand-math") && exp.contains("f.ir:4"), "{exp}");
+  %y = core.exp %x : f32",
+        &cpu,
+    );
+    assert!(
+        exp.contains("not supported")
+            && exp.contains("core.exp")
+            && exp.contains("run expand-math")
+            && exp.contains("f.ir:4"),
+        "{exp}"
+    );
     let tile = message("phase = tile, target = cpu", "", "", &cpu);
     assert!(tile.contains("tile phase") && tile.contains("lower-tiles"), "{tile}");
     let other = message("phase = thread, target = cuda", "", "", &cpu);
     assert!(other.contains("another target"), "{other}");
     let elect = message(on_cpu, "", "  %e = kernel.elect : i1", &cpu);
     assert!(elect.contains("not supported") && elect.contains("on the CPU"), "{elect}");
-    let ampere = message("phase = thread, target = cuda", "", "  %e = kernel.elect : i1", &Target::cuda("sm_80").unwrap());
+    let ampere =
+        message("phase = thread, target = cuda", "", "  %e = kernel.elect : i1", &Target::cuda("sm_80").unwrap());
     assert!(ampere.contains("sm_80") && ampere.contains("it needs sm_90"), "{ampere}");
     let symbol = message(on_cpu, "%m: memref<s x f32>", "  %e = kernel.extent {expr = [s]} : index", &cpu);
     assert!(symbol.contains("symbol 's'"), "{symbol}");

@@ -94,7 +94,9 @@ fn check_form(op: &str, attrs: &str, dict: Attr, inputs: &[&str], result: &str, 
     let data: Vec<Vec<u8>> = types
         .iter()
         .zip(&columns)
-        .map(|(&ty, column)| column.iter().flat_map(|x| x.to_bits(ty).unwrap().to_le_bytes()[..bytes(ty)].to_vec()).collect())
+        .map(|(&ty, column)| {
+            column.iter().flat_map(|x| x.to_bits(ty).unwrap().to_le_bytes()[..bytes(ty)].to_vec()).collect()
+        })
         .collect();
     let mut output = vec![0xa5u8; COUNT * bytes(out)];
     let mut pointers: Vec<*const u8> = data.iter().map(|d| d.as_ptr()).collect();

@@ -41,25 +41,19 @@ fn evaluate(body: &Body, args: &[f64], elem: Type) -> f64 {
     let mut inputs = args.iter();
     for op in body.ops(body.entry().unwrap()) {
         let op = body.op_ref(op);
-        match op.name().as_str() {
-            "rc.kernel.read" => {
-                drop(values.insert(op.result(0), Scalar::Float(*inputs.next().unwrap()).convert(elem).unwrap()))
-            }
+        let value = match op.name().as_str() {
+            "rc.kernel.read" => Scalar::Float(*inputs.next().unwrap()).convert(elem).unwrap(),
             "rc.kernel.write" => return values[&op.operand(0)].float(),
-            "rc.core.constant" => {
-                drop(values.insert(op.result(0), scalar::splat_of(constant_of(body, op.result(0)).unwrap()).unwrap()))
-            }
-            "rc.kernel.approx" => {
-                drop(values.insert(op.result(0), approximate(op.str("fn").unwrap(), values[&op.operand(0)].float())))
-            }
+            "rc.core.constant" => scalar::splat_of(constant_of(body, op.result(0)).unwrap()).unwrap(),
+            "rc.kernel.approx" => approximate(op.str("fn").unwrap(), values[&op.operand(0)].float()),
             _ => {
                 let args: Vec<Scalar> = op.operands().map(|v| values[&v]).collect();
                 let last = body.ty(op.operands().next_back().unwrap()).elem();
                 let to = body.ty(op.result(0)).elem();
-                values
-                    .insert(op.result(0), scalar::eval(op.def().unwrap(), body.attrs(op.op), last, to, &args).unwrap());
+                scalar::eval(op.def().unwrap(), body.attrs(op.op), last, to, &args).unwrap()
             }
-        }
+        };
+        values.insert(op.result(0), value);
     }
     panic!("nothing is written");
 }

@@ -33,7 +33,8 @@ impl Class {
 
 pub fn classify(op: OpRef) -> Class {
     let Some(def) = op.def() else { return Class::Outside };
-    let computes = def.effects == Effects::Pure && op.results().len() > 0 && op.result_types().iter().all(|t| t.is_tensor());
+    let computes =
+        def.effects == Effects::Pure && op.results().len() > 0 && op.result_types().iter().all(|t| t.is_tensor());
     if def.has(Traits::CONSTANT) {
         let splat = op.attr("value").is_some_and(|v| v.as_splat().is_some());
         return if splat { Class::Splat } else { Class::Outside };

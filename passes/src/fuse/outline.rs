@@ -103,7 +103,8 @@ fn remark(body: &Body, sorted: &[Op], outputs: &[Value], kind: &str, symbols: &R
     }
     let inner = sorted.iter().flat_map(|&op| body.results(op)).filter(|v| !outputs.contains(v));
     let bytes = inner.fold(0i64, |sum, v| sum.saturating_add(tensor_bytes(body.ty(v), symbols)));
-    let message = format!("fused {} operations, {kind}: {bytes} bytes of intermediate results are not stored", sorted.len());
+    let message =
+        format!("fused {} operations, {kind}: {bytes} bytes of intermediate results are not stored", sorted.len());
     Some(*Diagnostic::remark(body.loc(sorted[0]), message))
 }
 

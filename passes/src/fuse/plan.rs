@@ -2,8 +2,8 @@
 //! it has one group of users and a rule allows it; otherwise it starts a group of its own.
 
 use super::classify::{Class, classify, is_cheap};
-use super::{FuseOptions, Order};
 use super::reads::{Read, Space, is_affine, reads, reduced_dims, tensor_bytes};
+use super::{FuseOptions, Order};
 use rc_ir::dim_range::Ranges;
 use rc_ir::{Block, Body, Diagnostic, Dim, Op, OpRef, Traits, Value};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -36,8 +36,15 @@ struct Planner<'a> {
 
 /// Plans the fusions of a block.
 pub fn plan(body: &Body, block: Block, symbols: &Ranges, order: &Order, options: &FuseOptions) -> Plan {
-    let mut planner =
-        Planner { body, symbols, order, max_ops: options.max_ops, groups: Vec::new(), of: FxHashMap::default(), remarks: Vec::new() };
+    let mut planner = Planner {
+        body,
+        symbols,
+        order,
+        max_ops: options.max_ops,
+        groups: Vec::new(),
+        of: FxHashMap::default(),
+        remarks: Vec::new(),
+    };
     let ops: Vec<Op> = body.ops(block).collect();
     for &op in ops.iter().rev() {
         planner.place(op, options.fuse);
@@ -72,7 +79,8 @@ impl Planner<'_> {
             Err(reason) => {
                 let name = self.op(op).name().pretty();
                 let bytes = tensor_bytes(self.body.ty(self.body.result(op, 0)), self.symbols);
-                let message = format!("{name} is not fused with what uses it: {reason}; its result of {bytes} bytes is stored");
+                let message =
+                    format!("{name} is not fused with what uses it: {reason}; its result of {bytes} bytes is stored");
                 self.remarks.push(*Diagnostic::remark(self.body.loc(op), message));
                 self.start(op, class);
             }
@@ -80,7 +88,8 @@ impl Planner<'_> {
     }
 
     fn start(&mut self, op: Op, class: Class) {
-        let group = Group { anchor: class.is_anchor().then_some(class), row: self.row_of(op, class), ..Group::default() };
+        let group =
+            Group { anchor: class.is_anchor().then_some(class), row: self.row_of(op, class), ..Group::default() };
         self.groups.push(group);
         self.add(self.groups.len() - 1, op);
     }
@@ -123,7 +132,9 @@ impl Planner<'_> {
                 match self.of.get(&user) {
                     Some(&group) if !groups.contains(&group) => groups.push(group),
                     Some(_) => {}
-                    None if classify(self.op(user)) == Class::Alone => return Err("its user is a kernel of its own".into()),
+                    None if classify(self.op(user)) == Class::Alone => {
+                        return Err("its user is a kernel of its own".into());
+                    }
                     None if self.op(user).has(Traits::TERMINATOR) => escapes = true,
                     None => return Err(format!("{} uses it", self.op(user).name().pretty())),
                 }
@@ -147,7 +158,8 @@ impl Planner<'_> {
             return Err(format!("the kernel has the most operations allowed, {}", self.max_ops));
         }
         let outputs = self.outputs(group);
-        if escapes && outputs.iter().any(|&v| self.body.ty(v).shape() != self.body.ty(self.body.result(op, 0)).shape()) {
+        if escapes && outputs.iter().any(|&v| self.body.ty(v).shape() != self.body.ty(self.body.result(op, 0)).shape())
+        {
             return Err("it is also a result, of another shape than the kernel's".into());
         }
         let side = self.on_operand_side(group, op);
@@ -276,7 +288,9 @@ impl Planner<'_> {
         let users = self.body.results(op).flat_map(|r| self.body.uses(r).collect::<Vec<_>>());
         users.filter(|(user, _)| target.ops.contains(user)).any(|(user, i)| {
             let table = self.op(user).is("rc.core.gather") && i == 0;
-            table || target.operand_side.contains(&user) || matches!(classify(self.op(user)), Class::Contract | Class::Attention)
+            table
+                || target.operand_side.contains(&user)
+                || matches!(classify(self.op(user)), Class::Contract | Class::Attention)
         })
     }
 

@@ -63,10 +63,14 @@ fn fold_into_dot(body: &mut Body, dot: Op, side: Side, cx: &mut SymbolContext) -
     let Some(transpose) = body.defining_op(value).filter(|&op| body.name(op) == &TRANSPOSE) else { return false };
     let perm = body.op_ref(transpose).ints("perm").unwrap_or_default();
     let numbered = side.attrs().map(|name| body.op_ref(dot).ints(name).unwrap_or_default());
-    let free: Vec<i64> = (0..perm.len() as i64).filter(|d| !numbered.iter().any(|n| n.contains(d))).map(|d| perm[d as usize]).collect();
+    let free: Vec<i64> =
+        (0..perm.len() as i64).filter(|d| !numbered.iter().any(|n| n.contains(d))).map(|d| perm[d as usize]).collect();
     let ty = body.ty(value);
     if !free.is_sorted() {
-        cx.remark(body.loc(transpose), format!("the transpose {perm:?} stays: the product's free dimensions would change their order"));
+        cx.remark(
+            body.loc(transpose),
+            format!("the transpose {perm:?} stays: the product's free dimensions would change their order"),
+        );
         return false;
     }
     for (name, dims) in side.attrs().into_iter().zip(&numbered) {
@@ -77,7 +81,13 @@ fn fold_into_dot(body: &mut Body, dot: Op, side: Side, cx: &mut SymbolContext) -
     }
     let source = body.operand(transpose, 0);
     body.set_operand(dot, side.operand(), source);
-    cx.remark(body.loc(transpose), format!("the product reads its operand as it is stored, not transposed by {perm:?}: {} not moved", bytes_text(ty)));
+    cx.remark(
+        body.loc(transpose),
+        format!(
+            "the product reads its operand as it is stored, not transposed by {perm:?}: {} not moved",
+            bytes_text(ty)
+        ),
+    );
     cx.count("transposes folded", 1);
     if is_dead(body, transpose) {
         body.erase(transpose);
@@ -103,12 +113,17 @@ fn store_transposed(body: &mut Body, transpose: Op, cx: &mut SymbolContext) {
     }
     let (from, to) = (body.ty(source), body.ty(body.result(transpose, 0)));
     let perm = body.op_ref(transpose).ints("perm").unwrap_or_default();
-    let Some(value) = body.attr(constant, "value").and_then(|value| transposed(value, from, to, &perm, cx)) else { return };
+    let Some(value) = body.attr(constant, "value").and_then(|value| transposed(value, from, to, &perm, cx)) else {
+        return;
+    };
     let built = Builder::before(body, transpose).op("rc.core.constant").attr("value", value).result(to).build();
     let result = body.result(built, 0);
     body.replace_op(transpose, &[result]);
     body.erase(constant);
-    cx.remark(body.loc(built), format!("the constant is stored transposed by {perm:?}, as it is read: {} not moved", bytes_text(to)));
+    cx.remark(
+        body.loc(built),
+        format!("the constant is stored transposed by {perm:?}, as it is read: {} not moved", bytes_text(to)),
+    );
     cx.count("constants stored transposed", 1);
 }
 

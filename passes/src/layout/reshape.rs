@@ -46,7 +46,9 @@ fn collapsed(body: &Body, value: Value) -> Option<Value> {
 
 /// A reshape of a reshape: of the first one's operand, or that operand itself.
 fn merge(body: &mut Body, op: Op) -> Result<bool> {
-    let Some(inner) = body.defining_op(body.operand(op, 0)).filter(|&i| body.name(i) == &RESHAPE) else { return Ok(false) };
+    let Some(inner) = body.defining_op(body.operand(op, 0)).filter(|&i| body.name(i) == &RESHAPE) else {
+        return Ok(false);
+    };
     let (source, ty) = (body.operand(inner, 0), body.ty(body.result(op, 0)));
     if body.ty(source) == ty {
         body.replace_op(op, &[source]);
@@ -119,7 +121,12 @@ fn longer_form(body: &mut Body, before: Op, value: Value, shape: &[Dim]) -> Resu
     if body.name(op) == &BROADCAST {
         let dims: Vec<i64> = body.op_ref(op).ints("dims").unwrap_or_default().iter().map(|d| d + more).collect();
         let operand = body.operand(op, 0);
-        return Builder::before(body, before).op(&BROADCAST).operand(operand).attr("dims", Attr::i64s(&dims)).result(ty).try_value();
+        return Builder::before(body, before)
+            .op(&BROADCAST)
+            .operand(operand)
+            .attr("dims", Attr::i64s(&dims))
+            .result(ty)
+            .try_value();
     }
     let data = match constant_of(body, value).map(|a| a.data()) {
         Some(AttrData::Dense { data, .. }) => data.clone(),

@@ -220,7 +220,8 @@ impl<'s> Attention<'s> {
         if self.scaled_early() {
             return self.mask(p, scores, scope, at);
         }
-        let (first, keys) = (scope.get(self.name(M)).expect("the grid has the queries").base, p.constant_index(self.keys()));
+        let (first, keys) =
+            (scope.get(self.name(M)).expect("the grid has the queries").base, p.constant_index(self.keys()));
         let mut seen = p.size(self.iters[N].extent);
         if self.causal {
             let one = p.constant_index(1);

@@ -28,13 +28,13 @@ use attention::Attention;
 use contract::{Product, block_end};
 use grid::{Spread, scope_of};
 use program::Program;
-use scatter::Scatter;
-use split::Split;
 use rc_dialects::func::{SYMBOLS, symbols};
 use rc_dialects::loop_::{self, IterKind};
 use rc_ir::builder::new_function;
 use rc_ir::pass::{PassContext, PassDef, PassKind, has_op};
 use rc_ir::{Attr, Body, Diagnostic, Module, Name, Op, Result, Type, Value};
+use scatter::Scatter;
+use split::Split;
 
 pub static LOWER_KERNEL: PassDef = PassDef {
     summary: "Applies schedules: nests become kernels on tiles, launches name them.",
@@ -154,7 +154,11 @@ pub fn lower_kernel(src: &Body, target: &Target) -> Result<Lowered> {
             let split = Split::new(src, target, scheduled, parts)?;
             let partial = split.partial_types();
             out.funcs.push(split.parts(callee(number))?);
-            out.steps.push(Step { callee: callee(number), inputs: refs(&split.read_by_parts)?, results: partial.clone() });
+            out.steps.push(Step {
+                callee: callee(number),
+                inputs: refs(&split.read_by_parts)?,
+                results: partial.clone(),
+            });
             let mut inputs: Vec<Ref> = (0..partial.len()).map(|i| Ref::Step(number, i)).collect();
             inputs.extend(refs(&split.read_at_end)?);
             out.funcs.push(split.combine(callee(number + 1), &outputs)?);

@@ -1,6 +1,6 @@
 //! The region of a nest: the scalars that a point of the space computes, and the operands it reads for them.
 
-use crate::fuse::reads::{Space, Source, index_dims, sources};
+use crate::fuse::reads::{Source, Space, index_dims, sources};
 use crate::fuse::{Class, classify};
 use rc_dialects::loop_::{GATHER, INDEX, NEST, YIELD};
 use rc_ir::{Attr, Block, Body, Builder, Dim, InsertPoint, Loc, Name, Op, OpRef, OpState, Result, Traits, Type, Value};
@@ -34,7 +34,13 @@ pub struct Emitter<'a> {
 }
 
 impl<'a> Emitter<'a> {
-    pub fn new(source: &'a Body, tensors: &'a FxHashMap<Value, Value>, kernel: &'a mut Body, block: Block, space: Space) -> Self {
+    pub fn new(
+        source: &'a Body,
+        tensors: &'a FxHashMap<Value, Value>,
+        kernel: &'a mut Body,
+        block: Block,
+        space: Space,
+    ) -> Self {
         // The nest is made anew once its operands and result are known; this one only holds the region.
         let mut state = OpState::new(&NEST, Loc::UNKNOWN);
         state.regions = 1;
@@ -43,7 +49,19 @@ impl<'a> Emitter<'a> {
         let region = kernel.regions(nest)[0];
         let region = kernel.add_block(region, &[]);
         let (inputs, memo) = (Vec::new(), FxHashMap::default());
-        Emitter { source, tensors, kernel, space, nest, region, inputs, memo, loc: Loc::UNKNOWN, reduced: Vec::new(), scanned: None }
+        Emitter {
+            source,
+            tensors,
+            kernel,
+            space,
+            nest,
+            region,
+            inputs,
+            memo,
+            loc: Loc::UNKNOWN,
+            reduced: Vec::new(),
+            scanned: None,
+        }
     }
 
     fn builder(&mut self) -> Builder<'_> {
@@ -150,14 +168,19 @@ impl<'a> Emitter<'a> {
     }
 
     pub fn convert(&mut self, value: Value, ty: Type) -> Value {
-        if self.kernel.ty(value) == ty { value } else { self.builder().op("rc.core.convert").operand(value).result(ty).value() }
+        if self.kernel.ty(value) == ty {
+            value
+        } else {
+            self.builder().op("rc.core.convert").operand(value).result(ty).value()
+        }
     }
 
     fn gather(&mut self, op: OpRef, map: &[Dim]) -> Result<Value> {
         let axis = op.int("axis").unwrap_or(0) as usize;
         let (batch, own) = index_dims(op).ok_or_else(|| op.error("has more batch dimensions than its indices"))?;
         // One number everywhere has no memory to look into.
-        let constant = self.source.defining_op(op.operand(0)).filter(|&o| classify(self.source.op_ref(o)) == Class::Splat);
+        let constant =
+            self.source.defining_op(op.operand(0)).filter(|&o| classify(self.source.op_ref(o)) == Class::Splat);
         if constant.is_some() {
             return self.scalar(op.operand(0), &[]);
         }
@@ -224,7 +247,13 @@ impl<'a> Emitter<'a> {
     }
 
     /// `first` where iterator `dim` is 0, else what `rest` reads at the place `at`, moved into the extent for the first point's sake.
-    pub fn after_first(&mut self, dim: usize, first: Attr, at: Dim, rest: impl FnOnce(&mut Self, Dim) -> Result<Value>) -> Result<Value> {
+    pub fn after_first(
+        &mut self,
+        dim: usize,
+        first: Attr,
+        at: Dim,
+        rest: impl FnOnce(&mut Self, Dim) -> Result<Value>,
+    ) -> Result<Value> {
         let clamped = self.clamp(at, self.space.extents[dim]);
         let value = rest(self, clamped)?;
         let ty = self.kernel.ty(value);

@@ -30,7 +30,13 @@ pub fn kernel_of(body: &Body, fusion: Op) -> Result<LoweredFusion> {
         new.body.set_attr(root, "origin", kind);
     }
     declare_symbols(body, entry, &mut new.body);
-    let mut lowering = Lowering { source: body, entry, ranges: symbol_ranges(body), tensors: FxHashMap::default(), ops: FxHashSet::default() };
+    let mut lowering = Lowering {
+        source: body,
+        entry,
+        ranges: symbol_ranges(body),
+        tensors: FxHashMap::default(),
+        ops: FxHashSet::default(),
+    };
     lowering.ops = body.ops(entry).collect();
     for (arg, &value) in body.block_args(entry).zip(&new.args) {
         new.body.set_value_name(value, body.value_name(arg));
@@ -75,7 +81,11 @@ impl Lowering<'_> {
                 Class::Contract => self.contract(kernel, block, op)?,
                 Class::Attention => self.attention(kernel, block, op, &yielded)?,
                 Class::Alone if op.is("rc.core.scatter") => self.scatter(kernel, block, op)?,
-                Class::Alone => return Err(op.unsupported("has no loop form").help("only reductions, products, attention and elementwise operations lower to loops")),
+                Class::Alone => {
+                    return Err(op
+                        .unsupported("has no loop form")
+                        .help("only reductions, products, attention and elementwise operations lower to loops"));
+                }
                 _ => {}
             }
         }
@@ -216,7 +226,9 @@ impl Lowering<'_> {
     fn attention(&mut self, kernel: &mut Body, block: Block, op: OpRef, yielded: &[Value]) -> Result {
         let rank = self.source.ty(op.result(0)).rank();
         if rank != 3 && rank != 4 {
-            return Err(op.unsupported(format!("on tensors of rank {rank}")).help("reshape to [batch, heads, length, size]"));
+            return Err(op
+                .unsupported(format!("on tensors of rank {rank}"))
+                .help("reshape to [batch, heads, length, size]"));
         }
         let (q, k, v) = (self.shape(op, 0), self.shape(op, 1), self.shape(op, 2));
         let heads = rank - 3;
@@ -247,8 +259,14 @@ impl Lowering<'_> {
             maps.push(Attr::shape(&map));
         }
         let result = op.result(0);
-        let end = yielded.iter().copied().find(|&y| forward_map(self.source, result, y, &self.ops, &self.ranges).is_some()).unwrap_or(result);
-        let out_map = self.out_map(result, end, &place(2, 5), &space.ranges).ok_or_else(|| op.error("cannot write its result's index map"))?;
+        let end = yielded
+            .iter()
+            .copied()
+            .find(|&y| forward_map(self.source, result, y, &self.ops, &self.ranges).is_some())
+            .unwrap_or(result);
+        let out_map = self
+            .out_map(result, end, &place(2, 5), &space.ranges)
+            .ok_or_else(|| op.error("cannot write its result's index map"))?;
         let scale = op.attr("scale").and_then(|a| a.as_float());
         let scale = scale.or_else(|| q[rank - 1].as_static().map(|d| 1.0 / (d as f64).sqrt()));
         let scale = scale.ok_or_else(|| op.unsupported("with a symbolic head size").help("give 'scale'"))?;

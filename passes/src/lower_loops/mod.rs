@@ -67,7 +67,8 @@ fn launch(body: &mut Body, fusion: Op, callee: Name, bind: Attr, inputs: &[Type]
     let names: Vec<Name> = body.results(fusion).map(|r| body.value_name(r)).collect();
     let mut b = Builder::before(body, fusion);
     let args: Vec<Value> = operands.iter().zip(inputs).map(|(&v, &ty)| reshape(&mut b, v, ty)).collect();
-    let op = b.op(&LAUNCH).operands(&args).attr("callee", Attr::str(callee.as_str())).attr("bind", bind).results(results);
+    let op =
+        b.op(&LAUNCH).operands(&args).attr("callee", Attr::str(callee.as_str())).attr("bind", bind).results(results);
     let op = op.build();
     let mut values = Vec::new();
     for (i, (&ty, name)) in wanted.iter().zip(names).enumerate() {

@@ -48,9 +48,7 @@ impl Kernels {
 
 fn bind_same(body: &Body) -> Attr {
     let symbols = rc_dialects::func::symbols(body);
-    let params: Vec<(&str, Attr)> = symbols
-        .iter()
-        .map(|s| (s.name.as_str(), Attr::shape(&[Dim::symbol(s.name)])))
-        .collect();
+    let params: Vec<(&str, Attr)> =
+        symbols.iter().map(|s| (s.name.as_str(), Attr::shape(&[Dim::symbol(s.name)]))).collect();
     Attr::dialect("bind", &params)
 }

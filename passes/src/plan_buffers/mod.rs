@@ -129,9 +129,9 @@ impl Rewriter<'_> {
                 self.define(b, op.result(0), memory);
                 Ok(())
             }
-            _ if callee(op).is_some() => {
-                Err(op.unsupported("in compiled code").help("write the callee's operations in its place; the interpreter runs calls"))
-            }
+            _ if callee(op).is_some() => Err(op
+                .unsupported("in compiled code")
+                .help("write the callee's operations in its place; the interpreter runs calls")),
             _ => Err(op.unsupported("between launches").help("run fuse, lower-loops and lower-kernel first")),
         }
     }
@@ -160,7 +160,9 @@ impl Rewriter<'_> {
     fn launch(&mut self, b: &mut Builder, op: OpRef) -> Result {
         let mut args: Vec<Value> = op.operands().map(|v| self.memory[&v]).collect();
         for result in op.results() {
-            let Root::Buffer(index) = self.lives.root(result) else { return Err(op.error("gives a result without memory")) };
+            let Root::Buffer(index) = self.lives.root(result) else {
+                return Err(op.error("gives a result without memory"));
+            };
             let memory = self.buffer(b, index, op.body.ty(result));
             self.define(b, result, memory);
             args.push(memory);

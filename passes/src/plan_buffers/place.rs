@@ -79,7 +79,8 @@ fn slots(buffers: &[Buffer]) -> (Vec<Dim>, Dim) {
         starts.push(end);
         end = end + slot.size;
     }
-    let offsets = of.iter().zip(buffers).map(|(&s, b)| if b.result.is_some() { Dim::Static(0) } else { starts[s] }).collect();
+    let offsets =
+        of.iter().zip(buffers).map(|(&s, b)| if b.result.is_some() { Dim::Static(0) } else { starts[s] }).collect();
     (offsets, end)
 }
 
@@ -112,7 +113,8 @@ mod tests {
 
     #[test]
     fn fixed_sizes_share_memory() {
-        let buffers: Vec<Buffer> = (0..20).map(|i| buffer(256 * (1 + (i * 7) % 5), i as usize, i as usize + 2)).collect();
+        let buffers: Vec<Buffer> =
+            (0..20).map(|i| buffer(256 * (1 + (i * 7) % 5), i as usize, i as usize + 2)).collect();
         let placement = place(&buffers);
         check(&buffers, &placement, &|_| None);
         let (size, bound) = (placement.size.as_static().unwrap(), placement.lower_bound.as_static().unwrap());

@@ -1,10 +1,10 @@
 //! Schedules of attention: a program takes a block of queries of one head and walks over the keys.
 
+use super::access::{Access, Iter, has_index};
 use super::attr::{Kind, Schedule};
 use super::nest::extent_of;
 use super::target::Target;
 use super::tiles::pow2;
-use super::access::{Access, Iter, has_index};
 use super::{Plan, nest};
 use rc_dialects::loop_::IterKind;
 use rc_ir::{Body, Dim, Name, Op};
@@ -77,14 +77,17 @@ pub fn plan(body: &Body, op: Op, target: &Target) -> Option<Plan> {
 fn fits_warpgroups(body: &Body, op: Op, target: &Target) -> bool {
     let Some((names, extents)) = iters(body, op) else { return false };
     let at = body.op_ref(op);
-    let all: Vec<Iter> = (0..6).map(|i| Iter { name: names[i], extent: extents[i], kind: IterKind::Parallel }).collect();
+    let all: Vec<Iter> =
+        (0..6).map(|i| Iter { name: names[i], extent: extents[i], kind: IterKind::Parallel }).collect();
     let mut ranges = nest::symbol_ranges(&rc_dialects::func::symbols(body));
     all.iter().for_each(|i| ranges.set_iterator(i.name, i.extent));
     let maps = at.attr("maps").and_then(|a| a.as_array()).unwrap_or_default();
     let read = |(i, map): (usize, &rc_ir::Attr)| {
         Some(Access::new(&body.ty(at.operand(i)).shape(), map.as_shape()?).normalized(&ranges, &all))
     };
-    let Some(accesses) = maps.iter().take(3).enumerate().map(read).collect::<Option<Vec<Access>>>() else { return false };
+    let Some(accesses) = maps.iter().take(3).enumerate().map(read).collect::<Option<Vec<Access>>>() else {
+        return false;
+    };
     let copied = |(access, [row, column]): (&Access, [usize; 2])| {
         let tiled = [names[row], names[column]];
         let along = access.plain(&tiled).unwrap_or_default();
@@ -96,8 +99,7 @@ fn fits_warpgroups(body: &Body, op: Op, target: &Target) -> bool {
             && !access.exprs.iter().any(|&e| has_index(e))
     };
     let sizes = |i: usize| matches!(extents[i], Dim::Static(64 | 128));
-    target.capability() == 90
-        && target.arch.ends_with('a')
+    target.has_warpgroups()
         && accesses.len() == 3
         && sizes(4)
         && sizes(5)

@@ -71,7 +71,8 @@ const SPLIT_FROM: f64 = (1 << 21) as f64;
 /// Columns and rows of a tile, and into how many parts the rows are cut. Of few elements: 2048, as many columns as leave a program
 /// for each core, but no fewer than fill a memory sector of 32 bytes. Of many, rows of 512 bytes for each warp.
 fn gpu_tile(body: &Body, group: &Group, leader: &Nest, columns: f64, target: &Target) -> (i64, i64, Option<i64>) {
-    let bytes = body.op_ref(leader.op).operand_types().iter().filter_map(|t| t.elem().byte_width()).min().unwrap_or(4) as i64;
+    let bytes =
+        body.op_ref(leader.op).operand_types().iter().filter_map(|t| t.elem().byte_width()).min().unwrap_or(4) as i64;
     let combines = |c: &&str| !c.starts_with("arg");
     let alone = group.nests.iter().all(|n| n.op == leader.op || n.is_pointwise()) && group.nests[0].op == leader.op;
     if leader.points() < SPLIT_FROM || !alone || !leader.combiners.iter().all(|c| combines(&c)) {

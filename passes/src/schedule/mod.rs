@@ -26,7 +26,7 @@ use rc_ir::pass::{
 pub use attention::iters as attention_iters;
 pub use attr::{Kind, NONE, Schedule};
 pub use target::{Machine, Target};
-pub use warpgroup::strides_fit;
+pub use warpgroup::{WIDTH, strides_fit};
 
 use group::{Class, Group};
 use rc_dialects::loop_::IterKind;

@@ -143,6 +143,10 @@ impl Target {
     pub fn lanes(&self, ty: Type) -> i64 {
         (self.vector_bits / i64::from(ty.bit_width().unwrap_or(32).max(8))).max(1)
     }
+    /// Whether it has Hopper's warpgroup products and copy engine: `sm_90a`, not `sm_90`.
+    pub fn has_warpgroups(&self) -> bool {
+        self.capability() == 90 && self.arch.ends_with('a')
+    }
     /// The CUDA compute capability as a number, 90 of `sm_90a`; 0 for a CPU.
     pub fn capability(&self) -> u32 {
         self.arch.strip_prefix("sm_").and_then(|n| n.trim_end_matches(['a', 'f']).parse().ok()).unwrap_or(0)

@@ -24,7 +24,7 @@ const RESERVE: i64 = 34 << 10;
 pub fn plan(body: &Body, group: &Group, p: &Problem, target: &Target) -> Option<(f64, Plan)> {
     let half = |t: Type| t == Type::bf16() || t == Type::f16();
     let types = half(p.factors[0]) && p.factors[0] == p.factors[1] && p.acc == Type::f32();
-    if target.capability() != 90 || !target.arch.ends_with('a') || !types {
+    if !target.has_warpgroups() || !types {
         return None;
     }
     let nest = &group.nests[0];

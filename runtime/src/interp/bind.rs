@@ -30,7 +30,8 @@ impl Signature {
         let (inputs, results) = ty.ok_or_else(|| root.unsupported("as a function: it has no function type"))?;
         // A planned function lists its results and the arena after its inputs.
         let planned = root.is("rc.host.func");
-        let count = if planned { root.int("inputs").unwrap_or(0).clamp(0, inputs.len() as i64) as usize } else { inputs.len() };
+        let count =
+            if planned { root.int("inputs").unwrap_or(0).clamp(0, inputs.len() as i64) as usize } else { inputs.len() };
         Ok(Signature {
             outputs: inputs.len() - usize::from(planned && inputs.len() > count),
             inputs: inputs[..count].to_vec(),
@@ -51,7 +52,8 @@ impl Signature {
     pub fn bind(&self, args: &[Tensor], mode: Mode) -> Result<Symbols> {
         let shapes: Vec<Vec<i64>> = args.iter().map(|t| t.shape().iter().map(|&n| n as i64).collect()).collect();
         if args.len() != self.inputs.len() {
-            let what = format!("@{} takes {} arguments, and {} were given", self.function, self.inputs.len(), args.len());
+            let what =
+                format!("@{} takes {} arguments, and {} were given", self.function, self.inputs.len(), args.len());
             return Err(Diagnostic::error(self.loc, what));
         }
         for (i, (arg, ty)) in args.iter().zip(&self.inputs).enumerate() {

@@ -16,9 +16,10 @@ impl Frame<'_> {
         match attr.data() {
             AttrData::Dense { data, .. } if !data.splat => elements(op, format, shape, &data.bytes),
             AttrData::Resource { name, .. } => {
-                let blob = self.interp.module.resources.get(name).ok_or_else(|| {
-                    op.error(format!("names the resource '{name}', which the module does not hold"))
-                })?;
+                let blob =
+                    self.interp.module.resources.get(name).ok_or_else(|| {
+                        op.error(format!("names the resource '{name}', which the module does not hold"))
+                    })?;
                 elements(op, format, shape, blob.bytes())
             }
             _ => {

@@ -34,7 +34,9 @@ impl Frame<'_> {
         let batch = extents(&lhs, &roles.lhs_batch);
         let contract = extents(&lhs, &roles.lhs_contract);
         if batch != extents(&rhs, &roles.rhs_batch) || contract != extents(&rhs, &roles.rhs_contract) {
-            return Err(op.error(format!("has operands of shapes {:?} and {:?}, which do not fit", lhs.shape, rhs.shape)));
+            return Err(
+                op.error(format!("has operands of shapes {:?} and {:?}, which do not fit", lhs.shape, rhs.shape))
+            );
         }
         let (left, right) = (extents(&lhs, &roles.lhs_free), extents(&rhs, &roles.rhs_free));
         let product = |sizes: &[usize]| sizes.iter().product::<usize>();
@@ -46,7 +48,10 @@ impl Frame<'_> {
             let round = |x: f64| format.round(acc.round(x));
             Array::floats(shape, product_of_floats(sizes, &lhs.as_floats(), l, &rhs.as_floats(), r, round))
         } else {
-            Array::ints(shape, product_of_ints(sizes, &lhs.as_ints(), l, &rhs.as_ints(), r, |x| narrowed(x, acc, format)))
+            Array::ints(
+                shape,
+                product_of_ints(sizes, &lhs.as_ints(), l, &rhs.as_ints(), r, |x| narrowed(x, acc, format)),
+            )
         }))
     }
 }
@@ -97,7 +102,8 @@ pub(crate) fn product_of_floats(
         return out;
     }
     // A piece is some rows of one product: enough of them for each thread, few enough to pack `rhs` rarely.
-    let rows = if b >= rayon::current_num_threads() { m } else { m.div_ceil(rayon::current_num_threads()).max(8).min(m) };
+    let rows =
+        if b >= rayon::current_num_threads() { m } else { m.div_ceil(rayon::current_num_threads()).max(8).min(m) };
     let one = |product: usize, first: usize, out: &mut [f64]| {
         let (product, first) = (product as isize, first as isize);
         // SAFETY: `reach` held the operands' last elements; `out` has whole rows of n elements.
@@ -181,7 +187,8 @@ pub(crate) fn attend(
 ) -> Vec<f64> {
     let (b, s, t, d, e) = a.sizes;
     let steps = |rows: usize, cols: usize| [(rows * cols) as isize, cols as isize, 1];
-    let mut scores = product_of_floats(Sizes { b, m: s, n: t, k: d }, &a.q, steps(s, d), &a.k, steps(t, d), |x| x * a.scale);
+    let mut scores =
+        product_of_floats(Sizes { b, m: s, n: t, k: d }, &a.q, steps(s, d), &a.k, steps(t, d), |x| x * a.scale);
     let mut sums = vec![1.0; b * s];
     let rows = scores.par_chunks_mut(t.max(1)).zip(&mut sums).enumerate();
     rows.for_each(|(row, (scores, sum))| {

@@ -41,8 +41,9 @@ impl Elementwise {
         let last = op.operands().next_back().ok_or_else(|| op.unsupported("without operands"))?;
         let (input, output) = (format(last)?, format(op.result(0))?);
         let function = match op.name().as_str() {
-            "rc.core.compare" => compare(op.str("kind").unwrap_or_default())
-                .ok_or_else(|| op.error("has an unknown 'kind'"))?,
+            "rc.core.compare" => {
+                compare(op.str("kind").unwrap_or_default()).ok_or_else(|| op.error("has an unknown 'kind'"))?
+            }
             "rc.core.select" => Function::Select,
             "rc.core.convert" => Function::Convert,
             "rc.core.bitcast" => Function::Bitcast,
@@ -215,10 +216,18 @@ enum Elements {
 }
 
 fn build<T: Send>(count: usize, f: impl Fn(usize) -> T + Sync + Send) -> Vec<T> {
-    if count < PARALLEL { (0..count).map(f).collect() } else { (0..count).into_par_iter().with_min_len(4096).map(f).collect() }
+    if count < PARALLEL {
+        (0..count).map(f).collect()
+    } else {
+        (0..count).into_par_iter().with_min_len(4096).map(f).collect()
+    }
 }
 fn try_build<T: Send>(count: usize, f: impl Fn(usize) -> Option<T> + Sync + Send) -> Option<Vec<T>> {
-    if count < PARALLEL { (0..count).map(f).collect() } else { (0..count).into_par_iter().with_min_len(4096).map(f).collect() }
+    if count < PARALLEL {
+        (0..count).map(f).collect()
+    } else {
+        (0..count).into_par_iter().with_min_len(4096).map(f).collect()
+    }
 }
 
 /// An operand: elements, or one for all.

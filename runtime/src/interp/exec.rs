@@ -228,7 +228,9 @@ impl<'a> Frame<'a> {
             let count = shape.iter().try_fold(1usize, |n, &d| n.checked_mul(d));
             let fits = count.is_some_and(|n| n < LARGE || Vec::<f64>::new().try_reserve_exact(n).is_ok());
             if !fits {
-                return Err(op.error(format!("gives a tensor of shape {shape:?}, for which there is not enough memory")));
+                return Err(
+                    op.error(format!("gives a tensor of shape {shape:?}, for which there is not enough memory"))
+                );
             }
         }
         Ok(())
@@ -274,7 +276,11 @@ impl<'a> Frame<'a> {
 
     /// Runs the symbol `callee` on the operands, with its symbols bound to expressions over this frame's.
     pub fn enter(&mut self, op: OpRef, callee: Name, bind: &[(Name, Dim)]) -> Result<Vec<Value>> {
-        let body = self.interp.module.symbol(callee).ok_or_else(|| op.error(format!("calls '@{callee}', which the module does not have")))?;
+        let body = self
+            .interp
+            .module
+            .symbol(callee)
+            .ok_or_else(|| op.error(format!("calls '@{callee}', which the module does not have")))?;
         let args = op.operands().map(|v| self.get(v).cloned()).collect::<Result<Vec<_>>>()?;
         let bound = bind.iter().map(|&(name, dim)| Ok((name, self.dim(op, dim)?))).collect::<Result<Vec<_>>>()?;
         let symbols = Symbols::new(bound);

@@ -41,10 +41,13 @@ impl Frame<'_> {
             Array::floats(shape, values.into_iter().map(|v| format.round(v)).collect())
         } else {
             let (into, from) = (x.as_ints().into_owned(), updates.as_ints());
-            Array::ints(shape, match combiner {
-                None => merged(into, &targets, &from, |_, new| new),
-                Some(c) => merged(into, &targets, &from, int_fn(c, format).ok_or_else(no)?),
-            })
+            Array::ints(
+                shape,
+                match combiner {
+                    None => merged(into, &targets, &from, |_, new| new),
+                    Some(c) => merged(into, &targets, &from, int_fn(c, format).ok_or_else(no)?),
+                },
+            )
         }))
     }
 }
@@ -68,9 +71,11 @@ fn places(op: OpRef, shape: &[usize], indices: &Array, axis: usize) -> Result<Ve
         let what = format!("index {} (number {at}) is outside of dimension {axis}, which has {size}", indices[at]);
         return Err(op.error(what));
     }
-    let row = |o: usize| indices[o / rows * own..][..own].iter().flat_map(move |&i| {
-        let start = (o * size + i as usize) * inner;
-        start..start + inner
-    });
+    let row = |o: usize| {
+        indices[o / rows * own..][..own].iter().flat_map(move |&i| {
+            let start = (o * size + i as usize) * inner;
+            start..start + inner
+        })
+    };
     Ok((0..outer).flat_map(row).collect())
 }

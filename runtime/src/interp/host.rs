@@ -47,7 +47,8 @@ impl Frame<'_> {
         let body = body.ok_or_else(|| op.error(format!("launches '{callee}', which the module does not have")))?;
         let root = body.op_ref(body.root());
         if !root.is("rc.kernel.func") {
-            return Err(op.unsupported(format!("of '{callee}' in the interpreter: it is a {}", root.name().pretty()))
+            return Err(op
+                .unsupported(format!("of '{callee}' in the interpreter: it is a {}", root.name().pretty()))
                 .help("run the module before its kernels become machine code"));
         }
         let mut bound = Vec::new();
@@ -72,16 +73,27 @@ impl Frame<'_> {
         let maps = root.attr("tensor_maps").and_then(|a| a.as_array()).unwrap_or_default();
         let more = maps.iter().filter(|map| map.get("arg").is_some()).count();
         if types.len() != args.len() + more {
-            return Err(launch.error(format!("passes {} buffers to a kernel of {} arguments", args.len(), types.len())));
+            return Err(launch.error(format!(
+                "passes {} buffers to a kernel of {} arguments",
+                args.len(),
+                types.len()
+            )));
         }
         let mut maps = maps.iter();
         let mut values = Vec::new();
         for (i, ty) in types.into_iter().enumerate() {
             if let TypeData::Dialect { .. } = ty.data() {
-                let map = maps.next().ok_or_else(|| root.error(format!("does not say what the tensor map of argument {i} describes")))?;
+                let map = maps
+                    .next()
+                    .ok_or_else(|| root.error(format!("does not say what the tensor map of argument {i} describes")))?;
                 let operand = map.get("arg").map_or(Some(i), |a| usize::try_from(a.as_int()?).ok());
-                let arg = operand.and_then(|i| args.get(i)).ok_or_else(|| root.error(format!("has a tensor map of no operand: {map}")))?;
-                let tensor = map.get("tensor").and_then(|a| a.as_type()).ok_or_else(|| root.error("has a malformed tensor map"))?;
+                let arg = operand
+                    .and_then(|i| args.get(i))
+                    .ok_or_else(|| root.error(format!("has a tensor map of no operand: {map}")))?;
+                let tensor = map
+                    .get("tensor")
+                    .and_then(|a| a.as_type())
+                    .ok_or_else(|| root.error("has a malformed tensor map"))?;
                 let sizes = map.get("box").and_then(|a| a.as_ints()).unwrap_or_default();
                 values.push(Value::TensorMap(std::sync::Arc::new(TensorMap {
                     tensor: self.as_type(launch, memory, i, arg, tensor)?,
@@ -100,7 +112,10 @@ impl Frame<'_> {
         let shape = self.shape_of(launch, ty)?;
         let (len, width) = (shape.iter().product::<usize>(), width_of(ty));
         if len * width > arg.len() * arg.width || (len != arg.len() && width == arg.width) {
-            return Err(launch.error(format!("passes memory of shape {:?} for argument {i} of type {ty}, which has {shape:?}", arg.shape)));
+            return Err(launch.error(format!(
+                "passes memory of shape {:?} for argument {i} of type {ty}, which has {shape:?}",
+                arg.shape
+            )));
         }
         if width != arg.width {
             // Scratch, given in bytes: nothing in it is read before it is written.
@@ -122,7 +137,12 @@ struct Planned<'r, 'a> {
 
 impl Interpreter<'_> {
     /// Runs a `host.func`: its arguments are `inputs` inputs, the results, and the arena.
-    pub(super) fn run_planned(&self, frame: &mut Frame, signature: &Signature, args: &[Tensor]) -> Result<Vec<(Value, Type)>> {
+    pub(super) fn run_planned(
+        &self,
+        frame: &mut Frame,
+        signature: &Signature,
+        args: &[Tensor],
+    ) -> Result<Vec<(Value, Type)>> {
         let body = frame.body;
         let root = body.op_ref(body.root());
         let entry = body.entry().ok_or_else(|| root.error("has no body"))?;
@@ -141,7 +161,8 @@ impl Interpreter<'_> {
             } else {
                 let bytes = planned.frame.sizes(root, "arena")?.first().copied().unwrap_or(0).max(0) as usize;
                 // Only views of it hold values.
-                let memref = MemRef { shape: [bytes].into(), ..planned.memory.unwritten("the arena".into(), vec![0], 1) };
+                let memref =
+                    MemRef { shape: [bytes].into(), ..planned.memory.unwritten("the arena".into(), vec![0], 1) };
                 planned.arena = Some(memref.buffer);
                 memref
             };
@@ -193,7 +214,10 @@ impl Planned<'_, '_> {
                     return Err(op.error(format!("copies {:?} to {:?}", from.shape, to.shape)));
                 }
                 let float = op.body.ty(op.operand(0)).elem().is_float();
-                let array = self.memory.array(&from, float).map_err(|why| op.error(format!("copies what is incomplete: {why}")))?;
+                let array = self
+                    .memory
+                    .array(&from, float)
+                    .map_err(|why| op.error(format!("copies what is incomplete: {why}")))?;
                 self.overwrite(&[&to]);
                 self.memory.fill(&to, &array);
             }
@@ -231,7 +255,9 @@ impl Planned<'_, '_> {
             let what = format!("the arena's bytes {offset} to {}", offset + bytes);
             let known = self.views.entry((offset, bytes)).or_insert_with(|| memory.unwritten(what, vec![count], width));
             if known.width != width {
-                return Err(op.unsupported("of bytes that another view sees as elements of another size, in the interpreter"));
+                return Err(
+                    op.unsupported("of bytes that another view sees as elements of another size, in the interpreter")
+                );
             }
             return Ok(MemRef { shape: shape.into(), ..known.clone() });
         }
@@ -270,7 +296,11 @@ impl Planned<'_, '_> {
                     && x < y + m
                     && y < x + n
                 {
-                    return Err(op.error(format!("has arguments {i} and {j} that overlap in the arena: bytes {x} to {} and {y} to {}", x + n, y + m)));
+                    return Err(op.error(format!(
+                        "has arguments {i} and {j} that overlap in the arena: bytes {x} to {} and {y} to {}",
+                        x + n,
+                        y + m
+                    )));
                 }
             }
         }

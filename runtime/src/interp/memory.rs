@@ -121,7 +121,10 @@ enum State {
 enum Cells {
     /// Elements that nobody has written, as they were given.
     Given(Array),
-    Own { bits: Vec<u64>, state: Vec<State> },
+    Own {
+        bits: Vec<u64>,
+        state: Vec<State>,
+    },
 }
 
 pub(crate) struct Buffer {
@@ -227,7 +230,8 @@ impl Memory {
         self.record_write(buffer, at, Some((word, new)), agent)?;
         let (bits, state) = self.own(buffer);
         if state[at] == State::InFlight {
-            let what = format!("writes element {at} of {} before the copy to it is waited for", self.buffers[buffer].what);
+            let what =
+                format!("writes element {at} of {} before the copy to it is waited for", self.buffers[buffer].what);
             return Err(Diagnostic::error(agent.loc, what));
         }
         (bits[at], state[at]) = (word, new);
@@ -356,7 +360,11 @@ fn race(what: &str, at: usize, does: &str, did: &str, agent: &Agent, other: &Acc
     let who = |program: u32, thread: u32| format!("thread {thread} of program {program}");
     let (this, that) = (who(agent.program, agent.thread), who(other.program, u32::from(other.thread)));
     let message = format!("race: {this} {does} element {at} of {what}, which {that} {did}, and nothing orders the two");
-    let help = if agent.program == other.program { "a barrier between them is missing" } else { "programs of a launch run in any order" };
+    let help = if agent.program == other.program {
+        "a barrier between them is missing"
+    } else {
+        "programs of a launch run in any order"
+    };
     Diagnostic::error(agent.loc, message).note(other.loc, format!("here {that} accesses it")).help(help)
 }
 

@@ -91,7 +91,9 @@ impl<'m> Interpreter<'m> {
     /// Calls the function `name`. The arguments' dtypes and shapes must be those of its type, where symbols are bound
     /// to what the shapes say and must be in their declared ranges. Errors are diagnostics at the op that failed.
     pub fn run(&self, name: &str, args: &[Tensor]) -> Result<Vec<Tensor>> {
-        self.verified.get_or_init(|| verify_module(self.module).into_iter().next().map_or(Ok(()), |d| Err(Box::new(d)))).clone()?;
+        self.verified
+            .get_or_init(|| verify_module(self.module).into_iter().next().map_or(Ok(()), |d| Err(Box::new(d))))
+            .clone()?;
         let body = self.module.symbol(Name::new(name)).ok_or_else(|| self.missing(name))?;
         let root = body.op_ref(body.root());
         let signature = bind::Signature::of(body)?;
@@ -105,7 +107,9 @@ impl<'m> Interpreter<'m> {
                 results.into_iter().zip(signature.results.iter().copied()).collect()
             }
             "host.func" => self.run_planned(&mut frame, &signature, args)?,
-            _ => return Err(root.unsupported("as an entry of the interpreter").help("run a function that launches it")),
+            _ => {
+                return Err(root.unsupported("as an entry of the interpreter").help("run a function that launches it"));
+            }
         };
         results.into_iter().map(|(v, ty)| self.to_tensor(root.loc(), v, ty)).collect()
     }
@@ -117,7 +121,8 @@ impl<'m> Interpreter<'m> {
             scalar => Array::splat(vec![], &scalar),
         };
         let dtype = if elem.is_float() && self.mode == Mode::Float64 { Some(DType::F64) } else { dtype_of(elem) };
-        let dtype = dtype.ok_or_else(|| Diagnostic::unsupported(loc, format!("a result of type {ty} as a host tensor")))?;
+        let dtype =
+            dtype.ok_or_else(|| Diagnostic::unsupported(loc, format!("a result of type {ty} as a host tensor")))?;
         let tensor = if array.is_float() {
             Tensor::from_f64(dtype, &array.shape, &array.as_floats())
         } else {

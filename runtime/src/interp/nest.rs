@@ -45,7 +45,8 @@ impl Frame<'_> {
             let acc = nest.acc.filter(|t| t.is_float() == from.is_float()).unwrap_or_else(|| default_acc(from));
             let acc = self.format(op, if combiner == "none" { from } else { acc })?;
             let covered = |kind: &IterKind| *kind != IterKind::Reduce;
-            let points: usize = (0..nest.kinds.len()).filter(|&i| covered(&nest.kinds[i])).map(|i| space.extents[i]).product();
+            let points: usize =
+                (0..nest.kinds.len()).filter(|&i| covered(&nest.kinds[i])).map(|i| space.extents[i]).product();
             let count: usize = shape.iter().product();
             if points != count {
                 return Err(op.error(format!("has {points} points for the {count} elements of result {i}")));
@@ -59,19 +60,38 @@ impl Frame<'_> {
             };
             let arg = matches!(kind, Kind::Combine(Combiner::ArgMax | Combiner::ArgMin));
             let start = match kind {
-                Kind::Combine(c) if !arg => identity(c, acc.ty).ok_or_else(|| op.unsupported(format!("with '{combiner}' on {}", acc.ty)))?,
+                Kind::Combine(c) if !arg => {
+                    identity(c, acc.ty).ok_or_else(|| op.unsupported(format!("with '{combiner}' on {}", acc.ty)))?
+                }
                 _ if acc.is_float() => Value::Float(0.0),
                 _ => Value::Int(0),
             };
             let at_index = if arg { vec![-1; count] } else { Vec::new() };
             let written = if matches!(kind, Kind::Set | Kind::Scan(_)) { vec![false; count] } else { Vec::new() };
-            outs.push(Output { yielded: at, kind, acc, result: self.format(op, ty)?, values: Acc::new(&start, count), at_index, written, access, shape });
+            outs.push(Output {
+                yielded: at,
+                kind,
+                acc,
+                result: self.format(op, ty)?,
+                values: Acc::new(&start, count),
+                at_index,
+                written,
+                access,
+                shape,
+            });
             at += if combiner == "contract" { 2 } else { 1 };
         }
         Ok(outs)
     }
 
-    fn point_by_point(&mut self, op: OpRef, nest: &Nest, space: &Space, yielded: Vec<Name>, mut outs: Vec<Output>) -> Result<Vec<Value>> {
+    fn point_by_point(
+        &mut self,
+        op: OpRef,
+        nest: &Nest,
+        space: &Space,
+        yielded: Vec<Name>,
+        mut outs: Vec<Output>,
+    ) -> Result<Vec<Value>> {
         let region = Region::new(self, op, nest, space, yielded)?;
         let reduced = nest.kinds.iter().position(|&k| k == IterKind::Reduce);
         let index = Dim::symbol(reduced.map_or(rc_ir::Name::EMPTY, |i| nest.iters[i]));
@@ -80,7 +100,9 @@ impl Frame<'_> {
             let values = region.run(self, op, space, &block)?;
             for out in &mut outs {
                 let positions = out.access.positions(space, &block, &[]).map_err(|why| op.error(why))?;
-                let indices = if out.at_index.is_empty() { Vec::new() } else {
+                let indices = if out.at_index.is_empty() {
+                    Vec::new()
+                } else {
                     super::space::eval(index, space, &block, &[]).map_err(|why| op.error(why))?
                 };
                 let taken: Vec<Array> = values[out.yielded..].iter().take(2).map(|v| over(v, block.len)).collect();
@@ -166,7 +188,8 @@ impl Frame<'_> {
             scale: op.attr("scale").and_then(|a| a.as_float()).unwrap_or(1.0 / (size(4) as f64).sqrt()),
             causal: op.bool("causal"),
         };
-        let (weight, format) = (self.format(op, op.body.ty(op.operand(2)))?, self.format(op, op.body.ty(op.result(0)))?);
+        let (weight, format) =
+            (self.format(op, op.body.ty(op.operand(2)))?, self.format(op, op.body.ty(op.result(0)))?);
         let bias = |b: usize, i: usize, j: usize| dense.get(3).map_or(0.0, |m| m[(b * size(2) + i) * size(3) + j]);
         let values = attend(&a, bias, |w| weight.round(w), |x| format.round(x));
         let shape = self.shape_of(op, op.body.ty(op.result(0)))?;
@@ -182,7 +205,8 @@ impl Frame<'_> {
 
 /// The scalars that the nest's region yields.
 fn yielded(op: OpRef) -> Result<Vec<Name>> {
-    let end = op.entry(0).and_then(|b| op.body.last_op(b)).map(|t| op.body.op_ref(t)).filter(|t| t.has(Traits::TERMINATOR));
+    let end =
+        op.entry(0).and_then(|b| op.body.last_op(b)).map(|t| op.body.op_ref(t)).filter(|t| t.has(Traits::TERMINATOR));
     end.map(|t| t.operands().collect()).ok_or_else(|| op.error("needs a loop.yield"))
 }
 
@@ -261,7 +285,9 @@ impl Output {
                     let first = self.at_index[p] < 0;
                     let wins = match values {
                         Acc::Floats(best) => first || better(*c, from[i], best[p]),
-                        Acc::Ints(best) => first || if *c == Combiner::ArgMax { ints[i] > best[p] } else { ints[i] < best[p] },
+                        Acc::Ints(best) => {
+                            first || if *c == Combiner::ArgMax { ints[i] > best[p] } else { ints[i] < best[p] }
+                        }
                     };
                     if wins {
                         self.at_index[p] = indices[i];
@@ -272,14 +298,25 @@ impl Output {
                     }
                 }
             }
-            (Kind::Combine(c), Acc::Floats(out)) => merge(out, positions, &taken[0].as_floats(), float_fn(*c).ok_or(kind)?),
-            (Kind::Combine(c), Acc::Ints(out)) => merge(out, positions, &taken[0].as_ints(), int_fn(*c, self.acc).ok_or(kind)?),
+            (Kind::Combine(c), Acc::Floats(out)) => {
+                merge(out, positions, &taken[0].as_floats(), float_fn(*c).ok_or(kind)?)
+            }
+            (Kind::Combine(c), Acc::Ints(out)) => {
+                merge(out, positions, &taken[0].as_ints(), int_fn(*c, self.acc).ok_or(kind)?)
+            }
         }
         Ok(())
     }
 
     /// Combines each element with those before it along the iterator numbered `axis`.
-    fn prefixes(&mut self, frame: &Frame, map: &[Dim], nest: &Nest, space: &Space, axis: usize) -> std::result::Result<(), String> {
+    fn prefixes(
+        &mut self,
+        frame: &Frame,
+        map: &[Dim],
+        nest: &Nest,
+        space: &Space,
+        axis: usize,
+    ) -> std::result::Result<(), String> {
         // Points in row-major order, so that the one before is complete; the reduced iterators are done.
         let bits = (0..nest.iters.len()).filter(|&i| nest.kinds[i] != IterKind::Reduce).fold(0u64, |m, i| m | 1 << i);
         let space = subspace(space, &[bits]);
@@ -316,7 +353,9 @@ impl Output {
         }
         let (acc, result) = (self.acc, self.result);
         Ok(Value::Array(match self.values {
-            Acc::Floats(values) => Array::floats(self.shape, values.into_iter().map(|x| result.round(acc.round(x))).collect()),
+            Acc::Floats(values) => {
+                Array::floats(self.shape, values.into_iter().map(|x| result.round(acc.round(x))).collect())
+            }
             Acc::Ints(values) => {
                 let round = |n: i64| result.wrap(acc.wide(acc.wrap(i128::from(n))));
                 Array::ints(self.shape, values.into_iter().map(round).collect())

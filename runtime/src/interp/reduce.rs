@@ -83,7 +83,14 @@ fn reduction(op: OpRef) -> Result<ReductionInfo> {
 }
 
 /// Reduces `dims`, which vanish.
-pub(crate) fn reduce(op: OpRef, x: &Array, dims: &[usize], combiner: Combiner, acc: Format, out: Format) -> Result<Value> {
+pub(crate) fn reduce(
+    op: OpRef,
+    x: &Array,
+    dims: &[usize],
+    combiner: Combiner,
+    acc: Format,
+    out: Format,
+) -> Result<Value> {
     let kept: Vec<usize> = (0..x.shape.len()).filter(|d| !dims.contains(d)).collect();
     let all = strides(&x.shape);
     let part = |dims: &[usize]| {
@@ -118,16 +125,25 @@ pub(crate) fn reduce(op: OpRef, x: &Array, dims: &[usize], combiner: Combiner, a
 fn arg(x: &Array, starts: &[usize], inner: &[usize], combiner: Combiner) -> Vec<i64> {
     if x.is_float() {
         let from = x.as_floats();
-        let one = |&s: &usize| (1..inner.len()).fold(0, |best, i| {
-            if better(combiner, from[s + inner[i]], from[s + inner[best]]) { i } else { best }
-        });
+        let one =
+            |&s: &usize| {
+                (1..inner.len()).fold(0, |best, i| {
+                    if better(combiner, from[s + inner[i]], from[s + inner[best]]) { i } else { best }
+                })
+            };
         return starts.iter().map(|s| one(s) as i64).collect();
     }
     let from = x.as_ints();
-    let one = |&s: &usize| (1..inner.len()).fold(0, |best, i| {
-        let (new, old) = (from[s + inner[i]], from[s + inner[best]]);
-        if (combiner == Combiner::ArgMax && new > old) || (combiner == Combiner::ArgMin && new < old) { i } else { best }
-    });
+    let one = |&s: &usize| {
+        (1..inner.len()).fold(0, |best, i| {
+            let (new, old) = (from[s + inner[i]], from[s + inner[best]]);
+            if (combiner == Combiner::ArgMax && new > old) || (combiner == Combiner::ArgMin && new < old) {
+                i
+            } else {
+                best
+            }
+        })
+    };
     starts.iter().map(|s| one(s) as i64).collect()
 }
 

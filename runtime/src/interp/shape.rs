@@ -219,7 +219,10 @@ impl Frame<'_> {
 pub(crate) fn positions(op: OpRef, name: &str, rank: usize) -> Result<Vec<usize>> {
     let dims = op.ints(name).unwrap_or_default();
     let at = |&d: &i64| usize::try_from(d).ok().filter(|&d| d < rank);
-    dims.iter().map(at).collect::<Option<_>>().ok_or_else(|| op.error(format!("has '{name}' = {dims:?} outside of rank {rank}")))
+    dims.iter()
+        .map(at)
+        .collect::<Option<_>>()
+        .ok_or_else(|| op.error(format!("has '{name}' = {dims:?} outside of rank {rank}")))
 }
 
 fn placed<T: Copy>(mut into: Vec<T>, targets: &[usize], values: &[T]) -> Vec<T> {

@@ -4,8 +4,8 @@ use super::prepare::PreparedStep;
 use super::signature::Bindings;
 use super::{Code, Memory, Program};
 use crate::cuda::{
-    Arg, AssembleOptions, Buffer, CubinCache, Device, Event, Function, Graph, GraphExec, KernelArgs, LaunchConfig, Module, Stream,
-    assemble_all,
+    Arg, AssembleOptions, Buffer, CubinCache, Device, Event, Function, Graph, GraphExec, KernelArgs, LaunchConfig,
+    Module, Stream, assemble_all,
 };
 use crate::{Error, Result, Tensor};
 use std::ffi::c_void;
@@ -54,7 +54,15 @@ impl CudaProgram {
             constants.push(upload(device, &stream, constant.bytes.bytes())?);
         }
         stream.synchronize()?;
-        Ok(CudaProgram { program, device: device.clone(), stream, kernels, constants, last: Mutex::new(None), steps: Mutex::new(None) })
+        Ok(CudaProgram {
+            program,
+            device: device.clone(),
+            stream,
+            kernels,
+            constants,
+            last: Mutex::new(None),
+            steps: Mutex::new(None),
+        })
     }
 
     pub fn program(&self) -> &Program {
@@ -99,7 +107,14 @@ impl CudaProgram {
     /// # Safety
     /// There are as many addresses as the signature has inputs and outputs, each valid until the stream has done the work, for the
     /// sizes that `bindings` gives them; results and arena overlap nothing; the symbols' values are in their ranges.
-    pub unsafe fn run_at(&self, bindings: &Bindings, inputs: &[u64], outputs: &[u64], arena: u64, stream: *mut c_void) -> Result<()> {
+    pub unsafe fn run_at(
+        &self,
+        bindings: &Bindings,
+        inputs: &[u64],
+        outputs: &[u64],
+        arena: u64,
+        stream: *mut c_void,
+    ) -> Result<()> {
         let steps = self.steps(bindings)?;
         // SAFETY: the caller's stream is one of the device.
         let stream = unsafe { Stream::borrow(&self.device, stream) };
@@ -174,9 +189,7 @@ impl CudaProgram {
             Memory::Constant(i) => self.constants[i].address(),
         };
         let steps = self.program.prepare(&bindings)?;
-        let graph = Graph::capture(&self.stream, &self.kernels, |stream| {
-            self.queue_all(stream, &steps, &address)
-        })?;
+        let graph = Graph::capture(&self.stream, &self.kernels, |stream| self.queue_all(stream, &steps, &address))?;
         let graph = if graph.node_count()? == 0 { None } else { Some(graph.instantiate()?) };
         Ok(Prepared { bindings, inputs, outputs, _arena: arena, graph })
     }
@@ -194,7 +207,13 @@ impl CudaProgram {
         Ok(())
     }
 
-    fn queue(&self, stream: &Stream, step: &PreparedStep, address: &dyn Fn(Memory) -> u64, after_kernel: bool) -> Result<()> {
+    fn queue(
+        &self,
+        stream: &Stream,
+        step: &PreparedStep,
+        address: &dyn Fn(Memory) -> u64,
+        after_kernel: bool,
+    ) -> Result<()> {
         match step {
             PreparedStep::Launch { kernel, args, symbols, grid } => {
                 let binary = &self.program.kernels[*kernel];

@@ -1,7 +1,7 @@
 //! Reads a `host.func` and the `host.binary`s it launches.
 
 use super::signature::{Signature, TensorSpec};
-use super::{Binary, Code, MapParam, Constant, Memory, Place, Program, Step};
+use super::{Binary, Code, Constant, MapParam, Memory, Place, Program, Step};
 use rc_dialects::func::symbols;
 use rc_dialects::host::{BINARY, CONSTANT, COPY, FUNC, LAUNCH, RETURN, VIEW};
 use rc_ir::{AttrData, Blob, Body, Diagnostic, Dim, Module, Name, OpRef, Result, Value};
@@ -14,7 +14,8 @@ impl Program {
         let body = functions.find(|b| entry.is_none_or(|e| b.symbol().is_some_and(|s| s == e)));
         let missing = || {
             let what = entry.map_or("a host.func".to_string(), |e| format!("the host.func @{e}"));
-            Diagnostic::error(module.loc, format!("the module has no {what}")).help("compile it with --lower-cpu or --lower-cuda")
+            Diagnostic::error(module.loc, format!("the module has no {what}"))
+                .help("compile it with --lower-cpu or --lower-cuda")
         };
         Loader::new(module, body.ok_or_else(missing)?)?.load()
     }
@@ -34,8 +35,13 @@ impl<'a> Loader<'a> {
         let malformed = || root.error("is not a planned function");
         let entry = body.entry().ok_or_else(malformed)?;
         let args: Vec<Value> = body.block_args(entry).collect();
-        let inputs = root.int("inputs").and_then(|n| usize::try_from(n).ok()).filter(|&n| n < args.len()).ok_or_else(malformed)?;
-        let arena = root.attr("arena").and_then(|a| a.as_shape()).and_then(|s| s.first().copied()).ok_or_else(malformed)?;
+        let inputs = root
+            .int("inputs")
+            .and_then(|n| usize::try_from(n).ok())
+            .filter(|&n| n < args.len())
+            .ok_or_else(malformed)?;
+        let arena =
+            root.attr("arena").and_then(|a| a.as_shape()).and_then(|s| s.first().copied()).ok_or_else(malformed)?;
         let mut signature = Signature { symbols: symbols(body), ..Signature::default() };
         let mut places = FxHashMap::default();
         for (i, &arg) in args.iter().enumerate() {
@@ -96,14 +102,18 @@ impl<'a> Loader<'a> {
         let bytes = match value.data() {
             AttrData::Resource { name, .. } => {
                 let found = self.module.resources.get(name).cloned();
-                found.ok_or_else(|| op.error(format!("refers to the resource '{name}', which the module does not have")))?
+                found.ok_or_else(|| {
+                    op.error(format!("refers to the resource '{name}', which the module does not have"))
+                })?
             }
             AttrData::Dense { ty, data } if data.splat => {
                 let count = ty.num_elements().as_static().unwrap_or(0).max(0) as usize;
                 let mut bytes = Vec::new();
                 let size = data.bytes.len().checked_mul(count);
                 if size.is_none_or(|size| bytes.try_reserve_exact(size).is_err()) {
-                    return Err(op.error(format!("holds a constant of type {ty}, for which there is not enough memory")));
+                    return Err(
+                        op.error(format!("holds a constant of type {ty}, for which there is not enough memory"))
+                    );
                 }
                 (0..count).for_each(|_| bytes.extend_from_slice(&data.bytes));
                 Blob::new(bytes)
@@ -128,7 +138,9 @@ impl<'a> Loader<'a> {
             .filter_map(|(name, v)| Some((*name, *v.as_shape()?.first()?)))
             .collect();
         let binary = &self.program.kernels[kernel];
-        let symbol = |name: &Name| bound.get(name).copied().ok_or_else(|| op.error(format!("does not bind the symbol '{name}' of its kernel")));
+        let symbol = |name: &Name| {
+            bound.get(name).copied().ok_or_else(|| op.error(format!("does not bind the symbol '{name}' of its kernel")))
+        };
         let symbols = binary.symbols.iter().map(symbol).collect::<Result<Vec<Dim>>>()?;
         let grid = binary.grid.map(|d| d.substitute(&|n| bound.get(&n).copied()));
         let args = op.operands().map(|v| self.place(v)).collect();
@@ -141,7 +153,10 @@ impl<'a> Loader<'a> {
             return Ok(index);
         }
         let found = self.module.symbol(callee).filter(|b| b.name(b.root()) == &BINARY);
-        let body = found.ok_or_else(|| op.error(format!("launches @{callee}, which has no machine code")).help("compile with --lower-cpu or --lower-cuda"))?;
+        let body = found.ok_or_else(|| {
+            op.error(format!("launches @{callee}, which has no machine code"))
+                .help("compile with --lower-cpu or --lower-cuda")
+        })?;
         let index = self.program.kernels.len();
         self.program.kernels.push(binary(self.module, body.op_ref(body.root()))?);
         self.kernels.insert(callee, index);
@@ -155,7 +170,9 @@ fn binary(module: &Module, op: OpRef) -> Result<Binary> {
     let code = op.attr("code").ok_or_else(|| missing("code"))?;
     let code = match code.data() {
         AttrData::String(text) => Code::Ptx(text.to_string().into()),
-        AttrData::Resource { name, .. } => Code::Elf(module.resources.get(name).cloned().ok_or_else(|| missing("code"))?),
+        AttrData::Resource { name, .. } => {
+            Code::Elf(module.resources.get(name).cloned().ok_or_else(|| missing("code"))?)
+        }
         _ => return Err(missing("code")),
     };
     let number = |name: &str| op.int(name).and_then(|n| u32::try_from(n).ok()).ok_or_else(|| missing(name));

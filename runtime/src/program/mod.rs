@@ -82,6 +82,15 @@ pub struct Place {
 #[derive(Clone, Debug)]
 pub enum Step {
     /// Runs a kernel: its pointers, the values of its symbols, its grid, over the function's symbols.
-    Launch { kernel: usize, args: Vec<Place>, symbols: Vec<Dim>, grid: [Dim; 3] },
-    Copy { from: Place, to: Place, bytes: Dim },
+    Launch {
+        kernel: usize,
+        args: Vec<Place>,
+        symbols: Vec<Dim>,
+        grid: [Dim; 3],
+    },
+    Copy {
+        from: Place,
+        to: Place,
+        bytes: Dim,
+    },
 }

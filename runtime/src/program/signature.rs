@@ -61,7 +61,11 @@ impl Signature {
     /// Checks arguments against the signature, and gives the values of the symbols.
     pub fn bind(&self, args: &[Tensor]) -> Result<Bindings> {
         if args.len() != self.inputs.len() {
-            return Err(Error::Invalid(format!("the function takes {} arguments, {} were given", self.inputs.len(), args.len())));
+            return Err(Error::Invalid(format!(
+                "the function takes {} arguments, {} were given",
+                self.inputs.len(),
+                args.len()
+            )));
         }
         let mut bindings = Bindings::default();
         for (i, (spec, arg)) in self.inputs.iter().zip(args).enumerate() {
@@ -77,7 +81,10 @@ impl Signature {
             let expected = spec.sizes(&bindings)?;
             if expected != arg.shape() {
                 let what = spec.describe(i);
-                return Err(Error::Invalid(format!("{what} has the shape {:?} here, where {expected:?} is expected", arg.shape())));
+                return Err(Error::Invalid(format!(
+                    "{what} has the shape {:?} here, where {expected:?} is expected",
+                    arg.shape()
+                )));
             }
         }
         Ok(bindings)
@@ -101,9 +108,13 @@ impl Signature {
                 return Err(Error::Invalid(format!("no argument's shape gives the symbol '{}'", symbol.name)));
             };
             if !symbol.allows(value) {
-                let multiple = if symbol.divisor > 1 { format!(", multiples of {}", symbol.divisor) } else { String::new() };
+                let multiple =
+                    if symbol.divisor > 1 { format!(", multiples of {}", symbol.divisor) } else { String::new() };
                 let (min, max) = (symbol.min, symbol.max);
-                return Err(Error::Invalid(format!("the symbol '{}' is {value}, outside of its range {min} to {max}{multiple}", symbol.name)));
+                return Err(Error::Invalid(format!(
+                    "the symbol '{}' is {value}, outside of its range {min} to {max}{multiple}",
+                    symbol.name
+                )));
             }
         }
         Ok(())
@@ -116,7 +127,8 @@ mod tests {
 
     fn signature() -> Signature {
         let s = SymbolDecl::new("s", 1, 1024).multiple_of(4);
-        let spec = |name: &str, shape: &[Dim]| TensorSpec { name: Name::new(name), dtype: DType::F32, shape: shape.to_vec() };
+        let spec =
+            |name: &str, shape: &[Dim]| TensorSpec { name: Name::new(name), dtype: DType::F32, shape: shape.to_vec() };
         let inputs = vec![spec("x", &[s.dim(), 8.into()]), spec("y", &[s.dim() * 2.into()])];
         Signature { inputs, outputs: Vec::new(), symbols: vec![s] }
     }
@@ -131,7 +143,10 @@ mod tests {
         assert_eq!(signature.bind(&[zeros(&[12, 8]), zeros(&[24])]).unwrap()[&Name::new("s")], 12);
         let error = |args: &[Tensor]| signature.bind(args).unwrap_err().to_string();
         assert!(error(&[zeros(&[12, 8])]).contains("takes 2 arguments, 1 were given"));
-        assert!(error(&[zeros(&[2048, 8]), zeros(&[4096])]).contains("'s' is 2048, outside of its range 1 to 1024, multiples of 4"));
+        assert!(
+            error(&[zeros(&[2048, 8]), zeros(&[4096])])
+                .contains("'s' is 2048, outside of its range 1 to 1024, multiples of 4")
+        );
         assert!(error(&[zeros(&[6, 8]), zeros(&[12])]).contains("'s' is 6"));
         assert!(error(&[zeros(&[12, 8]), zeros(&[12])]).contains("argument 1 (y)"));
         assert!(error(&[zeros(&[12, 8, 1]), zeros(&[24])]).contains("shape [12, 8, 1]"));

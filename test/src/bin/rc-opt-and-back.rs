@@ -23,7 +23,8 @@ fn main() -> ExitCode {
 fn run() -> Result<ExitCode, String> {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let is_output = |i: usize| i > 0 && ["-o", "--output"].contains(&args[i - 1].as_str());
-    let reads_file = args.iter().enumerate().any(|(i, a)| !a.starts_with('-') && !is_output(i) && Path::new(a).exists());
+    let reads_file =
+        args.iter().enumerate().any(|(i, a)| !a.starts_with('-') && !is_output(i) && Path::new(a).exists());
     let mut input = Vec::new();
     if !reads_file {
         std::io::stdin().read_to_end(&mut input).map_err(|e| format!("cannot read standard input: {e}"))?;
@@ -44,7 +45,13 @@ fn rc_opt(args: &[String], input: Vec<u8>) -> Result<Output, String> {
     let program = std::env::var_os("RC_REAL_OPT").ok_or("RC_REAL_OPT does not name rc-opt")?;
     let failed = |e: std::io::Error| format!("cannot run rc-opt: {e}");
     let mut command = Command::new(program);
-    let mut child = command.args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().map_err(failed)?;
+    let mut child = command
+        .args(args)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .map_err(failed)?;
     let mut stdin = child.stdin.take().ok_or("rc-opt has no standard input")?;
     std::thread::spawn(move || drop(stdin.write_all(&input)));
     child.wait_with_output().map_err(failed)

@@ -7,7 +7,10 @@ use std::process::ExitCode;
 
 fn main() -> ExitCode {
     rc::register();
-    let page = Arg::new("print-docs").long("print-docs").value_name("PAGE").help("Print a reference page: passes, or a dialect");
+    let page = Arg::new("print-docs")
+        .long("print-docs")
+        .value_name("PAGE")
+        .help("Print a reference page: passes, or a dialect");
     let command = augment(IoOptions::augment_args(Command::new("rc-opt"))).arg(page).version(env!("CARGO_PKG_VERSION"));
     let matches = command.about("Reads modules in either text form, runs passes and prints them").get_matches();
     if let Some(page) = matches.get_one::<String>("print-docs") {
@@ -28,5 +31,7 @@ fn main() -> ExitCode {
         }
     };
     let kind = passes.emit.clone();
-    run(&io, &mut |module| passes.run(module), &mut |module| if kind == "ir" { Ok(None) } else { emit(module, &kind).map(Some) })
+    run(&io, &mut |module| passes.run(module), &mut |module| {
+        if kind == "ir" { Ok(None) } else { emit(module, &kind).map(Some) }
+    })
 }

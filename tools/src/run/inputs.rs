@@ -45,14 +45,17 @@ impl Inputs {
 }
 
 fn function<'m>(module: &'m Module, options: &Options) -> Result<&'m Body, Failure> {
-    let runnable = |b: &&Body| b.entry().is_some() && ["func.func", "rc.host.func"].contains(&b.name(b.root()).as_str());
+    let runnable =
+        |b: &&Body| b.entry().is_some() && ["func.func", "rc.host.func"].contains(&b.name(b.root()).as_str());
     let functions: Vec<&Body> = module.bodies.iter().filter(runnable).collect();
     match &options.entry {
         None => functions.first().copied().ok_or_else(|| "the module has no function to run".to_string().into()),
-        Some(name) => functions.iter().copied().find(|b| b.symbol().is_some_and(|s| s == name.as_str())).ok_or_else(|| {
-            let names: Vec<&str> = functions.iter().filter_map(|b| b.symbol()).map(|s| s.as_str()).collect();
-            format!("the module has no function @{name}; it has {}", names.join(", ")).into()
-        }),
+        Some(name) => {
+            functions.iter().copied().find(|b| b.symbol().is_some_and(|s| s == name.as_str())).ok_or_else(|| {
+                let names: Vec<&str> = functions.iter().filter_map(|b| b.symbol()).map(|s| s.as_str()).collect();
+                format!("the module has no function @{name}; it has {}", names.join(", ")).into()
+            })
+        }
     }
 }
 
@@ -63,18 +66,30 @@ fn specs(body: &Body) -> Result<Vec<TensorSpec>, Failure> {
     let count = root.int("inputs").map_or(usize::MAX, |n| n.max(0) as usize);
     let names: Vec<Name> = arg_names(body);
     let args = body.block_args(entry).enumerate().take(count);
-    Ok(args.map(|(i, arg)| TensorSpec::new(names.get(i).copied().unwrap_or_default(), body.ty(arg))).collect::<rc_runtime::Result<_>>()?)
+    Ok(args
+        .map(|(i, arg)| TensorSpec::new(names.get(i).copied().unwrap_or_default(), body.ty(arg)))
+        .collect::<rc_runtime::Result<_>>()?)
 }
 
 /// Values of the symbols: as the options say, as the given arrays' shapes say, else a small one of the range.
-fn bindings(symbols: &[SymbolDecl], specs: &[TensorSpec], found: &[Option<Tensor>], options: &Options) -> Result<Bindings, Failure> {
+fn bindings(
+    symbols: &[SymbolDecl],
+    specs: &[TensorSpec],
+    found: &[Option<Tensor>],
+    options: &Options,
+) -> Result<Bindings, Failure> {
     let mut bindings = Bindings::default();
     for text in &options.symbols {
         let parsed = text.split_once('=').and_then(|(name, value)| Some((name, value.parse::<i64>().ok()?)));
         let (name, value) = parsed.ok_or_else(|| format!("--symbol takes NAME=VALUE with an integer, not '{text}'"))?;
-        let symbol = symbols.iter().find(|s| s.name == name).ok_or_else(|| format!("the function has no symbol '{name}'"))?;
+        let symbol =
+            symbols.iter().find(|s| s.name == name).ok_or_else(|| format!("the function has no symbol '{name}'"))?;
         if !symbol.allows(value) {
-            return Err(format!("the symbol '{name}' is {value}, outside of its range {} to {}, multiples of {}", symbol.min, symbol.max, symbol.divisor).into());
+            return Err(format!(
+                "the symbol '{name}' is {value}, outside of its range {} to {}, multiples of {}",
+                symbol.min, symbol.max, symbol.divisor
+            )
+            .into());
         }
         bindings.insert(symbol.name, value);
     }

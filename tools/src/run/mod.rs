@@ -116,7 +116,8 @@ pub fn run(options: &Options) -> Result<(), Failure> {
 
 fn read(options: &Options) -> Result<Module, Failure> {
     let bytes = files::read(&options.input)?;
-    let (module, diagnostics) = rc_parser::parse_bytes(&options.input.display().to_string(), bytes, &ParseOptions::default());
+    let (module, diagnostics) =
+        rc_parser::parse_bytes(&options.input.display().to_string(), bytes, &ParseOptions::default());
     let module = module.ok_or(Failure::Diagnostics(diagnostics))?;
     let errors = rc::verify(&module);
     if errors.is_empty() { Ok(module) } else { Err(Failure::Diagnostics(errors)) }
@@ -164,7 +165,9 @@ fn is_compiled(module: &Module) -> bool {
 
 fn report_errors(module: &Module, inputs: &Inputs, results: &[Tensor]) -> Result<(), Failure> {
     if is_compiled(module) {
-        return Err("--compare needs a module that is not compiled, whose meaning the interpreter knows".to_string().into());
+        return Err("--compare needs a module that is not compiled, whose meaning the interpreter knows"
+            .to_string()
+            .into());
     }
     let reference = Interpreter::new(module, Mode::Float64).run(&inputs.function, &inputs.tensors)?;
     for (i, (result, reference)) in results.iter().zip(&reference).enumerate() {
@@ -184,11 +187,15 @@ fn write(options: &Options, results: &[Tensor]) -> Result<(), Failure> {
         return Ok(());
     }
     if options.outputs.len() != results.len() {
-        return Err(format!("the function has {} results, {} output files were given", results.len(), options.outputs.len()).into());
+        return Err(format!(
+            "the function has {} results, {} output files were given",
+            results.len(),
+            options.outputs.len()
+        )
+        .into());
     }
     for (path, result) in options.outputs.iter().zip(results) {
         npy::write(path, result)?;
     }
     Ok(())
 }
-

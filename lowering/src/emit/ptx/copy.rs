@@ -103,8 +103,7 @@ impl<'m> Ptx<'_, 'm> {
     /// Starts copying `bytes` (`i32`, a multiple of 16) from global to shared memory, both aligned to 16; the barrier
     /// counts them.
     pub fn bulk_load(&self, shared: Value<'m>, global: Value<'m>, bytes: Value<'m>, barrier: Value<'m>) {
-        let operands =
-            [self.shared_address(shared), self.global_address(global), bytes, self.shared_address(barrier)];
+        let operands = [self.shared_address(shared), self.global_address(global), bytes, self.shared_address(barrier)];
         self.run(BULK_LOAD, &operands);
     }
 

@@ -57,8 +57,7 @@ impl<'m> Ptx<'_, 'm> {
             shape.text()
         );
         let operands = [&a[..], &b, &c].concat();
-        let instruction =
-            Instruction { text: &text, results: "ffff", operands: "rrrrrrffff", effects: Effects::Pure };
+        let instruction = Instruction { text: &text, results: "ffff", operands: "rrrrrrffff", effects: Effects::Pure };
         let results = self.instruction(instruction, &operands);
         [results[0], results[1], results[2], results[3]]
     }

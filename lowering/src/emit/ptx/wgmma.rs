@@ -133,7 +133,11 @@ impl<'m> Ptx<'_, 'm> {
         b: Value<'m>,
         accumulate: Value<'m>,
     ) -> Vec<Value<'m>> {
-        assert!(shape.n.is_multiple_of(8) && (8..=256).contains(&shape.n), "wgmma has 8, 16, … 256 columns, not {}", shape.n);
+        assert!(
+            shape.n.is_multiple_of(8) && (8..=256).contains(&shape.n),
+            "wgmma has 8, 16, … 256 columns, not {}",
+            shape.n
+        );
         assert_eq!(accumulators.len(), shape.accumulators(), "accumulators of a wgmma with {} columns", shape.n);
         let text = shape.text(&a);
         match a {

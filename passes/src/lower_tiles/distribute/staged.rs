@@ -3,10 +3,10 @@
 
 use super::Distribute;
 use super::access::Check;
-use super::warpgroup::{WARPGROUP, WIDTH};
+use super::warpgroup::WARPGROUP;
 use crate::lower_tiles::emit::Ix;
 use crate::lower_tiles::layout::{Layout, WARP};
-use crate::schedule::strides_fit;
+use crate::schedule::{WIDTH, strides_fit};
 use rc_ir::{Attr, Dim, OpRef, Result, Type, Value};
 
 /// Rows of a warpgroup.

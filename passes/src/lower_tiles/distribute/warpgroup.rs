@@ -8,12 +8,11 @@
 use super::{Distribute, Mapped};
 use crate::lower_tiles::emit::Ix;
 use crate::lower_tiles::layout::{Layout, WARP};
+use crate::schedule::WIDTH;
 use rc_ir::{Attr, Block, Body, Dim, Op, OpRef, Result, Type, Value};
 
 /// Threads of a warpgroup.
 pub(super) const WARPGROUP: i64 = 4 * WARP;
-/// Elements of 16 bits in a row of shared memory, which one swizzle spans.
-pub(super) const WIDTH: i64 = 64;
 /// Registers of a multiprocessor.
 const REGISTERS: i64 = 65536;
 /// Depth of one instruction, in elements.
@@ -140,7 +139,10 @@ impl<'s> Distribute<'s> {
                     let full = self.barriers(1)?;
                     rings.push(Ring { streams: vec![stream], full, empty: None });
                 } else {
-                    return Err(src.op_ref(load).unsupported("by the copy engine in an outer loop").help("choose unit = mma"));
+                    return Err(src
+                        .op_ref(load)
+                        .unsupported("by the copy engine in an outer loop")
+                        .help("choose unit = mma"));
                 }
             }
             if streams.is_empty() {
@@ -206,7 +208,9 @@ impl<'s> Distribute<'s> {
         let src = self.src;
         let tile = dot.operand(i);
         let (ty, load) = (src.ty(tile), src.op_ref(src.defining_op(tile).expect("checked to be a load")));
-        let Some(&[rows, columns]) = ty.static_shape().as_deref() else { return Err(dot.error("expects tiles of two dimensions")) };
+        let Some(&[rows, columns]) = ty.static_shape().as_deref() else {
+            return Err(dot.error("expects tiles of two dimensions"));
+        };
         let memref = src.ty(load.operand(0));
         let dims = load.ints("dims").unwrap_or_default();
         let last = memref.rank() as i64 - 1;
@@ -314,7 +318,12 @@ impl<'s> Distribute<'s> {
                 let parity = self.roles().parity;
                 self.emit.op("rc.kernel.mbarrier_wait", &[&[empty], &[stage], &[parity]], &[], None)?;
             }
-            self.emit.op("rc.kernel.mbarrier_expect", &[&[ring.full], &[stage]], &[("bytes", Attr::i64(bytes))], None)?;
+            self.emit.op(
+                "rc.kernel.mbarrier_expect",
+                &[&[ring.full], &[stage]],
+                &[("bytes", Attr::i64(bytes))],
+                None,
+            )?;
         }
         let Stream { map, memory, parts, blocks, rows, .. } = ring.streams[stream];
         let start = load.group("indices").iter().map(|&v| self.ix(v)).collect::<Vec<Ix>>();
@@ -491,11 +500,15 @@ impl<'s> Distribute<'s> {
     /// for; else the product itself is.
     pub(super) fn dot_warpgroup(&mut self, op: OpRef<'s>) -> Result {
         let Some(Roles { stage, parity, .. }) = self.roles else {
-            return Err(op.error("is a product of warpgroups outside of their kernel").help("run lower-tiles' place first"));
+            return Err(op
+                .error("is a product of warpgroups outside of their kernel")
+                .help("run lower-tiles' place first"));
         };
         let load = |i: usize| self.src.defining_op(op.operand(i)).and_then(|load| self.stream_of(load));
         let (left, Some(right)) = (load(0), load(1)) else {
-            return Err(op.unsupported("with unit = wgmma whose right operand is not loaded").help("choose unit = mma"));
+            return Err(op
+                .unsupported("with unit = wgmma whose right operand is not loaded")
+                .help("choose unit = mma"));
         };
         let own = if right.0.empty.is_some() { &right.0 } else { left.as_ref().map_or(&right.0, |l| &l.0) };
         let (full, empty) = (own.full, own.empty.expect("each product has a ring of its loop"));

@@ -81,7 +81,10 @@ impl Program<'_, '_> {
                 let needed = inst.op.int("threads").map_or(self.threads.len(), |n| n.max(0) as usize);
                 let entry = waiting.entry(id).or_insert((needed, Vec::new()));
                 if entry.0 != needed {
-                    return Err(inst.op.error(format!("waits for {needed} threads at barrier {id}, where others wait for {}", entry.0)));
+                    return Err(inst.op.error(format!(
+                        "waits for {needed} threads at barrier {id}, where others wait for {}",
+                        entry.0
+                    )));
                 }
                 entry.1.push(t);
             }
@@ -90,7 +93,9 @@ impl Program<'_, '_> {
         for (id, (needed, threads)) in waiting {
             if threads.len() > needed {
                 let inst = &self.code.insts[self.threads[threads[0]].pc];
-                return Err(inst.op.error(format!("has {} threads at barrier {id}, which is for {needed}", threads.len())));
+                return Err(inst
+                    .op
+                    .error(format!("has {} threads at barrier {id}, which is for {needed}", threads.len())));
             }
             if threads.len() == needed {
                 self.synchronize(&threads);
@@ -111,7 +116,9 @@ impl Program<'_, '_> {
 
     fn initialized(&mut self, inst: &Inst, key: (usize, usize)) -> Result<&mut Mbarrier> {
         self.mbarriers.get_mut(&key).ok_or_else(|| {
-            inst.op.error("uses an mbarrier that is not initialized").help("kernel.mbarrier_init, then a barrier, come first")
+            inst.op
+                .error("uses an mbarrier that is not initialized")
+                .help("kernel.mbarrier_init, then a barrier, come first")
         })
     }
 
@@ -122,7 +129,15 @@ impl Program<'_, '_> {
             return Err(inst.op.error(format!("waits for {count} arrivals")));
         }
         let none = Arc::new(vec![0; self.threads.len() + 1]);
-        let fresh = Mbarrier { count, pending: count, bytes: 0, phase: 0, arrived: none.clone(), completed: none, boxes: Vec::new() };
+        let fresh = Mbarrier {
+            count,
+            pending: count,
+            bytes: 0,
+            phase: 0,
+            arrived: none.clone(),
+            completed: none,
+            boxes: Vec::new(),
+        };
         self.mbarriers.insert(key, fresh);
         Ok(Step::Next)
     }
@@ -149,7 +164,9 @@ impl Program<'_, '_> {
         clock.own += 1;
         let barrier = self.initialized(inst, key)?;
         if barrier.pending == 0 {
-            return Err(inst.op.error(format!("arrives more often than the {} times that a phase takes", barrier.count)));
+            return Err(inst
+                .op
+                .error(format!("arrives more often than the {} times that a phase takes", barrier.count)));
         }
         barrier.pending -= 1;
         barrier.bytes += bytes;

@@ -88,7 +88,11 @@ impl Program<'_, '_> {
         match &inst.kind {
             Kind::Elementwise(ready) => {
                 let value = {
-                    let args = inst.args.iter().map(|&r| self.get(t, r, inst)).collect::<Result<smallvec::SmallVec<[&Value; 3]>>>()?;
+                    let args = inst
+                        .args
+                        .iter()
+                        .map(|&r| self.get(t, r, inst))
+                        .collect::<Result<smallvec::SmallVec<[&Value; 3]>>>()?;
                     check_shapes(inst.op, &args)?;
                     ready.apply(&args).ok_or_else(|| inst.op.error("divides an integer by zero"))?
                 };
@@ -96,7 +100,8 @@ impl Program<'_, '_> {
             }
             Kind::Constant(value) => self.set(t, inst.outs[0], value.clone()),
             Kind::Copy => {
-                let values: Vec<Option<Value>> = inst.args.iter().map(|&r| self.threads[t].registers[r].clone()).collect();
+                let values: Vec<Option<Value>> =
+                    inst.args.iter().map(|&r| self.threads[t].registers[r].clone()).collect();
                 inst.outs.iter().zip(values).for_each(|(&r, v)| self.threads[t].registers[r] = v);
             }
             Kind::Jump(target) => next = *target,
@@ -139,7 +144,9 @@ impl Program<'_, '_> {
 
     pub fn get(&self, t: usize, register: usize, inst: &Inst) -> Result<&Value> {
         match &self.threads[t].registers[register] {
-            Some(Value::InFlight(..)) => Err(inst.op.error("uses accumulators of a wgmma before kernel.wgmma_wait has passed them")),
+            Some(Value::InFlight(..)) => {
+                Err(inst.op.error("uses accumulators of a wgmma before kernel.wgmma_wait has passed them"))
+            }
             Some(value) => Ok(value),
             None => Err(inst.op.error("uses a value that has not been computed")),
         }
@@ -221,7 +228,11 @@ impl Program<'_, '_> {
         }
         let first = self.code.insts[places[0].0].op;
         let waiting: usize = places.iter().map(|p| p.1.len()).sum();
-        let what = format!("deadlock in program {}: {waiting} of {} threads wait and none can go on", self.number, self.threads.len());
+        let what = format!(
+            "deadlock in program {}: {waiting} of {} threads wait and none can go on",
+            self.number,
+            self.threads.len()
+        );
         places.iter().fold(rc_ir::Diagnostic::error(first.loc(), what), |error, (pc, threads)| {
             let op = self.code.insts[*pc].op;
             error.note(op.loc(), format!("{} waits here at '{}'", span(threads), op.name().pretty()))

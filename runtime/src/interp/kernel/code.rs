@@ -127,7 +127,8 @@ impl<'a> Compiler<'a, '_> {
     fn plain(&mut self, op: OpRef<'a>) -> Result {
         let (args, outs) = (registers(op.operands()), registers(op.results()));
         if self.frame.mode() == Mode::Float64 && uses_bits(op) {
-            return Err(op.unsupported("in float64 mode: it works on the bits of a narrower float")
+            return Err(op
+                .unsupported("in float64 mode: it works on the bits of a narrower float")
                 .help("take the reference from an earlier stage, before elementary functions are expanded"));
         }
         let kind = match op.name().pretty() {
@@ -158,7 +159,8 @@ impl<'a> Compiler<'a, '_> {
         let block = op.entry(0).ok_or_else(|| op.error("has no body"))?;
         let args = registers(body.block_args(block));
         let operands = registers(op.operands());
-        let (&[lower, upper, step], init) = operands.split_at_checked(3).ok_or_else(|| op.error("needs its bounds"))? else {
+        let (&[lower, upper, step], init) = operands.split_at_checked(3).ok_or_else(|| op.error("needs its bounds"))?
+        else {
             return Err(op.error("needs its bounds"));
         };
         let (&counter, carried) = args.split_first().ok_or_else(|| op.error("has no counter"))?;

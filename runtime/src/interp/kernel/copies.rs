@@ -155,8 +155,13 @@ impl Program<'_, '_> {
     pub fn check_fenced(&self, inst: &Inst, buffer: usize, at: usize) -> Result {
         match self.memory.last_write(buffer, at) {
             Some((thread, time, loc)) if self.threads.get(thread).is_some_and(|w| time > w.fenced) => {
-                let what = format!("reads shared memory that thread {thread} wrote without a fence for asynchronous units");
-                Err(inst.op.error(what).note(loc, "written here").help("kernel.fence {kind = async_shared} after the writes, then a barrier"))
+                let what =
+                    format!("reads shared memory that thread {thread} wrote without a fence for asynchronous units");
+                Err(inst
+                    .op
+                    .error(what)
+                    .note(loc, "written here")
+                    .help("kernel.fence {kind = async_shared} after the writes, then a barrier"))
             }
             _ => Ok(()),
         }

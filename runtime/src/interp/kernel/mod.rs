@@ -44,7 +44,8 @@ pub(crate) fn launch(frame: &Frame, memory: &mut Memory, args: &[Value]) -> Resu
     }
     let code = code::compile(frame)?;
     let races = count > 1 || threads > 1;
-    let watched: Vec<usize> = if races { written(root).iter().filter_map(|&i| buffer_of(args.get(i)?)).collect() } else { Vec::new() };
+    let watched: Vec<usize> =
+        if races { written(root).iter().filter_map(|&i| buffer_of(args.get(i)?)).collect() } else { Vec::new() };
     watched.iter().for_each(|&b| memory.watch(b));
     let kept = memory.count();
     let order = Order::new(frame.interp.order);

@@ -56,7 +56,11 @@ pub(crate) fn kind_of(op: OpRef, kernel: &Body) -> Result<Kind> {
         "kernel.approx" => run!(approx),
         "kernel.elect" => run!(elect),
         "kernel.fence" => run!(fence),
-        "kernel.set_max_registers" | "kernel.grid_wait" | "kernel.grid_launch" | "kernel.tensor_prefetch" | "kernel.wgmma_fence" => {
+        "kernel.set_max_registers"
+        | "kernel.grid_wait"
+        | "kernel.grid_launch"
+        | "kernel.tensor_prefetch"
+        | "kernel.wgmma_fence" => {
             run!(nothing)
         }
         "kernel.cluster_rank" => run!(cluster_rank),

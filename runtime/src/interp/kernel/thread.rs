@@ -52,7 +52,11 @@ impl Program<'_, '_> {
             None => {
                 let shape = inst.shape.clone();
                 let name = inst.op.body.value_name(inst.op.result(0));
-                let what = if shared { format!("the shared memory %{name}") } else { format!("the memory %{name} of thread {t}") };
+                let what = if shared {
+                    format!("the shared memory %{name}")
+                } else {
+                    format!("the memory %{name} of thread {t}")
+                };
                 let memref = self.memory.unwritten(what, shape, width_of(ty));
                 if shared && self.threads.len() > 1 {
                     self.memory.watch(memref.buffer);
@@ -160,7 +164,9 @@ impl Program<'_, '_> {
         let no = || inst.op.unsupported(format!("with the kind '{kind}' on {}", format.ty));
         let new = match (combiner, &old, &value) {
             (None, ..) => value,
-            (Some(c), Value::Float(a), Value::Float(b)) => Value::Float(format.round(float_fn(c).ok_or_else(no)?(*a, *b))),
+            (Some(c), Value::Float(a), Value::Float(b)) => {
+                Value::Float(format.round(float_fn(c).ok_or_else(no)?(*a, *b)))
+            }
             (Some(c), Value::Int(a), Value::Int(b)) => Value::Int(int_fn(c, format).ok_or_else(no)?(*a, *b)),
             _ => return Err(no()),
         };
@@ -227,14 +233,16 @@ impl Program<'_, '_> {
         let start = inst.op.int("start").unwrap_or(0).max(0) as usize;
         let count: usize = inst.shape.clone().iter().product();
         let part = lanes.get(start..start + count);
-        let part = part.ok_or_else(|| inst.op.error(format!("takes {count} lanes from {start} of {}", lanes.len())))?.to_vec();
+        let part =
+            part.ok_or_else(|| inst.op.error(format!("takes {count} lanes from {start} of {}", lanes.len())))?.to_vec();
         self.set_lanes(t, inst, &part)
     }
     pub fn vector_reduce(&mut self, t: usize, inst: &Inst) -> Result<Step> {
         let vector = self.vector(t, inst.args[0], inst)?;
         let vector = vector.clone().with_shape(vec![vector.len()]);
         let format = inst.format()?;
-        let combiner = inst.op.str("kind").and_then(Combiner::from_kind).ok_or_else(|| inst.op.error("needs 'kind'"))?;
+        let combiner =
+            inst.op.str("kind").and_then(Combiner::from_kind).ok_or_else(|| inst.op.error("needs 'kind'"))?;
         let value = match reduce(inst.op, &vector, &[0], combiner, format, format)? {
             Value::Array(a) => a.element(0),
             scalar => scalar,
@@ -271,7 +279,13 @@ impl Program<'_, '_> {
             other => return Err(inst.op.unsupported(format!("of the function {other:?}"))),
         };
         let format = inst.format()?;
-        let flush = |x: f64| if self.frame.mode() == Mode::Typed && x.abs() < f64::from(f32::MIN_POSITIVE) { 0.0f64.copysign(x) } else { x };
+        let flush = |x: f64| {
+            if self.frame.mode() == Mode::Typed && x.abs() < f64::from(f32::MIN_POSITIVE) {
+                0.0f64.copysign(x)
+            } else {
+                x
+            }
+        };
         let one = |v: &Value| match v {
             Value::Float(x) => Value::Float(flush(format.round(f(flush(*x))))),
             other => other.clone(),

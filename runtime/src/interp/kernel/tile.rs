@@ -25,7 +25,9 @@ impl Program<'_, '_> {
         let inside = |d: usize, i: i64| (0..memref.shape[d] as i64).contains(&i);
         // What dimensions that no tile dimension runs along contribute; then each tile dimension in turn.
         let fixed = (0..memref.shape.len()).filter(|&d| !dims.contains(&(d as i64)));
-        let start = fixed.fold(Some(memref.start), |at, d| at.filter(|_| inside(d, index[d])).map(|at| at + index[d] as usize * steps[d]));
+        let start = fixed.fold(Some(memref.start), |at, d| {
+            at.filter(|_| inside(d, index[d])).map(|at| at + index[d] as usize * steps[d])
+        });
         let mut at = vec![start];
         for (i, &size) in shape.iter().enumerate() {
             let along = usize::try_from(dims.get(i).copied().unwrap_or(-1)).ok();
@@ -92,12 +94,17 @@ impl Program<'_, '_> {
         let memref = self.memref(t, inst.group(0)[0], inst)?;
         let mut index = self.ints(t, inst.group(1), inst)?;
         let axis = inst.op.int("axis").unwrap_or(0) as usize;
-        let size = *memref.shape.get(axis).ok_or_else(|| inst.op.error("gathers along a dimension that is not there"))?;
+        let size =
+            *memref.shape.get(axis).ok_or_else(|| inst.op.error("gathers along a dimension that is not there"))?;
         let shape = inst.shape.clone();
         let Some(&chosen) = inst.group(2).first() else { return Err(inst.op.error("needs a tile of indices")) };
-        let Value::Array(chosen) = self.get(t, chosen, inst)?.clone() else { return Err(inst.op.error("needs a tile of indices")) };
+        let Value::Array(chosen) = self.get(t, chosen, inst)?.clone() else {
+            return Err(inst.op.error("needs a tile of indices"));
+        };
         if chosen.shape.len() != shape.len() {
-            return Err(inst.op.error(format!("has indices of shape {:?} for a tile of shape {shape:?}", chosen.shape)));
+            return Err(inst
+                .op
+                .error(format!("has indices of shape {:?} for a tile of shape {shape:?}", chosen.shape)));
         }
         let dims: Vec<usize> = (0..shape.len()).collect();
         let chosen = broadcast(&chosen, shape.clone(), &dims);
@@ -136,10 +143,13 @@ impl Program<'_, '_> {
     }
 
     pub fn tile_reduce(&mut self, t: usize, inst: &Inst) -> Result<Step> {
-        let Value::Array(tile) = self.get(t, inst.args[0], inst)?.clone() else { return Err(inst.op.error("reduces something that is no tile")) };
+        let Value::Array(tile) = self.get(t, inst.args[0], inst)?.clone() else {
+            return Err(inst.op.error("reduces something that is no tile"));
+        };
         let dims = positions(inst.op, "dims", tile.shape.len())?;
         let format = inst.format()?;
-        let combiner = inst.op.str("kind").and_then(Combiner::from_kind).ok_or_else(|| inst.op.error("needs 'kind'"))?;
+        let combiner =
+            inst.op.str("kind").and_then(Combiner::from_kind).ok_or_else(|| inst.op.error("needs 'kind'"))?;
         let shape = inst.shape.clone();
         let value = match reduce(inst.op, &tile, &dims, combiner, format, format)? {
             Value::Array(a) if a.len() == shape.iter().product::<usize>() => Value::Array(a.with_shape(shape)),
@@ -152,7 +162,9 @@ impl Program<'_, '_> {
     pub fn tile_dot(&mut self, t: usize, inst: &Inst) -> Result<Step> {
         let a = self.dot_operand(t, inst, 0)?;
         let b = self.dot_operand(t, inst, 1)?;
-        let Value::Array(acc) = self.get(t, inst.args[2], inst)?.clone() else { return Err(inst.op.error("needs an accumulator tile")) };
+        let Value::Array(acc) = self.get(t, inst.args[2], inst)?.clone() else {
+            return Err(inst.op.error("needs an accumulator tile"));
+        };
         let format = inst.format()?;
         let (a_t, b_t) = (inst.op.bool("a_t"), inst.op.bool("b_t"));
         let ([a0, a1], [b0, b1], [m, n]) = (two(inst, &a)?, two(inst, &b)?, two(inst, &acc)?);
@@ -161,7 +173,10 @@ impl Program<'_, '_> {
         let r = if b_t { [0, b1 as isize, 1] } else { [0, 1, b1 as isize] };
         let fits = (if a_t { a1 } else { a0 }) == m && (if b_t { [b1, b0] } else { [b0, b1] }) == [k, n];
         if !fits {
-            return Err(inst.op.error(format!("has tiles of shapes {:?}, {:?} and {:?}, which do not fit", a.shape, b.shape, acc.shape)));
+            return Err(inst.op.error(format!(
+                "has tiles of shapes {:?}, {:?} and {:?}, which do not fit",
+                a.shape, b.shape, acc.shape
+            )));
         }
         let sizes = Sizes { b: 1, m, n, k };
         let value = match format.class {
@@ -172,7 +187,8 @@ impl Program<'_, '_> {
             }
             Class::Int(_) => {
                 let sums = product_of_ints(sizes, &a.as_ints(), l, &b.as_ints(), r, |x| x);
-                let values = acc.as_ints().iter().zip(&sums).map(|(c, x)| format.wrap(i128::from(c.wrapping_add(*x)))).collect();
+                let values =
+                    acc.as_ints().iter().zip(&sums).map(|(c, x)| format.wrap(i128::from(c.wrapping_add(*x)))).collect();
                 Array::ints(acc.shape.clone(), values)
             }
         };
@@ -192,7 +208,10 @@ impl Program<'_, '_> {
                 }
                 let shape = memref.shape.to_vec();
                 Ok(if float {
-                    Array::floats(shape, values.iter().map(|v| if let Value::Float(x) = v { *x } else { 0.0 }).collect())
+                    Array::floats(
+                        shape,
+                        values.iter().map(|v| if let Value::Float(x) = v { *x } else { 0.0 }).collect(),
+                    )
                 } else {
                     Array::ints(shape, values.iter().map(|v| if let Value::Int(n) = v { *n } else { 0 }).collect())
                 })
@@ -236,7 +255,9 @@ impl Program<'_, '_> {
     }
 
     pub fn tile_transpose(&mut self, t: usize, inst: &Inst) -> Result<Step> {
-        let Value::Array(tile) = self.get(t, inst.args[0], inst)? else { return Err(inst.op.error("transposes something that is no tile")) };
+        let Value::Array(tile) = self.get(t, inst.args[0], inst)? else {
+            return Err(inst.op.error("transposes something that is no tile"));
+        };
         let perm = positions(inst.op, "perm", tile.shape.len())?;
         let value = Value::Array(transpose(tile, &perm));
         self.set(t, inst.outs[0], value);
@@ -253,7 +274,9 @@ impl Program<'_, '_> {
     pub fn element(&self, inst: &Inst, memref: &MemRef, index: &[i64], does: &str) -> Result<usize> {
         match position(&memref.shape, index) {
             Ok(at) if index.len() == memref.shape.len() => Ok(memref.start + at),
-            Ok(_) => Err(inst.op.error(format!("has {} indices for memory of rank {}", index.len(), memref.shape.len()))),
+            Ok(_) => {
+                Err(inst.op.error(format!("has {} indices for memory of rank {}", index.len(), memref.shape.len())))
+            }
             Err(d) => Err(outside(inst.op, does, index[d], d, memref.shape[d])),
         }
     }

@@ -98,7 +98,14 @@ impl Program<'_, '_> {
     }
 
     /// A matrix of the warp's fragments: `place` says where each lane's elements go.
-    fn fragments(&self, warp: &[usize], register: usize, inst: &Inst, (rows, cols): (usize, usize), place: fn(usize, usize) -> (usize, usize)) -> Result<Vec<f64>> {
+    fn fragments(
+        &self,
+        warp: &[usize],
+        register: usize,
+        inst: &Inst,
+        (rows, cols): (usize, usize),
+        place: fn(usize, usize) -> (usize, usize),
+    ) -> Result<Vec<f64>> {
         let mut out = vec![0.0; rows * cols];
         for (lane, &t) in warp.iter().enumerate() {
             let Value::Array(values) = self.get(t, register, inst)? else { return Err(inst.op.error("needs vectors")) };
@@ -171,7 +178,11 @@ impl Program<'_, '_> {
         let width = swizzle / memref.width;
         let depth = match memref.shape[..] {
             [rows, w] | [_, rows, w] if w == width => rows,
-            _ => return Err(inst.op.error(format!("has a tile of shape {:?} whose rows are not {width} elements", memref.shape))),
+            _ => {
+                return Err(inst
+                    .op
+                    .error(format!("has a tile of shape {:?} whose rows are not {width} elements", memref.shape)));
+            }
         };
         let mut k0 = inst.op.int("k_offset").unwrap_or(0);
         if let Some(&k) = inst.group(3).first() {

@@ -13,10 +13,11 @@ fn module() -> Module {
     });
     set_symbols(&mut module.bodies[0], &[SymbolDecl::new("s", 1, 1024).multiple_of(2), SymbolDecl::new("t", 0, 9)]);
     let root = module.bodies[0].root();
-    module.bodies[0].set_attr(root, "arg_attrs", Attr::array(&[
-        Attr::dict([(rc_ir::Name::new("rc.name"), Attr::str("x"))]),
-        Attr::empty_dict(),
-    ]));
+    module.bodies[0].set_attr(
+        root,
+        "arg_attrs",
+        Attr::array(&[Attr::dict([(rc_ir::Name::new("rc.name"), Attr::str("x"))]), Attr::empty_dict()]),
+    );
     module
 }
 

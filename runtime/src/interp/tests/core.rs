@@ -58,7 +58,9 @@ fn gather_and_scatter() {
     let ids = i64s(&[2, 2], &[2, 0, 1, 2]);
     let (tt, ti) = (tensor(&[3, 2], Type::i64()), tensor(&[2, 2], Type::i64()));
     let axis = |n| Attr::i64(n);
-    let g = run_op(&[tt, ti], &[table.clone(), ids.clone()], |b, a| b.op("rc.core.gather").operands(a).attr("axis", axis(0)).value());
+    let g = run_op(&[tt, ti], &[table.clone(), ids.clone()], |b, a| {
+        b.op("rc.core.gather").operands(a).attr("axis", axis(0)).value()
+    });
     assert_eq!(g.unwrap().to_i64(), [30, 31, 10, 11, 20, 21, 30, 31]);
     let col = i64s(&[3], &[1, 1, 0]);
     let g = run_op(&[tt, tensor(&[3], Type::i64())], &[table.clone(), col], |b, a| {
@@ -66,10 +68,14 @@ fn gather_and_scatter() {
     });
     assert_eq!(g.unwrap().to_i64(), [11, 11, 10, 21, 21, 20, 31, 31, 30]);
     let bad = i64s(&[2, 2], &[0, 1, 3, 0]);
-    let g = run_op(&[tt, ti], &[table.clone(), bad], |b, a| b.op("rc.core.gather").operands(a).attr("axis", axis(0)).value());
+    let g = run_op(&[tt, ti], &[table.clone(), bad], |b, a| {
+        b.op("rc.core.gather").operands(a).attr("axis", axis(0)).value()
+    });
     assert!(g.unwrap_err().contains("index 3 (number 2) is outside"));
     let updates = i64s(&[2, 2, 2], &[1, 2, 3, 4, 5, 6, 7, 8]);
-    for (kind, expected) in [("set", [3, 4, 5, 6, 7, 8]), ("add", [13, 15, 25, 27, 38, 41]), ("max", [10, 11, 20, 21, 30, 31])] {
+    for (kind, expected) in
+        [("set", [3, 4, 5, 6, 7, 8]), ("add", [13, 15, 25, 27, 38, 41]), ("max", [10, 11, 20, 21, 30, 31])]
+    {
         let tu = tensor(&[2, 2, 2], Type::i64());
         let s = run_op(&[tt, ti, tu], &[table.clone(), ids.clone(), updates.clone()], |b, a| {
             b.op("rc.core.scatter").operands(a).attr("axis", axis(0)).attr("kind", Attr::str(kind)).value()

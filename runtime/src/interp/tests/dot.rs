@@ -27,7 +27,9 @@ fn products_in_every_layout() {
                 let r = bld.op("rc.core.transpose").operands(&args[1..]).attr("perm", Attr::i64s(&rp)).value();
                 let dot = bld.op("rc.core.dot").operands(&[l, r]).result(result);
                 let dot = dot.attr("lhs_batch", Attr::i64s(&[at(lp, 0)])).attr("rhs_batch", Attr::i64s(&[at(rp, 0)]));
-                dot.attr("lhs_contract", Attr::i64s(&[at(lp, 2)])).attr("rhs_contract", Attr::i64s(&[at(rp, 2)])).value()
+                dot.attr("lhs_contract", Attr::i64s(&[at(lp, 2)]))
+                    .attr("rhs_contract", Attr::i64s(&[at(rp, 2)]))
+                    .value()
             });
             assert_close(&got.unwrap().to_f64(), &want, 1e-14 * k.max(1) as f64);
         }
@@ -53,10 +55,11 @@ fn integer_products_wrap() {
     let a = Tensor::from_slice(&[1, 2], &[100i8, 100]).unwrap();
     let w = Tensor::from_slice(&[2, 1], &[3i8, 1]).unwrap();
     for (result, value) in [(Type::i8(), i64::from(400i64 as i8)), (Type::i32(), 400)] {
-        let got = run_op(&[tensor(&[1, 2], Type::i8()), tensor(&[2, 1], Type::i8())], &[a.clone(), w.clone()], |b, args| {
-            let dot = b.op("rc.core.dot").operands(args).result(tensor(&[1, 1], result));
-            dot.attr("lhs_contract", Attr::i64s(&[1])).attr("rhs_contract", Attr::i64s(&[0])).value()
-        });
+        let got =
+            run_op(&[tensor(&[1, 2], Type::i8()), tensor(&[2, 1], Type::i8())], &[a.clone(), w.clone()], |b, args| {
+                let dot = b.op("rc.core.dot").operands(args).result(tensor(&[1, 1], result));
+                dot.attr("lhs_contract", Attr::i64s(&[1])).attr("rhs_contract", Attr::i64s(&[0])).value()
+            });
         assert_eq!(got.unwrap().to_i64(), [value]);
     }
 }
@@ -64,14 +67,20 @@ fn integer_products_wrap() {
 #[test]
 fn attention_is_softmax_of_scores_times_values() {
     let (b, h, s, t, d, e) = (2usize, 3usize, 5usize, 7usize, 4usize, 3usize);
-    let (q, k, v) = (random(DType::F64, &[b, h, s, d], 1), random(DType::F64, &[b, h, t, d], 2), random(DType::F64, &[b, h, t, e], 3));
+    let (q, k, v) = (
+        random(DType::F64, &[b, h, s, d], 1),
+        random(DType::F64, &[b, h, t, d], 2),
+        random(DType::F64, &[b, h, t, e], 3),
+    );
     let ty = |s: &[usize]| tensor(&s.iter().map(|&n| n as i64).collect::<Vec<_>>(), Type::f64());
-    let mask: Vec<f64> = (0..s * t).map(|i| if i % 3 != 0 && i / t != 2 { i as f64 / 40.0 } else { f64::NEG_INFINITY }).collect();
+    let mask: Vec<f64> =
+        (0..s * t).map(|i| if i % 3 != 0 && i / t != 2 { i as f64 / 40.0 } else { f64::NEG_INFINITY }).collect();
     let mask_tensor = Tensor::from_f64(DType::F64, &[1, 1, s, t], &mask).unwrap();
     for causal in [false, true] {
         let types = [ty(&[b, h, s, d]), ty(&[b, h, t, d]), ty(&[b, h, t, e]), ty(&[1, 1, s, t])];
         let got = run_op(&types, &[q.clone(), k.clone(), v.clone(), mask_tensor.clone()], |bld, a| {
-            let op = bld.op("rc.core.attention").operands(&a[..1]).operands(&a[1..2]).operands(&a[2..3]).operands(&a[3..]);
+            let op =
+                bld.op("rc.core.attention").operands(&a[..1]).operands(&a[1..2]).operands(&a[2..3]).operands(&a[3..]);
             op.attr("causal", Attr::bool(causal)).value()
         });
         let (q, k, v) = (q.to_f64(), k.to_f64(), v.to_f64());

@@ -92,7 +92,10 @@ fn conversions_saturate_truncate_and_extend() {
     let x = f32s(&[6], &[1.9, -1.9, 300.0, f32::NAN, f32::INFINITY, -1e9]);
     let to = |x: &Tensor, from: Type, to: Type| {
         let n = x.len() as i64;
-        run_op(&[tensor(&[n], from)], &[x.clone()], |b, a| b.op("rc.core.convert").operands(a).result(tensor(&[n], to)).value()).unwrap()
+        run_op(&[tensor(&[n], from)], &[x.clone()], |b, a| {
+            b.op("rc.core.convert").operands(a).result(tensor(&[n], to)).value()
+        })
+        .unwrap()
     };
     assert_eq!(to(&x, Type::f32(), Type::i8()).to_i64(), [1, -1, 127, 0, 127, -128]);
     assert_eq!(to(&x, Type::f32(), Type::i1()).to_i64(), [1; 6]);

@@ -18,7 +18,11 @@ fn inputs(body: &Body, seed: u64) -> Vec<Tensor> {
         let shape: Vec<usize> = ty.shape().into_iter().map(size).collect();
         let dtype = super::super::value::dtype_of(ty.elem()).unwrap();
         // Indices into tables must be small.
-        if dtype.is_float() { random(dtype, &shape, seed + i as u64) } else { Tensor::full(dtype, &shape, 1.0).unwrap() }
+        if dtype.is_float() {
+            random(dtype, &shape, seed + i as u64)
+        } else {
+            Tensor::full(dtype, &shape, 1.0).unwrap()
+        }
     };
     body.block_args(entry).enumerate().map(one).collect()
 }
@@ -66,12 +70,14 @@ fn launching(kernel: &Body) -> Option<String> {
     let size = |d: Dim| d.evaluate(&near).unwrap();
     let mut maps = root.attr("tensor_maps").and_then(|a| a.as_array()).unwrap_or_default().iter();
     let args = kernel.block_args(kernel.entry()?).map(|v| kernel.ty(v));
-    let args = args.map(|ty| if ty.is_memref() { ty } else { maps.next().unwrap().get("tensor").unwrap().as_type().unwrap() });
+    let args =
+        args.map(|ty| if ty.is_memref() { ty } else { maps.next().unwrap().get("tensor").unwrap().as_type().unwrap() });
     let mut types: Vec<String> = args.map(|ty| fixed(ty, &size)).collect();
     let result = types.pop()?;
     let names: Vec<String> = (0..types.len()).map(|i| format!("%a{i}")).collect();
     let params: Vec<String> = names.iter().zip(&types).map(|(n, t)| format!("{n}: {t}")).collect();
-    let binds: Vec<String> = decls.iter().map(|d| format!("{} = #rc.shape<[{}]>", d.name, near(d.name).unwrap())).collect();
+    let binds: Vec<String> =
+        decls.iter().map(|d| format!("{} = #rc.shape<[{}]>", d.name, near(d.name).unwrap())).collect();
     let (params, names, binds) = (params.join(", "), names.join(", "), binds.join(", "));
     let callee = kernel.symbol()?;
     Some(format!(

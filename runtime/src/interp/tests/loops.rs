@@ -47,9 +47,14 @@ fn combiners() {
   }}) : tensor<2x{result}>"),
         )
     };
-    for (combiner, result, first) in
-        [("add", "f32", 8.0), ("mul", "f32", 10.0), ("max", "f32", 5.0), ("min", "f32", 1.0), ("argmax", "i64", 1.0), ("argmin", "i64", 0.0)]
-    {
+    for (combiner, result, first) in [
+        ("add", "f32", 8.0),
+        ("mul", "f32", 10.0),
+        ("max", "f32", 5.0),
+        ("min", "f32", 1.0),
+        ("argmax", "i64", 1.0),
+        ("argmin", "i64", 0.0),
+    ] {
         let got = values(&nest(combiner, result), &[x.clone()]).unwrap().remove(0);
         assert_eq!(got[0], first, "{combiner}");
         assert!(if result == "i64" { got[1] == 1.0 } else { got[1].is_nan() }, "{combiner}: {got:?}");
@@ -128,7 +133,10 @@ fn gathers_and_their_bounds() {
     let t = f32s(&[4, 2], &[0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0]);
     assert_eq!(values(&text, &[t.clone(), i64s(&[2], &[3, 1])]).unwrap()[0], [6.0, 7.0, 2.0, 3.0]);
     let error = values(&text, &[t, i64s(&[3], &[0, 4, 1])]).unwrap_err();
-    assert!(error.contains("index 4 (_0) is outside of dimension 0, which has 4") && error.contains("i = 1"), "{error}");
+    assert!(
+        error.contains("index 4 (_0) is outside of dimension 0, which has 4") && error.contains("i = 1"),
+        "{error}"
+    );
 }
 
 #[test]

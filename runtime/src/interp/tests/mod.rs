@@ -40,7 +40,11 @@ pub fn run(module: &Module, mode: Mode, args: &[Tensor]) -> Result<Vec<Tensor>, 
 }
 
 /// The one result of a function of one op, as typed.
-pub fn run_op(inputs: &[Type], args: &[Tensor], build: impl FnOnce(&mut Builder, &[Value]) -> Value) -> Result<Tensor, String> {
+pub fn run_op(
+    inputs: &[Type],
+    args: &[Tensor],
+    build: impl FnOnce(&mut Builder, &[Value]) -> Value,
+) -> Result<Tensor, String> {
     let module = module_of(inputs, |b, args| vec![build(b, args)]);
     run(&module, Mode::Typed, args).map(|mut r| r.remove(0))
 }

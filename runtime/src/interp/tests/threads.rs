@@ -7,7 +7,9 @@ fn constants(values: &[i64]) -> String {
 
 /// Each thread writes its number to shared memory and reads its neighbour's.
 fn neighbours(barrier: &str) -> String {
-    let body = constants(&[1, 64]) + &format!("  %t = kernel.thread_id : index
+    let body = constants(&[1, 64])
+        + &format!(
+            "  %t = kernel.thread_id : index
   %m = kernel.alloc : memref<64xf32, 3>
   %v = kernel.read %x0[%t] : f32
   kernel.write %v, %m[%t]
@@ -15,7 +17,8 @@ fn neighbours(barrier: &str) -> String {
   %u = core.add %t, %c1 : index
   %n = core.rem %u, %c64 : index
   %w = kernel.read %m[%n] : f32
-  kernel.write %w, %y[%t]");
+  kernel.write %w, %y[%t]"
+        );
     launched("phase = thread, grid = [1, 1, 1], threads = 64", &["64xf32"], "64xf32", &body)
 }
 
@@ -42,7 +45,9 @@ fn a_missing_barrier_is_found() {
 fn reads_before_overwriting_need_a_barrier() {
     // Everyone reads element 0; then thread 0 overwrites it.
     let body = |barrier: &str| {
-        let body = constants(&[0]) + &format!("  %t = kernel.thread_id : index
+        let body = constants(&[0])
+            + &format!(
+                "  %t = kernel.thread_id : index
   %m = kernel.alloc : memref<1xf32, 3>
   %first = core.compare %t, %c0 {{kind = eq}} : i1
   %v = kernel.read %x0[%t] : f32
@@ -55,7 +60,8 @@ fn reads_before_overwriting_need_a_barrier() {
   kernel.if %first ({{
     kernel.write %two, %m[%c0]
   }})
-  kernel.write %two, %y[%t]");
+  kernel.write %two, %y[%t]"
+            );
         launched("phase = thread, grid = [1, 1, 1], threads = 32", &["32xf32"], "32xf32", &body)
     };
     assert!(launch(&body("kernel.barrier"), &[ramp(32)]).is_ok());
@@ -65,7 +71,8 @@ fn reads_before_overwriting_need_a_barrier() {
 
 #[test]
 fn deadlocks_name_who_waits_where() {
-    let body = constants(&[5]) + "  %t = kernel.thread_id : index
+    let body = constants(&[5])
+        + "  %t = kernel.thread_id : index
   %p = core.compare %t, %c5 {kind = lt} : i1
   kernel.if %p ({
     kernel.barrier
@@ -76,12 +83,17 @@ fn deadlocks_name_who_waits_where() {
     let module = parse(&text);
     let error = Interpreter::new(&module, Mode::Typed).run("f", &[ramp(32)]).unwrap_err();
     assert!(error.message.contains("deadlock in program 0: 5 of 32 threads wait"), "{}", error.message);
-    assert!(error.notes[0].1.contains("each of the threads 0 to 4 waits here at 'kernel.barrier'"), "{:?}", error.notes);
+    assert!(
+        error.notes[0].1.contains("each of the threads 0 to 4 waits here at 'kernel.barrier'"),
+        "{:?}",
+        error.notes
+    );
 }
 
 #[test]
 fn vectors_with_bounds() {
-    let body = constants(&[0, 4, 7]) + "  %left = core.sub %c7, %c4 : index
+    let body = constants(&[0, 4, 7])
+        + "  %left = core.sub %c7, %c4 : index
   %a = kernel.read %x0[%c0] : vector<4xf32>
   %b = kernel.read %x0[%c4] valid(%left) : vector<4xf32>
   %all = kernel.concat %a, %b : vector<8xf32>
@@ -102,7 +114,8 @@ fn vectors_with_bounds() {
 
 #[test]
 fn memory_that_nothing_wrote_is_reported() {
-    let body = constants(&[0]) + "  %m = kernel.alloc : memref<4xf32, 5>
+    let body = constants(&[0])
+        + "  %m = kernel.alloc : memref<4xf32, 5>
   %v = kernel.read %m[%c0] : f32
   kernel.write %v, %y[%c0]";
     let text = launched("phase = thread, grid = [1, 1, 1]", &[], "1xf32", &body);
@@ -118,10 +131,13 @@ fn shuffles_move_values_between_lanes() {
         ("{mode = down, by = 3}", |i| if i + 3 < 32 { i + 3 } else { i }),
         ("lane(%c7) {mode = index}", |_| 7),
     ] {
-        let body = constants(&[7]) + &format!("  %t = kernel.thread_id : index
+        let body = constants(&[7])
+            + &format!(
+                "  %t = kernel.thread_id : index
   %v = kernel.read %x0[%t] : f32
   %w = kernel.shuffle %v {how} : f32
-  kernel.write %w, %y[%t]");
+  kernel.write %w, %y[%t]"
+            );
         let text = launched("phase = thread, grid = [1, 1, 1], threads = 64", &["64xf32"], "64xf32", &body);
         let want: Vec<f64> = (0..64).map(|i| (i / 32 * 32 + from(i % 32)) as f64).collect();
         assert_eq!(launch(&text, &[ramp(64)]).unwrap(), want, "{how}");
@@ -130,13 +146,16 @@ fn shuffles_move_values_between_lanes() {
 
 /// cp.async of 4 floats a thread, from global to shared memory and on.
 fn copied(wait: &str) -> String {
-    let body = constants(&[0, 4]) + &format!("  %t = kernel.thread_id : index
+    let body = constants(&[0, 4])
+        + &format!(
+            "  %t = kernel.thread_id : index
   %m = kernel.alloc : memref<32x4xf32, 3>
   kernel.async_copy %m[%t, %c0], %x0[%t, %c0] {{bytes = 16}}
   kernel.async_commit
   {wait}
   %v = kernel.read %m[%t, %c0] : vector<4xf32>
-  kernel.write %v, %y[%t, %c0]");
+  kernel.write %v, %y[%t, %c0]"
+        );
     launched("phase = thread, grid = [1, 1, 1], threads = 32", &["32x4xf32"], "32x4xf32", &body)
 }
 
@@ -150,7 +169,8 @@ fn asynchronous_copies_arrive_when_waited_for() {
 
 #[test]
 fn atomics_do_not_race() {
-    let body = constants(&[0]) + "  %t = kernel.thread_id : index
+    let body = constants(&[0])
+        + "  %t = kernel.thread_id : index
   %m = kernel.alloc : memref<1xf32, 3>
   %first = core.compare %t, %c0 {kind = eq} : i1
   %zero = core.constant {value = 0.0 : f32} : f32

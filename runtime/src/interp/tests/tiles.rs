@@ -53,7 +53,10 @@ fn gathered_rows() {
   kernel.store %t, %y[%zero, %zero] {dims = [0, 1]}";
     let text = launched("phase = tile, grid = [1, 1, 1]", &["3x2xf32", "4xi64"], "4x2xf32", body);
     let table = f32s(&[3, 2], &[0.0, 1.0, 2.0, 3.0, 4.0, 5.0]);
-    assert_eq!(launch(&text, &[table.clone(), i64s(&[4], &[2, 0, 1, 2])]).unwrap(), [4.0, 5.0, 0.0, 1.0, 2.0, 3.0, 4.0, 5.0]);
+    assert_eq!(
+        launch(&text, &[table.clone(), i64s(&[4], &[2, 0, 1, 2])]).unwrap(),
+        [4.0, 5.0, 0.0, 1.0, 2.0, 3.0, 4.0, 5.0]
+    );
     let error = launch(&text, &[table, i64s(&[4], &[2, 0, 3, 2])]).unwrap_err();
     assert!(error.contains("gathers index 3 along dimension 0, which has 3"), "{error}");
 }

@@ -9,7 +9,8 @@ fn constants(values: &[i64]) -> String {
 #[test]
 fn a_warp_multiplies_fragments_from_shared_memory() {
     // a is [16, 16], b is given as [n = 8 + 8 unused rows, k = 16]; both by ldmatrix.
-    let body = constants(&[0, 2, 4, 8, 16]) + "  %t = kernel.thread_id : index
+    let body = constants(&[0, 2, 4, 8, 16])
+        + "  %t = kernel.thread_id : index
   %a = kernel.alloc : memref<16x16xbf16, 3>
   %b = kernel.alloc : memref<16x16xbf16, 3>
   %row = core.div %t, %c2 : index
@@ -41,7 +42,8 @@ fn a_warp_multiplies_fragments_from_shared_memory() {
   %g8 = core.add %g, %c8 : index
   kernel.write %lo, %y[%g, %n]
   kernel.write %hi, %y[%g8, %n]";
-    let text = launched("phase = thread, grid = [1, 1, 1], threads = 32", &["16x16xbf16", "16x16xbf16"], "16x8xf32", &body);
+    let text =
+        launched("phase = thread, grid = [1, 1, 1], threads = 32", &["16x16xbf16", "16x16xbf16"], "16x8xf32", &body);
     let (a, b) = (random(DType::Bf16, &[16, 16], 1), random(DType::Bf16, &[16, 16], 2));
     let (x, w) = (a.to_f64(), b.to_f64());
     let want: Vec<f64> = (0..128).map(|i| (0..16).map(|k| x[i / 8 * 16 + k] * w[i % 8 * 16 + k]).sum()).collect();
@@ -50,7 +52,9 @@ fn a_warp_multiplies_fragments_from_shared_memory() {
 
 /// One box of each operand by TMA, then one wgmma of depth 16: y [64, 8] = a [64, 64][:, 16..32] b [8, 64][:, 16..32]^T.
 fn wgmma(fence: &str, expect: i64, wait: &str) -> String {
-    let body = constants(&[0, 2, 4, 8, 16, 32]) + &format!("  %t = kernel.thread_id : index
+    let body = constants(&[0, 2, 4, 8, 16, 32])
+        + &format!(
+            "  %t = kernel.thread_id : index
   %as = kernel.alloc {{align = 1024}} : memref<64x64xbf16, 3>
   %bs = kernel.alloc {{align = 1024}} : memref<8x64xbf16, 3>
   %bar = kernel.alloc : memref<1xi64, 3>
@@ -82,11 +86,16 @@ fn wgmma(fence: &str, expect: i64, wait: &str) -> String {
   %lo = kernel.slice %r {{start = 0}} : vector<2xf32>
   %hi = kernel.slice %r {{start = 2}} : vector<2xf32>
   kernel.write %lo, %y[%g, %n]
-  kernel.write %hi, %y[%g8, %n]");
+  kernel.write %hi, %y[%g8, %n]"
+        );
     let maps = "tensor_maps = [#rc.tensor_map<tensor = memref<64x64xbf16>, box = [64, 64], swizzle = 128>, #rc.tensor_map<tensor = memref<8x64xbf16>, box = [8, 64], swizzle = 128>]";
     let attributes = format!("phase = thread, grid = [1, 1, 1], threads = 128, {maps}");
     let text = launched(&attributes, &["64x64xbf16", "8x64xbf16"], "64x8xf32", &body);
-    text.replacen("%x0: memref<64x64xbf16>", "%x0: !rc.tensor_map", 1).replacen("%x1: memref<8x64xbf16>", "%x1: !rc.tensor_map", 1)
+    text.replacen("%x0: memref<64x64xbf16>", "%x0: !rc.tensor_map", 1).replacen(
+        "%x1: memref<8x64xbf16>",
+        "%x1: !rc.tensor_map",
+        1,
+    )
 }
 
 const WAIT: &str = "kernel.mbarrier_wait %bar[%c0] parity(%c0)";
