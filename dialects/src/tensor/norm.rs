@@ -1,6 +1,7 @@
 //! Softmax and normalizations.
 
 use super::compute_type;
+use super::reduce::log_sum_exp;
 use crate::builder::CoreBuilder;
 use crate::constraints::FLOAT_TENSOR;
 use crate::interfaces::Decompose;
@@ -109,20 +110,20 @@ fn verify_norm(op: OpRef) -> Result {
     Ok(())
 }
 
-/// x - max and exp of it, in the type for computing.
-fn shifted(b: &mut Builder, op: Op) -> (Value, Value, i64) {
+/// x - max in the type for computing, and the dimension.
+fn shifted(b: &mut Builder, op: Op) -> (Value, i64) {
     let x = b.body.operand(op, 0);
     let dim = dim_of(b.body.op_ref(op)).expect("verified");
     let wide = b.convert(x, compute_type(b.ty(x).elem()));
     let max = b.reduce_and_broadcast("max", wide, &[dim]);
     let shifted = b.binary("sub", wide, max);
-    let exp = b.unary("exp", shifted);
-    (shifted, exp, dim)
+    (shifted, dim)
 }
 
 fn define_softmax(b: &mut Builder, op: Op) -> Result<Vec<Value>> {
     let elem = b.ty(b.body.operand(op, 0)).elem();
-    let (_, exp, dim) = shifted(b, op);
+    let (shifted, dim) = shifted(b, op);
+    let exp = b.unary("exp", shifted);
     let sum = b.reduce_and_broadcast("add", exp, &[dim]);
     // One division for each row: the sum lies between 1 and the row's length.
     let one = b.splat(1.0, b.ty(sum));
@@ -133,10 +134,9 @@ fn define_softmax(b: &mut Builder, op: Op) -> Result<Vec<Value>> {
 
 fn define_log_softmax(b: &mut Builder, op: Op) -> Result<Vec<Value>> {
     let elem = b.ty(b.body.operand(op, 0)).elem();
-    let (shifted, exp, dim) = shifted(b, op);
-    let shape = b.ty(exp).shape();
-    let sum = b.reduce("add", exp, &[dim]);
-    let log = b.unary("log", sum);
+    let (shifted, dim) = shifted(b, op);
+    let shape = b.ty(shifted).shape();
+    let log = log_sum_exp(b, shifted, &[dim]);
     let kept: Vec<i64> = (0..shape.len() as i64).filter(|&d| d != dim).collect();
     let log = b.broadcast(log, &shape, &kept);
     let y = b.binary("sub", shifted, log);

@@ -138,6 +138,17 @@ fn infer_cross_entropy(args: &InferArgs) -> Inferred {
     }
 }
 
+/// log of the sum over `dims` of exp(x), where the greatest x is 0. As 2^(x / ln 2): that product's rounding moves a term by
+/// x epsilon / 2 of itself, and the whole sum by the terms' mean of it, which the entropy bounds: by less than ln(n) epsilon / 2
+/// of itself for n terms, as much as adding them does.
+pub fn log_sum_exp(b: &mut Builder, x: Value, dims: &[i64]) -> Value {
+    let log2e = b.splat(std::f64::consts::LOG2_E, b.ty(x));
+    let scaled = b.binary("mul", x, log2e);
+    let exp = b.unary("exp2", scaled);
+    let sum = b.reduce("add", exp, dims);
+    b.unary("log", sum)
+}
+
 /// The target's logit is picked by comparing class numbers, so that the loss is one pass of reductions over the logits.
 /// log softmax of each row at its target; targets outside of the classes stand for the nearest class.
 fn log_probability_of(b: &mut Builder, logits: Value, target: Value, wide: Type) -> Value {
@@ -146,9 +157,7 @@ fn log_probability_of(b: &mut Builder, logits: Value, target: Value, wide: Type)
     let shape = b.ty(wanted).shape();
     let all_max = b.broadcast(max, &shape, &[0]);
     let shifted = b.binary("sub", wanted, all_max);
-    let exp = b.unary("exp", shifted);
-    let sum = b.reduce("add", exp, &[1]);
-    let log = b.unary("log", sum);
+    let log = log_sum_exp(b, shifted, &[1]);
     let (zero, last) = (b.splat(0.0, ty), class_count(b, logits, target));
     let one = b.splat(1.0, ty);
     let last = b.binary("sub", last, one);

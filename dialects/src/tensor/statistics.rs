@@ -1,7 +1,7 @@
 //! Reductions made of several steps, and those that give numbers of places or truth: var, std, logsumexp, prod, any, all, argmax, argmin.
 
 use super::compute_type;
-use super::reduce::{ATTRS, dims_of, infer_reduction, reduce_kept, shaped_as_result};
+use super::reduce::{ATTRS, dims_of, infer_reduction, log_sum_exp, reduce_kept, shaped_as_result};
 use super::spatial::product;
 use crate::builder::CoreBuilder;
 use crate::constraints::{BOOL_TENSOR, FLOAT_TENSOR, INT_TENSOR, Inferred, NUMERIC_TENSOR, one};
@@ -112,9 +112,7 @@ fn define_logsumexp(b: &mut Builder, op: Op) -> Result<Vec<Value>> {
     let kept: Vec<i64> = (0..shape.len() as i64).filter(|d| !dims.contains(d)).collect();
     let all = b.broadcast(taken, &shape, &kept);
     let rest = b.binary("sub", wide, all);
-    let exp = b.unary("exp", rest);
-    let sum = b.reduce("add", exp, &dims);
-    let log = b.unary("log", sum);
+    let log = log_sum_exp(b, rest, &dims);
     let value = b.binary("add", log, taken);
     let value = b.convert(value, elem);
     Ok(vec![shaped_as_result(b, op, value)])
