@@ -57,7 +57,7 @@ pub struct Schedule {
     /// Contraction: the reduce iterator that runs along the inner dimension of the product.
     pub inner: Option<Name>,
     pub threads: i64,
-    /// Reductions on a GPU: into how many parts, a power of two, what is reduced is cut. Each goes to a program of its own, and
+    /// Reductions: into how many parts, a power of two, what is reduced is cut. Each goes to a program of its own, and
     /// a second kernel combines them.
     pub split: Option<i64>,
     /// Contraction: `fma`, `mma` or `wgmma`.

@@ -15,6 +15,9 @@ const PERSISTENT: i64 = 16384;
 /// Elements of a longer row that a GPU program takes at once.
 const CHUNK: i64 = 4096;
 
+/// Elements for which a program of its own pays, besides the second kernel that combines the parts.
+const PART: i64 = 8192;
+
 /// Threads that a GPU program has at least where it takes several rows.
 const BLOCK: i64 = 128;
 
@@ -65,6 +68,7 @@ pub fn plan(body: &Body, mut group: Group, target: &Target) -> Plan {
         taken /= 2;
     }
     let threads = if target.is_cpu() { 1 } else { pow2(want * taken / each).clamp(32, 1024) };
+    let split = parts(&group, &rows, want, target);
     let schedules: Vec<Schedule> =
         group.nests.iter().map(|n| nest_schedule(n, &rows, want, taken, lanes, target)).collect();
     // The rows that a program takes must be the same in all nests.
@@ -72,12 +76,18 @@ pub fn plan(body: &Body, mut group: Group, target: &Target) -> Plan {
     let schedules = schedules.into_iter().map(|mut s| {
         s.collapse = pairs.clone();
         s.threads = threads;
+        s.split = split;
         if let Some(&row) = rows.last() {
             s.set_tile(row, r);
         }
         s
     });
     let schedules: Vec<Schedule> = schedules.collect();
+    if let Some(parts) = split {
+        let why = format!("{count} rows of {longest} in {parts} parts each, then a kernel that combines them");
+        let other = format!("not split: {count} programs for {} cores", target.cores);
+        return Plan { schedules, why, other };
+    }
     let form = if persistent { "rows stay in registers" } else { "rows in chunks, read again by each nest" };
     let why = format!("{form}: rows of {longest}, chunks of {want}, {r} rows for each program of {threads} threads");
     let other = match (target.is_cpu(), persistent) {
@@ -95,6 +105,23 @@ fn chunked<'a>(nest: &'a Nest, rows: &[Name]) -> Option<(&'a Nest, super::access
     let along = nest.inputs.iter().rev().find_map(|a| a.innermost().filter(|n| local.iter().any(|i| i.name == *n)));
     let pick = local.iter().find(|i| Some(i.name) == along).or(local.last())?;
     Some((nest, **pick))
+}
+
+/// Into how many parts rows are cut that are too few for the machine's cores, where they are reduced only once.
+fn parts(group: &Group, rows: &[Name], chunk: i64, target: &Target) -> Option<i64> {
+    let (first, rest) = group.nests.split_first()?;
+    let along = chunked(first, rows)?.1;
+    let length = extent_of(&first.ranges, along.extent);
+    let alone = first.op == group.ops[0] && rest.iter().all(|n| n.is_pointwise() && chunked(n, rows).is_none());
+    let combines = !first.is_pointwise() && !first.combiners.iter().any(|c| c.starts_with("arg"));
+    let enough = |parts: i64| length >= parts * PART.max(2 * chunk);
+    if !alone || !combines || along.kind != IterKind::Reduce {
+        return None;
+    }
+    // Two programs for each core.
+    let wanted = 2.0 * target.cores as f64 / row_count(first, rows);
+    let most = 1 << (wanted.max(1.0).log2().ceil() as u32).min(9);
+    std::iter::successors(Some(most), |&parts| Some(parts / 2)).take_while(|&parts| parts > 1).find(|&p| enough(p))
 }
 
 fn nest_schedule(nest: &Nest, rows: &[Name], want: i64, taken: i64, lanes: i64, target: &Target) -> Schedule {
