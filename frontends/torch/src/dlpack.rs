@@ -8,13 +8,17 @@ use pyo3::types::{PyCapsule, PyCapsuleMethods};
 use rc_runtime::DType;
 use std::ffi::c_void;
 
+/// DLPack's numbers for kinds of devices.
+pub const CPU: i32 = 1;
+pub const CUDA: i32 = 2;
+
 /// `DLTensor`: a tensor that its producer owns.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct DlTensor {
     data: *mut u8,
-    pub device_type: i32,
-    pub device_id: i32,
+    device_type: i32,
+    device_id: i32,
     ndim: i32,
     code: u8,
     bits: u8,
@@ -106,6 +110,10 @@ impl DlTensor {
     /// The address of the first element.
     pub fn address(&self) -> *mut u8 {
         self.data.wrapping_add(self.byte_offset as usize)
+    }
+    /// Whether it lies on a device, by DLPack's numbers.
+    pub fn is_on(&self, (kind, index): (i32, i32)) -> bool {
+        self.device_type == kind && (kind == CPU || self.device_id == index)
     }
     /// Whether elements are of this type.
     pub fn is(&self, dtype: DType) -> bool {

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 
 from torch._dynamo.backends.common import aot_autograd
+from torch._functorch._aot_autograd.schemas import PlainTensorMeta
 from torch._functorch.partitioners import min_cut_rematerialization_partition
+from torch._guards import TracingContext
 from torch.fx import GraphModule
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from rc._native import Program
 from rc.torch import decompose
 from rc.torch.compile import compile_graph
 from rc.torch.options import Options
@@ -19,20 +21,42 @@ def rc(gm: GraphModule, example_inputs, *, options: dict | None = None, mode: st
     """Compiles a graph that Dynamo captured: forward, and backward where gradients are asked for."""
     chosen = Options.of(options, mode)
     on_gpu = any(getattr(x, "is_cuda", False) for x in example_inputs)
+    bare: list[Program] = []
     with sdpa_kernel([SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]) if on_gpu else contextlib.nullcontext():
-        return _autograd(chosen)(gm, example_inputs)
+        wrapped = _autograd(chosen, len(example_inputs), bare)(gm, example_inputs)
+    return bare[0] if len(bare) == 1 else wrapped
 
 
-def _autograd(options: Options):
-    compiler = lambda kind: functools.partial(_compile, options=options, kind=kind)
+def _autograd(options: Options, count: int, bare: list[Program]):
+    def inference(gm: GraphModule, inputs):
+        compiled = compile_graph(gm, options, "inference")
+        if isinstance(compiled, Program) and len(inputs) == count and _plain():
+            bare.append(compiled)
+        return compiled
+
     return aot_autograd(
-        fw_compiler=compiler("forward"),
-        bw_compiler=compiler("backward"),
-        inference_compiler=compiler("inference"),
+        fw_compiler=lambda gm, inputs: compile_graph(gm, options, "forward"),
+        bw_compiler=lambda gm, inputs: compile_graph(gm, options, "backward"),
+        inference_compiler=inference,
         partition_fn=min_cut_rematerialization_partition,
         decompositions=decompose.table(),
     )
 
 
-def _compile(gm: GraphModule, example_inputs, *, options: Options, kind: str):
-    return compile_graph(gm, options, kind)
+def _plain() -> bool:
+    """Whether AOTAutograd does nothing before and after the graph that is being compiled for inference: it mutates no argument, its results
+    are new, and neither are tensor subclasses. The compiled function may then be called without AOTAutograd's wrappers."""
+    context = TracingContext.try_get()
+    about = context.fw_metadata if context is not None else None
+    if about is None or context.fakify_first_call:
+        return False
+    subclasses = [*about.subclass_inp_meta, *about.subclass_fw_graph_out_meta]
+    return not (
+        about.num_mutated_inp_runtime_indices
+        or about.num_outputs_aliased
+        or about.num_intermediate_bases
+        or about.dynamic_outputs
+        or about.grad_enabled_mutation is not None
+        or about.tokens
+        or any(not isinstance(m, PlainTensorMeta) for m in subclasses)
+    )

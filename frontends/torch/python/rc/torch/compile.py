@@ -21,33 +21,15 @@ log = logs.log
 _numbers = itertools.count()
 
 
-class Compiled:
-    """A compiled graph: takes a list of arguments, which it empties, and gives a list of results."""
-
-    def __init__(self, lowered: Lowered, program: Program):
-        self._boxed_call = True
-        self.program = program
-        self.captured = lowered.captured
-        self.seed = torch.empty((), dtype=torch.int64, device=lowered.device) if lowered.seeded else None
-        program.layout(lowered.inputs, lowered.integers, lowered.results, lowered.returns)
-
-    def __call__(self, args: list):
-        values = args + self.captured if self.captured else list(args)
-        if self.seed is not None:
-            values.append(torch.empty_like(self.seed).random_())
-        args.clear()
-        return self.program(values)
-
-
 class Part(torch.nn.Module):
     """A compiled part of a graph with foreign operations."""
 
-    def __init__(self, compiled: Compiled):
+    def __init__(self, program: Program):
         super().__init__()
-        self.compiled = compiled
+        self.program = program
 
     def forward(self, *args):
-        return self.compiled(list(args))
+        return self.program(*args)
 
 
 class Split:
@@ -63,11 +45,11 @@ class Split:
         return self.gm(*values)
 
 
-def build(gm: GraphModule) -> Compiled:
-    """Compiles a graph whole. Raises `Problems` for operations that rc cannot lower or generate code for."""
+def build(gm: GraphModule) -> Program:
+    """Compiles a graph whole: a function of its arguments, or of one list of them, which it empties. Raises `Problems` for operations that rc cannot lower or generate code for."""
     lowered = Lowering(gm).run()
     if not lowered.results:
-        return Compiled(lowered, Program.empty())
+        return _laid_out(Program.empty(), lowered)
     if logs.wants("graph"):
         logs.say("graph", lowered.module.text())
     device = "cpu" if lowered.device.type == "cpu" else f"cuda:{lowered.device.index or 0}"
@@ -83,7 +65,15 @@ def build(gm: GraphModule) -> Compiled:
             logs.say("fusion", remark)
     if code is not None:
         logs.say("output_code", code)
-    return Compiled(lowered, program)
+    return _laid_out(program, lowered)
+
+
+def _laid_out(program: Program, lowered: Lowered) -> Program:
+    like = torch.empty((), dtype=torch.int64, device=lowered.device)
+    seed = (lambda: torch.empty_like(like).random_()) if lowered.seeded else None
+    program.layout(lowered.inputs, lowered.integers, lowered.results, lowered.returns, lowered.captured, seed)
+    program._boxed_call = True
+    return program
 
 
 def problems_of(gm: GraphModule) -> list[tuple[Node, str]]:

@@ -1,0 +1,261 @@
+//! Compiled programs, run on PyTorch's tensors.
+
+mod inputs;
+mod returns;
+mod sizes;
+
+use crate::dim::{AnyDim, dims};
+use crate::dlpack::{CPU, CUDA, DlTensor, Exchange};
+use crate::errors::plain;
+use inputs::{Input, Inputs};
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyList, PyTuple};
+use rc_ir::{Module, Name, Result};
+use rc_runtime::cuda::Device;
+use rc_runtime::program::{CpuProgram, CudaProgram, Program, Signature};
+use returns::{Layout, Objects, PyReturn, Return};
+use sizes::Sizes;
+use std::sync::{Arc, Mutex};
+
+/// Machine code, and how a call's arguments and results map to its inputs and outputs.
+#[pyclass(name = "Program", frozen, dict)]
+pub struct PyProgram {
+    code: Code,
+    /// The device in DLPack's numbers: its kind, and which of that kind.
+    device: (i32, i32),
+    call: std::sync::OnceLock<Call>,
+    last: Mutex<Option<Arc<Sizes>>>,
+}
+
+enum Code {
+    None,
+    Cpu(CpuProgram),
+    Cuda(Box<CudaProgram>),
+}
+
+/// How a call maps to the program.
+struct Call {
+    exchange: Exchange,
+    empty: Empty,
+    /// The arena's element type.
+    bytes: Py<PyAny>,
+    inputs: Vec<Input>,
+    /// Arguments that are integers, and the symbols that they are.
+    integers: Vec<(usize, Name)>,
+    results: Vec<Layout>,
+    dtypes: Vec<Py<PyAny>>,
+    returns: Vec<Return>,
+    /// Tensors of the program itself, which it takes after a call's arguments.
+    captured: Vec<Py<PyAny>>,
+    /// What makes the seed of a call, the last of all.
+    seed: Option<Py<PyAny>>,
+}
+
+/// PyTorch's functions that make a tensor of given sizes and strides.
+struct Empty {
+    /// That of PyTorch's own compiled code, for the current device.
+    quick: Option<Py<PyAny>>,
+    general: Py<PyAny>,
+    device: Py<PyAny>,
+}
+
+impl PyProgram {
+    pub fn cpu(module: &Module) -> Result<PyProgram> {
+        let fail = |e: rc_runtime::Error| rc_ir::Diagnostic::error(module.loc, e.to_string());
+        Ok(PyProgram::new(Code::Cpu(CpuProgram::new(Program::load(module, None)?).map_err(fail)?), (CPU, 0)))
+    }
+
+    pub fn cuda(module: &Module, device: Arc<Device>) -> Result<PyProgram> {
+        let fail = |e: rc_runtime::Error| rc_ir::Diagnostic::error(module.loc, e.to_string());
+        let program = CudaProgram::new(Program::load(module, None)?, &device).map_err(fail)?;
+        Ok(PyProgram::new(Code::Cuda(Box::new(program)), (CUDA, device.ordinal() as i32)))
+    }
+
+    fn new(code: Code, device: (i32, i32)) -> PyProgram {
+        PyProgram { code, device, call: std::sync::OnceLock::new(), last: Mutex::new(None) }
+    }
+
+    /// What the program takes and gives; nothing of a program without machine code.
+    fn signature(&self) -> &Signature {
+        static EMPTY: Signature = Signature { inputs: Vec::new(), outputs: Vec::new(), symbols: Vec::new() };
+        match &self.code {
+            Code::None => &EMPTY,
+            Code::Cpu(program) => &program.program().signature,
+            Code::Cuda(program) => &program.program().signature,
+        }
+    }
+}
+
+#[pymethods]
+impl PyProgram {
+    /// Says how a call maps to the program. `inputs`: for each input, the argument's position, its dimensions from slowest to
+    /// fastest, and its sizes in that order; `integers`: (argument, symbol); `results`: for each result, (sizes, strides, torch dtype); `returns`: ("result", i),
+    /// ("arg", i), ("view", (base, sizes, strides, offset)), ("int", size) or ("constant", object), a base being one of the first two.
+    /// `captured` are tensors that come after a call's arguments, and `seed`, if it is not None, makes one that comes last.
+    #[allow(clippy::type_complexity, clippy::too_many_arguments)]
+    #[pyo3(signature = (inputs, integers, results, returns, captured=Vec::new(), seed=None))]
+    fn layout(
+        &self,
+        py: Python<'_>,
+        inputs: Vec<(usize, Vec<usize>, Vec<AnyDim>)>,
+        integers: Vec<(usize, String)>,
+        results: Vec<(Vec<AnyDim>, Vec<AnyDim>, Py<PyAny>)>,
+        returns: Vec<PyReturn<'_>>,
+        captured: Vec<Py<PyAny>>,
+        seed: Option<Py<PyAny>>,
+    ) -> PyResult<()> {
+        let signature = self.signature();
+        let compiled = !matches!(self.code, Code::None);
+        if compiled && (inputs.len() != signature.inputs.len() || results.len() != signature.outputs.len()) {
+            return Err(PyTypeError::new_err("as many inputs and results as the program has"));
+        }
+        let input = |(i, (arg, order, sizes)): (usize, (usize, Vec<usize>, Vec<AnyDim>))| Input {
+            arg,
+            order,
+            sizes: dims(&sizes),
+            dtype: signature.inputs.get(i).map(|spec| spec.dtype),
+        };
+        let call = Call {
+            exchange: Exchange::of_torch(py)?,
+            empty: Empty::new(py, self.device)?,
+            bytes: py.import("torch")?.getattr("uint8")?.unbind(),
+            inputs: inputs.into_iter().enumerate().map(input).collect(),
+            integers: integers.into_iter().map(|(arg, name)| (arg, Name::new(&name))).collect(),
+            results: results.iter().map(|(sizes, strides, _)| Layout::new(sizes, strides)).collect(),
+            dtypes: results.into_iter().map(|(.., dtype)| dtype).collect(),
+            returns: returns.into_iter().map(Return::new).collect::<PyResult<_>>()?,
+            captured,
+            seed,
+        };
+        self.call.set(call).map_err(|_| PyTypeError::new_err("the layout is set already"))
+    }
+
+    /// A program without machine code: its calls return arguments, views of them, and integers.
+    #[staticmethod]
+    fn empty() -> PyProgram {
+        PyProgram::new(Code::None, (CPU, 0))
+    }
+
+    /// Runs the program: arguments as `layout` describes them, and what it says that a call returns. One list instead holds them all, and
+    /// is emptied.
+    #[pyo3(signature = (*args))]
+    fn __call__<'py>(&self, args: &Bound<'py, PyTuple>) -> PyResult<Bound<'py, PyList>> {
+        let list = (args.len() == 1).then(|| args.get_borrowed_item(0)).transpose()?;
+        match list.as_ref().map(|list| list.cast::<PyList>()) {
+            Some(Ok(list)) => {
+                let args = list.to_tuple();
+                list.del_slice(0, list.len())?;
+                self.run(&args)
+            }
+            _ => self.run(args),
+        }
+    }
+}
+
+impl PyProgram {
+    fn run<'py>(&self, args: &Bound<'py, PyTuple>) -> PyResult<Bound<'py, PyList>> {
+        let py = args.py();
+        let call = self.call.get().ok_or_else(|| PyTypeError::new_err("the program has no layout"))?;
+        let mut more: Vec<_> = call.captured.iter().map(|tensor| tensor.bind(py).clone()).collect();
+        if let Some(seed) = &call.seed {
+            more.push(seed.bind(py).call0()?);
+        }
+        let inputs = self.inputs(call, args, &more)?;
+        let mut results = Vec::with_capacity(call.results.len());
+        let mut outputs = Vec::with_capacity(call.results.len());
+        for ((sizes, strides), dtype) in inputs.sizes.results.iter().zip(&call.dtypes) {
+            let (result, memory) = call.empty(self.device, sizes.bind(py), strides.bind(py), dtype.bind(py))?;
+            outputs.push(memory.address());
+            results.push(result);
+        }
+        self.execute(py, call, &inputs, &outputs)?;
+        let objects = Objects { args, copies: &inputs.copies, results: &results };
+        let give = |r: &Return| r.give(&objects, &inputs.sizes.bindings);
+        PyList::new(py, call.returns.iter().map(give).collect::<PyResult<Vec<_>>>()?)
+    }
+
+    fn execute(&self, py: Python<'_>, call: &Call, inputs: &Inputs<'_>, outputs: &[*mut u8]) -> PyResult<()> {
+        let bindings = &inputs.sizes.bindings;
+        match &self.code {
+            Code::None => Ok(()),
+            Code::Cpu(program) => {
+                let (from, to) = (Addresses(&inputs.addresses), Addresses(outputs));
+                // SAFETY: dtypes, sizes and layouts were checked, results are fresh, and the caller holds all tensors.
+                let run = || unsafe { program.run_at(bindings, from.constant(), to.all()) };
+                py.detach(run).map_err(|e| plain(py, e))
+            }
+            Code::Cuda(program) => {
+                let bytes = program.program().arena_bytes(bindings).map_err(|e| plain(py, e))?;
+                let (size, stride) = (PyTuple::new(py, [bytes.max(1)])?, PyTuple::new(py, [1])?);
+                let (_held, arena) = call.empty(self.device, &size, &stride, call.bytes.bind(py))?;
+                let stream = call.exchange.stream(py, self.device)?;
+                let addresses = |list: &[*mut u8]| list.iter().map(|&p| p as u64).collect::<Vec<_>>();
+                let (from, to) = (addresses(&inputs.addresses), addresses(outputs));
+                // SAFETY: as above; PyTorch's allocator keeps the arena until work queued on its stream is done.
+                unsafe { program.run_at(bindings, &from, &to, arena.address() as u64, stream) }
+                    .map_err(|e| plain(py, e))
+            }
+        }
+    }
+}
+
+impl Call {
+    /// A new tensor of PyTorch's, and its memory.
+    fn empty<'py>(
+        &self,
+        device: (i32, i32),
+        sizes: &Bound<'py, PyTuple>,
+        strides: &Bound<'py, PyTuple>,
+        dtype: &Bound<'py, PyAny>,
+    ) -> PyResult<(Bound<'py, PyAny>, DlTensor)> {
+        let py = sizes.py();
+        if let Some(quick) = &self.empty.quick {
+            let tensor = quick.bind(py).call1((sizes, strides, dtype))?;
+            let memory = self.exchange.tensor(&tensor)?;
+            if memory.is_on(device) {
+                return Ok((tensor, memory));
+            }
+        }
+        let keywords = PyDict::new(py);
+        keywords.set_item("device", &self.empty.device)?;
+        keywords.set_item("dtype", dtype)?;
+        let tensor = self.empty.general.bind(py).call((sizes, strides), Some(&keywords))?;
+        let memory = self.exchange.tensor(&tensor)?;
+        Ok((tensor, memory))
+    }
+}
+
+impl Empty {
+    fn new(py: Python<'_>, (kind, index): (i32, i32)) -> PyResult<Empty> {
+        let torch = py.import("torch")?;
+        let (device, quick) = match kind {
+            CUDA => (format!("cuda:{index}"), "_empty_strided_cuda"),
+            _ => ("cpu".to_string(), "_empty_strided_cpu"),
+        };
+        let guards = py.import("torch._C._dynamo.guards");
+        Ok(Empty {
+            quick: guards.and_then(|guards| guards.getattr(quick)).ok().map(Bound::unbind),
+            general: torch.getattr("empty_strided")?.unbind(),
+            device: torch.getattr("device")?.call1((device,))?.unbind(),
+        })
+    }
+}
+
+/// Addresses that can cross to a thread without the interpreter's lock.
+#[derive(Clone, Copy)]
+struct Addresses<'a>(&'a [*mut u8]);
+// SAFETY: the tensors behind the addresses live until the call returns.
+unsafe impl Send for Addresses<'_> {}
+// SAFETY: as above.
+unsafe impl Sync for Addresses<'_> {}
+
+impl<'a> Addresses<'a> {
+    fn all(&self) -> &'a [*mut u8] {
+        self.0
+    }
+    fn constant(&self) -> &'a [*const u8] {
+        // SAFETY: pointers to constant and to mutable bytes are the same.
+        unsafe { std::slice::from_raw_parts(self.0.as_ptr().cast(), self.0.len()) }
+    }
+}

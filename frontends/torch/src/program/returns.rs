@@ -1,0 +1,103 @@
+//! What a call gives back: results, arguments, views of both, integers.
+
+use super::sizes::numbers;
+use crate::dim::{AnyDim, dims};
+use crate::errors::plain;
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+use pyo3::types::PyTuple;
+use rc_ir::Dim;
+use rc_runtime::program::Bindings;
+
+/// Sizes and strides of a tensor.
+pub struct Layout {
+    pub sizes: Vec<Dim>,
+    pub strides: Vec<Dim>,
+}
+
+pub enum Base {
+    Arg(usize),
+    Result(usize),
+}
+
+/// What a call gives back.
+pub enum Return {
+    Whole(Base),
+    View { base: Base, layout: Layout, offset: Dim },
+    Integer(Dim),
+    Constant(Py<PyAny>),
+}
+
+/// An argument's place, and the copy that stands for it.
+pub type Copied<'py> = (usize, Bound<'py, PyAny>);
+
+/// The tensors of a call.
+pub struct Objects<'a, 'py> {
+    pub args: &'a Bound<'py, PyTuple>,
+    pub copies: &'a [Copied<'py>],
+    pub results: &'a [Bound<'py, PyAny>],
+}
+
+type PyBase = (String, usize);
+pub type PyReturn<'py> = (String, Bound<'py, PyAny>);
+
+impl Layout {
+    pub fn new(sizes: &[AnyDim], strides: &[AnyDim]) -> Layout {
+        Layout { sizes: dims(sizes), strides: dims(strides) }
+    }
+}
+
+impl Base {
+    fn new((kind, index): &PyBase) -> PyResult<Base> {
+        match kind.as_str() {
+            "arg" => Ok(Base::Arg(*index)),
+            "result" => Ok(Base::Result(*index)),
+            _ => Err(PyTypeError::new_err(format!("'{kind}' is no base"))),
+        }
+    }
+    fn get<'py>(&self, objects: &Objects<'_, 'py>) -> PyResult<Bound<'py, PyAny>> {
+        match self {
+            Base::Arg(i) => objects.args.get_item(*i),
+            Base::Result(i) => Ok(objects.results[*i].clone()),
+        }
+    }
+    /// The tensor whose memory is laid out as was compiled for: the copy, where the argument is laid out otherwise.
+    fn memory<'py>(&self, objects: &Objects<'_, 'py>) -> PyResult<Bound<'py, PyAny>> {
+        let copy = objects.copies.iter().find(|(arg, _)| matches!(self, Base::Arg(i) if i == arg));
+        copy.map_or_else(|| self.get(objects), |(_, copy)| Ok(copy.clone()))
+    }
+}
+
+impl Return {
+    pub fn new((kind, value): PyReturn<'_>) -> PyResult<Return> {
+        Ok(match kind.as_str() {
+            "view" => {
+                let (base, sizes, strides, offset): (PyBase, Vec<AnyDim>, Vec<AnyDim>, AnyDim) = value.extract()?;
+                Return::View { base: Base::new(&base)?, layout: Layout::new(&sizes, &strides), offset: offset.0 }
+            }
+            "int" => Return::Integer(value.extract::<AnyDim>()?.0),
+            "constant" => Return::Constant(value.unbind()),
+            _ => Return::Whole(Base::new(&(kind, value.extract()?))?),
+        })
+    }
+
+    pub fn give<'py>(&self, objects: &Objects<'_, 'py>, bindings: &Bindings) -> PyResult<Bound<'py, PyAny>> {
+        let py = objects.args.py();
+        match self {
+            Return::Whole(base) => base.get(objects),
+            Return::View { base, layout, offset } => {
+                let numbers = |dims| PyTuple::new(py, numbers(py, dims, bindings)?);
+                let offset = offset.evaluate(&|name| bindings.get(&name).copied()).unwrap_or(0);
+                let base = base.memory(objects)?;
+                let start: i64 = base.call_method0("storage_offset")?.extract()?;
+                base.call_method1("as_strided", (numbers(&layout.sizes)?, numbers(&layout.strides)?, start + offset))
+            }
+            Return::Integer(dim) => {
+                let value = dim.evaluate(&|name| bindings.get(&name).copied());
+                let value = value.ok_or_else(|| plain(py, format!("{dim} has no value for these arguments")))?;
+                Ok(value.into_pyobject(py)?.into_any())
+            }
+            Return::Constant(object) => Ok(object.bind(py).clone()),
+        }
+    }
+}
