@@ -58,7 +58,10 @@ pub static TRANSPOSE: OpDef = OpDef {
     effects: Effects::Pure,
     infer: Some(infer_transpose),
     fold: Some(fold_transpose),
-    interfaces: &[&super::reindex::TRANSPOSE, &Canonicalize(&[("transpose-of-transpose", merge_transposes)])],
+    interfaces: &[
+        &super::reindex::TRANSPOSE,
+        &Canonicalize(&[("transpose-of-transpose", merge_transposes), ("transpose-of-ones", reshape_ones)]),
+    ],
     ..OpDef::new("rc.core.transpose")
 };
 
@@ -193,6 +196,23 @@ fn merge_transposes(op: Op, rw: &mut Rewriter) -> Result<bool> {
     let x = inner.operand(0);
     let merged = rw.before(op).op(&TRANSPOSE).operand(x).attr("perm", Attr::i64s(&perm)).try_value()?;
     rw.replace(op, &[merged]);
+    Ok(true)
+}
+
+/// A transpose that moves only dimensions of one element is a reshape.
+fn reshape_ones(op: Op, rw: &mut Rewriter) -> Result<bool> {
+    let at = rw.body.op_ref(op);
+    let Some(perm) = at.ints("perm") else { return Ok(false) };
+    let shape = at.body.ty(at.operand(0)).shape();
+    let many = perm.iter().filter(|&&d| shape[d as usize] != Dim::Static(1));
+    if many.is_sorted() { as_reshape(op, rw) } else { Ok(false) }
+}
+
+/// Replaces an op that keeps all elements in their order by a reshape.
+pub(super) fn as_reshape(op: Op, rw: &mut Rewriter) -> Result<bool> {
+    let (x, ty) = (rw.body.operand(op, 0), rw.body.ty(rw.body.result(op, 0)));
+    let reshape = rw.before(op).op(&RESHAPE).operand(x).result(ty).try_value()?;
+    rw.replace(op, &[reshape]);
     Ok(true)
 }
 

@@ -2,7 +2,8 @@
 
 use crate::constraints::{Inferred, SHAPED, dims_attr, one, reshaped};
 use rc_ir::op_def::{AttrKind, InferArgs, attr, operand, result};
-use rc_ir::{Dim, Effects, OpDef};
+use rc_ir::rewrite::{Canonicalize, Rewriter};
+use rc_ir::{Dim, Effects, Op, OpDef, Result};
 
 pub static WINDOW: OpDef = OpDef {
     summary: "Every window of a tensor: windows slide along dimensions, and their elements are new last dimensions.",
@@ -26,7 +27,7 @@ pub static WINDOW: OpDef = OpDef {
     ],
     effects: Effects::Pure,
     infer: Some(infer_window),
-    interfaces: &[&super::reindex::WINDOW],
+    interfaces: &[&super::reindex::WINDOW, &Canonicalize(&[("window-of-one", reshape_elements)])],
     ..OpDef::new("rc.core.window")
 };
 
@@ -61,6 +62,13 @@ pub fn windows(size: Dim, span: i64, stride: i64) -> Option<Dim> {
         Some(n) if n < 0 => None,
         _ => Some(room.floordiv(Dim::Static(stride)) + Dim::Static(1)),
     }
+}
+
+/// Windows of one element at every place are a reshape.
+fn reshape_elements(op: Op, rw: &mut Rewriter) -> Result<bool> {
+    let at = rw.body.op_ref(op);
+    let ones = |name: &str| at.ints(name).is_none_or(|n| n.iter().all(|&n| n == 1));
+    if ones("sizes") && ones("strides") { super::shape::as_reshape(op, rw) } else { Ok(false) }
 }
 
 /// The ops of this file.

@@ -146,6 +146,10 @@ impl Planner<'_> {
                 n => Err(format!("{n} kernels use it")),
             };
         };
+        // What computes does not join views: they cost nothing as they are.
+        if !is_view(self.op(op)) && self.groups[group].ops.iter().all(|&user| is_view(self.op(user))) {
+            return Ok(None);
+        }
         self.check(group, op, escapes).map(|()| Some(group))
     }
 

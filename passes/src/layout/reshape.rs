@@ -1,11 +1,14 @@
 //! Reshapes between products and what is around them: frontends view `[batch, length, n]` as `[batch * length, n]` for a product and
-//! back. Products and elementwise operations are brought to the longer shape, so that the two views meet and vanish.
+//! back. Products and elementwise operations are brought to the longer shape, so that the two views meet and vanish. Elementwise
+//! operations on another view of a product (a convolution's, say) are brought to the product's shape, so that they fuse with it.
 
+use super::segments::Segments;
 use rc_dialects::core::constant::CONSTANT;
 use rc_dialects::core::dot::DOT;
 use rc_dialects::core::shape::{BROADCAST, RESHAPE};
 use rc_ir::op_def::constant_of;
 use rc_ir::{Attr, AttrData, Body, Builder, Dim, Op, Result, Traits, Type, Value};
+use rustc_hash::FxHashSet;
 
 /// Moves reshapes that collapse leading dimensions behind products and elementwise operations, in program order; how many.
 ///
@@ -13,6 +16,7 @@ use rc_ir::{Attr, AttrData, Body, Builder, Dim, Op, Result, Traits, Type, Value}
 /// If an operation that is made is refused by its declaration.
 pub fn move_reshapes(body: &mut Body) -> Result<u64> {
     let mut moved = 0;
+    let mut shaped = FxHashSet::default();
     for op in body.walk() {
         if body.is_erased(op) {
             continue;
@@ -20,7 +24,9 @@ pub fn move_reshapes(body: &mut Body) -> Result<u64> {
         let done = match body.name(op) {
             n if n == &RESHAPE => merge(body, op)?,
             n if n == &DOT => behind_product(body, op)?,
-            _ if body.op_ref(op).has(Traits::ELEMENTWISE) => behind_elementwise(body, op)?,
+            _ if body.op_ref(op).has(Traits::ELEMENTWISE) => {
+                behind_elementwise(body, op)? || after_product(body, op, &mut shaped)?
+            }
             _ => false,
         };
         moved += u64::from(done);
@@ -95,6 +101,70 @@ fn behind_elementwise(body: &mut Body, op: Op) -> Result<bool> {
     replace(body, op, made, old)
 }
 
+/// An elementwise operation on a view of a product's result, or of what such operations made of one (`shaped`), on that itself.
+fn after_product(body: &mut Body, op: Op, shaped: &mut FxHashSet<Value>) -> Result<bool> {
+    let operands: Vec<Value> = body.operands(op).collect();
+    let of_product = |v: &Value| {
+        let source = viewed(body, *v)?;
+        let product = body.defining_op(source).is_some_and(|def| body.name(def) == &DOT);
+        (product || shaped.contains(&source)).then_some(source)
+    };
+    let Some(source) = operands.iter().find_map(of_product) else { return Ok(false) };
+    let (shape, old) = (body.ty(source).shape(), body.ty(body.result(op, 0)));
+    if body.results(op).len() != 1 || operands.iter().any(|&v| body.ty(v).shape() != old.shape()) {
+        return Ok(false);
+    }
+    let Some(segments) = Segments::between(&shape, &old.shape()) else { return Ok(false) };
+    let dims = |v: Value| match body.defining_op(v) {
+        Some(def) if body.name(def) == &BROADCAST => segments.broadcast(body, def).map(Some),
+        _ => Some(None),
+    };
+    let Some(dims) = operands.iter().map(|&v| dims(v)).collect::<Option<Vec<_>>>() else { return Ok(false) };
+    let mut state = body.state(op);
+    for ((slot, &operand), dims) in state.operands.iter_mut().zip(&operands).zip(dims) {
+        *slot = match dims {
+            Some(dims) => broadcast_along(body, op, operand, &dims, &shape)?,
+            None => as_shape(body, op, operand, &shape)?,
+        };
+    }
+    state.results[0] = old.with_shape(&shape);
+    let made = body.create(state);
+    replace(body, op, made, old)?;
+    shaped.insert(body.result(made, 0));
+    Ok(true)
+}
+
+/// What a reshape is of.
+fn viewed(body: &Body, value: Value) -> Option<Value> {
+    let reshape = body.defining_op(value).filter(|&op| body.name(op) == &RESHAPE)?;
+    Some(body.operand(reshape, 0))
+}
+
+/// A value seen in another shape of as many elements.
+fn as_shape(body: &mut Body, before: Op, value: Value, shape: &[Dim]) -> Result<Value> {
+    if is_splat(body, value) {
+        return splat(body, before, value, shape);
+    }
+    let source = viewed(body, value).unwrap_or(value);
+    if body.ty(source).shape().as_slice() == shape {
+        return Ok(source);
+    }
+    let ty = body.ty(value).with_shape(shape);
+    Builder::before(body, before).op(&RESHAPE).operand(source).result(ty).try_value()
+}
+
+/// The broadcast `value`, made in another shape: its operand without dimensions of one element runs along `dims`.
+fn broadcast_along(body: &mut Body, before: Op, value: Value, dims: &[i64], shape: &[Dim]) -> Result<Value> {
+    let def = body.defining_op(value).expect("a broadcast");
+    let source = body.operand(def, 0);
+    let source = viewed(body, source).unwrap_or(source);
+    let kept: Vec<Dim> = dims.iter().map(|&d| shape[d as usize]).collect();
+    let source = as_shape(body, before, source, &kept)?;
+    let ty = body.ty(value).with_shape(shape);
+    let dims = Attr::i64s(dims);
+    Builder::before(body, before).op(&BROADCAST).operand(source).attr("dims", dims).result(ty).try_value()
+}
+
 fn has_longer_form(body: &Body, value: Value, shape: &[Dim]) -> bool {
     if let Some(source) = collapsed(body, value) {
         return body.ty(source).shape().as_slice() == shape;
@@ -128,6 +198,12 @@ fn longer_form(body: &mut Body, before: Op, value: Value, shape: &[Dim]) -> Resu
             .result(ty)
             .try_value();
     }
+    splat(body, before, value, shape)
+}
+
+/// The splat constant `value` in another shape.
+fn splat(body: &mut Body, before: Op, value: Value, shape: &[Dim]) -> Result<Value> {
+    let ty = body.ty(value).with_shape(shape);
     let data = match constant_of(body, value).map(|a| a.data()) {
         Some(AttrData::Dense { data, .. }) => data.clone(),
         _ => unreachable!("checked to be a splat"),

@@ -1,0 +1,96 @@
+//! How the dimensions of two shapes with as many elements correspond.
+
+use rc_ir::{Body, Dim, Op};
+use std::ops::Range;
+
+/// Two shapes cut into the shortest runs of dimensions with as many elements, pairwise: `[4, 1, 64, 3136]` and `[4, 64, 56, 56]`
+/// into `4 = 4`, `1 * 64 = 64` and `3136 = 56 * 56`.
+pub struct Segments {
+    to: Vec<Dim>,
+    pairs: Vec<[Range<usize>; 2]>,
+}
+
+impl Segments {
+    /// `None` where the shapes' products are not seen to agree, as of some symbolic ones.
+    pub fn between(to: &[Dim], from: &[Dim]) -> Option<Segments> {
+        let one = |d: &Dim| *d == Dim::Static(1);
+        let (mut i, mut j) = (0, 0);
+        let mut pairs: Vec<[Range<usize>; 2]> = Vec::new();
+        while i < to.len() && j < from.len() {
+            let start = [i, j];
+            let (mut a, mut b) = (to[i], from[j]);
+            (i, j) = (i + 1, j + 1);
+            while a != b {
+                let grow = match (a.as_static(), b.as_static()) {
+                    (Some(1), _) => true,
+                    (_, Some(1)) => false,
+                    (Some(a), Some(b)) => a < b,
+                    _ => i - start[0] < j - start[1],
+                };
+                if grow {
+                    a = a * *to.get(i)?;
+                    i += 1;
+                } else {
+                    b = b * *from.get(j)?;
+                    j += 1;
+                }
+            }
+            pairs.push([start[0]..i, start[1]..j]);
+        }
+        // What is left has one element.
+        let rest = to[i..].iter().chain(&from[j..]).all(one);
+        rest.then(|| Segments { to: to.to_vec(), pairs })
+    }
+    /// Along which dimensions of the one shape the operand of a broadcast to the other runs, without its dimensions of one element.
+    pub fn broadcast(&self, body: &Body, broadcast: Op) -> Option<Vec<i64>> {
+        let dims = body.op_ref(broadcast).ints("dims")?;
+        let sizes = body.ty(body.operand(broadcast, 0)).shape();
+        let result = body.ty(body.result(broadcast, 0)).shape();
+        let mut along = Vec::new();
+        for (&dim, &size) in dims.iter().zip(&sizes) {
+            if size == Dim::Static(1) {
+                continue;
+            }
+            let [to, from] = self.pairs.iter().find(|p| p[1].contains(&(dim as usize)))?;
+            let many = |shape: &[Dim], range: &Range<usize>| -> Vec<usize> {
+                range.clone().filter(|&d| shape[d] != Dim::Static(1)).collect()
+            };
+            let (to, from) = (many(&self.to, to), many(&result, from));
+            let [at] = to[..] else { return None };
+            if from != [dim as usize] {
+                return None;
+            }
+            along.push(at as i64);
+        }
+        Some(along)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rc_ir::Name;
+
+    fn pairs(to: &[i64], from: &[i64]) -> Option<Vec<[Range<usize>; 2]>> {
+        let dims = |sizes: &[i64]| sizes.iter().map(|&n| Dim::Static(n)).collect::<Vec<_>>();
+        Segments::between(&dims(to), &dims(from)).map(|s| s.pairs)
+    }
+
+    #[test]
+    fn runs_are_the_shortest() {
+        assert_eq!(pairs(&[4, 1, 64, 3136], &[4, 64, 56, 56]), Some(vec![[0..1, 0..1], [1..3, 1..2], [3..4, 2..4]]));
+        assert_eq!(pairs(&[6, 4], &[2, 12]), Some(vec![[0..2, 0..2]]));
+        assert_eq!(pairs(&[5], &[5, 1, 1]), Some(vec![[0..1, 0..1]]));
+        assert_eq!(pairs(&[6], &[4]), None);
+        assert_eq!(pairs(&[6, 2], &[6, 4]), None);
+    }
+
+    #[test]
+    fn symbolic_sizes_match_as_expressions() {
+        let (n, s) = (Dim::symbol(Name::new("n")), Dim::symbol(Name::new("s")));
+        let four = Dim::Static(4);
+        let found = Segments::between(&[n * s, four], &[n, s, four]).map(|s| s.pairs);
+        assert_eq!(found, Some(vec![[0..1, 0..2], [1..2, 2..3]]));
+        assert!(Segments::between(&[n, four], &[s, four]).is_none());
+    }
+}
