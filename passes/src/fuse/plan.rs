@@ -161,6 +161,9 @@ impl Planner<'_> {
         if target.ops.len() >= self.max_ops {
             return Err(format!("the kernel has the most operations allowed, {}", self.max_ops));
         }
+        if self.is_table(group, op) {
+            return Err("a gathered table has to lie in memory".into());
+        }
         let outputs = self.outputs(group);
         if escapes && outputs.iter().any(|&v| self.body.ty(v).shape() != self.body.ty(self.body.result(op, 0)).shape())
         {
@@ -286,16 +289,25 @@ impl Planner<'_> {
         }
     }
 
-    /// Whether `op` feeds an operand of the group's product or attention, or a gathered table.
+    /// Whether the group gathers from a result of `op`.
+    fn is_table(&self, group: usize, op: Op) -> bool {
+        self.uses_in(group, op).any(|(user, i)| i == 0 && self.op(user).is("rc.core.gather"))
+    }
+
+    /// Whether `op` feeds an operand of the group's product or attention.
     fn on_operand_side(&self, group: usize, op: Op) -> bool {
         let target = &self.groups[group];
-        let users = self.body.results(op).flat_map(|r| self.body.uses(r).collect::<Vec<_>>());
-        users.filter(|(user, _)| target.ops.contains(user)).any(|(user, i)| {
-            let table = self.op(user).is("rc.core.gather") && i == 0;
-            table
-                || target.operand_side.contains(&user)
+        self.uses_in(group, op).any(|(user, _)| {
+            target.operand_side.contains(&user)
                 || matches!(classify(self.op(user)), Class::Contract | Class::Attention)
         })
+    }
+
+    /// The uses of an operation's results by a group.
+    fn uses_in(&self, group: usize, op: Op) -> impl Iterator<Item = (Op, usize)> {
+        let ops = &self.groups[group].ops;
+        let uses = self.body.results(op).flat_map(|r| self.body.uses(r).collect::<Vec<_>>());
+        uses.filter(|(user, _)| ops.contains(user))
     }
 
     /// The group's values that are used outside of it.

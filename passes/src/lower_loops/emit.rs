@@ -327,12 +327,13 @@ impl<'a> Emitter<'a> {
 
 /// A scalar attribute of `elem` from the bytes of a splat.
 fn scalar_attr(elem: Type, bytes: &[u8]) -> Attr {
-    use rc_ir::AttrData;
+    use rc_dialects::core::scalar::{Scalar, scalar_attr};
     let mut word = [0u8; 8];
     word[..bytes.len()].copy_from_slice(bytes);
     let bits = u64::from_le_bytes(word);
-    match elem.float_kind() {
-        Some(_) => Attr::new(AttrData::Float { bits, ty: elem }),
-        None => Attr::int(rc_ir::attr::scalar_value(elem, bytes) as i64, elem),
+    if elem.is_float() {
+        return Attr::new(rc_ir::AttrData::Float { bits, ty: elem });
     }
+    let value = Scalar::from_bits(bits, elem).and_then(|value| scalar_attr(elem, value));
+    value.expect("an element is a float or an integer")
 }

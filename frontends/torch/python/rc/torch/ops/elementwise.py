@@ -144,11 +144,6 @@ def reciprocal(b, x):
     return b.binary("div", b.like(1, x), x)
 
 
-@float_function("erfc")
-def erfc(b, x):
-    raise Unsupported("rc has no complementary error function")
-
-
 @translates("trunc")
 def trunc(b: Build, x: T) -> T:
     if not is_float(x.dtype):
@@ -576,11 +571,6 @@ def angle(b: Build, x: T) -> T:
 @translates("_conj", "_conj_physical", "conj_physical", "resolve_conj", "resolve_neg", "real")
 def real(b: Build, x: T) -> T:
     return x
-
-
-@translates("nextafter")
-def nextafter(b: Build, x: T, y: T) -> T:
-    raise Unsupported("rc has no nextafter")
 
 
 # Activations.

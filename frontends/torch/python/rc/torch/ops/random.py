@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 
 from rc._native import Dim
-from rc.torch.build import Build, T
+from rc.torch.build import Build, T, simplify
 from rc.torch.dtypes import compute, is_float
 from rc.torch.errors import Unsupported
 from rc.torch.ops.table import operand, out, out_dtype, out_shape, translates
@@ -143,3 +143,43 @@ def geometric(b: Build, x: T, p, **_) -> T:
     u = uniform(b, x.shape, x.dtype)
     ratio = b.scalar("div", b.unary("log", b.binary("sub", b.like(1, u), u)), math.log1p(-p))
     return b.convert(b.scalar("max", b.unary("ceil", ratio), 1), x.dtype)
+
+
+@draws("multinomial")
+def multinomial(b: Build, x: T, count, replacement: bool = False, **_) -> T:
+    """Numbers of the last dimension, drawn in proportion to what stands there."""
+    n = x.shape[-1]
+    p = b.upcast(x)
+    if isinstance(count, Dim):
+        raise Unsupported("a symbolic number of draws")
+    if replacement and count != 1:
+        # The place of a uniform number among the sums so far.
+        sums = b.op("core.scan", p, dim=p.rank - 1, kind="add")
+        total = b.narrow(sums, p.rank - 1, simplify(n - 1), 1)
+        shape = list(p.shape[:-1]) + [count]
+        u = b.binary("mul", uniform(b, shape, p.dtype), b.expand(total, shape))
+        space = shape + [n]
+        rows = list(range(p.rank - 1))
+        before = b.compare("le", b.broadcast_in(sums, space, [*rows, p.rank]), b.broadcast_in(u, space, [*rows, p.rank - 1]))
+        at = b.reduce("add", b.convert(before, "i64"), [p.rank])
+        return b.binary("min", at, b.size(simplify(n - 1), "i64", at.shape))
+    # The winner of a race: exponential times with these rates; without replacement, the first few that come in.
+    u = uniform(b, p.shape, p.dtype)
+    time = b.unary("neg", b.unary("log", b.binary("sub", b.like(1, u), u)))
+    speed = b.binary("div", p, b.scalar("max", time, 1e-30))
+    if count == 1:
+        return b.unsqueeze(b.op("core.reduce", speed, dims=[p.rank - 1], kind="argmax"), p.rank - 1)
+    return b.op("tensor.topk", speed, dim=p.rank - 1, k=count, largest=True)[1]
+
+
+@draws("rrelu_with_noise_functional")
+def rrelu(b: Build, x: T, noise: T, lower=0.125, upper=1 / 3, training: bool = False, **_) -> list[T]:
+    """Negative numbers times a slope, drawn for each while training; and the slopes, 1 for what is positive."""
+    c = b.upcast(x)
+    positive = b.compare("gt", c, b.like(0, c))
+    if training:
+        slope = b.scalar("add", b.scalar("mul", uniform(b, c.shape, c.dtype), upper - lower), lower)
+        slope = b.select(positive, b.like(1, c), slope)
+        return [b.convert(b.binary("mul", c, slope), x.dtype), b.convert(slope, noise.dtype)]
+    y = b.select(positive, c, b.scalar("mul", c, (lower + upper) / 2))
+    return [b.convert(y, x.dtype), noise]

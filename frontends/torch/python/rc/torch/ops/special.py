@@ -174,17 +174,53 @@ def polygamma(b: Build, n: int, x: T) -> T:
     return b.convert(y, result)
 
 
-@in_double("erfc", "special_erfc")
-def erfc(b, x):
-    """1 - erf(x) below 2, the continued fraction above (7.1.14)."""
+def erfc_of(b: Build, x: T) -> T:
+    """1 - erf(x) below 2, the continued fraction above; of float64."""
     near = b.binary("sub", b.like(1, x), b.unary("erf", x))
     w = b.scalar("max", x, 2)
+    far = b.binary("mul", b.unary("exp", b.unary("neg", b.binary("mul", w, w))), _erfc_tail(b, w))
+    y = where(b, below(b, x, 2), near, far)
+    return where(b, b.compare("gt", x, b.like(27, x)), b.like(0, x), y)
+
+
+def _erfc_tail(b: Build, w: T) -> T:
+    """exp(w²) erfc(w) for w of at least 2: the continued fraction (7.1.14)."""
     tail = w
     for k in range(60, 0, -1):
         tail = b.binary("add", w, b.binary("div", b.like(k / 2, w), tail))
-    far = b.binary("div", b.unary("exp", b.unary("neg", b.binary("mul", w, w))), b.scalar("mul", tail, math.sqrt(math.pi)))
-    y = where(b, below(b, x, 2), near, far)
-    return where(b, b.compare("gt", x, b.like(27, x)), b.like(0, x), y)
+    return b.binary("div", b.like(1, w), b.scalar("mul", tail, math.sqrt(math.pi)))
+
+
+in_double("erfc", "special_erfc")(erfc_of)
+
+
+@in_double("special_erfcx", "prims::erfcx")
+def erfcx(b, x):
+    """exp(x²) erfc(x): by erf below 2, the continued fraction above."""
+    low = b.scalar("min", x, 2)
+    near = b.binary("mul", b.unary("exp", b.binary("mul", low, low)), b.binary("sub", b.like(1, low), b.unary("erf", low)))
+    return where(b, below(b, x, 2), near, where(b, b.is_nan(x), x, _erfc_tail(b, b.scalar("max", x, 2))))
+
+
+@in_double("special_ndtri")
+def ndtri(b, p):
+    """Where the normal distribution reaches p: by 26.2.23, and three of Halley's steps on the lower half."""
+    low = b.binary("min", p, b.binary("sub", b.like(1, p), p))
+    inner = b.scalar("max", low, 1e-300)
+    t = b.unary("sqrt", b.scalar("mul", b.unary("log", inner), -2))
+    top = horner(b, t, (0.010328, 0.802853, 2.515517))
+    y = b.binary("sub", b.binary("div", top, horner(b, t, (0.001308, 0.189269, 1.432788, 1.0))), t)
+    for _ in range(3):
+        cdf = b.scalar("mul", erfc_of(b, b.scalar("mul", y, -math.sqrt(0.5))), 0.5)
+        density = b.scalar("mul", b.unary("exp", b.scalar("mul", b.binary("mul", y, y), -0.5)), 1 / math.sqrt(2 * math.pi))
+        step = b.binary("div", b.binary("sub", cdf, inner), density)
+        half = b.scalar("mul", b.binary("mul", y, step), 0.5)
+        y = b.binary("sub", y, b.binary("div", step, b.scalar("add", half, 1)))
+    y = where(b, b.compare("gt", p, b.like(0.5, p)), b.unary("neg", y), y)
+    y = where(b, b.compare("eq", p, b.like(0, p)), b.like(-math.inf, p), y)
+    y = where(b, b.compare("eq", p, b.like(1, p)), b.like(math.inf, p), y)
+    outside = b.binary("or", b.compare("lt", p, b.like(0, p)), b.compare("gt", p, b.like(1, p)))
+    return where(b, b.binary("or", outside, b.is_nan(p)), b.like(math.nan, p), y)
 
 
 @in_double("erfinv", "special_erfinv")
@@ -241,3 +277,60 @@ for name, order, scaled in (
     ("prims::bessel_i0", 0, False), ("prims::bessel_i0e", 0, True), ("prims::bessel_i1", 1, False), ("prims::bessel_i1e", 1, True),
 ):  # fmt: skip
     in_double(name)(lambda b, x, order=order, scaled=scaled: _bessel(b, x, order, scaled))
+
+
+def _power_series(b: Build, x: T, order: int, harmonic: bool) -> T:
+    """J of order 0 or 1 below 12 (9.1.10), or with `harmonic` the sum beside the logarithm of Y (9.1.11 to 13)."""
+    quarter = b.scalar("mul", b.binary("mul", x, x), -0.25)
+    h = lambda n: sum(1 / i for i in range(1, n + 1))
+    weight = lambda k: h(k) + h(k + order) if harmonic else 1.0
+    terms = [weight(k) / (math.factorial(k) * math.factorial(k + order)) for k in range(45)]
+    y = horner(b, quarter, terms[::-1])
+    return b.binary("mul", y, b.scalar("mul", x, 0.5)) if order else y
+
+
+def _hankel(b: Build, x: T, order: int) -> tuple[T, T]:
+    """J and Y of order 0 or 1 from 12 on (9.2.5, 9.2.6)."""
+    mu, coefficient, even, odd = 4 * order * order, 1.0, [1.0], []
+    for k in range(1, 22):
+        coefficient *= (mu - (2 * k - 1) ** 2) / (8 * k)
+        (odd if k % 2 else even).append(coefficient * (-1) ** (k // 2))
+    inverse = b.binary("div", b.like(1, x), x)
+    square = b.binary("mul", inverse, inverse)
+    p, q = horner(b, square, even[::-1]), b.binary("mul", inverse, horner(b, square, odd[::-1]))
+    angle = b.scalar("sub", x, (0.5 * order + 0.25) * math.pi)
+    cosine, sine = b.unary("cos", angle), b.unary("sin", angle)
+    size = b.unary("sqrt", b.scalar("mul", inverse, 2 / math.pi))
+    j = b.binary("sub", b.binary("mul", p, cosine), b.binary("mul", q, sine))
+    y = b.binary("add", b.binary("mul", p, sine), b.binary("mul", q, cosine))
+    return b.binary("mul", size, j), b.binary("mul", size, y)
+
+
+def _bessel_j(b: Build, x: T, order: int) -> T:
+    a = b.unary("abs", x)
+    far, _ = _hankel(b, b.scalar("max", a, 12), order)
+    y = where(b, below(b, a, 12), _power_series(b, b.scalar("min", a, 12), order, False), far)
+    y = where(b, b.is_nan(x), x, y)
+    return where(b, below(b, x, 0), b.unary("neg", y), y) if order else y
+
+
+def _bessel_y(b: Build, x: T, order: int) -> T:
+    near = b.scalar("min", x, 12)
+    positive = b.compare("gt", near, b.like(0, near))
+    safe = where(b, positive, near, b.like(1, near))
+    j = _power_series(b, safe, order, False)
+    log = b.unary("log", b.scalar("mul", safe, 0.5))
+    # psi(k + 1) = H_k - gamma: the constant goes with the logarithm.
+    first = b.scalar("mul", b.binary("mul", b.scalar("add", log, 0.5772156649015329), j), 2 / math.pi)
+    y = b.binary("sub", first, b.scalar("mul", _power_series(b, safe, order, True), 1 / math.pi))
+    if order:
+        y = b.binary("sub", y, b.binary("div", b.like(2 / math.pi, safe), safe))
+    _, far = _hankel(b, b.scalar("max", x, 12), order)
+    y = where(b, below(b, x, 12), y, far)
+    y = where(b, b.compare("eq", x, b.like(0, x)), b.like(-math.inf, x), y)
+    return where(b, b.binary("or", below(b, x, 0), b.is_nan(x)), b.like(math.nan, x), y)
+
+
+for order in (0, 1):
+    in_double(f"special_bessel_j{order}", f"prims::bessel_j{order}")(lambda b, x, order=order: _bessel_j(b, x, order))
+    in_double(f"special_bessel_y{order}")(lambda b, x, order=order: _bessel_y(b, x, order))

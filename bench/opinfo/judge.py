@@ -1,0 +1,114 @@
+"""Whether compiled results are right: beside eager's, and where they differ, against float64."""
+
+from __future__ import annotations
+
+import re
+
+import torch
+from torch.utils._pytree import tree_flatten, tree_map
+
+UNINITIALIZED = {"empty", "empty_like", "empty_strided", "empty_permuted", "new_empty", "new_empty_strided"}
+RANDOM = re.compile(r"rand|multi_head_attention|normal|bernoulli|multinomial|dropout|exponential|cauchy|geometric|uniform|rrelu|fractional_max_pool|alpha_dropout")
+NARROW = (torch.float32, torch.float16, torch.bfloat16)
+
+
+def call(op, sample, grad: bool, wrap):
+    """The operation's results, and its gradients where they are asked for."""
+    fresh = lambda x: x.detach().clone().requires_grad_(x.requires_grad) if isinstance(x, torch.Tensor) else x
+    inputs, extra, kwargs = tree_map(fresh, (sample.input, sample.args, sample.kwargs))
+    f = wrap(lambda *a, **k: op(*a, **k))
+    out = f(inputs, *extra, **kwargs)
+    if not grad:
+        return out
+    out = sample.output_process_fn_grad(out)
+    outs = [o for o in tree_flatten(out)[0] if isinstance(o, torch.Tensor) and o.requires_grad]
+    leaves = [x for x in tree_flatten((inputs, extra, kwargs))[0] if isinstance(x, torch.Tensor) and x.requires_grad]
+    torch.manual_seed(2)
+    weights = [torch.randn_like(o) for o in outs]
+    grads = torch.autograd.grad(outs, leaves, weights, allow_unused=True) if outs and leaves else ()
+    return out, grads
+
+
+def differs(op, sample, grad: bool, expected, actual) -> str | None:
+    """What is wrong with the results, if anything."""
+    a, b = tree_flatten(actual)[0], tree_flatten(expected)[0]
+    if len(a) != len(b):
+        return f"{len(a)} results, {len(b)} expected"
+    reference = None
+    for i, (x, y) in enumerate(zip(a, b)):
+        if not isinstance(y, torch.Tensor):
+            if x != y and not (isinstance(x, float) and x != x and y != y):
+                return f"result {i} is {x}, {y} expected"
+            continue
+        if not isinstance(x, torch.Tensor) or x.dtype != y.dtype or x.shape != y.shape:
+            return f"result {i} is {_type(x)}, {_type(y)} expected"
+        if op.name in UNINITIALIZED or op.name.split(".")[-1] in UNINITIALIZED or close(x, y):
+            continue
+        if RANDOM.search(op.name) or sample.kwargs.get("dropout_p"):
+            if moments_agree(x, y):
+                continue
+            return f"result {i}: moments differ"
+        if op.name in ("sort", "argsort", "topk") and not x.is_floating_point() and _same_order(op, sample, x, y):
+            continue
+        if reference is None:
+            reference = in_float64(op, sample, grad)
+        if i < len(reference) and no_worse(x, y, reference[i]):
+            continue
+        return f"result {i}: {_difference(x, y)}"
+    return None
+
+
+def _type(x) -> str:
+    return f"{str(x.dtype).removeprefix('torch.')} {list(x.shape)}" if isinstance(x, torch.Tensor) else type(x).__name__
+
+
+def close(x, y) -> bool:
+    return _difference(x, y) is None
+
+
+def _difference(x, y) -> str | None:
+    try:
+        torch.testing.assert_close(x, y, equal_nan=True)
+        return None
+    except AssertionError as e:
+        return " ".join(str(e).split())
+
+
+def moments_agree(x, y) -> bool:
+    if x.numel() < 30:
+        return True
+    x, y = x.to(torch.float64), y.to(torch.float64)
+    spread = max(y.std(unbiased=False).item(), x.std(unbiased=False).item(), 1e-6)
+    return abs(x.mean() - y.mean()).item() <= 6 * spread / max(x.numel(), 1) ** 0.5 + 1e-6
+
+
+def _same_order(op, sample, x, y) -> bool:
+    """Whether two lists of places name equal elements: equal ones may come in any order."""
+    numbers = [a for a in (*sample.args, *sample.kwargs.values()) if isinstance(a, int) and not isinstance(a, bool)]
+    at = 1 if op.name == "topk" else 0
+    dim = sample.kwargs.get("dim", numbers[at] if len(numbers) > at and "dim" not in sample.kwargs else -1)
+    v = sample.input.detach()
+    return v.dim() == 0 or close(v.gather(dim, x), v.gather(dim, y))
+
+
+def in_float64(op, sample, grad: bool) -> list:
+    """The results in float64, the reference for what rounding explains."""
+    wide = lambda x: x.detach().double().requires_grad_(x.requires_grad) if isinstance(x, torch.Tensor) and x.dtype in NARROW else x
+    try:
+        torch.manual_seed(1)
+        return tree_flatten(call(op, sample.transform(wide), grad, lambda f: f))[0]
+    except Exception:  # noqa: BLE001 - not every operation takes float64
+        return []
+
+
+def no_worse(x, y, reference) -> bool:
+    """Whether rc's error is within four times eager's, or a few units of the dtype's rounding."""
+    if not isinstance(reference, torch.Tensor) or not x.is_floating_point() or reference.is_complex() or reference.shape != x.shape:
+        return False
+    r = reference.detach().double()
+    mine, eager = (x.detach().double() - r).abs(), (y.detach().double() - r).abs()
+    same = (x.isnan() & r.isnan()) | (x.double() == r) | (x.isnan() & y.isnan()) | (x == y)
+    scale = r[r.isfinite()].abs().max().item() if r.isfinite().any() else 1.0
+    allowed = 4 * eager[eager.isfinite()].max().item() if eager.isfinite().any() else 0.0
+    allowed = max(allowed, 16 * torch.finfo(x.dtype).eps * scale)
+    return bool((same | (mine <= allowed)).all())

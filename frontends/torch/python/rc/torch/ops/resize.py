@@ -1,0 +1,150 @@
+"""Resizing with antialiasing, as products with matrices of weights; sampling of volumes at computed places."""
+
+from __future__ import annotations
+
+import torch
+
+from rc.torch.build import Build, T
+from rc.torch.dtypes import is_float
+from rc.torch.errors import Unsupported
+from rc.torch.ops.convolution import fixed
+from rc.torch.ops.table import translates
+
+
+def _triangle(t: torch.Tensor) -> torch.Tensor:
+    return (1 - t.abs()).clamp(min=0)
+
+
+def _cubic(t: torch.Tensor) -> torch.Tensor:
+    a, t = -0.5, t.abs()
+    near = ((a + 2) * t - (a + 3)) * t * t + 1
+    far = ((t - 5) * t + 8) * t * a - 4 * a
+    return torch.where(t < 1, near, torch.where(t < 2, far, torch.zeros_like(t)))
+
+
+FILTERS = {"bilinear": (_triangle, 2), "bicubic": (_cubic, 4)}
+
+
+def _weights(size: int, result: int, align_corners: bool, scale, name: str) -> torch.Tensor:
+    """The weight [result, size] of each element in each of the result."""
+    filter_, width = FILTERS[name]
+    if align_corners:
+        step = (size - 1) / (result - 1) if result > 1 else 0.0
+    else:
+        step = 1 / scale if scale else size / result
+    support = width / 2 * max(step, 1.0)
+    center = step * (torch.arange(result, dtype=torch.float64) + 0.5)
+    start = (center - support + 0.5).trunc().clamp(min=0)
+    end = (center + support + 0.5).trunc().clamp(max=size)
+    at = torch.arange(size, dtype=torch.float64)
+    w = filter_((at - center[:, None] + 0.5) / max(step, 1.0))
+    w = torch.where((at >= start[:, None]) & (at < end[:, None]), w, torch.zeros_like(w))
+    return w / w.sum(1, keepdim=True)
+
+
+def _along_both(b: Build, x: T, rows: torch.Tensor, columns: torch.Tensor) -> T:
+    """x [n, c, h, w] times a matrix [h', h] and one [w', w]."""
+    c = b.upcast(x)
+    # As PyTorch, that resizes along the width first.
+    dtype = {"f32": torch.float32, "f64": torch.float64}[c.dtype]
+    matrix = lambda m: b.dense(m.to(dtype), c.dtype)
+    y = b.dot(c, matrix(columns), contract=(3, 1))
+    y = b.dot(y, matrix(rows), contract=(2, 1))
+    return b.convert(b.permute(y, [0, 1, 3, 2]), x.dtype)
+
+
+def _antialiased(name: str):
+    def forward(b: Build, x: T, sizes, align_corners: bool, scale_h=None, scale_w=None) -> T:
+        if not is_float(x.dtype):
+            raise Unsupported("resizing of integers")
+        (h, w), (to_h, to_w) = fixed(x.shape[2:]), fixed(sizes)
+        return _along_both(b, x, _weights(h, to_h, align_corners, scale_h, name), _weights(w, to_w, align_corners, scale_w, name))
+
+    def backward(b: Build, grad: T, sizes, input_sizes, align_corners: bool, scale_h=None, scale_w=None) -> T:
+        (h, w), (to_h, to_w) = fixed(input_sizes[2:]), fixed(sizes)
+        rows, columns = _weights(h, to_h, align_corners, scale_h, name), _weights(w, to_w, align_corners, scale_w, name)
+        return _along_both(b, grad, rows.T.contiguous(), columns.T.contiguous())
+
+    translates(f"_upsample_{name}2d_aa")(forward)
+    translates(f"_upsample_{name}2d_aa_backward")(backward)
+
+
+_antialiased("bilinear")
+_antialiased("bicubic")
+
+
+def _reflected(b: Build, at: T, low: float, span: float) -> T:
+    """Places beyond either end, folded back."""
+    if span <= 0:
+        return b.like(0, at)
+    t = b.unary("abs", b.scalar("sub", at, low))
+    extra = b.scalar("rem", t, span)
+    flips = b.unary("floor", b.scalar("div", t, span))
+    even = b.compare("eq", b.scalar("rem", flips, 2), b.like(0, flips))
+    return b.select(even, b.scalar("add", extra, low), b.scalar("add", b.unary("neg", extra), span + low))
+
+
+def _source(b: Build, at: T, size: int, padding: int, align_corners: bool) -> T:
+    """A place in [-1, 1] as one among `size` elements; padding 1 is the border's, 2 reflection."""
+    if align_corners:
+        at = b.scalar("mul", b.scalar("mul", b.scalar("add", at, 1), 0.5), size - 1)
+    else:
+        at = b.scalar("mul", b.scalar("sub", b.scalar("mul", b.scalar("add", at, 1), size), 1), 0.5)
+    if padding == 2:
+        at = _reflected(b, at, 0, size - 1) if align_corners else _reflected(b, at, -0.5, size)
+    return at if padding == 0 else b.scalar("min", b.scalar("max", at, 0), size - 1)
+
+
+@translates("grid_sampler_3d")
+def grid_sampler_3d(b: Build, x: T, grid: T, mode: int, padding: int, align_corners: bool) -> T:
+    """x [n, c, d, h, w] at places [n, d', h', w', 3], each (w, h, d) in [-1, 1]."""
+    if not is_float(x.dtype):
+        raise Unsupported("sampling of integers")
+    sizes = fixed(x.shape[2:])
+    n, channels = x.shape[:2]
+    points = list(grid.shape[:4])
+    c, line = b.upcast(x), b.upcast(grid)
+    table = b.reshape(c, [n, channels, sizes[0] * sizes[1] * sizes[2]])
+    coordinate = lambda i: b.reshape(b.narrow(line, 4, i, 1), points)
+    places = [_source(b, coordinate(2 - d), sizes[d], padding, align_corners) for d in range(3)]
+    if mode == 1:
+        corners = [([b.unary("round", at) for at in places], None)]
+    elif mode == 0:
+        corners = list(_corners(b, places))
+    else:
+        raise Unsupported(f"interpolation mode {mode} of volumes")
+    total = None
+    for at, weight in corners:
+        part = _element(b, table, at, sizes, points, weight)
+        total = part if total is None else b.binary("add", total, part)
+    return b.convert(b.reshape(total, [n, channels, *points[1:]]), x.dtype)
+
+
+def _corners(b: Build, places):
+    """The eight corners around places, and their weights."""
+    floors = [b.unary("floor", at) for at in places]
+    for corner in range(8):
+        at, weight = [], None
+        for d in range(3):
+            fraction = b.binary("sub", places[d], floors[d])
+            far = corner >> d & 1
+            at.append(b.scalar("add", floors[d], 1) if far else floors[d])
+            part = fraction if far else b.binary("sub", b.like(1, fraction), fraction)
+            weight = part if weight is None else b.binary("mul", weight, part)
+        yield at, weight
+
+
+def _element(b: Build, table: T, at, sizes, points, weight) -> T:
+    """The elements [n, c, points] at whole places, zero outside, times weights."""
+    inside, linear = None, None
+    for place, size in zip(at, sizes):
+        here = b.binary("and", b.compare("ge", place, b.like(0, place)), b.compare("le", place, b.like(size - 1, place)))
+        inside = here if inside is None else b.binary("and", inside, here)
+        number = b.convert(b.select(here, place, b.like(0, place)), "i64")
+        linear = number if linear is None else b.binary("add", b.scalar("mul", linear, size), number)
+    n, count = table.shape[0], points[1] * points[2] * points[3]
+    flat = lambda t: b.reshape(t, [n, count])
+    found = b.op("core.gather", table, flat(linear), axis=2, batch=1)
+    spread = lambda t: b.broadcast_in(flat(t), found.shape, [0, 2])
+    found = b.select(spread(inside), found, b.like(0, found))
+    return b.binary("mul", found, spread(weight)) if weight is not None else found
