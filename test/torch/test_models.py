@@ -4,10 +4,16 @@ Errors are measured against float64: rc's is at most 1.5 times eager's, or a few
 """
 
 import copy
+import pathlib
+import sys
 
 import pytest
 import torch
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "bench"))
+import zoo
+
+torchvision = pytest.importorskip("torchvision")
 transformers = pytest.importorskip("transformers")
 
 EPS = torch.finfo(torch.float32).eps
@@ -37,7 +43,7 @@ def vit():
 
 def t5():
     c = transformers.T5Config(num_layers=2, d_model=48, d_kv=16, num_heads=3, d_ff=64, vocab_size=TOKENS, use_cache=False)
-    return transformers.T5EncoderModel(c), torch.randint(0, TOKENS, (2, 9)), "last_hidden_state"
+    return transformers.T5ForConditionalGeneration(c), (torch.randint(0, TOKENS, (2, 9)), None, torch.randint(0, TOKENS, (2, 7))), "logits"
 
 
 def resnet():
@@ -45,7 +51,62 @@ def resnet():
     return transformers.ResNetModel(c), torch.randn(2, 3, 32, 32), "pooler_output"
 
 
-MODELS = [gpt2, bert, llama, vit, t5, resnet]
+def mixtral():
+    c = transformers.MixtralConfig(num_hidden_layers=1, hidden_size=48, num_attention_heads=4, num_key_value_heads=2,
+                                   intermediate_size=80, num_local_experts=5, vocab_size=TOKENS, use_cache=False)  # fmt: skip
+    return transformers.MixtralModel(c), torch.randint(0, TOKENS, (2, 11)), "last_hidden_state"
+
+
+def whisper():
+    from transformers.models.whisper.modeling_whisper import WhisperEncoder
+
+    c = transformers.WhisperConfig(d_model=48, encoder_layers=2, encoder_attention_heads=3, encoder_ffn_dim=80, max_source_positions=50)
+    return WhisperEncoder(c), torch.randn(2, 80, 100), "last_hidden_state"
+
+
+def unet():
+    return zoo.UNet(width=16, embedded=24), (torch.randn(2, 3, 16, 16), torch.rand(2) * 100), None
+
+
+def mobilenet():
+    return torchvision.models.mobilenet_v3_small(num_classes=10), torch.randn(2, 3, 45, 45), None
+
+
+def efficientnet():
+    from torchvision.models.efficientnet import EfficientNet, MBConvConfig
+
+    blocks = [MBConvConfig(1, 3, 1, 16, 8, 1, 1.0, 1.0), MBConvConfig(6, 5, 2, 8, 16, 2, 1.0, 1.0)]
+    return EfficientNet(blocks, dropout=0.0, num_classes=10), torch.randn(2, 3, 37, 37), None
+
+
+def convnext():
+    from torchvision.models.convnext import CNBlockConfig, ConvNeXt
+
+    return ConvNeXt([CNBlockConfig(16, 24, 1), CNBlockConfig(24, None, 1)], num_classes=10), torch.randn(2, 3, 48, 48), None
+
+
+def swin():
+    model = torchvision.models.SwinTransformer([4, 4], 24, [2, 2], [2, 4], [4, 4], stochastic_depth_prob=0.0, num_classes=10)
+    return model, torch.randn(2, 3, 56, 56), None
+
+
+TRAINED = [gpt2, bert, llama, vit, resnet]
+MODELS = TRAINED + [t5, mixtral, whisper, unet, mobilenet, efficientnet, convnext, swin]
+
+
+def call(model, x, name):
+    """The result called `name` of a model's, for one argument or several."""
+    y = model(*x) if isinstance(x, tuple) else model(x)
+    return y if name is None else y[name]
+
+
+def wide(model, x):
+    """The model and its arguments in float64."""
+    model = copy.deepcopy(model).double()
+    if hasattr(model, "set_experts_implementation"):
+        model.set_experts_implementation("eager")  # PyTorch's grouped products have no float64
+    convert = lambda t: t.double() if t is not None and t.is_floating_point() else t
+    return model, tuple(map(convert, x)) if isinstance(x, tuple) else convert(x)
 
 
 def errors(ours, eager, reference):
@@ -54,36 +115,37 @@ def errors(ours, eager, reference):
     return error(ours), error(eager)
 
 
-@pytest.mark.parametrize("make", MODELS, ids=lambda m: m.__name__)
-@pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
+CASES = [(make, False) for make in MODELS] + [(make, True) for make in TRAINED + [t5, whisper]]
+
+
+@pytest.mark.parametrize("make, dynamic", CASES, ids=[f"{m.__name__}-{'dynamic' if d else 'static'}" for m, d in CASES])
 def test_inference(make, dynamic):
     torch.manual_seed(0)
     torch._dynamo.reset()
     model, x, name = make()
     model.eval()
     run = torch.compile(model, backend="rc", fullgraph=True, dynamic=dynamic)
-    wide = copy.deepcopy(model).double()
     with torch.no_grad():
-        reference = wide(x.double() if x.is_floating_point() else x)[name]
-        ours, eager = errors(run(x)[name], model(x)[name], reference)
+        reference = call(*wide(model, x), name)
+        ours, eager = errors(call(run, x, name), call(model, x, name), reference)
     assert ours <= max(1.5 * eager, 16 * EPS), (ours, eager)
 
 
-@pytest.mark.parametrize("make", MODELS, ids=lambda m: m.__name__)
+@pytest.mark.parametrize("make", TRAINED, ids=lambda m: m.__name__)
 def test_gradients(make):
     torch.manual_seed(0)
     torch._dynamo.reset()
     model, x, name = make()
     model.eval()  # no dropout
-    wide = copy.deepcopy(model).double()
 
     def gradients(f, parameters, x):
-        return torch.autograd.grad(f(x)[name].square().mean(), parameters, allow_unused=True)
+        return torch.autograd.grad(call(f, x, name).square().mean(), parameters, allow_unused=True)
 
     run = torch.compile(model, backend="rc", fullgraph=True)
     ours = gradients(run, list(model.parameters()), x)
     eager = gradients(model, list(model.parameters()), x)
-    reference = gradients(wide, list(wide.parameters()), x.double() if x.is_floating_point() else x)
+    wider, wide_x = wide(model, x)
+    reference = gradients(wider, list(wider.parameters()), wide_x)
     # Some gradients are zero but for rounding: all are measured by the greatest.
     scale = max(r.abs().max().item() for r in reference if r is not None)
     for a, b, r in zip(ours, eager, reference):

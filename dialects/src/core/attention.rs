@@ -2,7 +2,8 @@
 
 use crate::constraints::{FLOAT_TENSOR, Inferred, one};
 use rc_ir::op_def::{AttrDefault, AttrKind, InferArgs, attr, operand, optional, result};
-use rc_ir::{Dim, Effects, OpDef, Type};
+use rc_ir::rewrite::{Canonicalize, Rewriter};
+use rc_ir::{Dim, Effects, Op, OpDef, Type};
 
 pub static ATTENTION: OpDef = OpDef {
     summary: "softmax(q · kᵀ · scale + mask) · v.",
@@ -26,6 +27,7 @@ pub static ATTENTION: OpDef = OpDef {
     ],
     effects: Effects::Pure,
     infer: Some(infer_attention),
+    interfaces: &[&Canonicalize(&[("attention-without-mask", drop_zero_mask)])],
     ..OpDef::new("rc.core.attention")
 };
 
@@ -64,6 +66,21 @@ fn check_mask(mask: Type, scores: &[Dim]) -> std::result::Result<(), String> {
         return Ok(());
     }
     Err(format!("needs a mask of dimensions {} or 1, and has {mask}", crate::constraints::shape_text(scores)))
+}
+
+/// A mask of zeros adds nothing.
+fn drop_zero_mask(op: Op, rw: &mut Rewriter) -> rc_ir::Result<bool> {
+    let at = rw.body.op_ref(op);
+    let Some(&mask) = at.group("mask").first() else { return Ok(false) };
+    let zero = rw.body.defining_op(mask).and_then(|d| rw.body.attr(d, "value")?.as_splat()) == Some(0.0);
+    if !zero {
+        return Ok(false);
+    }
+    let (attrs, ty) = (rw.body.attrs(op), rw.body.ty(rw.body.result(op, 0)));
+    let operands: Vec<_> = rw.body.operands(op).take(3).collect();
+    let new = rw.before(op).op(&ATTENTION).operands(&operands).attrs(attrs).result(ty).build();
+    rw.replace_with(op, new);
+    Ok(true)
 }
 
 /// The ops of this file.

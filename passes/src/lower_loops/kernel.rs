@@ -254,7 +254,7 @@ impl Lowering<'_> {
                     *index = Dim::Static(0);
                 }
             }
-            let (tensor, map) = self.follow(op.operand(i), map, &space.ranges)?;
+            let (tensor, map) = self.follow(kernel, block, op.operand(i), map, &space.ranges)?;
             inputs.push(tensor);
             maps.push(Attr::shape(&map));
         }
@@ -302,16 +302,26 @@ impl Lowering<'_> {
         self.source.ty(op.operand(i)).shape().to_vec()
     }
 
-    /// Follows a value back through index maps to a tensor of the kernel.
-    fn follow(&self, value: Value, map: Vec<Dim>, ranges: &Ranges) -> Result<(Value, Vec<Dim>)> {
+    /// Follows a value back through index maps to a tensor of the kernel; numbers that are the same everywhere become one.
+    fn follow(
+        &mut self,
+        kernel: &mut Body,
+        block: Block,
+        value: Value,
+        map: Vec<Dim>,
+        ranges: &Ranges,
+    ) -> Result<(Value, Vec<Dim>)> {
         if let Some(&tensor) = self.tensors.get(&value) {
             return Ok((tensor, map));
         }
         let op = self.source.defining_op(value).expect("arguments are tensors of the kernel");
         let op = self.source.op_ref(op);
+        if classify(op) == Class::Splat {
+            return Ok((self.pointwise(kernel, block, value)?, map));
+        }
         let sources = crate::fuse::reads::sources(op, &map, ranges).filter(|_| classify(op) == Class::Reindex);
         match sources.as_deref() {
-            Some([(operand, Some(map))]) => self.follow(*operand, map.clone(), ranges),
+            Some([(operand, Some(map))]) => self.follow(kernel, block, *operand, map.clone(), ranges),
             _ => Err(op.unsupported("computed inside an attention's operand").help("it has to be a fusion of its own")),
         }
     }

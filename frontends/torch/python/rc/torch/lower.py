@@ -13,7 +13,7 @@ from rc.torch import layout
 from rc.torch.build import Build, T
 from rc.torch.dtypes import TO_RC
 from rc.torch.errors import Unsupported, python_line
-from rc.torch.ops import TABLE, random
+from rc.torch.ops import random, translation
 from rc.torch.symbols import Symbols
 
 # Constants of the graph up to this many elements become part of the module; larger ones are passed at each call.
@@ -193,7 +193,7 @@ class Lowering:
             return self.symbols.dim(val)
         if node.target is operator.getitem:
             return self._value(node.args[0])[node.args[1]]
-        convert = TABLE.get(node.target)
+        convert = translation(node.target)
         if convert is None:
             raise Unsupported("rc has no translation of this operation")
         for v in _tensors(val):

@@ -17,6 +17,23 @@ from rc.torch.errors import Unsupported
 
 TABLE: dict[object, Callable] = {}
 
+OF_LIBRARIES: dict[str, Callable] = {}
+"""Operations that libraries register when they are imported, by name: `library.name.overload`."""
+
+
+def translation(op) -> Callable | None:
+    return TABLE.get(op) or OF_LIBRARIES.get(str(op))
+
+
+def translates_of_library(name: str):
+    """Registers a translation for an operation of a library that need not be there."""
+
+    def register(f):
+        OF_LIBRARIES[name] = f
+        return f
+
+    return register
+
 
 def translates(*names: str):
     """Registers a translation for ATen operations: `add.Tensor`, or `relu` for its default overload. What this PyTorch lacks is left out."""
