@@ -15,6 +15,7 @@ from rc._native import Program
 from rc.torch import decompose
 from rc.torch.compile import compile_graph
 from rc.torch.options import Options
+from rc.torch.trace import trace
 
 
 def rc(gm: GraphModule, example_inputs, *, options: dict | None = None, mode: str | None = None):
@@ -23,6 +24,9 @@ def rc(gm: GraphModule, example_inputs, *, options: dict | None = None, mode: st
     on_gpu = any(getattr(x, "is_cuda", False) for x in example_inputs)
     bare: list[Program] = []
     with sdpa_kernel([SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]) if on_gpu else contextlib.nullcontext():
+        traced = trace(gm, example_inputs)
+        if traced is not None:
+            return compile_graph(traced, chosen, "inference")
         wrapped = _autograd(chosen, len(example_inputs), bare)(gm, example_inputs)
     return bare[0] if len(bare) == 1 else wrapped
 

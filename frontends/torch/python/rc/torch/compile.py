@@ -39,10 +39,12 @@ class Split:
         self._boxed_call = True
         self.gm = gm
 
-    def __call__(self, args: list):
-        values = list(args)
-        args.clear()
-        return self.gm(*values)
+    def __call__(self, *args):
+        """Takes the arguments, or one list of them, which it empties."""
+        if len(args) == 1 and isinstance(args[0], list):
+            values, args = args[0], tuple(args[0])
+            values.clear()
+        return self.gm(*args)
 
 
 def build(gm: GraphModule) -> Program:
