@@ -2,7 +2,7 @@
 //! it has one group of users and a rule allows it; otherwise it starts a group of its own.
 
 use super::classify::{Class, classify, is_cheap};
-use super::reads::{Read, Space, is_affine, reads, reduced_dims, tensor_bytes};
+use super::reads::{Read, Space, is_affine, is_projection, most_elements, reads, reduced_dims, tensor_bytes};
 use super::{FuseOptions, Order};
 use rc_ir::dim_range::Ranges;
 use rc_ir::{Block, Body, Diagnostic, Dim, Op, OpRef, Traits, Value};
@@ -23,6 +23,9 @@ pub struct Plan {
     pub groups: Vec<Group>,
     pub remarks: Vec<Diagnostic>,
 }
+
+/// Storing what is read so many times costs less than computing it each time.
+const WINDOWS: f64 = 4.0;
 
 struct Planner<'a> {
     body: &'a Body,
@@ -187,6 +190,9 @@ impl Planner<'_> {
             Class::Pointwise if self.finishes_other_rows(target, op) => {
                 Err("it finishes the rows of another reduction than the kernel's".into())
             }
+            Class::Pointwise if self.op(op).has(Traits::ELEMENTWISE) && !is_cheap(self.op(op)) => {
+                self.check_windows(target, op, &outputs)
+            }
             _ => Ok(()),
         }
     }
@@ -207,6 +213,37 @@ impl Planner<'_> {
                 let along = class == Class::Pointwise && self.body.ty(self.body.result(from, 0)).shape() == shape;
                 if along && seen.insert(from) {
                     stack.push(from);
+                }
+            }
+        }
+        false
+    }
+
+    /// Overlapping windows would compute each element again for every one of them.
+    fn check_windows(&self, target: &Group, op: Op, outputs: &[Value]) -> Result<(), String> {
+        let elements = |shape: &[Dim]| most_elements(shape, self.symbols) as f64;
+        let own = elements(&self.body.ty(self.body.result(op, 0)).shape());
+        let times = |read: &Read| elements(&read.space) / own.max(1.0);
+        let found = self.reads_of(target, op, outputs)?;
+        let most = found.iter().filter(|r| !is_projection(&r.map)).map(times).fold(0.0, f64::max);
+        match most {
+            n if n >= WINDOWS => Err(format!("it would be computed {n:.0} times for each element")),
+            n if n > 1.5 && self.follows_product(op) => Err("it goes with the product that it follows".into()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether it is computed from a product, element by element.
+    fn follows_product(&self, op: Op) -> bool {
+        let mut seen = FxHashSet::default();
+        let mut stack = vec![op];
+        while let Some(op) = stack.pop() {
+            for from in self.body.operands(op).filter_map(|v| self.body.defining_op(v)) {
+                match classify(self.op(from)) {
+                    Class::Contract => return true,
+                    Class::Pointwise if seen.insert(from) => stack.push(from),
+                    _ if is_view(self.op(from)) && seen.insert(from) => stack.push(from),
+                    _ => {}
                 }
             }
         }
@@ -298,8 +335,7 @@ impl Planner<'_> {
     fn on_operand_side(&self, group: usize, op: Op) -> bool {
         let target = &self.groups[group];
         self.uses_in(group, op).any(|(user, _)| {
-            target.operand_side.contains(&user)
-                || matches!(classify(self.op(user)), Class::Contract | Class::Attention)
+            target.operand_side.contains(&user) || matches!(classify(self.op(user)), Class::Contract | Class::Attention)
         })
     }
 

@@ -218,8 +218,18 @@ pub fn is_affine(map: &[Dim]) -> bool {
     })
 }
 
+/// Whether every entry is an iterator or a symbol for itself, or a number.
+pub fn is_projection(map: &[Dim]) -> bool {
+    map.iter().all(|d| d.is_static() || d.as_symbol().is_some())
+}
+
+/// The elements of a shape, with unknown sizes at their upper bounds; for costs.
+pub fn most_elements(shape: &[Dim], ranges: &Ranges) -> i64 {
+    let elements = shape.iter().fold(Dim::Static(1), |n, &d| n * d);
+    ranges.interval(elements).map_or(i64::MAX / 16, |r| r.1)
+}
+
 /// Bytes of a tensor, with unknown sizes at their upper bounds; for costs.
 pub fn tensor_bytes(ty: Type, ranges: &Ranges) -> i64 {
-    let elements = ranges.interval(ty.num_elements()).map_or(i64::MAX / 16, |r| r.1);
-    elements.saturating_mul(ty.elem().byte_width().unwrap_or(8) as i64)
+    most_elements(&ty.shape(), ranges).saturating_mul(ty.elem().byte_width().unwrap_or(8) as i64)
 }

@@ -1,9 +1,10 @@
 //! Schedules of reductions across what is contiguous in memory (column sums, bias gradients), and the general schedule that
 //! runs any nest.
 
+use super::access::Access;
 use super::attr::{Kind, Schedule};
 use super::group::{Group, collapse};
-use super::nest::Nest;
+use super::nest::{Nest, extent_of};
 use super::target::Target;
 use super::tiles::{fit, pow2, storable};
 use super::{Plan, elems};
@@ -17,7 +18,7 @@ pub fn plan(body: &Body, mut group: Group, target: &Target) -> Plan {
     let leader = group.nests.iter().find(|n| !n.is_pointwise()).unwrap_or(&group.nests[0]);
     let lanes = target.lanes(elems(body, &group));
     let programs: f64 =
-        leader.of_kind(IterKind::Parallel).map(|i| super::nest::extent_of(&leader.ranges, i.extent) as f64).product();
+        leader.of_kind(IterKind::Parallel).map(|i| extent_of(&leader.ranges, i.extent) as f64).product();
     let (columns, down, split) = match target.is_cpu() {
         true => (4 * lanes, 1, None),
         false => gpu_tile(body, &group, leader, programs, target),
@@ -94,10 +95,13 @@ fn gpu_tile(body: &Body, group: &Group, leader: &Nest, columns: f64, target: &Ta
     (width, down, best.filter(|&parts| parts > 1))
 }
 
-/// The parallel iterator along which operands or results are contiguous.
+/// The parallel iterator along which operands, the largest first, or results are contiguous. A vector of numbers for
+/// channels, say, does not outweigh results.
 fn lane_iter(nest: &Nest, rows: &[Name]) -> Option<Name> {
     let inside = |n: &Name| rows.contains(n);
-    let inputs = nest.inputs.iter().filter_map(|a| a.innermost()).find(inside);
+    let size = |a: &Access| a.shape.iter().map(|&d| extent_of(&nest.ranges, d) as f64).product::<f64>();
+    let largest = nest.inputs.iter().map(size).fold(0.0, f64::max);
+    let inputs = nest.inputs.iter().filter(|&a| size(a) == largest).filter_map(|a| a.innermost()).find(inside);
     inputs.or_else(|| nest.outputs.iter().filter_map(|a| a.innermost()).find(inside)).or(rows.last().copied())
 }
 
