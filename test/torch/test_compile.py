@@ -234,6 +234,8 @@ def test_options_and_mode_are_checked():
         compiled(f, options={"falback": True})(torch.randn(2))
     with pytest.raises(Exception, match="no mode"):
         compiled(f, mode="max-autotune")(torch.randn(2))
+    x = torch.randn(2)
+    torch.testing.assert_close(compiled(f, mode="reduce-overhead")(x), f(x))
 
 
 def test_two_threads():

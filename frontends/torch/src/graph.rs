@@ -4,6 +4,7 @@ use crate::attrs::{attribute, element};
 use crate::dim::{AnyDim, dims, to_python};
 use crate::errors::{error, plain};
 use crate::module::PyModule;
+use crate::threads::on_team;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
@@ -180,7 +181,7 @@ impl PyGraph {
         }
         let mut module = Module::default();
         module.push(body);
-        let errors: Vec<_> = rc::verify(&module);
+        let errors: Vec<_> = on_team(py, || rc::verify(&module))?;
         if !errors.is_empty() {
             return Err(error(py, &errors));
         }

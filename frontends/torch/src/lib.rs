@@ -14,6 +14,7 @@ mod errors;
 mod graph;
 mod module;
 mod program;
+mod threads;
 
 use pyo3::prelude::*;
 

@@ -2,6 +2,7 @@
 
 use crate::errors::error;
 use crate::program::PyProgram;
+use crate::threads::on_team;
 use pyo3::prelude::*;
 use rc::{Machine, Target};
 use rc_ir::print::{PrintOptions, print_module};
@@ -24,7 +25,7 @@ impl PyModule {
     fn compile(&self, py: Python<'_>, device: &str, text: bool) -> PyResult<(PyProgram, Vec<String>, Option<String>)> {
         let ordinal = device.strip_prefix("cuda").map(|rest| rest.trim_start_matches(':').parse().unwrap_or(0));
         let mut module = self.0.clone();
-        let done = py.detach(|| -> Result<_, Vec<Diagnostic>> {
+        let done = on_team(py, || -> Result<_, Vec<Diagnostic>> {
             let gpu = ordinal.map(rc_runtime::cuda::Device::open).transpose();
             let gpu = gpu.map_err(|e| vec![*Diagnostic::error(module.loc, e.to_string())])?;
             let target = gpu.as_ref().map_or_else(Target::host, |gpu| Target::cuda(&gpu.info().arch()));
@@ -40,7 +41,7 @@ impl PyModule {
             let remarks = report.diagnostics.iter().map(Diagnostic::render).collect();
             let text = text.then(|| print_module(&module, &PrintOptions::PRETTY));
             Ok((program.map_err(|d| vec![*d])?, remarks, text))
-        });
+        })?;
         done.map_err(|errors| error(py, &errors))
     }
 }

@@ -9,8 +9,8 @@
 use std::any::Any;
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, Once, PoisonError};
 use std::thread::{JoinHandle, available_parallelism};
 use std::time::{Duration, Instant};
 
@@ -49,6 +49,14 @@ impl PoolOptions {
 mod tests;
 
 const MOST_THREADS: usize = 1024;
+
+/// The process's own team.
+static GLOBAL: AtomicPtr<Pool> = AtomicPtr::new(std::ptr::null_mut());
+
+/// In a process that was forked: its threads were not, and what they left locked stays so.
+extern "C" fn forget_global() {
+    GLOBAL.store(std::ptr::null_mut(), Ordering::Release);
+}
 
 fn parse_threads(text: &str) -> Result<usize> {
     let threads = text.trim().parse().ok().filter(|threads| (1..=MOST_THREADS).contains(threads));
@@ -136,11 +144,26 @@ impl Pool {
         Ok(pool)
     }
 
-    /// The process's own team, made on first use from [`PoolOptions::from_env`]. Fails where that does.
+    /// The process's own team, made on first use from [`PoolOptions::from_env`], and again in a process that was forked, which has none of the
+    /// threads. Fails where making it does.
     pub fn global() -> Result<&'static Pool> {
-        static GLOBAL: OnceLock<Result<Pool, String>> = OnceLock::new();
-        let pool = GLOBAL.get_or_init(|| PoolOptions::from_env().and_then(Pool::new).map_err(|e| e.to_string()));
-        pool.as_ref().map_err(|message| Error::Invalid(message.clone()))
+        // SAFETY: a pool that stands here is never freed.
+        if let Some(pool) = unsafe { GLOBAL.load(Ordering::Acquire).as_ref() } {
+            return Ok(pool);
+        }
+        static HANDLER: Once = Once::new();
+        // SAFETY: the handler only stores a null pointer. Without memory for it, forks are not noticed, and loops run on their callers alone.
+        HANDLER.call_once(|| _ = unsafe { libc::pthread_atfork(None, None, Some(forget_global)) });
+        let made = Box::into_raw(Box::new(Pool::new(PoolOptions::from_env()?)?));
+        match GLOBAL.compare_exchange(std::ptr::null_mut(), made, Ordering::AcqRel, Ordering::Acquire) {
+            // SAFETY: as above.
+            Ok(_) => Ok(unsafe { &*made }),
+            Err(other) => {
+                // SAFETY: made here, and no other thread has seen it; the one that stands is never freed.
+                drop(unsafe { Box::from_raw(made) });
+                Ok(unsafe { &*other })
+            }
+        }
     }
 
     /// Threads that work on a loop, the caller included.

@@ -67,6 +67,15 @@ impl Stream {
         self.handle
     }
 
+    /// Whether what is queued goes into a graph that somebody records.
+    pub fn is_capturing(&self) -> Result<bool> {
+        self.device.bind()?;
+        let mut status = sys::CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE;
+        // SAFETY: writes one number.
+        check(unsafe { sys::cuStreamIsCapturing(self.handle, &mut status) }, "cuStreamIsCapturing")?;
+        Ok(status != sys::CUstreamCaptureStatus::CU_STREAM_CAPTURE_STATUS_NONE)
+    }
+
     /// Waits for all work queued so far. Errors of earlier launches appear here.
     pub fn synchronize(&self) -> Result<()> {
         self.device.bind()?;

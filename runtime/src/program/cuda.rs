@@ -1,6 +1,7 @@
 //! Programs on a CUDA GPU: constants stay on the device, and the launches are one graph, kept while sizes and addresses stay.
 
 use super::prepare::PreparedStep;
+use super::replay::Seen;
 use super::signature::Bindings;
 use super::{Code, Memory, Program};
 use crate::cuda::{
@@ -14,13 +15,15 @@ use std::sync::{Arc, Mutex};
 /// A program with its machine code and constants on a device.
 pub struct CudaProgram {
     program: Program,
-    device: Arc<Device>,
-    stream: Stream,
-    kernels: Vec<Function>,
-    constants: Vec<Buffer>,
+    pub(super) device: Arc<Device>,
+    pub(super) stream: Stream,
+    pub(super) kernels: Vec<Function>,
+    pub(super) constants: Vec<Buffer>,
     last: Mutex<Option<Prepared>>,
     /// The steps of the last run on the caller's memory.
     steps: Mutex<Option<(Bindings, Arc<Vec<PreparedStep>>)>>,
+    /// Runs on the caller's memory, the latest first.
+    pub(super) seen: Mutex<Vec<Seen>>,
 }
 
 /// Memory and a graph for sizes that are known.
@@ -62,6 +65,7 @@ impl CudaProgram {
             constants,
             last: Mutex::new(None),
             steps: Mutex::new(None),
+            seen: Mutex::new(Vec::new()),
         })
     }
 
@@ -128,7 +132,7 @@ impl CudaProgram {
     }
 
     /// The steps for these values of the symbols; those of the last are kept.
-    fn steps(&self, bindings: &Bindings) -> Result<Arc<Vec<PreparedStep>>> {
+    pub(super) fn steps(&self, bindings: &Bindings) -> Result<Arc<Vec<PreparedStep>>> {
         let mut last = self.steps.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         if let Some((_, steps)) = last.as_ref().filter(|(known, _)| known == bindings) {
             return Ok(steps.clone());
@@ -195,7 +199,12 @@ impl CudaProgram {
     }
 
     /// Queues steps in order. A kernel that waits by itself may start before the one ahead of it, if that is the program's own, has ended.
-    fn queue_all(&self, stream: &Stream, steps: &[PreparedStep], address: &dyn Fn(Memory) -> u64) -> Result<()> {
+    pub(super) fn queue_all(
+        &self,
+        stream: &Stream,
+        steps: &[PreparedStep],
+        address: &dyn Fn(Memory) -> u64,
+    ) -> Result<()> {
         let mut after_kernel = false;
         for step in steps {
             self.queue(stream, step, address, after_kernel)?;

@@ -5,6 +5,7 @@ mod cuda;
 mod load;
 mod maps;
 mod prepare;
+mod replay;
 mod signature;
 
 pub use cpu::CpuProgram;

@@ -50,6 +50,8 @@ struct Call {
     captured: Vec<Py<PyAny>>,
     /// What makes the seed of a call, the last of all.
     seed: Option<Py<PyAny>>,
+    /// Whether calls on a GPU are replayed as graphs where their memory is that of an earlier one.
+    replay: bool,
 }
 
 /// PyTorch's functions that make a tensor of given sizes and strides.
@@ -92,9 +94,10 @@ impl PyProgram {
     /// Says how a call maps to the program. `inputs`: for each input, the argument's position, its dimensions from slowest to
     /// fastest, and its sizes in that order; `integers`: (argument, symbol); `results`: for each result, (sizes, strides, torch dtype); `returns`: ("result", i),
     /// ("arg", i), ("view", (base, sizes, strides, offset)), ("int", size) or ("constant", object), a base being one of the first two.
-    /// `captured` are tensors that come after a call's arguments, and `seed`, if it is not None, makes one that comes last.
+    /// `captured` are tensors that come after a call's arguments, and `seed`, if it is not None, makes one that comes last. `replay`:
+    /// calls on a GPU whose memory is that of an earlier call are replayed as one graph.
     #[allow(clippy::type_complexity, clippy::too_many_arguments)]
-    #[pyo3(signature = (inputs, integers, results, returns, captured=Vec::new(), seed=None))]
+    #[pyo3(signature = (inputs, integers, results, returns, captured=Vec::new(), seed=None, replay=false))]
     fn layout(
         &self,
         py: Python<'_>,
@@ -104,6 +107,7 @@ impl PyProgram {
         returns: Vec<PyReturn<'_>>,
         captured: Vec<Py<PyAny>>,
         seed: Option<Py<PyAny>>,
+        replay: bool,
     ) -> PyResult<()> {
         let signature = self.signature();
         let compiled = !matches!(self.code, Code::None);
@@ -127,6 +131,7 @@ impl PyProgram {
             returns: returns.into_iter().map(Return::new).collect::<PyResult<_>>()?,
             captured,
             seed,
+            replay,
         };
         self.call.set(call).map_err(|_| PyTypeError::new_err("the layout is set already"))
     }
@@ -192,9 +197,15 @@ impl PyProgram {
                 let stream = call.exchange.stream(py, self.device)?;
                 let addresses = |list: &[*mut u8]| list.iter().map(|&p| p as u64).collect::<Vec<_>>();
                 let (from, to) = (addresses(&inputs.addresses), addresses(outputs));
+                let arena = arena.address() as u64;
                 // SAFETY: as above; PyTorch's allocator keeps the arena until work queued on its stream is done.
-                unsafe { program.run_at(bindings, &from, &to, arena.address() as u64, stream) }
-                    .map_err(|e| plain(py, e))
+                let done = unsafe {
+                    match call.replay {
+                        true => program.replay_at(bindings, &from, &to, arena, stream),
+                        false => program.run_at(bindings, &from, &to, arena, stream),
+                    }
+                };
+                done.map_err(|e| plain(py, e))
             }
         }
     }

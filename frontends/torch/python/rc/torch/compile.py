@@ -47,11 +47,12 @@ class Split:
         return self.gm(*args)
 
 
-def build(gm: GraphModule) -> Program:
-    """Compiles a graph whole: a function of its arguments, or of one list of them, which it empties. Raises `Problems` for operations that rc cannot lower or generate code for."""
+def build(gm: GraphModule, options: Options) -> Program:
+    """Compiles a graph whole: a function of its arguments, or of one list of them, which it empties. Raises `Problems` for operations that rc
+    cannot lower or generate code for."""
     lowered = Lowering(gm).run()
     if not lowered.results:
-        return _laid_out(Program.empty(), lowered)
+        return _laid_out(Program.empty(), lowered, options)
     if logs.wants("graph"):
         logs.say("graph", lowered.module.text())
     device = "cpu" if lowered.device.type == "cpu" else f"cuda:{lowered.device.index or 0}"
@@ -67,13 +68,13 @@ def build(gm: GraphModule) -> Program:
             logs.say("fusion", remark)
     if code is not None:
         logs.say("output_code", code)
-    return _laid_out(program, lowered)
+    return _laid_out(program, lowered, options)
 
 
-def _laid_out(program: Program, lowered: Lowered) -> Program:
+def _laid_out(program: Program, lowered: Lowered, options: Options) -> Program:
     like = torch.empty((), dtype=torch.int64, device=lowered.device)
     seed = (lambda: torch.empty_like(like).random_()) if lowered.seeded else None
-    program.layout(lowered.inputs, lowered.integers, lowered.results, lowered.returns, lowered.captured, seed)
+    program.layout(lowered.inputs, lowered.integers, lowered.results, lowered.returns, lowered.captured, seed, options.graphs)
     program._boxed_call = True
     return program
 
@@ -82,7 +83,7 @@ def problems_of(gm: GraphModule) -> list[tuple[Node, str]]:
     """The operations of a graph that rc cannot compile, with reasons."""
     try:
         with _disable_current_modes():
-            build(gm)
+            build(gm, Options())
     except Problems as e:
         return e.problems
     return []
@@ -112,7 +113,7 @@ def _compile_graph(gm: GraphModule, options: Options, kind: str):
         logs.say("aten", gm.print_readable(print_output=False))
     _dump(gm, options, f"{number}_{kind}")
     try:
-        return build(gm)
+        return build(gm, options)
     except Problems as e:
         if not options.fallback:
             raise _error(e.problems) from None
@@ -126,7 +127,7 @@ def _compile_graph(gm: GraphModule, options: Options, kind: str):
 
         def part(inner: GraphModule, nodes: dict[str, Node]):
             try:
-                return Part(build(inner))
+                return Part(build(inner, options))
             except Problems as e:
                 found.update({nodes[n.name]: why for n, why in e.problems})
                 return Part.__new__(Part)

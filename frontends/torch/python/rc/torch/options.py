@@ -16,10 +16,15 @@ class Options:
     dump: str | None = None
     """A directory that gets each graph as PyTorch traced it (`.fx.txt`) and as rc's text (`.ir`). RC_DUMP names it too."""
 
+    graphs: bool = False
+    """Calls on a GPU whose arguments and results have the addresses of an earlier call are replayed as one CUDA graph: `mode="reduce-overhead"`."""
+
     @staticmethod
     def of(options: dict | None, mode: str | None) -> Options:
-        if mode not in (None, "default"):
-            raise ValueError(f'rc has no mode "{mode}": leave it out, or say mode="default"')
+        if mode == "reduce-overhead":
+            options = {"graphs": True, **(options or {})}
+        elif mode not in (None, "default"):
+            raise ValueError(f'rc has no mode "{mode}": leave it out, or say mode="default" or mode="reduce-overhead"')
         known = [f.name for f in fields(Options)]
         for name in options or {}:
             if name not in known:
