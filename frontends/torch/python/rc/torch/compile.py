@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import operator
 import os
 import time
 from pathlib import Path
@@ -13,7 +14,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from rc._native import Program, RcError
 from rc.torch import logs, partition
-from rc.torch.errors import UnsupportedOps, place
+from rc.torch.errors import UnsupportedOps, name_of, place
 from rc.torch.lower import Lowered, Lowering, Problems
 from rc.torch.options import Options
 
@@ -137,21 +138,23 @@ def _compile_graph(gm: GraphModule, options: Options, kind: str):
             break
         problems = found
     for node, why in foreign.items():
-        log.warning("%s runs in PyTorch: %s%s", node.target, why, f" (at {place(node)})" if place(node) else "")
+        if node.target is operator.getitem:
+            continue
+        log.warning("%s runs in PyTorch: %s%s", name_of(node), why, f" (at {place(node)})" if place(node) else "")
     return Split(whole)
 
 
 def _with_items(gm: GraphModule, foreign: dict[Node, str]):
     """What takes a foreign operation's results apart is foreign with it."""
-    import operator
-
     for node in gm.graph.nodes:
         if node.op == "call_function" and node.target is operator.getitem and node.args[0] in foreign:
             foreign.setdefault(node, foreign[node.args[0]])
 
 
 def _error(problems) -> UnsupportedOps:
-    return UnsupportedOps([(str(node.target), why, place(node)) for node, why in problems])
+    # What takes the results of an operation apart is no operation of its own.
+    named = [(node, why) for node, why in problems if node.target is not operator.getitem] or problems
+    return UnsupportedOps([(name_of(node), why, place(node)) for node, why in named])
 
 
 def _dump(gm: GraphModule, options: Options, name: str):

@@ -26,6 +26,13 @@ class UnsupportedOps(RuntimeError):
         )
 
 
+def name_of(node) -> str:
+    """An operation's name; that of the custom operation, where PyTorch wraps one that mutates."""
+    if str(node.target).startswith("auto_functionalized") and node.args:
+        return str(node.args[0])
+    return str(node.target)
+
+
 _FRAME = re.compile(r'File "([^"]+)", line (\d+), in (\S+)')
 
 

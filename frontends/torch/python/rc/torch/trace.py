@@ -28,6 +28,7 @@ def trace(gm: GraphModule, example_inputs) -> GraphModule | None:
     context = TracingContext.try_get()
     if context is None or context.fake_mode is None or context.fakify_first_call or not _may(gm, example_inputs):
         return None
+    state = _modes()
     fakes = [_fake(x, context) for x in example_inputs]
     if any(isinstance(n, torch.SymInt) for x in fakes for n in (*x.shape, *x.stride(), x.storage_offset())):
         return None
@@ -45,6 +46,7 @@ def trace(gm: GraphModule, example_inputs) -> GraphModule | None:
         with context.fake_mode, enable_python_dispatcher():
             traced = make_fx(run, decomposition_table=decompose.table(), record_module_stack=True)(*fakes)
     except Exception:  # noqa: BLE001 - AOTAutograd traces it, or says in its own words why not
+        _restore(state)
         return None
     _strided_anew(traced)
     if before != [_state(x) for x in fakes] or not _is_plain(traced, fakes):
@@ -58,7 +60,28 @@ def _may(gm: GraphModule, example_inputs) -> bool:
     """Whether a graph and its inputs look as if they need nothing of AOTAutograd."""
     if not all(type(x) in _PLAIN for x in example_inputs) or next(gm.parameters(), None) is not None:
         return False
+    if any(_is_transform(node) for node in gm.graph.nodes):
+        return False
     return not (torch.is_grad_enabled() and any(x.requires_grad for x in example_inputs))
+
+
+def _is_transform(node: Node) -> bool:
+    """Whether a node enters or leaves `vmap`, `grad` and their like, whose levels a trace that stops half way would leave behind."""
+    module = getattr(node.target, "__module__", None) if node.op == "call_function" else None
+    return bool(module) and ("_functorch" in module or "functorch" in getattr(node.target, "__qualname__", ""))
+
+
+def _modes() -> tuple:
+    """What a graph's own nodes switch: gradients, and autocast on each device."""
+    autocast = [(device, torch.is_autocast_enabled(device), torch.get_autocast_dtype(device)) for device in ("cpu", "cuda")]
+    return torch.is_grad_enabled(), autocast
+
+
+def _restore(state: tuple):
+    torch._C._set_grad_enabled(state[0])
+    for device, enabled, dtype in state[1]:
+        torch.set_autocast_enabled(device, enabled)
+        torch.set_autocast_dtype(device, dtype)
 
 
 def _in_place(node: Node) -> bool:
