@@ -83,8 +83,12 @@ impl Ranges {
         let (quotient, rest) = self.split(a, b);
         match self.interval(rest) {
             Some((low, high)) if low >= 0 && self.below(high, rest, b) => quotient,
-            _ if quotient == Dim::Static(0) => a.floordiv(b),
-            _ => quotient + rest.floordiv(b),
+            _ => match self.coarser(rest, b) {
+                // g q + r, with r in 0..g, over g m is q over m.
+                Some((_, q, _, m)) => quotient + self.floordiv(q, m),
+                None if quotient == Dim::Static(0) => a.floordiv(b),
+                None => quotient + rest.floordiv(b),
+            },
         }
     }
     /// `a mod b`, likewise.
@@ -92,8 +96,23 @@ impl Ranges {
         let (_, rest) = self.split(a, b);
         match self.interval(rest) {
             Some((low, high)) if low >= 0 && self.below(high, rest, b) => rest,
-            _ => rest.modulo(b),
+            _ => match self.coarser(rest, b) {
+                Some((g, q, r, m)) => g * self.modulo(q, m) + r,
+                None => rest.modulo(b),
+            },
         }
+    }
+    /// `a` as g q + r and `b` as g m, with r known to be in 0..g: `(g, q, r, m)`, for the greatest coefficient g that does it.
+    fn coarser(&self, a: Dim, b: Dim) -> Option<(Dim, Dim, Dim, Dim)> {
+        let Dim::Static(whole) = b else { return None };
+        let mut steps: Vec<i64> = a.polynomial()?.terms.iter().map(|t| t.1.abs()).collect();
+        steps.retain(|&g| g > 1 && g < whole && whole % g == 0);
+        steps.sort_unstable_by(|x, y| y.cmp(x));
+        steps.into_iter().find_map(|g| {
+            let (q, r) = self.split(a, Dim::Static(g));
+            let fits = self.interval(r).is_some_and(|(low, high)| low >= 0 && high < g);
+            fits.then_some((Dim::Static(g), q, r, Dim::Static(whole / g)))
+        })
     }
     /// The expression with every `floordiv` and `mod` simplified.
     pub fn simplify(&self, dim: Dim) -> Dim {
@@ -115,7 +134,7 @@ impl Ranges {
             }
             sum = sum + product;
         }
-        sum
+        join_quotients(sum)
     }
     /// Whether `a <= b` always holds.
     pub fn always_le(&self, a: Dim, b: Dim) -> bool {
@@ -168,6 +187,23 @@ impl Ranges {
     }
 }
 
+/// The sum with c q (x floordiv q) + c (x mod q) written as c x.
+fn join_quotients(sum: Dim) -> Dim {
+    let Some(p) = sum.polynomial() else { return sum };
+    let alone = |m: &crate::dim::Monomial| if let [(atom, 1)] = m.as_slice() { Some(atom.clone()) } else { None };
+    for (rest, c) in p.terms.iter().filter_map(|(m, c)| Some((alone(m)?, *c))) {
+        let Atom::Mod(x, q) = rest else { continue };
+        let Dim::Static(size) = q else { continue };
+        let quotient =
+            p.terms.iter().any(|(m, d)| Some(*d) == c.checked_mul(size) && alone(m) == Some(Atom::FloorDiv(x, q)));
+        if quotient {
+            let (c, steps) = (Dim::Static(c), Dim::Static(c * size));
+            return join_quotients(sum - c * x.modulo(q) - steps * x.floordiv(q) + c * x);
+        }
+    }
+    sum
+}
+
 /// `term / divisor` where the divisor is a constant or a single term that divides it.
 fn exact_quotient(monomial: &crate::dim::Monomial, coefficient: i64, divisor: &Polynomial) -> Option<Dim> {
     match (divisor.terms.as_slice(), divisor.constant) {
@@ -215,6 +251,45 @@ mod tests {
         assert_eq!(r.floordiv(i * s, s), i);
         assert_ne!(r.floordiv(linear, 32.into()), h);
         assert_eq!(r.simplify((h * 64.into() + d).floordiv(64.into()) + d), h + d);
+    }
+
+    #[test]
+    fn reshapes_of_clamped_indices_come_apart() {
+        let mut r = Ranges::new();
+        let (j, k, l) = (Dim::symbol("j"), Dim::symbol("k"), Dim::symbol("l"));
+        r.set_iterator(Name::new("j"), 128.into());
+        r.set(Name::new("k"), 0, 65);
+        r.set(Name::new("l"), 0, 65);
+        let clamp = |d: Dim| (d - 1.into()).max(0.into()).min(63.into());
+        let flat = j * 4096.into() + clamp(k) * 64.into() + clamp(l);
+        let group = flat.floordiv(65536.into());
+        let inside = flat.modulo(65536.into());
+        assert_eq!(r.simplify(group * 16.into() + inside.floordiv(4096.into())), j);
+        assert_eq!(r.simplify(inside.floordiv(64.into()).modulo(64.into())), clamp(k));
+        assert_eq!(r.simplify(inside.modulo(64.into())), clamp(l));
+        // Rests that may be negative or too large stay as they are.
+        let wide = j * 4096.into() + k * 64.into() + l;
+        assert_eq!(r.simplify(wide.floordiv(65536.into())), wide.floordiv(65536.into()));
+    }
+
+    #[test]
+    fn simplified_expressions_keep_their_values() {
+        let mut r = Ranges::new();
+        let (a, b) = (Dim::symbol("a"), Dim::symbol("b"));
+        r.set(Name::new("a"), -3, 9);
+        r.set(Name::new("b"), 0, 11);
+        let sums = [a * 12.into() + b, a * 24.into() + b * 2.into(), a * 12.into() - b, a * 6.into() + b + 5.into()];
+        for sum in sums {
+            for (q, s) in [(48, 12), (24, 6), (36, 4), (144, 24)] {
+                let (q, s) = (Dim::Static(q), Dim::Static(s));
+                let e = sum.floordiv(q) * q + sum.modulo(q).floordiv(s) * s + sum.modulo(q).modulo(s);
+                let simple = r.simplify(e);
+                for (x, y) in (-3..=9).flat_map(|x| (0..=11).map(move |y| (x, y))) {
+                    let at = |n: Name| Some(Dim::Static(if n == Name::new("a") { x } else { y }));
+                    assert_eq!(e.substitute(&at), simple.substitute(&at), "{e} as {simple} at {x}, {y}");
+                }
+            }
+        }
     }
 
     #[test]

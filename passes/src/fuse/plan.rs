@@ -62,6 +62,13 @@ fn is_view(op: OpRef) -> bool {
     op.is("rc.core.reshape")
 }
 
+/// Whether a `core.window` has an element in several windows.
+fn overlaps(op: OpRef) -> bool {
+    let sizes = op.ints("sizes").unwrap_or_default();
+    let strides = op.ints("strides").unwrap_or_else(|| vec![1; sizes.len()]);
+    sizes.iter().zip(strides).any(|(&size, stride)| size > stride)
+}
+
 impl Planner<'_> {
     fn op(&self, op: Op) -> OpRef<'_> {
         self.body.op_ref(op)
@@ -190,11 +197,31 @@ impl Planner<'_> {
             Class::Pointwise if self.finishes_other_rows(target, op) => {
                 Err("it finishes the rows of another reduction than the kernel's".into())
             }
+            Class::Pointwise if self.op(op).is("rc.core.pad") && self.feeds_windows(target, op) => {
+                Err("every window would ask again which of its elements are inside".into())
+            }
             Class::Pointwise if self.op(op).has(Traits::ELEMENTWISE) && !is_cheap(self.op(op)) => {
                 self.check_windows(target, op, &outputs)
             }
             _ => Ok(()),
         }
+    }
+
+    /// Whether the group reads the result, moved at most, through windows that overlap.
+    fn feeds_windows(&self, target: &Group, op: Op) -> bool {
+        let mut stack: Vec<Value> = self.body.results(op).collect();
+        while let Some(value) = stack.pop() {
+            for user in self.body.uses(value).map(|u| u.0).filter(|user| target.ops.contains(user)) {
+                let user = self.op(user);
+                if user.is("rc.core.window") && overlaps(user) {
+                    return true;
+                }
+                if classify(user) == Class::Reindex {
+                    stack.extend(user.results());
+                }
+            }
+        }
+        false
     }
 
     /// Whether each element of the result is computed from a reduction of rows of its own, where the group reduces others: with

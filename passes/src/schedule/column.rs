@@ -1,7 +1,7 @@
 //! Schedules of reductions across what is contiguous in memory (column sums, bias gradients), and the general schedule that
 //! runs any nest.
 
-use super::access::Access;
+use super::access::{Access, Iter, mentions};
 use super::attr::{Kind, Schedule};
 use super::group::{Group, collapse};
 use super::nest::{Nest, extent_of};
@@ -58,6 +58,39 @@ pub fn plan(body: &Body, mut group: Group, target: &Target) -> Plan {
         None => (why, "row: reads would not be contiguous".to_string()),
     };
     Plan { schedules, why, other }
+}
+
+/// The parallel iterator along which windows slide that are reduced: the results lie along it, and so do the elements that each
+/// step of a window adds.
+pub fn window_lane(nest: &Nest) -> Option<Name> {
+    let lane = nest.outputs.iter().find_map(|a| a.innermost())?;
+    let slides = |access: &Access| {
+        let last = access.shape.iter().rposition(|&s| s != rc_ir::Dim::Static(1));
+        let within = |e: rc_ir::Dim| nest.of_kind(IterKind::Reduce).any(|i| mentions(e, i.name));
+        last.is_some_and(|d| mentions(access.exprs[d], lane) && within(access.exprs[d]))
+    };
+    (nest.iter(lane)?.kind == IterKind::Parallel && nest.inputs.iter().any(slides)).then_some(lane)
+}
+
+/// Of windows: a program computes neighbouring results, and goes over the elements of their windows one by one.
+pub fn windows(body: &Body, mut group: Group, lane: Name, target: &Target) -> Plan {
+    let pairs = collapse(body, &mut group, &|_, _| true);
+    let rows = group.rows();
+    let leader = group.nests.iter().find(|n| !n.is_pointwise()).unwrap_or(&group.nests[0]);
+    let lanes = target.lanes(elems(body, &group));
+    let outputs: Vec<_> = group.nests.iter().flat_map(|n| &n.outputs).collect();
+    let wanted = if target.is_cpu() { 4 * lanes } else { 128 };
+    let fits = |i: &Iter| storable(&outputs, i, None, fit(target, i.extent.as_static(), wanted, lanes), target);
+    let width = leader.iter(lane).map_or(1, fits);
+    let mut schedule = Schedule::new(Kind::Column);
+    schedule.collapse = pairs;
+    schedule.grid = rows;
+    schedule.threads = if target.is_cpu() { 1 } else { pow2(width).clamp(32, THREADS) };
+    schedule.axes[1] = lane;
+    schedule.set_tile(lane, width);
+    let why = format!("windows along {lane}, {width} results at once");
+    let other = "row: windows are too short to fill vectors".to_string();
+    Plan { schedules: vec![schedule; group.nests.len()], why, other }
 }
 
 /// Threads of a GPU's program.

@@ -162,6 +162,9 @@ fn plan(body: &Body, group: &Group, target: &Target) -> Result<Plan> {
 fn reduction(body: &Body, group: &Group, target: &Target) -> Plan {
     let leader = group.nests.iter().find(|n| !n.is_pointwise()).unwrap_or(&group.nests[0]);
     let reduces = |name: Name| leader.iter(name).is_some_and(|i| i.kind == IterKind::Reduce);
+    if let Some(lane) = column::window_lane(leader) {
+        return column::windows(body, group.clone(), lane, target);
+    }
     let largest = leader.inputs.iter().max_by_key(|a| leader.iters.iter().filter(|i| a.mentions(i.name)).count());
     match largest.and_then(|a| a.innermost()) {
         Some(name) if !reduces(name) => column::plan(body, group.clone(), target),

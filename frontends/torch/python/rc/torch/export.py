@@ -26,7 +26,7 @@ def export(model: torch.nn.Module, args: tuple, path: str, *, kwargs: dict | Non
     weights = {**signature.inputs_to_parameters, **signature.inputs_to_buffers, **signature.inputs_to_lifted_tensor_constants}
     names = {n.name: weights.get(n.name, n.name) for n in program.graph.nodes if n.op == "placeholder"}
     try:
-        lowered = Lowering(program.graph_module, names).run()
+        lowered = Lowering(program.graph_module, names, program.range_constraints).run()
     except Problems as e:
         raise UnsupportedOps([(str(node.target), why, place(node)) for node, why in e.problems]) from None
     if lowered.seeded or lowered.captured:

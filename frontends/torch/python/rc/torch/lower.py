@@ -65,7 +65,7 @@ def device_of(gm: GraphModule) -> torch.device:
     count: dict[torch.device, int] = {}
     for node in gm.graph.nodes:
         val = node.meta.get("val")
-        if isinstance(val, torch.Tensor) and (node.op != "placeholder" or val.dim() > 0):
+        if isinstance(val, torch.Tensor) and (val.dim() > 0 or val.device.type != "cpu"):
             count[val.device] = count.get(val.device, 0) + 1
     return max(count, key=lambda d: (count[d], d.type != "cpu")) if count else torch.device("cpu")
 
@@ -73,11 +73,12 @@ def device_of(gm: GraphModule) -> torch.device:
 class Lowering:
     """Lowers one graph; gathers what it cannot, and goes on to find the rest."""
 
-    def __init__(self, gm: GraphModule, names: dict[str, str] | None = None):
-        """`names`: what placeholders are called in a module that stands alone, whose arguments and results lie row by row."""
+    def __init__(self, gm: GraphModule, names: dict[str, str] | None = None, bounds: dict | None = None):
+        """`names`: what placeholders are called in a module that stands alone, whose arguments and results lie row by row; `bounds`: ranges of
+        symbols, see `Symbols`."""
         self.gm = gm
         self.names = names
-        self.symbols = Symbols()
+        self.symbols = Symbols(bounds)
         self.device = device_of(gm)
         self.env: dict[Node, object] = {}
         self.problems: list[tuple[Node, str]] = []
@@ -132,7 +133,7 @@ class Lowering:
         for node in self.gm.graph.nodes:
             if node.op == "get_attr":
                 value = getattr(self.gm, node.target, None)
-                if not isinstance(value, torch.Tensor) or (why := tensor_problem(value, self.device)):
+                if not isinstance(value, torch.Tensor) or (why := self._problem_inside(value)):
                     self.env[node] = Unsupported(why if isinstance(value, torch.Tensor) else "a submodule")
                 elif value.numel() > INLINE or value.device.type != "cpu":
                     node.meta["val"] = value
@@ -197,13 +198,17 @@ class Lowering:
         if convert is None:
             raise Unsupported("rc has no translation of this operation")
         for v in _tensors(val):
-            if why := tensor_problem(v, self.device):
+            if why := self._problem_inside(v):
                 raise Unsupported(why)
         args = torch.fx.node.map_aggregate(node.args, self._value)
         kwargs = torch.fx.node.map_aggregate(node.kwargs, self._value)
         self.build.node = node
         self.build.symbols = self.symbols
         return self._checked(val, convert(self.build, *args, **kwargs))
+
+    def _problem_inside(self, val) -> str | None:
+        """Why rc cannot hold a tensor between operations. Numbers on the CPU go into a GPU's kernels, as constants: arguments are none."""
+        return tensor_problem(val, None if val.dim() == 0 and val.device.type == "cpu" else self.device)
 
     def _check_symbols(self, val):
         """That every symbol in the sizes of a result has a value before the operation runs."""
@@ -331,6 +336,8 @@ class Lowering:
             if entry[0] == "new" and node not in index:
                 try:
                     value = self._value(node)
+                    if why := tensor_problem(node.meta["val"], self.device):
+                        raise Unsupported(why)
                 except Unsupported as why:
                     if not self.problems:
                         self.problems.append((node, str(why)))

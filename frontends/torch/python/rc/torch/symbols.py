@@ -14,7 +14,9 @@ LARGEST = 2**31 - 1
 class Symbols:
     """The symbols of a graph: their names in rc, with ranges."""
 
-    def __init__(self):
+    def __init__(self, bounds: dict | None = None):
+        """`bounds`: ranges of symbols that count more than the tracer's own, which are of sizes from 2."""
+        self.bounds = bounds or {}
         self.ranges: dict[str, tuple[int, int]] = {}
 
     def dim(self, size) -> "int | Dim":
@@ -38,7 +40,7 @@ class Symbols:
         known = shape_env.replacements.get(symbol) if hasattr(shape_env, "replacements") else None
         if known is not None and known != symbol:
             return self._expr(known, shape_env)
-        bounds = shape_env.var_to_range.get(symbol)
+        bounds = self.bounds.get(symbol, shape_env.var_to_range.get(symbol))
         low = max(0, int(bounds.lower)) if bounds is not None and bounds.lower.is_number and bounds.lower > 0 else 0
         high = LARGEST
         if bounds is not None and bounds.upper.is_Integer:
