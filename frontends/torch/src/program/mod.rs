@@ -52,6 +52,16 @@ struct Call {
     seed: Option<Py<PyAny>>,
     /// Whether calls on a GPU are replayed as graphs where their memory is that of an earlier one.
     replay: bool,
+    profiler: Profiler,
+}
+
+/// PyTorch's profiler, which calls are ranges of while it runs.
+struct Profiler {
+    /// `torch.autograd.profiler`.
+    module: Py<PyAny>,
+    /// The class of ranges.
+    range: Option<Py<PyAny>>,
+    name: String,
 }
 
 /// PyTorch's functions that make a tensor of given sizes and strides.
@@ -95,9 +105,9 @@ impl PyProgram {
     /// fastest, and its sizes in that order; `integers`: (argument, symbol); `results`: for each result, (sizes, strides, torch dtype); `returns`: ("result", i),
     /// ("arg", i), ("view", (base, sizes, strides, offset)), ("int", size) or ("constant", object), a base being one of the first two.
     /// `captured` are tensors that come after a call's arguments, and `seed`, if it is not None, makes one that comes last. `replay`:
-    /// calls on a GPU whose memory is that of an earlier call are replayed as one graph.
+    /// calls on a GPU whose memory is that of an earlier call are replayed as one graph. `name`: of the calls' ranges in PyTorch's profiler.
     #[allow(clippy::type_complexity, clippy::too_many_arguments)]
-    #[pyo3(signature = (inputs, integers, results, returns, captured=Vec::new(), seed=None, replay=false))]
+    #[pyo3(signature = (inputs, integers, results, returns, captured=Vec::new(), seed=None, replay=false, name="rc".to_string()))]
     fn layout(
         &self,
         py: Python<'_>,
@@ -108,6 +118,7 @@ impl PyProgram {
         captured: Vec<Py<PyAny>>,
         seed: Option<Py<PyAny>>,
         replay: bool,
+        name: String,
     ) -> PyResult<()> {
         let signature = self.signature();
         let compiled = !matches!(self.code, Code::None);
@@ -132,6 +143,7 @@ impl PyProgram {
             captured,
             seed,
             replay,
+            profiler: Profiler::new(py, name)?,
         };
         self.call.set(call).map_err(|_| PyTypeError::new_err("the layout is set already"))
     }
@@ -151,17 +163,28 @@ impl PyProgram {
             Some(Ok(list)) => {
                 let args = list.to_tuple();
                 list.del_slice(0, list.len())?;
-                self.run(&args)
+                self.run_in_range(&args)
             }
-            _ => self.run(args),
+            _ => self.run_in_range(args),
         }
     }
 }
 
 impl PyProgram {
-    fn run<'py>(&self, args: &Bound<'py, PyTuple>) -> PyResult<Bound<'py, PyList>> {
-        let py = args.py();
+    /// Runs the program, as a range of PyTorch's profiler where that runs.
+    fn run_in_range<'py>(&self, args: &Bound<'py, PyTuple>) -> PyResult<Bound<'py, PyList>> {
         let call = self.call.get().ok_or_else(|| PyTypeError::new_err("the program has no layout"))?;
+        let range = call.profiler.enter(args.py())?;
+        let results = self.run(call, args);
+        if let Some(range) = range {
+            let none = args.py().None();
+            range.call_method1("__exit__", (&none, &none, &none))?;
+        }
+        results
+    }
+
+    fn run<'py>(&self, call: &Call, args: &Bound<'py, PyTuple>) -> PyResult<Bound<'py, PyList>> {
+        let py = args.py();
         let mut more: Vec<_> = call.captured.iter().map(|tensor| tensor.bind(py).clone()).collect();
         if let Some(seed) = &call.seed {
             more.push(seed.bind(py).call0()?);
@@ -234,6 +257,26 @@ impl Call {
         let tensor = self.empty.general.bind(py).call((sizes, strides), Some(&keywords))?;
         let memory = self.exchange.tensor(&tensor)?;
         Ok((tensor, memory))
+    }
+}
+
+impl Profiler {
+    fn new(py: Python<'_>, name: String) -> PyResult<Profiler> {
+        let module = py.import("torch.autograd.profiler")?.into_any().unbind();
+        let ranges = py.import("torch._C._profiler");
+        let range = ranges.and_then(|ranges| ranges.getattr("_RecordFunctionFast")).ok().map(Bound::unbind);
+        Ok(Profiler { module, range, name })
+    }
+
+    /// A range that has begun, where the profiler runs.
+    fn enter<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let Some(range) = &self.range else { return Ok(None) };
+        if !self.module.bind(py).getattr(pyo3::intern!(py, "_is_profiler_enabled"))?.is_truthy()? {
+            return Ok(None);
+        }
+        let range = range.bind(py).call1((&self.name,))?;
+        range.call_method0("__enter__")?;
+        Ok(Some(range))
     }
 }
 

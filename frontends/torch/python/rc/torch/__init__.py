@@ -3,6 +3,7 @@
 from rc.torch.errors import UnsupportedOps
 from rc.torch.explain import Explanation, explain
 from rc.torch.export import export
+from rc.torch.minify import Minified, minify
 from rc.torch.options import Options
 
-__all__ = ["Explanation", "Options", "UnsupportedOps", "explain", "export"]
+__all__ = ["Explanation", "Minified", "Options", "UnsupportedOps", "explain", "export", "minify"]

@@ -12,7 +12,7 @@ from torch.fx import GraphModule
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from rc._native import Program
-from rc.torch import decompose
+from rc.torch import decompose, logs
 from rc.torch.compile import compile_graph
 from rc.torch.options import Options
 from rc.torch.trace import trace
@@ -21,6 +21,7 @@ from rc.torch.trace import trace
 def rc(gm: GraphModule, example_inputs, *, options: dict | None = None, mode: str | None = None):
     """Compiles a graph that Dynamo captured: forward, and backward where gradients are asked for."""
     chosen = Options.of(options, mode)
+    logs.recompile()
     on_gpu = any(getattr(x, "is_cuda", False) for x in example_inputs)
     bare: list[Program] = []
     with sdpa_kernel([SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]) if on_gpu else contextlib.nullcontext():

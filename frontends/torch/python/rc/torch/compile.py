@@ -17,6 +17,7 @@ from rc.torch import logs, partition
 from rc.torch.errors import UnsupportedOps, name_of, place
 from rc.torch.lower import Lowered, Lowering, Problems
 from rc.torch.options import Options
+from rc.torch.progress import progress
 
 log = logs.log
 _numbers = itertools.count()
@@ -48,34 +49,34 @@ class Split:
         return self.gm(*args)
 
 
-def build(gm: GraphModule, options: Options) -> Program:
+def build(gm: GraphModule, options: Options, name: str = "graph") -> Program:
     """Compiles a graph whole: a function of its arguments, or of one list of them, which it empties. Raises `Problems` for operations that rc
     cannot lower or generate code for."""
     lowered = Lowering(gm).run()
     if not lowered.results:
-        return _laid_out(Program.empty(), lowered, options)
+        return _laid_out(Program.empty(), lowered, options, name)
     if logs.wants("graph"):
         logs.say("graph", lowered.module.text())
     device = "cpu" if lowered.device.type == "cpu" else f"cuda:{lowered.device.index or 0}"
     start = time.perf_counter()
     try:
-        program, remarks, code = lowered.module.compile(device, logs.wants("output_code"))
+        with progress(f"rc compiles {len(lowered.nodes)} operations for {device}"):
+            program, remarks, code = lowered.module.compile(device, logs.wants("output_code"))
     except RcError as e:
         raise Problems(_blamed(e, lowered)) from e
     logs.say("time", f"{len(lowered.nodes)} operations compiled in {time.perf_counter() - start:.3f} s")
     for remark in remarks:
-        logs.say("remarks", remark)
-        if "fus" in remark:
-            logs.say("fusion", remark)
+        logs.remark(remark)
     if code is not None:
         logs.say("output_code", code)
-    return _laid_out(program, lowered, options)
+    return _laid_out(program, lowered, options, name)
 
 
-def _laid_out(program: Program, lowered: Lowered, options: Options) -> Program:
+def _laid_out(program: Program, lowered: Lowered, options: Options, name: str) -> Program:
     like = torch.empty((), dtype=torch.int64, device=lowered.device)
     seed = (lambda: torch.empty_like(like).random_()) if lowered.seeded else None
-    program.layout(lowered.inputs, lowered.integers, lowered.results, lowered.returns, lowered.captured, seed, options.graphs)
+    shown = f"rc: {name} ({len(lowered.nodes)} operations)"
+    program.layout(lowered.inputs, lowered.integers, lowered.results, lowered.returns, lowered.captured, seed, options.graphs, shown)
     program._boxed_call = True
     return program
 
@@ -112,9 +113,10 @@ def _compile_graph(gm: GraphModule, options: Options, kind: str):
     number = next(_numbers)
     if logs.wants("aten"):
         logs.say("aten", gm.print_readable(print_output=False))
+    name = f"{kind} {number}"
     _dump(gm, options, f"{number}_{kind}")
     try:
-        return build(gm, options)
+        return build(gm, options, name)
     except Problems as e:
         if not options.fallback:
             raise _error(e.problems) from None
@@ -128,7 +130,7 @@ def _compile_graph(gm: GraphModule, options: Options, kind: str):
 
         def part(inner: GraphModule, nodes: dict[str, Node]):
             try:
-                return Part(build(inner, options))
+                return Part(build(inner, options, f"part of {name}"))
             except Problems as e:
                 found.update({nodes[n.name]: why for n, why in e.problems})
                 return Part.__new__(Part)

@@ -11,6 +11,8 @@ TOPICS = {
     "aten": "each graph as ATen operations",
     "remarks": "what the passes decided, and why",
     "fusion": "the remarks of fusion",
+    "buffers": "the remarks on memory: what the plan of buffers takes",
+    "recompiles": "why Dynamo compiles a function again",
     "output_code": "the compiled module: the host program, and the kernels in their last stage",
     "time": "how long each step took",
 }
@@ -29,6 +31,25 @@ log = logging.getLogger("rc.torch")
 
 def wants(topic: str) -> bool:
     return topic in _chosen()
+
+
+def remark(text: str):
+    """Logs a remark of the compiler under the topics that it belongs to."""
+    say("remarks", text)
+    if "fuse" in text:
+        say("fusion", text)
+    if "buffer" in text or "arena" in text:
+        say("buffers", text)
+
+
+def recompile():
+    """Logs the guard that failed, where Dynamo compiles a function again."""
+    from torch._dynamo.utils import get_metrics_context
+
+    if wants("recompiles"):
+        reason = getattr(get_metrics_context(), "_metrics", {}).get("recompile_reason")
+        if reason:
+            say("recompiles", str(reason))
 
 
 def say(topic: str, text: str):
