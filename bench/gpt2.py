@@ -1,4 +1,4 @@
-"""GPT-2 small's inference: rc beside PyTorch eager and torch.compile, in one run on one machine.
+"""GPT-2 small's inference: rc beside PyTorch eager and torch.compile, on the CPU also ONNX Runtime, in one run on one machine.
 
 usage: gpt2.py BIN [--device cpu|cuda] [--case 1x128]... [--dtype f32|bf16] [--modes eager,default] [--rounds N]
 
@@ -64,6 +64,24 @@ class TorchRow:
         return self.bench.times(self.step)
 
 
+class OnnxRow:
+    """ONNX Runtime, with the model's weights as constants of the graph."""
+
+    name = "ONNX Runtime"
+
+    def __init__(self, bench, model, tokens):
+        import onnx_graphs
+        if not onnx_graphs.onnx:
+            raise RuntimeError(onnx_graphs.version())
+        start = time.perf_counter()
+        self.bench, self.step = bench, onnx_graphs.gpt2(model, tokens.numpy(), bench.options.threads)
+        self.logits = bench.tensor(self.step().numpy()).double()
+        self.first = time.perf_counter() - start
+
+    def round(self):
+        return self.bench.times(self.step)
+
+
 class RcRow:
     """rc-run in a process of its own, which compiles first and then measures."""
 
@@ -101,7 +119,7 @@ class Bench:
         import gpt2_model
         self.model_files = gpt2_model
         self.dtype = {"f32": torch.float32, "bf16": torch.bfloat16}[options.dtype]
-        self.load = gpt2_model.load_array
+        self.load, self.tensor = gpt2_model.load_array, torch.from_numpy
 
     def synchronize(self):
         import torch
@@ -159,6 +177,8 @@ class Bench:
             reference = copy.deepcopy(model).double()(tokens).logits.cpu()
         rows, missing = [], []
         makers = {f"torch {mode}": (lambda mode=mode: TorchRow(self, model, tokens, mode)) for mode in self.options.modes}
+        if self.device == "cpu" and dtype == "f32":
+            makers["ONNX Runtime"] = lambda: OnnxRow(self, model, tokens)
         makers["rc"] = lambda: RcRow(self, graph, weights, ids)
         for name, make in makers.items():
             try:

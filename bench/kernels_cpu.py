@@ -3,8 +3,8 @@
 usage: kernels_cpu.py BIN [--threads 2] [--rounds N]
 
 BIN holds rc-run. Every result of rc is compared with float64 before anything is timed. A figure is the median over rounds, in
-which rc and its peers take turns. Peers: PyTorch's own product (MKL or OpenBLAS) and attention, and torch.compile; ONNX Runtime
-where it is installed.
+which rc and its peers take turns. Peers: PyTorch's own product (MKL or OpenBLAS) and attention, torch.compile, and ONNX Runtime
+where it is installed (bench/run.sh does that).
 """
 import argparse
 import math
@@ -20,6 +20,8 @@ import time
 import numpy as np
 import torch
 import torch.nn.functional as F
+
+import onnx_graphs
 
 EPS = 2.0**-24
 
@@ -39,6 +41,7 @@ class Product:
 }}
 """
         self.peers = {"PyTorch": lambda: self.inputs[0] @ self.inputs[1]}
+        self.onnx = onnx_graphs.product
 
     def exact(self):
         a, b = (x.double() for x in self.inputs)
@@ -62,6 +65,7 @@ class Chain:
 """
         compiled = torch.compile(self.step)
         self.peers = {"eager": lambda: self.step(*self.inputs), "compile": lambda: compiled(*self.inputs)}
+        self.onnx = onnx_graphs.chain
 
     @staticmethod
     def step(x, y):
@@ -83,6 +87,7 @@ class Attention:
 }}
 """
         self.peers = {"PyTorch": lambda: F.scaled_dot_product_attention(*self.inputs, is_causal=True)}
+        self.onnx = onnx_graphs.attention
 
     def exact(self):
         q, k, v = (x.double() for x in self.inputs)
@@ -149,7 +154,7 @@ def main():
     torch.manual_seed(0)
     torch.set_num_threads(options.threads)
     torch.set_grad_enabled(False)
-    print(f"{options.threads} cores, PyTorch {torch.__version__}, {torch.backends.cpu.get_cpu_capability()}")
+    print(f"{options.threads} cores, PyTorch {torch.__version__}, {torch.backends.cpu.get_cpu_capability()}, {onnx_graphs.version()}")
     ratios = {}
     with tempfile.TemporaryDirectory() as folder:
         for group, make in cases():
@@ -158,7 +163,10 @@ def main():
             case = make()
             rc = Rc(options, pathlib.Path(folder), case)
             rc.check()
-            rows = {"rc": rc.milliseconds, **{who: lambda f=f: milliseconds(f) for who, f in case.peers.items()}}
+            peers = dict(case.peers)
+            if onnx_graphs.onnx:
+                peers["ONNX"] = case.onnx(*(x.numpy() for x in case.inputs), options.threads)
+            rows = {"rc": rc.milliseconds, **{who: lambda f=f: milliseconds(f) for who, f in peers.items()}}
             times = {who: [] for who in rows}
             for _ in range(options.rounds):
                 for who, measure in rows.items():

@@ -6,6 +6,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 # shellcheck source=scripts/venv-torch.sh
 source scripts/venv-torch.sh
+install_onnx
 cargo build --release --locked --package rc-tools --package rc-examples
 bin=${CARGO_TARGET_DIR:-target}/release
 

@@ -43,3 +43,13 @@ else
     torch_ready || torch_fail "$PYTHON has other versions than asked for" "Remove .venv-torch and run this again."
   fi
 fi
+
+# For the benchmarks alone: ONNX Runtime beside rc on the CPU. Without it they run, and say so.
+ONNX_PACKAGES=(onnx==1.23.2 onnxruntime==1.31.1)
+
+install_onnx() {
+  "$PYTHON" -c 'import onnx, onnxruntime' 2>/dev/null && return
+  [ -z "${RC_TORCH_PYTHON:-}" ] || return 0 # not ours to change
+  .venv-torch/bin/pip install --quiet --disable-pip-version-check "${ONNX_PACKAGES[@]}" numpy==2.4.6 ||
+    printf 'torch: warning: pip could not install ONNX Runtime; the benchmarks run without it\n' >&2
+}

@@ -69,7 +69,7 @@ const LOG2_E: [f64; 2] = [std::f64::consts::LOG2_E, 2.035_527_374_093_103_3e-17]
 const LOG10_E: [f64; 2] = [std::f64::consts::LOG10_E, 1.098_319_650_216_765_1e-17];
 
 /// The functions.
-const FUNCTIONS: &[&str] = &[
+pub const FUNCTIONS: &[&str] = &[
     "rc.core.exp",
     "rc.core.exp2",
     "rc.core.expm1",

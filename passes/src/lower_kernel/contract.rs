@@ -9,7 +9,7 @@ use crate::schedule::nest::Nest;
 use crate::schedule::roles::Roles;
 use rc_dialects::constraints::default_acc;
 use rc_dialects::loop_::IterKind;
-use rc_ir::{Attr, Dim, Result, Traits, Type, Value};
+use rc_ir::{Attr, Result, Traits, Type, Value};
 
 /// What the parts of a product need to know.
 pub struct Product<'n> {
@@ -37,8 +37,12 @@ impl<'n> Product<'n> {
         let acc = nest.acc.unwrap_or_else(|| default_acc(p.src.ty(p.src.operand(yielded, 0))));
         Ok(Product { nest, schedule, roles, acc })
     }
-    fn iter(&self, name: rc_ir::Name) -> &'n Iter {
+    pub fn iter(&self, name: rc_ir::Name) -> &'n Iter {
         self.nest.iter(name).expect("checked when made")
+    }
+    /// The reduce iterators other than k, which are taken point by point.
+    pub fn outer_sums(&self) -> impl Iterator<Item = Iter> {
+        self.nest.of_kind(IterKind::Reduce).filter(|i| i.name != self.roles.k).copied()
     }
     /// Elements of m, n and k that are handled at once.
     pub fn tile(&self) -> [i64; 3] {
@@ -75,13 +79,6 @@ impl<'n> Product<'n> {
         arg.is_some_and(|i| self.nest.inputs[i].clips(k) && from_memory(i))
     }
 
-    /// Whether a factor's memory is contiguous along `name`, by its largest operand.
-    fn contiguous_along(&self, which: usize, name: rc_ir::Name) -> bool {
-        let scope_of = |i: &usize| self.nest.inputs[*i].innermost() == Some(name);
-        let own = if which == self.roles.left { self.roles.m } else { self.roles.n };
-        (0..self.nest.inputs.len()).filter(|&i| self.nest.inputs[i].mentions(own)).any(|i| scope_of(&i))
-    }
-
     /// acc + the products at the scope, where k is bound to its first element.
     fn step(&self, p: &mut Program, scope: &Scope, k_first: Value, acc: Value) -> Result<Value> {
         let [bm, bn, bk] = self.tile();
@@ -94,8 +91,9 @@ impl<'n> Product<'n> {
         };
         // A GPU reads operands as they lie in memory and turns them in shared memory.
         let turns = !p.target.is_cpu();
-        let a_t = turns && self.contiguous_along(left, m) && !self.contiguous_along(left, k);
-        let b_t = turns && self.contiguous_along(1 - left, k) && !self.contiguous_along(1 - left, n);
+        let a_t =
+            turns && self.roles.is_contiguous(self.nest, left, m) && !self.roles.is_contiguous(self.nest, left, k);
+        let b_t = turns && self.roles.lies_along_k(self.nest, 1 - left);
         let (am, ak) = if a_t { (1, 0) } else { (0, 1) };
         let scope_a = rebind(rebind(without(n), m, am, bm), k, ak, bk);
         let a = self.factor(p, left, &scope_a, if a_t { [bk, bm] } else { [bm, bk] })?;
@@ -116,8 +114,7 @@ impl<'n> Product<'n> {
     pub fn sums(&self, p: &mut Program, scope: &Scope) -> Result<Value> {
         let [bm, bn, _] = self.tile();
         let start = p.zeros([bm, bn], self.acc);
-        let outer: Vec<Iter> =
-            self.nest.of_kind(IterKind::Reduce).filter(|i| i.name != self.roles.k).copied().collect();
+        let outer: Vec<Iter> = self.outer_sums().collect();
         self.outer(p, scope, &outer, start)
     }
     fn outer(&self, p: &mut Program, scope: &Scope, outer: &[Iter], acc: Value) -> Result<Value> {
@@ -139,54 +136,6 @@ impl<'n> Product<'n> {
         }
         Ok(ends[0])
     }
-
-    /// On the CPU: the right operand's panel copied into the program's own memory, `[k, n]`, before the rows that use it.
-    pub fn pack(&self, p: &mut Program, scope: &Scope, length: i64) -> Result<Value> {
-        let (k, bn) = (self.iter(self.roles.k), self.tile()[1]);
-        let entry = p.src.op_ref(self.nest.op).entry(0).expect("verified");
-        let yielded = p.src.last_op(entry).expect("verified");
-        let elem = p.src.ty(p.src.operand(yielded, 1 - self.roles.left));
-        let panel = p.alloc(&[length, bn], elem);
-        let bounds = [p.constant_index(0), p.constant_index(length), p.constant_index(1)];
-        p.for_loop(bounds, &[], |p, at, _| {
-            let scope = scope.with(k.name, bind(k, at, None, 1));
-            let row = p.region(self.nest, &scope, &[1 - self.roles.left])?[0];
-            let row = p.broadcast(row, [1, bn]);
-            let zero = p.constant_index(0);
-            p.build()
-                .op("rc.kernel.store")
-                .operand(row)
-                .operand(panel)
-                .operands(&[at, zero])
-                .attr("dims", Attr::i64s(&[0, 1]))
-                .build();
-            Ok::<_, Box<rc_ir::Diagnostic>>(Vec::new())
-        })?;
-        Ok(panel)
-    }
-    /// The sums with the right operand read from a packed panel.
-    pub fn packed_sums(&self, p: &mut Program, scope: &Scope, panel: Value, length: i64) -> Result<Value> {
-        let [bm, bn, _] = self.tile();
-        let k = self.iter(self.roles.k);
-        let start = p.zeros([bm, bn], self.acc);
-        let bounds = [p.constant_index(0), p.constant_index(length), p.constant_index(1)];
-        let ends = p.for_loop(bounds, &[start], |p, at, acc| {
-            let without = Scope {
-                binds: scope.binds.iter().filter(|b| b.0 != self.roles.n).copied().collect(),
-                ..Scope::default()
-            };
-            let inner = without.with(k.name, bind(k, at, None, 1));
-            let a = p.region(self.nest, &inner, &[self.roles.left])?[0];
-            let a = p.broadcast(a, [bm, 1]);
-            let zero = p.constant_index(0);
-            let ty = Type::tile(&[1, bn], p.ty(panel).elem(), None);
-            let mut b = p.build();
-            let load = b.op("rc.kernel.load").operand(panel).operands(&[at, zero]).attr("dims", Attr::i64s(&[0, 1]));
-            let row = load.result(ty).value();
-            Ok::<_, Box<rc_ir::Diagnostic>>(vec![self.dot(p, a, row, acc[0], false, false)])
-        })?;
-        Ok(ends[0])
-    }
 }
 
 /// `kernel.dot` of `[a, b, acc]`.
@@ -195,11 +144,4 @@ pub fn dot(p: &mut Program, operands: [Value; 3], a_t: bool, b_t: bool, unit: Op
     let mut b = p.build();
     let op = b.op("rc.kernel.dot").operand(operands[0]).operand(operands[1]).operand(operands[2]);
     op.maybe_attr("a_t", flag(a_t)).maybe_attr("b_t", flag(b_t)).maybe_attr("unit", unit.map(Attr::str)).value()
-}
-
-/// `min(extent, first + block)`: where a program's block of an iterator ends.
-pub fn block_end(p: &mut Program, first: Value, block: i64, extent: Dim) -> Value {
-    let (size, block) = (p.size(extent), p.constant_index(block));
-    let end = p.add_index(first, block);
-    p.binary("rc.core.min", end, size)
 }

@@ -178,7 +178,7 @@ fn is_plain(e: Dim, tiled: &[Name]) -> bool {
 }
 
 /// For each tile dimension the memory dimension along which it runs, and the tile's shape.
-fn tile_dims(along: &[Option<Name>], scope: &Scope) -> (Vec<i64>, [i64; RANK]) {
+pub fn tile_dims(along: &[Option<Name>], scope: &Scope) -> (Vec<i64>, [i64; RANK]) {
     let (mut dims, mut shape) = (vec![-1; RANK], [1; RANK]);
     for (d, name) in along.iter().enumerate() {
         let Some(bind) = name.and_then(|n| scope.get(n)) else { continue };

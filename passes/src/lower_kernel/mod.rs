@@ -7,7 +7,9 @@
 mod attention;
 mod attention_cpu;
 mod contract;
+mod contract_cpu;
 mod grid;
+mod keep;
 mod launch;
 mod memory;
 mod program;
@@ -25,7 +27,8 @@ use crate::schedule::group::{Class, Group};
 use crate::schedule::nest::{Nest, symbol_ranges};
 use crate::schedule::{Kind, Schedule, TARGET_OPTIONS, Target, is_unscheduled, schedule_kernel, settle_target};
 use attention::Attention;
-use contract::{Product, block_end};
+use contract::Product;
+use contract_cpu::Blocked;
 use grid::{Spread, scope_of};
 use program::Program;
 use rc_dialects::func::{SYMBOLS, symbols};
@@ -318,14 +321,12 @@ fn erase_dead(body: &mut Body) {
 
 /// The iterators of the grid, each with the elements that a program takes of it.
 fn spread_of(src: &Body, op: Op, schedule: &Schedule, iters: &[Iter]) -> Result<Vec<Spread>> {
-    let rows = schedule.tile_of(schedule.axes[0]);
-    if let Some(block) = schedule.block.filter(|b| b % rows != 0 || *b == 0) {
-        return Err(src
-            .op_ref(op)
-            .error(format!("has a schedule with blocks of {block} rows, no multiple of its tiles of {rows}")));
+    if let Some((name, block)) = schedule.block.iter().find(|(name, block)| block % schedule.tile_of(*name) != 0) {
+        let tile = schedule.tile_of(*name);
+        return Err(src.op_ref(op).error(format!(
+            "has a schedule with blocks of {block} elements of {name}, no multiple of its tiles of {tile}"
+        )));
     }
-    let blocks = matches!(schedule.kind, Kind::Contract | Kind::Attention);
-    let blocked = |name: Name| schedule.block.filter(|_| schedule.axes[0] == name && blocks);
     let spread = |&name: &Name| {
         let iter = iters.iter().find(|i| i.name == name && i.kind == IterKind::Parallel);
         let wrong = || {
@@ -333,7 +334,7 @@ fn spread_of(src: &Body, op: Op, schedule: &Schedule, iters: &[Iter]) -> Result<
                 .error(format!("has a schedule with '{name}' in its grid, which is no parallel iterator of it"))
         };
         let step = if schedule.axis_of(name).is_some() { schedule.tile_of(name) } else { 1 };
-        Ok(Spread { iter: *iter.ok_or_else(wrong)?, step: blocked(name).unwrap_or(step) })
+        Ok(Spread { iter: *iter.ok_or_else(wrong)?, step: schedule.block_of(name).unwrap_or(step) })
     };
     schedule.grid.iter().map(spread).collect()
 }
@@ -358,6 +359,9 @@ fn run_nests(p: &mut Program, scheduled: &Scheduled, outputs: &[Value]) -> Resul
         let several = |s: &&Spread| s.iter.extent != rc_ir::Dim::Static(s.step);
         p.spread_over = Some(over.iter().filter(several).map(|s| s.iter.name).collect());
     }
+    for (nest, schedule) in nests.iter().zip(schedules).filter(|(_, s)| s.keep) {
+        p.keep_result(nest, schedule)?;
+    }
     for ((nest, schedule), stores) in nests.iter().zip(schedules).zip(&stores) {
         let scope = scope_of(&over, &starts, schedule);
         p.run(nest, schedule, &scope, stores)?;
@@ -376,29 +380,11 @@ fn product(p: &mut Program, scheduled: &Scheduled, over: &[Spread], starts: &[Va
     let schedule = &scheduled.schedules[0];
     let product = Product::new(p, &scheduled.group.nests[0], schedule)?;
     let scope = scope_of(over, starts, schedule);
-    let Some(block) = schedule.block else {
+    if schedule.block.is_empty() {
         let tile = product.sums(p, &scope)?;
         return epilogue(p, scheduled, &scope, tile, stores);
-    };
-    let (m, rows) = (product.roles.m, product.tile()[0]);
-    let iter = *product.nest.iter(m).expect("checked when made");
-    let first = scope
-        .get(m)
-        .ok_or_else(|| p.src.op_ref(product.nest.op).error("has a schedule without rows in its grid"))?
-        .base;
-    let panel = schedule.pack.map(|length| product.pack(p, &scope, length).map(|v| (v, length))).transpose()?;
-    let whole = iter.extent.as_static().is_some_and(|n| n <= block);
-    let end = if whole { p.size(iter.extent) } else { block_end(p, first, block, iter.extent) };
-    let bounds = [first, end, p.constant_index(rows)];
-    p.for_loop(bounds, &[], |p, at, _| {
-        let scope = scope.with(m, run::bind(&iter, at, Some(0), rows));
-        let tile = match panel {
-            Some((panel, length)) => product.packed_sums(p, &scope, panel, length)?,
-            None => product.sums(p, &scope)?,
-        };
-        epilogue(p, scheduled, &scope, tile, stores).map(|()| Vec::new())
-    })
-    .map(|_| ())
+    }
+    Blocked::new(p, &product, &scope)?.run(p, |p, scope, tile| epilogue(p, scheduled, scope, tile, stores))
 }
 
 fn epilogue(p: &mut Program, scheduled: &Scheduled, scope: &scope::Scope, tile: Value, stores: &[Vec<bool>]) -> Result {
@@ -449,7 +435,8 @@ fn attend(p: &mut Program, scheduled: &Scheduled) -> Result<[rc_ir::Dim; 3]> {
     }
     let scope = scope_of(&over, &starts, schedule);
     let needed = attention.iters[..3].iter().all(|i| scope.get(i.name).is_some());
-    if schedule.block.is_some() && !p.target.is_cpu() {
+    let block = schedule.block_of(attention.iters[2].name);
+    if block.is_some() && !p.target.is_cpu() {
         return Err(p.src.op_ref(op).error("has a schedule with 'block', which is for the CPU"));
     }
     if !needed || schedule.axes != [attention.iters[2].name, attention.iters[3].name] {
@@ -457,7 +444,7 @@ fn attend(p: &mut Program, scheduled: &Scheduled) -> Result<[rc_ir::Dim; 3]> {
     }
     let output = p.src.result(op, 0);
     if p.target.is_cpu() {
-        attention.run_on_cpu(p, &scope, schedule.block.unwrap_or(attention.rows()), output)?;
+        attention.run_on_cpu(p, &scope, block.unwrap_or(attention.rows()), output)?;
     } else {
         let (tile, scope) = attention.run(p, &scope)?;
         p.store(tile, output, &attention.output, &scope)?;

@@ -3,6 +3,7 @@
 //! All tiles of a program have two dimensions. A value that does not depend on what runs along a dimension has size 1
 //! there; operands of elementwise operations are repeated to a common shape where they meet.
 
+use super::keep::Kept;
 use super::scope::Held;
 use crate::schedule::Target;
 use crate::schedule::group::Group;
@@ -31,6 +32,8 @@ pub struct Program<'a> {
     pub spread_over: Option<Vec<Name>>,
     /// The memory of tensors: arguments of the function.
     pub memory: FxHashMap<Value, Value>,
+    /// Results of nests that wait in the program's own memory.
+    pub kept: FxHashMap<Value, Kept>,
     /// Values in registers that nests after this one may read.
     pub held: Vec<Held>,
     entry: Block,
@@ -54,6 +57,7 @@ impl<'a> Program<'a> {
             loc,
             spread_over: None,
             memory: FxHashMap::default(),
+            kept: FxHashMap::default(),
             held: Vec::new(),
             entry,
             head: None,

@@ -128,6 +128,10 @@ impl Program<'_> {
         if let Some(tile) = self.held_tile(value, access, scope) {
             return Ok(tile);
         }
+        if let Some(tile) = self.load_kept(value, access, scope)? {
+            self.hold(value, tile, access, scope);
+            return Ok(tile);
+        }
         let group = self.group;
         let Some((from, result)) = group.producer(self.src, value) else {
             let tile = self.load(value, access, scope)?;

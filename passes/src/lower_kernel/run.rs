@@ -90,6 +90,7 @@ impl Program<'_> {
         let value = self.src.result(nest.op, i);
         let tile = self.convert(tile, self.src.ty(value).elem());
         self.hold(value, tile, &nest.outputs[i], scope);
+        self.store_kept(value, tile, scope)?;
         if store { self.store(tile, value, &nest.outputs[i], scope) } else { Ok(()) }
     }
 

@@ -188,13 +188,24 @@ impl Facts {
             },
             Atom::Mod(a, b) if self.nonneg(a, fuel / 2) => vec![a, b - Dim::Static(1)],
             Atom::Mod(_, b) => vec![b - Dim::Static(1)],
-            Atom::FloorDiv(a, b) => self.upper_quotient(a, b).into_iter().collect(),
+            Atom::FloorDiv(a, b) => {
+                let below = self.below(a).into_iter().flatten().map(|a| quotient(a, b));
+                self.upper_quotient(a, b).into_iter().chain(below).collect()
+            }
             Atom::Min(a, b) => vec![a, b],
             Atom::Max(a, b) => return Bounds::All(vec![a, b]),
         })
     }
     fn reduced(&self, name: Name) -> Option<&Symbol> {
         self.symbols.iter().find(|s| s.reduced == name)
+    }
+    /// Two bounds of a sum with a minimum, which is either of its parts at most.
+    fn below(&self, a: Dim) -> Option<[Dim; 2]> {
+        let p = a.polynomial()?;
+        let atoms = p.terms.iter().flat_map(|(m, _)| m.iter().map(|f| &f.0));
+        let minimum = atoms.filter(|atom| matches!(atom, Atom::Min(..))).find(|atom| self.sign(&p, atom) == Some(1))?;
+        let Atom::Min(x, y) = *minimum else { return None };
+        Some([x, y].map(|bound| replace(&p, minimum, bound)))
     }
     /// A bound of `a floordiv b` without the variables of `a`.
     fn upper_quotient(&self, a: Dim, b: Dim) -> Option<Dim> {
@@ -400,6 +411,19 @@ mod tests {
         assert!(facts.le(s.min(n(8)), n(8)) && facts.le(n(8), s.min(n(8))));
         assert!(facts.le(s.max(n(70)), n(70)));
         assert!(!facts.le(Dim::Dynamic, n(1)));
+    }
+
+    /// Tiles of 16 in a block of at most 176 elements, which is cut off at 1000.
+    #[test]
+    fn tiles_of_a_block_are_numbered() {
+        let mut facts = Facts::default();
+        let first = facts.variable("p", n(0), n(5)) * n(176);
+        let count = (n(1000) - first).min(n(176));
+        let tile = facts.variable("l", n(0), quotient(count + n(15), n(16)) - n(1));
+        assert!(facts.le(tile + n(1), n(11)) && !facts.le(tile + n(1), n(10)));
+        assert!(facts.le(tile * n(16) + n(16), n(176)) && !facts.le(first + tile * n(16) + n(16), n(1000)));
+        let whole = facts.variable("l", n(0), quotient(count, n(16)) - n(1));
+        assert!(facts.le(first + whole * n(16) + n(16), n(1000)));
     }
 
     #[test]

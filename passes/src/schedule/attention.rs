@@ -40,7 +40,7 @@ pub fn plan(body: &Body, op: Op, target: &Target) -> Option<Plan> {
             block = (block / 2 + rows - 1) / rows * rows;
         }
         s.tile = vec![(m, rows), (n, keys)];
-        s.block = Some(block);
+        s.block = vec![(m, block)];
         why = format!(
             "{rows} queries and {keys} keys at a time, {block} queries for each of {} programs; scores never leave the core",
             programs(block)

@@ -52,8 +52,9 @@ pub struct Schedule {
     pub tile: Vec<(Name, i64)>,
     /// Iterators that run along a tile's two dimensions (`_`: none does).
     pub axes: [Name; 2],
-    /// Contraction and attention on the CPU: how many rows (of `axes[0]`) a program handles, one tile after another.
-    pub block: Option<i64>,
+    /// Contraction and attention on the CPU: how many elements of an iterator a program handles, one tile after another; of the
+    /// iterator `inner`, how many at a time.
+    pub block: Vec<(Name, i64)>,
     /// Contraction: the reduce iterator that runs along the inner dimension of the product.
     pub inner: Option<Name>,
     pub threads: i64,
@@ -66,9 +67,15 @@ pub struct Schedule {
     pub stages: Option<i64>,
     /// Contraction: programs that are started at most; each handles one tile of results after another.
     pub programs: Option<i64>,
-    /// Contraction on the CPU: the length of the sums, where the right operand is packed into a panel of that length first.
-    pub pack: Option<i64>,
+    /// Contraction on the CPU: the operands (`left`, `right`) whose blocks are copied into memory of the program's own first, in
+    /// the order in which they are used.
+    pub pack: Vec<&'static str>,
+    /// Rows on the CPU: whether the nest's result, which others of its group read, is kept in memory of the program's own.
+    pub keep: bool,
 }
+
+/// The operands that a product may pack.
+const OPERANDS: [&str; 2] = ["left", "right"];
 
 /// The word for "no iterator" in `axes`.
 pub const NONE: &str = "_";
@@ -82,14 +89,15 @@ impl Schedule {
             grid: Vec::new(),
             tile: Vec::new(),
             axes: [Name::new(NONE); 2],
-            block: None,
+            block: Vec::new(),
             inner: None,
             threads: 1,
             split: None,
             unit: None,
             stages: None,
             programs: None,
-            pack: None,
+            pack: Vec::new(),
+            keep: false,
         }
     }
     pub fn tile_of(&self, name: Name) -> i64 {
@@ -98,6 +106,14 @@ impl Schedule {
     pub fn set_tile(&mut self, name: Name, size: i64) {
         self.tile.retain(|t| t.0 != name);
         self.tile.push((name, size));
+    }
+    /// The program's elements of an iterator, where it has a block.
+    pub fn block_of(&self, name: Name) -> Option<i64> {
+        self.block.iter().find(|b| b.0 == name).map(|b| b.1)
+    }
+    /// Whether a product packs its `left` or `right` operand.
+    pub fn packs(&self, operand: &str) -> bool {
+        self.pack.contains(&operand)
     }
     /// The tile dimension along which the iterator runs.
     pub fn axis_of(&self, name: Name) -> Option<usize> {
@@ -111,16 +127,21 @@ impl Schedule {
             params.push(("collapse", Attr::array(&self.collapse.iter().map(|p| words(p)).collect::<Vec<_>>())));
         }
         params.push(("grid", words(&self.grid)));
-        params.push(("tile", Attr::dict(self.tile.iter().map(|&(n, size)| (n, Attr::i64(size))))));
+        params.push(("tile", sizes(&self.tile)));
         params.push(("axes", words(&self.axes)));
-        params.extend(self.block.map(|n| ("block", Attr::i64(n))));
+        if !self.block.is_empty() {
+            params.push(("block", sizes(&self.block)));
+        }
         params.extend(self.inner.map(|n| ("inner", Attr::str(n.as_str()))));
         params.push(("threads", Attr::i64(self.threads)));
         params.extend(self.split.map(|n| ("split", Attr::i64(n))));
         params.extend(self.unit.map(|u| ("unit", Attr::str(u))));
         params.extend(self.stages.map(|n| ("stages", Attr::i64(n))));
         params.extend(self.programs.map(|n| ("programs", Attr::i64(n))));
-        params.extend(self.pack.map(|n| ("pack", Attr::i64(n))));
+        if !self.pack.is_empty() {
+            params.push(("pack", Attr::array(&self.pack.iter().map(|&w| Attr::str(w)).collect::<Vec<_>>())));
+        }
+        params.extend(self.keep.then(|| ("keep", Attr::bool(true))));
         Attr::dialect("schedule", &params)
     }
 
@@ -153,16 +174,25 @@ fn parse(attr: Attr) -> Option<Schedule> {
         out.collapse = pairs.collect::<Option<Vec<[Name; 2]>>>()?;
     }
     out.grid = names(attr.get("grid")?)?;
-    let sizes = attr.get("tile")?.as_dict()?.iter().map(|e| Some((e.0, e.1.as_int().filter(|&n| n > 0)?)));
-    out.tile = sizes.collect::<Option<_>>()?;
+    out.tile = parse_sizes(attr.get("tile")?)?;
     out.axes = names(attr.get("axes")?)?.try_into().ok()?;
     out.threads = int("threads").unwrap_or(Some(1))?;
-    out.block = int("block").map_or(Some(None), |n| n.map(Some))?;
+    out.block = attr.get("block").map_or(Some(Vec::new()), parse_sizes)?;
     out.stages = int("stages").map_or(Some(None), |n| n.map(Some))?;
     out.programs = int("programs").map_or(Some(None), |n| n.map(Some))?;
     out.split = int("split").map_or(Some(None), |n| n.filter(|n| n.count_ones() == 1).map(Some))?;
-    out.pack = int("pack").map_or(Some(None), |n| n.map(Some))?;
+    let operand = |a: &Attr| OPERANDS.into_iter().find(|o| Some(*o) == a.as_str());
+    out.pack = attr.get("pack").map_or(Some(Vec::new()), |a| a.as_array()?.iter().map(operand).collect())?;
+    out.keep = attr.get("keep").map_or(Some(false), |a| a.as_bool())?;
     out.inner = attr.get("inner").map(|a| a.as_str().map(Name::new)).map_or(Some(None), |n| n.map(Some))?;
     out.unit = attr.get("unit").map(|a| a.as_str()).map_or(Some(None), |n| n.map(Some))?;
     Some(out)
+}
+
+/// `{i = 6, j = 16}`.
+fn sizes(list: &[(Name, i64)]) -> Attr {
+    Attr::dict(list.iter().map(|&(name, size)| (name, Attr::i64(size))))
+}
+fn parse_sizes(attr: Attr) -> Option<Vec<(Name, i64)>> {
+    attr.as_dict()?.iter().map(|e| Some((e.0, e.1.as_int().filter(|&n| n > 0)?))).collect()
 }

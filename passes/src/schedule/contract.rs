@@ -7,7 +7,7 @@ use super::nest::{Nest, extent_of};
 use super::roles::Roles;
 use super::target::Target;
 use super::tiles::{pow2, storable};
-use super::{Plan, warpgroup};
+use super::{Plan, contract_cpu, warpgroup};
 use rc_ir::{Body, Dim, Name, Type};
 
 /// The element types of the yielded factors.
@@ -44,7 +44,7 @@ pub fn plan(body: &Body, mut group: Group, target: &Target) -> Option<Plan> {
     let acc = nest.acc.unwrap_or_else(|| rc_dialects::constraints::default_acc(factors[0]));
     let problem = Problem { roles, m, n, sizes, batch: points / sizes.iter().product::<f64>(), factors, acc };
     let mut out = match target.is_cpu() {
-        true => cpu(&group, &problem, target),
+        true => contract_cpu::plan(&group, &problem, target),
         false => {
             let (time, plan) = cuda(&group, &problem, target);
             match warpgroup::plan(body, &group, &problem, target) {
@@ -56,10 +56,8 @@ pub fn plan(body: &Body, mut group: Group, target: &Target) -> Option<Plan> {
     let grid: Vec<Name> = nest.of_kind(rc_dialects::loop_::IterKind::Parallel).map(|i| i.name).collect();
     let tiled = [problem.roles.m, problem.roles.n];
     let schedule = &mut out.schedules[0];
-    // Batch slowest; then down the rows before the next columns, so that the right operand stays in cache. On a CPU whose
-    // cache holds a block of rows, that stays instead.
-    let small_blocks = schedule.block.is_some_and(|b| (b as f64) < problem.sizes[0] && target.is_cpu());
-    let last = if small_blocks { [roles.m, roles.n] } else { [roles.n, roles.m] };
+    // Batch slowest; then down the rows before the next columns, so that the right operand stays in cache.
+    let last = [roles.n, roles.m];
     schedule.grid = grid.iter().copied().filter(|g| !tiled.contains(g)).chain(last).collect();
     schedule.collapse = pairs;
     schedule.axes = tiled;
@@ -142,55 +140,4 @@ fn cuda_time(p: &Problem, [bm, bn, bk]: [i64; 3], mma: bool, target: &Target) ->
     // A step ends with a barrier, whatever it computes.
     let steps = (k / bk as f64).ceil() * STEP;
     (waves * arithmetic.max(cache).max(steps)).max(memory)
-}
-
-/// Bytes of the packed panel of the right operand that a program keeps.
-const PANEL: i64 = 256 << 10;
-
-fn cpu(group: &Group, p: &Problem, target: &Target) -> Plan {
-    let lanes = target.lanes(p.acc);
-    let cap = if target.registers >= 32 { 14 } else { 6 };
-    let nr = (2 * lanes).min((p.sizes[1] as u64).next_multiple_of(lanes as u64) as i64).max(1);
-    let mr = p.m.extent.as_static().map_or(cap, |m| best_rows(m, cap));
-    let (mr, nr) = limit(group, p, mr, nr, target);
-    let panels = (p.sizes[1] / nr as f64).ceil() * p.batch;
-    let rows_bytes = p.sizes[2] * p.factors[p.roles.left].byte_width().unwrap_or(4) as f64;
-    let most = if p.sizes[0] * rows_bytes > 4.0 * target.cache_bytes as f64 {
-        (target.cache_bytes as f64 / 2.0 / rows_bytes).max(8.0 * mr as f64)
-    } else {
-        p.sizes[0]
-    };
-    let mut block = (most as u64).next_multiple_of(mr as u64) as i64;
-    while panels * (p.sizes[0] / block as f64).ceil() < 4.0 * target.cores as f64 && block >= 8 * mr {
-        block = ((block / 2) as u64).next_multiple_of(mr as u64) as i64;
-    }
-    let mut s = Schedule::new(Kind::Contract);
-    s.tile = vec![(p.roles.m, mr), (p.roles.n, nr), (p.roles.k, 1)];
-    s.block = Some(block);
-    s.unit = Some("fma");
-    let nest = &group.nests[0];
-    let k_bytes = p.factors[1 - p.roles.left].byte_width().unwrap_or(4) as i64;
-    let one_k = nest.of_kind(rc_dialects::loop_::IterKind::Reduce).count() == 1;
-    let k = nest.iter(p.roles.k).and_then(|i| i.extent.as_static()).filter(|&k| one_k && k > 0);
-    s.pack = k.filter(|k| k * nr * k_bytes <= PANEL && block >= 2 * mr);
-    let programs = panels * (p.sizes[0] / block as f64).ceil();
-    let packed = match s.pack {
-        Some(k) => format!("the right operand packed in panels of {k} x {nr}"),
-        None => "the right operand read in place".to_string(),
-    };
-    let why = format!(
-        "{mr} x {nr} results in registers, {packed}, blocks of {block} rows, {programs:.0} programs on {} cores",
-        target.cores
-    );
-    Plan {
-        schedules: vec![s],
-        why,
-        other: format!("{} x {nr}: more registers than the machine's {}", mr + 2, target.registers),
-    }
-}
-
-/// The rows of a tile: up to `cap`, where the rows past `m` and the loads for each step cost least in all.
-fn best_rows(m: i64, cap: i64) -> i64 {
-    let cost = |r: &i64| (m + r - 1) / r * (2 * r + 2);
-    (1..=cap.min(m.max(1))).min_by_key(|r| (cost(r), -r)).unwrap_or(1)
 }

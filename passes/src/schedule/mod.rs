@@ -8,12 +8,14 @@ mod attention;
 mod attr;
 mod column;
 mod contract;
+mod contract_cpu;
 pub mod group;
 pub mod nest;
 mod pointwise;
 pub mod roles;
 mod row;
 pub mod scatter;
+mod share;
 mod target;
 mod tiles;
 mod warpgroup;
@@ -40,8 +42,9 @@ nests of one `group` become one kernel and hand values on in registers; `collaps
 (1 where it is not named), `axes` which iterators run along the two dimensions of tiles (`_`: none does). `split` cuts \
 what is reduced into so many parts, each for a program of its own, which a second kernel combines. Products have the iterator `inner` that \
 is summed over tile by tile, the hardware `unit` (`wgmma`: one more warpgroup brings tiles to shared memory, the others multiply), pipeline \
-`stages`, `programs` where each handles one tile of results after another, and on a CPU the `block` of rows of a program and the length of the panel \
-that the right operand is packed into (`pack`). Kinds: `pointwise`, `row` (reductions along what is contiguous in memory), `column` (across it), \
+`stages`, `programs` where each handles one tile of results after another, and on a CPU the elements that a program handles of each iterator, one tile after another (`block`; \
+of `inner`, how many at a time), and the operands that it copies into memory of its own first (`pack`). `keep` is on a nest whose rows wait in memory of the \
+program's own for the nests that read them: on a CPU, what several of them would compute alike and takes long is made a nest of its own. Kinds: `pointwise`, `row` (reductions along what is contiguous in memory), `column` (across it), \
 `contract`, `attention`, `scatter`, and `general`, which runs any nest. Schedules that nests have already are kept, so that a person's or a tuner's choice \
 counts; a kernel in which some nest has none is scheduled anew. Remarks name the runner-up with its numbers.",
     options: TARGET_OPTIONS,
@@ -118,7 +121,10 @@ pub struct Plan {
 /// # Errors
 /// If the kernel holds something that is not a nest.
 pub fn schedule_kernel(body: &mut Body, target: &Target) -> Result<Vec<Box<Diagnostic>>> {
-    let groups = group::groups(body, target)?;
+    let mut groups = group::groups(body, target)?;
+    while target.is_cpu() && groups.iter().any(|g| g.class == Class::Rows && share::share(body, g)) {
+        groups = group::groups(body, target)?;
+    }
     let mut remarks = Vec::new();
     for (number, group) in groups.into_iter().enumerate() {
         let plan = plan(body, &group, target)?;

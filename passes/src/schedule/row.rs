@@ -69,8 +69,11 @@ pub fn plan(body: &Body, mut group: Group, target: &Target) -> Plan {
     }
     let threads = if target.is_cpu() { 1 } else { pow2(want * taken / each).clamp(32, 1024) };
     let split = parts(&group, &rows, want, target);
-    let schedules: Vec<Schedule> =
+    let mut schedules: Vec<Schedule> =
         group.nests.iter().map(|n| nest_schedule(n, &rows, want, taken, lanes, target)).collect();
+    if target.is_cpu() {
+        schedules.iter_mut().zip(&group.nests).for_each(|(s, n)| s.keep = keeps(body, &group, n, target));
+    }
     // The rows that a program takes must be the same in all nests.
     let r = schedules.iter().map(|s| rows.last().map_or(1, |&r| s.tile_of(r))).min().unwrap_or(1);
     let schedules = schedules.into_iter().map(|mut s| {
@@ -97,6 +100,30 @@ pub fn plan(body: &Body, mut group: Group, target: &Target) -> Plan {
         (_, false) => format!("persistent rows: {longest} elements, more than {PERSISTENT}"),
     };
     Plan { schedules, why, other }
+}
+
+/// Whether a nest's result stays in the program's own memory on a CPU: it takes long to compute, other nests of the group read it,
+/// and a row of it fits beside others in the second-level cache.
+fn keeps(body: &Body, group: &Group, nest: &Nest, target: &Target) -> bool {
+    let result = body.result(nest.op, 0);
+    let read = group.ops.iter().any(|&op| body.operands(op).any(|v| v == result));
+    let (rows, written) = (group.rows(), &nest.outputs[0]);
+    let row = |name: &Name| rows.contains(name);
+    let bounds = written.exprs.iter().zip(&written.shape).map(|(&e, &size)| {
+        let mut names = Vec::new();
+        e.for_each_symbol(&mut |n| names.push(n));
+        match names.iter().filter(|n| row(n)).count() {
+            0 => nest.ranges.interval(size).map(|r| r.1),
+            all => (all == names.len()).then_some(1),
+        }
+    });
+    let elements =
+        bounds.collect::<Option<Vec<i64>>>().and_then(|b| b.into_iter().try_fold(1i64, |n, d| n.checked_mul(d)));
+    let bytes = |n: i64| n.saturating_mul(body.ty(result).elem().byte_width().unwrap_or(8) as i64);
+    nest.is_pointwise()
+        && read
+        && super::share::computes_slowly(body, nest)
+        && elements.is_some_and(|n| bytes(n) <= target.cache_bytes / 4)
 }
 
 /// The iterator of a nest that is cut into chunks: the innermost one that is no row.

@@ -93,10 +93,13 @@ impl Target {
             _ => (self.vector_bits, self.registers),
         };
     }
-    /// Takes cores and vector width from the machine that this runs on.
+    /// Takes cores, caches and vector width from the machine that this runs on, and what follows from them for its arithmetic.
     fn set_host(&mut self) {
+        let before = (self.cores * self.vector_bits) as f64;
         self.arch = "host".into();
         self.cores = std::thread::available_parallelism().map_or(1, |n| n.get() as i64);
+        self.shared_bytes = cache_of_host(1).unwrap_or(self.shared_bytes);
+        self.cache_bytes = cache_of_host(2).unwrap_or(self.cache_bytes);
         #[cfg(target_arch = "x86_64")]
         {
             (self.vector_bits, self.registers) = match () {
@@ -109,6 +112,8 @@ impl Target {
         {
             (self.vector_bits, self.registers) = (128, 32);
         }
+        let more = (self.cores * self.vector_bits) as f64 / before;
+        (self.flops_f32, self.flops_mma) = (self.flops_f32 * more, self.flops_mma * more);
     }
     /// The target that a pass's options `target` and `arch` name; where they are empty, the one that the module is
     /// attributed with (`rc.target = #rc.target<machine = "cpu", arch = "host">`); without one, a CPU.
@@ -125,12 +130,6 @@ impl Target {
             arch => Some(arch),
         };
         Target::find(wanted, arch)
-    }
-    /// This CPU with what was detected of the host: cores, vector bits, vector registers, cache sizes in bytes.
-    pub fn with_host(mut self, cores: i64, vector_bits: i64, registers: i64, l1: i64, l2: i64) -> Target {
-        (self.cores, self.vector_bits, self.registers) = (cores, vector_bits, registers);
-        (self.shared_bytes, self.cache_bytes) = (l1, l2);
-        self
     }
     pub fn is_cpu(&self) -> bool {
         self.machine == Machine::Cpu
@@ -151,6 +150,19 @@ impl Target {
     pub fn capability(&self) -> u32 {
         self.arch.strip_prefix("sm_").and_then(|n| n.trim_end_matches(['a', 'f']).parse().ok()).unwrap_or(0)
     }
+}
+
+/// Bytes of a core's data cache of this level, where the system says.
+fn cache_of_host(level: u32) -> Option<i64> {
+    let read = |i: u32, file: &str| {
+        std::fs::read_to_string(format!("/sys/devices/system/cpu/cpu0/cache/index{i}/{file}")).ok()
+    };
+    let fits = |i: &u32| {
+        let holds_data = read(*i, "type").is_some_and(|t| t.trim() != "Instruction");
+        holds_data && read(*i, "level").is_some_and(|l| l.trim() == level.to_string())
+    };
+    let size = read((0..8).find(fits)?, "size")?;
+    size.trim().strip_suffix('K')?.parse::<i64>().ok().map(|kib| kib << 10)
 }
 
 #[cfg(test)]

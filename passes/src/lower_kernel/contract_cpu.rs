@@ -1,0 +1,353 @@
+//! Matrix products on the CPU, by blocks that stay in its caches. A program has a block of results. For each block of the
+//! sums it copies its parts of the operands into memory of its own, in the order in which they are used, and adds their
+//! products to tiles of results, which are in registers meanwhile.
+
+use super::contract::Product;
+use super::program::Program;
+use super::run::{bind, divides};
+use super::scope::Scope;
+use crate::schedule::access::Iter;
+use rc_ir::{Attr, Diagnostic, Dim, Name, Result, Type, Value};
+
+/// Rows of k that are copied at once, where vectors run across k.
+const ROWS: i64 = 4;
+/// Vectors along k that are copied at once.
+const RUN: i64 = 4;
+
+/// A product whose schedule has blocks.
+pub struct Blocked<'a, 'n> {
+    product: &'a Product<'n>,
+    /// The iterators of the grid.
+    scope: &'a Scope,
+    m: Part,
+    n: Part,
+    k: Iter,
+    /// Elements of k at a time; `None`: all.
+    depth: Option<i64>,
+    left: Option<Panel>,
+    right: Option<Panel>,
+}
+
+/// A program's part of a parallel iterator.
+struct Part {
+    iter: Iter,
+    first: Value,
+    /// Elements of it, at most `block`.
+    count: Value,
+    block: i64,
+    tile: i64,
+}
+
+/// The program's copy of an operand.
+#[derive(Clone, Copy)]
+struct Panel {
+    memory: Value,
+    form: Form,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Form {
+    /// `[elements, k]`, as it lies in memory.
+    AlongK,
+    /// `[tiles, k, elements of a tile]`.
+    ByTiles,
+}
+
+/// An operand of the product.
+#[derive(Clone, Copy, PartialEq)]
+enum Side {
+    Left,
+    Right,
+}
+
+impl<'a, 'n> Blocked<'a, 'n> {
+    /// # Errors
+    /// If the grid lacks rows or columns, or operands are to be packed without a block of the sums.
+    pub fn new(p: &mut Program, product: &'a Product<'n>, scope: &'a Scope) -> Result<Blocked<'a, 'n>> {
+        let (schedule, roles) = (product.schedule, product.roles);
+        let [mr, nr, _] = product.tile();
+        let k = *product.iter(roles.k);
+        let depth = schedule.block_of(roles.k);
+        if depth.is_none() && !schedule.pack.is_empty() {
+            let op = p.src.op_ref(product.nest.op);
+            return Err(op.error(format!("has a schedule that packs operands, without a block of {}", roles.k)));
+        }
+        let m = Part::of(p, product, scope, roles.m, mr)?;
+        let n = Part::of(p, product, scope, roles.n, nr)?;
+        let mut out = Blocked { product, scope, m, n, k, depth, left: None, right: None };
+        let length = depth.map(|depth| (depth as u64).next_multiple_of((RUN * out.lanes(p)) as u64) as i64);
+        if let Some(length) = length {
+            out.left = schedule.packs("left").then(|| out.panel(p, Side::Left, length));
+            out.right = schedule.packs("right").then(|| out.panel(p, Side::Right, length));
+        }
+        Ok(out)
+    }
+    fn lanes(&self, p: &Program) -> i64 {
+        p.target.lanes(self.product.acc)
+    }
+    fn part(&self, side: Side) -> &Part {
+        if side == Side::Left { &self.m } else { &self.n }
+    }
+    fn which(&self, side: Side) -> usize {
+        if side == Side::Left { self.product.roles.left } else { 1 - self.product.roles.left }
+    }
+    fn lies_along_k(&self, side: Side) -> bool {
+        self.product.roles.lies_along_k(self.product.nest, self.which(side))
+    }
+    /// Memory for an operand's block. Elements are kept in the type that is accumulated in: narrower ones are converted once.
+    fn panel(&self, p: &mut Program, side: Side, length: i64) -> Panel {
+        let Part { block, tile, .. } = *self.part(side);
+        // Elements of the left operand are repeated one by one, and may lie in any order.
+        let form = if side == Side::Left && self.lies_along_k(side) { Form::AlongK } else { Form::ByTiles };
+        let memory = match form {
+            Form::AlongK => p.alloc(&[block, length], self.product.acc),
+            Form::ByTiles => p.alloc(&[block / tile, length, tile], self.product.acc),
+        };
+        Panel { memory, form }
+    }
+
+    /// Computes the program's results; `epilogue` gets each tile with the scope in which it is to be stored.
+    ///
+    /// # Errors
+    /// What reading the operands or the epilogue reports.
+    pub fn run(&self, p: &mut Program, mut epilogue: impl FnMut(&mut Program, &Scope, Value) -> Result) -> Result {
+        let outer: Vec<Iter> = self.product.outer_sums().collect();
+        let at_once = self.depth.is_none_or(|depth| matches!(self.k.extent, Dim::Static(k) if k <= depth));
+        if outer.is_empty() && at_once {
+            let (zero, end) = (p.constant_index(0), p.size(self.k.extent));
+            self.pack(p, self.scope, [zero, end])?;
+            return self.for_tiles(p, self.scope, |p, scope, at| {
+                let sums = self.sums(p, scope, at, [zero, end])?;
+                epilogue(p, scope, sums)
+            });
+        }
+        let sums = p.alloc(&[self.n.block / self.n.tile, self.m.block, self.n.tile], self.product.acc);
+        self.for_tiles(p, self.scope, |p, _, at| {
+            let none = p.zeros([self.m.tile, self.n.tile], self.product.acc);
+            self.keep(p, none, sums, at);
+            Ok(())
+        })?;
+        self.for_outer(p, self.scope, &outer, &mut |p, scope| {
+            self.for_depths(p, |p, range| {
+                self.pack(p, scope, range)?;
+                self.for_tiles(p, scope, |p, scope, at| {
+                    // Each block's sums start from zero: the shorter a sum, the less it loses to rounding.
+                    let here = self.sums(p, scope, at, range)?;
+                    let before = self.kept(p, sums, at);
+                    let after = p.binary("rc.core.add", before, here);
+                    self.keep(p, after, sums, at);
+                    Ok(())
+                })
+            })
+        })?;
+        self.for_tiles(p, self.scope, |p, scope, at| {
+            let tile = self.kept(p, sums, at);
+            epilogue(p, scope, tile)
+        })
+    }
+
+    // ---- loops ----
+
+    /// Over the program's tiles: columns, then rows, so that the right operand's panel is in the first-level cache. `body` gets
+    /// the scope with both, and the first row and column within the block.
+    fn for_tiles(
+        &self,
+        p: &mut Program,
+        scope: &Scope,
+        mut body: impl FnMut(&mut Program, &Scope, [Value; 2]) -> Result,
+    ) -> Result {
+        self.n.for_steps(p, self.n.tile, |p, column| {
+            let first = p.add_index(self.n.first, column);
+            let scope = scope.with(self.n.iter.name, bind(&self.n.iter, first, Some(1), self.n.tile));
+            self.m.for_steps(p, self.m.tile, |p, row| {
+                let first = p.add_index(self.m.first, row);
+                let scope = scope.with(self.m.iter.name, bind(&self.m.iter, first, Some(0), self.m.tile));
+                body(p, &scope, [row, column])
+            })
+        })
+    }
+    /// Over the reduce iterators other than k, point by point.
+    fn for_outer(
+        &self,
+        p: &mut Program,
+        scope: &Scope,
+        outer: &[Iter],
+        body: &mut dyn FnMut(&mut Program, &Scope) -> Result,
+    ) -> Result {
+        let Some((iter, rest)) = outer.split_first() else { return body(p, scope) };
+        let bounds = [p.constant_index(0), p.size(iter.extent), p.constant_index(1)];
+        for_each(p, bounds, |p, at| self.for_outer(p, &scope.with(iter.name, bind(iter, at, None, 1)), rest, body))
+    }
+    /// Over blocks of k: `body` gets where one starts, and its length.
+    fn for_depths(&self, p: &mut Program, body: impl FnOnce(&mut Program, [Value; 2]) -> Result) -> Result {
+        let (zero, size) = (p.constant_index(0), p.size(self.k.extent));
+        let Some(depth) = self.depth else { return body(p, [zero, size]) };
+        let step = p.constant_index(depth);
+        for_each(p, [zero, size, step], |p, first| {
+            let length = count(p, &self.k, first, depth);
+            body(p, [first, length])
+        })
+    }
+
+    // ---- operands ----
+
+    fn pack(&self, p: &mut Program, scope: &Scope, range: [Value; 2]) -> Result {
+        for (side, panel) in [(Side::Left, self.left), (Side::Right, self.right)] {
+            if let Some(panel) = panel {
+                self.pack_side(p, scope, side, panel, range)?;
+            }
+        }
+        Ok(())
+    }
+    /// Copies an operand's block. Memory is read along what is contiguous there.
+    fn pack_side(
+        &self,
+        p: &mut Program,
+        scope: &Scope,
+        side: Side,
+        panel: Panel,
+        [first, length]: [Value; 2],
+    ) -> Result {
+        let (part, along_k) = (self.part(side), self.lies_along_k(side));
+        let (elements, depth) = match (along_k, panel.form) {
+            (true, Form::AlongK) => (1, RUN * self.lanes(p)),
+            (true, Form::ByTiles) => (part.tile, self.lanes(p)),
+            (false, _) => (part.tile, ROWS),
+        };
+        let bounds = [p.constant_index(0), length, p.constant_index(depth)];
+        let copy = |p: &mut Program, element: Value, k: Value| {
+            let (at, from) = (p.add_index(part.first, element), p.add_index(first, k));
+            let (own, other) = if along_k { (0, 1) } else { (1, 0) };
+            let scope = scope.with(part.iter.name, bind(&part.iter, at, Some(own), elements));
+            let scope = scope.with(self.k.name, bind(&self.k, from, Some(other), depth));
+            let tile = p.region(self.product.nest, &scope, &[self.which(side)])?[0];
+            let tile = p.convert(tile, self.product.acc);
+            let tile = p.broadcast(tile, if along_k { [elements, depth] } else { [depth, elements] });
+            self.fill(p, panel, part, tile, along_k, [element, k]);
+            Ok(())
+        };
+        match along_k {
+            true => part.for_steps(p, elements, |p, element| for_each(p, bounds, |p, k| copy(p, element, k))),
+            false => for_each(p, bounds, |p, k| part.for_steps(p, elements, |p, element| copy(p, element, k))),
+        }
+    }
+    /// Stores a tile, `[elements, k]` where it is `along_k` and `[k, elements]` else, in a panel.
+    fn fill(&self, p: &mut Program, panel: Panel, part: &Part, tile: Value, along_k: bool, [element, k]: [Value; 2]) {
+        if panel.form == Form::AlongK {
+            return store(p, tile, panel.memory, &[element, k], [0, 1]);
+        }
+        let (number, zero) = (part.number(p, element), p.constant_index(0));
+        let tile = if along_k { transposed(p, tile) } else { tile };
+        store(p, tile, panel.memory, &[number, k, zero], [1, 2]);
+    }
+    /// An operand's elements of a tile at one place `k` of the block that starts at `first`.
+    fn operand(&self, p: &mut Program, side: Side, scope: &Scope, at: Value, [first, k]: [Value; 2]) -> Result<Value> {
+        let part = self.part(side);
+        let shape = if side == Side::Left { [part.tile, 1] } else { [1, part.tile] };
+        let panel = if side == Side::Left { self.left } else { self.right };
+        let Some(panel) = panel else {
+            let other = if side == Side::Left { self.n.iter.name } else { self.m.iter.name };
+            let place = p.add_index(first, k);
+            let scope = without(scope, other).with(self.k.name, bind(&self.k, place, None, 1));
+            let tile = p.region(self.product.nest, &scope, &[self.which(side)])?[0];
+            return Ok(p.broadcast(tile, shape));
+        };
+        let own = side == Side::Right;
+        Ok(match panel.form {
+            Form::AlongK => load(p, panel.memory, &[at, k], shape, [0, 1]),
+            Form::ByTiles => {
+                let (number, zero) = (part.number(p, at), p.constant_index(0));
+                load(p, panel.memory, &[number, k, zero], shape, if own { [1, 2] } else { [2, 1] })
+            }
+        })
+    }
+    /// The sums of a block's products, for a tile of results.
+    fn sums(
+        &self,
+        p: &mut Program,
+        scope: &Scope,
+        [row, column]: [Value; 2],
+        [first, length]: [Value; 2],
+    ) -> Result<Value> {
+        let start = p.zeros([self.m.tile, self.n.tile], self.product.acc);
+        let bounds = [p.constant_index(0), length, p.constant_index(1)];
+        let ends = p.for_loop(bounds, &[start], |p, k, acc| {
+            let a = self.operand(p, Side::Left, scope, row, [first, k])?;
+            let b = self.operand(p, Side::Right, scope, column, [first, k])?;
+            Ok::<_, Box<Diagnostic>>(vec![self.product.dot(p, a, b, acc[0], false, false)])
+        })?;
+        Ok(ends[0])
+    }
+
+    // ---- sums that wait for more ----
+
+    fn keep(&self, p: &mut Program, tile: Value, sums: Value, [row, column]: [Value; 2]) {
+        let (number, zero) = (self.n.number(p, column), p.constant_index(0));
+        store(p, tile, sums, &[number, row, zero], [1, 2]);
+    }
+    fn kept(&self, p: &mut Program, sums: Value, [row, column]: [Value; 2]) -> Value {
+        let (number, zero) = (self.n.number(p, column), p.constant_index(0));
+        load(p, sums, &[number, row, zero], [self.m.tile, self.n.tile], [1, 2])
+    }
+}
+
+impl Part {
+    fn of(p: &mut Program, product: &Product, scope: &Scope, name: Name, tile: i64) -> Result<Part> {
+        let missing =
+            || p.src.op_ref(product.nest.op).error(format!("has a schedule with blocks, without '{name}' in its grid"));
+        let (iter, first) = (*product.iter(name), scope.get(name).ok_or_else(missing)?.base);
+        let block = product.schedule.block_of(name).unwrap_or(tile);
+        Ok(Part { iter, first, count: count(p, &iter, first, block), block, tile })
+    }
+    /// A loop over the part's elements, from 0.
+    fn for_steps(&self, p: &mut Program, step: i64, body: impl FnOnce(&mut Program, Value) -> Result) -> Result {
+        let zero = p.constant_index(0);
+        if self.block == step {
+            return body(p, zero);
+        }
+        let step = p.constant_index(step);
+        for_each(p, [zero, self.count, step], body)
+    }
+    /// The number of the tile that starts at an element.
+    fn number(&self, p: &mut Program, element: Value) -> Value {
+        if self.block == self.tile {
+            return p.constant_index(0);
+        }
+        let tile = p.constant_index(self.tile);
+        p.binary("rc.core.div", element, tile)
+    }
+}
+
+/// How many elements of an iterator there are from `first` on, up to `block`.
+fn count(p: &mut Program, iter: &Iter, first: Value, block: i64) -> Value {
+    let whole = p.constant_index(block);
+    if divides(block, iter.extent) {
+        return whole;
+    }
+    let size = p.size(iter.extent);
+    let left = p.binary("rc.core.sub", size, first);
+    p.binary("rc.core.min", left, whole)
+}
+
+fn for_each(p: &mut Program, bounds: [Value; 3], body: impl FnOnce(&mut Program, Value) -> Result) -> Result {
+    p.for_loop(bounds, &[], |p, at, _| body(p, at).map(|()| Vec::new())).map(drop)
+}
+
+fn without(scope: &Scope, name: Name) -> Scope {
+    Scope { binds: scope.binds.iter().filter(|b| b.0 != name).copied().collect(), ..Scope::default() }
+}
+
+fn store(p: &mut Program, tile: Value, memory: Value, at: &[Value], dims: [i64; 2]) {
+    let mut b = p.build();
+    b.op("rc.kernel.store").operand(tile).operand(memory).operands(at).attr("dims", Attr::i64s(&dims)).build();
+}
+fn load(p: &mut Program, memory: Value, at: &[Value], shape: [i64; 2], dims: [i64; 2]) -> Value {
+    let ty = Type::tile(&shape, p.ty(memory).elem(), None);
+    let mut b = p.build();
+    b.op("rc.kernel.load").operand(memory).operands(at).attr("dims", Attr::i64s(&dims)).result(ty).value()
+}
+fn transposed(p: &mut Program, tile: Value) -> Value {
+    let [rows, columns] = p.shape(tile);
+    let ty = Type::tile(&[columns, rows], p.ty(tile).elem(), None);
+    p.build().op("rc.kernel.transpose").operand(tile).attr("perm", Attr::i64s(&[1, 0])).result(ty).value()
+}

@@ -1,0 +1,88 @@
+//! Results of nests that wait in the program's own memory for the nests after them: of each, what one program computes.
+
+use super::program::Program;
+use super::scope::{Scope, Tiled};
+use crate::schedule::Schedule;
+use crate::schedule::access::{Access, mentions};
+use crate::schedule::nest::Nest;
+use rc_ir::{Attr, Diagnostic, Dim, Result, Type, Value};
+
+/// Where a result waits.
+#[derive(Clone)]
+pub struct Kept {
+    memory: Value,
+    at: Access,
+    /// Where the nest writes it.
+    written: Access,
+}
+
+impl Program<'_> {
+    /// Allocates memory for the result of a nest whose schedule says `keep`: for whole tiles, so that what is past the extents
+    /// needs no masks.
+    ///
+    /// # Errors
+    /// If a row of the result has no bound, or is not stored along the iterators.
+    pub fn keep_result(&mut self, nest: &Nest, schedule: &Schedule) -> Result {
+        let written = &nest.outputs[0];
+        let in_grid = |e: Dim| schedule.grid.iter().any(|&g| mentions(e, g));
+        let mut at = Access { shape: Vec::new(), exprs: Vec::new() };
+        for (&e, &size) in written.exprs.iter().zip(&written.shape) {
+            if in_grid(e) {
+                at.shape.push(Dim::Static(1));
+                at.exprs.push(Dim::Static(0));
+                continue;
+            }
+            let bound = nest.ranges.interval(size).map(|r| r.1).filter(|&n| n < 1 << 28);
+            let (Some(bound), Some(iter)) = (bound, e.as_symbol()) else {
+                let error = Diagnostic::unsupported(self.loc, "a schedule that keeps a result without a bound");
+                return Err(error.help("leave 'keep' away"));
+            };
+            let tile = schedule.tile_of(iter).max(1) as u64;
+            at.shape.push(Dim::Static((bound.max(1) as u64).next_multiple_of(tile) as i64));
+            at.exprs.push(e);
+        }
+        let value = self.src.result(nest.op, 0);
+        let shape: Vec<i64> = at.shape.iter().filter_map(|d| d.as_static()).collect();
+        let memory = self.alloc(&shape, self.src.ty(value).elem());
+        self.kept.insert(value, Kept { memory, at, written: written.clone() });
+        Ok(())
+    }
+
+    /// Writes a tile of a result that is kept; of any other, nothing.
+    ///
+    /// # Errors
+    /// If the tile does not run along the memory.
+    pub fn store_kept(&mut self, value: Value, tile: Value, scope: &Scope) -> Result {
+        let Some(Kept { memory, at, .. }) = self.kept.get(&value).cloned() else { return Ok(()) };
+        let (dims, shape, starts) = self.place_kept(&at, scope)?;
+        let tile = self.broadcast(tile, shape);
+        let mut b = self.build();
+        b.op("rc.kernel.store").operand(tile).operand(memory).operands(&starts).attr("dims", Attr::i64s(&dims)).build();
+        Ok(())
+    }
+
+    /// The tile of a result that is kept, where it is read as it was written; `None` elsewhere.
+    ///
+    /// # Errors
+    /// If the tile does not run along the memory.
+    pub fn load_kept(&mut self, value: Value, access: &Access, scope: &Scope) -> Result<Option<Value>> {
+        let kept = self.kept.get(&value).filter(|k| k.written == *access).cloned();
+        let Some(Kept { memory, at, .. }) = kept else { return Ok(None) };
+        let (dims, shape, starts) = self.place_kept(&at, scope)?;
+        let ty = Type::tile(&shape, self.ty(memory).elem(), None);
+        let mut b = self.build();
+        let load = b.op("rc.kernel.load").operand(memory).operands(&starts).attr("dims", Attr::i64s(&dims));
+        Ok(Some(load.result(ty).value()))
+    }
+
+    fn place_kept(&mut self, at: &Access, scope: &Scope) -> Result<(Vec<i64>, [i64; 2], Vec<Value>)> {
+        let tiled = scope.tiled();
+        let along = at.plain(&tiled).ok_or_else(|| {
+            Diagnostic::unsupported(self.loc, "a schedule that keeps a result across its tiles")
+                .help("leave 'keep' away")
+        })?;
+        let (dims, shape) = super::memory::tile_dims(&along, scope);
+        let starts = at.exprs.iter().map(|&e| self.index(e, scope, Tiled::First)).collect::<Result<_>>()?;
+        Ok((dims, shape, starts))
+    }
+}

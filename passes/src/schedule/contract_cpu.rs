@@ -1,0 +1,228 @@
+//! Products on the CPU, by blocks that stay in its caches: what is multiplied at a time lies in the program's own memory, in
+//! the order in which it is used, the right operand's panel in the first-level cache and the left operand's block in the second.
+
+use super::Plan;
+use super::access::Iter;
+use super::attr::{Kind, Schedule};
+use super::contract::{Problem, limit};
+use super::group::Group;
+use super::nest::extent_of;
+use super::target::Target;
+use rc_dialects::loop_::IterKind;
+
+/// What a schedule chooses.
+#[derive(Clone, Copy, PartialEq, Debug)]
+struct Choice {
+    /// Elements of m, n and k in a program's block.
+    block: [i64; 3],
+    /// Whether the left and the right operand are packed.
+    pack: [bool; 2],
+}
+
+/// The problem as the model sees it.
+struct Model<'a> {
+    target: &'a Target,
+    /// Extents of m, n and k, points of the iterators that are summed over one by one, and of the batch.
+    sizes: [i64; 3],
+    outer: f64,
+    batch: f64,
+    /// The tile of results in registers.
+    tile: [i64; 2],
+    lanes: f64,
+    /// Bytes of an accumulated element.
+    bytes: i64,
+    /// Whether the left and the right operand lie along k, and whether they must be converted.
+    along_k: [bool; 2],
+    converts: [bool; 2],
+}
+
+pub fn plan(group: &Group, p: &Problem, target: &Target) -> Plan {
+    let nest = &group.nests[0];
+    let lanes = target.lanes(p.acc);
+    let cap = if target.registers >= 32 { 14 } else { 6 };
+    let nr = (2 * lanes).min((p.sizes[1] as u64).next_multiple_of(lanes as u64) as i64).max(1);
+    let mr = p.m.extent.as_static().map_or(cap, |m| best_rows(m, cap));
+    let (mr, nr) = limit(group, p, mr, nr, target);
+    let sizes = p.sizes.map(|n| n as i64);
+    let extent = |i: &Iter| extent_of(&nest.ranges, i.extent).max(1) as f64;
+    let sums: f64 = nest.of_kind(IterKind::Reduce).map(extent).product();
+    let model = Model {
+        target,
+        sizes,
+        outer: sums / p.sizes[2],
+        batch: p.batch * p.sizes[2] / sums,
+        tile: [mr, nr],
+        lanes: lanes as f64,
+        bytes: p.acc.byte_width().unwrap_or(4) as i64,
+        along_k: [p.roles.left, 1 - p.roles.left].map(|which| p.roles.lies_along_k(nest, which)),
+        converts: [p.roles.left, 1 - p.roles.left].map(|which| p.factors[which] != p.acc),
+    };
+    let mut candidates: Vec<(f64, Choice)> = model.choices().into_iter().map(|c| (model.time(&c), c)).collect();
+    candidates.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let (best, choice) = candidates[0];
+    let mut s = Schedule::new(Kind::Contract);
+    s.tile = vec![(p.roles.m, mr), (p.roles.n, nr), (p.roles.k, 1)];
+    s.block = [p.roles.m, p.roles.n, p.roles.k].into_iter().zip(choice.block).collect();
+    s.pack = ["left", "right"].into_iter().zip(choice.pack).filter(|o| o.1).map(|o| o.0).collect();
+    s.unit = Some("fma");
+    let floor = model.floor();
+    let why = format!(
+        "{mr} x {nr} results in registers, {}, {:.0} programs on {} cores: {best:.0} us, {floor:.0} at the peak of arithmetic",
+        choice.describe(),
+        model.programs(&choice),
+        target.cores
+    );
+    let other =
+        candidates.get(1).map_or("no other block".into(), |(time, c)| format!("{}: {time:.0} us", c.describe()));
+    Plan { schedules: vec![s], why, other }
+}
+
+impl Choice {
+    fn describe(&self) -> String {
+        let [m, n, k] = self.block;
+        let packed = match self.pack {
+            [true, true] => "both operands packed",
+            [true, false] => "the left operand packed",
+            [false, true] => "the right operand packed",
+            [false, false] => "operands read in place",
+        };
+        format!("blocks of {m} x {n} x {k}, {packed}")
+    }
+}
+
+/// Parts into which a program's blocks may divide an extent.
+const PARTS: &[i64] = &[1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 512, 1024];
+
+/// Elements of the sums at a time at most: each block's sums start from zero, and a sum loses the less the shorter it is.
+const DEPTH: i64 = 384;
+
+/// Bytes of the program's own memory at most.
+const MEMORY: i64 = 4 << 20;
+
+/// Cycles that starting a tile of results takes, and starting a program.
+const TILE: f64 = 20.0;
+const PROGRAM: f64 = 500.0;
+
+impl Model<'_> {
+    fn choices(&self) -> Vec<Choice> {
+        let [m, n, k] = self.sizes;
+        let blocks = |extent: i64, tile: i64, parts: &[i64]| {
+            let size = |parts: &i64| ((extent + parts - 1) / parts + tile - 1) / tile * tile;
+            let mut sizes: Vec<i64> = parts.iter().map(size).chain([tile]).collect();
+            sizes.dedup();
+            sizes
+        };
+        // A panel of the right operand fills a quarter or half of the first-level cache.
+        let line = self.tile[1] * self.bytes;
+        let depths = [4, 2].map(|part| (self.target.shared_bytes / part / line).clamp(self.lanes as i64, DEPTH));
+        let whole = (k <= DEPTH).then_some(1);
+        let k_parts: Vec<i64> = depths.iter().map(|depth| (k + depth - 1) / depth).chain(whole).collect();
+        let mut out = Vec::new();
+        for block_m in blocks(m, self.tile[0], PARTS) {
+            for block_n in blocks(n, self.tile[1], PARTS) {
+                for block_k in blocks(k, self.lanes as i64, &k_parts) {
+                    let block = [block_m, block_n, block_k];
+                    let packs = [[true, true], [true, false], [false, true], [false, false]];
+                    out.extend(packs.map(|pack| Choice { block, pack }));
+                }
+            }
+        }
+        out.retain(|c| self.memory(c) <= MEMORY);
+        out
+    }
+    fn memory(&self, c: &Choice) -> i64 {
+        let [m, n, k] = c.block;
+        let panels = i64::from(c.pack[0]) * m * k + i64::from(c.pack[1]) * n * k;
+        (panels + if self.steps(c) > 1.0 { m * n } else { 0 }) * self.bytes
+    }
+    /// How often a program goes over its tiles of results.
+    fn steps(&self, c: &Choice) -> f64 {
+        self.outer * (self.sizes[2] as f64 / c.block[2] as f64).ceil()
+    }
+    fn parts(&self, c: &Choice) -> [f64; 2] {
+        [0, 1].map(|i| (self.sizes[i] as f64 / c.block[i] as f64).ceil())
+    }
+    fn programs(&self, c: &Choice) -> f64 {
+        self.batch * self.parts(c).iter().product::<f64>()
+    }
+    /// Cycles of a core in a microsecond, by its peak of two multiply-adds a cycle.
+    fn cycles(&self) -> f64 {
+        let lanes = self.target.lanes(rc_ir::Type::f32()) as f64;
+        self.target.flops_f32 * 1e6 / self.target.cores as f64 / (4.0 * lanes)
+    }
+    /// Microseconds of the products alone.
+    fn floor(&self) -> f64 {
+        let products = self.sizes.iter().map(|&n| n as f64).product::<f64>() * self.outer * self.batch;
+        products / (2.0 * self.lanes) / self.target.cores as f64 / self.cycles()
+    }
+
+    /// Microseconds, counted in cycles of instructions on vectors.
+    fn time(&self, c: &Choice) -> f64 {
+        let [mr, nr] = self.tile.map(|n| n as f64);
+        let vectors = nr / self.lanes;
+        let tiles = [self.sizes[0] as f64 / mr, self.sizes[1] as f64 / nr].map(f64::ceil);
+        let sums = self.sizes[2] as f64 * self.outer;
+        let steps = self.steps(c);
+        // Two multiply-adds and two loads a cycle.
+        let mut step = (mr * vectors / 2.0).max((mr + vectors) / 2.0) + self.reads(c);
+        if c.block[2] * self.tile[1] * self.bytes * 4 > self.target.shared_bytes * 3 {
+            step *= 1.05; // The right operand's panel comes from the second-level cache,
+        }
+        if c.block[0] * c.block[2] * self.bytes > self.target.cache_bytes {
+            step *= 1.03; // and the left one's block from further away.
+        }
+        let products = tiles[0] * tiles[1] * (sums * step + steps * TILE);
+        let [m_parts, n_parts] = self.parts(c);
+        let [left, right] = self.packing(c);
+        let packing = sums
+            * (if c.pack[0] { left * tiles[0] * n_parts } else { 0.0 }
+                + if c.pack[1] { right * tiles[1] * m_parts } else { 0.0 });
+        let waiting = if steps > 1.0 { tiles[0] * tiles[1] * (steps + 1.0) * 1.5 * mr * vectors } else { 0.0 };
+        let programs = self.programs(c);
+        let each = (products + packing + waiting) * self.batch / programs + PROGRAM;
+        // Cores take programs as they get done, and the last one is waited for.
+        let turns = (programs / self.target.cores as f64).ceil();
+        each * (turns + 0.25) / self.cycles()
+    }
+    /// Cycles that reading operands in place costs more for each step of a tile.
+    fn reads(&self, c: &Choice) -> f64 {
+        let [mr, nr] = self.tile.map(|n| n as f64);
+        let vectors = nr / self.lanes;
+        let mut extra = 0.0;
+        if !c.pack[0] {
+            // Rows whose distance is a multiple of a page take one another's place in the first-level cache.
+            let collide = self.sizes[2] * self.bytes % 4096 == 0 && self.sizes[0] > 8;
+            extra += match (self.along_k[0], collide) {
+                (true, false) => 0.0,
+                (true, true) => 0.1 * mr,
+                (false, _) => 0.25 * mr,
+            };
+            extra += if self.converts[0] { mr } else { 0.0 };
+        }
+        if !c.pack[1] {
+            // Every step is in another line, perhaps on another page.
+            extra += if self.along_k[1] { nr } else { 0.5 * vectors };
+            extra += if self.converts[1] { vectors } else { 0.0 };
+        }
+        extra
+    }
+    /// Cycles of packing a tile's elements of the left and of the right operand, for each place of the sums: an element is read
+    /// from far away, and written to a cache line of its own panel.
+    fn packing(&self, c: &Choice) -> [f64; 2] {
+        let [mr, nr] = self.tile.map(|n| n as f64);
+        let near =
+            |elements: i64| if elements * c.block[2] * self.bytes * 2 <= self.target.cache_bytes { 0.5 } else { 1.2 };
+        let cycles = |i: usize, turns: bool| {
+            let turned = if turns { 1.0 } else { 0.0 };
+            let converted = if self.converts[i] { 1.0 / self.lanes } else { 0.0 };
+            near(c.block[i]) + turned + converted
+        };
+        [mr * cycles(0, !self.along_k[0]), nr * cycles(1, self.along_k[1])]
+    }
+}
+
+/// The rows of a tile: up to `cap`, where the rows past `m` and the loads for each step cost least in all.
+fn best_rows(m: i64, cap: i64) -> i64 {
+    let cost = |r: &i64| (m + r - 1) / r * (2 * r + 2);
+    (1..=cap.min(m.max(1))).min_by_key(|r| (cost(r), -r)).unwrap_or(1)
+}
