@@ -216,7 +216,8 @@ impl<'a, 'n> Blocked<'a, 'n> {
         };
         let bounds = [p.constant_index(0), length, p.constant_index(depth)];
         let copy = |p: &mut Program, element: Value, k: Value| {
-            let (at, from) = (p.add_index(part.first, element), p.add_index(first, k));
+            let at = if elements == 1 { part.place(p, element) } else { p.add_index(part.first, element) };
+            let from = p.add_index(first, k);
             let (own, other) = if along_k { (0, 1) } else { (1, 0) };
             let scope = scope.with(part.iter.name, bind(&part.iter, at, Some(own), elements));
             let scope = scope.with(self.k.name, bind(&self.k, from, Some(other), depth));
@@ -227,7 +228,7 @@ impl<'a, 'n> Blocked<'a, 'n> {
             Ok(())
         };
         match along_k {
-            true => part.for_steps(p, elements, |p, element| for_each(p, bounds, |p, k| copy(p, element, k))),
+            true => part.for_tiled(p, elements, |p, element| for_each(p, bounds, |p, k| copy(p, element, k))),
             false => for_each(p, bounds, |p, k| part.for_steps(p, elements, |p, element| copy(p, element, k))),
         }
     }
@@ -307,6 +308,27 @@ impl Part {
         }
         let step = p.constant_index(step);
         for_each(p, [zero, self.count, step], body)
+    }
+    /// A loop over the elements of the part's tiles, from 0, also those past the extent.
+    fn for_tiled(&self, p: &mut Program, step: i64, body: impl FnOnce(&mut Program, Value) -> Result) -> Result {
+        if step == self.tile || divides(self.tile, self.iter.extent) {
+            return self.for_steps(p, step, body);
+        }
+        let (tile, rest) = (p.constant_index(self.tile), p.constant_index(self.tile - 1));
+        let count = p.add_index(self.count, rest);
+        let count = p.binary("rc.core.div", count, tile);
+        let count = p.mul_index(count, tile);
+        let bounds = [p.constant_index(0), count, p.constant_index(step)];
+        for_each(p, bounds, body)
+    }
+    /// The place of an element: past the extent, that of the last one.
+    fn place(&self, p: &mut Program, element: Value) -> Value {
+        let at = p.add_index(self.first, element);
+        if divides(self.tile, self.iter.extent) {
+            return at;
+        }
+        let last = p.size(self.iter.extent - Dim::Static(1));
+        p.binary("rc.core.min", at, last)
     }
     /// The number of the tile that starts at an element.
     fn number(&self, p: &mut Program, element: Value) -> Value {
