@@ -1,13 +1,15 @@
 //! Convolutions and their gradients: products of windows and weights.
 //!
-//! The windows of each image are a matrix, `[channels * window, places]`, that the weights are multiplied by; where a
-//! channel has weights of its own (depthwise) its windows are multiplied and summed directly.
+//! The windows of each image are a matrix, `[channels * window, places]`, that the weights are multiplied by, or with channels
+//! last those of all images are one, `[images * places, window * channels]`; where a channel has weights of its own (depthwise) its
+//! windows are multiplied and summed directly.
 
+use super::channels_last;
 use super::spatial::{DILATIONS, GROUPS, PADDING, STRIDES, Windows, groups_of, product};
 use crate::builder::CoreBuilder;
 use crate::constraints::{Inferred, NUMERIC_TENSOR, default_acc, one};
 use crate::interfaces::Decompose;
-use rc_ir::op_def::{AttrKind, InferArgs, attr, operand, optional, result};
+use rc_ir::op_def::{AttrDef, AttrDefault, AttrKind, InferArgs, attr, operand, optional, result};
 use rc_ir::{Builder, Dim, Effects, Op, OpDef, Result, Type, Value};
 
 pub static CONV: OpDef = OpDef {
@@ -22,7 +24,7 @@ pub static CONV: OpDef = OpDef {
 ",
     operands: &[operand("x", NUMERIC_TENSOR), operand("w", NUMERIC_TENSOR), optional("bias", NUMERIC_TENSOR)],
     results: &[result("result", NUMERIC_TENSOR)],
-    attrs: &[STRIDES, PADDING, DILATIONS, GROUPS],
+    attrs: &[STRIDES, PADDING, DILATIONS, GROUPS, ORDER],
     effects: Effects::Pure,
     infer: Some(infer_conv),
     interfaces: &[&Decompose(define_conv)],
@@ -65,6 +67,14 @@ pub static CONV_WEIGHT_GRAD: OpDef = OpDef {
     interfaces: &[&Decompose(define_weight_grad)],
     ..OpDef::new("rc.tensor.conv_weight_grad")
 };
+
+/// In which order of dimensions a convolution is computed; its result is the same.
+pub const ORDER: AttrDef = attr(
+    "order",
+    AttrKind::Enum(&["channels_first", "channels_last"]),
+    "The order of dimensions that it is computed in.",
+)
+.default(AttrDefault::Str("channels_first"));
 
 /// The ops of this file.
 pub static OPS: &[&OpDef] = &[&CONV, &CONV_TRANSPOSE, &CONV_WEIGHT_GRAD];
@@ -159,6 +169,9 @@ fn define_conv(b: &mut Builder, op: Op) -> Result<Vec<Value>> {
     let at = b.body.op_ref(op);
     let (x, w, groups) = (at.operand(0), at.operand(1), groups_of(at));
     let windows = Windows::of(window_sizes(b.ty(w)).expect("verified"), at);
+    if at.str("order") == Some("channels_last") {
+        return channels_last::define(b, op, &windows);
+    }
     let taken = windows.take(b, x, 0.0, &[]);
     let y = weighted(b, taken, w, windows.rank(), groups);
     Ok(vec![with_bias(b, op, y)])
@@ -244,18 +257,21 @@ fn columns(b: &mut Builder, windows: Value, rank: usize, groups: i64, places: &[
     b.reshape(moved, &[shape[0], g, each, product(places)])
 }
 
-/// Where every channel c of the windows has weights of its own, `w` is [c * m, 1, window..]: the result is [n, c, m, places..].
+/// Where every channel c of the windows has weights of its own, `w` is [c * m, 1, window..]: the result is [n, c, m, places..], or
+/// [n, c, places..] where m is 1.
 fn weighted_by_channel(b: &mut Builder, windows: Value, w: Value, rank: usize, acc: Type) -> Value {
     let (shape, ws) = (b.ty(windows).shape().to_vec(), b.ty(w).shape().to_vec());
     let m = ws[0].floordiv(shape[1]);
-    let space = [&shape[..2], &[m], &shape[2..]].concat();
-    let kept: Vec<i64> = (0..space.len() as i64).filter(|&d| d != 2).collect();
+    let many = m != Dim::Static(1);
+    let space = if many { [&shape[..2], &[m], &shape[2..]].concat() } else { shape.clone() };
+    let kept: Vec<i64> = (0..space.len() as i64).filter(|&d| !many || d != 2).collect();
     let windows = b.convert(windows, acc);
     let windows = b.broadcast(windows, &space, &kept);
-    let w = b.reshape(w, &[&[shape[1], m], &ws[2..]].concat());
+    let own: &[Dim] = if many { &[shape[1], m] } else { &[shape[1]] };
+    let w = b.reshape(w, &[own, &ws[2..]].concat());
     let w = b.convert(w, acc);
     let window: Vec<i64> = (space.len() - rank..space.len()).map(|d| d as i64).collect();
-    let weights: Vec<i64> = [1, 2].into_iter().chain(window.iter().copied()).collect();
+    let weights: Vec<i64> = (1..=own.len() as i64).chain(window.iter().copied()).collect();
     let w = b.broadcast(w, &space, &weights);
     let products = b.binary("mul", windows, w);
     b.reduce("add", products, &window)

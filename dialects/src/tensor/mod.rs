@@ -7,6 +7,7 @@
 mod activation;
 mod arith;
 mod attention;
+pub mod channels_last;
 mod conv;
 mod norm;
 mod place;
@@ -18,6 +19,8 @@ mod shape;
 mod sort;
 mod spatial;
 mod statistics;
+
+pub use conv::CONV;
 
 /// Registers the dialect.
 pub fn register() {

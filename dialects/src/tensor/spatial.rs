@@ -76,6 +76,14 @@ impl Windows {
         let padded = b.pad_or_crop(x, value, &side(&[]), &side(extra));
         self.slide(b, padded)
     }
+    /// The same along the dimensions from number `first` on, others may follow: `[.., counts.., .., sizes..]`.
+    pub fn take_at(&self, b: &mut Builder, x: Value, first: usize, value: f64) -> Value {
+        let mut pads = vec![Dim::Static(0); b.ty(x).rank()];
+        self.padding.iter().enumerate().for_each(|(i, &p)| pads[first + i] = Dim::Static(p));
+        let padded = b.pad_or_crop(x, value, &pads, &pads);
+        let dims: Vec<i64> = (first..first + self.rank()).map(|d| d as i64).collect();
+        b.window(padded, &dims, &self.sizes, &self.strides, &self.dilations)
+    }
     /// All windows of a tensor as it is.
     fn slide(&self, b: &mut Builder, x: Value) -> Value {
         let dims = self.last(b, x);

@@ -1,21 +1,44 @@
 //! `decompose`: operations of `tensor` become what their definitions in `core` say.
 
 use rc_dialects::interfaces::Decompose;
-use rc_ir::pass::{PassDef, PassKind, SymbolContext, has_op};
-use rc_ir::{Body, Builder, Op, Result, Value};
+use rc_dialects::tensor::{CONV, channels_last};
+use rc_ir::pass::{OptionKind, PassDef, PassKind, SymbolContext, has_op, option};
+use rc_ir::{Attr, Body, Builder, Op, Result, Value};
 
 pub static DECOMPOSE: PassDef = PassDef {
     summary: "Replaces operations by their definitions in core.",
     doc: "Every operation that has a definition (the interface Decompose) is replaced by it, until none is left. Locations and names stay.",
     pending: Some(|module| has_op(module, |name| name.def().is_some_and(|d| d.interface::<Decompose>().is_some()))),
-    ..PassDef::new("decompose", |_| {
-        Ok(PassKind::symbol(|body: &mut Body, cx: &mut SymbolContext| {
+    options: &[option(
+        "order",
+        OptionKind::Enum(&["channels_first", "channels_last"]),
+        "channels_first",
+        "The order of dimensions that convolutions are computed in, where they do not say it: channels_last where all of a function's can.",
+    )],
+    ..PassDef::new("decompose", |options| {
+        let last = options.str("order") == "channels_last";
+        Ok(PassKind::symbol(move |body: &mut Body, cx: &mut SymbolContext| {
+            if last {
+                cx.count("convolutions with channels last", order_channels_last(body));
+            }
             let replaced = decompose(body)?;
             cx.count("operations replaced", replaced);
             Ok(())
         }))
     })
 };
+
+/// Sets the order of convolutions, if all can be computed so: between different orders everything would be transposed.
+fn order_channels_last(body: &mut Body) -> u64 {
+    let convolutions: Vec<Op> = body.walk().into_iter().filter(|&op| body.name(op) == &CONV).collect();
+    if !convolutions.iter().all(|&op| channels_last::supports(body.op_ref(op))) {
+        return 0;
+    }
+    for &op in &convolutions {
+        body.set_attr(op, "order", Attr::str("channels_last"));
+    }
+    convolutions.len() as u64
+}
 
 /// Replaces every operation that has a definition; gives how many there were. Definitions may use operations that have definitions themselves.
 ///

@@ -1,5 +1,6 @@
 //! `layout`: decides how operands are stored, so that nothing is moved only to be read in another order.
 
+mod channels;
 mod reshape;
 mod segments;
 
@@ -16,7 +17,7 @@ pub static LAYOUT: PassDef = PassDef {
     doc: "A product reads a transposed operand as it is stored, by other numbers of its dimensions, where its free dimensions keep their order. \
 A constant that is only read transposed is stored transposed. A remark says what was decided for each transpose of a product's operand or a \
 constant, with the bytes that are not moved, and why a transpose stays. Reshapes that collapse leading dimensions (for a product, say) move behind \
-products and elementwise operations, where they meet those that undo them; elementwise operations on any view of a product work on the product itself.",
+products and elementwise operations, where they meet those that undo them; elementwise operations on any view of a product work on the product itself, and on convolutions with channels last in that order.",
     ..PassDef::new("layout", |_| Ok(PassKind::symbol(run)))
 };
 

@@ -2,10 +2,11 @@
 //! back. Products and elementwise operations are brought to the longer shape, so that the two views meet and vanish. Elementwise
 //! operations on another view of a product (a convolution's, say) are brought to the product's shape, so that they fuse with it.
 
+use super::channels;
 use super::segments::Segments;
 use rc_dialects::core::constant::CONSTANT;
 use rc_dialects::core::dot::DOT;
-use rc_dialects::core::shape::{BROADCAST, RESHAPE};
+use rc_dialects::core::shape::{BROADCAST, RESHAPE, TRANSPOSE};
 use rc_ir::op_def::constant_of;
 use rc_ir::{Attr, AttrData, Body, Builder, Dim, Op, Result, Traits, Type, Value};
 use rustc_hash::FxHashSet;
@@ -24,9 +25,8 @@ pub fn move_reshapes(body: &mut Body) -> Result<u64> {
         let done = match body.name(op) {
             n if n == &RESHAPE => merge(body, op)?,
             n if n == &DOT => behind_product(body, op)?,
-            _ if body.op_ref(op).has(Traits::ELEMENTWISE) => {
-                behind_elementwise(body, op)? || after_product(body, op, &mut shaped)?
-            }
+            n if n == &TRANSPOSE => channels::cancel(body, op)?,
+            _ if body.op_ref(op).has(Traits::ELEMENTWISE) => elementwise(body, op, &mut shaped)?,
             _ => false,
         };
         moved += u64::from(done);
@@ -38,6 +38,26 @@ pub fn move_reshapes(body: &mut Body) -> Result<u64> {
         }
     }
     Ok(moved)
+}
+
+fn elementwise(body: &mut Body, op: Op, shaped: &mut FxHashSet<Value>) -> Result<bool> {
+    if let Some(made) = channels::behind_elementwise(body, op)? {
+        after_product(body, made, shaped)?;
+        return Ok(true);
+    }
+    if behind_elementwise(body, op)? || after_product(body, op, shaped)? {
+        return Ok(true);
+    }
+    let shape = body.ty(body.result(op, 0)).shape();
+    if body.operands(op).any(|v| body.ty(v).shape() == shape && is_of_product(body, v, shaped)) {
+        shaped.insert(body.result(op, 0));
+    }
+    Ok(false)
+}
+
+/// Whether it is a product's result, or what elementwise operations made of one (`shaped`).
+fn is_of_product(body: &Body, value: Value, shaped: &FxHashSet<Value>) -> bool {
+    shaped.contains(&value) || body.defining_op(value).is_some_and(|def| body.name(def) == &DOT)
 }
 
 /// What a value is a view of, where leading dimensions are collapsed into its first.
@@ -77,7 +97,7 @@ fn behind_product(body: &mut Body, op: Op) -> Result<bool> {
     state.results[0] = old.with_shape(&shape);
     let made = body.create(state);
     body.set_attr(made, "lhs_contract", Attr::i64s(&[lead.len() as i64 - 1]));
-    replace(body, op, made, old)
+    replace_viewed(body, op, made, old)
 }
 
 /// An elementwise operation on collapsed operands, on what they are views of.
@@ -98,17 +118,13 @@ fn behind_elementwise(body: &mut Body, op: Op) -> Result<bool> {
     }
     state.results[0] = old.with_shape(&shape);
     let made = body.create(state);
-    replace(body, op, made, old)
+    replace_viewed(body, op, made, old)
 }
 
 /// An elementwise operation on a view of a product's result, or of what such operations made of one (`shaped`), on that itself.
 fn after_product(body: &mut Body, op: Op, shaped: &mut FxHashSet<Value>) -> Result<bool> {
     let operands: Vec<Value> = body.operands(op).collect();
-    let of_product = |v: &Value| {
-        let source = viewed(body, *v)?;
-        let product = body.defining_op(source).is_some_and(|def| body.name(def) == &DOT);
-        (product || shaped.contains(&source)).then_some(source)
-    };
+    let of_product = |v: &Value| viewed(body, *v).filter(|&source| is_of_product(body, source, shaped));
     let Some(source) = operands.iter().find_map(of_product) else { return Ok(false) };
     let (shape, old) = (body.ty(source).shape(), body.ty(body.result(op, 0)));
     if body.results(op).len() != 1 || operands.iter().any(|&v| body.ty(v).shape() != old.shape()) {
@@ -129,19 +145,19 @@ fn after_product(body: &mut Body, op: Op, shaped: &mut FxHashSet<Value>) -> Resu
     }
     state.results[0] = old.with_shape(&shape);
     let made = body.create(state);
-    replace(body, op, made, old)?;
+    replace_viewed(body, op, made, old)?;
     shaped.insert(body.result(made, 0));
     Ok(true)
 }
 
 /// What a reshape is of.
-fn viewed(body: &Body, value: Value) -> Option<Value> {
+pub fn viewed(body: &Body, value: Value) -> Option<Value> {
     let reshape = body.defining_op(value).filter(|&op| body.name(op) == &RESHAPE)?;
     Some(body.operand(reshape, 0))
 }
 
 /// A value seen in another shape of as many elements.
-fn as_shape(body: &mut Body, before: Op, value: Value, shape: &[Dim]) -> Result<Value> {
+pub fn as_shape(body: &mut Body, before: Op, value: Value, shape: &[Dim]) -> Result<Value> {
     if is_splat(body, value) {
         return splat(body, before, value, shape);
     }
@@ -176,7 +192,7 @@ fn has_longer_form(body: &Body, value: Value, shape: &[Dim]) -> bool {
         _ => false,
     }
 }
-fn is_splat(body: &Body, value: Value) -> bool {
+pub fn is_splat(body: &Body, value: Value) -> bool {
     matches!(constant_of(body, value).map(|a| a.data()), Some(AttrData::Dense { data, .. }) if data.splat)
 }
 
@@ -213,11 +229,21 @@ fn splat(body: &mut Body, before: Op, value: Value, shape: &[Dim]) -> Result<Val
 }
 
 /// Replaces an operation by a new one whose result is seen as type `ty`.
-fn replace(body: &mut Body, op: Op, made: Op, ty: Type) -> Result<bool> {
+fn replace_viewed(body: &mut Body, op: Op, made: Op, ty: Type) -> Result<bool> {
+    replace(body, op, made, |b, value| b.op(&RESHAPE).operand(value).result(ty).try_value())
+}
+
+/// Replaces an operation by what `back` makes of a new one's result.
+pub fn replace(
+    body: &mut Body,
+    op: Op,
+    made: Op,
+    back: impl FnOnce(&mut Builder, Value) -> Result<Value>,
+) -> Result<bool> {
     body.insert_before(op, made);
     let (name, value) = (body.value_name(body.result(op, 0)), body.result(made, 0));
     body.set_value_name(value, name);
-    let view = Builder::before(body, op).op(&RESHAPE).operand(value).result(ty).try_value()?;
+    let view = back(&mut Builder::before(body, op), value)?;
     body.replace_op(op, &[view]);
     Ok(true)
 }
