@@ -7,6 +7,10 @@ use pyo3::prelude::*;
 use rc::{Machine, Target};
 use rc_ir::print::{PrintOptions, print_module};
 use rc_ir::{Diagnostic, Module};
+use std::time::Instant;
+
+/// A program, the compiler's remarks, the compiled module's text, and the seconds of compiling and loading.
+type Compiled = (PyProgram, Vec<String>, Option<String>, (f64, f64));
 
 /// A module of rc.
 #[pyclass(name = "Module", frozen)]
@@ -20,16 +24,18 @@ impl PyModule {
         print_module(&self.0, &PrintOptions { debug_info: locations, ..PrintOptions::PRETTY })
     }
 
-    /// Machine code for this machine's CPU (`cpu`), or for a GPU (`cuda:0`), the compiler's remarks, and, where it is asked for, the
-    /// compiled module's text.
-    fn compile(&self, py: Python<'_>, device: &str, text: bool) -> PyResult<(PyProgram, Vec<String>, Option<String>)> {
+    /// Machine code for this machine's CPU (`cpu`), or for a GPU (`cuda:0`), the compiler's remarks, where it is asked for the compiled
+    /// module's text, and the seconds of compiling and of loading the code (on a GPU, of assembling it in the driver too).
+    fn compile(&self, py: Python<'_>, device: &str, text: bool) -> PyResult<Compiled> {
         let ordinal = device.strip_prefix("cuda").map(|rest| rest.trim_start_matches(':').parse().unwrap_or(0));
         let mut module = self.0.clone();
         let done = on_team(py, || -> Result<_, Vec<Diagnostic>> {
             let gpu = ordinal.map(rc_runtime::cuda::Device::open).transpose();
             let gpu = gpu.map_err(|e| vec![*Diagnostic::error(module.loc, e.to_string())])?;
             let target = gpu.as_ref().map_or_else(Target::host, |gpu| Target::cuda(&gpu.info().arch()));
+            let start = Instant::now();
             let report = rc::compile(&mut module, &target);
+            let compiled = start.elapsed();
             if !report.succeeded() {
                 return Err(report.errors);
             }
@@ -38,9 +44,11 @@ impl PyModule {
                 (Machine::Cuda, Some(gpu)) => PyProgram::cuda(&module, gpu),
                 _ => PyProgram::cpu(&module),
             };
+            let loaded = start.elapsed();
             let remarks = report.diagnostics.iter().map(Diagnostic::render).collect();
             let text = text.then(|| print_module(&module, &PrintOptions::PRETTY));
-            Ok((program.map_err(|d| vec![*d])?, remarks, text))
+            let load = loaded - compiled;
+            Ok((program.map_err(|d| vec![*d])?, remarks, text, (compiled.as_secs_f64(), load.as_secs_f64())))
         })?;
         done.map_err(|errors| error(py, &errors))
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 
 from torch._dynamo.backends.common import aot_autograd
 from torch._functorch._aot_autograd.schemas import PlainTensorMeta
@@ -25,7 +26,9 @@ def rc(gm: GraphModule, example_inputs, *, options: dict | None = None, mode: st
     on_gpu = any(getattr(x, "is_cuda", False) for x in example_inputs)
     bare: list[Program] = []
     with sdpa_kernel([SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]) if on_gpu else contextlib.nullcontext():
+        start = time.perf_counter()
         traced = trace(gm, example_inputs)
+        logs.say("time", f"{'traced' if traced else 'not traced'} without AOTAutograd in {time.perf_counter() - start:.3f} s")
         if traced is not None:
             return compile_graph(traced, chosen, "inference")
         wrapped = _autograd(chosen, len(example_inputs), bare)(gm, example_inputs)

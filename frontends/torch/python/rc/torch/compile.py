@@ -52,19 +52,21 @@ class Split:
 def build(gm: GraphModule, options: Options, name: str = "graph") -> Program:
     """Compiles a graph whole: a function of its arguments, or of one list of them, which it empties. Raises `Problems` for operations that rc
     cannot lower or generate code for."""
+    start = time.perf_counter()
     lowered = Lowering(gm).run()
+    translating = time.perf_counter() - start
     if not lowered.results:
         return _laid_out(Program.empty(), lowered, options, name)
     if logs.wants("graph"):
         logs.say("graph", lowered.module.text())
     device = "cpu" if lowered.device.type == "cpu" else f"cuda:{lowered.device.index or 0}"
-    start = time.perf_counter()
     try:
         with progress(f"rc compiles {len(lowered.nodes)} operations for {device}"):
-            program, remarks, code = lowered.module.compile(device, logs.wants("output_code"))
+            program, remarks, code, (compiling, loading) = lowered.module.compile(device, logs.wants("output_code"))
     except RcError as e:
         raise Problems(_blamed(e, lowered)) from e
-    logs.say("time", f"{len(lowered.nodes)} operations compiled in {time.perf_counter() - start:.3f} s")
+    count = len(lowered.nodes)
+    logs.say("time", f"{count} operations: translated in {translating:.3f} s, compiled in {compiling:.3f} s, loaded in {loading:.3f} s")
     for remark in remarks:
         logs.remark(remark)
     if code is not None:
