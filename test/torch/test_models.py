@@ -155,3 +155,14 @@ def test_gradients(make):
             continue
         error = lambda x: (x.double() - r).abs().max().item() / scale
         assert error(a) <= max(2 * error(b), 64 * EPS)
+
+
+@pytest.mark.parametrize("ends", [[3, 3, 11, 20], [0, 20, 20, 20], [5, 10, 15, 20]])
+def test_grouped_products(ends):
+    torch.manual_seed(0)
+    torch._dynamo.reset()
+    x, w, offs = torch.randn(20, 8), torch.randn(4, 8, 12), torch.tensor(ends, dtype=torch.int32)
+    y = torch.compile(lambda *a: torch._grouped_mm(a[0], a[1], offs=a[2]), backend="rc", fullgraph=True)(x, w, offs)
+    starts = [0, *ends]
+    reference = torch.cat([x[a:b].double() @ w[g].double() for g, (a, b) in enumerate(zip(starts, ends))])
+    assert (y.double() - reference).abs().max() <= 16 * EPS * reference.abs().max()
