@@ -37,11 +37,11 @@ impl Target {
 
 /// The pipeline from any stage to machine code, as text.
 pub fn pipeline(target: &Target) -> String {
-    let last = match target.machine {
-        Machine::Cpu => "lower-cpu",
-        Machine::Cuda => "lower-cuda",
+    let (spread, last) = match target.machine {
+        Machine::Cpu => ("", "lower-cpu"),
+        Machine::Cuda => ("split-scans,sort-scatters,", "lower-cuda"),
     };
-    format!("decompose,canonicalize,cse,dce,layout,fuse,{last}{{arch={}}}", target.arch)
+    format!("decompose,canonicalize,cse,dce,layout,{spread}fuse,{last}{{arch={}}}", target.arch)
 }
 
 /// Runs the pipeline for a target. The report holds remarks, errors and timing; on errors the module is as the failing pass left it.

@@ -185,6 +185,41 @@ fn order_of_numbers_and_of_none() {
 }
 
 #[test]
+fn long_rows_in_order() {
+    // Few values, so that many are equal, and lengths that leave short runs and single ones.
+    for (n, dtype, elem) in [(129, DType::F32, "f32"), (1000, DType::I64, "i64"), (4097, DType::F32, "f32")] {
+        let mut state = n as u64;
+        let mut next = || {
+            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            (state >> 33) % 400
+        };
+        let rows: Vec<f64> = (0..2 * n).map(|_| next() as f64 - 200.0).collect();
+        let k = 50.min(n);
+        let text = format!(
+            "func.func @f(%x: tensor<2x{n}x{elem}>) -> (tensor<2x{n}x{elem}>, tensor<2x{n}xi64>, tensor<2x{k}xi64>, tensor<2x100xi64>) {{
+  %a, %at = tensor.sort %x {{dim = 1}} : tensor<2x{n}x{elem}>, tensor<2x{n}xi64>
+  %b, %most = tensor.topk %x {{dim = 1, k = {k}}} : tensor<2x{k}x{elem}>, tensor<2x{k}xi64>
+  %c, %many = tensor.topk %x {{dim = 1, k = 100}} : tensor<2x100x{elem}>, tensor<2x100xi64>
+  func.return %a, %at, %most, %many
+}}"
+        );
+        let out = run(&text, &[Tensor::from_f64(dtype, &[2, n], &rows).unwrap()]);
+        for row in 0..2 {
+            let x = &rows[row * n..][..n];
+            let mut up: Vec<usize> = (0..n).collect();
+            up.sort_by(|&i, &j| x[i].total_cmp(&x[j]));
+            let mut down: Vec<usize> = (0..n).collect();
+            down.sort_by(|&i, &j| x[j].total_cmp(&x[i]));
+            let places = |v: &[usize]| v.iter().map(|&i| i as i64).collect::<Vec<_>>();
+            assert_eq!(out[1].to_i64()[row * n..][..n], places(&up), "{n}");
+            assert_eq!(out[0].to_f64()[row * n..][..n], up.iter().map(|&i| x[i]).collect::<Vec<_>>());
+            assert_eq!(out[2].to_i64()[row * k..][..k], places(&down[..k]));
+            assert_eq!(out[3].to_i64()[row * 100..][..100], places(&down[..100]));
+        }
+    }
+}
+
+#[test]
 fn random_numbers_have_their_distribution() {
     let scalar = |n: i64| Tensor::from_i64(DType::I64, &[], &[n]).unwrap();
     let text = "func.func @f(%seed: tensor<i64>, %offset: tensor<i64>) -> (tensor<100x100xf32>, tensor<100x100xf32>, tensor<100x100xi64>) {

@@ -12,6 +12,8 @@ pub mod lower_loops;
 pub mod lower_tiles;
 pub mod plan_buffers;
 pub mod schedule;
+pub mod sort_scatters;
+pub mod split_scans;
 #[cfg(test)]
 mod test_ops;
 
@@ -23,6 +25,8 @@ pub fn register() {
         &dce::DCE,
         &decompose::DECOMPOSE,
         &layout::LAYOUT,
+        &split_scans::SPLIT_SCANS,
+        &sort_scatters::SORT_SCATTERS,
         &fuse::FUSE,
         &fuse::OUTLINE_OPS,
         &lower_loops::LOWER_LOOPS,

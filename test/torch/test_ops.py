@@ -97,3 +97,83 @@ def test_gathers_from_tables_made_in_the_graph():
     x, at = torch.randn(5, 7), torch.tensor([3, 0, 6])
     same(lambda x, at: (x.half().float()[:, at], x.T[at], (x.T + 1)[at], torch.arange(9)[at], x.expand(2, 5, 7)[:, :, at]), x, at)
     same(lambda x, at: torch.arange(7, device=x.device).to(torch.float32).flip(0)[at] + x[0][at], x, at)
+
+
+@pytest.mark.parametrize("n", [7, 129, 1000])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.int64, torch.uint8, torch.bool])
+def test_order(n, dtype):
+    x = torch.randint(0, 50, (3, n)).to(dtype)
+    if dtype.is_floating_point:
+        x[1, 3], x[1, 5], x[2, 1] = math.nan, -math.inf, math.inf
+    same(lambda x: torch.sort(x, stable=True), x)
+    same(lambda x: torch.sort(x, dim=-1, stable=True, descending=True), x)
+    same(lambda x: torch.sort(x.T, dim=0, stable=True)[0].T, x)
+    if dtype != torch.bool:
+        same(lambda x: torch.topk(x, 5)[0], x)
+    if dtype.is_floating_point:
+        same(lambda x: (torch.median(x, 1)[0], torch.kthvalue(x, 4)[0], torch.argsort(x, stable=True)), x)
+
+
+@pytest.mark.parametrize("n", [5, 64, 65, 1000])
+@pytest.mark.parametrize("right", [False, True])
+def test_searchsorted(n, right):
+    line, x = torch.randint(0, 99, (2, n)).float().sort(1)[0], torch.randint(-1, 101, (2, 13)).float()
+    x[0, 0], x[1, 1] = math.nan, math.inf
+    same(lambda line, x: torch.searchsorted(line, x, right=right), line, x)
+    same(lambda line, x: torch.bucketize(x, line[0], right=right), line, x)
+
+
+def test_values_where_a_mask_holds():
+    x, mask = torch.randn(5, 7), torch.rand(5, 7) < 0.4
+    rows = mask[:, 0]
+
+    def f(x, mask, rows, values, some):
+        a, b, c = x.clone(), x.clone(), x.clone()
+        a[mask] = values
+        b[rows] = some
+        c[mask] = 3.0
+        return a, b, c
+
+    same(f, x, mask, rows, torch.randn(int(mask.sum())), torch.randn(int(rows.sum()), 7))
+
+
+@pytest.mark.parametrize("mode", ["sum", "mean", "max"])
+def test_bags_of_embeddings(mode):
+    table, ids, offsets = torch.randn(11, 3), torch.randint(0, 11, (9,)), torch.tensor([0, 2, 2, 7])
+    bag = lambda **options: lambda table, ids, offsets: nn.functional.embedding_bag(ids, table, offsets, mode=mode, **options)
+    same(bag(), table, ids, offsets, rtol=1e-6, atol=1e-6)
+    same(bag(padding_idx=int(ids[3])), table, ids, offsets, rtol=1e-6, atol=1e-6)
+    same(lambda table, ids: nn.functional.embedding_bag(ids.reshape(3, 3), table, mode=mode), table, ids, rtol=1e-6, atol=1e-6)
+
+
+def gradient(f, *args):
+    leaves = [x.detach().requires_grad_() if x.is_floating_point() else x for x in args]
+    return torch.autograd.grad(f(*leaves).square().sum(), [x for x in leaves if x.requires_grad])
+
+
+def same_gradients(f, *args):
+    actual, expected = gradient(torch.compile(f, backend="rc", fullgraph=True), *args), gradient(f, *args)
+    torch.testing.assert_close(actual, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("p", [0.5, 1, 1.5, 2, 3, math.inf])
+def test_gradients_of_distances(p):
+    x, y = torch.randn(2, 5, 3), torch.randn(2, 4, 3)
+    same_gradients(lambda x, y: torch.cdist(x, y, p=p, compute_mode="donot_use_mm_for_euclid_dist"), x, y)
+
+
+@pytest.mark.parametrize("rank, padding", [(1, (2, 3)), (2, (1, 0, 2, 2)), (3, (1, 1, 0, 2, 3, 0))])
+def test_gradients_of_padding(rank, padding):
+    for size in (1, 2, 5):
+        torch._dynamo.reset()
+        same_gradients(lambda x: nn.functional.pad(x, padding, mode="replicate"), torch.randn(2, 3, *[size] * rank))
+
+
+def test_gradients_of_a_source_where_a_mask_holds():
+    same_gradients(lambda x, s, mask: x.masked_scatter(mask, s), torch.randn(4, 5), torch.randn(20), torch.rand(4, 5) < 0.5)
+
+
+@pytest.mark.parametrize("size", [0, 1, 7, 40])
+def test_places_of_what_is_not_zero(size):
+    for x in (torch.rand(5, 6) < 0.4, torch.zeros(3, 0), torch.zeros(3), torch.tensor(2.0)):
+        same(lambda x: torch.nonzero_static(x, size=size, fill_value=-7), x)

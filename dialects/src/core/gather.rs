@@ -1,8 +1,8 @@
 //! Elements chosen by index.
 
 use crate::constraints::{INT_TENSOR, Inferred, TENSOR, dim_attr, one};
-use rc_ir::op_def::{AttrDef, AttrDefault, AttrKind, InferArgs, attr, operand, result};
-use rc_ir::{Effects, OpDef, Type};
+use rc_ir::op_def::{AttrDef, AttrDefault, AttrKind, InferArgs, attr, operand, optional, result};
+use rc_ir::{Dim, Effects, OpDef, Type};
 
 const BATCH: AttrDef = attr("batch", AttrKind::I64, "How many first dimensions table and indices have in common.")
     .default(AttrDefault::Int(0));
@@ -36,14 +36,23 @@ pub static SCATTER: OpDef = OpDef {
     doc: "The counterpart of `core.gather`: `updates` has the shape that gathering `indices` from `x` gives, and each element \
           of it is combined by `kind` with the element that it would have been gathered from. Updates of one element \
           follow each other in the row-major order of `updates` (so the last `set` stays); `add` and `mul` of \
-          floats may be reassociated. An index outside is an error, as for `core.gather`.",
+          floats may be reassociated. An index outside is an error, as for `core.gather`. `order` and `starts`, given together, \
+          help machines that look for each element's updates, and change no result: with the indices as [batch, k], `order` [batch, k] \
+          has the updates' numbers sorted by index (equal ones in order), and those of index i are from `starts[i]` to before \
+          `starts[i + 1]`, [batch, size of the axis + 1].",
     example: "func.func @scatter(%x: tensor<10x4xf32>, %updates: tensor<3x4xf32>) -> tensor<10x4xf32> {
   %ids = core.constant {value = dense<[9, 0, 9]> : tensor<3xi64>} : tensor<3xi64>
   %y = core.scatter %x, %ids, %updates {axis = 0, kind = add} : tensor<10x4xf32>
   func.return %y
 }
 ",
-    operands: &[operand("x", TENSOR), operand("indices", INT_TENSOR), operand("updates", TENSOR)],
+    operands: &[
+        operand("x", TENSOR),
+        operand("indices", INT_TENSOR),
+        operand("updates", TENSOR),
+        optional("order", INT_TENSOR),
+        optional("starts", INT_TENSOR),
+    ],
     results: &[result("result", TENSOR)],
     attrs: &[
         attr("axis", AttrKind::I64, "The dimension of `x` that the indices are positions in."),
@@ -78,7 +87,27 @@ fn infer_scatter(args: &InferArgs) -> Inferred {
     if updates != expected {
         return Err(format!("needs updates of type {expected}, and has {updates}"));
     }
+    if let (Ok(order), Ok(starts)) = (args.operand(3), args.operand(4)) {
+        check_sorted(args, order, starts)?;
+    } else if args.operand(3).is_ok() {
+        return Err("needs 'order' and 'starts' together".into());
+    }
     one(x)
+}
+
+/// The shapes of a scatter's `order` and `starts`.
+fn check_sorted(args: &InferArgs, order: Type, starts: Type) -> std::result::Result<(), String> {
+    let (x, indices) = (args.operand(0)?, args.operand(1)?);
+    let (axis, batch) = (dim_attr(args, "axis", x.rank())?, args.int("batch").unwrap_or(0) as usize);
+    let product = |dims: &[Dim]| dims.iter().fold(Dim::Static(1), |n, &d| n * d);
+    let (b, k) = (product(&indices.shape()[..batch]), product(&indices.shape()[batch..]));
+    let (wanted, bounds) = ([b, k], [b, x.shape()[axis] + Dim::Static(1)]);
+    if order.shape().as_slice() != wanted || starts.shape().as_slice() != bounds {
+        return Err(format!(
+            "needs an 'order' of shape {wanted:?} and 'starts' of shape {bounds:?}, and has {order} and {starts}"
+        ));
+    }
+    Ok(())
 }
 
 /// The ops of this file.

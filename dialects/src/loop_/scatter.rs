@@ -8,7 +8,8 @@ use rc_ir::{OpDef, OpRef, Result};
 pub static SCATTER: OpDef = OpDef {
     summary: "A tensor with slices updated where an array of indices says.",
     doc: "As core.scatter, one update after the other in the indices' order, in the element type of the result: x and the updates are \
-converted to it, and for sums of narrow floats it is f32, which a nest rounds afterwards. The iterators are, in order, \
+converted to it, and for sums of narrow floats it is f32, which a nest rounds afterwards. With `order` and `starts` a GPU's program \
+takes the updates of its own places alone. The iterators are, in order, \
 the slices before the axis, the places along it, and the elements of a slice after it.",
     example: r#"
 loop.kernel @scatter(%x: tensor<10x4xf32>, %ids: tensor<s x i64>, %u: tensor<s x 4 x f32>) -> tensor<10x4xf32> attributes {rc.symbols = #rc.symbols<s = [1, 64, 1]>} {
@@ -16,7 +17,13 @@ loop.kernel @scatter(%x: tensor<10x4xf32>, %ids: tensor<s x i64>, %u: tensor<s x
   loop.return %r
 }
 "#,
-    operands: &[operand("x", TENSOR), operand("indices", INT_TENSOR), operand("updates", TENSOR)],
+    operands: &[
+        operand("x", TENSOR),
+        operand("indices", INT_TENSOR),
+        operand("updates", TENSOR),
+        optional("order", INT_TENSOR),
+        optional("starts", INT_TENSOR),
+    ],
     results: &[result("result", TENSOR)],
     attrs: &[
         attr("axis", AttrKind::I64, "The dimension of `x` that the indices are positions in."),

@@ -9,6 +9,7 @@ mod arith;
 mod attention;
 pub mod channels_last;
 mod conv;
+mod merge;
 mod norm;
 mod place;
 mod pool;

@@ -1,8 +1,10 @@
 //! Order along a dimension: sort and topk.
 //!
-//! An element's rank is the number of elements that come before it; the element of each rank is then looked up. Both
-//! compare all pairs, so the work grows with the square of the dimension's size.
+//! Short rows: an element's rank is the number of elements that come before it, and the element of each rank is looked up;
+//! both compare all pairs. Long rows are merged from sorted runs (`merge.rs`), and the first few of a long row are taken
+//! one after the other.
 
+use super::merge;
 use super::spatial::iota;
 use crate::builder::CoreBuilder;
 use crate::constraints::{INT_TENSOR, TENSOR, check_dims};
@@ -81,6 +83,11 @@ fn sorted_types(args: &InferArgs, k: Option<i64>) -> std::result::Result<Types, 
     Ok(smallvec![ty, ty.with_elem(Type::i64())])
 }
 
+/// Rows up to this long are sorted by comparing all pairs; rows of a symbolic length too.
+const PAIRS: i64 = 128;
+/// The most elements that are taken from a long row one after the other.
+const TAKEN: i64 = 64;
+
 fn ordered(b: &mut Builder, op: Op, descending: bool) -> Vec<Value> {
     let x = b.body.operand(op, 0);
     let rank = b.ty(x).rank();
@@ -92,17 +99,63 @@ fn ordered(b: &mut Builder, op: Op, descending: bool) -> Vec<Value> {
     let mut back = vec![0; rank];
     there.iter().enumerate().for_each(|(i, &d)| back[d as usize] = i as i64);
     let rows = b.permute(x, &there);
-    let ranks = ranks(b, rows, descending);
-    let indices = by_rank(b, ranks, taken);
+    let shape = b.ty(rows).shape();
+    let keys = keys(b, rows, descending);
+    let few = taken.as_static().filter(|&k| k <= TAKEN && b.ty(keys).elem().bit_width().is_some_and(|w| w <= 32));
+    let indices = match (shape[rank - 1].as_static(), few) {
+        (Some(n), Some(k)) if n > PAIRS && n < i64::from(i32::MAX) && k < n => first_few(b, keys, k),
+        (Some(n), _) if n > PAIRS && n < i64::from(i32::MAX) => {
+            let all = merge::sorted(b, keys, greatest(b.ty(keys).elem().bit_width().expect("an integer")));
+            let sizes = [&shape[..rank - 1], &[taken]].concat();
+            b.slice(all, &vec![Dim::Static(0); rank], &sizes)
+        }
+        _ => {
+            let ranks = ranks(b, keys);
+            by_rank(b, ranks, taken)
+        }
+    };
+    let indices = b.convert(indices, Type::i64());
     let batch = rank as i64 - 1;
     let values = b.op("rc.core.gather").operands(&[rows, indices]);
     let values = values.attr("axis", Attr::i64(batch)).attr("batch", Attr::i64(batch)).value();
     [values, indices].map(|v| b.permute(v, &back)).to_vec()
 }
 
-/// For each element of the last dimension, how many come before it.
-fn ranks(b: &mut Builder, x: Value, descending: bool) -> Value {
-    let keys = keys(b, x, descending);
+/// The indices of the `k` least keys of at most 32 bits, in order: each is the least of those after the one before, where key and index
+/// make one number.
+fn first_few(b: &mut Builder, keys: Value, k: i64) -> Value {
+    let shape = b.ty(keys).shape().to_vec();
+    let last = shape.len() - 1;
+    let wide = b.convert(keys, Type::i64());
+    let high = b.binary_scalar("mul", wide, (1i64 << 32) as f64);
+    let index = iota(b, &shape, last);
+    let unique = b.binary("add", high, index);
+    let outer: Vec<i64> = (0..last as i64).collect();
+    let none = b.op("rc.core.constant").attr("value", greatest(64)).result(Type::i64()).value();
+    let none = b.broadcast(none, &shape, &[]);
+    let column = [&shape[..last], &[Dim::Static(1)]].concat();
+    let mut found: Vec<Value> = Vec::new();
+    let mut before: Option<Value> = None;
+    for _ in 0..k {
+        let left = match before {
+            None => unique,
+            Some(before) => {
+                let before = b.broadcast(before, &shape, &outer);
+                let after = b.compare("gt", unique, before);
+                b.select(after, unique, none)
+            }
+        };
+        let least = b.reduce("min", left, &[last as i64]);
+        found.push(b.reshape(least, &column));
+        before = Some(least);
+    }
+    let found = if found.len() == 1 { found[0] } else { b.concat(&found, last as i64) };
+    let mask = b.splat(f64::from(u32::MAX), b.ty(found));
+    b.binary("and", found, mask)
+}
+
+/// For each key of the last dimension, how many come before it.
+pub(super) fn ranks(b: &mut Builder, keys: Value) -> Value {
     let shape = b.ty(keys).shape().to_vec();
     let last = shape.len() - 1;
     let space = [&shape[..], &[shape[last]]].concat();
@@ -119,7 +172,7 @@ fn ranks(b: &mut Builder, x: Value, descending: bool) -> Value {
 }
 
 /// The index of the element of each rank below `count`.
-fn by_rank(b: &mut Builder, ranks: Value, count: Dim) -> Value {
+pub(super) fn by_rank(b: &mut Builder, ranks: Value, count: Dim) -> Value {
     let shape = b.ty(ranks).shape().to_vec();
     let last = shape.len() - 1;
     let space = [&shape[..last], &[count, shape[last]]].concat();

@@ -14,6 +14,8 @@ pub struct Scatter {
     x: Value,
     indices: Value,
     updates: Value,
+    /// The updates' numbers sorted by index, and where those of each index start.
+    sorted: Option<[Value; 2]>,
     result: Value,
     /// None: the update replaces what is there.
     combiner: Option<Combiner>,
@@ -25,8 +27,9 @@ impl Scatter {
         let at = p.src.op_ref(op);
         let sizes = Sizes::read(at).ok_or_else(|| at.error("has malformed attributes"))?;
         let (x, indices, updates, result) = (at.operand(0), at.operand(1), at.operand(2), at.result(0));
+        let sorted = (at.operands().len() == 5).then(|| [at.operand(3), at.operand(4)]);
         let combiner = Combiner::from_kind(at.str("kind").unwrap_or("set"));
-        Ok(Scatter { sizes, x, indices, updates, result, combiner, elem: p.src.ty(result).elem() })
+        Ok(Scatter { sizes, x, indices, updates, sorted, result, combiner, elem: p.src.ty(result).elem() })
     }
 
     fn names(&self) -> [Name; 3] {
@@ -115,8 +118,15 @@ impl Scatter {
         let rows = p.convert(rows, Type::i64());
         let shape = vec![self.sizes.b, self.sizes.k];
         let named = Access { shape, exprs: vec![self.batch(), Dim::symbol(k)] };
-        let bounds = [p.constant_index(0), p.size(self.sizes.k), p.constant_index(1)];
+        let (bounds, order) = self.updates_of(p, scope)?;
         let ends = p.for_loop(bounds, &[start], |p, number, carried| {
+            let number = match order {
+                Some((order, batch)) => {
+                    let number = p.read_scalar(order, &[batch, number]);
+                    p.convert(number, Type::index())
+                }
+                None => number,
+            };
             let scope = self.at_update(scope, k, number);
             let index = p.load(self.indices, &named, &scope)?;
             let index = p.convert(index, Type::i64());
@@ -126,5 +136,26 @@ impl Scatter {
             Result::Ok(vec![p.select(here, value, carried[0])])
         })?;
         p.store(ends[0], self.result, &self.place(), scope)
+    }
+
+    /// The updates that a program asks: all of them, or those of its own places by their order, with its memory and the batch.
+    fn updates_of(&self, p: &mut Program, scope: &Scope) -> Result<([Value; 3], Option<(Value, Value)>)> {
+        let one = p.constant_index(1);
+        let Some([order, starts]) = self.sorted else {
+            return Ok(([p.constant_index(0), p.size(self.sizes.k), one], None));
+        };
+        let [_, a, _] = self.sizes.iters;
+        let batch = p.index(self.batch(), scope, Tiled::First)?;
+        let order = p.indices_of(order, &[self.sizes.b, self.sizes.k])?;
+        let starts = p.indices_of(starts, &[self.sizes.b, a.extent + Dim::Static(1)])?;
+        let first = p.index(Dim::symbol(a.name), scope, Tiled::First)?;
+        let places = scope.get(a.name).map_or(1, |bind| bind.size);
+        let end = (Dim::symbol(a.name) + Dim::Static(places)).min(a.extent);
+        let end = p.index(end, scope, Tiled::First)?;
+        let bounds = [first, end].map(|at| {
+            let place = p.read_scalar(starts, &[batch, at]);
+            p.convert(place, Type::index())
+        });
+        Ok(([bounds[0], bounds[1], one], Some((order, batch))))
     }
 }

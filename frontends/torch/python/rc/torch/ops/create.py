@@ -8,7 +8,7 @@ from rc.torch.errors import Unsupported
 from rc.torch.ops.table import operand, out_dtype, out_shape, translates
 
 
-@translates("full", "new_full", "scalar_tensor", "zeros", "ones", "zeros_like", "ones_like", "new_zeros", "new_ones")
+@translates("full", "new_full", "scalar_tensor", "zeros", "ones", "zeros_like", "ones_like", "new_zeros", "new_ones", "_efficientzerotensor")
 def full(b: Build, *args, **kwargs) -> T:
     name = b.node.target._opname
     if name == "scalar_tensor":

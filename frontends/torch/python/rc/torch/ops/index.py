@@ -6,7 +6,7 @@ from rc.torch.build import Build, T, broadcast_shapes, normalize, numel, simplif
 from rc.torch.dtypes import is_float
 from rc.torch.errors import Unsupported
 from rc.torch.ops.shape import gather_along
-from rc.torch.ops.table import operand, out_shape, translates
+from rc.torch.ops.table import operand, out_dtype, out_shape, translates
 
 
 def wrapped(b: Build, index: T, size) -> T:
@@ -86,15 +86,35 @@ def scatter_line(b: Build, x: T, at: T, updates: T, kind: str, axis: int = 0, ba
 @translates("index_put", "_unsafe_index_put")
 def index_put(b: Build, x: T, indices: list, values: T, accumulate: bool = False) -> T:
     used = [i for i in indices if i is not None]
-    if len(used) == 1 and used[0].dtype in ("i1", "ui8") and values.rank == 0 and indices[0] is not None and not accumulate:
-        mask = b.truth(used[0])
-        mask = b.broadcast_in(mask, x.shape, range(mask.rank))
-        return b.select(mask, b.convert(values, x.dtype), x)
+    if len(used) == 1 and used[0].dtype in ("i1", "ui8") and indices[0] is not None:
+        return put_masked(b, x, b.truth(used[0]), b.convert(values, x.dtype), accumulate)
     if not used:
         raise Unsupported("index_put without indices")
     if any(i.dtype in ("i1", "ui8") for i in used):
         raise Unsupported("indexing by a mask, whose number of elements depends on data")
     return put(b, x, list(indices), b.convert(values, x.dtype), "add" if accumulate else "set")
+
+
+def put_masked(b: Build, x: T, mask: T, values: T, accumulate: bool) -> T:
+    """Where a mask of the first dimensions holds, values: the same at each place, or one after the other."""
+    row = list(x.shape[mask.rank :])
+    wide = b.broadcast_in(mask, x.shape, range(mask.rank))
+    if values.rank <= len(row) or values.shape[0] == 1:
+        taken = b.expand(b.reshape(values, values.shape[1:]) if values.rank > len(row) else values, x.shape)
+    else:
+        count = numel(mask.shape)
+        if values.rank > len(row) + 1 or 0 in (count, values.shape[0]):
+            raise Unsupported("values of this shape where a mask holds")
+        line = b.convert(b.reshape(mask, [count]), "i64")
+        nth = b.scalar("min", b.op("core.scan", line, dim=0, kind="add", exclusive=True), simplify(values.shape[0] - 1))
+        rows = b.expand(values, [values.shape[0], *row])
+        taken = b.reshape(b.take(rows, nth), x.shape)
+    if not accumulate:
+        return b.select(wide, taken, x)
+    if x.dtype == "i1":
+        raise Unsupported("accumulating in bool")
+    c = b.upcast(x)
+    return b.select(wide, b.convert(b.binary("add", c, b.convert(taken, c.dtype)), x.dtype), x)
 
 
 def put(b: Build, x: T, indices: list, values: T, kind: str) -> T:
@@ -259,19 +279,36 @@ def masked_scatter(b: Build, x: T, mask: T, source: T) -> T:
     return b.reshape(b.select(line, taken, b.reshape(x, [count])), x.shape)
 
 
+@translates("masked_scatter_backward")
+def masked_scatter_backward(b: Build, grad: T, mask: T, sizes) -> T:
+    """The gradient of the source: its n-th element went where the mask holds for the n-th time."""
+    count, size = numel(grad.shape), numel(out_shape(b))
+    if count == 0 or size == 0:
+        return b.full(0, grad.dtype, out_shape(b))
+    line = b.reshape(b.expand(b.truth(mask), grad.shape), [count])
+    nth = b.op("core.scan", b.convert(line, "i64"), dim=0, kind="add", exclusive=True)
+    nth = b.scalar("min", nth, simplify(size - 1))
+    flat = b.reshape(grad, [count])
+    taken = b.select(line, flat, b.like(0, flat))
+    return b.reshape(scatter_line(b, b.full(0, grad.dtype, [size]), nth, taken, "add"), out_shape(b))
+
+
 @translates("nonzero_static")
 def nonzero_static(b: Build, x: T, *, size: int, fill_value: int = -1) -> T:
     """The places of what is not zero, cut or filled up to a size."""
     count, rank = numel(x.shape), x.rank
-    if count == 0 or rank == 0 or size == 0:
-        raise Unsupported("nonzero_static of an empty tensor or a scalar")
+    if rank == 0 or 0 in (count, size):
+        return b.full(fill_value, "i64", [size, rank])
     line = b.truth(b.reshape(x, [count]))
-    nth = b.op("core.scan", b.convert(line, "i64"), dim=0, kind="add", exclusive=True)
-    hit = b.compare("eq", b.broadcast_in(nth, [size, count], [1]), b.iota([size, count], 0))
-    hit = b.binary("and", hit, b.broadcast_in(line, [size, count], [1]))
-    found = b.reduce("or", hit, [1])
-    at = b.op("core.reduce", b.convert(hit, "i32"), dims=[1], kind="argmax")
-    columns, rest = [], at
+    sums = b.op("core.scan", b.convert(line, "i64"), dim=0, kind="add")
+    # Each goes to the place of its number; the others, and those beyond the size, to one more that is cut off.
+    nth = b.scalar("sub", sums, 1)
+    kept = b.binary("and", line, b.compare("lt", nth, b.like(size, nth)))
+    nth = b.select(kept, nth, b.like(size, nth))
+    at = scatter_line(b, b.full(-1, "i64", [size + 1]), nth, b.iota([count], 0), "set")
+    at = b.narrow(at, 0, 0, size)
+    found = b.compare("ge", at, b.like(0, at))
+    columns, rest = [], b.scalar("max", at, 0)
     for s in reversed(x.shape):
         s = b.size(s, "i64", [size])
         quotient = b.binary("div", rest, s)
@@ -279,3 +316,36 @@ def nonzero_static(b: Build, x: T, *, size: int, fill_value: int = -1) -> T:
         rest = quotient
     y = b.concat(columns, 1)
     return b.select(b.broadcast_in(found, y.shape, [0]), y, b.like(fill_value, y))
+
+
+@translates("_embedding_bag_forward_only")
+def embedding_bag(
+    b: Build, table: T, ids: T, offsets: T, by_frequency=False, mode=0, sparse=False, weights=None, include_last_offset=False, padding=-1
+) -> list:
+    """Sums (mode 0), means (1) or maxima (2) of bags of rows; a bag begins at each offset."""
+    out = [out_shape(b, i) for i in range(4)]
+    bags, width, count = out[0][0], table.shape[1], ids.shape[0]
+    if bags == 0 or count == 0:
+        raise Unsupported("no bags, or no indices in them")
+    ids, starts = b.convert(ids, "i64"), b.narrow(b.convert(offsets, "i64"), 0, 0, bags)
+    # The bag of each index: the last that begins at it or before.
+    space = [count, bags]
+    begun = b.compare("le", b.broadcast_in(starts, space, [1]), b.iota(space, 0))
+    bag = b.scalar("sub", b.reduce("add", b.convert(begun, "i64"), [1]), 1)
+    rows = b.upcast(b.take(table, wrapped(b, ids, table.shape[0])))
+    if weights is not None:
+        rows = b.binary("mul", rows, b.broadcast_in(b.convert(weights, rows.dtype), rows.shape, [0]))
+    keep = b.compare("ne", ids, b.like(padding, ids))
+    nothing = float("-inf") if mode == 2 else 0
+    rows = b.select(b.broadcast_in(keep, rows.shape, [0]), rows, b.like(nothing, rows))
+    empty = b.full(nothing, rows.dtype, [bags, width])
+    y = scatter_line(b, empty, bag, rows, "max" if mode == 2 else "add")
+    size = scatter_line(b, b.full(0, "i64", [bags]), bag, b.convert(keep, "i64"), "add")
+    column = b.broadcast_in(size, y.shape, [0])
+    if mode == 1:
+        y = b.binary("div", y, b.convert(b.scalar("max", column, 1), y.dtype))
+    elif mode == 2:
+        y = b.select(b.compare("eq", column, b.like(0, column)), b.like(0, y), y)
+    # The rest is for gradients, which this operation has none of.
+    rest = [b.full(0, out_dtype(b, i), out[i]) for i in (1, 2, 3)]
+    return [b.convert(y, table.dtype), *rest]

@@ -217,3 +217,32 @@ def pdist(b: Build, x: T, p: float = 2.0) -> T:
     rows, columns = torch.triu_indices(n, n, 1)
     take = lambda places: b.take(x, b.dense(places.contiguous(), "i64"))
     return _norm_of(b, b.binary("sub", take(rows), take(columns)), p)
+
+
+@translates("_cdist_backward")
+def cdist_backward(b: Build, grad: T, x: T, y: T, p: float, distances: T) -> T:
+    """The gradient of x: of each distance, along the difference of the rows that it is between."""
+    if 0 in x.shape or 0 in y.shape or p == 0:
+        return b.full(0, out_dtype(b), out_shape(b))
+    up = lambda t: b.unsqueeze(t, t.rank)
+    rows, others = b.unsqueeze(x, x.rank - 1), b.unsqueeze(y, y.rank - 2)
+    rows, others = b.broadcast(rows, others)
+    difference = b.binary("sub", rows, others)
+    size, distance = b.unary("abs", difference), b.expand(up(distances), difference.shape)
+    apart = b.compare("ne", distance, b.like(0, distance))
+    safe = b.select(apart, distance, b.like(1, distance))
+    sign = b.unary("sign", difference)
+    if p == float("inf"):
+        slope = b.select(b.compare("eq", size, distance), sign, b.like(0, sign))
+    elif p == 1:
+        slope = sign
+    elif p == 2:
+        slope = b.binary("div", difference, safe)
+    else:
+        moved = b.compare("ne", size, b.like(0, size))
+        ratio = b.binary("div", b.select(moved, size, b.like(1, size)), safe)
+        slope = b.select(moved, b.binary("mul", sign, b.scalar("pow", ratio, p - 1)), b.like(0, sign))
+    slope = b.select(apart, slope, b.like(0, slope))
+    total = b.reduce("add", b.binary("mul", slope, b.expand(up(grad), slope.shape)), [slope.rank - 2])
+    lead = [d for d in range(x.rank - 2) if x.shape[d] == 1 and total.shape[d + total.rank - x.rank] != 1]
+    return b.convert(b.reduce("add", total, lead, keepdim=True), out_dtype(b)) if lead else b.convert(total, out_dtype(b))

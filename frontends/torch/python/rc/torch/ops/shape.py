@@ -296,3 +296,29 @@ def roll(b: Build, x: T, shifts, dims=()) -> T:
         if start:
             x = b.concat([b.narrow(x, d, start, size - start), b.narrow(x, d, 0, start)], d)
     return b.reshape(x, shape)
+
+
+def _replication_pad_backward(rank: int):
+    def translate(b: Build, grad: T, x: T, padding) -> T:
+        if any(isinstance(p, Dim) or p < 0 for p in padding) or any(isinstance(s, Dim) for s in x.shape):
+            raise Unsupported("gradients of padding that cuts off, or of symbolic sizes")
+        y = b.upcast(grad)
+        for i in range(rank):
+            d, low, high = x.rank - 1 - i, padding[2 * i], padding[2 * i + 1]
+            y = _folded(b, y, d, x.shape[d], low, high)
+        return b.convert(y, x.dtype)
+
+    return translate
+
+
+def _folded(b: Build, y: T, d: int, n: int, low: int, high: int) -> T:
+    """What was put before and after a dimension's `n` elements, added to its first and last."""
+    total = lambda start, count: b.reduce("add", b.narrow(y, d, start, count), [d], keepdim=True)
+    if n == 1:
+        return total(0, low + 1 + high)
+    parts = [total(0, low + 1), b.narrow(y, d, low + 1, n - 2), total(low + n - 1, high + 1)]
+    return b.concat(parts if n > 2 else [parts[0], parts[2]], d)
+
+
+for rank in (1, 2, 3):
+    translates(f"replication_pad{rank}d_backward")(_replication_pad_backward(rank))

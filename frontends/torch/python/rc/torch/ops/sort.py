@@ -1,6 +1,6 @@
 """Order: sorting, searching, extremes so far.
 
-rc compares all pairs of a row: the work is the number of elements times the length of a row, and beyond `MOST` it is not supported.
+What compares all pairs of a row (a mode, a cumulative logsumexp) does at most `MOST` comparisons.
 """
 
 from __future__ import annotations
@@ -19,6 +19,11 @@ def check(x: T, dim: int, what: str):
     n, all_ = x.shape[dim], numel(x.shape)
     if isinstance(all_, Dim) or all_ * n > MOST:
         raise Unsupported(f"{what} along a dimension of {n} in {list(x.shape)}: at most {MOST} comparisons")
+
+
+def fixed_length(x: T, dim: int, what: str):
+    if isinstance(x.shape[dim], Dim):
+        raise Unsupported(f"{what} along a dimension of a symbolic size")
 
 
 def _before(b: Build, x: T, y: T, descending: bool) -> T:
@@ -44,7 +49,7 @@ def sorted_(b: Build, x: T, dim: int, descending: bool) -> list[T]:
     dim = normalize(dim, x.rank)
     if any(s == 0 for s in x.shape):
         return [x, b.full(0, "i64", x.shape)]
-    check(x, dim, "sorting")
+    fixed_length(x, dim, "sorting")
     if x.dtype == "i1":
         values, at = b.op("tensor.sort", b.convert(x, "i32"), dim=dim, descending=descending)
         return [b.convert(values, "i1"), at]
@@ -68,7 +73,7 @@ def topk(b: Build, x: T, k, dim: int = -1, largest: bool = True, sorted: bool = 
         dim = normalize(dim, x.rank) if x.rank else 0
         return [b.narrow(values, dim, 0, k), b.narrow(at, dim, 0, k)] if x.rank else [values, at]
     dim = normalize(dim, x.rank)
-    check(x, dim, "the greatest elements")
+    fixed_length(x, dim, "the greatest elements")
     return b.op("tensor.topk", x, dim=dim, k=k, largest=bool(largest))
 
 
@@ -168,6 +173,8 @@ def searchsorted(b: Build, line: T, x, *, out_int32=False, right=False, side=Non
     if x.dtype != line.dtype:
         raise Unsupported("searching among values of another type")
     n = line.shape[-1]
+    if not isinstance(n, Dim) and n > 64 and all(s != 0 for s in x.shape):
+        return b.convert(_bisected(b, line, x, right), out_dtype(b))
     shape = list(x.shape) + [n]
     if line.rank == 1:
         row = b.broadcast_in(line, shape, [x.rank])
@@ -176,6 +183,23 @@ def searchsorted(b: Build, line: T, x, *, out_int32=False, right=False, side=Non
     value = b.broadcast_in(x, shape, range(x.rank))
     ahead = b.not_(_before(b, value, row, False)) if right else _before(b, row, value, False)
     return b.convert(b.reduce("add", b.convert(ahead, "i64"), [x.rank]), out_dtype(b))
+
+
+def _bisected(b: Build, line: T, x: T, right: bool) -> T:
+    """The number of elements before a value by steps of powers of two: as many as are before it are passed over."""
+    n = line.shape[-1]
+    batch = line.rank - 1
+    found = b.full(0, "i64", x.shape)
+    step = 1 << (n.bit_length() - 1)
+    while step:
+        more = b.scalar("add", found, step)
+        allowed = b.compare("le", more, b.like(n, more))
+        at = b.scalar("sub", b.scalar("min", more, n), 1)
+        element = b.op("core.gather", line, at, axis=batch, batch=batch)
+        ahead = b.not_(_before(b, x, element, False)) if right else _before(b, element, x, False)
+        found = b.select(b.binary("and", allowed, ahead), more, found)
+        step //= 2
+    return found
 
 
 @translates("bucketize.Tensor", "bucketize.Scalar")
