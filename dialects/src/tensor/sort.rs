@@ -84,7 +84,7 @@ fn sorted_types(args: &InferArgs, k: Option<i64>) -> std::result::Result<Types, 
 }
 
 /// Rows up to this long are sorted by comparing all pairs; rows of a symbolic length too.
-const PAIRS: i64 = 128;
+const PAIRS: i64 = 1024;
 /// The most elements that are taken from a long row one after the other.
 const TAKEN: i64 = 64;
 
@@ -103,7 +103,7 @@ fn ordered(b: &mut Builder, op: Op, descending: bool) -> Vec<Value> {
     let keys = keys(b, rows, descending);
     let few = taken.as_static().filter(|&k| k <= TAKEN && b.ty(keys).elem().bit_width().is_some_and(|w| w <= 32));
     let indices = match (shape[rank - 1].as_static(), few) {
-        (Some(n), Some(k)) if n > PAIRS && n < i64::from(i32::MAX) && k < n => first_few(b, keys, k),
+        (Some(n), Some(k)) if n > 2 * TAKEN && n < i64::from(i32::MAX) && k < n => first_few(b, keys, k),
         (Some(n), _) if n > PAIRS && n < i64::from(i32::MAX) => {
             let all = merge::sorted(b, keys, greatest(b.ty(keys).elem().bit_width().expect("an integer")));
             let sizes = [&shape[..rank - 1], &[taken]].concat();

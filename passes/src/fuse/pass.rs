@@ -8,7 +8,12 @@ pub static FUSE: PassDef = PassDef {
     summary: "Groups operations that become one kernel.",
     doc: "Elementwise operations and index maps join what uses them; reductions join what reads them row by row; a product \
 takes elementwise epilogues; attention takes the index maps around it. Remarks say what was fused, what was not, and why.",
-    options: &[option("max-ops", OptionKind::Int { min: 1, max: 65536 }, "64", "The most operations in one fusion.")],
+    options: &[option(
+        "max-ops",
+        OptionKind::Int { min: 1, max: 65536 },
+        "64",
+        "The most operations in one fusion; arithmetic on integers counts a quarter.",
+    )],
     requires: &["decompose"],
     ..PassDef::new("fuse", |options| {
         let options = FuseOptions { fuse: true, max_ops: options.int("max-ops") as usize };

@@ -12,6 +12,8 @@ use rustc_hash::{FxHashMap, FxHashSet};
 #[derive(Default, Debug)]
 pub struct Group {
     pub ops: FxHashSet<Op>,
+    /// Its operations in quarters: arithmetic on integers (places, masks) counts as a quarter of an operation.
+    quarters: usize,
     /// Reached through an operand of a product or of attention: may only move or convert elements.
     operand_side: FxHashSet<Op>,
     anchor: Option<Class>,
@@ -105,6 +107,7 @@ impl Planner<'_> {
     }
 
     fn add(&mut self, group: usize, op: Op) {
+        self.groups[group].quarters += if self.body.ty(self.body.result(op, 0)).elem().is_float() { 4 } else { 1 };
         self.groups[group].ops.insert(op);
         self.of.insert(op, group);
     }
@@ -168,7 +171,7 @@ impl Planner<'_> {
         if target.anchor == Some(Class::Alone) {
             return Err("its user is a kernel of its own".into());
         }
-        if target.ops.len() >= self.max_ops {
+        if target.quarters >= 4 * self.max_ops {
             return Err(format!("the kernel has the most operations allowed, {}", self.max_ops));
         }
         if self.is_table(group, op) {
@@ -186,9 +189,12 @@ impl Planner<'_> {
         if side && target.anchor == Some(Class::Attention) && class != Class::Reindex {
             return Err("attention's operands are read where they lie".into());
         }
-        let found = self.reads_with(group, op, &outputs)?;
-        if side && found.iter().any(|r| r.through_anchor && !is_affine(&r.map)) {
-            return Err("its index map divides, which a product's operand cannot".into());
+        // An elementwise operation reads its operands where its result is read, which can be written already.
+        if side || !self.op(op).has(Traits::ELEMENTWISE) {
+            let found = self.reads_with(group, op, &outputs)?;
+            if side && found.iter().any(|r| r.through_anchor && !is_affine(&r.map)) {
+                return Err("its index map divides, which a product's operand cannot".into());
+            }
         }
         match class {
             Class::Reduce => self.check_reduce(target, op, &outputs),

@@ -21,11 +21,6 @@ def check(x: T, dim: int, what: str):
         raise Unsupported(f"{what} along a dimension of {n} in {list(x.shape)}: at most {MOST} comparisons")
 
 
-def fixed_length(x: T, dim: int, what: str):
-    if isinstance(x.shape[dim], Dim):
-        raise Unsupported(f"{what} along a dimension of a symbolic size")
-
-
 def _before(b: Build, x: T, y: T, descending: bool) -> T:
     """Whether elements of `x` come before those of `y` by their values; NaN is greatest."""
     less = b.compare("gt" if descending else "lt", x, y)
@@ -49,7 +44,6 @@ def sorted_(b: Build, x: T, dim: int, descending: bool) -> list[T]:
     dim = normalize(dim, x.rank)
     if any(s == 0 for s in x.shape):
         return [x, b.full(0, "i64", x.shape)]
-    fixed_length(x, dim, "sorting")
     if x.dtype == "i1":
         values, at = b.op("tensor.sort", b.convert(x, "i32"), dim=dim, descending=descending)
         return [b.convert(values, "i1"), at]
@@ -73,7 +67,6 @@ def topk(b: Build, x: T, k, dim: int = -1, largest: bool = True, sorted: bool = 
         dim = normalize(dim, x.rank) if x.rank else 0
         return [b.narrow(values, dim, 0, k), b.narrow(at, dim, 0, k)] if x.rank else [values, at]
     dim = normalize(dim, x.rank)
-    fixed_length(x, dim, "the greatest elements")
     return b.op("tensor.topk", x, dim=dim, k=k, largest=bool(largest))
 
 
