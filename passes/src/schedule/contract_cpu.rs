@@ -99,6 +99,9 @@ const DEPTH: i64 = 384;
 /// Bytes of the program's own memory at most.
 const MEMORY: i64 = 4 << 20;
 
+/// Cycles that starting to read a row in packing takes.
+const ROW: f64 = 40.0;
+
 /// Cycles that starting a tile of results takes, and starting a program.
 const TILE: f64 = 20.0;
 const PROGRAM: f64 = 500.0;
@@ -177,7 +180,7 @@ impl Model<'_> {
         let packing = sums
             * (if c.pack[0] { left * tiles[0] * n_parts } else { 0.0 }
                 + if c.pack[1] { right * tiles[1] * m_parts } else { 0.0 });
-        let waiting = if steps > 1.0 { tiles[0] * tiles[1] * (steps + 1.0) * 1.5 * mr * vectors } else { 0.0 };
+        let waiting = if steps > 1.0 { tiles[0] * tiles[1] * (steps + 1.0) * 3.0 * mr * vectors } else { 0.0 };
         let programs = self.programs(c);
         let each = (products + packing + waiting) * self.batch / programs + PROGRAM;
         // Cores take programs as they get done, and the last one is waited for.
@@ -200,24 +203,28 @@ impl Model<'_> {
             extra += if self.converts[0] { mr } else { 0.0 };
         }
         if !c.pack[1] {
-            // Every step is in another line, perhaps on another page.
-            extra += if self.along_k[1] { nr } else { 0.5 * vectors };
+            // Every step is in another line, of long rows on another page.
+            let far = self.sizes[1] * self.bytes >= 1024;
+            extra += match (self.along_k[1], far) {
+                (true, _) => nr,
+                (false, true) => 1.5 * vectors,
+                (false, false) => 0.5 * vectors,
+            };
             extra += if self.converts[1] { vectors } else { 0.0 };
         }
         extra
     }
-    /// Cycles of packing a tile's elements of the left and of the right operand, for each place of the sums: an element is read
-    /// from far away, and written to a cache line of its own panel.
+    /// Cycles of packing a tile's elements of the left and of the right operand, for each place of the sums: elements come from
+    /// far away, those of a new row from another page, and go to cache lines of their own panels.
     fn packing(&self, c: &Choice) -> [f64; 2] {
-        let [mr, nr] = self.tile.map(|n| n as f64);
-        let near =
-            |elements: i64| if elements * c.block[2] * self.bytes * 2 <= self.target.cache_bytes { 0.5 } else { 1.2 };
         let cycles = |i: usize, turns: bool| {
-            let turned = if turns { 1.0 } else { 0.0 };
+            let near = c.block[i] * c.block[2] * self.bytes * 2 <= self.target.cache_bytes;
+            let row = if self.along_k[i] { c.block[2] } else { c.block[i] };
             let converted = if self.converts[i] { 1.0 / self.lanes } else { 0.0 };
-            near(c.block[i]) + turned + converted
+            let turned = if turns { 1.0 } else { 0.0 };
+            self.tile[i] as f64 * (if near { 0.4 } else { 1.0 } + ROW / row as f64 + turned + converted)
         };
-        [mr * cycles(0, !self.along_k[0]), nr * cycles(1, self.along_k[1])]
+        [cycles(0, !self.along_k[0]), cycles(1, self.along_k[1])]
     }
 }
 
