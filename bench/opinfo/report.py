@@ -52,7 +52,8 @@ def page(all_: list[Store]) -> str:
         out += [f"## {what}", "", "| | " + " | ".join((*JUDGED, "no graph")) + " |", "|---" * (len(JUDGED) + 2) + "|"]
         for store in all_:
             counts = store.counts()
-            out.append(f"| {store.title} | " + " | ".join(str(counts[s][index]) for s in (*JUDGED, "no graph")) + " |")
+            title = store.title + (f", up to {_most(store)} of each" if index else "")
+            out.append(f"| {title} | " + " | ".join(str(counts[s][index]) for s in (*JUDGED, "no graph")) + " |")
         out.append("")
     for store in all_:
         for state in ("wrong", "error", "crash"):
@@ -84,6 +85,11 @@ def _reasons(all_: list[Store]) -> list[str]:
         more = f" and {len(names) - len(shown)} more" if len(names) > len(shown) else ""
         out.append(f"| {reason} | {', '.join(f'`{n}`' for n in shown)}{more} |")
     return [*out, ""]
+
+
+def _most(store: Store) -> int:
+    """The most samples of an operation that ran."""
+    return max((len(op.samples) for op in store.ops.values()), default=0)
 
 
 def _clean(note: str) -> str:
