@@ -35,9 +35,5 @@ def table() -> dict:
     from torch._decomp import core_aten_decompositions
 
     decompositions = dict(core_aten_decompositions().items())
-    for packet in MORE:
-        try:
-            decompositions.update(get_decompositions([packet]))
-        except (RuntimeError, AttributeError):
-            continue
+    decompositions.update(get_decompositions(MORE))
     return {op: f for op, f in decompositions.items() if op not in TABLE}

@@ -88,7 +88,8 @@ def _in_place(node: Node) -> bool:
     if node.op == "call_method":
         return node.target.endswith("_") and not node.target.endswith("__")
     name = getattr(node.target, "__name__", "") if node.op == "call_function" else ""
-    in_place = name.endswith("_") and not name.endswith("__")
+    # Python's own `operator.and_` and its like are named for the keyword.
+    in_place = name.endswith("_") and not name.endswith("__") and getattr(node.target, "__module__", "") != "_operator"
     return in_place or node.target in _IN_PLACE or "out" in node.kwargs or bool(node.kwargs.get("inplace"))
 
 
