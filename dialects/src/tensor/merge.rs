@@ -9,7 +9,7 @@ use crate::builder::CoreBuilder;
 use rc_ir::{Attr, Builder, Dim, Type, Value};
 
 /// The length of the runs that are sorted by comparing all pairs.
-const RUN: i64 = 128;
+const RUN: i64 = 32;
 
 /// For integer keys [.., n] the i32 places that they are sorted from, of n elements or more: what is beyond n stands at the end.
 /// `greatest` is the greatest key.

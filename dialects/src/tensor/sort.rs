@@ -84,7 +84,7 @@ fn sorted_types(args: &InferArgs, k: Option<i64>) -> std::result::Result<Types, 
 }
 
 /// Rows up to this long are sorted by comparing all pairs; rows of a symbolic length too.
-const PAIRS: i64 = 1024;
+const PAIRS: i64 = 128;
 /// The most elements that are taken from a long row one after the other.
 const TAKEN: i64 = 64;
 
