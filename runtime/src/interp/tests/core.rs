@@ -78,7 +78,8 @@ fn gather_and_scatter() {
     {
         let tu = tensor(&[2, 2, 2], Type::i64());
         let s = run_op(&[tt, ti, tu], &[table.clone(), ids.clone(), updates.clone()], |b, a| {
-            b.op("rc.core.scatter").operands(a).attr("axis", axis(0)).attr("kind", Attr::str(kind)).value()
+            let scatter = b.op("rc.core.scatter").operand(a[0]).operand(a[1]).operand(a[2]);
+            scatter.attr("axis", axis(0)).attr("kind", Attr::str(kind)).value()
         });
         assert_eq!(s.unwrap().to_i64(), expected, "{kind}");
     }
