@@ -7,12 +7,6 @@ from rc.torch.backend import rc
 from torch import nn
 
 
-@pytest.fixture(autouse=True)
-def fresh():
-    torch._dynamo.reset()
-    torch.manual_seed(0)
-
-
 def compiled(f, **kwargs):
     """The function, and a list that gets what the backend gave to Dynamo."""
     given = []

@@ -11,12 +11,6 @@ from torch._dynamo.exc import BackendCompilerFailed
 EPS = torch.finfo(torch.float32).eps
 
 
-@pytest.fixture(autouse=True)
-def fresh():
-    torch._dynamo.reset()
-    torch.manual_seed(0)
-
-
 def compiled(f, **kwargs):
     return torch.compile(f, backend="rc", fullgraph=True, **kwargs)
 

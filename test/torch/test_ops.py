@@ -9,12 +9,6 @@ from torch import nn
 SPECIAL = [0.0, -0.0, 1.0, -1.0, math.inf, -math.inf, math.nan, 1e-45, -1e-45, 1e-39, 3.4e38, -3.4e38, 0.5, 2.0**-126]
 
 
-@pytest.fixture(autouse=True)
-def fresh():
-    torch._dynamo.reset()
-    torch.manual_seed(0)
-
-
 def same(f, *args, **close):
     """The compiled function beside eager: equal, or within a tolerance."""
     actual, expected = torch.compile(f, backend="rc", fullgraph=True)(*args), f(*args)

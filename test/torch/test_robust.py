@@ -16,12 +16,6 @@ from torch import nn
 from torch._dynamo.exc import BackendCompilerFailed
 
 
-@pytest.fixture(autouse=True)
-def fresh():
-    torch._dynamo.reset()
-    torch.manual_seed(0)
-
-
 def compiled(f, **kwargs):
     return torch.compile(f, backend="rc", fullgraph=True, **kwargs)
 

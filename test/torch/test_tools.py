@@ -3,18 +3,11 @@
 import io
 import time
 
-import pytest
 import rc.torch
 import torch
 from rc.torch import progress
 from rc.torch.ops import TABLE
 from torch import nn
-
-
-@pytest.fixture(autouse=True)
-def fresh():
-    torch._dynamo.reset()
-    torch.manual_seed(0)
 
 
 def test_minify_finds_nothing_in_what_is_right():

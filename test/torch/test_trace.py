@@ -11,12 +11,6 @@ from torch import nn
 from torch._dynamo.backends.common import aot_autograd
 
 
-@pytest.fixture(autouse=True)
-def fresh():
-    torch._dynamo.reset()
-    torch.manual_seed(0)
-
-
 def graphs(f, *args, **kwargs):
     """The graph that rc traces, and AOTAutograd's."""
     found = {}
