@@ -22,6 +22,7 @@ import torch
 import torch.nn.functional as F
 
 import onnx_graphs
+from turns import medians
 
 EPS = 2.0**-24
 
@@ -167,11 +168,7 @@ def main():
             if onnx_graphs.onnx:
                 peers["ONNX"] = case.onnx(*(x.numpy() for x in case.inputs), options.threads)
             rows = {"rc": rc.milliseconds, **{who: lambda f=f: milliseconds(f) for who, f in peers.items()}}
-            times = {who: [] for who in rows}
-            for _ in range(options.rounds):
-                for who, measure in rows.items():
-                    times[who].append(measure())
-            ms = {who: statistics.median(t) for who, t in times.items()}
+            ms = medians(rows, options.rounds)
             best = min(t for who, t in ms.items() if who != "rc")
             ratios.setdefault(group, []).append(best / ms["rc"])
             rate = f"{case.work / ms['rc'] / 1e6:7.1f} GFLOP/s" if case.work else ""

@@ -18,6 +18,8 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
+from turns import medians
+
 CASES = pathlib.Path(__file__).resolve().parent / "cases"
 ROWS, COLUMNS = 16384, 8192
 ODD = [(1, 1), (1, 8192), (7, 13), (129, 127), (33, 768), (1000, 1000), (257, 5003), (40, 50257), (4099, 64), (8192, 1), (16384, 136)]
@@ -195,11 +197,7 @@ def timed(options, work):
         compiled = torch.compile(kernel.case.run)
         rows["eager"] = lambda: microseconds(lambda: kernel.case.run(*kernel.inputs))
         rows["compile"] = lambda: microseconds(lambda: compiled(*kernel.inputs))
-        times = {who: [] for who in rows}
-        for _ in range(options.rounds):
-            for who, measure in rows.items():
-                times[who].append(measure())
-        us = {who: statistics.median(t) for who, t in times.items()}
+        us = medians(rows, options.rounds)
         rate = kernel.bytes() / us["rc"] / 1e6
         best = min(us["eager"], us["compile"])
         print(f"{name:16}{us['rc']:9.1f}{rate:7.2f}{rate / copy:9.2f}{us['eager']:9.1f}{us['compile']:9.1f}{us['rc'] / best:9.2f}{error:8.2f}", flush=True)

@@ -20,6 +20,7 @@ import torch.nn.functional as F
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from memory_cuda import load, microseconds, save
+from turns import medians
 
 
 def tensor(*shape):
@@ -167,11 +168,7 @@ def main():
             rc = Rc(options, pathlib.Path(folder), case)
             error = rc.check()
             rows = {"rc": rc.microseconds, **{who: lambda f=f: microseconds(f) for who, f in case.peers.items()}}
-            times = {who: [] for who in rows}
-            for _ in range(options.rounds):
-                for who, measure in rows.items():
-                    times[who].append(measure())
-            us = {who: statistics.median(t) for who, t in times.items()}
+            us = medians(rows, options.rounds)
             best = min(time for who, time in us.items() if who != "rc")
             ratios.setdefault(group, []).append(best / us["rc"])
             peers = "   ".join(f"{who} {time:.1f}" for who, time in us.items() if who != "rc")
