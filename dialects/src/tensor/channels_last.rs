@@ -1,6 +1,7 @@
 //! Convolutions computed with channels last: every window is a row `[window, channels]` of contiguous pieces, and the product with
 //! the weights has all images' places as its rows, `[images * places, o]`. What matrix units and copy engines want.
 
+use super::conv::with_bias;
 use super::spatial::{Windows, groups_of, product};
 use crate::builder::CoreBuilder;
 use crate::constraints::default_acc;
@@ -68,16 +69,4 @@ fn by_channel(b: &mut Builder, taken: Value, w: Value, rank: i64) -> Value {
     let sums = b.reduce("add", products, &(1 + rank..1 + 2 * rank).collect::<Vec<_>>());
     let rows = product(&shape[..=rank as usize]);
     b.reshape(sums, &[rows, ws[0]])
-}
-
-/// Rounds to the element type of the op's result, after its bias is added to `[.., o]`.
-fn with_bias(b: &mut Builder, op: Op, y: Value) -> Value {
-    let elem = b.ty(b.body.result(op, 0)).elem();
-    let bias = b.body.op_ref(op).group("bias").first().copied();
-    let Some(bias) = bias else { return b.convert(y, elem) };
-    let (shape, acc) = (b.ty(y).shape(), b.ty(y).elem());
-    let bias = b.convert(bias, acc);
-    let bias = b.broadcast(bias, &shape, &[1]);
-    let sum = b.binary("add", y, bias);
-    b.convert(sum, elem)
 }

@@ -210,8 +210,8 @@ fn define_weight_grad(b: &mut Builder, op: Op) -> Result<Vec<Value>> {
     Ok(vec![b.reshape(w, &result)])
 }
 
-/// Rounds to the element type of the op's result, after its bias is added.
-fn with_bias(b: &mut Builder, op: Op, y: Value) -> Value {
+/// Rounds to the element type of the op's result, after its bias is added along dimension 1.
+pub(super) fn with_bias(b: &mut Builder, op: Op, y: Value) -> Value {
     let elem = b.ty(b.body.result(op, 0)).elem();
     let bias = b.body.op_ref(op).group("bias").first().copied();
     let Some(bias) = bias else { return b.convert(y, elem) };

@@ -1,9 +1,9 @@
 //! Transposes from channels last to channels first: elementwise operations work in the order that a convolution's product has, so
 //! that the transposes meet those before the next convolution and vanish.
 
-use super::reshape::{as_shape, is_splat, replace, viewed};
+use super::reshape::{as_shape, broadcast_along, is_splat, replace};
 use rc_dialects::core::shape::{BROADCAST, TRANSPOSE};
-use rc_ir::{Attr, Body, Builder, Dim, Op, Result, Value};
+use rc_ir::{Attr, Body, Dim, Op, Result, Value};
 
 /// Two transposes that undo each other.
 pub fn cancel(body: &mut Body, op: Op) -> Result<bool> {
@@ -70,11 +70,5 @@ fn channels_last(body: &mut Body, before: Op, value: Value, perm: &[i64], shape:
         return Ok(source);
     }
     let Some(dims) = broadcast_dims(body, value, perm) else { return as_shape(body, before, value, shape) };
-    let def = body.defining_op(value).expect("a broadcast");
-    let source = viewed(body, body.operand(def, 0)).unwrap_or(body.operand(def, 0));
-    let kept: Vec<Dim> = dims.iter().map(|&d| shape[d as usize]).collect();
-    let source = as_shape(body, before, source, &kept)?;
-    let ty = body.ty(value).with_shape(shape);
-    let dims = Attr::i64s(&dims);
-    Builder::before(body, before).op(&BROADCAST).operand(source).attr("dims", dims).result(ty).try_value()
+    broadcast_along(body, before, value, &dims, shape)
 }

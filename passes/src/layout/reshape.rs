@@ -151,7 +151,7 @@ fn after_product(body: &mut Body, op: Op, shaped: &mut FxHashSet<Value>) -> Resu
 }
 
 /// What a reshape is of.
-pub fn viewed(body: &Body, value: Value) -> Option<Value> {
+fn viewed(body: &Body, value: Value) -> Option<Value> {
     let reshape = body.defining_op(value).filter(|&op| body.name(op) == &RESHAPE)?;
     Some(body.operand(reshape, 0))
 }
@@ -170,10 +170,9 @@ pub fn as_shape(body: &mut Body, before: Op, value: Value, shape: &[Dim]) -> Res
 }
 
 /// The broadcast `value`, made in another shape: its operand without dimensions of one element runs along `dims`.
-fn broadcast_along(body: &mut Body, before: Op, value: Value, dims: &[i64], shape: &[Dim]) -> Result<Value> {
+pub fn broadcast_along(body: &mut Body, before: Op, value: Value, dims: &[i64], shape: &[Dim]) -> Result<Value> {
     let def = body.defining_op(value).expect("a broadcast");
     let source = body.operand(def, 0);
-    let source = viewed(body, source).unwrap_or(source);
     let kept: Vec<Dim> = dims.iter().map(|&d| shape[d as usize]).collect();
     let source = as_shape(body, before, source, &kept)?;
     let ty = body.ty(value).with_shape(shape);
