@@ -11,6 +11,10 @@ UNINITIALIZED = {"empty", "empty_like", "empty_strided", "empty_permuted", "new_
 RANDOM = re.compile(r"rand|multi_head_attention|normal|bernoulli|multinomial|dropout|exponential|cauchy|geometric|uniform|rrelu|fractional_max_pool|alpha_dropout")
 # Operations that give places of elements, and which of their integers is the dimension.
 PLACES = {"sort": 0, "argsort": 0, "topk": 1, "kthvalue": 1, "median": 0, "nanmedian": 0, "mode": 0}
+# Attention's results from this one on are the state of a generator, which without dropout nothing sets.
+UNSET = {"torch.ops.aten._flash_attention_forward": 2, "torch.ops.aten._efficient_attention_forward": 2}
+# Factors of a matrix, found by random projections: signs are free, and without full rank the directions too.
+FACTORS = {"svd_lowrank", "pca_lowrank"}
 NARROW = (torch.float32, torch.float16, torch.bfloat16)
 
 
@@ -45,6 +49,10 @@ def differs(op, sample, grad: bool, expected, actual) -> str | None:
         if not isinstance(x, torch.Tensor) or x.dtype != y.dtype or x.shape != y.shape:
             return f"result {i} is {_type(x)}, {_type(y)} expected"
         if op.name in UNINITIALIZED or op.name.split(".")[-1] in UNINITIALIZED or close(x, y):
+            continue
+        if i >= UNSET.get(op.name, len(b)) and not sample.kwargs.get("dropout_p"):
+            continue
+        if op.name in FACTORS and i < 3 and factors_hold(op, sample, a[:3]):
             continue
         if RANDOM.search(op.name) or sample.kwargs.get("dropout_p"):
             if moments_agree(x, y):
@@ -96,6 +104,24 @@ def _same_elements(op, sample, x, y) -> bool:
     dim = -1 if dim is None else dim
     x, y = (t if t.dim() == v.dim() else t.unsqueeze(dim) for t in (x, y))
     return close(v.gather(dim, x), v.gather(dim, y))
+
+
+def factors_hold(op, sample, actual) -> bool:
+    """Whether U, S and V [m, k], [k], [n, k] are orthonormal factors of the sample's matrix A: U' A V = S, and U S V' no farther from A than
+    a few times the nearest matrix of rank k."""
+    u, s, v = (t.detach().double() for t in actual)
+    a = (sample.input @ sample.args[0].mT).detach().double()
+    if sample.kwargs.get("M") is not None:
+        a = a - sample.kwargs["M"].double()
+    if op.name == "pca_lowrank" and sample.kwargs.get("center", True):
+        a = a - a.mean(-2, keepdim=True)
+    k, values = s.shape[-1], torch.linalg.svdvals(a)
+    bound = 32 * torch.finfo(actual[1].dtype).eps * max(a.shape[-2:])
+    size, rest = values[..., :1, None], values[..., k : k + 1, None] if k < values.shape[-1] else 0.0
+    near = lambda x, y, bound: bool(((x - y).abs() <= bound).all())
+    one = torch.eye(k, dtype=s.dtype, device=s.device)
+    orthonormal = near(u.mT @ u, one, bound) and near(v.mT @ v, one, bound)
+    return orthonormal and near(u.mT @ a @ v, s.diag_embed(), bound * size) and near((u * s[..., None, :]) @ v.mT, a, bound * size + 4 * rest)
 
 
 def in_float64(op, sample, grad: bool) -> list:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from pathlib import Path
 
 from opinfo.store import STATES, Store
 
 JUDGED = ("native", "fallback", "wrong", "error", "crash")
-DTYPES = ("float32", "bfloat16", "float16", "float64", "int64", "int32", "bool")
+DTYPES = ("float32", "bfloat16", "float16", "float64", "int64", "int32", "uint8", "bool")
 
 
 def stores(folder: Path) -> list[Store]:
@@ -40,14 +41,13 @@ def summary(store: Store) -> str:
 
 
 def page(all_: list[Store]) -> str:
-    import torch
-
+    versions = " and ".join(sorted({v for store in all_ for v in store.torch}))
     out = ["<!-- Made by bench/torch_opinfo.py; run it again to change it. -->", "", "# PyTorch's operators through rc", ""]
-    out += [f"PyTorch {torch.__version__}'s operator tests (OpInfo) with `fullgraph=True`, compared with eager, and where they differ, with float64. An",
+    out += [f"PyTorch {versions}'s operator tests (OpInfo) with `fullgraph=True`, compared with eager, and where they differ, with float64. An",
             "operation counts by its worst sample. *Native* is all rc's compiled code; with *fallback*, some ATen operations run in PyTorch",
             "(`options={\"fallback\": True}`); *wrong* differs by more than rounding; *error* does not compile; *crash* ends the process or",
-            "takes too long. Apart from these are operations of which Dynamo makes no graph. Complex numbers and sizes that data gives stay",
-            "PyTorch's.", ""]  # fmt: skip
+            "takes too long. Apart from these are operations of which PyTorch makes no graph, or one that fails without rc too. Complex numbers",
+            "and sizes that data gives stay PyTorch's.", ""]  # fmt: skip
     for what, index in (("Operations", 0), ("Samples", 1)):
         out += [f"## {what}", "", "| | " + " | ".join((*JUDGED, "no graph")) + " |", "|---" * (len(JUDGED) + 2) + "|"]
         for store in all_:
@@ -93,4 +93,4 @@ def _most(store: Store) -> int:
 
 
 def _clean(note: str) -> str:
-    return note.replace("|", "/")[:200]
+    return re.sub(r"<function (\w+) at 0x\w+>", r"\1", note).replace("|", "/")[:200]

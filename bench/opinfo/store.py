@@ -40,6 +40,8 @@ class Store:
         self.device, self.dtype, self.grad = device, dtype, grad
         self.path = folder / f"{device}-{dtype}{'-grad' if grad else ''}.jsonl"
         self.ops: dict[str, Op] = {}
+        self.torch: set[str] = set()
+        """Versions of PyTorch that its samples ran on."""
         if self.path.exists():
             for line in self.path.read_text().splitlines():
                 self._apply(json.loads(line))
@@ -56,6 +58,7 @@ class Store:
             op.samples[line["sample"]] = line
         else:
             op.all, op.note = line["all"], line.get("note")
+            self.torch.update({line["torch"].split("+")[0]} if "torch" in line else ())
 
     def add(self, line: dict):
         self._apply(line)

@@ -1,4 +1,4 @@
-"""Runs samples: reads requests as lines of JSON, {"op": name, "start": n, "stop": n or null}, and writes a line for each sample."""
+"""Runs samples: reads requests as lines of JSON (`Task.request` in bench/torch_opinfo.py) and writes a line for each sample."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Reports(logging.Handler):
         self.seen.append(record.getMessage().split(" (at ")[0].replace(" runs in PyTorch", ""))
 
 
-def serve(dtype: str, device: str, grad: bool):
+def serve():
     warnings.filterwarnings("ignore")
     # Dynamo cannot trace the fresh generators that some operations' tests wrap around them; the seed is set here instead.
     common_methods_invocations.wrapper_set_seed = lambda op, *a, **k: op(*a, **k)
@@ -52,7 +52,8 @@ def serve(dtype: str, device: str, grad: bool):
     for line in sys.stdin:
         request = json.loads(line)
         op = table[request["op"]]
-        for result in run_op(op, request["start"], request["stop"], getattr(torch, dtype), device, grad, reports):
+        dtype = getattr(torch, request["dtype"])
+        for result in run_op(op, request["start"], request["stop"], dtype, request["device"], request["grad"], reports):
             say(op=request["op"], **result)
 
 
@@ -72,7 +73,7 @@ def run_op(op, start: int, stop: int | None, dtype, device: str, grad: bool, rep
         since = time.perf_counter()
         state, note = run_sample(op, samples[i], device, grad, reports)
         yield {"sample": i, "state": state, "note": note, "seconds": round(time.perf_counter() - since, 3)}
-    yield {"end": end, "all": end == len(samples)}
+    yield {"end": end, "all": end == len(samples), "torch": torch.__version__}
 
 
 def run_sample(op, sample, device: str, grad: bool, reports: Reports):
@@ -89,7 +90,9 @@ def run_sample(op, sample, device: str, grad: bool, reports: Reports):
         actual = call(op, sample, grad, lambda f: torch.compile(f, backend=_counting(ran), fullgraph=True))
     except Exception as e:  # noqa: BLE001
         # A graph that Dynamo cannot capture is its own; an error of eager's own backward is no one's here.
-        return ("error", " ".join(f"{type(e).__name__}: {e}".split())[:500]) if ran else ("no graph", _first_line(e))
+        if not ran or fails_without_rc(op, sample, grad):
+            return "no graph", _first_line(e)
+        return "error", " ".join(f"{type(e).__name__}: {e}".split())[:500]
     if not ran:
         return "no graph", None
     problem = differs(op, sample, grad, expected, actual)
@@ -97,6 +100,17 @@ def run_sample(op, sample, device: str, grad: bool, reports: Reports):
     if problem:
         return "wrong", f"{state}: {problem}"[:600]
     return state, "; ".join(dict.fromkeys(reports.seen))[:500] or None
+
+
+def fails_without_rc(op, sample, grad: bool) -> bool:
+    """Whether PyTorch cannot trace or run the graph by itself either."""
+    torch._dynamo.reset()
+    try:
+        torch.manual_seed(1)
+        call(op, sample, grad, lambda f: torch.compile(f, backend="aot_eager", fullgraph=True))
+        return False
+    except Exception:  # noqa: BLE001
+        return True
 
 
 def _counting(ran: Counter):

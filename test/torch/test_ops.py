@@ -42,6 +42,41 @@ def test_adaptive_max_pool(size, result):
     torch.testing.assert_close(gradient(torch.compile(f, backend="rc", fullgraph=True)), gradient(f))
 
 
+@pytest.mark.parametrize("shape", [(), (1,), (3, 5), (0, 3)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int8])
+def test_take(shape, dtype):
+    x = torch.randn(7, 3).mul(9).to(dtype)
+    at = torch.randint(-21, 21, shape)
+    same(torch.take, x, at)
+    same(torch.take, x[0, 0], at * 0)
+
+
+@pytest.mark.parametrize("ord", [2, 1, 0, 3, 0.5, -1, math.inf, -math.inf])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16])
+def test_norms_of_vectors(ord, dtype):
+    x = torch.cat([torch.randn(3, 13), torch.zeros(1, 13)]).to(dtype)
+    x[1, 2], x[2, 3] = math.nan, -math.inf
+    close = dict(rtol=8 * torch.finfo(dtype).eps, atol=0)
+    norm = torch.linalg.vector_norm
+    same(lambda x: (norm(x, ord, 1), norm(x[:, :1], ord, (0, 1)), norm(x[0], ord), norm(x[0, 0], ord)), x, **close)
+    same(lambda x: (norm(x, ord, -1, True), norm(x.float(), ord, 0, dtype=torch.float64)), x, **close)
+    if ord >= 0 and ord != math.inf:
+        same(lambda x: norm(x[:, :0], ord, 1), x, **close)
+
+
+def test_dimensions_that_pytorch_takes_for_others():
+    x = torch.tensor([[1, 1, 2, 2], [0, 0, 0, 0.0]])
+    f = lambda x: torch.unique_consecutive(x, return_inverse=True, return_counts=True, dim=-1)
+    found = torch.compile(f, backend="rc", fullgraph=True, options={"fallback": True})(x)
+    torch.testing.assert_close(found, f(x))
+
+
+def test_polar():
+    length, angle = torch.rand(5, 1), torch.randn(3)
+    found = torch.compile(torch.polar, backend="rc", fullgraph=True, options={"fallback": True})(*torch.broadcast_tensors(length, angle))
+    torch.testing.assert_close(found, torch.polar(*torch.broadcast_tensors(length, angle)))
+
+
 @pytest.mark.parametrize("mode", ["bilinear", "bicubic"])
 @pytest.mark.parametrize("result", [(3, 5), (17, 2), (7, 6), (1, 1)])
 def test_antialiased_resizing(mode, result):

@@ -30,6 +30,14 @@ def index_select(b: Build, x: T, dim: int, index: T) -> T:
     return b.take(x, index, normalize(dim, x.rank))
 
 
+@translates("take")
+def take(b: Build, x: T, index: T) -> T:
+    size = numel(x.shape)
+    if numel(index.shape) == 0:
+        return b.full(0, x.dtype, index.shape)
+    return b.take(b.reshape(x, [size]), wrapped(b, index, size))
+
+
 @translates("gather")
 def gather(b: Build, x: T, dim: int, index: T, **_) -> T:
     if x.rank == 0 or index.rank == 0:

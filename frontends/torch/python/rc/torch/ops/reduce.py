@@ -60,6 +60,25 @@ translates("amax", "max.default")(_extreme("max"))
 translates("amin", "min.default")(_extreme("min"))
 
 
+@translates("linalg_vector_norm")
+def vector_norm(b: Build, x: T, ord=2, dim=None, keepdim=False, *, dtype=None) -> T:
+    result = out_dtype(b)
+    size = b.unary("abs", b.convert(x, compute(result)))
+    dims, total = dims_of(x, dim), lambda y: b.reduce("add", y, dims_of(x, dim), keepdim)
+    if ord in (math.inf, -math.inf):
+        y = b.reduce("max" if ord > 0 else "min", size, dims, keepdim)
+    elif ord == 0:
+        y = total(b.convert(b.compare("ne", size, b.like(0, size)), size.dtype))
+    elif ord == 1:
+        y = total(size)
+    elif ord == 2:
+        y = b.unary("sqrt", total(b.binary("mul", size, size)))
+    else:
+        y = total(b.scalar("pow", size, ord))
+        y = b.scalar("pow", y, 1 / ord)
+    return b.convert(y, result)
+
+
 def _truth(kind: str):
     def translate(b: Build, x: T, dims=None, keepdim=False) -> T:
         y = b.reduce(kind, b.truth(x), dims_of(x, dims), keepdim)
