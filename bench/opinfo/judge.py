@@ -11,6 +11,8 @@ UNINITIALIZED = {"empty", "empty_like", "empty_strided", "empty_permuted", "new_
 RANDOM = re.compile(r"rand|multi_head_attention|normal|bernoulli|multinomial|dropout|exponential|cauchy|geometric|uniform|rrelu|fractional_max_pool|alpha_dropout")
 # Operations that give places of elements, and which of their integers is the dimension.
 PLACES = {"sort": 0, "argsort": 0, "topk": 1, "kthvalue": 1, "median": 0, "nanmedian": 0, "mode": 0}
+# Eager resizes bytes along one dimension after the other and rounds each time, or with weights of a few bits.
+RESIZING = re.compile(r"interpolate|upsample")
 # Attention's results from this one on are the state of a generator, which without dropout nothing sets.
 UNSET = {"torch.ops.aten._flash_attention_forward": 2, "torch.ops.aten._efficient_attention_forward": 2}
 # Factors of a matrix, found by random projections: signs are free, and without full rank the directions too.
@@ -59,6 +61,8 @@ def differs(op, sample, grad: bool, expected, actual) -> str | None:
                 continue
             return f"result {i}: moments differ"
         if op.name in PLACES and x.dtype == torch.int64 and _same_elements(op, sample, x, y):
+            continue
+        if RESIZING.search(op.name) and y.dtype == torch.uint8 and as_near(op, sample, x, y):
             continue
         if reference is None:
             reference = in_float64(op, sample, grad)
@@ -122,6 +126,13 @@ def factors_hold(op, sample, actual) -> bool:
     one = torch.eye(k, dtype=s.dtype, device=s.device)
     orthonormal = near(u.mT @ u, one, bound) and near(v.mT @ v, one, bound)
     return orthonormal and near(u.mT @ a @ v, s.diag_embed(), bound * size) and near((u * s[..., None, :]) @ v.mT, a, bound * size + 4 * rest)
+
+
+def as_near(op, sample, x, y) -> bool:
+    """Whether bytes are the nearest to the results in float64, or no farther from them than eager's."""
+    exact = call(op, sample.transform(lambda t: t.double() if isinstance(t, torch.Tensor) and t.dtype == torch.uint8 else t), False, lambda f: f)
+    error = lambda z: (z.double() - exact.clamp(0, 255)).abs().max().item()
+    return error(x) <= max(0.5 + 1e-4, error(y))
 
 
 def in_float64(op, sample, grad: bool) -> list:

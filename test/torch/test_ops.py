@@ -173,6 +173,44 @@ def test_values_where_a_mask_holds():
     same(f, x, mask, rows, torch.randn(int(mask.sum())), torch.randn(int(rows.sum()), 7))
 
 
+@pytest.mark.parametrize("mode", ["sum", "mean"])
+def test_gradients_of_bags_of_embeddings(mode):
+    table, weights = torch.randn(11, 3, requires_grad=True), torch.rand(9, requires_grad=True)
+    ids, offsets = torch.randint(0, 11, (9,)), torch.tensor([0, 2, 2, 7])
+    for padding in (None, int(ids[3])):
+        options = dict(mode=mode, padding_idx=padding, per_sample_weights=weights if mode == "sum" else None)
+        f = lambda table, weights: nn.functional.embedding_bag(ids, table, offsets, **options).square().sum()
+        given = [table] + [weights] * (mode == "sum")
+        found = torch.autograd.grad(torch.compile(f, backend="rc", fullgraph=True)(table, weights), given)
+        torch.testing.assert_close(found, torch.autograd.grad(f(table, weights), given))
+
+
+@pytest.mark.parametrize("repeats", [[1, 0, 3, 2], [0, 0, 0, 6], [6, 0, 0, 0]])
+def test_repeats_of_a_known_sum(repeats):
+    same(lambda x, n: x.repeat_interleave(n, 0, output_size=6), torch.randn(4, 3), torch.tensor(repeats))
+
+
+def test_products_of_bytes():
+    x, y = (torch.randint(-128, 128, shape, dtype=torch.int8) for shape in ((17, 40), (40, 24)))
+    same(torch._int_mm, x, y)
+
+
+def test_classes_as_vectors():
+    same(lambda x: nn.functional.one_hot(x, 5), torch.randint(0, 5, (3, 7)))
+
+
+@pytest.mark.parametrize("activation", ["relu", "gelu"])
+@pytest.mark.parametrize("norm_first", [False, True])
+@pytest.mark.parametrize("masks", ["", "p", "s", "ps"])
+def test_encoder_layers_without_gradients(activation, norm_first, masks):
+    layer = nn.TransformerEncoderLayer(32, 4, 48, batch_first=True, activation=activation, norm_first=norm_first).eval()
+    x, padding = torch.randn(2, 7, 32), torch.arange(7) >= torch.tensor([[7], [4]])
+    options = dict(src_mask=torch.ones(7, 7, dtype=torch.bool).triu(1)) if "s" in masks else {}
+    options |= dict(src_key_padding_mask=padding) if "p" in masks else {}
+    with torch.no_grad():
+        same(lambda x: layer(x, **options), x, rtol=1e-5, atol=1e-5)
+
+
 @pytest.mark.parametrize("mode", ["sum", "mean", "max"])
 def test_bags_of_embeddings(mode):
     table, ids, offsets = torch.randn(11, 3), torch.randint(0, 11, (9,)), torch.tensor([0, 2, 2, 7])

@@ -3,6 +3,7 @@
 import functools
 
 import torch
+import torch.nn.functional as F
 from torch._decomp import get_decompositions
 
 from rc.torch.ops import TABLE
@@ -40,8 +41,39 @@ def _unique_consecutive(x, return_inverse=False, return_counts=False, dim=None):
     return aten.unique_consecutive(x, return_inverse, return_counts, dim + x.dim())
 
 
+def _self_attention(x, heads, qkv_weight, qkv_bias, out_weight, out_bias, mask, mask_type):
+    """Attention of a sequence [b, n, e] to itself. The mask is true where nothing is seen; its type 0 is [n, n], 1 [b, n], 2 for each head."""
+    b, n, e = x.shape
+    q, k, v = F.linear(x, qkv_weight, qkv_bias).view(b, n, 3, heads, e // heads).permute(2, 0, 3, 1, 4).unbind()
+    if mask is not None:
+        mask = ~mask.to(torch.bool)
+        mask = mask[:, None, None] if mask_type == 1 else mask
+    y = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+    return F.linear(y.transpose(1, 2).reshape(b, n, e), out_weight, out_bias)
+
+
+def _transformer_encoder_layer(
+    x, e, heads, qkv_weight, qkv_bias, out_weight, out_bias, use_gelu, norm_first, eps, norm_weight_1, norm_bias_1, norm_weight_2, norm_bias_2,
+    weight_1, bias_1, weight_2, bias_2, mask=None, mask_type=None,
+):  # fmt: skip
+    """What `nn.TransformerEncoderLayer` calls where no gradients are asked for."""
+    first = lambda x: F.layer_norm(x, (e,), norm_weight_1, norm_bias_1, eps)
+    second = lambda x: F.layer_norm(x, (e,), norm_weight_2, norm_bias_2, eps)
+    attend = lambda x: _self_attention(x, heads, qkv_weight, qkv_bias, out_weight, out_bias, mask, mask_type)
+    forward = lambda x: F.linear((F.gelu if use_gelu else F.relu)(F.linear(x, weight_1, bias_1)), weight_2, bias_2)
+    if norm_first:
+        x = x + attend(first(x))
+        return x + forward(second(x))
+    x = first(x + attend(x))
+    return second(x + forward(x))
+
+
 # Instead of PyTorch's own, or where it has none.
-OWN = {aten.polar.default: _polar, aten.unique_consecutive.default: _unique_consecutive}
+OWN = {
+    aten.polar.default: _polar,
+    aten.unique_consecutive.default: _unique_consecutive,
+    aten._transformer_encoder_layer_fwd.default: _transformer_encoder_layer,
+}
 
 
 @functools.cache

@@ -1,7 +1,7 @@
 """ATen operations as rc's: a table from operation to translation, filled by one file for each family."""
 
 from rc.torch.ops.table import TABLE, translation
-from rc.torch.ops import attention_cuda, bits, convolution, create, elementwise, index, norm, pool, product, random, reduce  # noqa: F401
-from rc.torch.ops import resize, shape, sort, special  # noqa: F401
+from rc.torch.ops import attention_cuda, bags, bits, convolution, create, elementwise, index, norm, pool, product, random  # noqa: F401
+from rc.torch.ops import reduce, resize, shape, sort, special  # noqa: F401
 
 __all__ = ["TABLE", "random", "translation"]

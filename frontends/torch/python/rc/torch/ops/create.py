@@ -45,6 +45,11 @@ def arange(b: Build, *args, **kwargs) -> T:
     return b.convert(b.binary("add", i, operand(b, start, c)) if start != 0 else i, result)
 
 
+@translates("_assert_async", "_assert_async.msg")
+def assert_values(b: Build, *args) -> None:
+    """As for places outside of a tensor, what follows from values that it forbids is undefined."""
+
+
 @translates("_assert_tensor_metadata")
 def assert_metadata(b: Build, *args, **kwargs) -> None:
     """What tracing found to be so, and the compiled function takes no other arguments."""

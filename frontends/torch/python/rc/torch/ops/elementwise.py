@@ -462,8 +462,9 @@ def _shift(name: str):
     return translate
 
 
-translates("bitwise_left_shift.Tensor", "bitwise_left_shift.Tensor_Scalar", "__lshift__.Scalar", "__lshift__.Tensor")(_shift("shl"))
-translates("bitwise_right_shift.Tensor", "bitwise_right_shift.Tensor_Scalar", "__rshift__.Scalar", "__rshift__.Tensor")(_shift("shr"))
+for aten, python, core in (("left", "l", "shl"), ("right", "r", "shr")):
+    overloads = [f"bitwise_{aten}_shift.{kind}" for kind in ("Tensor", "Tensor_Scalar", "Scalar_Tensor")]
+    translates(*overloads, f"__{python}shift__.Scalar", f"__{python}shift__.Tensor")(_shift(core))
 
 
 @translates("isnan")

@@ -324,36 +324,3 @@ def nonzero_static(b: Build, x: T, *, size: int, fill_value: int = -1) -> T:
         rest = quotient
     y = b.concat(columns, 1)
     return b.select(b.broadcast_in(found, y.shape, [0]), y, b.like(fill_value, y))
-
-
-@translates("_embedding_bag_forward_only")
-def embedding_bag(
-    b: Build, table: T, ids: T, offsets: T, by_frequency=False, mode=0, sparse=False, weights=None, include_last_offset=False, padding=-1
-) -> list:
-    """Sums (mode 0), means (1) or maxima (2) of bags of rows; a bag begins at each offset."""
-    out = [out_shape(b, i) for i in range(4)]
-    bags, width, count = out[0][0], table.shape[1], ids.shape[0]
-    if bags == 0 or count == 0:
-        raise Unsupported("no bags, or no indices in them")
-    ids, starts = b.convert(ids, "i64"), b.narrow(b.convert(offsets, "i64"), 0, 0, bags)
-    # The bag of each index: the last that begins at it or before.
-    space = [count, bags]
-    begun = b.compare("le", b.broadcast_in(starts, space, [1]), b.iota(space, 0))
-    bag = b.scalar("sub", b.reduce("add", b.convert(begun, "i64"), [1]), 1)
-    rows = b.upcast(b.take(table, wrapped(b, ids, table.shape[0])))
-    if weights is not None:
-        rows = b.binary("mul", rows, b.broadcast_in(b.convert(weights, rows.dtype), rows.shape, [0]))
-    keep = b.compare("ne", ids, b.like(padding, ids))
-    nothing = float("-inf") if mode == 2 else 0
-    rows = b.select(b.broadcast_in(keep, rows.shape, [0]), rows, b.like(nothing, rows))
-    empty = b.full(nothing, rows.dtype, [bags, width])
-    y = scatter_line(b, empty, bag, rows, "max" if mode == 2 else "add")
-    size = scatter_line(b, b.full(0, "i64", [bags]), bag, b.convert(keep, "i64"), "add")
-    column = b.broadcast_in(size, y.shape, [0])
-    if mode == 1:
-        y = b.binary("div", y, b.convert(b.scalar("max", column, 1), y.dtype))
-    elif mode == 2:
-        y = b.select(b.compare("eq", column, b.like(0, column)), b.like(0, y), y)
-    # The rest is for gradients, which this operation has none of.
-    rest = [b.full(0, out_dtype(b, i), out[i]) for i in (1, 2, 3)]
-    return [b.convert(y, table.dtype), *rest]

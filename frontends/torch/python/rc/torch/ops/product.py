@@ -13,6 +13,17 @@ def mm(b: Build, x: T, y: T, **_) -> T:
     return b.dot(x, y, contract=(1, 0))
 
 
+@translates("mm.dtype", "bmm.dtype")
+def product_of_type(b: Build, x: T, y: T, dtype, **_) -> T:
+    batch = x.rank - 2
+    return b.dot(x, y, contract=(batch + 1, batch), batch=batch, dtype=out_dtype(b))
+
+
+@translates("_int_mm")
+def int_mm(b: Build, x: T, y: T) -> T:
+    return b.dot(b.convert(x, "i32"), b.convert(y, "i32"), contract=(1, 0))
+
+
 @translates("bmm")
 def bmm(b: Build, x: T, y: T, **_) -> T:
     return b.dot(x, y, contract=(2, 1), batch=1)

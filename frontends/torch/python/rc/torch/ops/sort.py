@@ -9,7 +9,7 @@ from rc._native import Dim
 from rc.torch.build import Build, T, normalize, numel
 from rc.torch.dtypes import is_float
 from rc.torch.errors import Unsupported
-from rc.torch.ops.table import out_dtype, translates
+from rc.torch.ops.table import out_dtype, out_shape, translates
 
 MOST = 2**31
 """Comparisons at most."""
@@ -193,6 +193,17 @@ def _bisected(b: Build, line: T, x: T, right: bool) -> T:
         found = b.select(b.binary("and", allowed, ahead), more, found)
         step //= 2
     return found
+
+
+@translates("repeat_interleave.Tensor")
+def repeat_interleave(b: Build, repeats: T, *, output_size=None) -> T:
+    """Each place as often as its element says: at place i of the result, how many of the running sums i has reached."""
+    if output_size is None:
+        raise Unsupported("a size that depends on data")
+    count, ends = out_shape(b)[0], b.op("core.scan", b.convert(repeats, "i64"), dim=0, kind="add")
+    if 0 in (count, repeats.shape[0]):
+        return b.full(0, out_dtype(b), [count])
+    return searchsorted(b, ends, b.iota([count], 0), right=True)
 
 
 @translates("bucketize.Tensor", "bucketize.Scalar")
