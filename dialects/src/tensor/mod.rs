@@ -14,6 +14,7 @@ mod norm;
 mod place;
 mod pool;
 mod product;
+mod ragged;
 mod random;
 mod reduce;
 mod shape;
@@ -34,6 +35,7 @@ pub fn register() {
         place::OPS,
         pool::OPS,
         product::OPS,
+        ragged::OPS,
         random::OPS,
         reduce::OPS,
         shape::OPS,

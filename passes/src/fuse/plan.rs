@@ -2,7 +2,9 @@
 //! it has one group of users and a rule allows it; otherwise it starts a group of its own.
 
 use super::classify::{Class, classify, is_cheap};
-use super::reads::{Read, Space, is_affine, is_projection, most_elements, reads, reduced_dims, tensor_bytes};
+use super::reads::{
+    Read, Space, index_dims, is_affine, is_projection, most_elements, reads, reduced_dims, tensor_bytes,
+};
 use super::{FuseOptions, Order};
 use rc_ir::dim_range::Ranges;
 use rc_ir::{Block, Body, Diagnostic, Dim, Op, OpRef, Traits, Value};
@@ -183,7 +185,7 @@ impl Planner<'_> {
             return Err("it is also a result, of another shape than the kernel's".into());
         }
         let side = self.on_operand_side(group, op);
-        if side && !is_cheap(self.op(op)) {
+        if side && !is_cheap(self.op(op)) && !self.chooses_matrices(group, op) {
             return Err("it would be computed again for every tile of a product".into());
         }
         if side && target.anchor == Some(Class::Attention) && class != Class::Reindex {
@@ -192,7 +194,8 @@ impl Planner<'_> {
         // An elementwise operation reads its operands where its result is read, which can be written already.
         if side || !self.op(op).has(Traits::ELEMENTWISE) {
             let found = self.reads_with(group, op, &outputs)?;
-            if side && found.iter().any(|r| r.through_anchor && !is_affine(&r.map)) {
+            let table = |r: &Read| r.map == [Dim::Dynamic];
+            if side && found.iter().any(|r| r.through_anchor && !table(r) && !is_affine(&r.map)) {
                 return Err("its index map divides, which a product's operand cannot".into());
             }
         }
@@ -357,6 +360,21 @@ impl Planner<'_> {
             Some((_, map)) if is_affine(&map) => Ok(()),
             _ => Err("the index map of its result divides".into()),
         }
+    }
+
+    /// Whether `op` gives each product of a batch its matrix from a table: the matrices are read where they lie, from one place for each
+    /// product.
+    fn chooses_matrices(&self, group: usize, op: Op) -> bool {
+        let gather = self.op(op);
+        let dims = if gather.is("rc.core.gather") { index_dims(gather) } else { None };
+        let Some((batch, own)) = dims else { return false };
+        let axis = gather.int("axis").unwrap_or(0);
+        let chosen = (0..batch as i64).chain(axis..axis + own as i64);
+        let mut uses = self.uses_in(group, op);
+        uses.all(|(user, operand)| {
+            let dims = self.op(user).ints(if operand == 0 { "lhs_batch" } else { "rhs_batch" }).unwrap_or_default();
+            self.op(user).is("rc.core.dot") && chosen.clone().all(|d| dims.contains(&d))
+        })
     }
 
     /// Whether the group gathers from a result of `op`.

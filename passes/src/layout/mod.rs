@@ -6,6 +6,7 @@ mod segments;
 
 use rc_dialects::core::constant::CONSTANT;
 use rc_dialects::core::dot::DOT;
+use rc_dialects::core::gather::GATHER;
 use rc_dialects::core::shape::TRANSPOSE;
 use rc_dialects::func::FUNC;
 use rc_ir::effects::is_dead;
@@ -15,7 +16,7 @@ use rc_ir::{Attr, AttrData, Blob, Body, Builder, Op, Result, Type};
 pub static LAYOUT: PassDef = PassDef {
     summary: "Folds transposes into what reads them, and stores constants as they are read.",
     doc: "A product reads a transposed operand as it is stored, by other numbers of its dimensions, where its free dimensions keep their order. \
-A constant that is only read transposed is stored transposed. A remark says what was decided for each transpose of a product's operand or a \
+A constant that is only read transposed is stored transposed. What is gathered from a transposed table is gathered from the table as it is stored, and transposed itself. A remark says what was decided for each transpose of a product's operand or a \
 constant, with the bytes that are not moved, and why a transpose stays. Reshapes that collapse leading dimensions (for a product, say) move behind \
 products and elementwise operations, where they meet those that undo them; elementwise operations on any view of a product work on the product itself, and on convolutions with channels last in that order.",
     ..PassDef::new("layout", |_| Ok(PassKind::symbol(run)))
@@ -26,6 +27,11 @@ fn run(body: &mut Body, cx: &mut SymbolContext) -> Result {
         return Ok(());
     }
     cx.count("reshapes moved", reshape::move_reshapes(body)?);
+    for op in body.walk() {
+        if body.name(op) == &GATHER {
+            gather_as_stored(body, op, cx);
+        }
+    }
     let ops = body.walk();
     for &op in ops.iter().filter(|&&op| body.name(op) == &DOT).collect::<Vec<_>>() {
         for side in [Side::Lhs, Side::Rhs] {
@@ -56,6 +62,39 @@ impl Side {
             Side::Lhs => ["lhs_batch", "lhs_contract"],
             Side::Rhs => ["rhs_batch", "rhs_contract"],
         }
+    }
+}
+
+/// Makes a gather read the source of its transposed table, and transposes what it gives: the table itself is larger, or has to lie in memory.
+fn gather_as_stored(body: &mut Body, gather: Op, cx: &mut SymbolContext) {
+    let Some(transpose) = body.defining_op(body.operand(gather, 0)).filter(|&op| body.name(op) == &TRANSPOSE) else {
+        return;
+    };
+    let op = body.op_ref(gather);
+    let (perm, axis) = (body.op_ref(transpose).ints("perm").unwrap_or_default(), op.int("axis").unwrap_or(0));
+    if op.int("batch").unwrap_or(0) != 0 {
+        return;
+    }
+    let own = body.ty(body.operand(gather, 1)).rank() as i64;
+    let (source, indices, result) = (body.operand(transpose, 0), body.operand(gather, 1), body.result(gather, 0));
+    let stored_axis = perm[axis as usize];
+    // Where a dimension of the table as it is stored is in what is gathered from it.
+    let place = |d: i64| if d < stored_axis { d } else { d + own - 1 };
+    let order: Vec<i64> = (perm.iter().enumerate())
+        .flat_map(|(i, &d)| if i as i64 == axis { (d..d + own).collect() } else { vec![place(d)] })
+        .collect();
+    let mut b = Builder::before(body, gather);
+    let gathered = b.op(&GATHER).operands(&[source, indices]).attr("axis", Attr::i64(stored_axis)).value();
+    let turned = b.op(&TRANSPOSE).operand(gathered).attr("perm", Attr::i64s(&order)).value();
+    debug_assert_eq!(b.ty(turned), b.ty(result));
+    body.replace_op(gather, &[turned]);
+    cx.remark(
+        body.loc(transpose),
+        format!("the table is gathered from as it is stored, and what is gathered transposed by {order:?}"),
+    );
+    cx.count("transposes moved behind gathers", 1);
+    if is_dead(body, transpose) {
+        body.erase(transpose);
     }
 }
 

@@ -29,6 +29,14 @@ impl Program<'_> {
         self.build().op("rc.kernel.read").operand(memory).operands(at).result(elem).value()
     }
 
+    /// The one integer at `access`, as an index.
+    pub fn read_index(&mut self, memory: Value, access: &Access, scope: &Scope) -> Result<Value> {
+        let memory = self.view(memory, &access.shape);
+        let at = self.starts(access, scope)?;
+        let number = self.read_scalar(memory, &at);
+        Ok(self.convert(number, Type::index()))
+    }
+
     /// The elements of a tensor at `access`: a load where each tile dimension runs along a dimension of the memory, else a gather.
     /// The result has size 1 along tile dimensions on which it does not depend.
     pub fn load(&mut self, value: Value, access: &Access, scope: &Scope) -> Result<Value> {
@@ -39,8 +47,9 @@ impl Program<'_> {
     /// As [`Program::load`], of memory that is no tensor's of the nests.
     pub fn load_from(&mut self, memory: Value, access: &Access, scope: &Scope) -> Result<Value> {
         let tiled = scope.tiled();
-        let along = if access.exprs.iter().any(|&e| has_index(e)) { None } else { access.plain(&tiled) };
-        match along {
+        let by_tiles = scope.indices.iter().any(|&index| self.ty(index).is_tile());
+        let apart = by_tiles && access.exprs.iter().any(|&e| has_index(e));
+        match if apart { None } else { access.plain(&tiled) } {
             Some(along) => self.load_plain(memory, access, &along, scope),
             None => self.gather(memory, access, scope),
         }

@@ -380,6 +380,7 @@ fn product(p: &mut Program, scheduled: &Scheduled, over: &[Spread], starts: &[Va
     let schedule = &scheduled.schedules[0];
     let product = Product::new(p, &scheduled.group.nests[0], schedule)?;
     let scope = scope_of(over, starts, schedule);
+    p.hold_indices(product.nest, &scope)?;
     if schedule.block.is_empty() {
         let tile = product.sums(p, &scope)?;
         return epilogue(p, scheduled, &scope, tile, stores);

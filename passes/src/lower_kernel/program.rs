@@ -36,6 +36,8 @@ pub struct Program<'a> {
     pub kept: FxHashMap<Value, Kept>,
     /// Values in registers that nests after this one may read.
     pub held: Vec<Held>,
+    /// Indices of gathers that are numbers here, read before the loops of a product.
+    pub numbers: Vec<Held>,
     entry: Block,
     /// The last of the operations at the head of the function: constants, sizes, views.
     head: Option<Op>,
@@ -59,6 +61,7 @@ impl<'a> Program<'a> {
             memory: FxHashMap::default(),
             kept: FxHashMap::default(),
             held: Vec::new(),
+            numbers: Vec::new(),
             entry,
             head: None,
             sizes: FxHashMap::default(),

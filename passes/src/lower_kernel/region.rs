@@ -1,7 +1,7 @@
 //! A nest's region on tiles: every scalar operation becomes the same operation on all elements of a tile.
 
 use super::program::{Program, RANK};
-use super::scope::{Scope, Tiled};
+use super::scope::{Held, Scope, Tiled};
 use crate::schedule::access::Access;
 use crate::schedule::group::inverse;
 use crate::schedule::nest::Nest;
@@ -116,10 +116,64 @@ impl Program<'_> {
         let mut inner = scope.clone();
         inner.indices.clear();
         for v in op.operands().skip(1) {
-            let tile = self.tile_of(known[&v], [1; RANK]);
-            inner.indices.push(self.convert(tile, Type::index()));
+            let index = match self.one_index(nest, scope, v)? {
+                Some(index) => index,
+                None => {
+                    let tile = self.tile_of(known[&v], [1; RANK]);
+                    self.convert(tile, Type::index())
+                }
+            };
+            inner.indices.push(index);
         }
         self.load(op.operand(0), &access, &inner)
+    }
+
+    /// The operand of the nest that an index is, at most converted.
+    fn index_operand(&self, nest: &Nest, index: Value) -> Option<usize> {
+        let src = self.src;
+        let mut value = index;
+        while let Some(op) = src.defining_op(value) {
+            if src.name(op) != "rc.core.convert" {
+                return None;
+            }
+            value = src.operand(op, 0);
+        }
+        let entry = src.op_ref(nest.op).entry(0).expect("a verified nest has a body");
+        src.block_args(entry).position(|a| a == value)
+    }
+
+    /// An index that is the same for the whole tile, where it is read from memory: as a number, so that what it points at can be loaded
+    /// as any other tile.
+    fn one_index(&mut self, nest: &Nest, scope: &Scope, index: Value) -> Result<Option<Value>> {
+        let src = self.src;
+        let Some(i) = self.index_operand(nest, index) else { return Ok(None) };
+        let (operand, access) = (src.operand(nest.op, i), &nest.inputs[i]);
+        let fits = |h: &&Held| h.value == operand && h.access == *access && scope.agrees(access, &h.binds);
+        if let Some(known) = self.numbers.iter().find(fits) {
+            return Ok(Some(known.tile));
+        }
+        let memory = self.memory.get(&operand).copied();
+        match memory.filter(|_| !scope.tiled().iter().any(|&n| access.mentions(n))) {
+            None => Ok(None),
+            Some(memory) => self.read_index(memory, access, scope).map(Some),
+        }
+    }
+
+    /// Reads the nest's indices that are the same for all that the scope stands for, once for all that reads by them later.
+    pub fn hold_indices(&mut self, nest: &Nest, scope: &Scope) -> Result {
+        let src = self.src;
+        let entry = src.op_ref(nest.op).entry(0).expect("a verified nest has a body");
+        self.numbers.clear();
+        for gather in src.ops(entry).filter(|&op| src.name(op) == &loop_::GATHER) {
+            for index in src.operands(gather).skip(1) {
+                let Some(i) = self.index_operand(nest, index) else { continue };
+                let (value, access) = (src.operand(nest.op, i), &nest.inputs[i]);
+                let Some(number) = self.one_index(nest, scope, index)? else { continue };
+                let binds = scope.binds.iter().filter(|b| access.mentions(b.0)).copied().collect();
+                self.numbers.push(Held { value, tile: number, access: access.clone(), binds });
+            }
+        }
+        Ok(())
     }
 
     /// The element of operand `i`: from registers, from memory, or computed again.

@@ -56,9 +56,13 @@ pub fn plan(body: &Body, mut group: Group, target: &Target) -> Option<Plan> {
     let grid: Vec<Name> = nest.of_kind(rc_dialects::loop_::IterKind::Parallel).map(|i| i.name).collect();
     let tiled = [problem.roles.m, problem.roles.n];
     let schedule = &mut out.schedules[0];
-    // Batch slowest; then down the rows before the next columns, so that the right operand stays in cache.
-    let last = [roles.n, roles.m];
-    schedule.grid = grid.iter().copied().filter(|g| !tiled.contains(g)).chain(last).collect();
+    // Batch slowest; then down the rows before the next columns, so that the right operand stays in cache. Where a table says which
+    // matrix a product has, products after one another often have the same one, and the next has the same columns of it.
+    let batch = grid.iter().copied().filter(|g| !tiled.contains(g));
+    schedule.grid = match nest.gathers.is_empty() {
+        true => batch.chain([roles.n, roles.m]).collect(),
+        false => [roles.n].into_iter().chain(batch).chain([roles.m]).collect(),
+    };
     schedule.collapse = pairs;
     schedule.axes = tiled;
     schedule.inner = Some(roles.k);

@@ -2,12 +2,14 @@
 //! tile of results to the next.
 
 use super::Plan;
+use super::access::Access;
 use super::attr::{Kind, Schedule};
 use super::contract::{Problem, limit};
 use super::group::Group;
 use super::nest::Nest;
 use super::target::Target;
-use rc_ir::{Body, Dim, Name, Type};
+use rc_dialects::loop_;
+use rc_ir::{Body, Dim, Name, Op, Type, Value};
 
 /// Elements of a 16-bit type in a row of shared memory: what one swizzle of 128 bytes spans.
 pub const WIDTH: i64 = 64;
@@ -58,7 +60,10 @@ pub fn plan(body: &Body, group: &Group, p: &Problem, target: &Target) -> Option<
 fn copied_along(body: &Body, nest: &Nest, p: &Problem, which: usize) -> Option<Name> {
     let entry = body.op_ref(nest.op).entry(0)?;
     let value = body.operand(body.last_op(entry)?, which);
-    let access = &nest.inputs[body.block_args(entry).position(|a| a == value)?];
+    let access = match body.block_args(entry).position(|a| a == value) {
+        Some(operand) => &nest.inputs[operand],
+        None => chosen(body, nest, p, value)?,
+    };
     let own = if which == p.roles.left { p.roles.m } else { p.roles.n };
     let tiled = [own, p.roles.k];
     let along = access.plain(&tiled)?;
@@ -68,7 +73,20 @@ fn copied_along(body: &Body, nest: &Nest, p: &Problem, which: usize) -> Option<N
     let whole = k.extent.modulo(Dim::Static(WIDTH)) == Dim::Static(0);
     let ends = whole || access.clips(k);
     let both = tiled.iter().all(|t| along.contains(&Some(*t)));
-    (both && ends && access.shape.len() <= 5 && strides_fit(&access.shape) && !reads_indices(access)).then_some(last)
+    (both && ends && access.shape.len() <= 5 && strides_fit(&access.shape)).then_some(last)
+}
+
+/// Where a factor lies that a table chooses for each product of a batch: the same for all of a program's tile.
+fn chosen<'n>(body: &Body, nest: &'n Nest, p: &Problem, value: Value) -> Option<&'n Access> {
+    let gather = body.op_ref(body.defining_op(value)?);
+    let entry = body.op_ref(nest.op).entry(0)?;
+    let gathers: Vec<Op> = body.ops(entry).filter(|&op| body.name(op) == &loop_::GATHER).collect();
+    let access = nest.gathers.get(gathers.iter().position(|&op| op == gather.op)?)?;
+    let once = gather.operands().skip(1).all(|index| {
+        let operand = body.block_args(entry).position(|a| a == index);
+        operand.is_some_and(|i| ![p.roles.m, p.roles.n, p.roles.k].iter().any(|&n| nest.inputs[i].mentions(n)))
+    });
+    once.then_some(access)
 }
 
 /// Whether all strides but the last are multiples of 16 bytes, of 2-byte elements.
@@ -78,10 +96,6 @@ pub fn strides_fit(shape: &[Dim]) -> bool {
         stride = stride * size;
         stride.modulo(Dim::Static(8)) == Dim::Static(0)
     })
-}
-
-fn reads_indices(access: &super::access::Access) -> bool {
-    access.exprs.iter().any(|&e| super::access::has_index(e))
 }
 
 /// Microseconds of a step along k at least.

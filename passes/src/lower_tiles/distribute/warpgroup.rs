@@ -292,7 +292,7 @@ impl<'s> Distribute<'s> {
                 self.copy_in(&ring, stream, op)?;
             } else if self.roles().loops.contains(&op.op) {
                 self.piped_loop(op)?;
-            } else if scalar && rc_ir::effects::is_pure(src, op.op) {
+            } else if scalar && (rc_ir::effects::is_pure(src, op.op) || op.is("rc.kernel.read")) {
                 self.copy(op)?;
             }
         }
