@@ -15,6 +15,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 from rc._native import Program, RcError
 from rc.torch import logs, partition
 from rc.torch.errors import UnsupportedOps, name_of, place
+from rc.torch.fold import fold
 from rc.torch.lower import Lowered, Lowering, Problems
 from rc.torch.options import Options
 from rc.torch.progress import progress
@@ -116,6 +117,7 @@ def _compile_graph(gm: GraphModule, options: Options, kind: str):
     if logs.wants("aten"):
         logs.say("aten", gm.print_readable(print_output=False))
     name = f"{kind} {number}"
+    fold(gm)
     _dump(gm, options, f"{number}_{kind}")
     try:
         return build(gm, options, name)

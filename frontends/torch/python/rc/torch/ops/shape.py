@@ -157,12 +157,14 @@ def slice_scatter(b: Build, x: T, source: T, dim: int = 0, start=None, end=None,
     count = source.shape[dim]
     if count == 0:
         return x
-    after = simplify(x.shape[dim] - start - count)
     if step == 1:
-        parts = [b.narrow(x, dim, 0, start)] if start != 0 else []
-        parts.append(b.convert(source, x.dtype))
-        parts += [b.narrow(x, dim, simplify(start + count), after)] if after != 0 else []
-        return b.concat(parts, dim)
+        # A choice between the two, not a concatenation with parts of x: that would compute x once for each part.
+        at = b.iota(x.shape, dim)
+        inside = b.compare("ge", at, b.size(start, "i64", x.shape))
+        inside = b.binary("and", inside, b.compare("lt", at, b.size(simplify(start + count), "i64", x.shape)))
+        low, high = [0] * x.rank, [0] * x.rank
+        low[dim], high[dim] = start, simplify(x.shape[dim] - start - count)
+        return b.select(inside, b.pad(b.convert(source, x.dtype), low, high), x)
     # Each place asks which element of the source it takes, if any.
     at = b.scalar("sub", b.iota(x.shape, dim), start)
     quotient = b.scalar("div", at, step)

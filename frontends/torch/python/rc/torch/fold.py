@@ -1,0 +1,134 @@
+"""Parts of a graph that depend on no argument, computed once, by PyTorch, when the graph is compiled.
+
+Masks of shifted windows, buckets of relative positions: many operations on few elements, which would be kernels to compile and to launch at
+every call. What takes less, such as a counter or a comparison of two, is left to the kernels that use it.
+"""
+
+from __future__ import annotations
+
+import operator
+
+import torch
+from torch.fx import GraphModule, Node
+
+aten = torch.ops.aten
+
+LEAST = 8
+"""Operations that compute (views do not) from which on a value is folded."""
+
+LARGEST = 1 << 18
+"""Elements of a folded value at most."""
+
+_VIEWS = ("alias", "as_strided", "detach", "expand", "permute", "reshape", "select", "slice", "squeeze", "t", "transpose", "unsqueeze", "view")
+_UNDEFINED = ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "empty_permuted")
+
+_FILLS = {
+    aten.new_zeros.default: lambda node: 0,
+    aten.new_ones.default: lambda node: 1,
+    aten.new_full.default: lambda node: node.args[2],
+    aten.zeros_like.default: lambda node: 0,
+    aten.ones_like.default: lambda node: 1,
+    aten.full_like.default: lambda node: node.args[1],
+}
+"""Operations that take no element of their operand, with the number that they fill their result with."""
+
+
+def fold(gm: GraphModule) -> None:
+    """Replaces what is worth it by constants of the graph, in place."""
+    computed: dict[Node, frozenset[Node]] = {}
+    """For each constant node, the operations that compute it."""
+    for node in gm.graph.nodes:
+        if _is_constant(gm, node, computed):
+            before = frozenset().union(*(computed[n] for n in node.all_input_nodes if n in computed))
+            computed[node] = before | {node} if _computes(node) else before
+    roots = [node for node in computed if node.op == "call_function" and _is_worth(node, computed)]
+    if not roots:
+        return
+    known: dict[Node, object] = {}
+    with torch.no_grad(), torch.inference_mode(False):
+        for i, node in enumerate(roots):
+            _replace(gm, node, _value(gm, node, known), f"_folded_{i}")
+    for node in reversed(list(computed)):
+        if node.op == "call_function" and not node.users:
+            gm.graph.erase_node(node)
+    gm.recompile()
+
+
+def _is_constant(gm: GraphModule, node: Node, computed) -> bool:
+    if node.op == "get_attr":
+        return type(operator.attrgetter(node.target)(gm)) is torch.Tensor
+    if node.op != "call_function":
+        return False
+    if node.target in _FILLS:
+        return _has_value(node) and isinstance(_FILLS[node.target](node), (int, float, bool))
+    if node.target is not operator.getitem and not _is_pure(node.target):
+        return False
+    return all(n in computed for n in node.all_input_nodes)
+
+
+def _is_pure(target) -> bool:
+    if not isinstance(target, torch._ops.OpOverload) or target.namespace not in ("aten", "prims"):
+        return False
+    random = torch.Tag.nondeterministic_seeded in target.tags
+    return not (random or target._schema.is_mutable or target._opname in _UNDEFINED)
+
+
+def _computes(node: Node) -> bool:
+    return node.op == "call_function" and node.target is not operator.getitem and node.target._opname not in _VIEWS
+
+
+def _has_value(node: Node) -> bool:
+    val = node.meta.get("val")
+    return isinstance(val, torch.Tensor) and all(isinstance(s, int) for s in val.shape)
+
+
+def _is_worth(node: Node, computed) -> bool:
+    """Whether other operations of the graph use it, none gives it to the caller, who may write to it, and it is neither large nor cheap."""
+    users = [user for user in node.users if user not in computed]
+    return (
+        bool(users)
+        and all(user.op == "call_function" for user in users)
+        and _has_value(node)
+        and len(computed[node]) >= LEAST
+        and node.meta["val"].numel() <= LARGEST
+    )
+
+
+def _value(gm: GraphModule, root: Node, known):
+    """The value of a constant node, and of what it is computed from."""
+    stack = [root]
+    while stack:
+        node = stack[-1]
+        missing = [] if node.target in _FILLS else [n for n in node.all_input_nodes if n not in known]
+        if missing:
+            stack += missing
+            continue
+        stack.pop()
+        if node not in known:
+            known[node] = _compute(gm, node, known)
+    return known[root]
+
+
+def _compute(gm: GraphModule, node: Node, known):
+    if node.op == "get_attr":
+        return operator.attrgetter(node.target)(gm)
+    if node.target in _FILLS:
+        val = node.meta["val"]
+        return torch.full(tuple(val.shape), _FILLS[node.target](node), dtype=val.dtype, device=val.device)
+    args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), lambda n: known[n])
+    return node.target(*args, **kwargs)
+
+
+def _replace(gm: GraphModule, node: Node, value: torch.Tensor, name: str) -> None:
+    """Puts a constant in a node's place: one number where all elements are the same, for kernels to know it."""
+    with gm.graph.inserting_before(node):
+        first = value.reshape(-1)[0] if value.numel() else None
+        if first is not None and bool((value == first).all()):
+            args = (list(value.shape), first.item())
+            new = gm.graph.call_function(aten.full.default, args, {"dtype": value.dtype, "device": value.device})
+        else:
+            # Elements row by row: memory that no view shares, and no repeated elements.
+            gm.register_buffer(name, value.contiguous().clone(), persistent=False)
+            new = gm.graph.get_attr(name)
+    new.meta = dict(node.meta)
+    node.replace_all_uses_with(new)
