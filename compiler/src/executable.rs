@@ -4,13 +4,23 @@ use crate::Machine;
 use rc_ir::{Diagnostic, Module, Result};
 use rc_runtime::Tensor;
 use rc_runtime::cuda::Device;
-use rc_runtime::program::{CpuProgram, CudaProgram, Program, Signature};
+use rc_runtime::program::{CpuProgram, CudaProgram, Program, Signature, Step};
+use std::collections::BTreeMap;
 use std::time::Instant;
 
 /// A compiled function on the machine that it was compiled for.
 pub enum Executable {
     Cpu(CpuProgram),
     Cuda(CudaProgram),
+}
+
+/// What a kernel's launches took in a run.
+#[derive(Clone, PartialEq, Debug)]
+pub struct KernelTime {
+    pub name: String,
+    pub launches: usize,
+    /// Of all launches.
+    pub milliseconds: f64,
 }
 
 /// The architecture of the first GPU, for [`crate::Target::cuda`].
@@ -77,5 +87,41 @@ impl Executable {
         };
         times.sort_by(f64::total_cmp);
         Ok(times[times.len() / 2])
+    }
+
+    /// What each kernel's launches took in one run in milliseconds, medians of `runs` runs after three that do not count; the kernel that
+    /// took longest first.
+    ///
+    /// # Errors
+    /// As [`Executable::run`]; on a GPU, whose kernels overlap.
+    pub fn profile(&self, inputs: &[Tensor], runs: usize) -> rc_runtime::Result<Vec<KernelTime>> {
+        let Executable::Cpu(cpu) = self else {
+            return Err(rc_runtime::Error::Unsupported(
+                "times of single kernels on a GPU; use its vendor's profiler".into(),
+            ));
+        };
+        let mut rounds = Vec::with_capacity(runs);
+        for i in 0..runs + 3 {
+            let times = cpu.step_times(inputs)?;
+            if i >= 3 {
+                rounds.push(times);
+            }
+        }
+        let mut kernels: BTreeMap<&str, KernelTime> = BTreeMap::new();
+        for (i, step) in cpu.program().steps.iter().enumerate() {
+            let name = match step {
+                Step::Launch { kernel, .. } => cpu.program().kernels[*kernel].name.as_str(),
+                Step::Copy { .. } => "copy",
+            };
+            let mut times: Vec<f64> = rounds.iter().map(|round| 1e3 * round[i].as_secs_f64()).collect();
+            times.sort_by(f64::total_cmp);
+            let kernel =
+                kernels.entry(name).or_insert(KernelTime { name: name.into(), launches: 0, milliseconds: 0.0 });
+            kernel.launches += 1;
+            kernel.milliseconds += times[times.len() / 2];
+        }
+        let mut kernels: Vec<KernelTime> = kernels.into_values().collect();
+        kernels.sort_by(|a, b| b.milliseconds.total_cmp(&a.milliseconds));
+        Ok(kernels)
     }
 }

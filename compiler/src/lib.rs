@@ -9,7 +9,7 @@ mod pipeline;
 mod random;
 
 pub use check::CheckEachPass;
-pub use executable::{Executable, gpu_arch};
+pub use executable::{Executable, KernelTime, gpu_arch};
 pub use pipeline::{Machine, Target, compile, pipeline};
 pub use random::{random_input, random_inputs, small_value};
 

@@ -8,6 +8,7 @@ use crate::tensor::AlignedBuffer;
 use crate::{Error, Result, Tensor};
 use rustc_hash::FxHashMap;
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 /// A program with its machine code in memory.
 pub struct CpuProgram {
@@ -49,6 +50,24 @@ impl CpuProgram {
 
     /// Runs the program: inputs in order, results in order. Fails where the inputs do not fit its signature.
     pub fn run(&self, inputs: &[Tensor]) -> Result<Vec<Tensor>> {
+        self.run_watched(inputs, &mut || ())
+    }
+
+    /// Runs the program, and gives the time of each of its steps, in their order.
+    ///
+    /// # Errors
+    /// As [`CpuProgram::run`].
+    pub fn step_times(&self, inputs: &[Tensor]) -> Result<Vec<Duration>> {
+        let (mut times, mut last) = (Vec::with_capacity(self.program.steps.len()), Instant::now());
+        self.run_watched(inputs, &mut || {
+            let now = Instant::now();
+            times.push(now - std::mem::replace(&mut last, now));
+        })?;
+        Ok(times)
+    }
+
+    /// Runs the program; `watch` is called after each step.
+    fn run_watched(&self, inputs: &[Tensor], watch: &mut dyn FnMut()) -> Result<Vec<Tensor>> {
         let bindings = self.program.signature.bind(inputs)?;
         let outputs = &self.program.signature.outputs;
         let mut results = Vec::with_capacity(outputs.len());
@@ -58,7 +77,7 @@ impl CpuProgram {
         let from: Vec<*const u8> = inputs.iter().map(Tensor::as_ptr).collect();
         let to = results.iter_mut().map(Tensor::as_mut_ptr).collect::<Result<Vec<*mut u8>>>()?;
         // SAFETY: `bind` checked the inputs, the results have the signature's sizes, and both outlive the call.
-        unsafe { self.run_at(&bindings, &from, &to)? };
+        unsafe { self.run_steps(&bindings, &from, &to, watch)? };
         Ok(results)
     }
 
@@ -71,12 +90,24 @@ impl CpuProgram {
     /// There are as many addresses as the signature has inputs and outputs, each valid for the sizes that `bindings` gives them and
     /// aligned to its elements; results overlap nothing; the symbols' values are in their ranges.
     pub unsafe fn run_at(&self, bindings: &Bindings, inputs: &[*const u8], outputs: &[*mut u8]) -> Result<()> {
+        // SAFETY: the caller vouches for the same.
+        unsafe { self.run_steps(bindings, inputs, outputs, &mut || ()) }
+    }
+
+    /// As [`CpuProgram::run_at`]; `watch` is called after each step.
+    unsafe fn run_steps(
+        &self,
+        bindings: &Bindings,
+        inputs: &[*const u8],
+        outputs: &[*mut u8],
+        watch: &mut dyn FnMut(),
+    ) -> Result<()> {
         let mut last = self.last.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         let prepared = match last.take() {
             Some(prepared) if prepared.bindings == *bindings => prepared,
             _ => self.prepare(bindings.clone())?,
         };
-        let done = self.execute(&prepared, inputs, outputs);
+        let done = self.execute(&prepared, inputs, outputs, watch);
         *last = Some(prepared);
         done
     }
@@ -87,7 +118,13 @@ impl CpuProgram {
         Ok(Prepared { bindings, arena, steps })
     }
 
-    fn execute(&self, prepared: &Prepared, inputs: &[*const u8], outputs: &[*mut u8]) -> Result<()> {
+    fn execute(
+        &self,
+        prepared: &Prepared,
+        inputs: &[*const u8],
+        outputs: &[*mut u8],
+        watch: &mut dyn FnMut(),
+    ) -> Result<()> {
         let pool = Pool::global()?;
         let address = |(memory, offset): (Memory, usize)| {
             let base = match memory {
@@ -115,6 +152,7 @@ impl CpuProgram {
                     std::ptr::copy(address(*from), address(*to).cast_mut(), *bytes);
                 },
             }
+            watch();
         }
         Ok(())
     }

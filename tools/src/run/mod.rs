@@ -50,6 +50,9 @@ pub struct Options {
     /// Run this many times and report the median
     #[arg(long, value_name = "RUNS", num_args = 0..=1, require_equals = true, default_missing_value = "20")]
     pub bench: Option<usize>,
+    /// Run this many times and report how long each kernel took (CPU)
+    #[arg(long, value_name = "RUNS", num_args = 0..=1, require_equals = true, default_missing_value = "20")]
+    pub profile: Option<usize>,
     /// Report how long compiling took, by pass
     #[arg(long)]
     pub timing: bool,
@@ -155,6 +158,12 @@ fn compiled(module: &Module, options: &Options, inputs: &Inputs) -> Result<Vec<T
         let milliseconds = executable.median_ms(&inputs.tensors, runs.max(1))?;
         print_line(format_args!("median of {runs} runs: {milliseconds:.4} ms"))?;
     }
+    if let Some(runs) = options.profile {
+        for kernel in executable.profile(&inputs.tensors, runs.max(1))? {
+            let rc::KernelTime { name, launches, milliseconds } = kernel;
+            print_line(format_args!("{milliseconds:10.4} ms in {launches:4} launches of {name}"))?;
+        }
+    }
     Ok(results)
 }
 
@@ -179,7 +188,7 @@ fn report_errors(module: &Module, inputs: &Inputs, results: &[Tensor]) -> Result
 
 fn write(options: &Options, results: &[Tensor]) -> Result<(), Failure> {
     if options.outputs.is_empty() {
-        if options.bench.is_none() && options.compare.is_none() {
+        if options.bench.is_none() && options.profile.is_none() && options.compare.is_none() {
             for (i, result) in results.iter().enumerate() {
                 print_line(format_args!("result {i}: {result}"))?;
             }
