@@ -1,15 +1,24 @@
 //! Compiled modules, ready to run.
 
 use crate::Machine;
+use rc_dialects::func::Initializer;
 use rc_ir::{Diagnostic, Module, Result};
 use rc_runtime::Tensor;
 use rc_runtime::cuda::Device;
 use rc_runtime::program::{CpuProgram, CudaProgram, Program, Signature, Step};
 use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-/// A compiled function on the machine that it was compiled for.
-pub enum Executable {
+/// A compiled function on the machine that it was compiled for, with the function that computes, once, what follows from constant arguments alone.
+pub struct Executable {
+    code: Code,
+    initializer: Option<(Initializer, Code)>,
+    /// What the initializer computed.
+    constants: Mutex<Option<Arc<[Tensor]>>>,
+}
+
+enum Code {
     Cpu(CpuProgram),
     Cuda(CudaProgram),
 }
@@ -38,31 +47,55 @@ impl Executable {
     /// If the module is not compiled, or its code cannot be loaded here.
     pub fn load(module: &Module, entry: Option<&str>, machine: Machine) -> Result<Executable> {
         let program = Program::load(module, entry)?;
-        let fail = |e: rc_runtime::Error| Diagnostic::error(module.loc, e.to_string());
-        Ok(match machine {
-            Machine::Cpu => Executable::Cpu(CpuProgram::new(program).map_err(fail)?),
-            Machine::Cuda => {
-                Executable::Cuda(CudaProgram::new(program, &Device::open(0).map_err(fail)?).map_err(fail)?)
+        let root = module.symbol(program.name).map(|body| body.op_ref(body.root()));
+        let initializer = match root.and_then(Initializer::of) {
+            Some(init) => {
+                let program = Program::load(module, Some(init.function.as_str()))?;
+                Some((init, Code::load(module, program, machine)?))
             }
-        })
+            None => None,
+        };
+        Ok(Executable { code: Code::load(module, program, machine)?, initializer, constants: Mutex::new(None) })
     }
 
+    /// What the function takes and gives. The inputs that its initializer computes are the last.
     pub fn signature(&self) -> &Signature {
-        match self {
-            Executable::Cpu(program) => &program.program().signature,
-            Executable::Cuda(program) => &program.program().signature,
-        }
+        &self.code.program().signature
     }
 
-    /// Runs the function: inputs in order, results in order.
+    /// Computes what follows from constant arguments alone, of these inputs, if that was not done yet. [`Executable::run`] does it on its first call.
+    ///
+    /// # Errors
+    /// As [`Executable::run`].
+    pub fn initialize(&self, inputs: &[Tensor]) -> rc_runtime::Result<()> {
+        self.all_inputs(inputs).map(drop)
+    }
+
+    /// Runs the function: inputs in order, results in order. Arguments that are declared constant have to be those of the first call.
     ///
     /// # Errors
     /// Inputs that do not fit the signature; a kernel's failure.
     pub fn run(&self, inputs: &[Tensor]) -> rc_runtime::Result<Vec<Tensor>> {
-        match self {
-            Executable::Cpu(program) => program.run(inputs),
-            Executable::Cuda(program) => program.run(inputs),
+        self.code.run(&self.all_inputs(inputs)?)
+    }
+
+    /// The inputs, and those that the initializer computes.
+    fn all_inputs(&self, inputs: &[Tensor]) -> rc_runtime::Result<Vec<Tensor>> {
+        let Some((init, code)) = &self.initializer else { return Ok(inputs.to_vec()) };
+        let given = self.signature().inputs.len() - init.results;
+        if inputs.len() != given {
+            let what = format!("the function takes {given} arguments, {} were given", inputs.len());
+            return Err(rc_runtime::Error::Invalid(what));
         }
+        let mut constants = self.constants.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let constants = match &*constants {
+            Some(known) => known.clone(),
+            None => {
+                let args: Vec<Tensor> = init.args.iter().map(|&i| inputs[i].clone()).collect();
+                constants.insert(code.run(&args)?.into()).clone()
+            }
+        };
+        Ok(inputs.iter().chain(&*constants).cloned().collect())
     }
 
     /// The median time of `runs` runs, in milliseconds, after three that do not count. On a GPU inputs and results stay there, and the
@@ -71,9 +104,10 @@ impl Executable {
     /// # Errors
     /// As [`Executable::run`].
     pub fn median_ms(&self, inputs: &[Tensor], runs: usize) -> rc_runtime::Result<f64> {
-        let mut times = match self {
-            Executable::Cuda(program) => program.times_ms(inputs, runs)?,
-            Executable::Cpu(program) => {
+        let inputs = &self.all_inputs(inputs)?;
+        let mut times = match &self.code {
+            Code::Cuda(program) => program.times_ms(inputs, runs)?,
+            Code::Cpu(program) => {
                 let mut times = Vec::with_capacity(runs);
                 for i in 0..runs + 3 {
                     let start = Instant::now();
@@ -95,7 +129,8 @@ impl Executable {
     /// # Errors
     /// As [`Executable::run`]; on a GPU, whose kernels overlap.
     pub fn profile(&self, inputs: &[Tensor], runs: usize) -> rc_runtime::Result<Vec<KernelTime>> {
-        let Executable::Cpu(cpu) = self else {
+        let inputs = &self.all_inputs(inputs)?;
+        let Code::Cpu(cpu) = &self.code else {
             return Err(rc_runtime::Error::Unsupported(
                 "times of single kernels on a GPU; use its vendor's profiler".into(),
             ));
@@ -123,5 +158,27 @@ impl Executable {
         let mut kernels: Vec<KernelTime> = kernels.into_values().collect();
         kernels.sort_by(|a, b| b.milliseconds.total_cmp(&a.milliseconds));
         Ok(kernels)
+    }
+}
+
+impl Code {
+    fn load(module: &Module, program: Program, machine: Machine) -> Result<Code> {
+        let fail = |e: rc_runtime::Error| Diagnostic::error(module.loc, e.to_string());
+        Ok(match machine {
+            Machine::Cpu => Code::Cpu(CpuProgram::new(program).map_err(fail)?),
+            Machine::Cuda => Code::Cuda(CudaProgram::new(program, &Device::open(0).map_err(fail)?).map_err(fail)?),
+        })
+    }
+    fn program(&self) -> &Program {
+        match self {
+            Code::Cpu(program) => program.program(),
+            Code::Cuda(program) => program.program(),
+        }
+    }
+    fn run(&self, inputs: &[Tensor]) -> rc_runtime::Result<Vec<Tensor>> {
+        match self {
+            Code::Cpu(program) => program.run(inputs),
+            Code::Cuda(program) => program.run(inputs),
+        }
     }
 }

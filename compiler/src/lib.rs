@@ -25,6 +25,7 @@ pub fn verify(module: &rc_ir::Module) -> Vec<rc_ir::Diagnostic> {
     let mut errors = rc_ir::verify::verify_module(module);
     if errors.is_empty() {
         errors.extend(rc_dialects::func::verify_calls(module).into_iter().map(|d| *d));
+        errors.extend(rc_dialects::func::verify_initializers(module).into_iter().map(|d| *d));
     }
     errors
 }

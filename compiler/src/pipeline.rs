@@ -41,7 +41,7 @@ pub fn pipeline(target: &Target) -> String {
         Machine::Cpu => ("", "lower-cpu"),
         Machine::Cuda => ("split-scans,sort-scatters,", "lower-cuda"),
     };
-    format!("decompose,canonicalize,cse,dce,layout,{spread}fuse,{last}{{arch={}}}", target.arch)
+    format!("decompose,canonicalize,cse,dce,layout,hoist-constants,{spread}fuse,{last}{{arch={}}}", target.arch)
 }
 
 /// Runs the pipeline for a target. The report holds remarks, errors and timing; on errors the module is as the failing pass left it.

@@ -1,6 +1,6 @@
 //! Inputs for a function: what `rc-run` and `--check-each-pass` run it on.
 
-use rc_dialects::func::{SymbolDecl, arg_names, symbols_of};
+use rc_dialects::func::{SymbolDecl, arg_names, given_inputs, symbols_of};
 use rc_ir::{Body, Name, Result};
 use rc_runtime::program::{Bindings, TensorSpec};
 use rc_runtime::tensor::Distribution;
@@ -20,9 +20,7 @@ pub fn random_inputs(body: &Body, seed: u64, bindings: &Bindings) -> Result<Vec<
     let names: Vec<Name> = arg_names(body);
     let entry = body.entry().ok_or_else(|| root.error("has no body to run"))?;
     let mut inputs = Vec::new();
-    // A planned function lists its results and the arena after its inputs.
-    let count = root.int("inputs").map_or(usize::MAX, |n| n.max(0) as usize);
-    for (i, arg) in body.block_args(entry).enumerate().take(count) {
+    for (i, arg) in body.block_args(entry).enumerate().take(given_inputs(root)) {
         let fail = |e: rc_runtime::Error| root.error(format!("argument {i}: {e}"));
         let spec = TensorSpec::new(names.get(i).copied().unwrap_or_default(), body.ty(arg)).map_err(fail)?;
         let shape = spec.sizes(&bindings).map_err(fail)?;

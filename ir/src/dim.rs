@@ -156,10 +156,17 @@ impl Dim {
     }
     /// The symbol's name, where the dimension is just a symbol.
     pub fn as_symbol(self) -> Option<Name> {
+        match self.as_atom() {
+            Some(Atom::Symbol(name)) => Some(*name),
+            _ => None,
+        }
+    }
+    /// What the dimension is, where it is no sum or product: a symbol, a quotient, a remainder, a maximum, a minimum.
+    pub fn as_atom(self) -> Option<&'static Atom> {
         let Dim::Expr(e) = self else { return None };
         match (e.data().constant, e.data().terms.as_slice()) {
             (0, [(m, 1)]) => match m.as_slice() {
-                [(Atom::Symbol(name), 1)] => Some(*name),
+                [(atom, 1)] => Some(atom),
                 _ => None,
             },
             _ => None,

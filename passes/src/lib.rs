@@ -6,6 +6,7 @@ pub mod dce;
 pub mod decompose;
 pub mod expand_math;
 pub mod fuse;
+pub mod hoist_constants;
 pub mod layout;
 pub mod lower_kernel;
 pub mod lower_loops;
@@ -25,6 +26,7 @@ pub fn register() {
         &dce::DCE,
         &decompose::DECOMPOSE,
         &layout::LAYOUT,
+        &hoist_constants::HOIST_CONSTANTS,
         &split_scans::SPLIT_SCANS,
         &sort_scatters::SORT_SCATTERS,
         &fuse::FUSE,

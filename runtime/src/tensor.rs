@@ -110,10 +110,14 @@ impl Tensor {
         &self.storage.bytes()[self.offset..self.offset + self.size]
     }
 
+    /// Whether no other tensor has its bytes.
+    pub(crate) fn is_unique(&mut self) -> bool {
+        matches!(Arc::get_mut(&mut self.storage), Some(Storage::Owned(_)))
+    }
+
     /// The elements' bytes, for writing; copies them first where they are shared or mapped.
     pub fn bytes_mut(&mut self) -> Result<&mut [u8]> {
-        let unique = matches!(Arc::get_mut(&mut self.storage), Some(Storage::Owned(_)));
-        if !unique {
+        if !self.is_unique() {
             let mut copy = Storage::zeroed(self.size)?;
             if let Storage::Owned(buffer) = &mut copy {
                 buffer.bytes_mut().copy_from_slice(self.bytes());

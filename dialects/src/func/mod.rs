@@ -1,11 +1,13 @@
 //! `func`: functions, under MLIR's names. What rc adds is symbolic sizes, which a function declares.
 
 mod calls;
+mod initializer;
 mod ops;
 mod symbols;
 
 pub use calls::{callee, verify_calls};
-pub use ops::{CALL, FUNC, RETURN, arg_names, return_op, verify_return};
+pub use initializer::{INIT, Initializer, constant_args, given_inputs, set_constant_args, verify_initializers};
+pub use ops::{CALL, FUNC, RETURN, arg_dicts, arg_names, return_op, verify_return};
 pub use symbols::{
     SYMBOLS, SymbolDecl, bindings, bindings_attr, set_symbols, symbols, symbols_attr, symbols_of, verify_bindings,
 };

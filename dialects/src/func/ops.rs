@@ -8,7 +8,9 @@ pub static FUNC: OpDef = OpDef {
     summary: "A function.",
     doc: "Symbolic sizes in its types are expressions over the symbols that `rc.symbols` declares, each with its least and \
           greatest value and a divisor; a call or the caller of the compiled module decides what they are. An argument's \
-          attribute `rc.name` is its name outside (of a weight, the one in the checkpoint). A function without a body is \
+          attribute `rc.name` is its name outside (of a weight, the one in the checkpoint), and `rc.constant` says that the caller \
+          gives the same values at every call. `rc.init` names the function that computes the last arguments, once, of such \
+          arguments. A function without a body is \
           declared only.",
     example: "func.func @scale(%x: tensor<s x 4 x f32> {rc.name = \"x\"}) -> tensor<s x 4 x f32> attributes {rc.symbols = #rc.symbols<s = [1, 1024, 1]>} {
   %y = core.add %x, %x : tensor<s x 4 x f32>
@@ -126,17 +128,20 @@ pub fn verify_return(op: OpRef) -> Result {
         .note(func.loc(), "declared here"))
 }
 
+/// The dictionary of each argument, empty where it has none.
+pub fn arg_dicts(body: &Body) -> Vec<Attr> {
+    let dicts = body.attr(body.root(), "arg_attrs").and_then(Attr::as_array).unwrap_or_default();
+    let count = body.entry().map_or(dicts.len(), |entry| body.block_args(entry).len());
+    (0..count).map(|i| dicts.get(i).copied().unwrap_or_else(Attr::empty_dict)).collect()
+}
+
 /// The `rc.name` of each argument, where it has one; else the name it has in the text, which may be empty.
 pub fn arg_names(body: &Body) -> Vec<Name> {
-    let dicts = body.attr(body.root(), "arg_attrs").and_then(Attr::as_array).unwrap_or_default();
-    let Some(entry) = body.entry() else {
-        return dicts
-            .iter()
-            .map(|d| d.get("rc.name").and_then(Attr::as_str).map(Name::new).unwrap_or_default())
-            .collect();
-    };
-    let given = |i: usize| dicts.get(i)?.get("rc.name")?.as_str().map(Name::new);
-    body.block_args(entry).enumerate().map(|(i, v)| given(i).unwrap_or_else(|| body.value_name(v))).collect()
+    let given = |d: &Attr| d.get("rc.name").and_then(Attr::as_str).map(Name::new);
+    let dicts = arg_dicts(body);
+    let Some(entry) = body.entry() else { return dicts.iter().map(|d| given(d).unwrap_or_default()).collect() };
+    let args = dicts.iter().zip(body.block_args(entry));
+    args.map(|(d, v)| given(d).unwrap_or_else(|| body.value_name(v))).collect()
 }
 
 /// Ends a function with these results.

@@ -10,7 +10,7 @@ mod pass;
 mod plan;
 pub mod reads;
 
-pub use classify::{Class, classify};
+pub use classify::{Class, classify, is_cheap};
 pub use pass::{FUSE, OUTLINE_OPS};
 
 use rc_dialects::core::reindex::Reindex;
@@ -25,11 +25,13 @@ pub struct FuseOptions {
     pub fuse: bool,
     /// The most operations in one fusion.
     pub max_ops: usize,
+    /// Whether products read operands that are packed in panels, which their schedules on a CPU do.
+    pub panels: bool,
 }
 
 impl Default for FuseOptions {
     fn default() -> Self {
-        FuseOptions { fuse: true, max_ops: 64 }
+        FuseOptions { fuse: true, max_ops: 64, panels: false }
     }
 }
 

@@ -1,6 +1,7 @@
 //! The passes `fuse` and `outline-ops`.
 
 use super::{Class, FuseOptions, classify, fuse};
+use crate::schedule::Target;
 use rc_ir::pass::{OptionKind, PassDef, PassKind, SymbolContext, option};
 use rc_ir::{Body, Module, Result};
 
@@ -16,7 +17,7 @@ takes elementwise epilogues; attention takes the index maps around it. Remarks s
     )],
     requires: &["decompose"],
     ..PassDef::new("fuse", |options| {
-        let options = FuseOptions { fuse: true, max_ops: options.int("max-ops") as usize };
+        let options = FuseOptions { max_ops: options.int("max-ops") as usize, ..FuseOptions::default() };
         Ok(PassKind::symbol(move |body: &mut Body, cx: &mut SymbolContext| run(body, cx, &options)))
     })
 };
@@ -26,14 +27,15 @@ pub static OUTLINE_OPS: PassDef = PassDef {
     requires: &["decompose"],
     pending: Some(has_loose_ops),
     ..PassDef::new("outline-ops", |_| {
-        let options = FuseOptions { fuse: false, max_ops: 1 };
+        let options = FuseOptions { fuse: false, max_ops: 1, ..FuseOptions::default() };
         Ok(PassKind::symbol(move |body: &mut Body, cx: &mut SymbolContext| run(body, cx, &options)))
     })
 };
 
 fn run(body: &mut Body, cx: &mut SymbolContext, options: &FuseOptions) -> Result {
     if body.name(body.root()) == "func.func" {
-        for remark in fuse(body, options) {
+        let panels = Target::of("", "", cx.module.attrs).is_ok_and(|target| target.is_cpu());
+        for remark in fuse(body, &FuseOptions { panels, ..options.clone() }) {
             cx.report(Box::new(remark));
         }
     }

@@ -3,7 +3,7 @@
 
 use super::classify::{Class, classify, is_cheap};
 use super::reads::{
-    Read, Space, index_dims, is_affine, is_projection, most_elements, reads, reduced_dims, tensor_bytes,
+    Read, Space, index_dims, is_affine, is_panelled, is_projection, most_elements, reads, reduced_dims, tensor_bytes,
 };
 use super::{FuseOptions, Order};
 use rc_ir::dim_range::Ranges;
@@ -35,7 +35,7 @@ struct Planner<'a> {
     body: &'a Body,
     symbols: &'a Ranges,
     order: &'a Order,
-    max_ops: usize,
+    options: &'a FuseOptions,
     groups: Vec<Group>,
     of: FxHashMap<Op, usize>,
     remarks: Vec<Diagnostic>,
@@ -43,15 +43,8 @@ struct Planner<'a> {
 
 /// Plans the fusions of a block.
 pub fn plan(body: &Body, block: Block, symbols: &Ranges, order: &Order, options: &FuseOptions) -> Plan {
-    let mut planner = Planner {
-        body,
-        symbols,
-        order,
-        max_ops: options.max_ops,
-        groups: Vec::new(),
-        of: FxHashMap::default(),
-        remarks: Vec::new(),
-    };
+    let mut planner =
+        Planner { body, symbols, order, options, groups: Vec::new(), of: FxHashMap::default(), remarks: Vec::new() };
     let ops: Vec<Op> = body.ops(block).collect();
     for &op in ops.iter().rev() {
         planner.place(op, options.fuse);
@@ -173,8 +166,8 @@ impl Planner<'_> {
         if target.anchor == Some(Class::Alone) {
             return Err("its user is a kernel of its own".into());
         }
-        if target.quarters >= 4 * self.max_ops {
-            return Err(format!("the kernel has the most operations allowed, {}", self.max_ops));
+        if target.quarters >= 4 * self.options.max_ops {
+            return Err(format!("the kernel has the most operations allowed, {}", self.options.max_ops));
         }
         if self.is_table(group, op) {
             return Err("a gathered table has to lie in memory".into());
@@ -194,8 +187,9 @@ impl Planner<'_> {
         // An elementwise operation reads its operands where its result is read, which can be written already.
         if side || !self.op(op).has(Traits::ELEMENTWISE) {
             let found = self.reads_with(group, op, &outputs)?;
-            let table = |r: &Read| r.map == [Dim::Dynamic];
-            if side && found.iter().any(|r| r.through_anchor && !table(r) && !is_affine(&r.map)) {
+            let follows =
+                |map: &[Dim]| map == [Dim::Dynamic] || is_affine(map) || self.options.panels && is_panelled(map);
+            if side && found.iter().any(|r| r.through_anchor && !follows(&r.map)) {
                 return Err("its index map divides, which a product's operand cannot".into());
             }
         }

@@ -4,6 +4,7 @@
 use super::classify::{Class, classify};
 use rc_dialects::core::reindex::Reindex;
 use rc_dialects::interfaces::{Contraction, Reduction};
+use rc_ir::dim::Atom;
 use rc_ir::dim_range::Ranges;
 use rc_ir::{Body, Dim, Name, Op, OpRef, Type, Value};
 use rustc_hash::FxHashSet;
@@ -216,6 +217,20 @@ pub fn is_affine(map: &[Dim]) -> bool {
         Dim::Dynamic => false,
         Dim::Expr(e) => e.data().terms.iter().flat_map(|t| &t.0).all(|f| matches!(f.0, rc_ir::dim::Atom::Symbol(_))),
     })
+}
+
+/// Whether it is a projection but for one iterator that runs over panels: `[i floordiv c, k, i mod c]`, or an order of these on the way there.
+pub fn is_panelled(map: &[Dim]) -> bool {
+    let is_plain = |d: &Dim| d.is_static() || d.as_symbol().is_some();
+    let odd: Vec<usize> = (0..map.len()).filter(|&d| !is_plain(&map[d])).collect();
+    matches!(*odd, [panel, lane] if panel_columns(map[panel], map[lane]).is_some() && (lane == panel + 1 || lane + 1 == map.len()))
+}
+
+/// `c` of the places `i floordiv c` and `i mod c`, for an iterator i.
+pub fn panel_columns(panel: Dim, lane: Dim) -> Option<(Name, i64)> {
+    let (Some(Atom::FloorDiv(i, c)), Some(Atom::Mod(j, d))) = (panel.as_atom(), lane.as_atom()) else { return None };
+    let iterator = i.as_symbol().filter(|_| i == j && c == d)?;
+    Some((iterator, c.as_static()?))
 }
 
 /// Whether every entry is an iterator or a symbol for itself, or a number.

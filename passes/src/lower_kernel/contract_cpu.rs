@@ -7,6 +7,7 @@ use super::program::Program;
 use super::run::{bind, divides};
 use super::scope::Scope;
 use crate::schedule::access::Iter;
+use crate::schedule::nest::Nest;
 use rc_ir::{Attr, Diagnostic, Dim, Name, Result, Type, Value};
 
 /// Rows of k that are copied at once, where vectors run across k.
@@ -26,6 +27,14 @@ pub struct Blocked<'a, 'n> {
     depth: Option<i64>,
     left: Option<Panel>,
     right: Option<Panel>,
+    /// The product with the right operand's columns as panels and lanes of these, where it lies in memory so.
+    panelled: Option<Panelled>,
+}
+
+struct Panelled {
+    nest: Nest,
+    panel: Iter,
+    lane: Iter,
 }
 
 /// A program's part of a parallel iterator.
@@ -53,6 +62,9 @@ enum Form {
     ByTiles,
 }
 
+/// What is done with a tile of sums, in its scope, at its row and column within the block.
+type Finish<'f> = dyn FnMut(&mut Program, &Scope, [Value; 2], Value) -> Result + 'f;
+
 /// An operand of the product.
 #[derive(Clone, Copy, PartialEq)]
 enum Side {
@@ -74,7 +86,8 @@ impl<'a, 'n> Blocked<'a, 'n> {
         }
         let m = Part::of(p, product, scope, roles.m, mr)?;
         let n = Part::of(p, product, scope, roles.n, nr)?;
-        let mut out = Blocked { product, scope, m, n, k, depth, left: None, right: None };
+        let panelled = Panelled::of(product.nest, &n);
+        let mut out = Blocked { product, scope, m, n, k, depth, left: None, right: None, panelled };
         let length = depth.map(|depth| (depth as u64).next_multiple_of((RUN * out.lanes(p)) as u64) as i64);
         if let Some(length) = length {
             out.left = schedule.packs("left").then(|| out.panel(p, Side::Left, length));
@@ -112,37 +125,74 @@ impl<'a, 'n> Blocked<'a, 'n> {
     /// What reading the operands or the epilogue reports.
     pub fn run(&self, p: &mut Program, mut epilogue: impl FnMut(&mut Program, &Scope, Value) -> Result) -> Result {
         let outer: Vec<Iter> = self.product.outer_sums().collect();
-        let at_once = self.depth.is_none_or(|depth| matches!(self.k.extent, Dim::Static(k) if k <= depth));
-        if outer.is_empty() && at_once {
-            let (zero, end) = (p.constant_index(0), p.size(self.k.extent));
-            self.pack(p, self.scope, [zero, end])?;
-            return self.for_tiles(p, self.scope, |p, scope, at| {
-                let sums = self.sums(p, scope, at, [zero, end])?;
-                epilogue(p, scope, sums)
-            });
+        let mut finish = |p: &mut Program, scope: &Scope, _: [Value; 2], tile: Value| epilogue(p, scope, tile);
+        if !outer.is_empty() {
+            return self.run_all(p, &outer, &mut finish);
         }
-        let sums = p.alloc(&[self.n.block / self.n.tile, self.m.block, self.n.tile], self.product.acc);
-        self.for_tiles(p, self.scope, |p, _, at| {
+        match (self.k.extent, self.depth) {
+            (Dim::Static(k), Some(depth)) if k > depth => self.run_blocks(p, k, depth, &mut finish),
+            (Dim::Static(_), _) | (_, None) => {
+                let range = [p.constant_index(0), p.size(self.k.extent)];
+                self.block(p, self.scope, range, None, &mut finish)
+            }
+            _ => self.run_all(p, &outer, &mut finish),
+        }
+    }
+
+    /// Goes over a known number of blocks of k, at least two: the first one's sums wait for the others', the last one's are the results.
+    fn run_blocks(&self, p: &mut Program, k: i64, depth: i64, finish: &mut Finish) -> Result {
+        let sums = self.waiting(p);
+        let last = (k - 1) / depth * depth;
+        let [zero, step, start] = [0, depth, last].map(|n| p.constant_index(n));
+        let mut keep = |p: &mut Program, _: &Scope, at: [Value; 2], tile: Value| self.keep(p, tile, sums, at);
+        self.block(p, self.scope, [zero, step], None, &mut keep)?;
+        if last > depth {
+            for_each(p, [step, start, step], |p, first| {
+                self.block(p, self.scope, [first, step], Some(sums), &mut keep)
+            })?;
+        }
+        let rest = p.constant_index(k - last);
+        self.block(p, self.scope, [start, rest], Some(sums), finish)
+    }
+
+    /// Goes over all sums, however many blocks there are; all wait in memory.
+    fn run_all(&self, p: &mut Program, outer: &[Iter], finish: &mut Finish) -> Result {
+        let sums = self.waiting(p);
+        let mut keep = |p: &mut Program, _: &Scope, at: [Value; 2], tile: Value| self.keep(p, tile, sums, at);
+        self.for_tiles(p, self.scope, |p, scope, at| {
             let none = p.zeros([self.m.tile, self.n.tile], self.product.acc);
-            self.keep(p, none, sums, at);
-            Ok(())
+            keep(p, scope, at, none)
         })?;
-        self.for_outer(p, self.scope, &outer, &mut |p, scope| {
-            self.for_depths(p, |p, range| {
-                self.pack(p, scope, range)?;
-                self.for_tiles(p, scope, |p, scope, at| {
-                    // Each block's sums start from zero: the shorter a sum, the less it loses to rounding.
-                    let here = self.sums(p, scope, at, range)?;
-                    let before = self.kept(p, sums, at);
-                    let after = p.binary("rc.core.add", before, here);
-                    self.keep(p, after, sums, at);
-                    Ok(())
-                })
-            })
+        self.for_outer(p, self.scope, outer, &mut |p, scope| {
+            self.for_depths(p, |p, range| self.block(p, scope, range, Some(sums), &mut keep))
         })?;
         self.for_tiles(p, self.scope, |p, scope, at| {
             let tile = self.kept(p, sums, at);
-            epilogue(p, scope, tile)
+            finish(p, scope, at, tile)
+        })
+    }
+
+    /// Packs a block of k and gives `then` each tile of its products' sums, added to those `before`. Each block's sums start from zero: the shorter
+    /// a sum, the less it loses to rounding.
+    fn block(
+        &self,
+        p: &mut Program,
+        scope: &Scope,
+        range: [Value; 2],
+        before: Option<Value>,
+        then: &mut Finish,
+    ) -> Result {
+        self.pack(p, scope, range)?;
+        self.for_tiles(p, scope, |p, scope, at| {
+            let here = self.sums(p, scope, at, range)?;
+            let tile = match before {
+                Some(sums) => {
+                    let before = self.kept(p, sums, at);
+                    p.binary("rc.core.add", before, here)
+                }
+                None => here,
+            };
+            then(p, scope, at, tile)
         })
     }
 
@@ -250,6 +300,11 @@ impl<'a, 'n> Blocked<'a, 'n> {
             let other = if side == Side::Left { self.n.iter.name } else { self.m.iter.name };
             let place = p.add_index(first, k);
             let scope = without(scope, other).with(self.k.name, bind(&self.k, place, None, 1));
+            if let Some(panelled) = self.panelled.as_ref().filter(|_| side == Side::Right) {
+                let scope = panelled.scope(p, &scope, &self.n);
+                let tile = p.region(&panelled.nest, &scope, &[self.which(side)])?[0];
+                return Ok(p.broadcast(tile, shape));
+            }
             let tile = p.region(self.product.nest, &scope, &[self.which(side)])?[0];
             return Ok(p.broadcast(tile, shape));
         };
@@ -282,13 +337,42 @@ impl<'a, 'n> Blocked<'a, 'n> {
 
     // ---- sums that wait for more ----
 
-    fn keep(&self, p: &mut Program, tile: Value, sums: Value, [row, column]: [Value; 2]) {
+    /// Memory for the sums of the program's block.
+    fn waiting(&self, p: &mut Program) -> Value {
+        p.alloc(&[self.n.block / self.n.tile, self.m.block, self.n.tile], self.product.acc)
+    }
+    fn keep(&self, p: &mut Program, tile: Value, sums: Value, [row, column]: [Value; 2]) -> Result {
         let (number, zero) = (self.n.number(p, column), p.constant_index(0));
         store(p, tile, sums, &[number, row, zero], [1, 2]);
+        Ok(())
     }
     fn kept(&self, p: &mut Program, sums: Value, [row, column]: [Value; 2]) -> Value {
         let (number, zero) = (self.n.number(p, column), p.constant_index(0));
         load(p, sums, &[number, row, zero], [self.m.tile, self.n.tile], [1, 2])
+    }
+}
+
+impl Panelled {
+    /// Of a nest that reads packed panels of a tile's columns.
+    fn of(nest: &Nest, n: &Part) -> Option<Panelled> {
+        let name = n.iter.name;
+        nest.inputs.iter().find(|access| access.panels(name) == Some(n.tile))?;
+        let columns = Dim::Static(n.tile);
+        let iter = |what: &str, extent| Iter { name: Name::new(&format!("{name}_{what}")), extent, ..n.iter };
+        let (panel, lane) = (iter("panel", n.iter.extent.ceildiv(columns)), iter("lane", columns));
+        let at = Dim::symbol(panel.name) * columns + Dim::symbol(lane.name);
+        let mut iters = nest.iters.clone();
+        iters.retain(|i| i.name != name);
+        iters.extend([panel, lane]);
+        Some(Panelled { nest: nest.substituted(&[(name, at)], iters), panel, lane })
+    }
+    /// The scope with a panel instead of the tile of columns.
+    fn scope(&self, p: &mut Program, scope: &Scope, n: &Part) -> Scope {
+        let first = scope.get(n.iter.name).expect("bound by the loop over tiles").base;
+        let (columns, zero) = (p.constant_index(n.tile), p.constant_index(0));
+        let panel = p.binary("rc.core.div", first, columns);
+        let scope = without(scope, n.iter.name).with(self.panel.name, bind(&self.panel, panel, None, 1));
+        scope.with(self.lane.name, bind(&self.lane, zero, Some(1), n.tile))
     }
 }
 

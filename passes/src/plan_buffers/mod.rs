@@ -9,7 +9,7 @@ mod lives;
 mod place;
 
 use lives::{Buffer, Lives, Root};
-use rc_dialects::func::callee;
+use rc_dialects::func::{INIT, SYMBOLS, callee};
 use rc_dialects::host::{CONSTANT, COPY, FUNC, LAUNCH, RETURN, VIEW};
 use rc_ir::builder::new_function;
 use rc_ir::pass::{PassDef, PassKind, SymbolContext};
@@ -86,8 +86,8 @@ impl Rewriter<'_> {
         let name = from.symbol().unwrap_or_default();
         let mut new = new_function(&FUNC, name.as_str(), &types, &[], root.loc());
         let target = new.body.root();
-        for kept in ["rc.symbols", "arg_attrs"] {
-            if let Some(attr) = from.attr(from.root(), kept).filter(|_| kept == "rc.symbols") {
+        for kept in [SYMBOLS, INIT] {
+            if let Some(attr) = from.attr(from.root(), kept) {
                 new.body.set_attr(target, kept, attr);
             }
         }

@@ -1,5 +1,6 @@
 //! Where a nest reads and writes: index maps, brought into the form that tiles can follow.
 
+use crate::fuse::reads::panel_columns;
 use rc_ir::dim::Atom;
 use rc_ir::dim_range::Ranges;
 use rc_ir::{Dim, Name};
@@ -80,6 +81,13 @@ impl Access {
         let along: Vec<Option<Name>> = self.exprs.iter().map(|&e| runs_along(e, tiled)).collect::<Option<_>>()?;
         let once = |t: &Name| along.iter().filter(|a| **a == Some(*t)).count() <= 1;
         tiled.iter().all(once).then_some(along)
+    }
+    /// The columns of a panel, where `iter` runs over panels of a packed matrix: `[iter floordiv c, k, iter mod c]`.
+    pub fn panels(&self, iter: Name) -> Option<i64> {
+        let (&lane, rest) = self.exprs.split_last()?;
+        let mut of = rest.iter().filter(|&&e| mentions(e, iter));
+        let (&panel, None) = (of.next()?, of.next()) else { return None };
+        panel_columns(panel, lane).filter(|found| found.0 == iter).map(|found| found.1)
     }
     /// Whether a tile of `iter` that reaches past its extent reaches out of the memory's bounds there, in one dimension of its own.
     pub fn clips(&self, iter: &Iter) -> bool {
@@ -163,26 +171,15 @@ pub fn index_number(name: Name) -> Option<usize> {
     name.as_str().strip_prefix('_')?.parse().ok()
 }
 
-fn as_atom(dim: Dim) -> Option<Atom> {
-    let p = dim.polynomial()?;
-    match (p.constant, p.terms.as_slice()) {
-        (0, [(m, 1)]) => match m.as_slice() {
-            [(atom, 1)] => Some(atom.clone()),
-            _ => None,
-        },
-        _ => None,
-    }
-}
-
 /// One expression for `[a, b]` of shape `[outer, size]`, where `b` is `x mod size` and `a` the matching quotient.
 fn merge(a: Dim, b: Dim, outer: Dim, size: Dim) -> Option<Dim> {
-    let Some(Atom::Mod(x, f)) = as_atom(b) else { return None };
-    if f != size {
+    let Some(Atom::Mod(x, f)) = b.as_atom() else { return None };
+    if *f != size {
         return None;
     }
-    match as_atom(a)? {
-        Atom::FloorDiv(y, g) if y == x && g == f => Some(x),
-        Atom::Mod(q, e) if e == outer && as_atom(q) == Some(Atom::FloorDiv(x, f)) => Some(x.modulo(e * f)),
+    match a.as_atom()? {
+        Atom::FloorDiv(y, g) if y == x && g == f => Some(*x),
+        Atom::Mod(q, e) if *e == outer && q.as_atom() == Some(&Atom::FloorDiv(*x, *f)) => Some(x.modulo(*e * *f)),
         _ => None,
     }
 }

@@ -9,6 +9,7 @@ use super::group::Group;
 use super::nest::extent_of;
 use super::target::Target;
 use rc_dialects::loop_::IterKind;
+use rc_ir::Type;
 
 /// What a schedule chooses.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -34,14 +35,17 @@ struct Model<'a> {
     /// Whether the left and the right operand lie along k, and whether they must be converted.
     along_k: [bool; 2],
     converts: [bool; 2],
+    /// Whether the right operand lies in panels of a tile's columns already.
+    panels: bool,
 }
 
 pub fn plan(group: &Group, p: &Problem, target: &Target) -> Plan {
     let nest = &group.nests[0];
     let lanes = target.lanes(p.acc);
-    let cap = if target.registers >= 32 { 14 } else { 6 };
-    let nr = (2 * lanes).min((p.sizes[1] as u64).next_multiple_of(lanes as u64) as i64).max(1);
-    let mr = p.m.extent.as_static().map_or(cap, |m| best_rows(m, cap));
+    let given = nest.inputs.iter().find_map(|access| access.panels(p.roles.n));
+    let vectors = given.map(|columns| columns / lanes).filter(|v| VECTORS.contains(v));
+    let rows = p.m.extent.as_static();
+    let [mr, nr] = register_tile(rows, p.sizes[1] as i64, lanes, target, vectors.as_slice());
     let (mr, nr) = limit(group, p, mr, nr, target);
     let sizes = p.sizes.map(|n| n as i64);
     let extent = |i: &Iter| extent_of(&nest.ranges, i.extent).max(1) as f64;
@@ -56,6 +60,7 @@ pub fn plan(group: &Group, p: &Problem, target: &Target) -> Plan {
         bytes: p.acc.byte_width().unwrap_or(4) as i64,
         along_k: [p.roles.left, 1 - p.roles.left].map(|which| p.roles.lies_along_k(nest, which)),
         converts: [p.roles.left, 1 - p.roles.left].map(|which| p.factors[which] != p.acc),
+        panels: given == Some(nr),
     };
     let mut candidates: Vec<(f64, Choice)> = model.choices().into_iter().map(|c| (model.time(&c), c)).collect();
     candidates.sort_by(|a, b| a.0.total_cmp(&b.0));
@@ -93,7 +98,8 @@ impl Choice {
 /// Parts into which a program's blocks may divide an extent.
 const PARTS: &[i64] = &[1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 512, 1024];
 
-/// Elements of the sums at a time at most: each block's sums start from zero, and a sum loses the less the shorter it is.
+/// Elements of the sums at a time at most: each block's sums start from zero, and a sum loses the less the shorter it is. Of panels that no call
+/// packs twice as many: they arrive ahead of their use from any cache, and what a block costs besides its products is then the largest loss.
 const DEPTH: i64 = 384;
 
 /// Bytes of the program's own memory at most.
@@ -118,15 +124,17 @@ impl Model<'_> {
         // A panel of the right operand fills a quarter or half of the first-level cache.
         let line = self.tile[1] * self.bytes;
         let depths = [4, 2].map(|part| (self.target.shared_bytes / part / line).clamp(self.lanes as i64, DEPTH));
-        let whole = (k <= DEPTH).then_some(1);
-        let k_parts: Vec<i64> = depths.iter().map(|depth| (k + depth - 1) / depth).chain(whole).collect();
+        let longest = if self.panels { 2 * DEPTH } else { DEPTH };
+        let k_parts: Vec<i64> = depths.into_iter().chain([longest]).map(|depth| (k + depth - 1) / depth).collect();
         let mut out = Vec::new();
         for block_m in blocks(m, self.tile[0], PARTS) {
             for block_n in blocks(n, self.tile[1], PARTS) {
                 for block_k in blocks(k, self.lanes as i64, &k_parts) {
                     let block = [block_m, block_n, block_k];
                     let packs = [[true, true], [true, false], [false, true], [false, false]];
-                    out.extend(packs.map(|pack| Choice { block, pack }));
+                    out.extend(
+                        packs.map(|pack| Choice { block, pack }).into_iter().filter(|c| !(self.panels && c.pack[1])),
+                    );
                 }
             }
         }
@@ -150,8 +158,12 @@ impl Model<'_> {
     }
     /// Cycles of a core in a microsecond, by its peak of two multiply-adds a cycle.
     fn cycles(&self) -> f64 {
-        let lanes = self.target.lanes(rc_ir::Type::f32()) as f64;
+        let lanes = self.target.lanes(Type::f32()) as f64;
         self.target.flops_f32 * 1e6 / self.target.cores as f64 / (4.0 * lanes)
+    }
+    /// Bytes that a core reads from memory in a cycle.
+    fn rate(&self) -> f64 {
+        self.target.bandwidth * 1e3 / self.target.cores as f64 / self.cycles()
     }
     /// Microseconds of the products alone.
     fn floor(&self) -> f64 {
@@ -168,7 +180,7 @@ impl Model<'_> {
         let steps = self.steps(c);
         // Two multiply-adds and two loads a cycle.
         let mut step = (mr * vectors / 2.0).max((mr + vectors) / 2.0) + self.reads(c);
-        if c.block[2] * self.tile[1] * self.bytes * 4 > self.target.shared_bytes * 3 {
+        if !self.panels && c.block[2] * self.tile[1] * self.bytes * 4 > self.target.shared_bytes * 3 {
             step *= 1.05; // The right operand's panel comes from the second-level cache,
         }
         if c.block[0] * c.block[2] * self.bytes > self.target.cache_bytes {
@@ -180,9 +192,13 @@ impl Model<'_> {
         let packing = sums
             * (if c.pack[0] { left * tiles[0] * n_parts } else { 0.0 }
                 + if c.pack[1] { right * tiles[1] * m_parts } else { 0.0 });
-        let waiting = if steps > 1.0 { tiles[0] * tiles[1] * (steps + 1.0) * 3.0 * mr * vectors } else { 0.0 };
+        // Panels come from memory for each block of rows.
+        let streamed = if self.panels { sums * tiles[1] * nr * m_parts * self.bytes as f64 / self.rate() } else { 0.0 };
+        // The first of several blocks only leaves its sums, the last one only takes them.
+        let waits = if self.outer > 1.0 { steps + 1.0 } else { steps - 1.0 };
+        let waiting = tiles[0] * tiles[1] * waits * 3.0 * mr * vectors;
         let programs = self.programs(c);
-        let each = (products + packing + waiting) * self.batch / programs + PROGRAM;
+        let each = (products + packing + streamed + waiting) * self.batch / programs + PROGRAM;
         // Cores take programs as they get done, and the last one is waited for.
         let turns = (programs / self.target.cores as f64).ceil();
         each * (turns + 0.25) / self.cycles()
@@ -202,7 +218,7 @@ impl Model<'_> {
             };
             extra += if self.converts[0] { mr } else { 0.0 };
         }
-        if !c.pack[1] {
+        if !c.pack[1] && !self.panels {
             // Every step is in another line, of long rows on another page.
             let far = self.sizes[1] * self.bytes >= 1024;
             extra += match (self.along_k[1], far) {
@@ -228,8 +244,32 @@ impl Model<'_> {
     }
 }
 
-/// The rows of a tile: up to `cap`, where the rows past `m` and the loads for each step cost least in all.
-fn best_rows(m: i64, cap: i64) -> i64 {
-    let cost = |r: &i64| (m + r - 1) / r * (2 * r + 2);
-    (1..=cap.min(m.max(1))).min_by_key(|r| (cost(r), -r)).unwrap_or(1)
+/// Vectors of the right operand that a tile of results has, the best ones first where they are equally good.
+const VECTORS: &[i64] = &[2, 3, 1];
+
+/// Rows and columns of a tile of results, with one of these numbers of `vectors` (none: any): with the right operand's vectors and a repeated element
+/// of the left one it fills the vector registers, and the rows and columns past the results are the fewest.
+fn register_tile(m: Option<i64>, n: i64, lanes: i64, target: &Target, vectors: &[i64]) -> [i64; 2] {
+    let cost = |&[rows, vectors]: &[i64; 2]| {
+        let tiles = m.map_or(1.0 / rows as f64, |m| (m as f64 / rows as f64).ceil())
+            * (n as f64 / (vectors * lanes) as f64).ceil();
+        // Of multiply-adds and of loads there are two a cycle, and a sum takes its next product four cycles later.
+        let cycles = ((rows * vectors) as f64 / 2.0).max((rows + vectors) as f64 / 2.0).max(4.0);
+        let counter = 0.2;
+        tiles * (cycles + counter)
+    };
+    let vectors = if vectors.is_empty() { VECTORS } else { vectors };
+    let tiles = vectors.iter().flat_map(|&vectors| {
+        let most = ((target.registers - 1) / vectors - 1).min(14).min(m.unwrap_or(14).max(1));
+        (1..=most.max(1)).rev().map(move |rows| [rows, vectors])
+    });
+    let [rows, vectors] = tiles.min_by(|a, b| cost(a).total_cmp(&cost(b))).expect("there are tiles");
+    [rows, vectors * lanes]
+}
+
+/// The columns of a panel of a packed right operand of `n` columns, for a product of `m` rows (none: not known) that is accumulated in `acc`; none
+/// where the product does not go by tiles: a vector, or fewer columns than a vector register has elements.
+pub fn panel_columns(m: Option<i64>, n: i64, acc: Type, target: &Target) -> Option<i64> {
+    let lanes = target.lanes(acc);
+    (m != Some(1) && m != Some(0) && n >= lanes && acc.is_float()).then(|| register_tile(m, n, lanes, target, &[])[1])
 }

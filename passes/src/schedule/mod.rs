@@ -27,6 +27,7 @@ use rc_ir::pass::{
 
 pub use attention::iters as attention_iters;
 pub use attr::{Kind, NONE, Schedule};
+pub use contract_cpu::panel_columns;
 pub use target::{Machine, Target};
 pub use warpgroup::{WIDTH, strides_fit};
 

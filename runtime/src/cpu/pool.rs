@@ -101,7 +101,10 @@ const INSIDE: u64 = OPEN - 1;
 struct Job {
     body: *const Body<'static>,
     end: u64,
-    chunk: u64,
+    /// The shortest chunk, but for the last.
+    least: u64,
+    /// A chunk is one part in so many of what is left: the last ones are short, so that threads end together.
+    turns: u64,
     /// The first panic of a body.
     panic: Mutex<Option<Box<dyn Any + Send>>>,
 }
@@ -178,27 +181,22 @@ impl Pool {
         if count == 0 {
             return;
         }
-        let chunk = self.chunk(count, grain);
-        if chunk >= count || self.workers.is_empty() || self.busy.swap(true, Ordering::Acquire) {
+        let least = (count / (64 * self.threads() as u64)).max(grain).max(1);
+        if least >= count || self.workers.is_empty() || self.busy.swap(true, Ordering::Acquire) {
             return body(0, 0..count);
         }
-        let panic = self.run(count, chunk, body);
+        let panic = self.run(count, least, body);
         self.busy.store(false, Ordering::Release);
         if let Some(panic) = panic {
             resume_unwind(panic);
         }
     }
 
-    /// Iterations to take at a time: about four turns for each thread, to even out what the threads get done.
-    fn chunk(&self, count: u64, grain: u64) -> u64 {
-        let turns = 4 * self.threads() as u64;
-        (count / turns).max(grain).max(1)
-    }
-
-    fn run(&self, end: u64, chunk: u64, body: &Body<'_>) -> Option<Box<dyn Any + Send>> {
+    fn run(&self, end: u64, least: u64, body: &Body<'_>) -> Option<Box<dyn Any + Send>> {
         // SAFETY: the lifetime is forgotten only until the gate has shut behind the last worker, below.
         let body = unsafe { std::mem::transmute::<*const Body<'_>, *const Body<'static>>(body) };
-        let job = Job { body, end, chunk, panic: Mutex::new(None) };
+        let turns = 4 * self.threads() as u64;
+        let job = Job { body, end, least, turns, panic: Mutex::new(None) };
         let shared = &*self.shared;
         shared.job.0.0.set(&job);
         shared.next.0.store(0, Ordering::Relaxed);
@@ -206,7 +204,7 @@ impl Pool {
         // Sequentially consistent with `sleepers`: either this sees a sleeper, or the sleeper sees the open gate.
         shared.gate.0.store(number << 32 | OPEN, Ordering::SeqCst);
         if shared.sleepers.0.load(Ordering::SeqCst) > 0 {
-            shared.wake_some(end.div_ceil(chunk) - 1);
+            shared.wake_some(end.div_ceil(least) - 1);
         }
         job.work(0, &shared.next.0);
         // Shut the gate, then wait for those inside.
@@ -238,16 +236,19 @@ impl Drop for Pool {
 }
 
 impl Job {
+    /// The next chunk; none where all are handed out.
+    fn take(&self, next: &AtomicU64) -> Option<std::ops::Range<u64>> {
+        let end_of = |start: u64| start.saturating_add(((self.end - start) / self.turns).max(self.least)).min(self.end);
+        let step = |start: u64| (start < self.end).then(|| end_of(start));
+        let start = next.fetch_update(Ordering::Relaxed, Ordering::Relaxed, step).ok()?;
+        Some(start..end_of(start))
+    }
+
     /// Takes chunks until none is left.
     fn work(&self, thread: usize, next: &AtomicU64) {
         // SAFETY: the caller of `run` keeps the body alive until the loop is over.
         let body = unsafe { &*self.body };
-        loop {
-            let start = next.fetch_add(self.chunk, Ordering::Relaxed);
-            if start >= self.end {
-                return;
-            }
-            let range = start..start.saturating_add(self.chunk).min(self.end);
+        while let Some(range) = self.take(next) {
             if let Err(panic) = catch_unwind(AssertUnwindSafe(|| body(thread, range))) {
                 self.panic.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(panic);
                 // The rest need not run.

@@ -32,6 +32,7 @@ mod value;
 
 use std::sync::OnceLock;
 
+use rc_dialects::func::{Initializer, given_inputs};
 use rc_ir::{Diagnostic, Loc, Module, Name, Result, verify_module};
 
 use crate::tensor::{DType, Tensor};
@@ -89,13 +90,18 @@ impl<'m> Interpreter<'m> {
     }
 
     /// Calls the function `name`. The arguments' dtypes and shapes must be those of its type, where symbols are bound
-    /// to what the shapes say and must be in their declared ranges. Errors are diagnostics at the op that failed.
+    /// to what the shapes say and must be in their declared ranges. Those that the function's initializer computes may be left out: it runs first. Errors are diagnostics at the op that failed.
     pub fn run(&self, name: &str, args: &[Tensor]) -> Result<Vec<Tensor>> {
         self.verified
             .get_or_init(|| verify_module(self.module).into_iter().next().map_or(Ok(()), |d| Err(Box::new(d))))
             .clone()?;
         let body = self.module.symbol(Name::new(name)).ok_or_else(|| self.missing(name))?;
         let root = body.op_ref(body.root());
+        if let Some(init) = Initializer::of(root).filter(|i| i.results > 0 && args.len() == given_inputs(root)) {
+            let taken: Vec<Tensor> = init.args.iter().filter_map(|&i| args.get(i).cloned()).collect();
+            let computed = self.run(init.function.as_str(), &taken)?;
+            return self.run(name, &[args, &computed].concat());
+        }
         let signature = bind::Signature::of(body)?;
         let symbols = signature.bind(args, self.mode)?;
         let mut frame = Frame::new(self, body, symbols, 0)?;

@@ -16,6 +16,8 @@ pub struct CpuProgram {
     kernels: Vec<Kernel>,
     /// The arena of the last run, and the steps for its sizes; runs of other sizes make them anew.
     last: Mutex<Option<Prepared>>,
+    /// The results of the last run on host tensors. The next run writes to those that its caller let go, whose pages are there already.
+    results: Mutex<Vec<Tensor>>,
 }
 
 /// Steps with every size known.
@@ -41,7 +43,7 @@ impl CpuProgram {
             objects.insert(code.bytes().as_ptr(), object.clone());
             kernels.push(object.kernel(binary.name.as_str())?);
         }
-        Ok(CpuProgram { program, kernels, last: Mutex::new(None) })
+        Ok(CpuProgram { program, kernels, last: Mutex::new(None), results: Mutex::default() })
     }
 
     pub fn program(&self) -> &Program {
@@ -69,15 +71,25 @@ impl CpuProgram {
     /// Runs the program; `watch` is called after each step.
     fn run_watched(&self, inputs: &[Tensor], watch: &mut dyn FnMut()) -> Result<Vec<Tensor>> {
         let bindings = self.program.signature.bind(inputs)?;
-        let outputs = &self.program.signature.outputs;
-        let mut results = Vec::with_capacity(outputs.len());
-        for spec in outputs {
-            results.push(Tensor::zeros(spec.dtype, &spec.sizes(&bindings)?)?);
-        }
+        let mut results = self.result_tensors(&bindings)?;
         let from: Vec<*const u8> = inputs.iter().map(Tensor::as_ptr).collect();
         let to = results.iter_mut().map(Tensor::as_mut_ptr).collect::<Result<Vec<*mut u8>>>()?;
         // SAFETY: `bind` checked the inputs, the results have the signature's sizes, and both outlive the call.
         unsafe { self.run_steps(&bindings, &from, &to, watch)? };
+        *self.results.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = results.clone();
+        Ok(results)
+    }
+
+    /// Tensors for the results: those of the last run that nobody else has, else new ones.
+    fn result_tensors(&self, bindings: &Bindings) -> Result<Vec<Tensor>> {
+        let mut last = std::mem::take(&mut *self.results.lock().unwrap_or_else(|poisoned| poisoned.into_inner()));
+        let mut results = Vec::with_capacity(self.program.signature.outputs.len());
+        for spec in &self.program.signature.outputs {
+            let sizes = spec.sizes(bindings)?;
+            let fits = |t: &mut Tensor| t.dtype() == spec.dtype && t.shape() == sizes && t.is_unique();
+            let found = last.iter_mut().position(fits).map(|i| last.swap_remove(i));
+            results.push(found.map_or_else(|| Tensor::zeros(spec.dtype, &sizes), Ok)?);
+        }
         Ok(results)
     }
 

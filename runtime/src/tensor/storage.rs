@@ -8,6 +8,26 @@ use crate::{Error, Result};
 /// Alignment of owned storage in bytes: a cache line, and the widest vector.
 pub const ALIGNMENT: usize = 64;
 
+/// Buffers from this size on are mapped, in huge pages where the system has them: fewer page faults, and fewer misses of the address translation.
+const LARGE: usize = 4 << 20;
+
+/// Fresh pages of zeros; null where there are none.
+fn map_zeroed(size: usize) -> *mut u8 {
+    let (access, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
+    // SAFETY: a fresh anonymous mapping touches no other memory.
+    let start = unsafe { libc::mmap(std::ptr::null_mut(), size, access, flags, -1, 0) };
+    if start == libc::MAP_FAILED {
+        return std::ptr::null_mut();
+    }
+    // Advice only: without huge pages it has no effect.
+    #[cfg(target_os = "linux")]
+    // SAFETY: the pages are the ones just mapped.
+    unsafe {
+        libc::madvise(start, size, libc::MADV_HUGEPAGE)
+    };
+    start.cast()
+}
+
 #[derive(Debug)]
 pub(crate) enum Storage {
     Owned(AlignedBuffer),
@@ -53,8 +73,8 @@ impl AlignedBuffer {
             return Ok(AlignedBuffer { start, size });
         }
         // SAFETY: the size is not zero.
-        let start = NonNull::new(unsafe { alloc_zeroed(layout) }).ok_or_else(error)?;
-        Ok(AlignedBuffer { start, size })
+        let start = if size < LARGE { unsafe { alloc_zeroed(layout) } } else { map_zeroed(size) };
+        Ok(AlignedBuffer { start: NonNull::new(start).ok_or_else(error)?, size })
     }
 
     /// The address of the first byte; whoever holds the buffer alone may write through it.
@@ -75,7 +95,10 @@ impl AlignedBuffer {
 
 impl Drop for AlignedBuffer {
     fn drop(&mut self) {
-        if self.size > 0 {
+        if self.size >= LARGE {
+            // SAFETY: mapped in `zeroed` with this size.
+            unsafe { libc::munmap(self.start.as_ptr().cast(), self.size) };
+        } else if self.size > 0 {
             // SAFETY: allocated in `zeroed` with this same layout, which was valid there.
             unsafe { dealloc(self.start.as_ptr(), Layout::from_size_align_unchecked(self.size, ALIGNMENT)) }
         }

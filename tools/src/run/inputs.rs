@@ -1,7 +1,7 @@
 //! A function's arguments: from files of weights by name, from arrays in order, the rest at random.
 
 use super::{Failure, Options};
-use rc_dialects::func::{SymbolDecl, arg_names, symbols_of};
+use rc_dialects::func::{SymbolDecl, arg_names, given_inputs, symbols_of};
 use rc_ir::{Body, Module, Name};
 use rc_runtime::program::{Bindings, TensorSpec};
 use rc_runtime::safetensors::SafetensorsFile;
@@ -10,6 +10,8 @@ use rc_runtime::{Tensor, npy};
 pub struct Inputs {
     pub function: String,
     pub tensors: Vec<Tensor>,
+    /// The numbers of those that the weights gave: they are the same at every call.
+    pub weights: Vec<usize>,
 }
 
 impl Inputs {
@@ -19,9 +21,11 @@ impl Inputs {
         let weights = options.weights.iter().map(SafetensorsFile::open).collect::<rc_runtime::Result<Vec<_>>>()?;
         let mut arrays = options.inputs.iter();
         let mut found: Vec<Option<Tensor>> = Vec::new();
-        for spec in &specs {
+        let mut named = Vec::new();
+        for (i, spec) in specs.iter().enumerate() {
             let name = spec.name.as_str();
             let file = weights.iter().find(|file| !name.is_empty() && file.contains(name));
+            named.extend(file.map(|_| i));
             found.push(match (file, arrays.len()) {
                 (Some(file), _) => Some(file.tensor(name)?),
                 (None, 0) => None,
@@ -40,7 +44,7 @@ impl Inputs {
                 None => rc::random_input(spec.dtype, &spec.sizes(&bindings)?, options.seed, i)?,
             });
         }
-        Ok(Inputs { function: body.symbol().unwrap_or_default().to_string(), tensors })
+        Ok(Inputs { function: body.symbol().unwrap_or_default().to_string(), tensors, weights: named })
     }
 }
 
@@ -63,9 +67,8 @@ fn function<'m>(module: &'m Module, options: &Options) -> Result<&'m Body, Failu
 fn specs(body: &Body) -> Result<Vec<TensorSpec>, Failure> {
     let root = body.op_ref(body.root());
     let entry = body.entry().ok_or_else(|| "the function has no body".to_string())?;
-    let count = root.int("inputs").map_or(usize::MAX, |n| n.max(0) as usize);
     let names: Vec<Name> = arg_names(body);
-    let args = body.block_args(entry).enumerate().take(count);
+    let args = body.block_args(entry).enumerate().take(given_inputs(root));
     Ok(args
         .map(|(i, arg)| TensorSpec::new(names.get(i).copied().unwrap_or_default(), body.ty(arg)))
         .collect::<rc_runtime::Result<_>>()?)
