@@ -6,6 +6,7 @@ use super::reads::{
     Read, Space, index_dims, is_affine, is_panelled, is_projection, most_elements, reads, reduced_dims, tensor_bytes,
 };
 use super::{FuseOptions, Order};
+use rc_dialects::func::given_inputs;
 use rc_ir::dim_range::Ranges;
 use rc_ir::{Block, Body, Diagnostic, Dim, Op, OpRef, Traits, Value};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -187,8 +188,8 @@ impl Planner<'_> {
         // An elementwise operation reads its operands where its result is read, which can be written already.
         if side || !self.op(op).has(Traits::ELEMENTWISE) {
             let found = self.reads_with(group, op, &outputs)?;
-            let follows =
-                |map: &[Dim]| map == [Dim::Dynamic] || is_affine(map) || self.options.panels && is_panelled(map);
+            let panels = self.options.panels && self.moves_constant(op);
+            let follows = |map: &[Dim]| map == [Dim::Dynamic] || is_affine(map) || panels && is_panelled(map);
             if side && found.iter().any(|r| r.through_anchor && !follows(&r.map)) {
                 return Err("its index map divides, which a product's operand cannot".into());
             }
@@ -374,6 +375,19 @@ impl Planner<'_> {
     /// Whether the group gathers from a result of `op`.
     fn is_table(&self, group: usize, op: Op) -> bool {
         self.uses_in(group, op).any(|(user, i)| i == 0 && self.op(user).is("rc.core.gather"))
+    }
+
+    /// Whether `op` only moves elements of what the function's initializer computed: of a packed weight, perhaps.
+    fn moves_constant(&self, op: Op) -> bool {
+        let (mut value, root) = (self.body.result(op, 0), self.op(self.body.root()));
+        while let Some(op) = self.body.defining_op(value) {
+            if classify(self.op(op)) != Class::Reindex {
+                return false;
+            }
+            value = self.body.operand(op, 0);
+        }
+        let mut args = self.body.entry().into_iter().flat_map(|entry| self.body.block_args(entry));
+        args.position(|arg| arg == value).is_some_and(|i| i >= given_inputs(root))
     }
 
     /// Whether `op` feeds an operand of the group's product or attention.
