@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import nn
 from torch._dynamo.exc import BackendCompilerFailed
+from torch._dynamo.testing import CompileCounterWithBackend
 
 EPS = torch.finfo(torch.float32).eps
 
@@ -325,3 +326,31 @@ def test_dropout_gradient_uses_the_mask_of_the_forward_pass():
     y = compiled(lambda x: nn.functional.dropout(x * 2, 0.5))(x)
     (g,) = torch.autograd.grad(y.sum(), x)
     assert torch.equal(g != 0, y != 0)
+
+
+class Skips(nn.Module):
+    """Down by two convolutions, up again, and joined with what was skipped: sizes that are equal by PyTorch's guards."""
+
+    def __init__(self):
+        super().__init__()
+        self.patch = nn.Conv2d(3, 8, 2, stride=2)
+        self.down, self.up = nn.Conv2d(8, 8, 3, stride=2, padding=1), nn.ConvTranspose2d(8, 8, 4, stride=2, padding=1)
+        self.norm = nn.BatchNorm2d(8)
+
+    def forward(self, x):
+        y = self.norm(self.patch(x))
+        z = self.up(self.down(y).relu())
+        return torch.cat([y, z], 1) + (y + z).mean((2, 3), keepdim=True).repeat(1, 2, 1, 1)
+
+
+def test_images_of_any_size():
+    model, counted = Skips().eval(), CompileCounterWithBackend("rc")
+    f = torch.compile(model, backend=counted, fullgraph=True)
+    with torch.no_grad():
+        for i, (n, h, w) in enumerate([(2, 16, 24), (3, 8, 32), (5, 40, 12)]):
+            x = torch.randn(n, 3, h, w)
+            if i == 0:
+                for d in (0, 2, 3):
+                    torch._dynamo.mark_dynamic(x, d)
+            torch.testing.assert_close(f(x), model(x))
+    assert counted.frame_count == 1

@@ -8,7 +8,7 @@ use rc_ir::op_def::*;
 use rc_ir::{OpDef, OpRef, Result};
 
 /// All operations of the dialect.
-pub static OPS: &[&OpDef] = &[&FUNC, &RETURN, &LAUNCH, &VIEW, &CONSTANT, &COPY, &BINARY];
+pub static OPS: &[&OpDef] = &[&FUNC, &RETURN, &LAUNCH, &VIEW, &CONSTANT, &COPY, &ASSERT, &BINARY];
 
 pub static FUNC: OpDef = OpDef {
     summary: "A planned function: takes memory for its inputs and results, and one arena.",
@@ -110,6 +110,34 @@ pub static COPY: OpDef = OpDef {
     effects: Effects::Channel("stream"),
     ..OpDef::new("rc.host.copy")
 };
+
+pub static ASSERT: OpDef = OpDef {
+    summary: "Sizes that have to be equal.",
+    doc: "`sizes[i]` is `expected[i]` for the values that the arguments' shapes give to the symbols. A call for which that is not so is an \
+error, before anything runs.",
+    example: r#"
+host.func @main(%x: memref<s x f32>, %y: memref<s x f32>, %arena: memref<?xi8>) attributes {inputs = 1, arena = [0], rc.symbols = #rc.symbols<s = [2, 64, 2]>} {
+  host.assert {sizes = [s], expected = [s floordiv 2 * 2]}
+  host.copy %x, %y
+  host.return
+}
+"#,
+    attrs: &[
+        attr("sizes", AttrKind::Shape, "Expressions over the function's symbols."),
+        attr("expected", AttrKind::Shape, "As many."),
+    ],
+    effects: Effects::Channel("stream"),
+    verify: Some(verify_assert),
+    ..OpDef::new("rc.host.assert")
+};
+
+fn verify_assert(op: OpRef) -> Result {
+    let count = |name: &str| op.attr(name).and_then(|a| a.as_shape()).map_or(0, <[_]>::len);
+    match (count("sizes"), count("expected")) {
+        (a, b) if a == b => Ok(()),
+        (a, b) => Err(op.error(format!("has {a} sizes, and {b} that are expected"))),
+    }
+}
 
 pub static BINARY: OpDef = OpDef {
     summary: "A kernel's machine code.",

@@ -10,7 +10,7 @@ mod place;
 
 use lives::{Buffer, Lives, Root};
 use rc_dialects::func::{INIT, SYMBOLS, callee};
-use rc_dialects::host::{CONSTANT, COPY, FUNC, LAUNCH, RETURN, VIEW};
+use rc_dialects::host::{ASSERT, CONSTANT, COPY, FUNC, LAUNCH, RETURN, VIEW};
 use rc_ir::builder::new_function;
 use rc_ir::pass::{PassDef, PassKind, SymbolContext};
 use rc_ir::{Attr, Body, Builder, Diagnostic, Dim, Name, Op, OpRef, Result, Traits, Type, Value};
@@ -123,6 +123,7 @@ impl Rewriter<'_> {
                 self.define(b, op.result(0), view);
                 Ok(())
             }
+            name if name == "rc.core.assume_shape" => self.assume(b, op),
             _ if op.has(Traits::CONSTANT) => {
                 let value = op.attr("value").ok_or_else(|| op.error("has no value"))?;
                 let memory = b.op(&CONSTANT).attr("value", value).result(memref_of(op.body.ty(op.result(0)))).value();
@@ -134,6 +135,29 @@ impl Rewriter<'_> {
                 .help("write the callee's operations in its place; the interpreter runs calls")),
             _ => Err(op.unsupported("between launches").help("run fuse, lower-loops and lower-kernel first")),
         }
+    }
+
+    /// The same bytes, by sizes that are checked when the program runs.
+    fn assume(&mut self, b: &mut Builder, op: OpRef) -> Result {
+        let (value, result) = (op.operand(0), op.result(0));
+        let (from, to) = (op.body.ty(value).shape(), op.body.ty(result).shape());
+        let entry = self.from.entry().expect("planned functions have a body");
+        let known = symbols_of(self.from.block_args(entry).flat_map(|arg| self.from.ty(arg).shape()));
+        if let Some(new) = symbols_of(to.iter().copied()).into_iter().find(|name| !known.contains(name)) {
+            let error = op.unsupported(format!("that gives the symbol '{new}' its value, in compiled code"));
+            return Err(error.help("give an argument of the function a dimension of this size"));
+        }
+        let differ: Vec<(Dim, Dim)> = from.iter().copied().zip(to.iter().copied()).filter(|(a, b)| a != b).collect();
+        if !differ.is_empty() {
+            let [sizes, expected] = [0, 1].map(|i| {
+                let side: Vec<Dim> = differ.iter().map(|d| if i == 0 { d.0 } else { d.1 }).collect();
+                Attr::shape(&side)
+            });
+            b.op(&ASSERT).attr("sizes", sizes).attr("expected", expected).build();
+        }
+        let view = self.view(b, self.memory[&value], Dim::Static(0), op.body.ty(result));
+        self.define(b, result, view);
+        Ok(())
     }
 
     fn define(&mut self, b: &mut Builder, value: Value, memory: Value) {
@@ -189,6 +213,12 @@ impl Rewriter<'_> {
         b.op(&RETURN).build();
         Ok(())
     }
+}
+
+fn symbols_of(dims: impl Iterator<Item = Dim>) -> Vec<Name> {
+    let mut out = Vec::new();
+    dims.for_each(|d| d.for_each_symbol(&mut |name| out.push(name)));
+    out
 }
 
 /// The functions of a module that can be planned: those with a body of launches.

@@ -221,6 +221,12 @@ impl Planned<'_, '_> {
                 self.overwrite(&[&to]);
                 self.memory.fill(&to, &array);
             }
+            "host.assert" => {
+                let (sizes, expected) = (self.frame.sizes(op, "sizes")?, self.frame.sizes(op, "expected")?);
+                if sizes != expected {
+                    return Err(op.error(format!("does not hold: the sizes are {sizes:?}, not {expected:?}")));
+                }
+            }
             "host.launch" => {
                 let args = (0..op.operands().len()).map(|i| self.memref(op, i)).collect::<Result<Vec<_>>>()?;
                 self.check_overlap(op, &args)?;

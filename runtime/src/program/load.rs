@@ -3,7 +3,7 @@
 use super::signature::{Signature, TensorSpec};
 use super::{Binary, Code, Constant, MapParam, Memory, Place, Program, Step};
 use rc_dialects::func::symbols;
-use rc_dialects::host::{BINARY, CONSTANT, COPY, FUNC, LAUNCH, RETURN, VIEW};
+use rc_dialects::host::{ASSERT, BINARY, CONSTANT, COPY, FUNC, LAUNCH, RETURN, VIEW};
 use rc_ir::{AttrData, Blob, Body, Diagnostic, Dim, Module, Name, OpRef, Result, Value};
 use rustc_hash::FxHashMap;
 
@@ -59,7 +59,15 @@ impl<'a> Loader<'a> {
             }
         }
         let name = body.symbol().unwrap_or_default();
-        let program = Program { name, signature, arena, constants: Vec::new(), kernels: Vec::new(), steps: Vec::new() };
+        let program = Program {
+            name,
+            signature,
+            arena,
+            constants: Vec::new(),
+            kernels: Vec::new(),
+            steps: Vec::new(),
+            asserts: Vec::new(),
+        };
         Ok(Loader { module, body, places, kernels: FxHashMap::default(), program })
     }
 
@@ -90,6 +98,10 @@ impl<'a> Loader<'a> {
                 let bytes = ty.num_elements() * Dim::Static(ty.elem().byte_width().unwrap_or(8) as i64);
                 let (from, to) = (self.place(op.operand(0)), self.place(op.operand(1)));
                 self.program.steps.push(Step::Copy { from, to, bytes });
+            }
+            n if n == &ASSERT => {
+                let side = |name| op.attr(name).and_then(|a| a.as_shape()).unwrap_or_default().iter().copied();
+                self.program.asserts.extend(side("sizes").zip(side("expected")));
             }
             n if n == &RETURN => {}
             _ => return Err(op.unsupported("in a compiled function")),

@@ -28,6 +28,8 @@ pub struct Program {
     pub constants: Vec<Constant>,
     pub kernels: Vec<Binary>,
     pub steps: Vec<Step>,
+    /// Sizes that have to be equal, the second as expected.
+    pub asserts: Vec<(Dim, Dim)>,
 }
 
 /// A constant: elements in row-major order, or one element for all.

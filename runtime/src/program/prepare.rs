@@ -2,7 +2,7 @@
 
 use super::signature::{Bindings, evaluate};
 use super::{Memory, Place, Program, Step};
-use crate::Result;
+use crate::{Error, Result};
 use rc_ir::Dim;
 
 /// A place in memory, the offset in bytes.
@@ -16,8 +16,19 @@ pub enum PreparedStep {
 
 impl Program {
     /// The steps where the symbols have these values.
+    ///
+    /// # Errors
+    /// If sizes differ that the program assumes to be equal.
     pub fn prepare(&self, bindings: &Bindings) -> Result<Vec<PreparedStep>> {
         let number = |d: Dim| evaluate(d, bindings);
+        for &(size, expected) in &self.asserts {
+            let (is, wanted) = (number(size)?, number(expected)?);
+            if is != wanted {
+                return Err(Error::Invalid(format!(
+                    "the program assumes that {size} = {expected}, and for these arguments it is {is}, not {wanted}"
+                )));
+            }
+        }
         let place = |p: &Place| Ok((p.memory, number(p.offset)? as usize));
         let step = |step: &Step| {
             Ok(match step {

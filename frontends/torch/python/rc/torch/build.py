@@ -148,7 +148,8 @@ class Build:
         if x.shape == shape:
             return x
         first = len(shape) - x.rank
-        return self.op("core.broadcast", x, dims=list(range(first, len(shape))), result=(x.dtype, shape))
+        x = self.assume(x, [s if s == 1 else shape[first + d] for d, s in enumerate(x.shape)])
+        return x if x.shape == shape else self.op("core.broadcast", x, dims=list(range(first, len(shape))), result=(x.dtype, shape))
 
     def broadcast_in(self, x: T, shape, dims) -> T:
         """Dimension i of `x` is dimension dims[i] of `shape`."""
@@ -162,10 +163,13 @@ class Build:
             return x
         count, known = numel(shape), numel(x.shape)
         if count != known:
-            # Equal for reasons that PyTorch knows; said where the expressions do not show it.
-            flat = self.op("core.reshape", x, result=(x.dtype, [known]))
-            x = self.op("core.assume_shape", flat, result=(x.dtype, [count]))
+            x = self.assume(self.op("core.reshape", x, result=(x.dtype, [known])), [count])
         return self.op("core.reshape", x, result=(x.dtype, shape))
+
+    def assume(self, x: T, shape) -> T:
+        """The tensor by sizes that are equal for reasons that PyTorch knows, and expressions do not show: it is checked when a call comes."""
+        shape = tuple(shape)
+        return x if x.shape == shape else self.op("core.assume_shape", x, result=(x.dtype, shape))
 
     def permute(self, x: T, order) -> T:
         order = list(order)
@@ -190,7 +194,8 @@ class Build:
         return self.slice(x, starts, sizes, steps if step != 1 else None)
 
     def concat(self, xs: list[T], dim: int) -> T:
-        return xs[0] if len(xs) == 1 else self.op("core.concat", xs, dim=dim)
+        sizes = lambda x: [*xs[0].shape[:dim], x.shape[dim], *xs[0].shape[dim + 1 :]]
+        return xs[0] if len(xs) == 1 else self.op("core.concat", [self.assume(x, sizes(x)) for x in xs], dim=dim)
 
     def pad(self, x: T, low, high, value=0) -> T:
         if not any(l != 0 or h != 0 for l, h in zip(low, high)):
@@ -240,7 +245,7 @@ def broadcast_shapes(*shapes) -> tuple:
             at = rank - len(shape) + i
             if out[at] == 1:
                 out[at] = s
-            elif s != 1 and s != out[at]:
+            elif s != 1 and s != out[at] and not (isinstance(s, Dim) or isinstance(out[at], Dim)):
                 raise Unsupported(f"shapes {[list(map(str, s)) for s in shapes]} that do not broadcast")
     return tuple(out)
 

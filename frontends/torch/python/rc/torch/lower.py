@@ -244,7 +244,7 @@ class Lowering:
             sizes = tuple(self.symbols.dims(val.shape))
             if isinstance(result, T) and result.dtype == TO_RC[val.dtype] and _may_equal(result.shape, sizes):
                 # Sizes may be written otherwise here and there; PyTorch knows them to be equal.
-                return result if result.shape == sizes else self.build.op("core.assume_shape", result, result=(result.dtype, sizes))
+                return self.build.assume(result, sizes)
             found = f"{result.dtype} {list(result.shape)}" if isinstance(result, T) else type(result).__name__
             raise Unsupported(f"translated to {found}, where {TO_RC[val.dtype]} {list(val.shape)} is expected")
         if isinstance(val, (list, tuple)):
