@@ -12,7 +12,7 @@ but for --again REGEX, and --again-bad for what was wrong, an error or a crash. 
     fallback  right, with some operations run by PyTorch (options={"fallback": True})
     wrong     results differ from eager by more than the dtype allows (and, measured against float64, by much more than eager does)
     error     does not compile; crash: the process died or hung
-    no graph  Dynamo had nothing to compile, or PyTorch cannot trace the operation or run its graph (backend="aot_eager" fails too)
+    no graph  Dynamo had nothing to compile, or PyTorch cannot trace the operation, or run its graph rightly (backend="aot_eager" fails or is as wrong)
 
 and an operation counts by its worst. Results of random operations are judged by dtype, shape and moments; those of uninitialized memory
 by dtype and shape.

@@ -90,7 +90,7 @@ def run_sample(op, sample, device: str, grad: bool, reports: Reports):
         actual = call(op, sample, grad, lambda f: torch.compile(f, backend=_counting(ran), fullgraph=True))
     except Exception as e:  # noqa: BLE001
         # A graph that Dynamo cannot capture is its own; an error of eager's own backward is no one's here.
-        if not ran or fails_without_rc(op, sample, grad):
+        if not ran or isinstance(without_rc(op, sample, grad), Exception):
             return "no graph", _first_line(e)
         return "error", " ".join(f"{type(e).__name__}: {e}".split())[:500]
     if not ran:
@@ -98,19 +98,21 @@ def run_sample(op, sample, device: str, grad: bool, reports: Reports):
     problem = differs(op, sample, grad, expected, actual)
     state = "fallback" if reports.seen else "native"
     if problem:
+        traced = without_rc(op, sample, grad)
+        if not isinstance(traced, Exception) and differs(op, sample, grad, traced, actual) is None:
+            return "no graph", f"PyTorch's graph differs from eager: {problem}"[:300]
         return "wrong", f"{state}: {problem}"[:600]
     return state, "; ".join(dict.fromkeys(reports.seen))[:500] or None
 
 
-def fails_without_rc(op, sample, grad: bool) -> bool:
-    """Whether PyTorch cannot trace or run the graph by itself either."""
+def without_rc(op, sample, grad: bool):
+    """What PyTorch makes of the graph by itself: the results, or the error that it ends with."""
     torch._dynamo.reset()
     try:
         torch.manual_seed(1)
-        call(op, sample, grad, lambda f: torch.compile(f, backend="aot_eager", fullgraph=True))
-        return False
-    except Exception:  # noqa: BLE001
-        return True
+        return call(op, sample, grad, lambda f: torch.compile(f, backend="aot_eager", fullgraph=True))
+    except Exception as e:  # noqa: BLE001
+        return e
 
 
 def _counting(ran: Counter):

@@ -34,7 +34,9 @@ impl CheckEachPass {
     }
 
     fn references(&mut self, module: &Module) -> Result<Vec<Reference>> {
-        let runnable = |b: &&Body| ["func.func", "rc.host.func"].contains(&b.name(b.root()).as_str());
+        // Private functions run as public ones call them.
+        let runnable =
+            |b: &&Body| !b.is_private() && ["func.func", "rc.host.func"].contains(&b.name(b.root()).as_str());
         let mut out = Vec::new();
         for body in module.bodies.iter().filter(runnable) {
             let function = body.symbol().unwrap_or_default();

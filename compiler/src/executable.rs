@@ -147,6 +147,8 @@ impl Executable {
             let name = match step {
                 Step::Launch { kernel, .. } => cpu.program().kernels[*kernel].name.as_str(),
                 Step::Copy { .. } => "copy",
+                Step::If { .. } => "a choice",
+                Step::Loop(_) => "a loop",
             };
             let mut times: Vec<f64> = rounds.iter().map(|round| 1e3 * round[i].as_secs_f64()).collect();
             times.sort_by(f64::total_cmp);

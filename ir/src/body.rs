@@ -230,6 +230,10 @@ impl Body {
     pub fn symbol(&self) -> Option<Name> {
         self.attr(self.root(), "sym_name").and_then(|a| a.as_str()).map(Name::new)
     }
+    /// Whether only this module may refer to the root symbol.
+    pub fn is_private(&self) -> bool {
+        self.attr(self.root(), "sym_visibility").and_then(|a| a.as_str()) == Some("private")
+    }
     /// The entry block of the root's first region.
     pub fn entry(&self) -> Option<Block> {
         self.op_ref(self.root()).region(0).and_then(|r| self.first_block(r))

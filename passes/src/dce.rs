@@ -6,7 +6,6 @@ use rc_ir::diag::Result;
 use rc_ir::effects::is_dead;
 use rc_ir::intern::Name;
 use rc_ir::module::Module;
-use rc_ir::op_def::Traits;
 use rc_ir::pass::{PassContext, PassDef, PassKind, SymbolContext, run_on_symbols};
 use rc_ir::types::{Type, TypeData};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -43,16 +42,11 @@ fn erase_dead(body: &mut Body, cx: &mut SymbolContext) -> Result {
     }
 }
 
-fn is_private(body: &Body) -> bool {
-    let root = body.op_ref(body.root());
-    root.has(Traits::SYMBOL) && body.attr(root.op, "sym_visibility").and_then(|a| a.as_str()) == Some("private")
-}
-
 /// Keeps what public symbols reach.
 fn erase_symbols(module: &mut Module, cx: &mut PassContext) {
     let by_name: FxHashMap<Name, usize> =
         module.bodies.iter().enumerate().filter_map(|(i, b)| Some((b.symbol()?, i))).collect();
-    let mut live: Vec<bool> = module.bodies.iter().map(|b| !is_private(b)).collect();
+    let mut live: Vec<bool> = module.bodies.iter().map(|b| !b.is_private()).collect();
     let mut work: Vec<usize> = (0..live.len()).filter(|&i| live[i]).collect();
     let mut mentioned = Mentions::default();
     mentioned.attr(module.attrs);

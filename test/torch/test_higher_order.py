@@ -43,11 +43,104 @@ def mutating(x):
     return y + 1
 
 
+def collatz(n):
+    """Steps to 1: a choice inside of a loop."""
+    step = lambda i, n: (i + 1, torch.cond(n % 2 == 0, lambda n: n // 2, lambda n: 3 * n + 1, (n,)))
+    return while_loop(lambda i, n: n > 1, step, (torch.zeros((), dtype=torch.int64), n))
+
+
+def power(x, w):
+    """Towards the largest eigenvalue's vector, of a matrix that the loop only reads."""
+    go_on = lambda i, v, far: (far > -1) & (i < 9)
+
+    def step(i, v, far):
+        u = w @ v
+        u = u / u.norm()
+        return i + 1, u, (u - v).abs().max()
+
+    return while_loop(go_on, step, (torch.zeros((), dtype=torch.int64), x, torch.ones(())))
+
+
+def recurrent(x, w, h):
+    """Steps of a recurrent network: states carried, all of them given."""
+
+    def step(h, row):
+        h = torch.tanh(row + h @ w)
+        return h, (h * 2).to(torch.bfloat16)
+
+    return scan(step, h, x)
+
+
+CONTROL = {
+    "choice": (lambda x: torch.cond(x.sum() > 0, lambda x: (x.sin() + 1, x.sum(0)), lambda x: (x.cos(), x[0] * 2), (x,)), [(5, 3)]),
+    "counted": (lambda x: while_loop(lambda i, x: i < 5, lambda i, x: (i + 1, x * 2), (torch.zeros((), dtype=torch.int64), x)), [(4, 7)]),
+    "never": (lambda x: while_loop(lambda x: x.sum() < -1e9, lambda x: (x * 2,), (x,)), [(4, 7)]),
+    "odd": (lambda x: while_loop(lambda x: x.abs().max() < 40, lambda x: (x * 2,), (x,)), [(4, 7)]),
+    "power": (power, [(6,), (6, 6)]),
+    "recurrent": (recurrent, [(7, 2, 5), (5, 5), (2, 5)]),
+    "reversed": (lambda x: scan(lambda a, b: (a + b, a * b), x[0], x, reverse=True), [(5, 3)]),
+    "scan of scans": (lambda x: scan(lambda a, b: (a + b[0], scan(lambda c, d: (c + d, c * d), a, b)[1]), x[0, 0], x), [(3, 4, 2)]),
+    "map": (lambda x, y: map_(lambda a, y: (a * y + 1, a > y), x, y), [(5, 3), (3,)]),
+    "one": (lambda x: scan(lambda a, b: (a + b, a * b), x[0], x), [(1, 3)]),
+}
+
+
+@pytest.mark.parametrize("name", CONTROL)
+@pytest.mark.parametrize("sign", [1, -1])
+def test_control_flow(name, sign):
+    f, shapes = CONTROL[name]
+    args = [sign * torch.rand(*shape) for shape in shapes]
+    torch.testing.assert_close(torch.compile(f, backend="rc", fullgraph=True)(*args), f(*args))
+
+
+@pytest.mark.parametrize("name", ["choice", "odd", "recurrent", "map"])
+def test_control_flow_of_any_size(name):
+    f, shapes = CONTROL[name]
+    compiled = torch.compile(f, backend="rc", fullgraph=True, dynamic=True)
+    for more in (0, 4, 9):
+        args = [torch.randn(*(n + more for n in shape)) / 4 for shape in shapes]
+        torch.testing.assert_close(compiled(*args), f(*args))
+
+
+def test_choices_inside_of_loops():
+    compiled = torch.compile(collatz, backend="rc", fullgraph=True)
+    for n, steps in ((1, 0), (2, 1), (27, 111), (97, 118)):
+        assert [int(x) for x in compiled(torch.tensor(n))] == [steps, 1]
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_gradients_of_choices(sign):
+    x, y = (sign * torch.rand(3, 4)).requires_grad_(), torch.rand(4, 5, requires_grad=True)
+    f = lambda x, y: torch.cond(x.sum() > 0, lambda x, y: (x @ y).sin(), lambda x, y: x.exp() @ y, (x, y))
+    found = torch.autograd.grad(torch.compile(f, backend="rc", fullgraph=True)(x, y).sum(), (x, y))
+    torch.testing.assert_close(found, torch.autograd.grad(f(x, y).sum(), (x, y)))
+
+
+def test_gradients_of_loops_over_slices():
+    shapes = CONTROL["recurrent"][1]
+    args = [torch.randn(*shape, requires_grad=True) for shape in shapes]
+    f = lambda *args: scan(lambda h, row: (torch.tanh(row + h @ args[1]), h * 2), args[2], args[0])[1].sum()
+    g = lambda *args: torch.stack(list(unrolled(*args))).sum()
+
+    def unrolled(x, w, h):
+        for row in x:
+            yield h * 2
+            h = torch.tanh(row + h @ w)
+
+    found = torch.autograd.grad(torch.compile(f, backend="rc", fullgraph=True)(*args), args)
+    torch.testing.assert_close(found, torch.autograd.grad(g(*args), args))
+
+
+def test_what_is_missing_inside_of_a_branch_is_named_with_its_line():
+    f = lambda x: torch.cond(x.sum() > 0, lambda x: torch.rand_like(x) + x, lambda x: x + 1, (x,))
+    with pytest.raises(BackendCompilerFailed) as e:
+        torch.compile(f, backend="rc", fullgraph=True)(torch.rand(4, 8))
+    assert "inside of it: random numbers inside of branches" in str(e.value) and f"{__file__}:" in str(e.value)
+    compiled = torch.compile(f, backend="rc", fullgraph=True, options={"fallback": True})
+    torch.testing.assert_close(compiled(-torch.ones(4)), torch.zeros(4))
+
+
 FOREIGN = {
-    "cond": lambda x: torch.cond(x.sum() > 0, lambda x: x.sin() + 1, lambda x: x.cos(), (x,)),
-    "while_loop": lambda x: while_loop(lambda i, x: i < 5, lambda i, x: (i + 1, x * 2), (torch.zeros((), dtype=torch.int64), x)),
-    "scan": lambda x: scan(lambda a, b: (a + b, a * b), x[0], x),
-    "map_impl": lambda x: map_(lambda a, b: a * b + 1, x, x[0] + 1),
     "rc_test.twice": lambda x: twice(x + 1) * 3,
     "rc_test.add_one": mutating,
 }

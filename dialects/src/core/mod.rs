@@ -10,6 +10,7 @@ pub mod binary;
 pub mod call;
 pub mod compare;
 pub mod constant;
+pub mod control;
 pub mod convert;
 pub mod dim;
 pub mod dot;
@@ -45,6 +46,7 @@ pub fn register() {
         attention::OPS,
         fusion::OPS,
         call::OPS,
+        control::OPS,
     ];
     families.iter().for_each(|ops| rc_ir::op_def::register(ops));
 }

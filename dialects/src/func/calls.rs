@@ -1,18 +1,26 @@
-//! What a call and its callee must agree on, which takes the module to see.
+//! What a call and its callees must agree on, which takes the module to see.
 
 use super::ops::CALL;
 use super::symbols::{bindings, symbols_of};
 use crate::core::call::CALL as BINDING_CALL;
-use rc_ir::{Diagnostic, Module, Name, OpRef, Result, Traits, Type};
+use crate::core::control::{FOR, IF, WHILE, slice_of};
+use rc_ir::{Diagnostic, Module, Name, OpRef, Result, Traits, Type, Value};
+
+/// A function that an op calls, with the types of what it passes and expects.
+pub struct Call {
+    pub callee: Name,
+    pub args: Vec<Type>,
+    pub results: Vec<Type>,
+}
 
 /// Checks every call of a module against its callee: that it exists, and that types agree after binding its symbols.
 pub fn verify_calls(module: &Module) -> Vec<Box<Diagnostic>> {
     let mut errors = Vec::new();
     for body in &module.bodies {
         for op in body.walk() {
-            if let Some(callee) = callee(body.op_ref(op)) {
-                errors.extend(check(module, body.op_ref(op), callee).err());
-            }
+            let op = body.op_ref(op);
+            let calls = calls(op);
+            errors.extend(calls.iter().filter_map(|call| check(module, op, call).err()));
         }
     }
     errors
@@ -27,25 +35,56 @@ pub fn callee(op: OpRef) -> Option<Name> {
     }
 }
 
-fn check(module: &Module, call: OpRef, name: Name) -> Result {
+/// The functions that an op calls: one of a call, two of a choice, those of a loop.
+pub fn calls(op: OpRef) -> Vec<Call> {
+    let types = |values: &[Value]| values.iter().map(|&v| op.body.ty(v)).collect::<Vec<Type>>();
+    let results: Vec<Type> = op.result_types().to_vec();
+    let call = |attr: &str, args: &[Type], results: &[Type]| {
+        let call = |name| Call { callee: Name::new(name), args: args.to_vec(), results: results.to_vec() };
+        op.str(attr).map(call)
+    };
+    let found = match op.name() {
+        name if name == &IF => {
+            let args = &op.operand_types()[1..];
+            vec![call("then", args, &results), call("else", args, &results)]
+        }
+        name if name == &WHILE => {
+            let args = op.operand_types();
+            let condition = Type::tensor(&[], Type::i1());
+            vec![call("condition", &args, &[condition]), call("body", &args, &results)]
+        }
+        name if name == &FOR => {
+            let (init, args) = (types(&op.group("init")), types(&op.group("args")));
+            let slices: Vec<Type> = types(&op.group("slices")).into_iter().map(slice_of).collect();
+            let given: Vec<Type> =
+                results.iter().enumerate().map(|(i, &ty)| if i < init.len() { ty } else { slice_of(ty) }).collect();
+            vec![call("body", &[init, slices, args].concat(), &given)]
+        }
+        _ => vec![callee(op).map(|callee| Call { callee, args: op.operand_types().to_vec(), results })],
+    };
+    found.into_iter().flatten().collect()
+}
+
+fn check(module: &Module, op: OpRef, call: &Call) -> Result {
+    let name = call.callee;
     let callee = module.symbol(name).map(|b| b.op_ref(b.root())).filter(|f| f.has(Traits::FUNCTION));
-    let callee = callee.ok_or_else(|| call.error(format!("calls '@{name}', and there is no function of that name")))?;
+    let callee = callee.ok_or_else(|| op.error(format!("calls '@{name}', and there is no function of that name")))?;
     let Some(ty) = callee.attr("function_type").and_then(|a| a.as_type()) else { return Ok(()) };
-    let (bound, declared) = (bindings(call), symbols_of(callee)?);
+    let (bound, declared) = (bindings(op), symbols_of(callee)?);
     if let Some(symbol) = declared.iter().find(|d| !bound.iter().any(|b| b.0 == d.name)) {
-        let error = call.error(format!("does not bind the symbol '{}' of '@{name}'", symbol.name));
-        return Err(error.help(format!("write core.call … {{callee = \"{name}\", bind = <{} = …>}}", symbol.name)));
+        let error = op.error(format!("does not bind the symbol '{}' of '@{name}'", symbol.name));
+        return Err(error.help(format!("write {} … {{…, bind = <{} = …>}}", op.name().pretty(), symbol.name)));
     }
     if let Some((symbol, _)) = bound.iter().find(|b| !declared.iter().any(|d| d.name == b.0)) {
-        return Err(call.error(format!("binds '{symbol}', and '@{name}' has no such symbol")));
+        return Err(op.error(format!("binds '{symbol}', and '@{name}' has no such symbol")));
     }
     let lookup = |symbol: Name| bound.iter().find(|b| b.0 == symbol).map(|b| b.1);
     let expected = ty.map_dims(&|dim| dim.substitute(&lookup));
-    let actual = Type::function(&call.operand_types(), &call.result_types());
-    if expected == actual {
+    let actual = Type::function(&call.args, &call.results);
+    if expected == actual || callee.is("rc.host.func") {
         return Ok(());
     }
-    Err(call
+    Err(op
         .error(format!("has the type {actual} and calls '@{name}' of type {expected}"))
         .note(callee.loc(), "declared here"))
 }

@@ -5,7 +5,7 @@ mod initializer;
 mod ops;
 mod symbols;
 
-pub use calls::{callee, verify_calls};
+pub use calls::{Call, callee, calls, verify_calls};
 pub use initializer::{INIT, Initializer, constant_args, given_inputs, set_constant_args, verify_initializers};
 pub use ops::{CALL, FUNC, RETURN, arg_dicts, arg_names, return_op, verify_return};
 pub use symbols::{

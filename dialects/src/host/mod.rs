@@ -3,12 +3,16 @@
 //! First on tensors, `host.launch` giving its results; after plan-buffers on memory: one arena, views of it at
 //! planned offsets, launches that name every buffer. Sizes are expressions over the function's symbols.
 
+mod control;
+
 use crate::constraints::{MEMREF, TENSOR};
+pub use control::{CALL, FOR, IF, WHILE};
 use rc_ir::op_def::*;
 use rc_ir::{OpDef, OpRef, Result};
 
 /// All operations of the dialect.
-pub static OPS: &[&OpDef] = &[&FUNC, &RETURN, &LAUNCH, &VIEW, &CONSTANT, &COPY, &ASSERT, &BINARY];
+pub static OPS: &[&OpDef] =
+    &[&FUNC, &RETURN, &LAUNCH, &VIEW, &CONSTANT, &COPY, &CALL, &IF, &WHILE, &FOR, &ASSERT, &BINARY];
 
 pub static FUNC: OpDef = OpDef {
     summary: "A planned function: takes memory for its inputs and results, and one arena.",
@@ -36,6 +40,7 @@ host.func @main(%x: memref<t x f32>, %y: memref<t x f32>, %arena: memref<?xi8>) 
         attr("function_type", AttrKind::Type, "Memrefs, no results."),
         attr("inputs", AttrKind::I64, "How many arguments are inputs."),
         attr("arena", AttrKind::Shape, "The arena's size in bytes, one expression."),
+        attr("sym_visibility", AttrKind::Str, "`private` where only this module calls it.").optional(),
     ],
     regions: Regions::Exactly(1),
     traits: Traits::SYMBOL.union(Traits::FUNCTION).union(Traits::ISOLATED).union(Traits::SINGLE_BLOCK),

@@ -3,8 +3,9 @@
 use crate::dim::{AnyDim, dims};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
+use rc_dialects::func::bindings_attr;
 use rc_ir::op_def::AttrKind;
-use rc_ir::{Attr, OpDef, Type};
+use rc_ir::{Attr, Name, OpDef, Type};
 
 /// The attribute `name` of an op, from a Python value.
 pub fn attribute(def: &OpDef, name: &str, value: &Bound<'_, PyAny>) -> PyResult<Attr> {
@@ -21,6 +22,10 @@ pub fn attribute(def: &OpDef, name: &str, value: &Bound<'_, PyAny>) -> PyResult<
         AttrKind::I64Array => Attr::i64s(&value.extract::<Vec<i64>>()?),
         AttrKind::I32Array => Attr::i32s(&value.extract::<Vec<i64>>()?),
         AttrKind::Shape => Attr::shape(&dims(&value.extract::<Vec<AnyDim>>()?)),
+        AttrKind::Dialect("bind") => {
+            let bound = value.extract::<Vec<(String, AnyDim)>>()?;
+            bindings_attr(&bound.iter().map(|(name, dim)| (Name::new(name), dim.0)).collect::<Vec<_>>())
+        }
         AttrKind::Type => Attr::ty(element(value.extract()?)?),
         kind => {
             return Err(PyTypeError::new_err(format!(

@@ -29,6 +29,13 @@ struct State {
     loc: Loc,
 }
 
+/// The result types of an op that does not infer them: of its one result, or of all of them.
+#[derive(FromPyObject)]
+enum Results {
+    One(ResultType),
+    All(Vec<ResultType>),
+}
+
 /// A result type as Python gives it: an element type and a shape; no shape for a scalar.
 type ResultType = (String, Option<Vec<AnyDim>>);
 
@@ -64,7 +71,7 @@ impl PyGraph {
     }
 
     /// Makes an operation. `groups` holds, for each group of operands that the op declares, a value, a list of values, or None;
-    /// `result` is (element type, shape), for ops that do not infer it. Gives the result, or a list unless there is one.
+    /// `result` is (element type, shape), or a list of them, for ops that do not infer it. Gives the result, or a list unless there is one.
     #[pyo3(signature = (name, groups, attrs=None, result=None))]
     fn op(
         &self,
@@ -72,11 +79,15 @@ impl PyGraph {
         name: &str,
         groups: &Bound<'_, PyAny>,
         attrs: Option<&Bound<'_, PyDict>>,
-        result: Option<ResultType>,
+        result: Option<Results>,
     ) -> PyResult<Py<PyAny>> {
         let full = OpName::new(&format!("rc.{name}"));
         let Some(def) = full.def() else { return Err(PyTypeError::new_err(format!("there is no operation '{name}'"))) };
-        let result = result.map(result_type).transpose()?;
+        let results = match result {
+            Some(Results::One(one)) => Some(vec![result_type(one)?]),
+            Some(Results::All(all)) => Some(all.into_iter().map(result_type).collect::<PyResult<_>>()?),
+            None => None,
+        };
         let built = self.with(py, |state| {
             let mut builder = state.builder();
             let mut op: OpBuilder = builder.op(full);
@@ -87,7 +98,7 @@ impl PyGraph {
                 let key: String = key.extract()?;
                 op = op.attr(&key, attribute(def, &key, &value)?);
             }
-            let op = if let Some(ty) = result { op.result(ty) } else { op };
+            let op = if let Some(types) = &results { op.results(types) } else { op };
             let op = op.try_build().map_err(|d| error(py, &[*d]))?;
             Ok(state.func.body.results(op).map(PyValue).collect::<Vec<_>>())
         })?;
@@ -158,12 +169,15 @@ impl PyGraph {
         })
     }
 
-    /// Returns these values, declares the symbols (name, least, greatest, divisor), and gives the module; the graph is used up.
+    /// Returns these values, declares the symbols (name, least, greatest, divisor), and gives the module, with `functions`, modules of functions
+    /// that this one calls, as private ones; the graph is used up.
+    #[pyo3(signature = (results, symbols, functions=Vec::new()))]
     fn finish(
         &self,
         py: Python<'_>,
         results: Vec<PyValue>,
         symbols: Vec<(String, i64, i64, i64)>,
+        functions: Vec<PyRef<'_, PyModule>>,
     ) -> PyResult<PyModule> {
         let taken = self.lock().take();
         let mut state = taken.ok_or_else(used_up)?;
@@ -181,6 +195,11 @@ impl PyGraph {
         }
         let mut module = Module::default();
         module.push(body);
+        for mut function in functions.iter().flat_map(|m| m.0.bodies.iter().cloned()) {
+            let root = function.root();
+            function.set_attr(root, "sym_visibility", Attr::str("private"));
+            module.push(function);
+        }
         let errors: Vec<_> = on_team(py, || rc::verify(&module))?;
         if !errors.is_empty() {
             return Err(error(py, &errors));

@@ -10,7 +10,7 @@ mod split;
 use crate::fuse::is_cheap;
 use crate::schedule::Target;
 use pack::Packer;
-use rc_dialects::func::{FUNC, INIT, Initializer, callee, constant_args};
+use rc_dialects::func::{FUNC, INIT, Initializer, calls, constant_args};
 use rc_ir::pass::{OptionKind, PassContext, PassDef, PassKind, option};
 use rc_ir::{Block, Body, Diagnostic, Effects, Loc, Module, Name, Op, OpRef, Result, Type, Value};
 use rustc_hash::FxHashSet;
@@ -58,7 +58,7 @@ fn called(module: &Module) -> FxHashSet<Name> {
     let mut out = FxHashSet::default();
     for body in &module.bodies {
         out.extend(Initializer::of(body.op_ref(body.root())).map(|init| init.function));
-        out.extend(body.walk().into_iter().filter_map(|op| callee(body.op_ref(op))));
+        out.extend(body.walk().into_iter().flat_map(|op| calls(body.op_ref(op))).map(|call| call.callee));
     }
     out
 }

@@ -1,6 +1,8 @@
 //! Which buffers a function needs, and from which launch to which each is alive.
 
-use super::{ALIGNMENT, bytes_of, scratch_sizes};
+use super::control::scratch_sizes;
+use super::{ALIGNMENT, bytes_of};
+use rc_dialects::func::calls;
 use rc_dialects::host::LAUNCH;
 use rc_ir::{Body, Dim, Op, Result, Traits, Value};
 use rustc_hash::FxHashMap;
@@ -57,7 +59,7 @@ impl Lives {
         for operand in body.operands(op) {
             self.extend(operand, number);
         }
-        if body.name(op) == &LAUNCH {
+        if body.name(op) == &LAUNCH || !calls(body.op_ref(op)).is_empty() {
             let inplace = body.attr(op, "inplace").and_then(|a| a.as_ints()).unwrap_or_default();
             for (i, result) in body.results(op).enumerate() {
                 let size = bytes_of(body.ty(result));
@@ -67,7 +69,7 @@ impl Lives {
                 self.roots.insert(result, Root::Buffer(index));
                 self.extend(result, last_use(result));
             }
-            let scratch = scratch_sizes(body, op).into_iter().map(|bytes| {
+            let scratch = scratch_sizes(body.op_ref(op)).into_iter().map(|bytes| {
                 let bytes = bytes.ceildiv(Dim::Static(ALIGNMENT)) * Dim::Static(ALIGNMENT);
                 self.add(bytes, number)
             });

@@ -5,15 +5,16 @@
 //! lowest offset that no buffer alive at the same time covers; with symbolic sizes they share slots, whose sizes and
 //! offsets are expressions that hold for every value of the symbols.
 
+mod control;
 mod lives;
 mod place;
 
 use lives::{Buffer, Lives, Root};
-use rc_dialects::func::{INIT, SYMBOLS, callee};
+use rc_dialects::func::{INIT, SYMBOLS, calls};
 use rc_dialects::host::{ASSERT, CONSTANT, COPY, FUNC, LAUNCH, RETURN, VIEW};
 use rc_ir::builder::new_function;
 use rc_ir::pass::{PassDef, PassKind, SymbolContext};
-use rc_ir::{Attr, Body, Builder, Diagnostic, Dim, Name, Op, OpRef, Result, Traits, Type, Value};
+use rc_ir::{Attr, Body, Builder, Diagnostic, Dim, Name, OpRef, Result, Traits, Type, Value};
 use rustc_hash::FxHashMap;
 
 pub static PLAN_BUFFERS: PassDef = PassDef {
@@ -86,7 +87,7 @@ impl Rewriter<'_> {
         let name = from.symbol().unwrap_or_default();
         let mut new = new_function(&FUNC, name.as_str(), &types, &[], root.loc());
         let target = new.body.root();
-        for kept in [SYMBOLS, INIT] {
+        for kept in [SYMBOLS, INIT, "sym_visibility"] {
             if let Some(attr) = from.attr(from.root(), kept) {
                 new.body.set_attr(target, kept, attr);
             }
@@ -130,9 +131,7 @@ impl Rewriter<'_> {
                 self.define(b, op.result(0), memory);
                 Ok(())
             }
-            _ if callee(op).is_some() => Err(op
-                .unsupported("in compiled code")
-                .help("write the callee's operations in its place; the interpreter runs calls")),
+            _ if !calls(op).is_empty() => self.call(b, op),
             _ => Err(op.unsupported("between launches").help("run fuse, lower-loops and lower-kernel first")),
         }
     }
@@ -181,17 +180,28 @@ impl Rewriter<'_> {
         }
     }
 
-    fn launch(&mut self, b: &mut Builder, op: OpRef) -> Result {
-        let mut args: Vec<Value> = op.operands().map(|v| self.memory[&v]).collect();
+    /// The memory of an operation's results.
+    fn results(&mut self, b: &mut Builder, op: OpRef) -> Result<Vec<Value>> {
+        let mut memories = Vec::new();
         for result in op.results() {
             let Root::Buffer(index) = self.lives.root(result) else {
                 return Err(op.error("gives a result without memory"));
             };
             let memory = self.buffer(b, index, op.body.ty(result));
             self.define(b, result, memory);
-            args.push(memory);
+            memories.push(memory);
         }
-        for &index in self.lives.scratch.get(&op.op).into_iter().flatten() {
+        Ok(memories)
+    }
+
+    fn scratch(&self, op: OpRef) -> &[usize] {
+        self.lives.scratch.get(&op.op).map_or(&[], Vec::as_slice)
+    }
+
+    fn launch(&mut self, b: &mut Builder, op: OpRef) -> Result {
+        let mut args: Vec<Value> = op.operands().map(|v| self.memory[&v]).collect();
+        args.extend(self.results(b, op)?);
+        for &index in self.scratch(op) {
             let bytes = self.lives.buffers[index].size;
             args.push(self.buffer(b, index, Type::tensor(&[bytes], Type::i8())));
         }
@@ -224,9 +234,4 @@ fn symbols_of(dims: impl Iterator<Item = Dim>) -> Vec<Name> {
 /// The functions of a module that can be planned: those with a body of launches.
 pub fn is_planned(body: &Body) -> bool {
     body.name(body.root()) == "func.func" && body.entry().is_some()
-}
-
-/// The op whose scratch a launch asks for, for `Lives`.
-pub(crate) fn scratch_sizes(body: &Body, op: Op) -> Vec<Dim> {
-    body.attr(op, "scratch").and_then(|a| a.as_shape()).map_or(Vec::new(), <[Dim]>::to_vec)
 }

@@ -53,6 +53,20 @@ impl Stream {
         check(unsafe { sys::cuMemcpyDtoDAsync_v2(to, from, size, self.handle) }, "cuMemcpyDtoDAsync")
     }
 
+    /// The byte at a place of the device, when all work queued so far is done.
+    ///
+    /// # Safety
+    /// The place is valid for one byte.
+    pub unsafe fn read_byte(&self, from: u64) -> Result<u8> {
+        self.device.bind()?;
+        let mut byte = 0u8;
+        let to = std::ptr::from_mut(&mut byte).cast();
+        // SAFETY: the caller vouches for the place; the byte lives until the stream is idle.
+        check(unsafe { sys::cuMemcpyDtoHAsync_v2(to, from, 1, self.handle) }, "cuMemcpyDtoHAsync")?;
+        self.synchronize()?;
+        Ok(byte)
+    }
+
     /// The device.
     pub fn device(&self) -> &Arc<Device> {
         &self.device

@@ -152,10 +152,7 @@ impl<'a> Frame<'a> {
         if i >= op.operands().len() {
             return Err(op.error(format!("has no operand {i}")));
         }
-        match self.get(op.operand(i))? {
-            Value::Array(array) => Ok(array.clone()),
-            scalar => Ok(Array::splat(vec![], scalar)),
-        }
+        Ok(self.get(op.operand(i))?.to_array())
     }
     pub fn dim(&self, op: OpRef, dim: Dim) -> Result<i64> {
         self.symbols.eval(dim).ok_or_else(|| op.error(format!("needs the value of {dim}, which is not known")))
@@ -215,6 +212,7 @@ impl<'a> Frame<'a> {
             "host.launch" => return self.launch_on_tensors(op),
             "loop.launch" => return self.launch_loops(op),
             "func.call" | "core.call" => return self.call(op),
+            "core.if" | "core.while" | "core.for" => return self.control(op),
             _ => return self.exec_by_trait(op),
         };
         Ok(vec![value?])
@@ -276,12 +274,17 @@ impl<'a> Frame<'a> {
 
     /// Runs the symbol `callee` on the operands, with its symbols bound to expressions over this frame's.
     pub fn enter(&mut self, op: OpRef, callee: Name, bind: &[(Name, Dim)]) -> Result<Vec<Value>> {
+        let args = op.operands().map(|v| self.get(v).cloned()).collect::<Result<Vec<_>>>()?;
+        self.enter_with(op, callee, bind, args)
+    }
+
+    /// Runs the symbol `callee` on values.
+    pub fn enter_with(&self, op: OpRef, callee: Name, bind: &[(Name, Dim)], args: Vec<Value>) -> Result<Vec<Value>> {
         let body = self
             .interp
             .module
             .symbol(callee)
             .ok_or_else(|| op.error(format!("calls '@{callee}', which the module does not have")))?;
-        let args = op.operands().map(|v| self.get(v).cloned()).collect::<Result<Vec<_>>>()?;
         let bound = bind.iter().map(|&(name, dim)| Ok((name, self.dim(op, dim)?))).collect::<Result<Vec<_>>>()?;
         let symbols = Symbols::new(bound);
         symbols.check(op.loc(), &rc_dialects::func::symbols(body), super::bind::assumes(body))?;

@@ -1,5 +1,7 @@
 //! The `host` dialect: launches on tensors and on memory, buffers in an arena.
 
+mod control;
+
 use std::collections::BTreeMap;
 
 use rc_ir::{Name, OpRef, Result, Traits, Type, TypeData};
@@ -10,7 +12,6 @@ use super::exec::{Frame, Symbols};
 use super::kernel;
 use super::memory::{MemRef, Memory, width_of};
 use super::value::{Array, TensorMap, Value};
-use crate::tensor::Tensor;
 
 impl Frame<'_> {
     /// `host.launch` on tensors: the results are the kernel's last arguments.
@@ -141,7 +142,7 @@ impl Interpreter<'_> {
         &self,
         frame: &mut Frame,
         signature: &Signature,
-        args: &[Tensor],
+        args: Vec<Array>,
     ) -> Result<Vec<(Value, Type)>> {
         let body = frame.body;
         let root = body.op_ref(body.root());
@@ -151,8 +152,8 @@ impl Interpreter<'_> {
         let mut results = Vec::new();
         for (i, &name) in names.iter().enumerate() {
             let ty = body.ty(name);
-            let memref = if let Some(tensor) = args.get(i) {
-                planned.memory.given(format!("input {i}"), Array::host(tensor.clone()), width_of(ty))
+            let memref = if let Some(array) = args.get(i) {
+                planned.memory.given(format!("input {i}"), array.clone(), width_of(ty))
             } else if i < signature.outputs() {
                 let shape = planned.frame.shape_of(root, ty)?;
                 let memref = planned.memory.unwritten(format!("output {}", i - args.len()), shape, width_of(ty));
@@ -214,12 +215,8 @@ impl Planned<'_, '_> {
                     return Err(op.error(format!("copies {:?} to {:?}", from.shape, to.shape)));
                 }
                 let float = op.body.ty(op.operand(0)).elem().is_float();
-                let array = self
-                    .memory
-                    .array(&from, float)
-                    .map_err(|why| op.error(format!("copies what is incomplete: {why}")))?;
-                self.overwrite(&[&to]);
-                self.memory.fill(&to, &array);
+                let array = self.read(op, &from, float)?;
+                self.write(&to, &array);
             }
             "host.assert" => {
                 let (sizes, expected) = (self.frame.sizes(op, "sizes")?, self.frame.sizes(op, "expected")?);
@@ -235,9 +232,19 @@ impl Planned<'_, '_> {
                 self.overwrite(&written.iter().filter_map(|&i| args.get(i)).collect::<Vec<_>>());
                 self.frame.launch(op, &mut self.memory, &args)?;
             }
+            "host.call" | "host.if" | "host.while" | "host.for" => self.control(op)?,
             _ => return Err(op.unsupported("in a host.func in the interpreter")),
         }
         Ok(())
+    }
+
+    fn read(&self, op: OpRef, from: &MemRef, float: bool) -> Result<Array> {
+        self.memory.array(from, float).map_err(|why| op.error(format!("reads what is incomplete: {why}")))
+    }
+
+    fn write(&mut self, to: &MemRef, array: &Array) {
+        self.overwrite(&[to]);
+        self.memory.fill(to, array);
     }
 
     /// A view of the arena is a buffer of its own; where it overlaps others, writing it makes them lose what they hold.

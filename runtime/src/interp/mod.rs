@@ -14,6 +14,7 @@
 
 mod bind;
 mod constant;
+mod control;
 mod dot;
 mod elementwise;
 mod exec;
@@ -112,7 +113,9 @@ impl<'m> Interpreter<'m> {
                 let results = frame.run(inputs.collect())?;
                 results.into_iter().zip(signature.results.iter().copied()).collect()
             }
-            "host.func" => self.run_planned(&mut frame, &signature, args)?,
+            "host.func" => {
+                self.run_planned(&mut frame, &signature, args.iter().map(|t| Array::host(t.clone())).collect())?
+            }
             _ => {
                 return Err(root.unsupported("as an entry of the interpreter").help("run a function that launches it"));
             }

@@ -27,6 +27,16 @@ pub(crate) enum Value {
     InFlight(Arc<Value>, u32),
 }
 
+impl Value {
+    /// An array; a scalar is one of rank 0.
+    pub fn to_array(&self) -> Array {
+        match self {
+            Value::Array(array) => array.clone(),
+            scalar => Array::splat(Vec::new(), scalar),
+        }
+    }
+}
+
 /// What a tensor map describes: boxes of a tensor, and how they lie in shared memory.
 #[derive(Clone, Debug)]
 pub(crate) struct TensorMap {
@@ -115,6 +125,24 @@ impl Array {
             let from = self.as_ints();
             Array::ints(shape, positions.iter().map(|&i| from[i]).collect())
         }
+    }
+    /// Slice `i` along the first dimension.
+    pub fn slice(&self, i: usize) -> Array {
+        let shape = self.shape[1..].to_vec();
+        let count: usize = shape.iter().product();
+        self.pick(shape, &(i * count..(i + 1) * count).collect::<Vec<_>>())
+    }
+    /// Arrays as the slices of one.
+    pub fn stack(shape: Vec<usize>, slices: &[Array], float: bool) -> Array {
+        if float {
+            Array::floats(shape, slices.iter().flat_map(|a| a.as_floats().into_owned()).collect())
+        } else {
+            Array::ints(shape, slices.iter().flat_map(|a| a.as_ints().into_owned()).collect())
+        }
+    }
+    /// Whether the first element is not 0.
+    pub fn is_true(&self) -> bool {
+        self.as_ints().first().is_some_and(|&n| n != 0)
     }
     pub fn element(&self, i: usize) -> Value {
         match &self.data {

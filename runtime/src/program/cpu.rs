@@ -1,6 +1,6 @@
 //! Programs on the CPU.
 
-use super::prepare::PreparedStep;
+use super::prepare::{At, Machine, PreparedStep, run_steps};
 use super::signature::Bindings;
 use super::{Code, Memory, Program};
 use crate::cpu::{Kernel, Launch, LoadedObject, Pool};
@@ -137,35 +137,63 @@ impl CpuProgram {
         outputs: &[*mut u8],
         watch: &mut dyn FnMut(),
     ) -> Result<()> {
-        let pool = Pool::global()?;
-        let address = |(memory, offset): (Memory, usize)| {
-            let base = match memory {
-                Memory::Input(i) => inputs[i],
-                Memory::Output(i) => outputs[i].cast_const(),
-                Memory::Arena => prepared.arena.start().cast_const(),
-                Memory::Constant(i) => self.program.constants[i].bytes.bytes().as_ptr(),
-            };
-            base.wrapping_add(offset)
-        };
-        let mut slots: Vec<u64> = Vec::new();
+        let mut run = Run { program: self, pool: Pool::global()?, prepared, inputs, outputs, slots: Vec::new() };
         for step in &prepared.steps {
-            match step {
-                PreparedStep::Launch { kernel, args, symbols, grid } => {
-                    slots.clear();
-                    slots.extend(args.iter().map(|&a| address(a) as u64));
-                    slots.extend(symbols.iter().map(|&n| n as u64));
-                    let launch = Launch { scratch: self.program.kernels[*kernel].scratch, ..Launch::grid(*grid) };
-                    // SAFETY: the code was generated for these arguments: buffers of the planned sizes, the
-                    // kernel's symbols in their order; all outlive the launch.
-                    unsafe { pool.launch(self.kernels[*kernel].entry(), &slots, launch)? };
-                }
-                // SAFETY: both places have that many bytes, and the plan gives results memory of their own.
-                PreparedStep::Copy { from, to, bytes } => unsafe {
-                    std::ptr::copy(address(*from), address(*to).cast_mut(), *bytes);
-                },
-            }
+            run_steps(&mut run, std::slice::from_ref(step), &mut Vec::new())?;
             watch();
         }
         Ok(())
+    }
+}
+
+/// A run on the caller's memory.
+struct Run<'a> {
+    program: &'a CpuProgram,
+    pool: &'a Pool,
+    prepared: &'a Prepared,
+    inputs: &'a [*const u8],
+    outputs: &'a [*mut u8],
+    /// A launch's arguments.
+    slots: Vec<u64>,
+}
+
+impl Run<'_> {
+    fn address(&self, at: &At, turns: &[usize]) -> *const u8 {
+        let base = match at.memory {
+            Memory::Input(i) => self.inputs[i],
+            Memory::Output(i) => self.outputs[i].cast_const(),
+            Memory::Arena => self.prepared.arena.start().cast_const(),
+            Memory::Constant(i) => self.program.program.constants[i].bytes.bytes().as_ptr(),
+        };
+        base.wrapping_add(at.offset(turns))
+    }
+}
+
+impl Machine for Run<'_> {
+    fn simple(&mut self, step: &PreparedStep, turns: &[usize]) -> Result<()> {
+        match step {
+            PreparedStep::Launch { kernel, args, symbols, grid } => {
+                let mut slots = std::mem::take(&mut self.slots);
+                slots.clear();
+                slots.extend(args.iter().map(|a| self.address(a, turns) as u64));
+                slots.extend(symbols.iter().map(|&n| n as u64));
+                let launch = Launch { scratch: self.program.program.kernels[*kernel].scratch, ..Launch::grid(*grid) };
+                // SAFETY: the code was generated for these arguments: buffers of the planned sizes, the
+                // kernel's symbols in their order; all outlive the launch.
+                unsafe { self.pool.launch(self.program.kernels[*kernel].entry(), &slots, launch)? };
+                self.slots = slots;
+            }
+            // SAFETY: both places have that many bytes, and the plan gives results memory of their own.
+            PreparedStep::Copy { from, to, bytes } => unsafe {
+                std::ptr::copy(self.address(from, turns), self.address(to, turns).cast_mut(), *bytes);
+            },
+            PreparedStep::If { .. } | PreparedStep::Loop(_) => {}
+        }
+        Ok(())
+    }
+
+    fn truth(&mut self, at: &At, turns: &[usize]) -> Result<bool> {
+        // SAFETY: the plan gives a condition a byte, which the steps before have written.
+        Ok(unsafe { self.address(at, turns).read() } != 0)
     }
 }

@@ -1,6 +1,6 @@
 //! Programs on a CUDA GPU: constants stay on the device, and the launches are one graph, kept while sizes and addresses stay.
 
-use super::prepare::PreparedStep;
+use super::prepare::{At, Machine, PreparedStep, depends_on_data, run_steps};
 use super::replay::Seen;
 use super::signature::Bindings;
 use super::{Code, Memory, Program};
@@ -31,8 +31,16 @@ struct Prepared {
     bindings: Bindings,
     inputs: Vec<Buffer>,
     outputs: Vec<Buffer>,
-    _arena: Buffer,
-    graph: Option<GraphExec>,
+    arena: Buffer,
+    work: Work,
+}
+
+/// What a run queues.
+enum Work {
+    Nothing,
+    Graph(GraphExec),
+    /// One step after the other, as data decides.
+    Steps(Vec<PreparedStep>),
 }
 
 impl CudaProgram {
@@ -166,10 +174,29 @@ impl CudaProgram {
     }
 
     fn replay(&self, prepared: &Prepared) -> Result<()> {
-        match &prepared.graph {
+        match &prepared.work {
+            Work::Nothing => Ok(()),
             // SAFETY: the graph's launches were queued for the memory that `prepared` holds.
-            Some(graph) => unsafe { graph.launch(&self.stream) },
-            None => Ok(()),
+            Work::Graph(graph) => unsafe { graph.launch(&self.stream) },
+            Work::Steps(steps) => {
+                let (inputs, outputs) = (&prepared.inputs, &prepared.outputs);
+                self.queue_all(&self.stream, steps, &self.addresses(inputs, outputs, &prepared.arena))
+            }
+        }
+    }
+
+    /// Where memory is.
+    fn addresses<'a>(
+        &'a self,
+        inputs: &'a [Buffer],
+        outputs: &'a [Buffer],
+        arena: &'a Buffer,
+    ) -> impl Fn(Memory) -> u64 + 'a {
+        move |memory| match memory {
+            Memory::Input(i) => inputs[i].address(),
+            Memory::Output(i) => outputs[i].address(),
+            Memory::Arena => arena.address(),
+            Memory::Constant(i) => self.constants[i].address(),
         }
     }
 
@@ -186,16 +213,15 @@ impl CudaProgram {
             buffer.fill(&self.stream, 0, buffer.size(), UNWRITTEN)?;
         }
         self.stream.synchronize()?;
-        let address = |memory| match memory {
-            Memory::Input(i) => inputs[i].address(),
-            Memory::Output(i) => outputs[i].address(),
-            Memory::Arena => arena.address(),
-            Memory::Constant(i) => self.constants[i].address(),
-        };
         let steps = self.program.prepare(&bindings)?;
-        let graph = Graph::capture(&self.stream, &self.kernels, |stream| self.queue_all(stream, &steps, &address))?;
-        let graph = if graph.node_count()? == 0 { None } else { Some(graph.instantiate()?) };
-        Ok(Prepared { bindings, inputs, outputs, _arena: arena, graph })
+        let work = if depends_on_data(&steps) {
+            Work::Steps(steps)
+        } else {
+            let address = self.addresses(&inputs, &outputs, &arena);
+            let graph = Graph::capture(&self.stream, &self.kernels, |stream| self.queue_all(stream, &steps, &address))?;
+            if graph.node_count()? == 0 { Work::Nothing } else { Work::Graph(graph.instantiate()?) }
+        };
+        Ok(Prepared { bindings, inputs, outputs, arena, work })
     }
 
     /// Queues steps in order. A kernel that waits by itself may start before the one ahead of it, if that is the program's own, has ended.
@@ -205,57 +231,75 @@ impl CudaProgram {
         steps: &[PreparedStep],
         address: &dyn Fn(Memory) -> u64,
     ) -> Result<()> {
-        let mut after_kernel = false;
-        for step in steps {
-            self.queue(stream, step, address, after_kernel)?;
-            after_kernel = match step {
-                PreparedStep::Launch { grid, .. } => after_kernel || !grid.contains(&0),
-                PreparedStep::Copy { .. } => false,
-            };
+        run_steps(&mut Queue { program: self, stream, address, after_kernel: false }, steps, &mut Vec::new())
+    }
+}
+
+/// A run that is being queued.
+struct Queue<'a> {
+    program: &'a CudaProgram,
+    stream: &'a Stream,
+    address: &'a dyn Fn(Memory) -> u64,
+    after_kernel: bool,
+}
+
+impl Queue<'_> {
+    fn at(&self, at: &At, turns: &[usize]) -> u64 {
+        (self.address)(at.memory) + at.offset(turns) as u64
+    }
+
+    fn launch(&self, kernel: usize, args: &[u64], symbols: &[i64], grid: &[u64; 3]) -> Result<()> {
+        let binary = &self.program.program.kernels[kernel];
+        let mut values: Vec<Arg> = args.iter().map(|&address| Arg::Pointer(address)).collect();
+        let bind = |name| binary.symbols.iter().position(|&s| s == name).map(|i| symbols[i]);
+        for map in &binary.maps {
+            let encoded = Arg::TensorMap(map.encode(args[map.arg], &bind)?);
+            match values.get_mut(map.param) {
+                Some(value) => *value = encoded,
+                None => values.push(encoded),
+            }
+        }
+        values.extend(symbols.iter().map(|&n| Arg::I64(n)));
+        let too_large = |_| Error::Invalid(format!("the kernel {} has a grid of {grid:?} blocks", binary.name));
+        let mut extents = [0u32; 3];
+        for (extent, &n) in extents.iter_mut().zip(grid) {
+            *extent = u32::try_from(n).map_err(too_large)?;
+        }
+        let mut config = LaunchConfig::new(extents, [binary.threads, 1, 1]).shared_memory(binary.shared);
+        config.cluster = binary.cluster;
+        config.programmatic = binary.early && self.after_kernel;
+        // SAFETY: the code was generated for these arguments: buffers of the planned sizes, the kernel's
+        // symbols in their order; they live as long as the graph.
+        unsafe { self.stream.launch(&self.program.kernels[kernel], &config, &mut KernelArgs::new(&values)) }
+    }
+}
+
+impl Machine for Queue<'_> {
+    fn simple(&mut self, step: &PreparedStep, turns: &[usize]) -> Result<()> {
+        match step {
+            PreparedStep::Launch { kernel, args, symbols, grid } => {
+                let args: Vec<u64> = args.iter().map(|a| self.at(a, turns)).collect();
+                self.launch(*kernel, &args, symbols, grid)?;
+                self.after_kernel |= !grid.contains(&0);
+            }
+            PreparedStep::Copy { from, to, bytes } => {
+                // SAFETY: both places have that many bytes, and the plan gives results memory of their own.
+                unsafe { self.stream.copy(self.at(to, turns), self.at(from, turns), *bytes)? };
+                self.after_kernel = false;
+            }
+            PreparedStep::If { .. } | PreparedStep::Loop(_) => {}
         }
         Ok(())
     }
 
-    fn queue(
-        &self,
-        stream: &Stream,
-        step: &PreparedStep,
-        address: &dyn Fn(Memory) -> u64,
-        after_kernel: bool,
-    ) -> Result<()> {
-        match step {
-            PreparedStep::Launch { kernel, args, symbols, grid } => {
-                let binary = &self.program.kernels[*kernel];
-                let pointers = args.iter().map(|&(memory, offset)| Arg::Pointer(address(memory) + offset as u64));
-                let mut values: Vec<Arg> = pointers.collect();
-                let bind = |name| binary.symbols.iter().position(|&s| s == name).map(|i| symbols[i]);
-                for map in &binary.maps {
-                    let (memory, offset) = args[map.arg];
-                    let encoded = Arg::TensorMap(map.encode(address(memory) + offset as u64, &bind)?);
-                    match values.get_mut(map.param) {
-                        Some(value) => *value = encoded,
-                        None => values.push(encoded),
-                    }
-                }
-                values.extend(symbols.iter().map(|&n| Arg::I64(n)));
-                let too_large = |_| Error::Invalid(format!("the kernel {} has a grid of {grid:?} blocks", binary.name));
-                let mut extents = [0u32; 3];
-                for (extent, &n) in extents.iter_mut().zip(grid) {
-                    *extent = u32::try_from(n).map_err(too_large)?;
-                }
-                let mut config = LaunchConfig::new(extents, [binary.threads, 1, 1]).shared_memory(binary.shared);
-                config.cluster = binary.cluster;
-                config.programmatic = binary.early && after_kernel;
-                // SAFETY: the code was generated for these arguments: buffers of the planned sizes, the kernel's
-                // symbols in their order; they live as long as the graph.
-                unsafe { stream.launch(&self.kernels[*kernel], &config, &mut KernelArgs::new(&values)) }
-            }
-            PreparedStep::Copy { from, to, bytes } => {
-                let (to, from) = (address(to.0) + to.1 as u64, address(from.0) + from.1 as u64);
-                // SAFETY: both places have that many bytes, and the plan gives results memory of their own.
-                unsafe { stream.copy(to, from, *bytes) }
-            }
+    fn truth(&mut self, at: &At, turns: &[usize]) -> Result<bool> {
+        if self.stream.is_capturing()? {
+            let what = "a choice or a loop that depends on what is computed, while a CUDA graph is captured";
+            return Err(Error::Unsupported(format!("{what}: run this function outside of the capture")));
         }
+        self.after_kernel = false;
+        // SAFETY: the plan gives a condition a byte, which the steps before write.
+        Ok(unsafe { self.stream.read_byte(self.at(at, turns))? } != 0)
     }
 }
 

@@ -1,47 +1,99 @@
-//! Reads a `host.func` and the `host.binary`s it launches.
+//! Reads a `host.func`, the functions it calls, in their places, and the `host.binary`s that they launch.
+
+mod control;
 
 use super::signature::{Signature, TensorSpec};
 use super::{Binary, Code, Constant, MapParam, Memory, Place, Program, Step};
 use rc_dialects::func::symbols;
-use rc_dialects::host::{ASSERT, BINARY, CONSTANT, COPY, FUNC, LAUNCH, RETURN, VIEW};
-use rc_ir::{AttrData, Blob, Body, Diagnostic, Dim, Module, Name, OpRef, Result, Value};
+use rc_dialects::host::{ASSERT, BINARY, CALL, CONSTANT, COPY, FOR, FUNC, IF, LAUNCH, RETURN, VIEW, WHILE};
+use rc_ir::{AttrData, Blob, Body, Diagnostic, Dim, Module, Name, Op, OpRef, Result, Type, Value};
 use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
 
 impl Program {
-    /// Reads the function `entry` of a module that lower-cpu or lower-cuda has compiled; the module's first `host.func` where none is named.
+    /// Reads the function `entry` of a module that lower-cpu or lower-cuda has compiled; the module's first public `host.func` where none is named.
     pub fn load(module: &Module, entry: Option<&str>) -> Result<Program> {
         let mut functions = module.bodies.iter().filter(|b| b.name(b.root()) == &FUNC);
-        let body = functions.find(|b| entry.is_none_or(|e| b.symbol().is_some_and(|s| s == e)));
+        let wanted = |b: &&Body| entry.map_or(!b.is_private(), |e| b.symbol().is_some_and(|s| s == e));
+        let body = functions.find(wanted);
         let missing = || {
             let what = entry.map_or("a host.func".to_string(), |e| format!("the host.func @{e}"));
             Diagnostic::error(module.loc, format!("the module has no {what}"))
                 .help("compile it with --lower-cpu or --lower-cuda")
         };
-        Loader::new(module, body.ok_or_else(missing)?)?.load()
+        Loader::load(module, body.ok_or_else(missing)?)
     }
 }
 
 struct Loader<'a> {
     module: &'a Module,
-    body: &'a Body,
-    places: FxHashMap<Value, Place>,
     kernels: FxHashMap<Name, usize>,
+    /// By function and operation: what is called twice has its constants once.
+    constants: FxHashMap<(Name, Op), usize>,
     program: Program,
+    /// Steps so far.
+    read: usize,
+}
+
+/// Functions that call functions, to this depth.
+const DEEPEST: usize = 32;
+/// A loop's body is read twice, so nested ones soon have many steps.
+const MOST_STEPS: usize = 1 << 20;
+
+/// A function whose steps are being read, as it is called.
+pub(super) struct Scope<'a> {
+    pub body: &'a Body,
+    pub places: FxHashMap<Value, Place>,
+    /// Its symbols over those of the program; `None` for the program's own function.
+    pub bound: Option<FxHashMap<Name, Dim>>,
+    /// Where its arena ends in the program's.
+    pub end: Dim,
+    /// The loops around the call.
+    pub depth: usize,
+    /// The calls around it.
+    pub calls: usize,
+}
+
+impl Scope<'_> {
+    pub fn place(&self, value: Value) -> Place {
+        self.places[&value].clone()
+    }
+    /// An expression over the program's symbols.
+    pub fn dim(&self, dim: Dim) -> Dim {
+        match &self.bound {
+            Some(bound) => dim.substitute(&|name| bound.get(&name).copied()),
+            None => dim,
+        }
+    }
+    /// A buffer's bytes.
+    pub fn bytes(&self, ty: Type) -> Dim {
+        self.dim(ty.num_elements() * Dim::Static(ty.elem().byte_width().unwrap_or(1).max(1) as i64))
+    }
+}
+
+impl Place {
+    pub(super) fn start(memory: Memory) -> Place {
+        Place { memory, offset: Dim::Static(0), turns: SmallVec::new() }
+    }
+    pub(super) fn plus(self, bytes: Dim) -> Place {
+        Place { offset: self.offset + bytes, ..self }
+    }
+}
+
+/// The arguments of a planned function, how many are inputs, and the arena's size.
+pub(super) fn planned(body: &Body) -> Result<(Vec<Value>, usize, Dim)> {
+    let root = body.op_ref(body.root());
+    let malformed = || root.error("is not a planned function");
+    let args: Vec<Value> = body.block_args(body.entry().ok_or_else(malformed)?).collect();
+    let inputs = root.int("inputs").and_then(|n| usize::try_from(n).ok()).filter(|&n| n < args.len());
+    let arena = root.attr("arena").and_then(|a| a.as_shape()).and_then(|s| s.first().copied());
+    Ok((args, inputs.ok_or_else(malformed)?, arena.ok_or_else(malformed)?))
 }
 
 impl<'a> Loader<'a> {
-    fn new(module: &'a Module, body: &'a Body) -> Result<Self> {
+    fn load(module: &'a Module, body: &'a Body) -> Result<Program> {
         let root = body.op_ref(body.root());
-        let malformed = || root.error("is not a planned function");
-        let entry = body.entry().ok_or_else(malformed)?;
-        let args: Vec<Value> = body.block_args(entry).collect();
-        let inputs = root
-            .int("inputs")
-            .and_then(|n| usize::try_from(n).ok())
-            .filter(|&n| n < args.len())
-            .ok_or_else(malformed)?;
-        let arena =
-            root.attr("arena").and_then(|a| a.as_shape()).and_then(|s| s.first().copied()).ok_or_else(malformed)?;
+        let (args, inputs, arena) = planned(body)?;
         let mut signature = Signature { symbols: symbols(body), ..Signature::default() };
         let mut places = FxHashMap::default();
         for (i, &arg) in args.iter().enumerate() {
@@ -50,7 +102,7 @@ impl<'a> Loader<'a> {
                 _ if i < inputs => Memory::Input(i),
                 _ => Memory::Output(i - inputs),
             };
-            places.insert(arg, Place { memory, offset: Dim::Static(0) });
+            places.insert(arg, Place::start(memory));
             let spec = || TensorSpec::new(body.value_name(arg), body.ty(arg)).map_err(|e| root.error(e));
             match memory {
                 Memory::Input(_) => signature.inputs.push(spec()?),
@@ -68,48 +120,69 @@ impl<'a> Loader<'a> {
             steps: Vec::new(),
             asserts: Vec::new(),
         };
-        Ok(Loader { module, body, places, kernels: FxHashMap::default(), program })
+        let (kernels, constants) = (FxHashMap::default(), FxHashMap::default());
+        let mut loader = Loader { module, kernels, constants, program, read: 0 };
+        loader.program.steps = loader.steps(Scope { body, places, bound: None, end: arena, depth: 0, calls: 0 })?;
+        Ok(loader.program)
     }
 
-    fn load(mut self) -> Result<Program> {
-        let entry = self.body.entry().expect("checked");
-        for op in self.body.ops(entry) {
-            self.step(self.body.op_ref(op))?;
+    /// The steps of a function.
+    pub(super) fn steps(&mut self, mut scope: Scope<'a>) -> Result<Vec<Step>> {
+        let body = scope.body;
+        let entry = body.entry().ok_or_else(|| body.op_ref(body.root()).error("has no body"))?;
+        let mut steps = Vec::new();
+        for op in body.ops(entry) {
+            let more = self.step(&mut scope, body.op_ref(op))?;
+            self.read += more.len();
+            if self.read > MOST_STEPS {
+                let what = format!("a function that is more than {MOST_STEPS} steps with those that it calls");
+                return Err(body.op_ref(op).unsupported(what).help("nest fewer loops, or call fewer functions"));
+            }
+            steps.extend(more);
         }
-        Ok(self.program)
+        Ok(steps)
     }
 
-    fn place(&self, value: Value) -> Place {
-        self.places[&value]
-    }
-
-    fn step(&mut self, op: OpRef<'a>) -> Result {
-        match op.name() {
+    fn step(&mut self, scope: &mut Scope<'a>, op: OpRef<'a>) -> Result<Vec<Step>> {
+        Ok(match op.name() {
             n if n == &VIEW => {
                 let offset = op.attr("offset").and_then(|a| a.as_shape()).and_then(|s| s.first().copied());
                 let offset = offset.ok_or_else(|| op.error("expects one expression in 'offset'"))?;
-                let base = self.place(op.operand(0));
-                self.places.insert(op.result(0), Place { offset: base.offset + offset, ..base });
+                let place = scope.place(op.operand(0)).plus(scope.dim(offset));
+                scope.places.insert(op.result(0), place);
+                Vec::new()
             }
-            n if n == &CONSTANT => self.constant(op)?,
-            n if n == &LAUNCH => self.launch(op)?,
+            n if n == &CONSTANT => {
+                let place = Place::start(Memory::Constant(self.constant(op)?));
+                scope.places.insert(op.result(0), place);
+                Vec::new()
+            }
+            n if n == &LAUNCH => vec![self.launch(scope, op)?],
             n if n == &COPY => {
-                let ty = op.body.ty(op.operand(0));
-                let bytes = ty.num_elements() * Dim::Static(ty.elem().byte_width().unwrap_or(8) as i64);
-                let (from, to) = (self.place(op.operand(0)), self.place(op.operand(1)));
-                self.program.steps.push(Step::Copy { from, to, bytes });
+                let bytes = scope.bytes(op.body.ty(op.operand(0)));
+                vec![Step::Copy { from: scope.place(op.operand(0)), to: scope.place(op.operand(1)), bytes }]
             }
             n if n == &ASSERT => {
-                let side = |name| op.attr(name).and_then(|a| a.as_shape()).unwrap_or_default().iter().copied();
-                self.program.asserts.extend(side("sizes").zip(side("expected")));
+                let side = |name| op.attr(name).and_then(|a| a.as_shape()).unwrap_or_default();
+                for (&size, &expected) in side("sizes").iter().zip(side("expected")) {
+                    let pair = (scope.dim(size), scope.dim(expected));
+                    if !self.program.asserts.contains(&pair) {
+                        self.program.asserts.push(pair);
+                    }
+                }
+                Vec::new()
             }
-            n if n == &RETURN => {}
+            n if n == &RETURN => Vec::new(),
+            n if [&CALL, &IF, &WHILE, &FOR].iter().any(|control| n == *control) => self.control(scope, op)?,
             _ => return Err(op.unsupported("in a compiled function")),
-        }
-        Ok(())
+        })
     }
 
-    fn constant(&mut self, op: OpRef) -> Result {
+    fn constant(&mut self, op: OpRef) -> Result<usize> {
+        let key = (op.body.symbol().unwrap_or_default(), op.op);
+        if let Some(&known) = self.constants.get(&key) {
+            return Ok(known);
+        }
         let value = op.attr("value").ok_or_else(|| op.error("has no value"))?;
         let bytes = match value.data() {
             AttrData::Resource { name, .. } => {
@@ -134,12 +207,12 @@ impl<'a> Loader<'a> {
             _ => return Err(op.unsupported(format!("of the value {value}"))),
         };
         self.program.constants.push(Constant { bytes });
-        let memory = Memory::Constant(self.program.constants.len() - 1);
-        self.places.insert(op.result(0), Place { memory, offset: Dim::Static(0) });
-        Ok(())
+        let index = self.program.constants.len() - 1;
+        self.constants.insert(key, index);
+        Ok(index)
     }
 
-    fn launch(&mut self, op: OpRef) -> Result {
+    fn launch(&mut self, scope: &Scope, op: OpRef) -> Result<Step> {
         let callee = Name::new(op.str("callee").ok_or_else(|| op.error("has no callee"))?);
         let kernel = self.kernel(op, callee)?;
         let bound: FxHashMap<Name, Dim> = op
@@ -147,7 +220,7 @@ impl<'a> Loader<'a> {
             .and_then(|a| a.as_dialect("bind"))
             .unwrap_or(&[])
             .iter()
-            .filter_map(|(name, v)| Some((*name, *v.as_shape()?.first()?)))
+            .filter_map(|(name, v)| Some((*name, scope.dim(*v.as_shape()?.first()?))))
             .collect();
         let binary = &self.program.kernels[kernel];
         let symbol = |name: &Name| {
@@ -155,9 +228,8 @@ impl<'a> Loader<'a> {
         };
         let symbols = binary.symbols.iter().map(symbol).collect::<Result<Vec<Dim>>>()?;
         let grid = binary.grid.map(|d| d.substitute(&|n| bound.get(&n).copied()));
-        let args = op.operands().map(|v| self.place(v)).collect();
-        self.program.steps.push(Step::Launch { kernel, args, symbols, grid });
-        Ok(())
+        let args = op.operands().map(|v| scope.place(v)).collect();
+        Ok(Step::Launch { kernel, args, symbols, grid })
     }
 
     fn kernel(&mut self, op: OpRef, callee: Name) -> Result<usize> {

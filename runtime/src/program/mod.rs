@@ -14,6 +14,7 @@ pub use maps::MapParam;
 pub use signature::{Bindings, Signature, TensorSpec, evaluate};
 
 use rc_ir::{Dim, Name};
+use smallvec::SmallVec;
 use std::sync::Arc;
 
 /// A planned function: what it takes and gives, its memory and its steps. Sizes are expressions over the function's
@@ -76,10 +77,12 @@ pub enum Memory {
 }
 
 /// A place in memory: an offset in bytes, over the function's symbols.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Place {
     pub memory: Memory,
     pub offset: Dim,
+    /// What each turn of the loops around it adds: (how many loops are around the loop, bytes).
+    pub turns: SmallVec<[(usize, Dim); 1]>,
 }
 
 #[derive(Clone, Debug)]
@@ -96,4 +99,28 @@ pub enum Step {
         to: Place,
         bytes: Dim,
     },
+    /// The first steps where the byte at the condition is not 0, else the second.
+    If {
+        condition: Place,
+        branches: [Vec<Step>; 2],
+    },
+    Loop(Box<Loop>),
+}
+
+/// Steps that run again and again: in even turns the first of each pair, in odd ones the second, whose values have changed their places.
+#[derive(Clone, Debug)]
+pub struct Loop {
+    pub until: Until,
+    pub body: [Vec<Step>; 2],
+    /// What brings the values back to where they began, after an odd number of turns.
+    pub back: Vec<Step>,
+}
+
+/// When a loop ends.
+#[derive(Clone, Debug)]
+pub enum Until {
+    /// After so many turns.
+    Times(Dim),
+    /// When steps before a turn leave 0 in the byte.
+    False { test: [Vec<Step>; 2], flag: Place },
 }

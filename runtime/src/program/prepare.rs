@@ -1,17 +1,55 @@
 //! A program's steps for given sizes: every expression a number.
 
 use super::signature::{Bindings, evaluate};
-use super::{Memory, Place, Program, Step};
+use super::{Loop, Memory, Place, Program, Step, Until};
 use crate::{Error, Result};
 use rc_ir::Dim;
+use smallvec::SmallVec;
 
-/// A place in memory, the offset in bytes.
-pub type At = (Memory, usize);
+/// A place in memory.
+#[derive(Clone, Debug)]
+pub struct At {
+    pub memory: Memory,
+    offset: usize,
+    turns: SmallVec<[(usize, usize); 1]>,
+}
+
+impl At {
+    /// Bytes from the memory's start, in these turns of the loops around it, the outermost first.
+    pub fn offset(&self, turns: &[usize]) -> usize {
+        self.turns.iter().fold(self.offset, |sum, &(depth, bytes)| sum + turns[depth] * bytes)
+    }
+}
 
 /// Steps with every size known.
 pub enum PreparedStep {
     Launch { kernel: usize, args: Vec<At>, symbols: Vec<i64>, grid: [u64; 3] },
     Copy { from: At, to: At, bytes: usize },
+    If { condition: At, branches: [Vec<PreparedStep>; 2] },
+    Loop(Box<PreparedLoop>),
+}
+
+/// As [`Loop`].
+pub struct PreparedLoop {
+    pub until: PreparedUntil,
+    pub body: [Vec<PreparedStep>; 2],
+    pub back: Vec<PreparedStep>,
+}
+
+pub enum PreparedUntil {
+    Times(usize),
+    False { test: [Vec<PreparedStep>; 2], flag: At },
+}
+
+/// Whether the host has to know what is computed to go on.
+pub fn depends_on_data(steps: &[PreparedStep]) -> bool {
+    steps.iter().any(|step| match step {
+        PreparedStep::Launch { .. } | PreparedStep::Copy { .. } => false,
+        PreparedStep::If { .. } => true,
+        PreparedStep::Loop(inner) => {
+            matches!(inner.until, PreparedUntil::False { .. }) || inner.body.iter().any(|body| depends_on_data(body))
+        }
+    })
 }
 
 impl Program {
@@ -20,40 +58,120 @@ impl Program {
     /// # Errors
     /// If sizes differ that the program assumes to be equal.
     pub fn prepare(&self, bindings: &Bindings) -> Result<Vec<PreparedStep>> {
-        let number = |d: Dim| evaluate(d, bindings);
         for &(size, expected) in &self.asserts {
-            let (is, wanted) = (number(size)?, number(expected)?);
+            let (is, wanted) = (evaluate(size, bindings)?, evaluate(expected, bindings)?);
             if is != wanted {
                 return Err(Error::Invalid(format!(
                     "the program assumes that {size} = {expected}, and for these arguments it is {is}, not {wanted}"
                 )));
             }
         }
-        let place = |p: &Place| Ok((p.memory, number(p.offset)? as usize));
-        let step = |step: &Step| {
-            Ok(match step {
-                Step::Launch { kernel, args, symbols, grid } => {
-                    let mut extents = [0; 3];
-                    for (extent, &dim) in extents.iter_mut().zip(grid) {
-                        *extent = number(dim)? as u64;
-                    }
-                    PreparedStep::Launch {
-                        kernel: *kernel,
-                        args: args.iter().map(place).collect::<Result<_>>()?,
-                        symbols: symbols.iter().map(|&d| number(d)).collect::<Result<_>>()?,
-                        grid: extents,
-                    }
-                }
-                Step::Copy { from, to, bytes } => {
-                    PreparedStep::Copy { from: place(from)?, to: place(to)?, bytes: number(*bytes)? as usize }
-                }
-            })
-        };
-        self.steps.iter().map(step).collect()
+        Prepare(bindings).steps(&self.steps)
     }
 
     /// Bytes of the arena where the symbols have these values.
     pub fn arena_bytes(&self, bindings: &Bindings) -> Result<usize> {
         evaluate(self.arena, bindings).map(|n| n as usize)
     }
+}
+
+struct Prepare<'a>(&'a Bindings);
+
+impl Prepare<'_> {
+    fn number(&self, dim: Dim) -> Result<i64> {
+        evaluate(dim, self.0)
+    }
+
+    fn at(&self, place: &Place) -> Result<At> {
+        let turns = place.turns.iter().map(|&(depth, bytes)| Ok((depth, self.number(bytes)? as usize)));
+        let turns = turns.collect::<Result<_>>()?;
+        Ok(At { memory: place.memory, offset: self.number(place.offset)? as usize, turns })
+    }
+
+    fn steps(&self, steps: &[Step]) -> Result<Vec<PreparedStep>> {
+        steps.iter().map(|step| self.step(step)).collect()
+    }
+
+    fn both(&self, [first, second]: &[Vec<Step>; 2]) -> Result<[Vec<PreparedStep>; 2]> {
+        Ok([self.steps(first)?, self.steps(second)?])
+    }
+
+    fn step(&self, step: &Step) -> Result<PreparedStep> {
+        Ok(match step {
+            Step::Launch { kernel, args, symbols, grid } => {
+                let mut extents = [0; 3];
+                for (extent, &dim) in extents.iter_mut().zip(grid) {
+                    *extent = self.number(dim)? as u64;
+                }
+                PreparedStep::Launch {
+                    kernel: *kernel,
+                    args: args.iter().map(|place| self.at(place)).collect::<Result<_>>()?,
+                    symbols: symbols.iter().map(|&d| self.number(d)).collect::<Result<_>>()?,
+                    grid: extents,
+                }
+            }
+            Step::Copy { from, to, bytes } => {
+                PreparedStep::Copy { from: self.at(from)?, to: self.at(to)?, bytes: self.number(*bytes)? as usize }
+            }
+            Step::If { condition, branches } => {
+                PreparedStep::If { condition: self.at(condition)?, branches: self.both(branches)? }
+            }
+            Step::Loop(inner) => PreparedStep::Loop(Box::new(self.turns(inner)?)),
+        })
+    }
+
+    fn turns(&self, inner: &Loop) -> Result<PreparedLoop> {
+        let until = match &inner.until {
+            Until::Times(times) => PreparedUntil::Times(self.number(*times)? as usize),
+            Until::False { test, flag } => PreparedUntil::False { test: self.both(test)?, flag: self.at(flag)? },
+        };
+        Ok(PreparedLoop { until, body: self.both(&inner.body)?, back: self.steps(&inner.back)? })
+    }
+}
+
+/// What runs steps: a machine's launches and copies, and reading a byte.
+pub trait Machine {
+    /// Runs or queues a launch or a copy, in these turns of the loops around it.
+    fn simple(&mut self, step: &PreparedStep, turns: &[usize]) -> Result<()>;
+
+    /// Whether the byte at a place is not 0 once all steps before are done.
+    fn truth(&mut self, at: &At, turns: &[usize]) -> Result<bool>;
+}
+
+/// Runs steps in order; `turns` are those of the loops around them.
+pub fn run_steps(machine: &mut impl Machine, steps: &[PreparedStep], turns: &mut Vec<usize>) -> Result<()> {
+    for step in steps {
+        match step {
+            PreparedStep::Launch { .. } | PreparedStep::Copy { .. } => machine.simple(step, turns)?,
+            PreparedStep::If { condition, branches } => {
+                let [holds, otherwise] = branches;
+                let branch = if machine.truth(condition, turns)? { holds } else { otherwise };
+                run_steps(machine, branch, turns)?;
+            }
+            PreparedStep::Loop(inner) => run_loop(machine, inner, turns)?,
+        }
+    }
+    Ok(())
+}
+
+fn run_loop(machine: &mut impl Machine, inner: &PreparedLoop, turns: &mut Vec<usize>) -> Result<()> {
+    let depth = turns.len();
+    turns.push(0);
+    let mut turn = 0;
+    while match &inner.until {
+        PreparedUntil::Times(times) => turn < *times,
+        PreparedUntil::False { test, flag } => {
+            run_steps(machine, &test[turn % 2], turns)?;
+            machine.truth(flag, turns)?
+        }
+    } {
+        run_steps(machine, &inner.body[turn % 2], turns)?;
+        turn += 1;
+        turns[depth] = turn;
+    }
+    if turn % 2 == 1 {
+        run_steps(machine, &inner.back, turns)?;
+    }
+    turns.pop();
+    Ok(())
 }

@@ -3,6 +3,7 @@
 //! A caller whose allocator gives the same memory again, as PyTorch's does when each step frees what it made, comes to runs of one launch.
 //! Where addresses keep changing, every run queues its launches one by one, as [`CudaProgram::run_at`] does.
 
+use super::prepare::depends_on_data;
 use super::signature::Bindings;
 use super::{CudaProgram, Memory};
 use crate::Result;
@@ -65,13 +66,16 @@ impl CudaProgram {
         seen[..=place].rotate_right(1);
         let run = &mut seen[0];
         if run.graph.is_none() {
+            let steps = self.steps(bindings)?;
+            if depends_on_data(&steps) {
+                return Ok(false);
+            }
             let address = |memory| match memory {
                 Memory::Input(i) => inputs[i],
                 Memory::Output(i) => outputs[i],
                 Memory::Arena => arena,
                 Memory::Constant(i) => self.constants[i].address(),
             };
-            let steps = self.steps(bindings)?;
             // On the program's own stream: the caller's may be the default one, which cannot be captured.
             let graph = Graph::capture(&self.stream, &self.kernels, |own| self.queue_all(own, &steps, &address))?;
             if graph.node_count()? == 0 {

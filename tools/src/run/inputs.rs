@@ -53,7 +53,11 @@ fn function<'m>(module: &'m Module, options: &Options) -> Result<&'m Body, Failu
         |b: &&Body| b.entry().is_some() && ["func.func", "rc.host.func"].contains(&b.name(b.root()).as_str());
     let functions: Vec<&Body> = module.bodies.iter().filter(runnable).collect();
     match &options.entry {
-        None => functions.first().copied().ok_or_else(|| "the module has no function to run".to_string().into()),
+        None => functions
+            .iter()
+            .copied()
+            .find(|b| !b.is_private())
+            .ok_or_else(|| "the module has no function to run".to_string().into()),
         Some(name) => {
             functions.iter().copied().find(|b| b.symbol().is_some_and(|s| s == name.as_str())).ok_or_else(|| {
                 let names: Vec<&str> = functions.iter().filter_map(|b| b.symbol()).map(|s| s.as_str()).collect();

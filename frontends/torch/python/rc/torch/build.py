@@ -55,13 +55,14 @@ class Build:
         dtype, shape = self.graph.dtype(value), self.graph.shape(value)
         return T(value, dtype, tuple(shape))
 
-    def op(self, name: str, *groups, result=None, **attrs):
-        """Any operation. A group is a T, a list of them or None; `result` is (element type, shape) where it is not inferred."""
+    def op(self, name: str, *groups, result=None, results=None, **attrs):
+        """Any operation. A group is a T, a list of them or None; `result` is (element type, shape) where it is not inferred, `results` a list
+        of them where there are several."""
         values = [[t.value for t in g] if isinstance(g, (list, tuple)) else g.value if g is not None else None for g in groups]
         attrs = {k: v for k, v in attrs.items() if v is not None}
         if result is not None and result[1] is not None:
             result = (result[0], list(result[1]))
-        out = self.graph.op(name, values, attrs, result)
+        out = self.graph.op(name, values, attrs, results if results is not None else result)
         return [self.wrap(v) for v in out] if isinstance(out, list) else self.wrap(out)
 
     # Constants

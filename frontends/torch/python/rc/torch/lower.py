@@ -14,6 +14,7 @@ from rc.torch.build import Build, T
 from rc.torch.dtypes import TO_RC
 from rc.torch.errors import Unsupported, python_line
 from rc.torch.ops import random, translation
+from rc.torch.ops.control import Functions
 from rc.torch.symbols import Symbols
 
 # Constants of the graph up to this many elements become part of the module; larger ones are passed at each call.
@@ -96,6 +97,7 @@ class Lowering:
         args = [self._argument(node) for node in used] + self._seed()
         self.graph = Graph("main", args)
         self.build = Build(self.graph)
+        self.build.functions = Functions(self.device)
         if self.out.seeded:
             self.build.seed = self.build.wrap(self.graph.args()[-1])
         for node, value in zip(used, self.graph.args(), strict=False):
@@ -179,13 +181,17 @@ class Lowering:
 
     def _node(self, node: Node):
         line = python_line(node)
-        self.graph.at(node.name, *(line or (None, 0)))
+        self.graph.at(self._name(node), *(line or (None, 0)))
         try:
             self.env[node] = self._convert(node)
         except Unsupported as why:
             self._problem(node, str(why))
         except RcError as e:
             self._problem(node, "; ".join(d[0] for d in e.diagnostics))
+
+    def _name(self, node: Node) -> str:
+        """What the compiler calls a node in its messages."""
+        return node.name
 
     def _convert(self, node: Node):
         val = node.meta.get("val")
@@ -230,8 +236,9 @@ class Lowering:
     def _value(self, arg):
         if not isinstance(arg, Node):
             return arg
+        if arg.op == "get_attr" and isinstance(value := getattr(self.gm, arg.target), GraphModule):
+            return value
         if arg.op == "get_attr" and arg not in self.env:
-            value = getattr(self.gm, arg.target)
             self.env[arg] = self.build.dense(value, TO_RC[value.dtype])
         value = self.env[arg]
         if isinstance(value, Unsupported):
@@ -349,7 +356,9 @@ class Lowering:
         for entry in plan:
             self.out.returns.append(self._return(entry, index))
         if values or self.out.inputs:
-            self.out.module = self.graph.finish([v.value for v in values], self.symbols.declarations())
+            functions = self.build.functions.modules
+            self.out.nodes.update(self.build.functions.nodes)
+            self.out.module = self.graph.finish([v.value for v in values], self.symbols.declarations(), functions)
 
     def _result(self, node: Node, value: T) -> T:
         val = node.meta["val"]
@@ -371,6 +380,42 @@ class Lowering:
                 return ("view", (at, self.symbols.dims(val.shape), self.symbols.dims(val.stride()), self.symbols.dim(offset)))
             case _:
                 return entry
+
+
+class Inner(Lowering):
+    """Lowers a subgraph into a function under construction, where all that it uses is there as arguments."""
+
+    def __init__(self, gm: GraphModule, build: Build, args: list):
+        self.gm, self.build, self.graph, self.symbols = gm, build, build.graph, build.symbols
+        self.device, self.outer = build.functions.device, build.functions.node
+        self.problems: list[tuple[Node, str]] = []
+        self.bound = set(self.symbols.ranges)
+        self.env: dict[Node, object] = dict(zip((n for n in gm.graph.nodes if n.op == "placeholder"), args, strict=True))
+
+    def run(self) -> list:
+        for node in self.gm.graph.nodes:
+            if node.op == "call_function":
+                if node.target in random.OPERATIONS:
+                    self._problem(node, "random numbers inside of branches and loops")
+                else:
+                    self._node(node)
+            elif node.op == "get_attr" and isinstance(value := getattr(self.gm, node.target), torch.Tensor):
+                self._constant(node, value)
+        results = self.gm.graph.output_node().args[0]
+        results = list(results) if isinstance(results, (list, tuple)) else [results]
+        if self.problems:
+            raise Problems(self.problems)
+        return [self._value(r) for r in results]
+
+    def _name(self, node: Node) -> str:
+        name = f"{self.outer.name}.{node.name}"
+        self.build.functions.nodes[name] = self.outer
+        return name
+
+    def _constant(self, node: Node, value):
+        why = self._problem_inside(value) or ("a large constant inside of a branch or a loop" if value.numel() > INLINE else None)
+        if why:
+            self.env[node] = Unsupported(why)
 
 
 def _may_equal(a: tuple, b: tuple) -> bool:

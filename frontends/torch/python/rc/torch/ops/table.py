@@ -51,6 +51,15 @@ def translates(*names: str):
     return register
 
 
+def translates_copies():
+    """What gives a copy instead of a view is the same here."""
+    for op, f in list(TABLE.items()):
+        packet = getattr(torch.ops.aten, f"{getattr(op, '_opname', '')}_copy", None) if str(op).startswith("aten.") else None
+        copy = getattr(packet, op._overloadname, None) if packet is not None else None
+        if copy is not None:
+            TABLE.setdefault(copy, f)
+
+
 def out(b: Build, i: int | None = None):
     """What PyTorch says that the operation gives."""
     val = b.node.meta["val"]
