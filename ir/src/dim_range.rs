@@ -187,18 +187,23 @@ impl Ranges {
     }
 }
 
-/// The sum with c q (x floordiv q) + c (x mod q) written as c x.
+/// The sum with c q (x floordiv q) + c (x mod q) written as c x, and with c q ((x floordiv q) mod m) + c (x mod q) as c (x mod q m).
 fn join_quotients(sum: Dim) -> Dim {
     let Some(p) = sum.polynomial() else { return sum };
     let alone = |m: &crate::dim::Monomial| if let [(atom, 1)] = m.as_slice() { Some(atom.clone()) } else { None };
     for (rest, c) in p.terms.iter().filter_map(|(m, c)| Some((alone(m)?, *c))) {
         let Atom::Mod(x, q) = rest else { continue };
         let Dim::Static(size) = q else { continue };
-        let quotient =
-            p.terms.iter().any(|(m, d)| Some(*d) == c.checked_mul(size) && alone(m) == Some(Atom::FloorDiv(x, q)));
-        if quotient {
+        let quotient = x.floordiv(q);
+        let whole = |atom: Atom| match atom {
+            Atom::FloorDiv(y, r) if y == x && r == q => Some((quotient, x)),
+            Atom::Mod(y, m) if y == quotient => Some((quotient.modulo(m), x.modulo(q * m))),
+            _ => None,
+        };
+        let steps = p.terms.iter().filter(|(_, d)| Some(*d) == c.checked_mul(size));
+        if let Some((high, joined)) = steps.filter_map(|(m, _)| whole(alone(m)?)).next() {
             let (c, steps) = (Dim::Static(c), Dim::Static(c * size));
-            return join_quotients(sum - c * x.modulo(q) - steps * x.floordiv(q) + c * x);
+            return join_quotients(sum - c * x.modulo(q) - steps * high + c * joined);
         }
     }
     sum
@@ -251,6 +256,15 @@ mod tests {
         assert_eq!(r.floordiv(i * s, s), i);
         assert_ne!(r.floordiv(linear, 32.into()), h);
         assert_eq!(r.simplify((h * 64.into() + d).floordiv(64.into()) + d), h + d);
+    }
+
+    #[test]
+    fn remainders_join_with_remainders_of_quotients() {
+        let (r, k) = (Ranges::new(), Dim::symbol("k"));
+        let (inner, outer) = (k.modulo(64.into()), k.floordiv(64.into()).modulo(48.into()));
+        assert_eq!(r.simplify(inner + outer * 64.into()), k.modulo(3072.into()));
+        assert_eq!(r.simplify(inner * 3.into() + outer * 192.into()), k.modulo(3072.into()) * 3.into());
+        assert_ne!(r.simplify(inner + outer * 32.into()), k.modulo(3072.into()));
     }
 
     #[test]

@@ -1,9 +1,10 @@
 //! `decompose`: operations of `tensor` become what their definitions in `core` say.
 
+use rc_dialects::core::shape::RESHAPE;
 use rc_dialects::interfaces::Decompose;
 use rc_dialects::tensor::{CONV, channels_last};
 use rc_ir::pass::{OptionKind, PassDef, PassKind, SymbolContext, has_op, option};
-use rc_ir::{Attr, Body, Builder, Op, Result, Value};
+use rc_ir::{Attr, Body, Builder, Dim, Op, Result, Value};
 
 pub static DECOMPOSE: PassDef = PassDef {
     summary: "Replaces operations by their definitions in core.",
@@ -11,14 +12,15 @@ pub static DECOMPOSE: PassDef = PassDef {
     pending: Some(|module| has_op(module, |name| name.def().is_some_and(|d| d.interface::<Decompose>().is_some()))),
     options: &[option(
         "order",
-        OptionKind::Enum(&["channels_first", "channels_last"]),
-        "channels_first",
-        "The order of dimensions that convolutions are computed in, where they do not say it: channels_last where all of a function's can.",
+        OptionKind::Enum(&["auto", "channels_first", "channels_last"]),
+        "auto",
+        "The order of dimensions that convolutions are computed in, where they do not say it: channels_last where all of a function's can, and what is between them keeps channels apart from places; auto: channels_last for a GPU, whose matrix units and copy engines want channels contiguous.",
     )],
     ..PassDef::new("decompose", |options| {
-        let last = options.str("order") == "channels_last";
+        let order = options.str("order").to_string();
         Ok(PassKind::symbol(move |body: &mut Body, cx: &mut SymbolContext| {
-            if last {
+            let gpu = || cx.module.attrs.get("rc.target").and_then(|t| t.get("machine")) == Some(Attr::str("cuda"));
+            if order == "channels_last" || order == "auto" && gpu() {
                 cx.count("convolutions with channels last", order_channels_last(body));
             }
             let replaced = decompose(body)?;
@@ -28,16 +30,37 @@ pub static DECOMPOSE: PassDef = PassDef {
     })
 };
 
-/// Sets the order of convolutions, if all can be computed so: between different orders everything would be transposed.
+/// Sets the order of convolutions, if all can be computed so: between different orders everything would be transposed. So it would
+/// be between a convolution and a normalization of groups of channels.
 fn order_channels_last(body: &mut Body) -> u64 {
-    let convolutions: Vec<Op> = body.walk().into_iter().filter(|&op| body.name(op) == &CONV).collect();
-    if !convolutions.iter().all(|&op| channels_last::supports(body.op_ref(op))) {
+    let (convolutions, rest): (Vec<Op>, Vec<Op>) = body.walk().into_iter().partition(|&op| body.name(op) == &CONV);
+    let mixing = rest.into_iter().filter(|&op| mixes_channels(body, op)).count();
+    if mixing > convolutions.len() / 4 || !convolutions.iter().all(|&op| channels_last::supports(body.op_ref(op))) {
         return 0;
     }
     for &op in &convolutions {
         body.set_attr(op, "order", Attr::str("channels_last"));
     }
     convolutions.len() as u64
+}
+
+/// Whether it is a reshape that puts channels and places in one dimension, but for one that flattens all of them.
+fn mixes_channels(body: &Body, op: Op) -> bool {
+    if body.name(op) != &RESHAPE {
+        return false;
+    }
+    let (from, to) = (body.ty(body.operand(op, 0)).shape(), body.ty(body.result(op, 0)).shape());
+    let many = |d: &&Dim| **d != Dim::Static(1);
+    if from.len() < 4 || to.iter().filter(many).count() < 3 || from[2..].iter().filter(many).count() == 0 {
+        return false;
+    }
+    // Dimensions 0 to 1 end where a dimension of the result ends, if places stay apart.
+    let channels = from[..2].iter().fold(Dim::Static(1), |n, &d| n * d);
+    let mut ends = to.iter().scan(Dim::Static(1), |n, &d| {
+        *n = *n * d;
+        Some(*n)
+    });
+    !ends.any(|end| end == channels)
 }
 
 /// Replaces every operation that has a definition; gives how many there were. Definitions may use operations that have definitions themselves.

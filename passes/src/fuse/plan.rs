@@ -29,7 +29,7 @@ pub struct Plan {
     pub remarks: Vec<Diagnostic>,
 }
 
-/// Storing what is read so many times costs less than computing it each time.
+/// Storing what is read so many times costs less than computing it each time, or reading it across its memory.
 const WINDOWS: f64 = 4.0;
 
 struct Planner<'a> {
@@ -204,11 +204,41 @@ impl Planner<'_> {
             Class::Pointwise if self.op(op).is("rc.core.pad") && self.feeds_windows(target, op) => {
                 Err("every window would ask again which of its elements are inside".into())
             }
+            Class::Pointwise if target.anchor == Some(Class::Contract) && !side && self.follows_others(target, op) => {
+                Err("it goes with the product that it follows".into())
+            }
             Class::Pointwise if self.op(op).has(Traits::ELEMENTWISE) && !is_cheap(self.op(op)) => {
                 self.check_windows(target, op, &outputs)
             }
+            Class::Reindex if !side && self.turns_rows(op) => self.check_repeated(target, op, &outputs),
             _ => Ok(()),
         }
+    }
+
+    /// Whether it is a transpose after which other elements are neighbours.
+    fn turns_rows(&self, op: Op) -> bool {
+        let shape = self.body.ty(self.body.result(op, 0)).shape();
+        let many = |d: &i64| shape[*d as usize] != Dim::Static(1);
+        let Some(perm) = self.op(op).ints("perm").filter(|_| self.op(op).is("rc.core.transpose")) else { return false };
+        // The dimensions with more than one element, by their numbers in the operand.
+        let moved: Vec<i64> = (0..perm.len() as i64).filter(many).map(|d| perm[d as usize]).collect();
+        moved.last() != moved.iter().max()
+    }
+
+    /// What is read many times and across its memory is better moved once.
+    fn check_repeated(&self, target: &Group, op: Op, outputs: &[Value]) -> Result<(), String> {
+        match self.times_read(target, op, outputs)? {
+            n if n >= WINDOWS => Err(format!("it would be read across its memory {n:.0} times")),
+            _ => Ok(()),
+        }
+    }
+
+    /// How often the group reads each element of the result, at most.
+    fn times_read(&self, target: &Group, op: Op, outputs: &[Value]) -> Result<f64, String> {
+        let elements = |shape: &[Dim]| most_elements(shape, self.symbols) as f64;
+        let own = elements(&self.body.ty(self.body.result(op, 0)).shape());
+        let times = |read: &Read| elements(&read.space) / own.max(1.0);
+        Ok(self.reads_of(target, op, outputs)?.iter().map(times).fold(0.0, f64::max))
     }
 
     /// Whether the group reads the result, moved at most, through windows that overlap.
@@ -266,19 +296,31 @@ impl Planner<'_> {
 
     /// Whether it is computed from a product, element by element.
     fn follows_product(&self, op: Op) -> bool {
+        !self.products_before(op).is_empty()
+    }
+
+    /// Whether it is computed from products, element by element, and none of them is the group's.
+    fn follows_others(&self, target: &Group, op: Op) -> bool {
+        let products = self.products_before(op);
+        !products.is_empty() && !products.iter().any(|p| target.ops.contains(p))
+    }
+
+    /// The products from which it is computed element by element.
+    fn products_before(&self, op: Op) -> Vec<Op> {
+        let mut products = Vec::new();
         let mut seen = FxHashSet::default();
         let mut stack = vec![op];
         while let Some(op) = stack.pop() {
             for from in self.body.operands(op).filter_map(|v| self.body.defining_op(v)) {
                 match classify(self.op(from)) {
-                    Class::Contract => return true,
+                    Class::Contract => products.push(from),
                     Class::Pointwise if seen.insert(from) => stack.push(from),
                     _ if is_view(self.op(from)) && seen.insert(from) => stack.push(from),
                     _ => {}
                 }
             }
         }
-        false
+        products
     }
 
     fn reads_with(&self, group: usize, op: Op, outputs: &[Value]) -> Result<Vec<Read>, String> {

@@ -16,15 +16,16 @@ pub fn cancel(body: &mut Body, op: Op) -> Result<bool> {
     Ok(same)
 }
 
-fn transposed(body: &Body, value: Value) -> Option<(Value, Vec<i64>)> {
+/// What a transpose is of, and its permutation.
+pub fn transposed(body: &Body, value: Value) -> Option<(Value, Vec<i64>)> {
     let op = body.defining_op(value).filter(|&op| body.name(op) == &TRANSPOSE)?;
     Some((body.operand(op, 0), body.op_ref(op).ints("perm")?))
 }
 
-/// Whether a permutation brings the last dimension to place 1: `[0, 3, 1, 2]`.
-fn brings_channels_first(perm: &[i64]) -> bool {
-    let rank = perm.len() as i64;
-    rank > 2 && perm[..2] == [0, rank - 1] && perm[2..].iter().copied().eq(1..rank - 1)
+/// Whether a permutation brings the last dimension to place 1: `[0, 3, 1, 2]`. Others, the elements of windows, may follow as they are.
+pub fn brings_channels_first(perm: &[i64]) -> bool {
+    let rank = perm.get(1).map_or(0, |channels| channels + 1);
+    rank > 2 && perm[0] == 0 && perm[2..].iter().copied().eq((1..rank - 1).chain(rank..perm.len() as i64))
 }
 
 /// An elementwise operation on transposed operands, on those as they are; gives the new operation.

@@ -3,6 +3,7 @@
 mod channels;
 mod reshape;
 mod segments;
+mod windows;
 
 use rc_dialects::core::constant::CONSTANT;
 use rc_dialects::core::dot::DOT;
@@ -18,7 +19,7 @@ pub static LAYOUT: PassDef = PassDef {
     doc: "A product reads a transposed operand as it is stored, by other numbers of its dimensions, where its free dimensions keep their order. \
 A constant that is only read transposed is stored transposed. What is gathered from a transposed table is gathered from the table as it is stored, and transposed itself. A remark says what was decided for each transpose of a product's operand or a \
 constant, with the bytes that are not moved, and why a transpose stays. Reshapes that collapse leading dimensions (for a product, say) move behind \
-products and elementwise operations, where they meet those that undo them; elementwise operations on any view of a product work on the product itself, and on convolutions with channels last in that order.",
+products and elementwise operations, where they meet those that undo them; elementwise operations on any view of a product work on the product itself, and on convolutions with channels last in that order, as do padding, windows, reductions and concatenations.",
     ..PassDef::new("layout", |_| Ok(PassKind::symbol(run)))
 };
 

@@ -4,6 +4,7 @@
 
 use super::channels;
 use super::segments::Segments;
+use super::windows;
 use rc_dialects::core::constant::CONSTANT;
 use rc_dialects::core::dot::DOT;
 use rc_dialects::core::shape::{BROADCAST, RESHAPE, TRANSPOSE};
@@ -27,7 +28,7 @@ pub fn move_reshapes(body: &mut Body) -> Result<u64> {
             n if n == &DOT => behind_product(body, op)?,
             n if n == &TRANSPOSE => channels::cancel(body, op)?,
             _ if body.op_ref(op).has(Traits::ELEMENTWISE) => elementwise(body, op, &mut shaped)?,
-            _ => false,
+            _ => windows::behind_windows(body, op)?,
         };
         moved += u64::from(done);
     }

@@ -171,17 +171,25 @@ pub fn index_number(name: Name) -> Option<usize> {
     name.as_str().strip_prefix('_')?.parse().ok()
 }
 
-/// One expression for `[a, b]` of shape `[outer, size]`, where `b` is `x mod size` and `a` the matching quotient.
+/// One expression for `[a, b]` of shape `[outer, size]`, where `b` is `x mod size` and `a` the matching quotient, or a sum with it.
 fn merge(a: Dim, b: Dim, outer: Dim, size: Dim) -> Option<Dim> {
-    let Some(Atom::Mod(x, f)) = b.as_atom() else { return None };
-    if *f != size {
+    let Some(&Atom::Mod(x, f)) = b.as_atom() else { return None };
+    if f != size {
         return None;
     }
-    match a.as_atom()? {
-        Atom::FloorDiv(y, g) if y == x && g == f => Some(*x),
-        Atom::Mod(q, e) if *e == outer && q.as_atom() == Some(&Atom::FloorDiv(*x, *f)) => Some(x.modulo(*e * *f)),
-        _ => None,
+    let quotient = x.floordiv(f);
+    match a.as_atom() {
+        Some(&Atom::Mod(q, e)) if e == outer && q == quotient => Some(x.modulo(e * f)),
+        _ => {
+            let has = |d: Dim| d.polynomial().is_some_and(|p| p.terms.iter().any(|t| is_quotient(t, x, f)));
+            has(a).then(|| (a - quotient) * size + x)
+        }
     }
+}
+
+/// Whether the term is `x floordiv f`.
+fn is_quotient((monomial, coefficient): &(rc_ir::dim::Monomial, i64), x: Dim, f: Dim) -> bool {
+    *coefficient == 1 && monomial.as_slice() == [(Atom::FloorDiv(x, f), 1)]
 }
 
 #[cfg(test)]
@@ -220,6 +228,10 @@ mod tests {
         let access = Access::new(&[s, 64.into()], &[ij.floordiv(64.into()), ij.modulo(64.into())]);
         let merged = access.normalized(&ranges, &iters);
         assert_eq!(merged, Access::new(&[s * 64.into()], &[ij]));
+        // A window's row of channels, collapsed.
+        let (k, c) = (Dim::symbol("k"), Dim::Static(64));
+        let row = Access::new(&[58.into(), c], &[k + ij.floordiv(c), ij.modulo(c)]).normalized(&ranges, &iters);
+        assert_eq!(row, Access::new(&[Dim::Static(58 * 64)], &[k * c + ij]));
         let by_symbol = Access::new(&[64.into(), s], &[ij.floordiv(s), ij.modulo(s)]).normalized(&ranges, &iters);
         assert_eq!(by_symbol.exprs, [ij]);
     }

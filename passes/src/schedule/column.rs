@@ -6,7 +6,7 @@ use super::attr::{Kind, Schedule};
 use super::group::{Group, collapse};
 use super::nest::{Nest, extent_of};
 use super::target::Target;
-use super::tiles::{fit, pow2, storable};
+use super::tiles::{best_outer, fit, pow2, storable};
 use super::{Plan, elems};
 use rc_dialects::loop_::IterKind;
 use rc_ir::{Body, Name};
@@ -60,35 +60,51 @@ pub fn plan(body: &Body, mut group: Group, target: &Target) -> Plan {
     Plan { schedules, why, other }
 }
 
-/// The parallel iterator along which windows slide that are reduced: the results lie along it, and so do the elements that each
-/// step of a window adds.
+/// The parallel iterator along which windows are reduced side by side: the results lie along it, and so do the elements that each
+/// step of a window adds, be it that windows slide along it or (channels last) along others.
 pub fn window_lane(nest: &Nest) -> Option<Name> {
     let lane = nest.outputs.iter().find_map(|a| a.innermost())?;
-    let slides = |access: &Access| {
+    let within = |e: rc_ir::Dim| nest.of_kind(IterKind::Reduce).any(|i| mentions(e, i.name));
+    let slides = |e: rc_ir::Dim| within(e) && nest.of_kind(IterKind::Parallel).any(|i| mentions(e, i.name));
+    let sliding = |access: &Access| {
         let last = access.shape.iter().rposition(|&s| s != rc_ir::Dim::Static(1));
-        let within = |e: rc_ir::Dim| nest.of_kind(IterKind::Reduce).any(|i| mentions(e, i.name));
-        last.is_some_and(|d| mentions(access.exprs[d], lane) && within(access.exprs[d]))
+        last.is_some_and(|d| mentions(access.exprs[d], lane) && access.exprs.iter().any(|&e| slides(e)))
     };
-    (nest.iter(lane)?.kind == IterKind::Parallel && nest.inputs.iter().any(slides)).then_some(lane)
+    (nest.iter(lane)?.kind == IterKind::Parallel && nest.inputs.iter().any(sliding)).then_some(lane)
 }
 
-/// Of windows: a program computes neighbouring results, and goes over the elements of their windows one by one.
+/// Of windows: a program computes neighbouring results, and goes over the elements of their windows one by one. On a GPU its results are
+/// neighbours along two iterators.
 pub fn windows(body: &Body, mut group: Group, lane: Name, target: &Target) -> Plan {
     let pairs = collapse(body, &mut group, &|_, _| true);
     let rows = group.rows();
     let leader = group.nests.iter().find(|n| !n.is_pointwise()).unwrap_or(&group.nests[0]);
     let lanes = target.lanes(elems(body, &group));
     let outputs: Vec<_> = group.nests.iter().flat_map(|n| &n.outputs).collect();
-    let wanted = if target.is_cpu() { 4 * lanes } else { 128 };
-    let fits = |i: &Iter| storable(&outputs, i, None, fit(target, i.extent.as_static(), wanted, lanes), target);
+    let results: f64 = leader.of_kind(IterKind::Parallel).map(|i| extent_of(&leader.ranges, i.extent) as f64).product();
+    // A GPU's thread has several results, as long as all cores have work.
+    let each = [8, 4, 2].into_iter().find(|each| results / (THREADS * each) as f64 >= (2 * target.cores) as f64);
+    let wanted = if target.is_cpu() { 4 * lanes } else { THREADS / 2 * each.unwrap_or(1) };
+    let widest = if target.is_cpu() { wanted } else { THREADS / 2 };
+    let fits = |i: &Iter| storable(&outputs, i, None, fit(target, i.extent.as_static(), widest, lanes), target);
     let width = leader.iter(lane).map_or(1, fits);
     let mut schedule = Schedule::new(Kind::Column);
+    let down = |i: &Iter| {
+        let rows = fit(target, i.extent.as_static(), wanted / width, 1);
+        storable(&outputs, i, Some(lane), rows, target)
+    };
+    let outer = if target.is_cpu() { None } else { best_outer(leader, lane, &down).filter(|o| o.1 > 1) };
+    if let Some((name, size)) = outer {
+        schedule.axes[0] = name;
+        schedule.set_tile(name, size);
+    }
     schedule.collapse = pairs;
     schedule.grid = rows;
-    schedule.threads = if target.is_cpu() { 1 } else { pow2(width).clamp(32, THREADS) };
+    let size = width * outer.map_or(1, |o| o.1);
+    schedule.threads = if target.is_cpu() { 1 } else { pow2(size / each.unwrap_or(1)).clamp(32, THREADS) };
     schedule.axes[1] = lane;
     schedule.set_tile(lane, width);
-    let why = format!("windows along {lane}, {width} results at once");
+    let why = format!("windows along {lane}, {size} results at once");
     let other = "row: windows are too short to fill vectors".to_string();
     Plan { schedules: vec![schedule; group.nests.len()], why, other }
 }

@@ -31,6 +31,7 @@ pub use contract_cpu::panel_columns;
 pub use target::{Machine, Target};
 pub use warpgroup::{WIDTH, strides_fit};
 
+use access::Access;
 use group::{Class, Group};
 use rc_dialects::loop_::IterKind;
 use rc_ir::{Attr, Body, Diagnostic, Loc, Module, Name, Result, Type};
@@ -172,7 +173,10 @@ fn reduction(body: &Body, group: &Group, target: &Target) -> Plan {
     if let Some(lane) = column::window_lane(leader) {
         return column::windows(body, group.clone(), lane, target);
     }
-    let largest = leader.inputs.iter().max_by_key(|a| leader.iters.iter().filter(|i| a.mentions(i.name)).count());
+    // A table for channels may mention as many iterators as what is reduced, and is smaller.
+    let size = |a: &Access| a.shape.iter().map(|&d| nest::extent_of(&leader.ranges, d) as f64).product::<f64>();
+    let reach = |a: &Access| (leader.iters.iter().filter(|i| a.mentions(i.name)).count(), size(a));
+    let largest = leader.inputs.iter().max_by(|a, b| reach(a).partial_cmp(&reach(b)).expect("sizes are numbers"));
     match largest.and_then(|a| a.innermost()) {
         Some(name) if !reduces(name) => column::plan(body, group.clone(), target),
         Some(_) => row::plan(body, group.clone(), target),

@@ -1,9 +1,10 @@
 //! Schedules of nests that compute every element for itself.
 
+use super::access::Iter;
 use super::attr::{Kind, Schedule};
 use super::group::{Group, collapse};
-use super::nest::{Nest, extent_of};
-use super::tiles::{fit, pow2, storable};
+use super::nest::extent_of;
+use super::tiles::{best_outer, fit, pow2, storable};
 use super::{Plan, elems};
 use crate::schedule::target::Target;
 use rc_ir::{Body, Name};
@@ -39,14 +40,16 @@ pub fn plan(body: &Body, mut group: Group, target: &Target) -> Plan {
         let size = storable(&outputs, x, None, fit(target, x.extent.as_static(), want_x, lanes), target);
         schedule.axes[1] = x.name;
         schedule.set_tile(x.name, size);
-        let second = across.or_else(|| next_outer(&nest, x.name)).and_then(|y| nest.iter(y));
         let rows = if across.is_some() { want_y } else { (want / size).max(1) };
-        if let Some(y) = second.filter(|_| rows > 1 && (!target.is_cpu() || across.is_some())) {
-            let size_y = storable(&outputs, y, Some(x.name), fit(target, y.extent.as_static(), rows, 1), target);
-            if size_y > 1 {
-                schedule.axes[0] = y.name;
-                schedule.set_tile(y.name, size_y);
-            }
+        let taken = |y: &Iter| storable(&outputs, y, Some(x.name), fit(target, y.extent.as_static(), rows, 1), target);
+        let second = match across {
+            Some(y) => nest.iter(y).map(|y| (y.name, taken(y))),
+            None if target.is_cpu() => None,
+            None => best_outer(&nest, x.name, &taken),
+        };
+        if let Some((y, size_y)) = second.filter(|y| y.1 > 1) {
+            schedule.axes[0] = y;
+            schedule.set_tile(y, size_y);
         }
         note = if across.is_some() { "square, since an operand is read across" } else { note };
     }
@@ -70,10 +73,4 @@ fn transposed(group: &Group, x: Name) -> Option<Name> {
         let iter = nest.iter(along)?;
         (extent_of(&nest.ranges, iter.extent) >= 8 && access.plain(&[x, along]).is_some()).then_some(along)
     })
-}
-
-/// The iterator before `x`.
-fn next_outer(nest: &Nest, x: Name) -> Option<Name> {
-    let at = nest.iters.iter().position(|i| i.name == x)?;
-    at.checked_sub(1).map(|i| nest.iters[i].name)
 }

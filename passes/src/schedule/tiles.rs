@@ -1,7 +1,9 @@
 //! Sizes of tiles: what an iterator's stores allow, and what suits the machine.
 
 use super::access::{Access, Iter};
+use super::nest::{Nest, extent_of};
 use super::target::Target;
+use rc_dialects::loop_::IterKind;
 use rc_ir::{Name, Type};
 
 /// The smallest power of two that is at least `n`.
@@ -33,6 +35,17 @@ pub fn storable(outputs: &[&Access], iter: &Iter, also: Option<Name>, want: i64,
     let Some(extent) = iter.extent.as_static() else { return 1 };
     let divides = |t: &i64| extent % t == 0 && (target.is_cpu() || *t & (*t - 1) == 0);
     (1..=want).rev().find(divides).unwrap_or(1)
+}
+
+/// The parallel iterator before `x` of which a tile, of the size that `taken` says, holds the most elements; the nearest of several.
+pub fn best_outer(nest: &Nest, x: Name, taken: &dyn Fn(&Iter) -> i64) -> Option<(Name, i64)> {
+    let at = nest.iters.iter().position(|i| i.name == x)?;
+    let filled = |(iter, tile): &(&Iter, i64)| {
+        let extent = extent_of(&nest.ranges, iter.extent);
+        (extent * 1000) / ((extent + tile - 1) / tile).max(1)
+    };
+    let outer = nest.iters[..at].iter().filter(|i| i.kind == IterKind::Parallel).map(|i| (i, taken(i)));
+    outer.max_by_key(filled).map(|(i, tile)| (i.name, tile))
 }
 
 /// The widest element type that the nests move.

@@ -1,0 +1,79 @@
+//! Padding, windows, reductions and concatenations of what is transposed to channels first: they work on channels last too, so that
+//! pooling between two convolutions moves nothing.
+
+use super::channels::{brings_channels_first, transposed};
+use super::reshape::replace;
+use rc_dialects::core::reduce::REDUCE;
+use rc_dialects::core::shape::TRANSPOSE;
+use rc_dialects::core::slice::{CONCAT, PAD};
+use rc_dialects::core::window::WINDOW;
+use rc_ir::{Attr, Body, Dim, Op, OpDef, Result, Value};
+
+/// Moves a transpose to channels first behind one of these operations; whether it did.
+pub fn behind_windows(body: &mut Body, op: Op) -> Result<bool> {
+    let name = body.name(op);
+    if ![&PAD, &WINDOW, &REDUCE, &CONCAT].iter().any(|def| name == *def) {
+        return Ok(false);
+    }
+    let count = if name == &CONCAT { body.operands(op).count() } else { 1 };
+    let operands: Vec<Value> = body.operands(op).take(count).collect();
+    let Some((_, perm)) = operands.first().and_then(|&v| transposed(body, v)) else { return Ok(false) };
+    let sources = operands.iter().map(|&v| transposed(body, v).filter(|(_, p)| *p == perm).map(|t| t.0));
+    let Some(sources) = sources.collect::<Option<Vec<Value>>>().filter(|_| brings_channels_first(&perm)) else {
+        return Ok(false);
+    };
+    let (attrs, back) = numbered(body, op, &perm);
+    let old = body.ty(body.result(op, 0));
+    let mut state = body.state(op);
+    state.operands.iter_mut().zip(sources).for_each(|(slot, source)| *slot = source);
+    state.results[0] = old.with_shape(&permuted(&old.shape(), &inverse(&back)));
+    let made = body.create(state);
+    for (name, value) in attrs {
+        body.set_attr(made, name, value);
+    }
+    replace(body, op, made, |b, value| {
+        let plain = back.is_sorted();
+        if plain {
+            return Ok(value);
+        }
+        b.op(&TRANSPOSE).operand(value).attr("perm", Attr::i64s(&back)).result(old).try_value()
+    })
+}
+
+/// The attributes that number dimensions, for an operand that is transposed by `perm` no more, and the permutation of the result.
+fn numbered(body: &Body, op: Op, perm: &[i64]) -> (Vec<(&'static str, Attr)>, Vec<i64>) {
+    let at = body.op_ref(op);
+    let source = |d: &i64| perm[*d as usize];
+    let dims = || -> Vec<i64> { at.ints("dims").unwrap_or_default().iter().map(source).collect() };
+    let is = |def: &'static OpDef| body.name(op) == def;
+    if is(&PAD) {
+        let side = |name: &'static str| {
+            let sizes = at.attr(name).and_then(|a| a.as_shape()).unwrap_or_default();
+            (name, Attr::shape(&permuted(&sizes, &inverse(perm))))
+        };
+        return (vec![side("low"), side("high")], perm.to_vec());
+    }
+    if is(&CONCAT) {
+        let dim = at.int("dim").unwrap_or_default();
+        return (vec![("dim", Attr::i64(source(&dim)))], perm.to_vec());
+    }
+    if is(&WINDOW) {
+        let rank = perm.len() as i64;
+        let elements = rank..rank + dims().len() as i64;
+        return (vec![("dims", Attr::i64s(&dims()))], perm.iter().copied().chain(elements).collect());
+    }
+    let mut reduced = dims();
+    reduced.sort_unstable();
+    let before = |d: &i64| reduced.iter().filter(|r| *r < d).count() as i64;
+    let kept: Vec<i64> = perm.iter().filter(|d| !reduced.contains(d)).map(|d| d - before(d)).collect();
+    (vec![("dims", Attr::i64s(&reduced))], kept)
+}
+
+/// `sizes` in the order that a transpose by `perm` gives.
+fn permuted(sizes: &[Dim], perm: &[i64]) -> Vec<Dim> {
+    perm.iter().map(|&d| sizes[d as usize]).collect()
+}
+
+fn inverse(perm: &[i64]) -> Vec<i64> {
+    (0..perm.len() as i64).map(|d| perm.iter().position(|&p| p == d).expect("a permutation") as i64).collect()
+}
