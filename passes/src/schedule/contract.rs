@@ -99,7 +99,7 @@ fn cuda(group: &Group, p: &Problem, target: &Target) -> (f64, Plan) {
     for &[bm, bn, bk] in TILES {
         let (bm, bn) =
             limit(group, p, bm.min(pow2(p.sizes[0] as i64).max(16)), bn.min(pow2(p.sizes[1] as i64).max(16)), target);
-        let threads = pow2(bm * bn / 64).clamp(32, 256);
+        let threads = threads_of(bm, bn);
         // Without matrix units a step is long anyway, and every product of it an instruction.
         let tile = [bm, bn, if mma { bk } else { bk / 2 }];
         if !candidates.iter().any(|c| c.1 == tile) {
@@ -125,23 +125,41 @@ fn cuda(group: &Group, p: &Problem, target: &Target) -> (f64, Plan) {
 /// Microseconds of a step along k at least, measured.
 const STEP: f64 = 0.3;
 
-/// Microseconds that a product takes: waves of programs, each bound by arithmetic or by reading its operands from the second-level cache.
+/// Microseconds from a program's start to its first tiles of operands.
+const FILL: f64 = 2.0;
+
+/// The part of warpgroups' rate that single warps' products reach on the same machine, measured.
+const WARPS: f64 = 0.36;
+
+/// Registers of a thread, measured.
+const REGISTERS: i64 = 136;
+
+/// Microseconds that a product takes: waves of programs, each bound by arithmetic or by reading its operands from the second-level cache,
+/// after waiting for the first and before writing its results.
 fn cuda_time(p: &Problem, [bm, bn, bk]: [i64; 3], mma: bool, target: &Target) -> f64 {
     let [m, n, k] = p.sizes;
+    let resident = (target.registers / (REGISTERS * threads_of(bm, bn))).max(1) as f64;
     let (bm, bn) = (bm as f64, bn as f64);
     let programs = (m / bm).ceil() * (n / bn).ceil() * p.batch;
     let waves = (programs / target.cores as f64).ceil();
     // A matrix unit reaches its rate only with tiles that reuse registers.
     let rate = if mma {
-        target.flops_mma * (bm * bn / (bm * bn + 8192.0))
+        target.flops_mma * if target.has_warpgroups() { WARPS } else { 1.0 } * (bm * bn / (bm * bn + 8192.0))
     } else {
         target.flops_f32 * (bm * bn / (bm * bn + 1024.0))
     };
     let arithmetic = 2.0 * bm * bn * k / (rate * 1e6 / target.cores as f64);
-    let bytes = (bm + bn) * k * p.factors[0].byte_width().unwrap_or(4) as f64;
-    let cache = bytes / (4.0 * target.bandwidth * 1e3 / target.cores as f64);
-    let memory = (m * k + k * n) * p.batch * p.factors[0].byte_width().unwrap_or(4) as f64 / (target.bandwidth * 1e3);
+    let width = p.factors[0].byte_width().unwrap_or(4) as f64;
+    let of_core = target.bandwidth * 1e3 / target.cores as f64; // bytes of memory in a microsecond
+    let cache = (bm + bn) * k * width / (4.0 * of_core);
+    let memory = (m * k + k * n + m * n) * p.batch * width / (target.bandwidth * 1e3);
     // A step ends with a barrier, whatever it computes.
     let steps = (k / bk as f64).ceil() * STEP;
-    (waves * arithmetic.max(cache).max(steps)).max(memory)
+    let ends = (FILL + bm * bn * width / of_core) / resident;
+    (waves * (arithmetic.max(cache).max(steps) + ends)).max(memory)
+}
+
+/// Threads for a tile: 64 results for each.
+fn threads_of(bm: i64, bn: i64) -> i64 {
+    pow2(bm * bn / 64).clamp(32, 256)
 }
