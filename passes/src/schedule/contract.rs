@@ -26,6 +26,8 @@ pub struct Problem {
     pub batch: f64,
     pub factors: [Type; 2],
     pub acc: Type,
+    /// Whether rows of the operands are copied in pieces of 16 bytes.
+    pub aligned: bool,
 }
 
 /// `None` where the group is no product of two matrices.
@@ -42,7 +44,8 @@ pub fn plan(body: &Body, mut group: Group, target: &Target) -> Option<Plan> {
     let points: f64 = nest.iters.iter().map(|i| size(i.name)).product();
     let factors = factor_types(body, nest);
     let acc = nest.acc.unwrap_or_else(|| rc_dialects::constraints::default_acc(factors[0]));
-    let problem = Problem { roles, m, n, sizes, batch: points / sizes.iter().product::<f64>(), factors, acc };
+    let aligned = nest.inputs.iter().all(|a| warpgroup::strides_fit(&a.shape));
+    let problem = Problem { roles, m, n, sizes, batch: points / sizes.iter().product::<f64>(), factors, acc, aligned };
     let mut out = match target.is_cpu() {
         true => contract_cpu::plan(&group, &problem, target),
         false => {
@@ -134,8 +137,9 @@ const WARPS: f64 = 0.36;
 /// Registers of a thread, measured.
 const REGISTERS: i64 = 136;
 
-/// Microseconds that a product takes: waves of programs, each bound by arithmetic or by reading its operands from the second-level cache,
-/// after waiting for the first and before writing its results.
+/// Microseconds that a product takes: waves of programs, each bound by arithmetic or by reading its operands from the second-level cache.
+/// Those of single warps' matrix units wait for the first, and then write their results; where operands are read element by element,
+/// steps are all that counts.
 fn cuda_time(p: &Problem, [bm, bn, bk]: [i64; 3], mma: bool, target: &Target) -> f64 {
     let [m, n, k] = p.sizes;
     let resident = (target.registers / (REGISTERS * threads_of(bm, bn))).max(1) as f64;
@@ -143,8 +147,10 @@ fn cuda_time(p: &Problem, [bm, bn, bk]: [i64; 3], mma: bool, target: &Target) ->
     let programs = (m / bm).ceil() * (n / bn).ceil() * p.batch;
     let waves = (programs / target.cores as f64).ceil();
     // A matrix unit reaches its rate only with tiles that reuse registers.
+    let waits = mma && p.aligned;
     let rate = if mma {
-        target.flops_mma * if target.has_warpgroups() { WARPS } else { 1.0 } * (bm * bn / (bm * bn + 8192.0))
+        let part = if waits && target.has_warpgroups() { WARPS } else { 1.0 };
+        target.flops_mma * part * (bm * bn / (bm * bn + 8192.0))
     } else {
         target.flops_f32 * (bm * bn / (bm * bn + 1024.0))
     };
@@ -155,7 +161,7 @@ fn cuda_time(p: &Problem, [bm, bn, bk]: [i64; 3], mma: bool, target: &Target) ->
     let memory = (m * k + k * n + m * n) * p.batch * width / (target.bandwidth * 1e3);
     // A step ends with a barrier, whatever it computes.
     let steps = (k / bk as f64).ceil() * STEP;
-    let ends = (FILL + bm * bn * width / of_core) / resident;
+    let ends = if waits { (FILL + bm * bn * width / of_core) / resident } else { 0.0 };
     (waves * (arithmetic.max(cache).max(steps) + ends)).max(memory)
 }
 
