@@ -182,3 +182,22 @@ def test_gradients_through_a_function_of_the_users():
     x = torch.randn(4, 8, requires_grad=True)
     (g,) = torch.autograd.grad(torch.compile(NATIVE["function"], backend="rc", fullgraph=True)(x).sum(), x)
     torch.testing.assert_close(g, 2 * x.cos())
+
+
+@torch.library.custom_op("rc_test::turned", mutates_args=())
+def turned(x: torch.Tensor) -> torch.Tensor:
+    return (x + 1).t().contiguous().t()
+
+
+@turned.register_fake
+def _(x):
+    return torch.empty_like(x)
+
+
+@pytest.mark.parametrize("shape", [(5, 3), (1, 4), (0, 3)])
+def test_a_result_that_lies_otherwise_than_its_fake(shape):
+    """A view of a foreign operation's result takes its strides from the fake kernel, which may be wrong."""
+    f = lambda x: turned(x)[:, 1]
+    x = torch.randn(shape)
+    torch._dynamo.reset()
+    torch.testing.assert_close(torch.compile(f, backend="rc", fullgraph=True, options={"fallback": True})(x), f(x))

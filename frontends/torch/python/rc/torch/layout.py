@@ -32,6 +32,17 @@ def dense_order(val, symbols: Symbols) -> list[int] | None:
     return order
 
 
+def hinted_order(val) -> list[int] | None:
+    """As `dense_order`, for the sizes at the time of tracing."""
+    sizes, strides = [hint(s) for s in val.shape], [hint(s) for s in val.stride()]
+    order = sorted(range(val.dim()), key=lambda d: (-strides[d], d))
+    dense, expected = True, 1
+    for d in reversed(order):
+        dense = dense and (sizes[d] == 1 or strides[d] == expected)
+        expected *= sizes[d]
+    return order if dense else None
+
+
 def _with_units(moving: list[int], rank: int) -> list[int]:
     if moving == sorted(moving):
         return list(range(rank))

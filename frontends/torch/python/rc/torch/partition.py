@@ -8,6 +8,8 @@ import torch
 from torch.fx import Graph, GraphModule, Node
 from torch.fx.node import map_arg
 
+from rc.torch import layout
+
 
 def stages(gm: GraphModule, foreign: set[Node]) -> dict[Node, int]:
     """For each operation its stage: a stage's compiled part runs first, then its foreign operations.
@@ -60,10 +62,28 @@ def split(gm: GraphModule, foreign: set[Node], compile_part) -> GraphModule:
         if inside:
             _add_part(gm, inside, s, whole, at, root, compile_part)
         for node in sorted((n for n in gm.graph.nodes if stage.get(n) == s and n in foreign), key=order.get):
-            at[node] = whole.node_copy(node, lambda n: at[n])
+            at[node] = _as_traced(whole, whole.node_copy(node, lambda n: at[n]))
     output = gm.graph.output_node()
     whole.output(_map(output.args[0], at))
     return GraphModule(root, whole)
+
+
+def _as_traced(whole: Graph, node: Node) -> Node:
+    """A foreign operation's result as it lies by its fake kernel, on which views in compiled parts rely; some kernels do otherwise."""
+    val = node.meta.get("val")
+    order = layout.hinted_order(val) if isinstance(val, torch.Tensor) and val.layout == torch.strided else None
+    if order is None or val.dim() < 2:
+        return node
+    laid = whole.call_function(laid_out, (node, order))
+    laid.meta = dict(node.meta)
+    return laid
+
+
+def laid_out(x, order: list[int]):
+    """The tensor, or a copy of it that is dense with its dimensions in this order, from slowest to fastest."""
+    if not isinstance(x, torch.Tensor) or x.permute(order).is_contiguous():
+        return x
+    return x.permute(order).contiguous().permute([order.index(d) for d in range(x.dim())])
 
 
 def _attribute(gm: GraphModule, name: str):
