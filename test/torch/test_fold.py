@@ -69,6 +69,12 @@ def test_the_same_number_everywhere(folded):
     assert "aten.full.default" in folded[0]
 
 
+def test_zeros_of_both_signs_are_not_one_number(folded):
+    f = lambda x: x / ((buckets(5) * 2 - 23).sum(0).sign().float() * torch.tensor([1.0, -1, 1, -1, 1]) * 0)
+    check(f, torch.ones(5))
+    assert "aten.full.default" not in folded[0]
+
+
 def test_a_result_is_new_each_time():
     g = check(lambda x: (x + 1, buckets(6)), torch.randn(3))
     first, second = g(torch.randn(3))[1], g(torch.randn(3))[1]

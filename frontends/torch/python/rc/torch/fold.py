@@ -119,12 +119,20 @@ def _compute(gm: GraphModule, node: Node, known):
     return node.target(*args, **kwargs)
 
 
+def _is_uniform(value: torch.Tensor) -> bool:
+    """Whether all elements are one number; zeros of both signs are two."""
+    if value.numel() == 0:
+        return False
+    first = value.reshape(-1)[0]
+    signs = (value.signbit() == first.signbit()) if value.is_floating_point() else True
+    return bool(((value == first) & signs).all())
+
+
 def _replace(gm: GraphModule, node: Node, value: torch.Tensor, name: str) -> None:
     """Puts a constant in a node's place: one number where all elements are the same, for kernels to know it."""
     with gm.graph.inserting_before(node):
-        first = value.reshape(-1)[0] if value.numel() else None
-        if first is not None and bool((value == first).all()):
-            args = (list(value.shape), first.item())
+        if _is_uniform(value):
+            args = (list(value.shape), value.reshape(-1)[0].item())
             new = gm.graph.call_function(aten.full.default, args, {"dtype": value.dtype, "device": value.device})
         else:
             # Elements row by row: memory that no view shares, and no repeated elements.
