@@ -1,5 +1,6 @@
 //! `decompose`: operations of `tensor` become what their definitions in `core` say.
 
+use crate::schedule::Target;
 use rc_dialects::core::shape::RESHAPE;
 use rc_dialects::interfaces::Decompose;
 use rc_dialects::tensor::{CONV, channels_last};
@@ -19,7 +20,7 @@ pub static DECOMPOSE: PassDef = PassDef {
     ..PassDef::new("decompose", |options| {
         let order = options.str("order").to_string();
         Ok(PassKind::symbol(move |body: &mut Body, cx: &mut SymbolContext| {
-            let gpu = || cx.module.attrs.get("rc.target").and_then(|t| t.get("machine")) == Some(Attr::str("cuda"));
+            let gpu = || Target::of("", "", cx.module.attrs).is_ok_and(|target| !target.is_cpu());
             if order == "channels_last" || order == "auto" && gpu() {
                 cx.count("convolutions with channels last", order_channels_last(body));
             }

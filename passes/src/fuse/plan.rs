@@ -227,18 +227,25 @@ impl Planner<'_> {
 
     /// What is read many times and across its memory is better moved once.
     fn check_repeated(&self, target: &Group, op: Op, outputs: &[Value]) -> Result<(), String> {
-        match self.times_read(target, op, outputs)? {
+        match self.times_read(target, op, outputs, |_| true)? {
             n if n >= WINDOWS => Err(format!("it would be read across its memory {n:.0} times")),
             _ => Ok(()),
         }
     }
 
-    /// How often the group reads each element of the result, at most.
-    fn times_read(&self, target: &Group, op: Op, outputs: &[Value]) -> Result<f64, String> {
+    /// How often the group reads each element of the result, at most, by the reads that `counts` is for.
+    fn times_read(
+        &self,
+        target: &Group,
+        op: Op,
+        outputs: &[Value],
+        counts: impl Fn(&Read) -> bool,
+    ) -> Result<f64, String> {
         let elements = |shape: &[Dim]| most_elements(shape, self.symbols) as f64;
         let own = elements(&self.body.ty(self.body.result(op, 0)).shape());
         let times = |read: &Read| elements(&read.space) / own.max(1.0);
-        Ok(self.reads_of(target, op, outputs)?.iter().map(times).fold(0.0, f64::max))
+        let found = self.reads_of(target, op, outputs)?;
+        Ok(found.iter().filter(|r| counts(r)).map(times).fold(0.0, f64::max))
     }
 
     /// Whether the group reads the result, moved at most, through windows that overlap.
@@ -282,12 +289,7 @@ impl Planner<'_> {
 
     /// Overlapping windows would compute each element again for every one of them.
     fn check_windows(&self, target: &Group, op: Op, outputs: &[Value]) -> Result<(), String> {
-        let elements = |shape: &[Dim]| most_elements(shape, self.symbols) as f64;
-        let own = elements(&self.body.ty(self.body.result(op, 0)).shape());
-        let times = |read: &Read| elements(&read.space) / own.max(1.0);
-        let found = self.reads_of(target, op, outputs)?;
-        let most = found.iter().filter(|r| !is_projection(&r.map)).map(times).fold(0.0, f64::max);
-        match most {
+        match self.times_read(target, op, outputs, |r| !is_projection(&r.map))? {
             n if n >= WINDOWS => Err(format!("it would be computed {n:.0} times for each element")),
             n if n > 1.5 && self.follows_product(op) => Err("it goes with the product that it follows".into()),
             _ => Ok(()),

@@ -223,11 +223,11 @@ pub fn is_affine(map: &[Dim]) -> bool {
 pub fn is_panelled(map: &[Dim]) -> bool {
     let is_plain = |d: &Dim| d.is_static() || d.as_symbol().is_some();
     let odd: Vec<usize> = (0..map.len()).filter(|&d| !is_plain(&map[d])).collect();
-    matches!(*odd, [panel, lane] if panel_columns(map[panel], map[lane]).is_some() && (lane == panel + 1 || lane + 1 == map.len()))
+    matches!(*odd, [panel, lane] if panel_iterator(map[panel], map[lane]).is_some() && (lane == panel + 1 || lane + 1 == map.len()))
 }
 
-/// `c` of the places `i floordiv c` and `i mod c`, for an iterator i.
-pub fn panel_columns(panel: Dim, lane: Dim) -> Option<(Name, i64)> {
+/// i and c of the places `i floordiv c` and `i mod c`, for an iterator i.
+pub fn panel_iterator(panel: Dim, lane: Dim) -> Option<(Name, i64)> {
     let (Some(Atom::FloorDiv(i, c)), Some(Atom::Mod(j, d))) = (panel.as_atom(), lane.as_atom()) else { return None };
     let iterator = i.as_symbol().filter(|_| i == j && c == d)?;
     Some((iterator, c.as_static()?))

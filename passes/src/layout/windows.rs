@@ -32,8 +32,7 @@ pub fn behind_windows(body: &mut Body, op: Op) -> Result<bool> {
         body.set_attr(made, name, value);
     }
     replace(body, op, made, |b, value| {
-        let plain = back.is_sorted();
-        if plain {
+        if back.is_sorted() {
             return Ok(value);
         }
         b.op(&TRANSPOSE).operand(value).attr("perm", Attr::i64s(&back)).result(old).try_value()

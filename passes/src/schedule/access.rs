@@ -1,6 +1,6 @@
 //! Where a nest reads and writes: index maps, brought into the form that tiles can follow.
 
-use crate::fuse::reads::panel_columns;
+use crate::fuse::reads::panel_iterator;
 use rc_ir::dim::Atom;
 use rc_ir::dim_range::Ranges;
 use rc_ir::{Dim, Name};
@@ -87,7 +87,7 @@ impl Access {
         let (&lane, rest) = self.exprs.split_last()?;
         let mut of = rest.iter().filter(|&&e| mentions(e, iter));
         let (&panel, None) = (of.next()?, of.next()) else { return None };
-        panel_columns(panel, lane).filter(|found| found.0 == iter).map(|found| found.1)
+        panel_iterator(panel, lane).filter(|found| found.0 == iter).map(|found| found.1)
     }
     /// Whether a tile of `iter` that reaches past its extent reaches out of the memory's bounds there, in one dimension of its own.
     pub fn clips(&self, iter: &Iter) -> bool {

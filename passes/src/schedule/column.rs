@@ -4,7 +4,7 @@
 use super::access::{Access, Iter, mentions};
 use super::attr::{Kind, Schedule};
 use super::group::{Group, collapse};
-use super::nest::{Nest, extent_of};
+use super::nest::Nest;
 use super::target::Target;
 use super::tiles::{best_outer, fit, pow2, storable};
 use super::{Plan, elems};
@@ -17,8 +17,7 @@ pub fn plan(body: &Body, mut group: Group, target: &Target) -> Plan {
     let rows = group.rows();
     let leader = group.nests.iter().find(|n| !n.is_pointwise()).unwrap_or(&group.nests[0]);
     let lanes = target.lanes(elems(body, &group));
-    let programs: f64 =
-        leader.of_kind(IterKind::Parallel).map(|i| extent_of(&leader.ranges, i.extent) as f64).product();
+    let programs = leader.results();
     let (columns, down, split) = match target.is_cpu() {
         true => (4 * lanes, 1, None),
         false => gpu_tile(body, &group, leader, programs, target),
@@ -81,9 +80,9 @@ pub fn windows(body: &Body, mut group: Group, lane: Name, target: &Target) -> Pl
     let leader = group.nests.iter().find(|n| !n.is_pointwise()).unwrap_or(&group.nests[0]);
     let lanes = target.lanes(elems(body, &group));
     let outputs: Vec<_> = group.nests.iter().flat_map(|n| &n.outputs).collect();
-    let results: f64 = leader.of_kind(IterKind::Parallel).map(|i| extent_of(&leader.ranges, i.extent) as f64).product();
     // A GPU's thread has several results, as long as all cores have work.
-    let each = [8, 4, 2].into_iter().find(|each| results / (THREADS * each) as f64 >= (2 * target.cores) as f64);
+    let each =
+        [8, 4, 2].into_iter().find(|each| leader.results() / (THREADS * each) as f64 >= (2 * target.cores) as f64);
     let wanted = if target.is_cpu() { 4 * lanes } else { THREADS / 2 * each.unwrap_or(1) };
     let widest = if target.is_cpu() { wanted } else { THREADS / 2 };
     let fits = |i: &Iter| storable(&outputs, i, None, fit(target, i.extent.as_static(), widest, lanes), target);
@@ -148,9 +147,8 @@ fn gpu_tile(body: &Body, group: &Group, leader: &Nest, columns: f64, target: &Ta
 /// channels, say, does not outweigh results.
 fn lane_iter(nest: &Nest, rows: &[Name]) -> Option<Name> {
     let inside = |n: &Name| rows.contains(n);
-    let size = |a: &Access| a.shape.iter().map(|&d| extent_of(&nest.ranges, d) as f64).product::<f64>();
-    let largest = nest.inputs.iter().map(size).fold(0.0, f64::max);
-    let inputs = nest.inputs.iter().filter(|&a| size(a) == largest).filter_map(|a| a.innermost()).find(inside);
+    let largest = nest.inputs.iter().map(|a| nest.elements(a)).fold(0.0, f64::max);
+    let inputs = nest.inputs.iter().filter(|&a| nest.elements(a) == largest).filter_map(|a| a.innermost()).find(inside);
     inputs.or_else(|| nest.outputs.iter().filter_map(|a| a.innermost()).find(inside)).or(rows.last().copied())
 }
 

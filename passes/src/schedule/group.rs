@@ -1,7 +1,7 @@
 //! Which nests of a kernel run together: a group becomes one `kernel.func`, in which values stay in registers.
 
 use super::access::{Access, mentions};
-use super::nest::{Nest, extent_of};
+use super::nest::Nest;
 use super::target::Target;
 use rc_dialects::loop_::{self, IterKind};
 use rc_ir::{Body, Diagnostic, Dim, Name, Op, Result, Value};
@@ -180,8 +180,7 @@ fn covers(nest: &Nest, of: &Nest) -> bool {
 }
 /// Whether there are rows enough to keep the machine busy when one program computes a whole row.
 fn enough(leader: &Nest, target: &Target) -> bool {
-    let rows: f64 = leader.of_kind(IterKind::Parallel).map(|i| extent_of(&leader.ranges, i.extent) as f64).product();
-    rows >= target.cores as f64 / 2.0 || leader.points() <= 65536.0
+    leader.results() >= target.cores as f64 / 2.0 || leader.points() <= 65536.0
 }
 
 /// Collapses pairs of adjacent iterators that `may` be collapsed, in all nests that have them, as often as it goes. Gives the pairs.

@@ -174,8 +174,7 @@ fn reduction(body: &Body, group: &Group, target: &Target) -> Plan {
         return column::windows(body, group.clone(), lane, target);
     }
     // A table for channels may mention as many iterators as what is reduced, and is smaller.
-    let size = |a: &Access| a.shape.iter().map(|&d| nest::extent_of(&leader.ranges, d) as f64).product::<f64>();
-    let reach = |a: &Access| (leader.iters.iter().filter(|i| a.mentions(i.name)).count(), size(a));
+    let reach = |a: &Access| (leader.iters.iter().filter(|i| a.mentions(i.name)).count(), leader.elements(a));
     let largest = leader.inputs.iter().max_by(|a, b| reach(a).partial_cmp(&reach(b)).expect("sizes are numbers"));
     match largest.and_then(|a| a.innermost()) {
         Some(name) if !reduces(name) => column::plan(body, group.clone(), target),

@@ -159,6 +159,14 @@ impl Nest {
         }
         self
     }
+    /// The number of results, symbols at their greatest value (capped).
+    pub fn results(&self) -> f64 {
+        self.of_kind(IterKind::Parallel).map(|i| extent_of(&self.ranges, i.extent) as f64).product()
+    }
+    /// The number of elements of the memory that an access is to, symbols at their greatest value (capped).
+    pub fn elements(&self, access: &Access) -> f64 {
+        access.shape.iter().map(|&d| extent_of(&self.ranges, d) as f64).product()
+    }
     /// The number of points of the iteration space, symbols at their greatest value (capped).
     pub fn points(&self) -> f64 {
         self.iters.iter().map(|i| extent_of(&self.ranges, i.extent) as f64).product()
