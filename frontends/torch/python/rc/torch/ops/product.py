@@ -104,12 +104,10 @@ def flash_attention_cpu(b: Build, q, k, v, dropout_p=0.0, is_causal=False, *, at
 def attention(b: Build, q: T, k: T, v: T, mask, dropout: float, causal: bool, scale) -> list:
     if dropout:
         raise Unsupported("attention with dropout")
-    if not unused(b, 1):
-        return [*attention_with_sums(b, q, k, v, mask, causal, scale)]
+    sums = None if unused(b, 1) else sums_of_scores(b, q, k, mask, causal, scale)
     if mask is not None:
         mask = b.reshape(mask, (1,) * (q.rank - mask.rank) + mask.shape) if mask.rank < q.rank else mask
-    y = b.op("tensor.sdpa", q, k, v, mask, causal=bool(causal), scale=scale)
-    return [y, None]
+    return [b.op("tensor.sdpa", q, k, v, mask, causal=bool(causal), scale=scale), sums]
 
 
 def scores(b: Build, q: T, k: T, mask, causal: bool, scale) -> T:
@@ -128,18 +126,15 @@ def scores(b: Build, q: T, k: T, mask, causal: bool, scale) -> T:
     return s
 
 
-def attention_with_sums(b: Build, q: T, k: T, v: T, mask, causal: bool, scale) -> tuple[T, T]:
-    """Attention and the logarithm of each query's sum, which the backward pass starts from."""
+def sums_of_scores(b: Build, q: T, k: T, mask, causal: bool, scale) -> T:
+    """The logarithm of each query's sum of exponentials [batch, heads, queries], which the backward pass starts from; -inf for a query that
+    sees no key."""
     s = scores(b, q, k, mask, causal, scale)
     top = b.reduce("max", s, [3], keepdim=True)
     top = b.select(b.compare("eq", top, b.like(float("-inf"), top)), b.like(0, top), top)
-    e = b.unary("exp", b.binary("sub", s, b.expand(top, s.shape)))
-    total = b.reduce("add", e, [3], keepdim=True)
-    empty = b.compare("eq", total, b.like(0, total))
-    p = b.binary("div", e, b.expand(b.select(empty, b.like(1, total), total), e.shape))
-    y = b.convert(b.dot(p, b.convert(v, p.dtype), contract=(3, 2), batch=2), q.dtype)
+    total = b.reduce("add", b.unary("exp", b.binary("sub", s, b.expand(top, s.shape))), [3], keepdim=True)
     sums = b.binary("add", b.unary("log", total), top)
-    return y, b.reshape(sums, sums.shape[:3])
+    return b.reshape(sums, sums.shape[:3])
 
 
 @translates("_scaled_dot_product_flash_attention_for_cpu_backward")
@@ -152,7 +147,10 @@ def flash_attention_cpu_backward(
 
 
 def attention_backward(b: Build, grad: T, q: T, k: T, v: T, y: T, sums: T, mask, causal: bool, scale) -> list[T]:
-    """Gradients of q, k and v: the probabilities are formed anew from the scores and their sums."""
+    """Gradients of q, k and v: the probabilities are formed anew from the scores and their sums.
+
+    Probabilities and the scores' gradients are rounded to the operands' type before they are multiplied, as PyTorch's kernels do.
+    """
     c = compute(q.dtype)
     factor = q.shape[-1] ** -0.5 if scale is None else scale
     s = scores(b, q, k, mask, causal, scale)
@@ -161,14 +159,15 @@ def attention_backward(b: Build, grad: T, q: T, k: T, v: T, y: T, sums: T, mask,
     p = b.unary("exp", b.binary("sub", s, b.expand(sums, s.shape)))
     # A query that sees no key has sums of -inf, and no gradient.
     p = b.select(b.expand(b.compare("eq", sums, b.like(float("-inf"), sums)), p.shape), b.like(0, p), p)
-    grad_v = b.dot(p, up(grad), contract=(2, 2), batch=2)
-    grad_p = b.dot(up(grad), up(v), contract=(3, 3), batch=2)
+    p = b.convert(p, q.dtype)
+    grad_p = b.dot(grad, v, contract=(3, 3), batch=2, dtype=c)
     delta = b.reduce("add", b.binary("mul", up(grad), up(y)), [3], keepdim=True)
-    grad_s = b.binary("mul", p, b.binary("sub", grad_p, b.expand(delta, p.shape)))
-    grad_s = b.scalar("mul", grad_s, factor)
-    grad_q = b.dot(grad_s, up(k), contract=(3, 2), batch=2)
-    grad_k = b.dot(grad_s, up(q), contract=(2, 2), batch=2)
-    return [b.convert(grad_q, q.dtype), b.convert(grad_k, k.dtype), b.convert(grad_v, v.dtype)]
+    grad_s = b.binary("mul", up(p), b.binary("sub", grad_p, b.expand(delta, p.shape)))
+    grad_s = b.convert(b.scalar("mul", grad_s, factor), q.dtype)
+    grad_q = b.dot(grad_s, k, contract=(3, 2), batch=2)
+    grad_k = b.dot(grad_s, q, contract=(2, 2), batch=2)
+    grad_v = b.dot(p, grad, contract=(2, 2), batch=2)
+    return [grad_q, grad_k, grad_v]
 
 
 @translates("addbmm")
