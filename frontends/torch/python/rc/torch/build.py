@@ -194,6 +194,16 @@ class Build:
         steps[dim] = step
         return self.slice(x, starts, sizes, steps if step != 1 else None)
 
+    def agree(self, x: T, y: T, dims: list[tuple[int, int]]) -> tuple[T, T]:
+        """Both by one size for each pair of a dimension of `x` and one of `y`, which PyTorch takes to be equal: the known one, or that of `x`."""
+        a, c = list(x.shape), list(y.shape)
+        for i, j in dims:
+            if isinstance(a[i], Dim) and isinstance(c[j], int):
+                a[i] = c[j]
+            elif isinstance(c[j], Dim):
+                c[j] = a[i]
+        return self.assume(x, a), self.assume(y, c)
+
     def concat(self, xs: list[T], dim: int) -> T:
         sizes = lambda x: [*xs[0].shape[:dim], x.shape[dim], *xs[0].shape[dim + 1 :]]
         return xs[0] if len(xs) == 1 else self.op("core.concat", [self.assume(x, sizes(x)) for x in xs], dim=dim)
@@ -226,6 +236,7 @@ class Build:
     def dot(self, a: T, b: T, contract=(-1, -2), batch: int = 0, dtype: str | None = None) -> T:
         """Sums products over one dimension of each; the first `batch` dimensions of both are batch dimensions."""
         ca, cb = normalize(contract[0], a.rank), normalize(contract[1], b.rank)
+        a, b = self.agree(a, b, [*((d, d) for d in range(batch)), (ca, cb)])
         free = lambda x, c: [s for d, s in enumerate(x.shape) if d >= batch and d != c]
         shape = list(a.shape[:batch]) + free(a, ca) + free(b, cb)
         batches = list(range(batch)) or None

@@ -6,6 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch._decomp import get_decompositions
 
+from rc.torch import foreach
 from rc.torch.ops import TABLE
 
 aten = torch.ops.aten
@@ -68,8 +69,18 @@ def _transformer_encoder_layer(
     return second(x + forward(x))
 
 
+def _weight_norm_backward(grad, v, g, norms, dim):
+    """Gradients of v and g, where w = v g / norm(v), the norm taken over all dimensions but one."""
+    others = [d for d in range(v.dim()) if d != dim % v.dim()]
+    wide = lambda x: x.to(norms.dtype)
+    along = (wide(grad) * wide(v)).sum(others, keepdim=True) if others else wide(grad) * wide(v)
+    of_v = (wide(g) / norms) * (wide(grad) - wide(v) * (along / (norms * norms)))
+    return of_v.to(v.dtype), (along / norms).to(g.dtype)
+
+
 # Instead of PyTorch's own, or where it has none.
 OWN = {
+    aten._weight_norm_interface_backward.default: _weight_norm_backward,
     aten.polar.default: _polar,
     aten.unique_consecutive.default: _unique_consecutive,
     aten._transformer_encoder_layer_fwd.default: _transformer_encoder_layer,
@@ -82,5 +93,5 @@ def table() -> dict:
     from torch._decomp import core_aten_decompositions
 
     decompositions = dict(core_aten_decompositions().items())
-    decompositions.update(get_decompositions(MORE) | OWN)
+    decompositions.update(get_decompositions(MORE) | foreach.decompositions() | OWN)
     return {op: f for op, f in decompositions.items() if op not in TABLE}

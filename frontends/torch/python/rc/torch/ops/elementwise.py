@@ -9,7 +9,7 @@ import torch
 from rc.torch.build import Build, T
 from rc.torch.dtypes import compute, is_float
 from rc.torch.errors import Unsupported
-from rc.torch.ops.table import dtype_name, float_input, operand, out, out_dtype, translates
+from rc.torch.ops.table import dtype_name, float_input, operand, out, out_dtype, translates, translates_of_library
 
 # Functions of floats, one of rc's operations each.
 
@@ -615,6 +615,14 @@ def addcmul(b: Build, x, y, z, value=1) -> T:
     c = compute(result)
     product = b.binary("mul", operand(b, y, c), operand(b, z, c))
     return b.convert(b.binary("add", operand(b, x, c), _scaled(b, product, value)), result)
+
+
+@translates_of_library("prims.fma.default")
+def fma(b: Build, x, y, z) -> T:
+    """x y + z, rounded once: what Dynamo writes for `addcmul` and its like."""
+    result = out_dtype(b)
+    x, y, z = b.broadcast(*(operand(b, t, compute(result)) for t in (x, y, z)))
+    return b.convert(b.op("core.fma", x, y, z), result)
 
 
 @translates("addcdiv")

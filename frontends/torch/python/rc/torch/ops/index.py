@@ -126,9 +126,15 @@ def put_masked(b: Build, x: T, mask: T, values: T, accumulate: bool) -> T:
 
 
 def put(b: Build, x: T, indices: list, values: T, kind: str) -> T:
-    """The indexed dimensions come first, as one; the others are rows that are updated whole."""
+    """The indexed dimensions come first, as one; the others are rows that are updated whole. One dimension stays where it is."""
     indices += [None] * (x.rank - len(indices))
     used = [d for d, i in enumerate(indices) if i is not None]
+    if len(used) == 1:
+        (d,) = used
+        common = list(indices[d].shape)
+        updates = b.expand(values, [*x.shape[:d], *common, *x.shape[d + 1 :]])
+        updates = b.reshape(updates, [*x.shape[:d], numel(common), *x.shape[d + 1 :]])
+        return scatter_line(b, x, b.reshape(wrapped(b, indices[d], x.shape[d]), [numel(common)]), updates, kind, axis=d)
     rest = [d for d in range(x.rank) if indices[d] is None]
     common = list(broadcast_shapes(*(indices[d].shape for d in used)))
     places, row = numel(common), [x.shape[d] for d in rest]

@@ -104,10 +104,20 @@ def flash_attention_cpu(b: Build, q, k, v, dropout_p=0.0, is_causal=False, *, at
 def attention(b: Build, q: T, k: T, v: T, mask, dropout: float, causal: bool, scale) -> list:
     if dropout:
         raise Unsupported("attention with dropout")
+    q, k, v, mask = _agreeing(b, q, k, v, mask)
     sums = None if unused(b, 1) else sums_of_scores(b, q, k, mask, causal, scale)
-    if mask is not None:
-        mask = b.reshape(mask, (1,) * (q.rank - mask.rank) + mask.shape) if mask.rank < q.rank else mask
     return [b.op("tensor.sdpa", q, k, v, mask, causal=bool(causal), scale=scale), sums]
+
+
+def _agreeing(b: Build, q: T, k: T, v: T, mask: T | None) -> tuple:
+    """The operands by one name for each size; the mask with a dimension for each of the scores."""
+    q, k = b.agree(q, k, [(0, 0), (3, 3)])
+    k, v = b.agree(k, v, [(0, 0), (1, 1), (2, 2)])
+    if mask is not None:
+        mask = b.reshape(mask, (1,) * (q.rank - mask.rank) + mask.shape)
+        places = [(q, 0), (q, 1), (q, 2), (k, 2)]
+        mask = b.assume(mask, [1 if s == 1 else x.shape[d] for s, (x, d) in zip(mask.shape, places)])
+    return q, k, v, mask
 
 
 def scores(b: Build, q: T, k: T, mask, causal: bool, scale) -> T:
@@ -151,6 +161,7 @@ def attention_backward(b: Build, grad: T, q: T, k: T, v: T, y: T, sums: T, mask,
 
     Probabilities and the scores' gradients are rounded to the operands' type before they are multiplied, as PyTorch's kernels do.
     """
+    q, k, v, mask = _agreeing(b, q, k, v, mask)
     c = compute(q.dtype)
     factor = q.shape[-1] ** -0.5 if scale is None else scale
     s = scores(b, q, k, mask, causal, scale)
