@@ -219,11 +219,6 @@ def test_fallback_of_what_depends_on_data():
         torch._dynamo.config.capture_dynamic_output_shape_ops = False
 
 
-def test_complex_and_sparse_are_named():
-    with pytest.raises(BackendCompilerFailed, match="complex64"):
-        compiled(lambda x: x * 2)(torch.randn(3, dtype=torch.complex64))
-
-
 def test_options_and_mode_are_checked():
     f = lambda x: x + 1
     with pytest.raises(Exception, match='did you mean "fallback"'):

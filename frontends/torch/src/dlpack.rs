@@ -131,4 +131,10 @@ impl DlTensor {
         };
         (self.code, usize::from(self.bits), self.lanes) == (code, 8 * dtype.size(), 1)
     }
+    /// Whether elements are complex numbers with parts of this type.
+    pub fn is_complex(&self, parts: DType) -> bool {
+        const COMPLEX: u8 = 5;
+        let float = matches!(parts, DType::F64 | DType::F32);
+        float && (self.code, usize::from(self.bits), self.lanes) == (COMPLEX, 16 * parts.size(), 1)
+    }
 }

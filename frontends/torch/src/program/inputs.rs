@@ -18,8 +18,10 @@ pub struct Input {
     pub arg: usize,
     pub order: Vec<usize>,
     pub sizes: Vec<Dim>,
-    /// The elements, where machine code reads them.
+    /// The elements, where machine code reads them: those of the parts of complex numbers.
     pub dtype: Option<DType>,
+    /// Whether the elements are complex numbers, which machine code reads as one dimension more, of two parts.
+    pub complex: bool,
 }
 
 /// Where a call's inputs lie.
@@ -70,7 +72,7 @@ impl PyProgram {
             key = rest;
             if let Some(dtype) = input.dtype {
                 let address = tensor.address();
-                if rank != input.order.len() || !self.reads(dtype, &tensor) || !aligned(address, dtype) {
+                if rank != input.order.len() || !self.reads(input, dtype, &tensor) || !aligned(address, dtype) {
                     return Ok(None);
                 }
                 addresses.push(address);
@@ -118,14 +120,16 @@ impl PyProgram {
             let message = format!("argument {} is on another device than the compiled program", input.arg);
             return Err(PyTypeError::new_err(message));
         }
-        if !tensor.is(dtype) {
-            return Err(PyTypeError::new_err(format!("argument {}: expected elements of type {dtype}", input.arg)));
+        if !self.reads(input, dtype, tensor) {
+            let what = if input.complex { "complex elements with parts" } else { "elements" };
+            return Err(PyTypeError::new_err(format!("argument {}: expected {what} of type {dtype}", input.arg)));
         }
         Ok(())
     }
 
-    fn reads(&self, dtype: DType, tensor: &DlTensor) -> bool {
-        tensor.is_on(self.device) && tensor.is(dtype)
+    fn reads(&self, input: &Input, dtype: DType, tensor: &DlTensor) -> bool {
+        let is = if input.complex { tensor.is_complex(dtype) } else { tensor.is(dtype) };
+        tensor.is_on(self.device) && is
     }
 }
 

@@ -102,7 +102,7 @@ impl PyProgram {
 #[pymethods]
 impl PyProgram {
     /// Says how a call maps to the program. `inputs`: for each input, the argument's position, its dimensions from slowest to
-    /// fastest, and its sizes in that order; `integers`: (argument, symbol); `results`: for each result, (sizes, strides, torch dtype); `returns`: ("result", i),
+    /// fastest, its sizes in that order, and whether its elements are complex; `integers`: (argument, symbol); `results`: for each result, (sizes, strides, torch dtype); `returns`: ("result", i),
     /// ("arg", i), ("view", (base, sizes, strides, offset)), ("int", size) or ("constant", object), a base being one of the first two.
     /// `captured` are tensors that come after a call's arguments, and `seed`, if it is not None, makes one that comes last. `replay`:
     /// calls on a GPU whose memory is that of an earlier call are replayed as one graph. `name`: of the calls' ranges in PyTorch's profiler.
@@ -111,7 +111,7 @@ impl PyProgram {
     fn layout(
         &self,
         py: Python<'_>,
-        inputs: Vec<(usize, Vec<usize>, Vec<AnyDim>)>,
+        inputs: Vec<(usize, Vec<usize>, Vec<AnyDim>, bool)>,
         integers: Vec<(usize, String)>,
         results: Vec<(Vec<AnyDim>, Vec<AnyDim>, Py<PyAny>)>,
         returns: Vec<PyReturn<'_>>,
@@ -125,11 +125,12 @@ impl PyProgram {
         if compiled && (inputs.len() != signature.inputs.len() || results.len() != signature.outputs.len()) {
             return Err(PyTypeError::new_err("as many inputs and results as the program has"));
         }
-        let input = |(i, (arg, order, sizes)): (usize, (usize, Vec<usize>, Vec<AnyDim>))| Input {
+        let input = |(i, (arg, order, sizes, complex)): (usize, (usize, Vec<usize>, Vec<AnyDim>, bool))| Input {
             arg,
             order,
             sizes: dims(&sizes),
             dtype: signature.inputs.get(i).map(|spec| spec.dtype),
+            complex,
         };
         let call = Call {
             exchange: Exchange::of_torch(py)?,

@@ -27,6 +27,14 @@ class T:
         return len(self.shape)
 
 
+@dataclass(frozen=True)
+class C:
+    """A complex tensor: its parts, two real tensors of one type and shape."""
+
+    re: T
+    im: T
+
+
 def numel(shape):
     n = 1
     for s in shape:

@@ -27,7 +27,7 @@ _numbers = itertools.count()
 class Part(torch.nn.Module):
     """A compiled part of a graph with foreign operations."""
 
-    def __init__(self, program: Program):
+    def __init__(self, program: Program | Resolved):
         super().__init__()
         self.program = program
 
@@ -50,7 +50,24 @@ class Split:
         return self.gm(*args)
 
 
-def build(gm: GraphModule, options: Options, name: str = "graph") -> Program:
+class Resolved:
+    """A program whose arguments at some positions are conjugated and negated in memory first."""
+
+    def __init__(self, program: Program, positions: list[int]):
+        self._boxed_call = True
+        self.program, self.positions = program, positions
+
+    def __call__(self, *args):
+        """Takes the arguments, or one list of them, which it empties."""
+        values = list(args[0]) if len(args) == 1 and isinstance(args[0], list) else list(args)
+        if len(args) == 1 and isinstance(args[0], list):
+            args[0].clear()
+        for i in self.positions:
+            values[i] = values[i].resolve_conj().resolve_neg()
+        return self.program(*values)
+
+
+def build(gm: GraphModule, options: Options, name: str = "graph") -> Program | Resolved:
     """Compiles a graph whole: a function of its arguments, or of one list of them, which it empties. Raises `Problems` for operations that rc
     cannot lower or generate code for."""
     start = time.perf_counter()
@@ -75,13 +92,13 @@ def build(gm: GraphModule, options: Options, name: str = "graph") -> Program:
     return _laid_out(program, lowered, options, name)
 
 
-def _laid_out(program: Program, lowered: Lowered, options: Options, name: str) -> Program:
+def _laid_out(program: Program, lowered: Lowered, options: Options, name: str) -> Program | Resolved:
     like = torch.empty((), dtype=torch.int64, device=lowered.device)
     seed = (lambda: torch.empty_like(like).random_()) if lowered.seeded else None
     shown = f"rc: {name} ({len(lowered.nodes)} operations)"
     program.layout(lowered.inputs, lowered.integers, lowered.results, lowered.returns, lowered.captured, seed, options.graphs, shown)
     program._boxed_call = True
-    return program
+    return Resolved(program, lowered.lazy) if lowered.lazy else program
 
 
 def problems_of(gm: GraphModule) -> list[tuple[Node, str]]:

@@ -16,6 +16,15 @@ TO_RC = {
 }
 TO_TORCH = {name: dtype for dtype, name in TO_RC.items()}
 
+PARTS = {torch.complex64: torch.float32, torch.complex128: torch.float64}
+"""The types of the parts of complex numbers."""
+
+
+def element(dtype: torch.dtype) -> str | None:
+    """rc's name for an element, or for the parts of a complex one; None where rc has no such elements."""
+    return TO_RC.get(PARTS.get(dtype, dtype))
+
+
 FLOATS = ("f64", "f32", "f16", "bf16")
 
 

@@ -23,6 +23,10 @@ def export(model: torch.nn.Module, args: tuple, path: str, *, kwargs: dict | Non
     signature = program.graph_signature
     if changed := {**signature.buffers_to_mutate, **signature.user_inputs_to_mutate}:
         raise ValueError(f"the model changes {', '.join(changed.values())}: export it in eval mode, or return the new values")
+    for node in program.graph.nodes:
+        val = node.meta.get("val")
+        if node.op == "placeholder" and isinstance(val, torch.Tensor) and val.is_complex():
+            raise ValueError(f"not supported: complex arguments and weights in a file ({node.name}): pass torch.view_as_real of them")
     weights = {**signature.inputs_to_parameters, **signature.inputs_to_buffers, **signature.inputs_to_lifted_tensor_constants}
     names = {n.name: weights.get(n.name, n.name) for n in program.graph.nodes if n.op == "placeholder"}
     try:

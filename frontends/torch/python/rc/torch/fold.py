@@ -121,7 +121,7 @@ def _compute(gm: GraphModule, node: Node, known):
 
 def _is_uniform(value: torch.Tensor) -> bool:
     """Whether all elements are one number; zeros of both signs are two."""
-    if value.numel() == 0:
+    if value.numel() == 0 or value.is_complex():
         return False
     first = value.reshape(-1)[0]
     signs = (value.signbit() == first.signbit()) if value.is_floating_point() else True

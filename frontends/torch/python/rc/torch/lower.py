@@ -10,10 +10,11 @@ from torch.fx import GraphModule, Node
 
 from rc._native import Dim, Graph, Module, RcError
 from rc.torch import layout
-from rc.torch.build import Build, T
-from rc.torch.dtypes import TO_RC
+from rc.torch.build import Build, C, T
+from rc.torch.dtypes import PARTS, element
 from rc.torch.errors import Unsupported, python_line
-from rc.torch.ops import random, translation
+from rc.torch.ops import COMPLEX, random, translation
+from rc.torch.ops.complexes import interleaved, view_as_complex
 from rc.torch.ops.control import Functions
 from rc.torch.symbols import Symbols
 
@@ -32,6 +33,8 @@ class Lowered:
     returns: list = field(default_factory=list)
     captured: list = field(default_factory=list)
     """Tensors of the graph itself, passed after the arguments."""
+    lazy: list = field(default_factory=list)
+    """Arguments whose negation or conjugation may not be in their memory yet."""
     seeded: bool = False
     """Whether a call draws a seed, passed last."""
     device: torch.device = torch.device("cpu")
@@ -50,14 +53,12 @@ def tensor_problem(val, device: torch.device | None = None) -> str | None:
     """Why rc cannot hold a tensor."""
     if val.layout != torch.strided:
         return f"tensors with the layout {val.layout}"
-    if val.dtype not in TO_RC:
+    if element(val.dtype) is None:
         return f"tensors of {str(val.dtype).removeprefix('torch.')}"
     if val.device.type not in ("cpu", "cuda"):
         return f"tensors on {val.device}"
     if device is not None and val.device != device:
         return f"a tensor on {val.device} among those on {device}"
-    if val.is_neg() or val.is_conj():
-        return "tensors with a lazy negation or conjugation"
     return None
 
 
@@ -149,22 +150,24 @@ class Lowering:
         self.orders[node] = order
         if node.op == "get_attr":
             position = len(self.placeholders) + len(self.out.captured)
-            self.out.captured.append(val)
+            self.out.captured.append(val.resolve_conj().resolve_neg())
         else:
             position = self.placeholders.index(node)
+            if val.is_conj() or val.is_neg():
+                self.out.lazy.append(position)
         sizes = self.symbols.dims(val.shape)
         physical = [sizes[d] for d in order]
         self._bind(sizes)
-        self.out.inputs.append((position, order, physical))
+        self.out.inputs.append((position, order, physical, val.dtype in PARTS))
         name = (self.names or {}).get(node.name, node.name)
-        return (name, TO_RC[val.dtype], physical)
+        return (name, element(val.dtype), physical + [2] * (val.dtype in PARTS))
 
     def _seed(self) -> list:
         """The argument that random operations take their seed from, which each call draws."""
         self.out.seeded = any(n.op == "call_function" and n.target in random.OPERATIONS for n in self.gm.graph.nodes)
         if not self.out.seeded:
             return []
-        self.out.inputs.append((len(self.placeholders) + len(self.out.captured), [], []))
+        self.out.inputs.append((len(self.placeholders) + len(self.out.captured), [], [], False))
         return [("rc.seed", "i64", [])]
 
     def _order(self, val) -> list[int]:
@@ -175,7 +178,10 @@ class Lowering:
     def _bind_argument(self, node: Node, value):
         order = self.orders[node]
         back = [order.index(d) for d in range(len(order))]
-        self.env[node] = self.build.permute(self.build.wrap(value), back)
+        if node.meta["val"].dtype in PARTS:
+            self.env[node] = view_as_complex(self.build, self.build.permute(self.build.wrap(value), [*back, len(order)]))
+        else:
+            self.env[node] = self.build.permute(self.build.wrap(value), back)
 
     # Operations
 
@@ -200,9 +206,10 @@ class Lowering:
             return self.symbols.dim(val)
         if node.target is operator.getitem:
             return self._value(node.args[0])[node.args[1]]
-        convert = translation(node.target)
+        is_complex = any(v.is_complex() for v in [*_tensors(val), *(t for n in node.all_input_nodes for t in _tensors(n.meta.get("val")))])
+        convert = COMPLEX.get(node.target) if is_complex else translation(node.target)
         if convert is None:
-            raise Unsupported("rc has no translation of this operation")
+            raise Unsupported("rc has no translation of this operation" + " for complex numbers" * is_complex)
         for v in _tensors(val):
             if why := self._problem_inside(v):
                 raise Unsupported(why)
@@ -239,21 +246,29 @@ class Lowering:
         if arg.op == "get_attr" and isinstance(value := getattr(self.gm, arg.target), GraphModule):
             return value
         if arg.op == "get_attr" and arg not in self.env:
-            self.env[arg] = self.build.dense(value, TO_RC[value.dtype])
+            self.env[arg] = self._literal(value)
         value = self.env[arg]
         if isinstance(value, Unsupported):
             raise value
         return value
 
+    def _literal(self, value: torch.Tensor):
+        if value.is_complex():
+            return view_as_complex(self.build, self.build.dense(torch.view_as_real(value.resolve_conj().resolve_neg()), element(value.dtype)))
+        return self.build.dense(value.resolve_neg(), element(value.dtype))
+
     def _checked(self, val, result):
         """That a translation gives what PyTorch says that the operation gives."""
         if isinstance(val, torch.Tensor):
+            if val.is_complex() and isinstance(result, C):
+                part = torch.empty_like(val, dtype=PARTS[val.dtype], device="meta")
+                return C(self._checked(part, result.re), self._checked(part, result.im))
             sizes = tuple(self.symbols.dims(val.shape))
-            if isinstance(result, T) and result.dtype == TO_RC[val.dtype] and _may_equal(result.shape, sizes):
+            if isinstance(result, T) and result.dtype == element(val.dtype) and _may_equal(result.shape, sizes):
                 # Sizes may be written otherwise here and there; PyTorch knows them to be equal.
                 return self.build.assume(result, sizes)
             found = f"{result.dtype} {list(result.shape)}" if isinstance(result, T) else type(result).__name__
-            raise Unsupported(f"translated to {found}, where {TO_RC[val.dtype]} {list(val.shape)} is expected")
+            raise Unsupported(f"translated to {found}, where {element(val.dtype)} {list(val.shape)} is expected")
         if isinstance(val, (list, tuple)):
             return [self._checked(v, r) if r is not None else None for v, r in zip(val, result, strict=True)]
         return result
@@ -276,7 +291,8 @@ class Lowering:
         if isinstance(val, torch.Tensor):
             if why := tensor_problem(val):
                 raise Unsupported(why)
-            return self.build.full(0, TO_RC[val.dtype], self.symbols.dims(val.shape))
+            zeros = self.build.full(0, element(val.dtype), self.symbols.dims(val.shape))
+            return C(zeros, zeros) if val.is_complex() else zeros
         if isinstance(val, (list, tuple)):
             return [self._stand_in(v) for v in val]
         raise Unsupported("no tensor")
@@ -330,7 +346,7 @@ class Lowering:
         if tensor_problem(val) is None and out.op != "get_attr":
             for bases in (args, wholes):
                 base = bases.get(layout.storage(val))
-                if base is not None and base is not out and base.meta["val"].dtype == val.dtype and _static(val, base.meta["val"]):
+                if base is not None and base is not out and _alike(val, base.meta["val"]) and _static(val, base.meta["val"]):
                     if base.op == "placeholder":
                         self.bases.add(base)
                     return ("view", base, out)
@@ -365,6 +381,8 @@ class Lowering:
         order = self._order(val)
         sizes = self.symbols.dims(val.shape)
         self.out.results.append((sizes, layout.strides_of(sizes, order), val.dtype))
+        if isinstance(value, C):
+            return self.build.permute(interleaved(self.build, value), [*order, len(order)])
         return self.build.permute(value, order)
 
     def _return(self, entry, index):
@@ -420,6 +438,11 @@ class Inner(Lowering):
 
 def _may_equal(a: tuple, b: tuple) -> bool:
     return len(a) == len(b) and all(x == y or isinstance(x, Dim) or isinstance(y, Dim) for x, y in zip(a, b))
+
+
+def _alike(val, base) -> bool:
+    """Whether elements mean the same."""
+    return (val.dtype, val.is_conj(), val.is_neg()) == (base.dtype, base.is_conj(), base.is_neg())
 
 
 def _static(*vals) -> bool:

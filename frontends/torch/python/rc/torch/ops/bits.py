@@ -55,8 +55,13 @@ def frexp(b: Build, x: T) -> list[T]:
 
 @translates("hypot", "prims::hypot")
 def hypot(b: Build, x: T, y: T) -> T:
-    """sqrt(x² + y²): in float64, where the squares of narrower types do not overflow; for float64 by the quotient."""
     result = out_dtype(b)
+    return hypot_of(b, b.convert(x, result), b.convert(y, result))
+
+
+def hypot_of(b: Build, x: T, y: T) -> T:
+    """sqrt(x² + y²): in float64, where the squares of narrower types do not overflow; for float64 by the quotient."""
+    result = x.dtype
     x, y = b.broadcast(operand(b, x, "f64"), operand(b, y, "f64"))
     if result == "f64":
         x, y = b.unary("abs", x), b.unary("abs", y)

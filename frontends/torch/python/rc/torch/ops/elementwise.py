@@ -362,7 +362,7 @@ def atan2(b: Build, x, y) -> T:
     return b.convert(b.binary("atan2", x, y), result)
 
 
-@translates("neg", "negative")
+@translates("neg", "negative", "_neg_view")
 def neg(b: Build, x: T) -> T:
     return b.unary("neg", x)
 

@@ -12,10 +12,13 @@ from typing import Callable
 import torch
 
 from rc.torch.build import Build, T
-from rc.torch.dtypes import TO_RC, compute, is_float
+from rc.torch.dtypes import compute, element, is_float
 from rc.torch.errors import Unsupported
 
 TABLE: dict[object, Callable] = {}
+
+COMPLEX: dict[object, Callable] = {}
+"""Translations where an operand or the result is complex."""
 
 OF_LIBRARIES: dict[str, Callable] = {}
 """Operations that libraries register when they are imported, by name: `library.name.overload`."""
@@ -35,15 +38,20 @@ def translates_of_library(name: str):
     return register
 
 
+def lookup(name: str):
+    """An operation by its name: `add.Tensor`, `prims::iota`; None where this PyTorch lacks it."""
+    packet, _, overload = name.partition(".")
+    namespace, _, packet = packet.rpartition("::")
+    found = getattr(getattr(torch.ops, namespace or "aten"), packet, None)
+    return getattr(found, overload or "default", None) if found is not None else None
+
+
 def translates(*names: str):
     """Registers a translation for ATen operations: `add.Tensor`, or `relu` for its default overload. What this PyTorch lacks is left out."""
 
     def register(f):
         for name in names:
-            packet, _, overload = name.partition(".")
-            namespace, _, packet = packet.rpartition("::")
-            found = getattr(getattr(torch.ops, namespace or "aten"), packet, None)
-            op = getattr(found, overload or "default", None) if found is not None else None
+            op = lookup(name)
             if op is not None:
                 TABLE[op] = f
         return f
@@ -67,7 +75,7 @@ def out(b: Build, i: int | None = None):
 
 
 def out_dtype(b: Build, i: int | None = None) -> str:
-    return TO_RC[out(b, i).dtype]
+    return element(out(b, i).dtype)
 
 
 def out_shape(b: Build, i: int | None = None) -> list:
@@ -75,7 +83,7 @@ def out_shape(b: Build, i: int | None = None) -> list:
 
 
 def dtype_name(dtype) -> str:
-    name = TO_RC.get(dtype)
+    name = element(dtype)
     if name is None:
         raise Unsupported(f"tensors of {str(dtype).removeprefix('torch.')}")
     return name
