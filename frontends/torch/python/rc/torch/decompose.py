@@ -4,7 +4,7 @@ import functools
 
 import torch
 import torch.nn.functional as F
-from torch._decomp import get_decompositions
+from torch._decomp import _core_aten_decompositions_post_autograd, core_aten_decompositions, get_decompositions
 
 from rc.torch import foreach
 from rc.torch.ops import TABLE
@@ -83,15 +83,24 @@ OWN = {
     aten._weight_norm_interface_backward.default: _weight_norm_backward,
     aten.polar.default: _polar,
     aten.unique_consecutive.default: _unique_consecutive,
+    aten.native_channel_shuffle.default: aten.native_channel_shuffle.default.decompose,
     aten._transformer_encoder_layer_fwd.default: _transformer_encoder_layer,
 }
 
 
 @functools.cache
 def table() -> dict:
-    """The decompositions: PyTorch's core table and some more, but for the operations that rc translates itself."""
-    from torch._decomp import core_aten_decompositions
+    """The decompositions: PyTorch's core table and some more, but for the operations that rc translates itself. Composite operations are not in
+    it, which PyTorch's tracers decompose of themselves: to list them all takes a third of a second."""
+    return _without_own(_core_aten_decompositions_post_autograd())
 
-    decompositions = dict(core_aten_decompositions().items())
+
+def exported() -> dict:
+    """The decompositions for `torch.export`, which keeps composite operations that no table names."""
+    return _without_own(core_aten_decompositions().items())
+
+
+def _without_own(core) -> dict:
+    decompositions = dict(core)
     decompositions.update(get_decompositions(MORE) | foreach.decompositions() | OWN)
     return {op: f for op, f in decompositions.items() if op not in TABLE}

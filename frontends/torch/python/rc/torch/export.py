@@ -19,7 +19,7 @@ def export(model: torch.nn.Module, args: tuple, path: str, *, kwargs: dict | Non
     """
     from safetensors.torch import save_file
 
-    program = torch.export.export(model, args, kwargs, dynamic_shapes=dynamic_shapes).run_decompositions(decompose.table())
+    program = torch.export.export(model, args, kwargs, dynamic_shapes=dynamic_shapes).run_decompositions(decompose.exported())
     signature = program.graph_signature
     if changed := {**signature.buffers_to_mutate, **signature.user_inputs_to_mutate}:
         raise ValueError(f"the model changes {', '.join(changed.values())}: export it in eval mode, or return the new values")

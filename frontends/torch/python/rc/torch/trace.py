@@ -1,7 +1,8 @@
 """Graphs of ATen operations without AOTAutograd, where there is nothing for it to do.
 
-AOTAutograd runs a graph once to see what it mutates and aliases, and once more, functionalized, to trace it. A graph for inference with fixed
-sizes that mutates no argument and gives new tensors is traced in one run instead, in half the time.
+AOTAutograd runs a graph twice, under PyTorch's proxies: seconds for a model of some hundred operations. A graph for inference with fixed sizes
+that gives new tensors is run once instead, by a `Recorder`. What models repeat is not run again: a call of the same function, with arguments of the
+same metadata, has the operations of the first.
 """
 
 from __future__ import annotations
@@ -9,18 +10,19 @@ from __future__ import annotations
 import operator
 
 import torch
-import torch.fx.traceback
 from torch._dispatch.python import enable_python_dispatcher
 from torch._guards import TracingContext
-from torch._subclasses.fake_tensor import FakeTensor
-from torch.fx import GraphModule, Interpreter, Node
-from torch.fx.experimental.proxy_tensor import make_fx
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+from torch.fx import Graph, GraphModule, Node
+from torch.fx._lazy_graph_module import _LazyGraphModule
+from torch.fx.experimental.proxy_tensor import disable_autocast_cache
 
-from rc.torch import decompose, layout
+from rc.torch import decompose, layout, logs
+from rc.torch.record import GiveUp, Handle, Memory, Op, Recorder, Value, mapped
 
-_OPERATORS = ("add", "and", "floordiv", "lshift", "mod", "mul", "matmul", "or", "pow", "rshift", "sub", "truediv", "xor")
-_IN_PLACE = {operator.setitem, operator.delitem, *(getattr(operator, f"i{name}") for name in _OPERATORS)}
 _PLAIN = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer, FakeTensor)
+_INERT = {torch._C._log_api_usage_once}
+"""Functions without tensors that change nothing."""
 
 
 def trace(gm: GraphModule, example_inputs) -> GraphModule | None:
@@ -29,31 +31,21 @@ def trace(gm: GraphModule, example_inputs) -> GraphModule | None:
     if context is None or context.fake_mode is None or context.fakify_first_call or not _may(gm, example_inputs):
         return None
     state = _modes()
-    fakes = [_fake(x, context) for x in example_inputs]
-    if any(isinstance(n, torch.SymInt) for x in fakes for n in (*x.shape, *x.stride(), x.storage_offset())):
-        return None
-    before = [_state(x) for x in fakes]
-
-    in_place = any(_in_place(node) for node in gm.graph.nodes)
-
-    def run(*args):
-        with torch.fx.traceback.preserve_node_meta():
-            return tuple((_Functional if in_place else Interpreter)(gm).run(*args))
-
-    if in_place:
-        run = torch.func.functionalize(run, remove="mutations")
     try:
-        with context.fake_mode, enable_python_dispatcher():
-            traced = make_fx(run, decomposition_table=decompose.table(), record_module_stack=True)(*fakes)
-    except Exception:  # noqa: BLE001 - AOTAutograd traces it, or says in its own words why not
+        mode = _mode(gm) or context.fake_mode
+        with mode, enable_python_dispatcher(), disable_autocast_cache():
+            return _Trace(gm, example_inputs, mode).run()
+    except Exception as e:  # noqa: BLE001 - AOTAutograd traces it, or says in its own words why not
+        logs.say("time", f"left to AOTAutograd: {type(e).__name__}: {e}")
         _restore(state)
         return None
-    _strided_anew(traced)
-    if before != [_state(x) for x in fakes] or not _is_plain(traced, fakes):
-        return None
-    traced.graph.eliminate_dead_code()
-    traced.recompile()
-    return traced
+
+
+def _mode(gm: GraphModule) -> FakeTensorMode | None:
+    """The mode of the fake tensors by which Dynamo knows the arguments, where it is one."""
+    examples = [node.meta.get("example_value") for node in gm.graph.nodes if node.op == "placeholder"]
+    modes = {id(x.fake_mode): x.fake_mode for x in examples if type(x) is FakeTensor}
+    return next(iter(modes.values())) if len(modes) == 1 else None
 
 
 def _may(gm: GraphModule, example_inputs) -> bool:
@@ -84,53 +76,301 @@ def _restore(state: tuple):
         torch.set_autocast_dtype(device, dtype)
 
 
-def _in_place(node: Node) -> bool:
-    if node.op == "call_method":
-        return node.target.endswith("_") and not node.target.endswith("__")
-    name = getattr(node.target, "__name__", "") if node.op == "call_function" else ""
-    # Python's own `operator.and_` and its like are named for the keyword.
-    in_place = name.endswith("_") and not name.endswith("__") and getattr(node.target, "__module__", "") != "_operator"
-    return in_place or node.target in _IN_PLACE or "out" in node.kwargs or bool(node.kwargs.get("inplace"))
+class _Trace:
+    """One run of a graph that Dynamo captured."""
+
+    def __init__(self, gm: GraphModule, example_inputs, mode: FakeTensorMode):
+        self.gm, self.example_inputs, self.mode = gm, example_inputs, mode
+        self.recorder = Recorder(decompose.table(), mode)
+        self.env: dict[Node, object] = {}
+        self.templates: dict[tuple, Template] = {}
+        self.keys: dict[int, tuple[FakeTensor, tuple]] = {}
+        """The metadata of fake tensors, by their identity."""
+
+    def run(self) -> GraphModule:
+        arguments, inputs = [], iter(self.example_inputs)
+        for node in self.gm.graph.nodes:
+            if node.op == "placeholder":
+                arguments.append(self._argument(node, next(inputs)))
+            elif node.op == "output":
+                return graph_of(arguments, self.recorder.ops, self._results(node, arguments))
+            elif node.op in ("call_function", "call_method"):
+                self.env[node] = self._call(node)
+            else:
+                raise GiveUp(f"a node {node.op}")
+        raise GiveUp("a graph without results")
+
+    def _argument(self, node: Node, given: torch.Tensor) -> Handle:
+        fake = given if type(given) is FakeTensor else node.meta.get("example_value")
+        if type(fake) is not FakeTensor or fake.fake_mode is not self.mode or _metadata(fake) != _metadata(given):
+            raise GiveUp("an argument that Dynamo knows otherwise")
+        if fake._has_symbolic_sizes_strides:
+            raise GiveUp("an argument of unknown sizes")
+        self.env[node] = Handle(Value(None, None, fake), fake, Memory(is_argument=True))
+        return self.env[node]
+
+    def _results(self, node: Node, arguments: list[Handle]) -> list[tuple[Value, FakeTensor]]:
+        """The values of the results, each with a fake tensor of memory that is no other's."""
+        results = _of_nodes(list(node.args[0]), self.env)
+        if not all(type(r) is Handle and r.read().op is not None and not r.fake.requires_grad for r in results):
+            raise GiveUp("a result is no tensor that the graph computes")
+        if any(r.memory.is_argument for r in results) or len({id(r.memory) for r in results}) < len(results):
+            raise GiveUp("results share memory")
+        if len({id(r.value) for r in results}) < len(results):
+            raise GiveUp("results are one value")
+        taken = {layout.storage(a.fake) for a in arguments}
+        found = []
+        for r in results:
+            fake = r.fake
+            if layout.storage(fake) in taken:
+                fake = torch.empty_strided(fake.shape, fake.stride(), dtype=fake.dtype, device=fake.device)
+            taken.add(layout.storage(fake))
+            found.append((r.value, fake))
+        return found
+
+    # Calls
+
+    def _call(self, node: Node):
+        args, kwargs = _of_nodes(node.args, self.env), _of_nodes(node.kwargs, self.env)
+        if node.target is operator.getitem and isinstance(args[0], (tuple, list)):
+            return args[0][args[1]]
+        if node.target in _INERT:
+            return None
+        handles: list[Handle] = []
+        key = (node.op, node.target, self._key(args, handles), self._key(kwargs, handles))
+        template = self.templates.get(key)
+        if template is not None and template.fits(handles):
+            result = template.instance(handles, node, self.recorder.ops)
+        else:
+            result = self._run(node, args, kwargs, handles, key)
+        _check(result, node.meta.get("example_value"))
+        return result
+
+    def _run(self, node: Node, args: tuple, kwargs: dict, handles: list[Handle], key: tuple):
+        """Runs a call on fake tensors, and keeps its operations for further calls with this key."""
+        recorder = self.recorder
+        first, writes, before = len(recorder.ops), recorder.writes, [h.value for h in handles]
+        recorder.origin, recorder.handles = node, {}
+        fakes = {id(handle): self._fake_of(handle) for handle in handles}
+        args, kwargs = (_of_handles(x, fakes) for x in (args, kwargs))
+        with recorder:
+            result = node.target(*args, **kwargs) if node.op == "call_function" else getattr(args[0], node.target)(*args[1:], **kwargs)
+        found: list[Handle] = []
+        result = mapped(result, lambda fake: found.append(recorder.handle(fake)) or found[-1])
+        if not found and not handles:
+            # It may have switched a mode.
+            self.templates.clear()
+        template = Template(handles, before, recorder.ops[first:], result)
+        # Views that a call takes before it writes are stale after it: templates do not know of them.
+        lasting = bool(found) if writes == recorder.writes else template.fits(handles) and all(h in handles for h in found)
+        if lasting and len({id(value) for value in before}) == len(before):
+            self.templates[key] = template
+        return result
+
+    def _fake_of(self, handle: Handle) -> FakeTensor:
+        """A fake tensor that stands for a handle, and no other, in the next call."""
+        handle.read()
+        fake, handles = handle.fake, self.recorder.handles
+        if id(fake) in handles:
+            fake = torch.empty_strided(fake.shape, fake.stride(), dtype=fake.dtype, device=fake.device)
+            if _metadata(fake) != _metadata(handle.fake):
+                raise GiveUp("a part of a tensor beside another that looks the same")
+        handles[id(fake)] = handle
+        return fake
+
+    def _key(self, x, handles: list[Handle]):
+        """What of an argument decides which operations a call runs. Appends the handles in it, each once."""
+        kind = type(x)
+        if kind is Handle:
+            if x not in handles:
+                handles.append(x)
+            return handles.index(x), self._metadata_of(x.fake)
+        if kind in _CONSTANT:
+            return kind, x
+        if kind is tuple or kind is list:
+            return kind, *[self._key(v, handles) for v in x]
+        if kind is dict:
+            return kind, *[(k, self._key(v, handles)) for k, v in x.items()]
+        if kind is slice:
+            return kind, *[self._key(v, handles) for v in (x.start, x.stop, x.step)]
+        # Zeros of both signs are two.
+        return kind, x.hex() if kind is float else _Same(x)
+
+    def _metadata_of(self, fake: FakeTensor) -> tuple:
+        found = self.keys.get(id(fake))
+        if found is None:
+            found = self.keys[id(fake)] = (fake, _metadata(fake))
+        return found[1]
 
 
-class _Functional(Interpreter):
-    """Runs a graph on functionalized tensors, of which PyTorch's `linear` does not see that they lie row by row."""
-
-    def call_function(self, target, args, kwargs):
-        if target is torch.nn.functional.linear and len(args) == 3 and not kwargs and args[0].dim() > 3 and args[0].is_contiguous():
-            x, weight, bias = args
-            return target(x.reshape(-1, x.shape[-1]), weight, bias).view(*x.shape[:-1], weight.shape[0])
-        return super().call_function(target, args, kwargs)
+_CONSTANT = {int, bool, str, type(None), type(...), torch.Size, torch.dtype, torch.device, torch.layout, torch.memory_format}
 
 
-def _fake(x: torch.Tensor, context: TracingContext) -> FakeTensor:
-    if isinstance(x, FakeTensor):
-        return x
-    return context.fake_mode.from_tensor(x, symbolic_context=context.tensor_to_context.get(x))
+class _Same:
+    """Equal to nothing but what holds the same object."""
+
+    def __init__(self, x):
+        self.x = x
+
+    def __eq__(self, other):
+        return type(other) is _Same and self.x is other.x
+
+    def __hash__(self):
+        return id(self.x)
 
 
-def _strided_anew(traced: GraphModule):
-    """What gives a new tensor other strides in place, as pooling to one pixel does, becomes an operation of its own."""
-    for node in traced.graph.nodes:
-        if node.target is torch.ops.aten.as_strided_.default and len(node.args[0].users) == 1 and node.args[0].op == "call_function":
-            node.target = torch.ops.aten.as_strided.default
+def _metadata(x: torch.Tensor) -> tuple:
+    return x.shape, x.stride(), x.storage_offset(), x.dtype, x.device, x.requires_grad, x.is_conj(), x.is_neg()
 
 
-def _state(x: torch.Tensor) -> tuple:
-    """What a mutation of a tensor changes."""
-    return x._version, tuple(x.shape), x.stride(), x.storage_offset(), layout.storage(x)
+def _of_nodes(x, env):
+    """A node's arguments with what their nodes gave."""
+    if isinstance(x, Node):
+        return env[x]
+    if isinstance(x, tuple):
+        return tuple([_of_nodes(v, env) for v in x])
+    if isinstance(x, list):
+        return [_of_nodes(v, env) for v in x]
+    if isinstance(x, dict):
+        return {k: _of_nodes(v, env) for k, v in x.items()}
+    if isinstance(x, slice):
+        return slice(*[_of_nodes(v, env) for v in (x.start, x.stop, x.step)])
+    return x
 
 
-def _is_plain(traced: GraphModule, fakes: list) -> bool:
-    """Whether no operation mutates, no size depends on data, and the results are new tensors that need no gradient and share no memory."""
-    for node in traced.graph.nodes:
-        schema = getattr(node.target, "_schema", None) if node.op == "call_function" else None
-        if schema is not None and schema.is_mutable:
-            return False
-        if isinstance(node.meta.get("val"), (torch.SymInt, torch.SymFloat, torch.SymBool)):
-            return False
-    results = [node.meta.get("val") if isinstance(node, torch.fx.Node) else None for node in traced.graph.output_node().args[0]]
-    if not all(type(x) is FakeTensor and not x.requires_grad for x in results):
-        return False
-    memories = [layout.storage(x) for x in (*fakes, *results)]
-    return len(set(memories[len(fakes) :])) == len(results) and not set(memories[: len(fakes)]) & set(memories[len(fakes) :])
+def _of_handles(x, fakes: dict[int, FakeTensor]):
+    """Arguments with a fake tensor for each handle."""
+    if type(x) is Handle:
+        return fakes[id(x)]
+    if isinstance(x, (tuple, list)) and type(x) is not torch.Size:
+        return type(x)([_of_handles(v, fakes) for v in x])
+    if isinstance(x, dict):
+        return {k: _of_handles(v, fakes) for k, v in x.items()}
+    if isinstance(x, slice):
+        return slice(*[_of_handles(v, fakes) for v in (x.start, x.stop, x.step)])
+    return x
+
+
+def _check(result, example):
+    """That a call gives what Dynamo says that it gives."""
+    if isinstance(result, Handle) and isinstance(example, torch.Tensor):
+        if result.fake.shape != example.shape or result.fake.dtype != example.dtype:
+            raise GiveUp("a result is not what Dynamo expects")
+    elif isinstance(result, (tuple, list)) and isinstance(example, (tuple, list)) and len(result) == len(example):
+        for r, e in zip(result, example):
+            _check(r, e)
+
+
+class Template:
+    """The operations of one call, for calls that have the same."""
+
+    def __init__(self, handles: list[Handle], before: list[Value], ops: list[Op], result):
+        self.handles, self.values, self.ops = handles, before, ops
+        # What the results are now: a later call may write to them.
+        self.result = _copied(result, {id(h): h for h in handles}, lambda value: value, lambda op: op)
+        self.writes = [(i, h.value) for i, (h, old) in enumerate(zip(handles, before)) if h.value is not old]
+
+    def fits(self, handles: list[Handle]) -> bool:
+        """Whether what is written is not a part of something else, nor an argument."""
+        alone = all(h.source is None and not h.memory.is_argument for h in handles) and len({id(h.memory) for h in handles}) == len(handles)
+        return alone or not self.writes
+
+    def instance(self, handles: list[Handle], origin: Node, ops: list[Op]):
+        """The result of a call with these arguments. Appends its operations."""
+        values = {id(old): handle.read() for old, handle in zip(self.values, handles)}
+        made: dict[int, Op] = {}
+
+        def value(old: Value) -> Value:
+            found = values.get(id(old))
+            if found is None:
+                found = values[id(old)] = old if old.op is None else Value(made[id(old.op)], old.index, old.val)
+            return found
+
+        for old in self.ops:
+            op = made[id(old)] = Op(old.target, of_values(old.args, value), of_values(old.kwargs, value), old.val, origin)
+            ops.append(op)
+        for i, new in self.writes:
+            handles[i].write(value(new))
+        known = {id(old): handle for old, handle in zip(self.handles, handles)}
+        return _copied(self.result, known, value, lambda op: made.get(id(op)))
+
+
+def _copied(x, known: dict[int, Handle], value, op):
+    """A result with a new handle for each that is not `known`."""
+    if type(x) is Handle:
+        found = known.get(id(x))
+        if found is None:
+            source = _copied(x.source, known, value, op) if x.source is not None else None
+            memory = source.memory if source is not None else Memory()
+            found = known[id(x)] = Handle(value(x.value), x.fake, memory, source, op(x.op))
+        return found
+    if type(x) in (tuple, list):
+        return type(x)([_copied(v, known, value, op) for v in x])
+    if type(x) is dict:
+        return {k: _copied(v, known, value, op) for k, v in x.items()}
+    return x
+
+
+def of_values(x, f):
+    """An operation's arguments with each value `v` replaced by `f(v)`."""
+    kind = type(x)
+    if kind is Value:
+        return f(x)
+    if kind is tuple or kind is list:
+        return kind([of_values(v, f) for v in x])
+    if kind is dict:
+        return {k: of_values(v, f) for k, v in x.items()}
+    return x
+
+
+_KEPT = ("stack_trace", "nn_module_stack", "source_fn_stack")
+"""What an operation knows of the call that it comes from."""
+
+
+def graph_of(arguments: list[Handle], ops: list[Op], results: list[tuple[Value, FakeTensor]]) -> GraphModule:
+    """A graph of the operations that the results need, and of those that have effects."""
+    graph, constants = Graph(), {}
+    nodes: dict[int, Node] = {}
+    """By the identity of values that are no operation's, and of operations."""
+    for i, argument in enumerate(arguments):
+        node = nodes[id(argument.value)] = graph.placeholder(f"arg{i}_1")
+        node.meta["val"] = argument.fake
+
+    def node_of(value: Value) -> Node:
+        key = id(value if value.op is None else value.op)
+        if key not in nodes:
+            name = f"_tensor_constant{len(constants)}"
+            constants[name] = value.target
+            nodes[key] = graph.get_attr(name)
+        if value.index is None:
+            return nodes[key]
+        item = nodes.get(id(value))
+        if item is None:
+            item = nodes[id(value)] = graph.call_function(operator.getitem, (nodes[key], value.index))
+            item.meta = {**nodes[key].meta, "val": value.val}
+        return item
+
+    kept: dict[Node, dict] = {}
+    for op in _needed(ops, [value for value, _ in results]):
+        args, kwargs = of_values(op.args, node_of), of_values(op.kwargs, node_of)
+        node = nodes[id(op)] = graph.create_node("call_function", op.target, args, kwargs, name=op.target._opname)
+        about = kept.get(op.origin)
+        if about is None:
+            about = kept[op.origin] = {k: op.origin.meta[k] for k in _KEPT if k in op.origin.meta}
+        node.meta = {**about, "val": op.val}
+    given = []
+    for value, fake in results:
+        given.append(node_of(value))
+        given[-1].meta["val"] = fake
+    graph.output(tuple(given))
+    return _LazyGraphModule(constants, graph)
+
+
+def _needed(ops: list[Op], results: list[Value]) -> list[Op]:
+    needed = {id(value.op) for value in results}
+    found = []
+    for op in reversed(ops):
+        if id(op) in needed or op.val is None:
+            found.append(op)
+            of_values((op.args, op.kwargs), lambda value: needed.add(id(value.op)))
+    return found[::-1]

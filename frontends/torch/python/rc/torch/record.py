@@ -1,0 +1,314 @@
+"""The ATen operations that PyTorch functions call, recorded below PyTorch's dispatcher, free of mutation.
+
+A `Handle` is a tensor as the program sees it: a fake tensor for its metadata, the recorded `Value` that it holds now, and the memory it lies in.
+An operation in place gives its handle a new value. A view by `select` or `slice` writes its new value into what it is a view of; all other
+handles of the same memory are stale from then on, and a program that reads one is left to AOTAutograd.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from dataclasses import dataclass
+
+import torch
+from torch._C import DispatchKey
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, in_kernel_invocation_manager
+from torch.utils._python_dispatch import TorchDispatchMode, autograd_would_have_decomposed
+
+aten = torch.ops.aten
+
+
+class GiveUp(Exception):
+    """What a recorder cannot be sure to do right."""
+
+
+class Value:
+    """What an operation gives: its one result, or that at `index`. Without an operation: an argument of the graph or a constant, with a
+    `target` to find it by."""
+
+    __slots__ = ("op", "index", "val", "target")
+
+    def __init__(self, op: Op | None, index: int | None, val: FakeTensor, target: object = None):
+        self.op, self.index, self.val, self.target = op, index, val, target
+
+
+class Op:
+    """One call of an ATen operation. `val` is its result, of fake tensors; `origin` what it was called for."""
+
+    __slots__ = ("target", "args", "kwargs", "val", "origin")
+
+    def __init__(self, target, args: tuple, kwargs: dict, val, origin):
+        self.target, self.args, self.kwargs, self.val, self.origin = target, args, kwargs, val, origin
+
+
+class Memory:
+    """What tensors share that are views of one another. `version` counts the writes."""
+
+    __slots__ = ("version", "is_argument", "order")
+    _orders = itertools.count()
+
+    def __init__(self, is_argument: bool = False):
+        self.version, self.is_argument, self.order = 0, is_argument, next(self._orders)
+
+
+class Handle:
+    """A tensor of the program. `source` is the handle that it is a view of, by the operation `op`."""
+
+    __slots__ = ("value", "fake", "memory", "version", "source", "op")
+
+    def __init__(self, value: Value, fake: FakeTensor, memory: Memory, source: Handle | None = None, op: Op | None = None):
+        self.value, self.fake, self.memory, self.version, self.source, self.op = value, fake, memory, memory.version, source, op
+
+    def read(self) -> Value:
+        if self.version != self.memory.version:
+            raise GiveUp("a tensor is read whose memory another view changed")
+        return self.value
+
+    def write(self, value: Value):
+        """Makes all other handles of its memory stale."""
+        self.memory.version += 1
+        self.value, self.version = value, self.memory.version
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What a recorder does with an operation."""
+
+    functional: object = None
+    """For an operation in place: the one that gives a new tensor."""
+    refused: str | None = None
+    """Why it cannot be recorded as it is."""
+    composite: bool = False
+    """Whether it is a function of other operations."""
+    views: int | None = None
+    """The position of the argument that the results are views of."""
+    direct: bool = False
+    """Whether PyTorch's own kernel for meta tensors tells all there is to know of its results, but for the device, which is that of its arguments."""
+
+
+# Functional operations whose overloads go by other names than those in place.
+_FUNCTIONAL = {aten.bernoulli_.float: aten.bernoulli.p}
+
+_ALIASES = {aten.alias.default, aten.detach.default}
+"""Views that are all of a tensor, with its sizes and strides: nothing to compute."""
+
+_REFUSED_TAGS = {
+    torch.Tag.dynamic_output_shape: "its result's size depends on data",
+    torch.Tag.data_dependent_output: "its result depends on data",
+    torch.Tag.inplace_view: "it changes a tensor's sizes or strides",
+}
+
+
+@functools.cache
+def kind_of(func) -> Kind:
+    if not isinstance(func, torch._ops.OpOverload):
+        return Kind(refused="it is no operator")
+    schema = func._schema
+    functional = _functional(func) if schema.is_mutable else None
+    # `prim::device` and its like are PyTorch's properties of tensors, which the dispatcher does not know.
+    composite = func.namespace != "prim" and func.has_kernel_for_dispatch_key(DispatchKey.CompositeImplicitAutograd)
+    aliased = [i for i, a in enumerate(schema.arguments) if a.alias_info is not None]
+    viewed = any(r.alias_info is not None for r in schema.returns)
+    one = len(aliased) == 1 and not schema.arguments[aliased[0]].kwarg_only
+    refused = next((why for tag, why in _REFUSED_TAGS.items() if tag in func.tags), None)
+    if schema.is_mutable:
+        refused = refused or "it changes a tensor in place"
+    elif viewed and not one:
+        refused = refused or "its results are views of several tensors"
+    views = aliased[0] if viewed and one else None
+    direct = func.namespace == "aten" and (views is not None or torch.Tag.pointwise in func.tags)
+    return Kind(functional, refused, composite, views, direct)
+
+
+def _functional(func):
+    """The functional operation with the arguments of one that writes to its first argument and returns it; None where there is none."""
+    name = func._schema.name.removeprefix("aten::")
+    if func.namespace != "aten" or not name.endswith("_") or name.endswith("__"):
+        return None
+    written = [a.is_write for a in func._schema.arguments]
+    if not written[0] or any(written[1:]):
+        return None
+    found = _FUNCTIONAL.get(func) or getattr(getattr(aten, name[:-1], None), func._overloadname, None)
+    if found is None or found._schema.is_mutable or [str(r.type) for r in found._schema.returns] != ["Tensor"]:
+        return None
+    named = lambda op: [(a.name, str(a.type)) for a in op._schema.arguments]
+    return found if named(found) == named(func) else None
+
+
+def mapped(x, f):
+    """Arguments or results with each tensor `t` replaced by `f(t)`."""
+    if isinstance(x, torch.Tensor):
+        return f(x)
+    kind = type(x)
+    if kind is tuple or kind is list:
+        return kind([mapped(v, f) for v in x])
+    if kind is dict:
+        return {k: mapped(v, f) for k, v in x.items()}
+    if isinstance(x, tuple):
+        # Named tuples, and the sizes of a tensor.
+        return x if kind is torch.Size else tuple([mapped(v, f) for v in x])
+    if isinstance(x, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+        raise GiveUp("a number depends on data")
+    return x
+
+
+def _masks(indices) -> bool:
+    """Whether an index takes the elements where it is true."""
+    return any(isinstance(x, torch.Tensor) and x.dtype in (torch.bool, torch.uint8) for x in indices)
+
+
+class Recorder(TorchDispatchMode):
+    """Records operations into `ops`. `handles` finds the handle of each fake tensor that they may use."""
+
+    def __init__(self, decompositions: dict, mode: FakeTensorMode):
+        super().__init__()
+        self.decompositions, self.mode = decompositions, mode
+        self.ops: list[Op] = []
+        self.handles: dict[int, Handle] = {}
+        self.origin = None
+        self.writes = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if func is torch.ops.prim.device.default:
+            return args[0].device
+        return self._call(func, args, kwargs or {})
+
+    def _call(self, func, args, kwargs):
+        kind = kind_of(func)
+        if func is aten.as_strided_.default:
+            return self._stride_anew(args, kwargs)
+        if kind.functional is not None and torch.Tag.inplace_view not in func.tags:
+            return self._in_place(func, kind.functional, args, kwargs)
+        decomposition = self.decompositions.get(func)
+        if decomposition is not None:
+            with self:
+                result = decomposition(*args, **kwargs)
+            if result is not NotImplemented:
+                return result
+        if kind.composite and autograd_would_have_decomposed(func, [a for a in args if isinstance(a, torch.Tensor)]):
+            with self:
+                result = func.decompose(*args, **kwargs)
+            if result is not NotImplemented:
+                return result
+        if kind.refused and not (func is aten.index.Tensor and not _masks(args[1])):
+            raise GiveUp(f"{func}: {kind.refused}")
+        if func is aten.lift_fresh.default and type(args[0]) is torch.Tensor:
+            return self._constant(args[0])
+        return self._record(func, kind, args, kwargs)
+
+    def handle(self, fake: torch.Tensor) -> Handle:
+        handle = self.handles.get(id(fake))
+        if handle is None:
+            raise GiveUp("a tensor that is neither an argument nor computed from arguments")
+        return handle
+
+    def _read(self, fake) -> Value:
+        return self.handle(fake).read()
+
+    def _record(self, func, kind: Kind, args, kwargs):
+        op = Op(func, mapped(args, self._read), mapped(kwargs, self._read), None, self.origin)
+        op.val = self._metadata(func, kind, args, kwargs)
+        source = self.handle(args[kind.views]) if kind.views is not None else None
+        if func in _ALIASES:
+            self.handles[id(op.val)] = Handle(source.read(), op.val, source.memory, source, op)
+            return op.val
+        if isinstance(op.val, torch.Tensor):
+            self._result(op, None, op.val, source)
+        elif isinstance(op.val, (tuple, list)):
+            for i, v in enumerate(op.val):
+                if isinstance(v, torch.Tensor):
+                    self._result(op, i, v, source)
+        elif op.val is not None:
+            # A property of a tensor: a number that is known.
+            return mapped(op.val, None)
+        self.ops.append(op)
+        return op.val
+
+    def _metadata(self, func, kind: Kind, args, kwargs):
+        """An operation's result as fake tensors."""
+        device = self._device(args) if kind.direct and not kwargs else None
+        with torch._C._DisablePythonDispatcher():
+            # For the metadata alone there is nothing to decompose.
+            if device is None:
+                return func(*args, **kwargs)
+            with in_kernel_invocation_manager(self.mode):
+                found = func(*args)
+            return mapped(found, lambda x: FakeTensor(self.mode, x, device))
+
+    def _device(self, args) -> torch.device | None:
+        """The one device of all tensors among the arguments; None where one is complex, of which a view may be a lazy conjugate."""
+        real = lambda x: type(x) is FakeTensor and not x.dtype.is_complex
+        devices = {x.device if real(x) else None for x in args if isinstance(x, torch.Tensor)}
+        return devices.pop() if len(devices) == 1 else None
+
+    def _result(self, op: Op, index: int | None, fake: torch.Tensor, source: Handle | None):
+        if type(fake) is not FakeTensor or id(fake) in self.handles or fake._has_symbolic_sizes_strides:
+            raise GiveUp(f"{op.target}: its result is not a new tensor of fixed sizes")
+        memory = source.memory if source is not None else Memory()
+        self.handles[id(fake)] = Handle(Value(op, index, fake), fake, memory, source, op)
+
+    def _constant(self, tensor: torch.Tensor):
+        """A number that the program itself makes, as `torch.tensor(…)` does."""
+        fake = aten.lift_fresh_copy.default(tensor)
+        given = Value(None, None, fake, tensor)
+        op = Op(aten.lift_fresh_copy.default, (given,), {}, fake, self.origin)
+        self.ops.append(op)
+        self._result(op, None, fake, None)
+        return fake
+
+    # In place
+
+    def _in_place(self, func, functional, args, kwargs):
+        target = self.handle(args[0])
+        self.writes += 1
+        begin = next(Memory._orders)
+        result = self._call(functional, args, kwargs)
+        if result.dtype != target.fake.dtype:
+            result = self._call(aten._to_copy.default, (result,), {"dtype": target.fake.dtype})
+        if result.shape != target.fake.shape or result.device != target.fake.device:
+            raise GiveUp(f"{func}: its result has another shape than the tensor that it is written to")
+        if self.handle(result).memory.order < begin:
+            result = self._call(aten.clone.default, (result,), {})
+        self._write(target, result)
+        return args[0]
+
+    def _stride_anew(self, args, kwargs):
+        """Other strides for a tensor that only this call knows, as pooling to one pixel gives it."""
+        target = self.handle(args[0])
+        value = target.read()
+        if target.source is not None or target.memory.is_argument or value.op is None or value.op.origin is not self.origin:
+            raise GiveUp("strides are changed in place")
+        rest = (mapped(args[1:], self._read), mapped(kwargs, self._read))
+        op = Op(aten.as_strided.default, (value, *rest[0]), rest[1], None, self.origin)
+        op.val = aten.as_strided_.default(*args, **kwargs)
+        self.ops.append(op)
+        target.value = Value(op, None, target.fake)
+        return args[0]
+
+    def _write(self, target: Handle, result: torch.Tensor):
+        """Makes `result` the value of a handle, and writes it into what it is a part of."""
+        value = self._read(result)
+        target.read()
+        if target.memory.is_argument:
+            raise GiveUp("an argument is changed")
+        chain = [(target, value)]
+        while (whole := self._whole(target, result)) is not None:
+            target, result = target.source, whole
+            chain.append((target, self._read(result)))
+        target.write(chain[-1][1])
+        for handle, new in chain:
+            handle.value, handle.version = new, handle.memory.version
+
+    def _whole(self, part: Handle, new: torch.Tensor):
+        """What `part` is a view of with the part replaced; None where there is no operation for it, or it is stale already."""
+        source = part.source
+        if source is None or source.version != source.memory.version or self.handles.setdefault(id(source.fake), source) is not source:
+            return None
+        kwargs = part.op.kwargs
+        match part.op.target:
+            case aten.slice.Tensor:
+                return self._call(aten.slice_scatter.default, (source.fake, new, *part.op.args[1:]), kwargs)
+            case aten.select.int:
+                return self._call(aten.select_scatter.default, (source.fake, new, *part.op.args[1:]), kwargs)
+        return new if part.op.target in _ALIASES else None
