@@ -17,6 +17,7 @@ from rc.torch import decompose, logs
 from rc.torch.compile import compile_graph
 from rc.torch.options import Options
 from rc.torch.trace import trace
+from rc.torch.updates import Writing, separate
 
 
 def rc(gm: GraphModule, example_inputs, *, options: dict | None = None, mode: str | None = None):
@@ -37,7 +38,10 @@ def rc(gm: GraphModule, example_inputs, *, options: dict | None = None, mode: st
 
 def _autograd(options: Options, count: int, bare: list[Program]):
     def inference(gm: GraphModule, inputs):
+        writes, results = separate(gm)
         compiled = compile_graph(gm, options, "inference")
+        if writes:
+            return Writing(compiled, writes, results)
         if isinstance(compiled, Program) and len(inputs) == count and _plain():
             bare.append(compiled)
         return compiled
@@ -48,6 +52,7 @@ def _autograd(options: Options, count: int, bare: list[Program]):
         inference_compiler=inference,
         partition_fn=min_cut_rematerialization_partition,
         decompositions=decompose.table(),
+        keep_inference_input_mutations=True,
     )
 
 

@@ -1,0 +1,158 @@
+"""Arguments that a graph for inference writes to: caches, counters, running statistics.
+
+AOTAutograd ends such a graph by copying each new value into its argument. Where the new value is the old one with new elements at some places,
+as a cache's is after a token, only these are written: the graph gives them as results, and they are put in place after the compiled function.
+"""
+
+from __future__ import annotations
+
+import operator
+from dataclasses import dataclass
+
+import torch
+from torch.fx import GraphModule, Node
+
+aten = torch.ops.aten
+
+_VIEW_OF = {aten.slice_scatter.default: aten.slice.Tensor, aten.select_scatter.default: aten.select.int}
+_PUT = {aten.index_put.default: aten.index_put_.default, aten._unsafe_index_put.default: aten.index_put_.default}
+
+
+@dataclass(frozen=True)
+class Result:
+    """A result of the graph in the arguments of an operation."""
+
+    position: int
+
+
+@dataclass(frozen=True)
+class Write:
+    """Views of an argument, one of another, and what writes to the last: operations with their further arguments."""
+
+    argument: int
+    views: list[tuple]
+    target: object
+    args: tuple
+
+    def run(self, argument: torch.Tensor, results: list):
+        given = lambda args: torch.utils._pytree.tree_map_only(Result, lambda r: results[r.position], args)
+        for view, args in self.views:
+            argument = view(argument, *given(args))
+        self.target(argument, *given(self.args))
+
+
+class Writing:
+    """A compiled function, and what is written to its arguments after it."""
+
+    def __init__(self, function, writes: list[Write], count: int):
+        self._boxed_call = True
+        self.function, self.writes, self.count = function, writes, count
+
+    def __call__(self, *args):
+        """Takes the arguments, or one list of them, which it empties; gives the first results, those of the graph's own."""
+        given = args[0] if len(args) == 1 and isinstance(args[0], list) else list(args)
+        written = [given[write.argument] for write in self.writes]
+        results = list(self.function(given))
+        with torch.no_grad():
+            for write, argument in zip(self.writes, written):
+                write.run(argument, results)
+        del results[self.count :]
+        return results
+
+
+def separate(gm: GraphModule) -> tuple[list[Write], int]:
+    """Takes the writes out of a graph, whose results are then what they need too; gives them, and the number of its results before."""
+    copies = [n for n in gm.graph.nodes if n.op == "call_function" and n.target is aten.copy_.default and n.args[0].op == "placeholder"]
+    output = gm.graph.output_node()
+    results = list(output.args[0])
+    count = len(results)
+    if not copies:
+        return [], count
+    placeholders = [n for n in gm.graph.nodes if n.op == "placeholder"]
+    written = {n.args[0] for n in copies}
+
+    def given(arg):
+        """The argument as the operation after the graph gets it."""
+        if isinstance(arg, (list, tuple)):
+            return [given(x) for x in arg]
+        if not isinstance(arg, Node):
+            return arg
+        if _root(arg) in written:
+            # It is read before anything is written.
+            with gm.graph.inserting_before(output):
+                copy = gm.graph.call_function(aten.clone.default, (arg,))
+            copy.meta = dict(arg.meta)
+            copy.meta["val"] = aten.clone.default(arg.meta["val"])
+            arg = copy
+        results.append(arg)
+        return Result(len(results) - 1)
+
+    writes = []
+    for node in copies:
+        argument, value = node.args[:2]
+        for views, target, args in _writes(argument, value):
+            views = [(view, given(more)) for view, more in views]
+            writes.append(Write(placeholders.index(argument), views, target, tuple(given(list(args)))))
+        # What the graph returns as the written argument is the argument.
+        results[:count] = [argument if r is node else r for r in results[:count]]
+        node.replace_all_uses_with(value, delete_user_cb=lambda user: user is not output)
+    output.args = (tuple(results),)
+    for node in copies:
+        gm.graph.erase_node(node)
+    gm.graph.eliminate_dead_code()
+    gm.recompile()
+    return writes, count
+
+
+def _root(node: Node) -> Node:
+    """The tensor whose memory a view shows."""
+    while node.op == "call_function" and (node.target is operator.getitem or _is_view(node.target)) and node.all_input_nodes:
+        node = node.all_input_nodes[0]
+    return node
+
+
+def _is_view(target) -> bool:
+    schema = getattr(target, "_schema", None)
+    return schema is not None and any(r.alias_info is not None for r in schema.returns)
+
+
+def _writes(argument: Node, value: Node) -> list[tuple]:
+    """What makes the argument this value, in order: (views, operation, further arguments)."""
+    writes = []
+    while value is not argument:
+        step = _step([], value)
+        if step is None:
+            return [([], aten.copy_.default, (value,))]
+        before, *write = step
+        writes.insert(0, tuple(write))
+        value = before
+    return writes
+
+
+def _step(views: list[tuple], value: Node) -> tuple | None:
+    """The value before new elements were put into these views of it, and what puts them; None where it is not made so."""
+    if value.op != "call_function":
+        return None
+    if value.target in _PUT and not (len(value.args) > 3 and value.args[3]) and not value.kwargs:
+        before = _base(value.args[0], views)
+        return (before, views, _PUT[value.target], value.args[1:3]) if before is not None else None
+    view = _VIEW_OF.get(value.target)
+    if view is None or value.kwargs:
+        return None
+    base, source, *more = value.args
+    before = _base(base, views)
+    if before is None:
+        return None
+    inner = [*views, (view, list(more))]
+    if isinstance(source, Node) and (step := _step(inner, source)) is not None and step[0] is before:
+        return step
+    return before, inner, aten.copy_.default, (source,)
+
+
+def _base(node: Node, views: list[tuple]) -> Node | None:
+    """What a node shows these views of; None where it shows others."""
+    for view, more in reversed(views):
+        if node.op != "call_function" or node.target is not view or list(node.args[1:]) != more or node.kwargs:
+            return None
+        node = node.args[0]
+    return node
