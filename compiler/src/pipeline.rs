@@ -39,9 +39,9 @@ impl Target {
 pub fn pipeline(target: &Target) -> String {
     let (spread, last) = match target.machine {
         Machine::Cpu => ("", "lower-cpu"),
-        Machine::Cuda => ("split-scans,sort-scatters,", "lower-cuda"),
+        Machine::Cuda => ("align-products,cse,split-scans,sort-scatters,", "lower-cuda"),
     };
-    format!("decompose,canonicalize,cse,dce,layout,hoist-constants,{spread}fuse,{last}{{arch={}}}", target.arch)
+    format!("decompose,canonicalize,cse,dce,layout,hoist-constants,{spread}fuse,cse,{last}{{arch={}}}", target.arch)
 }
 
 /// Runs the pipeline for a target. The report holds remarks, errors and timing; on errors the module is as the failing pass left it.

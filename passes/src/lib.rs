@@ -1,5 +1,6 @@
 //! The passes of rc, a file or folder each. None links LLVM.
 
+pub mod align_products;
 pub mod canonicalize;
 pub mod cse;
 pub mod dce;
@@ -28,6 +29,7 @@ pub fn register() {
         &layout::LAYOUT,
         &hoist_constants::HOIST_CONSTANTS,
         &split_scans::SPLIT_SCANS,
+        &align_products::ALIGN_PRODUCTS,
         &sort_scatters::SORT_SCATTERS,
         &fuse::FUSE,
         &fuse::OUTLINE_OPS,

@@ -5,6 +5,7 @@
 //! and of its result. Everything else starts a kernel of its own, and a remark says why.
 
 mod classify;
+mod merge;
 mod outline;
 mod pass;
 mod plan;
@@ -51,6 +52,7 @@ pub fn fuse(body: &mut Body, options: &FuseOptions) -> Vec<Diagnostic> {
             remarks.extend(outline::outline(body, &group.ops, &symbols, &order));
         }
         outline::erase_dead(body, block);
+        merge::restore_order(body, block);
     }
     remarks
 }
@@ -74,6 +76,9 @@ impl Order {
             numbers[op.index()] = number as u32;
         }
         Order(numbers)
+    }
+    fn number(&self, op: Op) -> u32 {
+        self.0[op.index()]
     }
     /// A group's operations in program order.
     fn sorted(&self, ops: &FxHashSet<Op>) -> Vec<Op> {

@@ -24,6 +24,27 @@ pub struct Group {
     row: Option<(Vec<Dim>, Vec<usize>)>,
 }
 
+impl Group {
+    /// The union of groups; `None` if one is a kernel of another kind, or they reduce other rows.
+    pub(super) fn of_all(parts: &[&Group]) -> Option<Group> {
+        let mut all = Group::default();
+        for part in parts {
+            let joins = matches!(part.anchor, None | Some(Class::Reduce)) && part.operand_side.is_empty();
+            if !joins || all.row.is_some() && part.row.is_some() && all.row != part.row {
+                return None;
+            }
+            all.ops.extend(&part.ops);
+            all.quarters += part.quarters;
+            all.anchor = all.anchor.or(part.anchor);
+            all.row = all.row.or_else(|| part.row.clone());
+        }
+        Some(all)
+    }
+    pub(super) fn quarters(&self) -> usize {
+        self.quarters
+    }
+}
+
 pub struct Plan {
     pub groups: Vec<Group>,
     pub remarks: Vec<Diagnostic>,
@@ -32,13 +53,13 @@ pub struct Plan {
 /// Storing what is read so many times costs less than computing it each time, or reading it across its memory.
 const WINDOWS: f64 = 4.0;
 
-struct Planner<'a> {
-    body: &'a Body,
-    symbols: &'a Ranges,
-    order: &'a Order,
-    options: &'a FuseOptions,
-    groups: Vec<Group>,
-    of: FxHashMap<Op, usize>,
+pub(super) struct Planner<'a> {
+    pub(super) body: &'a Body,
+    pub(super) symbols: &'a Ranges,
+    pub(super) order: &'a Order,
+    pub(super) options: &'a FuseOptions,
+    pub(super) groups: Vec<Group>,
+    pub(super) of: FxHashMap<Op, usize>,
     remarks: Vec<Diagnostic>,
 }
 
@@ -56,7 +77,7 @@ pub fn plan(body: &Body, block: Block, symbols: &Ranges, order: &Order, options:
 }
 
 /// A reshape renames memory; alone it is no kernel.
-fn is_view(op: OpRef) -> bool {
+pub(super) fn is_view(op: OpRef) -> bool {
     op.is("rc.core.reshape")
 }
 
@@ -68,7 +89,7 @@ fn overlaps(op: OpRef) -> bool {
 }
 
 impl Planner<'_> {
-    fn op(&self, op: Op) -> OpRef<'_> {
+    pub(super) fn op(&self, op: Op) -> OpRef<'_> {
         self.body.op_ref(op)
     }
 
@@ -132,8 +153,29 @@ impl Planner<'_> {
         self.add(group, op);
     }
 
-    /// The group that `op` may join; none where it has no users to join; an error says why not.
-    fn home(&self, op: Op) -> Result<Option<usize>, String> {
+    /// The group that `op` may join, made of several if need be; none where it has no users to join; an error says why not.
+    fn home(&mut self, op: Op) -> Result<Option<usize>, String> {
+        let (groups, escapes) = self.groups_of_users(op)?;
+        // What computes does not join views: they cost nothing as they are, and read what is stored.
+        let views = |&g: &usize| self.groups[g].ops.iter().all(|&user| is_view(self.op(user)));
+        let kernels: Vec<usize> = groups.iter().copied().filter(|g| is_view(self.op(op)) || !views(g)).collect();
+        let stored = escapes || kernels.len() < groups.len();
+        match kernels.as_slice() {
+            [] => Ok(None),
+            &[group] => {
+                self.check(group, op, stored)?;
+                if stored && (self.is_far(group, op) || self.lies_between(group, op)) {
+                    return Err("another kernel lies between what uses it".into());
+                }
+                Ok(Some(group))
+            }
+            _ if is_cheap(self.op(op)) => Err(format!("{} kernels use it", kernels.len())),
+            _ => self.merge(&kernels, op, stored).map(Some),
+        }
+    }
+
+    /// The groups of what uses `op`, and whether it is a result of the function too.
+    fn groups_of_users(&self, op: Op) -> Result<(Vec<usize>, bool), String> {
         let mut groups: Vec<usize> = Vec::new();
         let mut escapes = false;
         for result in self.body.results(op) {
@@ -149,20 +191,11 @@ impl Planner<'_> {
                 }
             }
         }
-        let &[group] = groups.as_slice() else {
-            return match groups.len() {
-                0 => Ok(None),
-                n => Err(format!("{n} kernels use it")),
-            };
-        };
-        // What computes does not join views: they cost nothing as they are.
-        if !is_view(self.op(op)) && self.groups[group].ops.iter().all(|&user| is_view(self.op(user))) {
-            return Ok(None);
-        }
-        self.check(group, op, escapes).map(|()| Some(group))
+        groups.sort_unstable();
+        Ok((groups, escapes))
     }
 
-    fn check(&self, group: usize, op: Op, escapes: bool) -> Result<(), String> {
+    pub(super) fn check(&self, group: usize, op: Op, escapes: bool) -> Result<(), String> {
         let (target, class) = (&self.groups[group], classify(self.op(op)));
         if target.anchor == Some(Class::Alone) {
             return Err("its user is a kernel of its own".into());
@@ -174,8 +207,7 @@ impl Planner<'_> {
             return Err("a gathered table has to lie in memory".into());
         }
         let outputs = self.outputs(group);
-        if escapes && outputs.iter().any(|&v| self.body.ty(v).shape() != self.body.ty(self.body.result(op, 0)).shape())
-        {
+        if escapes && !self.may_be_result(target, op, &outputs) {
             return Err("it is also a result, of another shape than the kernel's".into());
         }
         let side = self.on_operand_side(group, op);
@@ -213,6 +245,16 @@ impl Planner<'_> {
             Class::Reindex if !side && self.turns_rows(op) => self.check_repeated(target, op, &outputs),
             _ => Ok(()),
         }
+    }
+
+    /// Whether what `op` computes can be stored beside the kernel's results: of their shape, or one element for each of the rows that it reduces.
+    fn may_be_result(&self, target: &Group, op: Op, outputs: &[Value]) -> bool {
+        let shape = |v: Value| self.body.ty(v).shape();
+        let own = shape(self.body.result(op, 0));
+        let other = outputs.iter().map(|&v| shape(v)).find(|s| *s != own);
+        let Some(full) = other else { return true };
+        let reduces = matches!(target.anchor, None | Some(Class::Reduce));
+        reduces && outputs.iter().all(|&v| shape(v) == own || shape(v) == full) && self.finishes_rows(op, &own, &full)
     }
 
     /// Whether it is a transpose after which other elements are neighbours.
@@ -338,7 +380,7 @@ impl Planner<'_> {
     }
 
     /// A reduction joins what reads it once for each row of the same rows.
-    fn check_reduce(&self, target: &Group, op: Op, outputs: &[Value]) -> Result<(), String> {
+    pub(super) fn check_reduce(&self, target: &Group, op: Op, outputs: &[Value]) -> Result<(), String> {
         match target.anchor {
             Some(Class::Contract | Class::Attention) => return Err("a product's tiles do not hold whole rows".into()),
             Some(Class::Scan) => return Err("a scan goes over its operand element by element".into()),
@@ -352,14 +394,17 @@ impl Planner<'_> {
         let full = Space::new(&shape, self.symbols);
         let rows: Vec<Dim> = kept.iter().map(|&d| shape[d]).collect();
         let trailing = kept.iter().enumerate().all(|(n, &d)| n == d);
+        let shape_of = |value: &Value| self.body.ty(*value).shape().to_vec();
+        let whole_columns = !rows.is_empty() && outputs.iter().all(|v| shape_of(v) == rows);
         for value in outputs {
-            let out = self.body.ty(*value).shape().to_vec();
-            if out != shape && !(trailing && out == rows) {
+            let out = shape_of(value);
+            if out != shape && !(out == rows && (trailing || whole_columns)) {
                 return Err("the kernel's results are neither of the reduced shape nor of the rows' shape".into());
             }
         }
         for read in self.reads_of(target, op, outputs)? {
-            let expected: Vec<Dim> = kept.iter().map(|&d| full.index(d)).collect();
+            let of_rows = || Space::new(&rows, self.symbols).identity();
+            let expected = if read.space == shape { kept.iter().map(|&d| full.index(d)).collect() } else { of_rows() };
             if (read.space != shape && read.space != rows) || read.map != expected {
                 return Err("it is read across rows".into());
             }
@@ -374,6 +419,9 @@ impl Planner<'_> {
         }
         let shape = self.body.ty(self.body.result(op, 0)).shape().to_vec();
         let identity = Space::new(&shape, self.symbols).identity();
+        if self.only_moves(target) && outputs.len() == 1 && self.is_written_in_rows(target, op, outputs[0]) {
+            return Ok(());
+        }
         if outputs.iter().any(|&v| self.body.ty(v).shape().as_slice() != shape.as_slice()) {
             return Err("the kernel's results have another shape than the product".into());
         }
@@ -385,13 +433,23 @@ impl Planner<'_> {
         if gathers { Err("an epilogue cannot gather".into()) } else { Ok(()) }
     }
 
-    /// Attention writes through transposes and reshapes of its result, one after the other.
-    fn check_attention(&self, target: &Group, op: Op, outputs: &[Value]) -> Result<(), String> {
-        let only_moves = target.ops.iter().all(|&o| {
+    /// Whether all that the group does is to put elements elsewhere.
+    fn only_moves(&self, target: &Group) -> bool {
+        target.ops.iter().all(|&o| {
             let reindex = self.op(o).def().and_then(|d| d.interface::<rc_dialects::core::reindex::Reindex>());
             reindex.is_some_and(|r| r.target.is_some())
-        });
-        if !only_moves || outputs.len() != 1 {
+        })
+    }
+
+    /// Whether the group puts the rows of a product elsewhere, whole, into `end`.
+    fn is_written_in_rows(&self, target: &Group, op: Op, end: Value) -> bool {
+        let map = super::forward_map(self.body, self.body.result(op, 0), end, &target.ops, self.symbols);
+        map.is_some_and(|(space, map)| is_projection(&map) && map.last() == space.symbols().last())
+    }
+
+    /// Attention writes through transposes and reshapes of its result, one after the other.
+    fn check_attention(&self, target: &Group, op: Op, outputs: &[Value]) -> Result<(), String> {
+        if !self.only_moves(target) || outputs.len() != 1 {
             return Err("attention takes no epilogue but transposes and reshapes".into());
         }
         let map = super::forward_map(self.body, self.body.result(op, 0), outputs[0], &target.ops, self.symbols);
@@ -450,16 +508,17 @@ impl Planner<'_> {
     }
 
     /// The group's values that are used outside of it.
-    fn outputs(&self, group: usize) -> Vec<Value> {
+    pub(super) fn outputs(&self, group: usize) -> Vec<Value> {
         self.order.outputs(self.body, &self.groups[group].ops)
     }
 }
 
 /// Makes a copy of each cheap operation for each of its uses, so that every group has its own. Run before planning.
+/// The transpose of a product stays one: the product is written in that order.
 pub fn split_cheap_ops(body: &mut Body, block: Block) {
     let ops: Vec<Op> = body.ops(block).collect();
     for &op in ops.iter().rev() {
-        if !is_cheap(body.op_ref(op)) || body.op_ref(op).has(Traits::CONSTANT) {
+        if !is_cheap(body.op_ref(op)) || body.op_ref(op).has(Traits::CONSTANT) || orders_product(body, op) {
             continue;
         }
         let result = body.result(op, 0);
@@ -472,4 +531,11 @@ pub fn split_cheap_ops(body: &mut Body, block: Block) {
             body.set_operand(user, operand, value);
         }
     }
+}
+
+/// Whether it transposes a product or attention that nothing else reads.
+fn orders_product(body: &Body, op: Op) -> bool {
+    let Some(from) = body.operands(op).next().filter(|_| body.op_ref(op).is("rc.core.transpose")) else { return false };
+    let product = body.defining_op(from).map(|def| classify(body.op_ref(def)));
+    matches!(product, Some(Class::Contract | Class::Attention)) && body.uses(from).count() == 1
 }

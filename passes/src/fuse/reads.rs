@@ -30,7 +30,11 @@ pub fn iterator_name(d: usize, taken: &Ranges) -> Name {
 impl Space {
     /// A space over dimensions of these extents; `symbols` are the function's.
     pub fn new(extents: &[Dim], symbols: &Ranges) -> Space {
-        let iters: Vec<Name> = (0..extents.len()).map(|d| iterator_name(d, symbols)).collect();
+        Space::at(extents, 0..extents.len(), symbols)
+    }
+    /// A space whose iterators are those of the given positions in a larger one.
+    pub fn at(extents: &[Dim], positions: impl IntoIterator<Item = usize>, symbols: &Ranges) -> Space {
+        let iters: Vec<Name> = positions.into_iter().map(|d| iterator_name(d, symbols)).collect();
         let mut ranges = symbols.clone();
         iters.iter().zip(extents).for_each(|(&n, &e)| ranges.set_iterator(n, e));
         Space { iters, extents: extents.to_vec(), ranges }

@@ -3,6 +3,7 @@
 mod channels;
 mod reshape;
 mod segments;
+mod sums;
 mod windows;
 
 use rc_dialects::core::constant::CONSTANT;

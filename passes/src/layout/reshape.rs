@@ -4,6 +4,7 @@
 
 use super::channels;
 use super::segments::Segments;
+use super::sums;
 use super::windows;
 use rc_dialects::core::constant::CONSTANT;
 use rc_dialects::core::dot::DOT;
@@ -28,7 +29,7 @@ pub fn move_reshapes(body: &mut Body) -> Result<u64> {
             n if n == &DOT => behind_product(body, op)?,
             n if n == &TRANSPOSE => channels::cancel(body, op)?,
             _ if body.op_ref(op).has(Traits::ELEMENTWISE) => elementwise(body, op, &mut shaped)?,
-            _ => windows::behind_windows(body, op)?,
+            _ => sums::behind_reshape(body, op)? || windows::behind_windows(body, op)?,
         };
         moved += u64::from(done);
     }
@@ -46,7 +47,7 @@ fn elementwise(body: &mut Body, op: Op, shaped: &mut FxHashSet<Value>) -> Result
         after_product(body, made, shaped)?;
         return Ok(true);
     }
-    if behind_elementwise(body, op)? || after_product(body, op, shaped)? {
+    if behind_elementwise(body, op)? || without_units(body, op)? || after_product(body, op, shaped)? {
         return Ok(true);
     }
     let shape = body.ty(body.result(op, 0)).shape();
@@ -116,6 +117,28 @@ fn behind_elementwise(body: &mut Body, op: Op) -> Result<bool> {
     let mut state = body.state(op);
     for (i, &operand) in operands.iter().enumerate() {
         state.operands[i] = longer_form(body, op, operand, &shape)?;
+    }
+    state.results[0] = old.with_shape(&shape);
+    let made = body.create(state);
+    replace_viewed(body, op, made, old)
+}
+
+/// An elementwise operation on views with more dimensions of one element (`keepdim`), on what they are views of: rows have one shape then,
+/// be they reduced, finished or stored.
+fn without_units(body: &mut Body, op: Op) -> Result<bool> {
+    let operands: Vec<Value> = body.operands(op).collect();
+    let old = body.ty(body.result(op, 0));
+    let many = |shape: &[Dim]| shape.iter().copied().filter(|d| *d != Dim::Static(1)).collect::<Vec<_>>();
+    let shape = many(&old.shape());
+    let smaller = |v: Value| viewed(body, v).filter(|&source| body.ty(source).shape().as_slice() == shape);
+    let fits = |&v: &Value| body.ty(v).shape() == old.shape() && (smaller(v).is_some() || is_splat(body, v));
+    let views = operands.iter().any(|&v| smaller(v).is_some());
+    if shape.len() == old.rank() || body.results(op).len() != 1 || !views || !operands.iter().all(fits) {
+        return Ok(false);
+    }
+    let mut state = body.state(op);
+    for (slot, &operand) in state.operands.iter_mut().zip(&operands) {
+        *slot = as_shape(body, op, operand, &shape)?;
     }
     state.results[0] = old.with_shape(&shape);
     let made = body.create(state);

@@ -64,6 +64,20 @@ impl Segments {
         }
         Some(along)
     }
+    /// The first shape's dimensions that are those `dims` of the second; `None` where a run has dimensions of both kinds.
+    pub fn reduced(&self, dims: &[i64]) -> Option<Vec<i64>> {
+        let mut reduced = Vec::new();
+        for [to, from] in &self.pairs {
+            let count = from.clone().filter(|&d| dims.contains(&(d as i64))).count();
+            if count == from.len() {
+                reduced.extend(to.clone().map(|d| d as i64));
+            } else if count > 0 {
+                return None;
+            }
+        }
+        let covered = self.pairs.last().map_or(0, |p| p[1].end);
+        (dims.iter().all(|&d| (d as usize) < covered)).then_some(reduced)
+    }
 }
 
 #[cfg(test)]

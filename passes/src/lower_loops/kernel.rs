@@ -78,7 +78,7 @@ impl Lowering<'_> {
             match classify(op) {
                 Class::Reduce => self.reduce(kernel, block, op)?,
                 Class::Scan => self.scan(kernel, block, op)?,
-                Class::Contract => self.contract(kernel, block, op)?,
+                Class::Contract => self.contract(kernel, block, op, &yielded)?,
                 Class::Attention => self.attention(kernel, block, op, &yielded)?,
                 Class::Alone if op.is("rc.core.scatter") => self.scatter(kernel, block, op)?,
                 Class::Alone => {
@@ -107,7 +107,7 @@ impl Lowering<'_> {
 
     fn pointwise(&mut self, kernel: &mut Body, block: Block, value: Value) -> Result<Value> {
         let ty = self.source.ty(value);
-        let space = Space::new(&ty.shape(), &self.ranges);
+        let space = self.space_of_result(&ty.shape());
         let map = space.identity();
         let loc = self.source.defining_op(value).map_or(self.source.loc(self.source.root()), |op| self.source.loc(op));
         let mut emitter = self.emitter(kernel, block, space.clone());
@@ -115,6 +115,17 @@ impl Lowering<'_> {
         let scalar = emitter.scalar(value, &map)?;
         let spec = NestSpec { reduce: 0, out_map: space.symbols(), combiner: "none", acc: None, ty };
         Ok(emitter.finish(&[scalar], spec, self.source.value_name(value)))
+    }
+
+    /// The space of a result: where it has the shape of the fusion's sums, with the iterators over which these are.
+    fn space_of_result(&self, shape: &[Dim]) -> Space {
+        let sums = self.source.ops(self.entry).filter(|&op| classify(self.source.op_ref(op)) == Class::Reduce);
+        let of_shape = |&op: &Op| self.source.ty(self.source.result(op, 0)).shape().as_slice() == shape;
+        let Some(dims) = sums.filter(of_shape).find_map(|op| reduced_dims(self.source.op_ref(op))) else {
+            return Space::new(shape, &self.ranges);
+        };
+        let kept = (0..shape.len() + dims.len()).filter(|d| !dims.contains(d));
+        Space::at(shape, kept, &self.ranges)
     }
 
     fn reduce(&mut self, kernel: &mut Body, block: Block, op: OpRef) -> Result {
@@ -203,23 +214,35 @@ impl Lowering<'_> {
         Ok(())
     }
 
-    fn contract(&mut self, kernel: &mut Body, block: Block, op: OpRef) -> Result {
+    /// Lowers a product; its nest stores through the transposes that follow.
+    fn contract(&mut self, kernel: &mut Body, block: Block, op: OpRef, yielded: &[Value]) -> Result {
         let unknown = || op.error("does not say what it contracts");
         let roles = op.def().and_then(|d| d.interface::<Contraction>()).and_then(|c| (c.0)(op)).ok_or_else(unknown)?;
         let (space, maps) = contraction_space(op, &self.ranges).ok_or_else(unknown)?;
-        let ty = self.source.ty(op.result(0));
-        let outs = ty.rank();
-        let out_map = (0..outs).map(|d| space.index(d)).collect();
+        let result = op.result(0);
+        let outs = self.source.ty(result).rank();
+        let place: Vec<Dim> = (0..outs).map(|d| space.index(d)).collect();
+        let end = self.end_of_moves(result, yielded);
+        let out_map = self
+            .out_map(result, end, &place, &space.ranges)
+            .ok_or_else(|| op.error("cannot write its result's index map"))?;
         let rank = space.iters.len();
         let mut emitter = self.emitter(kernel, block, space);
         emitter.loc = op.loc();
         emitter.reduced = (outs..rank).collect();
         let lhs = emitter.scalar(op.operand(0), &maps[0])?;
         let rhs = emitter.scalar(op.operand(1), &maps[1])?;
+        let ty = self.source.ty(end);
         let spec = NestSpec { reduce: rank - outs, out_map, combiner: "contract", acc: Some(roles.acc), ty };
-        let tensor = emitter.finish(&[lhs, rhs], spec, self.source.value_name(op.result(0)));
-        self.tensors.insert(op.result(0), tensor);
+        let tensor = emitter.finish(&[lhs, rhs], spec, self.source.value_name(end));
+        self.tensors.insert(end, tensor);
         Ok(())
+    }
+
+    /// The result of the kernel that is nothing but the elements of `value` put elsewhere; without one, `value` itself.
+    fn end_of_moves(&self, value: Value, yielded: &[Value]) -> Value {
+        let moved = |&end: &Value| forward_map(self.source, value, end, &self.ops, &self.ranges).is_some();
+        yielded.iter().copied().find(moved).unwrap_or(value)
     }
 
     /// Lowers attention; its nest stores through the transposes and reshapes that follow, which then need none of their own.
@@ -259,11 +282,7 @@ impl Lowering<'_> {
             maps.push(Attr::shape(&map));
         }
         let result = op.result(0);
-        let end = yielded
-            .iter()
-            .copied()
-            .find(|&y| forward_map(self.source, result, y, &self.ops, &self.ranges).is_some())
-            .unwrap_or(result);
+        let end = self.end_of_moves(result, yielded);
         let out_map = self
             .out_map(result, end, &place(2, 5), &space.ranges)
             .ok_or_else(|| op.error("cannot write its result's index map"))?;

@@ -1,0 +1,158 @@
+//! `align-products`: operands of products whose rows start at multiples of 16 bytes.
+//!
+//! Hopper's copy engine brings no tile of a matrix whose rows start elsewhere (a vocabulary of 50257, 197 keys): products of such operands
+//! would read them element by element, at a tenth of the rate. Where a padded copy takes less time than that costs, the product reads one.
+
+use crate::schedule::Target;
+use rc_dialects::builder::CoreBuilder;
+use rc_dialects::core::dot::DOT;
+use rc_dialects::core::shape::RESHAPE;
+use rc_dialects::func::FUNC;
+use rc_dialects::interfaces::{Contraction, ContractionRoles};
+use rc_ir::pass::{PassDef, PassKind, SymbolContext};
+use rc_ir::{Body, Builder, Dim, Op, Result, Type, Value};
+
+pub static ALIGN_PRODUCTS: PassDef = PassDef {
+    summary: "Pads operands of products whose rows are no multiples of 16 bytes.",
+    doc: "For GPUs with warpgroup products, of 16-bit floats of static sizes. A free dimension is padded in a copy of which the product reads \
+the part that counts; a contracted one with zeros, in both operands. A remark says what was padded, and the microseconds that the copy and \
+the product as it was would take. Copies of one operand for several products become one by `cse`.",
+    requires: &["decompose"],
+    ..PassDef::new("align-products", |_| Ok(PassKind::symbol(run)))
+};
+
+/// Elements that 16 bytes hold.
+const UNIT: i64 = 8;
+
+/// Tflop/s of products that read an operand element by element, and of those that read tiles; measured.
+const SLOW: f64 = 60.0;
+const FAST: f64 = 400.0;
+
+fn run(body: &mut Body, cx: &mut SymbolContext) -> Result {
+    let Ok(target) = Target::of("", "", cx.module.attrs) else { return Ok(()) };
+    if body.name(body.root()) != &FUNC || !target.has_warpgroups() {
+        return Ok(());
+    }
+    for dot in body.walk().into_iter().filter(|&op| body.name(op) == &DOT).collect::<Vec<_>>() {
+        if let Some(case) = Case::read(body, dot).filter(|case| case.pays(&target)) {
+            let (flops, bytes) = (case.flops / 1e9, case.bytes / 1e6);
+            cx.remark(
+                body.loc(dot),
+                format!("operands of a product of {flops:.1} GFLOP are padded to rows of whole 16 bytes: {bytes:.1} MB copied"),
+            );
+            cx.count("products aligned", 1);
+            case.apply(body, dot)?;
+        }
+    }
+    Ok(())
+}
+
+/// A product with operands to pad.
+struct Case {
+    roles: ContractionRoles,
+    /// For each operand its shape and the dimensions to pad, with their new sizes.
+    operands: [(Vec<i64>, Vec<(usize, i64)>); 2],
+    flops: f64,
+    /// Read and written by the copies.
+    bytes: f64,
+}
+
+impl Case {
+    fn read(body: &Body, dot: Op) -> Option<Case> {
+        let op = body.op_ref(dot);
+        let roles = (op.def()?.interface::<Contraction>()?.0)(op)?;
+        let half = |v: Value| [Type::bf16(), Type::f16()].contains(&body.ty(v).elem());
+        if !op.operands().all(half) || roles.acc != Type::f32() {
+            return None;
+        }
+        let shape = |v: Value| body.ty(v).static_shape().map(|s| s.to_vec());
+        let (lhs, rhs, out) = (shape(op.operand(0))?, shape(op.operand(1))?, shape(op.result(0))?);
+        let sums: f64 = roles.lhs_contract.iter().map(|&d| lhs[d] as f64).product();
+        let flops = 2.0 * out.iter().map(|&n| n as f64).product::<f64>() * sums;
+        let mut case = Case { operands: [(lhs, vec![]), (rhs, vec![])], flops, bytes: 0.0, roles };
+        case.operands.iter().all(|(shape, _)| shape.len() >= 2).then_some(())?;
+        for side in 0..2 {
+            case.pad(side)?;
+        }
+        for (shape, padded) in &case.operands {
+            if !padded.is_empty() {
+                case.bytes += 4.0 * shape.iter().map(|&n| n as f64).product::<f64>();
+            }
+        }
+        (case.bytes > 0.0).then_some(case)
+    }
+
+    /// Notes what makes the rows of an operand whole; `None` where that is a batch dimension.
+    fn pad(&mut self, side: usize) -> Option<()> {
+        let last = self.operands[side].0.len() - 1;
+        let size = self.operands[side].0[last];
+        if size % UNIT == 0 {
+            return Some(());
+        }
+        let whole = (size as u64).next_multiple_of(UNIT as u64) as i64;
+        let contracted = [&self.roles.lhs_contract, &self.roles.rhs_contract];
+        if [&self.roles.lhs_batch, &self.roles.rhs_batch][side].contains(&last) {
+            return None;
+        }
+        let Some(n) = contracted[side].iter().position(|&d| d == last) else {
+            self.operands[side].1.push((last, whole));
+            return Some(());
+        };
+        let pairs = [(0, contracted[0][n]), (1, contracted[1][n])];
+        for (side, dim) in pairs {
+            if !self.operands[side].1.iter().any(|p| p.0 == dim) {
+                self.operands[side].1.push((dim, whole));
+            }
+        }
+        Some(())
+    }
+
+    fn pays(&self, target: &Target) -> bool {
+        let saved = self.flops / 1e6 * (1.0 / SLOW - 1.0 / FAST);
+        saved > self.bytes / (target.bandwidth * 1e3) + 2.0 * target.launch_us
+    }
+
+    fn apply(&self, body: &mut Body, dot: Op) -> Result {
+        let contracted = [&self.roles.lhs_contract, &self.roles.rhs_contract];
+        for (side, (shape, padded)) in self.operands.iter().enumerate() {
+            if padded.is_empty() {
+                continue;
+            }
+            let value = body.operand(dot, side);
+            let copy = padded_copy(body, dot, value, shape, padded);
+            // What is summed over is summed with its zeros.
+            let size = |d: usize| {
+                let whole = padded.iter().find(|p| p.0 == d && contracted[side].contains(&d));
+                Dim::Static(whole.map_or(shape[d], |p| p.1))
+            };
+            let sizes: Vec<Dim> = (0..shape.len()).map(size).collect();
+            let mut b = Builder::before(body, dot);
+            let zeros = vec![Dim::Static(0); shape.len()];
+            let read = if b.ty(copy).shape().as_slice() == sizes { copy } else { b.slice(copy, &zeros, &sizes) };
+            body.set_operand(dot, side, read);
+        }
+        Ok(())
+    }
+}
+
+/// The value with zeros after its elements along the `padded` dimensions. A view is padded as what it is a view of, if its rows are the same, so
+/// that products that see it in different shapes share a copy.
+fn padded_copy(body: &mut Body, before: Op, value: Value, shape: &[i64], padded: &[(usize, i64)]) -> Value {
+    let last = shape.len() - 1;
+    let view = body.defining_op(value).filter(|&def| body.name(def) == &RESHAPE).map(|def| body.operand(def, 0));
+    let rows_only = padded.iter().all(|p| p.0 == last);
+    let source = view.filter(|&v| rows_only && body.ty(v).shape().last() == Some(&Dim::Static(shape[last])));
+    let source = source.unwrap_or(value);
+    let from = body.ty(source).shape();
+    let mut b = Builder::before(body, before);
+    let mut more = vec![Dim::Static(0); from.len()];
+    for &(dim, whole) in padded {
+        // Of a view only the last dimension is padded.
+        let dim_of_source = if rows_only { from.len() - 1 } else { dim };
+        more[dim_of_source] = Dim::Static(whole - shape[dim]);
+    }
+    let copy = b.pad_or_crop(source, 0.0, &vec![Dim::Static(0); from.len()], &more);
+    let mut sizes: Vec<Dim> = shape.iter().map(|&n| Dim::Static(n)).collect();
+    padded.iter().for_each(|&(dim, whole)| sizes[dim] = Dim::Static(whole));
+    b.reshape(copy, &sizes)
+}
