@@ -30,8 +30,6 @@ mod _native {
     use super::module::PyModule;
     #[pymodule_export]
     use super::program::PyProgram;
-    #[pymodule_export]
-    use super::threads::prepare;
     use super::*;
 
     #[pymodule_init]

@@ -7,13 +7,13 @@ import time
 
 from torch._dynamo.backends.common import aot_autograd
 from torch._functorch._aot_autograd.schemas import PlainTensorMeta
-from torch._functorch.partitioners import min_cut_rematerialization_partition
 from torch._guards import TracingContext
 from torch.fx import GraphModule
+from torch.fx._lazy_graph_module import _use_lazy_graph_module
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from rc._native import Program, prepare
-from rc.torch import decompose, logs
+from rc._native import Program
+from rc.torch import decompose, joint, logs
 from rc.torch.compile import compile_graph
 from rc.torch.options import Options
 from rc.torch.trace import trace
@@ -23,7 +23,6 @@ from rc.torch.updates import Writing, separate
 def rc(gm: GraphModule, example_inputs, *, options: dict | None = None, mode: str | None = None):
     """Compiles a graph that Dynamo captured: forward, and backward where gradients are asked for."""
     chosen = Options.of(options, mode)
-    prepare()
     logs.recompile()
     on_gpu = any(getattr(x, "is_cuda", False) for x in example_inputs)
     bare: list[Program] = []
@@ -33,25 +32,31 @@ def rc(gm: GraphModule, example_inputs, *, options: dict | None = None, mode: st
         logs.say("time", f"{'traced' if traced else 'not traced'} without AOTAutograd in {time.perf_counter() - start:.3f} s")
         if traced is not None:
             return compile_graph(traced, chosen, "inference")
-        wrapped = _autograd(chosen, len(example_inputs), bare)(gm, example_inputs)
+        # Nobody runs the graphs on the way: no Python code is generated for them.
+        with _use_lazy_graph_module(True):
+            wrapped = _autograd(chosen, len(example_inputs), bare)(gm, example_inputs)
     return bare[0] if len(bare) == 1 else wrapped
 
 
 def _autograd(options: Options, count: int, bare: list[Program]):
-    def inference(gm: GraphModule, inputs):
+    def compiled(gm: GraphModule, kind: str):
         writes, results = separate(gm)
-        compiled = compile_graph(gm, options, "inference")
-        if writes:
-            return Writing(compiled, writes, results)
-        if isinstance(compiled, Program) and len(inputs) == count and _plain():
-            bare.append(compiled)
-        return compiled
+        # A training step's graphs come here when they are called first.
+        with _use_lazy_graph_module(True):
+            function = compile_graph(gm, options, kind)
+        return Writing(function, writes, results) if writes else function
+
+    def inference(gm: GraphModule, inputs):
+        function = compiled(gm, "inference")
+        if isinstance(function, Program) and len(inputs) == count and _plain():
+            bare.append(function)
+        return function
 
     return aot_autograd(
-        fw_compiler=lambda gm, inputs: compile_graph(gm, options, "forward"),
-        bw_compiler=lambda gm, inputs: compile_graph(gm, options, "backward"),
+        fw_compiler=lambda gm, inputs: compiled(gm, "forward"),
+        bw_compiler=lambda gm, inputs: compiled(gm, "backward"),
         inference_compiler=inference,
-        partition_fn=min_cut_rematerialization_partition,
+        partition_fn=joint.part,
         decompositions=decompose.table(),
         keep_inference_input_mutations=True,
     )

@@ -1,4 +1,4 @@
-"""Arguments that a graph for inference writes to: caches, counters, running statistics.
+"""Arguments that a graph writes to: caches, counters, running statistics.
 
 AOTAutograd ends such a graph by copying each new value into its argument. Where the new value is the old one with new elements at some places,
 as a cache's is after a token, only these are written: the graph gives them as results, and they are put in place after the compiled function.
