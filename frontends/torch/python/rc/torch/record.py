@@ -93,6 +93,8 @@ _FUNCTIONAL = {aten.bernoulli_.float: aten.bernoulli.p}
 _ALIASES = {aten.alias.default, aten.detach.default}
 """Views that are all of a tensor, with its sizes and strides: nothing to compute."""
 
+_DIRECT = {aten._unsafe_view.default, aten.fill.Scalar, aten.slice_scatter.default, aten.select_scatter.default}
+
 _REFUSED_TAGS = {
     torch.Tag.dynamic_output_shape: "its result's size depends on data",
     torch.Tag.data_dependent_output: "its result depends on data",
@@ -117,7 +119,7 @@ def kind_of(func) -> Kind:
     elif viewed and not one:
         refused = refused or "its results are views of several tensors"
     views = aliased[0] if viewed and one else None
-    direct = func.namespace == "aten" and (views is not None or torch.Tag.pointwise in func.tags)
+    direct = func.namespace == "aten" and (views is not None or torch.Tag.pointwise in func.tags or func in _DIRECT)
     return Kind(functional, refused, composite, views, direct)
 
 
@@ -158,6 +160,30 @@ def _masks(indices) -> bool:
     return any(isinstance(x, torch.Tensor) and x.dtype in (torch.bool, torch.uint8) for x in indices)
 
 
+def _elementwise(func, kind: Kind, args, kwargs) -> tuple | None:
+    """What decides the dtype of an operation on elements, whose operands have one shape and lie row by row, as its result then does."""
+    first = args[0]
+    if kind.views is not None or kwargs or not isinstance(first, torch.Tensor) or first.dim() == 0:
+        return None
+    key = [func]
+    for x in args:
+        if not isinstance(x, torch.Tensor):
+            key.append((type(x), x) if type(x) in (int, float, bool, str, type(None)) else None)
+        elif x.shape == first.shape and x.is_contiguous() and x.stride() == first.stride() == _row_major(x.shape):
+            key.append(x.dtype)
+        else:
+            return None
+    return None if None in key else tuple(key)
+
+
+def _row_major(shape) -> tuple:
+    strides, step = [], 1
+    for size in reversed(shape):
+        strides.append(step)
+        step *= max(size, 1)
+    return tuple(strides[::-1])
+
+
 class Recorder(TorchDispatchMode):
     """Records operations into `ops`. `handles` finds the handle of each fake tensor that they may use."""
 
@@ -166,6 +192,7 @@ class Recorder(TorchDispatchMode):
         self.decompositions, self.mode = decompositions, mode
         self.ops: list[Op] = []
         self.handles: dict[int, Handle] = {}
+        self.dtypes: dict[tuple, torch.dtype] = {}
         self.origin = None
         self.writes = 0
 
@@ -227,13 +254,19 @@ class Recorder(TorchDispatchMode):
 
     def _metadata(self, func, kind: Kind, args, kwargs):
         """An operation's result as fake tensors."""
-        device = self._device(args) if kind.direct and not kwargs else None
+        device = self._device(args) if kind.direct and "device" not in kwargs else None
         with torch._C._DisablePythonDispatcher():
             # For the metadata alone there is nothing to decompose.
             if device is None:
                 return func(*args, **kwargs)
+            key = _elementwise(func, kind, args, kwargs)
             with in_kernel_invocation_manager(self.mode):
-                found = func(*args)
+                if (dtype := self.dtypes.get(key)) is not None:
+                    found = torch.empty(args[0].shape, dtype=dtype, device="meta")
+                else:
+                    found = func(*args, **kwargs)
+            if key is not None and isinstance(found, torch.Tensor) and found.shape == args[0].shape and found.is_contiguous():
+                self.dtypes[key] = found.dtype
             return mapped(found, lambda x: FakeTensor(self.mode, x, device))
 
     def _device(self, args) -> torch.device | None:
