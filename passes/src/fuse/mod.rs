@@ -10,6 +10,7 @@ mod outline;
 mod pass;
 mod plan;
 pub mod reads;
+mod recompute;
 
 pub use classify::{Class, classify, is_cheap};
 pub use pass::{FUSE, OUTLINE_OPS};
@@ -43,7 +44,7 @@ pub fn fuse(body: &mut Body, options: &FuseOptions) -> Vec<Diagnostic> {
     let blocks: Vec<Block> = body.blocks(region).collect();
     let mut remarks = Vec::new();
     for block in blocks {
-        plan::split_cheap_ops(body, block);
+        recompute::split_cheap_ops(body, block, &symbols);
         let order = Order::of(body, block);
         let plan = plan::plan(body, block, &symbols, &order, options);
         remarks.extend(plan.remarks);

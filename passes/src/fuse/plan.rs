@@ -512,30 +512,3 @@ impl Planner<'_> {
         self.order.outputs(self.body, &self.groups[group].ops)
     }
 }
-
-/// Makes a copy of each cheap operation for each of its uses, so that every group has its own. Run before planning.
-/// The transpose of a product stays one: the product is written in that order.
-pub fn split_cheap_ops(body: &mut Body, block: Block) {
-    let ops: Vec<Op> = body.ops(block).collect();
-    for &op in ops.iter().rev() {
-        if !is_cheap(body.op_ref(op)) || body.op_ref(op).has(Traits::CONSTANT) || orders_product(body, op) {
-            continue;
-        }
-        let result = body.result(op, 0);
-        let mut users: Vec<(Op, usize)> = body.uses(result).collect();
-        users.sort();
-        for (user, operand) in users.into_iter().skip(1) {
-            let copy = body.clone_op(op, &mut rc_ir::Mapping::new());
-            body.insert_before(user, copy);
-            let value = body.result(copy, 0);
-            body.set_operand(user, operand, value);
-        }
-    }
-}
-
-/// Whether it transposes a product or attention that nothing else reads.
-fn orders_product(body: &Body, op: Op) -> bool {
-    let Some(from) = body.operands(op).next().filter(|_| body.op_ref(op).is("rc.core.transpose")) else { return false };
-    let product = body.defining_op(from).map(|def| classify(body.op_ref(def)));
-    matches!(product, Some(Class::Contract | Class::Attention)) && body.uses(from).count() == 1
-}

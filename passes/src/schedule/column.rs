@@ -117,8 +117,8 @@ const LOADS: i64 = 8;
 /// Least elements for which a second kernel pays for itself.
 const SPLIT_FROM: f64 = (1 << 21) as f64;
 
-/// Columns and rows of a tile, and into how many parts the rows are cut. Of few elements: 2048, as many columns as leave a program
-/// for each core, but no fewer than fill a memory sector of 32 bytes. Of many, rows of 512 bytes for each warp.
+/// Columns and rows of a tile, and into how many parts the rows are cut. Of few elements: as many columns as leave a program
+/// for each core, but no fewer than a thread loads at once, and rows until all loads are in flight. Of many, rows of 512 bytes for each warp.
 fn gpu_tile(body: &Body, group: &Group, leader: &Nest, columns: f64, target: &Target) -> (i64, i64, Option<i64>) {
     let bytes =
         body.op_ref(leader.op).operand_types().iter().filter_map(|t| t.elem().byte_width()).min().unwrap_or(4) as i64;
@@ -126,7 +126,7 @@ fn gpu_tile(body: &Body, group: &Group, leader: &Nest, columns: f64, target: &Ta
     let alone = group.nests.iter().all(|n| n.op == leader.op || n.is_pointwise()) && group.nests[0].op == leader.op;
     if leader.points() < SPLIT_FROM || !alone || !leader.combiners.iter().all(|c| combines(&c)) {
         let width = [64, 32, 16, 8].into_iter().find(|&w| columns / w as f64 >= target.cores as f64).unwrap_or(8);
-        return (width, 2048 / width, None);
+        return (width, if alone { in_flight(body, leader) } else { 2048 } / width, None);
     }
     let width = (512 / bytes).min(pow2(columns as i64));
     let down = THREADS * LOADS * 16 / bytes / width;
@@ -141,6 +141,13 @@ fn gpu_tile(body: &Body, group: &Group, leader: &Nest, columns: f64, target: &Ta
     let enough = |parts: &i64| rows / *parts as f64 >= (2 * down) as f64;
     let best = (0..10).map(|i| 1 << i).filter(enough).min_by(|&a, &b| cost(a).total_cmp(&cost(b)));
     (width, down, best.filter(|&parts| parts > 1))
+}
+
+/// Elements that a program takes at once so that each of its threads has all its loads in flight, of the widest operand.
+fn in_flight(body: &Body, leader: &Nest) -> i64 {
+    let widths = body.op_ref(leader.op).operand_types();
+    let bytes = widths.iter().filter_map(|t| t.elem().byte_width()).max().unwrap_or(4) as i64;
+    THREADS * LOADS * 16 / bytes
 }
 
 /// The parallel iterator along which operands, the largest first, or results are contiguous. A vector of numbers for

@@ -264,6 +264,20 @@ def _greatest(dtype: str):
     return 255 if dtype == "ui8" else 2 ** (int(dtype[1:]) - 1) - 1
 
 
+FEW_WORDS = 4
+"""Words up to which their gradients are sums over all rows, of which those of other words are left out: in order, rows of one word would
+wait for each other."""
+
+
+def _sums_of_words(b: Build, ids: T, rows: T, count: int) -> T:
+    """For each word the sum of the rows [places, width] whose id it is."""
+    shape = (count, *rows.shape)
+    words = b.broadcast_in(b.iota((count,), 0), shape, [0])
+    own = b.compare("eq", b.broadcast_in(ids, shape, [1]), words)
+    rows = b.broadcast_in(rows, shape, [1, 2])
+    return b.reduce("add", b.select(own, rows, b.like(0, rows)), [1])
+
+
 @translates("embedding_dense_backward")
 def embedding_dense_backward(b: Build, grad: T, ids: T, count: int, padding: int, by_frequency: bool) -> T:
     if by_frequency:
@@ -275,6 +289,8 @@ def embedding_dense_backward(b: Build, grad: T, ids: T, count: int, padding: int
     if padding >= 0:
         keep = b.compare("ne", ids, b.like(padding, ids))
         rows = b.select(b.broadcast_in(keep, rows.shape, [0]), rows, b.like(0, rows))
+    if isinstance(count, int) and count <= FEW_WORDS:
+        return b.convert(_sums_of_words(b, ids, rows, count), grad.dtype)
     y = scatter_line(b, b.full(0, rows.dtype, [count, width]), ids, rows, "add")
     return b.convert(y, grad.dtype)
 

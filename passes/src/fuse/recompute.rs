@@ -1,0 +1,100 @@
+//! Operations that are computed again where they are used, not stored: run before planning.
+
+use super::classify::{Class, classify, is_cheap};
+use super::reads::{reduced_dims, tensor_bytes};
+use rc_ir::dim_range::Ranges;
+use rc_ir::{Block, Body, Op, OpRef, Traits, Value};
+use rustc_hash::FxHashSet;
+
+/// Makes a copy of each cheap operation for each of its uses, so that every group has its own. Run before planning.
+/// The transpose of a product stays one: the product is written in that order.
+pub fn split_cheap_ops(body: &mut Body, block: Block, symbols: &Ranges) {
+    let ops: Vec<Op> = body.ops(block).collect();
+    for &op in ops.iter().rev() {
+        copy_for_columns(body, op, symbols);
+        if !is_cheap(body.op_ref(op)) || body.op_ref(op).has(Traits::CONSTANT) || orders_product(body, op) {
+            continue;
+        }
+        let result = body.result(op, 0);
+        let mut users: Vec<(Op, usize)> = body.uses(result).collect();
+        users.sort();
+        for (user, operand) in users.into_iter().skip(1) {
+            let copy = body.clone_op(op, &mut rc_ir::Mapping::new());
+            body.insert_before(user, copy);
+            let value = body.result(copy, 0);
+            body.set_operand(user, operand, value);
+        }
+    }
+}
+
+/// Whether it transposes a product or attention that nothing else reads.
+fn orders_product(body: &Body, op: Op) -> bool {
+    let Some(from) = body.operands(op).next().filter(|_| body.op_ref(op).is("rc.core.transpose")) else { return false };
+    let product = body.defining_op(from).map(|def| classify(body.op_ref(def)));
+    matches!(product, Some(Class::Contract | Class::Attention)) && body.uses(from).count() == 1
+}
+
+/// Operations that compute again what a sum over columns reads, at most.
+const LIGHT_OPS: usize = 8;
+
+/// Gives each sum over columns arithmetic of its own on narrower operands. Others use its result row by row; no kernel does both, and to
+/// store it would take more memory traffic than to read the operands again.
+fn copy_for_columns(body: &mut Body, op: Op, symbols: &Ranges) {
+    if !is_light(body.op_ref(op)) || is_cheap(body.op_ref(op)) {
+        return;
+    }
+    let mut users: Vec<(Op, usize)> = body.uses(body.result(op, 0)).collect();
+    users.sort();
+    let (columns, others): (Vec<_>, Vec<_>) = users.into_iter().partition(|u| feeds_columns(body, u.0));
+    if columns.is_empty() || others.is_empty() || !reads_less(body, op, symbols) {
+        return;
+    }
+    for (user, operand) in columns {
+        let copy = body.clone_op(op, &mut rc_ir::Mapping::new());
+        body.insert_before(user, copy);
+        let value = body.result(copy, 0);
+        body.set_operand(user, operand, value);
+    }
+}
+
+/// Arithmetic that costs less than reading its operands.
+fn is_light(op: OpRef) -> bool {
+    let names = ["rc.core.add", "rc.core.sub", "rc.core.mul", "rc.core.neg", "rc.core.convert"];
+    op.has(Traits::ELEMENTWISE) && names.iter().any(|&name| op.is(name)) && op.body.ty(op.result(0)).is_tensor()
+}
+
+/// Whether all that an operation's result is for is a sum over columns, perhaps of a view.
+fn feeds_columns(body: &Body, op: Op) -> bool {
+    let mut op = op;
+    loop {
+        if classify(body.op_ref(op)) == Class::Reduce {
+            let rank = body.ty(body.operand(op, 0)).rank();
+            return reduced_dims(body.op_ref(op)).is_some_and(|dims| !dims.contains(&(rank - 1)));
+        }
+        let mut users = body.results(op).flat_map(|r| body.uses(r).collect::<Vec<_>>());
+        match (users.next(), users.next()) {
+            (Some((user, _)), None) if is_light(body.op_ref(op)) || body.op_ref(op).is("rc.core.reshape") => op = user,
+            _ => return false,
+        }
+    }
+}
+
+/// Whether a result has more bytes than twice what light arithmetic makes it of.
+fn reads_less(body: &Body, op: Op, symbols: &Ranges) -> bool {
+    let bytes = |v: Value| tensor_bytes(body.ty(v), symbols);
+    let (mut stack, mut seen, mut leaves) = (vec![op], FxHashSet::default(), FxHashSet::default());
+    let mut read = 0;
+    while let Some(op) = stack.pop() {
+        for value in body.operands(op) {
+            let def = body.defining_op(value);
+            let light = def.filter(|&d| is_light(body.op_ref(d)) || is_cheap(body.op_ref(d)));
+            match light {
+                Some(def) if seen.insert(def) => stack.push(def),
+                None if leaves.insert(value) => read += bytes(value),
+                _ => {}
+            }
+        }
+    }
+    let arithmetic = seen.iter().filter(|&&o| is_light(body.op_ref(o))).count();
+    arithmetic < LIGHT_OPS && 2 * read <= bytes(body.result(op, 0)) + (bytes(body.result(op, 0)) >> 4)
+}
