@@ -17,7 +17,12 @@ RESIZING = re.compile(r"interpolate|upsample")
 UNSET = {"torch.ops.aten._flash_attention_forward": 2, "torch.ops.aten._efficient_attention_forward": 2}
 # Factors of a matrix, found by random projections: signs are free, and without full rank the directions too.
 FACTORS = {"svd_lowrank", "pca_lowrank"}
-NARROW = (torch.float32, torch.float16, torch.bfloat16)
+NARROW = (torch.float32, torch.float16, torch.bfloat16, torch.complex64)
+
+
+def widened(x):
+    """In float64, or in complex128."""
+    return x.detach().to(torch.complex128 if x.is_complex() else torch.float64)
 
 
 def call(op, sample, grad: bool, wrap):
@@ -113,10 +118,10 @@ def _same_elements(op, sample, x, y) -> bool:
 def factors_hold(op, sample, actual) -> bool:
     """Whether U, S and V [m, k], [k], [n, k] are orthonormal factors of the sample's matrix A: U' A V = S, and U S V' no farther from A than
     a few times the nearest matrix of rank k."""
-    u, s, v = (t.detach().double() for t in actual)
-    a = (sample.input @ sample.args[0].mT).detach().double()
+    u, s, v = (widened(t) for t in actual)
+    a = widened(sample.input @ sample.args[0].mT)
     if sample.kwargs.get("M") is not None:
-        a = a - sample.kwargs["M"].double()
+        a = a - widened(sample.kwargs["M"])
     if op.name == "pca_lowrank" and sample.kwargs.get("center", True):
         a = a - a.mean(-2, keepdim=True)
     k, values = s.shape[-1], torch.linalg.svdvals(a)
@@ -124,8 +129,8 @@ def factors_hold(op, sample, actual) -> bool:
     size, rest = values[..., :1, None], values[..., k : k + 1, None] if k < values.shape[-1] else 0.0
     near = lambda x, y, bound: bool(((x - y).abs() <= bound).all())
     one = torch.eye(k, dtype=s.dtype, device=s.device)
-    orthonormal = near(u.mT @ u, one, bound) and near(v.mT @ v, one, bound)
-    return orthonormal and near(u.mT @ a @ v, s.diag_embed(), bound * size) and near((u * s[..., None, :]) @ v.mT, a, bound * size + 4 * rest)
+    orthonormal = near(u.mH @ u, one, bound) and near(v.mH @ v, one, bound)
+    return orthonormal and near(u.mH @ a @ v, s.diag_embed(), bound * size) and near((u * s[..., None, :]) @ v.mH, a, bound * size + 4 * rest)
 
 
 def as_near(op, sample, x, y) -> bool:
@@ -137,7 +142,7 @@ def as_near(op, sample, x, y) -> bool:
 
 def in_float64(op, sample, grad: bool) -> list:
     """The results in float64, the reference for what rounding explains."""
-    wide = lambda x: x.detach().double().requires_grad_(x.requires_grad) if isinstance(x, torch.Tensor) and x.dtype in NARROW else x
+    wide = lambda x: widened(x).requires_grad_(x.requires_grad) if isinstance(x, torch.Tensor) and x.dtype in NARROW else x
     try:
         torch.manual_seed(1)
         return tree_flatten(call(op, sample.transform(wide), grad, lambda f: f))[0]
@@ -147,11 +152,13 @@ def in_float64(op, sample, grad: bool) -> list:
 
 def no_worse(x, y, reference) -> bool:
     """Whether rc's error is within four times eager's, or a few units of the dtype's rounding."""
-    if not isinstance(reference, torch.Tensor) or not x.is_floating_point() or reference.is_complex() or reference.shape != x.shape:
+    if not isinstance(reference, torch.Tensor) or reference.shape != x.shape:
         return False
-    r = reference.detach().double()
-    mine, eager = (x.detach().double() - r).abs(), (y.detach().double() - r).abs()
-    same = (x.isnan() & r.isnan()) | (x.double() == r) | (x.isnan() & y.isnan()) | (x == y)
+    if not (x.is_floating_point() or x.is_complex()) or x.is_complex() != reference.is_complex():
+        return False
+    r = widened(reference)
+    mine, eager = (widened(x) - r).abs(), (widened(y) - r).abs()
+    same = (x.isnan() & r.isnan()) | (widened(x) == r) | (x.isnan() & y.isnan()) | (x == y)
     scale = r[r.isfinite()].abs().max().item() if r.isfinite().any() else 1.0
     allowed = 4 * eager[eager.isfinite()].max().item() if eager.isfinite().any() else 0.0
     allowed = max(allowed, 16 * torch.finfo(x.dtype).eps * scale)

@@ -13,7 +13,7 @@ from torch.fx import GraphModule, Node
 from torch.utils._python_dispatch import _disable_current_modes
 
 from rc._native import Program, RcError
-from rc.torch import logs, partition
+from rc.torch import flex, logs, partition
 from rc.torch.errors import UnsupportedOps, name_of, place
 from rc.torch.fold import fold
 from rc.torch.lower import Lowered, Lowering, Problems
@@ -105,6 +105,7 @@ def problems_of(gm: GraphModule) -> list[tuple[Node, str]]:
     """The operations of a graph that rc cannot compile, with reasons."""
     try:
         with _disable_current_modes():
+            flex.expand(gm)
             build(gm, Options())
     except Problems as e:
         return e.problems
@@ -134,6 +135,7 @@ def _compile_graph(gm: GraphModule, options: Options, kind: str):
     if logs.wants("aten"):
         logs.say("aten", gm.print_readable(print_output=False))
     name = f"{kind} {number}"
+    flex.expand(gm)
     fold(gm)
     _dump(gm, options, f"{number}_{kind}")
     try:

@@ -19,8 +19,12 @@ class Explanation:
     graphs: list[dict] = field(default_factory=list)
     """For each graph: `operations` (a count by name) and `foreign` (operation, reason, Python line)."""
 
+    breaks: list[tuple[str, str]] = field(default_factory=list)
+    """Where Dynamo ended a graph before the function did: its reason, and the Python line."""
+
     def __str__(self) -> str:
         lines = [f"{len(self.graphs)} {'graph' if len(self.graphs) == 1 else 'graphs'}"]
+        lines += [f"break: {why}" + (f"\n    at {where}" if where else "") for why, where in self.breaks]
         for i, graph in enumerate(self.graphs):
             count, foreign = sum(graph["operations"].values()), graph["foreign"]
             lines.append(f"graph {i}: {count} operations, {len(foreign)} that rc cannot compile")
@@ -30,7 +34,7 @@ class Explanation:
 
 def explain(model, *args, **kwargs) -> Explanation:
     """Runs a model once, by PyTorch, and says which graphs it gives and which of their operations rc cannot compile, with their
-    reasons and Python lines. More than one graph means that Dynamo broke the model apart: `torch._dynamo.explain` says where."""
+    reasons and Python lines. More than one graph means that Dynamo broke the model apart, at the breaks that it names."""
     from torch._dynamo.backends.common import aot_autograd
 
     found = Explanation()
@@ -41,7 +45,15 @@ def explain(model, *args, **kwargs) -> Explanation:
         found.graphs.append({"operations": dict(operations), "foreign": foreign})
         return gm.forward
 
-    backend = aot_autograd(fw_compiler=look, decompositions=decompose.table())
+    traced = aot_autograd(fw_compiler=look, decompositions=decompose.table())
+
+    def backend(gm, inputs):
+        reason = getattr(gm, "compile_subgraph_reason", None)
+        if reason is not None and reason.graph_break:
+            last = reason.user_stack[-1] if reason.user_stack else None
+            found.breaks.append((reason.reason.strip().splitlines()[0], f"{last.filename}:{last.lineno}" if last else ""))
+        return traced(gm, inputs)
+
     torch._dynamo.reset()
     try:
         torch.compile(model, backend=backend)(*args, **kwargs)

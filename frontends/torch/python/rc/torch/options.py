@@ -6,6 +6,21 @@ import difflib
 from dataclasses import dataclass, fields
 
 
+INDUCTORS = {
+    "triton.cudagraphs": 'options={"graphs": True}',
+    "trace.enabled": 'options={"dump": "a directory"}',
+    "trace.graph_diagram": 'options={"dump": "a directory"}',
+    "max_autotune": "rc measures nothing: it chooses schedules by a model of the machine",
+    "max_autotune_gemm": "rc measures nothing: it chooses schedules by a model of the machine",
+    "coordinate_descent_tuning": "rc measures nothing: it chooses schedules by a model of the machine",
+    "epilogue_fusion": "rc always fuses what follows a product",
+    "shape_padding": "rc's products take any sizes",
+    "fallback_random": "rc's random numbers are its own",
+    "freezing": "weights stay arguments, which may change between calls",
+}
+"""What is there in place of options of Inductor's."""
+
+
 @dataclass(frozen=True)
 class Options:
     """What a compile may be told."""
@@ -24,11 +39,13 @@ class Options:
         if mode == "reduce-overhead":
             options = {"graphs": True, **(options or {})}
         elif mode not in (None, "default"):
-            raise ValueError(f'rc has no mode "{mode}": leave it out, or say mode="default" or mode="reduce-overhead"')
+            why = f" ({INDUCTORS['max_autotune']})" if mode.startswith("max-autotune") else ""
+            raise ValueError(f'rc has no mode "{mode}"{why}: leave it out, or say mode="default" or mode="reduce-overhead"')
         known = [f.name for f in fields(Options)]
         for name in options or {}:
             if name not in known:
                 near = difflib.get_close_matches(name, known, 1)
                 hint = f'; did you mean "{near[0]}"?' if near else f"; there are {', '.join(known)}"
+                hint = f", which is Inductor's: {INDUCTORS[name]}" if name in INDUCTORS else hint
                 raise ValueError(f'rc has no option "{name}"{hint}')
         return Options(**(options or {}))

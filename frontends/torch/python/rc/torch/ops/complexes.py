@@ -6,6 +6,7 @@ to each part by the translation for real tensors; the other operations are writt
 
 from __future__ import annotations
 
+import math
 from typing import Callable
 
 import torch
@@ -89,15 +90,14 @@ PART_WISE = {
         "narrow_copy", "repeat", "diagonal", "as_strided", "unfold", "roll", "clone", "alias", "detach", "lift_fresh_copy", "contiguous",
         "positive", "neg", "negative", "_neg_view", "resolve_conj", "resolve_neg", "sum.dim_IntList", "sum.default", "mean.dim", "mean.default", "cumsum",
         "index.Tensor", "_unsafe_index.Tensor", "index_select", "gather", "take", "embedding", "tril", "triu", "constant_pad_nd",
-        "view_copy", "unsqueeze_copy", "squeeze_copy", "permute_copy", "transpose_copy.int", "expand_copy", "slice_copy.Tensor",
+        "alias_copy", "view_copy", "unsqueeze_copy", "squeeze_copy", "permute_copy", "transpose_copy.int", "expand_copy", "slice_copy.Tensor",
         "select_copy.int", "split_with_sizes_copy", "unbind_copy.int", "diagonal_copy", "as_strided_copy", "unfold_copy",
         "empty.memory_format", "empty_strided", "empty_like", "new_empty", "new_empty_strided", "empty_permuted",
         "zeros", "zeros_like", "new_zeros", "_efficientzerotensor",
     ),
     (0, 1): ("slice_scatter", "select_scatter", "diagonal_scatter", "as_strided_scatter", "copy", "fill.Scalar", "fill.Tensor", "full_like"),
     (1,): ("full", ),
-    (2,): ("new_full",),
-    (0, 2): ("masked_fill.Scalar", "masked_fill.Tensor", "index_put", "_unsafe_index_put", "put"),
+    (0, 2): ("new_full", "masked_fill.Scalar", "masked_fill.Tensor", "index_put", "_unsafe_index_put", "put"),
     (0, 3): ("scatter.src", "scatter.value", "scatter_add"),
     (1, 2): ("where.self", "where.ScalarSelf", "where.ScalarOther", "where.Scalar"),
 }  # fmt: skip
@@ -279,6 +279,13 @@ def addcmul(b: Build, x, y, z, value=1) -> C:
     return each(b, "add", parts(b, x, dtype), scaled(b, product(b, y, z), value))
 
 
+@of_complex("addcdiv")
+def addcdiv(b: Build, x, y, z, value=1) -> C:
+    dtype = out_dtype(b)
+    y, z = parts(b, y, dtype), parts(b, z, dtype)
+    return each(b, "add", parts(b, x, dtype), scaled(b, quotient(b, y, z), value))
+
+
 @of_complex("pow.Tensor_Scalar")
 def pow_(b: Build, x: C, n) -> C:
     if not isinstance(n, int) or not 1 <= n <= 8:
@@ -321,6 +328,28 @@ def isnan(b: Build, x: C) -> T:
     return b.binary("or", b.is_nan(x.re), b.is_nan(x.im))
 
 
+@of_complex("isinf")
+def isinf(b: Build, x: C) -> T:
+    infinite = lambda t: b.compare("eq", b.unary("abs", t), b.like(float("inf"), t))
+    return b.binary("or", infinite(x.re), infinite(x.im))
+
+
+@of_complex("logical_not")
+def logical_not(b: Build, x: C) -> T:
+    return b.not_(nonzero(b, x))
+
+
+def _logical(name: str):
+    def translate(b: Build, x, y) -> T:
+        return b.binary(name, *(nonzero(b, z) if isinstance(z, C) else b.truth(z) for z in (x, y)))
+
+    return translate
+
+
+for _name in ("and", "or", "xor"):
+    of_complex(f"logical_{_name}")(_logical(_name))
+
+
 @of_complex("isfinite")
 def isfinite(b: Build, x: C) -> T:
     return b.binary("and", b.unary("is_finite", x.re), b.unary("is_finite", x.im))
@@ -360,6 +389,21 @@ def sqrt(b: Build, x: C) -> C:
     other = b.binary("div", half(b.unary("abs", x.im)), b.select(zero, b.like(1, root), root))
     negative = signbit(b, x.re)
     return C(b.select(negative, other, root), copy_sign(b, b.select(negative, root, other), x.im))
+
+
+@of_complex("rsqrt")
+def rsqrt(b: Build, x: C) -> C:
+    return reciprocal(b, sqrt(b, x))
+
+
+@of_complex("log2")
+def log2(b: Build, x: C) -> C:
+    return scaled(b, log(b, x), 1 / math.log(2))
+
+
+@of_complex("log10")
+def log10(b: Build, x: C) -> C:
+    return scaled(b, log(b, x), 1 / math.log(10))
 
 
 def hyperbolic(b: Build, x: T) -> tuple[T, T]:

@@ -176,6 +176,8 @@ def to_copy(b: Build, x: T, dtype=None, **kwargs) -> T:
     if kwargs.get("device") is not None and torch.device(kwargs["device"]).type != out(b).device.type:
         raise Unsupported("copies between devices")
     result = out_dtype(b)
+    if not isinstance(x, T):
+        return b.expand(operand(b, x, result), out_shape_of(b))
     if is_float(x.dtype) and result == "ui8":
         # As C does on the machines that PyTorch runs on: by way of a signed integer, so that -1.0 is 255.
         return b.convert(b.convert(x, "i64"), result)

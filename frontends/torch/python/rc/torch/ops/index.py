@@ -6,7 +6,7 @@ from rc.torch.build import Build, T, broadcast_shapes, normalize, numel, simplif
 from rc.torch.dtypes import is_float
 from rc.torch.errors import Unsupported
 from rc.torch.ops.shape import gather_along
-from rc.torch.ops.table import operand, out_dtype, out_shape, translates
+from rc.torch.ops.table import operand, out_dtype, out_shape, translates, translates_of_library
 
 
 def wrapped(b: Build, index: T, size) -> T:
@@ -101,6 +101,12 @@ def index_put(b: Build, x: T, indices: list, values: T, accumulate: bool = False
     if any(i.dtype in ("i1", "ui8") for i in used):
         raise Unsupported("indexing by a mask, whose number of elements depends on data")
     return put(b, x, list(indices), b.convert(values, x.dtype), "add" if accumulate else "set")
+
+
+@translates_of_library("flex_lib.zeros_and_scatter.default")
+def zeros_and_scatter(b: Build, shape, indices: list, values: T) -> T:
+    """The gradient of what a function of scores reads from a tensor."""
+    return put(b, b.full(0, values.dtype, out_shape(b)), list(indices), values, "add")
 
 
 def put_masked(b: Build, x: T, mask: T, values: T, accumulate: bool) -> T:
