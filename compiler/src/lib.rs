@@ -20,6 +20,11 @@ pub fn register() {
     rc_lowering::pass::register();
 }
 
+/// Makes ready what the first compile on this pool's threads needs, while the caller does other work. Returns at once.
+pub fn prepare() {
+    rc_lowering::backend::Session::prepare();
+}
+
 /// Everything that is wrong with a module as it was read: what the IR's verifier finds, and calls that do not fit their callees.
 pub fn verify(module: &rc_ir::Module) -> Vec<rc_ir::Diagnostic> {
     let mut errors = rc_ir::verify::verify_module(module);

@@ -6,7 +6,7 @@ use rc_ir::{OpDef, OpRef, Result, Type};
 use smallvec::smallvec;
 
 pub(super) static OPS: &[&OpDef] =
-    &[&LOAD, &GATHER, &STORE, &REDUCE, &DOT, &IOTA, &BROADCAST, &TRANSPOSE, &CONVERT_LAYOUT];
+    &[&LOAD, &GATHER, &STORE, &REDUCE, &DOT, &IOTA, &BROADCAST, &TRANSPOSE, &EXTRACT_SLICE, &CONVERT_LAYOUT];
 
 pub static LOAD: OpDef = OpDef {
     summary: "A tile of a memref.",
@@ -208,6 +208,36 @@ kernel.func @example(%x: memref<8xf32>, %y: memref<4x8xf32>) attributes {phase =
         if fits && from.elem() == to.elem() { Ok(()) } else { Err(op.error(format!("cannot repeat {from} to {to}"))) }
     }),
     ..OpDef::new("rc.kernel.broadcast")
+};
+
+pub static EXTRACT_SLICE: OpDef = OpDef {
+    summary: "The part of a tile that starts at an offset and has the result's shape.",
+    doc: "No element changes its thread: in the placed phase both tiles have one layout.",
+    example: r#"
+kernel.func @example(%x: memref<4x8xf32>, %y: memref<4x4xf32>) attributes {phase = tile, target = cpu, grid = [1, 1, 1]} {
+  %zero = core.constant {value = 0 : index} : index
+  %a = kernel.load %x[%zero, %zero] {dims = [0, 1]} : !rc.tile<4x8xf32>
+  %b = kernel.extract_slice %a {offsets = [0, 4]} : !rc.tile<4x4xf32>
+  kernel.store %b, %y[%zero, %zero] {dims = [0, 1]}
+  kernel.return
+}
+"#,
+    operands: &[operand("tile", TILE)],
+    results: &[result("part", TILE)],
+    attrs: &[attr("offsets", AttrKind::I64Array, "The first element, for each dimension.")],
+    effects: Effects::Pure,
+    verify: Some(|op| {
+        let (from, to) = (op.body.ty(op.operand(0)), op.result_types()[0]);
+        let (whole, part) = (from.static_shape().unwrap_or_default(), to.static_shape().unwrap_or_default());
+        let offsets = op.ints("offsets").unwrap_or_default();
+        let same_rank = offsets.len() == whole.len() && part.len() == whole.len();
+        let inside = || (0..whole.len()).all(|d| offsets[d] >= 0 && offsets[d] <= whole[d] - part[d]);
+        if same_rank && inside() && from.elem() == to.elem() {
+            return Ok(());
+        }
+        Err(op.error(format!("cannot take {to} at {offsets:?} from {from}")))
+    }),
+    ..OpDef::new("rc.kernel.extract_slice")
 };
 
 pub static TRANSPOSE: OpDef = OpDef {

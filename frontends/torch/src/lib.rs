@@ -30,6 +30,8 @@ mod _native {
     use super::module::PyModule;
     #[pymodule_export]
     use super::program::PyProgram;
+    #[pymodule_export]
+    use super::threads::prepare;
     use super::*;
 
     #[pymodule_init]

@@ -14,6 +14,14 @@ pub fn on_team<T: Send>(py: Python<'_>, work: impl FnOnce() -> T + Send) -> PyRe
     Ok(py.detach(|| team.install(work)))
 }
 
+/// Lets the threads that compile make ready, while PyTorch traces.
+#[pyfunction]
+pub fn prepare() {
+    if let Ok(team) = team() {
+        team.install(rc::prepare);
+    }
+}
+
 fn team() -> Result<&'static ThreadPool, rayon::ThreadPoolBuildError> {
     // SAFETY: a team that stands here is never freed.
     if let Some(team) = unsafe { TEAM.load(Ordering::Acquire).as_ref() } {

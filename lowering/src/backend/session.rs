@@ -6,7 +6,10 @@ use melior::{
     ir::{Module, operation::OperationLike},
 };
 use mlir_sys::MlirContext;
-use std::{cell::RefCell, rc::Rc};
+use std::{
+    cell::{Cell, RefCell},
+    rc::Rc,
+};
 
 // MLIR's C API offers all translations or none, and all of them pull every dialect into the binary. These two C++
 // entries, with the Itanium ABI's names, register just the ones in use.
@@ -17,6 +20,14 @@ unsafe extern "C" {
     fn register_nvvm_translation(context: MlirContext);
     #[link_name = "_ZN4mlir33registerBuiltinDialectTranslationERNS_11MLIRContextE"]
     fn register_builtin_translation(context: MlirContext);
+}
+
+/// A session's uses on one thread.
+const MOST_USES: usize = 256;
+
+thread_local! {
+    /// The thread's session, and how often it was used.
+    static KEPT: Cell<Option<(Session, usize)>> = const { Cell::new(None) };
 }
 
 /// An MLIR context that knows the `llvm` and `nvvm` dialects and how they become LLVM IR.
@@ -51,6 +62,20 @@ impl Session {
             true
         });
         Self { context, errors }
+    }
+
+    /// Runs `work` in this thread's session, which stays for the next: making one takes longer than a small kernel. What a context has
+    /// seen, types and constants, it keeps, so after some uses there is a new one.
+    pub fn with<T>(work: impl FnOnce(&Session) -> T) -> T {
+        let (session, uses) = KEPT.take().unwrap_or_else(|| (Session::new(), 0));
+        let result = work(&session);
+        KEPT.set(Some((session, uses + 1)).filter(|_| uses + 1 < MOST_USES));
+        result
+    }
+
+    /// Makes a session for each thread of the pool, unless it has one, so that a compile that comes soon finds them. Returns at once.
+    pub fn prepare() {
+        rayon::spawn_broadcast(|_| Session::with(|_| ()));
     }
 
     /// MLIR's context.

@@ -72,10 +72,8 @@ pub fn lower_kernels(bodies: &[&Body], target: &Target, options: &Options) -> Ve
     queue.sort_by_key(|&i| std::cmp::Reverse(bodies[i].value_capacity()));
     let next = AtomicUsize::new(0);
     let parts = rayon::broadcast(|_| {
-        let mut session = None;
         let take = || queue.get(next.fetch_add(1, Ordering::Relaxed)).copied();
-        let compile =
-            |i: usize| (i, lower_kernel(session.get_or_insert_with(Session::new), bodies[i], target, options));
+        let compile = |i: usize| (i, Session::with(|session| lower_kernel(session, bodies[i], target, options)));
         std::iter::from_fn(take).map(compile).collect::<Vec<_>>()
     });
     let mut compiled: Vec<_> = parts.into_iter().flatten().collect();

@@ -53,6 +53,9 @@ pub struct Plan {
 /// Storing what is read so many times costs less than computing it each time, or reading it across its memory.
 const WINDOWS: f64 = 4.0;
 
+/// Storing a concatenation costs less than choosing among its parts at so many places of a kernel.
+const CHOICES: usize = 6;
+
 pub(super) struct Planner<'a> {
     pub(super) body: &'a Body,
     pub(super) symbols: &'a Ranges,
@@ -236,6 +239,9 @@ impl Planner<'_> {
             Class::Pointwise if self.op(op).is("rc.core.pad") && self.feeds_windows(target, op) => {
                 Err("every window would ask again which of its elements are inside".into())
             }
+            Class::Pointwise if target.anchor == Some(Class::Reduce) && self.op(op).is("rc.core.concat") => {
+                self.check_concat(target, op)
+            }
             Class::Pointwise if target.anchor == Some(Class::Contract) && !side && self.follows_others(target, op) => {
                 Err("it goes with the product that it follows".into())
             }
@@ -334,6 +340,15 @@ impl Planner<'_> {
         match self.times_read(target, op, outputs, |r| !is_projection(&r.map))? {
             n if n >= WINDOWS => Err(format!("it would be computed {n:.0} times for each element")),
             n if n > 1.5 && self.follows_product(op) => Err("it goes with the product that it follows".into()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Every nest of the kernel that reads a concatenation computes each of its parts, and chooses one.
+    fn check_concat(&self, target: &Group, op: Op) -> Result<(), String> {
+        let nests = 1 + target.ops.iter().filter(|&&op| classify(self.op(op)) == Class::Reduce).count();
+        match self.op(op).operands().len() * nests {
+            n if n > CHOICES => Err(format!("each element would be chosen among {n} parts")),
             _ => Ok(()),
         }
     }

@@ -8,6 +8,7 @@ mod attention;
 mod attention_cpu;
 mod contract;
 mod contract_cpu;
+mod epilogue;
 mod grid;
 mod keep;
 mod launch;
@@ -29,6 +30,7 @@ use crate::schedule::{Kind, Schedule, TARGET_OPTIONS, Target, is_unscheduled, sc
 use attention::Attention;
 use contract::Product;
 use contract_cpu::Blocked;
+use epilogue::epilogue;
 use grid::{Spread, scope_of};
 use program::Program;
 use rc_dialects::func::{SYMBOLS, symbols};
@@ -386,15 +388,6 @@ fn product(p: &mut Program, scheduled: &Scheduled, over: &[Spread], starts: &[Va
         return epilogue(p, scheduled, &scope, tile, stores);
     }
     Blocked::new(p, &product, &scope)?.run(p, |p, scope, tile| epilogue(p, scheduled, scope, tile, stores))
-}
-
-fn epilogue(p: &mut Program, scheduled: &Scheduled, scope: &scope::Scope, tile: Value, stores: &[Vec<bool>]) -> Result {
-    let (nests, schedules) = (&scheduled.group.nests, &scheduled.schedules);
-    p.result(&nests[0], 0, tile, scope, stores[0][0])?;
-    for i in 1..nests.len() {
-        p.run(&nests[i], &schedules[i], scope, &stores[i])?;
-    }
-    Ok(())
 }
 
 /// The later queries are, the more keys they see: their programs come first.

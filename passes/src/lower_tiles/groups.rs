@@ -48,7 +48,9 @@ pub fn groups(body: &Body) -> Vec<Group> {
             "rc.kernel.dot" => sets.join(op.operand(2), op.result(0)),
             "rc.kernel.for" => join_loop(op, &mut sets),
             "rc.kernel.if" => join_branches(op, &mut sets),
-            "rc.kernel.broadcast" | "rc.kernel.reduce" | "rc.kernel.gather" => sets.join_all(&tiles(op)),
+            "rc.kernel.broadcast" | "rc.kernel.reduce" | "rc.kernel.gather" | "rc.kernel.extract_slice" => {
+                sets.join_all(&tiles(op))
+            }
             _ if op.has(Traits::ELEMENTWISE) => sets.join_all(&tiles(op)),
             _ => {}
         }

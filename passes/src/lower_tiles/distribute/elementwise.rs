@@ -2,7 +2,7 @@
 
 use super::{Distribute, Mapped};
 use crate::lower_tiles::emit::Ix;
-use crate::lower_tiles::layout::{Distribution, Layout};
+use crate::lower_tiles::layout::{Distribution, Holder, Layout};
 use rc_dialects::core::scalar;
 use rc_ir::{OpRef, OpState, Result, Type, Value};
 
@@ -88,6 +88,31 @@ impl<'s> Distribute<'s> {
         }
         let lanes = self.emit.lane_numbers(spread.vec, elem)?;
         self.emit.core("rc.core.add", &[value, lanes])
+    }
+
+    /// The registers of a part of a tile, where each thread has its part of it.
+    pub(super) fn extract_slice(&mut self, op: OpRef<'s>) -> Result {
+        let (whole, part) = (self.spread_of(op, op.operand(0))?, self.spread(op, op.result_types()[0])?);
+        let offsets = op.ints("offsets").unwrap_or_default();
+        let dims: Vec<usize> = (0..offsets.len()).collect();
+        // The digits of threads are the lowest of an offset's: it must be a multiple of what they count.
+        let span = |d: usize| {
+            let threads = [Holder::Lane, Holder::Warp, Holder::Vec].into_iter().flat_map(|h| part.digits(d, h));
+            threads.map(|(g, weight)| g.size * weight).max().unwrap_or(1)
+        };
+        let stays = whole.vec == part.vec
+            && whole.same_threads(&part, &dims)
+            && dims.iter().all(|&d| offsets[d] % span(d) == 0);
+        if !stays {
+            let (from, to) = (self.src.ty(op.operand(0)), op.result_types()[0]);
+            let error = op.unsupported(format!("of {to} from {from}, whose elements would change their threads"));
+            return Err(error.help("take parts along registers alone"));
+        }
+        let inputs = self.registers(op.operand(0));
+        let at = |r: usize| part.coords(r).iter().zip(&offsets).map(|(&c, &o)| c + o).collect::<Vec<i64>>();
+        let registers = (0..part.registers).map(|r| inputs[whole.locate(&at(r)).0]).collect();
+        self.bind_tile(op.result(0), registers);
+        Ok(())
     }
 
     pub(super) fn broadcast(&mut self, op: OpRef<'s>) -> Result {

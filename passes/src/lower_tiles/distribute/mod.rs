@@ -110,6 +110,7 @@ impl<'s> Distribute<'s> {
             "rc.kernel.dot" => self.dot(op),
             "rc.kernel.iota" => self.iota(op),
             "rc.kernel.broadcast" => self.broadcast(op),
+            "rc.kernel.extract_slice" => self.extract_slice(op),
             "rc.kernel.transpose" => {
                 let perm = op.ints("perm").unwrap_or_default().iter().map(|&p| p as usize).collect::<Vec<_>>();
                 self.permute(op, &perm)

@@ -40,6 +40,7 @@ pub(crate) fn kind_of(op: OpRef, kernel: &Body) -> Result<Kind> {
         "kernel.iota" => run!(tile_iota),
         "kernel.broadcast" => run!(tile_broadcast),
         "kernel.transpose" => run!(tile_transpose),
+        "kernel.extract_slice" => run!(tile_slice),
         "kernel.convert_layout" => run!(same),
         "kernel.alloc" => run!(alloc),
         "kernel.view" => run!(view),

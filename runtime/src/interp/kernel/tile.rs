@@ -9,7 +9,7 @@ use super::{outside, position};
 use crate::interp::dot::{Sizes, product_of_floats, product_of_ints};
 use crate::interp::memory::{MemRef, check_class};
 use crate::interp::reduce::reduce;
-use crate::interp::shape::{broadcast, positions, strides, transpose};
+use crate::interp::shape::{broadcast, positions, strides, transpose, walk};
 use crate::interp::value::{Array, Class, Value};
 
 /// Where the elements of a tile lie in a memref: `None` outside of its bounds.
@@ -260,6 +260,19 @@ impl Program<'_, '_> {
         };
         let perm = positions(inst.op, "perm", tile.shape.len())?;
         let value = Value::Array(transpose(tile, &perm));
+        self.set(t, inst.outs[0], value);
+        Ok(Step::Next)
+    }
+
+    pub fn tile_slice(&mut self, t: usize, inst: &Inst) -> Result<Step> {
+        let Value::Array(tile) = self.get(t, inst.args[0], inst)? else {
+            return Err(inst.op.error("takes a part of something that is no tile"));
+        };
+        let steps = strides(&tile.shape);
+        let offsets = inst.op.ints("offsets").unwrap_or_default();
+        let start = offsets.iter().zip(&steps).map(|(&at, &step)| at as isize * step as isize).sum();
+        let steps: Vec<isize> = steps.iter().map(|&step| step as isize).collect();
+        let value = Value::Array(tile.pick(inst.shape.clone(), &walk(&inst.shape, &steps, start)));
         self.set(t, inst.outs[0], value);
         Ok(Step::Next)
     }

@@ -12,7 +12,7 @@ from torch.fx import GraphModule
 from torch.fx._lazy_graph_module import _use_lazy_graph_module
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from rc._native import Program
+from rc._native import Program, prepare
 from rc.torch import decompose, joint, logs
 from rc.torch.compile import compile_graph
 from rc.torch.options import Options
@@ -23,6 +23,7 @@ from rc.torch.updates import Writing, separate
 def rc(gm: GraphModule, example_inputs, *, options: dict | None = None, mode: str | None = None):
     """Compiles a graph that Dynamo captured: forward, and backward where gradients are asked for."""
     chosen = Options.of(options, mode)
+    prepare()
     logs.recompile()
     on_gpu = any(getattr(x, "is_cuda", False) for x in example_inputs)
     bare: list[Program] = []
