@@ -157,6 +157,22 @@ def test_running_statistics():
     close(ours.buffers(), theirs.buffers())
 
 
+def test_running_statistics_of_any_batch():
+    """Variances are corrected by n / (n - 1), a number that follows from a symbolic size."""
+    theirs = nn.Sequential(nn.Conv2d(3, 5, 3), nn.BatchNorm2d(5))
+    ours = copy.deepcopy(theirs)
+    counter = CompileCounterWithBackend("rc")
+    net = torch.compile(ours, backend=counter, fullgraph=True)
+    for n in (4, 7):
+        x = torch.randn(n, 3, 6, 5)
+        torch._dynamo.mark_dynamic(x, 0)
+        for out in (net(x), theirs(x)):
+            out.square().sum().backward()
+    close([p.grad for p in ours.parameters()], [p.grad for p in theirs.parameters()], rtol=1e-3, atol=1e-3)
+    close(ours.buffers(), theirs.buffers())
+    assert counter.frame_count == 1
+
+
 def test_dropout_statistics():
     f = torch.compile(nn.Dropout(0.3), backend="rc", fullgraph=True)
     x = torch.ones(500, 1000, requires_grad=True)

@@ -356,6 +356,8 @@ class Lowering:
         values, index = [], {}
         for entry in plan:
             node = entry[1]
+            if entry[0] == "int" and isinstance(node.meta.get("val"), torch.SymFloat):
+                self.problems.append((node, "a number that depends on sizes and is no integer, as a result"))
             if entry[0] == "new" and node not in index:
                 try:
                     value = self._value(node)

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import operator
+
+import torch
+
 from rc.torch.build import Build, T
 from rc.torch.dtypes import compute, is_float
 from rc.torch.errors import Unsupported
-from rc.torch.ops.table import operand, out_dtype, out_shape, translates
+from rc.torch.ops.table import TABLE, operand, out_dtype, out_shape, translates
 
 
 @translates("full", "new_full", "scalar_tensor", "zeros", "ones", "zeros_like", "ones_like", "new_zeros", "new_ones", "_efficientzerotensor")
@@ -43,6 +47,20 @@ def arange(b: Build, *args, **kwargs) -> T:
     i = b.convert(b.iota(shape, 0), c)
     i = b.binary("mul", i, operand(b, step, c)) if step != 1 else i
     return b.convert(b.binary("add", i, operand(b, start, c)) if start != 0 else i, result)
+
+
+def _number(b: Build, x) -> T:
+    """A number that sizes give, as a tensor in float64: Python's own arithmetic."""
+    return x if isinstance(x, T) else operand(b, x, "f64")
+
+
+def _of_numbers(name: str):
+    return lambda b, x, y: b.binary(name, _number(b, x), _number(b, y))
+
+
+for _operator, _name in ((operator.truediv, "div"), (operator.mul, "mul"), (operator.add, "add"), (operator.sub, "sub")):
+    TABLE[_operator] = _of_numbers(_name)
+TABLE[torch.sym_float] = _number
 
 
 @translates("_assert_async", "_assert_async.msg")
