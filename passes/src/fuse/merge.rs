@@ -38,6 +38,23 @@ impl Planner<'_> {
             || self.op(op).is("rc.core.iota")
     }
 
+    /// One of the groups, elementwise over as many elements, that stores a small result of `op` for the others beside its own: a kernel less
+    /// to start, which is all that such a one costs.
+    pub(super) fn beside(&self, groups: &[usize], op: Op) -> Option<usize> {
+        let shape = self.body.ty(self.body.result(op, 0)).shape();
+        if most_elements(&shape, self.symbols) > SMALL || !self.goes_element_by_element(op) {
+            return None;
+        }
+        let fits = |&&group: &&usize| {
+            let target = &self.groups[group];
+            let plain = target.anchor.is_none() && target.ops.iter().all(|&o| self.goes_element_by_element(o));
+            let alike = || self.outputs(group).iter().all(|&v| self.body.ty(v).shape() == shape);
+            let apart = || self.is_far(group, op) || self.lies_between(group, op);
+            plain && alike() && self.check(group, op, true).is_ok() && !apart()
+        };
+        groups.iter().find(fits).copied()
+    }
+
     fn check_merged(&self, group: usize, op: Op, escapes: bool) -> Result<(), String> {
         let outputs = self.outputs(group);
         if !self.fit_together(&outputs) {
@@ -142,6 +159,9 @@ impl Planner<'_> {
         users.map(|user| at_level(self.body, user, block)).collect()
     }
 }
+
+/// Elements of a result that takes no time to store.
+const SMALL: i64 = 1 << 14;
 
 /// How far apart, in operations, a value's uses may be for their kernels to become one.
 const REACH: u32 = 256;

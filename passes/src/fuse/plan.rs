@@ -19,7 +19,7 @@ pub struct Group {
     quarters: usize,
     /// Reached through an operand of a product or of attention: may only move or convert elements.
     operand_side: FxHashSet<Op>,
-    anchor: Option<Class>,
+    pub(super) anchor: Option<Class>,
     /// For groups with reductions: the shape that rows are reduced from, and along which dimensions.
     row: Option<(Vec<Dim>, Vec<usize>)>,
 }
@@ -173,7 +173,7 @@ impl Planner<'_> {
                 Ok(Some(group))
             }
             _ if is_cheap(self.op(op)) => Err(format!("{} kernels use it", kernels.len())),
-            _ => self.merge(&kernels, op, stored).map(Some),
+            _ => self.merge(&kernels, op, stored).or_else(|why| self.beside(&kernels, op).ok_or(why)).map(Some),
         }
     }
 
