@@ -178,6 +178,37 @@ def test_operations_in_place(f):
     torch.testing.assert_close(tuple(found), expected)
 
 
+OPERANDS = {
+    "rows": lambda: (torch.randn(3, 5), torch.randn(3, 5)),
+    "broadcast": lambda: (torch.randn(3, 1), torch.randn(5)),
+    "transposed": lambda: (torch.randn(5, 3).t(), torch.randn(3, 5)),
+    "channels last": lambda: (torch.randn(2, 3, 4, 5).to(memory_format=torch.channels_last), torch.randn(2, 3, 4, 5)),
+    "with gaps": lambda: (torch.randn(3, 10)[:, ::2], torch.randn(3, 5)),
+    "none": lambda: (torch.randn(0, 5), torch.randn(0, 5)),
+    "one": lambda: (torch.randn(1, 5).expand(1, 5), torch.randn(5, 1).t()),
+    "numbers": lambda: (torch.tensor(1.5), torch.randint(0, 9, (3, 5))),
+    "types": lambda: (torch.randn(3, 5).half(), torch.randint(1, 9, (3, 5), dtype=torch.int8)),
+}
+
+
+@pytest.mark.parametrize("operands", OPERANDS.values(), ids=OPERANDS)
+def test_metadata_is_that_of_eager(operands):
+    def each(x, y):
+        return x + y, x * 2, y / 3, (x > y).to(x.dtype), x.clamp(0, 6), x.sigmoid() - y, torch.where(x > 0, x, y), x.clone(), -(y + 1)
+
+    def f(x, y):
+        return each(x.contiguous(), y.contiguous()) + each(x, y)  # the second time its dtypes are known
+
+    def backend(gm, inputs):
+        found.extend(n.meta["val"] for n in trace(gm, inputs).graph.output_node().args[0])
+        return gm.forward
+
+    found, args = [], operands()
+    torch.compile(f, backend=backend, fullgraph=True)(*args)
+    about = lambda t: (t.dtype, t.shape, [stride for size, stride in zip(t.shape, t.stride()) if size != 1])
+    assert [about(t) for t in found] == [about(t) for t in f(*args)]
+
+
 def part_before_whole(x):
     y = x * 2
     z = y[0]
