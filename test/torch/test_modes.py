@@ -37,8 +37,8 @@ def test_stances():
             f(torch.randn(2, 2))
 
 
-def test_error_on_recompile(monkeypatch):
-    monkeypatch.setattr(torch._dynamo.config, "error_on_recompile", True)
+@torch._dynamo.config.patch(error_on_recompile=True)
+def test_error_on_recompile():
     f = torch.compile(lambda x: x * 2, backend="rc")
     f(torch.randn(3))
     with pytest.raises(torch._dynamo.exc.RecompileError, match="rank mismatch"):
