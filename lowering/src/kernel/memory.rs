@@ -278,8 +278,7 @@ impl<'a, 'm> Lowering<'a, 'm> {
                     });
                 }
             } else {
-                let (integer, mask) = (self.mask_type(place), self.lane_mask(place, valid));
-                b.masked_store(b.bitcast(parts[0], integer), place.address, mask, place.align);
+                self.store_masked(place, parts[0], valid);
             }
             vec![]
         };
@@ -288,6 +287,27 @@ impl<'a, 'm> Lowering<'a, 'm> {
             vec![]
         };
         b.if_else(full, &[], whole, rest);
+    }
+
+    /// Stores the first `valid` lanes of a vector.
+    fn store_masked(&self, place: &Place<'m>, value: Value<'m>, valid: Value<'m>) {
+        let b = self.b;
+        let masked = || {
+            let (integer, mask) = (self.mask_type(place), self.lane_mask(place, valid));
+            b.masked_store(b.bitcast(value, integer), place.address, mask, place.align);
+            vec![]
+        };
+        let bytes = self.element_bytes(place.element) as u32;
+        if bytes >= 4 {
+            masked();
+            return;
+        }
+        // With AVX-512, LLVM up to 22 stores all 32 bits of a narrowed element where the mask has one lane (llvm-project#179489).
+        let one = || {
+            b.store(b.extract(value, 0), place.address, Access::aligned(bytes));
+            vec![]
+        };
+        b.if_else(b.icmp(ICmp::Eq, valid, b.i32(1)), &[], one, masked);
     }
 
     // ---- Parts of accesses
