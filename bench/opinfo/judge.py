@@ -37,7 +37,8 @@ def call(op, sample, grad: bool, wrap):
     outs = [o for o in tree_flatten(out)[0] if isinstance(o, torch.Tensor) and o.requires_grad]
     leaves = [x for x in tree_flatten((inputs, extra, kwargs))[0] if isinstance(x, torch.Tensor) and x.requires_grad]
     torch.manual_seed(2)
-    weights = [torch.randn_like(o) for o in outs]
+    # Drawn row by row: two results that are the same may lie in memory otherwise.
+    weights = [torch.randn(o.shape, dtype=o.dtype, device=o.device) for o in outs]
     grads = torch.autograd.grad(outs, leaves, weights, allow_unused=True) if outs and leaves else ()
     return out, grads
 

@@ -103,6 +103,20 @@ def test_memory_of_arguments():
     torch.testing.assert_close(ours, theirs.mul_(1j).add_(1))
 
 
+def test_gradients_that_come_conjugated_or_negated():
+    """Gradients of results are lazily conjugated or negated where what follows the compiled function is."""
+    z = torch.randn(3, 4, dtype=torch.complex64, requires_grad=True)
+    f = lambda z: (z * z, z.abs() * 3)
+    w, lazy, grads = torch.randn(3, 4, dtype=torch.complex64), [], []
+    for g in (torch.compile(f, backend="rc", fullgraph=True), f):
+        a, b = g(z)
+        a.register_hook(lambda y: lazy.append(y.is_conj()))
+        b.register_hook(lambda y: lazy.append(y.is_neg()))
+        grads += torch.autograd.grad([a.conj(), torch.complex(torch.zeros(3, 4), b).conj()], z, [w, w])
+    assert lazy == [True] * 4
+    torch.testing.assert_close(*grads)
+
+
 def test_foreign_operations_get_complex_tensors():
     def f(x):
         y = torch.fft.rfft(x * 2)

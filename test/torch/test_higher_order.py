@@ -201,3 +201,50 @@ def test_a_result_that_lies_otherwise_than_its_fake(shape):
     x = torch.randn(shape)
     torch._dynamo.reset()
     torch.testing.assert_close(torch.compile(f, backend="rc", fullgraph=True, options={"fallback": True})(x), f(x))
+
+
+@torch.library.custom_op("rc_test::strewn", mutates_args=())
+def strewn(x: torch.Tensor) -> torch.Tensor:
+    return (x + 1).repeat_interleave(2)[::2]
+
+
+@strewn.register_fake
+def _(x):
+    return x.new_empty(x.numel())
+
+
+@torch.library.custom_op("rc_test::conjugate", mutates_args=())
+def conjugate(x: torch.Tensor) -> torch.Tensor:
+    return x.clone().conj()
+
+
+@conjugate.register_fake
+def _(x):
+    return torch.empty_like(x)
+
+
+@torch.library.custom_op("rc_test::opposite", mutates_args=())
+def opposite(x: torch.Tensor) -> torch.Tensor:
+    return torch._neg_view(x.clone())
+
+
+@opposite.register_fake
+def _(x):
+    return torch.empty_like(x)
+
+
+OTHERWISE = {
+    "dense": lambda z: (strewn(z.real).view(-1, 1)[1:], strewn(z)[1:].view(-1, 2)),
+    "conjugated": lambda z: (conjugate(z) + 1, conjugate(z)[:, 1], conjugate(z).imag, conjugate(z).imag.sum(1), conjugate(z)),
+    "negated": lambda z: (opposite(z.real) + 1, opposite(z.real)[1:], opposite(z.real)),
+}
+"""Results that their fakes describe otherwise; views of them, and what is computed from them."""
+
+
+@pytest.mark.parametrize("name", OTHERWISE)
+def test_what_a_fake_says_of_memory_holds(name):
+    f, z = OTHERWISE[name], torch.randn(5, 3, dtype=torch.complex64)
+    torch._dynamo.reset()
+    ours = torch.compile(f, backend="rc", fullgraph=True, options={"fallback": True})(z)
+    for a, b in zip(ours, f(z), strict=True):
+        torch.testing.assert_close(a, b)

@@ -51,20 +51,18 @@ class Split:
 
 
 class Resolved:
-    """A program whose arguments at some positions are conjugated and negated in memory first."""
+    """A function whose arguments at some positions are conjugated and negated in memory first."""
 
-    def __init__(self, program: Program, positions: list[int]):
+    def __init__(self, function: Program | Split | Resolved, positions: list[int]):
         self._boxed_call = True
-        self.program, self.positions = program, positions
+        self.function, self.positions = function, positions
 
     def __call__(self, *args):
         """Takes the arguments, or one list of them, which it empties."""
-        values = list(args[0]) if len(args) == 1 and isinstance(args[0], list) else list(args)
-        if len(args) == 1 and isinstance(args[0], list):
-            args[0].clear()
+        values = args[0] if len(args) == 1 and isinstance(args[0], list) else list(args)
         for i in self.positions:
             values[i] = values[i].resolve_conj().resolve_neg()
-        return self.program(*values)
+        return self.function(values)
 
 
 def build(gm: GraphModule, options: Options, name: str = "graph") -> Program | Resolved:
@@ -127,7 +125,15 @@ def compile_graph(gm: GraphModule, options: Options, kind: str):
     """A function for a graph: compiled whole, or in parts where `options.fallback` allows it."""
     # Constants of the graph are read here, which a mode of the tracer would take for computation.
     with _disable_current_modes():
-        return _compile_graph(gm, options, kind)
+        function, tangents = _compile_graph(gm, options, kind), _tangents(gm) if kind == "backward" else []
+        return Resolved(function, tangents) if tangents else function
+
+
+def _tangents(gm: GraphModule) -> list[int]:
+    """The arguments of a backward graph that come from outside, conjugated and negated or not, whatever was traced; Dynamo guards a forward
+    graph's, and what forward keeps has been resolved."""
+    placeholders = [n for n in gm.graph.nodes if n.op == "placeholder"]
+    return [i for i, n in enumerate(placeholders) if n.name.startswith("tangents") and isinstance(n.meta.get("val"), torch.Tensor)]
 
 
 def _compile_graph(gm: GraphModule, options: Options, kind: str):

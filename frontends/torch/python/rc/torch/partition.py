@@ -69,19 +69,24 @@ def split(gm: GraphModule, foreign: set[Node], compile_part) -> GraphModule:
 
 
 def _as_traced(whole: Graph, node: Node) -> Node:
-    """A foreign operation's result as it lies by its fake kernel, on which views in compiled parts rely; some kernels do otherwise."""
+    """A foreign operation's result as it lies by its fake kernel, on which compiled parts and their views rely; some kernels do otherwise."""
     val = node.meta.get("val")
-    order = layout.hinted_order(val) if isinstance(val, torch.Tensor) and val.layout == torch.strided else None
-    if order is None or val.dim() < 2:
+    if not isinstance(val, torch.Tensor) or val.layout != torch.strided:
         return node
-    laid = whole.call_function(laid_out, (node, order))
+    resolved = not (val.is_conj() or val.is_neg())
+    laid = whole.call_function(laid_out, (node, layout.hinted_order(val), resolved))
     laid.meta = dict(node.meta)
     return laid
 
 
-def laid_out(x, order: list[int]):
-    """The tensor, or a copy of it that is dense with its dimensions in this order, from slowest to fastest."""
-    if not isinstance(x, torch.Tensor) or x.permute(order).is_contiguous():
+def laid_out(x, order: list[int] | None, resolved: bool):
+    """The tensor, or a copy of it: `resolved`, conjugated and negated in memory; with an order of its dimensions, from slowest to fastest,
+    dense and in this order."""
+    if not isinstance(x, torch.Tensor):
+        return x
+    if resolved:
+        x = x.resolve_conj().resolve_neg()
+    if order is None or x.permute(order).is_contiguous():
         return x
     return x.permute(order).contiguous().permute([order.index(d) for d in range(x.dim())])
 
