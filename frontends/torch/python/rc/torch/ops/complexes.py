@@ -7,6 +7,7 @@ to each part by the translation for real tensors; the other operations are writt
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Callable
 
 import torch
@@ -16,22 +17,11 @@ from rc.torch.build import Build, C, T
 from rc.torch.errors import Unsupported
 from rc.torch.ops.bits import hypot_of
 from rc.torch.ops.elementwise import copy_sign, signbit
-from rc.torch.ops.table import COMPLEX, TABLE, lookup, operand, out, out_dtype, out_shape
+from rc.torch.ops.table import COMPLEX, TABLE, lookup, operand, out, out_dtype, out_shape, translates
 
 aten = torch.ops.aten
-
-
-def of_complex(*names: str):
-    """Registers a translation of operations where an operand or the result is complex."""
-
-    def register(f):
-        for name in names:
-            op = lookup(name)
-            if op is not None:
-                COMPLEX[op] = f
-        return f
-
-    return register
+# Registers a translation of operations where an operand or the result is complex.
+of_complex = partial(translates, table=COMPLEX)
 
 
 def parts(b: Build, x, dtype: str) -> C:

@@ -46,14 +46,14 @@ def lookup(name: str):
     return getattr(found, overload or "default", None) if found is not None else None
 
 
-def translates(*names: str):
+def translates(*names: str, table: dict = TABLE):
     """Registers a translation for ATen operations: `add.Tensor`, or `relu` for its default overload. What this PyTorch lacks is left out."""
 
     def register(f):
         for name in names:
             op = lookup(name)
             if op is not None:
-                TABLE[op] = f
+                table[op] = f
         return f
 
     return register
