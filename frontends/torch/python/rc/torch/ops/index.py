@@ -6,7 +6,7 @@ from rc.torch.build import Build, T, broadcast_shapes, normalize, numel, simplif
 from rc.torch.dtypes import is_float
 from rc.torch.errors import Unsupported
 from rc.torch.ops.shape import gather_along
-from rc.torch.ops.table import operand, out_dtype, out_shape, translates, translates_of_library
+from rc.torch.ops.table import operand, out_shape, translates, translates_of_library
 
 
 def wrapped(b: Build, index: T, size) -> T:

@@ -12,7 +12,7 @@ from rc._native import Dim
 from rc.torch.build import Build, T, simplify
 from rc.torch.dtypes import compute, is_float
 from rc.torch.errors import Unsupported
-from rc.torch.ops.table import operand, out, out_dtype, out_shape, translates
+from rc.torch.ops.table import operand, out_dtype, out_shape, translates
 
 OPERATIONS = set()
 """The operations that need a seed."""

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import math
 
-from rc._native import Dim
 from rc.torch.build import Build, T, normalize, numel
-from rc.torch.dtypes import compute, is_float
-from rc.torch.errors import Unsupported
-from rc.torch.ops.table import operand, out, out_dtype, out_shape, translates
+from rc.torch.dtypes import compute
+from rc.torch.ops.table import out_dtype, out_shape, translates
 
 
 def dims_of(x: T, dims) -> list[int]:
