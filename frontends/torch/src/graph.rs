@@ -9,7 +9,7 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 use rc_dialects::core::scalar::{Scalar, splat_attr};
-use rc_dialects::func::{SymbolDecl, return_op, set_symbols};
+use rc_dialects::func::{SymbolDecl, return_op, set_constant_args, set_symbols};
 use rc_ir::builder::{NewFunc, OpBuilder, new_function};
 use rc_ir::{Attr, Builder, Loc, Module, Name, OpName, Type, Value};
 use std::sync::Mutex;
@@ -41,9 +41,11 @@ type ResultType = (String, Option<Vec<AnyDim>>);
 
 #[pymethods]
 impl PyGraph {
-    /// `args`: (name, element type, shape).
+    /// `args`: (name, element type, shape). `constants` are those that are the same at most calls, by their numbers: what follows from them alone
+    /// is kept.
     #[new]
-    fn new(name: &str, args: Vec<(String, String, Vec<AnyDim>)>) -> PyResult<PyGraph> {
+    #[pyo3(signature = (name, args, constants=Vec::new()))]
+    fn new(name: &str, args: Vec<(String, String, Vec<AnyDim>)>, constants: Vec<usize>) -> PyResult<PyGraph> {
         let ty = |(_, elem, shape): &(String, String, Vec<AnyDim>)| Ok(Type::tensor(&dims(shape), element(elem)?));
         let inputs = args.iter().map(ty).collect::<PyResult<Vec<Type>>>()?;
         let mut func = new_function("func.func", name, &inputs, &[], Loc::UNKNOWN);
@@ -53,6 +55,7 @@ impl PyGraph {
         let names = args.iter().map(|(name, ..)| Attr::dict([(Name::new("rc.name"), Attr::str(name))]));
         let root = func.body.root();
         func.body.set_attr(root, "arg_attrs", Attr::array(&names.collect::<Vec<_>>()));
+        set_constant_args(&mut func.body, constants);
         Ok(PyGraph(Mutex::new(Some(State { func, inputs, loc: Loc::UNKNOWN }))))
     }
 

@@ -124,6 +124,12 @@ impl CpuProgram {
         done
     }
 
+    /// Gives back the memory that is held for the next run.
+    pub fn release(&self) {
+        *self.last.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = None;
+        self.results.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clear();
+    }
+
     fn prepare(&self, bindings: Bindings) -> Result<Prepared> {
         let arena = AlignedBuffer::zeroed(self.program.arena_bytes(&bindings)?)?;
         let steps = self.program.prepare(&bindings)?;

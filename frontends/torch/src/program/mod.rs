@@ -1,6 +1,7 @@
 //! Compiled programs, run on PyTorch's tensors.
 
 mod inputs;
+mod kept;
 mod returns;
 mod sizes;
 
@@ -8,9 +9,11 @@ use crate::dim::{AnyDim, dims};
 use crate::dlpack::{CPU, CUDA, DlTensor, Exchange};
 use crate::errors::plain;
 use inputs::{Input, Inputs};
+use kept::Kept;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyTuple};
+use rc_dialects::func::Initializer;
 use rc_ir::{Module, Name, Result};
 use rc_runtime::cuda::Device;
 use rc_runtime::program::{CpuProgram, CudaProgram, Program, Signature};
@@ -19,9 +22,11 @@ use sizes::Sizes;
 use std::sync::{Arc, Mutex};
 
 /// Machine code, and how a call's arguments and results map to its inputs and outputs.
-#[pyclass(name = "Program", frozen, dict)]
+#[pyclass(name = "Program", frozen, dict, weakref)]
 pub struct PyProgram {
     code: Code,
+    /// What the last inputs are computed by, of weights alone.
+    kept: Option<Kept>,
     /// The device in DLPack's numbers: its kind, and which of that kind.
     device: (i32, i32),
     call: std::sync::OnceLock<Call>,
@@ -75,7 +80,15 @@ struct Empty {
 impl PyProgram {
     pub fn cpu(module: &Module) -> Result<PyProgram> {
         let fail = |e: rc_runtime::Error| rc_ir::Diagnostic::error(module.loc, e.to_string());
-        Ok(PyProgram::new(Code::Cpu(CpuProgram::new(Program::load(module, None)?).map_err(fail)?), (CPU, 0)))
+        let main = Program::load(module, None)?;
+        let root = module.symbol(main.name).map(|body| body.op_ref(body.root()));
+        let load = |init: Initializer| {
+            let program = CpuProgram::new(Program::load(module, Some(init.function.as_str()))?).map_err(fail)?;
+            Ok::<_, Box<rc_ir::Diagnostic>>(Kept::new(init, program))
+        };
+        let kept = root.and_then(Initializer::of).map(load).transpose()?;
+        let code = Code::Cpu(CpuProgram::new(main).map_err(fail)?);
+        Ok(PyProgram { kept, ..PyProgram::new(code, (CPU, 0)) })
     }
 
     pub fn cuda(module: &Module, device: Arc<Device>) -> Result<PyProgram> {
@@ -85,7 +98,7 @@ impl PyProgram {
     }
 
     fn new(code: Code, device: (i32, i32)) -> PyProgram {
-        PyProgram { code, device, call: std::sync::OnceLock::new(), last: Mutex::new(None) }
+        PyProgram { code, kept: None, device, call: std::sync::OnceLock::new(), last: Mutex::new(None) }
     }
 
     /// What the program takes and gives; nothing of a program without machine code.
@@ -122,7 +135,8 @@ impl PyProgram {
     ) -> PyResult<()> {
         let signature = self.signature();
         let compiled = !matches!(self.code, Code::None);
-        if compiled && (inputs.len() != signature.inputs.len() || results.len() != signature.outputs.len()) {
+        let computed = self.kept.as_ref().map_or(0, |kept| kept.init.results);
+        if compiled && (inputs.len() + computed != signature.inputs.len() || results.len() != signature.outputs.len()) {
             return Err(PyTypeError::new_err("as many inputs and results as the program has"));
         }
         let input = |(i, (arg, order, sizes, complex)): (usize, (usize, Vec<usize>, Vec<AnyDim>, bool))| Input {
@@ -153,6 +167,18 @@ impl PyProgram {
     #[staticmethod]
     fn empty() -> PyProgram {
         PyProgram::new(Code::None, (CPU, 0))
+    }
+
+    /// Bytes of what is kept of weights between calls.
+    fn kept_bytes(&self) -> usize {
+        self.kept.as_ref().map_or(0, Kept::bytes)
+    }
+
+    /// Gives back what is kept of weights; the next call computes it anew.
+    fn free_kept(&self) {
+        if let Some(kept) = &self.kept {
+            kept.forget();
+        }
     }
 
     /// Runs the program: arguments as `layout` describes them, and what it says that a call returns. One list instead holds them all, and
@@ -190,7 +216,9 @@ impl PyProgram {
         if let Some(seed) = &call.seed {
             more.push(seed.bind(py).call0()?);
         }
-        let inputs = self.inputs(call, args, &more)?;
+        let mut inputs = self.inputs(call, args, &more)?;
+        let kept = self.kept.as_ref().map(|kept| kept.values(call, args, &inputs)).transpose()?;
+        inputs.addresses.extend(kept.iter().flat_map(|values| values.addresses()));
         let mut results = Vec::with_capacity(call.results.len());
         let mut outputs = Vec::with_capacity(call.results.len());
         for ((sizes, strides), dtype) in inputs.sizes.results.iter().zip(&call.dtypes) {

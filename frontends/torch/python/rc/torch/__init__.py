@@ -5,5 +5,6 @@ from rc.torch.explain import Explanation, explain
 from rc.torch.export import export
 from rc.torch.minify import Minified, minify
 from rc.torch.options import Options
+from rc.torch.weights import free_kept, kept_bytes
 
-__all__ = ["Explanation", "Minified", "Options", "UnsupportedOps", "explain", "export", "minify"]
+__all__ = ["Explanation", "Minified", "Options", "UnsupportedOps", "explain", "export", "free_kept", "kept_bytes", "minify"]

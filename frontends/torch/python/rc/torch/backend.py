@@ -18,6 +18,7 @@ from rc.torch.compile import compile_graph
 from rc.torch.options import Options
 from rc.torch.trace import trace
 from rc.torch.updates import Writing, separate
+from rc.torch.weights import weights_of
 
 
 def rc(gm: GraphModule, example_inputs, *, options: dict | None = None, mode: str | None = None):
@@ -26,29 +27,31 @@ def rc(gm: GraphModule, example_inputs, *, options: dict | None = None, mode: st
     prepare()
     logs.recompile()
     on_gpu = any(getattr(x, "is_cuda", False) for x in example_inputs)
+    weights = weights_of(gm, example_inputs)
     bare: list[Program] = []
     with sdpa_kernel([SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]) if on_gpu else contextlib.nullcontext():
         start = time.perf_counter()
         traced = trace(gm, example_inputs)
         logs.say("time", f"{'traced' if traced else 'not traced'} without AOTAutograd in {time.perf_counter() - start:.3f} s")
         if traced is not None:
-            return compile_graph(traced, chosen, "inference")
+            return compile_graph(traced, chosen, "inference", weights)
         # Nobody runs the graphs on the way: no Python code is generated for them.
         with _use_lazy_graph_module(True):
-            wrapped = _autograd(chosen, len(example_inputs), bare)(gm, example_inputs)
+            wrapped = _autograd(chosen, len(example_inputs), weights, bare)(gm, example_inputs)
     return bare[0] if len(bare) == 1 else wrapped
 
 
-def _autograd(options: Options, count: int, bare: list[Program]):
-    def compiled(gm: GraphModule, kind: str):
+def _autograd(options: Options, count: int, weights: frozenset[int], bare: list[Program]):
+    def compiled(gm: GraphModule, kind: str, weights: frozenset[int] = frozenset()):
         writes, results = separate(gm)
+        weights -= {write.argument for write in writes}
         # A training step's graphs come here when they are called first.
         with _use_lazy_graph_module(True):
-            function = compile_graph(gm, options, kind)
+            function = compile_graph(gm, options, kind, weights)
         return Writing(function, writes, results) if writes else function
 
     def inference(gm: GraphModule, inputs):
-        function = compiled(gm, "inference")
+        function = compiled(gm, "inference", weights if len(inputs) == count else frozenset())
         if isinstance(function, Program) and len(inputs) == count and _plain():
             bare.append(function)
         return function

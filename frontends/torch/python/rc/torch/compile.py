@@ -19,6 +19,7 @@ from rc.torch.fold import fold
 from rc.torch.lower import Lowered, Lowering, Problems
 from rc.torch.options import Options
 from rc.torch.progress import progress
+from rc.torch.weights import keeping
 
 log = logs.log
 _numbers = itertools.count()
@@ -65,11 +66,11 @@ class Resolved:
         return self.function(values)
 
 
-def build(gm: GraphModule, options: Options, name: str = "graph") -> Program | Resolved:
-    """Compiles a graph whole: a function of its arguments, or of one list of them, which it empties. Raises `Problems` for operations that rc
-    cannot lower or generate code for."""
+def build(gm: GraphModule, options: Options, name: str = "graph", weights: frozenset[int] = frozenset()) -> Program | Resolved:
+    """Compiles a graph whole: a function of its arguments, or of one list of them, which it empties. `weights`: the arguments that are the same at
+    most calls. Raises `Problems` for operations that rc cannot lower or generate code for."""
     start = time.perf_counter()
-    lowered = Lowering(gm).run()
+    lowered = Lowering(gm, weights=weights).run()
     translating = time.perf_counter() - start
     if not lowered.results:
         return _laid_out(Program.empty(), lowered, options, name)
@@ -96,6 +97,7 @@ def _laid_out(program: Program, lowered: Lowered, options: Options, name: str) -
     shown = f"rc: {name} ({len(lowered.nodes)} operations)"
     program.layout(lowered.inputs, lowered.integers, lowered.results, lowered.returns, lowered.captured, seed, options.graphs, shown)
     program._boxed_call = True
+    keeping.add(program)
     return Resolved(program, lowered.lazy) if lowered.lazy else program
 
 
@@ -121,11 +123,11 @@ def _blamed(e: RcError, lowered: Lowered) -> list[tuple[Node, str]]:
     return problems
 
 
-def compile_graph(gm: GraphModule, options: Options, kind: str):
-    """A function for a graph: compiled whole, or in parts where `options.fallback` allows it."""
+def compile_graph(gm: GraphModule, options: Options, kind: str, weights: frozenset[int] = frozenset()):
+    """A function for a graph: compiled whole, or in parts where `options.fallback` allows it. `weights`: see `build`."""
     # Constants of the graph are read here, which a mode of the tracer would take for computation.
     with _disable_current_modes():
-        function, tangents = _compile_graph(gm, options, kind), _tangents(gm) if kind == "backward" else []
+        function, tangents = _compile_graph(gm, options, kind, weights), _tangents(gm) if kind == "backward" else []
         return Resolved(function, tangents) if tangents else function
 
 
@@ -136,7 +138,7 @@ def _tangents(gm: GraphModule) -> list[int]:
     return [i for i, n in enumerate(placeholders) if n.name.startswith("tangents") and isinstance(n.meta.get("val"), torch.Tensor)]
 
 
-def _compile_graph(gm: GraphModule, options: Options, kind: str):
+def _compile_graph(gm: GraphModule, options: Options, kind: str, weights: frozenset[int]):
     number = next(_numbers)
     if logs.wants("aten"):
         logs.say("aten", gm.print_readable(print_output=False))
@@ -145,7 +147,7 @@ def _compile_graph(gm: GraphModule, options: Options, kind: str):
     fold(gm)
     _dump(gm, options, f"{number}_{kind}")
     try:
-        return build(gm, options, name)
+        return build(gm, options, name, weights)
     except Problems as e:
         if not options.fallback:
             raise _error(e.problems) from None

@@ -75,11 +75,14 @@ def device_of(gm: GraphModule) -> torch.device:
 class Lowering:
     """Lowers one graph; gathers what it cannot, and goes on to find the rest."""
 
-    def __init__(self, gm: GraphModule, names: dict[str, str] | None = None, bounds: dict | None = None):
+    def __init__(
+        self, gm: GraphModule, names: dict[str, str] | None = None, bounds: dict | None = None, weights: frozenset[int] = frozenset()
+    ):
         """`names`: what placeholders are called in a module that stands alone, whose arguments and results lie row by row; `bounds`: ranges of
-        symbols, see `Symbols`."""
+        symbols, see `Symbols`; `weights`: the placeholders, by their numbers, that are the same at most calls."""
         self.gm = gm
         self.names = names
+        self.weights = weights
         self.symbols = Symbols(bounds)
         self.device = device_of(gm)
         self.env: dict[Node, object] = {}
@@ -96,7 +99,7 @@ class Lowering:
         plan = self._plan_outputs()
         used = [n for n in self._inputs() if n.users or n in self.bases]
         args = [self._argument(node) for node in used] + self._seed()
-        self.graph = Graph("main", args)
+        self.graph = Graph("main", args, [i for i, node in enumerate(used) if self._is_weight(node)])
         self.build = Build(self.graph)
         self.build.functions = Functions(self.device)
         if self.out.seeded:
@@ -143,6 +146,12 @@ class Lowering:
                     self.attributes.append(node)
                     nodes.append(node)
         return nodes
+
+    def _is_weight(self, node: Node) -> bool:
+        """Whether what follows from an argument alone is kept between calls."""
+        val = node.meta["val"]
+        lazy = val.is_conj() or val.is_neg()
+        return self.device.type == "cpu" and node.op == "placeholder" and not lazy and self.placeholders.index(node) in self.weights
 
     def _argument(self, node: Node):
         val = node.meta["val"]

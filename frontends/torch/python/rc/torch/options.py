@@ -16,7 +16,7 @@ INDUCTORS = {
     "epilogue_fusion": "rc always fuses what follows a product",
     "shape_padding": "rc's products take any sizes",
     "fallback_random": "rc's random numbers are its own",
-    "freezing": "weights stay arguments, which may change between calls",
+    "freezing": "rc packs weights once by itself, and again when they change",
 }
 """What is there in place of options of Inductor's."""
 
