@@ -17,8 +17,9 @@ pub(crate) mod tests;
 pub use distribute::distribute;
 pub use place::place;
 
+use crate::schedule::Target;
 use rc_ir::pass::{OptionKind, PassDef, PassKind, SymbolContext, option};
-use rc_ir::{Body, Module, Result};
+use rc_ir::{Attr, Body, Diagnostic, Loc, Module, Result, Type};
 
 pub static LOWER_TILES: PassDef = PassDef {
     summary: "Distributes the tiles of kernels over the registers of threads.",
@@ -27,9 +28,9 @@ Bounds are checked only where they are not proved from sizes, grid and loops.",
     options: &[
         option(
             "lanes",
-            OptionKind::Int { min: 1, max: 64 },
-            "8",
-            "f32 lanes of the CPU's vectors: 4 (SSE, NEON), 8 (AVX2), 16 (AVX-512).",
+            OptionKind::Int { min: 0, max: 64 },
+            "0",
+            "f32 lanes of the CPU's vectors: 4 (SSE, NEON), 8 (AVX2), 16 (AVX-512); 0: the target's.",
         ),
         option("to", OptionKind::Enum(&["placed", "thread"]), "thread", "The phase to arrive at."),
     ],
@@ -37,15 +38,22 @@ Bounds are checked only where they are not proved from sizes, grid and loops.",
     pending: Some(|module: &Module| module.bodies.iter().any(is_above_threads)),
     ..PassDef::new("lower-tiles", |options| {
         let (lanes, only_place) = (options.int("lanes"), options.str("to") == "placed");
-        Ok(PassKind::symbol(move |body: &mut Body, _: &mut SymbolContext| {
+        Ok(PassKind::symbol(move |body: &mut Body, cx: &mut SymbolContext| {
             let phase = body.op_ref(body.root()).str("phase");
             if is_above_threads(body) && !(only_place && phase == Some("placed")) {
+                let lanes = if lanes == 0 { lanes_of_target(cx.module.attrs)? } else { lanes };
                 *body = if only_place { place(body, lanes)? } else { lower_tiles(body, Options { lanes })? };
             }
             Ok(())
         }))
     })
 };
+
+/// The f32 lanes of the machine that the module is for.
+fn lanes_of_target(module: Attr) -> Result<i64> {
+    let target = Target::of("", "", module).map_err(|why| Diagnostic::error(Loc::UNKNOWN, why))?;
+    Ok(target.lanes(Type::f32()))
+}
 
 fn is_above_threads(body: &Body) -> bool {
     let root = body.op_ref(body.root());
