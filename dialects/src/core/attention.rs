@@ -1,7 +1,7 @@
 //! Scaled dot-product attention as one op, so that its online form is a choice of the schedule.
 
-use crate::constraints::{FLOAT_TENSOR, Inferred, one};
-use rc_ir::op_def::{AttrDefault, AttrKind, InferArgs, attr, operand, optional, result};
+use crate::constraints::{FLOAT_TENSOR, Inferred, MASK_TENSOR, default_acc};
+use rc_ir::op_def::{AttrDefault, AttrKind, InferArgs, attr, operand, optional, variadic_result};
 use rc_ir::rewrite::{Canonicalize, Rewriter};
 use rc_ir::{Dim, Effects, Op, OpDef, Type};
 
@@ -12,17 +12,21 @@ pub static ATTENTION: OpDef = OpDef {
           probabilities may be rounded to v's element type before the second product; the result is rounded once. \
           The online form (running maximum and sum) is allowed. \
           `scale` is 1/sqrt(d) where absent. `causal`: query i sees key j where j <= i, as in PyTorch. A mask has the \
-          rank of q and dimensions of [b…, s, t] or 1, and is added to the scaled scores. \
-          A query that sees no key (every score -inf) gives 0.",
+          rank of q and dimensions of [b…, s, t] or 1: one of floats is added to the scaled scores, one of i1 hides a key where it is false. \
+          A query that sees no key (every score -inf) gives 0. \
+          Where q has more heads (dimension -3) than k and v, by a whole factor, so many heads of q one after the other share a head of these. \
+          With `sums` a second result [b…, s] has the logarithm of each query's sum of exponentials of the scaled and masked scores, in f32 \
+          (f64 for f64), -inf for a query that sees no key: what a backward pass starts from.",
     example: "func.func @attention(%q: tensor<1x2x7x4xf32>, %k: tensor<1x2x7x4xf32>, %v: tensor<1x2x7x4xf32>) -> tensor<1x2x7x4xf32> {
   %y = core.attention %q, %k, %v {causal = true, scale = 0.5} : tensor<1x2x7x4xf32>
   func.return %y
 }
 ",
-    operands: &[operand("q", FLOAT_TENSOR), operand("k", FLOAT_TENSOR), operand("v", FLOAT_TENSOR), optional("mask", FLOAT_TENSOR)],
-    results: &[result("result", FLOAT_TENSOR)],
+    operands: &[operand("q", FLOAT_TENSOR), operand("k", FLOAT_TENSOR), operand("v", FLOAT_TENSOR), optional("mask", MASK_TENSOR)],
+    results: &[variadic_result("results", FLOAT_TENSOR)],
     attrs: &[
         attr("causal", AttrKind::Bool, "Hides keys after the query.").default(AttrDefault::Bool(false)),
+        attr("sums", AttrKind::Bool, "Whether the logarithms of the sums are a second result.").default(AttrDefault::Bool(false)),
         attr("scale", AttrKind::F64, "Multiplies the scores; absent: 1/sqrt(d).").optional(),
     ],
     effects: Effects::Pure,
@@ -46,7 +50,11 @@ pub fn infer_attention(args: &InferArgs) -> Inferred {
             v.elem()
         ));
     }
-    let (qs, ks, vs) = (q.shape(), k.shape(), v.shape());
+    let (qs, mut ks, mut vs) = (q.shape(), k.shape(), v.shape());
+    let group = shared_heads(q, k)?;
+    for shape in [&mut ks, &mut vs].into_iter().filter(|_| group > 1) {
+        shape[rank - 3] = shape[rank - 3] * Dim::Static(group);
+    }
     if qs[..rank - 2] != ks[..rank - 2] || ks[..rank - 1] != vs[..rank - 1] || qs[rank - 1] != ks[rank - 1] {
         return Err(format!("has sizes that do not match: q {q}, k {k}, v {v}"));
     }
@@ -57,7 +65,21 @@ pub fn infer_attention(args: &InferArgs) -> Inferred {
     }
     let mut shape = qs;
     shape[rank - 1] = vs[rank - 1];
-    one(q.with_shape(&shape))
+    let mut types = smallvec::smallvec![q.with_shape(&shape)];
+    if args.attr("sums").and_then(|a| a.as_bool()) == Some(true) {
+        types.push(Type::tensor(&shape[..rank - 1], default_acc(q.elem())));
+    }
+    Ok(types)
+}
+
+/// How many heads (dimension -3) of q share one of k: 1 where they have as many.
+pub fn shared_heads(q: Type, k: Type) -> std::result::Result<i64, String> {
+    let heads = |t: Type| t.rank().checked_sub(3).and_then(|d| t.shape()[d].as_static());
+    match (heads(q), heads(k)) {
+        (Some(q), Some(k)) if k > 0 && q > k && q % k == 0 => Ok(q / k),
+        (Some(q), Some(k)) if q != k => Err(format!("has {q} heads in q, no multiple of the {k} in k")),
+        _ => Ok(1),
+    }
 }
 
 fn check_mask(mask: Type, scores: &[Dim]) -> std::result::Result<(), String> {
@@ -68,17 +90,18 @@ fn check_mask(mask: Type, scores: &[Dim]) -> std::result::Result<(), String> {
     Err(format!("needs a mask of dimensions {} or 1, and has {mask}", crate::constraints::shape_text(scores)))
 }
 
-/// A mask of zeros adds nothing.
+/// A mask of zeros adds nothing, one of truth hides nothing.
 fn drop_zero_mask(op: Op, rw: &mut Rewriter) -> rc_ir::Result<bool> {
     let at = rw.body.op_ref(op);
     let Some(&mask) = at.group("mask").first() else { return Ok(false) };
-    let zero = rw.body.defining_op(mask).and_then(|d| rw.body.attr(d, "value")?.as_splat()) == Some(0.0);
-    if !zero {
+    let nothing = if rw.body.ty(mask).elem() == Type::i1() { 1.0 } else { 0.0 };
+    let splat = rw.body.defining_op(mask).and_then(|d| rw.body.attr(d, "value")?.as_splat());
+    if splat != Some(nothing) {
         return Ok(false);
     }
-    let (attrs, ty) = (rw.body.attrs(op), rw.body.ty(rw.body.result(op, 0)));
+    let (attrs, types) = (rw.body.attrs(op), rw.body.op_ref(op).result_types());
     let operands: Vec<_> = rw.body.operands(op).take(3).collect();
-    let new = rw.before(op).op(&ATTENTION).operands(&operands).attrs(attrs).result(ty).build();
+    let new = rw.before(op).op(&ATTENTION).operands(&operands).attrs(attrs).results(&types).build();
     rw.replace_with(op, new);
     Ok(true)
 }

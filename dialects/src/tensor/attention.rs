@@ -4,26 +4,26 @@ use crate::builder::CoreBuilder;
 use crate::constraints::{FLOAT_TENSOR, INT_TENSOR, Inferred, MASK_TENSOR, TENSOR, one};
 use crate::core::attention::infer_attention;
 use crate::interfaces::Decompose;
-use rc_ir::op_def::{AttrDefault, AttrKind, InferArgs, attr, operand, optional, result};
-use rc_ir::{Builder, Dim, Effects, Op, OpDef, Result, Type, Value};
+use rc_ir::op_def::{AttrDefault, AttrKind, InferArgs, attr, operand, optional, result, variadic_result};
+use rc_ir::{Builder, Dim, Effects, Op, OpDef, Result, Value};
 
 pub static SDPA: OpDef = OpDef {
     summary: "Scaled dot-product attention: softmax(q kᵀ scale + mask) v.",
-    doc: "As core.attention, which defines it. A mask of i1 hides a key where it is false; one of floats is added to the scaled scores. \
-          Where q has more heads (dimension -3) than k and v, by a whole factor, so many heads of q one after the other share a head of these.",
+    doc: "As core.attention, which defines it, for any number of batch dimensions.",
     example: "func.func @sdpa(%q: tensor<1x4x7x8xf32>, %k: tensor<1x2x7x8xf32>, %v: tensor<1x2x7x8xf32>) -> tensor<1x4x7x8xf32> {
   %y = tensor.sdpa %q, %k, %v {causal = true} : tensor<1x4x7x8xf32>
   func.return %y
 }
 ",
     operands: &[operand("q", FLOAT_TENSOR), operand("k", FLOAT_TENSOR), operand("v", FLOAT_TENSOR), optional("mask", MASK_TENSOR)],
-    results: &[result("result", FLOAT_TENSOR)],
+    results: &[variadic_result("results", FLOAT_TENSOR)],
     attrs: &[
         attr("causal", AttrKind::Bool, "Hides keys after the query.").default(AttrDefault::Bool(false)),
+        attr("sums", AttrKind::Bool, "Whether the logarithms of the sums are a second result.").default(AttrDefault::Bool(false)),
         attr("scale", AttrKind::F64, "Multiplies the scores; absent: 1/sqrt(size).").optional(),
     ],
     effects: Effects::Pure,
-    infer: Some(infer_sdpa),
+    infer: Some(infer_attention),
     interfaces: &[&Decompose(define_sdpa)],
     ..OpDef::new("rc.tensor.sdpa")
 };
@@ -59,47 +59,16 @@ fn infer_embedding(args: &InferArgs) -> Inferred {
     one(table.with_shape(&shape))
 }
 
-/// How many heads of q share one of k: 1 where they have as many, or are not dimension -3 of at least three.
-fn shared_heads(q: Type, k: Type) -> std::result::Result<i64, String> {
-    let heads = |t: Type| t.rank().checked_sub(3).and_then(|d| t.shape()[d].as_static());
-    match (heads(q), heads(k)) {
-        (Some(q), Some(k)) if k > 0 && q > k && q % k == 0 => Ok(q / k),
-        (Some(q), Some(k)) if q != k => Err(format!("has {q} heads in q, no multiple of the {k} in k")),
-        _ => Ok(1),
-    }
-}
-
-fn infer_sdpa(args: &InferArgs) -> Inferred {
-    let shared = shared_heads(args.operand(0)?, args.operand(1)?)?;
-    let mut types = args.operands.to_vec();
-    for ty in types.iter_mut().skip(1).take(2).filter(|t| shared > 1 && t.rank() >= 3) {
-        let mut shape = ty.shape();
-        let heads = shape.len() - 3;
-        shape[heads] = shape[heads] * Dim::Static(shared);
-        *ty = ty.with_shape(&shape);
-    }
-    infer_attention(&InferArgs { operands: &types, ..*args })
-}
-
 fn define_sdpa(b: &mut Builder, op: Op) -> Result<Vec<Value>> {
     let mut operands: Vec<Value> = b.body.operands(op).collect();
     let attrs = b.body.attrs(op);
-    let elem = b.ty(operands[0]).elem();
-    let shared = shared_heads(b.ty(operands[0]), b.ty(operands[1])).expect("verified");
-    for value in operands.iter_mut().skip(1).take(2).filter(|_| shared > 1) {
-        *value = repeat_heads(b, *value, shared);
-    }
-    if let Some(mask) = operands.get_mut(3).filter(|m| b.ty(**m).elem() == Type::i1()) {
-        let ty = b.ty(*mask).with_elem(elem);
-        let (seen, hidden) = (b.splat(0.0, ty), b.splat(f64::NEG_INFINITY, ty));
-        *mask = b.select(*mask, seen, hidden);
-    }
-    let shape = b.ty(b.body.result(op, 0)).shape().to_vec();
-    if !(3..=4).contains(&shape.len()) {
+    let shapes: Vec<Vec<Dim>> = b.body.op_ref(op).result_types().iter().map(|t| t.shape().to_vec()).collect();
+    if !(3..=4).contains(&shapes[0].len()) {
         operands = with_one_batch(b, &operands);
     }
-    let y = b.op("rc.core.attention").operands(&operands).attrs(attrs).value();
-    Ok(vec![b.reshape(y, &shape)])
+    let made = b.op("rc.core.attention").operands(&operands).attrs(attrs).build();
+    let results: Vec<Value> = b.body.results(made).collect();
+    Ok(results.into_iter().zip(&shapes).map(|(y, shape)| b.reshape(y, shape)).collect())
 }
 
 /// All dimensions before the last two as one: kernels know a batch and heads, or one of them.
@@ -117,15 +86,4 @@ fn with_one_batch(b: &mut Builder, operands: &[Value]) -> Vec<Value> {
         out.push(merged(b, full));
     }
     out
-}
-
-/// Every head (dimension -3) `times` times, one after the other.
-fn repeat_heads(b: &mut Builder, x: Value, times: i64) -> Value {
-    let mut shape = b.ty(x).shape().to_vec();
-    let heads = shape.len() - 3;
-    let apart = [&shape[..=heads], &[Dim::Static(times)], &shape[heads + 1..]].concat();
-    let kept: Vec<i64> = (0..apart.len()).filter(|&d| d != heads + 1).map(|d| d as i64).collect();
-    let repeated = b.broadcast(x, &apart, &kept);
-    shape[heads] = shape[heads] * Dim::Static(times);
-    b.reshape(repeated, &shape)
 }

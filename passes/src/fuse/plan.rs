@@ -181,7 +181,13 @@ impl Planner<'_> {
     fn groups_of_users(&self, op: Op) -> Result<(Vec<usize>, bool), String> {
         let mut groups: Vec<usize> = Vec::new();
         let mut escapes = false;
-        for result in self.body.results(op) {
+        let attends = classify(self.op(op)) == Class::Attention;
+        for (i, result) in self.body.results(op).enumerate() {
+            if attends && i > 0 {
+                // Attention stores its sums beside its result, whoever reads them.
+                escapes |= self.body.has_uses(result);
+                continue;
+            }
             for (user, _) in self.body.uses(result) {
                 match self.of.get(&user) {
                     Some(&group) if !groups.contains(&group) => groups.push(group),
@@ -210,7 +216,7 @@ impl Planner<'_> {
             return Err("a gathered table has to lie in memory".into());
         }
         let outputs = self.outputs(group);
-        if escapes && !self.may_be_result(target, op, &outputs) {
+        if escapes && class != Class::Attention && !self.may_be_result(target, op, &outputs) {
             return Err("it is also a result, of another shape than the kernel's".into());
         }
         let side = self.on_operand_side(group, op);

@@ -18,6 +18,8 @@ pub struct Attention<'s> {
     /// q, k, v and perhaps a bias.
     inputs: Vec<(Value, Access)>,
     pub output: Access,
+    /// Where the logarithms of the sums lie, if they are a result.
+    sums: Option<(Value, Access)>,
     scale: f64,
     pub(super) causal: bool,
     /// The type of scores, sums and the accumulator.
@@ -52,14 +54,31 @@ impl<'s> Attention<'s> {
             .map(|(v, &m)| Some((v, access(v, m)?)))
             .collect::<Option<Vec<_>>>()
             .ok_or_else(bad)?;
-        let out = at.attr("out_maps").and_then(|a| a.as_array()).and_then(|a| a.first().copied()).ok_or_else(bad)?;
+        let outs = at.attr("out_maps").and_then(|a| a.as_array()).filter(|m| m.len() == at.results().len());
+        let mut outputs = at
+            .results()
+            .zip(outs.ok_or_else(bad)?)
+            .map(|(v, &m)| Some((v, access(v, m)?)))
+            .collect::<Option<Vec<_>>>()
+            .ok_or_else(bad)?;
+        // A tile's dimension of one element, of which the map says nothing.
+        for (i, (_, access)) in outputs.iter_mut().enumerate() {
+            for iter in iters[M..].iter().filter(|it| it.name == names[M] || i == 0 && it.name == names[E]) {
+                if !access.mentions(iter.name) && iter.extent == Dim::Static(1) {
+                    access.shape.push(Dim::Static(1));
+                    access.exprs.push(Dim::symbol(iter.name));
+                }
+            }
+        }
+        let sums = outputs.drain(1..).next();
         let elem = p.src.ty(at.operand(0)).elem();
         Ok(Attention {
             op,
             schedule,
             iters,
             inputs,
-            output: access(at.result(0), out).ok_or_else(bad)?,
+            output: outputs.swap_remove(0).1,
+            sums,
             scale: at.attr("scale").and_then(|a| a.as_float()).ok_or_else(bad)?,
             causal: at.bool("causal"),
             acc: if elem == Type::f64() { elem } else { Type::f32() },
@@ -83,7 +102,9 @@ impl<'s> Attention<'s> {
         self.padded(p, E)
     }
     fn padded(&self, p: &Program, i: usize) -> Result<i64> {
-        self.head_size(p, i).map(|n| (n as u64).next_power_of_two() as i64)
+        // An instruction of the matrix units has 16 columns.
+        let least = if self.schedule.unit == Some("fma") { 1 } else { 16 };
+        self.head_size(p, i).map(|n| (n.max(least) as u64).next_power_of_two() as i64)
     }
     pub(super) fn head_size(&self, p: &Program, i: usize) -> Result<i64> {
         let size = self.iters[i].extent.as_static().filter(|&n| n > 0);
@@ -154,8 +175,18 @@ impl<'s> Attention<'s> {
             let made = p.out.defining_op(ends[0]).expect("a loop's result");
             p.out.set_attr(made, "stages", Attr::i64(stages));
         }
+        self.store_sums(p, ends[0], ends[1], scope)?;
         let out = self.quotient(p, ends[2], ends[1]);
         Ok((out, self.with(scope, E, zero, Some(1), width)))
+    }
+
+    /// Stores the logarithms of the sums, if they are a result.
+    pub(super) fn store_sums(&self, p: &mut Program, best: Value, sum: Value, scope: &Scope) -> Result {
+        let Some((target, access)) = &self.sums else { return Ok(()) };
+        let factor = self.constant(p, self.factor() / Self::LOG2_E);
+        let log = p.unary("rc.core.log", sum);
+        let logs = p.fma(best, factor, log);
+        p.store(logs, *target, access, scope)
     }
 
     /// Where the keys end that `rows` queries from `first` on can see.
@@ -198,13 +229,16 @@ impl<'s> Attention<'s> {
             let scale = self.constant(p, self.scale * Self::LOG2_E);
             scores = p.binary("rc.core.mul", scores, scale);
         }
-        if self.inputs.len() > 3 {
-            let (value, access) = &self.inputs[3];
-            let bias = p.load(*value, access, &scope)?;
-            let (bias, log) = (p.convert(bias, self.acc), self.constant(p, Self::LOG2_E));
-            scores = p.fma(bias, log, scores);
-        }
         let mut visible = p.inside(&scope, &|n| n == self.name(N));
+        if let Some((value, access)) = self.inputs.get(3) {
+            let mask = p.load(*value, access, &scope)?;
+            if p.ty(mask).elem() == Type::i1() {
+                visible = Some(visible.map_or(mask, |v| p.binary("rc.core.and", v, mask)));
+            } else {
+                let (bias, log) = (p.convert(mask, self.acc), self.constant(p, Self::LOG2_E));
+                scores = p.fma(bias, log, scores);
+            }
+        }
         if self.causal {
             let (n, m) = (Dim::symbol(self.name(N)), Dim::symbol(self.name(M)));
             let (key, query) = (p.index(n, &scope, Tiled::All)?, p.index(m, &scope, Tiled::All)?);

@@ -189,6 +189,8 @@ impl Attention<'_> {
         let (rows, keys, zero) = (self.rows(), self.keys(), p.constant_index(0));
         let scope = self.at_row(p, scope, row);
         let sum = self.tile(p, scratch.sum, [row, zero], [rows, 1]);
+        let best = self.tile(p, scratch.best, [row, zero], [rows, 1]);
+        self.store_sums(p, best, sum, &scope)?;
         self.for_parts(p, width, |p, part| {
             let total = self.tile(p, scratch.total, [row, part], [rows, keys]);
             let out = self.quotient(p, total, sum);

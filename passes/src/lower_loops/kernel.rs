@@ -4,6 +4,7 @@ use super::emit::{Emitter, NestSpec};
 use super::{collapse, symbols_in};
 use crate::fuse::reads::{Space, contraction_space, iterator_name, reduced_dims};
 use crate::fuse::{Class, classify, forward_map, symbol_ranges};
+use rc_dialects::core::attention::shared_heads;
 use rc_dialects::func::symbols;
 use rc_dialects::interfaces::{Contraction, Reduction};
 use rc_dialects::loop_::{ATTENTION, KERNEL, RETURN, SCATTER};
@@ -261,17 +262,16 @@ impl Lowering<'_> {
         let mut ranges = self.ranges.clone();
         names.iter().zip(extents).for_each(|(&n, e)| ranges.set_iterator(n, e));
         let space = Space { iters: names, extents: extents.to_vec(), ranges };
-        let place = |row: usize, col: usize| {
-            let mut map = vec![space.index(0)];
-            if heads == 1 {
-                map.push(space.index(1));
-            }
-            map.extend([space.index(row), space.index(col)]);
-            map
-        };
+        let group = shared_heads(self.source.ty(op.operand(0)), self.source.ty(op.operand(1)));
+        let group = Dim::Static(group.map_err(|why| op.error(why))?);
+        let place =
+            |rest: &[usize]| -> Vec<Dim> { (0..=heads).chain(rest.iter().copied()).map(|i| space.index(i)).collect() };
         let (mut inputs, mut maps) = (Vec::new(), Vec::new());
-        for (i, (row, col)) in [(2, 4), (3, 4), (3, 5), (2, 3)].into_iter().enumerate().take(op.operands().len()) {
-            let mut map = place(row, col);
+        for (i, rest) in [[2, 4], [3, 4], [3, 5], [2, 3]].iter().enumerate().take(op.operands().len()) {
+            let mut map = place(rest);
+            if i == 1 || i == 2 {
+                map[heads] = space.ranges.simplify(map[heads].floordiv(group));
+            }
             for (index, size) in map.iter_mut().zip(self.shape(op, i)) {
                 if size == Dim::Static(1) {
                     *index = Dim::Static(0);
@@ -281,30 +281,38 @@ impl Lowering<'_> {
             inputs.push(tensor);
             maps.push(Attr::shape(&map));
         }
-        let result = op.result(0);
-        let end = self.end_of_moves(result, yielded);
-        let out_map = self
-            .out_map(result, end, &place(2, 5), &space.ranges)
-            .ok_or_else(|| op.error("cannot write its result's index map"))?;
+        let (mut ends, mut out_maps) = (Vec::new(), Vec::new());
+        for (result, rest) in op.results().zip([&[2, 5][..], &[2]]) {
+            let end = self.end_of_moves(result, yielded);
+            let map = self
+                .out_map(result, end, &place(rest), &space.ranges)
+                .ok_or_else(|| op.error("cannot write its result's index map"))?;
+            ends.push(end);
+            out_maps.push(Attr::shape(&map));
+        }
         let scale = op.attr("scale").and_then(|a| a.as_float());
         let scale = scale.or_else(|| q[rank - 1].as_static().map(|d| 1.0 / (d as f64).sqrt()));
         let scale = scale.ok_or_else(|| op.unsupported("with a symbolic head size").help("give 'scale'"))?;
         let mut b = Builder::at_end(kernel, block);
         b.loc = op.loc();
         let iters: Vec<Attr> = space.iters.iter().map(|n| Attr::str(n.as_str())).collect();
-        let tensor = b
+        let types: Vec<Type> = ends.iter().map(|&end| self.source.ty(end)).collect();
+        let made = b
             .op(&ATTENTION)
             .operands(&inputs)
             .attr("iters", Attr::array(&iters))
             .attr("extents", Attr::shape(&extents))
             .attr("maps", Attr::array(&maps))
-            .attr("out_maps", Attr::array(&[Attr::shape(&out_map)]))
+            .attr("out_maps", Attr::array(&out_maps))
             .attr("scale", Attr::float(scale, Type::f64()))
             .attr("causal", Attr::bool(op.bool("causal")))
-            .result(self.source.ty(end))
-            .value();
-        b.body.set_value_name(tensor, self.source.value_name(end));
-        self.tensors.insert(end, tensor);
+            .results(&types)
+            .build();
+        for (i, end) in ends.into_iter().enumerate() {
+            let tensor = kernel.result(made, i);
+            kernel.set_value_name(tensor, self.source.value_name(end));
+            self.tensors.insert(end, tensor);
+        }
         Ok(())
     }
 

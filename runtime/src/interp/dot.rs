@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use rayon::prelude::*;
 use rc_dialects::core::dot;
-use rc_ir::{OpRef, Result};
+use rc_ir::{OpRef, Result, Type};
 
 use super::exec::Frame;
 use super::shape::{strides, transpose};
@@ -177,21 +177,28 @@ pub(crate) struct Attention<'a> {
     pub causal: bool,
 }
 
+/// What a mask adds to the scores: floats, or minus infinity where one of booleans is false.
+pub(crate) fn bias_of(mask: Type, values: &mut [f64]) {
+    if mask.elem() == Type::i1() {
+        values.iter_mut().for_each(|x| *x = if *x == 0.0 { f64::NEG_INFINITY } else { 0.0 });
+    }
+}
+
 /// [b, s, e]: softmax of the scores, with `bias` (at b, s, t) added, times v. A weight passes through `weight`, an
-/// element of the result through `round`. Rows that see nothing give 0.
+/// element of the result through `round`. Rows that see nothing give 0. Beside it [b, s]: the logarithms of the sums.
 pub(crate) fn attend(
     a: &Attention,
     bias: impl Fn(usize, usize, usize) -> f64 + Sync,
     weight: impl Fn(f64) -> f64 + Sync,
     round: impl Fn(f64) -> f64 + Sync,
-) -> Vec<f64> {
+) -> (Vec<f64>, Vec<f64>) {
     let (b, s, t, d, e) = a.sizes;
     let steps = |rows: usize, cols: usize| [(rows * cols) as isize, cols as isize, 1];
     let mut scores =
         product_of_floats(Sizes { b, m: s, n: t, k: d }, &a.q, steps(s, d), &a.k, steps(t, d), |x| x * a.scale);
-    let mut sums = vec![1.0; b * s];
-    let rows = scores.par_chunks_mut(t.max(1)).zip(&mut sums).enumerate();
-    rows.for_each(|(row, (scores, sum))| {
+    let (mut sums, mut logs) = (vec![1.0; b * s], vec![f64::NEG_INFINITY; b * s]);
+    let rows = scores.par_chunks_mut(t.max(1)).zip(sums.par_iter_mut().zip(&mut logs)).enumerate();
+    rows.for_each(|(row, (scores, (sum, log)))| {
         let (batch, i) = (row / s, row % s);
         for (j, x) in scores.iter_mut().enumerate() {
             *x = if a.causal && j > i { f64::NEG_INFINITY } else { *x + bias(batch, i, j) };
@@ -203,32 +210,36 @@ pub(crate) fn attend(
         }
         scores.iter_mut().for_each(|x| *x = (*x - max).exp());
         *sum = scores.iter().sum();
+        *log = sum.ln() + max;
         scores.iter_mut().for_each(|x| *x = weight(*x));
     });
     let by_column = [(t * e) as isize, 1, e as isize];
     let mut out = product_of_floats(Sizes { b, m: s, n: e, k: t }, &scores, steps(s, t), &a.v, by_column, |x| x);
     out.chunks_mut(e.max(1)).zip(&sums).for_each(|(row, sum)| row.iter_mut().for_each(|x| *x = round(*x / sum)));
-    out
+    (out, logs)
 }
 
 impl Frame<'_> {
-    pub fn attention(&mut self, op: OpRef) -> Result<Value> {
+    pub fn attention(&mut self, op: OpRef) -> Result<Vec<Value>> {
         let (q, k, v) = (self.array(op, 0)?, self.array(op, 1)?, self.array(op, 2)?);
         let format = self.format(op, op.body.ty(op.result(0)))?;
         let rank = q.shape.len();
         let (s, d) = (q.shape[rank - 2], q.shape[rank - 1]);
         let (t, e) = (v.shape[rank - 2], v.shape[rank - 1]);
-        if k.shape[rank - 2..] != [t, d] || k.shape[..rank - 2] != q.shape[..rank - 2] {
+        let batch: usize = q.shape[..rank - 2].iter().product();
+        let shared: usize = k.shape[..rank - 2].iter().product();
+        let group = if shared == 0 { 1 } else { batch / shared };
+        let fits = k.shape[rank - 2..] == [t, d] && k.shape[..rank - 2] == v.shape[..rank - 2];
+        if !fits || shared * group != batch {
             return Err(op.error(format!("has q {:?}, k {:?} and v {:?}, which do not fit", q.shape, k.shape, v.shape)));
         }
-        let batch: usize = q.shape[..rank - 2].iter().product();
         let mut shape = q.shape.clone();
         shape[rank - 1] = e;
         let scale = op.attr("scale").and_then(|a| a.as_float()).unwrap_or(1.0 / (d as f64).sqrt());
         let operands = Attention {
             q: q.as_floats(),
-            k: k.as_floats(),
-            v: v.as_floats(),
+            k: repeated(k.as_floats(), t * d, group),
+            v: repeated(v.as_floats(), t * e, group),
             sizes: (batch, s, t, d, e),
             scale,
             causal: op.bool("causal"),
@@ -238,11 +249,30 @@ impl Frame<'_> {
         let mask = match op.group("mask").first() {
             Some(_) => {
                 let dims: Vec<usize> = (0..scores.len()).collect();
-                Some(super::shape::broadcast(&self.array(op, 3)?, scores, &dims).as_floats().into_owned())
+                let mut mask = super::shape::broadcast(&self.array(op, 3)?, scores, &dims).as_floats().into_owned();
+                bias_of(op.body.ty(op.operand(3)), &mut mask);
+                Some(mask)
             }
             None => None,
         };
         let bias = |b: usize, i: usize, j: usize| mask.as_ref().map_or(0.0, |m| m[(b * s + i) * t + j]);
-        Ok(Value::Array(Array::floats(shape, attend(&operands, bias, |w| w, |x| format.round(x)))))
+        let (values, sums) = attend(&operands, bias, |w| w, |x| format.round(x));
+        let mut rows = shape.clone();
+        rows.pop();
+        let mut results = vec![Value::Array(Array::floats(shape, values))];
+        if let Some(logs) = op.results().nth(1) {
+            let format = self.format(op, op.body.ty(logs))?;
+            let sums = sums.into_iter().map(|x| format.round(x)).collect();
+            results.push(Value::Array(Array::floats(rows, sums)));
+        }
+        Ok(results)
     }
+}
+
+/// Every block of so many elements `times` times, one after the other.
+fn repeated(values: Cow<[f64]>, block: usize, times: usize) -> Cow<[f64]> {
+    if times == 1 || block == 0 {
+        return values;
+    }
+    values.chunks(block).flat_map(|b| std::iter::repeat_n(b, times).flatten().copied()).collect()
 }

@@ -5,7 +5,7 @@ use rc_dialects::interfaces::Combiner;
 use rc_dialects::loop_::{IterKind, Nest};
 use rc_ir::{Dim, OpRef, Result, Traits, Value as Name};
 
-use super::dot::{Attention, Sizes, attend, product_of_floats};
+use super::dot::{Attention, Sizes, attend, bias_of, product_of_floats};
 use super::exec::Frame;
 use super::reduce::{better, float_fn, identity, int_fn};
 use super::region::{Region, iterators, over, scatter, subspace, whole_space};
@@ -151,7 +151,7 @@ impl Frame<'_> {
         Ok(Some(Value::Array(Array::floats(shape, out))))
     }
 
-    pub fn nest_attention(&mut self, op: OpRef) -> Result<Value> {
+    pub fn nest_attention(&mut self, op: OpRef) -> Result<Vec<Value>> {
         let words = op.attr("iters").and_then(|a| a.as_array()).unwrap_or_default();
         let names: Vec<rc_ir::Name> = words.iter().filter_map(|a| a.as_str()).map(rc_ir::Name::new).collect();
         let extents = op.attr("extents").and_then(|a| a.as_shape()).unwrap_or_default();
@@ -159,8 +159,12 @@ impl Frame<'_> {
             op.attr(name).and_then(|a| a.as_array()).unwrap_or_default().iter().filter_map(|a| a.as_shape()).collect()
         };
         let (maps, out_maps) = (shapes("maps"), shapes("out_maps"));
-        if names.len() != 6 || extents.len() != 6 || maps.len() != op.operands().len() || out_maps.len() != 1 {
-            return Err(op.error("needs the iterators b, h, m, n, d, e, and a map for each operand and the result"));
+        if names.len() != 6
+            || extents.len() != 6
+            || maps.len() != op.operands().len()
+            || out_maps.len() != op.results().len()
+        {
+            return Err(op.error("needs the iterators b, h, m, n, d, e, and a map for each operand and each result"));
         }
         let space = whole_space(self, op, &names, extents)?;
         // Bits of b, h, m, n, d, e.
@@ -177,6 +181,9 @@ impl Frame<'_> {
                 let positions = access.positions(&sub, &block, &[]).map_err(|why| op.error(why))?;
                 values.extend_from_slice(&from.pick(vec![block.len], &positions).as_floats());
             }
+            if i == 3 {
+                bias_of(op.body.ty(op.operand(3)), &mut values);
+            }
             dense.push(values);
         }
         let size = |i: usize| space.extents[i];
@@ -191,15 +198,22 @@ impl Frame<'_> {
         let (weight, format) =
             (self.format(op, op.body.ty(op.operand(2)))?, self.format(op, op.body.ty(op.result(0)))?);
         let bias = |b: usize, i: usize, j: usize| dense.get(3).map_or(0.0, |m| m[(b * size(2) + i) * size(3) + j]);
-        let values = attend(&a, bias, |w| weight.round(w), |x| format.round(x));
-        let shape = self.shape_of(op, op.body.ty(op.result(0)))?;
-        let out_space = subspace(&space, &[b, h, m, e]);
-        if out_space.points() != shape.iter().product::<usize>() {
-            return Err(op.error(format!("has {} points for a result of shape {shape:?}", out_space.points())));
+        let (values, sums) = attend(&a, bias, |w| weight.round(w), |x| format.round(x));
+        let mut results = Vec::new();
+        for (i, (values, part)) in [(values, [b, h, m, e].as_slice()), (sums, &[b, h, m])].into_iter().enumerate() {
+            let Some(result) = op.results().nth(i) else { break };
+            let format = self.format(op, op.body.ty(result))?;
+            let values: Vec<f64> = values.into_iter().map(|x| format.round(x)).collect();
+            let shape = self.shape_of(op, op.body.ty(result))?;
+            let out_space = subspace(&space, part);
+            if out_space.points() != shape.iter().product::<usize>() {
+                return Err(op.error(format!("has {} points for a result of shape {shape:?}", out_space.points())));
+            }
+            let mut out = vec![0.0; values.len()];
+            scatter(&mut out, &values, out_maps[i], &shape, &out_space, &self.symbols).map_err(|why| op.error(why))?;
+            results.push(Value::Array(Array::floats(shape, out)));
         }
-        let mut out = vec![0.0; values.len()];
-        scatter(&mut out, &values, out_maps[0], &shape, &out_space, &self.symbols).map_err(|why| op.error(why))?;
-        Ok(Value::Array(Array::floats(shape, out)))
+        Ok(results)
     }
 }
 
