@@ -14,8 +14,26 @@ use std::time::Instant;
 pub struct Executable {
     code: Code,
     initializer: Option<(Initializer, Code)>,
-    /// What the initializer computed.
-    constants: Mutex<Option<Arc<[Tensor]>>>,
+    constants: Mutex<Option<Arc<Constants>>>,
+}
+
+/// What is the same at every call.
+struct Constants {
+    /// Arguments of the first call that the function reads itself, with their numbers.
+    given: Vec<(usize, Tensor)>,
+    /// What the initializer computed: the last inputs.
+    computed: Vec<Tensor>,
+}
+
+impl Constants {
+    /// All inputs of a call that gives these.
+    fn and(&self, inputs: &[Tensor]) -> Vec<Tensor> {
+        let mut all: Vec<Tensor> = inputs.iter().chain(&self.computed).cloned().collect();
+        for (i, first) in &self.given {
+            all[*i] = first.clone();
+        }
+        all
+    }
 }
 
 enum Code {
@@ -71,7 +89,8 @@ impl Executable {
         self.all_inputs(inputs).map(drop)
     }
 
-    /// Runs the function: inputs in order, results in order. Arguments that are declared constant have to be those of the first call.
+    /// Runs the function: inputs in order, results in order. Arguments that are declared constant are taken at the first call, and
+    /// what later calls give for them is not read.
     ///
     /// # Errors
     /// Inputs that do not fit the signature; a kernel's failure.
@@ -79,23 +98,32 @@ impl Executable {
         self.code.run(&self.all_inputs(inputs)?)
     }
 
-    /// The inputs, and those that the initializer computes.
+    /// The inputs of this call, with the constants of the first one.
     fn all_inputs(&self, inputs: &[Tensor]) -> rc_runtime::Result<Vec<Tensor>> {
-        let Some((init, code)) = &self.initializer else { return Ok(inputs.to_vec()) };
-        let given = self.signature().inputs.len() - init.results;
+        let given = self.signature().inputs.len() - self.initializer.as_ref().map_or(0, |(init, _)| init.results);
         if inputs.len() != given {
             let what = format!("the function takes {given} arguments, {} were given", inputs.len());
             return Err(rc_runtime::Error::Invalid(what));
         }
-        let mut constants = self.constants.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        let constants = match &*constants {
-            Some(known) => known.clone(),
-            None => {
-                let args: Vec<Tensor> = init.args.iter().map(|&i| inputs[i].clone()).collect();
-                constants.insert(code.run(&args)?.into()).clone()
-            }
+        Ok(self.constants(inputs)?.and(inputs))
+    }
+
+    /// The constants: of these inputs, if this is the first call.
+    fn constants(&self, inputs: &[Tensor]) -> rc_runtime::Result<Arc<Constants>> {
+        let mut known = self.constants.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        if let Some(constants) = &*known {
+            return Ok(constants.clone());
+        }
+        let computed = match &self.initializer {
+            Some((init, code)) => code.run(&init.args.iter().map(|&i| inputs[i].clone()).collect::<Vec<_>>())?,
+            None => Vec::new(),
         };
-        Ok(inputs.iter().chain(&*constants).cloned().collect())
+        let read = self.code.program().constant_inputs.iter().filter(|&&i| i < inputs.len());
+        let given = read.map(|&i| (i, inputs[i].clone())).collect();
+        let constants = Constants { given, computed };
+        // What does not fit is not kept.
+        self.signature().bind(&constants.and(inputs))?;
+        Ok(known.insert(Arc::new(constants)).clone())
     }
 
     /// The median time of `runs` runs, in milliseconds, after three that do not count. On a GPU inputs and results stay there, and the

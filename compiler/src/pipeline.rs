@@ -20,9 +20,10 @@ pub struct Target {
 }
 
 impl Target {
-    /// This machine's CPU.
+    /// This machine's CPU, or the one that the environment variable `RC_TARGET` names: `x86-64-v2`, which any newer one can run.
     pub fn host() -> Target {
-        Target { machine: Machine::Cpu, arch: "host".into() }
+        let named = std::env::var("RC_TARGET").ok().filter(|name| !name.is_empty());
+        Target { machine: Machine::Cpu, arch: named.unwrap_or_else(|| "host".into()) }
     }
     /// A GPU of this architecture.
     pub fn cuda(arch: &str) -> Target {

@@ -40,6 +40,12 @@ host.func @main(%x: memref<t x f32>, %y: memref<t x f32>, %arena: memref<?xi8>) 
         attr("function_type", AttrKind::Type, "Memrefs, no results."),
         attr("inputs", AttrKind::I64, "How many arguments are inputs."),
         attr("arena", AttrKind::Shape, "The arena's size in bytes, one expression."),
+        attr(
+            "constant",
+            AttrKind::I64Array,
+            "The inputs that are the same at every call: those of the first call count.",
+        )
+        .optional(),
         attr("sym_visibility", AttrKind::Str, "`private` where only this module calls it.").optional(),
     ],
     regions: Regions::Exactly(1),

@@ -116,6 +116,14 @@ impl Cpu {
         Ok(Self { triple: "x86_64-unknown-linux-gnu".into(), name: name.into(), features: String::new() })
     }
 
+    /// Whether it has an instruction for `x * y + z`, as processors since AVX2 have.
+    pub fn has_fma(&self) -> bool {
+        match self.features.is_empty() {
+            true => !WITHOUT_FMA.contains(&self.name.as_str()),
+            false => self.has_feature("fma"),
+        }
+    }
+
     /// Whether LLVM generates code that uses `feature` (as `avx2`, `avx512f`, `fma`), by the feature string.
     pub fn has_feature(&self, feature: &str) -> bool {
         self.features.split(',').any(|entry| entry.strip_prefix('+') == Some(feature))
@@ -170,6 +178,42 @@ impl Cuda {
         self.arch == "sm_90a"
     }
 }
+
+/// LLVM's names of the 64-bit x86 processors without fused multiply-adds.
+const WITHOUT_FMA: &[&str] = &[
+    "x86-64",
+    "x86-64-v2",
+    "nocona",
+    "core2",
+    "penryn",
+    "nehalem",
+    "corei7",
+    "westmere",
+    "sandybridge",
+    "corei7-avx",
+    "ivybridge",
+    "core-avx-i",
+    "bonnell",
+    "atom",
+    "silvermont",
+    "slm",
+    "goldmont",
+    "goldmont-plus",
+    "goldmont_plus",
+    "tremont",
+    "k8",
+    "athlon64",
+    "athlon-fx",
+    "opteron",
+    "k8-sse3",
+    "athlon64-sse3",
+    "opteron-sse3",
+    "amdfam10",
+    "barcelona",
+    "btver1",
+    "btver2",
+    "bdver1",
+];
 
 impl FromStr for Cuda {
     type Err = Error;

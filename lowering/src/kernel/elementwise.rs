@@ -90,7 +90,7 @@ impl<'a, 'm> Lowering<'a, 'm> {
             ("core.sub", &[x, y]) => b.fsub(x, y),
             ("core.mul", &[x, y]) => b.fmul(x, y),
             ("core.div", &[x, y]) => b.fdiv(x, y),
-            ("core.fma", &[x, y, z]) => b.fma(x, y, z),
+            ("core.fma", &[x, y, z]) => self.fma(elem, x, y, z),
             ("core.max", &[x, y]) => b.fmaximum(x, y),
             ("core.min", &[x, y]) => b.fminimum(x, y),
             ("core.clamp", &[x, low, high]) => b.fminimum(b.fmaximum(x, low), high),

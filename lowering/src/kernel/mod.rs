@@ -23,6 +23,7 @@ mod cpu;
 mod cuda;
 mod dims;
 mod elementwise;
+mod fma;
 mod info;
 mod memory;
 mod mma;

@@ -10,7 +10,7 @@ mod lives;
 mod place;
 
 use lives::{Buffer, Lives, Root};
-use rc_dialects::func::{INIT, SYMBOLS, calls};
+use rc_dialects::func::{INIT, SYMBOLS, calls, constant_args};
 use rc_dialects::host::{ASSERT, CONSTANT, COPY, FUNC, LAUNCH, RETURN, VIEW};
 use rc_ir::builder::new_function;
 use rc_ir::pass::{PassDef, PassKind, SymbolContext};
@@ -95,6 +95,11 @@ impl Rewriter<'_> {
         new.body.set_attr(target, "inputs", Attr::i64(inputs.len() as i64));
         new.body.set_attr(target, "arena", Attr::shape(&[placement.size]));
         let entry = from.entry().expect("planned functions have a body");
+        let is_read = |&i: &usize| from.has_uses(from.block_arg(entry, i));
+        let constant: Vec<i64> = constant_args(from).into_iter().filter(is_read).map(|i| i as i64).collect();
+        if !constant.is_empty() {
+            new.body.set_attr(target, "constant", Attr::i64s(&constant));
+        }
         let mut memory = FxHashMap::default();
         let mut names = Vec::new();
         for (i, arg) in from.block_args(entry).enumerate() {

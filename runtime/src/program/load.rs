@@ -90,6 +90,14 @@ pub(super) fn planned(body: &Body) -> Result<(Vec<Value>, usize, Dim)> {
     Ok((args, inputs.ok_or_else(malformed)?, arena.ok_or_else(malformed)?))
 }
 
+/// The inputs that the function says are the same at every call.
+fn constant_inputs(root: OpRef, inputs: usize) -> Result<Vec<usize>> {
+    let numbers = root.ints("constant").unwrap_or_default();
+    let number = |n: i64| usize::try_from(n).ok().filter(|&i| i < inputs);
+    let all: Option<Vec<usize>> = numbers.iter().map(|&n| number(n)).collect();
+    all.ok_or_else(|| root.error(format!("has {inputs} inputs, and others in 'constant'")))
+}
+
 impl<'a> Loader<'a> {
     fn load(module: &'a Module, body: &'a Body) -> Result<Program> {
         let root = body.op_ref(body.root());
@@ -111,9 +119,11 @@ impl<'a> Loader<'a> {
             }
         }
         let name = body.symbol().unwrap_or_default();
+        let constant_inputs = constant_inputs(root, inputs)?;
         let program = Program {
             name,
             signature,
+            constant_inputs,
             arena,
             constants: Vec::new(),
             kernels: Vec::new(),

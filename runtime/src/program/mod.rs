@@ -23,6 +23,8 @@ use std::sync::Arc;
 pub struct Program {
     pub name: Name,
     pub signature: Signature,
+    /// The inputs that are the same at every call, of those that it reads.
+    pub constant_inputs: Vec<usize>,
     /// Bytes of the arena.
     pub arena: Dim,
     /// The bytes of constants; [`Place::Constant`] refers to them.

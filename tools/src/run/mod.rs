@@ -5,7 +5,7 @@ mod inputs;
 use crate::files::{self, note_line, print_line};
 use crate::opt::show;
 use inputs::Inputs;
-use rc::{Executable, Target, compile};
+use rc::{Executable, Machine, Target, compile};
 use rc_dialects::func::set_constant_args;
 use rc_ir::{Diagnostic, Module, Severity};
 use rc_parser::ParseOptions;
@@ -129,7 +129,10 @@ fn read(options: &Options) -> Result<Module, Failure> {
 
 fn target(options: &Options) -> Result<Target, Failure> {
     Ok(match options.device {
-        Device::Cpu => Target { arch: options.arch.clone().unwrap_or("host".into()), ..Target::host() },
+        Device::Cpu => match &options.arch {
+            Some(arch) => Target { machine: Machine::Cpu, arch: arch.clone() },
+            None => Target::host(),
+        },
         Device::Cuda => Target::cuda(&match &options.arch {
             Some(arch) => arch.clone(),
             None => rc::gpu_arch()?,
