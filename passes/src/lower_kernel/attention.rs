@@ -3,10 +3,10 @@
 
 use super::contract::dot;
 use super::program::Program;
-use super::run::bind;
+use super::run::{bind, divides};
 use super::scope::{Scope, Tiled};
 use crate::schedule::access::{Access, Iter};
-use crate::schedule::{Schedule, attention_iters};
+use crate::schedule::{AttentionAccesses, Schedule, attention_accesses, attention_iters};
 use rc_dialects::loop_::IterKind;
 use rc_ir::{Attr, Diagnostic, Dim, Name, Op, Result, Type, Value};
 
@@ -16,7 +16,7 @@ pub struct Attention<'s> {
     /// b, h, m, n, d, e.
     pub iters: [Iter; 6],
     /// q, k, v and perhaps a bias.
-    inputs: Vec<(Value, Access)>,
+    pub(super) inputs: Vec<(Value, Access)>,
     pub output: Access,
     /// Where the logarithms of the sums lie, if they are a result.
     sums: Option<(Value, Access)>,
@@ -42,42 +42,17 @@ impl<'s> Attention<'s> {
         let (names, extents) = attention_iters(p.src, op).ok_or_else(bad)?;
         let iters: [Iter; 6] =
             std::array::from_fn(|i| Iter { name: names[i], extent: extents[i], kind: IterKind::Parallel });
-        let mut ranges = p.ranges.clone();
-        iters.iter().for_each(|i| ranges.set_iterator(i.name, i.extent));
-        let access =
-            |v: Value, map: Attr| Some(Access::new(&p.src.ty(v).shape(), map.as_shape()?).normalized(&ranges, &iters));
-        let maps =
-            at.attr("maps").and_then(|a| a.as_array()).filter(|m| m.len() == at.operands().len()).ok_or_else(bad)?;
-        let inputs = at
-            .operands()
-            .zip(maps)
-            .map(|(v, &m)| Some((v, access(v, m)?)))
-            .collect::<Option<Vec<_>>>()
-            .ok_or_else(bad)?;
-        let outs = at.attr("out_maps").and_then(|a| a.as_array()).filter(|m| m.len() == at.results().len());
-        let mut outputs = at
-            .results()
-            .zip(outs.ok_or_else(bad)?)
-            .map(|(v, &m)| Some((v, access(v, m)?)))
-            .collect::<Option<Vec<_>>>()
-            .ok_or_else(bad)?;
-        // A tile's dimension of one element, of which the map says nothing.
-        for (i, (_, access)) in outputs.iter_mut().enumerate() {
-            for iter in iters[M..].iter().filter(|it| it.name == names[M] || i == 0 && it.name == names[E]) {
-                if !access.mentions(iter.name) && iter.extent == Dim::Static(1) {
-                    access.shape.push(Dim::Static(1));
-                    access.exprs.push(Dim::symbol(iter.name));
-                }
-            }
-        }
-        let sums = outputs.drain(1..).next();
+        let AttentionAccesses { inputs, outputs } = attention_accesses(p.src, op, &p.ranges, &iters).ok_or_else(bad)?;
+        let mut outputs = at.results().zip(outputs);
+        let (_, output) = outputs.next().ok_or_else(bad)?;
+        let sums = outputs.next().filter(|(value, _)| p.memory.contains_key(value));
         let elem = p.src.ty(at.operand(0)).elem();
         Ok(Attention {
             op,
             schedule,
             iters,
-            inputs,
-            output: outputs.swap_remove(0).1,
+            inputs: at.operands().zip(inputs).collect(),
+            output,
             sums,
             scale: at.attr("scale").and_then(|a| a.as_float()).ok_or_else(bad)?,
             causal: at.bool("causal"),
@@ -97,14 +72,17 @@ impl<'s> Attention<'s> {
     pub(super) fn keys(&self) -> i64 {
         self.schedule.tile_of(self.name(N))
     }
-    /// Elements of the result for each query, at once: all, padded.
-    fn width(&self, p: &Program) -> Result<i64> {
-        self.padded(p, E)
+    /// The width of keys (`D`) or of values (`E`) in tiles: all, padded.
+    pub(super) fn padded(&self, p: &Program, i: usize) -> Result<i64> {
+        let (size, tile) = (self.head_size(p, i)?, self.schedule.tile_of(self.name(i)));
+        if tile >= size {
+            return Ok(tile);
+        }
+        let name = self.name(i);
+        Err(p.src.op_ref(self.op).error(format!("has a schedule whose tile of {name} is {tile}, less than {size}")))
     }
-    fn padded(&self, p: &Program, i: usize) -> Result<i64> {
-        // An instruction of the matrix units has 16 columns.
-        let least = if self.schedule.unit == Some("fma") { 1 } else { 16 };
-        self.head_size(p, i).map(|n| (n.max(least) as u64).next_power_of_two() as i64)
+    pub(super) fn sums(&self) -> Option<(Value, &Access)> {
+        self.sums.as_ref().map(|(value, access)| (*value, access))
     }
     pub(super) fn head_size(&self, p: &Program, i: usize) -> Result<i64> {
         let size = self.iters[i].extent.as_static().filter(|&n| n > 0);
@@ -147,26 +125,45 @@ impl<'s> Attention<'s> {
     const LOG2_E: f64 = std::f64::consts::LOG2_E;
 
     /// What scores are multiplied by before they become exponents of two: the scale, unless the mask has done that.
-    fn factor(&self) -> f64 {
-        if self.scaled_early() { 1.0 } else { self.scale * Self::LOG2_E }
+    fn factor(&self, p: &Program) -> f64 {
+        if self.scaled_early(p) { 1.0 } else { self.scale * Self::LOG2_E }
     }
     /// Whether scores are scaled before their maximum is taken: a bias is added to them, or a factor would turn their order.
-    fn scaled_early(&self) -> bool {
-        self.inputs.len() > 3 || self.scale <= 0.0
+    fn scaled_early(&self, p: &Program) -> bool {
+        self.scale <= 0.0 || self.inputs.get(3).is_some_and(|m| p.src.ty(m.0).elem() != Type::i1())
     }
 
     /// The result for the queries of the scope, with the scope in which it is to be stored.
     pub fn run(&self, p: &mut Program, scope: &Scope) -> Result<(Value, Scope)> {
-        let (rows, keys, width) = (self.rows(), self.keys(), self.width(p)?);
         let first = scope.get(self.name(M)).expect("the grid has the queries").base;
+        let bounds = [p.constant_index(0), self.last_key(p, first, self.rows())];
+        let [best, sum, total] = self.walk(p, scope, bounds)?;
+        if let Some((target, access)) = self.sums() {
+            let logs = self.logs(p, best, sum);
+            p.store(logs, target, access, scope)?;
+        }
+        let out = self.quotient(p, total, sum);
+        Ok((out, self.across(p, scope)?))
+    }
+    /// The scope with the result's columns.
+    pub(super) fn across(&self, p: &mut Program, scope: &Scope) -> Result<Scope> {
+        let (zero, width) = (p.constant_index(0), self.padded(p, E)?);
+        Ok(self.with(scope, E, zero, Some(1), width))
+    }
+
+    /// Maxima, sums of weights and weighted sums over a range of keys.
+    pub(super) fn walk(&self, p: &mut Program, scope: &Scope, keys: [Value; 2]) -> Result<[Value; 3]> {
+        let (rows, width) = (self.rows(), self.padded(p, E)?);
         let low = p.splat([rows, 1], Attr::float(f64::NEG_INFINITY, self.acc));
         let start = vec![low, p.zeros([rows, 1], self.acc), p.zeros([rows, width], self.acc)];
-        let zero = p.constant_index(0);
         let query = self.query(p, scope)?;
-        let bounds = [zero, self.last_key(p, first, rows), p.constant_index(keys)];
+        let bounds = [keys[0], keys[1], p.constant_index(self.keys())];
         let ends = p.for_loop(bounds, &start, |p, at, state| {
+            // What a mask says is on its way while the scores are computed.
+            let mask = self.load_mask(p, scope, at)?;
             let scores = self.scores(p, query, scope, at)?;
-            let scores = self.mask_where_needed(p, scores, scope, at)?;
+            let scores = self.masked(p, scores, mask);
+            let scores = self.hide_where_needed(p, scores, scope, at)?;
             let (best, sum, decay, weights) = self.weights(p, scores, state[0], state[1]);
             let total = p.binary("rc.core.mul", state[2], decay);
             Ok::<_, Box<Diagnostic>>(vec![best, sum, self.values(p, weights, scope, at, total)?])
@@ -175,18 +172,15 @@ impl<'s> Attention<'s> {
             let made = p.out.defining_op(ends[0]).expect("a loop's result");
             p.out.set_attr(made, "stages", Attr::i64(stages));
         }
-        self.store_sums(p, ends[0], ends[1], scope)?;
-        let out = self.quotient(p, ends[2], ends[1]);
-        Ok((out, self.with(scope, E, zero, Some(1), width)))
+        Ok([ends[0], ends[1], ends[2]])
     }
 
-    /// Stores the logarithms of the sums, if they are a result.
-    pub(super) fn store_sums(&self, p: &mut Program, best: Value, sum: Value, scope: &Scope) -> Result {
-        let Some((target, access)) = &self.sums else { return Ok(()) };
-        let factor = self.constant(p, self.factor() / Self::LOG2_E);
+    /// The logarithms of the sums.
+    pub(super) fn logs(&self, p: &mut Program, best: Value, sum: Value) -> Value {
+        let factor = self.factor(p) / Self::LOG2_E;
+        let factor = self.constant(p, factor);
         let log = p.unary("rc.core.log", sum);
-        let logs = p.fma(best, factor, log);
-        p.store(logs, *target, access, scope)
+        p.fma(best, factor, log)
     }
 
     /// Where the keys end that `rows` queries from `first` on can see.
@@ -221,24 +215,40 @@ impl<'s> Attention<'s> {
         let start = p.zeros([self.rows(), self.keys()], self.acc);
         Ok(dot(p, [query, key, start], false, true, self.schedule.unit))
     }
-    /// Scaled and the bias added if [`Attention::scaled_early`]; minus infinity where a key is not visible.
+    /// Scaled if [`Attention::scaled_early`], masked, and minus infinity where a key is not visible.
     pub(super) fn mask(&self, p: &mut Program, scores: Value, scope: &Scope, at: Value) -> Result<Value> {
+        let mask = self.load_mask(p, scope, at)?;
+        let scores = self.masked(p, scores, mask);
+        self.hide(p, scores, scope, at)
+    }
+    fn load_mask(&self, p: &mut Program, scope: &Scope, at: Value) -> Result<Option<Value>> {
+        let Some((value, access)) = self.inputs.get(3) else { return Ok(None) };
         let scope = self.with(scope, N, at, Some(1), self.keys());
+        p.load(*value, access, &scope).map(Some)
+    }
+    /// Scaled if [`Attention::scaled_early`]; a bias added, or minus infinity where a mask hides.
+    fn masked(&self, p: &mut Program, scores: Value, mask: Option<Value>) -> Value {
         let mut scores = scores;
-        if self.scaled_early() {
+        if self.scaled_early(p) {
             let scale = self.constant(p, self.scale * Self::LOG2_E);
             scores = p.binary("rc.core.mul", scores, scale);
         }
-        let mut visible = p.inside(&scope, &|n| n == self.name(N));
-        if let Some((value, access)) = self.inputs.get(3) {
-            let mask = p.load(*value, access, &scope)?;
-            if p.ty(mask).elem() == Type::i1() {
-                visible = Some(visible.map_or(mask, |v| p.binary("rc.core.and", v, mask)));
-            } else {
-                let (bias, log) = (p.convert(mask, self.acc), self.constant(p, Self::LOG2_E));
-                scores = p.fma(bias, log, scores);
+        match mask {
+            None => scores,
+            Some(mask) if p.ty(mask).elem() == Type::i1() => {
+                let low = self.constant(p, f64::NEG_INFINITY);
+                p.select(mask, scores, low)
+            }
+            Some(bias) => {
+                let (bias, log) = (p.convert(bias, self.acc), self.constant(p, Self::LOG2_E));
+                p.fma(bias, log, scores)
             }
         }
+    }
+    /// Minus infinity past the last key, and where the query comes before the key.
+    fn hide(&self, p: &mut Program, scores: Value, scope: &Scope, at: Value) -> Result<Value> {
+        let scope = self.with(scope, N, at, Some(1), self.keys());
+        let mut visible = p.inside(&scope, &|n| n == self.name(N));
         if self.causal {
             let (n, m) = (Dim::symbol(self.name(N)), Dim::symbol(self.name(M)));
             let (key, query) = (p.index(n, &scope, Tiled::All)?, p.index(m, &scope, Tiled::All)?);
@@ -249,22 +259,23 @@ impl<'s> Attention<'s> {
         Ok(visible.map_or(scores, |v| p.select(v, scores, low)))
     }
 
-    /// The mask of a block in which some key is not visible to some query: the diagonal, the end of the keys.
-    fn mask_where_needed(&self, p: &mut Program, scores: Value, scope: &Scope, at: Value) -> Result<Value> {
-        if self.scaled_early() {
-            return self.mask(p, scores, scope, at);
+    /// [`Attention::hide`] for a block in which some key is not visible to some query: the diagonal, the end of the keys.
+    fn hide_where_needed(&self, p: &mut Program, scores: Value, scope: &Scope, at: Value) -> Result<Value> {
+        let first = scope.get(self.name(M)).expect("the grid has the queries").base;
+        let (extent, keys) = (self.iters[N].extent, self.keys());
+        if !self.causal && divides(keys, extent) {
+            return Ok(scores);
         }
-        let (first, keys) =
-            (scope.get(self.name(M)).expect("the grid has the queries").base, p.constant_index(self.keys()));
-        let mut seen = p.size(self.iters[N].extent);
+        let mut seen = p.size(extent);
         if self.causal {
             let one = p.constant_index(1);
             let own = p.add_index(first, one);
             seen = p.binary("rc.core.min", seen, own);
         }
+        let keys = p.constant_index(keys);
         let end = p.add_index(at, keys);
-        let masks = p.compare("gt", end, seen);
-        p.if_else(masks, |p| self.mask(p, scores, scope, at), |_| Ok(scores))
+        let hides = p.compare("gt", end, seen);
+        p.if_else(hides, |p| self.hide(p, scores, scope, at), |_| Ok(scores))
     }
 
     /// From the scores of one block of keys and the state before: the new maximum, the new sum, what earlier sums are to be
@@ -282,7 +293,8 @@ impl<'s> Attention<'s> {
         // While nothing is visible the maximum is minus infinity; subtracting 0 then leaves exp(-inf) = 0.
         let unseen = p.compare("eq", next, low);
         let shift = p.select(unseen, nothing, next);
-        let factor = self.constant(p, self.factor());
+        let factor = self.factor(p);
+        let factor = self.constant(p, factor);
         let shift = p.binary("rc.core.mul", shift, factor);
         let shift = p.unary("rc.core.neg", shift);
         let (centred, moved) = (p.fma(scores, factor, shift), p.fma(best, factor, shift));
@@ -293,7 +305,7 @@ impl<'s> Attention<'s> {
         (next, sum, decay, p.convert(weights, self.value_type(p)))
     }
     fn values(&self, p: &mut Program, weights: Value, scope: &Scope, at: Value, total: Value) -> Result<Value> {
-        let (width, zero) = (self.width(p)?, p.constant_index(0));
+        let (width, zero) = (self.padded(p, E)?, p.constant_index(0));
         let scope = self.with(&self.without_rows(scope), N, at, Some(0), self.keys());
         let scope = self.with(&scope, E, zero, Some(1), width);
         let value = self.load(p, 2, &scope, [self.keys(), width], N)?;

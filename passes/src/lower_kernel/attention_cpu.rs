@@ -190,7 +190,10 @@ impl Attention<'_> {
         let scope = self.at_row(p, scope, row);
         let sum = self.tile(p, scratch.sum, [row, zero], [rows, 1]);
         let best = self.tile(p, scratch.best, [row, zero], [rows, 1]);
-        self.store_sums(p, best, sum, &scope)?;
+        if let Some((target, access)) = self.sums() {
+            let logs = self.logs(p, best, sum);
+            p.store(logs, target, access, &scope)?;
+        }
         self.for_parts(p, width, |p, part| {
             let total = self.tile(p, scratch.total, [row, part], [rows, keys]);
             let out = self.quotient(p, total, sum);

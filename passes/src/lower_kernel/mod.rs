@@ -6,6 +6,7 @@
 
 mod attention;
 mod attention_cpu;
+mod attention_split;
 mod contract;
 mod contract_cpu;
 mod epilogue;
@@ -28,6 +29,7 @@ use crate::schedule::group::{Class, Group};
 use crate::schedule::nest::{Nest, symbol_ranges};
 use crate::schedule::{Kind, Schedule, TARGET_OPTIONS, Target, is_unscheduled, schedule_kernel, settle_target};
 use attention::Attention;
+use attention_split::AttentionSplit;
 use contract::Product;
 use contract_cpu::Blocked;
 use epilogue::epilogue;
@@ -155,7 +157,16 @@ pub fn lower_kernel(src: &Body, target: &Target) -> Result<Lowered> {
         let callee = |n: usize| if n == 0 { name } else { Name::new(&format!("{name}_{n}")) };
         let types = |values: &[Value]| values.iter().map(|&v| src.ty(v)).collect();
         let refs = |values: &[Value]| values.iter().map(|&v| find(&known, v)).collect::<Result<Vec<_>>>();
-        if let Some(parts) = scheduled.schedules[0].split {
+        let split = scheduled.schedules[0].split;
+        if let Some(parts) = split.filter(|_| scheduled.group.class == Class::Attention && !target.is_cpu()) {
+            let split = AttentionSplit::new(src, target, scheduled, parts);
+            let partial = split.partial_types()?;
+            out.funcs.push(split.parts(callee(number))?);
+            out.steps.push(Step { callee: callee(number), inputs: refs(&inputs)?, results: partial.clone() });
+            let inputs: Vec<Ref> = (0..partial.len()).map(|i| Ref::Step(number, i)).collect();
+            out.funcs.push(split.combine(callee(number + 1), &outputs)?);
+            out.steps.push(Step { callee: callee(number + 1), inputs, results: types(&outputs) });
+        } else if let Some(parts) = split {
             let split = Split::new(src, target, scheduled, parts)?;
             let partial = split.partial_types();
             out.funcs.push(split.parts(callee(number))?);

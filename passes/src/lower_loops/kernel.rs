@@ -60,6 +60,11 @@ fn declare_symbols(from: &Body, entry: Block, to: &mut Body) {
     }
 }
 
+/// The iterator of queries among those of `loop.attention`.
+const M: usize = 2;
+/// Queries of heads that share keys that are packed into one tile.
+const PACKED: i64 = 64;
+
 struct Lowering<'a> {
     source: &'a Body,
     entry: Block,
@@ -257,21 +262,32 @@ impl Lowering<'_> {
         let (q, k, v) = (self.shape(op, 0), self.shape(op, 1), self.shape(op, 2));
         let heads = rank - 3;
         let h = if heads == 1 { q[1] } else { Dim::Static(1) };
-        let extents = [q[0], h, q[rank - 2], k[rank - 2], q[rank - 1], v[rank - 1]];
+        let group = shared_heads(self.source.ty(op.operand(0)), self.source.ty(op.operand(1)));
+        let group = Dim::Static(group.map_err(|why| op.error(why))?);
+        let packed = heads == 1 && self.packs(op, group, q[2], yielded);
+        // Packed, the queries of all heads that share keys follow one another.
+        let [h, m] = if packed { [k[1], group * q[2]] } else { [h, q[rank - 2]] };
+        let extents = [q[0], h, m, k[rank - 2], q[rank - 1], v[rank - 1]];
         let names = self.attention_names();
         let mut ranges = self.ranges.clone();
         names.iter().zip(extents).for_each(|(&n, e)| ranges.set_iterator(n, e));
         let space = Space { iters: names, extents: extents.to_vec(), ranges };
-        let group = shared_heads(self.source.ty(op.operand(0)), self.source.ty(op.operand(1)));
-        let group = Dim::Static(group.map_err(|why| op.error(why))?);
-        let place =
-            |rest: &[usize]| -> Vec<Dim> { (0..=heads).chain(rest.iter().copied()).map(|i| space.index(i)).collect() };
-        let (mut inputs, mut maps) = (Vec::new(), Vec::new());
-        for (i, rest) in [[2, 4], [3, 4], [3, 5], [2, 3]].iter().enumerate().take(op.operands().len()) {
-            let mut map = place(rest);
-            if i == 1 || i == 2 {
+        let place = |rest: &[usize], keys: bool| -> Vec<Dim> {
+            let mut map: Vec<Dim> = (0..=heads).chain(rest.iter().copied()).map(|i| space.index(i)).collect();
+            if packed && !keys {
+                let (own, row) = (space.index(M).floordiv(q[2]), space.index(M).modulo(q[2]));
+                map[1] = space.ranges.simplify(map[1] * group + own);
+                if rest[0] == M {
+                    map[2] = space.ranges.simplify(row);
+                }
+            } else if keys && !packed {
                 map[heads] = space.ranges.simplify(map[heads].floordiv(group));
             }
+            map
+        };
+        let (mut inputs, mut maps) = (Vec::new(), Vec::new());
+        for (i, rest) in [[M, 4], [3, 4], [3, 5], [M, 3]].iter().enumerate().take(op.operands().len()) {
+            let mut map = place(rest, i == 1 || i == 2);
             for (index, size) in map.iter_mut().zip(self.shape(op, i)) {
                 if size == Dim::Static(1) {
                     *index = Dim::Static(0);
@@ -282,10 +298,10 @@ impl Lowering<'_> {
             maps.push(Attr::shape(&map));
         }
         let (mut ends, mut out_maps) = (Vec::new(), Vec::new());
-        for (result, rest) in op.results().zip([&[2, 5][..], &[2]]) {
+        for (result, rest) in op.results().zip([&[M, 5][..], &[M]]) {
             let end = self.end_of_moves(result, yielded);
             let map = self
-                .out_map(result, end, &place(rest), &space.ranges)
+                .out_map(result, end, &place(rest, false), &space.ranges)
                 .ok_or_else(|| op.error("cannot write its result's index map"))?;
             ends.push(end);
             out_maps.push(Attr::shape(&map));
@@ -314,6 +330,16 @@ impl Lowering<'_> {
             self.tensors.insert(end, tensor);
         }
         Ok(())
+    }
+
+    /// Whether the few queries of heads that share keys are taken together, as rows of one tile: where they lie so, and a mask does not
+    /// follow from their places.
+    fn packs(&self, op: OpRef, group: Dim, queries: Dim, yielded: &[Value]) -> bool {
+        let (Some(group), Some(queries)) = (group.as_static(), queries.as_static()) else { return false };
+        let one = queries == 1;
+        let lies =
+            self.tensors.contains_key(&op.operand(0)) && self.end_of_moves(op.result(0), yielded) == op.result(0);
+        group > 1 && queries > 0 && group * queries <= PACKED && (one || lies && !op.bool("causal"))
     }
 
     fn attention_names(&self) -> Vec<Name> {

@@ -4,10 +4,12 @@ use super::access::{Access, Iter, has_index};
 use super::attr::{Kind, Schedule};
 use super::nest::extent_of;
 use super::target::Target;
-use super::tiles::pow2;
 use super::{Plan, nest};
 use rc_dialects::loop_::IterKind;
-use rc_ir::{Body, Dim, Name, Op};
+use rc_ir::dim_range::Ranges;
+use rc_ir::{Attr, Body, Dim, Name, Op, Value};
+
+mod gpu;
 
 /// The iterators of `loop.attention`, by role.
 pub fn iters(body: &Body, op: Op) -> Option<([Name; 6], [Dim; 6])> {
@@ -18,6 +20,54 @@ pub fn iters(body: &Body, op: Op) -> Option<([Name; 6], [Dim; 6])> {
     Some((names.try_into().ok()?, extents.try_into().ok()?))
 }
 
+/// Roles of the iterators.
+pub const M: usize = 2;
+pub const N: usize = 3;
+pub const D: usize = 4;
+pub const E: usize = 5;
+
+/// Where the operands and results of a `loop.attention` lie, with a dimension for each iterator along which tiles of them run. A bias or a
+/// mask may have fewer.
+pub struct Accesses {
+    pub inputs: Vec<Access>,
+    pub outputs: Vec<Access>,
+}
+
+/// `None` if an attribute is missing.
+pub fn accesses(body: &Body, op: Op, ranges: &Ranges, iters: &[Iter; 6]) -> Option<Accesses> {
+    let at = body.op_ref(op);
+    let mut ranges = ranges.clone();
+    iters.iter().for_each(|i| ranges.set_iterator(i.name, i.extent));
+    let read = |name: &str, values: Vec<Value>, roles: &[&[usize]]| {
+        let maps = at.attr(name)?.as_array().filter(|maps| maps.len() == values.len())?;
+        let one = |(i, (&value, map)): (usize, (&Value, &Attr))| {
+            let access = Access::new(&body.ty(value).shape(), map.as_shape()?).normalized(&ranges, iters);
+            Some(roles[i].iter().fold(access, |access, &role| with_dimension(access, &iters[role])))
+        };
+        values.iter().zip(maps).enumerate().map(one).collect::<Option<Vec<Access>>>()
+    };
+    Some(Accesses {
+        inputs: read("maps", at.operands().collect(), &[&[M, D], &[N, D], &[N, E], &[]])?,
+        outputs: read("out_maps", at.results().collect(), &[&[M, E], &[M]])?,
+    })
+}
+
+/// The access with a dimension of one element for an iterator that runs over one, where its map says nothing of it.
+fn with_dimension(mut access: Access, iter: &Iter) -> Access {
+    if access.mentions(iter.name) || iter.extent != Dim::Static(1) {
+        return access;
+    }
+    let one = |d: &usize| access.shape[*d] == Dim::Static(1) && access.exprs[*d] == Dim::Static(0);
+    match (0..access.shape.len()).rev().find(one) {
+        Some(d) => access.exprs[d] = Dim::symbol(iter.name),
+        None => {
+            access.shape.push(Dim::Static(1));
+            access.exprs.push(Dim::symbol(iter.name));
+        }
+    }
+    access
+}
+
 /// `None` if the op does not have the six iterators b, h, m, n, d, e.
 pub fn plan(body: &Body, op: Op, target: &Target) -> Option<Plan> {
     let ([b, h, m, n, d, e], extents) = iters(body, op)?;
@@ -26,15 +76,12 @@ pub fn plan(body: &Body, op: Op, target: &Target) -> Option<Plan> {
     let mut s = Schedule::new(Kind::Attention);
     s.grid = vec![b, h, m];
     s.axes = [m, n];
-    let ty = body.op_ref(op).operand_types()[0].elem();
-    let half = ty.bit_width() == Some(16);
-    let fits = |want: i64, i: usize| want.min(pow2(size(i)));
     let (why, other);
     if target.is_cpu() {
         let (rows, keys) = (if target.registers >= 32 { 12 } else { 6 }, 2 * target.lanes(rc_ir::Type::f32()));
-        let rows = size(2).clamp(1, rows);
+        let rows = size(M).clamp(1, rows);
         // Turning the keys around pays for itself over many queries; a few programs for each core keep all busy.
-        let programs = |block: i64| size(0) * size(1) * ((size(2) + block - 1) / block);
+        let programs = |block: i64| size(0) * size(1) * ((size(M) + block - 1) / block);
         let mut block = rows * 16;
         while block > rows && programs(block) < 4 * target.cores {
             block = (block / 2 + rows - 1) / rows * rows;
@@ -47,28 +94,28 @@ pub fn plan(body: &Body, op: Op, target: &Target) -> Option<Plan> {
         );
         other = format!("{} queries at a time: more registers than the machine's {}", rows + 2, target.registers);
     } else {
-        let (bm, bn) =
-            if half { (fits(64, 2).max(16), fits(64, 3).max(16)) } else { (fits(32, 2).max(16), fits(32, 3).max(16)) };
-        let warpgroups = half && fits_warpgroups(body, op, target);
-        let (bm, bn) = if warpgroups { (if size(2) <= 64 { 64 } else { 128 }, 128) } else { (bm, bn) };
-        s.tile = vec![(m, bm), (n, bn), (d, pow2(size(4))), (e, pow2(size(5)))];
-        s.threads = match (warpgroups, half) {
-            (true, _) => 2 * bm,
-            (_, true) => (bm / 16 * 32).clamp(32, 128),
-            _ => 128,
+        let elem = body.op_ref(op).operand_types()[0].elem();
+        let problem = gpu::Problem {
+            programs: size(0) * size(1),
+            queries: size(M),
+            keys: size(N),
+            widths: [size(D), size(E)],
+            bytes: elem.byte_width().unwrap_or(4) as i64,
+            causal: body.op_ref(op).bool("causal"),
+            warpgroups: fits_warpgroups(body, op, target),
         };
-        s.unit = Some(match half && size(4) % 16 == 0 {
-            _ if warpgroups => "wgmma",
-            true => "mma",
-            false => "fma",
-        });
-        s.stages = warpgroups.then_some(2);
-        if body.op_ref(op).bool("causal") {
+        let choice = problem.best(target);
+        let [rows, keys, depth, width] = choice.tile;
+        s.tile = vec![(m, rows), (n, keys), (d, depth), (e, width)];
+        s.threads = choice.threads;
+        s.unit = Some(choice.unit);
+        s.stages = choice.stages;
+        s.split = (choice.parts > 1).then_some(choice.parts);
+        if problem.causal {
             s.grid = vec![m, b, h]; // The longest rows of all heads first.
         }
-        let programs = size(0) * size(1) * ((size(2) + bm - 1) / bm);
-        why = format!("{bm} queries and {bn} keys at a time, {programs} programs");
-        other = format!("{} queries: {} programs", 2 * bm, programs / 2);
+        why = choice.text();
+        other = problem.other(&choice, target);
     }
     Some(Plan { schedules: vec![s], why, other })
 }
@@ -76,32 +123,26 @@ pub fn plan(body: &Body, op: Op, target: &Target) -> Option<Plan> {
 /// Whether Hopper's copy engine can bring tiles of q, k and v, and its warpgroups multiply them.
 fn fits_warpgroups(body: &Body, op: Op, target: &Target) -> bool {
     let Some((names, extents)) = iters(body, op) else { return false };
-    let at = body.op_ref(op);
-    let all: Vec<Iter> =
-        (0..6).map(|i| Iter { name: names[i], extent: extents[i], kind: IterKind::Parallel }).collect();
-    let mut ranges = nest::symbol_ranges(&rc_dialects::func::symbols(body));
-    all.iter().for_each(|i| ranges.set_iterator(i.name, i.extent));
-    let maps = at.attr("maps").and_then(|a| a.as_array()).unwrap_or_default();
-    let read = |(i, map): (usize, &rc_ir::Attr)| {
-        Some(Access::new(&body.ty(at.operand(i)).shape(), map.as_shape()?).normalized(&ranges, &all))
-    };
-    let Some(accesses) = maps.iter().take(3).enumerate().map(read).collect::<Option<Vec<Access>>>() else {
-        return false;
-    };
+    let all: [Iter; 6] = std::array::from_fn(|i| Iter { name: names[i], extent: extents[i], kind: IterKind::Parallel });
+    let ranges = nest::symbol_ranges(&rc_dialects::func::symbols(body));
+    let Some(accesses) = accesses(body, op, &ranges, &all) else { return false };
+    let half = |v: Value| [rc_ir::Type::bf16(), rc_ir::Type::f16()].contains(&body.ty(v).elem());
     let copied = |(access, [row, column]): (&Access, [usize; 2])| {
-        let tiled = [names[row], names[column]];
-        let along = access.plain(&tiled).unwrap_or_default();
-        let whole = |i: usize| tiled.iter().all(|t| along.contains(&Some(*t))) && access.clips(&all[i]);
+        let along = access.plain(&[names[row], names[column]]).unwrap_or_default();
+        // Past the end of a row there are zeros where the memory's row ends there; past the last value, too.
+        let whole = extents[column].modulo(Dim::Static(16)) == Dim::Static(0) || access.clips(&all[column]);
         along.last() == Some(&Some(names[column]))
-            && whole(row)
+            && along.contains(&Some(names[row]))
+            && whole
+            && (column == D || access.clips(&all[row]))
             && access.shape.len() <= 5
             && super::warpgroup::strides_fit(&access.shape)
             && !access.exprs.iter().any(|&e| has_index(e))
     };
-    let sizes = |i: usize| matches!(extents[i], Dim::Static(64 | 128));
+    let sizes = |i: usize| extents[i].as_static().is_some_and(|n| (1..=256).contains(&n) && n % 8 == 0);
     target.has_warpgroups()
-        && accesses.len() == 3
-        && sizes(4)
-        && sizes(5)
-        && accesses.iter().zip([[2, 4], [3, 4], [3, 5]]).all(copied)
+        && body.op_ref(op).operands().take(3).all(half)
+        && sizes(D)
+        && sizes(E)
+        && accesses.inputs.iter().zip([[M, D], [N, D], [N, E]]).all(copied)
 }

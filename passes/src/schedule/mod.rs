@@ -25,7 +25,7 @@ use rc_ir::pass::{
     OptionDef, OptionKind, Options, PassContext, PassDef, PassKind, SymbolContext, option, run_on_symbols,
 };
 
-pub use attention::iters as attention_iters;
+pub use attention::{Accesses as AttentionAccesses, accesses as attention_accesses, iters as attention_iters};
 pub use attr::{Kind, NONE, Schedule};
 pub use contract_cpu::panel_columns;
 pub use target::{Machine, Target};

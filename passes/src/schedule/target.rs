@@ -87,8 +87,8 @@ impl Target {
     fn set_arch(&mut self, arch: &str) {
         self.arch = arch.to_string();
         (self.vector_bits, self.registers) = match arch {
-            "x86-64-v4" | "znver4" | "znver5" | "skylake-avx512" | "cascadelake" | "icelake-server" | "sapphirerapids"
-            | "emeraldrapids" | "graniterapids" => (512, 32),
+            "x86-64-v4" | "znver4" | "znver5" | "skylake-avx512" | "cascadelake" | "icelake-server"
+            | "sapphirerapids" | "emeraldrapids" | "graniterapids" => (512, 32),
             "x86-64" | "x86-64-v2" => (128, 16),
             _ if arch.starts_with("aarch64") => (128, 32),
             _ => (self.vector_bits, self.registers),

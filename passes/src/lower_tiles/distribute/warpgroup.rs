@@ -215,8 +215,9 @@ impl<'s> Distribute<'s> {
         let dims = load.ints("dims").unwrap_or_default();
         let last = memref.rank() as i64 - 1;
         let parts = if i == 0 && !dot.bool("a_t") { self.warps / 4 } else { 1 };
-        let (rows, blocks) = (rows / parts, columns / WIDTH);
-        let fits = dims.len() == 2 && dims[0] >= 0 && dims[1] == last && columns % WIDTH == 0 && rows <= 256;
+        // Columns past those of the tile fill the last block: they are copied, and nothing reads them.
+        let (rows, blocks) = (rows / parts, (columns + WIDTH - 1) / WIDTH);
+        let fits = dims.len() == 2 && dims[0] >= 0 && dims[1] == last && columns % DEPTH == 0 && rows <= 256;
         if !fits || ty.elem().byte_width() != Some(2) || memref.rank() > 5 {
             let error = load.unsupported(format!("by the copy engine of {ty} from {memref} along {dims:?}"));
             return Err(error.help("choose unit = mma"));
