@@ -6,6 +6,7 @@
 pub mod builder;
 pub mod constraints;
 pub mod core;
+pub mod derivative;
 pub mod func;
 pub mod host;
 pub mod interfaces;

@@ -24,8 +24,15 @@ fn run(module: &mut Module, cx: &mut PassContext) -> Result {
     Ok(())
 }
 
-/// Users come after what they use, but for loops between blocks, for which another round is made.
 fn erase_dead(body: &mut Body, cx: &mut SymbolContext) -> Result {
+    cx.count("operations erased", erase_unused(body));
+    Ok(())
+}
+
+/// Erases the operations of a function that have no effects and no uses; gives their number. Users come after what they use, but for
+/// loops between blocks, for which another round is made.
+pub fn erase_unused(body: &mut Body) -> u64 {
+    let mut sum = 0;
     loop {
         let dead_now = |body: &Body, op: Op| !body.is_erased(op) && is_dead(body, op);
         let mut erased = 0;
@@ -35,9 +42,9 @@ fn erase_dead(body: &mut Body, cx: &mut SymbolContext) -> Result {
                 erased += 1;
             }
         }
-        cx.count("operations erased", erased);
+        sum += erased;
         if erased == 0 {
-            return Ok(());
+            return sum;
         }
     }
 }

@@ -1,6 +1,7 @@
 //! The passes of rc, a file or folder each. None links LLVM.
 
 pub mod align_products;
+pub mod autodiff;
 pub mod canonicalize;
 pub mod cse;
 pub mod dce;
@@ -22,6 +23,7 @@ mod test_ops;
 /// Makes the passes of this crate known by name. Does nothing the second time.
 pub fn register() {
     rc_ir::pass::register(&[
+        &autodiff::AUTODIFF,
         &canonicalize::CANONICALIZE,
         &cse::CSE,
         &dce::DCE,

@@ -1,6 +1,7 @@
 //! Scaled dot-product attention as one op, so that its online form is a choice of the schedule.
 
 use crate::constraints::{FLOAT_TENSOR, Inferred, MASK_TENSOR, default_acc};
+use crate::derivative::Derivative;
 use rc_ir::op_def::{AttrDefault, AttrKind, InferArgs, attr, operand, optional, variadic_result};
 use rc_ir::rewrite::{Canonicalize, Rewriter};
 use rc_ir::{Dim, Effects, Op, OpDef, Type};
@@ -31,7 +32,11 @@ pub static ATTENTION: OpDef = OpDef {
     ],
     effects: Effects::Pure,
     infer: Some(infer_attention),
-    interfaces: &[&Canonicalize(&[("attention-without-mask", drop_zero_mask)])],
+    interfaces: &[
+        &Canonicalize(&[("attention-without-mask", drop_zero_mask)]),
+        &Derivative::Vjp(super::attention_derivative::attention_vjp),
+        &super::attention_derivative::SUMS,
+    ],
     ..OpDef::new("rc.core.attention")
 };
 

@@ -28,5 +28,6 @@ func.func @call(%x: tensor<s x f32>, %z: tensor<8xf32>) -> (tensor<s x f32>, ten
         attr("bind", AttrKind::Dialect("bind"), "The callee's symbols, each as a one-element shape.").optional(),
     ],
     verify: Some(crate::func::verify_bindings),
+    interfaces: &[&crate::derivative::Derivative::Calls],
     ..OpDef::new("rc.core.call")
 };

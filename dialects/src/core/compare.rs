@@ -1,8 +1,10 @@
 //! Comparison and choice.
 
+use crate::builder::CoreBuilder;
 use crate::constraints::{BOOL, Inferred, SCALAR_LIKE, infer_predicate, one};
+use crate::derivative::{Derivative, Vjp, zeros_like};
 use rc_ir::op_def::{AttrKind, Fold, FoldArgs, InferArgs, attr, operand, result};
-use rc_ir::{Effects, OpDef, Traits};
+use rc_ir::{Effects, OpDef, Result, Traits};
 
 /// The words of `core.compare`'s `kind`.
 pub const KINDS: &[&str] = &["eq", "ne", "lt", "le", "gt", "ge"];
@@ -22,6 +24,7 @@ pub static COMPARE: OpDef = OpDef {
     effects: Effects::Pure,
     infer: Some(infer_predicate),
     fold: Some(super::fold::fold_elementwise),
+    interfaces: &[&Derivative::Zero],
     ..OpDef::new("rc.core.compare")
 };
 
@@ -39,8 +42,17 @@ pub static SELECT: OpDef = OpDef {
     effects: Effects::Pure,
     infer: Some(infer_select),
     fold: Some(fold_select),
+    interfaces: &[&Derivative::Vjp(select_vjp)],
     ..OpDef::new("rc.core.select")
 };
+
+fn select_vjp(v: &mut Vjp) -> Result {
+    let (condition, g) = (v.operand(0), v.g());
+    let zero = zeros_like(v, g);
+    v.give_with(1, |v| v.select(condition, g, zero));
+    v.give_with(2, |v| v.select(condition, zero, g));
+    Ok(())
+}
 
 fn infer_select(args: &InferArgs) -> Inferred {
     let (cond, a, b) = (args.operand(0)?, args.operand(1)?, args.operand(2)?);

@@ -1,6 +1,7 @@
 //! Values from nothing: constants and counters.
 
 use crate::constraints::{Inferred, SCALAR_LIKE, SHAPED, fail, one};
+use crate::derivative::Derivative;
 use rc_ir::attr::AttrData;
 use rc_ir::op_def::{AttrKind, InferArgs, attr, result};
 use rc_ir::types::TypeData;
@@ -21,6 +22,7 @@ pub static CONSTANT: OpDef = OpDef {
     effects: Effects::Pure,
     verify: Some(verify_constant),
     infer: Some(infer_constant),
+    interfaces: &[&Derivative::Zero],
     ..OpDef::new("rc.core.constant")
 };
 
@@ -37,6 +39,7 @@ pub static IOTA: OpDef = OpDef {
     attrs: &[attr("dim", AttrKind::I64, "The dimension that is counted along.")],
     effects: Effects::Pure,
     verify: Some(verify_iota),
+    interfaces: &[&Derivative::Zero],
     ..OpDef::new("rc.core.iota")
 };
 

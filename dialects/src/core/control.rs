@@ -2,6 +2,7 @@
 //! that they use as arguments, and every pass treats them as it treats any function.
 
 use crate::constraints::{BOOL_TENSOR, TENSOR, fail};
+use crate::derivative::Derivative;
 use rc_ir::op_def::{AttrKind, InferArgs, Types, attr, operand, variadic, variadic_result};
 use rc_ir::{Dim, Effects, OpDef, OpRef, Result, Type};
 
@@ -40,6 +41,7 @@ func.func private @negate(%x: tensor<4xf32>) -> tensor<4xf32> {
     ],
     effects: Effects::Pure,
     verify: Some(verify_if),
+    interfaces: &[&Derivative::Calls],
     ..OpDef::new("rc.core.if")
 };
 
@@ -47,7 +49,7 @@ pub static WHILE: OpDef = OpDef {
     summary: "Values that a function changes for as long as another says so.",
     doc: "The values `init` and the arguments are those of both functions. As long as `condition` gives a true tensor<i1> of the values, \
           `body` gives the next ones, of the same types. The results are the values at the end. The arguments stay as they are. `bind` is as \
-          for core.call, for both. On a GPU the host waits for each condition.",
+          for core.call, for both. `at_most` is a promise that derivatives rely on: where it is broken, what follows of a differentiated loop is NaN. On a GPU the host waits for each condition.",
     example: r#"
 func.func @main(%x: tensor<f32>, %most: tensor<f32>) -> tensor<f32> {
   %y = core.while init(%x) args(%most) {condition = "below", body = "double"} : tensor<f32>
@@ -67,11 +69,13 @@ func.func private @double(%x: tensor<f32>, %most: tensor<f32>) -> tensor<f32> {
     attrs: &[
         attr("condition", AttrKind::Str, "The function that says whether to go on."),
         attr("body", AttrKind::Str, "The function that gives the next values."),
+        attr("at_most", AttrKind::I64, "That it takes no more turns than these, for its derivative.").optional(),
         attr("bind", AttrKind::Dialect("bind"), BIND).optional(),
     ],
     infer: Some(infer_while),
     effects: Effects::Pure,
     verify: Some(crate::func::verify_bindings),
+    interfaces: &[&Derivative::Calls],
     ..OpDef::new("rc.core.while")
 };
 
@@ -101,6 +105,7 @@ func.func private @step(%sum: tensor<3xf32>, %row: tensor<3xf32>, %by: tensor<3x
     ],
     effects: Effects::Pure,
     verify: Some(verify_for),
+    interfaces: &[&Derivative::Calls],
     ..OpDef::new("rc.core.for")
 };
 

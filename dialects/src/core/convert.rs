@@ -1,6 +1,8 @@
 //! Changes of the element type.
 
+use crate::builder::CoreBuilder;
 use crate::constraints::{SCALAR_LIKE, fail};
+use crate::derivative::{Derivative, Vjp};
 use rc_ir::op_def::{Fold, FoldArgs, operand, result};
 use rc_ir::{Effects, OpDef, OpRef, Result, Traits, Value};
 
@@ -20,6 +22,7 @@ pub static CONVERT: OpDef = OpDef {
     effects: Effects::Pure,
     verify: Some(verify_same_shape),
     fold: Some(fold_convert),
+    interfaces: &[&Derivative::Vjp(convert_vjp)],
     ..OpDef::new("rc.core.convert")
 };
 
@@ -37,8 +40,16 @@ pub static BITCAST: OpDef = OpDef {
     effects: Effects::Pure,
     verify: Some(verify_bitcast),
     fold: Some(fold_convert),
+    interfaces: &[&Derivative::Missing("the bits of a number do not follow it smoothly")],
     ..OpDef::new("rc.core.bitcast")
 };
+
+/// Of floats; integers have none.
+fn convert_vjp(v: &mut Vjp) -> Result {
+    let (g, elem) = (v.g(), v.ty(v.operand(0)).elem());
+    v.give_with(0, |v| v.convert(g, elem));
+    Ok(())
+}
 
 fn verify_same_shape(op: OpRef) -> Result {
     let (from, to) = (op.body.ty(op.operand(0)), op.body.ty(op.result(0)));

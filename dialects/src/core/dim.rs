@@ -1,6 +1,7 @@
 //! Sizes as values, and what is known of them.
 
 use crate::constraints::{INDEX, Inferred, SHAPED, TENSOR, dim_attr, fail, one};
+use crate::derivative::Derivative;
 use crate::interfaces::Decompose;
 use rc_ir::op_def::{AttrKind, Fold, FoldArgs, InferArgs, attr, operand, result};
 use rc_ir::{Attr, Builder, Dim, Effects, Op, OpDef, OpRef, Result, Type, Value};
@@ -19,7 +20,7 @@ pub static DIM: OpDef = OpDef {
     effects: Effects::Pure,
     infer: Some(infer_dim),
     fold: Some(fold_dim),
-    interfaces: &[&Decompose(define_dim)],
+    interfaces: &[&Derivative::Zero, &Decompose(define_dim)],
     ..OpDef::new("rc.core.dim")
 };
 
@@ -40,6 +41,7 @@ pub static EXTENT: OpDef = OpDef {
         _ => Err("expects one expression in 'expr'".into()),
     }),
     fold: Some(|args| Some(Fold::Attr(Attr::index(args.op.attr("expr")?.as_shape()?.first()?.as_static()?)))),
+    interfaces: &[&Derivative::Zero],
     ..OpDef::new("rc.core.extent")
 };
 
@@ -56,6 +58,14 @@ pub static ASSUME_SHAPE: OpDef = OpDef {
     effects: Effects::Pure,
     verify: Some(verify_assume_shape),
     fold: Some(super::shape::fold_same_type),
+    interfaces: &[&Derivative::Vjp(|v| {
+        let ty = v.ty(v.operand(0));
+        v.give_with(0, |v| {
+            let g = v.g();
+            v.op(&ASSUME_SHAPE).operand(g).result(ty).value()
+        });
+        Ok(())
+    })],
     ..OpDef::new("rc.core.assume_shape")
 };
 

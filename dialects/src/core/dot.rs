@@ -1,6 +1,8 @@
 //! Contractions: sums of products over shared dimensions.
 
+use crate::builder::CoreBuilder;
 use crate::constraints::{SHAPED, acc_of, check_dims, fail};
+use crate::derivative::{Derivative, Vjp};
 use crate::interfaces::{Contraction, ContractionRoles};
 use rc_ir::op_def::{AttrKind, attr, operand, result};
 use rc_ir::{Dim, Effects, OpDef, OpRef, Result, Type};
@@ -28,7 +30,7 @@ pub static DOT: OpDef = OpDef {
     ],
     effects: Effects::Pure,
     verify: Some(verify_dot),
-    interfaces: &[&Contraction(|op| roles(op).ok())],
+    interfaces: &[&Contraction(|op| roles(op).ok()), &Derivative::Vjp(dot_vjp)],
     ..OpDef::new("rc.core.dot")
 };
 
@@ -93,6 +95,46 @@ fn check_dot(op: OpRef) -> std::result::Result<(), String> {
     let shape = result_shape(&roles, &lhs.shape(), &rhs.shape())?;
     if lhs.with_elem(out.elem()).with_shape(&[]) != expected || out.shape().as_slice() != shape {
         return Err(format!("gives {}, and has a result of {out}", lhs.with_elem(out.elem()).with_shape(&shape)));
+    }
+    Ok(())
+}
+
+/// The gradient of each operand is the product of the result's and the other operand, over that one's free dimensions. The result's
+/// gradient is rounded to the operands' type first, where it has another.
+fn dot_vjp(v: &mut Vjp) -> Result {
+    let roles = roles(v.at()).map_err(|why| v.at().error(why))?;
+    let (lhs, rhs, acc) = (v.operand(0), v.operand(1), v.at().attr("acc"));
+    let ints = |dims: &[usize]| dims.iter().map(|&d| d as i64).collect::<Vec<i64>>();
+    let (batch, left) = (roles.lhs_batch.len() as i64, roles.lhs_free.len() as i64);
+    let rank = batch + left + roles.rhs_free.len() as i64;
+    let batches: Vec<i64> = (0..batch).collect();
+    let (of_left, of_right): (Vec<i64>, Vec<i64>) = ((batch..batch + left).collect(), (batch + left..rank).collect());
+    let sides = [
+        (lhs, rhs, &roles.lhs_batch, &roles.lhs_free, &roles.lhs_contract, of_right),
+        (rhs, lhs, &roles.rhs_batch, &roles.rhs_free, &roles.rhs_contract, of_left),
+    ];
+    for (i, (own, other, own_batch, own_free, own_contract, summed)) in sides.into_iter().enumerate() {
+        let (other_batch, other_free, other_contract) = match i {
+            0 => (&roles.rhs_batch, &roles.rhs_free, &roles.rhs_contract),
+            _ => (&roles.lhs_batch, &roles.lhs_free, &roles.lhs_contract),
+        };
+        v.give_with(i, |v| {
+            let (g, narrow) = (v.g(), v.ty(other).elem());
+            let g = v.convert(g, narrow);
+            let elem = v.ty(own).elem();
+            let product = v.contract(g, other, [&batches, &ints(other_batch)], [&summed, &ints(other_free)], elem);
+            if let (Some(acc), Some(op)) = (acc, v.body.defining_op(product)) {
+                v.body.set_attr(op, "acc", acc);
+            }
+            // The product's dimensions: batch, own free ones, then the contracted ones in the other operand's order.
+            let mut place = vec![0; v.ty(own).rank()];
+            own_batch.iter().chain(own_free).enumerate().for_each(|(at, &d)| place[d] = at as i64);
+            for (&d, paired) in own_contract.iter().zip(other_contract) {
+                let before = other_contract.iter().filter(|&d| d < paired).count();
+                place[d] = (own_batch.len() + own_free.len() + before) as i64;
+            }
+            v.permute(product, &place)
+        });
     }
     Ok(())
 }

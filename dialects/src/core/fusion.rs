@@ -1,6 +1,7 @@
 //! Groups of ops that become one kernel or a few.
 
 use crate::constraints::{SCALAR_LIKE, fail};
+use crate::derivative::Derivative;
 use rc_ir::op_def::{ANY, AttrKind, Regions, attr, variadic, variadic_result};
 use rc_ir::{Effects, OpDef, OpRef, Result, Traits, Type};
 
@@ -24,6 +25,7 @@ pub static FUSION: OpDef = OpDef {
     traits: Traits::ISOLATED.union(Traits::SINGLE_BLOCK),
     effects: Effects::Recursive,
     verify: Some(verify_fusion),
+    interfaces: &[&Derivative::Missing("differentiate before operations are fused")],
     ..OpDef::new("rc.core.fusion")
 };
 
@@ -34,6 +36,7 @@ pub static YIELD: OpDef = OpDef {
     operands: &[variadic("values", ANY)],
     traits: Traits::TERMINATOR,
     effects: Effects::Pure,
+    interfaces: &[&Derivative::Zero],
     ..OpDef::new("rc.core.yield")
 };
 

@@ -1,8 +1,10 @@
 //! Elements chosen by index.
 
+use crate::builder::CoreBuilder;
 use crate::constraints::{INT_TENSOR, Inferred, TENSOR, dim_attr, one};
+use crate::derivative::{Derivative, Vjp};
 use rc_ir::op_def::{AttrDef, AttrDefault, AttrKind, InferArgs, attr, operand, optional, result};
-use rc_ir::{Dim, Effects, OpDef, Type};
+use rc_ir::{Attr, Dim, Effects, OpDef, Result, Type};
 
 const BATCH: AttrDef = attr("batch", AttrKind::I64, "How many first dimensions table and indices have in common.")
     .default(AttrDefault::Int(0));
@@ -25,6 +27,7 @@ pub static GATHER: OpDef = OpDef {
     attrs: &[attr("axis", AttrKind::I64, "The dimension of the table that the indices are positions in."), BATCH],
     effects: Effects::Pure,
     infer: Some(|args: &InferArgs| one(gathered(args)?)),
+    interfaces: &[&Derivative::Vjp(gather_vjp)],
     ..OpDef::new("rc.core.gather")
 };
 
@@ -61,6 +64,7 @@ pub static SCATTER: OpDef = OpDef {
     ],
     effects: Effects::Pure,
     infer: Some(infer_scatter),
+    interfaces: &[&Derivative::Vjp(super::scatter_derivative::scatter_vjp)],
     ..OpDef::new("rc.core.scatter")
 };
 
@@ -107,6 +111,16 @@ fn check_sorted(args: &InferArgs, order: Type, starts: Type) -> std::result::Res
             "needs an 'order' of shape {wanted:?} and 'starts' of shape {bounds:?}, and has {order} and {starts}"
         ));
     }
+    Ok(())
+}
+
+fn gather_vjp(v: &mut Vjp) -> Result {
+    let (g, ids, attrs) = (v.g(), v.operand(1), v.at().body.attrs(v.at().op));
+    let ty = v.ty(v.operand(0));
+    v.give_with(0, |v| {
+        let zeros = v.splat(0.0, ty);
+        v.op(&SCATTER).operand(zeros).operand(ids).operand(g).attrs(attrs).attr("kind", Attr::str("add")).value()
+    });
     Ok(())
 }
 

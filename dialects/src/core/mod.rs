@@ -6,6 +6,7 @@
 //! ones are signed. Only `reduce`, `scan`, `dot` and `attention` may reassociate.
 
 pub mod attention;
+mod attention_derivative;
 pub mod binary;
 pub mod call;
 pub mod compare;
@@ -19,8 +20,10 @@ pub mod fusion;
 pub mod gather;
 pub mod random;
 pub mod reduce;
+mod reduce_derivative;
 pub mod reindex;
 pub mod scalar;
+mod scatter_derivative;
 pub mod shape;
 pub mod slice;
 pub mod special;

@@ -2,6 +2,7 @@
 
 use super::scalar::IntType;
 use crate::constraints::{INTEGER, infer_elementwise};
+use crate::derivative::Derivative;
 use crate::interfaces::{Elementwise, IntFn};
 use rc_ir::op_def::{operand, result};
 use rc_ir::{Effects, OpDef, Traits};
@@ -24,7 +25,7 @@ pub static PHILOX: OpDef = OpDef {
         ty => Err(format!("works on i64, and has {ty}")),
     }),
     fold: Some(super::fold::fold_elementwise),
-    interfaces: &[&Elementwise { float: None, int: Some(IntFn::Binary(bits)) }],
+    interfaces: &[&Elementwise { float: None, int: Some(IntFn::Binary(bits)) }, &Derivative::Zero],
     ..OpDef::new("rc.core.philox")
 };
 

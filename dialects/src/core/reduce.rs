@@ -1,6 +1,7 @@
 //! Elements combined along dimensions: reduce and scan.
 
 use crate::constraints::{Inferred, SHAPED, acc_of, dim_attr, dims_attr, one};
+use crate::derivative::Derivative;
 use crate::interfaces::{Combiner, Reduction, ReductionInfo};
 use rc_ir::op_def::{AttrDefault, AttrKind, Fold, FoldArgs, InferArgs, attr, operand, result};
 use rc_ir::{Effects, OpDef, OpRef, Type};
@@ -28,7 +29,7 @@ pub static REDUCE: OpDef = OpDef {
     effects: Effects::Pure,
     infer: Some(infer_reduce),
     fold: Some(fold_reduce),
-    interfaces: &[&Reduction(reduction_of_reduce)],
+    interfaces: &[&Reduction(reduction_of_reduce), &Derivative::Vjp(super::reduce_derivative::reduce_vjp)],
     ..OpDef::new("rc.core.reduce")
 };
 
@@ -55,7 +56,7 @@ pub static SCAN: OpDef = OpDef {
     ],
     effects: Effects::Pure,
     infer: Some(infer_scan),
-    interfaces: &[&Reduction(reduction_of_scan)],
+    interfaces: &[&Reduction(reduction_of_scan), &Derivative::Vjp(super::reduce_derivative::scan_vjp)],
     ..OpDef::new("rc.core.scan")
 };
 

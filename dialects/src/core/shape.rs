@@ -1,7 +1,9 @@
 //! Ops that place elements elsewhere and change none: broadcast, reshape, transpose, reverse.
 
 use super::scalar::{splat_attr, splat_of};
+use crate::builder::CoreBuilder;
 use crate::constraints::{Inferred, SCALAR_LIKE, SHAPED, check_dims, dims_attr, fail, one, shape_text};
+use crate::derivative::{Derivative, Vjp};
 use rc_ir::op_def::{AttrKind, Fold, FoldArgs, InferArgs, attr, operand, result};
 use rc_ir::rewrite::{Canonicalize, Rewriter};
 use rc_ir::{Attr, Dim, Effects, Op, OpDef, OpRef, Result, Type};
@@ -22,7 +24,7 @@ pub static BROADCAST: OpDef = OpDef {
     effects: Effects::Pure,
     verify: Some(verify_broadcast),
     fold: Some(fold_same_type),
-    interfaces: &[&super::reindex::BROADCAST],
+    interfaces: &[&super::reindex::BROADCAST, &Derivative::Vjp(broadcast_vjp)],
     ..OpDef::new("rc.core.broadcast")
 };
 
@@ -40,7 +42,11 @@ pub static RESHAPE: OpDef = OpDef {
     effects: Effects::Pure,
     verify: Some(verify_reshape),
     fold: Some(fold_same_type),
-    interfaces: &[&super::reindex::RESHAPE, &Canonicalize(&[("reshape-of-reshape", merge_reshapes)])],
+    interfaces: &[
+        &super::reindex::RESHAPE,
+        &Derivative::Vjp(reshape_vjp),
+        &Canonicalize(&[("reshape-of-reshape", merge_reshapes)]),
+    ],
     ..OpDef::new("rc.core.reshape")
 };
 
@@ -60,6 +66,7 @@ pub static TRANSPOSE: OpDef = OpDef {
     fold: Some(fold_transpose),
     interfaces: &[
         &super::reindex::TRANSPOSE,
+        &Derivative::Vjp(transpose_vjp),
         &Canonicalize(&[("transpose-of-transpose", merge_transposes), ("transpose-of-ones", reshape_ones)]),
     ],
     ..OpDef::new("rc.core.transpose")
@@ -78,7 +85,7 @@ pub static REVERSE: OpDef = OpDef {
     attrs: &[attr("dims", AttrKind::I64Array, "The dimensions that are reversed.")],
     effects: Effects::Pure,
     infer: Some(infer_reverse),
-    interfaces: &[&super::reindex::REVERSE],
+    interfaces: &[&super::reindex::REVERSE, &Derivative::Vjp(reverse_vjp)],
     ..OpDef::new("rc.core.reverse")
 };
 
@@ -227,6 +234,51 @@ fn merge_reshapes(op: Op, rw: &mut Rewriter) -> Result<bool> {
     let merged = rw.before(op).op(&RESHAPE).operand(x).result(ty).try_value()?;
     rw.replace(op, &[merged]);
     Ok(true)
+}
+
+/// Sums over what was repeated.
+fn broadcast_vjp(v: &mut Vjp) -> Result {
+    let (g, from) = (v.g(), v.ty(v.operand(0)));
+    if !from.is_tensor() {
+        return Err(v
+            .at()
+            .unsupported("the derivative of a scalar that is broadcast")
+            .help("make it a tensor of rank 0"));
+    }
+    let (to, dims) = (v.ty(g).shape(), v.at().ints("dims").unwrap_or_default());
+    let shape = from.shape();
+    let kept = |d: usize| dims.iter().position(|&at| at as usize == d).is_some_and(|i| shape[i] == to[d]);
+    let summed: Vec<i64> = (0..to.len()).filter(|&d| !kept(d)).map(|d| d as i64).collect();
+    v.give_with(0, |v| {
+        let sum = v.reduce("add", g, &summed);
+        v.reshape(sum, &shape)
+    });
+    Ok(())
+}
+
+fn reshape_vjp(v: &mut Vjp) -> Result {
+    let (g, shape) = (v.g(), v.ty(v.operand(0)).shape());
+    v.give_with(0, |v| v.reshape(g, &shape));
+    Ok(())
+}
+
+fn transpose_vjp(v: &mut Vjp) -> Result {
+    let (g, perm) = (v.g(), v.at().ints("perm").unwrap_or_default());
+    v.give_with(0, |v| v.permute(g, &inverse(&perm)));
+    Ok(())
+}
+
+/// The permutation that undoes another.
+pub fn inverse(perm: &[i64]) -> Vec<i64> {
+    let mut back = vec![0; perm.len()];
+    perm.iter().enumerate().for_each(|(i, &d)| back[d as usize] = i as i64);
+    back
+}
+
+fn reverse_vjp(v: &mut Vjp) -> Result {
+    let (g, attrs) = (v.g(), v.at().body.attrs(v.at().op));
+    v.give_with(0, |v| v.op(&REVERSE).operand(g).attrs(attrs).value());
+    Ok(())
 }
 
 /// The ops of this file.

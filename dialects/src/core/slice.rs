@@ -1,9 +1,11 @@
 //! Parts of tensors and tensors of parts: slice, pad, concat.
 
 use super::shape::fold_splat;
+use crate::builder::CoreBuilder;
 use crate::constraints::{Inferred, SCALAR, SHAPED, dim_attr, one, reshaped, shape_attr};
+use crate::derivative::{Derivative, Vjp};
 use rc_ir::op_def::{AttrKind, Fold, FoldArgs, InferArgs, attr, operand, result, variadic};
-use rc_ir::{Dim, Effects, OpDef, Type};
+use rc_ir::{Builder, Dim, Effects, OpDef, Result, Type, Value};
 
 pub static SLICE: OpDef = OpDef {
     summary: "A part of a tensor, with steps.",
@@ -25,7 +27,7 @@ pub static SLICE: OpDef = OpDef {
     effects: Effects::Pure,
     infer: Some(infer_slice),
     fold: Some(fold_slice),
-    interfaces: &[&super::reindex::SLICE],
+    interfaces: &[&super::reindex::SLICE, &Derivative::Vjp(slice_vjp)],
     ..OpDef::new("rc.core.slice")
 };
 
@@ -47,6 +49,7 @@ pub static PAD: OpDef = OpDef {
     effects: Effects::Pure,
     infer: Some(infer_pad),
     fold: Some(fold_pad),
+    interfaces: &[&Derivative::Vjp(pad_vjp)],
     ..OpDef::new("rc.core.pad")
 };
 
@@ -64,6 +67,7 @@ pub static CONCAT: OpDef = OpDef {
     effects: Effects::Pure,
     infer: Some(infer_concat),
     fold: Some(fold_concat),
+    interfaces: &[&Derivative::Vjp(concat_vjp)],
     ..OpDef::new("rc.core.concat")
 };
 
@@ -147,6 +151,65 @@ pub fn joined(types: &[Type], dim: usize) -> Inferred {
 
 fn fold_concat(args: &FoldArgs) -> Option<Fold> {
     (args.op.operands().len() == 1).then(|| Fold::Value(args.op.operand(0)))
+}
+
+/// Zeros around, and between for steps.
+fn slice_vjp(v: &mut Vjp) -> Result {
+    let (g, shape) = (v.g(), v.ty(v.operand(0)).shape());
+    let starts = v.at().attr("starts").and_then(|a| a.as_shape()).unwrap_or_default().to_vec();
+    let strides = v.at().ints("strides").unwrap_or_else(|| vec![1; starts.len()]);
+    if v.ty(g).num_elements() == Dim::Static(0) {
+        let ty = v.ty(v.operand(0));
+        v.give_with(0, |v| v.splat(0.0, ty));
+        return Ok(());
+    }
+    v.give_with(0, |v| {
+        let spread = (0..strides.len()).fold(g, |g, d| spread(v, g, d, strides[d]));
+        let sizes = v.ty(spread).shape();
+        let after: Vec<Dim> = (0..sizes.len()).map(|d| shape[d] - starts[d] - sizes[d]).collect();
+        v.pad_or_crop(spread, 0.0, &starts, &after)
+    });
+    Ok(())
+}
+
+/// Elements `stride` apart along a dimension, of one or more, with zeros between them.
+pub fn spread(b: &mut Builder, x: Value, dim: usize, stride: i64) -> Value {
+    let shape = b.ty(x).shape();
+    if stride == 1 || shape[dim] == Dim::Static(1) {
+        return x;
+    }
+    let (zero, one, step) = (Dim::Static(0), Dim::Static(1), Dim::Static(stride));
+    let apart = [&shape[..=dim], &[one], &shape[dim + 1..]].concat();
+    let x = b.reshape(x, &apart);
+    let mut after = vec![zero; apart.len()];
+    after[dim + 1] = step - one;
+    let padded = b.pad_or_crop(x, 0.0, &vec![zero; apart.len()], &after);
+    let mut sizes = shape.to_vec();
+    sizes[dim] = shape[dim] * step;
+    let flat = b.reshape(padded, &sizes);
+    sizes[dim] = sizes[dim] - step + one;
+    b.slice(flat, &vec![zero; sizes.len()], &sizes)
+}
+
+fn pad_vjp(v: &mut Vjp) -> Result {
+    if v.wants(1) {
+        return Err(v.at().unsupported("the derivative of a padding value").help("pad with a constant"));
+    }
+    let (g, shape) = (v.g(), v.ty(v.operand(0)).shape());
+    let low = v.at().attr("low").and_then(|a| a.as_shape()).unwrap_or_default().to_vec();
+    v.give_with(0, |v| v.slice(g, &low, &shape));
+    Ok(())
+}
+
+fn concat_vjp(v: &mut Vjp) -> Result {
+    let (g, dim) = (v.g(), v.at().int("dim").unwrap_or(0) as usize);
+    let shapes: Vec<_> = v.at().operand_types().iter().map(|t| t.shape()).collect();
+    let mut starts = vec![Dim::Static(0); shapes[0].len()];
+    for (i, shape) in shapes.iter().enumerate() {
+        v.give_with(i, |v| v.slice(g, &starts, shape));
+        starts[dim] = starts[dim] + shape[dim];
+    }
+    Ok(())
 }
 
 /// The ops of this file.

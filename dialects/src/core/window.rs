@@ -1,9 +1,11 @@
 //! Windows that slide over dimensions: what convolutions and pooling read.
 
+use crate::builder::CoreBuilder;
 use crate::constraints::{Inferred, SHAPED, dims_attr, one, reshaped};
+use crate::derivative::{Derivative, Vjp};
 use rc_ir::op_def::{AttrKind, InferArgs, attr, operand, result};
 use rc_ir::rewrite::{Canonicalize, Rewriter};
-use rc_ir::{Dim, Effects, Op, OpDef, Result};
+use rc_ir::{Builder, Dim, Effects, Op, OpDef, Result, Value};
 
 pub static WINDOW: OpDef = OpDef {
     summary: "Every window of a tensor: windows slide along dimensions, and their elements are new last dimensions.",
@@ -27,7 +29,11 @@ pub static WINDOW: OpDef = OpDef {
     ],
     effects: Effects::Pure,
     infer: Some(infer_window),
-    interfaces: &[&super::reindex::WINDOW, &Canonicalize(&[("window-of-one", reshape_elements)])],
+    interfaces: &[
+        &super::reindex::WINDOW,
+        &Derivative::Vjp(window_vjp),
+        &Canonicalize(&[("window-of-one", reshape_elements)]),
+    ],
     ..OpDef::new("rc.core.window")
 };
 
@@ -62,6 +68,44 @@ pub fn windows(size: Dim, span: i64, stride: i64) -> Option<Dim> {
         Some(n) if n < 0 => None,
         _ => Some(room.floordiv(Dim::Static(stride)) + Dim::Static(1)),
     }
+}
+
+/// Each element's sum over the windows that it is in, one dimension after the other, the last first.
+fn window_vjp(v: &mut Vjp) -> Result {
+    let (g, shape) = (v.g(), v.ty(v.operand(0)).shape());
+    let at = v.at();
+    let dims = at.ints("dims").unwrap_or_default();
+    let steps = |name: &str| at.ints(name).unwrap_or_else(|| vec![1; dims.len()]);
+    let (strides, dilations) = (steps("strides"), steps("dilations"));
+    v.give_with(0, |v| {
+        (0..dims.len()).rev().fold(g, |g, i| {
+            let dim = dims[i] as usize;
+            fold_windows(v, g, dim, shape[dim], strides[i], dilations[i])
+        })
+    });
+    Ok(())
+}
+
+/// Windows along `dim`, whose elements are the last dimension, added where they came from.
+fn fold_windows(b: &mut Builder, g: Value, dim: usize, size: Dim, stride: i64, dilation: i64) -> Value {
+    let shape = b.ty(g).shape().to_vec();
+    let (last, outer) = (shape.len() - 1, &shape[..shape.len() - 1]);
+    let taps = shape[last].as_static().expect("windows have fixed sizes");
+    let (zero, one) = (Dim::Static(0), Dim::Static(1));
+    let mut sum: Option<Value> = None;
+    for tap in 0..taps {
+        let (mut starts, mut sizes) = (vec![zero; last + 1], shape.clone());
+        (starts[last], sizes[last]) = (Dim::Static(tap), one);
+        let part = b.slice(g, &starts, &sizes);
+        let part = b.reshape(part, outer);
+        let part = super::slice::spread(b, part, dim, stride);
+        let (mut low, mut high) = (vec![zero; last], vec![zero; last]);
+        low[dim] = Dim::Static(tap * dilation);
+        high[dim] = size - low[dim] - b.ty(part).shape()[dim];
+        let placed = b.pad_or_crop(part, 0.0, &low, &high);
+        sum = Some(sum.map_or(placed, |sum| b.binary("add", sum, placed)));
+    }
+    sum.expect("windows have elements")
 }
 
 /// Windows of one element at every place are a reshape.

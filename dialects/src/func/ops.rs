@@ -58,6 +58,7 @@ func.func @call(%x: tensor<8xf32>) -> tensor<8xf32> {
     operands: &[variadic("args", ANY)],
     results: &[variadic_result("results", ANY)],
     attrs: &[attr("callee", AttrKind::Symbol, "The function that is called.")],
+    interfaces: &[&crate::derivative::Derivative::Calls],
     ..OpDef::new("func.call")
 };
 

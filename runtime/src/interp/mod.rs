@@ -11,6 +11,7 @@
 //! | `space`, `region`, `nest` | `loop`: iteration spaces in blocks of points, every scalar of a region an array |
 //! | `kernel` | `kernel`, in every phase; finds races, deadlocks, reads of what was not written, accesses out of bounds |
 //! | `memory`, `host` | buffers; `host`, on tensors and on memory |
+//! | `slopes` | derivatives against differences |
 
 mod bind;
 mod constant;
@@ -26,6 +27,7 @@ mod nest;
 mod reduce;
 mod region;
 mod shape;
+pub mod slopes;
 mod space;
 #[cfg(test)]
 mod tests;
