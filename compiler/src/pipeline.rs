@@ -40,7 +40,7 @@ impl Target {
 pub fn pipeline(target: &Target) -> String {
     let (spread, last) = match target.machine {
         Machine::Cpu => ("", "lower-cpu"),
-        Machine::Cuda => ("align-products,cse,split-scans,sort-scatters,", "lower-cuda"),
+        Machine::Cuda => ("align-products,cse,split-scans,order-scatters,", "lower-cuda"),
     };
     format!("decompose,canonicalize,cse,dce,layout,hoist-constants,{spread}fuse,cse,{last}{{arch={}}}", target.arch)
 }

@@ -13,9 +13,9 @@ pub mod layout;
 pub mod lower_kernel;
 pub mod lower_loops;
 pub mod lower_tiles;
+pub mod order_scatters;
 pub mod plan_buffers;
 pub mod schedule;
-pub mod sort_scatters;
 pub mod split_scans;
 #[cfg(test)]
 mod test_ops;
@@ -32,7 +32,7 @@ pub fn register() {
         &hoist_constants::HOIST_CONSTANTS,
         &split_scans::SPLIT_SCANS,
         &align_products::ALIGN_PRODUCTS,
-        &sort_scatters::SORT_SCATTERS,
+        &order_scatters::ORDER_SCATTERS,
         &fuse::FUSE,
         &fuse::OUTLINE_OPS,
         &lower_loops::LOWER_LOOPS,

@@ -1,27 +1,31 @@
 //! `split-scans`: scans of long rows as scans of pieces.
 //!
-//! A scan goes along its row element by element. On a GPU a few long rows would leave most of the machine idle, so a row is
-//! cut into pieces that are scanned at once, and what comes before a piece, a scan of the pieces' totals, is combined with each of its elements.
+//! A GPU's program scans a contiguous row; others element by element. A few long rows would leave most of the machine idle, so a
+//! row is cut into pieces. Their totals are formed and scanned first; what comes before a piece is combined with its first element, and
+//! the pieces are scanned at once.
 
 use rc_dialects::builder::CoreBuilder;
 use rc_dialects::interfaces::{Reduction, ReductionInfo};
 use rc_ir::pass::{OptionKind, PassDef, PassKind, SymbolContext, option};
-use rc_ir::{Attr, Body, Builder, Dim, Op, Result, Value};
+use rc_ir::{Attr, Body, Builder, Dim, Op, Result, Type, Value};
 
 pub static SPLIT_SCANS: PassDef = PassDef {
     summary: "Makes scans of long rows scans of pieces.",
-    doc: "For machines with many more threads than there are rows. Each piece is scanned by itself; the totals of the pieces are scanned, \
-in pieces again where they are many, and combined with the elements of the piece that follows. Sums of floats are formed in \
-another order, in the type of accumulation.",
-    options: &[option(
-        "min-length",
-        OptionKind::Int { min: 4, max: 1 << 30 },
-        "128",
-        "Rows shorter than this stay whole.",
-    )],
+    doc: "For machines with many more threads than there are rows. The totals of the pieces are scanned, in pieces again where they are many, and \
+combined with the first element of the piece that follows; then each piece is scanned by itself. Rows that lie contiguous are cut into as many pieces \
+as occupy the machine, others into pieces of about the root of their length. Sums of floats are formed in another order, in the type of accumulation.",
+    options: &[
+        option("min-length", OptionKind::Int { min: 4, max: 1 << 30 }, "128", "Rows shorter than this stay whole."),
+        option(
+            "min-piece",
+            OptionKind::Int { min: 4, max: 1 << 30 },
+            "2048",
+            "Contiguous pieces are not shorter than this.",
+        ),
+    ],
     requires: &["decompose"],
     ..PassDef::new("split-scans", |options| {
-        let least = options.int("min-length");
+        let least = Least { length: options.int("min-length"), piece: options.int("min-piece") };
         Ok(PassKind::symbol(move |body: &mut Body, cx: &mut SymbolContext| {
             let scans: Vec<Op> = body.walk().into_iter().filter(|&op| body.name(op) == "rc.core.scan").collect();
             for scan in scans {
@@ -40,15 +44,40 @@ fn info(body: &Body, scan: Op) -> Option<ReductionInfo> {
     (op.def()?.interface::<Reduction>()?.0)(op)
 }
 
-/// The length of a row's pieces: about the root of its length. None where the row stays whole.
-fn piece_of(body: &Body, scan: Op, least: i64) -> Option<i64> {
-    let info = info(body, scan)?;
-    info.combiner.core_op()?;
-    let n = body.ty(body.operand(scan, 0)).shape()[*info.dims.first()?].as_static()?;
-    (n >= least).then(|| (2..).map(|bits| 1i64 << bits).find(|c| c * c >= n).unwrap_or(64).min(64))
+/// What is not cut further.
+#[derive(Clone, Copy)]
+struct Least {
+    length: i64,
+    piece: i64,
 }
 
-fn split(body: &mut Body, scan: Op, piece: i64, least: i64) -> Result {
+/// Pieces of contiguous rows that occupy a machine.
+const PIECES: i64 = 512;
+
+/// The length of a row's pieces. None where the row stays whole.
+fn piece_of(body: &Body, scan: Op, least: Least) -> Option<i64> {
+    let info = info(body, scan)?;
+    info.combiner.core_op()?;
+    let shape = body.ty(body.operand(scan, 0)).shape();
+    let dim = *info.dims.first()?;
+    let n = shape[dim].as_static()?;
+    if n < least.length {
+        return None;
+    }
+    if dim + 1 < shape.len() && shape[dim + 1..].iter().any(|&d| d != Dim::Static(1)) {
+        return (2..).map(|bits| 1i64 << bits).find(|c| c * c >= n).map(|piece| piece.min(64));
+    }
+    let rows = shape[..dim].iter().try_fold(1i64, |rows, d| rows.checked_mul(d.as_static()?))?;
+    let pieces = (PIECES / rows.max(1)).min(n / least.piece);
+    if pieces < 2 {
+        return None;
+    }
+    // Pieces that divide the row leave nothing to fill up.
+    let divides = (pieces / 2 + 1..=pieces).rev().find(|pieces| n % pieces == 0);
+    Some((n + divides.unwrap_or(pieces) - 1) / divides.unwrap_or(pieces))
+}
+
+fn split(body: &mut Body, scan: Op, piece: i64, least: Least) -> Result {
     let Some(info) = info(body, scan) else { return Ok(()) };
     let (dim, name) = (info.dims[0], info.combiner.core_op().expect("asked before"));
     let attrs = body.attrs(scan);
@@ -70,25 +99,23 @@ fn split(body: &mut Body, scan: Op, piece: i64, least: i64) -> Result {
         let op = b.op("rc.core.scan").operand(x).attr("dim", Attr::i64(dim as i64)).attr("kind", kind);
         op.attr("reverse", reverse).attr("exclusive", exclusive).value()
     };
-    let inside = scanned(&mut b, x, dim + 1, exclusive);
-    let totals = match exclusive.as_bool() {
-        // The last that is scanned has all of its piece.
-        Some(false) => {
-            let mut starts = vec![Dim::Static(0); cut.len()];
-            starts[dim + 1] = Dim::Static(if reverse.as_bool() == Some(true) { 0 } else { piece - 1 });
-            let mut sizes = cut.clone();
-            sizes[dim + 1] = Dim::Static(1);
-            let last = b.slice(inside, &starts, &sizes);
-            sizes.remove(dim + 1);
-            b.reshape(last, &sizes)
-        }
-        _ => b.reduce(info.combiner.kind(), x, &[dim as i64 + 1]),
-    };
+    let totals = b.reduce(info.combiner.kind(), x, &[dim as i64 + 1]);
     let before = scanned(&mut b, totals, dim, Attr::bool(true));
     let rest = b.body.defining_op(before).expect("just made");
     let kept: Vec<i64> = (0..cut.len() as i64).filter(|&d| d != dim as i64 + 1).collect();
     let before = b.broadcast(before, &cut, &kept);
-    let y = b.op(name).operands(&[before, inside]).value();
+    let y = if exclusive.as_bool() == Some(true) {
+        let inside = scanned(&mut b, x, dim + 1, exclusive);
+        b.op(name).operand(before).operand(inside).value()
+    } else {
+        let place = Type::tensor(&cut, Type::int(32));
+        let at = b.op("rc.core.iota").attr("dim", Attr::i64(dim as i64 + 1)).result(place).value();
+        let first = b.splat(if reverse.as_bool() == Some(true) { (piece - 1) as f64 } else { 0.0 }, place);
+        let is_first = b.compare("eq", at, first);
+        let with = b.op(name).operand(before).operand(x).value();
+        let x = b.select(is_first, with, x);
+        scanned(&mut b, x, dim + 1, exclusive)
+    };
     let y = b.reshape(y, &padded);
     let y = b.slice(y, &vec![Dim::Static(0); shape.len()], &shape);
     let y = b.convert(y, ty.elem());

@@ -39,7 +39,7 @@ pub static SCATTER: OpDef = OpDef {
     doc: "The counterpart of `core.gather`: `updates` has the shape that gathering `indices` from `x` gives, and each element \
           of it is combined by `kind` with the element that it would have been gathered from. Updates of one element \
           follow each other in the row-major order of `updates` (so the last `set` stays); `add` and `mul` of \
-          floats may be reassociated. An index outside is an error, as for `core.gather`. `order` and `starts`, given together, \
+          floats may be reassociated. Updates of another type are converted to that of `x`. An index outside is an error, as for `core.gather`. `order` and `starts`, given together, \
           help machines that look for each element's updates, and change no result: with the indices as [batch, k], `order` [batch, k] \
           has the updates' numbers sorted by index (equal ones in order), and those of index i are from `starts[i]` to before \
           `starts[i + 1]`, [batch, size of the axis + 1].",
@@ -61,6 +61,8 @@ pub static SCATTER: OpDef = OpDef {
         attr("axis", AttrKind::I64, "The dimension of `x` that the indices are positions in."),
         attr("kind", AttrKind::Enum(SCATTER_KINDS), "How an update and the element that is there combine."),
         BATCH,
+        attr("any_order", AttrKind::Bool, "Updates of a place need not follow their order, which spares sorting them: for exact combinations, or where results may differ from run to run.")
+            .default(AttrDefault::Bool(false)),
     ],
     effects: Effects::Pure,
     infer: Some(infer_scatter),
@@ -88,7 +90,7 @@ fn gathered(args: &InferArgs) -> std::result::Result<Type, String> {
 
 fn infer_scatter(args: &InferArgs) -> Inferred {
     let (x, updates, expected) = (args.operand(0)?, args.operand(2)?, gathered(args)?);
-    if updates != expected {
+    if updates.with_elem(expected.elem()) != expected || updates.elem().is_float() != expected.elem().is_float() {
         return Err(format!("needs updates of type {expected}, and has {updates}"));
     }
     if let (Ok(order), Ok(starts)) = (args.operand(3), args.operand(4)) {

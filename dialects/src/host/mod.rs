@@ -66,7 +66,8 @@ pub static LAUNCH: OpDef = OpDef {
     doc: "On tensors the operands are the kernel's inputs and the results its outputs, in the kernel's argument order \
 (inputs, then outputs, then scratch). On memory the operands are all of them. `bind` gives the kernel's symbols over the caller's; \
 `scratch` the sizes in bytes of buffers that the kernel needs besides. \
-`inplace` lists pairs (output, input) that may share memory. The callee is a plain string so that generic dumps load in tools that resolve symbols.",
+`inplace` lists pairs (output, input) that may share memory; the outputs of `updates` begin as an input: they have its memory, where that ends its \
+life here, or a copy. The callee is a plain string so that generic dumps load in tools that resolve symbols.",
     example: FUNC.example,
     operands: &[variadic("args", ANY)],
     results: &[variadic_result("results", TENSOR)],
@@ -75,6 +76,8 @@ pub static LAUNCH: OpDef = OpDef {
         attr("bind", AttrKind::Dialect("bind"), "The callee's symbols, each as a one-element shape.").optional(),
         attr("scratch", AttrKind::Shape, "Bytes of each scratch buffer.").optional(),
         attr("inplace", AttrKind::I64Array, "Pairs of output and input numbers that may share memory.").optional(),
+        attr("updates", AttrKind::I64Array, "Pairs of output and input numbers: the output begins as the input.")
+            .optional(),
     ],
     effects: Effects::Channel("stream"),
     ..OpDef::new("rc.host.launch")

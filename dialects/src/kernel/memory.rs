@@ -122,7 +122,9 @@ pub static WRITE: OpDef = OpDef {
 };
 
 pub static ATOMIC: OpDef = OpDef {
-    summary: "Atomically combines a scalar into memory; relaxed order, device scope. Gives the old value.",
+    summary: "Atomically combines a scalar, or each lane of a vector, into memory; relaxed order, device scope. Gives the old value.",
+    doc: "With `pred` false nothing happens, and the result is undefined. `align` as for kernel.read: vectors of f32 whose results nothing uses are \
+one access where it allows that.",
     example: r#"
 kernel.func @example(%x: memref<32xf32>, %y: memref<1xf32>) attributes {phase = thread, target = cuda, threads = 32, grid = [1, 1, 1]} {
   %zero = core.constant {value = 0 : index} : index
@@ -137,12 +139,16 @@ kernel.func @example(%x: memref<32xf32>, %y: memref<1xf32>) attributes {phase = 
 }
 "#,
     operands: &[
-        operand("value", crate::constraints::SCALAR),
+        operand("value", SCALAR_OR_VECTOR),
         operand("target", MEMREF),
         variadic("indices", INDEX).bracketed(),
+        optional("pred", I1),
     ],
-    results: &[result("old", crate::constraints::SCALAR)],
-    attrs: &[attr("kind", AttrKind::Enum(&["add", "max", "min", "exchange"]), "The combination.")],
+    results: &[result("old", SCALAR_OR_VECTOR)],
+    attrs: &[
+        attr("kind", AttrKind::Enum(&["add", "max", "min", "exchange"]), "The combination."),
+        attr("align", AttrKind::I64, "Known alignment in bytes.").optional(),
+    ],
     effects: Effects::Write,
     infer: Some(|args| Ok(smallvec![args.operand(0)?])),
     ..OpDef::new("rc.kernel.atomic")

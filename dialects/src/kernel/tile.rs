@@ -5,8 +5,20 @@ use rc_ir::op_def::*;
 use rc_ir::{OpDef, OpRef, Result, Type};
 use smallvec::smallvec;
 
-pub(super) static OPS: &[&OpDef] =
-    &[&LOAD, &GATHER, &STORE, &REDUCE, &DOT, &IOTA, &BROADCAST, &TRANSPOSE, &EXTRACT_SLICE, &CONVERT_LAYOUT];
+pub(super) static OPS: &[&OpDef] = &[
+    &LOAD,
+    &GATHER,
+    &STORE,
+    &SCATTER,
+    &REDUCE,
+    &SCAN,
+    &DOT,
+    &IOTA,
+    &BROADCAST,
+    &TRANSPOSE,
+    &EXTRACT_SLICE,
+    &CONVERT_LAYOUT,
+];
 
 pub static LOAD: OpDef = OpDef {
     summary: "A tile of a memref.",
@@ -76,6 +88,38 @@ pub static STORE: OpDef = OpDef {
     ..OpDef::new("rc.kernel.store")
 };
 
+pub static SCATTER: OpDef = OpDef {
+    summary: "Combines a tile's elements with those at computed places of a memref, atomically.",
+    doc: "The counterpart of kernel.gather: the index along memref dimension `axis` is, for each tile element, that of the tile \
+`where` (integers; same shape as the tile or 1 along some dimensions). Each element is combined as kernel.atomic does it, in no \
+particular order. Elements outside of the memref, along `axis` too, are left out.",
+    example: r#"
+kernel.func @example(%table: memref<16x8xf32>, %ids: memref<4xi64>, %u: memref<4x8xf32>) attributes {phase = tile, target = cuda, threads = 32, grid = [1, 1, 1]} {
+  %zero = core.constant {value = 0 : index} : index
+  %at = kernel.load %ids[%zero] {dims = [0, -1]} : !rc.tile<4x1xi64>
+  %rows = kernel.load %u[%zero, %zero] {dims = [0, 1]} : !rc.tile<4x8xf32>
+  kernel.scatter %rows, %table[%zero, %zero] where(%at) {dims = [0, 1], axis = 0, kind = add}
+  kernel.return
+}
+"#,
+    operands: &[
+        operand("tile", TILE),
+        operand("target", MEMREF),
+        variadic("indices", INDEX).bracketed(),
+        variadic("where", TILE).named(),
+    ],
+    attrs: &[
+        attr("dims", AttrKind::I64Array, "The memref dimension along which each tile dimension runs, or -1."),
+        attr("axis", AttrKind::I64, "The memref dimension that `where` is a position in."),
+        attr("kind", AttrKind::Enum(&["add", "max", "min"]), "The combination."),
+    ],
+    effects: Effects::Write,
+    verify: Some(|op| {
+        verify_access(op, op.body.ty(op.operand(1)), op.body.ty(op.operand(0)), op.group("indices").len())
+    }),
+    ..OpDef::new("rc.kernel.scatter")
+};
+
 fn verify_access(op: OpRef, memref: Type, tile: Type, indices: usize) -> Result {
     let dims = op.ints("dims").unwrap_or_default();
     if indices != memref.rank() {
@@ -125,6 +169,40 @@ kernel.func @example(%x: memref<4x32xf32>, %y: memref<4xf32>) attributes {phase 
         if same { Ok(()) } else { Err(op.error(format!("expects a result of shape {want:?}, got {got}"))) }
     }),
     ..OpDef::new("rc.kernel.reduce")
+};
+
+pub static SCAN: OpDef = OpDef {
+    summary: "Each element of a tile combined with those before it along a dimension; and all of them.",
+    doc: "In the element type, in any order. With `reverse`, with those after it. NaN wins in max and min.",
+    example: r#"
+kernel.func @example(%x: memref<4x32xf32>, %y: memref<4x32xf32>, %z: memref<4xf32>) attributes {phase = tile, target = cpu, grid = [1, 1, 1]} {
+  %zero = core.constant {value = 0 : index} : index
+  %a = kernel.load %x[%zero, %zero] {dims = [0, 1]} : !rc.tile<4x32xf32>
+  %s, %t = kernel.scan %a {dim = 1, kind = add} : !rc.tile<4x32xf32>, !rc.tile<4x1xf32>
+  kernel.store %s, %y[%zero, %zero] {dims = [0, 1]}
+  kernel.store %t, %z[%zero] {dims = [0, -1]}
+  kernel.return
+}
+"#,
+    operands: &[operand("tile", TILE)],
+    results: &[result("result", TILE), result("total", TILE)],
+    attrs: &[
+        attr("dim", AttrKind::I64, "The dimension."),
+        attr("kind", AttrKind::Enum(&["add", "mul", "max", "min", "and", "or"]), "The combiner."),
+        attr("reverse", AttrKind::Bool, "From the last element to the first.").default(AttrDefault::Bool(false)),
+    ],
+    effects: Effects::Pure,
+    verify: Some(|op| {
+        let (tile, results) = (op.body.ty(op.operand(0)), op.result_types());
+        let mut total = tile.static_shape().unwrap_or_default();
+        let Some(n) = op.int("dim").and_then(|d| total.get_mut(d as usize)) else {
+            return Err(op.error(format!("scans along a dimension that {tile} does not have")));
+        };
+        *n = 1;
+        let fits = results[0] == tile && results[1].static_shape().unwrap_or_default() == total;
+        if fits { Ok(()) } else { Err(op.error(format!("expects {tile} and a total of shape {total:?}"))) }
+    }),
+    ..OpDef::new("rc.kernel.scan")
 };
 
 pub static DOT: OpDef = OpDef {

@@ -30,6 +30,8 @@ loop.kernel @scatter(%x: tensor<10x4xf32>, %ids: tensor<s x i64>, %u: tensor<s x
         attr("kind", AttrKind::Enum(SCATTER_KINDS), "How an update and the element that is there combine."),
         attr("batch", AttrKind::I64, "How many first dimensions x and indices have in common.")
             .default(AttrDefault::Int(0)),
+        attr("any_order", AttrKind::Bool, "Updates of a place need not follow their order, which spares sorting them: for exact combinations, or where results may differ from run to run.")
+            .default(AttrDefault::Bool(false)),
         attr("iters", AttrKind::StrArray, "The iterators' names."),
         attr("schedule", AttrKind::Dialect("schedule"), "How to run it.").optional(),
     ],

@@ -24,6 +24,11 @@ impl PyModule {
         print_module(&self.0, &PrintOptions { debug_info: locations, ..PrintOptions::PRETTY })
     }
 
+    /// From now on sums are formed in the same order at every run, also where another one is faster.
+    fn set_deterministic(&mut self) {
+        self.0.set_attr("rc.deterministic", rc_ir::Attr::bool(true));
+    }
+
     /// Machine code for this machine's CPU (`cpu`), or for a GPU (`cuda:0`), the compiler's remarks, where it is asked for the compiled
     /// module's text, and the seconds of compiling and of loading the code (on a GPU, of assembling it in the driver too).
     fn compile(&self, py: Python<'_>, device: &str, text: bool) -> PyResult<Compiled> {

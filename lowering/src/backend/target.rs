@@ -138,14 +138,14 @@ pub struct Cuda {
 }
 
 impl Cuda {
-    /// Known architectures with the PTX version that rc emits for each (80 is PTX 8.0, which CUDA 12.0 reads).
+    /// Known architectures with the PTX version that rc emits for each (80 is PTX 8.0, which CUDA 12.0 reads; 81 has atomic sums of vectors).
     pub const ARCHS: &[(&str, u32)] = &[
         ("sm_80", 80),
         ("sm_86", 80),
         ("sm_87", 80),
         ("sm_89", 80),
-        ("sm_90", 80),
-        ("sm_90a", 80),
+        ("sm_90", 81),
+        ("sm_90a", 81),
         ("sm_100", 86),
         ("sm_100a", 86),
         ("sm_120", 87),

@@ -4,6 +4,7 @@ use super::{
     Lowering,
     value::{Parts, lanes_of},
 };
+use crate::backend::Target;
 use crate::emit::{
     Access, AtomicOp, ICmp, Ordering, Type, Value,
     ptx::{LoadCache, StoreCache},
@@ -343,7 +344,7 @@ impl<'a, 'm> Lowering<'a, 'm> {
         let value = op.operand(0);
         let (ty, memory) = (self.body.ty(value), self.body.ty(op.operand(1)));
         let kind = op.str("kind").unwrap_or("add");
-        let atomic = match (kind, ty.is_float(), ty.is_unsigned()) {
+        let atomic = match (kind, ty.elem().is_float(), ty.elem().is_unsigned()) {
             ("add", true, _) => AtomicOp::FAdd,
             ("add", false, _) => AtomicOp::Add,
             ("max", false, false) => AtomicOp::SMax,
@@ -353,20 +354,58 @@ impl<'a, 'm> Lowering<'a, 'm> {
             ("exchange", false, _) => AtomicOp::Exchange,
             _ => return Err(op.unsupported(format!("of kind {kind} on {ty}"))),
         };
-        if ty == ir::Type::i1() || ty.byte_width().is_some_and(|bytes| bytes < 4) {
+        if ty.elem() == ir::Type::i1() || ty.elem().byte_width().is_some_and(|bytes| bytes < 4) {
             return Err(op.unsupported(format!("on {ty}")).help("atomics work on 32 and 64 bits"));
         }
+        if ty.is_vector() && !self.gpu {
+            return Err(op.unsupported("on a vector, on the CPU").help("combine its elements one by one"));
+        }
         let address = self.address(op, op.operand(1), &op.group("indices"))?;
-        let operand = if ty.is_index() { self.index(value, self.b.ty.i64) } else { self.values.one(value) };
-        let scope = match (self.gpu, memory_space(memory)) {
-            (true, 3) => "block",
-            (true, _) => "device",
+        let pred = op.group("pred").first().map(|&pred| self.values.one(pred));
+        let mut parts = self.values.parts(value);
+        if ty.elem().is_index() {
+            parts = parts.into_iter().map(|_| self.index(value, self.b.ty.i64)).collect();
+        }
+        let global = memory_space(memory) == 0;
+        if let Some(width) = self.reduced_at_once(op, global) {
+            self.guarded(pred, &[], |l| {
+                for (i, chunk) in parts.chunks(width).enumerate() {
+                    l.b.ptx().reduce_add_f32(l.b.gep_const(l.b.ty.f32, address, (i * width) as i32), chunk);
+                }
+                Parts::new()
+            });
+            let zero = self.b.zero(self.b.ty.f32);
+            self.values.set_parts(op.result(0), parts.iter().map(|_| zero).collect());
+            return Ok(());
+        }
+        let scope = match (self.gpu, global) {
+            (true, false) => "block",
+            (true, true) => "device",
             _ => "",
         };
-        let old = self.b.atomic(atomic, address, operand, Ordering::Relaxed, scope);
-        let old = if ty.is_index() { self.index_cast(old, self.index_type(op.result(0)), false) } else { old };
-        self.values.set(op.result(0), old);
+        let types: Vec<Type<'m>> = parts.iter().map(|&part| type_of(part)).collect();
+        let olds = self.guarded(pred, &types, |l| {
+            let combine = |(lane, &part): (usize, &Value<'m>)| {
+                let at = if lane == 0 { address } else { l.b.gep_const(types[lane], address, lane as i32) };
+                l.b.atomic(atomic, at, part, Ordering::Relaxed, scope)
+            };
+            parts.iter().enumerate().map(combine).collect()
+        });
+        let index = ty.elem().is_index().then(|| self.index_type(op.result(0)));
+        let olds = olds.into_iter().map(|old| index.map_or(old, |to| self.index_cast(old, to, false))).collect();
+        self.values.set_parts(op.result(0), olds);
         Ok(())
+    }
+
+    /// How many lanes of an atomic sum of f32, whose old values nothing uses, one instruction of a GPU takes.
+    fn reduced_at_once(&self, op: OpRef, global: bool) -> Option<usize> {
+        let ty = self.body.ty(op.operand(0));
+        let hopper = matches!(self.target, Target::Cuda(cuda) if cuda.compute_capability() >= 90);
+        let able = hopper && global && ty.is_vector() && ty.elem() == ir::Type::f32();
+        let unused = self.body.uses(op.result(0)).next().is_none();
+        let align = op.int("align").unwrap_or(4) as usize;
+        let fits = |width: &usize| lanes_of(ty).is_multiple_of(*width) && align >= 4 * width;
+        (able && unused && op.str("kind") == Some("add")).then(|| [4, 2].into_iter().find(fits)).flatten()
     }
 }
 

@@ -36,7 +36,8 @@ fn launch(body: &mut Body, op: Op, target: &Lowered) -> Result<Vec<Value>> {
         let types: Vec<_> = step.results.iter().map(|t| t.map_dims(&|d| d.substitute(&lookup))).collect();
         let mut b = Builder::before(body, op);
         let launch = b.op("rc.host.launch").operands(&inputs).attr("callee", Attr::str(step.callee.as_str()));
-        let launch = launch.maybe_attr("bind", bind).results(&types).try_build()?;
+        let updates = Some(Attr::i64s(&step.updates)).filter(|_| !step.updates.is_empty());
+        let launch = launch.maybe_attr("updates", updates).maybe_attr("bind", bind).results(&types).try_build()?;
         made.push(body.results(launch).collect());
     }
     let find = |r: &Ref| {

@@ -138,6 +138,34 @@ impl Program<'_> {
         Ok(op.attr("dims", Attr::i64s(&dims)).attr("axis", Attr::i64(axis as i64)).result(ty).value())
     }
 
+    /// Combines a tile, repeated to the shape of all that runs along tile dimensions here, atomically with the elements of `value` at `access`,
+    /// where `at` is the index along `axis`.
+    pub fn scatter(
+        &mut self,
+        tile: Value,
+        value: Value,
+        access: &Access,
+        (axis, at): (usize, Value),
+        scope: &Scope,
+        kind: &str,
+    ) -> Result {
+        let memory = self.memory_of(value)?;
+        let memory = self.view(memory, &access.shape);
+        let Some(along) = access.plain(&scope.tiled()) else {
+            return Err(Diagnostic::unsupported(self.loc, "a schedule that tiles what a scatter cannot store along"));
+        };
+        let (dims, _) = tile_dims(&along, scope);
+        let tile = self.convert(tile, self.ty(memory).elem());
+        let tile = self.broadcast(tile, scope.shape());
+        let at = self.broadcast(at, self.shape(at));
+        let starts = self.starts(access, scope)?;
+        let mut b = self.build();
+        let op = b.op("rc.kernel.scatter").operand(tile).operand(memory).operands(&starts).operand(at);
+        let op = op.attr("dims", Attr::i64s(&dims)).attr("axis", Attr::i64(axis as i64)).attr("kind", Attr::str(kind));
+        op.results(&[]).build();
+        Ok(())
+    }
+
     /// Writes a tile, repeated to the shape of all that runs along tile dimensions here.
     ///
     /// # Errors

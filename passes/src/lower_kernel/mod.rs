@@ -116,6 +116,8 @@ pub struct Step {
     pub inputs: Vec<Ref>,
     /// The result types, over the kernel's symbols.
     pub results: Vec<Type>,
+    /// Results that begin as an input and are updated: pairs of their numbers.
+    pub updates: Vec<i64>,
 }
 
 /// What a `loop.kernel` becomes.
@@ -162,10 +164,12 @@ pub fn lower_kernel(src: &Body, target: &Target) -> Result<Lowered> {
             let split = AttentionSplit::new(src, target, scheduled, parts);
             let partial = split.partial_types()?;
             out.funcs.push(split.parts(callee(number))?);
-            out.steps.push(Step { callee: callee(number), inputs: refs(&inputs)?, results: partial.clone() });
+            let inputs = refs(&inputs)?;
+            out.steps.push(Step { callee: callee(number), inputs, results: partial.clone(), updates: Vec::new() });
             let inputs: Vec<Ref> = (0..partial.len()).map(|i| Ref::Step(number, i)).collect();
             out.funcs.push(split.combine(callee(number + 1), &outputs)?);
-            out.steps.push(Step { callee: callee(number + 1), inputs, results: types(&outputs) });
+            let results = types(&outputs);
+            out.steps.push(Step { callee: callee(number + 1), inputs, results, updates: Vec::new() });
         } else if let Some(parts) = split {
             let split = Split::new(src, target, scheduled, parts)?;
             let partial = split.partial_types();
@@ -174,14 +178,20 @@ pub fn lower_kernel(src: &Body, target: &Target) -> Result<Lowered> {
                 callee: callee(number),
                 inputs: refs(&split.read_by_parts)?,
                 results: partial.clone(),
+                updates: Vec::new(),
             });
             let mut inputs: Vec<Ref> = (0..partial.len()).map(|i| Ref::Step(number, i)).collect();
             inputs.extend(refs(&split.read_at_end)?);
             out.funcs.push(split.combine(callee(number + 1), &outputs)?);
-            out.steps.push(Step { callee: callee(number + 1), inputs, results: types(&outputs) });
+            let results = types(&outputs);
+            out.steps.push(Step { callee: callee(number + 1), inputs, results, updates: Vec::new() });
         } else {
             out.funcs.push(lower_group(src, target, scheduled, callee(number), &inputs, &outputs)?);
-            out.steps.push(Step { callee: callee(number), inputs: refs(&inputs)?, results: types(&outputs) });
+            let number_of = |among: &[Value], v: Value| among.iter().position(|&o| o == v).map(|at| at as i64);
+            let updates = updated(src, scheduled)
+                .and_then(|(result, from)| Some(vec![number_of(&outputs, result)?, number_of(&inputs, from)?]));
+            let (inputs, results) = (refs(&inputs)?, types(&outputs));
+            out.steps.push(Step { callee: callee(number), inputs, results, updates: updates.unwrap_or_default() });
         }
         let last = out.steps.len() - 1;
         known.extend(outputs.iter().enumerate().map(|(i, &v)| (v, Ref::Step(last, i))));
@@ -206,8 +216,14 @@ fn scheduled_groups(src: &Body) -> Result<Vec<Scheduled>> {
             _ => continue,
         };
         let schedule = Schedule::read(at)?;
-        let nest =
-            if is_nest { vec![Nest::read(src, op, &decls)?.with_collapses(&schedule.collapse)] } else { Vec::new() };
+        let nest = match is_nest {
+            false => Vec::new(),
+            true => {
+                let nest = Nest::read(src, op, &decls)?.with_collapses(&schedule.collapse);
+                let tiled = nest.of_kind(IterKind::Scan).any(|i| schedule.axis_of(i.name).is_some());
+                vec![if tiled { nest.forward() } else { nest }]
+            }
+        };
         match out.last_mut() {
             Some((number, last)) if *number == schedule.group && is_nest && last.group.class == class => {
                 if last.schedules[0].grid != schedule.grid {
@@ -414,19 +430,35 @@ fn scatter_updates(p: &mut Program, scheduled: &Scheduled) -> Result<[rc_ir::Dim
     let (op, schedule) = (scheduled.group.ops[0], &scheduled.schedules[0]);
     p.loc = p.src.loc(op);
     let scatter = Scatter::read(p, op)?;
-    let over = spread_of(p.src, op, schedule, &scatter.sizes.iters)?;
-    let [o, a, l] = scatter.sizes.iters.map(|i| i.name);
+    let sizes = &scatter.sizes;
+    let in_memory = has_updates(schedule, sizes) && !p.target.is_cpu();
+    let iters = if in_memory { sizes.update_iters() } else { sizes.iters };
+    let over = spread_of(p.src, op, schedule, &iters)?;
+    let [o, a, l] = iters.map(|i| i.name);
     let wanted: &[Name] = if p.target.is_cpu() { &[o, l] } else { &[o, a, l] };
     if schedule.grid != wanted {
         return Err(p.src.op_ref(op).error(format!("expects a schedule with {wanted:?} in its grid on this machine")));
     }
     let (grid, starts) = p.spread(&over);
     let scope = scope_of(&over, &starts, schedule);
-    match p.target.is_cpu() {
-        true => scatter.run_on_cpu(p, schedule, &scope)?,
-        false => scatter.run(p, &scope)?,
+    match (p.target.is_cpu(), in_memory) {
+        (true, _) => scatter.run_on_cpu(p, schedule, &scope)?,
+        (_, true) => scatter.run_in_memory(p, &scope)?,
+        (_, false) => scatter.run(p, &scope)?,
     }
     Ok(grid)
+}
+
+/// Whether programs have updates, which they combine with memory.
+fn has_updates(schedule: &Schedule, sizes: &crate::schedule::scatter::Scatter) -> bool {
+    schedule.grid.contains(&sizes.updates().name)
+}
+
+/// The result of a group's last launch that begins as an operand, and that operand.
+fn updated(src: &Body, scheduled: &Scheduled) -> Option<(Value, Value)> {
+    let op = *scheduled.group.ops.first().filter(|_| scheduled.group.class == Class::Scatter)?;
+    let sizes = crate::schedule::scatter::Scatter::read(src.op_ref(op))?;
+    has_updates(&scheduled.schedules[0], &sizes).then(|| (src.result(op, 0), src.operand(op, 0)))
 }
 
 fn attend(p: &mut Program, scheduled: &Scheduled) -> Result<[rc_ir::Dim; 3]> {

@@ -262,6 +262,16 @@ impl<'a> Program<'a> {
             .result(ty)
             .value()
     }
+    /// `kernel.scan`: the prefixes along a dimension, and the totals.
+    pub fn scan(&mut self, value: Value, dim: usize, kind: &str, reverse: bool) -> (Value, Value) {
+        let ty = self.ty(value);
+        let mut shape = self.shape(value);
+        shape[dim] = 1;
+        let mut b = self.build();
+        let op = b.op("rc.kernel.scan").operand(value).attr("dim", Attr::i64(dim as i64)).attr("kind", Attr::str(kind));
+        let op = op.attr("reverse", Attr::bool(reverse)).results(&[ty, ty.with_shape(&shape.map(Dim::Static))]).build();
+        (self.out.result(op, 0), self.out.result(op, 1))
+    }
     /// `a b + c`.
     pub fn fma(&mut self, a: Value, b: Value, c: Value) -> Value {
         let elem = self.ty(a).elem();

@@ -115,7 +115,8 @@ impl Accumulator {
                 let product = self.masked(p, scope, product, &reduces, Combiner::Add);
                 Ok(vec![p.binary("rc.core.add", before[0], product)])
             }
-            How::Scan(c) | How::Combine(c) => {
+            How::Scan(_) => unreachable!("see Accumulator::scan"),
+            How::Combine(c) => {
                 let value = p.region(nest, scope, &[self.first])?[0];
                 let value = p.convert(value, self.elem);
                 let value = self.masked(p, scope, value, &reduces, c);
@@ -136,6 +137,31 @@ impl Accumulator {
                 Ok(better(p, c, (before[0], before[1]), (value, at)))
             }
         }
+    }
+    /// The prefixes that end here, and all of what was met: of one point, or of the tile along the scan's iterator.
+    pub fn scan(
+        &self,
+        p: &mut Program,
+        nest: &Nest,
+        scope: &Scope,
+        c: Combiner,
+        before: Value,
+    ) -> Result<(Value, Value)> {
+        let combine = c.core_op().expect("scans have a combiner");
+        let value = p.region(nest, scope, &[self.first])?[0];
+        let value = p.convert(value, self.elem);
+        let scans = |n| nest.iter(n).is_some_and(|i| i.kind == IterKind::Scan);
+        let tiled = scope.binds.iter().find(|(name, _)| scans(*name)).and_then(|(_, bind)| bind.axis);
+        let Some(axis) = tiled else {
+            let here = p.binary(combine, before, value);
+            return Ok((here, here));
+        };
+        let value = self.masked(p, scope, value, &scans, c);
+        let mut shape = p.shape(value);
+        shape[axis] = scope.shape()[axis];
+        let value = p.broadcast(value, shape);
+        let (here, total) = p.scan(value, axis, c.kind(), nest.reverse);
+        Ok((p.binary(combine, before, here), p.binary(combine, before, total)))
     }
     /// The value with the combiner's identity past the extents of the reduce iterators.
     fn masked(

@@ -116,7 +116,14 @@ impl Program<'_> {
         let [first, end] = local.bounds.unwrap_or([zero, self.size(local.iter.extent)]);
         let bounds = [first, end, self.constant_index(local.chunk)];
         self.for_loop(bounds, carried, |p, counter, carried| {
-            let inner = scope.with(local.iter.name, bind(&local.iter, counter, local.axis, local.chunk));
+            let first = if nest.reverse && local.iter.kind == IterKind::Scan {
+                let chunk = Dim::Static(local.chunk);
+                let last = p.size((local.iter.extent.ceildiv(chunk) - Dim::Static(1)) * chunk);
+                p.binary("rc.core.sub", last, counter)
+            } else {
+                counter
+            };
+            let inner = scope.with(local.iter.name, bind(&local.iter, first, local.axis, local.chunk));
             p.loops(nest, accumulators, rest, &inner, carried, stores)
         })
     }
@@ -139,12 +146,14 @@ impl Program<'_> {
         }
         let mut at = 0;
         for (i, a) in accumulators.iter().enumerate() {
-            let values = a.step(self, nest, scope, &carried[at..at + a.tiles()])?;
-            at += a.tiles();
-            if matches!(a.how, How::Scan(_)) {
-                self.result(nest, i, values[0], scope, stores[i])?;
+            if let How::Scan(c) = a.how {
+                let (here, end) = a.scan(self, nest, scope, c, carried[at])?;
+                self.result(nest, i, here, scope, stores[i])?;
+                next.push(end);
+            } else {
+                next.extend(a.step(self, nest, scope, &carried[at..at + a.tiles()])?);
             }
-            next.extend(values);
+            at += a.tiles();
         }
         Ok(next)
     }
@@ -154,7 +163,7 @@ impl Program<'_> {
 fn locals(nest: &Nest, schedule: &Schedule, grid: &Scope) -> Vec<Local> {
     let outside = |name: Name| grid.get(name).is_none();
     let local = |iter: &Iter| {
-        let axis = schedule.axis_of(iter.name).filter(|_| iter.kind != IterKind::Scan);
+        let axis = schedule.axis_of(iter.name);
         Local { iter: *iter, chunk: if axis.is_some() { schedule.tile_of(iter.name) } else { 1 }, axis, bounds: None }
     };
     nest.iters.iter().filter(|i| outside(i.name)).map(local).collect()

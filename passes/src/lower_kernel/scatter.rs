@@ -58,11 +58,6 @@ impl Scatter {
             None => update,
         }
     }
-    /// The name that update numbers go by in scopes.
-    fn counter(&self) -> Name {
-        let free = |n: &Name| !self.names().contains(n);
-        (0..).map(|i| Name::new(&format!("k_{i}"))).find(free).expect("an endless range")
-    }
     fn at_update(&self, scope: &Scope, k: Name, number: Value) -> Scope {
         scope.with(k, Bind { base: number, axis: None, size: 1, extent: self.sizes.k, exact: true })
     }
@@ -74,7 +69,7 @@ impl Scatter {
     /// On a CPU: x is copied, then each update is combined with its place in memory.
     pub fn run_on_cpu(&self, p: &mut Program, schedule: &Schedule, scope: &Scope) -> Result {
         self.copy(p, schedule, scope)?;
-        let ([_, a, _], k) = (self.sizes.iters, self.counter());
+        let ([_, a, _], k) = (self.sizes.iters, self.sizes.updates().name);
         let batch = p.index(self.batch(), scope, Tiled::First)?;
         let indices = p.indices_of(self.indices, &[self.sizes.b, self.sizes.k])?;
         let bounds = [p.constant_index(0), p.size(self.sizes.k), p.constant_index(1)];
@@ -109,7 +104,7 @@ impl Scatter {
 
     /// On a GPU: a tile of places in registers takes the updates that name one of them.
     pub fn run(&self, p: &mut Program, scope: &Scope) -> Result {
-        let ([_, a, _], k) = (self.sizes.iters, self.counter());
+        let ([_, a, _], k) = (self.sizes.iters, self.sizes.updates().name);
         let tile = p.load(self.x, &self.place(), scope)?;
         let tile = p.convert(tile, self.elem);
         let start = p.broadcast(tile, scope.shape());
@@ -136,6 +131,26 @@ impl Scatter {
             Result::Ok(vec![p.select(here, value, carried[0])])
         })?;
         p.store(ends[0], self.result, &self.place(), scope)
+    }
+
+    /// On a GPU: a tile of updates is combined with the places that it names, atomically. The result begins as x.
+    pub fn run_in_memory(&self, p: &mut Program, scope: &Scope) -> Result {
+        let ([_, a, _], k) = (self.sizes.iters, self.sizes.updates().name);
+        let shape = vec![self.sizes.b, self.sizes.k];
+        let named = Access { shape, exprs: vec![self.batch(), Dim::symbol(k)] };
+        let at = p.load(self.indices, &named, scope)?;
+        let mut at = p.convert(at, Type::index());
+        // Past the updates' end there are none.
+        if let Some(mask) = p.inside(scope, &|name| name == k || named.mentions(name)) {
+            let none = p.constant_index(-1);
+            at = p.select(mask, at, none);
+        }
+        let tile = self.read_update(p, scope, k)?;
+        let place = self.place();
+        let lookup = |name: Name| (name == a.name).then_some(Dim::Static(0));
+        let place = Access { exprs: place.exprs.iter().map(|e| e.substitute(&lookup)).collect(), ..place };
+        let kind = self.combiner.map_or("set", |c| c.kind());
+        p.scatter(tile, self.result, &place, (1, at), scope, kind)
     }
 
     /// The updates that a program asks: all of them, or those of its own places by their order, with its memory and the batch.

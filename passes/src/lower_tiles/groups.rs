@@ -48,9 +48,12 @@ pub fn groups(body: &Body) -> Vec<Group> {
             "rc.kernel.dot" => sets.join(op.operand(2), op.result(0)),
             "rc.kernel.for" => join_loop(op, &mut sets),
             "rc.kernel.if" => join_branches(op, &mut sets),
-            "rc.kernel.broadcast" | "rc.kernel.reduce" | "rc.kernel.gather" | "rc.kernel.extract_slice" => {
-                sets.join_all(&tiles(op))
-            }
+            "rc.kernel.broadcast"
+            | "rc.kernel.scan"
+            | "rc.kernel.reduce"
+            | "rc.kernel.gather"
+            | "rc.kernel.scatter"
+            | "rc.kernel.extract_slice" => sets.join_all(&tiles(op)),
             _ if op.has(Traits::ELEMENTWISE) => sets.join_all(&tiles(op)),
             _ => {}
         }
@@ -84,7 +87,7 @@ impl Group {
 /// The tile dimension along which a load or store runs through consecutive memory.
 pub fn consecutive_dim(op: OpRef) -> Option<usize> {
     let (memref, tile) = match op.name().as_str() {
-        "rc.kernel.store" => (op.operand(1), op.operand(0)),
+        "rc.kernel.store" | "rc.kernel.scatter" => (op.operand(1), op.operand(0)),
         _ => (op.operand(0), op.result(0)),
     };
     let (rank, shape) = (op.body.ty(memref).rank() as i64, op.body.ty(tile).static_shape()?);
@@ -94,8 +97,8 @@ pub fn consecutive_dim(op: OpRef) -> Option<usize> {
 
 fn note_uses(op: OpRef, groups: &mut [Group], group: &mut dyn FnMut(Value) -> Option<usize>) {
     match op.name().as_str() {
-        "rc.kernel.load" | "rc.kernel.gather" | "rc.kernel.store" => {
-            let tile = if op.is("rc.kernel.store") { op.operand(0) } else { op.result(0) };
+        "rc.kernel.load" | "rc.kernel.gather" | "rc.kernel.store" | "rc.kernel.scatter" => {
+            let tile = if op.results().len() == 0 { op.operand(0) } else { op.result(0) };
             let Some(g) = group(tile) else { return };
             let ty = op.body.ty(tile);
             groups[g].stored |= op.is("rc.kernel.store");
@@ -107,6 +110,10 @@ fn note_uses(op: OpRef, groups: &mut [Group], group: &mut dyn FnMut(Value) -> Op
         "rc.kernel.reduce" => {
             let Some(g) = group(op.operand(0)) else { return };
             groups[g].reduced.extend(op.ints("dims").unwrap_or_default().iter().map(|&d| d as usize));
+        }
+        "rc.kernel.scan" => {
+            let Some(g) = group(op.operand(0)) else { return };
+            groups[g].reduced.extend(op.int("dim").map(|d| d as usize));
         }
         "rc.kernel.dot" => {
             let [left, right, acc] = [0, 1, 2].map(|i| group(op.operand(i)));

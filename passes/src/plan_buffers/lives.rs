@@ -60,7 +60,8 @@ impl Lives {
             self.extend(operand, number);
         }
         if body.name(op) == &LAUNCH || !calls(body.op_ref(op)).is_empty() {
-            let inplace = body.attr(op, "inplace").and_then(|a| a.as_ints()).unwrap_or_default();
+            let pairs = |name: &str| body.attr(op, name).and_then(|a| a.as_ints()).unwrap_or_default();
+            let inplace = [pairs("inplace"), pairs("updates")].concat();
             for (i, result) in body.results(op).enumerate() {
                 let size = bytes_of(body.ty(result));
                 let pair = inplace.chunks(2).find(|p| p[0] == i as i64).map(|p| body.operand(op, p[1] as usize));

@@ -205,13 +205,20 @@ impl Rewriter<'_> {
 
     fn launch(&mut self, b: &mut Builder, op: OpRef) -> Result {
         let mut args: Vec<Value> = op.operands().map(|v| self.memory[&v]).collect();
-        args.extend(self.results(b, op)?);
+        let results = self.results(b, op)?;
+        for pair in op.ints("updates").unwrap_or_default().chunks(2) {
+            let (result, input) = (op.result(pair[0] as usize), op.operand(pair[1] as usize));
+            if self.lives.root(result) != self.lives.root(input) {
+                b.op(&COPY).operands(&[self.memory[&input], self.memory[&result]]).build();
+            }
+        }
+        args.extend(results);
         for &index in self.scratch(op) {
             let bytes = self.lives.buffers[index].size;
             args.push(self.buffer(b, index, Type::tensor(&[bytes], Type::i8())));
         }
         let mut attrs = op.body.attrs(op.op);
-        for gone in ["scratch", "inplace"] {
+        for gone in ["scratch", "inplace", "updates"] {
             attrs = attrs.with(Name::new(gone), None);
         }
         b.op(&LAUNCH).operands(&args).attrs(attrs).results(&[]).build();

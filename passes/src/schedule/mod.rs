@@ -14,6 +14,7 @@ pub mod nest;
 mod pointwise;
 pub mod roles;
 mod row;
+mod scan;
 pub mod scatter;
 mod share;
 mod target;
@@ -156,7 +157,10 @@ fn plan(body: &Body, group: &Group, target: &Target) -> Result<Plan> {
             return scatter::plan(body, op, target).ok_or_else(|| body.op_ref(op).error("has malformed attributes"));
         }
         Class::Pointwise => pointwise::plan(body, group.clone(), target),
-        Class::Scan => column::general(body, group, target, "a scan runs along its iterator point by point"),
+        Class::Scan => match scan::plan(body, group.clone(), target) {
+            Some(plan) => plan,
+            None => column::general(body, group, target, "a scan runs along its iterator point by point"),
+        },
         Class::Contract => match contract::plan(body, group.clone(), target) {
             Some(plan) => plan,
             None => reduction(body, group, target),

@@ -24,6 +24,8 @@ pub struct Nest {
     pub gathers: Vec<Access>,
     /// The region's index expressions.
     pub indices: Vec<Dim>,
+    /// Whether its scan goes from the iterator's last value to the first: see [`Nest::forward`].
+    pub reverse: bool,
 }
 
 /// The bounds of a kernel's symbols.
@@ -60,6 +62,7 @@ impl Nest {
             ranges: symbol_ranges(symbols),
             gathers: Vec::new(),
             indices: Vec::new(),
+            reverse: false,
         };
         nest.read_region(at);
         nest.normalize();
@@ -127,6 +130,19 @@ impl Nest {
         out
     }
 
+    /// A nest whose scan meets elements from the last to the first, with an iterator that counts them as they lie.
+    pub fn forward(self) -> Nest {
+        let Some(scan) = self.of_kind(IterKind::Scan).next().copied() else { return self };
+        let mirrored = scan.extent - Dim::Static(1) - Dim::symbol(scan.name);
+        let backward = self.outputs.first().is_some_and(|out| out.exprs.contains(&mirrored));
+        if !backward || self.reverse {
+            return self;
+        }
+        let iters = self.iters.clone();
+        let mut nest = self.substituted(&[(scan.name, mirrored)], iters);
+        nest.reverse = true;
+        nest
+    }
     /// The nest with the iterators `outer` and `inner` as one, named `outer_inner`; `None` where memory is not laid out so,
     /// or where the region asks for their values.
     pub fn collapsed(&self, outer: Name, inner: Name) -> Option<Nest> {

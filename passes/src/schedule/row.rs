@@ -23,7 +23,7 @@ const BLOCK: i64 = 128;
 
 /// Elements of a row in each thread's registers: where there are many, four loads of eight are in flight before the first is
 /// used, and what a reduction costs is shared by them; where there are few, all threads that the machine holds take part.
-fn elements_of_thread(total: f64, target: &Target) -> i64 {
+pub fn elements_of_thread(total: f64, target: &Target) -> i64 {
     let threads = (target.cores * target.threads / 4) as f64;
     [32, 16].into_iter().find(|&each| total / each as f64 >= threads).unwrap_or(8)
 }

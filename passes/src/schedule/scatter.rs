@@ -1,7 +1,9 @@
-//! Schedules of scatters: updates are taken one after the other.
+//! Schedules of scatters.
 //!
-//! On a CPU a program has all places of a slice, and each update changes its own in memory. On a GPU a program has a tile
-//! of places in registers, and asks of each update whether it is one of them: no memory is read that another thread wrote.
+//! On a CPU a program has all places of a slice, and each update changes its own in memory, one after the other. On a GPU
+//! programs have updates, which they combine with memory atomically; or, where the order of the updates counts or there are no atomics for
+//! their combination, a tile of places in registers, and ask of each update whether it is one of them: no memory is read that
+//! another thread wrote.
 
 use super::attr::{Kind, Schedule};
 use super::nest::{extent_of, symbol_ranges};
@@ -34,6 +36,16 @@ impl Scatter {
         let iter = |i: usize| Some(Iter { name: *names.get(i)?, extent: extents[i], kind: IterKind::Parallel });
         Some(Scatter { iters: [iter(0)?, iter(1)?, iter(2)?], b, o, k: product(&indices[batch..]) })
     }
+    /// The updates' numbers as an iterator, for programs that have updates instead of places.
+    pub fn updates(&self) -> Iter {
+        let free = |n: &Name| self.iters.iter().all(|i| i.name != *n);
+        let name = (0..).map(|i| Name::new(&format!("k_{i}"))).find(free).expect("an endless range");
+        Iter { name, extent: self.k, kind: IterKind::Parallel }
+    }
+    /// The iterators of programs that have updates.
+    pub fn update_iters(&self) -> [Iter; 3] {
+        [self.iters[0], self.updates(), self.iters[2]]
+    }
 }
 
 pub fn plan(body: &Body, op: Op, target: &Target) -> Option<Plan> {
@@ -57,6 +69,9 @@ pub fn plan(body: &Body, op: Op, target: &Target) -> Option<Plan> {
             other: "tiles of places in registers: every update is read for every tile".into(),
         });
     }
+    if at.bool("any_order") {
+        return Some(updates(&scatter, &ranges, s));
+    }
     s.grid = vec![o.name, a.name, l.name];
     let wide = if flat { 1 } else { fit(target, l.extent.as_static(), 128, 1) };
     let places = (1024 / wide).min(pow2(extent_of(&ranges, a.extent)));
@@ -74,4 +89,35 @@ pub fn plan(body: &Body, op: Op, target: &Target) -> Option<Plan> {
         why,
         other: "updates one by one in memory: threads would wait for one another".into(),
     })
+}
+
+/// Elements of the updates that a program takes.
+const UPDATES: i64 = 4096;
+
+/// Programs have updates, whole slices of them where those fit.
+fn updates(scatter: &Scatter, ranges: &rc_ir::dim_range::Ranges, mut s: Schedule) -> Plan {
+    let [o, k, l] = scatter.update_iters();
+    s.grid = vec![o.name, k.name, l.name];
+    let size = |extent: Dim| pow2(extent_of(ranges, extent));
+    s.threads = 256;
+    let (outer, inner) = match (l.extent == Dim::Static(1), scatter.o == Dim::Static(1)) {
+        (false, _) => (Some(k), l),
+        // Neighbours of several batches, where a batch has few.
+        (true, true) => (Some(o), k),
+        (true, false) => (None, k),
+    };
+    let wide = size(inner.extent).min(UPDATES / 4);
+    s.axes[1] = inner.name;
+    s.set_tile(inner.name, wide);
+    let mut taken = wide;
+    if let Some(outer) = outer.filter(|o| o.extent != Dim::Static(1)) {
+        let high = (UPDATES / wide).min(size(outer.extent));
+        s.axes[0] = outer.name;
+        s.set_tile(outer.name, high);
+        taken *= high;
+    }
+    s.threads = (taken / 4).clamp(32, 256);
+    let why = format!("{taken} elements of the updates at a time, combined with memory atomically");
+    let other = "updates sorted by place: one more pass over the indices for each of their digits".to_string();
+    Plan { schedules: vec![s], why, other }
 }

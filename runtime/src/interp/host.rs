@@ -23,8 +23,12 @@ impl Frame<'_> {
             args.push(memory.given(format!("input {i}"), array, width_of(ty)));
         }
         for (i, ty) in op.result_types().into_iter().enumerate() {
-            let shape = self.shape_of(op, ty)?;
-            args.push(memory.unwritten(format!("output {i}"), shape, width_of(ty)));
+            let pairs = op.ints("updates").unwrap_or_default();
+            let from = pairs.chunks(2).find(|pair| pair[0] == i as i64).map(|pair| pair[1] as usize);
+            args.push(match from {
+                Some(input) => memory.given(format!("output {i}"), self.array(op, input)?, width_of(ty)),
+                None => memory.unwritten(format!("output {i}"), self.shape_of(op, ty)?, width_of(ty)),
+            });
         }
         for (i, bytes) in op.attr("scratch").and_then(|a| a.as_shape()).unwrap_or_default().iter().enumerate() {
             let bytes = self.dim(op, *bytes)?.max(0) as usize;

@@ -14,6 +14,8 @@ instructions! {
     BULK_COMMIT = "cp.async.bulk.commit_group;", "", "", Memory;
     BULK_WAIT = "cp.async.bulk.wait_group $0;", "", "n", Memory;
     BULK_WAIT_READ = "cp.async.bulk.wait_group.read $0;", "", "n", Memory;
+    REDUCE_ADD_2 = "red.relaxed.gpu.global.add.v2.f32 [$0], {$1, $2};", "", "lff", Memory;
+    REDUCE_ADD_4 = "red.relaxed.gpu.global.add.v4.f32 [$0], {$1, $2, $3, $4};", "", "lffff", Memory;
     PREFETCH_TENSOR_MAP = "prefetch.tensormap [$0];", "", "l", Memory;
 }
 
@@ -78,6 +80,16 @@ impl StoreCache {
 }
 
 impl<'m> Ptx<'_, 'm> {
+    /// Adds two or four f32 to global memory, each atomically; the address is a multiple of their size.
+    pub fn reduce_add_f32(&self, global: Value<'m>, values: &[Value<'m>]) {
+        let instruction = match values.len() {
+            2 => REDUCE_ADD_2,
+            4 => REDUCE_ADD_4,
+            n => panic!("vectors of 2 or 4 f32 are added at once, not {n}"),
+        };
+        self.run(instruction, &[&[self.global_address(global)], values].concat());
+    }
+
     /// Starts copying `size` (4, 8 or 16) bytes from global to shared memory, both aligned to `size`. Only the first
     /// `valid` bytes (`i32`) are read; the rest is zero.
     pub fn cp_async(&self, size: u32, shared: Value<'m>, global: Value<'m>, valid: Value<'m>) {

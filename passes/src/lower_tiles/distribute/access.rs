@@ -80,36 +80,16 @@ impl<'s> Distribute<'s> {
         let axis = axis.ok_or_else(|| op.error("has an axis that the memref does not have"))?;
         let [places] = op.group("where")[..] else { return Err(op.unsupported("with other than one tile of places")) };
         let mut access = self.access(op, memref, &indices, tile, Some(axis))?;
-        let places_spread = self.spread_of(op, places)?;
-        let places = self.registers(places);
         let other = op.attr("other").and_then(|a| a.as_float()).unwrap_or(0.0);
-        let mut columns: FxHashMap<(usize, i64), Value> = FxHashMap::default();
+        let mut places = self.chosen_places(op, places)?;
         let mut registers = Vec::with_capacity(access.spread.registers);
         for r in 0..access.spread.registers {
             let at = access.at(self, r)?;
-            let coords = access.spread.coords(r);
-            let repeated: Vec<i64> =
-                coords.iter().zip(&places_spread.shape).map(|(&c, &n)| if n == 1 { 0 } else { c }).collect();
-            let (register, _) = places_spread.locate(&repeated);
-            // One place for the whole register, or one for each of its elements.
-            let lanes = if places_spread.vec > 1 { access.spread.vec } else { 1 };
+            let lanes = places.lanes(&access.spread);
             let mut parts = Vec::new();
             for lane in 0..lanes {
-                let place = match columns.get(&(register, lane)) {
-                    Some(&known) => known,
-                    None => {
-                        let place = self.emit.extract(places[register], lane)?;
-                        let index = Some(Type::index()).filter(|_| !self.emit.ty(place).is_index());
-                        let place = match index {
-                            Some(ty) => self.emit.value("rc.core.convert", &[place], &[], Some(ty))?,
-                            None => place,
-                        };
-                        columns.insert((register, lane), place);
-                        place
-                    }
-                };
                 let mut at = at.clone();
-                at[axis] = Ix::of(place);
+                at[axis] = Ix::of(places.of(self, &access.spread, r, lane)?);
                 parts.push(if lanes == 1 {
                     self.read(&mut access, &at, other)?
                 } else {
@@ -120,6 +100,44 @@ impl<'s> Distribute<'s> {
         }
         self.bind_tile(op.result(0), registers);
         Ok(())
+    }
+
+    /// Atomic updates of the elements that `where` names; one that it places outside is left out.
+    pub(super) fn scatter(&mut self, op: OpRef<'s>) -> Result {
+        let (tile, memref, indices) = (op.operand(0), op.operand(1), op.group("indices"));
+        let axis = op.int("axis").and_then(|a| usize::try_from(a).ok()).filter(|a| *a < indices.len());
+        let axis = axis.ok_or_else(|| op.error("has an axis that the memref does not have"))?;
+        let [places] = op.group("where")[..] else { return Err(op.unsupported("with other than one tile of places")) };
+        let kind = [("kind", op.attr("kind").ok_or_else(|| op.error("needs 'kind'"))?)];
+        let mut access = self.access(op, memref, &indices, self.src.ty(tile), Some(axis))?;
+        access.only = self.one_of_copies(&access.spread.clone())?;
+        access.checks[axis] = Check { lower: true, upper: Some(self.emit.extent(self.src.ty(memref).shape()[axis])?) };
+        let values = self.registers(tile);
+        let mut places = self.chosen_places(op, places)?;
+        for r in 0..access.spread.registers {
+            let at = access.at(self, r)?;
+            let whole = places.lanes(&access.spread) == 1;
+            let width = if let (Order::Consecutive(width), true) = (access.order, whole) { width } else { 1 };
+            for lane in (0..access.spread.vec).step_by(width as usize) {
+                let mut at = access.lane(&at, lane);
+                at[axis] = Ix::of(places.of(self, &access.spread, r, if whole { 0 } else { lane })?);
+                let part = if access.spread.vec == 1 { values[r] } else { self.emit.slice(values[r], lane, width)? };
+                let pred = self.predicate(&mut access, &at, width)?;
+                let at = at.iter().map(|&ix| self.emit.get(ix)).collect::<Result<Vec<_>>>()?;
+                let (part, memref) = ([part], [access.memref]);
+                let groups: [&[Value]; 4] = [&part, &memref, &at, pred.as_slice()];
+                let mut attrs = self.access_attrs(&access, width);
+                attrs.extend(kind);
+                let ty = self.emit.ty(part[0]);
+                self.emit.op("rc.kernel.atomic", &groups, &attrs, Some(&[ty]))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn chosen_places(&mut self, op: OpRef<'s>, tile: Value) -> Result<Chosen> {
+        let spread = self.spread_of(op, tile)?;
+        Ok(Chosen { spread, registers: self.registers(tile), known: FxHashMap::default() })
     }
 
     /// Whether a load's tile goes nowhere but into an asynchronous copy.
@@ -440,6 +458,36 @@ impl<'s> Distribute<'s> {
             });
         }
         Ok(inside)
+    }
+}
+
+/// The tile that says where along the axis the elements of another one are.
+struct Chosen {
+    spread: Rc<Distribution>,
+    registers: Rc<[Value]>,
+    known: FxHashMap<(usize, i64), Value>,
+}
+
+impl Chosen {
+    /// One place for a whole register of `tile`, or one for each of its elements.
+    fn lanes(&self, tile: &Distribution) -> i64 {
+        if self.spread.vec > 1 { tile.vec } else { 1 }
+    }
+    /// The place of register `r` of `tile`, as an index.
+    fn of(&mut self, work: &mut Distribute, tile: &Distribution, r: usize, lane: i64) -> Result<Value> {
+        let coords = tile.coords(r);
+        let repeated: Vec<i64> =
+            coords.iter().zip(&self.spread.shape).map(|(&c, &n)| if n == 1 { 0 } else { c }).collect();
+        let (register, _) = self.spread.locate(&repeated);
+        if let Some(&known) = self.known.get(&(register, lane)) {
+            return Ok(known);
+        }
+        let mut place = work.emit.extract(self.registers[register], lane)?;
+        if !work.emit.ty(place).is_index() {
+            place = work.emit.value("rc.core.convert", &[place], &[], Some(Type::index()))?;
+        }
+        self.known.insert((register, lane), place);
+        Ok(place)
     }
 }
 

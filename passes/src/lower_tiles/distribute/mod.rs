@@ -6,6 +6,7 @@ mod dot;
 mod elementwise;
 mod exchange;
 mod reduce;
+mod scan;
 mod staged;
 mod warpgroup;
 
@@ -106,7 +107,9 @@ impl<'s> Distribute<'s> {
             "rc.kernel.load" => self.load(op),
             "rc.kernel.gather" => self.gather(op),
             "rc.kernel.store" => self.store(op),
+            "rc.kernel.scatter" => self.scatter(op),
             "rc.kernel.reduce" => self.reduce(op),
+            "rc.kernel.scan" => self.scan(op),
             "rc.kernel.dot" => self.dot(op),
             "rc.kernel.iota" => self.iota(op),
             "rc.kernel.broadcast" => self.broadcast(op),
@@ -415,6 +418,6 @@ fn touches_tiles(op: OpRef) -> bool {
 
 /// Whether a loop loads or stores tiles: what bounds matter for.
 fn accesses_memory(op: OpRef) -> bool {
-    let names = ["rc.kernel.load", "rc.kernel.store", "rc.kernel.gather"];
+    let names = ["rc.kernel.load", "rc.kernel.store", "rc.kernel.gather", "rc.kernel.scatter"];
     op.body.walk_from(op.op).iter().any(|&o| names.contains(&op.body.name(o).as_str()))
 }

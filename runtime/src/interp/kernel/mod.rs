@@ -104,7 +104,9 @@ pub(crate) fn written(root: OpRef) -> Vec<usize> {
     for op in body.walk() {
         let op = body.op_ref(op);
         let target = match op.name().pretty() {
-            "kernel.store" | "kernel.write" | "kernel.atomic" | "kernel.tensor_store" => op.operands().nth(1),
+            "kernel.store" | "kernel.scatter" | "kernel.write" | "kernel.atomic" | "kernel.tensor_store" => {
+                op.operands().nth(1)
+            }
             _ => None,
         };
         // Through views, back to an argument.

@@ -152,18 +152,40 @@ impl Program<'_, '_> {
     }
 
     pub fn atomic(&mut self, t: usize, inst: &Inst) -> Result<Step> {
-        let value = self.get(t, inst.args[0], inst)?.clone();
-        let memref = self.memref(t, inst.args[1], inst)?;
-        let index = self.ints(t, &inst.args[2..], inst)?;
-        let at = self.element(inst, &memref, &index, "updates")?;
-        let format = inst.format()?;
+        let value = self.get(t, inst.group(0)[0], inst)?.clone();
+        let memref = self.memref(t, inst.group(1)[0], inst)?;
+        let index = self.ints(t, inst.group(2), inst)?;
+        let values = self.elements(t, inst.group(0)[0], inst)?;
+        let touched = self.touched(t, inst, 3, values.len())?;
+        if touched == 0 {
+            self.set(t, inst.outs[0], value);
+            return Ok(Step::Next);
+        }
+        let places = self.lanes(inst, &memref, &index, touched, "updates")?;
+        let olds: Vec<Value> = places
+            .into_iter()
+            .zip(&values)
+            .map(|(at, value)| self.combine_atomically(t, inst, (&memref, at), value, inst.format()?))
+            .collect::<Result<_>>()?;
+        self.set_lanes(t, inst, &olds)
+    }
+
+    /// Combines a value with an element of memory, as the instruction's `kind` says; gives the old one.
+    pub fn combine_atomically(
+        &mut self,
+        t: usize,
+        inst: &Inst,
+        (memref, at): (&MemRef, usize),
+        value: &Value,
+        format: Format,
+    ) -> Result<Value> {
         let kind = inst.op.str("kind").unwrap_or("exchange");
         let who = Agent { atomic: true, ..agent(self.number, t, &self.threads[t].clock, inst.op.loc()) };
         let old = self.memory.read(memref.buffer, at, &who)?;
         let combiner = Combiner::from_kind(kind);
         let no = || inst.op.unsupported(format!("with the kind '{kind}' on {}", format.ty));
-        let new = match (combiner, &old, &value) {
-            (None, ..) => value,
+        let new = match (combiner, &old, value) {
+            (None, ..) => value.clone(),
             (Some(c), Value::Float(a), Value::Float(b)) => {
                 Value::Float(format.round(float_fn(c).ok_or_else(no)?(*a, *b)))
             }
@@ -171,8 +193,7 @@ impl Program<'_, '_> {
             _ => return Err(no()),
         };
         self.memory.write(memref.buffer, at, &new, &who)?;
-        self.set(t, inst.outs[0], old);
-        Ok(Step::Next)
+        Ok(old)
     }
 
     // ---- vectors ----

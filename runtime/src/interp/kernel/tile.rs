@@ -5,12 +5,13 @@ use rc_ir::Result;
 
 use super::block::{Program, Step};
 use super::code::Inst;
+use super::thread::gathered;
 use super::{outside, position};
 use crate::interp::dot::{Sizes, product_of_floats, product_of_ints};
 use crate::interp::memory::{MemRef, check_class};
-use crate::interp::reduce::reduce;
+use crate::interp::reduce::{float_fn, int_fn, reduce};
 use crate::interp::shape::{broadcast, positions, strides, transpose, walk};
-use crate::interp::value::{Array, Class, Value};
+use crate::interp::value::{Array, Class, Format, Value};
 
 /// Where the elements of a tile lie in a memref: `None` outside of its bounds.
 struct Places {
@@ -91,13 +92,52 @@ impl Program<'_, '_> {
     }
 
     pub fn gather(&mut self, t: usize, inst: &Inst) -> Result<Step> {
-        let memref = self.memref(t, inst.group(0)[0], inst)?;
-        let mut index = self.ints(t, inst.group(1), inst)?;
+        let (memref, places, chosen) = self.chosen_places(t, inst, 0, inst.shape.clone())?;
         let axis = inst.op.int("axis").unwrap_or(0) as usize;
-        let size =
-            *memref.shape.get(axis).ok_or_else(|| inst.op.error("gathers along a dimension that is not there"))?;
-        let shape = inst.shape.clone();
-        let Some(&chosen) = inst.group(2).first() else { return Err(inst.op.error("needs a tile of indices")) };
+        let size = memref.shape[axis];
+        if let Some((_, i)) =
+            places.at.iter().zip(&chosen).find(|(at, i)| at.is_some() && !(0..size as i64).contains(*i))
+        {
+            return Err(outside(inst.op, "gathers", *i, axis, size));
+        }
+        let value = self.collect(t, inst, &memref, places, inst.other)?;
+        self.set(t, inst.outs[0], value);
+        Ok(Step::Next)
+    }
+
+    pub fn scatter(&mut self, t: usize, inst: &Inst) -> Result<Step> {
+        let Value::Array(tile) = self.get(t, inst.args[0], inst)?.clone() else {
+            return Err(inst.op.error("scatters something that is no tile"));
+        };
+        let (memref, places, chosen) = self.chosen_places(t, inst, 1, tile.shape.clone())?;
+        let axis = inst.op.int("axis").unwrap_or(0) as usize;
+        let elem = inst.op.body.ty(inst.op.operand(0)).elem();
+        let mode = self.frame.interp.mode;
+        let format = Format::of(elem, mode).ok_or_else(|| inst.op.unsupported(format!("on {elem}")))?;
+        for (i, (at, place)) in places.at.into_iter().zip(chosen).enumerate() {
+            if let Some(at) = at.filter(|_| (0..memref.shape[axis] as i64).contains(&place)) {
+                self.combine_atomically(t, inst, (&memref, at), &tile.element(i), format)?;
+            }
+        }
+        Ok(Step::Next)
+    }
+
+    /// Memory (operand group `source`), where the elements of a tile lie in it if those of `where` are inside along `axis`, and the latter.
+    fn chosen_places(
+        &mut self,
+        t: usize,
+        inst: &Inst,
+        source: usize,
+        shape: Vec<usize>,
+    ) -> Result<(MemRef, Places, Vec<i64>)> {
+        let memref = self.memref(t, inst.group(source)[0], inst)?;
+        let mut index = self.ints(t, inst.group(source + 1), inst)?;
+        let axis = inst.op.int("axis").unwrap_or(0) as usize;
+        let missing = || inst.op.error("has an axis that the memory does not have");
+        let size = *memref.shape.get(axis).ok_or_else(missing)?;
+        let Some(&chosen) = inst.group(source + 2).first() else {
+            return Err(inst.op.error("needs a tile of indices"));
+        };
         let Value::Array(chosen) = self.get(t, chosen, inst)?.clone() else {
             return Err(inst.op.error("needs a tile of indices"));
         };
@@ -106,24 +146,20 @@ impl Program<'_, '_> {
                 .op
                 .error(format!("has indices of shape {:?} for a tile of shape {shape:?}", chosen.shape)));
         }
-        let dims: Vec<usize> = (0..shape.len()).collect();
-        let chosen = broadcast(&chosen, shape.clone(), &dims);
+        let all: Vec<usize> = (0..shape.len()).collect();
+        let chosen = broadcast(&chosen, shape.clone(), &all);
         // Place everything as if index 0 were chosen, then move along the axis: the tile of indices says all about it.
         index[axis] = 0;
         let dims: Vec<i64> = inst.dims.iter().map(|&d| if d == axis as i64 { -1 } else { d }).collect();
         let mut places = self.places(inst, &memref, &index, shape, &dims)?;
         let step = strides(&memref.shape)[axis];
-        for (place, &i) in places.at.iter_mut().zip(chosen.as_ints().iter()) {
-            if let Some(at) = place {
-                if i < 0 || i as usize >= size {
-                    return Err(outside(inst.op, "gathers", i, axis, size));
-                }
+        let chosen: Vec<i64> = chosen.as_ints().to_vec();
+        for (place, &i) in places.at.iter_mut().zip(&chosen) {
+            if let Some(at) = place.as_mut().filter(|_| (0..size as i64).contains(&i)) {
                 *at += i as usize * step;
             }
         }
-        let value = self.collect(t, inst, &memref, places, inst.other)?;
-        self.set(t, inst.outs[0], value);
-        Ok(Step::Next)
+        Ok((memref, places, chosen))
     }
 
     pub fn store(&mut self, t: usize, inst: &Inst) -> Result<Step> {
@@ -156,6 +192,40 @@ impl Program<'_, '_> {
             _ => return Err(inst.op.error("has a result of another shape")),
         };
         self.set(t, inst.outs[0], value);
+        Ok(Step::Next)
+    }
+
+    pub fn tile_scan(&mut self, t: usize, inst: &Inst) -> Result<Step> {
+        let Value::Array(tile) = self.get(t, inst.args[0], inst)?.clone() else {
+            return Err(inst.op.error("scans something that is no tile"));
+        };
+        let dim = inst.op.int("dim").unwrap_or(0) as usize;
+        let format = inst.format()?;
+        let kind = inst.op.str("kind").unwrap_or("add");
+        let combiner = Combiner::from_kind(kind).ok_or_else(|| inst.op.error("needs 'kind'"))?;
+        let no = || inst.op.unsupported(format!("with the kind '{kind}' on {}", format.ty));
+        let (n, inner) = (tile.shape[dim], tile.shape[dim + 1..].iter().product::<usize>());
+        let reverse = inst.op.bool("reverse");
+        let mut values: Vec<Value> = (0..tile.len()).map(|i| tile.element(i)).collect();
+        let mut totals = Vec::with_capacity(tile.len() / n.max(1));
+        for line in 0..tile.len() / n.max(1) {
+            let start = line / inner * n * inner + line % inner;
+            let at = |i: usize| start + if reverse { n - 1 - i } else { i } * inner;
+            for i in 1..n {
+                values[at(i)] = match (&values[at(i - 1)], &values[at(i)]) {
+                    (Value::Float(a), Value::Float(b)) => {
+                        Value::Float(format.round(float_fn(combiner).ok_or_else(no)?(*a, *b)))
+                    }
+                    (Value::Int(a), Value::Int(b)) => Value::Int(int_fn(combiner, format).ok_or_else(no)?(*a, *b)),
+                    _ => return Err(no()),
+                };
+            }
+            totals.push(values[at(n - 1)].clone());
+        }
+        let mut shape = tile.shape.clone();
+        self.set(t, inst.outs[0], Value::Array(gathered(shape.clone(), &values, format)));
+        shape[dim] = 1;
+        self.set(t, inst.outs[1], Value::Array(gathered(shape, &totals, format)));
         Ok(Step::Next)
     }
 

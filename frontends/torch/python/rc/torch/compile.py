@@ -79,6 +79,8 @@ def build(gm: GraphModule, options: Options, name: str = "graph", weights: froze
     device = "cpu" if lowered.device.type == "cpu" else f"cuda:{lowered.device.index or 0}"
     try:
         with progress(f"rc compiles {len(lowered.nodes)} operations for {device}"):
+            if torch.are_deterministic_algorithms_enabled():
+                lowered.module.set_deterministic()
             program, remarks, code, (compiling, loading) = lowered.module.compile(device, logs.wants("output_code"))
     except RcError as e:
         raise Problems(_blamed(e, lowered)) from e

@@ -1,41 +1,19 @@
-//! `sort-scatters`: the updates of a scatter in the order of their indices.
+//! The updates of a scatter in the order of their indices.
 //!
-//! On a GPU each program has places of its own, and would ask of every update whether it is one of them. Sorted by index, the
-//! updates of a place lie together, in their order; so sums are formed in the same order at every run.
+//! Sorted by index, the updates of a place lie together, in their order; so sums are formed in the same order at every run.
 
 use rc_dialects::builder::CoreBuilder;
-use rc_ir::pass::{OptionKind, PassDef, PassKind, SymbolContext, option};
 use rc_ir::{Attr, Body, Builder, Dim, Op, Type, Value};
 
-pub static SORT_SCATTERS: PassDef = PassDef {
-    summary: "Gives scatters the order of their updates.",
-    doc: "For machines where each program has places of its own: the updates' numbers are sorted by index, and where those of each place \
-start is searched for. Scatters of few updates, or of a symbolic number, stay as they are.",
-    options: &[option("min-updates", OptionKind::Int { min: 1, max: 1 << 30 }, "64", "Fewer updates stay unsorted.")],
-    requires: &["decompose"],
-    ..PassDef::new("sort-scatters", |options| {
-        let least = options.int("min-updates");
-        Ok(PassKind::symbol(move |body: &mut Body, cx: &mut SymbolContext| {
-            let scatters: Vec<Op> = body.walk().into_iter().filter(|&op| body.name(op) == "rc.core.scatter").collect();
-            for scatter in scatters {
-                if let Some(sizes) = sizes(body, scatter, least) {
-                    sort(body, scatter, sizes);
-                    cx.count("scatters sorted", 1);
-                }
-            }
-            crate::decompose::decompose(body).map(drop)
-        }))
-    })
-};
-
 /// Batches, updates in each, places.
-struct Sizes {
+pub struct Sizes {
     b: Dim,
     k: i64,
     places: i64,
 }
 
-fn sizes(body: &Body, scatter: Op, least: i64) -> Option<Sizes> {
+/// The sizes of a scatter whose updates can be sorted, where there are at least so many.
+pub fn sizes(body: &Body, scatter: Op, least: i64) -> Option<Sizes> {
     let op = body.op_ref(scatter);
     if op.operands().len() != 3 {
         return None;
@@ -48,7 +26,7 @@ fn sizes(body: &Body, scatter: Op, least: i64) -> Option<Sizes> {
     (k >= least && fits(k) && fits(places)).then(|| Sizes { b: product(&indices[..batch]), k, places })
 }
 
-fn sort(body: &mut Body, scatter: Op, sizes: Sizes) {
+pub fn sort(body: &mut Body, scatter: Op, sizes: Sizes) {
     let operands: Vec<Value> = body.operands(scatter).collect();
     let attrs = body.attrs(scatter);
     let ty = body.ty(body.result(scatter, 0));

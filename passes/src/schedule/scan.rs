@@ -1,0 +1,64 @@
+//! Schedules of scans along what is contiguous in memory: a GPU program takes whole rows, or chunks of one after the other, and its
+//! threads hand on what comes before their elements.
+
+use super::Plan;
+use super::access::mentions;
+use super::attr::{Kind, Schedule};
+use super::group::{Group, collapse};
+use super::nest::extent_of;
+use super::row::elements_of_thread;
+use super::target::Target;
+use super::tiles::{fit, pow2, storable};
+use rc_dialects::constraints::default_acc;
+use rc_dialects::loop_::IterKind;
+use rc_ir::Body;
+
+/// Elements of a row that a program takes at once, in 32 bits each.
+const CHUNK: i64 = 8192;
+
+/// Threads that a program has at least where it takes several rows.
+const BLOCK: i64 = 128;
+
+/// `None` where rows are not contiguous, and on a CPU.
+pub fn plan(body: &Body, mut group: Group, target: &Target) -> Option<Plan> {
+    let pairs = collapse(body, &mut group, &|nest, name| nest.iter(name).is_some_and(|i| i.kind == IterKind::Parallel));
+    let nest = group.nests[0].clone().forward();
+    let scan = *nest.of_kind(IterKind::Scan).next()?;
+    let output = &nest.outputs[0];
+    let largest = nest
+        .inputs
+        .iter()
+        .filter(|a| a.mentions(scan.name))
+        .max_by(|a, b| nest.elements(a).total_cmp(&nest.elements(b)));
+    let contiguous = largest.is_none_or(|a| a.exprs.last().is_some_and(|&e| mentions(e, scan.name)))
+        && output.innermost() == Some(scan.name);
+    if target.is_cpu() || !contiguous || nest.outputs.len() != 1 {
+        return None;
+    }
+    let acc = nest.acc.unwrap_or_else(|| default_acc(body.ty(body.result(nest.op, 0)).elem()));
+    let words = (acc.byte_width().unwrap_or(4) as i64 / 4).max(1);
+    let rows: Vec<_> = nest.of_kind(IterKind::Parallel).copied().collect();
+    let count = rows.iter().map(|i| extent_of(&nest.ranges, i.extent) as f64).product::<f64>();
+    let length = extent_of(&nest.ranges, scan.extent);
+    let chunk = storable(&[output], &scan, None, fit(target, scan.extent.as_static(), CHUNK / words, 1), target);
+    let each = (elements_of_thread(length as f64 * count, target) / words).max(4);
+    // A program of too few threads takes several rows, if there are enough for all cores.
+    let mut taken = (BLOCK * each / chunk).max(1);
+    while taken > 1 && count < (taken * target.cores) as f64 {
+        taken /= 2;
+    }
+    let mut s = Schedule::new(Kind::Row);
+    s.collapse = pairs;
+    s.grid = rows.iter().map(|i| i.name).collect();
+    s.axes[1] = scan.name;
+    s.set_tile(scan.name, chunk);
+    if let Some(row) = rows.last() {
+        taken = storable(&[output], row, Some(scan.name), fit(target, row.extent.as_static(), taken, 1), target);
+        s.axes[0] = row.name;
+        s.set_tile(row.name, taken);
+    }
+    s.threads = pow2(chunk * taken / each).clamp(32, 1024);
+    let why = format!("scans of {length} in chunks of {chunk}, {taken} rows for each program of {} threads", s.threads);
+    let other = "general: point by point, a row for each thread".to_string();
+    (chunk > 1).then_some(Plan { schedules: vec![s], why, other })
+}
