@@ -13,7 +13,7 @@ from torch.fx._lazy_graph_module import _use_lazy_graph_module
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from rc._native import Program, prepare
-from rc.torch import decompose, joint, logs
+from rc.torch import attention, decompose, joint, logs
 from rc.torch.compile import compile_graph
 from rc.torch.options import Options
 from rc.torch.trace import trace
@@ -26,6 +26,7 @@ def rc(gm: GraphModule, example_inputs, *, options: dict | None = None, mode: st
     chosen = Options.of(options, mode)
     prepare()
     logs.recompile()
+    attention.unify(gm)
     on_gpu = any(getattr(x, "is_cuda", False) for x in example_inputs)
     weights = weights_of(gm, example_inputs)
     bare: list[Program] = []

@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from torch._decomp import _core_aten_decompositions_post_autograd, core_aten_decompositions, get_decompositions
 
 from rc.torch import foreach
+from rc.torch.attention import sdpa
 from rc.torch.ops import TABLE
 
 aten = torch.ops.aten
@@ -49,7 +50,7 @@ def _self_attention(x, heads, qkv_weight, qkv_bias, out_weight, out_bias, mask, 
     if mask is not None:
         mask = ~mask.to(torch.bool)
         mask = mask[:, None, None] if mask_type == 1 else mask
-    y = F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+    y = sdpa(q, k, v, attn_mask=mask)
     return F.linear(y.transpose(1, 2).reshape(b, n, e), out_weight, out_bias)
 
 

@@ -105,8 +105,28 @@ def attention(b: Build, q: T, k: T, v: T, mask, dropout: float, causal: bool, sc
     if dropout:
         raise Unsupported("attention with dropout")
     q, k, v, mask = _agreeing(b, q, k, v, mask)
-    sums = None if unused(b, 1) else sums_of_scores(b, q, k, mask, causal, scale)
-    return [b.op("tensor.sdpa", q, k, v, mask, causal=bool(causal), scale=scale), sums]
+    if unused(b, 1):
+        return [b.op("tensor.sdpa", q, k, v, mask, causal=bool(causal), scale=scale), None]
+    results = [(q.dtype, [*q.shape[:-1], v.shape[-1]]), (compute(q.dtype), q.shape[:-1])]
+    return b.op("tensor.sdpa", q, k, v, mask, causal=bool(causal), scale=scale, sums=True, results=results)
+
+
+@translates_of_library("rc.attention.default")
+def attention_of_rc(b: Build, q: T, k: T, v: T, mask, causal: bool, scale: float):
+    return attention(b, q, k, v, mask, 0.0, causal, scale)
+
+
+@translates_of_library("rc.attention_backward.default")
+def attention_backward_of_rc(b: Build, grad: T, q: T, k: T, v: T, mask, y: T, sums: T, causal: bool, scale: float):
+    group = q.shape[1] // k.shape[1]
+    if group == 1:
+        return attention_backward(b, grad, q, k, v, y, sums, mask, causal, scale)
+    # Heads that share keys: the sum of what each adds.
+    apart = lambda x: (*x.shape[:2], group, *x.shape[2:])
+    repeated = lambda x: b.reshape(b.expand(b.unsqueeze(x, 2), apart(x)), (x.shape[0], q.shape[1], *x.shape[2:]))
+    grads = attention_backward(b, grad, q, repeated(k), repeated(v), y, sums, mask, causal, scale)
+    summed = lambda g, x: b.convert(b.reduce("add", b.upcast(b.reshape(g, apart(x))), [2]), x.dtype)
+    return [grads[0], summed(grads[1], k), summed(grads[2], v)]
 
 
 def _agreeing(b: Build, q: T, k: T, v: T, mask: T | None) -> tuple:
@@ -134,17 +154,6 @@ def scores(b: Build, q: T, k: T, mask, causal: bool, scale) -> T:
     elif mask is not None:
         s = b.binary("add", s, b.convert(mask, c))
     return s
-
-
-def sums_of_scores(b: Build, q: T, k: T, mask, causal: bool, scale) -> T:
-    """The logarithm of each query's sum of exponentials [batch, heads, queries], which the backward pass starts from; -inf for a query that
-    sees no key."""
-    s = scores(b, q, k, mask, causal, scale)
-    top = b.reduce("max", s, [3], keepdim=True)
-    top = b.select(b.compare("eq", top, b.like(float("-inf"), top)), b.like(0, top), top)
-    total = b.reduce("add", b.unary("exp", b.binary("sub", s, b.expand(top, s.shape))), [3], keepdim=True)
-    sums = b.binary("add", b.unary("log", total), top)
-    return b.reshape(sums, sums.shape[:3])
 
 
 @translates("_scaled_dot_product_flash_attention_for_cpu_backward")

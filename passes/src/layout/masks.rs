@@ -1,0 +1,202 @@
+//! Masks of attention that follow from positions: what is true everywhere goes, a comparison that lets a query see the keys up to its own becomes
+//! `causal`, and what does not depend on the queries, heads or batch is a mask without them.
+
+use crate::fuse::reads::{Space, sources};
+use rc_dialects::core::attention::ATTENTION;
+use rc_dialects::core::reindex::Reindex;
+use rc_ir::dim_range::Ranges;
+use rc_ir::op_def::constant_of;
+use rc_ir::{Attr, Body, Builder, Dim, Op, Result, Type, Value};
+
+/// Dimensions of scores.
+const RANK: usize = 4;
+/// At most so many operations are looked at.
+const DEPTH: usize = 64;
+
+/// One of the conditions that must all hold, at a place in the scores.
+struct Condition {
+    value: Value,
+    map: Vec<Dim>,
+    /// Whether it must be false.
+    not: bool,
+}
+
+enum Seen {
+    /// Always.
+    All,
+    /// Keys up to the query's own place.
+    Causal,
+    Unknown,
+}
+
+/// Takes what follows from positions out of an attention's mask; whether it did.
+pub fn simplify_mask(body: &mut Body, op: Op, symbols: &Ranges) -> Result<bool> {
+    let Some(&mask) = body.op_ref(op).group("mask").first() else { return Ok(false) };
+    let shapes = [body.ty(body.operand(op, 0)).shape(), body.ty(body.operand(op, 1)).shape()];
+    if shapes[0].len() != RANK {
+        return Ok(false);
+    }
+    let scores = [shapes[0][0], shapes[0][1], shapes[0][2], shapes[1][2]];
+    let space = Space::new(&scores, symbols);
+    let masked = body.ty(mask).shape();
+    let map: Vec<Dim> = masked.iter().zip(space.identity()).map(|(&m, i)| if m == Dim::Static(1) { m - m } else { i }).collect();
+    let reader = Reader { body, space: &space };
+    let Some((conditions, exact)) = reader.conditions(mask, map) else { return Ok(false) };
+    let (mut causal, mut rest) = (false, Vec::new());
+    for condition in conditions {
+        match reader.seen(&condition) {
+            Seen::All => {}
+            Seen::Causal => causal = true,
+            Seen::Unknown => rest.push(condition),
+        }
+    }
+    let own = body.op_ref(op).bool("causal");
+    let kept = match rest.as_slice() {
+        // A bias that is no more than very low hides everything from no query of causal attention.
+        [] => None,
+        [one] if exact && !one.not => {
+            let Some(shape) = reader.dimensions(one) else { return Ok(false) };
+            let smaller = shape.iter().zip(&masked).any(|(a, b)| a != b) || body.ty(mask).elem() != Type::i1();
+            if !causal && !smaller {
+                return Ok(false);
+            }
+            Some((one.value, shape))
+        }
+        _ => return Ok(false),
+    };
+    let (types, attrs) = (body.op_ref(op).result_types(), body.attrs(op));
+    let mut operands: Vec<Value> = body.operands(op).take(3).collect();
+    let mut b = Builder::before(body, op);
+    if let Some((value, shape)) = kept {
+        let ty = b.ty(value).with_shape(&shape);
+        operands.push(match b.ty(value) == ty {
+            true => value,
+            false => b.op("rc.core.reshape").operand(value).result(ty).try_value()?,
+        });
+    }
+    let made = b.op(&ATTENTION).operands(&operands).attrs(attrs).results(&types).try_build()?;
+    body.set_attr(made, "causal", Attr::bool(own || causal));
+    let results: Vec<Value> = body.results(made).collect();
+    body.replace_op(op, &results);
+    Ok(true)
+}
+
+struct Reader<'a> {
+    body: &'a Body,
+    space: &'a Space,
+}
+
+impl Reader<'_> {
+    /// The conditions under which a mask shows a key, and whether it hides one altogether where they do not hold. `None` for a bias.
+    fn conditions(&self, mask: Value, map: Vec<Dim>) -> Option<(Vec<Condition>, bool)> {
+        let mut out = Vec::new();
+        if self.body.ty(mask).elem() == Type::i1() {
+            self.collect(mask, map, false, &mut out, DEPTH);
+            return Some((out, true));
+        }
+        let (mut value, mut map) = (mask, map);
+        loop {
+            let op = self.body.op_ref(self.body.defining_op(value)?);
+            if op.is("rc.core.select") {
+                let splat = |i: usize| constant_of(self.body, op.operand(i)).and_then(|c| c.as_splat());
+                let hidden = splat(2).filter(|&x| splat(1) == Some(0.0) && x < -1e4)?;
+                self.collect(op.operand(0), map, false, &mut out, DEPTH);
+                return Some((out, hidden == f64::NEG_INFINITY));
+            }
+            (value, map) = self.moved(value, &map).or_else(|| Some((op.operand(0), map.clone())).filter(|_| op.is("rc.core.convert")))?;
+        }
+    }
+
+    /// Through operations that only move elements.
+    fn moved(&self, value: Value, map: &[Dim]) -> Option<(Value, Vec<Dim>)> {
+        let op = self.body.op_ref(self.body.defining_op(value)?);
+        op.def()?.interface::<Reindex>()?;
+        let found = sources(op, map, &self.space.ranges)?;
+        let (operand, at) = found.into_iter().next()?;
+        Some((operand, at?.iter().map(|&d| self.space.ranges.simplify(d)).collect()))
+    }
+
+    fn collect(&self, value: Value, map: Vec<Dim>, not: bool, out: &mut Vec<Condition>, depth: usize) {
+        let op = self.body.defining_op(value).map(|op| self.body.op_ref(op)).filter(|_| depth > 0);
+        match op {
+            Some(op) if op.is("rc.core.and") && !not => {
+                op.operands().for_each(|v| self.collect(v, map.clone(), false, out, depth - 1));
+            }
+            Some(op) if op.is("rc.core.not") => self.collect(op.operand(0), map, !not, out, depth - 1),
+            Some(_) => match self.moved(value, &map) {
+                Some((from, at)) if self.follows(from) => self.collect(from, at, not, out, depth - 1),
+                _ => out.push(Condition { value, map, not }),
+            },
+            None => out.push(Condition { value, map, not }),
+        }
+    }
+    /// Whether it makes sense to look behind a view: reshapes of a given mask are read as they are.
+    fn follows(&self, value: Value) -> bool {
+        self.body.ty(value).elem() == Type::i1()
+    }
+
+    fn seen(&self, condition: &Condition) -> Seen {
+        let truth = constant_of(self.body, condition.value).and_then(|c| c.as_splat());
+        if truth.is_some_and(|x| (x != 0.0) != condition.not) {
+            return Seen::All;
+        }
+        let Some(op) = self.body.defining_op(condition.value).map(|op| self.body.op_ref(op)) else { return Seen::Unknown };
+        if !op.is("rc.core.compare") {
+            return Seen::Unknown;
+        }
+        let place = |i: usize| self.place(op.operand(i), &condition.map, DEPTH);
+        let (Some(a), Some(b), Some(kind)) = (place(0), place(1), op.str("kind")) else { return Seen::Unknown };
+        // What is at most 0 where the key is seen.
+        let one = Dim::Static(1);
+        let excess = match (kind, condition.not) {
+            ("le", false) | ("gt", true) => a - b,
+            ("lt", false) | ("ge", true) => a - b + one,
+            ("ge", false) | ("lt", true) => b - a,
+            ("gt", false) | ("le", true) => b - a + one,
+            _ => return Seen::Unknown,
+        };
+        if self.space.ranges.interval(excess).is_some_and(|range| range.1 <= 0) {
+            return Seen::All;
+        }
+        let causal = self.space.index(3) - self.space.index(2);
+        if excess == causal { Seen::Causal } else { Seen::Unknown }
+    }
+
+    /// An integer that follows from the place.
+    fn place(&self, value: Value, map: &[Dim], depth: usize) -> Option<Dim> {
+        if depth == 0 {
+            return None;
+        }
+        if let Some(n) = constant_of(self.body, value).and_then(|c| c.as_splat()) {
+            return (n.fract() == 0.0 && n.abs() < 1e15).then_some(Dim::Static(n as i64));
+        }
+        let op = self.body.op_ref(self.body.defining_op(value)?);
+        let whole = |v: Value| self.body.ty(v).elem().is_int();
+        let at = |i: usize| self.place(op.operand(i), map, depth - 1);
+        match op.name().as_str() {
+            "rc.core.iota" => map.get(usize::try_from(op.int("dim")?).ok()?).copied(),
+            "rc.core.add" if whole(value) => Some(at(0)? + at(1)?),
+            "rc.core.sub" if whole(value) => Some(at(0)? - at(1)?),
+            "rc.core.convert" if whole(value) && whole(op.operand(0)) => at(0),
+            _ => {
+                let (from, map) = self.moved(value, map)?;
+                self.place(from, &map, depth - 1)
+            }
+        }
+    }
+
+    /// The dimensions of a condition as a mask: where its own are some of the scores', in order.
+    fn dimensions(&self, condition: &Condition) -> Option<Vec<Dim>> {
+        let (ty, mut shape) = (self.body.ty(condition.value), vec![Dim::Static(1); RANK]);
+        let mut next = 0;
+        for (&size, &index) in ty.shape().iter().zip(&condition.map) {
+            if index == Dim::Static(0) && size == Dim::Static(1) {
+                continue;
+            }
+            let d = (next..RANK).find(|&d| self.space.index(d) == index && self.space.extents[d] == size)?;
+            shape[d] = size;
+            next = d + 1;
+        }
+        Some(shape)
+    }
+}
