@@ -3,7 +3,7 @@
 use crate::case::Case;
 use rc_ir::Module;
 use rc_lowering::{
-    backend::{Options, Session, Target},
+    backend::{Options, Processor, Session},
     kernel::{CompiledKernel, lower_kernel, lower_to_llvm},
 };
 use std::path::Path;
@@ -39,13 +39,13 @@ impl KernelFile {
         body.op_ref(body.root()).str("target") == Some("cuda")
     }
 
-    pub fn compile(&self, target: &Target) -> Result<CompiledKernel, String> {
+    pub fn compile(&self, target: &Processor) -> Result<CompiledKernel, String> {
         let session = Session::new();
         lower_kernel(&session, &self.module.bodies[0], target, &Options::default()).map_err(|error| error.render())
     }
 
     /// PTX or assembly.
-    pub fn assembly(&self, target: &Target) -> Result<String, String> {
+    pub fn assembly(&self, target: &Processor) -> Result<String, String> {
         let session = Session::new();
         let lowered = lower_to_llvm(&session, &[&self.module.bodies[0]], target, &Options::default());
         lowered.map_err(|error| error.render())?.assembly().map_err(|error| error.to_string())

@@ -143,9 +143,7 @@ fn machine_of(module: &Module) -> Option<Option<Machine>> {
 /// Whether this machine runs the module's code: it is for this very processor.
 fn is_here(module: &Module, machine: Machine) -> bool {
     let here = match machine {
-        Machine::Cpu => {
-            rc_lowering::pass::cpu_target(&Target::host().arch).ok().map(|host| host.cpu_name().to_string())
-        }
+        Machine::Cpu => Some(Target::host().arch),
         Machine::Cuda => gpu_arch().ok(),
     };
     let runs = |arch: &str, here: &str| match machine {

@@ -10,8 +10,9 @@ mod random;
 
 pub use check::CheckEachPass;
 pub use executable::{Executable, KernelTime, gpu_arch};
-pub use pipeline::{Machine, Target, compile, pipeline};
+pub use pipeline::{compile, pipeline};
 pub use random::{random_input, random_inputs, small_value};
+pub use rc_machine::{Machine, Target};
 
 /// Makes rc's dialects and passes known. Calling it again does nothing.
 pub fn register() {

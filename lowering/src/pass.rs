@@ -1,12 +1,13 @@
 //! The passes `lower-cpu` and `lower-cuda`: kernels in their thread phase become machine code in the module.
 
-use crate::backend::{Cpu, Options, Target};
+use crate::backend::{Options, Processor};
 use crate::kernel::{Code, CompiledKernel, KernelArg, KernelInfo, lower_kernels};
 use rc_dialects::func::{SYMBOLS, symbols_attr};
 use rc_dialects::host::BINARY;
 use rc_dialects::kernel::FUNC;
 use rc_ir::pass::{OptionKind, PassContext, PassDef, PassKind, has_op, option};
 use rc_ir::{Attr, Blob, Body, Diagnostic, Loc, Module, Name, OpState, Result, Type};
+use rc_machine::Target;
 
 pub static LOWER_CPU: PassDef = PassDef {
     summary: "Compiles kernels to object code for the CPU.",
@@ -48,34 +49,40 @@ fn has_kernels(module: &Module) -> bool {
     has_op(module, |name| name == &FUNC)
 }
 
-/// The target of a module, whose attribute is `rc.target = #rc.target<machine = "cuda", arch = "sm_90a">`; `machine` counts where it
-/// says none, `arch` before what it says.
+/// The processor of a module, whose attribute `rc.target` describes it; `machine` counts where it says none, `arch` before what it says.
 ///
 /// # Errors
 /// If the module is for another machine than `machine`, or there is no such processor.
-pub fn module_target(module: &Module, machine: Option<&str>, arch: Option<&str>) -> Result<Target> {
-    let given = module.attr("rc.target");
-    let word = |key: &str| given.and_then(|t| t.get(key)).and_then(|a| a.as_str());
-    if let (Some(wanted), Some(is)) = (machine, word("machine").filter(|&is| Some(is) != machine)) {
+pub fn module_target(module: &Module, machine: Option<&str>, arch: Option<&str>) -> Result<Processor> {
+    let given = module.attr("rc.target").and_then(|t| t.get("machine")).and_then(|m| m.as_str());
+    if let (Some(wanted), Some(is)) = (machine, given.filter(|&is| Some(is) != machine)) {
         let error =
             Diagnostic::error(module.loc, format!("the module's rc.target is {is}, and code for {wanted} is wanted"));
         return Err(error.help("lower a module without rc.target, or for the machine that it names"));
     }
-    let arch = arch.or(word("arch"));
-    match machine.or(word("machine")) {
-        Some("cuda") => cuda_target(arch.unwrap_or("sm_90a")),
-        _ => cpu_target(arch.unwrap_or("host")),
+    let machine = machine.or(given).unwrap_or("cpu");
+    if let (None, Some(target)) = (arch, Target::of_module(module.attrs)?) {
+        return processor(&target);
+    }
+    match (machine, arch) {
+        ("cuda", arch) => cuda_target(arch.unwrap_or("sm_90a")),
+        (_, arch) => cpu_target(arch.unwrap_or("host")),
     }
 }
 
 /// The CPU called `arch`, or this machine's for `host`.
-pub fn cpu_target(arch: &str) -> Result<Target> {
-    if arch == "host" { Target::host().map_err(unknown) } else { Cpu::named(arch).map(Target::Cpu).map_err(unknown) }
+pub fn cpu_target(arch: &str) -> Result<Processor> {
+    let target = Target::find("cpu", Some(arch)).map_err(|why| Diagnostic::error(Loc::UNKNOWN, why))?;
+    processor(&target)
 }
 
 /// The GPU architecture `arch`.
-pub fn cuda_target(arch: &str) -> Result<Target> {
-    Target::cuda(arch).map_err(unknown)
+pub fn cuda_target(arch: &str) -> Result<Processor> {
+    Processor::cuda(arch).map_err(unknown)
+}
+
+fn processor(target: &Target) -> Result<Processor> {
+    Processor::of(target).map_err(unknown)
 }
 
 fn unknown(error: crate::backend::Error) -> Box<Diagnostic> {
@@ -93,7 +100,7 @@ fn compile_pass(machine: &'static str, arch: &str) -> Result<PassKind> {
 }
 
 /// Replaces every kernel of the module by its machine code.
-fn compile(module: &mut Module, target: &Target, cx: &mut PassContext) -> Result {
+fn compile(module: &mut Module, target: &Processor, cx: &mut PassContext) -> Result {
     let places: Vec<usize> =
         (0..module.bodies.len()).filter(|&i| module.bodies[i].name(module.bodies[i].root()) == &FUNC).collect();
     let kernels: Vec<&Body> = places.iter().map(|&i| &module.bodies[i]).collect();
@@ -124,12 +131,12 @@ fn code_attr(module: &mut Module, kernel: &CompiledKernel) -> Attr {
     }
 }
 
-fn binary(from: &Body, kernel: &CompiledKernel, code: Attr, target: &Target) -> Body {
+fn binary(from: &Body, kernel: &CompiledKernel, code: Attr, target: &Processor) -> Body {
     let info = &kernel.info;
     let root = from.root();
     let (format, arch) = match target {
-        Target::Cpu(_) => ("elf", target.cpu_name()),
-        Target::Cuda(cuda) => ("ptx", cuda.arch()),
+        Processor::Cpu(_) => ("elf", target.cpu_name()),
+        Processor::Cuda(cuda) => ("ptx", cuda.arch()),
     };
     let attrs = [
         ("sym_name", Attr::str(&info.symbol)),
@@ -143,7 +150,7 @@ fn binary(from: &Body, kernel: &CompiledKernel, code: Attr, target: &Target) -> 
         ("scratch", Attr::i64(info.scratch as i64)),
     ];
     let cluster = info.cluster.map(|c| ("cluster", Attr::i64s(&c.map(i64::from))));
-    let hopper = matches!(target, Target::Cuda(cuda) if cuda.has_tma());
+    let hopper = matches!(target, Processor::Cuda(cuda) if cuda.has_tma());
     let early = (info.early && hopper).then(|| ("early", Attr::bool(true)));
     let symbols = (!info.symbols.is_empty()).then(|| (SYMBOLS, symbols_attr(&info.symbols)));
     let kept = from.attr(root, "origin").map(|origin| ("origin", origin));

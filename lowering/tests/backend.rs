@@ -1,6 +1,7 @@
 //! Text in MLIR's `llvm` dialect to machine code, and what cannot be compiled.
 
-use rc_lowering::backend::{Cpu, Error, LlvmModule, Options, Pipeline, Session, Target};
+use rc_lowering::backend::{Error, LlvmModule, Options, Pipeline, Processor, Session};
+use rc_machine::Target;
 
 const ADD: &str = r#"
 llvm.func @add(%a: !llvm.ptr, %b: !llvm.ptr) {
@@ -11,7 +12,7 @@ llvm.func @add(%a: !llvm.ptr, %b: !llvm.ptr) {
   llvm.return
 }"#;
 
-fn compile(source: &str, target: &Target, pipeline: Pipeline) -> Result<LlvmModule, Error> {
+fn compile(source: &str, target: &Processor, pipeline: Pipeline) -> Result<LlvmModule, Error> {
     let session = Session::new();
     let module = session.parse(source)?;
     session.compile(&module, target, &Options { pipeline })
@@ -19,13 +20,13 @@ fn compile(source: &str, target: &Target, pipeline: Pipeline) -> Result<LlvmModu
 
 #[test]
 fn every_kind_of_output() {
-    let avx2 = Target::Cpu(Cpu::named("x86-64-v3").unwrap());
+    let avx2 = Processor::of(&Target::find("cpu", Some("x86-64-v3")).unwrap()).unwrap();
     let llvm = compile(ADD, &avx2, Pipeline::Light).unwrap();
     assert!(llvm.llvm_ir().contains("fadd <8 x float>"));
     assert!(llvm.assembly().unwrap().contains("vaddps"));
     assert!(llvm.object().unwrap().bytes().starts_with(b"\x7fELF"));
     assert!(matches!(llvm.ptx(), Err(Error::Target(_))));
-    let cuda = Target::cuda("sm_90a").unwrap();
+    let cuda = Processor::cuda("sm_90a").unwrap();
     let llvm = compile(ADD, &cuda, Pipeline::Light).unwrap();
     assert!(llvm.ptx().unwrap().contains(".target sm_90a"));
     assert!(matches!(llvm.object(), Err(Error::Target(_))));
@@ -33,7 +34,7 @@ fn every_kind_of_output() {
 
 #[test]
 fn output_does_not_depend_on_the_session() {
-    let target = Target::host().unwrap();
+    let target = Processor::host().unwrap();
     let object = || compile(ADD, &target, Pipeline::Light).unwrap().object().unwrap();
     let others: Vec<_> = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..4).map(|_| scope.spawn(object)).collect();
@@ -47,13 +48,13 @@ fn output_does_not_depend_on_the_session() {
 fn an_unknown_function_is_an_undefined_symbol() {
     let source = "llvm.func @expf(f32) -> f32
       llvm.func @f(%x: f32) -> f32 { %y = llvm.call @expf(%x) : (f32) -> f32  llvm.return %y : f32 }";
-    let llvm = compile(source, &Target::host().unwrap(), Pipeline::Light).unwrap();
+    let llvm = compile(source, &Processor::host().unwrap(), Pipeline::Light).unwrap();
     assert_eq!(llvm.object(), Err(Error::UndefinedSymbols(vec!["expf".into()])));
 }
 
 #[test]
 fn what_is_wrong_is_said() {
-    let host = Target::host().unwrap();
+    let host = Processor::host().unwrap();
     let message = |source: &str, pipeline| compile(source, &host, pipeline).err().map(|error| error.to_string());
     let nonsense = message("llvm.func @f( {", Pipeline::Light).unwrap();
     assert!(nonsense.contains("invalid llvm-dialect module") && nonsense.contains(":1:"), "{nonsense}");
@@ -61,19 +62,19 @@ fn what_is_wrong_is_said() {
     assert!(foreign.contains("'func.func'") || foreign.contains("func"), "{foreign}");
     let pipeline = message(ADD, Pipeline::Text("no-such-pass".into())).unwrap();
     assert!(pipeline.contains("no-such-pass"), "{pipeline}");
-    let arch = Target::cuda("sm_1").unwrap_err().to_string();
+    let arch = Processor::cuda("sm_1").unwrap_err().to_string();
     assert!(arch.contains("sm_1") && arch.contains("sm_90a"), "{arch}");
 }
 
 #[test]
 fn architectures_know_what_they_have() {
-    let known = |arch: &str| match Target::cuda(arch).unwrap() {
-        Target::Cuda(cuda) => (cuda.compute_capability(), cuda.has_tma(), cuda.has_wgmma()),
-        Target::Cpu(_) => unreachable!("a CUDA name is a CUDA target"),
+    let known = |arch: &str| match Processor::cuda(arch).unwrap() {
+        Processor::Cuda(cuda) => (cuda.has_tma(), cuda.has_wgmma()),
+        Processor::Cpu(_) => unreachable!("a CUDA name is a CUDA target"),
     };
-    assert_eq!(known("sm_80"), (80, false, false));
-    assert_eq!(known("sm_90a"), (90, true, true));
-    assert_eq!(known("sm_120"), (120, true, false));
+    assert_eq!(known("sm_80"), (false, false));
+    assert_eq!(known("sm_90a"), (true, true));
+    assert_eq!(known("sm_120"), (true, false));
 }
 
 #[test]
@@ -84,7 +85,7 @@ fn what_a_warp_runs_together_stays_under_its_control_flow() {
       llvm.inline_asm has_side_effects "st.global.b32 [$0], $1;", "l,r,~{memory}" %p, %b : (!llvm.ptr<1>, i32) -> ()
       llvm.return
     }"#;
-    let llvm = compile(source, &Target::cuda("sm_80").unwrap(), Pipeline::None).unwrap().llvm_ir();
+    let llvm = compile(source, &Processor::cuda("sm_80").unwrap(), Pipeline::None).unwrap().llvm_ir();
     let group = |line: &str| {
         let line = llvm.lines().find(|candidate| candidate.contains(line)).unwrap();
         line.rsplit_once('#').map(|(_, number)| number.to_owned())

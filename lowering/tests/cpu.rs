@@ -2,7 +2,7 @@
 
 use libloading::Library;
 use rc_lowering::{
-    backend::{Error, Options, Pipeline, Session, Target},
+    backend::{Error, Options, Pipeline, Processor, Session},
     emit::{Access, Builder, FastMath, Function, Horizontal, ICmp, ModuleBuilder, Parameter, Types, Unroll},
 };
 use std::{
@@ -37,7 +37,7 @@ fn compile_with(
     build: impl Fn(&Builder<'_>),
 ) -> Result<Library, Error> {
     let session = Session::new();
-    let target = Target::host()?;
+    let target = Processor::host()?;
     let module = ModuleBuilder::new(&session, &target)?;
     let parameters = parameters(module.types());
     let builder = module.function(&Function::new("f", &parameters));

@@ -1,7 +1,7 @@
 //! Kernels for CUDA: built, compiled to PTX, assembled by ptxas without spills.
 
 use rc_lowering::{
-    backend::{Options, Session, Target},
+    backend::{Options, Processor, Session},
     emit::{
         Access, Builder, Function, ICmp, Kernel, ModuleBuilder, Parameter, Space, Types, Unroll, Value,
         ptx::{Axis, CacheHint, LoadCache, Major, Mma, StoreCache, Swizzle, Wgmma, WgmmaA, WgmmaElement},
@@ -21,7 +21,7 @@ fn compile(
     build: impl Fn(&Builder<'_>),
 ) -> String {
     let session = Session::new();
-    let target = Target::cuda(arch).unwrap();
+    let target = Processor::cuda(arch).unwrap();
     let module = ModuleBuilder::new(&session, &target).unwrap();
     module.dynamic_shared("smem", 1024);
     let parameters = parameters(module.types());
@@ -397,7 +397,7 @@ fn ptxas_findings_are_errors() {
     assert!(matches!(refused, Err(ptxas::Error::Rejected(_))), "{refused:?}");
     // Reading an accumulator while the product is under way serializes it.
     let session = Session::new();
-    let target = Target::cuda("sm_90a").unwrap();
+    let target = Processor::cuda("sm_90a").unwrap();
     let module = ModuleBuilder::new(&session, &target).unwrap();
     module.dynamic_shared("smem", 1024);
     let parameters = global_pointers(1)(module.types());

@@ -37,7 +37,8 @@ impl PyModule {
         let done = on_team(py, || -> Result<_, Vec<Diagnostic>> {
             let gpu = ordinal.map(rc_runtime::cuda::Device::open).transpose();
             let gpu = gpu.map_err(|e| vec![*Diagnostic::error(module.loc, e.to_string())])?;
-            let target = gpu.as_ref().map_or_else(Target::host, |gpu| Target::cuda(&gpu.info().arch()));
+            let target = gpu.as_ref().map_or_else(|| Ok(Target::host()), |gpu| Target::cuda(&gpu.info().arch()));
+            let target = target.map_err(|why| vec![*Diagnostic::error(module.loc, why)])?;
             let start = Instant::now();
             let report = rc::compile(&mut module, &target);
             let compiled = start.elapsed();

@@ -1,5 +1,5 @@
 use super::{
-    Error, ObjectCode, Options, Target,
+    Error, ObjectCode, Options, Processor,
     llvm::{Context, Module, TargetMachine, convergent_asm_calls, enum_attribute, string_attribute},
 };
 use llvm_sys::{
@@ -27,13 +27,13 @@ pub struct LlvmModule {
     module: Module,
     machine: TargetMachine,
     context: Context,
-    target: Target,
+    target: Processor,
     timings: Timings,
 }
 
 impl LlvmModule {
     /// The target it is for.
-    pub fn target(&self) -> &Target {
+    pub fn target(&self) -> &Processor {
         &self.target
     }
 
@@ -64,8 +64,8 @@ impl LlvmModule {
     /// [`Error::Target`] where the target is a CPU, [`Error::Codegen`] with LLVM's message.
     pub fn ptx(&self) -> Result<String, Error> {
         match self.target {
-            Target::Cuda(_) => self.assembly(),
-            Target::Cpu(_) => Err(Error::Target("PTX is for CUDA targets; this module is for a CPU".into())),
+            Processor::Cuda(_) => self.assembly(),
+            Processor::Cpu(_) => Err(Error::Target("PTX is for CUDA targets; this module is for a CPU".into())),
         }
     }
 
@@ -77,8 +77,8 @@ impl LlvmModule {
     /// [`Error::UndefinedSymbols`] where an operation became a call into a library.
     pub fn object(&self) -> Result<ObjectCode, Error> {
         match self.target {
-            Target::Cpu(_) => ObjectCode::checked(self.emit(LLVMCodeGenFileType::LLVMObjectFile)?),
-            Target::Cuda(_) => Err(Error::Target("object code is for CPU targets; this module is for CUDA".into())),
+            Processor::Cpu(_) => ObjectCode::checked(self.emit(LLVMCodeGenFileType::LLVMObjectFile)?),
+            Processor::Cuda(_) => Err(Error::Target("object code is for CPU targets; this module is for CUDA".into())),
         }
     }
 
@@ -114,7 +114,7 @@ impl LlvmModule {
                 // No unwind tables, and no loop turned into a call of memset or memcpy.
                 LLVMAddAttributeAtIndex(function, LLVMAttributeFunctionIndex, nounwind);
                 LLVMAddAttributeAtIndex(function, LLVMAttributeFunctionIndex, no_builtins);
-                if let Target::Cuda(_) = self.target {
+                if let Processor::Cuda(_) = self.target {
                     // A barrier or an aligned instruction must stay under the control flow that it was written under.
                     LLVMAddAttributeAtIndex(function, LLVMAttributeFunctionIndex, convergent);
                     for call in convergent_asm_calls(function) {
@@ -128,7 +128,7 @@ impl LlvmModule {
 }
 
 /// Translates a verified module to LLVM IR.
-pub(super) fn translate(module: &melior::ir::Module, target: &Target) -> Result<LlvmModule, Error> {
+pub(super) fn translate(module: &melior::ir::Module, target: &Processor) -> Result<LlvmModule, Error> {
     let start = Instant::now();
     let machine = TargetMachine::new(target)?;
     let context = Context::new();

@@ -1,6 +1,6 @@
 //! Thin owners over LLVM's C API: context, module, target machine, memory buffer.
 
-use super::{Error, Target};
+use super::{Error, Processor};
 use llvm_sys::{
     LLVMDiagnosticSeverity, core::*, prelude::*, target::*, target_machine::*, transforms::pass_builder::*,
 };
@@ -127,7 +127,7 @@ fn chain<T>(first: *mut T, next: impl Fn(*mut T) -> *mut T) -> impl Iterator<Ite
 pub(super) struct TargetMachine(LLVMTargetMachineRef);
 
 impl TargetMachine {
-    pub fn new(target: &Target) -> Result<Self, Error> {
+    pub fn new(target: &Processor) -> Result<Self, Error> {
         initialize_targets();
         let triple = c_string(target.triple())?;
         let cpu = c_string(target.cpu_name())?;
@@ -213,11 +213,6 @@ unsafe extern "C" {
 /// Whether LLVM knows a 64-bit x86 processor of this name.
 pub(super) fn is_x86_64_cpu(name: &str) -> bool {
     unsafe { parse_x86_arch(name.as_ptr().cast(), name.len(), true) != 0 }
-}
-
-/// LLVM's name of the host's CPU and its features.
-pub(super) fn host_cpu() -> (String, String) {
-    unsafe { (take_message(LLVMGetHostCPUName()), take_message(LLVMGetHostCPUFeatures())) }
 }
 
 /// An attribute that LLVM knows by kind, such as `nounwind`.

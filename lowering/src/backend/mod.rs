@@ -14,14 +14,14 @@ mod error;
 mod llvm;
 mod object;
 mod passes;
+mod processor;
 mod session;
-mod target;
 
 pub use self::{
     codegen::{LlvmModule, Timings},
     error::Error,
     object::ObjectCode,
     passes::{Options, Pipeline},
+    processor::{Cpu, Cuda, Processor},
     session::Session,
-    target::{Cpu, Cuda, Target},
 };

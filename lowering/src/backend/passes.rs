@@ -1,6 +1,6 @@
 //! The LLVM passes that run before code generation.
 
-use super::Target;
+use super::Processor;
 
 /// How a module is compiled.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
@@ -30,7 +30,7 @@ pub enum Pipeline {
 
 impl Pipeline {
     /// The pipeline in the text form of `opt -passes=`; empty for none.
-    pub fn text(&self, target: &Target) -> String {
+    pub fn text(&self, target: &Processor) -> String {
         match self {
             Self::None => String::new(),
             Self::Light => light(target),
@@ -41,11 +41,11 @@ impl Pipeline {
     }
 }
 
-fn light(target: &Target) -> String {
+fn light(target: &Processor) -> String {
     // Generic pointers become global or shared ones where that can be seen, before anything reasons about aliasing.
     let spaces = match target {
-        Target::Cuda(_) => "infer-address-spaces,",
-        Target::Cpu(_) => "",
+        Processor::Cuda(_) => "infer-address-spaces,",
+        Processor::Cpu(_) => "",
     };
     format!(
         "always-inline,function(sroa,{spaces}early-cse<memssa>,simplifycfg,instcombine<no-verify-fixpoint>,\

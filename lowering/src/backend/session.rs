@@ -1,4 +1,4 @@
-use super::{Error, LlvmModule, Options, Target, codegen::translate};
+use super::{Error, LlvmModule, Options, Processor, codegen::translate};
 use melior::{
     Context,
     diagnostic::DiagnosticSeverity,
@@ -97,7 +97,7 @@ impl Session {
     /// # Errors
     ///
     /// [`Error::InvalidModule`] where MLIR's verifier objects, else what the step that failed says.
-    pub fn compile(&self, module: &Module, target: &Target, options: &Options) -> Result<LlvmModule, Error> {
+    pub fn compile(&self, module: &Module, target: &Processor, options: &Options) -> Result<LlvmModule, Error> {
         if !module.as_operation().verify() {
             return Err(Error::InvalidModule(self.take_errors()));
         }

@@ -1,5 +1,5 @@
 use super::{Builder, Space, Type, Types};
-use crate::backend::{Error, Session, Target};
+use crate::backend::{Error, Processor, Session};
 use melior::{
     Context,
     dialect::llvm,
@@ -84,7 +84,7 @@ impl<'c> ModuleBuilder<'c> {
     /// # Errors
     ///
     /// [`Error::Target`] where LLVM does not know the target.
-    pub fn new(session: &'c Session, target: &Target) -> Result<Self, Error> {
+    pub fn new(session: &'c Session, target: &Processor) -> Result<Self, Error> {
         let context = session.context();
         let mut module = Module::new(Location::unknown(context));
         let layout = StringAttribute::new(context, &target.data_layout()?);

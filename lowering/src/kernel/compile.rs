@@ -4,7 +4,7 @@ use super::{
     KernelInfo, Lowering, allocs::Allocations, cpu, cuda, dims::Dims, kernel_error, ranges::IndexRanges, value::Values,
 };
 use crate::{
-    backend::{LlvmModule, ObjectCode, Options, Session, Target},
+    backend::{LlvmModule, ObjectCode, Options, Processor, Session},
     emit::{Function, ModuleBuilder},
 };
 use melior::ir::Module;
@@ -49,7 +49,7 @@ pub struct Timings {
 /// # Errors
 ///
 /// What is not supported, with the operation and its place; what the back end says, which is a defect of rc's.
-pub fn lower_kernel(session: &Session, body: &Body, target: &Target, options: &Options) -> Result<CompiledKernel> {
+pub fn lower_kernel(session: &Session, body: &Body, target: &Processor, options: &Options) -> Result<CompiledKernel> {
     let start = Instant::now();
     let (module, info) = lower_to_mlir(session, body, target)?;
     let lower = start.elapsed();
@@ -57,8 +57,8 @@ pub fn lower_kernel(session: &Session, body: &Body, target: &Target, options: &O
     let llvm = session.compile(&module, target, options).map_err(backend)?;
     let start = Instant::now();
     let code = match target {
-        Target::Cpu(_) => Code::Object(llvm.object().map_err(backend)?),
-        Target::Cuda(_) => Code::Ptx(llvm.ptx().map_err(backend)?),
+        Processor::Cpu(_) => Code::Object(llvm.object().map_err(backend)?),
+        Processor::Cuda(_) => Code::Ptx(llvm.ptx().map_err(backend)?),
     };
     let steps = llvm.timings();
     let timings = Timings { lower, translate: steps.translate, passes: steps.passes, codegen: start.elapsed() };
@@ -66,7 +66,7 @@ pub fn lower_kernel(session: &Session, body: &Body, target: &Target, options: &O
 }
 
 /// Compiles kernels in parallel, a session for each thread. Results come in the order of the kernels.
-pub fn lower_kernels(bodies: &[&Body], target: &Target, options: &Options) -> Vec<Result<CompiledKernel>> {
+pub fn lower_kernels(bodies: &[&Body], target: &Processor, options: &Options) -> Vec<Result<CompiledKernel>> {
     // Kernels differ in size by orders of magnitude. Threads take the largest that is left, so that none starts one when the others are done.
     let mut queue: Vec<usize> = (0..bodies.len()).collect();
     queue.sort_by_key(|&i| std::cmp::Reverse(bodies[i].value_capacity()));
@@ -86,7 +86,7 @@ pub fn lower_kernels(bodies: &[&Body], target: &Target, options: &Options) -> Ve
 /// # Errors
 ///
 /// As [`lower_kernel`].
-pub fn lower_to_llvm(session: &Session, bodies: &[&Body], target: &Target, options: &Options) -> Result<LlvmModule> {
+pub fn lower_to_llvm(session: &Session, bodies: &[&Body], target: &Processor, options: &Options) -> Result<LlvmModule> {
     let backend = |error: crate::backend::Error| kernel_error(bodies[0], error);
     let module = ModuleBuilder::new(session, target).map_err(backend)?;
     for body in bodies {
@@ -100,15 +100,15 @@ pub fn lower_to_llvm(session: &Session, bodies: &[&Body], target: &Target, optio
 /// # Errors
 ///
 /// What is not supported, with the operation and its place.
-pub fn lower_to_mlir<'c>(session: &'c Session, body: &Body, target: &Target) -> Result<(Module<'c>, KernelInfo)> {
+pub fn lower_to_mlir<'c>(session: &'c Session, body: &Body, target: &Processor) -> Result<(Module<'c>, KernelInfo)> {
     let module = ModuleBuilder::new(session, target).map_err(|error| kernel_error(body, error))?;
     let info = add_kernel(&module, body, target)?;
     Ok((module.finish(), info))
 }
 
 /// Adds a kernel's function to a module, and what it alone uses.
-fn add_kernel(module: &ModuleBuilder, body: &Body, target: &Target) -> Result<KernelInfo> {
-    let gpu = matches!(target, Target::Cuda(_));
+fn add_kernel(module: &ModuleBuilder, body: &Body, target: &Processor) -> Result<KernelInfo> {
+    let gpu = matches!(target, Processor::Cuda(_));
     let mut info = KernelInfo::of(body)?;
     let root = body.op_ref(body.root());
     match (root.str("target"), gpu) {

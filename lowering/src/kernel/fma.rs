@@ -1,7 +1,7 @@
 //! `core.fma` where the processor has no instruction for it: x86-64 before AVX2.
 
 use super::Lowering;
-use crate::backend::Target;
+use crate::backend::Processor;
 use crate::emit::{FCmp, Value, same_shape};
 use melior::ir::ValueLike;
 use rc_ir as ir;
@@ -15,7 +15,7 @@ impl<'m> Lowering<'_, 'm> {
     pub(super) fn fma(&self, elem: ir::Type, x: Value<'m>, y: Value<'m>, z: Value<'m>) -> Value<'m> {
         let b = self.b;
         match self.target {
-            Target::Cpu(cpu) if !cpu.has_fma() => {}
+            Processor::Cpu(cpu) if !cpu.has_fma() => {}
             _ => return b.fma(x, y, z),
         }
         if elem == ir::Type::f64() {

@@ -4,7 +4,7 @@ use super::{
     Lowering,
     value::{Parts, lanes_of},
 };
-use crate::backend::Target;
+use crate::backend::Processor;
 use crate::emit::{
     Access, AtomicOp, ICmp, Ordering, Type, Value,
     ptx::{LoadCache, StoreCache},
@@ -400,7 +400,7 @@ impl<'a, 'm> Lowering<'a, 'm> {
     /// How many lanes of an atomic sum of f32, whose old values nothing uses, one instruction of a GPU takes.
     fn reduced_at_once(&self, op: OpRef, global: bool) -> Option<usize> {
         let ty = self.body.ty(op.operand(0));
-        let hopper = matches!(self.target, Target::Cuda(cuda) if cuda.compute_capability() >= 90);
+        let hopper = matches!(self.target, Processor::Cuda(cuda) if cuda.has_tma());
         let able = hopper && global && ty.is_vector() && ty.elem() == ir::Type::f32();
         let unused = self.body.uses(op.result(0)).next().is_none();
         let align = op.int("align").unwrap_or(4) as usize;

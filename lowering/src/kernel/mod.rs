@@ -37,7 +37,7 @@ mod wgmma;
 pub use compile::{Code, CompiledKernel, Timings, lower_kernel, lower_kernels, lower_to_llvm, lower_to_mlir};
 pub use info::{KernelArg, KernelInfo, TensorMapInfo};
 
-use crate::{backend::Target, emit::Builder};
+use crate::{backend::Processor, emit::Builder};
 use dims::Dims;
 use ranges::IndexRanges;
 use rc_ir::{self as ir, Body, Diagnostic, OpRef, Result};
@@ -48,7 +48,7 @@ struct Lowering<'a, 'm> {
     body: &'a Body,
     b: &'a Builder<'m>,
     info: &'a KernelInfo,
-    target: &'a Target,
+    target: &'a Processor,
     gpu: bool,
     ranges: IndexRanges,
     dims: Dims<'m>,

@@ -1,7 +1,7 @@
 //! Barriers, fences, registers, dependent launches, asynchronous copies without tensor maps.
 
 use super::Lowering;
-use crate::backend::{Cuda, Target};
+use crate::backend::{Cuda, Processor};
 use crate::emit::Value;
 use rc_ir::{OpRef, Result};
 
@@ -151,7 +151,7 @@ impl<'a, 'm> Lowering<'a, 'm> {
     // ---- What the architecture has
 
     fn cuda(&self) -> Option<Cuda> {
-        if let Target::Cuda(cuda) = self.target { Some(*cuda) } else { None }
+        if let Processor::Cuda(cuda) = self.target { Some(*cuda) } else { None }
     }
 
     pub fn hopper(&self) -> bool {

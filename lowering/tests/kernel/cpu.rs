@@ -2,13 +2,13 @@
 
 use super::{compile, kernel_file, parse, run};
 use rc_lowering::{
-    backend::{Options, Session, Target},
+    backend::{Options, Processor, Session},
     kernel::{lower_kernel, lower_kernels},
 };
 
 #[test]
 fn add_at_odd_sizes() {
-    let kernel = compile(&kernel_file("add-cpu.ir"), &Target::host().unwrap());
+    let kernel = compile(&kernel_file("add-cpu.ir"), &Processor::host().unwrap());
     for n in [0usize, 1, 15, 16, 17, 1023, 1024, 1025, 5000] {
         let x: Vec<f32> = (0..n).map(|i| i as f32 * 0.37 - 3.0).collect();
         let y: Vec<f32> = (0..n).map(|i| 1.0 / (i as f32 + 0.5)).collect();
@@ -34,7 +34,7 @@ fn product_at_odd_sizes() {
 }
 
 fn check_product(file: &str) {
-    let kernel = compile(&kernel_file(file), &Target::host().unwrap());
+    let kernel = compile(&kernel_file(file), &Processor::host().unwrap());
     assert!(kernel.info.scratch >= 256 * 256 * 4, "packed panels lie in scratch memory");
     for [m, n, k] in [[1usize, 1, 1], [6, 16, 256], [7, 17, 257], [193, 31, 5], [13, 258, 300], [200, 15, 513]] {
         let a: Vec<f32> = (0..m * k).map(|i| number(i, 0xabcd)).collect();
@@ -92,7 +92,7 @@ kernel.func @f(%x: memref<a x b x c x i32>, %y: memref<a x b x i64>) attributes 
   kernel.return
 }
 ";
-    let kernel = compile(&parse("f.ir", text), &Target::host().unwrap());
+    let kernel = compile(&parse("f.ir", text), &Processor::host().unwrap());
     for [a, b, c] in [[0usize, 1, 5], [1, 1, 0], [2, 3, 7], [9, 9, 99]] {
         let x: Vec<i32> = (0..a * b * c).map(|i| (number(i, 77) * 1000.0) as i32).collect();
         let mut y = vec![0i64; a * b];
@@ -105,7 +105,7 @@ kernel.func @f(%x: memref<a x b x c x i32>, %y: memref<a x b x i64>) attributes 
 
 #[test]
 fn many_kernels_in_order() {
-    let (target, options) = (Target::host().unwrap(), Options::default());
+    let (target, options) = (Processor::host().unwrap(), Options::default());
     let module = kernel_file("add-cpu.ir");
     let bodies = vec![&module.bodies[0]; 5];
     let one = lower_kernel(&Session::new(), &module.bodies[0], &target, &options).unwrap();
@@ -116,14 +116,14 @@ fn many_kernels_in_order() {
 
 #[test]
 fn what_is_not_supported_says_so() {
-    let message = |attributes: &str, args: &str, ops: &str, target: &Target| {
+    let message = |attributes: &str, args: &str, ops: &str, target: &Processor| {
         let text =
             format!("kernel.func @f({args}) attributes {{grid = [1], {attributes}}} {{\n{ops}\n  kernel.return\n}}\n");
         let module = parse("f.ir", &text);
         let error = lower_kernel(&Session::new(), &module.bodies[0], target, &Options::default()).unwrap_err();
         error.render()
     };
-    let cpu = Target::host().unwrap();
+    let cpu = Processor::host().unwrap();
     let on_cpu = "phase = thread, target = cpu";
     let exp = message(
         on_cpu,
@@ -147,7 +147,7 @@ fn what_is_not_supported_says_so() {
     let elect = message(on_cpu, "", "  %e = kernel.elect : i1", &cpu);
     assert!(elect.contains("not supported") && elect.contains("on the CPU"), "{elect}");
     let ampere =
-        message("phase = thread, target = cuda", "", "  %e = kernel.elect : i1", &Target::cuda("sm_80").unwrap());
+        message("phase = thread, target = cuda", "", "  %e = kernel.elect : i1", &Processor::cuda("sm_80").unwrap());
     assert!(ampere.contains("sm_80") && ampere.contains("it needs sm_90"), "{ampere}");
     let symbol = message(on_cpu, "%m: memref<s x f32>", "  %e = kernel.extent {expr = [s]} : index", &cpu);
     assert!(symbol.contains("symbol 's'"), "{symbol}");

@@ -1,11 +1,11 @@
 //! Kernels for CUDA: compiled, assembled without spills and without serialized `wgmma`.
 
 use super::{compile, kernel_file};
-use rc_lowering::{backend::Target, kernel::Code, ptxas};
+use rc_lowering::{backend::Processor, kernel::Code, ptxas};
 
 /// The PTX of a file of `test/kernels`, which `ptxas` accepts.
 fn ptx(name: &str, arch: &str) -> String {
-    let kernel = compile(&kernel_file(name), &Target::cuda(arch).unwrap());
+    let kernel = compile(&kernel_file(name), &Processor::cuda(arch).unwrap());
     let Code::Ptx(ptx) = kernel.code else { panic!("no PTX") };
     if let Ok(folder) = std::env::var("RC_DUMP") {
         std::fs::write(format!("{folder}/{name}.ptx"), &ptx).unwrap();

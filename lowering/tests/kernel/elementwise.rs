@@ -3,7 +3,7 @@
 use super::{compile, parse, run};
 use rc_dialects::core::scalar::{Scalar, eval};
 use rc_ir::{Attr, Name, OpName, Type};
-use rc_lowering::backend::Target;
+use rc_lowering::backend::Processor;
 
 const INTS: &[&str] = &["i8", "i16", "i32", "i64", "ui8", "ui32", "ui64"];
 const FLOATS: &[&str] = &["f32", "f64", "bf16", "f16"];
@@ -83,7 +83,7 @@ fn check_form(op: &str, attrs: &str, dict: Attr, inputs: &[&str], result: &str, 
     text += &format!("  %y = core.{op} {}{attrs} : {}\n", operands.join(", "), form(result));
     text += "  kernel.write %y, %out[%i] valid(%rest)\n  kernel.return\n}\n";
     let module = parse(&format!("{op}.ir"), &text);
-    let kernel = compile(&module, &Target::host().unwrap());
+    let kernel = compile(&module, &Processor::host().unwrap());
 
     let types: Vec<Type> = inputs.iter().map(|ty| type_of(ty)).collect();
     let out = type_of(result);

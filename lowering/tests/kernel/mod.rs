@@ -6,7 +6,7 @@ mod elementwise;
 
 use rc_ir::Module;
 use rc_lowering::{
-    backend::{Options, Session, Target},
+    backend::{Options, Processor, Session},
     kernel::{Code, CompiledKernel, lower_kernel},
 };
 use rc_runtime::cpu::{Launch, LoadedObject, Pool};
@@ -28,7 +28,7 @@ pub fn kernel_file(name: &str) -> Module {
     parse(name, &std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}")))
 }
 
-pub fn compile(module: &Module, target: &Target) -> CompiledKernel {
+pub fn compile(module: &Module, target: &Processor) -> CompiledKernel {
     let compiled = lower_kernel(&Session::new(), &module.bodies[0], target, &Options::default());
     compiled.unwrap_or_else(|error| panic!("{}", error.render()))
 }

@@ -17,7 +17,6 @@ mod row;
 mod scan;
 pub mod scatter;
 mod share;
-mod target;
 mod tiles;
 mod warpgroup;
 
@@ -29,13 +28,14 @@ use rc_ir::pass::{
 pub use attention::{Accesses as AttentionAccesses, accesses as attention_accesses, iters as attention_iters};
 pub use attr::{Kind, NONE, Schedule};
 pub use contract_cpu::panel_columns;
-pub use target::{Machine, Target};
+use rc_machine as target;
+pub use rc_machine::{Machine, Target};
 pub use warpgroup::{WIDTH, strides_fit};
 
 use access::Access;
 use group::{Class, Group};
 use rc_dialects::loop_::IterKind;
-use rc_ir::{Attr, Body, Diagnostic, Loc, Module, Name, Result, Type};
+use rc_ir::{Body, Diagnostic, Loc, Module, Name, Result, Type};
 
 pub static SCHEDULE: PassDef = PassDef {
     summary: "Chooses how each nest is run: grid, tiles, threads.",
@@ -58,6 +58,9 @@ counts; a kernel in which some nest has none is scheduled anew. Remarks name the
 
 fn run(module: &mut Module, cx: &mut PassContext) -> Result {
     let target = settle_target(module, cx.options)?;
+    if let Some(remark) = target.remark() {
+        cx.remark(module.loc, remark);
+    }
     let one = |body: &mut Body, cx: &mut SymbolContext| -> Result {
         if is_unscheduled(body) {
             schedule_kernel(body, &target)?.into_iter().for_each(|remark| cx.report(remark));
@@ -97,8 +100,7 @@ pub fn settle_target(module: &mut Module, options: &Options) -> Result<Target> {
     }
     let target = Target::of(machine, arch, module.attrs).map_err(|why| Diagnostic::error(Loc::UNKNOWN, why))?;
     if known.is_none() && !(machine.is_empty() && arch.is_empty()) {
-        let attrs = [("machine", Attr::str(target.word())), ("arch", Attr::str(&target.arch))];
-        module.set_attr("rc.target", Attr::dialect("target", &attrs));
+        target.set_on(module);
     }
     Ok(target)
 }

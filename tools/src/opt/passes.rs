@@ -192,13 +192,13 @@ impl Wanted {
     /// Makes it the module's. Errors: the module is for another machine.
     fn set_on(&self, module: &mut Module) -> rc_ir::Result {
         let (word, usual) = match self.machine {
-            Machine::Cpu => ("cpu", Target::host()),
-            Machine::Cuda => ("cuda", Target::cuda("sm_90a")),
+            Machine::Cpu => ("cpu", "host"),
+            Machine::Cuda => ("cuda", "sm_90a"),
         };
         module_target(module, Some(word), self.arch.as_deref())?;
         if self.arch.is_some() || module.attr("rc.target").is_none() {
-            let arch = self.arch.clone().unwrap_or(usual.arch);
-            Target { machine: self.machine, arch }.set_on(module);
+            let arch = self.arch.clone().unwrap_or_else(|| usual.into());
+            Target::find(word, Some(&arch)).map_err(|why| Diagnostic::error(Loc::UNKNOWN, why))?.set_on(module);
         }
         Ok(())
     }

@@ -5,9 +5,9 @@ mod inputs;
 use crate::files::{self, note_line, print_line};
 use crate::opt::show;
 use inputs::Inputs;
-use rc::{Executable, Machine, Target, compile};
+use rc::{Executable, Target, compile};
 use rc_dialects::func::set_constant_args;
-use rc_ir::{Diagnostic, Module, Severity};
+use rc_ir::{Diagnostic, Loc, Module, Severity};
 use rc_parser::ParseOptions;
 use rc_runtime::interp::{Interpreter, Mode};
 use rc_runtime::tensor::{Tolerance, compare};
@@ -128,16 +128,14 @@ fn read(options: &Options) -> Result<Module, Failure> {
 }
 
 fn target(options: &Options) -> Result<Target, Failure> {
-    Ok(match options.device {
-        Device::Cpu => match &options.arch {
-            Some(arch) => Target { machine: Machine::Cpu, arch: arch.clone() },
-            None => Target::host(),
+    match options.device {
+        Device::Cpu => Target::find("cpu", Some(options.arch.as_deref().unwrap_or("host"))),
+        Device::Cuda => match &options.arch {
+            Some(arch) => Target::cuda(arch),
+            None => Target::cuda(&rc::gpu_arch()?),
         },
-        Device::Cuda => Target::cuda(&match &options.arch {
-            Some(arch) => arch.clone(),
-            None => rc::gpu_arch()?,
-        }),
-    })
+    }
+    .map_err(|why| Failure::Diagnostics(vec![*Diagnostic::error(Loc::UNKNOWN, why)]))
 }
 
 fn compiled(module: &Module, options: &Options, inputs: &Inputs) -> Result<Vec<Tensor>, Failure> {

@@ -1,23 +1,37 @@
-//! Targets: the CPU that this process runs on, and CUDA architectures.
+//! What LLVM is told of a machine: triple, name and features.
 
 use super::{Error, llvm::TargetMachine};
-use std::{fmt, str::FromStr, sync::OnceLock};
+use rc_ir::Name;
+use rc_machine::{Machine, Target};
+use std::sync::OnceLock;
 
 /// What machine code is generated for.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Target {
+pub enum Processor {
     Cpu(Cpu),
     Cuda(Cuda),
 }
 
-impl Target {
+impl Processor {
+    /// The processor of a described machine.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Target`] where LLVM has no processor of that name.
+    pub fn of(target: &Target) -> Result<Self, Error> {
+        match target.machine {
+            Machine::Cpu => Cpu::of(target).map(Self::Cpu),
+            Machine::Cuda => Cuda::of(target).map(Self::Cuda),
+        }
+    }
+
     /// The host's own CPU, with its features.
     ///
     /// # Errors
     ///
     /// [`Error::Target`] where the host is not x86-64.
     pub fn host() -> Result<Self, Error> {
-        Cpu::host().map(Self::Cpu)
+        Self::of(&Target::host())
     }
 
     /// A CUDA architecture by name, such as `sm_90a`.
@@ -26,7 +40,8 @@ impl Target {
     ///
     /// [`Error::Target`] for a name that is not one of [`Cuda::ARCHS`].
     pub fn cuda(arch: &str) -> Result<Self, Error> {
-        arch.parse().map(Self::Cuda)
+        Cuda::check(arch)?;
+        Self::of(&Target::cuda(arch).map_err(Error::Target)?)
     }
 
     /// LLVM's target triple.
@@ -53,17 +68,17 @@ impl Target {
         }
     }
 
-    /// LLVM's data layout string for modules of this target.
+    /// LLVM's data layout string for modules of this processor.
     ///
     /// # Errors
     ///
-    /// [`Error::Target`] where LLVM does not know the target.
+    /// [`Error::Target`] where LLVM does not know the processor.
     pub fn data_layout(&self) -> Result<String, Error> {
         // The layout follows from the triple alone, and a target machine is not free to make.
-        static CPU: OnceLock<String> = OnceLock::new();
+        static X86: OnceLock<String> = OnceLock::new();
         static CUDA: OnceLock<String> = OnceLock::new();
         let cell = match self {
-            Self::Cpu(_) => &CPU,
+            Self::Cpu(_) => &X86,
             Self::Cuda(_) => &CUDA,
         };
         if let Some(layout) = cell.get() {
@@ -86,34 +101,23 @@ pub struct Cpu {
 }
 
 impl Cpu {
-    /// The CPU that this process runs on.
+    /// The CPU of a description.
     ///
     /// # Errors
     ///
-    /// [`Error::Target`] where it is not x86-64.
-    pub fn host() -> Result<Self, Error> {
-        if !cfg!(target_arch = "x86_64") {
-            return Err(Error::Target(format!(
-                "not supported: code for {} hosts; only x86-64 is",
-                std::env::consts::ARCH
-            )));
+    /// [`Error::Target`] where it is not x86-64, or LLVM does not know its name. Left to itself LLVM would warn, and generate code for
+    /// any x86-64.
+    pub fn of(target: &Target) -> Result<Self, Error> {
+        let name = &target.arch;
+        if !target.triple.starts_with("x86_64") {
+            return Err(Error::Target(format!("not supported: code for {name} ({}); only x86-64 is", target.triple)));
         }
-        let (name, features) = super::llvm::host_cpu();
-        Ok(Self { triple: "x86_64-unknown-linux-gnu".into(), name, features })
-    }
-
-    /// An x86-64 CPU by LLVM's name with that name's own features, such as `x86-64-v3`.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::Target`] for a name that LLVM does not know. Left to itself it would warn, and generate code for any x86-64.
-    pub fn named(name: &str) -> Result<Self, Error> {
         if !super::llvm::is_x86_64_cpu(name) {
             return Err(Error::Target(format!(
                 "unknown CPU '{name}'; known are host and LLVM's names of 64-bit x86 processors: x86-64, x86-64-v3, x86-64-v4, znver4, sapphirerapids, …"
             )));
         }
-        Ok(Self { triple: "x86_64-unknown-linux-gnu".into(), name: name.into(), features: String::new() })
+        Ok(Self { triple: target.triple.clone(), name: name.clone(), features: target.features.join(",") })
     }
 
     /// Whether it has an instruction for `x * y + z`, as processors since AVX2 have.
@@ -133,34 +137,41 @@ impl Cpu {
 /// A CUDA architecture and the PTX version that its code is written in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Cuda {
-    arch: &'static str,
+    arch: Name,
     ptx_version: u32,
+    tensor_maps: bool,
+    warpgroups: bool,
 }
 
 impl Cuda {
-    /// Known architectures with the PTX version that rc emits for each (80 is PTX 8.0, which CUDA 12.0 reads; 81 has atomic sums of vectors).
-    pub const ARCHS: &[(&str, u32)] = &[
-        ("sm_80", 80),
-        ("sm_86", 80),
-        ("sm_87", 80),
-        ("sm_89", 80),
-        ("sm_90", 81),
-        ("sm_90a", 81),
-        ("sm_100", 86),
-        ("sm_100a", 86),
-        ("sm_120", 87),
-        ("sm_120a", 87),
-    ];
+    /// Architectures that LLVM has.
+    pub const ARCHS: &[&str] =
+        &["sm_80", "sm_86", "sm_87", "sm_89", "sm_90", "sm_90a", "sm_100", "sm_100a", "sm_120", "sm_120a"];
+
+    fn check(arch: &str) -> Result<(), Error> {
+        let known = Self::ARCHS.join(", ");
+        let unknown = || Error::Target(format!("unknown CUDA architecture '{arch}'; known: {known}"));
+        if Self::ARCHS.contains(&arch) { Ok(()) } else { Err(unknown()) }
+    }
+
+    /// The architecture of a description.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Target`] for a name that is not one of [`Cuda::ARCHS`].
+    pub fn of(target: &Target) -> Result<Self, Error> {
+        Self::check(&target.arch)?;
+        Ok(Self {
+            arch: Name::new(&target.arch),
+            ptx_version: target.ptx,
+            tensor_maps: target.tensor_maps,
+            warpgroups: target.has_warpgroups(),
+        })
+    }
 
     /// The architecture's name, such as `sm_90a`.
     pub fn arch(&self) -> &'static str {
-        self.arch
-    }
-
-    /// The compute capability times ten: 80 for `sm_80`, 90 for `sm_90a`.
-    pub fn compute_capability(&self) -> u32 {
-        let digits: String = self.arch.chars().filter(char::is_ascii_digit).collect();
-        digits.parse().unwrap_or(0)
+        self.arch.as_str()
     }
 
     /// The PTX version times ten.
@@ -170,12 +181,12 @@ impl Cuda {
 
     /// Whether TMA (`cp.async.bulk.tensor`), clusters and transaction barriers exist.
     pub fn has_tma(&self) -> bool {
-        self.compute_capability() >= 90
+        self.tensor_maps
     }
 
     /// Whether `wgmma` and `setmaxnreg` exist: they belong to `sm_90a` alone.
     pub fn has_wgmma(&self) -> bool {
-        self.arch == "sm_90a"
+        self.warpgroups
     }
 }
 
@@ -214,21 +225,3 @@ const WITHOUT_FMA: &[&str] = &[
     "btver2",
     "bdver1",
 ];
-
-impl FromStr for Cuda {
-    type Err = Error;
-
-    fn from_str(name: &str) -> Result<Self, Error> {
-        let known = Self::ARCHS.iter().find(|(arch, _)| *arch == name);
-        known.map(|&(arch, ptx_version)| Self { arch, ptx_version }).ok_or_else(|| {
-            let names: Vec<_> = Self::ARCHS.iter().map(|(arch, _)| *arch).collect();
-            Error::Target(format!("unknown CUDA architecture '{name}'; known: {}", names.join(", ")))
-        })
-    }
-}
-
-impl fmt::Display for Cuda {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str(self.arch)
-    }
-}

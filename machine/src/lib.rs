@@ -1,0 +1,13 @@
+//! One description of the machine that is compiled for, read by every pass and emitter.
+//!
+//! A description is a text file (`targets/*.toml`), or is found out from the machine at hand ([`Target::host`]); a module carries it in full
+//! as `rc.target = #rc.target<…>`. Nothing here links LLVM.
+
+mod attr;
+mod cpus;
+mod file;
+mod find;
+mod host;
+mod target;
+
+pub use target::{Align, Blocks, Columns, Cpu, Fuse, Gpu, Machine, Matrix, Products, Rows, Target, Unit, Warpgroups};

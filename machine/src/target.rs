@@ -1,0 +1,288 @@
+//! A machine's figures.
+
+use rc_ir::Type;
+use serde::{Deserialize, Serialize};
+
+/// The two kinds of machine.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Machine {
+    Cpu,
+    Cuda,
+}
+
+impl Machine {
+    /// `cpu` or `cuda`.
+    pub fn word(self) -> &'static str {
+        match self {
+            Machine::Cpu => "cpu",
+            Machine::Cuda => "cuda",
+        }
+    }
+}
+
+/// What multiplies matrices.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Unit {
+    /// Multiply-adds of vectors (CPU) or scalars (GPU).
+    Fma,
+    /// `mma.sync` of a warp.
+    Mma,
+    /// `wgmma.mma_async` of four warps.
+    Wgmma,
+    /// Dot products of pairs of bf16 in vectors.
+    Avx512Bf16,
+    /// Dot products of four bytes in vectors.
+    Vnni,
+    /// Products of tiles.
+    Amx,
+}
+
+/// A matrix instruction.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Matrix {
+    pub unit: Unit,
+    /// m, n and k of one instruction; of `wgmma` the greatest n.
+    pub shape: [i64; 3],
+    pub operands: String,
+    pub accumulator: String,
+    /// How fragments lie in registers.
+    pub layout: String,
+}
+
+/// A machine's figures. A *core* is a CPU core or a streaming multiprocessor.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Target {
+    pub name: String,
+    pub machine: Machine,
+    /// The code generator's name for it: `sm_90a`, `x86-64-v3`.
+    pub arch: String,
+    /// A CPU's target triple.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub triple: String,
+    /// Features of a CPU besides those that its name has, or that it lacks: `+avx512vl`, `-amx-tile`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub features: Vec<String>,
+    /// Features that a CPU has which this describes.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub needs: Vec<String>,
+    /// The version of PTX that is emitted, times ten.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub ptx: u32,
+    pub cores: i64,
+    /// Threads that a core holds at once.
+    pub threads: i64,
+    /// Threads of a GPU's block at most.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub block_threads: i64,
+    /// 32-bit registers of a streaming multiprocessor; vector registers of a CPU core.
+    pub registers: i64,
+    /// 32-bit registers of a GPU's thread at most.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub thread_registers: i64,
+    /// Shared memory of a block; a CPU core's first-level data cache.
+    pub shared_bytes: i64,
+    /// Shared memory of a streaming multiprocessor.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub core_shared_bytes: i64,
+    /// The second-level cache: a GPU's whole, a CPU core's own.
+    pub cache_bytes: i64,
+    /// A CPU's last-level cache.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub last_bytes: i64,
+    /// Bits of a CPU's vector registers; of a GPU thread's widest load.
+    pub vector_bits: i64,
+    /// Whether a copy engine brings tiles of tensors to shared memory.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub tensor_maps: bool,
+    /// GB/s to memory.
+    pub bandwidth: f64,
+    /// GB/s that one core of a CPU reads from memory.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub core_bandwidth: f64,
+    /// GB/s of all cores to the second-level cache.
+    pub cache_bandwidth: f64,
+    /// Tflop/s without matrix units, in f32.
+    pub flops_f32: f64,
+    /// Tflop/s of the matrix units, in bf16.
+    pub flops_mma: f64,
+    /// Microseconds that starting a kernel takes.
+    pub launch_us: f64,
+    pub matrix: Vec<Matrix>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu: Option<Cpu>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gpu: Option<Gpu>,
+    pub fuse: Fuse,
+}
+
+/// The constants of a CPU's cost models.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Cpu {
+    pub blocks: Blocks,
+}
+
+/// Products by blocks that stay in the caches.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Blocks {
+    /// Elements of the sums at a time, at most: each block's sums start from zero, and a sum loses the less the shorter it is.
+    pub depth: i64,
+    /// Bytes of a program's own memory, at most.
+    pub memory_bytes: i64,
+    /// Cycles to start reading a row in packing, a tile of results, a program.
+    pub row_cycles: f64,
+    pub tile_cycles: f64,
+    pub program_cycles: f64,
+    /// Rows of a tile of results, at most.
+    pub rows: i64,
+}
+
+/// The constants of a GPU's cost models.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Gpu {
+    pub products: Products,
+    pub warpgroups: Warpgroups,
+    pub rows: Rows,
+    pub columns: Columns,
+    pub align: Align,
+}
+
+/// Products by `mma.sync`, and without matrix units.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Products {
+    /// Microseconds of a step along k at least.
+    pub step_us: f64,
+    /// Microseconds from a program's start to its first tiles of operands.
+    pub fill_us: f64,
+    /// The part of `flops_mma` that `mma.sync` reaches.
+    pub rate: f64,
+    /// Registers of a thread.
+    pub registers: i64,
+    /// Results of a tile with which the matrix units, or the cores without them, reach half their rate.
+    pub mma_half: f64,
+    pub fma_half: f64,
+    /// The rate of the second-level cache for operands, in multiples of `bandwidth`.
+    pub cache_rate: f64,
+    /// Tiles of operands in flight.
+    pub mma_stages: i64,
+    pub fma_stages: i64,
+}
+
+/// Products by `wgmma`.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Warpgroups {
+    /// Microseconds of a step along k at least.
+    pub step_us: f64,
+    /// The part of `flops_mma` that is reached.
+    pub rate: f64,
+    /// Microseconds until the first tile is there, and of an epilogue at least.
+    pub start_us: f64,
+    pub epilogue_us: f64,
+    /// The rate of the second-level cache for operands, in multiples of `bandwidth`.
+    pub cache_rate: f64,
+    /// Bytes of shared memory that stay free for what the epilogue exchanges and for barriers.
+    pub reserve_bytes: i64,
+    /// Tiles of operands in flight, at most.
+    pub max_stages: i64,
+}
+
+/// Reductions along what is contiguous in memory.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Rows {
+    /// Rows up to this many elements stay in a program's registers between the nests.
+    pub persistent: i64,
+    /// Elements of a longer row that a program takes at once.
+    pub chunk: i64,
+    /// Elements for which a program of its own pays, besides the second kernel that combines the parts.
+    pub part: i64,
+    /// Threads that a program has at least where it takes several rows.
+    pub threads: i64,
+}
+
+/// Reductions across what is contiguous in memory.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Columns {
+    pub threads: i64,
+    /// Loads of 16 bytes that a thread has in flight.
+    pub loads: i64,
+    /// Elements from which a second kernel pays for itself.
+    pub split_from: f64,
+}
+
+/// When operands of products are copied to rows of whole 16 bytes.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Align {
+    /// Tflop/s of products that read an operand element by element, and of those that read tiles.
+    pub slow_tflops: f64,
+    pub fast_tflops: f64,
+}
+
+/// When operations share a kernel.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Fuse {
+    /// Elements of a result that takes no time to store.
+    pub small: i64,
+    /// Operations between a value's uses for their kernels to become one, at most.
+    pub reach: u32,
+    /// Operations that compute again what a sum over columns reads, at most.
+    pub light_ops: usize,
+    /// Storing what is read so many times costs less than computing it each time.
+    pub windows: f64,
+    /// Storing a concatenation costs less than choosing among its parts at so many places of a kernel.
+    pub choices: usize,
+}
+
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}
+
+impl Target {
+    pub fn is_cpu(&self) -> bool {
+        self.machine == Machine::Cpu
+    }
+    /// `cpu` or `cuda`.
+    pub fn word(&self) -> &'static str {
+        self.machine.word()
+    }
+    /// The constants of a GPU's cost models; every GPU's description has them.
+    pub fn gpu(&self) -> &Gpu {
+        self.gpu.as_ref().expect("the description of a GPU has [gpu]")
+    }
+    /// The constants of a CPU's cost models; every CPU's description has them.
+    pub fn cpu(&self) -> &Cpu {
+        self.cpu.as_ref().expect("the description of a CPU has [cpu]")
+    }
+    /// Elements of `ty` in one vector register (CPU) or one widest load (GPU); at least 1.
+    pub fn lanes(&self, ty: Type) -> i64 {
+        (self.vector_bits / i64::from(ty.bit_width().unwrap_or(32).max(8))).max(1)
+    }
+    /// Whether it has a matrix instruction of this unit.
+    pub fn has_unit(&self, unit: Unit) -> bool {
+        self.matrix.iter().any(|m| m.unit == unit)
+    }
+    /// Whether it has Hopper's warpgroup products and copy engine: `sm_90a`, not `sm_90`.
+    pub fn has_warpgroups(&self) -> bool {
+        self.has_unit(Unit::Wgmma)
+    }
+    /// The CUDA compute capability as a number, 90 of `sm_90a`; 0 for a CPU.
+    pub fn capability(&self) -> u32 {
+        capability(&self.arch).unwrap_or(0)
+    }
+}
+
+/// 90 of `sm_90a`.
+pub(crate) fn capability(arch: &str) -> Option<u32> {
+    arch.strip_prefix("sm_")?.trim_end_matches(['a', 'f']).parse().ok()
+}
