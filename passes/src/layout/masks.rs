@@ -39,7 +39,8 @@ pub fn simplify_mask(body: &mut Body, op: Op, symbols: &Ranges) -> Result<bool> 
     let scores = [shapes[0][0], shapes[0][1], shapes[0][2], shapes[1][2]];
     let space = Space::new(&scores, symbols);
     let masked = body.ty(mask).shape();
-    let map: Vec<Dim> = masked.iter().zip(space.identity()).map(|(&m, i)| if m == Dim::Static(1) { m - m } else { i }).collect();
+    let map: Vec<Dim> =
+        masked.iter().zip(space.identity()).map(|(&m, i)| if m == Dim::Static(1) { m - m } else { i }).collect();
     let reader = Reader { body, space: &space };
     let Some((conditions, exact)) = reader.conditions(mask, map) else { return Ok(false) };
     let (mut causal, mut rest) = (false, Vec::new());
@@ -103,7 +104,9 @@ impl Reader<'_> {
                 self.collect(op.operand(0), map, false, &mut out, DEPTH);
                 return Some((out, hidden == f64::NEG_INFINITY));
             }
-            (value, map) = self.moved(value, &map).or_else(|| Some((op.operand(0), map.clone())).filter(|_| op.is("rc.core.convert")))?;
+            (value, map) = self
+                .moved(value, &map)
+                .or_else(|| Some((op.operand(0), map.clone())).filter(|_| op.is("rc.core.convert")))?;
         }
     }
 
@@ -140,7 +143,9 @@ impl Reader<'_> {
         if truth.is_some_and(|x| (x != 0.0) != condition.not) {
             return Seen::All;
         }
-        let Some(op) = self.body.defining_op(condition.value).map(|op| self.body.op_ref(op)) else { return Seen::Unknown };
+        let Some(op) = self.body.defining_op(condition.value).map(|op| self.body.op_ref(op)) else {
+            return Seen::Unknown;
+        };
         if !op.is("rc.core.compare") {
             return Seen::Unknown;
         }

@@ -1,11 +1,14 @@
 //! `layout`: decides how operands are stored, so that nothing is moved only to be read in another order.
 
 mod channels;
+mod masks;
 mod reshape;
 mod segments;
 mod sums;
 mod windows;
 
+use crate::fuse::symbol_ranges;
+use rc_dialects::core::attention::ATTENTION;
 use rc_dialects::core::constant::CONSTANT;
 use rc_dialects::core::dot::DOT;
 use rc_dialects::core::gather::GATHER;
@@ -20,13 +23,20 @@ pub static LAYOUT: PassDef = PassDef {
     doc: "A product reads a transposed operand as it is stored, by other numbers of its dimensions, where its free dimensions keep their order. \
 A constant that is only read transposed is stored transposed. What is gathered from a transposed table is gathered from the table as it is stored, and transposed itself. A remark says what was decided for each transpose of a product's operand or a \
 constant, with the bytes that are not moved, and why a transpose stays. Reshapes that collapse leading dimensions (for a product, say) move behind \
-products and elementwise operations, where they meet those that undo them; elementwise operations on any view of a product work on the product itself, and on convolutions with channels last in that order, as do padding, windows, reductions and concatenations.",
+products and elementwise operations, where they meet those that undo them; elementwise operations on any view of a product work on the product itself, and on convolutions with channels last in that order, as do padding, windows, reductions and concatenations. \
+Masks of attention that follow from positions are taken out: what is true everywhere, and what hides the keys after a query, which becomes `causal`.",
     ..PassDef::new("layout", |_| Ok(PassKind::symbol(run)))
 };
 
 fn run(body: &mut Body, cx: &mut SymbolContext) -> Result {
     if body.name(body.root()) != &FUNC {
         return Ok(());
+    }
+    let symbols = symbol_ranges(body);
+    for op in body.walk() {
+        if body.name(op) == &ATTENTION && masks::simplify_mask(body, op, &symbols)? {
+            cx.count("masks", 1);
+        }
     }
     cx.count("reshapes moved", reshape::move_reshapes(body)?);
     for op in body.walk() {

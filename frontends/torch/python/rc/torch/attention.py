@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import torch
 import torch.nn.functional as F
-from torch.fx import GraphModule
+from torch.fx import GraphModule, Node
 
 _library = torch.library.Library("rc", "DEF")
 _library.define("attention(Tensor q, Tensor k, Tensor v, Tensor? mask, bool causal, float scale) -> (Tensor, Tensor)")
@@ -131,3 +131,15 @@ def unify(gm: GraphModule) -> None:
                 node.target = sdpa
             if nodes:
                 module.recompile()
+
+
+def settle_masks(node: Node, value: torch.Tensor) -> None:
+    """Has attention that is masked by a constant do without it: where that shows each query all keys, or those up to its own place."""
+    if value.dtype != torch.bool or value.dim() != 4 or value.shape[-2] != value.shape[-1]:
+        return
+    causal = torch.equal(value, torch.ones_like(value).tril())
+    if not causal and not bool(value.all()):
+        return
+    for user in list(node.users):
+        if user.target is torch.ops.rc.attention.default and user.args[3] is node and node not in user.args[:3]:
+            user.args = (*user.args[:3], None, causal or user.args[4], *user.args[5:])

@@ -52,17 +52,21 @@ class Split:
 
 
 class Resolved:
-    """A function whose arguments at some positions are conjugated and negated in memory first."""
+    """A function whose arguments at some positions are conjugated and negated in memory first, and of those that are repeated along dimensions
+    only one element is passed along each."""
 
-    def __init__(self, function: Program | Split | Resolved, positions: list[int]):
+    def __init__(self, function: Program | Split | Resolved, positions: list[int], repeated: list[tuple[int, list[int]]] = ()):
         self._boxed_call = True
-        self.function, self.positions = function, positions
+        self.function, self.positions, self.repeated = function, positions, repeated
 
     def __call__(self, *args):
         """Takes the arguments, or one list of them, which it empties."""
         values = args[0] if len(args) == 1 and isinstance(args[0], list) else list(args)
         for i in self.positions:
             values[i] = values[i].resolve_conj().resolve_neg()
+        for i, dims in self.repeated:
+            for d in dims:
+                values[i] = values[i].narrow(d, 0, 1)
         return self.function(values)
 
 
@@ -100,7 +104,7 @@ def _laid_out(program: Program, lowered: Lowered, options: Options, name: str) -
     program.layout(lowered.inputs, lowered.integers, lowered.results, lowered.returns, lowered.captured, seed, options.graphs, shown)
     program._boxed_call = True
     keeping.add(program)
-    return Resolved(program, lowered.lazy) if lowered.lazy else program
+    return Resolved(program, lowered.lazy, lowered.repeated) if lowered.lazy or lowered.repeated else program
 
 
 def problems_of(gm: GraphModule) -> list[tuple[Node, str]]:

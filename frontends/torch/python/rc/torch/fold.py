@@ -11,6 +11,8 @@ import operator
 import torch
 from torch.fx import GraphModule, Node
 
+from rc.torch import attention
+
 aten = torch.ops.aten
 
 LEAST = 8
@@ -47,7 +49,10 @@ def fold(gm: GraphModule) -> None:
     known: dict[Node, object] = {}
     with torch.no_grad(), torch.inference_mode(False):
         for i, node in enumerate(roots):
-            _replace(gm, node, _value(gm, node, known), f"_folded_{i}")
+            value = _value(gm, node, known)
+            attention.settle_masks(node, value)
+            if node.users:
+                _replace(gm, node, value, f"_folded_{i}")
     for node in reversed(list(computed)):
         if node.op == "call_function" and not node.users:
             gm.graph.erase_node(node)

@@ -35,6 +35,8 @@ class Lowered:
     """Tensors of the graph itself, passed after the arguments."""
     lazy: list = field(default_factory=list)
     """Arguments whose negation or conjugation may not be in their memory yet."""
+    repeated: list = field(default_factory=list)
+    """Arguments that are repeated along dimensions, with these: a call takes one element along each."""
     seeded: bool = False
     """Whether a call draws a seed, passed last."""
     device: torch.device = torch.device("cpu")
@@ -155,6 +157,9 @@ class Lowering:
 
     def _argument(self, node: Node):
         val = node.meta["val"]
+        repeated = self._repeated(node)
+        for d in repeated:
+            val = val.narrow(d, 0, 1)
         order = self._order(val)
         self.orders[node] = order
         if node.op == "get_attr":
@@ -164,12 +169,22 @@ class Lowering:
             position = self.placeholders.index(node)
             if val.is_conj() or val.is_neg():
                 self.out.lazy.append(position)
+            if repeated:
+                self.out.repeated.append((position, repeated))
         sizes = self.symbols.dims(val.shape)
         physical = [sizes[d] for d in order]
         self._bind(sizes)
         self.out.inputs.append((position, order, physical, val.dtype in PARTS))
         name = (self.names or {}).get(node.name, node.name)
         return (name, element(val.dtype), physical + [2] * (val.dtype in PARTS))
+
+    def _repeated(self, node: Node) -> list[int]:
+        """The dimensions along which an argument has one element again and again, as `expand` gives it."""
+        if node.op != "placeholder" or self.names is not None or node in self.bases:
+            return []
+        val = node.meta["val"]
+        known = lambda n: type(n) is int
+        return [d for d, (size, step) in enumerate(zip(val.shape, val.stride())) if known(size) and known(step) and size > 1 and step == 0]
 
     def _seed(self) -> list:
         """The argument that random operations take their seed from, which each call draws."""
@@ -190,7 +205,8 @@ class Lowering:
         if node.meta["val"].dtype in PARTS:
             self.env[node] = view_as_complex(self.build, self.build.permute(self.build.wrap(value), [*back, len(order)]))
         else:
-            self.env[node] = self.build.permute(self.build.wrap(value), back)
+            moved = self.build.permute(self.build.wrap(value), back)
+            self.env[node] = self.build.expand(moved, self.symbols.dims(node.meta["val"].shape)) if self._repeated(node) else moved
 
     # Operations
 
