@@ -19,7 +19,7 @@ pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the package is in a folder of the repository").to_path_buf()
 }
 
-/// Builds `rc-opt` and `rc-run` in the profile of the tests and returns the folder they are in. `RC_BIN` names a folder
+/// Builds `rc-opt`, `rc-run` and `rc-plan` in the profile of the tests and returns the folder they are in. `RC_BIN` names a folder
 /// with programs to test instead.
 ///
 /// Errors: they do not build; what cargo says has gone to standard error.
@@ -36,14 +36,26 @@ pub fn rc_folder(own: &Path) -> Result<PathBuf, String> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut build = Command::new(cargo);
     // With the workspace's features, as `cargo test --workspace` has built everything.
-    let what = ["build", "--quiet", "--workspace", "--bin", "rc-opt", "--bin", "rc-run", "--profile", profile];
+    let what = [
+        "build",
+        "--quiet",
+        "--workspace",
+        "--bin",
+        "rc-opt",
+        "--bin",
+        "rc-run",
+        "--bin",
+        "rc-plan",
+        "--profile",
+        profile,
+    ];
     build.current_dir(root()).args(what);
     if let Some(target) = folder.parent() {
         build.arg("--target-dir").arg(target);
     }
     match build.status() {
         Ok(status) if status.success() => Ok(folder),
-        Ok(_) => Err("rc-opt and rc-run do not build".into()),
+        Ok(_) => Err("rc-opt, rc-run and rc-plan do not build".into()),
         Err(e) => Err(format!("cannot run cargo: {e}")),
     }
 }

@@ -105,6 +105,7 @@ impl Programs {
             ("FileCheck", Some(judge.to_path_buf())),
             ("rc-opt", Some(back.to_path_buf())),
             ("rc-run", Some(built.join("rc-run"))),
+            ("rc-plan", Some(built.join("rc-plan"))),
             ("mlir-opt", mlir_opt.clone()),
             ("ptxas", tools::ptxas()),
         ];

@@ -2,4 +2,5 @@
 
 pub mod files;
 pub mod opt;
+pub mod plan;
 pub mod run;

@@ -1,34 +1,37 @@
 //! `plan-buffers`: a function of launches on tensors becomes a `host.func` on memory: one arena, every
 //! intermediate at a planned offset in it, results written where the caller wants them.
 //!
-//! Launches run in program order. A reshape is another view of the same bytes. With fixed sizes, buffers are placed largest first at the
-//! lowest offset that no buffer alive at the same time covers; with symbolic sizes they share slots, whose sizes and
-//! offsets are expressions that hold for every value of the symbols.
+//! First the order of the launches is chosen (`order`), then places (`place`): a portfolio of packings (`pack`) that stops at the lower
+//! bound. A reshape is another view of the same bytes. Symbolic sizes are packed at an example of them, whose order of places holds for
+//! every value (`symbolic`).
 
 mod control;
 mod lives;
+mod order;
+pub mod pack;
 mod place;
+mod symbolic;
 
 use lives::{Buffer, Lives, Root};
-use rc_dialects::func::{INIT, SYMBOLS, calls, constant_args};
+use rc_dialects::func::{INIT, SYMBOLS, calls, constant_args, symbols};
 use rc_dialects::host::{ASSERT, CONSTANT, COPY, FUNC, LAUNCH, RETURN, VIEW};
 use rc_ir::builder::new_function;
 use rc_ir::pass::{PassDef, PassKind, SymbolContext};
-use rc_ir::{Attr, Body, Builder, Diagnostic, Dim, Name, OpRef, Result, Traits, Type, Value};
+use rc_ir::{Attr, Body, Builder, Diagnostic, Dim, Name, Op, OpRef, Result, Traits, Type, Value};
 use rustc_hash::FxHashMap;
 
 pub static PLAN_BUFFERS: PassDef = PassDef {
     summary: "Gives every tensor its place in memory: arguments, results, one arena.",
     doc: "Buffers whose lives do not meet share memory; a launch that allows it updates an operand in place. A remark gives the arena's size \
-beside the least that any plan needs.",
+beside the least that any plan needs. Launches are put in another order first where less is alive at once then; a remark has both peaks.",
     requires: &["lower-kernel"],
     pending: Some(|module| module.bodies.iter().any(is_planned)),
     ..PassDef::new("plan-buffers", |_| {
         Ok(PassKind::symbol(|body: &mut Body, cx: &mut SymbolContext| {
             if is_planned(body) {
-                let (planned, remark) = plan_buffers(body)?;
+                let (planned, remarks) = plan_buffers(body)?;
                 *body = planned;
-                cx.report(Box::new(remark));
+                remarks.into_iter().for_each(|remark| cx.report(Box::new(remark)));
             }
             Ok(())
         }))
@@ -38,23 +41,38 @@ beside the least that any plan needs.",
 /// Alignment of buffers in the arena, in bytes.
 pub const ALIGNMENT: i64 = 256;
 
-/// Plans the memory of a function; gives the `host.func` and a remark with the numbers.
-pub fn plan_buffers(body: &Body) -> Result<(Body, Diagnostic)> {
+/// Plans the memory of a function; gives the `host.func` and remarks with the numbers.
+///
+/// # Errors
+/// If the buffers' sizes are more than 63 bits hold.
+pub fn plan_buffers(body: &mut Body) -> Result<(Body, Vec<Diagnostic>)> {
+    let reordered = order::reorder(body);
     let lives = Lives::of(body)?;
-    let placement = place::place(&lives.buffers);
     let loc = body.loc(body.root());
+    let placement = place::place(&lives.buffers, &symbols(body))
+        .map_err(|why| Diagnostic::error(loc, format!("not supported: {why}")))?;
     let remark = Diagnostic::remark(loc, remark(&lives.buffers, &placement));
-    Ok((Rewriter::rewrite(body, &lives, &placement)?, *remark))
+    let remarks = reordered.into_iter().chain([*remark]).collect();
+    Ok((Rewriter::rewrite(body, &lives, &placement)?, remarks))
 }
 
 fn remark(buffers: &[Buffer], placement: &place::Placement) -> String {
     let total = buffers.iter().fold(Dim::Static(0), |sum, b| sum + b.size);
-    format!(
-        "{} buffers of {total} bytes in all lie in an arena of {} bytes; no plan needs less than {}",
-        buffers.len(),
-        placement.size,
-        placement.lower_bound
-    )
+    let count = buffers.len();
+    let place::Placement { size, bound, planned, .. } = placement;
+    match size.is_static() {
+        true => format!(
+            "{count} buffers of {total} bytes in all lie in an arena of {size} bytes; no plan needs less than {bound}"
+        ),
+        false => format!(
+            "{count} buffers of {total} bytes in all lie in an arena of {size} bytes; at the symbols' greatest values {planned} were planned, and no plan needs less than {bound}"
+        ),
+    }
+}
+
+/// Whether an operation gives other sizes to the same bytes.
+fn is_view(body: &Body, op: Op) -> bool {
+    body.name(op) == "rc.core.reshape"
 }
 
 /// A tensor's type in memory.

@@ -1,134 +1,104 @@
 //! Offsets for buffers with lives, in one arena.
 
 use super::lives::Buffer;
+use super::pack::{EFFORT, Item, lower_bound, pack};
+use super::symbolic;
+use rc_dialects::func::SymbolDecl;
 use rc_ir::Dim;
 
 /// Where each buffer starts, and how large the arena is, in bytes.
 pub struct Placement {
     pub offsets: Vec<Dim>,
     pub size: Dim,
-    /// The largest sum of sizes alive at once: no plan needs less.
-    pub lower_bound: Dim,
+    /// No plan for this order of operations needs less. With symbolic sizes, for the example that was planned.
+    pub bound: i64,
+    /// The arena of the sizes that were planned: its own, or the example's.
+    pub planned: i64,
 }
 
 /// Places all buffers but those that are results, which lie in the caller's memory.
-pub fn place(buffers: &[Buffer]) -> Placement {
-    let fixed: Option<Vec<i64>> = buffers.iter().map(|b| b.size.as_static()).collect();
-    let (offsets, size) = match fixed {
-        Some(sizes) => by_size(buffers, &sizes),
-        None => slots(buffers),
+///
+/// # Errors
+/// If the sizes are more than 63 bits hold, for fixed sizes or at the least values of the symbols.
+pub fn place(buffers: &[Buffer], symbols: &[SymbolDecl]) -> Result<Placement, String> {
+    let inner: Vec<&Buffer> = buffers.iter().filter(|b| b.result.is_none()).collect();
+    let expressions: Vec<Dim> = inner.iter().map(|b| b.size).collect();
+    let fixed = expressions.iter().all(|size| size.is_static());
+    let sizes = symbolic::example(&expressions, symbols).ok_or("buffers of more than 2^63 bytes in all")?;
+    let item = |(b, &size): (&&Buffer, &i64)| Item { first: b.first, end: b.last + 1, size };
+    let items: Vec<Item> = inner.iter().zip(&sizes).map(item).collect();
+    let packing = pack(&items, EFFORT);
+    let bound = lower_bound(&items);
+    let planned = packing.height;
+    let (places, size) = match fixed {
+        true => (packing.offsets.iter().map(|&at| Dim::Static(at)).collect(), Dim::Static(packing.height)),
+        false => symbolic::offsets(&inner, &items, &packing, symbols),
     };
-    Placement { offsets, size, lower_bound: lower_bound(buffers) }
-}
-
-fn overlap(a: &Buffer, b: &Buffer) -> bool {
-    a.first <= b.last && b.first <= a.last
-}
-
-/// Largest first (then longest-lived), each at the lowest offset that is free during its life.
-fn by_size(buffers: &[Buffer], sizes: &[i64]) -> (Vec<Dim>, Dim) {
-    let mut order: Vec<usize> = (0..buffers.len()).filter(|&i| buffers[i].result.is_none()).collect();
-    order.sort_by_key(|&i| (std::cmp::Reverse(sizes[i]), std::cmp::Reverse(buffers[i].last - buffers[i].first), i));
-    let mut offsets = vec![0; buffers.len()];
-    let mut placed: Vec<usize> = Vec::new();
-    let mut end = 0;
-    for i in order {
-        let mut taken: Vec<(i64, i64)> = placed
-            .iter()
-            .filter(|&&j| overlap(&buffers[i], &buffers[j]))
-            .map(|&j| (offsets[j], offsets[j] + sizes[j]))
-            .collect();
-        taken.sort_unstable();
-        let mut at = 0;
-        for (start, stop) in taken {
-            if start - at >= sizes[i] {
-                break;
-            }
-            at = at.max(stop);
-        }
-        offsets[i] = at;
-        end = end.max(at + sizes[i]);
-        placed.push(i);
-    }
-    (offsets.into_iter().map(Dim::Static).collect(), Dim::Static(end))
-}
-
-/// Buffers in the order of their lives; each takes the free slot with the same size, else any free one, else a new one.
-/// A slot is as large as the largest buffer in it.
-fn slots(buffers: &[Buffer]) -> (Vec<Dim>, Dim) {
-    struct Slot {
-        size: Dim,
-        busy_until: usize,
-    }
-    let mut slots: Vec<Slot> = Vec::new();
-    let mut of = vec![0; buffers.len()];
-    for (i, buffer) in buffers.iter().enumerate().filter(|b| b.1.result.is_none()) {
-        let free = |s: &Slot| s.busy_until < buffer.first;
-        let same = slots.iter().position(|s| free(s) && s.size == buffer.size);
-        let index = same.or_else(|| slots.iter().position(free)).unwrap_or_else(|| {
-            slots.push(Slot { size: buffer.size, busy_until: 0 });
-            slots.len() - 1
-        });
-        slots[index].size = slots[index].size.max(buffer.size);
-        slots[index].busy_until = buffer.last;
-        of[i] = index;
-    }
-    let mut starts = Vec::new();
-    let mut end = Dim::Static(0);
-    for slot in &slots {
-        starts.push(end);
-        end = end + slot.size;
-    }
-    let offsets =
-        of.iter().zip(buffers).map(|(&s, b)| if b.result.is_some() { Dim::Static(0) } else { starts[s] }).collect();
-    (offsets, end)
-}
-
-fn lower_bound(buffers: &[Buffer]) -> Dim {
-    let inner = || buffers.iter().filter(|b| b.result.is_none());
-    let sum_at = |n: usize| inner().filter(|b| b.first <= n && n <= b.last).fold(Dim::Static(0), |sum, b| sum + b.size);
-    let moments = inner().map(|b| b.first);
-    moments.map(sum_at).reduce(|a, b| a.max(b)).unwrap_or(Dim::Static(0))
+    let mut places = places.into_iter();
+    let mut next = |b: &Buffer| if b.result.is_some() { Dim::Static(0) } else { places.next().expect("one for each") };
+    Ok(Placement { offsets: buffers.iter().map(&mut next).collect(), size, bound, planned })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rc_ir::Name;
 
     fn buffer(size: impl Into<Dim>, first: usize, last: usize) -> Buffer {
         Buffer { size: size.into(), first, last, result: None }
     }
 
-    fn check(buffers: &[Buffer], placement: &Placement, bind: &dyn Fn(rc_ir::Name) -> Option<i64>) {
+    fn check(buffers: &[Buffer], placement: &Placement, bind: &dyn Fn(Name) -> Option<i64>) {
         let at = |d: Dim| d.evaluate(bind).unwrap();
         for (i, a) in buffers.iter().enumerate() {
             assert!(at(placement.offsets[i]) + at(a.size) <= at(placement.size));
             for (j, b) in buffers.iter().enumerate().skip(i + 1) {
                 let (s, t) = (at(placement.offsets[i]), at(placement.offsets[j]));
-                let apart = s + at(a.size) <= t || t + at(b.size) <= s || !overlap(a, b);
-                assert!(apart, "buffers {i} and {j} overlap");
+                let together = a.first <= b.last && b.first <= a.last;
+                assert!(!together || s + at(a.size) <= t || t + at(b.size) <= s, "buffers {i} and {j} overlap");
             }
         }
     }
 
     #[test]
-    fn fixed_sizes_share_memory() {
+    fn fixed_sizes_reach_the_bound() {
         let buffers: Vec<Buffer> =
             (0..20).map(|i| buffer(256 * (1 + (i * 7) % 5), i as usize, i as usize + 2)).collect();
-        let placement = place(&buffers);
+        let placement = place(&buffers, &[]).unwrap();
         check(&buffers, &placement, &|_| None);
-        let (size, bound) = (placement.size.as_static().unwrap(), placement.lower_bound.as_static().unwrap());
-        assert!(size >= bound && size < buffers.iter().map(|b| b.size.as_static().unwrap()).sum());
+        assert_eq!(placement.size, Dim::Static(placement.bound));
     }
 
     #[test]
     fn symbolic_sizes_hold_for_every_value() {
-        let s = Dim::symbol("s");
-        let sizes = [s * 256.into(), s * 512.into(), s * 256.into(), 1024.into(), s * s * 256.into()];
-        let buffers: Vec<Buffer> = (0..25).map(|i| buffer(sizes[i * 3 % 5], i, i + 1 + i % 3)).collect();
-        let placement = place(&buffers);
-        for value in [1, 2, 3, 7, 1024] {
-            check(&buffers, &placement, &|_| Some(value));
+        let symbols = [SymbolDecl::new("s", 1, 1024), SymbolDecl::new("t", 1, 77)];
+        let (s, t) = (Dim::symbol("s"), Dim::symbol("t"));
+        let sizes =
+            [s * 256.into(), s * t * 512.into(), s * 256.into(), 1024.into(), s * s * 256.into(), t * 768.into()];
+        let buffers: Vec<Buffer> = (0..25).map(|i| buffer(sizes[i * 5 % 6], i, i + 1 + i % 3)).collect();
+        let placement = place(&buffers, &symbols).unwrap();
+        for (s, t) in [(1, 1), (2, 77), (3, 5), (7, 1), (1024, 77), (1024, 1), (1, 77)] {
+            check(&buffers, &placement, &|name| Some(if name == Name::new("s") { s } else { t }));
         }
+    }
+
+    #[test]
+    fn one_symbol_costs_no_more_than_its_value() {
+        let (s, symbols) = (Dim::symbol("s"), [SymbolDecl::new("s", 1, 4096)]);
+        let size = |i: usize| s * Dim::Static(256 * (1 + (i as i64 * 7) % 5));
+        let buffers: Vec<Buffer> = (0..40).map(|i| buffer(size(i), i, i + 2 + i % 4)).collect();
+        let placement = place(&buffers, &symbols).unwrap();
+        for value in [1, 100, 4096] {
+            let fixed: Vec<Buffer> =
+                (0..40).map(|i| buffer(size(i).evaluate(&|_| Some(value)).unwrap(), i, i + 2 + i % 4)).collect();
+            let alone = place(&fixed, &[]).unwrap().planned;
+            assert_eq!(placement.size.evaluate(&|_| Some(value)).unwrap(), alone, "s = {value}");
+        }
+    }
+
+    #[test]
+    fn sums_beyond_63_bits_are_refused() {
+        let buffers = [buffer(i64::MAX / 2, 0, 1), buffer(i64::MAX / 2 + 2, 1, 2)];
+        assert!(place(&buffers, &[]).is_err());
     }
 }
