@@ -13,7 +13,7 @@ use std::time::Instant;
 type Compiled = (PyProgram, Vec<String>, Option<String>, (f64, f64));
 
 /// A module of rc.
-#[pyclass(name = "Module", frozen)]
+#[pyclass(name = "Module")]
 pub struct PyModule(pub Module);
 
 #[pymethods]
