@@ -9,6 +9,7 @@ pub(super) static OPS: &[&OpDef] = &[
     &BARRIER,
     &MBARRIER_INIT,
     &MBARRIER_ARRIVE,
+    &ASYNC_ARRIVE,
     &MBARRIER_EXPECT,
     &MBARRIER_WAIT,
     &FENCE,
@@ -66,6 +67,32 @@ pub static MBARRIER_ARRIVE: OpDef = OpDef {
     operands: &[operand("barriers", SHARED), variadic("indices", INDEX).bracketed(), optional("rank", INDEX)],
     effects: ORDERED,
     ..OpDef::new("rc.kernel.mbarrier_arrive")
+};
+
+pub static ASYNC_ARRIVE: OpDef = OpDef {
+    summary: "Arrives at an mbarrier once this thread's `kernel.async_copy`s so far are done; the thread goes on (cp.async.mbarrier.arrive.noinc).",
+    example: r#"
+kernel.func @example(%x: memref<32x4xf32>, %y: memref<32x4xf32>) attributes {phase = thread, target = cuda, threads = 32, grid = [1, 1, 1]} {
+  %zero = core.constant {value = 0 : index} : index
+  %t = kernel.thread_id : index
+  %first = core.compare %t, %zero {kind = eq} : i1
+  %m = kernel.alloc : memref<32x4xf32, 3>
+  %bar = kernel.alloc {align = 8} : memref<1xi64, 3>
+  kernel.if %first ({
+    kernel.mbarrier_init %bar[%zero] {count = 32}
+  })
+  kernel.barrier
+  kernel.async_copy %m[%t, %zero], %x[%t, %zero] {bytes = 16}
+  kernel.async_arrive %bar[%zero]
+  kernel.mbarrier_wait %bar[%zero] parity(%zero)
+  %v = kernel.read %m[%t, %zero] : vector<4xf32>
+  kernel.write %v, %y[%t, %zero]
+  kernel.return
+}
+"#,
+    operands: &[operand("barriers", SHARED), variadic("indices", INDEX).bracketed()],
+    effects: ORDERED,
+    ..OpDef::new("rc.kernel.async_arrive")
 };
 
 pub static MBARRIER_EXPECT: OpDef = OpDef {

@@ -53,7 +53,9 @@ pub static GATHER: OpDef = OpDef {
     summary: "A tile of elements at computed places of a memref.",
     doc: "As kernel.load, where the index along memref dimension `axis` is, for each tile element, that of the tile \
 `where` (integers; same shape as the result or 1 along some dimensions) instead of the scalar index. Out of bounds is undefined \
-behaviour that the interpreter reports; elements outside along other dimensions are `other`.",
+behaviour that the interpreter reports, but for negative places of a gather that is `bounded`, which stand for `other`; elements outside along \
+other dimensions are `other`. Where a tile dimension runs along `axis`, a place is the first of a run: of a tile of 64 elements and 8 places there, \
+each place is that of 8 neighbours.",
     example: r#"
 kernel.func @example(%table: memref<16x8xf32>, %ids: memref<4xi64>, %y: memref<4x8xf32>) attributes {phase = tile, target = cpu, grid = [1, 1, 1]} {
   %zero = core.constant {value = 0 : index} : index
@@ -68,6 +70,7 @@ kernel.func @example(%table: memref<16x8xf32>, %ids: memref<4xi64>, %y: memref<4
     attrs: &[
         attr("dims", AttrKind::I64Array, "The memref dimension along which each tile dimension runs, or -1."),
         attr("axis", AttrKind::I64, "The gathered memref dimension."),
+        attr("bounded", AttrKind::Bool, "Negative places are outside.").default(AttrDefault::Bool(false)),
         attr("other", AttrKind::F64, "What lies outside.").default(AttrDefault::Float(0.0)),
     ],
     effects: Effects::Read,

@@ -18,7 +18,8 @@ lowest first). With `contract` the region yields two factors, whose products are
 Sums and products are accumulated in the type `acc`, in any order, contracted or not, and rounded once to the result's \
 element type. With a `scan` iterator the result has every prefix, by `add`, `mul`, `max` or `min`: \
 the combination of the points up to its own along that iterator.\n\n\
-Maps are polynomials with `floordiv` and `mod` over the iterators and the kernel's symbols; every access must be in bounds. \
+Maps are polynomials with `floordiv` and `mod` over the iterators and the kernel's symbols. The operands that `zero_outside` numbers are zero \
+where their maps leave them (windows over padding); every other access must be in bounds. \
 `schedule` is the choice of how to run the nest, see the schedule pass.",
     example: r#"
 loop.kernel @product(%a: tensor<s x 16 x bf16>, %b: tensor<8x16xbf16>) -> tensor<s x 8 x f32> attributes {rc.symbols = #rc.symbols<s = [1, 64, 1]>} {
@@ -38,6 +39,8 @@ loop.kernel @product(%a: tensor<s x 16 x bf16>, %b: tensor<8x16xbf16>) -> tensor
         attr("out_maps", AttrKind::ShapeArray, "Where each result is written: parallel and scan iterators, each once."),
         attr("combiner", AttrKind::StrArray, "How each result is combined over the reduce iterators."),
         attr("acc", AttrKind::Type, "Accumulation type of add, mul and contract.").optional(),
+        attr("zero_outside", AttrKind::I64Array, "The numbers of operands that are zero outside of their bounds.")
+            .optional(),
         attr("schedule", AttrKind::Dialect("schedule"), "How to run it.").optional(),
     ],
     regions: Regions::Exactly(1),
@@ -164,6 +167,8 @@ pub struct Nest {
     pub out_maps: Vec<&'static [Dim]>,
     pub combiners: Vec<&'static str>,
     pub acc: Option<Type>,
+    /// Whether each operand is zero where its map leaves it.
+    pub zero_outside: Vec<bool>,
 }
 
 impl Nest {
@@ -181,11 +186,14 @@ impl Nest {
             "scan" => Some(IterKind::Scan),
             _ => None,
         };
+        let zero_outside = op.ints("zero_outside").unwrap_or_default();
+        let maps = shapes("maps")?;
         Some(Nest {
+            zero_outside: (0..maps.len() as i64).map(|i| zero_outside.contains(&i)).collect(),
             iters: words("iters")?.into_iter().map(Name::new).collect(),
             kinds: words("kinds")?.iter().map(kind).collect::<Option<_>>()?,
             extents: op.attr("extents")?.as_shape()?.to_vec(),
-            maps: shapes("maps")?,
+            maps,
             out_maps: shapes("out_maps")?,
             combiners: words("combiner")?,
             acc: op.attr("acc").and_then(|a| a.as_type()),

@@ -1,21 +1,47 @@
-//! Convolutions computed with channels last: every window is a row `[window, channels]` of contiguous pieces, and the product with
-//! the weights has all images' places as its rows, `[images * places, o]`. What matrix units and copy engines want.
+//! Convolutions and their gradients computed with channels last: every window is a row `[window, channels]` of contiguous pieces, and the
+//! product with the weights has all images' places as its rows, `[images * places, o]`. What matrix units and copy engines want.
 
 use super::conv::with_bias;
-use super::spatial::{Windows, groups_of, product};
+use super::spatial::{Windows, groups_of, iota, product};
 use crate::builder::CoreBuilder;
 use crate::constraints::default_acc;
-use rc_ir::{Builder, Dim, Op, OpRef, Result, Value};
+use rc_ir::{Attr, Builder, Dim, Op, OpRef, Result, Type, Value};
 
-/// Rows are padded to whole multiples of so many elements, as copy engines take rows of 16 bytes only.
-const ALIGNMENT: i64 = 8;
+/// Channels that windows are multiplied by come in whole multiples of so many: 8 bytes of 16-bit elements, the least that a GPU copies to
+/// shared memory at once for speed.
+const CHANNELS: i64 = 4;
 
-/// Whether a convolution can be computed so: one group, or one for each channel with one result each.
+/// Channels of a group, at least: those of narrower ones are multiplied together, with zeros for the weights that they do not have.
+const GROUP: i64 = 64;
+
+/// Whether a convolution can be computed so: one group, or one for each channel with one result each, or 16-bit elements in groups whose
+/// channels come in whole multiples.
 pub fn supports(op: OpRef) -> bool {
-    let w = op.body.ty(op.operand(1)).shape();
+    let w = op.body.ty(op.operand(1));
+    let (shape, groups) = (w.shape(), groups_of(op));
+    let length = product(&shape[1..]).as_static();
+    let depthwise = shape[1] == Dim::Static(1) && shape[0] == Dim::Static(groups);
+    let whole = |n: Dim| n.as_static().is_some_and(|n| n % CHANNELS == 0);
+    let narrow = w.elem().byte_width() == Some(2) && shape[1] != Dim::Static(1);
+    let grouped = narrow && whole(shape[1]) && whole(shape[0].floordiv(Dim::Static(groups)));
+    length.is_some() && (groups == 1 || depthwise || grouped)
+}
+
+/// Whether a gradient can be: of 16-bit elements in groups as above, and for `conv_transpose` without dilation where it has steps.
+pub fn supports_gradient(op: OpRef) -> bool {
+    let narrow = |v: Value| op.body.ty(v).elem().byte_width() == Some(2) && op.body.ty(v).static_shape().is_some();
     let groups = groups_of(op);
-    let length = product(&w[1..]).as_static();
-    length.is_some() && (groups == 1 || w[1] == Dim::Static(1) && w[0] == Dim::Static(groups))
+    let whole = |n: Dim| groups == 1 || n.as_static().is_some_and(|n| n / groups % CHANNELS == 0);
+    let channels = |i: usize| op.body.ty(op.operand(i)).shape()[1];
+    if !op.operands().take(2).all(narrow) || !whole(channels(0)) {
+        return false;
+    }
+    if op.is("rc.tensor.conv_weight_grad") {
+        return whole(channels(1));
+    }
+    let more = |name: &str| op.ints(name).unwrap_or_default().iter().any(|&n| n > 1);
+    (groups == 1 || channels(1).as_static().is_some_and(|n| n % CHANNELS == 0))
+        && !(more("strides") && more("dilations"))
 }
 
 /// What `tensor.conv` with order = channels_last is.
@@ -24,36 +50,222 @@ pub fn define(b: &mut Builder, op: Op, windows: &Windows) -> Result<Vec<Value>> 
     if !supports(at) {
         return Err(at.unsupported("with channels last in groups").help("leave the order to the compiler"));
     }
-    let (x, w, depthwise) = (at.operand(0), at.operand(1), groups_of(at) > 1);
-    let rank = windows.rank() as i64;
-    let last: Vec<i64> = [0].into_iter().chain(2..2 + rank).chain([1]).collect();
-    let x = b.permute(x, &last);
+    let (x, w, groups) = (at.operand(0), at.operand(1), groups_of(at));
+    let depthwise = groups > 1 && b.ty(w).shape()[1] == Dim::Static(1);
+    let rank = windows.rank();
+    let (x, w) = (to_last(b, x, rank), to_last(b, w, rank));
+    let (x, w) = if groups > 1 { (x, w) } else { (whole_channels(b, x), whole_channels(b, w)) };
     let taken = windows.take_at(b, x, 1, 0.0);
-    // [n, places.., c, window..] to [n, places.., window.., c].
-    let perm: Vec<i64> = (0..=rank).chain(2 + rank..2 + 2 * rank).chain([1 + rank]).collect();
-    let taken = b.permute(taken, &perm);
-    let w = b.permute(w, &last);
-    let y = if depthwise { by_channel(b, taken, w, rank) } else { multiplied(b, taken, w, rank) };
-    let y = with_bias(b, op, y);
-    let shape = b.ty(taken).shape()[..=rank as usize].to_vec();
+    let places = b.ty(taken).shape()[..=rank].to_vec();
+    let taken = window_rows(b, taken, rank);
+    let y = match depthwise {
+        true => {
+            let y = by_channel(b, taken, w, rank as i64);
+            with_bias(b, op, y)
+        }
+        false => {
+            let bias = b.body.op_ref(op).group("bias").first().copied();
+            let elem = b.ty(b.body.result(op, 0)).elem();
+            multiplied(b, taken, w, rank, groups, bias, elem)
+        }
+    };
     let channels = *b.ty(y).shape().last().expect("has channels");
-    let y = b.reshape(y, &[shape.as_slice(), &[channels]].concat());
-    let first: Vec<i64> = [0, 1 + rank].into_iter().chain(1..=rank).collect();
-    Ok(vec![b.permute(y, &first)])
+    let y = b.reshape(y, &[places.as_slice(), &[channels]].concat());
+    Ok(vec![to_first(b, y, rank)])
 }
 
-/// The product of windows `[n, places.., window.., c]` with weights `[o, window.., c]`: `[n * places, o]`, in the type for sums.
-fn multiplied(b: &mut Builder, taken: Value, w: Value, rank: i64) -> Value {
-    let (shape, ws) = (b.ty(taken).shape().to_vec(), b.ty(w).shape().to_vec());
+/// What `tensor.conv_transpose` with order = channels_last is. With steps of s, s results along each dimension have the same windows of y, each
+/// with weights of its own: they are so many times the results of one product, without the zeros between the elements of y.
+pub fn define_transpose(b: &mut Builder, op: Op, windows: &Windows) -> Result<Vec<Value>> {
+    let at = b.body.op_ref(op);
+    if !supports_gradient(at) {
+        return Err(at.unsupported("with channels last").help("leave the order to the compiler"));
+    }
+    let (y, w, groups, rank) = (at.operand(0), at.operand(1), groups_of(at), windows.rank());
+    let bias = at.group("bias").first().copied();
+    let result = b.ty(b.body.result(op, 0));
+    let sizes = result.shape()[2..].to_vec();
+    let classes = Classes::of(windows, &sizes);
+    let y = to_last(b, y, rank);
+    let y = if groups > 1 { y } else { whole_channels(b, y) };
+    let mut low = vec![Dim::Static(0); rank + 2];
+    let mut high = low.clone();
+    for i in 0..rank {
+        (low[1 + i], high[1 + i]) = classes.padding(i, b.ty(y).shape()[1 + i]);
+    }
+    let y = b.pad_or_crop(y, 0.0, &low, &high);
+    let dims: Vec<i64> = (1..=rank as i64).collect();
+    let taken = b.window(y, &dims, &classes.taps, &vec![1; rank], &windows.dilations);
+    let counts = b.ty(taken).shape()[..=rank].to_vec();
+    let taken = window_rows(b, taken, rank);
+    let w = classes.weights(b, w, groups);
+    let w = if groups > 1 { w } else { whole_channels(b, w) };
+    let number = classes.number();
+    let bias = bias.map(|bias| classes.bias(b, bias, groups));
+    let x = multiplied(b, taken, w, rank, groups, bias, result.elem());
+    // [rows, g, steps.., c / g] to [n, places * steps.., channels].
+    let (g, each) = (Dim::Static(groups), result.shape()[1].floordiv(Dim::Static(groups)));
+    let steps: Vec<Dim> = windows.strides.iter().map(|&s| Dim::Static(s)).collect();
+    let x = b.reshape(x, &[counts.as_slice(), &[g], steps.as_slice(), &[each]].concat());
+    let mut perm: Vec<i64> = vec![0];
+    (0..rank as i64).for_each(|i| perm.extend([1 + i, 2 + rank as i64 + i]));
+    perm.extend([1 + rank as i64, 2 + 2 * rank as i64]);
+    let x = if number > 1 { b.permute(x, &perm) } else { x };
+    let wide: Vec<Dim> = (0..rank).map(|i| counts[1 + i] * steps[i]).collect();
+    let x = b.reshape(x, &[&counts[..1], wide.as_slice(), &result.shape()[1..2]].concat());
+    let first: Vec<Dim> = [Dim::Static(0)]
+        .into_iter()
+        .chain(classes.first.iter().map(|&f| Dim::Static(f)))
+        .chain([Dim::Static(0)])
+        .collect();
+    let shape = [&counts[..1], sizes.as_slice(), &result.shape()[1..2]].concat();
+    let x = if b.ty(x).shape().as_slice() == shape { x } else { b.slice(x, &first, &shape) };
+    Ok(vec![to_first(b, x, rank)])
+}
+
+/// What `tensor.conv_weight_grad` with order = channels_last is: a product whose sums go over all places of all images.
+pub fn define_weight_grad(b: &mut Builder, op: Op, windows: &Windows) -> Result<Vec<Value>> {
+    let at = b.body.op_ref(op);
+    if !supports_gradient(at) {
+        return Err(at.unsupported("with channels last").help("leave the order to the compiler"));
+    }
+    let (x, y, groups, rank) = (at.operand(0), at.operand(1), groups_of(at), windows.rank());
+    let result = b.ty(b.body.result(op, 0));
+    let (x, y) = (to_last(b, x, rank), to_last(b, y, rank));
+    let x = if groups > 1 { x } else { whole_channels(b, x) };
+    let ys = b.ty(y).shape().to_vec();
+    let taken = windows.take_at(b, x, 1, 0.0);
+    let mut shape = b.ty(taken).shape().to_vec();
+    shape[1..=rank].copy_from_slice(&ys[1..=rank]);
+    let taken = if b.ty(taken).shape().as_slice() == shape {
+        taken
+    } else {
+        b.slice(taken, &vec![Dim::Static(0); shape.len()], &shape)
+    };
+    let taken = window_rows(b, taken, rank);
+    let rows = product(&ys[..=rank]);
+    let (g, outs, channels) = (Dim::Static(groups), ys[rank + 1], shape[1 + rank]);
+    let y = b.reshape(y, &[rows, g, outs.floordiv(g)]);
+    let y = if groups > 1 { b.permute(y, &[1, 0, 2]) } else { b.reshape(y, &[rows, outs]) };
+    let columns = in_groups(b, taken, rank, groups);
+    let batch: &[i64] = if groups > 1 { &[0] } else { &[] };
+    let down: &[i64] = if groups > 1 { &[1] } else { &[0] };
+    let w = b.contract(y, columns, [batch, batch], [down, down], result.elem());
+    let window: Vec<Dim> = windows.sizes.iter().map(|&s| Dim::Static(s)).collect();
+    let per = channels.floordiv(g);
+    let w = b.reshape(w, &[&[outs], window.as_slice(), &[per]].concat());
+    let w = to_first(b, w, rank);
+    let wanted = result.shape().to_vec();
+    let zero = vec![Dim::Static(0); wanted.len()];
+    Ok(vec![if b.ty(w).shape().as_slice() == wanted { w } else { b.slice(w, &zero, &wanted) }])
+}
+
+/// `[n, c, sizes..]` as `[n, sizes.., c]`.
+fn to_last(b: &mut Builder, x: Value, rank: usize) -> Value {
+    let perm: Vec<i64> = [0].into_iter().chain(2..2 + rank as i64).chain([1]).collect();
+    b.permute(x, &perm)
+}
+/// `[n, sizes.., c]` as `[n, c, sizes..]`.
+fn to_first(b: &mut Builder, x: Value, rank: usize) -> Value {
+    let perm: Vec<i64> = [0, 1 + rank as i64].into_iter().chain(1..=rank as i64).collect();
+    b.permute(x, &perm)
+}
+/// `[n, places.., c, window..]` as `[n, places.., window.., c]`.
+fn window_rows(b: &mut Builder, taken: Value, rank: usize) -> Value {
+    let rank = rank as i64;
+    let perm: Vec<i64> = (0..=rank).chain(2 + rank..2 + 2 * rank).chain([1 + rank]).collect();
+    b.permute(taken, &perm)
+}
+
+/// The tensor with zeros after the channels, its last dimension.
+fn whole_channels(b: &mut Builder, x: Value) -> Value {
+    let rank = b.ty(x).rank();
+    let channels = b.ty(x).shape()[rank - 1].as_static().unwrap_or(0);
+    let mut more = vec![Dim::Static(0); rank];
+    more[rank - 1] = Dim::Static((CHANNELS - channels % CHANNELS) % CHANNELS);
+    let narrow = b.ty(x).elem().byte_width() == Some(2);
+    if narrow { b.pad_or_crop(x, 0.0, &vec![Dim::Static(0); rank], &more) } else { x }
+}
+
+/// Windows `[n, places.., window.., c]` as a matrix `[rows, window * c]`, or one for each group.
+fn in_groups(b: &mut Builder, taken: Value, rank: usize, groups: i64) -> Value {
+    let shape = b.ty(taken).shape().to_vec();
+    let (rows, window) = (product(&shape[..=rank]), product(&shape[1 + rank..1 + 2 * rank]));
+    let channels = shape[1 + 2 * rank];
+    if groups == 1 {
+        return b.reshape(taken, &[rows, window * channels]);
+    }
+    let (g, each) = (Dim::Static(groups), channels.floordiv(Dim::Static(groups)));
+    let split = b.reshape(taken, &[rows, window, g, each]);
+    let split = b.permute(split, &[2, 0, 1, 3]);
+    b.reshape(split, &[g, rows, window * each])
+}
+
+/// The product of windows `[n, places.., window.., c]` with weights `[o, window.., c / groups]`, and the bias: `[n * places, o]`, rounded.
+fn multiplied(
+    b: &mut Builder,
+    taken: Value,
+    w: Value,
+    rank: usize,
+    groups: i64,
+    bias: Option<Value>,
+    elem: Type,
+) -> Value {
     let acc = default_acc(b.ty(w).elem());
-    let (rows, length) = (product(&shape[..=rank as usize]), product(&ws[1..]));
-    let rows = b.reshape(taken, &[rows, length]);
-    let w = b.reshape(w, &[ws[0], length]);
-    let short = length.as_static().map_or(0, |n| (ALIGNMENT - n % ALIGNMENT) % ALIGNMENT);
-    let (zero, more) = (Dim::Static(0), Dim::Static(short));
-    let rows = b.pad_or_crop(rows, 0.0, &[zero, zero], &[zero, more]);
-    let w = b.pad_or_crop(w, 0.0, &[zero, zero], &[zero, more]);
-    b.contract(rows, w, [&[], &[]], [&[1], &[1]], acc)
+    let (w, groups) = wide_groups(b, w, groups);
+    let ws = b.ty(w).shape().to_vec();
+    let rows = in_groups(b, taken, rank, groups);
+    let (g, length) = (Dim::Static(groups), product(&ws[1..]));
+    let each = ws[0].floordiv(g);
+    let (y, along, shape): (_, &[i64], Vec<Dim>) = if groups == 1 {
+        let w = b.reshape(w, &[ws[0], length]);
+        (b.contract(rows, w, [&[], &[]], [&[1], &[1]], acc), &[1], vec![ws[0]])
+    } else {
+        let w = b.reshape(w, &[g, each, length]);
+        (b.contract(rows, w, [&[0], &[0]], [&[2], &[2]], acc), &[0, 2], vec![g, each])
+    };
+    let y = match bias {
+        None => y,
+        Some(bias) => {
+            let bias = b.reshape(bias, &shape);
+            let bias = b.convert(bias, acc);
+            let whole = b.ty(y).shape().to_vec();
+            let bias = b.broadcast(bias, &whole, along);
+            b.binary("add", y, bias)
+        }
+    };
+    let y = b.convert(y, elem);
+    if groups == 1 {
+        return y;
+    }
+    let rows = b.ty(y).shape()[1];
+    let y = b.permute(y, &[1, 0, 2]);
+    b.reshape(y, &[rows, ws[0]])
+}
+
+/// Weights `[o, window.., c]` of groups with few channels as those of fewer groups with more, and how many these are.
+fn wide_groups(b: &mut Builder, w: Value, groups: i64) -> (Value, i64) {
+    let shape = b.ty(w).shape().to_vec();
+    let (last, each) = (shape.len() - 1, shape[shape.len() - 1].as_static().unwrap_or(GROUP));
+    let joined = (1..=groups).find(|&n| groups % n == 0 && n * each >= GROUP).unwrap_or(groups);
+    if groups == 1 || joined == 1 {
+        return (w, groups);
+    }
+    let (left, n) = (Dim::Static(groups / joined), Dim::Static(joined));
+    let outs = shape[0].floordiv(Dim::Static(groups));
+    // [left, n, outs, window.., c] to [left, n, outs, window.., n, c], zero where both n differ.
+    let window = &shape[1..last];
+    let split = b.reshape(w, &[&[left, n, outs], window, &[shape[last]]].concat());
+    let wide = [&[left, n, outs], window, &[n, shape[last]]].concat();
+    let kept: Vec<i64> = (0..wide.len() as i64).filter(|&d| d != wide.len() as i64 - 2).collect();
+    let split = b.broadcast(split, &wide, &kept);
+    let (own, other) = (iota(b, &wide, 1), iota(b, &wide, wide.len() - 2));
+    let same = b.op("rc.core.compare").operands(&[own, other]).attr("kind", Attr::str("eq")).value();
+    let ty = b.ty(split);
+    let zero = b.splat(0.0, ty);
+    let w = b.op("rc.core.select").operands(&[same, split, zero]).value();
+    let w = b.reshape(w, &[&[shape[0]], window, &[n * shape[last]]].concat());
+    (w, groups / joined)
 }
 
 /// Where every channel has weights of its own, windows `[n, places.., window.., c]` and weights `[c, window.., 1]`.
@@ -69,4 +281,64 @@ fn by_channel(b: &mut Builder, taken: Value, w: Value, rank: i64) -> Value {
     let sums = b.reduce("add", products, &(1 + rank..1 + 2 * rank).collect::<Vec<_>>());
     let rows = product(&shape[..=rank as usize]);
     b.reshape(sums, &[rows, ws[0]])
+}
+
+/// The results of a transposed convolution by their remainders: result `step * i + a - first` has, for each a, the elements `i + shift - t *
+/// dilation` of y with the weights `step * t + a`, for t below `taps`.
+struct Classes {
+    steps: Vec<i64>,
+    taps: Vec<i64>,
+    dilations: Vec<i64>,
+    window: Vec<i64>,
+    first: Vec<i64>,
+    shift: Vec<i64>,
+    /// How many i there are.
+    counts: Vec<Dim>,
+}
+
+impl Classes {
+    fn of(windows: &Windows, sizes: &[Dim]) -> Classes {
+        let (steps, window) = (windows.strides.clone(), windows.sizes.clone());
+        let taps = window.iter().zip(&steps).map(|(&w, &s)| (w + s - 1) / s).collect();
+        let first: Vec<i64> = windows.padding.iter().zip(&steps).map(|(p, &s)| p.rem_euclid(s)).collect();
+        let shift = windows.padding.iter().zip(&steps).map(|(p, &s)| p.div_euclid(s)).collect();
+        let count = |i: usize| (sizes[i] + Dim::Static(first[i])).ceildiv(Dim::Static(steps[i]));
+        let counts = (0..sizes.len()).map(count).collect();
+        Classes { steps, taps, dilations: windows.dilations.clone(), window, first, shift, counts }
+    }
+    fn number(&self) -> i64 {
+        self.steps.iter().product()
+    }
+    /// What y, of this size along dimension i, is padded by so that window number i has the elements of result i.
+    fn padding(&self, i: usize, size: Dim) -> (Dim, Dim) {
+        let reach = self.dilations[i] * (self.taps[i] - 1);
+        let low = reach - self.shift[i];
+        (Dim::Static(low), self.counts[i] + Dim::Static(reach - low) - size)
+    }
+    /// Weights `[o, c / groups, window..]` as `[groups * classes * c / groups, taps.., o / groups]`, taps from last to first.
+    fn weights(&self, b: &mut Builder, w: Value, groups: i64) -> Value {
+        let (rank, shape) = (self.taps.len(), b.ty(w).shape().to_vec());
+        let mut high = vec![Dim::Static(0); rank + 2];
+        (0..rank).for_each(|i| high[2 + i] = Dim::Static(self.taps[i] * self.steps[i] - self.window[i]));
+        let w = b.pad_or_crop(w, 0.0, &vec![Dim::Static(0); rank + 2], &high);
+        let (g, outs) = (Dim::Static(groups), shape[0].floordiv(Dim::Static(groups)));
+        let split = (0..rank).flat_map(|i| [Dim::Static(self.taps[i]), Dim::Static(self.steps[i])]);
+        let split: Vec<Dim> = [g, outs, shape[1]].into_iter().chain(split).collect();
+        let w = b.reshape(w, &split);
+        let flipped: Vec<i64> = (0..rank as i64).map(|i| 3 + 2 * i).collect();
+        let w = b.op("rc.core.reverse").operand(w).attr("dims", Attr::i64s(&flipped)).value();
+        let own: Vec<i64> = (0..rank as i64).map(|i| 4 + 2 * i).collect();
+        let perm = [&[0], own.as_slice(), &[2], flipped.as_slice(), &[1]].concat();
+        let w = b.permute(w, &perm);
+        let taps: Vec<Dim> = self.taps.iter().map(|&t| Dim::Static(t)).collect();
+        b.reshape(w, &[&[g * Dim::Static(self.number()) * shape[1]], taps.as_slice(), &[outs]].concat())
+    }
+    /// The bias of all classes.
+    fn bias(&self, b: &mut Builder, bias: Value, groups: i64) -> Value {
+        let (g, each) = (Dim::Static(groups), b.ty(bias).shape()[0].floordiv(Dim::Static(groups)));
+        let number = Dim::Static(self.number());
+        let split = b.reshape(bias, &[g, each]);
+        let all = b.broadcast(split, &[g, number, each], &[0, 2]);
+        b.reshape(all, &[g * number * each])
+    }
 }

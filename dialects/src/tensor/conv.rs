@@ -43,7 +43,14 @@ pub static CONV_TRANSPOSE: OpDef = OpDef {
 ",
     operands: &[operand("y", NUMERIC_TENSOR), operand("w", NUMERIC_TENSOR), optional("bias", NUMERIC_TENSOR)],
     results: &[result("result", NUMERIC_TENSOR)],
-    attrs: &[attr("sizes", AttrKind::Shape, "The spatial sizes of the result."), STRIDES, PADDING, DILATIONS, GROUPS],
+    attrs: &[
+        attr("sizes", AttrKind::Shape, "The spatial sizes of the result."),
+        STRIDES,
+        PADDING,
+        DILATIONS,
+        GROUPS,
+        ORDER,
+    ],
     effects: Effects::Pure,
     infer: Some(infer_transpose),
     interfaces: &[&Decompose(define_transpose)],
@@ -61,7 +68,14 @@ pub static CONV_WEIGHT_GRAD: OpDef = OpDef {
 ",
     operands: &[operand("x", NUMERIC_TENSOR), operand("y", NUMERIC_TENSOR)],
     results: &[result("result", NUMERIC_TENSOR)],
-    attrs: &[attr("window", AttrKind::I64Array, "The window's sizes."), STRIDES, PADDING, DILATIONS, GROUPS],
+    attrs: &[
+        attr("window", AttrKind::I64Array, "The window's sizes."),
+        STRIDES,
+        PADDING,
+        DILATIONS,
+        GROUPS,
+        ORDER,
+    ],
     effects: Effects::Pure,
     infer: Some(infer_weight_grad),
     interfaces: &[&Decompose(define_weight_grad)],
@@ -182,6 +196,9 @@ fn define_transpose(b: &mut Builder, op: Op) -> Result<Vec<Value>> {
     let (y, w, groups) = (at.operand(0), at.operand(1), groups_of(at));
     let sizes = at.attr("sizes").and_then(|a| a.as_shape()).expect("verified").to_vec();
     let windows = Windows::of(window_sizes(b.ty(w)).expect("verified"), at);
+    if at.str("order") == Some("channels_last") {
+        return channels_last::define_transpose(b, op, &windows);
+    }
     let taken = windows.holders(b, y, &sizes, 0.0);
     // The holders' elements come from last to first, and what were results are channels.
     let dims = windows.last(b, w);
@@ -200,6 +217,9 @@ fn define_weight_grad(b: &mut Builder, op: Op) -> Result<Vec<Value>> {
     let at = b.body.op_ref(op);
     let (x, y, groups) = (at.operand(0), at.operand(1), groups_of(at));
     let windows = Windows::of(at.ints("window").expect("verified"), at);
+    if at.str("order") == Some("channels_last") {
+        return channels_last::define_weight_grad(b, op, &windows);
+    }
     let (elem, ys) = (b.ty(y).elem(), b.ty(y).shape().to_vec());
     let result = b.ty(b.body.result(op, 0)).shape().to_vec();
     let taken = windows.take(b, x, 0.0, &[]);

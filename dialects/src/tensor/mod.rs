@@ -22,7 +22,7 @@ mod sort;
 mod spatial;
 mod statistics;
 
-pub use conv::CONV;
+pub use conv::{CONV, CONV_TRANSPOSE, CONV_WEIGHT_GRAD};
 
 /// Registers the dialect.
 pub fn register() {

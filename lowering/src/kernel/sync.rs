@@ -25,6 +25,10 @@ impl<'a, 'm> Lowering<'a, 'm> {
                     None => p.mbarrier_arrive(barrier),
                 }
             }
+            "kernel.async_arrive" => {
+                let barrier = self.barrier_address(op)?;
+                p.cp_async_mbarrier_arrive(barrier);
+            }
             "kernel.mbarrier_expect" => {
                 self.needs_hopper(op)?;
                 let barrier = self.barrier_address(op)?;

@@ -3,7 +3,7 @@
 use crate::schedule::Target;
 use rc_dialects::core::shape::RESHAPE;
 use rc_dialects::interfaces::Decompose;
-use rc_dialects::tensor::{CONV, channels_last};
+use rc_dialects::tensor::{CONV, CONV_TRANSPOSE, CONV_WEIGHT_GRAD, channels_last};
 use rc_ir::pass::{OptionKind, PassDef, PassKind, SymbolContext, has_op, option};
 use rc_ir::{Attr, Body, Builder, Dim, Op, Result, Value};
 
@@ -34,11 +34,19 @@ pub static DECOMPOSE: PassDef = PassDef {
 /// Sets the order of convolutions, if all can be computed so: between different orders everything would be transposed. So it would
 /// be between a convolution and a normalization of groups of channels.
 fn order_channels_last(body: &mut Body) -> u64 {
-    let (convolutions, rest): (Vec<Op>, Vec<Op>) = body.walk().into_iter().partition(|&op| body.name(op) == &CONV);
+    let gradients = [&CONV_TRANSPOSE, &CONV_WEIGHT_GRAD];
+    let is_gradient = |op: Op| gradients.iter().any(|def| body.name(op) == *def);
+    let (convolutions, rest): (Vec<Op>, Vec<Op>) =
+        body.walk().into_iter().partition(|&op| body.name(op) == &CONV || is_gradient(op));
     let mixing = rest.into_iter().filter(|&op| mixes_channels(body, op)).count();
-    if mixing > convolutions.len() / 4 || !convolutions.iter().all(|&op| channels_last::supports(body.op_ref(op))) {
+    let supports = |&op: &Op| match is_gradient(op) {
+        true => channels_last::supports_gradient(body.op_ref(op)),
+        false => channels_last::supports(body.op_ref(op)),
+    };
+    if mixing > convolutions.len() / 4 || !convolutions.iter().filter(|&&op| !is_gradient(op)).all(supports) {
         return 0;
     }
+    let convolutions: Vec<Op> = convolutions.into_iter().filter(supports).collect();
     for &op in &convolutions {
         body.set_attr(op, "order", Attr::str("channels_last"));
     }

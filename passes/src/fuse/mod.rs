@@ -29,11 +29,13 @@ pub struct FuseOptions {
     pub max_ops: usize,
     /// Whether products read operands that are packed in panels, which their schedules on a CPU do.
     pub panels: bool,
+    /// Whether products gather their operands through any index map, which their schedules on a GPU do.
+    pub gathers: bool,
 }
 
 impl Default for FuseOptions {
     fn default() -> Self {
-        FuseOptions { fuse: true, max_ops: 64, panels: false }
+        FuseOptions { fuse: true, max_ops: 64, panels: false, gathers: false }
     }
 }
 

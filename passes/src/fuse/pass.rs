@@ -34,8 +34,11 @@ pub static OUTLINE_OPS: PassDef = PassDef {
 
 fn run(body: &mut Body, cx: &mut SymbolContext, options: &FuseOptions) -> Result {
     if body.name(body.root()) == "func.func" {
-        let panels = Target::of("", "", cx.module.attrs).is_ok_and(|target| target.is_cpu());
-        for remark in fuse(body, &FuseOptions { panels, ..options.clone() }) {
+        let (panels, gathers) = match Target::of("", "", cx.module.attrs) {
+            Ok(target) => (target.is_cpu(), !target.is_cpu()),
+            Err(_) => (false, false),
+        };
+        for remark in fuse(body, &FuseOptions { panels, gathers, ..options.clone() }) {
             cx.report(Box::new(remark));
         }
     }

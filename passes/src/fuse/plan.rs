@@ -6,9 +6,10 @@ use super::reads::{
     Read, Space, index_dims, is_affine, is_panelled, is_projection, most_elements, reads, reduced_dims, tensor_bytes,
 };
 use super::{FuseOptions, Order};
+use crate::schedule::access::Access;
 use rc_dialects::func::given_inputs;
 use rc_ir::dim_range::Ranges;
-use rc_ir::{Block, Body, Diagnostic, Dim, Op, OpRef, Traits, Value};
+use rc_ir::{Block, Body, Diagnostic, Dim, Op, OpRef, Traits, Type, Value};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 /// Operations that become one kernel.
@@ -82,6 +83,12 @@ pub fn plan(body: &Body, block: Block, symbols: &Ranges, order: &Order, options:
 /// A reshape renames memory; alone it is no kernel.
 pub(super) fn is_view(op: OpRef) -> bool {
     op.is("rc.core.reshape")
+}
+
+/// Whether it is a padding with zeros.
+fn pads_with_zeros(op: OpRef) -> bool {
+    let value = op.is("rc.core.pad").then(|| rc_ir::op_def::constant_of(op.body, op.operand(1))).flatten();
+    value.and_then(|v| v.as_splat()).is_some_and(|v| v == 0.0 && v.is_sign_positive())
 }
 
 /// Whether a `core.window` has an element in several windows.
@@ -220,7 +227,12 @@ impl Planner<'_> {
             return Err("it is also a result, of another shape than the kernel's".into());
         }
         let side = self.on_operand_side(group, op);
-        if side && !is_cheap(self.op(op)) && !self.chooses_matrices(group, op) {
+        let windows = side && self.gathers_windows(target, op);
+        if side
+            && !is_cheap(self.op(op))
+            && !self.chooses_matrices(group, op)
+            && !(windows && pads_with_zeros(self.op(op)))
+        {
             return Err("it would be computed again for every tile of a product".into());
         }
         if side && target.anchor == Some(Class::Attention) && class != Class::Reindex {
@@ -231,9 +243,17 @@ impl Planner<'_> {
             let found = self.reads_with(group, op, &outputs)?;
             let panels = self.options.panels && self.moves_constant(op);
             let follows = |map: &[Dim]| map == [Dim::Dynamic] || is_affine(map) || panels && is_panelled(map);
-            if side && found.iter().any(|r| r.through_anchor && !follows(&r.map)) {
+            let gathered = |r: &Read| windows && self.is_read_in_runs(r);
+            if side && found.iter().any(|r| r.through_anchor && !follows(&r.map) && !gathered(r)) {
                 return Err("its index map divides, which a product's operand cannot".into());
             }
+        }
+        if windows
+            && class == Class::Reindex
+            && !self.op(op).is("rc.core.transpose")
+            && self.lies_under_padding(target, op)
+        {
+            return Err("what is padded for a product lies in memory".into());
         }
         match class {
             Class::Reduce => self.check_reduce(target, op, &outputs),
@@ -242,7 +262,7 @@ impl Planner<'_> {
             Class::Pointwise if self.finishes_other_rows(target, op) => {
                 Err("it finishes the rows of another reduction than the kernel's".into())
             }
-            Class::Pointwise if self.op(op).is("rc.core.pad") && self.feeds_windows(target, op) => {
+            Class::Pointwise if self.op(op).is("rc.core.pad") && !windows && self.feeds_windows(target, op) => {
                 Err("every window would ask again which of its elements are inside".into())
             }
             Class::Pointwise if target.anchor == Some(Class::Reduce) && self.op(op).is("rc.core.concat") => {
@@ -304,19 +324,7 @@ impl Planner<'_> {
 
     /// Whether the group reads the result, moved at most, through windows that overlap.
     fn feeds_windows(&self, target: &Group, op: Op) -> bool {
-        let mut stack: Vec<Value> = self.body.results(op).collect();
-        while let Some(value) = stack.pop() {
-            for user in self.body.uses(value).map(|u| u.0).filter(|user| target.ops.contains(user)) {
-                let user = self.op(user);
-                if user.is("rc.core.window") && overlaps(user) {
-                    return true;
-                }
-                if classify(user) == Class::Reindex {
-                    stack.extend(user.results());
-                }
-            }
-        }
-        false
+        self.feeds(target, op, &|user| user.is("rc.core.window") && overlaps(user))
     }
 
     /// Whether each element of the result is computed from a reduction of rows of its own, where the group reduces others: with
@@ -493,6 +501,71 @@ impl Planner<'_> {
             let dims = self.op(user).ints(if operand == 0 { "lhs_batch" } else { "rhs_batch" }).unwrap_or_default();
             self.op(user).is("rc.core.dot") && chosen.clone().all(|d| dims.contains(&d))
         })
+    }
+
+    /// Whether `op` is on the way from memory to windows, or from these to a product of the group that gathers its operand.
+    fn gathers_windows(&self, target: &Group, op: Op) -> bool {
+        let half = |v: Value| [Type::bf16(), Type::f16()].contains(&self.body.ty(v).elem());
+        let product = target.ops.iter().find(|&&o| classify(self.op(o)) == Class::Contract);
+        let fits = product.is_some_and(|&p| self.op(p).is("rc.core.dot") && self.body.operands(p).all(half));
+        let moves = |o: Op| classify(self.op(o)) == Class::Reindex || self.op(o).is("rc.core.pad");
+        if !self.options.gathers || !fits || !moves(op) || !self.body.results(op).all(half) {
+            return false;
+        }
+        let before = std::iter::successors(Some(op), |&o| {
+            let from = moves(o).then(|| self.body.defining_op(self.body.operand(o, 0))).flatten();
+            from.filter(|&from| moves(from))
+        });
+        before.take(16).any(|o| self.op(o).is("rc.core.window"))
+            || self.feeds(target, op, &|user| user.is("rc.core.window"))
+    }
+
+    /// Whether the group reads the result, moved at most, in an operation that `wanted` is for.
+    fn feeds(&self, target: &Group, op: Op, wanted: &dyn Fn(OpRef) -> bool) -> bool {
+        let mut stack: Vec<Value> = self.body.results(op).collect();
+        while let Some(value) = stack.pop() {
+            for user in self.body.uses(value).map(|u| u.0).filter(|user| target.ops.contains(user)) {
+                let user = self.op(user);
+                if wanted(user) {
+                    return true;
+                }
+                if classify(user) == Class::Reindex || user.is("rc.core.pad") {
+                    stack.extend(user.results());
+                }
+            }
+        }
+        false
+    }
+
+    /// Whether the group pads the result, moved at most: outside of its bounds are the zeros then.
+    fn lies_under_padding(&self, target: &Group, op: Op) -> bool {
+        self.feeds(target, op, &|user| user.is("rc.core.pad"))
+    }
+
+    /// Whether a product's operand is read in pieces of 8 bytes or more, which a program copies to its shared memory at once, if it or one of
+    /// those that it is moved from lies in memory. Windows do not.
+    fn is_read_in_runs(&self, read: &Read) -> bool {
+        let ranges = Space::new(&read.space, self.symbols).ranges;
+        let windows = |op: OpRef| op.is("rc.core.window");
+        let (mut value, mut map) = (read.value, read.map.clone());
+        for _ in 0..16 {
+            let op = self.body.defining_op(value).map(|op| self.op(op));
+            let moved = op.filter(|&op| classify(op) == Class::Reindex || pads_with_zeros(op));
+            let reads_windows = moved.is_some_and(|op| {
+                let before = std::iter::successors(Some(op), |op| {
+                    let from = self.op(self.body.defining_op(op.operand(0))?);
+                    (classify(from) == Class::Reindex || pads_with_zeros(from)).then_some(from)
+                });
+                before.take(16).any(windows)
+            });
+            if !reads_windows && Access::new(&self.body.ty(value).shape(), &map).longest_run() >= 4 {
+                return true;
+            }
+            let from = moved.and_then(|op| super::reads::sources(op, &map, &ranges)?.into_iter().next());
+            let Some((source, Some(at))) = from else { return false };
+            (value, map) = (source, at);
+        }
+        false
     }
 
     /// Whether the group gathers from a result of `op`.

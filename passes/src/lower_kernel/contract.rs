@@ -9,7 +9,7 @@ use crate::schedule::nest::Nest;
 use crate::schedule::roles::Roles;
 use rc_dialects::constraints::default_acc;
 use rc_dialects::loop_::IterKind;
-use rc_ir::{Attr, Result, Traits, Type, Value};
+use rc_ir::{Attr, Name, Result, Traits, Type, Value};
 
 /// What the parts of a product need to know.
 pub struct Product<'n> {
@@ -51,6 +51,10 @@ impl<'n> Product<'n> {
 
     /// A factor as a tile whose dimensions run along `rows` and `columns` of the scope's iterators, zero past the sums' extent.
     fn factor(&self, p: &mut Program, which: usize, scope: &Scope, shape: [i64; 2]) -> Result<Value> {
+        if let Some(along) = self.gathers_along(which) {
+            let tile = self.gathered(p, which, along, scope)?;
+            return Ok(p.broadcast(tile, shape));
+        }
         let tile = p.region(self.nest, scope, &[which])?[0];
         let k = self.iter(self.roles.k);
         let bound = *scope.get(k.name).expect("the sums' iterator is bound");
@@ -62,6 +66,15 @@ impl<'n> Product<'n> {
             p.select(mask, tile, zero)
         };
         Ok(p.broadcast(tile, shape))
+    }
+    /// The iterator along which a factor is gathered, where the schedule says that it is.
+    fn gathers_along(&self, which: usize) -> Option<Name> {
+        let left = which == self.roles.left;
+        if !self.schedule.gathers(if left { "left" } else { "right" }) {
+            return None;
+        }
+        let own = if left { self.roles.m } else { self.roles.n };
+        Some(if self.roles.is_contiguous(self.nest, which, self.roles.k) { self.roles.k } else { own })
     }
     /// Whether a factor is an operand, at most converted, whose memory ends where the sums do: a load is zero past it.
     fn is_zero_past(&self, p: &Program, which: usize, k: &Iter) -> bool {

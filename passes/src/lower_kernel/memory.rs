@@ -7,7 +7,7 @@ use rc_ir::{Attr, Diagnostic, Dim, Name, Result, Type, Value};
 
 impl Program<'_> {
     /// The memory of a tensor that is an argument.
-    fn memory_of(&self, value: Value) -> Result<Value> {
+    pub fn memory_of(&self, value: Value) -> Result<Value> {
         let missing = || {
             Diagnostic::unsupported(
                 self.loc,

@@ -10,6 +10,7 @@ mod attention_split;
 mod contract;
 mod contract_cpu;
 mod epilogue;
+mod gathered;
 mod grid;
 mod keep;
 mod launch;

@@ -188,7 +188,10 @@ impl Program<'_> {
         }
         let group = self.group;
         let Some((from, result)) = group.producer(self.src, value) else {
-            let tile = self.load(value, access, scope)?;
+            let tile = match nest.zero_outside[i] && access.plain(&scope.tiled()).is_none() {
+                true => self.gather_bounded(nest, i, scope)?,
+                false => self.load(value, access, scope)?,
+            };
             self.hold(value, tile, access, scope);
             return Ok(tile);
         };

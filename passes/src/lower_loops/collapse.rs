@@ -13,6 +13,8 @@ struct NestModel {
     extents: Vec<Dim>,
     /// Operands, then results, with their maps.
     accesses: Vec<(Value, Vec<Dim>)>,
+    /// Which of these are zero outside of their bounds: no dimension of their tensors may go.
+    zero_outside: Vec<bool>,
     /// `loop.index` and `loop.gather` in the region: the expressions, and the gathered tensor.
     inner: Vec<(Op, Vec<Dim>, Option<Value>)>,
 }
@@ -65,6 +67,9 @@ impl Model {
                 kinds: nest.attr("kinds").and_then(|a| a.as_array()).unwrap_or(&[]).to_vec(),
                 extents: nest.attr("extents").and_then(|a| a.as_shape()).unwrap_or(&[]).to_vec(),
                 accesses: operands.chain(results).collect(),
+                zero_outside: nest.ints("zero_outside").map_or(Vec::new(), |numbers| {
+                    (0..nest.operands().len() as i64).map(|i| numbers.contains(&i)).collect()
+                }),
                 inner,
             });
         }
@@ -74,11 +79,11 @@ impl Model {
     /// Drops iterators of extent one, which no map uses, and dimensions of size one, whose index is 0.
     fn drop_units(&mut self) {
         let one = |d: &Dim| *d == Dim::Static(1);
-        let shapes = &self.shapes;
+        let (shapes, bounded) = (&self.shapes, self.bounded());
         let squeeze = |map: &mut Vec<Dim>, tensor: &Value| {
             let shape = &shapes[tensor];
             let mut d = 0;
-            map.retain(|_| (!one(&shape[d]), d += 1).0);
+            map.retain(|_| (!one(&shape[d]) || bounded.contains(tensor), d += 1).0);
         };
         for nest in &mut self.nests {
             nest.accesses.iter_mut().for_each(|(tensor, map)| squeeze(map, tensor));
@@ -97,7 +102,15 @@ impl Model {
             let mut at = keep.iter();
             nest.extents.retain(|_| *at.next().expect("an extent for each"));
         }
-        self.shapes.values_mut().for_each(|s| s.retain(|d| !one(d)));
+        self.shapes.iter_mut().filter(|(t, _)| !bounded.contains(t)).for_each(|(_, s)| s.retain(|d| !one(d)));
+    }
+
+    /// The tensors that are zero outside of their bounds for some nest.
+    fn bounded(&self) -> Vec<Value> {
+        let of = |nest: &NestModel| -> Vec<Value> {
+            nest.accesses.iter().zip(&nest.zero_outside).filter(|(_, zero)| **zero).map(|(a, _)| a.0).collect()
+        };
+        self.nests.iter().flat_map(of).collect()
     }
 
     /// Merges one pair of neighbouring iterators; false where none can be.
@@ -131,6 +144,7 @@ impl Model {
     fn mergeable(&self, a: Name, b: Name) -> Option<FxHashMap<Value, usize>> {
         let mut places: FxHashMap<Value, Option<usize>> = FxHashMap::default();
         let mut extents: Option<(Dim, Dim)> = None;
+        let bounded = self.bounded();
         for nest in &self.nests {
             let at = nest.iters.iter().position(|&n| n == a);
             if at.is_none() && nest.iters.contains(&b) {
@@ -148,6 +162,9 @@ impl Model {
             }
             for (tensor, map) in &nest.accesses {
                 let place = pair_place(map, a, b)?;
+                if place.is_some() && bounded.contains(tensor) {
+                    return None;
+                }
                 if *places.entry(*tensor).or_insert(place) != place {
                     return None;
                 }

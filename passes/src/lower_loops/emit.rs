@@ -25,12 +25,17 @@ pub struct Emitter<'a> {
     nest: Op,
     region: Block,
     inputs: Vec<(Value, Vec<Dim>)>,
-    memo: FxHashMap<(Value, Vec<Dim>), Value>,
+    /// Whether what is read at the cursor is zero outside, and the inputs for which that is so.
+    pads: bool,
+    zero_outside: Vec<bool>,
+    memo: FxHashMap<(Value, Vec<Dim>, bool), Value>,
     pub loc: Loc,
     /// The reduced iterators.
     pub reduced: Vec<usize>,
     /// The iterator along which every prefix is combined.
     pub scanned: Option<usize>,
+    /// Whether factors of a product are computed.
+    pub contracts: bool,
 }
 
 impl<'a> Emitter<'a> {
@@ -57,10 +62,13 @@ impl<'a> Emitter<'a> {
             nest,
             region,
             inputs,
+            pads: false,
+            zero_outside: Vec::new(),
             memo,
             loc: Loc::UNKNOWN,
             reduced: Vec::new(),
             scanned: None,
+            contracts: false,
         }
     }
 
@@ -71,7 +79,7 @@ impl<'a> Emitter<'a> {
     /// The element of a value of the fusion at a map over the space.
     pub fn scalar(&mut self, value: Value, map: &[Dim]) -> Result<Value> {
         let map: Vec<Dim> = map.iter().map(|&d| self.space.ranges.simplify(d)).collect();
-        if let Some(&scalar) = self.memo.get(&(value, map.clone())) {
+        if let Some(&scalar) = self.memo.get(&(value, map.clone(), self.pads)) {
             return Ok(scalar);
         }
         let scalar = match self.tensors.get(&value) {
@@ -84,7 +92,7 @@ impl<'a> Emitter<'a> {
                 scalar?
             }
         };
-        self.memo.insert((value, map), scalar);
+        self.memo.insert((value, map, self.pads), scalar);
         Ok(scalar)
     }
 
@@ -93,10 +101,13 @@ impl<'a> Emitter<'a> {
         if !ty.is_tensor() {
             return tensor;
         }
-        if let Some(i) = self.inputs.iter().position(|(t, m)| *t == tensor && m == map) {
+        let same =
+            |i: &usize| self.inputs[*i].0 == tensor && self.inputs[*i].1 == map && self.zero_outside[*i] == self.pads;
+        if let Some(i) = (0..self.inputs.len()).find(same) {
             return self.kernel.block_arg(self.region, i);
         }
         self.inputs.push((tensor, map.to_vec()));
+        self.zero_outside.push(self.pads);
         let arg = self.kernel.add_block_arg(self.region, ty.elem());
         let name = self.kernel.value_name(tensor);
         self.kernel.set_value_name(arg, name);
@@ -126,6 +137,7 @@ impl<'a> Emitter<'a> {
             }
             "rc.core.gather" => return self.gather(op, map),
             "rc.core.concat" => return self.concat(op, map),
+            "rc.core.pad" if self.contracts && is_zero(op.body, op.operand(1)) => return self.pad_operand(op, map),
             "rc.core.pad" => return self.pad(op, map),
             _ => {}
         }
@@ -224,6 +236,16 @@ impl<'a> Emitter<'a> {
         }))
     }
 
+    /// Of a product's operand: it is read where the map leads, and is zero outside of its bounds.
+    fn pad_operand(&mut self, op: OpRef, map: &[Dim]) -> Result<Value> {
+        let low = op.attr("low").and_then(|a| a.as_shape()).unwrap_or(&[]);
+        let at: Vec<Dim> = map.iter().zip(low).map(|(&i, &l)| i - l).collect();
+        let outer = std::mem::replace(&mut self.pads, true);
+        let value = self.scalar(op.operand(0), &at);
+        self.pads = outer;
+        value
+    }
+
     fn pad(&mut self, op: OpRef, map: &[Dim]) -> Result<Value> {
         let low = op.attr("low").and_then(|a| a.as_shape()).unwrap_or(&[]);
         let shape = self.source.ty(op.operand(0)).shape();
@@ -301,7 +323,9 @@ impl<'a> Emitter<'a> {
         state.operands = operands.into_iter().collect();
         state.results.push(spec.ty);
         let acc = spec.acc.map(|t| ("acc", Attr::ty(t)));
-        state.attrs = Attr::dict(attrs.into_iter().chain(acc).map(|(k, v)| (Name::new(k), v)));
+        let outside: Vec<i64> = (0..).zip(&self.zero_outside).filter(|z| *z.1).map(|z| z.0).collect();
+        let outside = (!outside.is_empty()).then(|| ("zero_outside", Attr::i64s(&outside)));
+        state.attrs = Attr::dict(attrs.into_iter().chain(acc).chain(outside).map(|(k, v)| (Name::new(k), v)));
         state.regions = 1;
         let nest = self.kernel.create(state);
         let region = self.kernel.regions(nest)[0];
@@ -323,6 +347,12 @@ impl<'a> Emitter<'a> {
         self.kernel.set_value_name(result, name);
         result
     }
+}
+
+/// Whether a value is the constant +0.
+fn is_zero(body: &Body, value: Value) -> bool {
+    let splat = rc_ir::op_def::constant_of(body, value).and_then(|v| v.as_splat());
+    splat.is_some_and(|v| v == 0.0 && v.is_sign_positive())
 }
 
 /// A scalar attribute of `elem` from the bytes of a splat.

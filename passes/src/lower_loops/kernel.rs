@@ -236,6 +236,7 @@ impl Lowering<'_> {
         let mut emitter = self.emitter(kernel, block, space);
         emitter.loc = op.loc();
         emitter.reduced = (outs..rank).collect();
+        emitter.contracts = true;
         let lhs = emitter.scalar(op.operand(0), &maps[0])?;
         let rhs = emitter.scalar(op.operand(1), &maps[1])?;
         let ty = self.source.ty(end);

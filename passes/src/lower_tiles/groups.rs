@@ -17,6 +17,9 @@ pub struct Group {
     pub accumulates: Vec<Op>,
     pub left_of: Vec<Op>,
     pub right_of: Vec<Op>,
+    /// Gathers in runs whose places are here, and those whose elements are.
+    pub places_of: Vec<Op>,
+    pub gathered_by: Vec<Op>,
     /// Dimensions that are reduced.
     pub reduced: Vec<usize>,
     pub stored: bool,
@@ -48,6 +51,7 @@ pub fn groups(body: &Body) -> Vec<Group> {
             "rc.kernel.dot" => sets.join(op.operand(2), op.result(0)),
             "rc.kernel.for" => join_loop(op, &mut sets),
             "rc.kernel.if" => join_branches(op, &mut sets),
+            "rc.kernel.gather" if gathers_runs(op) => {}
             "rc.kernel.broadcast"
             | "rc.kernel.scan"
             | "rc.kernel.reduce"
@@ -84,6 +88,18 @@ impl Group {
     }
 }
 
+/// Whether a gather has a place for each run of neighbours, not for each element.
+pub fn gathers_runs(op: OpRef) -> bool {
+    op.is("rc.kernel.gather") && run_of(op).is_some_and(|run| run.1 > 1)
+}
+
+/// The tile dimension along which the runs of a gather lie, and their length.
+pub fn run_of(op: OpRef) -> Option<(usize, i64)> {
+    let dim = op.ints("dims")?.iter().position(|d| Some(*d) == op.int("axis"))?;
+    let [tile, places] = [op.result_types()[0], op.body.ty(*op.group("where").first()?)].map(|t| t.static_shape());
+    Some((dim, tile?.get(dim)? / places?.get(dim)?))
+}
+
 /// The tile dimension along which a load or store runs through consecutive memory.
 pub fn consecutive_dim(op: OpRef) -> Option<usize> {
     let (memref, tile) = match op.name().as_str() {
@@ -103,6 +119,11 @@ fn note_uses(op: OpRef, groups: &mut [Group], group: &mut dyn FnMut(Value) -> Op
             let ty = op.body.ty(tile);
             groups[g].stored |= op.is("rc.kernel.store");
             groups[g].narrowest = groups[g].narrowest.min(ty.elem().byte_width().unwrap_or(4) as i64);
+            if gathers_runs(op) {
+                groups[g].gathered_by.push(op.op);
+                let places = group(op.group("where")[0]);
+                groups[places.expect("a tile")].places_of.push(op.op);
+            }
             if let Some(d) = consecutive_dim(op) {
                 groups[g].consecutive[d] += ty.static_shape().unwrap_or_default().iter().product::<i64>();
             }

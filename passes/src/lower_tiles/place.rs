@@ -1,9 +1,10 @@
 //! `place`: from the tile to the placed phase. Every tile gets a layout; on a GPU, operands of products go to shared
 //! memory, and tiles that memory holds in another order are loaded in that order and converted.
 
-use super::groups::{Group, consecutive_dim, groups};
+use super::groups::{Group, consecutive_dim, gathers_runs, groups, run_of};
 use super::layout::{Layout, WARP};
 use super::pipeline::pipeline_loops;
+use crate::schedule::WIDTH;
 use rc_ir::attr::AttrData;
 use rc_ir::{Attr, Block, Body, Builder, InsertPoint, Op, OpRef, Result, Type, TypeData, Value, ValueDef};
 use rustc_hash::FxHashMap;
@@ -60,6 +61,9 @@ fn gpu_layout(body: &Body, group: &Group, warps: i64) -> Result<Layout> {
     if let Some(&dot) = group.left_of.iter().chain(&group.right_of).find(|&&op| is_warpgroup(body, op)) {
         return shared_layout(body, group, dot);
     }
+    if let Some(&gather) = group.places_of.iter().chain(&group.gathered_by).next() {
+        return Ok(gather_layout(body, gather, warps, group.places_of.is_empty()));
+    }
     let mma: Vec<OpRef> =
         group.accumulates.iter().map(|&op| body.op_ref(op)).filter(|op| op.str("unit") == Some("mma")).collect();
     if !mma.is_empty() {
@@ -71,14 +75,39 @@ fn gpu_layout(body: &Body, group: &Group, warps: i64) -> Result<Layout> {
     Ok(memory_layout(group, vector_dim(group), warps))
 }
 
+/// Of the places of a gather in runs, and of the runs themselves (`whole`): each thread holds the places of its runs. What the producers of
+/// a product on warpgroups gather is spread over their four warps, a row of 128 bytes over neighbouring lanes.
+fn gather_layout(body: &Body, gather: Op, warps: i64, whole: bool) -> Layout {
+    let op = body.op_ref(gather);
+    let (dim, run) = run_of(op).expect("a gather in runs");
+    let shape = body.ty(op.group("where")[0]).static_shape().unwrap_or_default();
+    let produced = body.uses(op.result(0)).any(|(user, _)| is_warpgroup(body, user));
+    let warps = if produced { 4 } else { warps };
+    let Layout::Blocked { lanes, warps, .. } = blocked(&shape, dim, 1, warps, true) else { unreachable!("blocked") };
+    let (lanes, warps) = match produced {
+        true => {
+            let columns = (WIDTH / run).min(shape[dim]);
+            let along = |d: usize, own: i64, other: i64| if d == dim { own } else { other };
+            ((0..2).map(|d| along(d, columns, WARP / columns)).collect(), (0..2).map(|d| along(d, 1, 4)).collect())
+        }
+        false => (lanes, warps),
+    };
+    Layout::Blocked { vec: if whole { run } else { 1 }, dim, lanes, warps }
+}
+
 fn is_warpgroup(body: &Body, dot: Op) -> bool {
     body.op_ref(dot).str("unit") == Some("wgmma")
+}
+
+/// Whether it is a load, or a gather in runs.
+fn is_load(op: OpRef) -> bool {
+    op.is("rc.kernel.load") || gathers_runs(op)
 }
 
 /// Operands of `wgmma` stay in shared memory, where the copy engine puts them.
 fn shared_layout(body: &Body, group: &Group, dot: Op) -> Result<Layout> {
     let loaded = |&tile: &Value| {
-        let load = body.defining_op(tile).filter(|&op| body.name(op) == "rc.kernel.load");
+        let load = body.defining_op(tile).filter(|&op| is_load(body.op_ref(op)));
         load.is_some() && body.has_one_use(tile)
     };
     let looped = body.parent_op(dot).filter(|&op| body.name(op) == "rc.kernel.for");

@@ -38,13 +38,14 @@ impl Access {
     pub fn mentions(&self, name: Name) -> bool {
         self.exprs.iter().any(|&e| mentions(e, name))
     }
+    /// The access with simpler expressions.
+    pub fn simplified(&self, ranges: &Ranges) -> Access {
+        Access { shape: self.shape.clone(), exprs: self.exprs.iter().map(|&e| ranges.simplify(e)).collect() }
+    }
     /// The same elements of the same memory seen as another shape, in which expressions are as plain as can be:
     /// `[h * 64 + d]` of `[768]` is `[h, d]` of `[12, 64]`, and `[i floordiv 64, i mod 64]` of `[n, 64]` is `[i]` of `[n * 64]`.
     pub fn normalized(&self, ranges: &Ranges, iters: &[Iter]) -> Access {
-        let mut out = self.clone();
-        for e in &mut out.exprs {
-            *e = ranges.simplify(*e);
-        }
+        let mut out = self.simplified(ranges);
         while out.split_one(ranges, iters) || out.merge_one(ranges) {}
         out
     }
@@ -82,6 +83,39 @@ impl Access {
         let once = |t: &Name| along.iter().filter(|a| **a == Some(*t)).count() <= 1;
         tiled.iter().all(once).then_some(along)
     }
+    /// The longest run of 8, 4 or 2 neighbours in memory that the iterator's next values always are, from each multiple of the run's length
+    /// on, at an address that is a multiple of it too; 1 where there is none.
+    pub fn run(&self, iter: Name) -> i64 {
+        [8, 4, 2].into_iter().find(|&run| self.by_runs(iter, run, Dim::symbol(iter)).is_some()).unwrap_or(1)
+    }
+    /// The longest run along any iterator.
+    pub fn longest_run(&self) -> i64 {
+        let mut longest = 1;
+        if let Some(last) = self.exprs.last() {
+            last.for_each_symbol(&mut |name| longest = longest.max(self.run(name)));
+        }
+        longest
+    }
+    /// Where each run of neighbours starts, with `iter = run * number`; `None` where they are none: see [`Access::run`].
+    pub fn by_runs(&self, iter: Name, run: i64, number: Dim) -> Option<Vec<Dim>> {
+        let (&last, outer) = self.exprs.split_last()?;
+        let mut out = Vec::new();
+        let mut stride = Dim::Static(1);
+        for (&e, &size) in outer.iter().zip(&self.shape[1..]).rev() {
+            stride = stride * size;
+            let aligned = stride.modulo(Dim::Static(run)) == Dim::Static(0) || e == Dim::Static(0);
+            let (at, steps) = run_start(e, iter, run, number)?;
+            if !aligned || steps != 0 {
+                return None;
+            }
+            out.push(at);
+        }
+        out.reverse();
+        let (at, steps) = run_start(last, iter, run, number)?;
+        out.push(at);
+        let size = self.shape.last()?.modulo(Dim::Static(run)) == Dim::Static(0);
+        (steps == 1 && size && is_multiple(at, run)).then_some(out)
+    }
     /// The columns of a panel, where `iter` runs over panels of a packed matrix: `[iter floordiv c, k, iter mod c]`.
     pub fn panels(&self, iter: Name) -> Option<i64> {
         let (&lane, rest) = self.exprs.split_last()?;
@@ -116,6 +150,59 @@ fn atom_mentions(atom: &Atom, name: Name) -> bool {
             mentions(a, name) || mentions(b, name)
         }
     }
+}
+
+/// What an expression is at `iter = run * number`, and by how much it grows from each to the next of the `run` values from there on, 0 or 1.
+fn run_start(e: Dim, iter: Name, run: i64, number: Dim) -> Option<(Dim, i64)> {
+    if !mentions(e, iter) {
+        return Some((e, 0));
+    }
+    let p = e.polynomial()?;
+    let (mut sum, mut steps) = (Dim::Static(p.constant), 0);
+    for (monomial, coefficient) in &p.terms {
+        let mut term = Dim::Static(*coefficient);
+        let mut grows = 0;
+        for (atom, power) in monomial {
+            let (value, by) = atom_start(atom, iter, run, number)?;
+            if by != 0 && (monomial.len() != 1 || *power != 1) {
+                return None;
+            }
+            grows += by;
+            (0..*power).for_each(|_| term = term * value);
+        }
+        sum = sum + term;
+        steps += coefficient * grows;
+    }
+    (steps == 0 || steps == 1).then_some((sum, steps))
+}
+
+fn atom_start(atom: &Atom, iter: Name, run: i64, number: Dim) -> Option<(Dim, i64)> {
+    let divides = |a: Dim, b: Dim, steps: i64| {
+        steps == 0 || is_multiple(a, run) && b.as_static().is_some_and(|b| b > 0 && b % run == 0)
+    };
+    match *atom {
+        Atom::Symbol(name) if name == iter => Some((Dim::Static(run) * number, 1)),
+        Atom::Symbol(name) => Some((Dim::symbol(name), 0)),
+        Atom::FloorDiv(a, b) if !mentions(b, iter) => {
+            let (at, steps) = run_start(a, iter, run, number)?;
+            divides(at, b, steps).then(|| (at.floordiv(b), 0))
+        }
+        Atom::Mod(a, b) if !mentions(b, iter) => {
+            let (at, steps) = run_start(a, iter, run, number)?;
+            divides(at, b, steps).then(|| (at.modulo(b), steps))
+        }
+        Atom::Max(a, b) | Atom::Min(a, b) if !mentions(a, iter) && !mentions(b, iter) => {
+            Some((if matches!(atom, Atom::Max(..)) { a.max(b) } else { a.min(b) }, 0))
+        }
+        _ => None,
+    }
+}
+
+/// Whether every term is a multiple of `n`, or a remainder of one by another.
+fn is_multiple(e: Dim, n: i64) -> bool {
+    let Some(p) = e.polynomial() else { return e.as_static().is_some_and(|e| e % n == 0) };
+    let whole = |atom: &Atom| matches!(*atom, Atom::Mod(a, b) if is_multiple(a, n) && is_multiple(b, n));
+    p.constant % n == 0 && p.terms.iter().all(|(m, c)| c % n == 0 || m.iter().any(|f| whole(&f.0)))
 }
 
 /// `Some(None)`: no tiled iterator; `Some(Some(t))`: `t` plus what has none; `None`: anything else.

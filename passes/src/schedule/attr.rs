@@ -70,11 +70,14 @@ pub struct Schedule {
     /// Contraction on the CPU: the operands (`left`, `right`) whose blocks are copied into memory of the program's own first, in
     /// the order in which they are used.
     pub pack: Vec<&'static str>,
+    /// Contraction on a GPU: the operands (`left`, `right`) whose tiles are gathered into shared memory run by run, not copied as
+    /// boxes of what lies in memory.
+    pub gather: Vec<&'static str>,
     /// Rows on the CPU: whether the nest's result, which others of its group read, is kept in memory of the program's own.
     pub keep: bool,
 }
 
-/// The operands that a product may pack.
+/// The operands that a product may pack or gather.
 const OPERANDS: [&str; 2] = ["left", "right"];
 
 /// The word for "no iterator" in `axes`.
@@ -97,6 +100,7 @@ impl Schedule {
             stages: None,
             programs: None,
             pack: Vec::new(),
+            gather: Vec::new(),
             keep: false,
         }
     }
@@ -114,6 +118,10 @@ impl Schedule {
     /// Whether a product packs its `left` or `right` operand.
     pub fn packs(&self, operand: &str) -> bool {
         self.pack.contains(&operand)
+    }
+    /// Whether a product gathers its `left` or `right` operand.
+    pub fn gathers(&self, operand: &str) -> bool {
+        self.gather.contains(&operand)
     }
     /// The tile dimension along which the iterator runs.
     pub fn axis_of(&self, name: Name) -> Option<usize> {
@@ -138,8 +146,10 @@ impl Schedule {
         params.extend(self.unit.map(|u| ("unit", Attr::str(u))));
         params.extend(self.stages.map(|n| ("stages", Attr::i64(n))));
         params.extend(self.programs.map(|n| ("programs", Attr::i64(n))));
-        if !self.pack.is_empty() {
-            params.push(("pack", Attr::array(&self.pack.iter().map(|&w| Attr::str(w)).collect::<Vec<_>>())));
+        for (name, operands) in [("pack", &self.pack), ("gather", &self.gather)] {
+            if !operands.is_empty() {
+                params.push((name, Attr::array(&operands.iter().map(|&w| Attr::str(w)).collect::<Vec<_>>())));
+            }
         }
         params.extend(self.keep.then(|| ("keep", Attr::bool(true))));
         Attr::dialect("schedule", &params)
@@ -182,7 +192,8 @@ fn parse(attr: Attr) -> Option<Schedule> {
     out.programs = int("programs").map_or(Some(None), |n| n.map(Some))?;
     out.split = int("split").map_or(Some(None), |n| n.filter(|n| n.count_ones() == 1).map(Some))?;
     let operand = |a: &Attr| OPERANDS.into_iter().find(|o| Some(*o) == a.as_str());
-    out.pack = attr.get("pack").map_or(Some(Vec::new()), |a| a.as_array()?.iter().map(operand).collect())?;
+    let operands = |key: &str| attr.get(key).map_or(Some(Vec::new()), |a| a.as_array()?.iter().map(operand).collect());
+    (out.pack, out.gather) = (operands("pack")?, operands("gather")?);
     out.keep = attr.get("keep").map_or(Some(false), |a| a.as_bool())?;
     out.inner = attr.get("inner").map(|a| a.as_str().map(Name::new)).map_or(Some(None), |n| n.map(Some))?;
     out.unit = attr.get("unit").map(|a| a.as_str()).map_or(Some(None), |n| n.map(Some))?;

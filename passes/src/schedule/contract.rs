@@ -28,6 +28,8 @@ pub struct Problem {
     pub acc: Type,
     /// Whether rows of the operands are copied in pieces of 16 bytes.
     pub aligned: bool,
+    /// Whether an operand's tiles are gathered.
+    pub gathered: bool,
 }
 
 /// `None` where the group is no product of two matrices.
@@ -44,12 +46,21 @@ pub fn plan(body: &Body, mut group: Group, target: &Target) -> Option<Plan> {
     let points: f64 = nest.iters.iter().map(|i| size(i.name)).product();
     let factors = factor_types(body, nest);
     let acc = nest.acc.unwrap_or_else(|| rc_dialects::constraints::default_acc(factors[0]));
-    let aligned = nest.inputs.iter().all(|a| warpgroup::strides_fit(&a.shape));
-    let problem = Problem { roles, m, n, sizes, batch: points / sizes.iter().product::<f64>(), factors, acc, aligned };
+    let batch = points / sizes.iter().product::<f64>();
+    let mut problem = Problem { roles, m, n, sizes, batch, factors, acc, aligned: true, gathered: false };
+    for factor in 0..2 {
+        let runs = warpgroup::gathered_along(body, nest, &problem, factor).is_some_and(|g| g.1 >= 4);
+        problem.gathered |= runs && !is_plain(body, nest, &problem, factor);
+    }
+    problem.aligned = problem.gathered || nest.inputs.iter().all(|a| warpgroup::strides_fit(&a.shape));
     let mut out = match target.is_cpu() {
         true => contract_cpu::plan(&group, &problem, target),
         false => {
-            let (time, plan) = cuda(&group, &problem, target);
+            let (time, mut plan) = cuda(&group, &problem, target);
+            plan.schedules[0].gather = warpgroup::gathered(&problem, &|factor| {
+                let runs = warpgroup::gathered_along(body, nest, &problem, factor);
+                runs.is_some() && !is_plain(body, nest, &problem, factor)
+            });
             match warpgroup::plan(body, &group, &problem, target) {
                 Some((faster, other)) if faster < time => other,
                 _ => plan,
@@ -71,6 +82,14 @@ pub fn plan(body: &Body, mut group: Group, target: &Target) -> Option<Plan> {
     schedule.inner = Some(roles.k);
     out.schedules = vec![out.schedules[0].clone(); group.nests.len()];
     Some(out)
+}
+
+/// Whether a factor's tiles are boxes of an operand.
+fn is_plain(body: &Body, nest: &Nest, p: &Problem, which: usize) -> bool {
+    let own = if which == p.roles.left { p.roles.m } else { p.roles.n };
+    let value = body.op_ref(nest.op).entry(0).and_then(|e| body.last_op(e)).map(|end| body.operand(end, which));
+    let operand = body.block_args(body.op_ref(nest.op).entry(0).expect("verified")).position(|a| Some(a) == value);
+    operand.is_none_or(|i| nest.inputs[i].plain(&[own, p.roles.k]).is_some())
 }
 
 pub fn limit(group: &Group, p: &Problem, m: i64, n: i64, target: &Target) -> (i64, i64) {
@@ -128,6 +147,9 @@ fn cuda(group: &Group, p: &Problem, target: &Target) -> (f64, Plan) {
 /// Microseconds of a step along k at least, measured.
 const STEP: f64 = 0.3;
 
+/// The same where a step waits for what its program gathers: the latency of memory.
+const GATHER: f64 = 1.0;
+
 /// Microseconds from a program's start to its first tiles of operands.
 const FILL: f64 = 2.0;
 
@@ -160,7 +182,8 @@ fn cuda_time(p: &Problem, [bm, bn, bk]: [i64; 3], mma: bool, target: &Target) ->
     let cache = (bm + bn) * k * width / (4.0 * of_core);
     let memory = (m * k + k * n + m * n) * p.batch * width / (target.bandwidth * 1e3);
     // A step ends with a barrier, whatever it computes.
-    let steps = (k / bk as f64).ceil() * STEP;
+    let step = if p.gathered { GATHER } else { STEP };
+    let steps = (k / bk as f64).ceil() * step;
     let ends = if waits { (FILL + bm * bn * width / of_core) / resident } else { 0.0 };
     (waves * (arithmetic.max(cache).max(steps) + ends)).max(memory)
 }

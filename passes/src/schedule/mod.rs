@@ -46,7 +46,9 @@ nests of one `group` become one kernel and hand values on in registers; `collaps
 what is reduced into so many parts, each for a program of its own, which a second kernel combines. Products have the iterator `inner` that \
 is summed over tile by tile, the hardware `unit` (`wgmma`: one more warpgroup brings tiles to shared memory, the others multiply), pipeline \
 `stages`, `programs` where each handles one tile of results after another, and on a CPU the elements that a program handles of each iterator, one tile after another (`block`; \
-of `inner`, how many at a time), and the operands that it copies into memory of its own first (`pack`). `keep` is on a nest whose rows wait in memory of the \
+of `inner`, how many at a time), and the operands that it copies into memory of its own first (`pack`). \
+On a GPU `gather` names the operands whose tiles are gathered into shared memory in runs of neighbours, whatever their index map; the others \
+are copied as boxes of memory. `keep` is on a nest whose rows wait in memory of the \
 program's own for the nests that read them: on a CPU, what several of them would compute alike and takes long is made a nest of its own. Kinds: `pointwise`, `row` (reductions along what is contiguous in memory), `column` (across it), \
 `contract`, `attention`, `scatter`, and `general`, which runs any nest. Schedules that nests have already are kept, so that a person's or a tuner's choice \
 counts; a kernel in which some nest has none is scheduled anew. Remarks name the runner-up with its numbers.",

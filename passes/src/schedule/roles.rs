@@ -73,7 +73,10 @@ impl Roles {
     /// Whether factor `which` is contiguous along an iterator, by an operand that has its row or column.
     pub fn is_contiguous(&self, nest: &Nest, which: usize, along: Name) -> bool {
         let own = if which == self.left { self.m } else { self.n };
-        nest.inputs.iter().chain(&nest.gathers).any(|a| a.mentions(own) && a.innermost() == Some(along))
+        nest.inputs
+            .iter()
+            .chain(&nest.gathers)
+            .any(|a| a.mentions(own) && (a.innermost() == Some(along) || a.run(along) > 1))
     }
     /// Whether factor `which` lies with the sums' iterator as its contiguous one.
     pub fn lies_along_k(&self, nest: &Nest, which: usize) -> bool {

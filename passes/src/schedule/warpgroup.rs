@@ -21,8 +21,25 @@ const TILES: &[[i64; 2]] =
 /// Bytes of shared memory that stay free for what the epilogue exchanges and for barriers.
 const RESERVE: i64 = 34 << 10;
 
+/// How a factor's tiles come to shared memory, and along which iterator they are contiguous.
+#[derive(Clone, Copy, PartialEq)]
+enum Brought {
+    /// Boxes of a tensor map.
+    Boxes(Name),
+    /// Runs of neighbours that threads gather.
+    Runs(Name),
+}
+
+impl Brought {
+    fn along(self) -> Name {
+        match self {
+            Brought::Boxes(along) | Brought::Runs(along) => along,
+        }
+    }
+}
+
 /// A schedule and its microseconds; `None` where the machine or the operands do not allow for it: each factor is one operand as
-/// it lies in memory, whose rows are multiples of 16 bytes.
+/// it lies in memory, whose rows are multiples of 16 bytes, or one that is read in runs of 8 bytes or more.
 pub fn plan(body: &Body, group: &Group, p: &Problem, target: &Target) -> Option<(f64, Plan)> {
     let half = |t: Type| t == Type::bf16() || t == Type::f16();
     let types = half(p.factors[0]) && p.factors[0] == p.factors[1] && p.acc == Type::f32();
@@ -30,9 +47,9 @@ pub fn plan(body: &Body, group: &Group, p: &Problem, target: &Target) -> Option<
         return None;
     }
     let nest = &group.nests[0];
-    let along = [copied_along(body, nest, p, 0)?, copied_along(body, nest, p, 1)?];
+    let brought = [brought(body, nest, p, 0)?, brought(body, nest, p, 1)?];
     // A tile of rows that lie along m or n is whole swizzles wide.
-    let width = |factor: usize, own: Name| if along[factor] == own { WIDTH } else { 8 };
+    let width = |factor: usize, own: Name| if brought[factor].along() == own { WIDTH } else { 8 };
     let (m_unit, n_unit) = (width(p.roles.left, p.roles.m).max(64), width(1 - p.roles.left, p.roles.n));
     let mut candidates: Vec<(f64, [i64; 2], i64)> = Vec::new();
     for &[bm, bn] in TILES {
@@ -50,10 +67,33 @@ pub fn plan(body: &Body, group: &Group, p: &Problem, target: &Target) -> Option<
     s.unit = Some("wgmma");
     s.stages = Some(stages);
     s.programs = Some(target.cores);
+    s.gather = gathered(p, &|factor| matches!(brought[factor], Brought::Runs(_)));
     let show = |c: &(f64, [i64; 2], i64)| format!("tiles of {:?}, {} stages: {:.1} us", c.1, c.2, c.0);
     let why = format!("{} x {} x {} (warpgroups): {}", p.sizes[0], p.sizes[1], p.sizes[2], show(&candidates[0]));
     let other = candidates.get(1).map_or("no other tile fits".into(), show);
     Some((best, Plan { schedules: vec![s], why, other }))
+}
+
+/// The operands that are gathered, in words.
+pub fn gathered(p: &Problem, is: &dyn Fn(usize) -> bool) -> Vec<&'static str> {
+    [(p.roles.left, "left"), (1 - p.roles.left, "right")].into_iter().filter(|f| is(f.0)).map(|f| f.1).collect()
+}
+
+fn brought(body: &Body, nest: &Nest, p: &Problem, which: usize) -> Option<Brought> {
+    let boxes = copied_along(body, nest, p, which).map(Brought::Boxes);
+    boxes.or_else(|| gathered_along(body, nest, p, which).filter(|g| g.1 >= 4).map(|g| Brought::Runs(g.0)))
+}
+
+/// The iterator along which a factor, an operand as it is, is read in runs, and how long these are.
+pub fn gathered_along(body: &Body, nest: &Nest, p: &Problem, which: usize) -> Option<(Name, i64)> {
+    let entry = body.op_ref(nest.op).entry(0)?;
+    let value = body.operand(body.last_op(entry)?, which);
+    let access = &nest.inputs[body.block_args(entry).position(|a| a == value)?];
+    let own = if which == p.roles.left { p.roles.m } else { p.roles.n };
+    let along = [p.roles.k, own].map(|iter| (iter, access.run(iter)));
+    let best = along.into_iter().max_by_key(|a| a.1)?;
+    let tiled = access.mentions(own) && access.mentions(p.roles.k);
+    (tiled && best.1 > 1 && access.shape.iter().all(|d| d.is_static())).then_some(best)
 }
 
 /// The iterator along which a factor's memory is contiguous, where the copy engine can bring tiles of it.

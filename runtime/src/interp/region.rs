@@ -72,7 +72,8 @@ impl<'a> Region<'a> {
         let mut inputs = Vec::new();
         for (i, argument) in body.block_args(entry).enumerate().filter(|(_, a)| needed[a.index()]) {
             let from = frame.array(op, i)?.ready(space.points());
-            let access = Access::new(nest.maps[i], &from.shape, space, &frame.symbols);
+            let access =
+                Access::new(nest.maps[i], &from.shape, space, &frame.symbols).zero_outside(nest.zero_outside[i]);
             inputs.push(Input { argument, from, access });
         }
         Ok(Region { steps, inputs, wanted })

@@ -111,14 +111,23 @@ pub(crate) struct Access {
     shape: Vec<usize>,
     /// Start, and step for each iterator, where the map is affine and in bounds everywhere.
     affine: Option<(i64, Vec<i64>)>,
+    /// Whether what lies outside is a zero, at the position [`OUTSIDE`].
+    zero_outside: bool,
 }
+
+/// The position of what is zero because it lies outside.
+pub(crate) const OUTSIDE: usize = usize::MAX;
 
 impl Access {
     pub fn new(map: &[Dim], shape: &[usize], space: &Space, symbols: &Symbols) -> Access {
         let dims: Vec<Dim> = map.iter().map(|&d| space.resolve(d, symbols)).collect();
-        let mut access = Access { dims, shape: shape.to_vec(), affine: None };
+        let mut access = Access { dims, shape: shape.to_vec(), affine: None, zero_outside: false };
         access.affine = access.find_affine(space);
         access
+    }
+    /// The same, of an array that is zero outside.
+    pub fn zero_outside(self, zero_outside: bool) -> Access {
+        Access { zero_outside, ..self }
     }
 
     fn find_affine(&self, space: &Space) -> Option<(i64, Vec<i64>)> {
@@ -153,6 +162,13 @@ impl Access {
         for (d, (&dim, stride)) in self.dims.iter().zip(strides(&self.shape)).enumerate() {
             let index = eval(dim, space, block, extra)?;
             let size = self.shape[d] as i64;
+            if self.zero_outside {
+                let outside = |(o, &i): (&mut usize, &i64)| {
+                    if (0..size).contains(&i) && *o != OUTSIDE { *o += i as usize * stride } else { *o = OUTSIDE }
+                };
+                out.iter_mut().zip(&index).for_each(outside);
+                continue;
+            }
             if let Some(p) = index.iter().position(|i| !(0..size).contains(i)) {
                 let what = format!("index {} ({dim}) is outside of dimension {d}, which has {size}", index[p]);
                 return Err(format!("{what}, at {}", at_point(space, block, p)));

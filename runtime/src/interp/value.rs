@@ -10,6 +10,7 @@ use rc_ir::types::FloatKind;
 
 use super::Mode;
 use super::memory::MemRef;
+use super::space::OUTSIDE;
 use crate::tensor::{DType, Tensor, f64_to_bf16, f64_to_f16};
 
 /// A scalar, an array (of a tensor, tile or vector; of a scalar in a block of points of a nest), or memory.
@@ -108,6 +109,9 @@ impl Array {
     }
     /// The elements at these row-major positions, in a new shape.
     pub fn pick(&self, shape: Vec<usize>, positions: &[usize]) -> Array {
+        if positions.contains(&OUTSIDE) {
+            return self.pick_inside(shape, positions);
+        }
         if let Data::Host(tensor) = &self.data
             && positions.len() < self.len() / 4
         {
@@ -124,6 +128,16 @@ impl Array {
         } else {
             let from = self.as_ints();
             Array::ints(shape, positions.iter().map(|&i| from[i]).collect())
+        }
+    }
+    /// As [`Array::pick`], with zeros for what lies outside.
+    fn pick_inside(&self, shape: Vec<usize>, positions: &[usize]) -> Array {
+        if self.is_float() {
+            let from = self.as_floats();
+            Array::floats(shape, positions.iter().map(|&i| if i == OUTSIDE { 0.0 } else { from[i] }).collect())
+        } else {
+            let from = self.as_ints();
+            Array::ints(shape, positions.iter().map(|&i| if i == OUTSIDE { 0 } else { from[i] }).collect())
         }
     }
     /// Slice `i` along the first dimension.

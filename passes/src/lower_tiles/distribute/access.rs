@@ -3,6 +3,7 @@
 
 use super::Distribute;
 use crate::lower_tiles::emit::Ix;
+use crate::lower_tiles::groups::run_of;
 use crate::lower_tiles::layout::{Distribution, Holder, shared_swizzle};
 use crate::lower_tiles::pipeline::ASYNC;
 use rc_dialects::constraints::memory_space;
@@ -74,6 +75,9 @@ impl<'s> Distribute<'s> {
     }
 
     pub(super) fn gather(&mut self, op: OpRef<'s>) -> Result {
+        if self.is_produced(op.op)? {
+            return Ok(());
+        }
         let tile = op.result_types()[0];
         let (memref, indices) = (op.operand(0), op.group("indices"));
         let axis = op.int("axis").and_then(|a| usize::try_from(a).ok()).filter(|a| *a < indices.len());
@@ -81,6 +85,10 @@ impl<'s> Distribute<'s> {
         let [places] = op.group("where")[..] else { return Err(op.unsupported("with other than one tile of places")) };
         let mut access = self.access(op, memref, &indices, tile, Some(axis))?;
         let other = op.attr("other").and_then(|a| a.as_float()).unwrap_or(0.0);
+        let (bounded, zero) = (op.bool("bounded"), self.emit.index(0)?);
+        if let Some((_, run)) = run_of(op).filter(|r| r.1 > 1 && r.1 == access.spread.vec) {
+            access.order = Order::Consecutive(run);
+        }
         let mut places = self.chosen_places(op, places)?;
         let mut registers = Vec::with_capacity(access.spread.registers);
         for r in 0..access.spread.registers {
@@ -89,7 +97,12 @@ impl<'s> Distribute<'s> {
             let mut parts = Vec::new();
             for lane in 0..lanes {
                 let mut at = at.clone();
-                at[axis] = Ix::of(places.of(self, &access.spread, r, lane)?);
+                let place = places.of(self, &access.spread, r, lane)?;
+                at[axis] = Ix::of(place);
+                access.only = match bounded {
+                    true => Some(self.emit.compare("ge", place, zero)?),
+                    false => None,
+                };
                 parts.push(if lanes == 1 {
                     self.read(&mut access, &at, other)?
                 } else {
@@ -476,8 +489,9 @@ impl Chosen {
     /// The place of register `r` of `tile`, as an index.
     fn of(&mut self, work: &mut Distribute, tile: &Distribution, r: usize, lane: i64) -> Result<Value> {
         let coords = tile.coords(r);
-        let repeated: Vec<i64> =
-            coords.iter().zip(&self.spread.shape).map(|(&c, &n)| if n == 1 { 0 } else { c }).collect();
+        // A place may be for all along a dimension, or for a run of neighbours.
+        let place_at = |d: usize| coords[d] / (tile.shape[d] / self.spread.shape[d]);
+        let repeated: Vec<i64> = (0..coords.len()).map(place_at).collect();
         let (register, _) = self.spread.locate(&repeated);
         if let Some(&known) = self.known.get(&(register, lane)) {
             return Ok(known);

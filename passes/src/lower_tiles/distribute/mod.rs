@@ -5,6 +5,7 @@ mod access;
 mod dot;
 mod elementwise;
 mod exchange;
+mod gather;
 mod reduce;
 mod scan;
 mod staged;
@@ -103,6 +104,9 @@ impl<'s> Distribute<'s> {
     fn op(&mut self, op: OpRef<'s>) -> Result {
         self.emit.loc = op.loc();
         self.indices.note(op);
+        if self.is_address(op.op) {
+            return Ok(());
+        }
         match op.name().as_str() {
             "rc.kernel.load" => self.load(op),
             "rc.kernel.gather" => self.gather(op),
@@ -250,7 +254,8 @@ impl<'s> Distribute<'s> {
         Ok(part)
     }
     fn digit(&mut self, stride: i64, size: i64, lane: bool) -> Result<Value> {
-        if lane { self.emit.lane_digit(stride, size) } else { self.emit.warp_digit(stride, size, self.warps) }
+        let warps = if self.has_gatherers() { self.warps + 4 } else { self.warps };
+        if lane { self.emit.lane_digit(stride, size) } else { self.emit.warp_digit(stride, size, warps) }
     }
 
     // ---- control flow ----

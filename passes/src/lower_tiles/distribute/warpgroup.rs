@@ -10,6 +10,7 @@ use crate::lower_tiles::emit::Ix;
 use crate::lower_tiles::layout::{Layout, WARP};
 use crate::schedule::WIDTH;
 use rc_ir::{Attr, Block, Body, Dim, Op, OpRef, Result, Type, Value};
+use rustc_hash::FxHashSet;
 
 /// Threads of a warpgroup.
 pub(super) const WARPGROUP: i64 = 4 * WARP;
@@ -24,17 +25,18 @@ enum Role {
     Consumer,
 }
 
-/// A load that the copy engine carries out.
+/// A load that the producer carries out.
 #[derive(Clone, Copy)]
-struct Stream {
-    load: Op,
-    map: Value,
+pub(super) struct Stream {
+    pub(super) load: Op,
+    /// What the copy engine copies boxes of; without it, the producer's threads gather runs.
+    pub(super) map: Option<Value>,
     /// All stages: `[stages, parts, blocks, rows, 64]`, dimensions of one element left out (but stages). The rows of a left
     /// operand are parted by the warpgroups that read them.
-    memory: Value,
-    parts: i64,
-    blocks: i64,
-    rows: i64,
+    pub(super) memory: Value,
+    pub(super) parts: i64,
+    pub(super) blocks: i64,
+    pub(super) rows: i64,
 }
 
 /// Tiles that arrive together: what one product reads of each step of the loop, or what is loaded once before it.
@@ -45,6 +47,17 @@ struct Ring {
     full: Value,
     /// The same, where stages are filled again.
     empty: Option<Value>,
+}
+
+impl Ring {
+    /// Whether the producer's threads gather some of it.
+    fn gathers(&self) -> bool {
+        self.streams.iter().any(|s| s.map.is_none())
+    }
+    /// Whether the copy engine brings some of it.
+    fn copies(&self) -> bool {
+        self.streams.iter().any(|s| s.map.is_some())
+    }
 }
 
 /// What a function with a producer and consumers needs to know.
@@ -59,8 +72,11 @@ pub(super) struct Roles {
     /// The stage at hand of what the innermost loop loads, and the parity of the phase that is waited for.
     stage: Value,
     parity: Value,
-    /// Whether this thread speaks for its warp.
+    /// Whether this thread speaks for its warp, and for the producer.
     leads: Value,
+    copies: Value,
+    /// Arithmetic on tiles that only says where the producer gathers from.
+    addresses: FxHashSet<Op>,
     /// Where results wait for their stores, and whether the copy engine stores some.
     pub(super) staging: Option<Value>,
     pub(super) stores: bool,
@@ -91,11 +107,25 @@ impl<'s> Distribute<'s> {
         let loops = enclosing_loops(src, dots[0]);
         let (stage, parity) = (zero, zero);
         let role = Role::Producer;
-        self.roles =
-            Some(Roles { role, loops, rings, stages, consumers, stage, parity, leads, staging: None, stores: false });
         let thread = self.emit.thread_id()?;
         let first = self.emit.index(consumers * WARPGROUP)?;
         let copies = self.emit.compare("eq", thread, first)?;
+        let gathers = rings.iter().any(Ring::gathers);
+        let addresses = addresses(src, &rings);
+        self.roles = Some(Roles {
+            role,
+            loops,
+            rings,
+            stages,
+            consumers,
+            stage,
+            parity,
+            leads,
+            copies,
+            addresses,
+            staging: None,
+            stores: false,
+        });
         self.branch(copies, |d| d.set_up_barriers())?;
         self.emit.op("rc.kernel.barrier", &[], &[], None)?;
         self.await_inputs()?;
@@ -103,8 +133,11 @@ impl<'s> Distribute<'s> {
         let made = self.emit.op("rc.kernel.if", &[&[produces]], &[], Some(&[]))?;
         let at = self.emit.block;
         self.region_of(made, |d| {
-            d.set_registers(40, "decrease")?;
-            d.branch(copies, |d| d.produce(entry))
+            d.set_registers(d.producer_registers(), "decrease")?;
+            match gathers {
+                true => d.gather_all(entry),
+                false => d.branch(copies, |d| d.produce(entry)),
+            }
         })?;
         self.region_of(made, |d| d.consume(entry))?;
         self.emit.block = at;
@@ -125,7 +158,8 @@ impl<'s> Distribute<'s> {
             for i in 0..2 {
                 let ty = src.ty(dot.operand(i));
                 let Some(Layout::Shared { stages }) = Layout::of(ty) else { continue };
-                let load = src.defining_op(dot.operand(i)).filter(|&op| src.name(op) == "rc.kernel.load");
+                let load = src.defining_op(dot.operand(i));
+                let load = load.filter(|&op| src.name(op) == "rc.kernel.load" || src.name(op) == "rc.kernel.gather");
                 let load = load.ok_or_else(|| dot.error("expects operands that are loaded to shared memory"))?;
                 if known.contains(&load) {
                     return Err(src.op_ref(load).unsupported("for two products").help("choose unit = mma"));
@@ -134,6 +168,9 @@ impl<'s> Distribute<'s> {
                 if src.parent(load) == src.parent(dot.op) {
                     streams.push(self.stream(dot, i, stages)?);
                     most = stages;
+                } else if src.name(load) == "rc.kernel.gather" {
+                    let error = src.op_ref(load).unsupported("for a product on warpgroups outside of its loop");
+                    return Err(error.help("choose unit = mma"));
                 } else if src.parent(load) == Some(entry) {
                     let stream = self.stream(dot, i, 1)?;
                     let full = self.barriers(1)?;
@@ -182,14 +219,27 @@ impl<'s> Distribute<'s> {
         let attrs = [("count", Attr::i64(count)), ("action", Attr::str(action))];
         self.emit.op("rc.kernel.set_max_registers", &[], &attrs, None).map(drop)
     }
+    /// Registers that each thread of the producer keeps: addresses of what it gathers take more.
+    fn producer_registers(&self) -> i64 {
+        if self.roles().rings.iter().any(Ring::gathers) { 104 } else { 40 }
+    }
+    /// Whether a function's producer gathers: the threads of all its warps have places in tiles.
+    pub(super) fn has_gatherers(&self) -> bool {
+        self.roles.as_ref().is_some_and(|r| r.rings.iter().any(Ring::gathers))
+    }
+    /// Whether an operation is for the producer alone.
+    pub(super) fn is_address(&self, op: Op) -> bool {
+        self.roles.as_ref().is_some_and(|r| r.role == Role::Consumer && r.addresses.contains(&op))
+    }
     fn set_up_barriers(&mut self) -> Result {
         let (rings, stages, consumers) = (self.roles().rings.clone(), self.roles().stages, self.roles().consumers);
         for ring in &rings {
-            for stream in &ring.streams {
-                self.emit.op("rc.kernel.tensor_prefetch", &[&[stream.map]], &[], None)?;
+            for map in ring.streams.iter().filter_map(|s| s.map) {
+                self.emit.op("rc.kernel.tensor_prefetch", &[&[map]], &[], None)?;
             }
             let count = if ring.empty.is_some() { stages } else { 1 };
-            let kinds = [(Some(ring.full), 1), (ring.empty, 4 * consumers)];
+            let arrivals = i64::from(ring.copies()) + if ring.gathers() { WARPGROUP } else { 0 };
+            let kinds = [(Some(ring.full), arrivals), (ring.empty, 4 * consumers)];
             for (barriers, arrivals) in kinds.into_iter().filter_map(|(b, n)| Some((b?, n))) {
                 for stage in 0..count {
                     let at = self.emit.index(stage)?;
@@ -211,6 +261,9 @@ impl<'s> Distribute<'s> {
         let Some(&[rows, columns]) = ty.static_shape().as_deref() else {
             return Err(dot.error("expects tiles of two dimensions"));
         };
+        if load.is("rc.kernel.gather") {
+            return self.gathered_stream(load, dot, i, stages);
+        }
         let memref = src.ty(load.operand(0));
         let dims = load.ints("dims").unwrap_or_default();
         let last = memref.rank() as i64 - 1;
@@ -225,15 +278,21 @@ impl<'s> Distribute<'s> {
         let mut extents = vec![1; memref.rank()];
         extents[dims[0] as usize] = rows;
         extents[last as usize] = WIDTH;
-        let map = self.tensor_map(load, &extents)?;
+        let map = Some(self.tensor_map(load, &extents)?);
+        let memory = self.stages_of(tile, [stages, parts, blocks, rows])?;
+        Ok(Stream { load: load.op, map, memory, parts, blocks, rows })
+    }
+    /// Shared memory for the stages of a tile.
+    pub(super) fn stages_of(&mut self, tile: Value, [stages, parts, blocks, rows]: [i64; 4]) -> Result<Value> {
         let shape = [(stages, true), (parts, parts > 1), (blocks, blocks > 1), (rows, true), (WIDTH, true)];
         let shape: Vec<Dim> = shape.into_iter().filter(|s| s.1).map(|s| Dim::Static(s.0)).collect();
-        let memory = self.emit.alloc_with(Type::memref(&shape, ty.elem(), 3), &[("align", Attr::i64(1024))])?;
-        let name = src.value_name(tile);
+        let ty = Type::memref(&shape, self.src.ty(tile).elem(), 3);
+        let memory = self.emit.alloc_with(ty, &[("align", Attr::i64(1024))])?;
+        let name = self.src.value_name(tile);
         if !name.is_empty() {
             self.emit.body.set_value_name(memory, name);
         }
-        Ok(Stream { load: load.op, map, memory, parts, blocks, rows })
+        Ok(memory)
     }
 
     /// A new argument: the tensor map of the memory that a load or store accesses, for boxes of these extents.
@@ -278,7 +337,7 @@ impl<'s> Distribute<'s> {
     }
 
     /// The producer's part of a block: scalars, the loops around the products, the copies.
-    fn produce(&mut self, block: Block) -> Result {
+    pub(super) fn produce(&mut self, block: Block) -> Result {
         if block == self.src.entry().expect("a function has a body") {
             let (zero, one) = (self.emit.index(0)?, self.emit.index(1)?);
             let roles = self.roles.as_mut().expect("set");
@@ -293,6 +352,8 @@ impl<'s> Distribute<'s> {
                 self.copy_in(&ring, stream, op)?;
             } else if self.roles().loops.contains(&op.op) {
                 self.piped_loop(op)?;
+            } else if self.roles().addresses.contains(&op.op) {
+                self.op(op)?;
             } else if scalar && (rc_ir::effects::is_pure(src, op.op) || op.is("rc.kernel.read")) {
                 self.copy(op)?;
             }
@@ -312,21 +373,40 @@ impl<'s> Distribute<'s> {
     fn copy_in(&mut self, ring: &Ring, stream: usize, load: OpRef<'s>) -> Result {
         let stage = self.stage_of(ring)?;
         let block = self.src.parent(load.op).expect("in a block");
-        let mut loads = self.src.ops(block).filter(|&op| ring.streams.iter().any(|s| s.load == op));
-        if loads.next() == Some(load.op) {
-            let bytes: i64 = ring.streams.iter().map(|s| s.parts * s.blocks * s.rows * WIDTH * 2).sum();
+        let loads: Vec<Op> = self.src.ops(block).filter(|&op| ring.streams.iter().any(|s| s.load == op)).collect();
+        if loads.first() == Some(&load.op) {
             if let Some(empty) = ring.empty {
                 let parity = self.roles().parity;
                 self.emit.op("rc.kernel.mbarrier_wait", &[&[empty], &[stage], &[parity]], &[], None)?;
             }
-            self.emit.op(
-                "rc.kernel.mbarrier_expect",
-                &[&[ring.full], &[stage]],
-                &[("bytes", Attr::i64(bytes))],
-                None,
-            )?;
+            if ring.copies() {
+                self.as_copier(ring, |d| d.expect(ring, stage))?;
+            }
         }
-        let Stream { map, memory, parts, blocks, rows, .. } = ring.streams[stream];
+        match ring.streams[stream].map {
+            Some(map) => self.as_copier(ring, |d| d.copy_boxes(ring, ring.streams[stream], map, load))?,
+            None => self.gather_in(ring.streams[stream], stage, load)?,
+        }
+        if ring.gathers() && loads.last() == Some(&load.op) {
+            self.emit.op("rc.kernel.async_arrive", &[&[ring.full], &[stage]], &[], None)?;
+        }
+        Ok(())
+    }
+    /// What one thread does: where others gather, this is a branch.
+    fn as_copier(&mut self, ring: &Ring, body: impl FnOnce(&mut Self) -> Result) -> Result {
+        let copies = self.roles().copies;
+        if ring.gathers() { self.branch(copies, body) } else { body(self) }
+    }
+    fn expect(&mut self, ring: &Ring, stage: Value) -> Result {
+        let copied = ring.streams.iter().filter(|s| s.map.is_some());
+        let bytes: i64 = copied.map(|s| s.parts * s.blocks * s.rows * WIDTH * 2).sum();
+        let attrs = [("bytes", Attr::i64(bytes))];
+        self.emit.op("rc.kernel.mbarrier_expect", &[&[ring.full], &[stage]], &attrs, None).map(drop)
+    }
+    /// Starts the copies of one step's boxes.
+    fn copy_boxes(&mut self, ring: &Ring, stream: Stream, map: Value, load: OpRef<'s>) -> Result {
+        let stage = self.stage_of(ring)?;
+        let Stream { memory, parts, blocks, rows, .. } = stream;
         let start = load.group("indices").iter().map(|&v| self.ix(v)).collect::<Vec<Ix>>();
         let (down, last) = (load.ints("dims").unwrap_or_default()[0] as usize, start.len() - 1);
         for (part, block) in (0..parts).flat_map(|part| (0..blocks).map(move |block| (part, block))) {
@@ -466,7 +546,8 @@ impl<'s> Distribute<'s> {
 
     fn consume(&mut self, entry: Block) -> Result {
         let consumers = self.roles().consumers;
-        self.set_registers(((REGISTERS - 40 * WARPGROUP) / (consumers * WARPGROUP) / 8 * 8).min(240), "increase")?;
+        let left = REGISTERS - self.producer_registers() * WARPGROUP;
+        self.set_registers((left / (consumers * WARPGROUP) / 8 * 8).min(240), "increase")?;
         let zero = self.emit.index(0)?;
         let roles = self.roles.as_mut().expect("set");
         (roles.role, roles.stage, roles.parity) = (Role::Consumer, zero, zero);
@@ -514,6 +595,9 @@ impl<'s> Distribute<'s> {
         let own = if right.0.empty.is_some() { &right.0 } else { left.as_ref().map_or(&right.0, |l| &l.0) };
         let (full, empty) = (own.full, own.empty.expect("each product has a ring of its loop"));
         self.emit.op("rc.kernel.mbarrier_wait", &[&[full], &[stage], &[parity]], &[], None)?;
+        if self.roles().rings.iter().any(|r| r.full == full && r.gathers()) {
+            self.emit.op("rc.kernel.fence", &[], &[("kind", Attr::str("async_shared"))], None)?;
+        }
         let (a_t, b_t) = (op.bool("a_t"), !op.bool("b_t"));
         let a = match &left {
             Some((ring, stream)) => Some(self.left_tile(ring, ring.streams[*stream], a_t)?),
@@ -628,6 +712,20 @@ impl<'s> Distribute<'s> {
         }
         Ok(out)
     }
+}
+
+/// The operations on tiles that compute the places of what the rings gather.
+fn addresses(src: &Body, rings: &[Ring]) -> FxHashSet<Op> {
+    let mut found = FxHashSet::default();
+    let gathers = rings.iter().flat_map(|r| &r.streams).filter(|s| s.map.is_none());
+    let mut stack: Vec<Value> = gathers.flat_map(|s| src.op_ref(s.load).group("where")).collect();
+    while let Some(value) = stack.pop() {
+        let Some(op) = src.defining_op(value).filter(|_| src.ty(value).is_tile()) else { continue };
+        if found.insert(op) {
+            stack.extend(src.operands(op));
+        }
+    }
+    found
 }
 
 fn enclosing_loops(body: &Body, op: Op) -> Vec<Op> {

@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use rc_ir::Result;
+use rc_ir::{Loc, Result};
 
 use super::block::{Program, Step, agent};
 use super::code::{Inst, Kind};
-use super::copies::Box as TensorBox;
+use super::copies::{Box as TensorBox, Element};
 use super::ops::Meeting;
+use crate::interp::memory::Clock;
 
 /// The mbarriers of a block, by buffer and element.
 pub(crate) type Mbarriers = BTreeMap<(usize, usize), Mbarrier>;
@@ -26,6 +27,16 @@ pub(crate) struct Mbarrier {
     completed: Arc<Vec<u32>>,
     /// Copies that will be counted here, not yet delivered.
     pub boxes: Vec<TensorBox>,
+    /// Threads that arrive once copies of theirs are done.
+    pub arrivals: Vec<Arrival>,
+}
+
+/// A thread's arrival that waits for its copies, and what the thread had seen then.
+pub(crate) struct Arrival {
+    pub thread: usize,
+    pub copies: Vec<Element>,
+    pub clock: Clock,
+    pub loc: Loc,
 }
 
 impl Mbarrier {
@@ -137,6 +148,7 @@ impl Program<'_, '_> {
             arrived: none.clone(),
             completed: none,
             boxes: Vec::new(),
+            arrivals: Vec::new(),
         };
         self.mbarriers.insert(key, fresh);
         Ok(Step::Next)
@@ -150,6 +162,18 @@ impl Program<'_, '_> {
         }
         let key = self.mbarrier(t, inst, 0)?;
         self.arrive(t, inst, key, 0)
+    }
+
+    /// The copies are done, and the arrival counts, as late as is allowed: when someone waits for the barrier.
+    pub fn async_arrive(&mut self, t: usize, inst: &Inst) -> Result<Step> {
+        let key = self.mbarrier(t, inst, 0)?;
+        let thread = &mut self.threads[t];
+        let clock = thread.clock.clone();
+        thread.clock.own += 1;
+        let copies = thread.copies.take_all();
+        let loc = inst.op.loc();
+        self.initialized(inst, key)?.arrivals.push(Arrival { thread: t, copies, clock, loc });
+        Ok(Step::Next)
     }
 
     pub fn mbarrier_expect(&mut self, t: usize, inst: &Inst) -> Result<Step> {
@@ -197,6 +221,22 @@ impl Program<'_, '_> {
 
     /// Delivers the copies counted by an mbarrier: as late as is allowed, when someone waits for them.
     fn deliver(&mut self, key: (usize, usize), inst: &Inst) -> Result {
+        for Arrival { thread, copies, clock, loc } in std::mem::take(&mut self.initialized(inst, key)?.arrivals) {
+            for (buffer, at, value) in &copies {
+                let who = agent(self.number, thread, &clock, loc);
+                self.memory.finish_copy(*buffer, *at, value, &who)?;
+            }
+            let barrier = self.initialized(inst, key)?;
+            if barrier.pending == 0 {
+                let what = format!("is arrived at more often than the {} times that a phase takes", barrier.count);
+                return Err(inst.op.error(what));
+            }
+            barrier.pending -= 1;
+            let arrived = Arc::make_mut(&mut barrier.arrived);
+            arrived.iter_mut().zip(clock.seen.iter()).for_each(|(a, s)| *a = (*a).max(*s));
+            arrived[thread] = arrived[thread].max(clock.own);
+            barrier.advance();
+        }
         let boxes = std::mem::take(&mut self.initialized(inst, key)?.boxes);
         for copy in boxes {
             self.engine += 1;
@@ -220,9 +260,12 @@ impl Program<'_, '_> {
 
     pub fn fence(&mut self, t: usize, inst: &Inst) -> Result<Step> {
         if inst.op.str("kind") == Some("async_shared") {
-            let thread = &mut self.threads[t];
-            thread.fenced = thread.clock.own;
-            thread.clock.own += 1;
+            // What this thread and those it has waited for have written.
+            let clock = &mut self.threads[t].clock;
+            let (own, seen) = (clock.own, clock.seen.clone());
+            clock.own += 1;
+            self.threads.iter_mut().zip(seen.iter()).for_each(|(w, &time)| w.fenced = w.fenced.max(time));
+            self.threads[t].fenced = own;
         }
         Ok(Step::Next)
     }

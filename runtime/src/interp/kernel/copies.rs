@@ -13,7 +13,7 @@ use crate::interp::memory::Clock;
 use crate::interp::value::Value;
 
 /// One element on its way: buffer, position, value.
-type Element = (usize, usize, Value);
+pub(crate) type Element = (usize, usize, Value);
 
 /// A thread's `cp.async` groups, and its wgmma groups.
 #[derive(Default)]
@@ -24,6 +24,14 @@ pub(crate) struct Copies {
     pub committed: u32,
     /// Shared memory that wgmmas of a group are still reading: group, buffer, positions.
     pub reading: VecDeque<(u32, usize, Vec<usize>, Loc)>,
+}
+
+impl Copies {
+    /// All copies that nothing has waited for.
+    pub fn take_all(&mut self) -> Vec<Element> {
+        let closed = std::mem::take(&mut self.closed).into_iter().flatten();
+        closed.chain(std::mem::take(&mut self.open)).collect()
+    }
 }
 
 /// A box that a tensor map copies to shared memory.

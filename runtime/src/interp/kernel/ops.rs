@@ -69,6 +69,7 @@ pub(crate) fn kind_of(op: OpRef, kernel: &Body) -> Result<Kind> {
         "kernel.cluster_rank" => run!(cluster_rank),
         "kernel.mbarrier_init" => run!(mbarrier_init),
         "kernel.mbarrier_arrive" => run!(mbarrier_arrive),
+        "kernel.async_arrive" => run!(async_arrive),
         "kernel.mbarrier_expect" => run!(mbarrier_expect),
         "kernel.mbarrier_wait" => run!(mbarrier_wait),
         "kernel.async_copy" => run!(async_copy),

@@ -141,20 +141,23 @@ impl Program<'_, '_> {
         let Value::Array(chosen) = self.get(t, chosen, inst)?.clone() else {
             return Err(inst.op.error("needs a tile of indices"));
         };
-        if chosen.shape.len() != shape.len() {
+        if chosen.shape.len() != shape.len() || (0..shape.len()).any(|d| shape[d] % chosen.shape[d].max(1) != 0) {
             return Err(inst
                 .op
                 .error(format!("has indices of shape {:?} for a tile of shape {shape:?}", chosen.shape)));
         }
-        let all: Vec<usize> = (0..shape.len()).collect();
-        let chosen = broadcast(&chosen, shape.clone(), &all);
+        let bounded = inst.op.bool("bounded");
+        let along: Vec<bool> = inst.dims.iter().map(|&d| d == axis as i64).collect();
+        let chosen = spread_runs(&chosen, &shape, &along);
         // Place everything as if index 0 were chosen, then move along the axis: the tile of indices says all about it.
         index[axis] = 0;
         let dims: Vec<i64> = inst.dims.iter().map(|&d| if d == axis as i64 { -1 } else { d }).collect();
         let mut places = self.places(inst, &memref, &index, shape, &dims)?;
         let step = strides(&memref.shape)[axis];
-        let chosen: Vec<i64> = chosen.as_ints().to_vec();
         for (place, &i) in places.at.iter_mut().zip(&chosen) {
+            if bounded && i < 0 {
+                *place = None;
+            }
             if let Some(at) = place.as_mut().filter(|_| (0..size as i64).contains(&i)) {
                 *at += i as usize * step;
             }
@@ -370,4 +373,29 @@ fn two(inst: &Inst, tile: &Array) -> Result<[usize; 2]> {
         [a, b] => Ok([a, b]),
         _ => Err(inst.op.unsupported(format!("on tiles of shape {:?}: a product has two dimensions", tile.shape))),
     }
+}
+
+/// The place of each element of a tile: along a dimension of runs, a place is the first of its neighbours; elsewhere one place may be for
+/// all.
+fn spread_runs(chosen: &Array, shape: &[usize], along: &[bool]) -> Vec<i64> {
+    let (places, steps) = (chosen.as_ints(), strides(&chosen.shape));
+    let mut out = Vec::with_capacity(shape.iter().product());
+    let mut index = vec![0; shape.len()];
+    for _ in 0..shape.iter().product::<usize>() {
+        let (mut at, mut inside) = (0, 0);
+        for d in 0..shape.len() {
+            let run = shape[d] / chosen.shape[d];
+            at += index[d] / run * steps[d];
+            inside += if along[d] { index[d] % run } else { 0 };
+        }
+        out.push(if places[at] < 0 { places[at] } else { places[at] + inside as i64 });
+        for d in (0..shape.len()).rev() {
+            index[d] += 1;
+            if index[d] < shape[d] {
+                break;
+            }
+            index[d] = 0;
+        }
+    }
+    out
 }
