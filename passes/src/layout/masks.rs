@@ -104,9 +104,8 @@ impl Reader<'_> {
                 self.collect(op.operand(0), map, false, &mut out, DEPTH);
                 return Some((out, hidden == f64::NEG_INFINITY));
             }
-            (value, map) = self
-                .moved(value, &map)
-                .or_else(|| Some((op.operand(0), map.clone())).filter(|_| op.is("rc.core.convert")))?;
+            (value, map) =
+                self.moved(value, &map).or_else(|| op.is("rc.core.convert").then(|| (op.operand(0), map.clone())))?;
         }
     }
 

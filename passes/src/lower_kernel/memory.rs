@@ -56,19 +56,24 @@ impl Program<'_> {
     }
 
     fn load_plain(&mut self, memory: Value, access: &Access, along: &[Option<Name>], scope: &Scope) -> Result<Value> {
+        let hint = self.is_read_once(memory, access).then(|| Attr::str("no_allocate"));
         let memory = self.view(memory, &access.shape);
         let (dims, shape) = tile_dims(along, scope);
         let starts = self.starts(access, scope)?;
         let ty = Type::tile(&shape, self.ty(memory).elem(), None);
-        let hint = self.is_read_once(access).then(|| Attr::str("no_allocate"));
         let mut b = self.build();
         let op = b.op("rc.kernel.load").operand(memory).operands(&starts).attr("dims", Attr::i64s(&dims));
         Ok(op.maybe_attr("cache", hint).result(ty).value())
     }
 
     /// Whether no program reads what another one does, nor twice: it would only take the place in L1 of what is shared.
-    fn is_read_once(&self, access: &Access) -> bool {
-        !self.target.is_cpu() && self.spread_over.as_ref().is_some_and(|over| over.iter().all(|&n| access.mentions(n)))
+    fn is_read_once(&self, memory: Value, access: &Access) -> bool {
+        let here = |value: &Value| self.memory.get(value) == Some(&memory);
+        let reads = self.group.nests.iter().flat_map(|n| self.src.operands(n.op).zip(&n.inputs));
+        let places = reads.filter(|(value, read)| here(value) && *read != access).count();
+        !self.target.is_cpu()
+            && places == 0
+            && self.spread_over.as_ref().is_some_and(|over| over.iter().all(|&n| access.mentions(n)))
     }
 
     /// The index of the first element, for each dimension.

@@ -4,7 +4,7 @@ use crate::fuse::reads::{Source, Space, index_dims, sources};
 use crate::fuse::{Class, classify};
 use rc_dialects::loop_::{GATHER, INDEX, NEST, YIELD};
 use rc_ir::{Attr, Block, Body, Builder, Dim, InsertPoint, Loc, Name, Op, OpRef, OpState, Result, Traits, Type, Value};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 /// What a nest gives.
 pub struct NestSpec {
@@ -216,8 +216,8 @@ impl<'a> Emitter<'a> {
                 continue;
             }
             let mut at = map.to_vec();
-            at[dim] = self.clamp(map[dim] - start, size);
-            let element = self.scalar(operand, &at)?;
+            at[dim] = map[dim] - start;
+            let element = self.within(operand, &at, &[(dim, size)])?;
             chosen = Some(match chosen {
                 None => element,
                 Some(before) => {
@@ -240,10 +240,42 @@ impl<'a> Emitter<'a> {
     fn pad_operand(&mut self, op: OpRef, map: &[Dim]) -> Result<Value> {
         let low = op.attr("low").and_then(|a| a.as_shape()).unwrap_or(&[]);
         let at: Vec<Dim> = map.iter().zip(low).map(|(&i, &l)| i - l).collect();
+        self.zero_outside(op.operand(0), &at)
+    }
+
+    fn zero_outside(&mut self, value: Value, at: &[Dim]) -> Result<Value> {
         let outer = std::mem::replace(&mut self.pads, true);
-        let value = self.scalar(op.operand(0), &at);
+        let value = self.scalar(value, at);
         self.pads = outer;
         value
+    }
+
+    /// The element at a place of which `sizes` counts where it is within the value's bounds; elsewhere any number. Memory is read where the map
+    /// leads, so that neighbours are read together; where a table of indices is computed on the way, the place is moved into the bounds.
+    fn within(&mut self, value: Value, at: &[Dim], sizes: &[(usize, Dim)]) -> Result<Value> {
+        let clamped: Vec<Dim> = (0..at.len())
+            .map(|d| sizes.iter().find(|s| s.0 == d).map_or(at[d], |&(_, size)| self.clamp(at[d], size)))
+            .collect();
+        if clamped.iter().zip(at).all(|(a, b)| a == b) {
+            return self.scalar(value, at);
+        }
+        if self.is_read_by_maps(value) { self.zero_outside(value, at) } else { self.scalar(value, &clamped) }
+    }
+
+    /// Whether all that a value of the fusion is computed from is read at index maps, not at computed indices.
+    fn is_read_by_maps(&self, value: Value) -> bool {
+        let (mut waiting, mut seen) = (vec![value], FxHashSet::default());
+        while let Some(value) = waiting.pop() {
+            if self.tensors.contains_key(&value) || !seen.insert(value) {
+                continue;
+            }
+            let Some(op) = self.source.defining_op(value).map(|op| self.source.op_ref(op)) else { continue };
+            if op.is("rc.core.gather") {
+                return false;
+            }
+            waiting.extend(op.operands());
+        }
+        true
     }
 
     fn pad(&mut self, op: OpRef, map: &[Dim]) -> Result<Value> {
@@ -253,8 +285,9 @@ impl<'a> Emitter<'a> {
         if shape.contains(&Dim::Static(0)) {
             return Ok(outside);
         }
-        let at: Vec<Dim> = map.iter().zip(low).zip(&shape).map(|((&i, &l), &n)| self.clamp(i - l, n)).collect();
-        let mut value = self.scalar(op.operand(0), &at)?;
+        let at: Vec<Dim> = map.iter().zip(low).map(|(&i, &l)| i - l).collect();
+        let sizes: Vec<(usize, Dim)> = shape.iter().copied().enumerate().collect();
+        let mut value = self.within(op.operand(0), &at, &sizes)?;
         for ((&i, &l), &n) in map.iter().zip(low).zip(&shape) {
             if !self.space.ranges.always_le(l, i) {
                 let inside = self.not_before(i, l);

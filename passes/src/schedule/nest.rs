@@ -153,6 +153,20 @@ impl Nest {
     /// The nest with the iterators `outer` and `inner` as one, named `outer_inner`; `None` where memory is not laid out so,
     /// or where the region asks for their values.
     pub fn collapsed(&self, outer: Name, inner: Name) -> Option<Nest> {
+        let name = collapsed_name(outer, inner);
+        self.as_one(outer, inner).filter(|out| out.accesses().all(|x| x.plain(&[name]).is_some()))
+    }
+    /// As [`Nest::collapsed`], also where operands much smaller than the results are then read at quotients and remainders.
+    pub fn collapsed_by_results(&self, outer: Name, inner: Name) -> Option<Nest> {
+        let name = [collapsed_name(outer, inner)];
+        let small = |out: &Nest, x: &Access| out.elements(x) * SMALL <= out.points();
+        self.as_one(outer, inner).filter(|out| {
+            out.outputs.iter().all(|x| x.plain(&name).is_some())
+                && out.inputs.iter().chain(&out.gathers).all(|x| x.plain(&name).is_some() || small(out, x))
+        })
+    }
+    /// The nest with both iterators as one; `None` where it is not over them, one inside the other, or where the region asks for their values.
+    fn as_one(&self, outer: Name, inner: Name) -> Option<Nest> {
         let at = self.iters.iter().position(|i| i.name == outer)?;
         let (a, b) = (self.iters[at], *self.iter(inner)?);
         let name = collapsed_name(outer, inner);
@@ -169,14 +183,12 @@ impl Nest {
         let whole = Dim::symbol(name);
         let mut iters = self.iters.clone();
         iters.splice(at..=at + 1, [Iter { name, extent: a.extent * b.extent, kind: a.kind }]);
-        let out = self.substituted(&[(outer, whole.floordiv(b.extent)), (inner, whole.modulo(b.extent))], iters);
-        let plain = out.accesses().all(|x| x.plain(&[name]).is_some());
-        plain.then_some(out)
+        Some(self.substituted(&[(outer, whole.floordiv(b.extent)), (inner, whole.modulo(b.extent))], iters))
     }
     /// Applies a list of collapses where they apply.
     pub fn with_collapses(mut self, pairs: &[[Name; 2]]) -> Nest {
         for &[outer, inner] in pairs {
-            if let Some(next) = self.collapsed(outer, inner) {
+            if let Some(next) = self.collapsed_by_results(outer, inner) {
                 self = next;
             }
         }
@@ -195,6 +207,9 @@ impl Nest {
         self.iters.iter().map(|i| extent_of(&self.ranges, i.extent) as f64).product()
     }
 }
+
+/// How many points there are for each element of an operand that may be read element by element.
+const SMALL: f64 = 64.0;
 
 /// A bounded guess of an extent for cost models: its value, or of a symbolic one the greatest value up to 4096.
 pub fn extent_of(ranges: &Ranges, extent: Dim) -> i64 {

@@ -15,10 +15,13 @@ const SQUARE: i64 = 64;
 /// One tile for each program: all of the innermost iterator that is contiguous in the results, up to a size, and rows of the
 /// next one if that is short; a square tile where an operand is read transposed.
 pub fn plan(body: &Body, mut group: Group, target: &Target) -> Plan {
-    let pairs = collapse(body, &mut group, &|_, _| true);
+    let mut pairs = collapse(body, &mut group, &|_, _| true);
+    let lanes = target.lanes(elems(body, &group));
+    if !target.is_cpu() {
+        pairs.extend(collapse_odd_rows(body, &mut group, lanes));
+    }
     let nest = group.nests.last().expect("a group has a nest").clone();
     let outputs: Vec<_> = group.nests.iter().flat_map(|n| &n.outputs).collect();
-    let lanes = target.lanes(elems(body, &group));
     // Where there is work enough, a GPU's thread has two loads of each operand in flight.
     let each = if nest.points() >= (target.cores * target.threads * 16) as f64 { 16 } else { 8 };
     let want = if target.is_cpu() { 4 * lanes } else { 128 * each };
@@ -63,6 +66,26 @@ pub fn plan(body: &Body, mut group: Group, target: &Target) -> Plan {
         None => format!("tiles of {} elements: {:.0} programs", 2 * elements, programs / 2.0),
     };
     Plan { schedules: vec![schedule; group.nests.len()], why, other }
+}
+
+/// Rows that are no multiples of what a thread loads at once would be read element by element. Where only small operands are in the way, they are,
+/// and rows run as one.
+fn collapse_odd_rows(body: &Body, group: &mut Group, lanes: i64) -> Vec<[Name; 2]> {
+    let mut pairs = Vec::new();
+    loop {
+        let iters = &group.nests[0].iters;
+        let Some([.., a, b]) = iters.get(..) else { return pairs };
+        let (outer, inner) = (a.name, b.name);
+        let odd = b.extent.as_static().is_some_and(|n| n % lanes != 0);
+        let next: Option<Vec<_>> = group.nests.iter().map(|n| n.collapsed_by_results(outer, inner)).collect();
+        match next.map(|nests| Group { nests, ..group.clone() }) {
+            Some(next) if odd && next.nests.iter().all(|n| next.reads_fit(body, n)) => {
+                pairs.push([outer, inner]);
+                *group = next;
+            }
+            _ => return pairs,
+        }
+    }
 }
 
 /// An iterator other than `x` along which some operand, as large as the result, is contiguous.
