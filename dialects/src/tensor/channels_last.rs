@@ -27,13 +27,15 @@ pub fn supports(op: OpRef) -> bool {
     length.is_some() && (groups == 1 || depthwise || grouped)
 }
 
-/// Whether a gradient can be: of 16-bit elements in groups as above, and for `conv_transpose` without dilation where it has steps.
+/// Whether a gradient can be: of fixed sizes, in groups of 16-bit elements as above, and for `conv_transpose` without dilation where it has steps.
 pub fn supports_gradient(op: OpRef) -> bool {
-    let narrow = |v: Value| op.body.ty(v).elem().byte_width() == Some(2) && op.body.ty(v).static_shape().is_some();
+    let one = groups_of(op) == 1;
+    let fits =
+        |v: Value| (one || op.body.ty(v).elem().byte_width() == Some(2)) && op.body.ty(v).static_shape().is_some();
     let groups = groups_of(op);
     let whole = |n: Dim| groups == 1 || n.as_static().is_some_and(|n| n / groups % CHANNELS == 0);
     let channels = |i: usize| op.body.ty(op.operand(i)).shape()[1];
-    if !op.operands().take(2).all(narrow) || !whole(channels(0)) {
+    if !op.operands().take(2).all(fits) || !whole(channels(0)) {
         return false;
     }
     if op.is("rc.tensor.conv_weight_grad") {

@@ -244,7 +244,8 @@ impl Planner<'_> {
             let panels = self.options.panels && self.moves_constant(op);
             let follows = |map: &[Dim]| map == [Dim::Dynamic] || is_affine(map) || panels && is_panelled(map);
             let gathered = |r: &Read| windows && self.is_read_in_runs(r);
-            if side && found.iter().any(|r| r.through_anchor && !follows(&r.map) && !gathered(r)) {
+            let divides = found.iter().any(|r| r.through_anchor && !follows(&r.map) && !gathered(r));
+            if side && divides && !self.packs_windows(target, op, &found) {
                 return Err("its index map divides, which a product's operand cannot".into());
             }
         }
@@ -566,6 +567,28 @@ impl Planner<'_> {
             (value, map) = (source, at);
         }
         false
+    }
+
+    /// Whether `op` moves elements on the way from memory through windows to the left operand of a product of the group, which gathers these as it
+    /// packs them: in runs of neighbours, once the windows are part of it.
+    fn packs_windows(&self, target: &Group, op: Op, found: &[Read]) -> bool {
+        let moves = |op: Op| classify(self.op(op)) == Class::Reindex;
+        let is_window = |op: Op| self.op(op).is("rc.core.window");
+        let (mut down, mut inside) = (op, false);
+        let fits = loop {
+            inside |= is_window(down);
+            let user = self.body.uses(self.body.result(down, 0)).find(|(user, _)| target.ops.contains(user));
+            match user {
+                Some((user, operand)) if self.op(user).is("rc.core.dot") => break operand == 0,
+                Some((user, _)) if moves(user) => down = user,
+                _ => break false,
+            }
+        };
+        let from = |op: &Op| self.body.defining_op(self.body.operand(*op, 0)).filter(|&op| moves(op));
+        let above = || std::iter::successors(Some(op), from).any(is_window);
+        let in_runs = |r: &Read| Access::new(&self.body.ty(r.value).shape(), &r.map).longest_run() >= 4;
+        let mut through = found.iter().filter(|r| r.through_anchor && !is_affine(&r.map));
+        self.options.panels && moves(op) && fits && if inside { through.all(in_runs) } else { above() }
     }
 
     /// Whether the group gathers from a result of `op`.

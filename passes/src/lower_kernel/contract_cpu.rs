@@ -7,6 +7,7 @@ use super::program::Program;
 use super::run::{bind, divides};
 use super::scope::Scope;
 use crate::schedule::access::Iter;
+use crate::schedule::contract_cpu::gathered_run;
 use crate::schedule::nest::Nest;
 use rc_ir::{Attr, Diagnostic, Dim, Name, Result, Type, Value};
 
@@ -29,6 +30,15 @@ pub struct Blocked<'a, 'n> {
     right: Option<Panel>,
     /// The product with the right operand's columns as panels and lanes of these, where it lies in memory so.
     panelled: Option<Panelled>,
+    /// The product with runs of k and lanes of these, where the left operand's rows are windows.
+    runs: Option<Runs>,
+}
+
+struct Runs {
+    nest: Nest,
+    number: Iter,
+    lane: Iter,
+    length: i64,
 }
 
 struct Panelled {
@@ -87,7 +97,8 @@ impl<'a, 'n> Blocked<'a, 'n> {
         let m = Part::of(p, product, scope, roles.m, mr)?;
         let n = Part::of(p, product, scope, roles.n, nr)?;
         let panelled = Panelled::of(product.nest, &n);
-        let mut out = Blocked { product, scope, m, n, k, depth, left: None, right: None, panelled };
+        let runs = Runs::of(product, k, depth);
+        let mut out = Blocked { product, scope, m, n, k, depth, left: None, right: None, panelled, runs };
         let length = depth.map(|depth| (depth as u64).next_multiple_of((RUN * out.lanes(p)) as u64) as i64);
         if let Some(length) = length {
             out.left = schedule.packs("left").then(|| out.panel(p, Side::Left, length));
@@ -259,8 +270,9 @@ impl<'a, 'n> Blocked<'a, 'n> {
         [first, length]: [Value; 2],
     ) -> Result {
         let (part, along_k) = (self.part(side), self.lies_along_k(side));
+        let runs = self.runs.as_ref().filter(|_| side == Side::Left);
         let (elements, depth) = match (along_k, panel.form) {
-            (true, Form::AlongK) => (1, RUN * self.lanes(p)),
+            (true, Form::AlongK) => (1, runs.map_or(RUN * self.lanes(p), |runs| runs.length)),
             (true, Form::ByTiles) => (part.tile, self.lanes(p)),
             (false, _) => (part.tile, ROWS),
         };
@@ -270,8 +282,16 @@ impl<'a, 'n> Blocked<'a, 'n> {
             let from = p.add_index(first, k);
             let (own, other) = if along_k { (0, 1) } else { (1, 0) };
             let scope = scope.with(part.iter.name, bind(&part.iter, at, Some(own), elements));
-            let scope = scope.with(self.k.name, bind(&self.k, from, Some(other), depth));
-            let tile = p.region(self.product.nest, &scope, &[self.which(side)])?[0];
+            let tile = match runs {
+                Some(runs) => {
+                    let scope = runs.scope(p, &scope, from, other);
+                    p.region(&runs.nest, &scope, &[self.which(side)])?[0]
+                }
+                None => {
+                    let scope = scope.with(self.k.name, bind(&self.k, from, Some(other), depth));
+                    p.region(self.product.nest, &scope, &[self.which(side)])?[0]
+                }
+            };
             let tile = p.convert(tile, self.product.acc);
             let tile = p.broadcast(tile, if along_k { [elements, depth] } else { [depth, elements] });
             self.fill(p, panel, part, tile, along_k, [element, k]);
@@ -373,6 +393,28 @@ impl Panelled {
         let panel = p.binary("rc.core.div", first, columns);
         let scope = without(scope, n.iter.name).with(self.panel.name, bind(&self.panel, panel, None, 1));
         scope.with(self.lane.name, bind(&self.lane, zero, Some(1), n.tile))
+    }
+}
+
+impl Runs {
+    /// Of a nest whose left operand is gathered.
+    fn of(product: &Product, k: Iter, depth: Option<i64>) -> Option<Runs> {
+        let length = gathered_run(product.nest, product.roles.m, k.name, depth)?;
+        let run = Dim::Static(length);
+        let iter = |what: &str, extent| Iter { name: Name::new(&format!("{}_{what}", k.name)), extent, ..k };
+        let (number, lane) = (iter("run", k.extent.ceildiv(run)), iter("lane", run));
+        let at = Dim::symbol(number.name) * run + Dim::symbol(lane.name);
+        let mut iters = product.nest.iters.clone();
+        iters.retain(|i| i.name != k.name);
+        iters.extend([number, lane]);
+        Some(Runs { nest: product.nest.substituted(&[(k.name, at)], iters), number, lane, length })
+    }
+    /// The scope with the run that starts at a place of k.
+    fn scope(&self, p: &mut Program, scope: &Scope, k: Value, axis: usize) -> Scope {
+        let (length, zero) = (p.constant_index(self.length), p.constant_index(0));
+        let number = p.binary("rc.core.div", k, length);
+        let scope = scope.with(self.number.name, bind(&self.number, number, None, 1));
+        scope.with(self.lane.name, bind(&self.lane, zero, Some(axis), self.length))
     }
 }
 

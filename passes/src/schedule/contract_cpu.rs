@@ -6,10 +6,10 @@ use super::access::Iter;
 use super::attr::{Kind, Schedule};
 use super::contract::{Problem, limit};
 use super::group::Group;
-use super::nest::extent_of;
+use super::nest::{Nest, extent_of};
 use super::target::Target;
 use rc_dialects::loop_::IterKind;
-use rc_ir::Type;
+use rc_ir::{Dim, Name, Type};
 
 /// What a schedule chooses.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -37,6 +37,8 @@ struct Model<'a> {
     converts: [bool; 2],
     /// Whether the right operand lies in panels of a tile's columns already.
     panels: bool,
+    /// Where rows of the left operand are windows, which are gathered as they are packed: how many elements of k are neighbours.
+    run: Option<i64>,
 }
 
 pub fn plan(group: &Group, p: &Problem, target: &Target) -> Plan {
@@ -61,6 +63,7 @@ pub fn plan(group: &Group, p: &Problem, target: &Target) -> Plan {
         along_k: [p.roles.left, 1 - p.roles.left].map(|which| p.roles.lies_along_k(nest, which)),
         converts: [p.roles.left, 1 - p.roles.left].map(|which| p.factors[which] != p.acc),
         panels: given == Some(nr),
+        run: gathered_run(nest, p.roles.m, p.roles.k, None),
     };
     let mut candidates: Vec<(f64, Choice)> = model.choices().into_iter().map(|c| (model.time(&c), c)).collect();
     candidates.sort_by(|a, b| a.0.total_cmp(&b.0));
@@ -129,7 +132,7 @@ impl Model<'_> {
         let mut out = Vec::new();
         for block_m in blocks(m, self.tile[0], PARTS) {
             for block_n in blocks(n, self.tile[1], PARTS) {
-                for block_k in blocks(k, self.lanes as i64, &k_parts) {
+                for block_k in blocks(k, self.run.unwrap_or(1).max(self.lanes as i64), &k_parts) {
                     let block = [block_m, block_n, block_k];
                     let packs = [[true, true], [true, false], [false, true], [false, false]];
                     out.extend(
@@ -138,7 +141,7 @@ impl Model<'_> {
                 }
             }
         }
-        out.retain(|c| self.memory(c) <= MEMORY);
+        out.retain(|c| self.memory(c) <= MEMORY && (c.pack[0] || self.run.is_none()));
         out
     }
     fn memory(&self, c: &Choice) -> i64 {
@@ -242,6 +245,20 @@ impl Model<'_> {
         };
         [cycles(0, !self.along_k[0]), cycles(1, self.along_k[1])]
     }
+}
+
+/// Elements of a run that is gathered at once.
+const GATHERED: [i64; 5] = [64, 32, 16, 8, 4];
+
+/// Where the operand with the iterator `own` is no plain tile of `own` and k: the most neighbours that a run along k has, in a block of k of that
+/// length.
+pub fn gathered_run(nest: &Nest, own: Name, k: Name, block: Option<i64>) -> Option<i64> {
+    let access = nest.inputs.iter().find(|a| a.mentions(own) && a.mentions(k))?;
+    if access.plain(&[own, k]).is_some() || access.panels(own).is_some() {
+        return None;
+    }
+    let fits = |run: &i64| block.is_none_or(|block| block % run == 0);
+    GATHERED.into_iter().filter(fits).find(|&run| access.by_runs(k, run, Dim::symbol(k)).is_some())
 }
 
 /// Vectors of the right operand that a tile of results has, the best ones first where they are equally good.

@@ -8,7 +8,7 @@ mod attention;
 mod attr;
 mod column;
 mod contract;
-mod contract_cpu;
+pub mod contract_cpu;
 pub mod group;
 pub mod nest;
 mod pointwise;
