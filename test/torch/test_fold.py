@@ -101,3 +101,28 @@ def test_with_gradients():
     torch._dynamo.reset()
     torch.compile(f, backend="rc", fullgraph=True)(x).backward()
     torch.testing.assert_close(x.grad, buckets(8).float())
+
+
+@pytest.mark.parametrize("grad", [False, True])
+def test_a_mask_that_turns_out_to_be_causal_is_not_read(grad, monkeypatch, caplog):
+    """Sequences that might be packed, and are not: each query sees the keys before it whose sequence is its own."""
+    batch, length = 3, 300  # More elements than a constant of a graph may have.
+
+    def f(q, k, v):
+        places = torch.arange(length).expand(batch, -1)
+        sequence = (places.diff(dim=1, prepend=places[:, :1] - 1) != 1).cumsum(-1)
+        before = places[:, None, :] <= places[:, :, None]
+        mask = (before & (sequence[:, None, :] == sequence[:, :, None]))[:, None]
+        return torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+
+    make = lambda: torch.randn(batch, 2, length, 8, requires_grad=grad)
+    q, k, v = make(), make(), make()
+    torch._dynamo.reset()
+    monkeypatch.setenv("RC_LOGS", "graph")
+    with caplog.at_level("INFO", "rc.torch"):
+        y = torch.compile(f, backend="rc", fullgraph=True)(q, k, v)
+    torch.testing.assert_close(y, f(q, k, v))
+    assert "causal = true" in caplog.text and "mask(" not in caplog.text
+    if grad:
+        found, expected = (torch.autograd.grad(z.square().sum(), (q, k, v)) for z in (y, f(q, k, v)))
+        torch.testing.assert_close(found, expected)

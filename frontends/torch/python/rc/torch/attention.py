@@ -133,6 +133,20 @@ def unify(gm: GraphModule) -> None:
                 module.recompile()
 
 
+_MASKS = {torch.ops.rc.attention.default: (3, 4), torch.ops.rc.attention_backward.default: (4, 7)}
+"""Where the operations have their mask and whether they are causal."""
+
+
+def is_mask(node: Node) -> bool:
+    """Whether attention uses the value as its mask, and nothing else uses it."""
+    return bool(node.users) and all(_masks(user, node) for user in node.users)
+
+
+def _masks(user: Node, node: Node) -> bool:
+    at = _MASKS.get(user.target)
+    return at is not None and user.args[at[0]] is node and user.args.count(node) == 1
+
+
 def settle_masks(node: Node, value: torch.Tensor) -> None:
     """Has attention that is masked by a constant do without it: where that shows each query all keys, or those up to its own place."""
     if value.dtype != torch.bool or value.dim() != 4 or value.shape[-2] != value.shape[-1]:
@@ -140,6 +154,7 @@ def settle_masks(node: Node, value: torch.Tensor) -> None:
     causal = torch.equal(value, torch.ones_like(value).tril())
     if not causal and not bool(value.all()):
         return
-    for user in list(node.users):
-        if user.target is torch.ops.rc.attention.default and user.args[3] is node and node not in user.args[:3]:
-            user.args = (*user.args[:3], None, causal or user.args[4], *user.args[5:])
+    for user in [user for user in node.users if _masks(user, node)]:
+        (mask, is_causal), args = _MASKS[user.target], list(user.args)
+        args[mask], args[is_causal] = None, causal or args[is_causal]
+        user.args = tuple(args)

@@ -10,6 +10,7 @@ import operator
 
 import torch
 from torch.fx import GraphModule, Node
+from torch.utils._python_dispatch import _disable_current_modes
 
 from rc.torch import attention
 
@@ -20,6 +21,9 @@ LEAST = 8
 
 LARGEST = 1 << 18
 """Elements of a folded value at most."""
+
+LARGEST_MASK = 1 << 26
+"""Elements of a mask at most that is computed to see whether attention can do without it."""
 
 _VIEWS = ("alias", "as_strided", "detach", "expand", "permute", "reshape", "select", "slice", "squeeze", "t", "transpose", "unsqueeze", "view")
 _UNDEFINED = ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "empty_permuted")
@@ -37,12 +41,7 @@ _FILLS = {
 
 def fold(gm: GraphModule) -> None:
     """Replaces what is worth it by constants of the graph, in place."""
-    computed: dict[Node, frozenset[Node]] = {}
-    """For each constant node, the operations that compute it."""
-    for node in gm.graph.nodes:
-        if _is_constant(gm, node, computed):
-            before = frozenset().union(*(computed[n] for n in node.all_input_nodes if n in computed))
-            computed[node] = before | {node} if _computes(node) else before
+    computed = _constants(gm)
     roots = [node for node in computed if node.op == "call_function" and _is_worth(node, computed)]
     if not roots:
         return
@@ -51,8 +50,35 @@ def fold(gm: GraphModule) -> None:
         for i, node in enumerate(roots):
             value = _value(gm, node, known)
             attention.settle_masks(node, value)
-            if node.users:
+            if node.users and value.numel() <= LARGEST:
                 _replace(gm, node, value, f"_folded_{i}")
+    _erase_unused(gm, computed)
+
+
+def settle_masks(gm: GraphModule) -> None:
+    """Has attention do without masks that turn out to hide nothing, or what is causal, in place."""
+    computed = _constants(gm)
+    masks = [n for n in computed if attention.is_mask(n) and _has_value(n) and n.meta["val"].numel() <= LARGEST_MASK]
+    if not masks:
+        return
+    known: dict[Node, object] = {}
+    with _disable_current_modes(), torch.no_grad():
+        for node in masks:
+            attention.settle_masks(node, _value(gm, node, known))
+    _erase_unused(gm, computed)
+
+
+def _constants(gm: GraphModule) -> dict[Node, frozenset[Node]]:
+    """For each constant node, the operations that compute it."""
+    computed: dict[Node, frozenset[Node]] = {}
+    for node in gm.graph.nodes:
+        if _is_constant(gm, node, computed):
+            before = frozenset().union(*(computed[n] for n in node.all_input_nodes if n in computed))
+            computed[node] = before | {node} if _computes(node) else before
+    return computed
+
+
+def _erase_unused(gm: GraphModule, computed) -> None:
     for node in reversed(list(computed)):
         if node.op == "call_function" and not node.users:
             gm.graph.erase_node(node)
@@ -95,7 +121,7 @@ def _is_worth(node: Node, computed) -> bool:
         and all(user.op == "call_function" for user in users)
         and _has_value(node)
         and len(computed[node]) >= LEAST
-        and node.meta["val"].numel() <= LARGEST
+        and node.meta["val"].numel() <= (LARGEST_MASK if attention.is_mask(node) else LARGEST)
     )
 
 

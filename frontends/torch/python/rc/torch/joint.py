@@ -8,6 +8,7 @@ from torch._functorch.partitioners import min_cut_rematerialization_partition
 from torch.fx import GraphModule, Node
 
 from rc.torch import layout
+from rc.torch.fold import settle_masks
 
 _UNDEFINED = ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "empty_permuted")
 
@@ -15,6 +16,7 @@ _UNDEFINED = ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_st
 def part(joint: GraphModule, inputs, *, num_fwd_outputs: int, **options) -> tuple[GraphModule, GraphModule]:
     """PyTorch's partition, by the least memory that is kept between the two. PyTorch's own elimination of common subexpressions would import
     all of Inductor for one of its helpers, which takes more than a second."""
+    settle_masks(joint)
     _merge(joint, num_fwd_outputs)
     with torch._functorch.config.patch(cse=False):
         return min_cut_rematerialization_partition(joint, inputs, num_fwd_outputs=num_fwd_outputs, **options)
