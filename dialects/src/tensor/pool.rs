@@ -359,6 +359,9 @@ fn define_adaptive(b: &mut Builder, op: Op, gradient: bool) -> Result<Vec<Value>
     let elem = b.ty(x).elem();
     let rank = b.ty(x).rank() as i64;
     let mut y = b.convert(x, compute_type(elem));
+    if let Some(pooled) = pool_evenly(b, y, &sizes, gradient) {
+        return Ok(vec![b.convert(pooled, elem)]);
+    }
     for (i, &size) in sizes.iter().enumerate() {
         // The dimension at hand is the first of those that are left; its product comes last, so all turn once.
         let dim = rank - sizes.len() as i64;
@@ -370,6 +373,33 @@ fn define_adaptive(b: &mut Builder, op: Op, gradient: bool) -> Result<Vec<Value>
         debug_assert!(i < sizes.len());
     }
     Ok(vec![b.convert(y, elem)])
+}
+
+/// Where all parts have as many elements: means of blocks, or each element's share of its part's gradient.
+fn pool_evenly(b: &mut Builder, x: Value, sizes: &[i64], gradient: bool) -> Option<Value> {
+    let shape = b.ty(x).shape().to_vec();
+    let lead = shape.len() - sizes.len();
+    let mut blocks = shape[..lead].to_vec();
+    let (mut inside, mut kept, mut each) = (Vec::new(), (0..lead as i64).collect::<Vec<i64>>(), 1);
+    for (i, &size) in sizes.iter().enumerate() {
+        let here = shape[lead + i].as_static()?;
+        let (parts, elements) = if gradient { (here, size) } else { (size, here) };
+        (elements % parts == 0).then_some(())?;
+        kept.push((lead + 2 * i) as i64);
+        inside.push((lead + 2 * i + 1) as i64);
+        blocks.extend([Dim::Static(parts), Dim::Static(elements / parts)]);
+        each *= elements / parts;
+    }
+    let share = 1.0 / each as f64;
+    if gradient {
+        let whole: Vec<Dim> = shape[..lead].iter().copied().chain(sizes.iter().map(|&s| Dim::Static(s))).collect();
+        let x = b.binary_scalar("mul", x, share);
+        let spread = b.broadcast(x, &blocks, &kept);
+        return Some(b.reshape(spread, &whole));
+    }
+    let x = b.reshape(x, &blocks);
+    let sum = b.reduce("add", x, &inside);
+    Some(b.binary_scalar("mul", sum, share))
 }
 
 /// [parts, elements]: 1 / n for the n elements of a part, else 0.

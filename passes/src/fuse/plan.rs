@@ -3,7 +3,8 @@
 
 use super::classify::{Class, classify, is_cheap};
 use super::reads::{
-    Read, Space, index_dims, is_affine, is_panelled, is_projection, most_elements, reads, reduced_dims, tensor_bytes,
+    Read, Space, index_dims, is_affine, is_panelled, is_projection, most_elements, padding_value, pads_windows, reads,
+    reduced_dims, tensor_bytes,
 };
 use super::{FuseOptions, Order};
 use crate::schedule::access::Access;
@@ -87,8 +88,7 @@ pub(super) fn is_view(op: OpRef) -> bool {
 
 /// Whether it is a padding with zeros.
 fn pads_with_zeros(op: OpRef) -> bool {
-    let value = op.is("rc.core.pad").then(|| rc_ir::op_def::constant_of(op.body, op.operand(1))).flatten();
-    value.and_then(|v| v.as_splat()).is_some_and(|v| v == 0.0 && v.is_sign_positive())
+    padding_value(op) == Some(0.0)
 }
 
 /// Whether a `core.window` has an element in several windows.
@@ -249,12 +249,9 @@ impl Planner<'_> {
                 return Err("its index map divides, which a product's operand cannot".into());
             }
         }
-        if windows
-            && class == Class::Reindex
-            && !self.op(op).is("rc.core.transpose")
-            && self.lies_under_padding(target, op)
-        {
-            return Err("what is padded for a product lies in memory".into());
+        let keeps_zeros = self.op(op).is("rc.core.transpose") || class == Class::Pointwise && is_cheap(self.op(op));
+        if self.options.gathers && !keeps_zeros && self.lies_under_padding(target, op) {
+            return Err("what is padded for windows lies in memory".into());
         }
         match class {
             Class::Reduce => self.check_reduce(target, op, &outputs),
@@ -263,7 +260,8 @@ impl Planner<'_> {
             Class::Pointwise if self.finishes_other_rows(target, op) => {
                 Err("it finishes the rows of another reduction than the kernel's".into())
             }
-            Class::Pointwise if self.op(op).is("rc.core.pad") && !windows && self.feeds_windows(target, op) => {
+            Class::Pointwise if self.op(op).is("rc.core.pad") && (windows || self.pads_sums(target, op)) => Ok(()),
+            Class::Pointwise if self.op(op).is("rc.core.pad") && self.feeds_windows(target, op) => {
                 Err("every window would ask again which of its elements are inside".into())
             }
             Class::Pointwise if target.anchor == Some(Class::Reduce) && self.op(op).is("rc.core.concat") => {
@@ -271,6 +269,9 @@ impl Planner<'_> {
             }
             Class::Pointwise if target.anchor == Some(Class::Contract) && !side && self.follows_others(target, op) => {
                 Err("it goes with the product that it follows".into())
+            }
+            Class::Pointwise if self.ends_moved_product(target, op) => {
+                Err("it goes with the product that it follows, whose narrow elements are moved then".into())
             }
             Class::Pointwise if self.op(op).has(Traits::ELEMENTWISE) && !is_cheap(self.op(op)) => {
                 self.check_windows(target, op, &outputs)
@@ -538,9 +539,34 @@ impl Planner<'_> {
         false
     }
 
-    /// Whether the group pads the result, moved at most: outside of its bounds are the zeros then.
+    /// Whether the group pads the result with zeros for a product or windows, moved at most: outside of its bounds are the zeros then.
     fn lies_under_padding(&self, target: &Group, op: Op) -> bool {
-        self.feeds(target, op, &|user| user.is("rc.core.pad"))
+        let product = target.anchor == Some(Class::Contract);
+        let zeros = |user: OpRef| pads_with_zeros(user) && (product || pads_windows(user, false));
+        (product || target.anchor == Some(Class::Reduce)) && self.feeds(target, op, &zeros)
+    }
+
+    /// Whether it narrows a product's sums, which the group only moves then: a GPU's product stores the narrow elements.
+    fn ends_moved_product(&self, target: &Group, op: Op) -> bool {
+        let narrows = self.op(op).is("rc.core.convert") && !is_cheap(self.op(op));
+        let moves = || target.ops.iter().all(|&o| classify(self.op(o)) == Class::Reindex);
+        self.options.gathers && target.anchor.is_none() && narrows && self.follows_product(op) && moves()
+    }
+
+    /// Whether it is a padding of windows that the group adds, or takes the extremes of: a GPU reads zeros, or another element of the same
+    /// window, instead of what is outside.
+    fn pads_sums(&self, target: &Group, op: Op) -> bool {
+        let mut reductions = target.ops.iter().filter(|&&o| classify(self.op(o)) == Class::Reduce);
+        let mut all = |kinds: &[&str]| {
+            target.anchor == Some(Class::Reduce)
+                && self.options.gathers
+                && reductions.all(|&o| self.op(o).str("kind").is_some_and(|kind| kinds.contains(&kind)))
+        };
+        match padding_value(self.op(op)) {
+            Some(0.0) => pads_windows(self.op(op), false) && all(&["add"]),
+            Some(f64::NEG_INFINITY) => pads_windows(self.op(op), true) && all(&["max", "argmax"]),
+            _ => false,
+        }
     }
 
     /// Whether a product's operand is read in pieces of 8 bytes or more, which a program copies to its shared memory at once, if it or one of

@@ -123,25 +123,33 @@ impl<'n> Product<'n> {
         dot(p, [a, b, acc], a_t, b_t, self.schedule.unit)
     }
 
-    /// The sums over the whole of k (and of other reduce iterators, point by point) as a tile of results.
-    pub fn sums(&self, p: &mut Program, scope: &Scope) -> Result<Value> {
+    /// The sums over k, the whole of it or a part, and over other reduce iterators, point by point, as a tile of results.
+    pub fn sums(&self, p: &mut Program, scope: &Scope, part: Option<[Value; 2]>) -> Result<Value> {
         let [bm, bn, _] = self.tile();
         let start = p.zeros([bm, bn], self.acc);
         let outer: Vec<Iter> = self.outer_sums().collect();
-        self.outer(p, scope, &outer, start)
+        self.outer(p, scope, &outer, start, part)
     }
-    fn outer(&self, p: &mut Program, scope: &Scope, outer: &[Iter], acc: Value) -> Result<Value> {
-        let Some((iter, rest)) = outer.split_first() else { return self.inner(p, scope, acc) };
+    fn outer(
+        &self,
+        p: &mut Program,
+        scope: &Scope,
+        outer: &[Iter],
+        acc: Value,
+        part: Option<[Value; 2]>,
+    ) -> Result<Value> {
+        let Some((iter, rest)) = outer.split_first() else { return self.inner(p, scope, acc, part) };
         let bounds = [p.constant_index(0), p.size(iter.extent), p.constant_index(1)];
         let ends = p.for_loop(bounds, &[acc], |p, at, acc| {
             let inner = scope.with(iter.name, bind(iter, at, None, 1));
-            Ok::<_, Box<rc_ir::Diagnostic>>(vec![self.outer(p, &inner, rest, acc[0])?])
+            Ok::<_, Box<rc_ir::Diagnostic>>(vec![self.outer(p, &inner, rest, acc[0], part)?])
         })?;
         Ok(ends[0])
     }
-    fn inner(&self, p: &mut Program, scope: &Scope, acc: Value) -> Result<Value> {
+    fn inner(&self, p: &mut Program, scope: &Scope, acc: Value, part: Option<[Value; 2]>) -> Result<Value> {
         let (k, bk) = (self.iter(self.roles.k), self.tile()[2]);
-        let bounds = [p.constant_index(0), p.size(k.extent), p.constant_index(bk)];
+        let [first, end] = part.unwrap_or_else(|| [p.constant_index(0), p.size(k.extent)]);
+        let bounds = [first, end, p.constant_index(bk)];
         let ends = p.for_loop(bounds, &[acc], |p, at, acc| self.step(p, scope, at, acc[0]).map(|v| vec![v]))?;
         let made = p.out.defining_op(ends[0]).expect("a loop's result");
         if let Some(stages) = self.schedule.stages {

@@ -412,7 +412,7 @@ fn product(p: &mut Program, scheduled: &Scheduled, over: &[Spread], starts: &[Va
     let scope = scope_of(over, starts, schedule);
     p.hold_indices(product.nest, &scope)?;
     if schedule.block.is_empty() {
-        let tile = product.sums(p, &scope)?;
+        let tile = product.sums(p, &scope, None)?;
         return epilogue(p, scheduled, &scope, tile, stores);
     }
     Blocked::new(p, &product, &scope)?.run(p, |p, scope, tile| epilogue(p, scheduled, scope, tile, stores))

@@ -1,20 +1,25 @@
 //! A reduction in two kernels, where its results are fewer than the machine has cores for: programs of the first combine a part of
 //! the elements each, those of the second the parts, and run what follows.
 
+use super::contract::Product;
 use super::grid::{Spread, scope_of};
 use super::program::Program;
 use super::reduce::{Accumulator, How};
 use super::run::{bind, divides};
+use super::scope::Scope;
 use super::{Memory, Scheduled, begin, end, interface, spread_of};
 use crate::schedule::access::{Access, Iter};
 use crate::schedule::group::Group;
 use crate::schedule::nest::{Nest, symbol_ranges};
-use crate::schedule::{Schedule, Target};
+use crate::schedule::{Kind, Schedule, Target};
 use rc_dialects::func::symbols;
 use rc_dialects::interfaces::Combiner;
 use rc_dialects::loop_::IterKind;
 use rc_ir::builder::new_function;
 use rc_ir::{Body, Dim, Name, Result, Type, Value};
+
+/// Rows and columns of a product that a program combines, at most.
+const COMBINED: [i64; 2] = [16, 128];
 
 /// What both kernels are made from.
 pub struct Split<'a> {
@@ -41,7 +46,11 @@ impl<'a> Split<'a> {
         let fail = |what: &str| src.op_ref(op).unsupported(format!("with a schedule that splits {what}"));
         let Some(nest) = scheduled.group.nests.first() else { return Err(fail("attention")) };
         let schedule = &scheduled.schedules[0];
-        let along = nest.of_kind(IterKind::Reduce).find(|i| schedule.axis_of(i.name).is_some());
+        let cut = |i: &&Iter| match schedule.kind {
+            Kind::Contract => Some(i.name) == schedule.inner,
+            _ => schedule.axis_of(i.name).is_some(),
+        };
+        let along = nest.of_kind(IterKind::Reduce).find(cut);
         let along = *along.ok_or_else(|| fail("a nest without a reduce iterator among its axes"))?;
         if scheduled.group.nests[1..].iter().any(|n| !n.is_pointwise()) {
             return Err(fail("a reduction that is run together with another"));
@@ -97,6 +106,10 @@ impl<'a> Split<'a> {
         let (mut p, memory) = begin(self.src, self.target, &self.first, name, &args);
         let mut over = vec![Spread { iter: self.part, step: 1 }];
         over.extend(self.spread()?);
+        if self.schedule().kind == Kind::Contract {
+            let grid = self.product_parts(&mut p, &over, memory[0])?;
+            return Ok(end(p, grid, self.schedule().threads));
+        }
         let (grid, starts) = p.spread(&over);
         let scope = scope_of(&over, &starts, self.schedule());
         // A part is a range of the iterator that is cut.
@@ -110,6 +123,48 @@ impl<'a> Split<'a> {
             p.store_to(memory[i], tile, &self.access(i), &scope)?;
         }
         Ok(end(p, grid, self.schedule().threads))
+    }
+    /// Programs of a product that each add one part of the sums of a tile.
+    fn product_parts(&self, p: &mut Program, over: &[Spread], memory: Value) -> Result<[Dim; 3]> {
+        let product = Product::new(p, self.nest(), self.schedule())?;
+        let body = |p: &mut Program, starts: &[Value]| {
+            let scope = scope_of(over, starts, self.schedule());
+            let bounds = self.bounds(p, starts[0]);
+            p.hold_indices(product.nest, &scope)?;
+            let tile = product.sums(p, &scope, Some(bounds))?;
+            p.store_to(memory, tile, &self.access(0), &scope)
+        };
+        if let Some(programs) = self.schedule().programs {
+            return p.tile_after_tile(over, programs, body);
+        }
+        let (grid, starts) = p.spread(over);
+        body(p, &starts)?;
+        Ok(grid)
+    }
+    /// How the parts of a product are combined: tiles whose elements, of each part, threads load side by side.
+    fn combining(&self) -> Schedule {
+        let mut schedule = self.schedule().clone();
+        if schedule.kind == Kind::Contract {
+            for (name, most) in schedule.axes.into_iter().zip(COMBINED) {
+                let tile = schedule.tile_of(name);
+                schedule.set_tile(name, (1 << tile.trailing_zeros()).min(most));
+            }
+            schedule.threads = 128;
+        }
+        schedule
+    }
+    /// The sum of a product's parts at the scope, all loads in flight.
+    fn sum_of_parts(&self, p: &mut Program, memory: Value, scope: &Scope) -> Result<Value> {
+        let Dim::Static(parts) = self.part.extent else { unreachable!("made so") };
+        let mut tiles = Vec::new();
+        for part in 0..parts {
+            let mut access = self.access(0);
+            access.exprs[0] = Dim::Static(part);
+            tiles.push(p.load_from(memory, &access, scope)?);
+        }
+        let mut tiles = tiles.into_iter();
+        let first = tiles.next().expect("a product has parts");
+        Ok(tiles.fold(first, |sum, tile| p.binary("rc.core.add", sum, tile)))
     }
     /// Where a part begins and ends: all are as long, in whole tiles, but those at the end.
     fn bounds(&self, p: &mut Program, part: Value) -> [Value; 2] {
@@ -133,21 +188,28 @@ impl<'a> Split<'a> {
         let tensors = self.read_at_end.iter().chain(outputs).map(|&v| Memory::Of(v));
         let args: Vec<Memory> = self.partial_types().into_iter().map(Memory::Other).chain(tensors).collect();
         let (mut p, memory) = begin(self.src, self.target, group, name, &args);
-        let over = self.spread()?;
+        let own = self.combining();
+        let over = spread_of(self.src, self.nest().op, &own, &self.nest().iters)?;
         let (grid, starts) = p.spread(&over);
-        let scope = scope_of(&over, &starts, self.schedule());
-        let axis = self.schedule().axis_of(self.along.name).expect("checked when made");
+        let scope = scope_of(&over, &starts, &own);
+        let axis = own.axis_of(self.along.name);
         let (zero, Dim::Static(parts)) = (p.constant_index(0), self.part.extent) else { unreachable!("made so") };
-        let all = scope.with(self.part.name, bind(&self.part, zero, Some(axis), parts));
+        let all = scope.with(self.part.name, bind(&self.part, zero, axis, parts));
+        let product = own.kind == Kind::Contract;
         let stores = |n: &Nest| self.src.results(n.op).map(|v| outputs.contains(&v)).collect::<Vec<bool>>();
         for (i, a) in self.accumulators.iter().enumerate() {
-            let tile = p.load_from(memory[i], &self.access(i), &all)?;
-            let tile = a.finish(&mut p, &[tile], &[axis]);
+            let tile = match axis.filter(|_| !product) {
+                None => self.sum_of_parts(&mut p, memory[i], &scope)?,
+                Some(axis) => {
+                    let tile = p.load_from(memory[i], &self.access(i), &all)?;
+                    a.finish(&mut p, &[tile], &[axis])
+                }
+            };
             p.result(self.nest(), i, tile, &scope, stores(self.nest())[i])?;
         }
         for (nest, schedule) in group.nests.iter().zip(&self.scheduled.schedules).skip(1) {
-            p.run(nest, schedule, &scope, &stores(nest))?;
+            p.run(nest, if product { &own } else { schedule }, &scope, &stores(nest))?;
         }
-        Ok(end(p, grid, self.schedule().threads))
+        Ok(end(p, grid, own.threads))
     }
 }

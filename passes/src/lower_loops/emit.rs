@@ -1,6 +1,6 @@
 //! The region of a nest: the scalars that a point of the space computes, and the operands it reads for them.
 
-use crate::fuse::reads::{Source, Space, index_dims, sources};
+use crate::fuse::reads::{Source, Space, index_dims, padding_value, pads_windows, sources};
 use crate::fuse::{Class, classify};
 use rc_dialects::loop_::{GATHER, INDEX, NEST, YIELD};
 use rc_ir::{Attr, Block, Body, Builder, Dim, InsertPoint, Loc, Name, Op, OpRef, OpState, Result, Traits, Type, Value};
@@ -34,8 +34,11 @@ pub struct Emitter<'a> {
     pub reduced: Vec<usize>,
     /// The iterator along which every prefix is combined.
     pub scanned: Option<usize>,
-    /// Whether factors of a product are computed.
+    /// Whether operands that are padded with zeros, for windows or (`contracts`) as factors of a product, are read so.
+    pub bounded: bool,
     pub contracts: bool,
+    /// Of windows' maxima or minima: the padding that is none of them, instead of which an element of the same window is read.
+    pub extreme: Option<f64>,
 }
 
 impl<'a> Emitter<'a> {
@@ -68,7 +71,9 @@ impl<'a> Emitter<'a> {
             loc: Loc::UNKNOWN,
             reduced: Vec::new(),
             scanned: None,
+            bounded: false,
             contracts: false,
+            extreme: None,
         }
     }
 
@@ -137,7 +142,14 @@ impl<'a> Emitter<'a> {
             }
             "rc.core.gather" => return self.gather(op, map),
             "rc.core.concat" => return self.concat(op, map),
-            "rc.core.pad" if self.contracts && is_zero(op.body, op.operand(1)) => return self.pad_operand(op, map),
+            "rc.core.pad"
+                if self.bounded && padding_value(op) == Some(0.0) && (self.contracts || pads_windows(op, false)) =>
+            {
+                return self.pad_operand(op, map);
+            }
+            "rc.core.pad" if self.extreme.is_some() && padding_value(op) == self.extreme && pads_windows(op, true) => {
+                return self.pad_extreme(op, map);
+            }
             "rc.core.pad" => return self.pad(op, map),
             _ => {}
         }
@@ -278,6 +290,14 @@ impl<'a> Emitter<'a> {
         true
     }
 
+    /// Of what windows have maxima of: the nearest element, which is in the same window.
+    fn pad_extreme(&mut self, op: OpRef, map: &[Dim]) -> Result<Value> {
+        let low = op.attr("low").and_then(|a| a.as_shape()).unwrap_or(&[]);
+        let shape = self.source.ty(op.operand(0)).shape();
+        let at: Vec<Dim> = map.iter().zip(low).zip(&shape).map(|((&i, &l), &n)| self.clamp(i - l, n)).collect();
+        self.scalar(op.operand(0), &at)
+    }
+
     fn pad(&mut self, op: OpRef, map: &[Dim]) -> Result<Value> {
         let low = op.attr("low").and_then(|a| a.as_shape()).unwrap_or(&[]);
         let shape = self.source.ty(op.operand(0)).shape();
@@ -380,12 +400,6 @@ impl<'a> Emitter<'a> {
         self.kernel.set_value_name(result, name);
         result
     }
-}
-
-/// Whether a value is the constant +0.
-fn is_zero(body: &Body, value: Value) -> bool {
-    let splat = rc_ir::op_def::constant_of(body, value).and_then(|v| v.as_splat());
-    splat.is_some_and(|v| v == 0.0 && v.is_sign_positive())
 }
 
 /// A scalar attribute of `elem` from the bytes of a splat.

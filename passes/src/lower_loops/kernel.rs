@@ -145,6 +145,8 @@ impl Lowering<'_> {
         let mut emitter = self.emitter(kernel, block, space);
         emitter.loc = op.loc();
         emitter.reduced = dims;
+        emitter.bounded = info.combiner.kind() == "add";
+        emitter.extreme = matches!(info.combiner.kind(), "max" | "argmax").then_some(f64::NEG_INFINITY);
         let scalar = emitter.scalar(op.operand(0), &map)?;
         let ty = self.source.ty(op.result(0));
         let acc = matches!(info.combiner.kind(), "add" | "mul").then_some(info.acc);
@@ -236,7 +238,7 @@ impl Lowering<'_> {
         let mut emitter = self.emitter(kernel, block, space);
         emitter.loc = op.loc();
         emitter.reduced = (outs..rank).collect();
-        emitter.contracts = true;
+        (emitter.bounded, emitter.contracts) = (true, true);
         let lhs = emitter.scalar(op.operand(0), &maps[0])?;
         let rhs = emitter.scalar(op.operand(1), &maps[1])?;
         let ty = self.source.ty(end);

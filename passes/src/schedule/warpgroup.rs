@@ -51,24 +51,28 @@ pub fn plan(body: &Body, group: &Group, p: &Problem, target: &Target) -> Option<
     // A tile of rows that lie along m or n is whole swizzles wide.
     let width = |factor: usize, own: Name| if brought[factor].along() == own { WIDTH } else { 8 };
     let (m_unit, n_unit) = (width(p.roles.left, p.roles.m).max(64), width(1 - p.roles.left, p.roles.n));
-    let mut candidates: Vec<(f64, [i64; 2], i64)> = Vec::new();
+    let splits = splits(group, p);
+    let mut candidates: Vec<(f64, [i64; 2], i64, i64)> = Vec::new();
     for &[bm, bn] in TILES {
         let fits = limit(group, p, bm, bn, target) == (bm, bn) && bm % m_unit == 0 && bn % n_unit == 0;
         let stages = ((target.shared_bytes - RESERVE) / ((bm + bn) * WIDTH * 2)).min(6);
         if fits && stages >= 2 {
-            candidates.push((time(p, [bm, bn], target), [bm, bn], stages));
+            candidates.extend(splits.iter().map(|&n| (time(p, [bm, bn], n, target), [bm, bn], stages, n)));
         }
     }
     candidates.sort_by(|a, b| a.0.total_cmp(&b.0));
-    let &(best, [bm, bn], stages) = candidates.first()?;
+    let &(best, [bm, bn], stages, split) = candidates.first()?;
     let mut s = Schedule::new(Kind::Contract);
     s.tile = vec![(p.roles.m, bm), (p.roles.n, bn), (p.roles.k, WIDTH)];
     s.threads = bm / 64 * 128;
     s.unit = Some("wgmma");
     s.stages = Some(stages);
     s.programs = Some(target.cores);
+    s.split = (split > 1).then_some(split);
     s.gather = gathered(p, &|factor| matches!(brought[factor], Brought::Runs(_)));
-    let show = |c: &(f64, [i64; 2], i64)| format!("tiles of {:?}, {} stages: {:.1} us", c.1, c.2, c.0);
+    let parts = |n: i64| if n > 1 { format!(", sums in {n} parts") } else { String::new() };
+    let show =
+        |c: &(f64, [i64; 2], i64, i64)| format!("tiles of {:?}, {} stages{}: {:.1} us", c.1, c.2, parts(c.3), c.0);
     let why = format!("{} x {} x {} (warpgroups): {}", p.sizes[0], p.sizes[1], p.sizes[2], show(&candidates[0]));
     let other = candidates.get(1).map_or("no other tile fits".into(), show);
     Some((best, Plan { schedules: vec![s], why, other }))
@@ -141,18 +145,34 @@ pub fn strides_fit(shape: &[Dim]) -> bool {
 /// Microseconds of a step along k at least.
 const STEP: f64 = 0.08;
 
+/// Into how many parts the sums may be cut, each with steps enough. A second kernel combines them, and runs the nests that follow.
+fn splits(group: &Group, p: &Problem) -> Vec<i64> {
+    let whole = group.nests[1..].iter().all(|n| n.is_pointwise()) && group.nests[0].gathers.is_empty();
+    let enough = |n: &i64| *n == 1 || whole && p.sizes[2] / (*n as f64) >= (MIN_STEPS * WIDTH) as f64;
+    (0..6).map(|i| 1 << i).filter(enough).collect()
+}
+
+/// Steps along k of a part, at least.
+const MIN_STEPS: i64 = 4;
+
 /// Microseconds: waves of tiles, each step of which takes as long as the matrix units or the copies from the second-level
-/// cache, whichever is slower, then the epilogue; the first tile waits for memory.
-fn time(p: &Problem, [bm, bn]: [i64; 2], target: &Target) -> f64 {
+/// cache, whichever is slower, then the epilogue; the first tile waits for memory. Parts of the sums are written and read again, mostly in
+/// the second-level cache, by a kernel of their own.
+fn time(p: &Problem, [bm, bn]: [i64; 2], split: i64, target: &Target) -> f64 {
     let [m, n, k] = p.sizes;
     let (rows, columns) = (bm as f64, bn as f64);
-    let waves = ((m / rows).ceil() * (n / columns).ceil() * p.batch / target.cores as f64).ceil();
+    let parts = split as f64;
+    let waves = ((m / rows).ceil() * (n / columns).ceil() * p.batch * parts / target.cores as f64).ceil();
     let flops = target.flops_mma * 1e6 / target.cores as f64; // of a core in a microsecond
     let cache = 2.0 * target.bandwidth * 1e3 / target.cores as f64; // bytes to a core in a microsecond
-    let steps = (k / WIDTH as f64).ceil();
+    let steps = (k / WIDTH as f64 / parts).ceil();
     let arithmetic = 2.0 * rows * columns * WIDTH as f64 / (0.85 * flops);
     let copies = (rows + columns) * WIDTH as f64 * 2.0 / cache;
     let epilogue = 0.3 + rows * columns * 4.0 / cache / 2.0;
     let memory = (m * k + k * n + m * n) * p.batch * 2.0 / (target.bandwidth * 1e3);
-    (waves * (steps * arithmetic.max(copies).max(STEP) + epilogue) + 2.0).max(memory)
+    let combine = match split {
+        1 => 0.0,
+        _ => target.launch_us + 2.0 + 8.0 * parts * m * n * p.batch / (1.5 * target.bandwidth * 1e3),
+    };
+    (waves * (steps * arithmetic.max(copies).max(STEP) + epilogue) + 2.0).max(memory) + combine
 }
