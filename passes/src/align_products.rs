@@ -3,10 +3,12 @@
 //! Hopper's copy engine brings no tile of a matrix whose rows start elsewhere (a vocabulary of 50257, 197 keys): products of such operands
 //! would read them element by element, at a tenth of the rate. Where a padded copy takes less time than that costs, the product reads one.
 
+use crate::fuse::{Class, classify};
 use crate::schedule::Target;
 use rc_dialects::builder::CoreBuilder;
 use rc_dialects::core::dot::DOT;
 use rc_dialects::core::shape::RESHAPE;
+use rc_dialects::core::window::WINDOW;
 use rc_dialects::func::FUNC;
 use rc_dialects::interfaces::{Contraction, ContractionRoles};
 use rc_ir::pass::{PassDef, PassKind, SymbolContext};
@@ -48,6 +50,15 @@ fn run(body: &mut Body, cx: &mut SymbolContext) -> Result {
     Ok(())
 }
 
+/// Whether a value is windows, at most moved: products gather these where they lie, in pieces of 8 bytes, and their weights likewise.
+fn is_windows(body: &Body, value: Value) -> bool {
+    let moved = |&op: &Op| classify(body.op_ref(op)) == Class::Reindex;
+    let before = std::iter::successors(body.defining_op(value).filter(moved), |&op| {
+        body.defining_op(body.operand(op, 0)).filter(moved)
+    });
+    before.take(16).any(|op| body.name(op) == &WINDOW)
+}
+
 /// A product with operands to pad.
 struct Case {
     roles: ContractionRoles,
@@ -63,7 +74,7 @@ impl Case {
         let op = body.op_ref(dot);
         let roles = (op.def()?.interface::<Contraction>()?.0)(op)?;
         let half = |v: Value| [Type::bf16(), Type::f16()].contains(&body.ty(v).elem());
-        if !op.operands().all(half) || roles.acc != Type::f32() {
+        if !op.operands().all(half) || roles.acc != Type::f32() || op.operands().any(|v| is_windows(body, v)) {
             return None;
         }
         let shape = |v: Value| body.ty(v).static_shape().map(|s| s.to_vec());
