@@ -178,15 +178,18 @@ impl Run<'_> {
 impl Machine for Run<'_> {
     fn simple(&mut self, step: &PreparedStep, turns: &[usize]) -> Result<()> {
         match step {
-            PreparedStep::Launch { kernel, args, symbols, grid } => {
+            PreparedStep::Launch { kernel, args, symbols, grid, pace } => {
                 let mut slots = std::mem::take(&mut self.slots);
                 slots.clear();
                 slots.extend(args.iter().map(|a| self.address(a, turns) as u64));
                 slots.extend(symbols.iter().map(|&n| n as u64));
-                let launch = Launch { scratch: self.program.program.kernels[*kernel].scratch, ..Launch::grid(*grid) };
+                let grain = if pace.is_short() { u64::MAX } else { 1 };
+                let launch = Launch { grid: *grid, grain, scratch: self.program.program.kernels[*kernel].scratch };
+                let start = Instant::now();
                 // SAFETY: the code was generated for these arguments: buffers of the planned sizes, the
                 // kernel's symbols in their order; all outlive the launch.
                 unsafe { self.pool.launch(self.program.kernels[*kernel].entry(), &slots, launch)? };
+                pace.note(start.elapsed());
                 self.slots = slots;
             }
             // SAFETY: both places have that many bytes, and the plan gives results memory of their own.

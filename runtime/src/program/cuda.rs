@@ -277,7 +277,7 @@ impl Queue<'_> {
 impl Machine for Queue<'_> {
     fn simple(&mut self, step: &PreparedStep, turns: &[usize]) -> Result<()> {
         match step {
-            PreparedStep::Launch { kernel, args, symbols, grid } => {
+            PreparedStep::Launch { kernel, args, symbols, grid, .. } => {
                 let args: Vec<u64> = args.iter().map(|a| self.at(a, turns)).collect();
                 self.launch(*kernel, &args, symbols, grid)?;
                 self.after_kernel |= !grid.contains(&0);

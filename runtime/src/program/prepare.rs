@@ -5,6 +5,8 @@ use super::{Loop, Memory, Place, Program, Step, Until};
 use crate::{Error, Result};
 use rc_ir::Dim;
 use smallvec::SmallVec;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 /// A place in memory.
 #[derive(Clone, Debug)]
@@ -21,9 +23,31 @@ impl At {
     }
 }
 
+/// How a launch on a CPU went last: on one thread where all of them would take longer to come together than it takes.
+#[derive(Debug, Default)]
+pub struct Pace(AtomicBool);
+
+impl Pace {
+    /// A launch on all threads that is over sooner goes to one the next time.
+    const SHORT: Duration = Duration::from_micros(16);
+    /// A launch on one thread that takes longer goes to all.
+    const LONG: Duration = Duration::from_micros(30);
+
+    /// Whether one thread is to run it.
+    pub fn is_short(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// Notes what it took.
+    pub fn note(&self, took: Duration) {
+        let most = if self.is_short() { Pace::LONG } else { Pace::SHORT };
+        self.0.store(took < most, Ordering::Relaxed);
+    }
+}
+
 /// Steps with every size known.
 pub enum PreparedStep {
-    Launch { kernel: usize, args: Vec<At>, symbols: Vec<i64>, grid: [u64; 3] },
+    Launch { kernel: usize, args: Vec<At>, symbols: Vec<i64>, grid: [u64; 3], pace: Pace },
     Copy { from: At, to: At, bytes: usize },
     If { condition: At, branches: [Vec<PreparedStep>; 2] },
     Loop(Box<PreparedLoop>),
@@ -108,6 +132,7 @@ impl Prepare<'_> {
                     args: args.iter().map(|place| self.at(place)).collect::<Result<_>>()?,
                     symbols: symbols.iter().map(|&d| self.number(d)).collect::<Result<_>>()?,
                     grid: extents,
+                    pace: Pace::default(),
                 }
             }
             Step::Copy { from, to, bytes } => {
@@ -174,4 +199,19 @@ fn run_loop(machine: &mut impl Machine, inner: &PreparedLoop, turns: &mut Vec<us
     }
     turns.pop();
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn short_launches_go_to_one_thread() {
+        let (pace, micros) = (Pace::default(), Duration::from_micros);
+        assert!(!pace.is_short());
+        for (took, short) in [(100, false), (20, false), (5, true), (20, true), (40, false), (20, false)] {
+            pace.note(micros(took));
+            assert_eq!(pace.is_short(), short, "{took}");
+        }
+    }
 }
