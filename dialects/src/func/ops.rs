@@ -9,7 +9,8 @@ pub static FUNC: OpDef = OpDef {
     doc: "Symbolic sizes in its types are expressions over the symbols that `rc.symbols` declares, each with its least and \
           greatest value and a divisor; a call or the caller of the compiled module decides what they are. An argument's \
           attribute `rc.name` is its name outside (of a weight, the one in the checkpoint), and `rc.constant` says that the caller \
-          gives the same values at every call. `rc.init` names the function that computes the last arguments, once, of such \
+          gives the same values at every call. `rc.donated` lets the function write to an argument's memory: where a scatter updates it, and it \
+          is read nowhere after that, it is updated in place. `rc.init` names the function that computes the last arguments, once, of such \
           arguments. A function without a body is \
           declared only.",
     example: "func.func @scale(%x: tensor<s x 4 x f32> {rc.name = \"x\"}) -> tensor<s x 4 x f32> attributes {rc.symbols = #rc.symbols<s = [1, 1024, 1]>} {

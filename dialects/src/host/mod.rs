@@ -46,6 +46,7 @@ host.func @main(%x: memref<t x f32>, %y: memref<t x f32>, %arena: memref<?xi8>) 
             "The inputs that are the same at every call: those of the first call count.",
         )
         .optional(),
+        attr("updated", AttrKind::I64Array, "The inputs whose memory it writes to.").optional(),
         attr("sym_visibility", AttrKind::Str, "`private` where only this module calls it.").optional(),
     ],
     regions: Regions::Exactly(1),

@@ -9,7 +9,7 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 use rc_dialects::core::scalar::{Scalar, splat_attr};
-use rc_dialects::func::{SymbolDecl, return_op, set_constant_args, set_symbols};
+use rc_dialects::func::{SymbolDecl, return_op, set_constant_args, set_donated_args, set_symbols};
 use rc_ir::builder::{NewFunc, OpBuilder, new_function};
 use rc_ir::{Attr, Builder, Loc, Module, Name, OpName, Type, Value};
 use std::sync::Mutex;
@@ -42,10 +42,15 @@ type ResultType = (String, Option<Vec<AnyDim>>);
 #[pymethods]
 impl PyGraph {
     /// `args`: (name, element type, shape). `constants` are those that are the same at most calls, by their numbers: what follows from them alone
-    /// is kept.
+    /// is kept. `donated` are those whose memory the function may write to.
     #[new]
-    #[pyo3(signature = (name, args, constants=Vec::new()))]
-    fn new(name: &str, args: Vec<(String, String, Vec<AnyDim>)>, constants: Vec<usize>) -> PyResult<PyGraph> {
+    #[pyo3(signature = (name, args, constants=Vec::new(), donated=Vec::new()))]
+    fn new(
+        name: &str,
+        args: Vec<(String, String, Vec<AnyDim>)>,
+        constants: Vec<usize>,
+        donated: Vec<usize>,
+    ) -> PyResult<PyGraph> {
         let ty = |(_, elem, shape): &(String, String, Vec<AnyDim>)| Ok(Type::tensor(&dims(shape), element(elem)?));
         let inputs = args.iter().map(ty).collect::<PyResult<Vec<Type>>>()?;
         let mut func = new_function("func.func", name, &inputs, &[], Loc::UNKNOWN);
@@ -56,6 +61,7 @@ impl PyGraph {
         let root = func.body.root();
         func.body.set_attr(root, "arg_attrs", Attr::array(&names.collect::<Vec<_>>()));
         set_constant_args(&mut func.body, constants);
+        set_donated_args(&mut func.body, donated);
         Ok(PyGraph(Mutex::new(Some(State { func, inputs, loc: Loc::UNKNOWN }))))
     }
 

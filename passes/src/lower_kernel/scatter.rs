@@ -136,6 +136,9 @@ impl Scatter {
     /// On a GPU: a tile of updates is combined with the places that it names, atomically. The result begins as x.
     pub fn run_in_memory(&self, p: &mut Program, scope: &Scope) -> Result {
         let ([_, a, _], k) = (self.sizes.iters, self.sizes.updates().name);
+        if self.combiner.is_none() {
+            return self.put(p, scope);
+        }
         let shape = vec![self.sizes.b, self.sizes.k];
         let named = Access { shape, exprs: vec![self.batch(), Dim::symbol(k)] };
         let at = p.load(self.indices, &named, scope)?;
@@ -151,6 +154,19 @@ impl Scatter {
         let place = Access { exprs: place.exprs.iter().map(|e| e.substitute(&lookup)).collect(), ..place };
         let kind = self.combiner.map_or("set", |c| c.kind());
         p.scatter(tile, self.result, &place, (1, at), scope, kind)
+    }
+
+    /// The one update of a slice replaces what is at its place.
+    fn put(&self, p: &mut Program, scope: &Scope) -> Result {
+        let ([_, a, _], k) = (self.sizes.iters, self.sizes.updates().name);
+        let zero = p.constant_index(0);
+        let batch = p.index(self.batch(), scope, Tiled::First)?;
+        let indices = p.indices_of(self.indices, &[self.sizes.b, self.sizes.k])?;
+        let index = p.read_scalar(indices, &[batch, zero]);
+        let at = p.convert(index, Type::index());
+        let update = self.read_update(p, &self.at_update(scope, k, zero), k)?;
+        let scope = scope.with(a.name, Bind { base: at, axis: None, size: 1, extent: a.extent, exact: true });
+        p.store(update, self.result, &self.place(), &scope)
     }
 
     /// The updates that a program asks: all of them, or those of its own places by their order, with its memory and the batch.

@@ -2,7 +2,7 @@
 
 use super::control::scratch_sizes;
 use super::{ALIGNMENT, bytes_of};
-use rc_dialects::func::calls;
+use rc_dialects::func::{calls, donated_args};
 use rc_dialects::host::LAUNCH;
 use rc_ir::{Body, Dim, Op, Result, Traits, Value};
 use rustc_hash::FxHashMap;
@@ -23,6 +23,8 @@ pub struct Buffer {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Root {
     Argument,
+    /// The memory of this argument, which may be written to.
+    Donated(usize),
     Constant,
     Buffer(usize),
 }
@@ -30,6 +32,8 @@ pub enum Root {
 pub struct Lives {
     pub buffers: Vec<Buffer>,
     roots: FxHashMap<Value, Root>,
+    /// The last operation that uses the memory of each donated argument.
+    donated: FxHashMap<usize, usize>,
     /// Scratch buffers by launch.
     pub scratch: FxHashMap<Op, Vec<usize>>,
 }
@@ -37,10 +41,20 @@ pub struct Lives {
 impl Lives {
     pub fn of(body: &Body) -> Result<Lives> {
         let entry = body.entry().ok_or_else(|| body.op_ref(body.root()).error("has no body"))?;
-        let mut lives = Lives { buffers: Vec::new(), roots: FxHashMap::default(), scratch: FxHashMap::default() };
+        let mut lives = Lives {
+            buffers: Vec::new(),
+            roots: FxHashMap::default(),
+            donated: FxHashMap::default(),
+            scratch: FxHashMap::default(),
+        };
         lives.roots.extend(body.block_args(entry).map(|v| (v, Root::Argument)));
         let ops: Vec<Op> = body.ops(entry).collect();
         let last_uses = last_uses(body, &ops);
+        for i in donated_args(body) {
+            let arg = body.block_arg(entry, i);
+            lives.roots.insert(arg, Root::Donated(i));
+            lives.donated.insert(i, last_uses.get(&arg).copied().unwrap_or(0));
+        }
         for (number, &op) in ops.iter().enumerate() {
             lives.visit(body, op, number, &last_uses);
         }
@@ -66,8 +80,8 @@ impl Lives {
                 let size = bytes_of(body.ty(result));
                 let pair = inplace.chunks(2).find(|p| p[0] == i as i64).map(|p| body.operand(op, p[1] as usize));
                 let reused = pair.and_then(|input| self.reusable(input, size, number, last_use(input)));
-                let index = reused.unwrap_or_else(|| self.add(size, number));
-                self.roots.insert(result, Root::Buffer(index));
+                let root = reused.unwrap_or_else(|| Root::Buffer(self.add(size, number)));
+                self.roots.insert(result, root);
                 self.extend(result, last_use(result));
             }
             let scratch = scratch_sizes(body.op_ref(op)).into_iter().map(|bytes| {
@@ -94,16 +108,38 @@ impl Lives {
     }
 
     fn extend(&mut self, value: Value, number: usize) {
-        if let Root::Buffer(b) = self.root(value) {
-            self.buffers[b].last = self.buffers[b].last.max(number);
-        }
+        let last = match self.root(value) {
+            Root::Buffer(b) => &mut self.buffers[b].last,
+            Root::Donated(i) => self.donated.entry(i).or_insert(number),
+            _ => return,
+        };
+        *last = number.max(*last);
     }
 
-    /// The buffer of an operand that ends its life here and has the size.
-    fn reusable(&self, input: Value, size: Dim, number: usize, last_use: usize) -> Option<usize> {
-        let Root::Buffer(b) = self.root(input) else { return None };
-        let buffer = &self.buffers[b];
-        (buffer.size == size && last_use == number && buffer.last == number).then_some(b)
+    /// The memory of an operand that ends its life here and has the size.
+    fn reusable(&self, input: Value, size: Dim, number: usize, last_use: usize) -> Option<Root> {
+        let root = self.root(input);
+        let ends = match root {
+            Root::Buffer(b) => self.buffers[b].size == size && self.buffers[b].last == number,
+            Root::Donated(i) => self.donated.get(&i) == Some(&number),
+            _ => false,
+        };
+        (ends && last_use == number).then_some(root)
+    }
+
+    /// The arguments that a launch writes to.
+    pub fn updated(&self, body: &Body) -> Vec<i64> {
+        let made = body.entry().into_iter().flat_map(|e| body.ops(e)).filter(|&op| body.name(op) == &LAUNCH);
+        let mut out: Vec<i64> = made
+            .flat_map(|op| body.results(op))
+            .filter_map(|value| match self.root(value) {
+                Root::Donated(i) => Some(i as i64),
+                _ => None,
+            })
+            .collect();
+        out.sort_unstable();
+        out.dedup();
+        out
     }
 
     pub fn root(&self, value: Value) -> Root {

@@ -92,6 +92,7 @@ struct Rewriter<'a> {
     placement: &'a place::Placement,
     /// Memory by tensor value.
     memory: FxHashMap<Value, Value>,
+    arguments: Vec<Value>,
     results: Vec<Value>,
     arena: Value,
 }
@@ -118,6 +119,10 @@ impl Rewriter<'_> {
         if !constant.is_empty() {
             new.body.set_attr(target, "constant", Attr::i64s(&constant));
         }
+        let updated = lives.updated(from);
+        if !updated.is_empty() {
+            new.body.set_attr(target, "updated", Attr::i64s(&updated));
+        }
         let mut memory = FxHashMap::default();
         let mut names = Vec::new();
         for (i, arg) in from.block_args(entry).enumerate() {
@@ -125,10 +130,11 @@ impl Rewriter<'_> {
             names.push(from.value_name(arg));
             memory.insert(arg, new.args[i]);
         }
+        let arguments = new.args[..inputs.len()].to_vec();
         let results = new.args[inputs.len()..inputs.len() + results.len()].to_vec();
         let arena = *new.args.last().expect("an arena");
         new.body.set_value_name(arena, Name::new("arena"));
-        let mut rewriter = Rewriter { from, lives, placement, memory, results, arena };
+        let mut rewriter = Rewriter { from, lives, placement, memory, arguments, results, arena };
         let mut b = Builder::at_end(&mut new.body, new.entry);
         for op in from.ops(entry) {
             b.loc = from.loc(op);
@@ -207,10 +213,12 @@ impl Rewriter<'_> {
     fn results(&mut self, b: &mut Builder, op: OpRef) -> Result<Vec<Value>> {
         let mut memories = Vec::new();
         for result in op.results() {
-            let Root::Buffer(index) = self.lives.root(result) else {
-                return Err(op.error("gives a result without memory"));
+            let ty = op.body.ty(result);
+            let memory = match self.lives.root(result) {
+                Root::Buffer(index) => self.buffer(b, index, ty),
+                Root::Donated(i) => self.view(b, self.arguments[i], Dim::Static(0), ty),
+                _ => return Err(op.error("gives a result without memory")),
             };
-            let memory = self.buffer(b, index, op.body.ty(result));
             self.define(b, result, memory);
             memories.push(memory);
         }

@@ -69,7 +69,9 @@ pub fn plan(body: &Body, op: Op, target: &Target) -> Option<Plan> {
             other: "tiles of places in registers: every update is read for every tile".into(),
         });
     }
-    if at.bool("any_order") {
+    // One update has no order; its slice goes to one place.
+    let one = scatter.k == Dim::Static(1) && !flat && at.operands().len() == 3;
+    if at.bool("any_order") || one && at.str("kind").unwrap_or("set") == "set" {
         return Some(updates(&scatter, &ranges, s));
     }
     s.grid = vec![o.name, a.name, l.name];

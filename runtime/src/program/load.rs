@@ -90,12 +90,12 @@ pub(super) fn planned(body: &Body) -> Result<(Vec<Value>, usize, Dim)> {
     Ok((args, inputs.ok_or_else(malformed)?, arena.ok_or_else(malformed)?))
 }
 
-/// The inputs that the function says are the same at every call.
-fn constant_inputs(root: OpRef, inputs: usize) -> Result<Vec<usize>> {
-    let numbers = root.ints("constant").unwrap_or_default();
+/// The inputs that one of the function's lists names: `constant`, those that are the same at every call; `updated`, those that it writes to.
+fn inputs_in(root: OpRef, list: &str, inputs: usize) -> Result<Vec<usize>> {
+    let numbers = root.ints(list).unwrap_or_default();
     let number = |n: i64| usize::try_from(n).ok().filter(|&i| i < inputs);
     let all: Option<Vec<usize>> = numbers.iter().map(|&n| number(n)).collect();
-    all.ok_or_else(|| root.error(format!("has {inputs} inputs, and others in 'constant'")))
+    all.ok_or_else(|| root.error(format!("has {inputs} inputs, and others in '{list}'")))
 }
 
 impl<'a> Loader<'a> {
@@ -119,11 +119,13 @@ impl<'a> Loader<'a> {
             }
         }
         let name = body.symbol().unwrap_or_default();
-        let constant_inputs = constant_inputs(root, inputs)?;
+        let constant_inputs = inputs_in(root, "constant", inputs)?;
+        let updated_inputs = inputs_in(root, "updated", inputs)?;
         let program = Program {
             name,
             signature,
             constant_inputs,
+            updated_inputs,
             arena,
             constants: Vec::new(),
             kernels: Vec::new(),

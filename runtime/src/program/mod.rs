@@ -25,6 +25,8 @@ pub struct Program {
     pub signature: Signature,
     /// The inputs that are the same at every call, of those that it reads.
     pub constant_inputs: Vec<usize>,
+    /// The inputs whose memory it writes to.
+    pub updated_inputs: Vec<usize>,
     /// Bytes of the arena.
     pub arena: Dim,
     /// The bytes of constants; [`Place::Constant`] refers to them.

@@ -169,6 +169,18 @@ impl PyProgram {
         PyProgram::new(Code::None, (CPU, 0))
     }
 
+    /// The arguments that a call updates in place.
+    #[getter]
+    fn updated(&self) -> Vec<usize> {
+        let program = match &self.code {
+            Code::None => return Vec::new(),
+            Code::Cpu(program) => program.program(),
+            Code::Cuda(program) => program.program(),
+        };
+        let inputs = self.call.get().map_or(&[][..], |call| &call.inputs);
+        program.updated_inputs.iter().filter_map(|&i| inputs.get(i).map(|input| input.arg)).collect()
+    }
+
     /// Bytes of what is kept of weights between calls.
     fn kept_bytes(&self) -> usize {
         self.kept.as_ref().map_or(0, Kept::bytes)

@@ -17,7 +17,7 @@ from rc.torch import attention, decompose, joint, logs
 from rc.torch.compile import compile_graph
 from rc.torch.options import Options
 from rc.torch.trace import trace
-from rc.torch.updates import Writing, separate
+from rc.torch.updates import Writing, remaining, separate
 from rc.torch.weights import weights_of
 
 
@@ -49,7 +49,7 @@ def _autograd(options: Options, count: int, weights: frozenset[int], bare: list[
         # A training step's graphs come here when they are called first.
         with _use_lazy_graph_module(True):
             function = compile_graph(gm, options, kind, weights)
-        return Writing(function, writes, results) if writes else function
+        return Writing(function, remaining(writes, function), results) if writes else function
 
     def inference(gm: GraphModule, inputs):
         function = compiled(gm, "inference", weights if len(inputs) == count else frozenset())

@@ -101,7 +101,7 @@ class Lowering:
         plan = self._plan_outputs()
         used = [n for n in self._inputs() if n.users or n in self.bases]
         args = [self._argument(node) for node in used] + self._seed()
-        self.graph = Graph("main", args, [i for i, node in enumerate(used) if self._is_weight(node)])
+        self.graph = Graph("main", args, self._those(used, self._is_weight), self._those(used, self._is_donated))
         self.build = Build(self.graph)
         self.build.functions = Functions(self.device)
         if self.out.seeded:
@@ -154,6 +154,15 @@ class Lowering:
         val = node.meta["val"]
         lazy = val.is_conj() or val.is_neg()
         return self.device.type == "cpu" and node.op == "placeholder" and not lazy and self.placeholders.index(node) in self.weights
+
+    def _is_donated(self, node: Node) -> bool:
+        """Whether the program may write to an argument: where every call passes its own memory."""
+        val = node.meta["val"]
+        dense = self.names is None and layout.dense_order(val, self.symbols) is not None and not (val.is_conj() or val.is_neg())
+        return dense and bool(node.meta.get("rc.donated"))
+
+    def _those(self, nodes: list[Node], condition) -> list[int]:
+        return [i for i, node in enumerate(nodes) if condition(node)]
 
     def _argument(self, node: Node):
         val = node.meta["val"]

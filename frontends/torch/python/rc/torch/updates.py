@@ -90,6 +90,8 @@ def separate(gm: GraphModule) -> tuple[list[Write], int]:
     writes = []
     for node in copies:
         argument, value = node.args[:2]
+        # Nothing else reads what was there: the program may put the new elements in place itself.
+        argument.meta["rc.donated"] = value.target in _PUT and value.args[0] is argument and set(argument.users) == {value, node}
         for views, target, args in _writes(argument, value):
             views = [(view, given(more)) for view, more in views]
             writes.append(Write(placeholders.index(argument), views, target, tuple(given(list(args)))))
@@ -102,6 +104,12 @@ def separate(gm: GraphModule) -> tuple[list[Write], int]:
     gm.graph.eliminate_dead_code()
     gm.recompile()
     return writes, count
+
+
+def remaining(writes: list[Write], function) -> list[Write]:
+    """The writes that the compiled function has not done itself."""
+    done = getattr(function, "updated", ())
+    return [write for write in writes if write.argument not in done]
 
 
 def _root(node: Node) -> Node:
