@@ -102,6 +102,7 @@ pub fn plan(body: &Body, op: Op, target: &Target) -> Option<Plan> {
             widths: [size(D), size(E)],
             bytes: elem.byte_width().unwrap_or(4) as i64,
             causal: body.op_ref(op).bool("causal"),
+            masked: body.op_ref(op).operands().len() > 3,
             warpgroups: fits_warpgroups(body, op, target),
         };
         let choice = problem.best(target);

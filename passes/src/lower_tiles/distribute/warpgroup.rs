@@ -60,12 +60,24 @@ impl Ring {
     }
 }
 
+/// A product that is still under way when the next step's first one starts: what it adds to is carried by the loop, and scaled in between.
+#[derive(Clone, Copy)]
+struct Trailing {
+    dot: Op,
+    /// The number of the carried value, and what it is in the loop.
+    number: usize,
+    arg: Value,
+    /// Where two warpgroups compute, a barrier for each says that it is its turn to start products, while the other one has work of another kind.
+    turns: Option<Value>,
+}
+
 /// What a function with a producer and consumers needs to know.
 pub(super) struct Roles {
     role: Role,
     /// The loops around the products, innermost first.
     loops: Vec<Op>,
     rings: Vec<Ring>,
+    trailing: Option<Trailing>,
     stages: i64,
     /// Warpgroups that compute.
     pub(super) consumers: i64,
@@ -107,6 +119,10 @@ impl<'s> Distribute<'s> {
         let loops = enclosing_loops(src, dots[0]);
         let (stage, parity) = (zero, zero);
         let role = Role::Producer;
+        let mut trailing = trailing_of(src, &loops, dots);
+        if let Some(trailing) = trailing.as_mut().filter(|_| consumers == 2) {
+            trailing.turns = Some(self.barriers(consumers)?);
+        }
         let thread = self.emit.thread_id()?;
         let first = self.emit.index(consumers * WARPGROUP)?;
         let copies = self.emit.compare("eq", thread, first)?;
@@ -116,6 +132,7 @@ impl<'s> Distribute<'s> {
             role,
             loops,
             rings,
+            trailing,
             stages,
             consumers,
             stage,
@@ -144,7 +161,10 @@ impl<'s> Distribute<'s> {
         self.roles = None;
         self.emit.op("rc.kernel.return", &[], &[], None)?;
         let root = self.emit.body.root();
-        self.emit.body.set_attr(root, "threads", Attr::i64((consumers + 1) * WARPGROUP));
+        // One thread copies; only where registers move between warpgroups, or all of them gather, is it more than one warp's.
+        let alone = consumers == 1 && !gathers;
+        let threads = consumers * WARPGROUP + if alone { WARP } else { WARPGROUP };
+        self.emit.body.set_attr(root, "threads", Attr::i64(threads));
         self.emit.body.set_attr(root, "min_blocks", Attr::i64(1));
         Ok(())
     }
@@ -246,6 +266,12 @@ impl<'s> Distribute<'s> {
                     let attrs = [("count", Attr::i64(arrivals))];
                     self.emit.op("rc.kernel.mbarrier_init", &[&[barriers], &[at]], &attrs, None)?;
                 }
+            }
+        }
+        if let Some(turns) = self.roles().trailing.and_then(|t| t.turns) {
+            for group in 0..consumers {
+                let at = self.emit.index(group)?;
+                self.emit.op("rc.kernel.mbarrier_init", &[&[turns], &[at]], &[("count", Attr::i64(4))], None)?;
             }
         }
         self.emit.op("rc.kernel.fence", &[], &[("kind", Attr::str("mbarrier_init"))], None).map(drop)
@@ -443,7 +469,9 @@ impl<'s> Distribute<'s> {
         let entry = op.entry(0).ok_or_else(|| op.error("has no body"))?;
         let carried: Vec<Value> = if consumes { op.operands().skip(3).collect() } else { Vec::new() };
         // What products in flight accumulate into stays one vector.
-        let flies: Vec<bool> = (0..carried.len()).map(|i| innermost && self.flies(op, i)).collect();
+        let trails = self.roles().trailing.map(|t| t.number);
+        let flies = |i: usize| innermost && (trails == Some(i) || self.flies(op, i));
+        let flies: Vec<bool> = (0..carried.len()).map(flies).collect();
         let mut init = Vec::new();
         for (&value, &flies) in carried.iter().zip(&flies) {
             let registers = self.registers(value).to_vec();
@@ -598,6 +626,11 @@ impl<'s> Distribute<'s> {
         if self.roles().rings.iter().any(|r| r.full == full && r.gathers()) {
             self.emit.op("rc.kernel.fence", &[], &[("kind", Attr::str("async_shared"))], None)?;
         }
+        let trailing = self.roles().trailing;
+        let trails = trailing.is_some_and(|t| t.dot == op.op);
+        if let Some(turns) = trailing.and_then(|t| t.turns) {
+            self.take_turn(turns, trails)?;
+        }
         let (a_t, b_t) = (op.bool("a_t"), !op.bool("b_t"));
         let a = match &left {
             Some((ring, stream)) => Some(self.left_tile(ring, ring.streams[*stream], a_t)?),
@@ -629,6 +662,18 @@ impl<'s> Distribute<'s> {
             sums = self.emit.value("rc.kernel.wgmma", &[left, b, sums], &attrs, None)?;
         }
         self.emit.op("rc.kernel.wgmma_commit", &[], &[], None)?;
+        if trails {
+            self.values.insert(op.result(0), Mapped::InFlight(sums));
+            return Ok(());
+        }
+        if let Some(trailing) = trailing {
+            let sums = self.wait_for_both(op, sums, trailing)?;
+            let registers = self.registers_of(op, op.result(0), sums)?;
+            self.bind_tile(op.result(0), registers);
+            self.arrive(empty)?;
+            let later = self.after_first()?;
+            return self.release(self.empty_of(trailing), later);
+        }
         let pending = [("pending", Attr::i64(i64::from(flies)))];
         sums = self.emit.value("rc.kernel.wgmma_wait", &[sums], &pending, None)?;
         if !flies {
@@ -637,12 +682,70 @@ impl<'s> Distribute<'s> {
             return self.arrive(empty);
         }
         self.values.insert(op.result(0), Mapped::InFlight(sums));
-        let looped = self.src.op_ref(self.roles().loops[0]);
-        let (lower, counter) = (self.ix(looped.operand(0)), self.src.block_arg(looped.entry(0).expect("verified"), 0));
-        let (lower, counter) = (self.emit.get(lower)?, self.one(counter));
-        let later = self.emit.compare("gt", counter, lower)?;
-        self.release(later)
+        let later = self.after_first()?;
+        self.release(empty, later)
     }
+    /// The innermost loop's first counter, its counter and its step.
+    fn counters(&mut self) -> Result<[Value; 3]> {
+        let looped = self.src.op_ref(self.roles().loops[0]);
+        let counter = self.src.block_arg(looped.entry(0).expect("verified"), 0);
+        let (lower, step) = (self.ix(looped.operand(0)), self.ix(looped.operand(2)));
+        Ok([self.emit.get(lower)?, self.one(counter), self.emit.get(step)?])
+    }
+    /// Whether this is not the loop's first step.
+    fn after_first(&mut self) -> Result<Value> {
+        let [lower, counter, _] = self.counters()?;
+        self.emit.compare("gt", counter, lower)
+    }
+
+    // ---- products that trail ----
+
+    /// Waits until it is this warpgroup's turn to start products: before the trailing one of each step, which the next step's first one
+    /// follows, and, in the second warpgroup, before the very first. So one warpgroup's products run beside the other's softmax.
+    fn take_turn(&mut self, turns: Value, trails: bool) -> Result {
+        let group = self.digit(4, 2, false)?;
+        let [lower, counter, step] = self.counters()?;
+        let zero = self.emit.index(0)?;
+        if !trails {
+            let (first, second) = (self.emit.compare("eq", counter, lower)?, self.emit.compare("ne", group, zero)?);
+            let waits = self.emit.core("rc.core.and", &[first, second])?;
+            return self.branch(waits, |d| {
+                d.emit.op("rc.kernel.mbarrier_wait", &[&[turns], &[group], &[zero]], &[], None).map(drop)
+            });
+        }
+        let (span, two) = (self.emit.core("rc.core.sub", &[counter, lower])?, self.emit.index(2)?);
+        let number = self.emit.core("rc.core.div", &[span, step])?;
+        let number = self.emit.core("rc.core.add", &[number, group])?;
+        let parity = self.emit.core("rc.core.rem", &[number, two])?;
+        self.emit.op("rc.kernel.mbarrier_wait", &[&[turns], &[group], &[parity]], &[], None).map(drop)
+    }
+    /// This warp has started its products.
+    fn pass_turn(&mut self, turns: Value) -> Result {
+        let (group, one, leads) = (self.digit(4, 2, false)?, self.emit.index(1)?, self.roles().leads);
+        let other = self.emit.core("rc.core.sub", &[one, group])?;
+        self.branch(leads, |d| d.emit.op("rc.kernel.mbarrier_arrive", &[&[turns], &[other], &[]], &[], None).map(drop))
+    }
+    /// Waits for a step's first product and for the trailing one of the step before; gives the former's sums.
+    fn wait_for_both(&mut self, op: OpRef<'s>, sums: Value, trailing: Trailing) -> Result<Value> {
+        if let Some(turns) = trailing.turns {
+            self.pass_turn(turns)?;
+        }
+        let Some(&Mapped::InFlight(total)) = self.values.get(&trailing.arg) else {
+            return Err(op.error("expects the carried sums to be under way"));
+        };
+        let pending = [("pending", Attr::i64(0))];
+        let waited = self.emit.op("rc.kernel.wgmma_wait", &[&[sums, total]], &pending, None)?;
+        let [sums, total] = [0, 1].map(|i| self.emit.body.result(waited, i));
+        let registers = self.registers_of(op, trailing.arg, total)?;
+        self.bind_tile(trailing.arg, registers);
+        Ok(sums)
+    }
+    /// The barrier of the stages that the trailing product reads.
+    fn empty_of(&self, trailing: Trailing) -> Value {
+        let right = self.src.defining_op(self.src.operand(trailing.dot, 1)).and_then(|load| self.stream_of(load));
+        right.and_then(|(ring, _)| ring.empty).expect("each product has a ring of its loop")
+    }
+
     /// The warpgroup's 64 rows of a left operand.
     fn left_tile(&mut self, ring: &Ring, stream: Stream, transposed: bool) -> Result<Value> {
         let mut place = vec![self.stage_of(ring)?];
@@ -658,10 +761,8 @@ impl<'s> Distribute<'s> {
         self.branch(leads, |d| d.emit.op("rc.kernel.mbarrier_arrive", &[&[empty], &[stage], &[]], &[], None).map(drop))
     }
     /// The stage before the one at hand is empty, where `condition` holds.
-    fn release(&mut self, condition: Value) -> Result {
+    fn release(&mut self, empty: Value, condition: Value) -> Result {
         let Roles { stage, stages, leads, .. } = *self.roles();
-        // Sums fly where there is one product alone.
-        let empty = self.roles().rings.iter().find_map(|ring| ring.empty).expect("each product has a ring of its loop");
         let speaks = self.emit.core("rc.core.and", &[condition, leads])?;
         self.branch(speaks, |d| {
             let (zero, one, last) = (d.emit.index(0)?, d.emit.index(1)?, d.emit.index(stages - 1)?);
@@ -682,7 +783,16 @@ impl<'s> Distribute<'s> {
         let (lower, upper) = (self.ix(op.operand(0)), self.ix(op.operand(1)));
         let (lower, upper) = (self.emit.get(lower)?, self.emit.get(upper)?);
         let ran = self.emit.compare("lt", lower, upper)?;
-        self.release(ran)
+        let Some(trailing) = self.roles().trailing else {
+            // Sums fly where there is one product alone.
+            let empty = self.roles().rings.iter().find_map(|ring| ring.empty);
+            return self.release(empty.expect("each product has a ring of its loop"), ran);
+        };
+        self.release(self.empty_of(trailing), ran)?;
+        match trailing.turns {
+            Some(turns) => self.branch(ran, |d| d.pass_turn(turns)),
+            None => Ok(()),
+        }
     }
     /// The registers of accumulators as one vector, in wgmma's order: of eight columns, two of the first row, two of the row
     /// eight below.
@@ -726,6 +836,19 @@ fn addresses(src: &Body, rings: &[Ring]) -> FxHashSet<Op> {
         }
     }
     found
+}
+
+/// Of two products in a loop the second one, where what it adds to is carried by the loop and scaled after the first.
+fn trailing_of(body: &Body, loops: &[Op], dots: &[Op]) -> Option<Trailing> {
+    let (&[looped], &[_, dot]) = (loops, dots) else { return None };
+    let (entry, total) = (body.op_ref(looped).entry(0)?, body.operand(dot, 2));
+    let last = body.last_op(entry)?;
+    let number = body.operands(last).position(|v| v == body.result(dot, 0))?;
+    let arg = body.block_arg(entry, number + 1);
+    let scaled = body.defining_op(total).filter(|&op| body.name(op) == "rc.core.mul")?;
+    let follows = |op: Op| body.parent(op) == Some(entry) && body.operands(op).any(|v| v == arg);
+    let alone = body.has_one_use(arg) && body.has_one_use(total) && body.has_one_use(body.result(dot, 0));
+    (follows(scaled) && alone).then_some(Trailing { dot, number, arg, turns: None })
 }
 
 fn enclosing_loops(body: &Body, op: Op) -> Vec<Op> {

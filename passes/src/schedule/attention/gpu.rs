@@ -13,6 +13,10 @@ const REGISTERS: i64 = 190;
 const ALONE: f64 = 0.65;
 /// Microseconds from a program's start to its first product, and after its last.
 const START: f64 = 2.0;
+/// Microseconds of a step along the keys at least: the scores, their softmax and the second product follow one another.
+const STEP: f64 = 0.5;
+/// Shared memory of a block that the machine keeps for itself.
+const OWN: i64 = 1 << 10;
 
 /// The sizes that decide.
 pub struct Problem {
@@ -25,6 +29,8 @@ pub struct Problem {
     /// Of an element.
     pub bytes: i64,
     pub causal: bool,
+    /// Whether a mask or a bias is read.
+    pub masked: bool,
     pub warpgroups: bool,
 }
 
@@ -36,6 +42,8 @@ pub struct Choice {
     pub stages: Option<i64>,
     /// Programs among which the keys of a query are split.
     pub parts: i64,
+    /// Programs that a core has at once.
+    resident: i64,
     programs: i64,
     time: f64,
 }
@@ -79,10 +87,20 @@ impl Problem {
 
     /// The tiles that fit, with one or two warpgroups or without.
     fn tiles(&self, target: &Target) -> Vec<Choice> {
-        let choice =
-            |tile, threads, unit, stages| Choice { tile, threads, unit, stages, parts: 1, programs: 0, time: 0.0 };
+        let choice = |tile, threads, unit, stages| Choice {
+            tile,
+            threads,
+            unit,
+            stages,
+            parts: 1,
+            resident: 1,
+            programs: 0,
+            time: 0.0,
+        };
         if self.warpgroups {
-            return [64, 128].map(|rows| self.warpgroup_tile(rows, target)).into_iter().flatten().collect();
+            // One warpgroup with its copying warp leaves room for a second program.
+            let kinds = [(128, 1), (64, 2), (64, 1)];
+            return kinds.iter().filter_map(|&(rows, resident)| self.warpgroup_tile(rows, resident, target)).collect();
         }
         let fits = |want: i64, size: i64| want.min(pow2(size)).max(16);
         let widths = self.widths.map(|w| pow2(w).max(if self.bytes == 2 { 16 } else { 1 }));
@@ -94,21 +112,28 @@ impl Problem {
         vec![choice([fits(32, self.queries), fits(32, self.keys), widths[0], widths[1]], 128, "fma", None)]
     }
 
-    fn warpgroup_tile(&self, rows: i64, target: &Target) -> Option<Choice> {
+    fn warpgroup_tile(&self, rows: i64, resident: i64, target: &Target) -> Option<Choice> {
         let [depth, width] = self.widths.map(|w| ceil(w, 16) * 16);
         let lines = self.widths.map(|w| ceil(w, WIDTH) * WIDTH).iter().sum::<i64>() * 2;
         let queries = rows * ceil(depth, WIDTH) * WIDTH * 2;
-        let left = target.shared_bytes - BARRIERS - rows / 64 * STORES - queries;
-        // Sums take half a register a column, scores and weights three quarters of one a key.
-        let fits = |keys: &&i64| **keys * 3 / 4 + width / 2 <= REGISTERS && 2 * **keys * lines <= left;
+        let room = if resident > 1 { (target.shared_bytes + OWN) / resident - OWN } else { target.shared_bytes };
+        let left = room - BARRIERS - rows / 64 * STORES - queries;
+        // Sums take half a register a column, scores and weights three quarters of one a key, and what a mask says a third.
+        let each = if self.masked { 13 } else { 9 };
+        let fits = |keys: &&i64| **keys * each / 12 + width / 2 <= REGISTERS && 2 * **keys * lines <= left;
         let keys = *[128, 112, 96, 80, 64, 48, 32, 16].iter().find(fits)?;
         let keys = keys.min(ceil(self.keys, 16) * 16);
+        // Small blocks of keys are more steps than two programs make up for.
+        if resident > 1 && (keys < 64.min(self.keys) || width > 128) {
+            return None;
+        }
         let stages = (left / (keys * lines)).clamp(2, 4);
         Some(Choice {
             tile: [rows, keys, depth, width],
             threads: 2 * rows,
             unit: "wgmma",
             stages: Some(stages),
+            resident,
             parts: 1,
             programs: 0,
             time: 0.0,
@@ -121,10 +146,12 @@ impl Problem {
         let [rows, keys, depth, width] = choice.tile;
         let cores = target.cores as f64;
         let rate = if choice.unit == "fma" { target.flops_f32 } else { target.flops_mma * 0.7 };
-        let rate = rate * 1e6 / cores * if rows > 64 || choice.unit != "wgmma" { 1.0 } else { ALONE };
-        let arithmetic = (2 * rows * keys * (depth + width)) as f64 / rate;
-        let waves = (choice.programs as f64 / cores).ceil();
-        let busy = (choice.programs as f64).min(cores);
+        let alone = rows <= 64 && choice.unit == "wgmma";
+        let rate = rate * 1e6 / cores * if alone && choice.resident == 1 { ALONE } else { 1.0 };
+        let slots = cores * choice.resident as f64;
+        let arithmetic = (2 * rows * keys * (depth + width)) as f64 / rate * choice.resident as f64;
+        let waves = (choice.programs as f64 / slots).ceil();
+        let busy = (choice.programs as f64).min(slots);
         // Programs of the same keys find them in the second-level cache.
         let shared = if self.queries > rows { 2.0 } else { 1.0 };
         let bytes = (keys * self.widths.iter().sum::<i64>() * self.bytes) as f64;
@@ -140,7 +167,7 @@ impl Problem {
                 target.launch_us + bytes as f64 / (target.bandwidth * 1e3)
             }
         };
-        waves * (START + steps * arithmetic.max(copies)) + combine
+        waves * (START + steps * arithmetic.max(copies).max(STEP)) + combine
     }
 }
 
