@@ -5,11 +5,13 @@
 
 mod check;
 mod executable;
+mod gradients;
 mod pipeline;
 mod random;
 
 pub use check::CheckEachPass;
 pub use executable::{Executable, KernelTime, gpu_arch};
+pub use gradients::check_gradients;
 pub use pipeline::{compile, pipeline};
 pub use random::{random_input, random_inputs, small_value};
 pub use rc_machine::{Machine, Target};

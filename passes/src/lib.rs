@@ -14,6 +14,7 @@ pub mod lower_kernel;
 pub mod lower_loops;
 pub mod lower_tiles;
 pub mod order_scatters;
+pub mod partition;
 pub mod plan_buffers;
 pub mod schedule;
 pub mod split_scans;
@@ -24,6 +25,7 @@ mod test_ops;
 pub fn register() {
     rc_ir::pass::register(&[
         &autodiff::AUTODIFF,
+        &partition::PARTITION,
         &canonicalize::CANONICALIZE,
         &cse::CSE,
         &dce::DCE,

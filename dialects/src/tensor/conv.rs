@@ -4,10 +4,11 @@
 //! last those of all images are one, `[images * places, window * channels]`; where a channel has weights of its own (depthwise) its
 //! windows are multiplied and summed directly.
 
-use super::channels_last;
 use super::spatial::{DILATIONS, GROUPS, PADDING, STRIDES, Windows, groups_of, product};
+use super::{channels_last, conv_derivative};
 use crate::builder::CoreBuilder;
 use crate::constraints::{Inferred, NUMERIC_TENSOR, default_acc, one};
+use crate::derivative::Derivative;
 use crate::interfaces::Decompose;
 use rc_ir::op_def::{AttrDef, AttrDefault, AttrKind, InferArgs, attr, operand, optional, result};
 use rc_ir::{Builder, Dim, Effects, Op, OpDef, Result, Type, Value};
@@ -27,7 +28,7 @@ pub static CONV: OpDef = OpDef {
     attrs: &[STRIDES, PADDING, DILATIONS, GROUPS, ORDER],
     effects: Effects::Pure,
     infer: Some(infer_conv),
-    interfaces: &[&Decompose(define_conv)],
+    interfaces: &[&Decompose(define_conv), &Derivative::Vjp(conv_derivative::conv_vjp)],
     ..OpDef::new("rc.tensor.conv")
 };
 
@@ -53,7 +54,7 @@ pub static CONV_TRANSPOSE: OpDef = OpDef {
     ],
     effects: Effects::Pure,
     infer: Some(infer_transpose),
-    interfaces: &[&Decompose(define_transpose)],
+    interfaces: &[&Decompose(define_transpose), &Derivative::Vjp(conv_derivative::transpose_vjp)],
     ..OpDef::new("rc.tensor.conv_transpose")
 };
 
@@ -78,7 +79,7 @@ pub static CONV_WEIGHT_GRAD: OpDef = OpDef {
     ],
     effects: Effects::Pure,
     infer: Some(infer_weight_grad),
-    interfaces: &[&Decompose(define_weight_grad)],
+    interfaces: &[&Decompose(define_weight_grad), &Derivative::Vjp(conv_derivative::weight_grad_vjp)],
     ..OpDef::new("rc.tensor.conv_weight_grad")
 };
 

@@ -1,9 +1,10 @@
 //! Softmax and normalizations.
 
-use super::compute_type;
 use super::reduce::log_sum_exp;
+use super::{compute_type, norm_derivative};
 use crate::builder::CoreBuilder;
 use crate::constraints::FLOAT_TENSOR;
+use crate::derivative::Derivative;
 use crate::interfaces::Decompose;
 use rc_ir::op_def::{AttrDefault, AttrKind, OperandDef, ResultDef, attr, infer_same, operand, optional, result};
 use rc_ir::{Builder, Effects, Op, OpDef, OpRef, Result, Value};
@@ -20,7 +21,7 @@ pub static SOFTMAX: OpDef = OpDef {
 ",
     attrs: &[DIM],
     verify: Some(verify_dim),
-    interfaces: &[&Decompose(define_softmax)],
+    interfaces: &[&Decompose(define_softmax), &Derivative::Vjp(norm_derivative::softmax_vjp)],
     ..function("rc.tensor.softmax")
 };
 
@@ -34,7 +35,7 @@ pub static LOG_SOFTMAX: OpDef = OpDef {
 ",
     attrs: &[DIM],
     verify: Some(verify_dim),
-    interfaces: &[&Decompose(define_log_softmax)],
+    interfaces: &[&Decompose(define_log_softmax), &Derivative::Vjp(norm_derivative::log_softmax_vjp)],
     ..function("rc.tensor.log_softmax")
 };
 
@@ -50,7 +51,7 @@ pub static LAYER_NORM: OpDef = OpDef {
     operands: &[operand("x", FLOAT_TENSOR), optional("weight", FLOAT_TENSOR), optional("bias", FLOAT_TENSOR)],
     attrs: &[attr("eps", AttrKind::F64, "Added to the variance.").default(AttrDefault::Float(1e-5))],
     verify: Some(verify_norm),
-    interfaces: &[&Decompose(define_layer_norm)],
+    interfaces: &[&Decompose(define_layer_norm), &Derivative::Vjp(norm_derivative::layer_norm_vjp)],
     ..function("rc.tensor.layer_norm")
 };
 
@@ -65,7 +66,7 @@ pub static RMS_NORM: OpDef = OpDef {
     operands: &[operand("x", FLOAT_TENSOR), optional("weight", FLOAT_TENSOR)],
     attrs: &[attr("eps", AttrKind::F64, "Added to the mean square.").default(AttrDefault::Float(1e-6))],
     verify: Some(verify_norm),
-    interfaces: &[&Decompose(define_rms_norm)],
+    interfaces: &[&Decompose(define_rms_norm), &Derivative::Vjp(norm_derivative::rms_norm_vjp)],
     ..function("rc.tensor.rms_norm")
 };
 
@@ -80,7 +81,7 @@ const fn function(name: &'static str) -> OpDef {
 }
 
 /// The dimension that `dim` names, from 0.
-fn dim_of(op: OpRef) -> Option<i64> {
+pub(super) fn dim_of(op: OpRef) -> Option<i64> {
     let rank = op.body.ty(op.operand(0)).rank() as i64;
     let dim = op.int("dim")?;
     let dim = if dim < 0 { dim + rank } else { dim };
@@ -144,7 +145,7 @@ fn define_log_softmax(b: &mut Builder, op: Op) -> Result<Vec<Value>> {
 }
 
 /// The mean over the last dimension, broadcast back.
-fn mean(b: &mut Builder, x: Value) -> Value {
+pub(super) fn mean(b: &mut Builder, x: Value) -> Value {
     let shape = b.ty(x).shape();
     let last = shape.len() - 1;
     let sum = b.reduce("add", x, &[last as i64]);
@@ -160,12 +161,17 @@ fn mean(b: &mut Builder, x: Value) -> Value {
     b.broadcast(mean, &shape, &kept)
 }
 
-/// Multiplies by 1/sqrt(mean(x²) + eps).
-fn by_root_mean_square(b: &mut Builder, x: Value, eps: f64) -> Value {
+/// 1/sqrt(mean(x²) + eps).
+pub(super) fn inverse_root_mean_square(b: &mut Builder, x: Value, eps: f64) -> Value {
     let square = b.binary("mul", x, x);
     let mean = mean(b, square);
     let shifted = b.binary_scalar("add", mean, eps);
-    let inverse = b.unary("rsqrt", shifted);
+    b.unary("rsqrt", shifted)
+}
+
+/// Multiplies by 1/sqrt(mean(x²) + eps).
+fn by_root_mean_square(b: &mut Builder, x: Value, eps: f64) -> Value {
+    let inverse = inverse_root_mean_square(b, x, eps);
     b.binary("mul", x, inverse)
 }
 
@@ -178,7 +184,7 @@ fn with_row(b: &mut Builder, op: Op, group: &str, core: &str, y: Value) -> Value
     b.binary(core, y, wide)
 }
 
-fn eps_of(b: &Builder, op: Op) -> f64 {
+pub(super) fn eps_of(b: &Builder, op: Op) -> f64 {
     b.body.op_ref(op).attr("eps").and_then(|a| a.as_float()).expect("verified")
 }
 

@@ -1,9 +1,10 @@
 //! Pooling over windows, and its gradients.
 
-use super::compute_type;
 use super::spatial::{DILATIONS, PADDING, STRIDES, Windows, iota, product};
+use super::{compute_type, pool_derivative};
 use crate::builder::CoreBuilder;
 use crate::constraints::{FLOAT_TENSOR, INT_TENSOR, Inferred, NUMERIC_TENSOR, one};
+use crate::derivative::Derivative;
 use crate::interfaces::{Combiner, Decompose};
 use rc_ir::op_def::{AttrDef, AttrDefault, AttrKind, InferArgs, Types, attr, operand, result};
 use rc_ir::{Attr, Builder, Dim, Effects, Op, OpDef, OpRef, Result, Type, Value};
@@ -29,7 +30,7 @@ pub static MAX_POOL: OpDef = OpDef {
     attrs: &[WINDOW, STRIDES, PADDING, DILATIONS, CEIL],
     effects: Effects::Pure,
     infer: Some(infer_max_pool),
-    interfaces: &[&Decompose(define_max_pool)],
+    interfaces: &[&Decompose(define_max_pool), &Derivative::Vjp(pool_derivative::max_pool_vjp)],
     ..OpDef::new("rc.tensor.max_pool")
 };
 
@@ -46,7 +47,7 @@ pub static MAX_POOL_GRAD: OpDef = OpDef {
     attrs: &[SIZES, WINDOW, STRIDES, PADDING, DILATIONS, CEIL],
     effects: Effects::Pure,
     infer: Some(infer_grad),
-    interfaces: &[&Decompose(define_max_pool_grad)],
+    interfaces: &[&Decompose(define_max_pool_grad), &Derivative::Vjp(pool_derivative::max_pool_grad_vjp)],
     ..OpDef::new("rc.tensor.max_pool_grad")
 };
 
@@ -70,7 +71,7 @@ pub static AVG_POOL: OpDef = OpDef {
     attrs: &[WINDOW, STRIDES, PADDING, CEIL, AVG_ATTRS[0], AVG_ATTRS[1]],
     effects: Effects::Pure,
     infer: Some(infer_avg_pool),
-    interfaces: &[&Decompose(define_avg_pool)],
+    interfaces: &[&Decompose(define_avg_pool), &Derivative::Vjp(pool_derivative::avg_pool_vjp)],
     ..OpDef::new("rc.tensor.avg_pool")
 };
 
@@ -87,7 +88,7 @@ pub static AVG_POOL_GRAD: OpDef = OpDef {
     attrs: &[SIZES, WINDOW, STRIDES, PADDING, CEIL, AVG_ATTRS[0], AVG_ATTRS[1]],
     effects: Effects::Pure,
     infer: Some(infer_grad),
-    interfaces: &[&Decompose(define_avg_pool_grad)],
+    interfaces: &[&Decompose(define_avg_pool_grad), &Derivative::Vjp(pool_derivative::avg_pool_grad_vjp)],
     ..OpDef::new("rc.tensor.avg_pool_grad")
 };
 
@@ -105,7 +106,10 @@ pub static ADAPTIVE_AVG_POOL: OpDef = OpDef {
     attrs: &[attr("sizes", AttrKind::I64Array, "The number of parts along each dimension.")],
     effects: Effects::Pure,
     infer: Some(infer_adaptive),
-    interfaces: &[&Decompose(|b, op| define_adaptive(b, op, false))],
+    interfaces: &[
+        &Decompose(|b, op| define_adaptive(b, op, false)),
+        &Derivative::Vjp(|v| pool_derivative::adaptive_vjp(v, &ADAPTIVE_AVG_POOL_GRAD)),
+    ],
     ..OpDef::new("rc.tensor.adaptive_avg_pool")
 };
 
@@ -122,7 +126,10 @@ pub static ADAPTIVE_AVG_POOL_GRAD: OpDef = OpDef {
     attrs: &[attr("sizes", AttrKind::I64Array, "The sizes before pooling.")],
     effects: Effects::Pure,
     infer: Some(infer_adaptive),
-    interfaces: &[&Decompose(|b, op| define_adaptive(b, op, true))],
+    interfaces: &[
+        &Decompose(|b, op| define_adaptive(b, op, true)),
+        &Derivative::Vjp(|v| pool_derivative::adaptive_vjp(v, &ADAPTIVE_AVG_POOL)),
+    ],
     ..OpDef::new("rc.tensor.adaptive_avg_pool_grad")
 };
 

@@ -3,6 +3,7 @@
 use super::compute_type;
 use crate::builder::CoreBuilder;
 use crate::constraints::{FLOAT_TENSOR, INT_TENSOR, Inferred, NUMERIC_TENSOR, one};
+use crate::derivative::{Derivative, Vjp, where_or_zero};
 use crate::interfaces::Decompose;
 use rc_ir::op_def::{AttrDef, AttrDefault, AttrKind, InferArgs, attr, operand, result};
 use rc_ir::{Attr, Builder, Dim, Effects, Op, OpDef, Result, Type, Value};
@@ -67,7 +68,7 @@ pub static CROSS_ENTROPY: OpDef = OpDef {
     ],
     effects: Effects::Pure,
     infer: Some(infer_cross_entropy),
-    interfaces: &[&Decompose(define_cross_entropy)],
+    interfaces: &[&Decompose(define_cross_entropy), &Derivative::Vjp(cross_entropy_vjp)],
     ..OpDef::new("rc.tensor.cross_entropy")
 };
 
@@ -211,4 +212,46 @@ fn define_cross_entropy(b: &mut Builder, op: Op) -> Result<Vec<Value>> {
     let mean = b.binary("div", sum, count);
     let loss = b.unary("neg", mean);
     Ok(vec![b.convert(loss, elem)])
+}
+
+/// For a row that counts, with n of them and p its softmax: g (p - 1 at the target) / n; for a target outside of the classes 0.
+fn cross_entropy_vjp(v: &mut Vjp) -> Result {
+    let (logits, target, g) = (v.operand(0), v.operand(1), v.g());
+    let ignored = v.at().int("ignore_index").unwrap_or(-100);
+    let (elem, shape) = (v.ty(logits).elem(), v.ty(logits).shape());
+    let wide = compute_type(elem);
+    let target = v.convert(target, Type::i64());
+    let x = v.convert(logits, wide);
+    let all_max = v.reduce_and_broadcast("max", x, &[1]);
+    let shifted = v.binary("sub", x, all_max);
+    let log = log_sum_exp(v, shifted, &[1]);
+    let log = v.broadcast(log, &shape, &[0]);
+    let log_p = v.binary("sub", shifted, log);
+    let p = v.unary("exp", log_p);
+    let class = v.op("rc.core.iota").attr("dim", Attr::i64(1)).result(Type::tensor(&shape, Type::i64())).value();
+    let wanted = v.broadcast(target, &shape, &[0]);
+    let hit = v.compare("eq", class, wanted);
+    let less = v.binary_scalar("sub", p, 1.0);
+    let distance = v.select(hit, less, p);
+    // The share of each row that has a slope, in the loss's gradient.
+    let rows = v.ty(target).shape();
+    let (marker, none) =
+        (crate::derivative::splat_like(v, ignored as f64, target), crate::derivative::zeros_like(v, target));
+    let classes = class_count(v, logits, target);
+    let counts = v.compare("ne", target, marker);
+    let (natural, below) = (v.compare("ge", target, none), v.compare("lt", target, classes));
+    let inside = v.binary("and", natural, below);
+    let sloped = v.binary("and", counts, inside);
+    let counted = v.convert(counts, wide);
+    let count = v.reduce("add", counted, &[0]);
+    let g = v.convert(g, wide);
+    let share = v.binary("div", g, count);
+    let share = v.broadcast(share, &rows, &[]);
+    let share = where_or_zero(v, sloped, share);
+    v.give_with(0, |v| {
+        let share = v.broadcast(share, &shape, &[0]);
+        let gradient = v.binary("mul", share, distance);
+        v.convert(gradient, elem)
+    });
+    Ok(())
 }

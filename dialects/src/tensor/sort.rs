@@ -8,9 +8,11 @@ use super::merge;
 use super::spatial::iota;
 use crate::builder::CoreBuilder;
 use crate::constraints::{INT_TENSOR, TENSOR, check_dims};
+use crate::core::shape::inverse;
+use crate::derivative::{Derivative, Vjp};
 use crate::interfaces::Decompose;
 use rc_ir::op_def::{AttrDefault, AttrKind, InferArgs, Types, attr, operand, result};
-use rc_ir::{Attr, Builder, Dim, Effects, Op, OpDef, Type, Value};
+use rc_ir::{Attr, Builder, Dim, Effects, Op, OpDef, Result, Type, Value};
 use smallvec::smallvec;
 
 pub static SORT: OpDef = OpDef {
@@ -30,10 +32,13 @@ pub static SORT: OpDef = OpDef {
     ],
     effects: Effects::Pure,
     infer: Some(|args| sorted_types(args, None)),
-    interfaces: &[&Decompose(|b, op| {
-        let descending = b.body.op_ref(op).bool("descending");
-        Ok(ordered(b, op, descending))
-    })],
+    interfaces: &[
+        &Decompose(|b, op| {
+            let descending = b.body.op_ref(op).bool("descending");
+            Ok(ordered(b, op, descending))
+        }),
+        &Derivative::Vjp(ordered_vjp),
+    ],
     ..OpDef::new("rc.tensor.sort")
 };
 
@@ -54,10 +59,13 @@ pub static TOPK: OpDef = OpDef {
     ],
     effects: Effects::Pure,
     infer: Some(|args| sorted_types(args, Some(args.int("k")?))),
-    interfaces: &[&Decompose(|b, op| {
-        let largest = b.body.op_ref(op).bool("largest");
-        Ok(ordered(b, op, largest))
-    })],
+    interfaces: &[
+        &Decompose(|b, op| {
+            let largest = b.body.op_ref(op).bool("largest");
+            Ok(ordered(b, op, largest))
+        }),
+        &Derivative::Vjp(ordered_vjp),
+    ],
     ..OpDef::new("rc.tensor.topk")
 };
 
@@ -83,6 +91,31 @@ fn sorted_types(args: &InferArgs, k: Option<i64>) -> std::result::Result<Types, 
     Ok(smallvec![ty, ty.with_elem(Type::i64())])
 }
 
+/// Each element's gradient goes to the place where the element was.
+fn ordered_vjp(v: &mut Vjp) -> Result {
+    let (g, places, ty) = (v.g(), v.result(1), v.ty(v.operand(0)));
+    let dim = dim_of(v.at().int("dim").expect("verified"), ty.rank()).expect("verified");
+    let (there, back) = last_and_back(dim, ty.rank());
+    v.give_with(0, |v| {
+        let [g, places] = [g, places].map(|x| v.permute(x, &there));
+        let shape: Vec<Dim> = there.iter().map(|&d| ty.shape()[d as usize]).collect();
+        let zeros = v.splat(0.0, ty.with_shape(&shape));
+        let batch = Attr::i64(ty.rank() as i64 - 1);
+        let op = v.op("rc.core.scatter").operand(zeros).operand(places).operand(g);
+        let sums = op.attr("axis", batch).attr("batch", batch).attr("kind", Attr::str("add")).value();
+        v.permute(sums, &back)
+    });
+    Ok(())
+}
+
+/// The permutation that puts a dimension last, and the one back.
+fn last_and_back(dim: usize, rank: usize) -> (Vec<i64>, Vec<i64>) {
+    let mut there: Vec<i64> = (0..rank as i64).filter(|&d| d != dim as i64).collect();
+    there.push(dim as i64);
+    let back = inverse(&there);
+    (there, back)
+}
+
 /// Rows up to this long are sorted by comparing all pairs; rows of a symbolic length too.
 const PAIRS: i64 = 128;
 /// The most elements that are taken from a long row one after the other.
@@ -93,11 +126,7 @@ fn ordered(b: &mut Builder, op: Op, descending: bool) -> Vec<Value> {
     let rank = b.ty(x).rank();
     let dim = dim_of(b.body.op_ref(op).int("dim").expect("verified"), rank).expect("verified");
     let taken = b.ty(b.body.result(op, 0)).shape()[dim];
-    // The dimension last, and back at the end.
-    let mut there: Vec<i64> = (0..rank as i64).filter(|&d| d != dim as i64).collect();
-    there.push(dim as i64);
-    let mut back = vec![0; rank];
-    there.iter().enumerate().for_each(|(i, &d)| back[d as usize] = i as i64);
+    let (there, back) = last_and_back(dim, rank);
     let rows = b.permute(x, &there);
     let shape = b.ty(rows).shape();
     let keys = keys(b, rows, descending);

@@ -21,7 +21,8 @@ use rc_dialects::CoreBuilder;
 use rc_ir::pass::{OptionKind, PassContext, PassDef, PassKind, option};
 use rc_ir::{Attr, Body, Builder, Module, Name, Op, Result, Value};
 use rustc_hash::FxHashMap;
-use signature::{add_arg, set_results};
+use signature::add_arg;
+pub(crate) use signature::set_results;
 
 pub static AUTODIFF: PassDef = PassDef {
     summary: "Makes of a function its joint function: its results, and their derivatives for chosen arguments.",

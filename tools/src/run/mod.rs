@@ -48,6 +48,9 @@ pub struct Options {
     /// Compare with the interpreter in this precision, and report the largest error
     #[arg(long, value_enum)]
     pub compare: Option<Reference>,
+    /// Instead of running: differentiate the function, and compare slopes along random directions with differences in float64
+    #[arg(long)]
+    pub check_gradients: bool,
     /// Run this many times and report the median
     #[arg(long, value_name = "RUNS", num_args = 0..=1, require_equals = true, default_missing_value = "20")]
     pub bench: Option<usize>,
@@ -107,6 +110,9 @@ impl From<String> for Failure {
 pub fn run(options: &Options) -> Result<(), Failure> {
     let module = read(options)?;
     let inputs = Inputs::gather(&module, options)?;
+    if options.check_gradients {
+        return check_gradients(&module, options, &inputs);
+    }
     let results = if options.interpret {
         Interpreter::new(&module, Mode::Typed).run(&inputs.function, &inputs.tensors)?
     } else {
@@ -194,6 +200,21 @@ fn report_errors(module: &Module, inputs: &Inputs, results: &[Tensor]) -> Result
         print_line(format_args!("result {i} against float64: {comparison}"))?;
     }
     Ok(())
+}
+
+fn check_gradients(module: &Module, options: &Options, inputs: &Inputs) -> Result<(), Failure> {
+    let body = module.symbol(inputs.function.as_str());
+    if !body.is_some_and(|b| b.name(b.root()) == "func.func") {
+        return Err("--check-gradients needs a function that is not planned or compiled".to_string().into());
+    }
+    let slopes = rc::check_gradients(module, &inputs.function, &inputs.tensors, options.seed)?;
+    for slope in &slopes {
+        print_line(format_args!("{slope}"))?;
+    }
+    match slopes.iter().filter(|s| !s.agrees()).count() {
+        0 => Ok(()),
+        wrong => Err(format!("{wrong} of {} slopes differ from those by differences", slopes.len()).into()),
+    }
 }
 
 fn write(options: &Options, results: &[Tensor]) -> Result<(), Failure> {

@@ -1,0 +1,234 @@
+//! `partition`: a joint function becomes a forward and a backward one.
+//!
+//! Which values the forward function keeps for the backward one, and which are computed again, is a minimum cut (as in Chen et al., "Training
+//! deep nets with sublinear memory cost", 2016, for the question, and PyTorch's partitioner for the graph): a value that the backward function needs is
+//! kept, at the price of its bytes, or computed again, at the price of its operations and of what these need.
+
+mod cut;
+mod price;
+mod split;
+
+use crate::autodiff::JOINT;
+use crate::fuse::symbol_ranges;
+use crate::schedule::Target;
+use cut::{Graph, INFINITE, SINK, SOURCE};
+use price::{Prices, RECOMPUTE, counted};
+use rc_ir::dim_range::Ranges;
+use rc_ir::pass::{OptionKind, PassContext, PassDef, PassKind, option};
+use rc_ir::{Body, Diagnostic, Module, Op, Result, Value};
+use rustc_hash::{FxHashMap, FxHashSet};
+
+pub static PARTITION: PassDef = PassDef {
+    summary: "Makes of a joint function a forward and a backward one, and decides what is kept between them.",
+    doc: "A joint function that takes gradients of results (autodiff, mode = vjp) becomes `NAME_forward`, with its results and what is kept, and \
+`NAME_backward`, which takes what is kept and the gradients of the results. `rc.saved` of the backward function says what its first arguments are: number k \
+below the forward function's number of arguments is that argument, the others are its results, counted from there. Keeping costs its bytes over the \
+target's bandwidth, twice; computing again costs operations over its peak, and a launch for a reduction. Products, attention and what is a kernel of its \
+own are kept, unless `recompute-products`; what follows from counters alone (random numbers, masks) is computed again; so is what has the attribute \
+`rc.recompute`. `memory-budget` bounds the bytes that are kept: what is larger than 1 is bytes, else a share of what would be kept without a bound. \
+Symbolic sizes count as their largest.",
+    options: &[
+        option(
+            "memory-budget",
+            OptionKind::Float,
+            "1",
+            "Bytes that are kept at most, or their share of what is kept without a bound.",
+        ),
+        option(
+            "recompute-products",
+            OptionKind::Bool,
+            "false",
+            "Whether products and attention may be computed again.",
+        ),
+    ],
+    requires: &["decompose"],
+    ..PassDef::new("partition", |options| {
+        let budget = options.float("memory-budget");
+        let products = options.bool("recompute-products");
+        Ok(PassKind::module(move |module: &mut Module, cx: &mut PassContext| run(module, cx, budget, products)))
+    })
+};
+
+fn run(module: &mut Module, cx: &mut PassContext, budget: f64, products: bool) -> Result {
+    let target = Target::of("", "", module.attrs).map_err(|why| Diagnostic::error(module.loc, why))?;
+    let joints: Vec<usize> =
+        (0..module.bodies.len()).filter(|&i| module.bodies[i].attr(module.bodies[i].root(), JOINT).is_some()).collect();
+    if joints.is_empty() {
+        return Err(
+            Diagnostic::error(module.loc, "the module has no joint function").help("make one: --autodiff=mode=vjp")
+        );
+    }
+    for i in joints.into_iter().rev() {
+        let joint = Joint::of(&module.bodies[i])?;
+        let kept = joint.within(&target, budget, products, cx)?;
+        let (forward, backward) = split::split(&module.bodies[i], &joint, &kept);
+        module.bodies.splice(i..=i, [forward, backward]);
+    }
+    Ok(())
+}
+
+/// A joint function, seen as what is forward and what is backward.
+pub(crate) struct Joint<'a> {
+    body: &'a Body,
+    /// All but the terminator.
+    ops: Vec<Op>,
+    end: Op,
+    /// The function's own arguments.
+    arguments: Vec<Value>,
+    /// The gradients of results.
+    gradients: Vec<Value>,
+    /// How many results are the function's own.
+    results: usize,
+    /// What depends on gradients of results.
+    backward: FxHashSet<Value>,
+    ranges: Ranges,
+}
+
+impl<'a> Joint<'a> {
+    fn of(body: &'a Body) -> Result<Joint<'a>> {
+        let root = body.op_ref(body.root());
+        let number = |name: &str| root.attr(JOINT).and_then(|j| j.get(name)).and_then(|a| a.as_int());
+        let (Some(arguments), Some(results)) = (number("arguments"), number("results")) else {
+            return Err(root.error("has a malformed 'rc.joint'").help("write #rc.joint<arguments = 2, results = 1>"));
+        };
+        let entry = body.entry().ok_or_else(|| root.error("has no body to divide"))?;
+        let end = body.terminator(entry).ok_or_else(|| root.error("has no terminator"))?;
+        let all: Vec<Value> = body.block_args(entry).collect();
+        let (arguments, results) = (arguments as usize, results as usize);
+        if arguments >= all.len() || results >= body.operand_count(end) {
+            let error =
+                root.error("has no backward part: it takes no gradients of results, or gives none of arguments");
+            return Err(error.help("differentiate with mode=vjp"));
+        }
+        let ops: Vec<Op> = body.ops(entry).filter(|&op| op != end).collect();
+        let mut backward: FxHashSet<Value> = all[arguments..].iter().copied().collect();
+        for &op in &ops {
+            if body.operands(op).any(|v| backward.contains(&v)) {
+                backward.extend(body.results(op));
+            }
+        }
+        if let Some(result) = body.operands(end).take(results).find(|v| backward.contains(v)) {
+            let number = body.operands(end).position(|v| v == result).unwrap_or(0);
+            return Err(root.error(format!("has a result, number {number}, that depends on gradients of results")));
+        }
+        let ranges = symbol_ranges(body);
+        let (arguments, gradients) = (all[..arguments].to_vec(), all[arguments..].to_vec());
+        Ok(Joint { body, ops, end, arguments, gradients, results, backward, ranges })
+    }
+
+    /// What to keep so that it is no more than the budget. Bytes become dearer until it is.
+    fn within(&self, target: &Target, budget: f64, products: bool, cx: &mut PassContext) -> Result<Vec<Value>> {
+        let root = self.body.op_ref(self.body.root());
+        if !(budget >= 0.0) {
+            return Err(root.error(format!("cannot keep within a memory budget of {budget}")));
+        }
+        let prices = |weight: f64, products: bool| Prices { target, ranges: &self.ranges, products, weight };
+        let free = prices(1.0, products);
+        let mut kept = self.cheapest(&free)?;
+        let most = self.bytes(&kept, &free);
+        let allowed = if budget > 1.0 { budget } else { budget * most };
+        if most > allowed {
+            // The dearest bytes show what is possible.
+            let (mut cheap, mut dear) = (1.0, 1e6);
+            let least = self.cheapest(&prices(dear, true))?;
+            let reached = self.bytes(&least, &free);
+            if reached > allowed {
+                let error = root.error(format!(
+                    "keeps at least {reached:.0} bytes between its parts, and the memory budget allows {allowed:.0}"
+                ));
+                return Err(error.help("what is left are results of operations that cannot be computed again"));
+            }
+            kept = least;
+            for _ in 0..24 {
+                let weight = f64::sqrt(cheap * dear);
+                let tried = self.cheapest(&prices(weight, true))?;
+                if self.bytes(&tried, &free) <= allowed {
+                    (kept, dear) = (tried, weight);
+                } else {
+                    cheap = weight;
+                }
+            }
+        }
+        self.remark(&kept, &prices(1.0, true), cx);
+        Ok(kept)
+    }
+
+    /// The bytes that are kept of what the function computes: its arguments are there in any case.
+    fn bytes(&self, kept: &[Value], prices: &Prices) -> f64 {
+        let own = |v: &&Value| !self.arguments.contains(v);
+        kept.iter().filter(own).map(|&v| prices.bytes(self.body.ty(v))).sum()
+    }
+
+    /// The values to keep at the least price, arguments included, in the order of the program.
+    fn cheapest(&self, prices: &Prices) -> Result<Vec<Value>> {
+        let body = self.body;
+        let counted = counted(body, &self.ops, &self.arguments);
+        let mut graph = Graph::new();
+        let mut available: FxHashMap<Value, usize> = FxHashMap::default();
+        for &arg in &self.arguments {
+            let node = graph.node();
+            graph.edge(SOURCE, node, prices.reading(body.ty(arg)));
+            available.insert(arg, node);
+        }
+        let mut makers: Vec<(Op, usize)> = Vec::new();
+        let results: FxHashSet<Value> = body.operands(self.end).take(self.results).collect();
+        for &op in &self.ops {
+            let at = body.op_ref(op);
+            if at.results().any(|v| self.backward.contains(&v)) {
+                continue;
+            }
+            let made = graph.node();
+            graph.edge(SOURCE, made, prices.again(at).unwrap_or(INFINITE));
+            for operand in at.operands() {
+                graph.edge(available[&operand], made, INFINITE);
+            }
+            let again = at.attr(RECOMPUTE).is_some();
+            for value in at.results() {
+                let node = graph.node();
+                let tensor = body.ty(value).is_tensor();
+                let free = results.contains(&value);
+                let never = !tensor || (again || counted[&value] && prices.again(at).is_some()) && !free;
+                let price = match (never, free) {
+                    (true, _) => INFINITE,
+                    (_, true) => prices.reading(body.ty(value)),
+                    _ => prices.keeping(body.ty(value)),
+                };
+                graph.edge(made, node, price);
+                available.insert(value, node);
+            }
+            makers.push((op, made));
+        }
+        let needed = self.ops.iter().filter(|&&op| body.results(op).any(|v| self.backward.contains(&v)));
+        let read = needed.flat_map(|&op| body.operands(op)).chain(body.operands(self.end).skip(self.results));
+        let mut seen = FxHashSet::default();
+        for value in read.filter(|v| !self.backward.contains(v)) {
+            if seen.insert(value) {
+                graph.edge(available[&value], SINK, INFINITE);
+            }
+        }
+        let forward = graph.cut().ok_or_else(|| {
+            body.op_ref(body.root()).error("has operations marked to be computed again that cannot be")
+        })?;
+        let args = self.arguments.iter().copied().filter(|v| !forward[available[v]]);
+        let made = makers.iter().filter(|m| forward[m.1]).flat_map(|m| body.results(m.0));
+        Ok(args.chain(made.filter(|v| !forward[available[v]])).collect())
+    }
+
+    fn remark(&self, kept: &[Value], prices: &Prices, cx: &mut PassContext) {
+        let again = split::recomputed(self, kept);
+        let cost: u64 = again.iter().filter_map(|&op| prices.again(self.body.op_ref(op))).sum();
+        let count = kept.iter().filter(|v| !self.arguments.contains(v)).count();
+        let bytes = self.bytes(kept, prices);
+        cx.remark(
+            self.body.loc(self.body.root()),
+            format!(
+                "@{} keeps {count} values of {bytes:.0} bytes for its backward part, which computes {} operations again: {:.1} microseconds",
+                self.body.symbol().unwrap_or_default(),
+                again.len(),
+                cost as f64 * 1e-6
+            ),
+        );
+        cx.count("bytes kept", bytes as u64);
+        cx.count("operations computed again", again.len() as u64);
+    }
+}
