@@ -97,8 +97,10 @@ pub static SCATTER: OpDef = OpDef {
 `where` (integers; same shape as the tile or 1 along some dimensions). Each element is combined as kernel.atomic does it, in no \
 particular order. Elements outside of the memref, along `axis` too, are left out.",
     example: r#"
-kernel.func @example(%table: memref<16x8xf32>, %ids: memref<4xi64>, %u: memref<4x8xf32>) attributes {phase = tile, target = cuda, threads = 32, grid = [1, 1, 1]} {
+kernel.func @example(%ids: memref<4xi64>, %u: memref<4x8xf32>, %table: memref<16x8xf32>) attributes {phase = tile, target = cuda, threads = 32, grid = [1, 1, 1]} {
   %zero = core.constant {value = 0 : index} : index
+  %none = core.constant {value = dense<0.0> : !rc.tile<16x8xf32>} : !rc.tile<16x8xf32>
+  kernel.store %none, %table[%zero, %zero] {dims = [0, 1]}
   %at = kernel.load %ids[%zero] {dims = [0, -1]} : !rc.tile<4x1xi64>
   %rows = kernel.load %u[%zero, %zero] {dims = [0, 1]} : !rc.tile<4x8xf32>
   kernel.scatter %rows, %table[%zero, %zero] where(%at) {dims = [0, 1], axis = 0, kind = add}
