@@ -32,11 +32,27 @@ pub enum Unit {
     /// `wgmma.mma_async` of four warps.
     Wgmma,
     /// Dot products of pairs of bf16 in vectors.
+    #[serde(rename = "avx512_bf16")]
     Avx512Bf16,
     /// Dot products of four bytes in vectors.
     Vnni,
     /// Products of tiles.
     Amx,
+}
+
+impl Unit {
+    /// What each is called.
+    pub const WORDS: &'static [(Unit, &'static str)] = &[
+        (Unit::Fma, "fma"),
+        (Unit::Mma, "mma"),
+        (Unit::Wgmma, "wgmma"),
+        (Unit::Avx512Bf16, "avx512_bf16"),
+        (Unit::Vnni, "vnni"),
+        (Unit::Amx, "amx"),
+    ];
+    pub fn word(self) -> &'static str {
+        Unit::WORDS.iter().find(|w| w.0 == self).expect("every unit has a word").1
+    }
 }
 
 /// A matrix instruction.

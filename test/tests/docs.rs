@@ -4,7 +4,7 @@ use rc_test::tools;
 use std::path::Path;
 use std::process::Command;
 
-const PAGES: [&str; 7] = ["func", "tensor", "core", "loop", "kernel", "host", "passes"];
+const PAGES: [&str; 8] = ["func", "tensor", "core", "loop", "kernel", "host", "passes", "schedule"];
 
 #[test]
 fn reference_pages_are_not_stale() {

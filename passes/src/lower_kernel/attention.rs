@@ -168,7 +168,7 @@ impl<'s> Attention<'s> {
             let total = p.binary("rc.core.mul", state[2], decay);
             Ok::<_, Box<Diagnostic>>(vec![best, sum, self.values(p, weights, scope, at, total)?])
         })?;
-        if let Some(stages) = self.schedule.stages {
+        if let Some(stages) = self.schedule.stages() {
             let made = p.out.defining_op(ends[0]).expect("a loop's result");
             p.out.set_attr(made, "stages", Attr::i64(stages));
         }
@@ -213,7 +213,7 @@ impl<'s> Attention<'s> {
         let scope = self.with(&scope, D, zero, Some(1), depth);
         let key = self.load(p, 1, &scope, [self.keys(), depth], D)?;
         let start = p.zeros([self.rows(), self.keys()], self.acc);
-        Ok(dot(p, [query, key, start], false, true, self.schedule.unit))
+        Ok(dot(p, [query, key, start], false, true, self.schedule.unit()))
     }
     /// Scaled if [`Attention::scaled_early`], masked, and minus infinity where a key is not visible.
     pub(super) fn mask(&self, p: &mut Program, scores: Value, scope: &Scope, at: Value) -> Result<Value> {
@@ -309,6 +309,6 @@ impl<'s> Attention<'s> {
         let scope = self.with(&self.without_rows(scope), N, at, Some(0), self.keys());
         let scope = self.with(&scope, E, zero, Some(1), width);
         let value = self.load(p, 2, &scope, [self.keys(), width], N)?;
-        Ok(dot(p, [weights, value, total], false, false, self.schedule.unit))
+        Ok(dot(p, [weights, value, total], false, false, self.schedule.unit()))
     }
 }

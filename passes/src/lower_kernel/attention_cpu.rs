@@ -147,7 +147,7 @@ impl Attention<'_> {
         let scores = p.for_loop(bounds, &[start], |p, d, acc| {
             let q = self.load(p, 0, &self.with(&scope, D, d, None, 1), [rows, 1], M)?;
             let k = self.tile(p, scratch.panel, [d, zero], [1, keys]);
-            Ok::<_, Box<Diagnostic>>(vec![dot(p, [q, k, acc[0]], false, false, Some("fma"))])
+            Ok::<_, Box<Diagnostic>>(vec![dot(p, [q, k, acc[0]], false, false, Some(rc_machine::Unit::Fma))])
         })?[0];
         let scores = self.mask(p, scores, &scope, at)?;
         let best = self.tile(p, scratch.best, [row, zero], [rows, 1]);
@@ -170,7 +170,7 @@ impl Attention<'_> {
                 let scope = self.with(&self.without_rows(&scope), N, key, None, 1);
                 let scope = self.with(&scope, E, part, Some(1), keys);
                 let value = self.load(p, 2, &scope, [1, keys], N)?;
-                Ok::<_, Box<Diagnostic>>(vec![dot(p, [w, value, acc[0]], false, false, Some("fma"))])
+                Ok::<_, Box<Diagnostic>>(vec![dot(p, [w, value, acc[0]], false, false, Some(rc_machine::Unit::Fma))])
             })?[0];
             self.keep(p, total, scratch.total, [row, part]);
             Ok(())

@@ -3,13 +3,14 @@
 use super::program::Program;
 use super::run::bind;
 use super::scope::Scope;
-use crate::schedule::Schedule;
 use crate::schedule::access::Iter;
 use crate::schedule::nest::Nest;
 use crate::schedule::roles::Roles;
+use crate::schedule::{Operand, Schedule};
 use rc_dialects::constraints::default_acc;
 use rc_dialects::loop_::IterKind;
 use rc_ir::{Attr, Name, Result, Traits, Type, Value};
+use rc_machine::Unit;
 
 /// What the parts of a product need to know.
 pub struct Product<'n> {
@@ -28,7 +29,12 @@ impl<'n> Product<'n> {
             op.error("has a contract schedule and is no product of two matrices")
                 .help("remove it, or run the schedule pass again")
         })?;
-        let roles = Roles { m: schedule.axes[0], n: schedule.axes[1], k: schedule.inner.unwrap_or(roles.k), ..roles };
+        let roles = Roles {
+            m: schedule.axes[0],
+            n: schedule.axes[1],
+            k: schedule.contract().and_then(|own| own.inner).unwrap_or(roles.k),
+            ..roles
+        };
         let known = [roles.m, roles.n, roles.k].iter().all(|&n| nest.iter(n).is_some());
         if !known {
             return Err(op.error("has a contract schedule with iterators that it does not have in 'axes' or 'inner'"));
@@ -70,7 +76,7 @@ impl<'n> Product<'n> {
     /// The iterator along which a factor is gathered, where the schedule says that it is.
     fn gathers_along(&self, which: usize) -> Option<Name> {
         let left = which == self.roles.left;
-        if !self.schedule.gathers(if left { "left" } else { "right" }) {
+        if !self.schedule.gathers(if left { Operand::Left } else { Operand::Right }) {
             return None;
         }
         let own = if left { self.roles.m } else { self.roles.n };
@@ -120,7 +126,7 @@ impl<'n> Product<'n> {
     pub fn dot(&self, p: &mut Program, a: Value, b: Value, acc: Value, a_t: bool, b_t: bool) -> Value {
         let same = p.ty(a).elem() == p.ty(b).elem();
         let (a, b) = if same { (a, b) } else { (p.convert(a, self.acc), p.convert(b, self.acc)) };
-        dot(p, [a, b, acc], a_t, b_t, self.schedule.unit)
+        dot(p, [a, b, acc], a_t, b_t, self.schedule.unit())
     }
 
     /// The sums over k, the whole of it or a part, and over other reduce iterators, point by point, as a tile of results.
@@ -152,7 +158,7 @@ impl<'n> Product<'n> {
         let bounds = [first, end, p.constant_index(bk)];
         let ends = p.for_loop(bounds, &[acc], |p, at, acc| self.step(p, scope, at, acc[0]).map(|v| vec![v]))?;
         let made = p.out.defining_op(ends[0]).expect("a loop's result");
-        if let Some(stages) = self.schedule.stages {
+        if let Some(stages) = self.schedule.stages() {
             p.out.set_attr(made, "stages", Attr::i64(stages));
         }
         Ok(ends[0])
@@ -160,9 +166,12 @@ impl<'n> Product<'n> {
 }
 
 /// `kernel.dot` of `[a, b, acc]`.
-pub fn dot(p: &mut Program, operands: [Value; 3], a_t: bool, b_t: bool, unit: Option<&str>) -> Value {
+pub fn dot(p: &mut Program, operands: [Value; 3], a_t: bool, b_t: bool, unit: Option<Unit>) -> Value {
     let flag = |on: bool| on.then(|| Attr::bool(true));
     let mut b = p.build();
     let op = b.op("rc.kernel.dot").operand(operands[0]).operand(operands[1]).operand(operands[2]);
-    op.maybe_attr("a_t", flag(a_t)).maybe_attr("b_t", flag(b_t)).maybe_attr("unit", unit.map(Attr::str)).value()
+    op.maybe_attr("a_t", flag(a_t))
+        .maybe_attr("b_t", flag(b_t))
+        .maybe_attr("unit", unit.map(|unit| Attr::str(unit.word())))
+        .value()
 }

@@ -6,6 +6,7 @@ use super::contract::Product;
 use super::program::Program;
 use super::run::{bind, divides};
 use super::scope::Scope;
+use crate::schedule::Operand;
 use crate::schedule::access::Iter;
 use crate::schedule::contract_cpu::gathered_run;
 use crate::schedule::nest::Nest;
@@ -90,7 +91,7 @@ impl<'a, 'n> Blocked<'a, 'n> {
         let [mr, nr, _] = product.tile();
         let k = *product.iter(roles.k);
         let depth = schedule.block_of(roles.k);
-        if depth.is_none() && !schedule.pack.is_empty() {
+        if depth.is_none() && schedule.contract().is_some_and(|own| !own.pack.is_empty()) {
             let op = p.src.op_ref(product.nest.op);
             return Err(op.error(format!("has a schedule that packs operands, without a block of {}", roles.k)));
         }
@@ -101,8 +102,8 @@ impl<'a, 'n> Blocked<'a, 'n> {
         let mut out = Blocked { product, scope, m, n, k, depth, left: None, right: None, panelled, runs };
         let length = depth.map(|depth| (depth as u64).next_multiple_of((RUN * out.lanes(p)) as u64) as i64);
         if let Some(length) = length {
-            out.left = schedule.packs("left").then(|| out.panel(p, Side::Left, length));
-            out.right = schedule.packs("right").then(|| out.panel(p, Side::Right, length));
+            out.left = schedule.packs(Operand::Left).then(|| out.panel(p, Side::Left, length));
+            out.right = schedule.packs(Operand::Right).then(|| out.panel(p, Side::Right, length));
         }
         Ok(out)
     }

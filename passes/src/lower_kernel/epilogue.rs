@@ -7,6 +7,7 @@ use super::scope::Scope;
 use crate::expand_math::FUNCTIONS;
 use crate::schedule::WIDTH;
 use rc_ir::{Attr, Op, Result, Type, Value};
+use rc_machine::Unit;
 
 /// Instructions for each element from which an epilogue goes over its tile part by part.
 const LONG: usize = 12;
@@ -21,7 +22,7 @@ const FUNCTION: usize = 16;
 pub fn epilogue(p: &mut Program, scheduled: &Scheduled, scope: &Scope, tile: Value, stores: &[Vec<bool>]) -> Result {
     let (schedule, columns) = (&scheduled.schedules[0], p.shape(tile)[1]);
     let parts = columns / WIDTH;
-    let apart = schedule.unit == Some("wgmma") && parts > 1 && columns % WIDTH == 0 && is_long(p, scheduled);
+    let apart = schedule.unit() == Some(Unit::Wgmma) && parts > 1 && columns % WIDTH == 0 && is_long(p, scheduled);
     let n = schedule.axes[1];
     let (true, Some(&whole), Some(&iter)) = (apart, scope.get(n), scheduled.group.nests[0].iter(n)) else {
         return run(p, scheduled, scope, tile, stores);

@@ -28,7 +28,7 @@ pub use launch::lower_launches;
 use crate::schedule::access::Iter;
 use crate::schedule::group::{Class, Group};
 use crate::schedule::nest::{Nest, symbol_ranges};
-use crate::schedule::{Kind, Schedule, TARGET_OPTIONS, Target, is_unscheduled, schedule_kernel, settle_target};
+use crate::schedule::{Schedule, TARGET_OPTIONS, Target, is_unscheduled, schedule_kernel, settle_target};
 use attention::Attention;
 use attention_split::AttentionSplit;
 use contract::Product;
@@ -142,7 +142,7 @@ struct Scheduled {
 /// # Errors
 /// If a nest has no schedule, or one that cannot be applied to it.
 pub fn lower_kernel(src: &Body, target: &Target) -> Result<Lowered> {
-    let groups = scheduled_groups(src)?;
+    let groups = scheduled_groups(src, target)?;
     let root = src.op_ref(src.root());
     let name = src.symbol().ok_or_else(|| root.error("expects a name"))?;
     let entry = src.entry().ok_or_else(|| root.error("expects a body"))?;
@@ -160,7 +160,7 @@ pub fn lower_kernel(src: &Body, target: &Target) -> Result<Lowered> {
         let callee = |n: usize| if n == 0 { name } else { Name::new(&format!("{name}_{n}")) };
         let types = |values: &[Value]| values.iter().map(|&v| src.ty(v)).collect();
         let refs = |values: &[Value]| values.iter().map(|&v| find(&known, v)).collect::<Result<Vec<_>>>();
-        let split = scheduled.schedules[0].split;
+        let split = scheduled.schedules[0].split();
         if let Some(parts) = split.filter(|_| scheduled.group.class == Class::Attention && !target.is_cpu()) {
             let split = AttentionSplit::new(src, target, scheduled, parts);
             let partial = split.partial_types()?;
@@ -204,7 +204,7 @@ pub fn lower_kernel(src: &Body, target: &Target) -> Result<Lowered> {
 }
 
 /// The nests of a kernel by the groups that their schedules name, in order.
-fn scheduled_groups(src: &Body) -> Result<Vec<Scheduled>> {
+fn scheduled_groups(src: &Body, target: &Target) -> Result<Vec<Scheduled>> {
     let decls = symbols(src);
     let mut out: Vec<(i64, Scheduled)> = Vec::new();
     for op in src.entry().into_iter().flat_map(|e| src.ops(e).collect::<Vec<_>>()) {
@@ -217,6 +217,7 @@ fn scheduled_groups(src: &Body) -> Result<Vec<Scheduled>> {
             _ => continue,
         };
         let schedule = Schedule::read(at)?;
+        schedule.check_on(at, target)?;
         let nest = match is_nest {
             false => Vec::new(),
             true => {
@@ -351,12 +352,6 @@ fn erase_dead(body: &mut Body) {
 
 /// The iterators of the grid, each with the elements that a program takes of it.
 fn spread_of(src: &Body, op: Op, schedule: &Schedule, iters: &[Iter]) -> Result<Vec<Spread>> {
-    if let Some((name, block)) = schedule.block.iter().find(|(name, block)| block % schedule.tile_of(*name) != 0) {
-        let tile = schedule.tile_of(*name);
-        return Err(src.op_ref(op).error(format!(
-            "has a schedule with blocks of {block} elements of {name}, no multiple of its tiles of {tile}"
-        )));
-    }
     let spread = |&name: &Name| {
         let iter = iters.iter().find(|i| i.name == name && i.kind == IterKind::Parallel);
         let wrong = || {
@@ -377,11 +372,11 @@ fn run_nests(p: &mut Program, scheduled: &Scheduled, outputs: &[Value]) -> Resul
     let over = spread_of(p.src, nests[leader].op, schedule, &nests[leader].iters)?;
     let stores = |n: &Nest| p.src.results(n.op).map(|v| outputs.contains(&v)).collect::<Vec<bool>>();
     let stores: Vec<Vec<bool>> = nests.iter().map(stores).collect();
-    if let Some(programs) = schedule.programs.filter(|_| schedule.kind == Kind::Contract) {
+    if let Some(programs) = schedule.contract().and_then(|own| own.programs) {
         return p.tile_after_tile(&over, programs, |p, starts| product(p, scheduled, &over, starts, &stores));
     }
     let (grid, starts) = p.spread(&over);
-    if schedule.kind == Kind::Contract {
+    if schedule.contract().is_some() {
         product(p, scheduled, &over, &starts, &stores)?;
         return Ok(grid);
     }
@@ -389,7 +384,7 @@ fn run_nests(p: &mut Program, scheduled: &Scheduled, outputs: &[Value]) -> Resul
         let several = |s: &&Spread| s.iter.extent != rc_ir::Dim::Static(s.step);
         p.spread_over = Some(over.iter().filter(several).map(|s| s.iter.name).collect());
     }
-    for (nest, schedule) in nests.iter().zip(schedules).filter(|(_, s)| s.keep) {
+    for (nest, schedule) in nests.iter().zip(schedules).filter(|(_, s)| s.keeps()) {
         p.keep_result(nest, schedule)?;
     }
     for ((nest, schedule), stores) in nests.iter().zip(schedules).zip(&stores) {
@@ -411,7 +406,7 @@ fn product(p: &mut Program, scheduled: &Scheduled, over: &[Spread], starts: &[Va
     let product = Product::new(p, &scheduled.group.nests[0], schedule)?;
     let scope = scope_of(over, starts, schedule);
     p.hold_indices(product.nest, &scope)?;
-    if schedule.block.is_empty() {
+    if schedule.block().is_empty() {
         let tile = product.sums(p, &scope, None)?;
         return epilogue(p, scheduled, &scope, tile, stores);
     }
@@ -474,9 +469,6 @@ fn attend(p: &mut Program, scheduled: &Scheduled) -> Result<[rc_ir::Dim; 3]> {
     let scope = scope_of(&over, &starts, schedule);
     let needed = attention.iters[..3].iter().all(|i| scope.get(i.name).is_some());
     let block = schedule.block_of(attention.iters[2].name);
-    if block.is_some() && !p.target.is_cpu() {
-        return Err(p.src.op_ref(op).error("has a schedule with 'block', which is for the CPU"));
-    }
     if !needed || schedule.axes != [attention.iters[2].name, attention.iters[3].name] {
         return Err(p.src.op_ref(op).error("expects a schedule with b, h and m in its grid and m and n as its axes"));
     }

@@ -46,8 +46,8 @@ impl<'a> Split<'a> {
         let fail = |what: &str| src.op_ref(op).unsupported(format!("with a schedule that splits {what}"));
         let Some(nest) = scheduled.group.nests.first() else { return Err(fail("attention")) };
         let schedule = &scheduled.schedules[0];
-        let cut = |i: &&Iter| match schedule.kind {
-            Kind::Contract => Some(i.name) == schedule.inner,
+        let cut = |i: &&Iter| match &schedule.kind {
+            Kind::Contract(own) => Some(i.name) == own.inner,
             _ => schedule.axis_of(i.name).is_some(),
         };
         let along = nest.of_kind(IterKind::Reduce).find(cut);
@@ -106,7 +106,7 @@ impl<'a> Split<'a> {
         let (mut p, memory) = begin(self.src, self.target, &self.first, name, &args);
         let mut over = vec![Spread { iter: self.part, step: 1 }];
         over.extend(self.spread()?);
-        if self.schedule().kind == Kind::Contract {
+        if self.schedule().contract().is_some() {
             let grid = self.product_parts(&mut p, &over, memory[0])?;
             return Ok(end(p, grid, self.schedule().threads));
         }
@@ -134,7 +134,7 @@ impl<'a> Split<'a> {
             let tile = product.sums(p, &scope, Some(bounds))?;
             p.store_to(memory, tile, &self.access(0), &scope)
         };
-        if let Some(programs) = self.schedule().programs {
+        if let Some(programs) = self.schedule().contract().and_then(|own| own.programs) {
             return p.tile_after_tile(over, programs, body);
         }
         let (grid, starts) = p.spread(over);
@@ -144,7 +144,7 @@ impl<'a> Split<'a> {
     /// How the parts of a product are combined: tiles whose elements, of each part, threads load side by side.
     fn combining(&self) -> Schedule {
         let mut schedule = self.schedule().clone();
-        if schedule.kind == Kind::Contract {
+        if schedule.contract().is_some() {
             for (name, most) in schedule.axes.into_iter().zip(COMBINED) {
                 let tile = schedule.tile_of(name);
                 schedule.set_tile(name, (1 << tile.trailing_zeros()).min(most));
@@ -195,7 +195,7 @@ impl<'a> Split<'a> {
         let axis = own.axis_of(self.along.name);
         let (zero, Dim::Static(parts)) = (p.constant_index(0), self.part.extent) else { unreachable!("made so") };
         let all = scope.with(self.part.name, bind(&self.part, zero, axis, parts));
-        let product = own.kind == Kind::Contract;
+        let product = own.contract().is_some();
         let stores = |n: &Nest| self.src.results(n.op).map(|v| outputs.contains(&v)).collect::<Vec<bool>>();
         for (i, a) in self.accumulators.iter().enumerate() {
             let tile = match axis.filter(|_| !product) {

@@ -5,7 +5,7 @@
 use rc_ir::body::ValueDef;
 use rc_ir::{Attr, Block, Body, Builder, Dim, InsertPoint, Mapping, Op, Result, Traits, Type, Value};
 
-/// Steps whose tiles are in shared memory at once, where they fit.
+/// Steps whose tiles are in shared memory at once, where they fit and the schedule does not say it.
 const STAGES: i64 = 3;
 /// Shared memory that pipelines may take, in bytes.
 const MEMORY: i64 = 96 << 10;
@@ -27,7 +27,8 @@ pub fn pipeline_loops(body: &mut Body) -> Result {
     for op in loops {
         let streams = streams(body, op);
         let bytes: i64 = streams.iter().map(|s| bytes_of(body.ty(body.result(s.load, 0)))).sum();
-        let stages = if bytes > 0 { STAGES.min(MEMORY / bytes) } else { 0 };
+        let usual = STAGES.min(MEMORY / bytes.max(1));
+        let stages = if bytes > 0 { body.op_ref(op).int("stages").unwrap_or(usual) } else { 0 };
         if stages > 1 {
             pipeline(body, op, streams, stages)?;
         }

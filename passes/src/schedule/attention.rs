@@ -1,7 +1,7 @@
 //! Schedules of attention: a program takes a block of queries of one head and walks over the keys.
 
 use super::access::{Access, Iter, has_index};
-use super::attr::{Kind, Schedule};
+use super::attr::{Attention, Kind, Schedule};
 use super::nest::extent_of;
 use super::target::Target;
 use super::{Plan, nest};
@@ -73,7 +73,8 @@ pub fn plan(body: &Body, op: Op, target: &Target) -> Option<Plan> {
     let ([b, h, m, n, d, e], extents) = iters(body, op)?;
     let ranges = nest::symbol_ranges(&rc_dialects::func::symbols(body));
     let size = |i: usize| extent_of(&ranges, extents[i]);
-    let mut s = Schedule::new(Kind::Attention);
+    let mut own = Attention::default();
+    let mut s = Schedule::new(Kind::Attention(Attention::default()));
     s.grid = vec![b, h, m];
     s.axes = [m, n];
     let (why, other);
@@ -87,7 +88,7 @@ pub fn plan(body: &Body, op: Op, target: &Target) -> Option<Plan> {
             block = (block / 2 + rows - 1) / rows * rows;
         }
         s.tile = vec![(m, rows), (n, keys)];
-        s.block = vec![(m, block)];
+        own.block = vec![(m, block)];
         why = format!(
             "{rows} queries and {keys} keys at a time, {block} queries for each of {} programs; scores never leave the core",
             programs(block)
@@ -109,15 +110,16 @@ pub fn plan(body: &Body, op: Op, target: &Target) -> Option<Plan> {
         let [rows, keys, depth, width] = choice.tile;
         s.tile = vec![(m, rows), (n, keys), (d, depth), (e, width)];
         s.threads = choice.threads;
-        s.unit = Some(choice.unit);
-        s.stages = choice.stages;
-        s.split = (choice.parts > 1).then_some(choice.parts);
+        own.unit = Some(choice.unit);
+        own.stages = choice.stages;
+        own.split = (choice.parts > 1).then_some(choice.parts);
         if problem.causal {
             s.grid = vec![m, b, h]; // The longest rows of all heads first.
         }
         why = choice.text();
         other = problem.other(&choice, target);
     }
+    s.kind = Kind::Attention(own);
     Some(Plan { schedules: vec![s], why, other })
 }
 

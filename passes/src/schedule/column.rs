@@ -2,7 +2,7 @@
 //! runs any nest.
 
 use super::access::{Access, Iter, mentions};
-use super::attr::{Kind, Schedule};
+use super::attr::{Column, Kind, Schedule};
 use super::group::{Group, collapse};
 use super::nest::Nest;
 use super::target::Target;
@@ -29,11 +29,10 @@ pub fn plan(body: &Body, mut group: Group, target: &Target) -> Plan {
         .map_or(1, |i| storable(&outputs, i, None, fit(target, i.extent.as_static(), columns, lanes), target));
     let mut schedules = Vec::new();
     for nest in &group.nests {
-        let mut s = Schedule::new(Kind::Column);
+        let mut s = Schedule::new(Kind::Column(Column { split }));
         s.collapse = pairs.clone();
         s.grid = rows.clone();
         s.threads = if target.is_cpu() { 1 } else { THREADS };
-        s.split = split;
         if let Some(lane) = lane {
             s.axes[1] = lane;
             s.set_tile(lane, width);
@@ -87,7 +86,7 @@ pub fn windows(body: &Body, mut group: Group, lane: Name, target: &Target) -> Pl
     let widest = if target.is_cpu() { wanted } else { THREADS / 2 };
     let fits = |i: &Iter| storable(&outputs, i, None, fit(target, i.extent.as_static(), widest, lanes), target);
     let width = leader.iter(lane).map_or(1, fits);
-    let mut schedule = Schedule::new(Kind::Column);
+    let mut schedule = Schedule::new(Kind::Column(Column::default()));
     let down = |i: &Iter| {
         let rows = fit(target, i.extent.as_static(), wanted / width, 1);
         storable(&outputs, i, Some(lane), rows, target)

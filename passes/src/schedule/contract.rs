@@ -1,14 +1,14 @@
 //! Schedules of matrix products and their epilogues.
 
 use super::access::Iter;
-use super::attr::{Kind, Schedule};
+use super::attr::{Contract, Kind, Schedule};
 use super::group::{Group, collapse};
 use super::nest::{Nest, extent_of};
 use super::roles::Roles;
-use super::target::Target;
 use super::tiles::{pow2, storable};
 use super::{Plan, contract_cpu, warpgroup};
 use rc_ir::{Body, Dim, Name, Type};
+use rc_machine::{Target, Unit};
 
 /// The element types of the yielded factors.
 fn factor_types(body: &Body, nest: &Nest) -> [Type; 2] {
@@ -57,10 +57,12 @@ pub fn plan(body: &Body, mut group: Group, target: &Target) -> Option<Plan> {
         true => contract_cpu::plan(&group, &problem, target),
         false => {
             let (time, mut plan) = cuda(&group, &problem, target);
-            plan.schedules[0].gather = warpgroup::gathered(&problem, &|factor| {
-                let runs = warpgroup::gathered_along(body, nest, &problem, factor);
-                runs.is_some() && !is_plain(body, nest, &problem, factor)
-            });
+            if let Kind::Contract(own) = &mut plan.schedules[0].kind {
+                own.gather = warpgroup::gathered(&problem, &|factor| {
+                    let runs = warpgroup::gathered_along(body, nest, &problem, factor);
+                    runs.is_some() && !is_plain(body, nest, &problem, factor)
+                });
+            }
             match warpgroup::plan(body, &group, &problem, target) {
                 Some((faster, other)) if faster < time => other,
                 _ => plan,
@@ -79,7 +81,9 @@ pub fn plan(body: &Body, mut group: Group, target: &Target) -> Option<Plan> {
     };
     schedule.collapse = pairs;
     schedule.axes = tiled;
-    schedule.inner = Some(roles.k);
+    if let Kind::Contract(own) = &mut schedule.kind {
+        own.inner = Some(roles.k);
+    }
     out.schedules = vec![out.schedules[0].clone(); group.nests.len()];
     Some(out)
 }
@@ -131,11 +135,12 @@ fn cuda(group: &Group, p: &Problem, target: &Target) -> (f64, Plan) {
     candidates.sort_by(|a, b| a.0.total_cmp(&b.0));
     let (time, [bm, bn, bk], threads) = candidates[0];
     let mma = mma && bm >= 16 && bn >= 8;
-    let mut s = Schedule::new(Kind::Contract);
+    let models = &target.gpu().products;
+    let (unit, stages) = if mma { (Unit::Mma, models.mma_stages) } else { (Unit::Fma, models.fma_stages) };
+    let own = Contract { unit: Some(unit), stages: Some(stages), ..Contract::default() };
+    let mut s = Schedule::new(Kind::Contract(own));
     s.tile = vec![(p.roles.m, bm), (p.roles.n, bn), (p.roles.k, bk)];
     s.threads = threads;
-    s.unit = Some(if mma { "mma" } else { "fma" });
-    s.stages = Some(if mma { 3 } else { 2 });
     let show = |c: &(f64, [i64; 3], i64)| format!("tiles of {:?}, {} threads: {:.1} us", c.1, c.2, c.0);
     let unit = if mma { "tensor cores" } else { "no tensor cores for these types" };
     let why =

@@ -3,13 +3,13 @@
 
 use super::Plan;
 use super::access::Iter;
-use super::attr::{Kind, Schedule};
+use super::attr::{Contract, Kind, Operand, Schedule};
 use super::contract::{Problem, limit};
 use super::group::Group;
 use super::nest::{Nest, extent_of};
-use super::target::Target;
 use rc_dialects::loop_::IterKind;
 use rc_ir::{Dim, Name, Type};
+use rc_machine::{Target, Unit};
 
 /// What a schedule chooses.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -68,11 +68,15 @@ pub fn plan(group: &Group, p: &Problem, target: &Target) -> Plan {
     let mut candidates: Vec<(f64, Choice)> = model.choices().into_iter().map(|c| (model.time(&c), c)).collect();
     candidates.sort_by(|a, b| a.0.total_cmp(&b.0));
     let (best, choice) = candidates[0];
-    let mut s = Schedule::new(Kind::Contract);
+    let packed = [Operand::Left, Operand::Right].into_iter().zip(choice.pack).filter(|o| o.1);
+    let own = Contract {
+        block: [p.roles.m, p.roles.n, p.roles.k].into_iter().zip(choice.block).collect(),
+        unit: Some(Unit::Fma),
+        pack: packed.map(|o| o.0).collect(),
+        ..Contract::default()
+    };
+    let mut s = Schedule::new(Kind::Contract(own));
     s.tile = vec![(p.roles.m, mr), (p.roles.n, nr), (p.roles.k, 1)];
-    s.block = [p.roles.m, p.roles.n, p.roles.k].into_iter().zip(choice.block).collect();
-    s.pack = ["left", "right"].into_iter().zip(choice.pack).filter(|o| o.1).map(|o| o.0).collect();
-    s.unit = Some("fma");
     let floor = model.floor();
     let why = format!(
         "{mr} x {nr} results in registers, {}, {:.0} programs on {} cores: {best:.0} us, {floor:.0} at the peak of arithmetic",

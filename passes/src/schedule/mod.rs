@@ -6,10 +6,12 @@
 pub mod access;
 mod attention;
 mod attr;
+mod check;
 mod column;
 mod contract;
 pub mod contract_cpu;
 pub mod group;
+mod knob;
 pub mod nest;
 mod pointwise;
 pub mod roles;
@@ -26,7 +28,7 @@ use rc_ir::pass::{
 };
 
 pub use attention::{Accesses as AttentionAccesses, accesses as attention_accesses, iters as attention_iters};
-pub use attr::{Kind, NONE, Schedule};
+pub use attr::{Kind, NONE, Operand, Schedule, reference};
 pub use contract_cpu::panel_columns;
 use rc_machine as target;
 pub use rc_machine::{Machine, Target};
@@ -141,8 +143,9 @@ pub fn schedule_kernel(body: &mut Body, target: &Target) -> Result<Vec<Box<Diagn
         let remark =
             Diagnostic::remark(body.loc(first), format!("{kind} schedule for {what} on {}: {}", target.name, plan.why));
         remarks.push(remark.note(body.loc(first), format!("runner-up: {}", plan.other)));
-        for (op, schedule) in group.ops.iter().zip(plan.schedules) {
-            let attr = Schedule { group: number as i64, ..schedule }.to_attr();
+        for (op, mut schedule) in group.ops.iter().zip(plan.schedules) {
+            schedule.group = number as i64;
+            let attr = schedule.to_attr();
             body.set_attr(*op, "schedule", attr);
         }
     }

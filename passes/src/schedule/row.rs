@@ -1,6 +1,6 @@
 //! Schedules of reductions along what is contiguous in memory, with all that shares their rows (softmax, layer norm).
 
-use super::attr::{Kind, Schedule};
+use super::attr::{Kind, Row, Schedule};
 use super::group::{Group, collapse};
 use super::nest::{Nest, extent_of};
 use super::target::Target;
@@ -69,17 +69,16 @@ pub fn plan(body: &Body, mut group: Group, target: &Target) -> Plan {
     }
     let threads = if target.is_cpu() { 1 } else { pow2(want * taken / each).clamp(32, 1024) };
     let split = parts(&group, &rows, want, target);
-    let mut schedules: Vec<Schedule> =
-        group.nests.iter().map(|n| nest_schedule(n, &rows, want, taken, lanes, target)).collect();
-    if target.is_cpu() {
-        schedules.iter_mut().zip(&group.nests).for_each(|(s, n)| s.keep = keeps(body, &group, n, target));
-    }
+    let one = |n: &Nest| {
+        let keep = target.is_cpu() && keeps(body, &group, n, target);
+        Schedule { kind: Kind::Row(Row { split, keep }), ..nest_schedule(n, &rows, want, taken, lanes, target) }
+    };
+    let schedules: Vec<Schedule> = group.nests.iter().map(one).collect();
     // The rows that a program takes must be the same in all nests.
     let r = schedules.iter().map(|s| rows.last().map_or(1, |&r| s.tile_of(r))).min().unwrap_or(1);
     let schedules = schedules.into_iter().map(|mut s| {
         s.collapse = pairs.clone();
         s.threads = threads;
-        s.split = split;
         if let Some(&row) = rows.last() {
             s.set_tile(row, r);
         }
@@ -152,7 +151,7 @@ fn parts(group: &Group, rows: &[Name], chunk: i64, target: &Target) -> Option<i6
 }
 
 fn nest_schedule(nest: &Nest, rows: &[Name], want: i64, taken: i64, lanes: i64, target: &Target) -> Schedule {
-    let mut schedule = Schedule::new(Kind::Row);
+    let mut schedule = Schedule::new(Kind::Row(Row::default()));
     schedule.grid = rows.to_vec();
     let outputs: Vec<_> = nest.outputs.iter().collect();
     let chunk = chunked(nest, rows).map(|c| c.1);

@@ -3,7 +3,7 @@
 
 use super::Plan;
 use super::access::mentions;
-use super::attr::{Kind, Schedule};
+use super::attr::{Kind, Row, Schedule};
 use super::group::{Group, collapse};
 use super::nest::extent_of;
 use super::row::elements_of_thread;
@@ -47,7 +47,7 @@ pub fn plan(body: &Body, mut group: Group, target: &Target) -> Option<Plan> {
     while taken > 1 && count < (taken * target.cores) as f64 {
         taken /= 2;
     }
-    let mut s = Schedule::new(Kind::Row);
+    let mut s = Schedule::new(Kind::Row(Row::default()));
     s.collapse = pairs;
     s.grid = rows.iter().map(|i| i.name).collect();
     s.axes[1] = scan.name;

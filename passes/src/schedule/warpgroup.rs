@@ -3,13 +3,13 @@
 
 use super::Plan;
 use super::access::Access;
-use super::attr::{Kind, Schedule};
+use super::attr::{Contract, Kind, Operand, Schedule};
 use super::contract::{Problem, limit};
 use super::group::Group;
 use super::nest::Nest;
-use super::target::Target;
 use rc_dialects::loop_;
 use rc_ir::{Body, Dim, Name, Op, Type, Value};
+use rc_machine::{Target, Unit};
 
 /// Elements of a 16-bit type in a row of shared memory: what one swizzle of 128 bytes spans.
 pub const WIDTH: i64 = 64;
@@ -76,14 +76,17 @@ pub fn plan(body: &Body, group: &Group, p: &Problem, target: &Target) -> Option<
     }
     candidates.sort_by(|a, b| a.0.total_cmp(&b.0));
     let &(best, [bm, bn], stages, split) = candidates.first()?;
-    let mut s = Schedule::new(Kind::Contract);
+    let own = Contract {
+        unit: Some(Unit::Wgmma),
+        stages: Some(stages),
+        programs: Some(target.cores),
+        split: (split > 1).then_some(split),
+        gather: gathered(p, &|factor| matches!(brought[factor], Brought::Runs(_))),
+        ..Contract::default()
+    };
+    let mut s = Schedule::new(Kind::Contract(own));
     s.tile = vec![(p.roles.m, bm), (p.roles.n, bn), (p.roles.k, WIDTH)];
     s.threads = bm / 64 * 128;
-    s.unit = Some("wgmma");
-    s.stages = Some(stages);
-    s.programs = Some(target.cores);
-    s.split = (split > 1).then_some(split);
-    s.gather = gathered(p, &|factor| matches!(brought[factor], Brought::Runs(_)));
     let parts = |n: i64| if n > 1 { format!(", sums in {n} parts") } else { String::new() };
     let show =
         |c: &(f64, [i64; 2], i64, i64)| format!("tiles of {:?}, {} stages{}: {:.1} us", c.1, c.2, parts(c.3), c.0);
@@ -92,9 +95,13 @@ pub fn plan(body: &Body, group: &Group, p: &Problem, target: &Target) -> Option<
     Some((best, Plan { schedules: vec![s], why, other }))
 }
 
-/// The operands that are gathered, in words.
-pub fn gathered(p: &Problem, is: &dyn Fn(usize) -> bool) -> Vec<&'static str> {
-    [(p.roles.left, "left"), (1 - p.roles.left, "right")].into_iter().filter(|f| is(f.0)).map(|f| f.1).collect()
+/// The operands that are gathered.
+pub fn gathered(p: &Problem, is: &dyn Fn(usize) -> bool) -> Vec<Operand> {
+    [(p.roles.left, Operand::Left), (1 - p.roles.left, Operand::Right)]
+        .into_iter()
+        .filter(|f| is(f.0))
+        .map(|f| f.1)
+        .collect()
 }
 
 fn brought(body: &Body, nest: &Nest, p: &Problem, which: usize) -> Option<Brought> {

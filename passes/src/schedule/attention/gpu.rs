@@ -1,8 +1,8 @@
 //! Tiles of attention on a GPU, and the parts in which few programs go over many keys.
 
-use super::super::target::Target;
 use super::super::tiles::pow2;
 use super::super::warpgroup::WIDTH;
+use rc_machine::{Target, Unit};
 
 /// Shared memory for results on their way out, of each warpgroup, and for barriers.
 const STORES: i64 = 16 << 10;
@@ -38,7 +38,7 @@ pub struct Choice {
     /// Queries, keys, and the widths of keys and of values.
     pub tile: [i64; 4],
     pub threads: i64,
-    pub unit: &'static str,
+    pub unit: Unit,
     pub stages: Option<i64>,
     /// Programs among which the keys of a query are split.
     pub parts: i64,
@@ -107,9 +107,9 @@ impl Problem {
         if self.bytes == 2 {
             // Accumulators of 256 columns leave registers for few keys.
             let (rows, keys) = (fits(64, self.queries), fits(if widths[1] > 128 { 32 } else { 64 }, self.keys));
-            return vec![choice([rows, keys, widths[0], widths[1]], (rows / 16 * 32).clamp(32, 128), "mma", None)];
+            return vec![choice([rows, keys, widths[0], widths[1]], (rows / 16 * 32).clamp(32, 128), Unit::Mma, None)];
         }
-        vec![choice([fits(32, self.queries), fits(32, self.keys), widths[0], widths[1]], 128, "fma", None)]
+        vec![choice([fits(32, self.queries), fits(32, self.keys), widths[0], widths[1]], 128, Unit::Fma, None)]
     }
 
     fn warpgroup_tile(&self, rows: i64, resident: i64, target: &Target) -> Option<Choice> {
@@ -131,7 +131,7 @@ impl Problem {
         Some(Choice {
             tile: [rows, keys, depth, width],
             threads: 2 * rows,
-            unit: "wgmma",
+            unit: Unit::Wgmma,
             stages: Some(stages),
             resident,
             parts: 1,
@@ -145,8 +145,8 @@ impl Problem {
     fn time(&self, choice: &Choice, target: &Target) -> f64 {
         let [rows, keys, depth, width] = choice.tile;
         let cores = target.cores as f64;
-        let rate = if choice.unit == "fma" { target.flops_f32 } else { target.flops_mma * 0.7 };
-        let alone = rows <= 64 && choice.unit == "wgmma";
+        let rate = if choice.unit == Unit::Fma { target.flops_f32 } else { target.flops_mma * 0.7 };
+        let alone = rows <= 64 && choice.unit == Unit::Wgmma;
         let rate = rate * 1e6 / cores * if alone && choice.resident == 1 { ALONE } else { 1.0 };
         let slots = cores * choice.resident as f64;
         let arithmetic = (2 * rows * keys * (depth + width)) as f64 / rate * choice.resident as f64;

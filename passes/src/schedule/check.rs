@@ -1,0 +1,133 @@
+//! What a schedule may not say: values that contradict one another, and what is beyond the machine.
+
+use super::attr::{Kind, Schedule};
+use rc_ir::{Diagnostic, Loc, OpRef, Result};
+use rc_machine::{Target, Unit};
+
+/// Where a schedule stands.
+#[derive(Clone, Copy)]
+pub struct Place<'a>(pub OpRef<'a>);
+
+impl Place<'_> {
+    /// An error with the caret at a word of the schedule where its text is known, else at the nest.
+    pub fn error(&self, word: &str, what: impl std::fmt::Display) -> Box<Diagnostic> {
+        match self.find(word) {
+            Some(loc) => Diagnostic::error(loc, format!("'{}': {what}", self.0.name())).with_len(word.len()),
+            None => self.0.error(what.to_string()),
+        }
+    }
+    /// The word's place in the nest's `schedule = …`, be it an alias of an attribute that stands before.
+    fn find(&self, word: &str) -> Option<Loc> {
+        let (source, start) = self.0.loc().source()?;
+        let text = source.text.as_str();
+        let statement = &text[start..];
+        let own = statement.find("schedule = ")? + "schedule = ".len();
+        let alias: String =
+            statement[own..].chars().take_while(|c| !c.is_whitespace() && !",}<".contains(*c)).collect();
+        let from = match alias.as_str() {
+            "#rc.schedule" | "" => start + own,
+            alias => text.find(&format!("{alias} = "))?,
+        };
+        let end = text[from..].find('\n').map_or(text.len(), |n| from + n);
+        let is_word = |c: char| c.is_alphanumeric() || c == '_';
+        let found = text[from..end].match_indices(word).find(|(at, _)| {
+            let (before, after) =
+                (text[..from + at].chars().next_back(), text[from + at + word.len()..].chars().next());
+            !before.is_some_and(is_word) && !after.is_some_and(is_word)
+        });
+        found.map(|(at, _)| source.loc(from + at))
+    }
+}
+
+impl Schedule {
+    /// What its values cannot be, on any machine.
+    pub(super) fn check_values(&self, place: &Place) -> Result {
+        if let Some(parts) = self.split().filter(|parts| parts.count_ones() != 1) {
+            return Err(
+                place.error("split", format!("has a schedule with 'split' = {parts}, which is no power of two"))
+            );
+        }
+        if self.threads < 1 {
+            return Err(place.error("threads", "has a schedule without threads"));
+        }
+        if let Some((name, block)) = self.block().iter().find(|(name, block)| block % self.tile_of(*name) != 0) {
+            let tile = self.tile_of(*name);
+            let what =
+                format!("has a schedule with blocks of {block} elements of {name}, no multiple of its tiles of {tile}");
+            return Err(place.error("block", what));
+        }
+        if self.axes[0] == self.axes[1] && self.axes[0] != super::NONE {
+            return Err(place.error("axes", format!("has a schedule with '{}' along both dimensions", self.axes[0])));
+        }
+        Ok(())
+    }
+
+    /// What is beyond the machine, or is for another.
+    ///
+    /// # Errors
+    /// The first such choice, with the figure that it does not fit.
+    pub fn check_on(&self, op: OpRef, target: &Target) -> Result {
+        let place = Place(op);
+        let machine = format!("{} ({})", target.name, target.arch);
+        let most = if target.is_cpu() { 1 } else { target.block_threads - self.helpers() };
+        if self.threads > most {
+            let what = format!("has a schedule with {} threads, and {machine} runs {most} in a program", self.threads);
+            return Err(place.error("threads", what));
+        }
+        if let Some(unit) = self.unit().filter(|&unit| !target.has_unit(unit) && unit != Unit::Fma) {
+            let what = format!("has a schedule with unit = {}, which {machine} does not have", unit.word());
+            return Err(place.error("unit", what));
+        }
+        for (key, set, cpu) in [
+            ("block", !self.block().is_empty(), true),
+            ("pack", self.contract().is_some_and(|own| !own.pack.is_empty()), true),
+            ("gather", self.contract().is_some_and(|own| !own.gather.is_empty()), false),
+            ("keep", self.keeps(), true),
+            ("stages", self.stages().is_some(), false),
+            ("programs", self.contract().is_some_and(|own| own.programs.is_some()), false),
+        ] {
+            if set && cpu != target.is_cpu() {
+                let other = if cpu { "CPU" } else { "GPU" };
+                return Err(place.error(key, format!("has a schedule with '{key}', which is for a {other}")));
+            }
+        }
+        match &self.kind {
+            Kind::Contract(_) if !target.is_cpu() => self.check_product(&place, target, &machine),
+            _ => Ok(()),
+        }
+    }
+
+    /// Threads of a program besides those that compute.
+    fn helpers(&self) -> i64 {
+        if self.unit() == Some(Unit::Wgmma) { 128 } else { 0 }
+    }
+
+    /// Tiles of operands in shared memory, sums in registers.
+    fn check_product(&self, place: &Place, target: &Target, machine: &str) -> Result {
+        let stages = self.stages().unwrap_or(1);
+        if self.unit() == Some(Unit::Wgmma) && stages < 2 {
+            return Err(place.error("stages", "has a schedule with unit = wgmma and one stage: it takes two at least"));
+        }
+        let [m, n] = self.axes.map(|name| self.tile_of(name));
+        let k = self.contract().and_then(|own| own.inner).map_or(1, |name| self.tile_of(name));
+        let width = place.0.operand_types().iter().filter_map(|t| t.elem().byte_width()).min().unwrap_or(1) as i64;
+        let bytes = stages * (m + n) * k * width;
+        if bytes > target.shared_bytes {
+            let what = format!(
+                "has a schedule with {stages} stages of {} bytes: {bytes} of shared memory, and {machine} has {}",
+                bytes / stages,
+                target.shared_bytes
+            );
+            return Err(place.error("stages", what));
+        }
+        let sums = m * n / self.threads;
+        if sums > target.thread_registers {
+            let what = format!(
+                "has a schedule with {sums} sums in each thread, and {machine} has {} registers",
+                target.thread_registers
+            );
+            return Err(place.error("tile", what));
+        }
+        Ok(())
+    }
+}
