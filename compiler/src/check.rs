@@ -5,17 +5,20 @@ use rc_ir::pass::{PassInstance, PassInstrumentation};
 use rc_ir::{Body, Diagnostic, Loc, Module, Name, Result};
 use rc_runtime::Tensor;
 use rc_runtime::interp::{Interpreter, Mode};
-use rc_runtime::program::Bindings;
+use rc_runtime::program::{Bindings, TensorSpec};
 use rc_runtime::tensor::{Tolerance, compare};
 
 /// Names the first pass after which a function gives other results than before all passes, beyond the error of its types.
 ///
 /// Every function is run: by the interpreter, and once kernels are machine code by the machine that the code is for. What could not be run
 /// after a pass, and why, is a warning. The reference is the module as it was first seen, run as its types say. Results are compared with a
-/// tolerance that follows from the result's type: passes may reassociate sums, so 64 units of its rounding, relative to the largest magnitude.
+/// tolerance that follows from the narrowest float type in the module: passes may reassociate sums, so 64 units of its rounding, relative to
+/// the largest magnitude.
 pub struct CheckEachPass {
     seed: u64,
     references: Option<Vec<Reference>>,
+    /// The rounding unit of the narrowest floats in the module: what is computed of such is no better in a wider type.
+    epsilon: f64,
     /// What was not run, and why.
     skipped: Vec<Diagnostic>,
     /// Passes after which everything was run.
@@ -30,7 +33,7 @@ struct Reference {
 
 impl CheckEachPass {
     pub fn new(seed: u64) -> CheckEachPass {
-        CheckEachPass { seed, references: None, skipped: Vec::new(), checked: 0 }
+        CheckEachPass { seed, references: None, epsilon: 0.0, skipped: Vec::new(), checked: 0 }
     }
 
     fn references(&mut self, module: &Module) -> Result<Vec<Reference>> {
@@ -90,7 +93,7 @@ impl CheckEachPass {
                 continue;
             };
             for (i, (actual, expected)) in results.iter().zip(&reference.results).enumerate() {
-                check(pass, function, i, actual, expected)?;
+                check(pass, function, i, actual, expected, self.epsilon)?;
             }
         }
         self.references = Some(references);
@@ -102,6 +105,7 @@ impl CheckEachPass {
 impl PassInstrumentation for CheckEachPass {
     fn before_pass(&mut self, _: &PassInstance, module: &Module) -> std::result::Result<(), Vec<Diagnostic>> {
         if self.references.is_none() {
+            self.epsilon = coarsest(module);
             self.references = Some(self.references(module).map_err(|d| vec![*d])?);
         }
         Ok(())
@@ -155,9 +159,23 @@ fn is_here(module: &Module, machine: Machine) -> bool {
     })
 }
 
-fn check(pass: &str, function: Name, i: usize, actual: &Tensor, expected: &Tensor) -> Result {
+/// The largest rounding unit of the module's float types.
+fn coarsest(module: &Module) -> f64 {
+    let mut largest = 0.0f64;
+    for body in &module.bodies {
+        for op in body.walk() {
+            for ty in body.op_ref(op).result_types() {
+                let dtype = TensorSpec::new(Name::default(), ty).ok().map(|spec| spec.dtype);
+                largest = largest.max(dtype.filter(|d| d.is_float()).map_or(0.0, |d| d.epsilon()));
+            }
+        }
+    }
+    largest
+}
+
+fn check(pass: &str, function: Name, i: usize, actual: &Tensor, expected: &Tensor, epsilon: f64) -> Result {
     let tolerance = match expected.dtype().is_float() {
-        true => Tolerance::of_max(64.0 * expected.dtype().epsilon()).equal_nan(),
+        true => Tolerance::of_max(64.0 * expected.dtype().epsilon().max(epsilon)).equal_nan(),
         false => Tolerance::EXACT,
     };
     let fail = |what: String| {

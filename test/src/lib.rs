@@ -7,8 +7,10 @@
 //! | `update` | rewriting the expectations of a file from its output (`RC_UPDATE=1`) |
 //! | `judge` | FileCheck twice: litcheck's and LLVM's, which must agree |
 //! | `interop` | a generic dump through `mlir-opt` and back |
+//! | `fuzz` | random modules through every phase, executed after each |
 //! | `generate` | modules out of random choices |
 
+pub mod fuzz;
 pub mod generate;
 pub mod interop;
 pub mod judge;

@@ -39,7 +39,7 @@ pub fn classify(op: OpRef) -> Class {
         let splat = op.attr("value").is_some_and(|v| v.as_splat().is_some());
         return if splat { Class::Splat } else { Class::Outside };
     }
-    if is_scalar_of_sizes(op) {
+    if is_scalar(op) {
         return Class::Splat;
     }
     if !computes || op.name().dialect() != "core" {
@@ -69,14 +69,14 @@ pub fn classify(op: OpRef) -> Class {
     }
 }
 
-/// Whether it computes a number of constants and sizes.
-fn is_scalar_of_sizes(op: OpRef) -> bool {
-    let number = |v| op.body.defining_op(v).is_some_and(|o| classify(op.body.op_ref(o)) == Class::Splat);
+/// Whether it computes a number. All of a function's numbers are made of constants and sizes, since what is made of others are tensors
+/// ([`super::scalars`]).
+fn is_scalar(op: OpRef) -> bool {
     op.is("rc.core.extent")
         || op.has(Traits::ELEMENTWISE)
             && op.name().dialect() == "core"
             && op.result_types().iter().all(|t| t.is_scalar())
-            && op.operands().all(|v| op.body.ty(v).is_scalar() && number(v))
+            && op.operands().all(|v| op.body.ty(v).is_scalar())
 }
 
 /// Whether doing it again costs less than storing its result: index maps, counters, conversions to wider types.

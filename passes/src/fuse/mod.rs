@@ -11,6 +11,7 @@ mod pass;
 mod plan;
 pub mod reads;
 mod recompute;
+mod scalars;
 
 pub use classify::{Class, classify, is_cheap};
 pub use pass::{FUSE, OUTLINE_OPS};

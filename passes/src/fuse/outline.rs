@@ -71,14 +71,23 @@ fn inputs(body: &Body, sorted: &[Op], ops: &FxHashSet<Op>) -> Vec<Value> {
     out
 }
 
+/// Copies the numbers that an operation uses, and what they are made of: chains of them may be long.
 fn copy_splats(body: &mut Body, op: Op, entry: Block, map: &mut Mapping) {
-    let operands: Vec<Value> = body.operands(op).collect();
-    for value in operands {
-        let splat = body.defining_op(value).filter(|&d| is_splat(body, d));
-        if let (Some(def), None) = (splat, map.get(value)) {
-            copy_splats(body, def, entry, map);
-            let copy = body.clone_op(def, map);
-            body.append(entry, copy);
+    let missing = |body: &Body, op: Op, map: &Mapping| {
+        let mut made = body.operands(op).filter(|&v| map.get(v).is_none()).filter_map(|v| body.defining_op(v));
+        made.find(|&d| is_splat(body, d))
+    };
+    let mut stack = vec![op];
+    while let Some(&user) = stack.last() {
+        match missing(body, user, map) {
+            Some(splat) => stack.push(splat),
+            None => {
+                stack.pop();
+                if user != op {
+                    let copy = body.clone_op(user, map);
+                    body.append(entry, copy);
+                }
+            }
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The passes `fuse` and `outline-ops`.
 
-use super::{Class, FuseOptions, classify, fuse};
+use super::{Class, FuseOptions, classify, fuse, scalars};
 use crate::schedule::Target;
 use rc_ir::pass::{OptionKind, PassDef, PassKind, SymbolContext, option};
 use rc_ir::{Body, Module, Result};
@@ -34,6 +34,7 @@ pub static OUTLINE_OPS: PassDef = PassDef {
 
 fn run(body: &mut Body, cx: &mut SymbolContext, options: &FuseOptions) -> Result {
     if body.name(body.root()) == "func.func" {
+        scalars::to_tensors(body);
         let (panels, gathers) = match Target::of("", "", cx.module.attrs) {
             Ok(target) => (target.is_cpu(), !target.is_cpu()),
             Err(_) => (false, false),

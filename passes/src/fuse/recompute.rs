@@ -12,7 +12,9 @@ pub fn split_cheap_ops(body: &mut Body, block: Block, symbols: &Ranges) {
     let ops: Vec<Op> = body.ops(block).collect();
     for &op in ops.iter().rev() {
         copy_for_columns(body, op, symbols);
-        if !is_cheap(body.op_ref(op)) || body.op_ref(op).has(Traits::CONSTANT) || orders_product(body, op) {
+        // Numbers are copied into each group that uses them.
+        let splat = classify(body.op_ref(op)) == Class::Splat;
+        if splat || !is_cheap(body.op_ref(op)) || orders_product(body, op) {
             continue;
         }
         let result = body.result(op, 0);

@@ -84,6 +84,37 @@ impl<'a> Emitter<'a> {
     /// The element of a value of the fusion at a map over the space.
     pub fn scalar(&mut self, value: Value, map: &[Dim]) -> Result<Value> {
         let map: Vec<Dim> = map.iter().map(|&d| self.space.ranges.simplify(d)).collect();
+        let mut stack = vec![value];
+        // What it is made of by elementwise operations alone comes first, in this loop: such chains may be long.
+        loop {
+            let next = stack[stack.len() - 1];
+            let place = if self.source.ty(next).is_tensor() { map.clone() } else { Vec::new() };
+            if let Some(operand) = self.missing_operand(next, &map) {
+                stack.push(operand);
+                continue;
+            }
+            let scalar = self.scalar_of_made(next, place)?;
+            stack.pop();
+            if stack.is_empty() {
+                return Ok(scalar);
+            }
+        }
+    }
+
+    /// An operand of an elementwise operation, read where its result is, that has no scalar yet.
+    fn missing_operand(&self, value: Value, map: &[Dim]) -> Option<Value> {
+        let known = |v: Value| {
+            let place = if self.source.ty(v).is_tensor() { map.to_vec() } else { Vec::new() };
+            self.memo.contains_key(&(v, place, self.pads))
+        };
+        let is_made = !self.tensors.contains_key(&value) && !known(value);
+        let op = self.source.defining_op(value).filter(|_| is_made)?;
+        let elementwise = self.source.op_ref(op).has(Traits::ELEMENTWISE);
+        self.source.operands(op).filter(|_| elementwise).find(|&v| !known(v))
+    }
+
+    /// As [`Emitter::scalar`], of a value whose operands have theirs.
+    fn scalar_of_made(&mut self, value: Value, map: Vec<Dim>) -> Result<Value> {
         if let Some(&scalar) = self.memo.get(&(value, map.clone(), self.pads)) {
             return Ok(scalar);
         }

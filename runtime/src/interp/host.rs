@@ -136,8 +136,8 @@ struct Planned<'r, 'a> {
     memory: Memory,
     /// The buffer of the arena's bytes, of which views are made.
     arena: Option<usize>,
-    /// Views of the arena by offset and number of bytes.
-    views: BTreeMap<(usize, usize), MemRef>,
+    /// Views of the arena by offset, number of bytes, and bytes of an element.
+    views: BTreeMap<(usize, usize, usize), MemRef>,
 }
 
 impl Interpreter<'_> {
@@ -270,12 +270,8 @@ impl Planned<'_, '_> {
             let count = shape.iter().product();
             let memory = &mut self.memory;
             let what = format!("the arena's bytes {offset} to {}", offset + bytes);
-            let known = self.views.entry((offset, bytes)).or_insert_with(|| memory.unwritten(what, vec![count], width));
-            if known.width != width {
-                return Err(
-                    op.unsupported("of bytes that another view sees as elements of another size, in the interpreter")
-                );
-            }
+            let made = || memory.unwritten(what, vec![count], width);
+            let known = self.views.entry((offset, bytes, width)).or_insert_with(made);
             return Ok(MemRef { shape: shape.into(), ..known.clone() });
         }
         if width != source.width || !offset.is_multiple_of(width) {
@@ -286,7 +282,7 @@ impl Planned<'_, '_> {
 
     /// Where the buffer lies in the arena: offset and bytes.
     fn place(&self, memref: &MemRef) -> Option<(usize, usize)> {
-        self.views.iter().find(|v| v.1.buffer == memref.buffer).map(|v| *v.0)
+        self.views.iter().find(|v| v.1.buffer == memref.buffer).map(|(&(start, bytes, _), _)| (start, bytes))
     }
 
     /// Forgets what buffers held that share memory with these.
@@ -294,7 +290,7 @@ impl Planned<'_, '_> {
         for target in targets {
             let Some((start, bytes)) = self.place(target) else { continue };
             let others: Vec<_> = self.views.iter().map(|(&key, view)| (key, view.clone())).collect();
-            for ((other, size), view) in others {
+            for ((other, size, _), view) in others {
                 let (low, high) = (start.max(other), (start + bytes).min(other + size));
                 if view.buffer != target.buffer && low < high {
                     let (first, last) = ((low - other) / view.width, (high - other).div_ceil(view.width));
