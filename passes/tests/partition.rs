@@ -108,6 +108,17 @@ fn the_parts_give_what_the_whole_gives() {
     assert_eq!(check("{memory-budget=0}"), 0);
 }
 
+/// What only the backward part needs is computed there, products too: attention's scores are not kept.
+#[test]
+fn scores_are_not_kept() {
+    let mut module = joint(BLOCK);
+    run_passes(&mut module, "partition");
+    let forward = module.symbol(Name::new("f_forward")).unwrap();
+    let end = forward.terminator(forward.entry().unwrap()).unwrap();
+    let scores = |v: rc_ir::Value| forward.ty(v).static_shape().as_deref() == Some(&[2, 5, 5]);
+    assert!(!forward.operands(end).any(scores), "{}", rc_ir::print::print_module(&module, &Default::default()));
+}
+
 #[test]
 fn random_numbers_are_not_kept() {
     let mut module = joint(BLOCK);

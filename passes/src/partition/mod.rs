@@ -81,6 +81,8 @@ pub(crate) struct Joint<'a> {
     results: usize,
     /// What depends on gradients of results.
     backward: FxHashSet<Value>,
+    /// What the function's own results are computed of. What is neither is computed once, wherever it is computed.
+    forward: FxHashSet<Value>,
     ranges: Ranges,
 }
 
@@ -107,13 +109,19 @@ impl<'a> Joint<'a> {
                 backward.extend(body.results(op));
             }
         }
+        let mut forward: FxHashSet<Value> = body.operands(end).take(results).collect();
+        for &op in ops.iter().rev() {
+            if body.results(op).any(|v| forward.contains(&v)) {
+                forward.extend(body.operands(op));
+            }
+        }
         if let Some(result) = body.operands(end).take(results).find(|v| backward.contains(v)) {
             let number = body.operands(end).position(|v| v == result).unwrap_or(0);
             return Err(root.error(format!("has a result, number {number}, that depends on gradients of results")));
         }
         let ranges = symbol_ranges(body);
         let (arguments, gradients) = (all[..arguments].to_vec(), all[arguments..].to_vec());
-        Ok(Joint { body, ops, end, arguments, gradients, results, backward, ranges })
+        Ok(Joint { body, ops, end, arguments, gradients, results, backward, forward, ranges })
     }
 
     /// What to keep so that it is no more than the budget. Bytes become dearer until it is.
@@ -178,7 +186,11 @@ impl<'a> Joint<'a> {
                 continue;
             }
             let made = graph.node();
-            graph.edge(SOURCE, made, prices.again(at).unwrap_or(INFINITE));
+            let price = match at.results().any(|v| self.forward.contains(&v)) {
+                true => prices.again(at),
+                false => Some(0),
+            };
+            graph.edge(SOURCE, made, price.unwrap_or(INFINITE));
             for operand in at.operands() {
                 graph.edge(available[&operand], made, INFINITE);
             }
@@ -187,7 +199,7 @@ impl<'a> Joint<'a> {
                 let node = graph.node();
                 let tensor = body.ty(value).is_tensor();
                 let free = results.contains(&value);
-                let never = !tensor || (again || counted[&value] && prices.again(at).is_some()) && !free;
+                let never = !tensor || (again || counted[&value] && price.is_some()) && !free;
                 let price = match (never, free) {
                     (true, _) => INFINITE,
                     (_, true) => prices.reading(body.ty(value)),
