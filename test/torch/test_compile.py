@@ -224,7 +224,7 @@ def test_options_and_mode_are_checked():
     with pytest.raises(Exception, match='did you mean "fallback"'):
         compiled(f, options={"falback": True})(torch.randn(2))
     with pytest.raises(Exception, match="no mode"):
-        compiled(f, mode="max-autotune")(torch.randn(2))
+        compiled(f, mode="max-speed")(torch.randn(2))
     x = torch.randn(2)
     torch.testing.assert_close(compiled(f, mode="reduce-overhead")(x), f(x))
 

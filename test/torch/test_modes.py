@@ -19,10 +19,18 @@ def refusal(**kwargs) -> str:
 
 
 def test_what_inductor_calls_otherwise():
-    assert 'no mode "max-autotune-no-cudagraphs" (rc measures nothing' in refusal(mode="max-autotune-no-cudagraphs")
+    assert 'no mode "max-autotun"; did you mean "max-autotune"?' in refusal(mode="max-autotun")
     assert 'options={"graphs": True}' in refusal(options={"triton.cudagraphs": True})
     assert "Inductor's: rc measures nothing" in refusal(options={"max_autotune": True})
     assert "there are fallback, dump, graphs" in refusal(options={"foo": 1})
+
+
+@pytest.mark.parametrize("mode", ["max-autotune", "max-autotune-no-cudagraphs"])
+def test_modes_that_measure_say_that_nothing_is_measured(mode, caplog):
+    x = torch.randn(3, 5)
+    with caplog.at_level("WARNING", logger="rc.torch"):
+        torch.testing.assert_close(torch.compile(lambda x: x.softmax(-1), backend="rc", mode=mode)(x), x.softmax(-1))
+    assert "measures nothing" in caplog.text
 
 
 def test_stances():

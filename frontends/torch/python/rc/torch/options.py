@@ -5,6 +5,10 @@ from __future__ import annotations
 import difflib
 from dataclasses import dataclass, fields
 
+from .logs import log
+
+MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
+"""What `mode=` may be, as PyTorch names them."""
 
 INDUCTORS = {
     "triton.cudagraphs": 'options={"graphs": True}',
@@ -36,11 +40,14 @@ class Options:
 
     @staticmethod
     def of(options: dict | None, mode: str | None) -> Options:
-        if mode == "reduce-overhead":
+        if mode not in (None, *MODES):
+            near = difflib.get_close_matches(mode, MODES, 1)
+            hint = f'; did you mean "{near[0]}"?' if near else f"; there are {', '.join(MODES)}"
+            raise ValueError(f'rc has no mode "{mode}"{hint}')
+        if mode is not None and mode.startswith("max-autotune"):
+            log.warning('mode="%s": %s, so its kernels are those of mode="default"', mode, INDUCTORS["max_autotune"])
+        if mode in ("reduce-overhead", "max-autotune"):
             options = {"graphs": True, **(options or {})}
-        elif mode not in (None, "default"):
-            why = f" ({INDUCTORS['max_autotune']})" if mode.startswith("max-autotune") else ""
-            raise ValueError(f'rc has no mode "{mode}"{why}: leave it out, or say mode="default" or mode="reduce-overhead"')
         known = [f.name for f in fields(Options)]
         for name in options or {}:
             if name not in known:
