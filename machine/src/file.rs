@@ -102,16 +102,8 @@ impl Target {
         if !(self.vector_bits as u64).is_power_of_two() {
             wrong.push(("vector_bits".into(), format!("'vector_bits' is {}, and no power of two", self.vector_bits)));
         }
-        let (part, missing) = match self.machine {
-            Machine::Cpu => ("cpu", self.cpu.is_none()),
-            Machine::Cuda => ("gpu", self.gpu.is_none()),
-        };
-        if missing {
-            let base = if part == "cpu" { "x86-64" } else { "cuda" };
-            wrong.push((
-                "machine".into(),
-                format!("[{part}] is missing: start from another description, base = \"{base}\""),
-            ));
+        if self.machine == Machine::Cuda && self.gpu.is_none() {
+            wrong.push(("machine".into(), "[gpu] is missing: start from another description, base = \"cuda\"".into()));
         }
         if let Some(m) = self.matrix.iter().find(|m| m.shape.iter().any(|&n| n < 1)) {
             wrong.push(("matrix".into(), format!("a matrix instruction has the shape {:?}", m.shape)));
@@ -166,7 +158,7 @@ mod tests {
         assert!(message("base = \"sm_90a\"\ncores = 0").contains("t.toml:2:1"));
         assert!(message("base = \"sm_90a\"\nvector_bits = 96").contains("no power of two"));
         assert!(message("base = \"sm_9\"").contains("there is no description 'sm_9'"));
-        assert!(message("base = \"x86-64\"\n[cpu.blocks]\ndepth = \"much\"").contains("invalid type"));
+        assert!(message("base = \"cuda\"\n[gpu.align]\nslow_tflops = \"much\"").contains("invalid type"));
     }
 
     #[test]

@@ -10,4 +10,4 @@ mod find;
 mod host;
 mod target;
 
-pub use target::{Align, Blocks, Columns, Cpu, Fuse, Gpu, Machine, Matrix, Products, Rows, Target, Unit, Warpgroups};
+pub use target::{Align, Gpu, Machine, Matrix, Products, Target, Unit, Warpgroups};

@@ -129,33 +129,7 @@ pub struct Target {
     pub launch_us: f64,
     pub matrix: Vec<Matrix>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cpu: Option<Cpu>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gpu: Option<Gpu>,
-    pub fuse: Fuse,
-}
-
-/// The constants of a CPU's cost models.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Cpu {
-    pub blocks: Blocks,
-}
-
-/// Products by blocks that stay in the caches.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Blocks {
-    /// Elements of the sums at a time, at most: each block's sums start from zero, and a sum loses the less the shorter it is.
-    pub depth: i64,
-    /// Bytes of a program's own memory, at most.
-    pub memory_bytes: i64,
-    /// Cycles to start reading a row in packing, a tile of results, a program.
-    pub row_cycles: f64,
-    pub tile_cycles: f64,
-    pub program_cycles: f64,
-    /// Rows of a tile of results, at most.
-    pub rows: i64,
 }
 
 /// The constants of a GPU's cost models.
@@ -164,8 +138,6 @@ pub struct Blocks {
 pub struct Gpu {
     pub products: Products,
     pub warpgroups: Warpgroups,
-    pub rows: Rows,
-    pub columns: Columns,
     pub align: Align,
 }
 
@@ -210,31 +182,6 @@ pub struct Warpgroups {
     pub max_stages: i64,
 }
 
-/// Reductions along what is contiguous in memory.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Rows {
-    /// Rows up to this many elements stay in a program's registers between the nests.
-    pub persistent: i64,
-    /// Elements of a longer row that a program takes at once.
-    pub chunk: i64,
-    /// Elements for which a program of its own pays, besides the second kernel that combines the parts.
-    pub part: i64,
-    /// Threads that a program has at least where it takes several rows.
-    pub threads: i64,
-}
-
-/// Reductions across what is contiguous in memory.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Columns {
-    pub threads: i64,
-    /// Loads of 16 bytes that a thread has in flight.
-    pub loads: i64,
-    /// Elements from which a second kernel pays for itself.
-    pub split_from: f64,
-}
-
 /// When operands of products are copied to rows of whole 16 bytes.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -242,22 +189,6 @@ pub struct Align {
     /// Tflop/s of products that read an operand element by element, and of those that read tiles.
     pub slow_tflops: f64,
     pub fast_tflops: f64,
-}
-
-/// When operations share a kernel.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Fuse {
-    /// Elements of a result that takes no time to store.
-    pub small: i64,
-    /// Operations between a value's uses for their kernels to become one, at most.
-    pub reach: u32,
-    /// Operations that compute again what a sum over columns reads, at most.
-    pub light_ops: usize,
-    /// Storing what is read so many times costs less than computing it each time.
-    pub windows: f64,
-    /// Storing a concatenation costs less than choosing among its parts at so many places of a kernel.
-    pub choices: usize,
 }
 
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {
@@ -275,10 +206,6 @@ impl Target {
     /// The constants of a GPU's cost models; every GPU's description has them.
     pub fn gpu(&self) -> &Gpu {
         self.gpu.as_ref().expect("the description of a GPU has [gpu]")
-    }
-    /// The constants of a CPU's cost models; every CPU's description has them.
-    pub fn cpu(&self) -> &Cpu {
-        self.cpu.as_ref().expect("the description of a CPU has [cpu]")
     }
     /// Elements of `ty` in one vector register (CPU) or one widest load (GPU); at least 1.
     pub fn lanes(&self, ty: Type) -> i64 {

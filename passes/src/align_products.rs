@@ -26,11 +26,6 @@ the product as it was would take. Copies of one operand for several products bec
 /// Elements that 16 bytes hold.
 const UNIT: i64 = 8;
 
-/// Tflop/s of products that read an operand element by element, and of those that read tiles: estimates, to choose by. GPT-2's products with
-/// its vocabulary reached 75 and 95 on an H200 before they were padded, smaller ones less.
-const SLOW: f64 = 40.0;
-const FAST: f64 = 400.0;
-
 fn run(body: &mut Body, cx: &mut SymbolContext) -> Result {
     let Ok(target) = Target::of("", "", cx.module.attrs) else { return Ok(()) };
     if body.name(body.root()) != &FUNC || !target.has_warpgroups() {
@@ -122,7 +117,8 @@ impl Case {
     }
 
     fn pays(&self, target: &Target) -> bool {
-        let saved = self.flops / 1e6 * (1.0 / SLOW - 1.0 / FAST);
+        let rates = &target.gpu().align;
+        let saved = self.flops / 1e6 * (1.0 / rates.slow_tflops - 1.0 / rates.fast_tflops);
         saved > self.bytes / (target.bandwidth * 1e3) + 2.0 * target.launch_us
     }
 

@@ -149,47 +149,35 @@ fn cuda(group: &Group, p: &Problem, target: &Target) -> (f64, Plan) {
     (time, Plan { schedules: vec![s], why, other })
 }
 
-/// Microseconds of a step along k at least, measured.
-const STEP: f64 = 0.3;
-
 /// The same where a step waits for what its program gathers: the latency of memory.
 const GATHER: f64 = 1.0;
-
-/// Microseconds from a program's start to its first tiles of operands.
-const FILL: f64 = 2.0;
-
-/// The part of warpgroups' rate that single warps' products reach on the same machine, measured.
-const WARPS: f64 = 0.36;
-
-/// Registers of a thread, measured.
-const REGISTERS: i64 = 136;
 
 /// Microseconds that a product takes: waves of programs, each bound by arithmetic or by reading its operands from the second-level cache.
 /// Those of single warps' matrix units wait for the first, and then write their results; where operands are read element by element,
 /// steps are all that counts.
 fn cuda_time(p: &Problem, [bm, bn, bk]: [i64; 3], mma: bool, target: &Target) -> f64 {
     let [m, n, k] = p.sizes;
-    let resident = (target.registers / (REGISTERS * threads_of(bm, bn))).max(1) as f64;
+    let resident = (target.registers / (target.gpu().products.registers * threads_of(bm, bn))).max(1) as f64;
     let (bm, bn) = (bm as f64, bn as f64);
     let programs = (m / bm).ceil() * (n / bn).ceil() * p.batch;
     let waves = (programs / target.cores as f64).ceil();
     // A matrix unit reaches its rate only with tiles that reuse registers.
     let waits = mma && p.aligned;
     let rate = if mma {
-        let part = if waits && target.has_warpgroups() { WARPS } else { 1.0 };
-        target.flops_mma * part * (bm * bn / (bm * bn + 8192.0))
+        let part = if waits && target.has_warpgroups() { target.gpu().products.rate } else { 1.0 };
+        target.flops_mma * part * (bm * bn / (bm * bn + target.gpu().products.mma_half))
     } else {
-        target.flops_f32 * (bm * bn / (bm * bn + 1024.0))
+        target.flops_f32 * (bm * bn / (bm * bn + target.gpu().products.fma_half))
     };
     let arithmetic = 2.0 * bm * bn * k / (rate * 1e6 / target.cores as f64);
     let width = p.factors[0].byte_width().unwrap_or(4) as f64;
     let of_core = target.bandwidth * 1e3 / target.cores as f64; // bytes of memory in a microsecond
-    let cache = (bm + bn) * k * width / (4.0 * of_core);
+    let cache = (bm + bn) * k * width / (target.gpu().products.cache_rate * of_core);
     let memory = (m * k + k * n + m * n) * p.batch * width / (target.bandwidth * 1e3);
     // A step ends with a barrier, whatever it computes.
-    let step = if p.gathered { GATHER } else { STEP };
+    let step = if p.gathered { GATHER } else { target.gpu().products.step_us };
     let steps = (k / bk as f64).ceil() * step;
-    let ends = if waits { (FILL + bm * bn * width / of_core) / resident } else { 0.0 };
+    let ends = if waits { (target.gpu().products.fill_us + bm * bn * width / of_core) / resident } else { 0.0 };
     (waves * (arithmetic.max(cache).max(steps) + ends)).max(memory)
 }
 

@@ -32,9 +32,6 @@ const TILES: &[[i64; 2]] = &[
     [64, 16],
 ];
 
-/// Bytes of shared memory that stay free for what the epilogue exchanges and for barriers.
-const RESERVE: i64 = 34 << 10;
-
 /// How a factor's tiles come to shared memory, and along which iterator they are contiguous.
 #[derive(Clone, Copy, PartialEq)]
 enum Brought {
@@ -69,7 +66,8 @@ pub fn plan(body: &Body, group: &Group, p: &Problem, target: &Target) -> Option<
     let mut candidates: Vec<(f64, [i64; 2], i64, i64)> = Vec::new();
     for &[bm, bn] in TILES {
         let fits = limit(group, p, bm, bn, target) == (bm, bn) && bm % m_unit == 0 && bn % n_unit == 0;
-        let stages = ((target.shared_bytes - RESERVE) / ((bm + bn) * WIDTH * 2)).min(6);
+        let stages = ((target.shared_bytes - target.gpu().warpgroups.reserve_bytes) / ((bm + bn) * WIDTH * 2))
+            .min(target.gpu().warpgroups.max_stages);
         if fits && stages >= 2 {
             candidates.extend(splits.iter().map(|&n| (time(p, [bm, bn], n, target), [bm, bn], stages, n)));
         }
@@ -163,9 +161,6 @@ pub fn strides_fit(shape: &[Dim]) -> bool {
     })
 }
 
-/// Microseconds of a step along k at least.
-const STEP: f64 = 0.08;
-
 /// Into how many parts the sums may be cut, each with steps enough. A second kernel combines them, and runs the nests that follow.
 fn splits(group: &Group, p: &Problem) -> Vec<i64> {
     let whole = group.nests[1..].iter().all(|n| n.is_pointwise()) && group.nests[0].gathers.is_empty();
@@ -185,17 +180,20 @@ fn time(p: &Problem, [bm, bn]: [i64; 2], split: i64, target: &Target) -> f64 {
     let parts = split as f64;
     let waves = ((m / rows).ceil() * (n / columns).ceil() * p.batch * parts / target.cores as f64).ceil();
     let flops = target.flops_mma * 1e6 / target.cores as f64; // of a core in a microsecond
-    let cache = 2.0 * target.bandwidth * 1e3 / target.cores as f64; // bytes to a core in a microsecond
+    let cache = target.gpu().warpgroups.cache_rate * target.bandwidth * 1e3 / target.cores as f64; // bytes to a core in a microsecond
     let steps = (k / WIDTH as f64 / parts).ceil();
-    let arithmetic = 2.0 * rows * columns * WIDTH as f64 / (0.85 * flops);
+    let arithmetic = 2.0 * rows * columns * WIDTH as f64 / (target.gpu().warpgroups.rate * flops);
     let copies = (rows + columns) * WIDTH as f64 * 2.0 / cache;
     // Results leave through shared memory 64 columns at a time; of other tiles, each thread stores its own.
     let stores = if bn % WIDTH == 0 { 1.0 } else { 2.0 };
-    let epilogue = 0.3 + stores * rows * columns * 4.0 / cache / 2.0;
+    let epilogue = target.gpu().warpgroups.epilogue_us + stores * rows * columns * 4.0 / cache / 2.0;
     let memory = (m * k + k * n + m * n) * p.batch * 2.0 / (target.bandwidth * 1e3);
     let combine = match split {
         1 => 0.0,
         _ => target.launch_us + 2.0 + 8.0 * parts * m * n * p.batch / (1.5 * target.bandwidth * 1e3),
     };
-    (waves * (steps * arithmetic.max(copies).max(STEP) + epilogue) + 2.0).max(memory) + combine
+    (waves * (steps * arithmetic.max(copies).max(target.gpu().warpgroups.step_us) + epilogue)
+        + target.gpu().warpgroups.start_us)
+        .max(memory)
+        + combine
 }
