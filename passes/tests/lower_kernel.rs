@@ -174,6 +174,9 @@ kernels! {
     batched("batched", 2e-2, []);
     attention("attention", 1e-5, ["s" = 41], ["s" = 1], ["s" = 0]);
     attentions("attentions", 2e-2, ["s" = 70], ["s" = 1]);
+    attention_backward("attention_backward", 1e-4, ["s" = 41], ["s" = 1], ["s" = 0]);
+    attention_backward_half("attention_backward_half", 4e-2, []);
+    attention_backward_masked("attention_backward_masked", 1e-4, []);
     reductions("reductions", 1e-2, ["s" = 37], ["s" = 1]);
     symbolic_rows("symbolic_rows", 2e-6, ["t" = 37], ["t" = 1], ["t" = 200]);
     decode("decode", 1e-5, []);

@@ -87,7 +87,7 @@ pub fn shared_heads(q: Type, k: Type) -> std::result::Result<i64, String> {
     }
 }
 
-fn check_mask(mask: Type, scores: &[Dim]) -> std::result::Result<(), String> {
+pub(super) fn check_mask(mask: Type, scores: &[Dim]) -> std::result::Result<(), String> {
     let fits = |(&m, &s): (&Dim, &Dim)| m == s || m == Dim::Static(1);
     if mask.rank() == scores.len() && mask.shape().iter().zip(scores).all(fits) {
         return Ok(());

@@ -6,6 +6,7 @@
 //! ones are signed. Only `reduce`, `scan`, `dot` and `attention` may reassociate.
 
 pub mod attention;
+pub mod attention_backward;
 mod attention_derivative;
 pub mod binary;
 pub mod call;
@@ -47,6 +48,7 @@ pub fn register() {
         reduce::OPS,
         dot::OPS,
         attention::OPS,
+        attention_backward::OPS,
         fusion::OPS,
         call::OPS,
         control::OPS,

@@ -4,10 +4,12 @@
 //! `loop.launch`; inside, `loop.nest`s with named iterators and index maps. After lower-loops no
 //! `core.fusion` and, inside kernels, no tensor-level `core` op is left.
 
+mod attention_backward;
 mod kernel;
 mod nest;
 mod scatter;
 
+pub use attention_backward::{ATTENTION_BACKWARD, gradients_of};
 pub use kernel::{KERNEL, LAUNCH, RETURN};
 pub use nest::{ATTENTION, GATHER, INDEX, IterKind, NEST, Nest, YIELD};
 
@@ -16,4 +18,5 @@ pub use scatter::SCATTER;
 use rc_ir::OpDef;
 
 /// All operations of the dialect.
-pub static OPS: &[&OpDef] = &[&KERNEL, &LAUNCH, &RETURN, &NEST, &YIELD, &INDEX, &GATHER, &ATTENTION, &SCATTER];
+pub static OPS: &[&OpDef] =
+    &[&KERNEL, &LAUNCH, &RETURN, &NEST, &YIELD, &INDEX, &GATHER, &ATTENTION, &ATTENTION_BACKWARD, &SCATTER];

@@ -63,7 +63,7 @@ pub fn classify(op: OpRef) -> Class {
     }
     match op.name().as_str() {
         "rc.core.iota" | "rc.core.gather" | "rc.core.concat" | "rc.core.pad" => Class::Pointwise,
-        "rc.core.attention" => Class::Attention,
+        "rc.core.attention" | "rc.core.attention_backward" => Class::Attention,
         "rc.core.assume_shape" | "rc.core.if" | "rc.core.while" | "rc.core.for" => Class::Outside,
         _ => Class::Alone,
     }

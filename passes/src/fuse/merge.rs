@@ -3,7 +3,7 @@
 
 use super::classify::{Class, classify};
 use super::plan::{Group, Planner, is_view};
-use super::reads::{most_elements, reduced_dims};
+use super::reads::{is_affine, most_elements, reduced_dims};
 use rc_dialects::interfaces::Reduction;
 use rc_ir::{Body, Dim, Op, Traits, Value};
 use rustc_hash::FxHashSet;
@@ -29,6 +29,28 @@ impl Planner<'_> {
             self.of.extend(ops.into_iter().map(|op| (op, into)));
         }
         Ok(into)
+    }
+
+    /// Of attention's gradients: makes one group of those that only put one of its results elsewhere, for it to join; none
+    /// where there is no such group. Other results are stored as they are.
+    pub(super) fn join_moves(&mut self, groups: &[usize], op: Op) -> Option<usize> {
+        let moves = |&group: &usize| {
+            let target = &self.groups[group];
+            let outputs = self.outputs(group);
+            let mut used = self.body.results(op).filter(|&r| self.body.uses(r).any(|u| target.ops.contains(&u.0)));
+            let (Some(result), None, &[end]) = (used.next(), used.next(), outputs.as_slice()) else { return false };
+            let map = || super::forward_map(self.body, result, end, &target.ops, self.symbols);
+            let alone = self.body.uses(result).count() == 1 && target.anchor.is_none() && self.only_moves(target);
+            alone && map().is_some_and(|(_, map)| is_affine(&map))
+        };
+        let joined: Vec<usize> = groups.iter().copied().filter(moves).collect();
+        let (&into, others) = joined.split_first()?;
+        for &group in others {
+            let taken = std::mem::take(&mut self.groups[group]);
+            self.of.extend(taken.ops.iter().map(|&op| (op, into)));
+            self.groups[into].ops.extend(taken.ops);
+        }
+        Some(into)
     }
 
     /// Whether an operation reads its operands where its result is, moved or reduced: not where data or bounds say.

@@ -170,6 +170,9 @@ impl Planner<'_> {
         let views = |&g: &usize| self.groups[g].ops.iter().all(|&user| is_view(self.op(user)));
         let kernels: Vec<usize> = groups.iter().copied().filter(|g| is_view(self.op(op)) || !views(g)).collect();
         let stored = escapes || kernels.len() < groups.len();
+        if classify(self.op(op)) == Class::Attention && self.body.result_count(op) > 1 {
+            return Ok(self.join_moves(&kernels, op));
+        }
         match kernels.as_slice() {
             [] => Ok(None),
             &[group] => {
@@ -465,7 +468,7 @@ impl Planner<'_> {
     }
 
     /// Whether all that the group does is to put elements elsewhere.
-    fn only_moves(&self, target: &Group) -> bool {
+    pub(super) fn only_moves(&self, target: &Group) -> bool {
         target.ops.iter().all(|&o| {
             let reindex = self.op(o).def().and_then(|d| d.interface::<rc_dialects::core::reindex::Reindex>());
             reindex.is_some_and(|r| r.target.is_some())

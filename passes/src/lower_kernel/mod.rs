@@ -5,6 +5,8 @@
 //! tile wants it is viewed as another shape, or gathered from.
 
 mod attention;
+mod attention_backward;
+mod attention_backward_cpu;
 mod attention_cpu;
 mod attention_split;
 mod contract;
@@ -30,6 +32,7 @@ use crate::schedule::group::{Class, Group};
 use crate::schedule::nest::{Nest, symbol_ranges};
 use crate::schedule::{Schedule, TARGET_OPTIONS, Target, is_unscheduled, schedule_kernel, settle_target};
 use attention::Attention;
+use attention_backward::AttentionBackward;
 use attention_split::AttentionSplit;
 use contract::Product;
 use contract_cpu::Blocked;
@@ -213,6 +216,7 @@ fn scheduled_groups(src: &Body, target: &Target) -> Result<Vec<Scheduled>> {
         let class = match src.name(op) {
             name if name == &loop_::NEST => Class::Rows,
             name if name == &loop_::ATTENTION => Class::Attention,
+            name if name == &loop_::ATTENTION_BACKWARD => Class::AttentionBackward,
             name if name == &loop_::SCATTER => Class::Scatter,
             _ => continue,
         };
@@ -278,6 +282,7 @@ fn lower_group(
     let mut p = begin(src, target, &scheduled.group, name, &args).0;
     let grid = match scheduled.group.class {
         Class::Attention => attend(&mut p, scheduled)?,
+        Class::AttentionBackward => attend_backward(&mut p, scheduled)?,
         Class::Scatter => scatter_updates(&mut p, scheduled)?,
         _ => run_nests(&mut p, scheduled, outputs)?,
     };
@@ -478,6 +483,32 @@ fn attend(p: &mut Program, scheduled: &Scheduled) -> Result<[rc_ir::Dim; 3]> {
     } else {
         let (tile, scope) = attention.run(p, &scope)?;
         p.store(tile, output, &attention.output, &scope)?;
+    }
+    Ok(grid)
+}
+
+fn attend_backward(p: &mut Program, scheduled: &Scheduled) -> Result<[rc_ir::Dim; 3]> {
+    let (op, schedule) = (scheduled.group.ops[0], &scheduled.schedules[0]);
+    p.loc = p.src.loc(op);
+    let backward = AttentionBackward::read(p, op, schedule)?;
+    let iters = &backward.iters;
+    let over = spread_of(p.src, op, schedule, iters)?;
+    let (grid, mut starts) = p.spread(&over);
+    let [row, other] = backward.axes();
+    if backward.causal && row == attention::M {
+        longest_first(p, &over, &mut starts, iters[row].name);
+    }
+    let scope = scope_of(&over, &starts, schedule);
+    let needed = [0, 1, row].iter().all(|&i| scope.get(iters[i].name).is_some());
+    if !needed || schedule.axes != [iters[row].name, iters[other].name] {
+        let error = p.src.op_ref(op).error("expects a schedule with b, h and the rows of its gradients in its grid");
+        return Err(error.help("the axes are m, n for q's gradient, n, m for k's and v's"));
+    }
+    let block = schedule.block_of(iters[row].name);
+    match (p.target.is_cpu(), block) {
+        (false, Some(_)) => return Err(p.src.op_ref(op).error("has a schedule with 'block', which is for the CPU")),
+        (false, None) => backward.run(p, &scope)?,
+        (true, block) => backward.run_on_cpu(p, &scope, block.unwrap_or(schedule.tile_of(iters[row].name)))?,
     }
     Ok(grid)
 }

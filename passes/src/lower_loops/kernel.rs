@@ -65,12 +65,12 @@ const M: usize = 2;
 /// Queries of heads that share keys that are packed into one tile.
 const PACKED: i64 = 64;
 
-struct Lowering<'a> {
-    source: &'a Body,
+pub(super) struct Lowering<'a> {
+    pub(super) source: &'a Body,
     entry: Block,
-    ranges: Ranges,
+    pub(super) ranges: Ranges,
     /// Tensors of the kernel by values of the fusion: arguments and results of nests.
-    tensors: FxHashMap<Value, Value>,
+    pub(super) tensors: FxHashMap<Value, Value>,
     ops: FxHashSet<Op>,
 }
 
@@ -85,6 +85,9 @@ impl Lowering<'_> {
                 Class::Reduce => self.reduce(kernel, block, op)?,
                 Class::Scan => self.scan(kernel, block, op)?,
                 Class::Contract => self.contract(kernel, block, op, &yielded)?,
+                Class::Attention if op.is("rc.core.attention_backward") => {
+                    self.attention_backward(kernel, block, op, &yielded)?
+                }
                 Class::Attention => self.attention(kernel, block, op, &yielded)?,
                 Class::Alone if op.is("rc.core.scatter") => self.scatter(kernel, block, op)?,
                 Class::Alone => {
@@ -249,7 +252,7 @@ impl Lowering<'_> {
     }
 
     /// The result of the kernel that is nothing but the elements of `value` put elsewhere; without one, `value` itself.
-    fn end_of_moves(&self, value: Value, yielded: &[Value]) -> Value {
+    pub(super) fn end_of_moves(&self, value: Value, yielded: &[Value]) -> Value {
         let moved = |&end: &Value| forward_map(self.source, value, end, &self.ops, &self.ranges).is_some();
         yielded.iter().copied().find(moved).unwrap_or(value)
     }
@@ -345,7 +348,7 @@ impl Lowering<'_> {
         group > 1 && queries > 0 && group * queries <= PACKED && (one || lies && !op.bool("causal"))
     }
 
-    fn attention_names(&self) -> Vec<Name> {
+    pub(super) fn attention_names(&self) -> Vec<Name> {
         let names = ["b", "h", "m", "n", "d", "e"];
         let fresh = |(i, n): (usize, &&str)| {
             let name = Name::new(n);
@@ -354,12 +357,12 @@ impl Lowering<'_> {
         names.iter().enumerate().map(fresh).collect()
     }
 
-    fn shape(&self, op: OpRef, i: usize) -> Vec<Dim> {
+    pub(super) fn shape(&self, op: OpRef, i: usize) -> Vec<Dim> {
         self.source.ty(op.operand(i)).shape().to_vec()
     }
 
     /// Follows a value back through index maps to a tensor of the kernel; numbers that are the same everywhere become one.
-    fn follow(
+    pub(super) fn follow(
         &mut self,
         kernel: &mut Body,
         block: Block,
@@ -383,7 +386,7 @@ impl Lowering<'_> {
     }
 
     /// The place in `end` of the element of `from` at `map`.
-    fn out_map(&self, from: Value, end: Value, map: &[Dim], ranges: &Ranges) -> Option<Vec<Dim>> {
+    pub(super) fn out_map(&self, from: Value, end: Value, map: &[Dim], ranges: &Ranges) -> Option<Vec<Dim>> {
         let (space, forward) = forward_map(self.source, from, end, &self.ops, &self.ranges)?;
         let bind = |n: Name| space.iters.iter().position(|&i| i == n).map(|d| map[d]);
         Some(forward.iter().map(|d| ranges.simplify(d.substitute(&bind))).collect())

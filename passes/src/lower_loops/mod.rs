@@ -3,6 +3,7 @@
 //! Operations that move elements turn into index maps; elementwise chains into the regions of nests; each
 //! reduction, product and attention is a nest, and so is each result that is none of these. Equal kernels are one.
 
+mod attention_backward;
 mod collapse;
 mod emit;
 mod kernel;

@@ -13,7 +13,7 @@ const MEMORY: i64 = 96 << 10;
 /// The attribute of a store of a loaded tile that may complete later.
 pub const ASYNC: &str = "async";
 
-/// A load that only a product of the same loop reads.
+/// A load that only products of the same loop read.
 struct Stream {
     load: Op,
     /// What computes its indices from the loop's counter, in order.
@@ -57,7 +57,9 @@ fn streams(body: &Body, for_op: Op) -> Vec<Stream> {
             let mut indices = Vec::new();
             let follows = body.operands(load).skip(1).all(|v| collect(body, block, v, &mut indices));
             let memory_is_outside = body.defining_block(body.operand(load, 0)) != Some(block);
-            if body.has_one_use(tile) && other == 0.0 && follows && memory_is_outside {
+            let by_products = body.uses(tile).all(|(user, _)| staged(&user) && body.parent(user) == Some(block));
+            let known = found.iter().any(|stream| stream.load == load);
+            if by_products && !known && other == 0.0 && follows && memory_is_outside {
                 indices.sort_by_key(|op| op.index());
                 indices.dedup();
                 found.push(Stream { load, indices, memory: None });

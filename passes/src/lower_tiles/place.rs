@@ -175,13 +175,13 @@ fn blocked(shape: &[i64], dim: usize, vec: i64, warps: i64, spread_warps: bool) 
     Layout::Blocked { vec, dim, lanes, warps }
 }
 
-/// Gives out `count` lanes or warps over dimensions in order, as many as each has elements left; what remains, which holds copies, to
-/// the first dimension.
+/// Gives out `count` lanes or warps over dimensions in order, a power of two that divides the elements that each has left; what remains,
+/// which holds copies, to the first dimension.
 fn hand_out(rest: &mut [i64], order: &[usize], count: i64) -> Vec<i64> {
     let mut given = vec![1; rest.len()];
     let mut left = count;
     for &d in order {
-        let take = power_below(rest[d].min(left));
+        let take = 1 << rest[d].trailing_zeros().min(left.trailing_zeros());
         given[d] = take;
         rest[d] /= take;
         left /= take;

@@ -15,6 +15,7 @@ pub enum Class {
     /// A product and pointwise nests over its results.
     Contract,
     Attention,
+    AttentionBackward,
     Scatter,
     Scan,
 }
@@ -118,6 +119,8 @@ pub fn groups(body: &Body, target: &Target) -> Result<Vec<Group>> {
             }
         } else if body.name(op) == &loop_::ATTENTION {
             out.push(Group { class: Class::Attention, ops: vec![op], nests: Vec::new() });
+        } else if body.name(op) == &loop_::ATTENTION_BACKWARD {
+            out.push(Group { class: Class::AttentionBackward, ops: vec![op], nests: Vec::new() });
         } else if body.name(op) == &loop_::SCATTER {
             out.push(Group { class: Class::Scatter, ops: vec![op], nests: Vec::new() });
         } else if body.name(op) != &loop_::RETURN {

@@ -5,6 +5,7 @@
 
 pub mod access;
 mod attention;
+mod attention_backward;
 mod attr;
 mod check;
 mod column;
@@ -22,7 +23,7 @@ mod share;
 mod tiles;
 mod warpgroup;
 
-use rc_dialects::loop_::{ATTENTION, KERNEL, NEST, SCATTER};
+use rc_dialects::loop_::{ATTENTION, ATTENTION_BACKWARD, KERNEL, NEST, SCATTER};
 use rc_ir::pass::{
     OptionDef, OptionKind, Options, PassContext, PassDef, PassKind, SymbolContext, option, run_on_symbols,
 };
@@ -111,7 +112,7 @@ pub fn settle_target(module: &mut Module, options: &Options) -> Result<Target> {
 
 /// Whether a body is a `loop.kernel` with a nest that has no schedule.
 pub fn is_unscheduled(body: &Body) -> bool {
-    let nest = |op| [&NEST, &ATTENTION, &SCATTER].iter().any(|def| body.name(op) == *def);
+    let nest = |op| [&NEST, &ATTENTION, &ATTENTION_BACKWARD, &SCATTER].iter().any(|def| body.name(op) == *def);
     body.name(body.root()) == &KERNEL
         && body.entry().is_some_and(|e| body.ops(e).any(|op| nest(op) && body.attr(op, "schedule").is_none()))
 }
@@ -157,6 +158,11 @@ fn plan(body: &Body, group: &Group, target: &Target) -> Result<Plan> {
         Class::Attention => {
             let op = group.ops[0];
             return attention::plan(body, op, target)
+                .ok_or_else(|| body.op_ref(op).error("expects the six iterators b, h, m, n, d, e"));
+        }
+        Class::AttentionBackward => {
+            let op = group.ops[0];
+            return attention_backward::plan(body, op, target)
                 .ok_or_else(|| body.op_ref(op).error("expects the six iterators b, h, m, n, d, e"));
         }
         Class::Scatter => {

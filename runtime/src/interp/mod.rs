@@ -7,12 +7,13 @@
 //! | file | runs |
 //! |---|---|
 //! | `exec` | bodies: values, symbols, calls, decomposition of `tensor` ops |
-//! | `elementwise`, `shape`, `gather`, `reduce`, `dot`, `constant` | `core` |
+//! | `elementwise`, `shape`, `gather`, `reduce`, `dot`, `attention_backward`, `constant` | `core` |
 //! | `space`, `region`, `nest` | `loop`: iteration spaces in blocks of points, every scalar of a region an array |
 //! | `kernel` | `kernel`, in every phase; finds races, deadlocks, reads of what was not written, accesses out of bounds |
 //! | `memory`, `host` | buffers; `host`, on tensors and on memory |
 //! | `slopes` | derivatives against differences |
 
+mod attention_backward;
 mod bind;
 mod constant;
 mod control;

@@ -102,3 +102,65 @@ fn attention_is_softmax_of_scores_times_values() {
         assert_close(&got.unwrap().to_f64(), &want, 1e-14);
     }
 }
+
+/// The sum of the result times `grad`, of attention in f64, whose derivative is what is tested.
+fn attended(
+    x: &[Vec<f64>; 3],
+    grad: &[f64],
+    mask: &[f64],
+    causal: bool,
+    sizes: [usize; 5],
+) -> (f64, Vec<f64>, Vec<f64>) {
+    let [b, s, t, d, e] = sizes;
+    let (mut total, mut sums, mut delta) = (0.0, Vec::new(), Vec::new());
+    for row in 0..b * s {
+        let (batch, i) = (row / s, row % s);
+        let weight = |j: usize| {
+            let score: f64 = (0..d).map(|c| x[0][row * d + c] * x[1][(batch * t + j) * d + c]).sum();
+            if causal && j > i { 0.0 } else { (score * 0.4 + mask[i * t + j]).exp() }
+        };
+        let sum: f64 = (0..t).map(weight).sum();
+        let value = |c: usize| (0..t).map(|j| weight(j) * x[2][(batch * t + j) * e + c]).sum::<f64>() / sum;
+        let dot = if sum == 0.0 { 0.0 } else { (0..e).map(|c| value(c) * grad[row * e + c]).sum() };
+        total += dot;
+        sums.push(sum.ln());
+        delta.push(dot);
+    }
+    (total, sums, delta)
+}
+
+#[test]
+fn attention_backward_is_the_derivative() {
+    let [b, s, t, d, e] = [2usize, 5, 4, 3, 2];
+    let x = [[b, s, d], [b, t, d], [b, t, e], [b, s, e]].map(|shape| random(DType::F64, &shape, shape[2] as u64 + 7));
+    let [q, k, v, grad] = x.each_ref().map(|x| x.to_f64());
+    // Query 2 sees no key.
+    let mask: Vec<f64> = (0..s * t).map(|i| if i / t == 2 { f64::NEG_INFINITY } else { i as f64 / 40.0 }).collect();
+    for causal in [false, true] {
+        let at = [q.clone(), k.clone(), v.clone()];
+        let (_, sums, delta) = attended(&at, &grad, &mask, causal, [b, s, t, d, e]);
+        let f64s = |shape: &[usize], values: &[f64]| Tensor::from_f64(DType::F64, shape, values).unwrap();
+        let mut args = x.to_vec();
+        args.extend([f64s(&[b, s], &sums), f64s(&[b, s], &delta), f64s(&[1, s, t], &mask)]);
+        let ty = |t: &Tensor| tensor(&t.shape().iter().map(|&n| n as i64).collect::<Vec<_>>(), Type::f64());
+        let types: Vec<Type> = args.iter().map(ty).collect();
+        for which in 0..3 {
+            let got = run_op(&types, &args, |bld, a| {
+                let op = bld.op("rc.core.attention_backward");
+                let op = (0..7).fold(op, |op, i| op.operands(&a[i..i + 1]));
+                let op = op.attr("causal", Attr::bool(causal)).attr("scale", Attr::float(0.4, Type::f64())).build();
+                bld.body.result(op, which)
+            });
+            let slope = |i: usize| {
+                let moved = |by: f64| {
+                    let mut at = at.clone();
+                    at[which][i] += by;
+                    attended(&at, &grad, &mask, causal, [b, s, t, d, e]).0
+                };
+                (moved(1e-5) - moved(-1e-5)) / 2e-5
+            };
+            let want: Vec<f64> = (0..at[which].len()).map(slope).collect();
+            assert_close(&got.unwrap().to_f64(), &want, 1e-8);
+        }
+    }
+}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rc.torch.build import Build, T
 from rc.torch.errors import Unsupported
-from rc.torch.ops.product import attention, attention_backward, unused
+from rc.torch.ops.product import attention, attention_backward, mask_gradient, unused
 from rc.torch.ops.table import translates
 
 
@@ -28,7 +28,8 @@ def efficient_attention_backward(
 ) -> list:
     if dropout_p:
         raise Unsupported("attention with dropout")
-    if mask is not None and wanted[3]:
-        raise Unsupported("the gradient of attention's mask")
     sums = b.narrow(sums, 2, 0, q.shape[2])
-    return [*attention_backward(b, grad, q, k, v, y, sums, mask, is_causal, scale), None]
+    of_mask = None
+    if mask is not None and wanted[3] and not unused(b, 3):
+        of_mask = mask_gradient(b, grad, q, k, v, y, sums, mask, is_causal, scale)
+    return [*attention_backward(b, grad, q, k, v, y, sums, mask, is_causal, scale), of_mask]

@@ -166,28 +166,29 @@ def flash_attention_cpu_backward(
 
 
 def attention_backward(b: Build, grad: T, q: T, k: T, v: T, y: T, sums: T, mask, causal: bool, scale) -> list[T]:
-    """Gradients of q, k and v: the probabilities are formed anew from the scores and their sums.
-
-    Probabilities and the scores' gradients are rounded to the operands' type before they are multiplied, as PyTorch's kernels do.
-    """
+    """Gradients of q, k and v from the logarithms of each query's sum of exponentials: probabilities are formed anew, and not stored."""
     q, k, v, mask = _agreeing(b, q, k, v, mask)
-    c = compute(q.dtype)
-    factor = q.shape[-1] ** -0.5 if scale is None else scale
+    sums = b.convert(sums, compute(q.dtype))
+    operands = (q, k, v, grad, sums, _delta(b, grad, y), mask)
+    return b.op("core.attention_backward", *operands, causal=bool(causal), scale=scale, results=[(x.dtype, x.shape) for x in (q, k, v)])
+
+
+def _delta(b: Build, grad: T, y: T) -> T:
+    """For each query the sum of result times gradient [batch, heads, queries], which the derivative of the softmax subtracts."""
+    c = compute(y.dtype)
+    return b.reduce("add", b.binary("mul", b.convert(grad, c), b.convert(y, c)), [3])
+
+
+def mask_gradient(b: Build, grad: T, q: T, k: T, v: T, y: T, sums: T, mask: T, causal: bool, scale) -> T:
+    """The gradient of what is added to the scores, which has an element for each of them."""
+    q, k, v, mask = _agreeing(b, q, k, v, mask)
     s = scores(b, q, k, mask, causal, scale)
-    up = lambda x: b.convert(x, c)
-    sums = b.reshape(up(sums), tuple(s.shape[:3]) + (1,))
-    p = b.unary("exp", b.binary("sub", s, b.expand(sums, s.shape)))
+    rows = lambda x: b.expand(b.reshape(b.convert(x, s.dtype), tuple(s.shape[:3]) + (1,)), s.shape)
+    p = b.unary("exp", b.binary("sub", s, rows(sums)))
     # A query that sees no key has sums of -inf, and no gradient.
-    p = b.select(b.expand(b.compare("eq", sums, b.like(float("-inf"), sums)), p.shape), b.like(0, p), p)
-    p = b.convert(p, q.dtype)
-    grad_p = b.dot(grad, v, contract=(3, 3), batch=2, dtype=c)
-    delta = b.reduce("add", b.binary("mul", up(grad), up(y)), [3], keepdim=True)
-    grad_s = b.binary("mul", up(p), b.binary("sub", grad_p, b.expand(delta, p.shape)))
-    grad_s = b.convert(b.scalar("mul", grad_s, factor), q.dtype)
-    grad_q = b.dot(grad_s, k, contract=(3, 2), batch=2)
-    grad_k = b.dot(grad_s, q, contract=(2, 2), batch=2)
-    grad_v = b.dot(p, grad, contract=(2, 2), batch=2)
-    return [grad_q, grad_k, grad_v]
+    p = b.select(b.compare("eq", rows(sums), b.like(float("-inf"), p)), b.like(0, p), p)
+    grad_p = b.dot(grad, v, contract=(3, 3), batch=2, dtype=s.dtype)
+    return b.convert(b.binary("mul", p, b.binary("sub", grad_p, rows(_delta(b, grad, y)))), mask.dtype)
 
 
 @translates("addbmm")
