@@ -36,7 +36,7 @@ impl Target {
 
     fn from_attr(attr: Attr) -> Result<Target> {
         let wrong = |why: String| Diagnostic::error(Loc::UNKNOWN, format!("the module's rc.target: {why}"));
-        let help = "as in rc.target = #rc.target<machine = cuda, arch = sm_90a>, or as rc-opt --print-target prints it";
+        let help = "as in rc.target = #rc.target<machine = cuda, arch = sm_90a>";
         let params = attr.as_dialect("target").ok_or_else(|| wrong("expects #rc.target<…>".into()).help(help))?;
         let mut own = Table::new();
         for (key, value) in params {

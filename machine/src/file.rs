@@ -52,7 +52,7 @@ impl Target {
         let table = with_base(own).map_err(|why| at(span("base"), why))?;
         let target: Target = table.try_into().map_err(|e: toml::de::Error| {
             let key = e.message().split('`').nth(1).and_then(&span);
-            at(key, e.message().to_string()).help("docs/targets.md says what a description has")
+            at(key, e.message().to_string()).help("the files in machine/targets show what a description has")
         })?;
         let wrong = target.check().into_iter().next();
         wrong.map_or(Ok(target), |(path, why)| Err(at(span(&path), why)))

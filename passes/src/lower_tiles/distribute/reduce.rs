@@ -98,9 +98,9 @@ impl<'s> Distribute<'s> {
             weight *= g.size;
         }
         let mine = self.emit.combine_digits(&number)?;
-        // The tile of the result, in front of it the warps whose parts are combined.
+        // The tile of the result without its dimensions of one element, in front of it the warps whose parts are combined.
         let elem = op.result_types()[0].elem();
-        let shape: Vec<i64> = std::iter::once(among).chain(result.shape.iter().copied()).collect();
+        let shape: Vec<i64> = std::iter::once(among).chain(result.shape.iter().copied().filter(|&n| n > 1)).collect();
         let ty = Type::memref(&shape.iter().map(|&n| Dim::Static(n)).collect::<Vec<_>>(), elem, 3);
         let memory = self.shared(ty)?;
         let mut thread = Vec::new();
@@ -137,8 +137,10 @@ impl<'s> Distribute<'s> {
         value: Option<Value>,
     ) -> Result<Option<Value>> {
         let mut indices = vec![self.emit.get(warp)?];
-        for (&part, &c) in thread.iter().zip(&result.coords(r)) {
-            indices.push(self.emit.get(part.plus(c))?);
+        for ((&part, &c), &size) in thread.iter().zip(&result.coords(r)).zip(&result.shape) {
+            if size > 1 {
+                indices.push(self.emit.get(part.plus(c))?);
+            }
         }
         match value {
             Some(value) => {
