@@ -1,5 +1,5 @@
 //! The order of launches: what is alive at once is to be little. A beam search goes over orders that respect the data; each state is
-//! the set of launches done, with the least peak that reaches it. On small graphs the beam holds all of them, and the order is the best.
+//! the set of launches done, with the least peak that reaches it. Where the beam holds all of them, the order is the best.
 
 use super::control::scratch_sizes;
 use super::symbolic::example;
