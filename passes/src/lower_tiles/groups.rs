@@ -1,5 +1,6 @@
 //! Which tiles of a kernel must have one layout: those that meet in elementwise operations, reductions, repeats and loops.
 
+use super::indices::Indices;
 use rc_ir::{Body, Op, OpRef, Traits, Type, Value};
 use rustc_hash::FxHashMap;
 
@@ -13,6 +14,8 @@ pub struct Group {
     pub consecutive: Vec<i64>,
     /// The narrowest element that is accessed, in bytes.
     pub narrowest: i64,
+    /// Of each access along the memory's last dimension: the elements of its tile, and how many neighbours a thread may access at once.
+    pub accesses: Vec<(i64, i64)>,
     /// Products whose accumulators are here, whose left and whose right operands are.
     pub accumulates: Vec<Op>,
     pub left_of: Vec<Op>,
@@ -25,9 +28,13 @@ pub struct Group {
     pub stored: bool,
 }
 
+/// An access of this part of a group's largest tile says how its elements are spread.
+const LARGE: i64 = 4;
+
 /// The groups in order of their first tile.
 pub fn groups(body: &Body) -> Vec<Group> {
     let mut sets = Sets::default();
+    let mut indices = Indices::new(body);
     let ops = body.walk();
     let tiles =
         |op: OpRef| -> Vec<Value> { op.operands().chain(op.results()).filter(|&v| body.ty(v).is_tile()).collect() };
@@ -73,12 +80,20 @@ pub fn groups(body: &Body) -> Vec<Group> {
         groups[i].add(tile, body.ty(tile));
     }
     for &op in &ops {
-        note_uses(body.op_ref(op), &mut groups, &mut |v| at.get(&sets.find(v)).copied());
+        indices.meet(body, op);
+        note_uses(body.op_ref(op), &indices, &mut groups, &mut |v| at.get(&sets.find(v)).copied());
     }
     groups
 }
 
 impl Group {
+    /// How many neighbours a thread takes at once: as many as all of the large accesses may. An access element by element whose threads are
+    /// several elements apart would touch every line of memory several times.
+    pub fn neighbours(&self) -> i64 {
+        let most = self.accesses.iter().map(|a| a.0).max().unwrap_or(0);
+        let large = self.accesses.iter().filter(|a| a.0 * LARGE >= most);
+        large.map(|a| a.1).min().unwrap_or(i64::MAX)
+    }
     fn add(&mut self, tile: Value, ty: Type) {
         let shape = ty.static_shape().unwrap_or_default();
         self.shape.resize(self.shape.len().max(shape.len()), 1);
@@ -100,21 +115,26 @@ pub fn run_of(op: OpRef) -> Option<(usize, i64)> {
     Some((dim, tile?.get(dim)? / places?.get(dim)?))
 }
 
-/// The tile dimension along which a load or store runs through consecutive memory.
-pub fn consecutive_dim(op: OpRef) -> Option<usize> {
-    let (memref, tile) = match op.name().as_str() {
+/// The memory and the tile of a load, store, gather or scatter.
+pub fn accessed(op: OpRef) -> (Value, Value) {
+    match op.name().as_str() {
         "rc.kernel.store" | "rc.kernel.scatter" => (op.operand(1), op.operand(0)),
         _ => (op.operand(0), op.result(0)),
-    };
+    }
+}
+
+/// The tile dimension along which a load or store runs through consecutive memory.
+pub fn consecutive_dim(op: OpRef) -> Option<usize> {
+    let (memref, tile) = accessed(op);
     let (rank, shape) = (op.body.ty(memref).rank() as i64, op.body.ty(tile).static_shape()?);
     let dims = op.ints("dims")?;
     (0..dims.len().min(shape.len())).find(|&d| dims[d] == rank - 1 && shape[d] > 1)
 }
 
-fn note_uses(op: OpRef, groups: &mut [Group], group: &mut dyn FnMut(Value) -> Option<usize>) {
+fn note_uses(op: OpRef, indices: &Indices, groups: &mut [Group], group: &mut dyn FnMut(Value) -> Option<usize>) {
     match op.name().as_str() {
         "rc.kernel.load" | "rc.kernel.gather" | "rc.kernel.store" | "rc.kernel.scatter" => {
-            let tile = if op.results().len() == 0 { op.operand(0) } else { op.result(0) };
+            let tile = accessed(op).1;
             let Some(g) = group(tile) else { return };
             let ty = op.body.ty(tile);
             groups[g].stored |= op.is("rc.kernel.store");
@@ -125,7 +145,9 @@ fn note_uses(op: OpRef, groups: &mut [Group], group: &mut dyn FnMut(Value) -> Op
                 groups[places.expect("a tile")].places_of.push(op.op);
             }
             if let Some(d) = consecutive_dim(op) {
-                groups[g].consecutive[d] += ty.static_shape().unwrap_or_default().iter().product::<i64>();
+                let elements = ty.static_shape().unwrap_or_default().iter().product::<i64>();
+                groups[g].consecutive[d] += elements;
+                groups[g].accesses.push((elements, indices.neighbours(op)));
             }
         }
         "rc.kernel.reduce" => {

@@ -2,8 +2,12 @@
 //! counters.
 
 use super::bounds::{Facts, quotient, remainder};
+use super::groups::accessed;
 use rc_ir::{Body, Dim, Op, OpRef, Value};
 use rustc_hash::FxHashMap;
+
+/// The widest access of a GPU's thread, in bytes. Buffers are aligned to it.
+pub const GPU_ACCESS: i64 = 16;
 
 /// What a loop counts over, and the part of it that a copy of its body runs for.
 #[derive(Clone, Copy)]
@@ -47,6 +51,13 @@ impl Indices {
         let dim = self.result(op).unwrap_or(Dim::Dynamic);
         self.dims.insert(op.result(0), dim);
     }
+    /// Notes an operation of a walk through the whole function.
+    pub fn meet(&mut self, src: &Body, op: Op) {
+        self.note(src.op_ref(op));
+        if src.name(op) == "rc.kernel.for" {
+            self.enter(src, op, Part::All);
+        }
+    }
     fn result(&mut self, op: OpRef) -> Option<Dim> {
         let operand = |i: usize| self.dim(op.operand(i));
         let nonneg = |a: Dim| self.facts.is_nonneg(a).then_some(a);
@@ -85,6 +96,27 @@ impl Indices {
     /// The bounds and step of a `kernel.for`.
     pub fn range(&self, op: OpRef) -> (Dim, Dim, Dim) {
         (self.dim(op.operand(0)), self.dim(op.operand(1)), self.dim(op.operand(2)))
+    }
+    /// How many neighbours along the last dimension of its memory a load, store or gather of a GPU may take at once at most: the greatest power of two
+    /// at whose multiples they lie, wherever the tile does, and all of them inside or none.
+    pub fn neighbours(&self, op: OpRef) -> i64 {
+        let (memref, tile) = accessed(op);
+        let (ty, indices) = (op.body.ty(memref), op.group("indices"));
+        let Some(&first) = indices.last() else { return 1 };
+        let (last, shape) = (indices.len() - 1, op.body.ty(tile).static_shape().unwrap_or_default());
+        let dims = op.ints("dims").unwrap_or_default();
+        let along = |k: usize| dims.iter().zip(&shape).filter(move |(d, _)| **d == k as i64);
+        let moves = |k: usize| {
+            along(k).next().is_some() || op.int("axis") == Some(k as i64) || self.dim(indices[k]) != Dim::Static(0)
+        };
+        let extent = self.extent(ty.shape()[last]);
+        let end = self.dim(first) + Dim::Static(1 + along(last).map(|(_, n)| n - 1).sum::<i64>());
+        let rows = (0..last).any(moves) || !self.facts.le(end, extent);
+        let most = GPU_ACCESS / ty.elem().byte_width().unwrap_or(16).max(1) as i64;
+        let fits = |width: i64| {
+            self.facts.divisible(self.dim(first), width) && (!rows || self.facts.divisible(extent, width))
+        };
+        std::iter::successors(Some(most), |width| Some(width / 2)).find(|&width| width <= 1 || fits(width)).unwrap_or(1).max(1)
     }
     /// Whether a loop's steps may end beyond its upper bound.
     pub fn has_rest(&self, op: OpRef) -> bool {

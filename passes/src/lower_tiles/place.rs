@@ -2,6 +2,7 @@
 //! memory, and tiles that memory holds in another order are loaded in that order and converted.
 
 use super::groups::{Group, consecutive_dim, gathers_runs, groups, run_of};
+use super::indices::{GPU_ACCESS, Indices};
 use super::layout::{Layout, WARP};
 use super::pipeline::pipeline_loops;
 use crate::schedule::WIDTH;
@@ -148,10 +149,10 @@ fn product_layout(body: &Body, group: &Group, warps: i64) -> Layout {
     Layout::Blocked { vec, dim: 1, lanes, warps: vec![rows, columns] }
 }
 
-/// Accesses of 16 bytes, where there is work enough for all threads.
+/// Accesses of 16 bytes, where there is work enough for all threads and the memory's rows are aligned so.
 fn memory_layout(group: &Group, dim: usize, warps: i64) -> Layout {
     let total: i64 = group.shape.iter().product();
-    let wide = 16 / group.narrowest.max(1);
+    let wide = (GPU_ACCESS / group.narrowest.max(1)).min(group.neighbours());
     let vec = wide.min(total / (warps * WARP)).max(1);
     // Rows that are reduced stay with one warp where there are rows enough.
     let rows_first = group.reduced.contains(&dim);
@@ -243,7 +244,9 @@ fn give(body: &mut Body, tile: Value, layout: &Layout) {
 
 /// Loads and stores whose consecutive dimension is not their layout's go through a layout of their own.
 fn convert_where_memory_differs(body: &mut Body, warps: i64) -> Result {
+    let mut indices = Indices::new(body);
     for op in body.walk() {
+        indices.meet(body, op);
         let (load, store) = (body.name(op) == "rc.kernel.load", body.name(op) == "rc.kernel.store");
         if !load && !store {
             continue;
@@ -256,7 +259,8 @@ fn convert_where_memory_differs(body: &mut Body, warps: i64) -> Result {
         }
         let shape = ty.static_shape().unwrap_or_default();
         let narrowest = ty.elem().byte_width().unwrap_or(4) as i64;
-        let own = memory_layout(&Group { shape: shape.clone(), narrowest, ..Group::default() }, wanted, warps);
+        let accesses = vec![(1, indices.neighbours(body.op_ref(op)))];
+        let own = memory_layout(&Group { shape: shape.clone(), narrowest, accesses, ..Group::default() }, wanted, warps);
         let own = Type::tile(&shape, ty.elem(), Some(own.to_attr()));
         if load {
             body.set_ty(tile, own);

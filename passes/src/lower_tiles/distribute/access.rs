@@ -11,9 +11,6 @@ use rc_ir::{Attr, Dim, OpRef, Result, Type, Value};
 use rustc_hash::FxHashMap;
 use std::rc::Rc;
 
-/// The widest access of a GPU's thread, in bytes. Buffers are aligned to it.
-const GPU_ACCESS: i64 = 16;
-
 /// What is checked of an index along one memref dimension.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Check {
@@ -288,7 +285,7 @@ impl<'s> Distribute<'s> {
             known: FxHashMap::default(),
             only: None,
         };
-        access.order = self.order(&mut access, ty, indices, gathered);
+        access.order = self.order(op, &mut access, ty, gathered);
         Ok(access)
     }
 
@@ -300,7 +297,7 @@ impl<'s> Distribute<'s> {
         Ok(Check { lower, upper: if inside { None } else { Some(self.emit.extent(extent)?) } })
     }
 
-    fn order(&self, access: &mut Access, memref: Type, indices: &[Value], gathered: Option<usize>) -> Order {
+    fn order(&self, op: OpRef, access: &mut Access, memref: Type, gathered: Option<usize>) -> Order {
         let spread = access.spread.clone();
         let Some(vec_dim) = spread.vec_dim else { return Order::Consecutive(1) };
         let Some(k) = access.dims[vec_dim] else { return Order::Same };
@@ -315,24 +312,9 @@ impl<'s> Distribute<'s> {
             access.counts_lanes = access.checks[k].upper.is_some();
             return Order::Consecutive(spread.vec);
         }
-        let mut width = spread.vec;
-        while width > 1 && !self.aligned(access, memref, indices, k, width) {
-            width /= 2;
-        }
-        Order::Consecutive(width)
-    }
-    /// Whether a GPU may access `width` elements at once: their address is a multiple of their size, and all are inside or none.
-    fn aligned(&self, access: &Access, memref: Type, indices: &[Value], last: usize, width: i64) -> bool {
-        let facts = &self.indices.facts;
-        let shape = memref.shape();
-        let extent = self.indices.extent(shape[last]);
-        let bytes = width * memref.elem().byte_width().unwrap_or(16) as i64;
-        let moves = |k: usize| access.dims.contains(&Some(k)) || self.indices.dim(indices[k]) != Dim::Static(0);
-        let needs_extent = access.checks[last].upper.is_some() || (0..last).any(moves);
-        bytes <= GPU_ACCESS
-            && access.spread.vec % width == 0
-            && facts.divisible(self.indices.dim(indices[last]), width)
-            && (!needs_extent || facts.divisible(extent, width))
+        // Both are powers of two, but for a vector that a person's layout asks for.
+        let most = self.indices.neighbours(op);
+        Order::Consecutive((1..=most.min(spread.vec)).rev().find(|width| spread.vec % width == 0 && most % width == 0).unwrap_or(1))
     }
 
     /// The elements of the register whose first is at `at`.
