@@ -17,13 +17,14 @@
 //! | `lgamma`, `digamma` | 2 ulp, computed in f64 | 64 ulp of the larger of the result and 1 |
 //!
 //! bf16 and f16 are computed in f32 and rounded. On a GPU f32 uses `kernel.approx` (ex2, rcp, rsqrt) where
-//! the bound allows it.
+//! the bound allows it, and what is rounded to 16 bits soon after has the bounds of [`narrow`] there.
 
 mod emit;
 mod exp;
 mod gamma;
 mod hyperbolic;
 mod log;
+mod narrow;
 mod pow_f64;
 mod random;
 mod rem;
@@ -40,7 +41,8 @@ use rc_ir::{Body, Module, Op, OpRef, Result, Type, Value};
 pub static EXPAND_MATH: PassDef = PassDef {
     summary: "Expands elementary functions in kernels to arithmetic with a stated error.",
     doc: "Works on kernel.func in the thread phase. exp, exp2, log, log1p, expm1, tanh, erf, logistic, rsqrt, sin, cos, atan2, pow, rem and what is made of these become polynomials, fma and \
-bit operations; 16-bit floats are computed in f32 and rounded; on CUDA kernel.approx is used where the op's bound allows it.",
+bit operations; 16-bit floats are computed in f32 and rounded; on CUDA kernel.approx is used where the op's bound allows it. There, results that are \
+rounded to 16 bits after a few operations are computed as exactly as that needs: exp, logistic and 1 + tanh within 2^-16, 1 + erf within 2^-14, 2^-19 where sums come before.",
     requires: &["lower-tiles"],
     pending: Some(|module: &Module| {
         module
@@ -122,12 +124,30 @@ pub fn expand_math(body: &Body) -> Result<Body> {
 fn expand(body: &mut Body) -> Result<u64> {
     let gpu = body.op_ref(body.root()).str("target") == Some("cuda");
     let mut constants = Constants::default();
+    let short = if gpu { expand_sums(body, &mut constants) } else { 0 };
     let ops: Vec<Op> = body.walk().into_iter().filter(|&op| expands(body.op_ref(op))).collect();
     for &op in &ops {
         let value = expand_op(body, &mut constants, op, gpu)?;
         body.replace_op(op, &[value]);
     }
-    Ok(ops.len() as u64)
+    Ok(short + ops.len() as u64)
+}
+
+/// `1 + erf(x)` and `1 + tanh(x)`, where they are rounded to 16 bits soon; their number.
+fn expand_sums(body: &mut Body, constants: &mut Constants) -> u64 {
+    let mut count = 0;
+    for op in body.walk() {
+        let Some(function) = narrow::one_plus(body, op) else { continue };
+        let Some(until) = narrow::rounded(body, body.result(op, 0)) else { continue };
+        let (x, ty) = (body.operand(function, 0), body.ty(body.result(op, 0)));
+        let is_erf = body.op_ref(function).is("rc.core.erf");
+        let mut m = Math { body, constants, before: op, ty, approx: true };
+        let value = if is_erf { m.one_plus_erf(x, until) } else { m.one_plus_tanh(x) };
+        body.replace_op(op, &[value]);
+        body.erase(function);
+        count += 1;
+    }
+    count
 }
 
 fn expand_op(body: &mut Body, constants: &mut Constants, op: Op, gpu: bool) -> Result<Value> {
@@ -147,10 +167,15 @@ fn expand_op(body: &mut Body, constants: &mut Constants, op: Op, gpu: bool) -> R
     }
     let compute = if narrow { ty.with_elem(Type::f32()) } else { ty };
     let mut m = Math { body, constants, before: op, ty: compute, approx: gpu && compute.elem() == Type::f32() };
+    let is_rounded = narrow || m.approx && narrow::rounded(m.body, m.body.result(op, 0)).is_some();
     let inputs: Vec<Value> = operands.iter().map(|&x| if narrow { m.convert(x, Type::f32()) } else { x }).collect();
-    let value = match function(&mut m, name, &inputs) {
-        Some(value) => value,
-        None => return Err(unsupported(body)),
+    let value = match name {
+        "rc.core.exp" if m.approx && is_rounded => m.exp_narrow(inputs[0]),
+        "rc.core.logistic" if m.approx && is_rounded => m.logistic_narrow(inputs[0]),
+        _ => match function(&mut m, name, &inputs) {
+            Some(value) => value,
+            None => return Err(unsupported(body)),
+        },
     };
     Ok(if narrow { m.convert(value, elem) } else { value })
 }

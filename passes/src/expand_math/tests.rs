@@ -10,20 +10,24 @@ use std::collections::HashMap;
 
 /// A kernel that computes `op` of its arguments.
 fn kernel(op: &str, arity: usize, elem: &str, target: &str) -> Body {
+    let names: Vec<String> = (0..arity).map(|i| format!("%x{i}")).collect();
+    kernel_of(&format!("  %y = core.{op} {} : {elem}", names.join(", ")), arity, [elem, elem], target)
+}
+
+/// A kernel that computes %y, of the second type, of arguments %x0, %x1, … of the first.
+fn kernel_of(lines: &str, arity: usize, [elem, out]: [&str; 2], target: &str) -> Body {
     rc_dialects::register();
     let args: Vec<String> = (0..arity).map(|i| format!("%m{i}: memref<1x{elem}>")).collect();
     let reads: String = (0..arity).map(|i| format!("  %x{i} = kernel.read %m{i}[%zero] : {elem}\n")).collect();
-    let names: Vec<String> = (0..arity).map(|i| format!("%x{i}")).collect();
     let text = format!(
-        "kernel.func @f({}, %out: memref<1x{elem}>) attributes {{phase = thread, target = {target}, grid = [1, 1, 1]}} {{
+        "kernel.func @f({}, %out: memref<1x{out}>) attributes {{phase = thread, target = {target}, grid = [1, 1, 1]}} {{
   %zero = core.constant {{value = 0 : index}} : index
-{reads}  %y = core.{op} {} : {elem}
+{reads}{lines}
   kernel.write %y, %out[%zero]
   kernel.return
 }}
 ",
-        args.join(", "),
-        names.join(", ")
+        args.join(", ")
     );
     let (module, diagnostics) = rc_parser::parse_module("test.ir", text.as_str());
     let errors: Vec<String> = diagnostics.iter().map(|d| d.render()).collect();
@@ -322,6 +326,67 @@ fn narrow_floats_round_once_from_f32() {
                 assert!(close || flushed(got, exact, Type::f32()), "{} {elem} of {x:e}: {got:e} for {want:e}", case.op);
             }
         }
+    }
+}
+
+/// Functions that are rounded to 16 bits soon: the lines that compute `%r` from `%x0`, the function, and its errors: relative, and absolute.
+const NARROW: &[(&str, fn(f64) -> f64, f64, f64)] = &[
+    ("  %r = core.exp %x0 : f32", f64::exp, -16.0, -126.0),
+    ("  %r = core.logistic %x0 : f32", |x| 1.0 / (1.0 + (-x).exp()), -16.0, -126.0),
+    ("  %e = core.tanh %x0 : f32\n  %r = core.add %e, %one : f32", |x| 2.0 / (1.0 + (-2.0 * x).exp()), -16.0, -125.0),
+    ("  %e = core.erf %x0 : f32\n  %r = core.add %one, %e : f32", |x| libm::erfc(-x), -14.0, -25.0),
+];
+
+#[test]
+fn what_is_rounded_to_16_bits_soon_is_as_exact_as_that_needs() {
+    let one = "  %one = core.constant {value = 1.0 : f32} : f32\n";
+    // As f32, the short form's error shows; it is read from the value that is rounded.
+    let before = |lines: &str| format!("{one}{lines}\n  %s = core.mul %r, %one : f32\n  %y = core.convert %s : bf16");
+    for &(lines, exact, relative, absolute) in NARROW {
+        let body = kernel_of(&before(lines), 1, ["f32", "bf16"], "cuda");
+        let count = body.walk().len();
+        let converted = body.walk().into_iter().find(|&op| body.op_ref(op).is("rc.core.convert")).unwrap();
+        let mut wide = body.clone();
+        let sum = wide.operand(converted, 0);
+        let write = wide.walk().into_iter().find(|&op| wide.op_ref(op).is("rc.kernel.write")).unwrap();
+        wide.set_operand(write, 0, sum);
+        for i in 0..40_000 {
+            let x = f64::from((f64::from(i) * 0.01 - 200.0) as f32 * 0.5);
+            let (got, want) = (evaluate(&wide, &[x], Type::f32()), exact(x));
+            let allowed = want.abs() * 2f64.powf(relative) + 2f64.powf(absolute);
+            assert!(
+                (got - want).abs() <= allowed || want > f64::from(f32::MAX),
+                "{lines} of {x:e}: {got:e} for {want:e}"
+            );
+        }
+        for x in [f64::INFINITY, f64::NEG_INFINITY, f64::NAN, 0.0, -0.0] {
+            let (got, want) = (evaluate(&wide, &[x], Type::f32()), exact(x));
+            assert!(got == want || got.is_nan() && want.is_nan(), "{lines} of {x}: {got} for {want}");
+        }
+        // The same, used as f32 too, is as exact as ever.
+        let kept = format!("{}\n  %w = core.convert %y : f32\n  %z = core.max %w, %r : f32", before(lines));
+        let body = kernel_of(&kept.replace("%y", "%n").replace("%z", "%y"), 1, ["f32", "f32"], "cuda");
+        assert!(body.walk().len() > count + 3, "{lines}");
+    }
+}
+
+#[test]
+fn sums_before_the_rounding_ask_for_more() {
+    let lines = "  %one = core.constant {value = 1.0 : f32} : f32
+  %e = core.erf %x0 : f32
+  %r = core.add %e, %one : f32
+  %s = core.add %r, %x1 : f32
+  %y = core.convert %s : bf16";
+    let body = kernel_of(lines, 2, ["f32", "bf16"], "cuda");
+    let sum = |op: &rc_ir::Op| body.op_ref(*op).is("rc.core.convert");
+    let sum = body.operand(body.walk().into_iter().find(sum).unwrap(), 0);
+    let mut wide = body.clone();
+    let write = wide.walk().into_iter().find(|&op| wide.op_ref(op).is("rc.kernel.write")).unwrap();
+    wide.set_operand(write, 0, sum);
+    for i in 0..20_000 {
+        let x = f64::from(f64::from(i) as f32 * 0.001 - 10.0);
+        let (got, want) = (evaluate(&wide, &[x, 0.0], Type::f32()), libm::erfc(-x));
+        assert!((got - want).abs() <= want * 2f64.powf(-19.0) + 2f64.powf(-25.0), "{x:e}: {got:e} for {want:e}");
     }
 }
 

@@ -113,10 +113,12 @@ impl Indices {
         let end = self.dim(first) + Dim::Static(1 + along(last).map(|(_, n)| n - 1).sum::<i64>());
         let rows = (0..last).any(moves) || !self.facts.le(end, extent);
         let most = GPU_ACCESS / ty.elem().byte_width().unwrap_or(16).max(1) as i64;
-        let fits = |width: i64| {
-            self.facts.divisible(self.dim(first), width) && (!rows || self.facts.divisible(extent, width))
-        };
-        std::iter::successors(Some(most), |width| Some(width / 2)).find(|&width| width <= 1 || fits(width)).unwrap_or(1).max(1)
+        let fits =
+            |width: i64| self.facts.divisible(self.dim(first), width) && (!rows || self.facts.divisible(extent, width));
+        std::iter::successors(Some(most), |width| Some(width / 2))
+            .find(|&width| width <= 1 || fits(width))
+            .unwrap_or(1)
+            .max(1)
     }
     /// Whether a loop's steps may end beyond its upper bound.
     pub fn has_rest(&self, op: OpRef) -> bool {

@@ -260,7 +260,8 @@ fn convert_where_memory_differs(body: &mut Body, warps: i64) -> Result {
         let shape = ty.static_shape().unwrap_or_default();
         let narrowest = ty.elem().byte_width().unwrap_or(4) as i64;
         let accesses = vec![(1, indices.neighbours(body.op_ref(op)))];
-        let own = memory_layout(&Group { shape: shape.clone(), narrowest, accesses, ..Group::default() }, wanted, warps);
+        let own =
+            memory_layout(&Group { shape: shape.clone(), narrowest, accesses, ..Group::default() }, wanted, warps);
         let own = Type::tile(&shape, ty.elem(), Some(own.to_attr()));
         if load {
             body.set_ty(tile, own);

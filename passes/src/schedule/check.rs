@@ -1,6 +1,7 @@
 //! What a schedule may not say: values that contradict one another, and what is beyond the machine.
 
 use super::attr::{Kind, Schedule};
+use rc_dialects::loop_;
 use rc_ir::{Diagnostic, Loc, OpRef, Result};
 use rc_machine::{Target, Unit};
 
@@ -37,6 +38,11 @@ impl Place<'_> {
         });
         found.map(|(at, _)| source.loc(from + at))
     }
+}
+
+/// Whether a nest is the product. One that only follows it has no operands that wait in stages.
+fn multiplies(op: OpRef) -> bool {
+    loop_::Nest::read(op).is_some_and(|nest| nest.combiners.contains(&"contract"))
 }
 
 impl Schedule {
@@ -92,7 +98,7 @@ impl Schedule {
             }
         }
         match &self.kind {
-            Kind::Contract(_) if !target.is_cpu() => self.check_product(&place, target, &machine),
+            Kind::Contract(_) if !target.is_cpu() && multiplies(op) => self.check_product(&place, target, &machine),
             _ => Ok(()),
         }
     }

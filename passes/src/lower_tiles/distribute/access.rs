@@ -314,7 +314,9 @@ impl<'s> Distribute<'s> {
         }
         // Both are powers of two, but for a vector that a person's layout asks for.
         let most = self.indices.neighbours(op);
-        Order::Consecutive((1..=most.min(spread.vec)).rev().find(|width| spread.vec % width == 0 && most % width == 0).unwrap_or(1))
+        Order::Consecutive(
+            (1..=most.min(spread.vec)).rev().find(|width| spread.vec % width == 0 && most % width == 0).unwrap_or(1),
+        )
     }
 
     /// The elements of the register whose first is at `at`.

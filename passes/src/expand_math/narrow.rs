@@ -1,0 +1,116 @@
+//! Functions whose results are rounded to 16 bits soon: GELU, SiLU, an exponential before a bf16 store. There the hardware's
+//! approximations and short polynomials are exact enough.
+//!
+//! | function | error, relative |
+//! |---|---|
+//! | `exp`, `logistic` | 2^-16 |
+//! | `1 + tanh(x)`, as 2 / (1 + exp(-2 x)) | 2^-16 |
+//! | `1 + erf(x)`, as erfc(-x) | 2^-14, or 2^-25 of 1; 2^-19 where other numbers are added before the rounding |
+//!
+//! bf16 rounds with 2^-9, f16 with 2^-12. `1 + f(x)` in f32 has an error of 2^-25 of 1 itself, from the rounding of f.
+
+use super::emit::Math;
+use rc_dialects::core::scalar;
+use rc_ir::op_def::constant_of;
+use rc_ir::{Body, Op, Type, Value};
+
+/// What happens to a number between the function and its rounding to 16 bits.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Until {
+    /// It is multiplied, divided, chosen: relative errors stay as they are.
+    Scaled,
+    /// Other numbers are added as well.
+    Summed,
+}
+
+/// Operations that are followed on the way to the rounding.
+const DEPTH: usize = 12;
+
+/// How `value`, an f32, comes to be rounded to 16 bits; `None` where it is used otherwise too.
+pub fn rounded(body: &Body, value: Value) -> Option<Until> {
+    body.has_uses(value).then(|| follow(body, value, DEPTH)).flatten()
+}
+
+fn follow(body: &Body, value: Value, depth: usize) -> Option<Until> {
+    let depth = depth.checked_sub(1)?;
+    let mut worst = Until::Scaled;
+    for (user, operand) in body.uses(value) {
+        let op = body.op_ref(user);
+        let result = || follow(body, body.result(user, 0), depth);
+        let until = match op.name().as_str() {
+            "rc.core.convert" => {
+                let to = body.ty(op.result(0)).elem();
+                (to == Type::bf16() || to == Type::f16()).then_some(Until::Scaled)?
+            }
+            "rc.core.mul" | "rc.core.div" | "rc.core.neg" => result()?,
+            "rc.core.select" if operand > 0 => result()?,
+            "rc.core.fma" if operand < 2 => result()?.max(Until::Summed),
+            "rc.core.add" | "rc.core.sub" | "rc.core.fma" => result()?.max(Until::Summed),
+            _ => return None,
+        };
+        worst = worst.max(until);
+    }
+    Some(worst)
+}
+
+/// `1 + f(x)` where f is used for nothing else: the operation of f.
+pub fn one_plus(body: &Body, op: Op) -> Option<Op> {
+    let sum = body.op_ref(op);
+    if !sum.is("rc.core.add") || sum.operand_types().first()?.elem() != Type::f32() {
+        return None;
+    }
+    let is_one = |v: Value| constant_of(body, v).and_then(scalar::splat_of).is_some_and(|s| s.float() == 1.0);
+    let other = [(0, 1), (1, 0)].into_iter().find(|&(_, one)| is_one(sum.operand(one)))?.0;
+    let function = body.defining_op(sum.operand(other))?;
+    let known = ["rc.core.erf", "rc.core.tanh"].contains(&body.name(function).as_str());
+    (known && body.uses(sum.operand(other)).count() == 1).then_some(function)
+}
+
+/// log2(erfc(t)) = t P(t) on [0, 4.1]: with an error of 2^-14.5, or as erfc(t) is below 2^-11, of 2^-25.5 / erfc(t) (Lawson's
+/// algorithm). Beyond, it falls on.
+const LOG2_ERFC: &[f64] = &[-1.626942754, -0.923_058_390_6, -0.141_926_661_1, 0.025_689_821_69, -0.002_173_128_771];
+
+/// The same with 2^-19.3.
+const LOG2_ERFC_SUMMED: &[f64] =
+    &[-1.627_981_067, -0.917_678_177_4, -0.151_026_040_3, 0.032_420_363_28, -0.004_435_090_348, 0.000_282_882_800_1];
+
+impl Math<'_> {
+    /// exp(x), within 2^-16.
+    pub fn exp_narrow(&mut self, x: Value) -> Value {
+        let log2e = self.c(std::f64::consts::LOG2_E);
+        let t = self.mul(x, log2e);
+        self.hardware("ex2", t)
+    }
+    /// 1 / (1 + exp(-x)), within 2^-16.
+    pub fn logistic_narrow(&mut self, x: Value) -> Value {
+        let (factor, one) = (self.c(-std::f64::consts::LOG2_E), self.c(1.0));
+        let t = self.mul(x, factor);
+        let e = self.hardware("ex2", t);
+        let sum = self.add(e, one);
+        self.hardware("rcp", sum)
+    }
+    /// 1 + tanh(x) = 2 / (1 + exp(-2 x)), within 2^-16.
+    pub fn one_plus_tanh(&mut self, x: Value) -> Value {
+        let (factor, one) = (self.c(-2.0 * std::f64::consts::LOG2_E), self.c(1.0));
+        let t = self.mul(x, factor);
+        let e = self.hardware("ex2", t);
+        let sum = self.add(e, one);
+        let value = self.hardware("rcp", sum);
+        self.add(value, value)
+    }
+    /// 1 + erf(x) = erfc(-x).
+    pub fn one_plus_erf(&mut self, x: Value, until: Until) -> Value {
+        let magnitude = self.abs(x);
+        let (t, coefficients) = match until {
+            Until::Scaled => (magnitude, LOG2_ERFC),
+            // The polynomial rises again beyond.
+            Until::Summed => (self.at_most(magnitude, 4.1), LOG2_ERFC_SUMMED),
+        };
+        let p = self.polynomial(t, coefficients);
+        let exponent = self.mul(p, t);
+        let (tail, zero, two) = (self.hardware("ex2", exponent), self.c(0.0), self.c(2.0));
+        let whole = self.sub(two, tail);
+        let negative = self.compare("lt", x, zero);
+        self.select(negative, tail, whole)
+    }
+}
