@@ -3,14 +3,16 @@
 use crate::builder::CoreBuilder;
 use crate::constraints::{SCALAR_LIKE, fail};
 use crate::derivative::{Derivative, Vjp};
-use rc_ir::op_def::{Fold, FoldArgs, operand, result};
+use rc_ir::op_def::{AttrKind, Fold, FoldArgs, attr, operand, result};
 use rc_ir::{Effects, OpDef, OpRef, Result, Traits, Value};
 
 pub static CONVERT: OpDef = OpDef {
     summary: "Elementwise conversion to the element type of the result.",
     doc: "Float to float and integer to float: to nearest, ties to even. Float to integer: truncates toward zero, what is \
           out of range saturates, NaN gives 0. Integer to integer: truncates, or extends by zeros (i1 and unsigned types) \
-          or by the sign. To i1: whether the element is not zero (of NaN, true). From i1: 0 or 1.",
+          or by the sign. To i1: whether the element is not zero (of NaN, true). From i1: 0 or 1. In a module with \
+          `rc.excess_precision` a kernel may keep a float's precision where it converts it to 16 bits and back to f32, unless \
+          the first of them is `exact`.",
     example: "func.func @convert(%x: tensor<7xf32>) -> tensor<7xbf16> {
   %y = core.convert %x : tensor<7xbf16>
   func.return %y
@@ -18,6 +20,12 @@ pub static CONVERT: OpDef = OpDef {
 ",
     operands: &[operand("x", SCALAR_LIKE)],
     results: &[result("result", SCALAR_LIKE)],
+    attrs: &[attr(
+        "exact",
+        AttrKind::Bool,
+        "Whether the rounding is wanted, and not only what an element type asks for.",
+    )
+    .optional()],
     traits: Traits::ELEMENTWISE,
     effects: Effects::Pure,
     verify: Some(verify_same_shape),

@@ -29,6 +29,11 @@ impl PyModule {
         self.0.set_attr("rc.deterministic", rc_ir::Attr::bool(true));
     }
 
+    /// From now on kernels may keep a float's precision between operations on 16 bits.
+    fn set_excess_precision(&mut self) {
+        self.0.set_attr("rc.excess_precision", rc_ir::Attr::bool(true));
+    }
+
     /// Machine code for this machine's CPU (`cpu`), or for a GPU (`cuda:0`), the compiler's remarks, where it is asked for the compiled
     /// module's text, and the seconds of compiling and of loading the code (on a GPU, of assembling it in the driver too).
     fn compile(&self, py: Python<'_>, device: &str, text: bool) -> PyResult<Compiled> {

@@ -42,7 +42,7 @@ pub static EXPAND_MATH: PassDef = PassDef {
     summary: "Expands elementary functions in kernels to arithmetic with a stated error.",
     doc: "Works on kernel.func in the thread phase. exp, exp2, log, log1p, expm1, tanh, erf, logistic, rsqrt, sin, cos, atan2, pow, rem and what is made of these become polynomials, fma and \
 bit operations; 16-bit floats are computed in f32 and rounded; on CUDA kernel.approx is used where the op's bound allows it. There, results that are \
-rounded to 16 bits after a few operations are computed as exactly as that needs: exp, logistic and 1 + tanh within 2^-16, 1 + erf within 2^-14, 2^-19 where sums come before.",
+rounded to 16 bits after a few operations are computed as exactly as that needs: exp, logistic, tanh and 1 + tanh within 2^-16, 1 + erf within 2^-14, 2^-19 where sums come before.",
     requires: &["lower-tiles"],
     pending: Some(|module: &Module| {
         module
@@ -171,6 +171,7 @@ fn expand_op(body: &mut Body, constants: &mut Constants, op: Op, gpu: bool) -> R
     let inputs: Vec<Value> = operands.iter().map(|&x| if narrow { m.convert(x, Type::f32()) } else { x }).collect();
     let value = match name {
         "rc.core.exp" if m.approx && is_rounded => m.exp_narrow(inputs[0]),
+        "rc.core.tanh" if m.approx && is_rounded => m.tanh_narrow(inputs[0]),
         "rc.core.logistic" if m.approx && is_rounded => m.logistic_narrow(inputs[0]),
         _ => match function(&mut m, name, &inputs) {
             Some(value) => value,

@@ -4,6 +4,7 @@
 //! | function | error, relative |
 //! |---|---|
 //! | `exp`, `logistic` | 2^-16 |
+//! | `tanh(x)` | 2^-16 |
 //! | `1 + tanh(x)`, as 2 / (1 + exp(-2 x)) | 2^-16 |
 //! | `1 + erf(x)`, as erfc(-x) | 2^-14, or 2^-25 of 1; 2^-19 where other numbers are added before the rounding |
 //!
@@ -74,6 +75,9 @@ const LOG2_ERFC: &[f64] = &[-1.626942754, -0.923_058_390_6, -0.141_926_661_1, 0.
 const LOG2_ERFC_SUMMED: &[f64] =
     &[-1.627_981_067, -0.917_678_177_4, -0.151_026_040_3, 0.032_420_363_28, -0.004_435_090_348, 0.000_282_882_800_1];
 
+/// tanh(x) = x + x^3 P(x^2) on |x| < 0.35, relative error 2^-18.1 (the same).
+const TANH_NEAR: &[f64] = &[-0.333_007_902, 0.124_605_715];
+
 impl Math<'_> {
     /// exp(x), within 2^-16.
     pub fn exp_narrow(&mut self, x: Value) -> Value {
@@ -88,6 +92,23 @@ impl Math<'_> {
         let e = self.hardware("ex2", t);
         let sum = self.add(e, one);
         self.hardware("rcp", sum)
+    }
+    /// tanh(x) = 1 - 2 / (1 + exp(2 x)), near 0 a polynomial; within 2^-16.
+    pub fn tanh_narrow(&mut self, x: Value) -> Value {
+        let square = self.mul(x, x);
+        let p = self.polynomial(square, TANH_NEAR);
+        let part = self.mul(square, p);
+        let near = self.fma(part, x, x);
+        let (factor, one, minus, limit) =
+            (self.c(2.0 * std::f64::consts::LOG2_E), self.c(1.0), self.c(-2.0), self.c(0.35));
+        let t = self.mul(x, factor);
+        let e = self.hardware("ex2", t);
+        let sum = self.add(e, one);
+        let inverse = self.hardware("rcp", sum);
+        let far = self.fma(inverse, minus, one);
+        let magnitude = self.abs(x);
+        let is_near = self.compare("lt", magnitude, limit);
+        self.select(is_near, near, far)
     }
     /// 1 + tanh(x) = 2 / (1 + exp(-2 x)), within 2^-16.
     pub fn one_plus_tanh(&mut self, x: Value) -> Value {

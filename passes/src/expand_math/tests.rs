@@ -333,6 +333,7 @@ fn narrow_floats_round_once_from_f32() {
 const NARROW: &[(&str, fn(f64) -> f64, f64, f64)] = &[
     ("  %r = core.exp %x0 : f32", f64::exp, -16.0, -126.0),
     ("  %r = core.logistic %x0 : f32", |x| 1.0 / (1.0 + (-x).exp()), -16.0, -126.0),
+    ("  %r = core.tanh %x0 : f32", f64::tanh, -16.0, -149.0),
     ("  %e = core.tanh %x0 : f32\n  %r = core.add %e, %one : f32", |x| 2.0 / (1.0 + (-2.0 * x).exp()), -16.0, -125.0),
     ("  %e = core.erf %x0 : f32\n  %r = core.add %one, %e : f32", |x| libm::erfc(-x), -14.0, -25.0),
 ];

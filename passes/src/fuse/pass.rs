@@ -1,6 +1,6 @@
 //! The passes `fuse` and `outline-ops`.
 
-use super::{Class, FuseOptions, classify, fuse, scalars};
+use super::{Class, FuseOptions, classify, excess, fuse, scalars};
 use crate::schedule::Target;
 use rc_ir::pass::{OptionKind, PassDef, PassKind, SymbolContext, option};
 use rc_ir::{Body, Module, Result};
@@ -8,7 +8,8 @@ use rc_ir::{Body, Module, Result};
 pub static FUSE: PassDef = PassDef {
     summary: "Groups operations that become one kernel.",
     doc: "Elementwise operations and index maps join what uses them; reductions join what reads them row by row; a product \
-takes elementwise epilogues; attention takes the index maps around it. Remarks say what was fused, what was not, and why.",
+takes elementwise epilogues; attention takes the index maps around it. Remarks say what was fused, what was not, and why. \
+In a module with `rc.excess_precision = true` a float that a fusion rounds to 16 bits and widens again keeps its precision.",
     options: &[option(
         "max-ops",
         OptionKind::Int { min: 1, max: 65536 },
@@ -41,6 +42,9 @@ fn run(body: &mut Body, cx: &mut SymbolContext, options: &FuseOptions) -> Result
         };
         for remark in fuse(body, &FuseOptions { panels, gathers, ..options.clone() }) {
             cx.report(Box::new(remark));
+        }
+        if options.fuse && cx.module.attrs.get("rc.excess_precision").is_some_and(|a| a.as_bool() == Some(true)) {
+            excess::keep(body);
         }
     }
     Ok(())

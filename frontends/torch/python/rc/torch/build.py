@@ -111,6 +111,11 @@ class Build:
     def convert(self, x: T, dtype: str) -> T:
         return x if x.dtype == dtype else self.op("core.convert", x, result=(dtype, x.shape))
 
+    def cast(self, x: T, dtype: str) -> T:
+        """A conversion that the program asks for: narrower floats are rounded, whatever follows."""
+        narrows = x.dtype == "f32" and dtype in ("bf16", "f16")
+        return self.op("core.convert", x, result=(dtype, x.shape), exact=True) if narrows else self.convert(x, dtype)
+
     def unary(self, name: str, x: T) -> T:
         return self.op(f"core.{name}", x)
 

@@ -85,6 +85,8 @@ def build(gm: GraphModule, options: Options, name: str = "graph", weights: froze
         with progress(f"rc compiles {len(lowered.nodes)} operations for {device}"):
             if torch.are_deterministic_algorithms_enabled():
                 lowered.module.set_deterministic()
+            if not options.emulate_precision_casts:
+                lowered.module.set_excess_precision()
             program, remarks, code, (compiling, loading) = lowered.module.compile(device, logs.wants("output_code"))
     except RcError as e:
         raise Problems(_blamed(e, lowered)) from e

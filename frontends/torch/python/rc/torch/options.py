@@ -38,6 +38,10 @@ class Options:
     graphs: bool = False
     """Calls on a GPU whose arguments and results have the addresses of an earlier call are replayed as one CUDA graph: `mode="reduce-overhead"`."""
 
+    emulate_precision_casts: bool = False
+    """Rounds to 16 bits after each operation on bfloat16 and float16, as eager does. Without it, a kernel keeps the precision of float32 between
+    its operations and rounds what it stores, as Inductor does; casts that the program asks for round in any case."""
+
     @staticmethod
     def of(options: dict | None, mode: str | None) -> Options:
         if mode not in (None, *MODES):

@@ -181,7 +181,7 @@ def to_copy(b: Build, x: T, dtype=None, **kwargs) -> T:
     if is_float(x.dtype) and result == "ui8":
         # As C does on the machines that PyTorch runs on: by way of a signed integer, so that -1.0 is 255.
         return b.convert(b.convert(x, "i64"), result)
-    return b.convert(x, result)
+    return b.cast(x, result)
 
 
 @translates("fill.Scalar", "fill.Tensor", "full_like", "copy")
