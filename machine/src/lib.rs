@@ -10,4 +10,4 @@ mod find;
 mod host;
 mod target;
 
-pub use target::{Align, Gpu, Machine, Matrix, Products, Target, Unit, Warpgroups};
+pub use target::{Align, Attention, Gpu, Machine, Matrix, Products, Target, Unit, Warpgroups};

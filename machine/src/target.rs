@@ -138,6 +138,7 @@ pub struct Target {
 pub struct Gpu {
     pub products: Products,
     pub warpgroups: Warpgroups,
+    pub attention: Attention,
     pub align: Align,
 }
 
@@ -180,6 +181,28 @@ pub struct Warpgroups {
     pub reserve_bytes: i64,
     /// Tiles of operands in flight, at most.
     pub max_stages: i64,
+}
+
+/// Attention: a program goes over blocks of keys, a step for each.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Attention {
+    /// The part of `flops_mma`, without matrix units of `flops_f32`, that both products reach.
+    pub rate: f64,
+    /// Picoseconds of a multiprocessor for a score's softmax, and for what is read of a mask or bias besides.
+    pub score_ps: f64,
+    pub mask_ps: f64,
+    /// Microseconds of latency in a step, and how much longer a program alone takes for its products.
+    pub step_us: f64,
+    pub alone: f64,
+    /// The part of the products' and the softmax's time together that they take beside one another.
+    pub overlap: f64,
+    /// Microseconds from a program's start to its first step, and after its last.
+    pub start_us: f64,
+    /// Registers of a thread besides sums, scores and weights.
+    pub registers: i64,
+    /// How far the last wave of programs counts as a whole one, from 0 to 1.
+    pub whole_waves: f64,
 }
 
 /// When operands of products are copied to rows of whole 16 bytes.

@@ -96,6 +96,9 @@ pub fn plan(body: &Body, op: Op, target: &Target) -> Option<Plan> {
         other = format!("{} queries at a time: more registers than the machine's {}", rows + 2, target.registers);
     } else {
         let elem = body.op_ref(op).operand_types()[0].elem();
+        let all = parallel([b, h, m, n, d, e], extents);
+        // A mask that is the same for all queries is read once a step.
+        let masked = accesses(body, op, &ranges, &all).is_some_and(|a| a.inputs[3..].iter().any(|i| i.mentions(m)));
         let problem = gpu::Problem {
             programs: size(0) * size(1),
             queries: size(M),
@@ -103,7 +106,7 @@ pub fn plan(body: &Body, op: Op, target: &Target) -> Option<Plan> {
             widths: [size(D), size(E)],
             bytes: elem.byte_width().unwrap_or(4) as i64,
             causal: body.op_ref(op).bool("causal"),
-            masked: body.op_ref(op).operands().len() > 3,
+            masked,
             warpgroups: fits_warpgroups(body, op, target),
         };
         let choice = problem.best(target);
@@ -123,10 +126,14 @@ pub fn plan(body: &Body, op: Op, target: &Target) -> Option<Plan> {
     Some(Plan { schedules: vec![s], why, other })
 }
 
+fn parallel(names: [Name; 6], extents: [Dim; 6]) -> [Iter; 6] {
+    std::array::from_fn(|i| Iter { name: names[i], extent: extents[i], kind: IterKind::Parallel })
+}
+
 /// Whether Hopper's copy engine can bring tiles of q, k and v, and its warpgroups multiply them.
 fn fits_warpgroups(body: &Body, op: Op, target: &Target) -> bool {
     let Some((names, extents)) = iters(body, op) else { return false };
-    let all: [Iter; 6] = std::array::from_fn(|i| Iter { name: names[i], extent: extents[i], kind: IterKind::Parallel });
+    let all = parallel(names, extents);
     let ranges = nest::symbol_ranges(&rc_dialects::func::symbols(body));
     let Some(accesses) = accesses(body, op, &ranges, &all) else { return false };
     let half = |v: Value| [rc_ir::Type::bf16(), rc_ir::Type::f16()].contains(&body.ty(v).elem());

@@ -7,14 +7,11 @@ use rc_machine::{Target, Unit};
 /// Shared memory for results on their way out, of each warpgroup, and for barriers.
 const STORES: i64 = 16 << 10;
 const BARRIERS: i64 = 2 << 10;
-/// Registers of a thread for scores, weights and sums; the rest of 240 is for addresses and the like.
-const REGISTERS: i64 = 190;
-/// How much of a core's rate one computing warpgroup reaches, while none overlaps with its softmax.
-const ALONE: f64 = 0.65;
-/// Microseconds from a program's start to its first product, and after its last.
-const START: f64 = 2.0;
-/// Microseconds of a step along the keys at least: the scores, their softmax and the second product follow one another.
-const STEP: f64 = 0.5;
+/// Registers of a thread for scores, weights and sums in a program of one warpgroup and in one of two, which exchange more; the rest of
+/// 240 is for addresses and the like.
+const REGISTERS: [i64; 2] = [190, 165];
+/// Threads of a program with one computing warpgroup: a warp copies.
+const ALONE: i64 = 160;
 /// Shared memory of a block that the machine keeps for itself.
 const OWN: i64 = 1 << 10;
 
@@ -57,10 +54,10 @@ impl Choice {
 }
 
 impl Problem {
-    /// The choice that takes the least time.
+    /// The choice that takes the least time: of those that the model cannot tell apart the first, with the fewest steps.
     pub fn best(&self, target: &Target) -> Choice {
-        let all = self.candidates(target);
-        all.into_iter().min_by(|a, b| a.time.total_cmp(&b.time)).expect("there is always one")
+        let all = self.candidates(target).into_iter();
+        all.reduce(|best, c| if c.time < 0.96 * best.time { c } else { best }).expect("there is always one")
     }
     /// The next best, with its numbers.
     pub fn other(&self, best: &Choice, target: &Target) -> String {
@@ -98,9 +95,13 @@ impl Problem {
             time: 0.0,
         };
         if self.warpgroups {
-            // One warpgroup with its copying warp leaves room for a second program.
-            let kinds = [(128, 1), (64, 2), (64, 1)];
-            return kinds.iter().filter_map(|&(rows, resident)| self.warpgroup_tile(rows, resident, target)).collect();
+            // One warpgroup leaves room for other programs, at least for a second; two take turns.
+            let blocks = [128, 112, 96, 80, 64, 48, 32, 16];
+            let blocks = blocks.iter().filter(|&&keys| keys < self.keys + 16 && (keys > 16 || self.keys <= 16));
+            let of = |(rows, among)| {
+                blocks.clone().filter_map(move |&keys| self.warpgroup_tile([rows, keys], among, target))
+            };
+            return [(64, 2), (64, 1), (128, 1)].into_iter().flat_map(of).collect();
         }
         let fits = |want: i64, size: i64| want.min(pow2(size)).max(16);
         let widths = self.widths.map(|w| pow2(w).max(if self.bytes == 2 { 16 } else { 1 }));
@@ -112,23 +113,21 @@ impl Problem {
         vec![choice([fits(32, self.queries), fits(32, self.keys), widths[0], widths[1]], 128, Unit::Fma, None)]
     }
 
-    fn warpgroup_tile(&self, rows: i64, resident: i64, target: &Target) -> Option<Choice> {
+    /// A tile whose stages take a program's part of a multiprocessor's shared memory, of `among`.
+    fn warpgroup_tile(&self, [rows, keys]: [i64; 2], among: i64, target: &Target) -> Option<Choice> {
         let [depth, width] = self.widths.map(|w| ceil(w, 16) * 16);
         let lines = self.widths.map(|w| ceil(w, WIDTH) * WIDTH).iter().sum::<i64>() * 2;
-        let queries = rows * ceil(depth, WIDTH) * WIDTH * 2;
-        let room = if resident > 1 { (target.shared_bytes + OWN) / resident - OWN } else { target.shared_bytes };
-        let left = room - BARRIERS - rows / 64 * STORES - queries;
-        // Sums take half a register a column, scores and weights three quarters of one a key, and what a mask says a third.
-        let each = if self.masked { 13 } else { 9 };
-        let fits = |keys: &&i64| **keys * each / 12 + width / 2 <= REGISTERS && 2 * **keys * lines <= left;
-        let keys = *[128, 112, 96, 80, 64, 48, 32, 16].iter().find(fits)?;
-        let keys = keys.min(ceil(self.keys, 16) * 16);
-        // Small blocks of keys are more steps than two programs make up for.
-        if resident > 1 && (keys < 64.min(self.keys) || width > 128) {
-            return None;
-        }
-        let stages = (left / (keys * lines)).clamp(2, 4);
-        Some(Choice {
+        let fixed = BARRIERS + rows / 64 * STORES + rows * ceil(depth, WIDTH) * WIDTH * 2;
+        let part = |n: i64| (target.shared_bytes + OWN) / n - OWN;
+        let stages = ((part(among) - fixed) / (keys * lines)).min(4);
+        // Sums take half a register a column, scores and weights three quarters of one a key.
+        let registers = keys * 3 / 4 + width / 2;
+        let bytes = fixed + stages * keys * lines;
+        let own = target.gpu().attention.registers;
+        let beside =
+            |n: i64| n == 1 || rows == 64 && bytes <= part(n) && (registers + own) * ALONE * n <= target.registers;
+        let resident = (1..=4).rev().find(|&n| beside(n))?;
+        (stages >= 2 && registers <= REGISTERS[rows as usize / 128] && resident >= among).then(|| Choice {
             tile: [rows, keys, depth, width],
             threads: 2 * rows,
             unit: Unit::Wgmma,
@@ -140,26 +139,35 @@ impl Problem {
         })
     }
 
-    /// Microseconds: waves of programs, each step of which takes as long as its products or its copies, whichever is longer; then the
-    /// parts are read again.
+    /// Microseconds: waves of programs and their steps. A step takes a program the scores' latency, both products and the softmax between
+    /// them, one after the other; several programs, or two warpgroups, overlap until the multiprocessor's units are busy, or the copies
+    /// take longer. Then the parts are read again.
     fn time(&self, choice: &Choice, target: &Target) -> f64 {
         let [rows, keys, depth, width] = choice.tile;
-        let cores = target.cores as f64;
-        let rate = if choice.unit == Unit::Fma { target.flops_f32 } else { target.flops_mma * 0.7 };
-        let alone = rows <= 64 && choice.unit == Unit::Wgmma;
-        let rate = rate * 1e6 / cores * if alone && choice.resident == 1 { ALONE } else { 1.0 };
+        let (cores, model) = (target.cores as f64, &target.gpu().attention);
+        let rate = if choice.unit == Unit::Fma { target.flops_f32 } else { target.flops_mma };
+        let products = (2 * rows * keys * (depth + width)) as f64 * cores / (model.rate * rate * 1e6);
+        let each = model.score_ps + if self.masked { model.mask_ps } else { 0.0 };
+        let softmax = (rows * keys) as f64 * each * 1e-6;
+        let warpgroups = if choice.unit == Unit::Wgmma { (rows / 64).max(1) as f64 } else { 1.0 };
+        let chain = model.step_us + (model.alone * products + softmax) / warpgroups;
+        let units = products.max(softmax).max(model.overlap * (products + softmax));
+
         let slots = cores * choice.resident as f64;
-        let arithmetic = (2 * rows * keys * (depth + width)) as f64 / rate * choice.resident as f64;
-        let waves = (choice.programs as f64 / slots).ceil();
+        let share = choice.programs as f64 / slots;
+        let waves = (model.whole_waves * share.ceil() + (1.0 - model.whole_waves) * share).max(1.0);
         let busy = (choice.programs as f64).min(slots);
         // Programs of the same keys find them in the second-level cache.
         let shared = if self.queries > rows { 2.0 } else { 1.0 };
         let bytes = (keys * self.widths.iter().sum::<i64>() * self.bytes) as f64;
         // A core alone gets at most a few times its share of the memory's rate.
-        let share = (1.0 / busy).min(2.0 / cores);
-        let copies = bytes / (shared * target.bandwidth * 1e3 * share);
+        let copies = bytes / (shared * target.bandwidth * 1e3 * (1.0 / busy).min(2.0 / cores));
+        let beside = (busy / cores).max(1.0);
+        let step = chain.max(units * beside).max(copies);
+
         let steps = ceil(ceil(self.keys, keys), choice.parts) as f64;
-        let steps = if self.causal && self.queries > rows { steps / 2.0 } else { steps };
+        let diagonal = rows as f64 / keys as f64;
+        let steps = if self.causal && self.queries > rows { (steps + diagonal) / 2.0 } else { steps };
         let combine = match choice.parts {
             1 => 0.0,
             parts => {
@@ -167,7 +175,7 @@ impl Problem {
                 target.launch_us + bytes as f64 / (target.bandwidth * 1e3)
             }
         };
-        waves * (START + steps * arithmetic.max(copies).max(STEP)) + combine
+        waves * (model.start_us + steps * step) + combine
     }
 }
 
