@@ -1,9 +1,9 @@
 //! Operations that are computed again where they are used, not stored: run before planning.
 
 use super::classify::{Class, classify, is_cheap};
-use super::reads::{reduced_dims, tensor_bytes};
+use super::reads::{most_elements, reduced_dims, tensor_bytes};
 use rc_ir::dim_range::Ranges;
-use rc_ir::{Block, Body, Op, OpRef, Traits, Value};
+use rc_ir::{Block, Body, Op, OpRef, Traits, Type, Value};
 use rustc_hash::FxHashSet;
 
 /// Makes a copy of each cheap operation for each of its uses, so that every group has its own. Run before planning.
@@ -14,7 +14,8 @@ pub fn split_cheap_ops(body: &mut Body, block: Block, symbols: &Ranges) {
         copy_for_columns(body, op, symbols);
         // Numbers are copied into each group that uses them.
         let splat = classify(body.op_ref(op)) == Class::Splat;
-        if splat || !is_cheap(body.op_ref(op)) || orders_product(body, op) {
+        let again = is_cheap(body.op_ref(op)) || is_small_mask(body, op, symbols);
+        if splat || !again || orders_product(body, op) {
             continue;
         }
         let result = body.result(op, 0);
@@ -27,6 +28,20 @@ pub fn split_cheap_ops(body: &mut Body, block: Block, symbols: &Ranges) {
             body.set_operand(user, operand, value);
         }
     }
+}
+
+/// Elements of a mask that take less time to compare again than a kernel to start.
+const SMALL: i64 = 1 << 16;
+
+/// Whether it is a small mask that follows from what lies in memory: which targets of a loss count, say.
+fn is_small_mask(body: &Body, op: Op, symbols: &Ranges) -> bool {
+    let at = body.op_ref(op);
+    let known = |v: Value| body.defining_op(v).is_none_or(|def| classify(body.op_ref(def)) == Class::Splat);
+    at.has(Traits::ELEMENTWISE)
+        && body.result_count(op) == 1
+        && body.ty(body.result(op, 0)).elem() == Type::i1()
+        && most_elements(&body.ty(body.result(op, 0)).shape(), symbols) <= SMALL
+        && body.operands(op).all(known)
 }
 
 /// Whether it transposes a product or attention that nothing else reads.

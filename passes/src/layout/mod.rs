@@ -1,6 +1,7 @@
 //! `layout`: decides how operands are stored, so that nothing is moved only to be read in another order.
 
 mod channels;
+mod gathers;
 mod masks;
 mod reshape;
 mod segments;
@@ -21,9 +22,9 @@ use rc_ir::{Attr, AttrData, Blob, Body, Builder, Op, Result, Type};
 pub static LAYOUT: PassDef = PassDef {
     summary: "Folds transposes into what reads them, and stores constants as they are read.",
     doc: "A product reads a transposed operand as it is stored, by other numbers of its dimensions, where its free dimensions keep their order. \
-A constant that is only read transposed is stored transposed. What is gathered from a transposed table is gathered from the table as it is stored, and transposed itself. A remark says what was decided for each transpose of a product's operand or a \
+A constant that is only read transposed is stored transposed. What is gathered from a transposed table is gathered from the table as it is stored, and transposed itself. A few elements of a result of elementwise operations are computed from the operands' elements there. A remark says what was decided for each transpose of a product's operand or a \
 constant, with the bytes that are not moved, and why a transpose stays. Reshapes that collapse leading dimensions (for a product, say) move behind \
-products and elementwise operations, where they meet those that undo them; elementwise operations on any view of a product work on the product itself, and on convolutions with channels last in that order, as do padding, windows, reductions and concatenations. \
+products and elementwise operations, where they meet those that undo them; elementwise operations on any view of a product, or of what is computed from the sums of its own rows, work on these themselves, and on convolutions with channels last in that order, as do padding, windows, reductions and concatenations. \
 Masks of attention that follow from positions are taken out: what is true everywhere, and what hides the keys after a query, which becomes `causal`.",
     ..PassDef::new("layout", |_| Ok(PassKind::symbol(run)))
 };
@@ -38,6 +39,7 @@ fn run(body: &mut Body, cx: &mut SymbolContext) -> Result {
             cx.count("masks", 1);
         }
     }
+    cx.count("gathers moved", gathers::move_gathers(body)?);
     cx.count("reshapes moved", reshape::move_reshapes(body)?);
     for op in body.walk() {
         if body.name(op) == &GATHER {

@@ -1,6 +1,7 @@
 //! Reshapes between products and what is around them: frontends view `[batch, length, n]` as `[batch * length, n]` for a product and
 //! back. Products and elementwise operations are brought to the longer shape, so that the two views meet and vanish. Elementwise
-//! operations on another view of a product (a convolution's, say) are brought to the product's shape, so that they fuse with it.
+//! operations on another view of a product (a convolution's, say), or of what is computed from the sums of its own rows (a normalization in groups), are
+//! brought to the shape of these, so that they fuse with them.
 
 use super::channels;
 use super::segments::Segments;
@@ -8,10 +9,14 @@ use super::sums;
 use super::windows;
 use rc_dialects::core::constant::CONSTANT;
 use rc_dialects::core::dot::DOT;
+use rc_dialects::core::reduce::REDUCE;
 use rc_dialects::core::shape::{BROADCAST, RESHAPE, TRANSPOSE};
 use rc_ir::op_def::constant_of;
 use rc_ir::{Attr, AttrData, Body, Builder, Dim, Op, Result, Traits, Type, Value};
 use rustc_hash::FxHashSet;
+
+/// Operations that make a row's numbers of its sums, at most.
+const FINISH: usize = 32;
 
 /// Moves reshapes that collapse leading dimensions behind products and elementwise operations, in program order; how many.
 ///
@@ -51,7 +56,8 @@ fn elementwise(body: &mut Body, op: Op, shaped: &mut FxHashSet<Value>) -> Result
         return Ok(true);
     }
     let shape = body.ty(body.result(op, 0)).shape();
-    if body.operands(op).any(|v| body.ty(v).shape() == shape && is_of_product(body, v, shaped)) {
+    let shapes = |v: Value| is_of_product(body, v, shaped) || is_of_rows(body, v);
+    if body.operands(op).any(|v| body.ty(v).shape() == shape && shapes(v)) {
         shaped.insert(body.result(op, 0));
     }
     Ok(false)
@@ -60,6 +66,23 @@ fn elementwise(body: &mut Body, op: Op, shaped: &mut FxHashSet<Value>) -> Result
 /// Whether it is a product's result, or what elementwise operations made of one (`shaped`).
 fn is_of_product(body: &Body, value: Value, shaped: &FxHashSet<Value>) -> bool {
     shaped.contains(&value) || body.defining_op(value).is_some_and(|def| body.name(def) == &DOT)
+}
+
+/// Whether it repeats what was computed from reductions of rows, along these rows.
+fn is_of_rows(body: &Body, value: Value) -> bool {
+    let shape = body.ty(value).shape();
+    let Some(repeat) = body.defining_op(value).filter(|&op| body.name(op) == &BROADCAST) else { return false };
+    let (mut stack, mut seen) = (vec![body.operand(repeat, 0)], FxHashSet::default());
+    while let Some(op) = stack.pop().and_then(|v| body.defining_op(v)) {
+        if body.name(op) == &REDUCE {
+            return body.ty(body.operand(op, 0)).shape() == shape;
+        }
+        let moves = body.op_ref(op).has(Traits::ELEMENTWISE) || body.name(op) == &RESHAPE;
+        if moves && seen.len() < FINISH && seen.insert(op) {
+            stack.extend(body.operands(op).filter(|&v| body.defining_op(v).is_some()));
+        }
+    }
+    false
 }
 
 /// What a value is a view of, where leading dimensions are collapsed into its first.
@@ -145,7 +168,7 @@ fn without_units(body: &mut Body, op: Op) -> Result<bool> {
     replace_viewed(body, op, made, old)
 }
 
-/// An elementwise operation on a view of a product's result, or of what such operations made of one (`shaped`), on that itself.
+/// An elementwise operation on a view of a product's result, or of what such operations made of one or of rows (`shaped`), on that itself.
 fn after_product(body: &mut Body, op: Op, shaped: &mut FxHashSet<Value>) -> Result<bool> {
     let operands: Vec<Value> = body.operands(op).collect();
     let of_product = |v: &Value| viewed(body, *v).filter(|&source| is_of_product(body, source, shaped));

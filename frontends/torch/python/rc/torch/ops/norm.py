@@ -38,12 +38,13 @@ def native_layer_norm(b: Build, x: T, shape, weight, bias, eps: float) -> list:
 
 @translates("native_group_norm")
 def native_group_norm(b: Build, x: T, weight, bias, n, c_, hxw, groups: int, eps: float) -> list:
-    c = b.upcast(x)
-    rows = b.reshape(c, [n, groups, numel([c_, hxw]) // groups])
-    mean, var = variance(b, rows, [2], 0)
+    c, own = b.upcast(x), numel([c_]) // groups
+    # A dimension of its own for a group's channels: weight and bias run along it, and no place divides.
+    rows = b.reshape(c, [n, groups, own, hxw])
+    mean, var = variance(b, rows, [2, 3], 0)
     rstd = _rstd(b, var, eps)
     y = b.binary("mul", b.binary("sub", rows, b.expand(mean, rows.shape)), b.expand(rstd, rows.shape))
-    y = _affine(b, b.reshape(y, x.shape), weight, bias, (c_,) + (1,) * (x.rank - 2))
+    y = b.reshape(_affine(b, y, weight, bias, (groups, own, 1)), x.shape)
     stats = [b.convert(b.reshape(s, out_shape(b, i)), out_dtype(b, i)) for i, s in ((1, mean), (2, rstd))]
     return [b.convert(y, x.dtype), *stats]
 

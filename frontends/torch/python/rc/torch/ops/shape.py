@@ -177,6 +177,8 @@ def slice_scatter(b: Build, x: T, source: T, dim: int = 0, start=None, end=None,
 
 def gather_along(b: Build, x: T, dim: int, index: T) -> T:
     """Element i of the result is that of `x` at the same place, but at `index[i]` along `dim`; sizes of `index` are at most those of `x` elsewhere."""
+    if dim == x.rank - 1 and tuple(index.shape[:dim]) == tuple(x.shape[:dim]):
+        return b.op("core.gather", x, index, axis=dim, batch=dim)
     flat, linear = linearize(b, x, {dim: index}, index.shape)
     return b.take(flat, linear)
 
