@@ -2,6 +2,7 @@
 
 use super::program::Program;
 use super::scope::{Scope, Tiled};
+use crate::lower_tiles::ASYNC;
 use crate::schedule::Schedule;
 use crate::schedule::access::{Access, mentions};
 use crate::schedule::nest::Nest;
@@ -17,16 +18,22 @@ pub struct Kept {
 }
 
 impl Program<'_> {
-    /// Allocates memory for the result of a nest whose schedule says `keep`: for whole tiles, so that what is past the extents
-    /// needs no masks.
+    /// Allocates memory for the result of a nest whose schedule says `keep`: on a CPU for whole tiles, so that what is past the extents
+    /// needs no masks; on a GPU of its shared memory, each row at a multiple of 16 bytes.
     ///
     /// # Errors
-    /// If a row of the result has no bound, or is not stored along the iterators.
+    /// If a row of the result has no bound, is not stored along the iterators, or does not fit the shared memory.
     pub fn keep_result(&mut self, nest: &Nest, schedule: &Schedule) -> Result {
         let written = &nest.outputs[0];
+        let (value, shared) = (self.src.result(nest.op, 0), !self.target.is_cpu());
+        let elem = self.src.ty(value).elem();
+        let width = elem.byte_width().unwrap_or(8) as i64;
         let in_grid = |e: Dim| schedule.grid.iter().any(|&g| mentions(e, g));
         let mut at = Access { shape: Vec::new(), exprs: Vec::new() };
         for (&e, &size) in written.exprs.iter().zip(&written.shape) {
+            if in_grid(e) && shared {
+                continue;
+            }
             if in_grid(e) {
                 at.shape.push(Dim::Static(1));
                 at.exprs.push(Dim::Static(0));
@@ -37,15 +44,34 @@ impl Program<'_> {
                 let error = Diagnostic::unsupported(self.loc, "a schedule that keeps a result without a bound");
                 return Err(error.help("leave 'keep' away"));
             };
-            let tile = schedule.tile_of(iter).max(1) as u64;
+            let tile = if shared { 1 } else { schedule.tile_of(iter).max(1) as u64 };
             at.shape.push(Dim::Static((bound.max(1) as u64).next_multiple_of(tile) as i64));
             at.exprs.push(e);
         }
-        let value = self.src.result(nest.op, 0);
+        if shared {
+            let no_row = || {
+                Diagnostic::unsupported(self.loc, "a schedule that keeps a result of one element for each program")
+                    .help("leave 'keep' away: it stays in registers")
+            };
+            let row = at.shape.last_mut().ok_or_else(no_row)?;
+            *row = row.ceildiv(Dim::Static(16 / width)) * Dim::Static(16 / width);
+        }
         let shape: Vec<i64> = at.shape.iter().filter_map(|d| d.as_static()).collect();
-        let memory = self.alloc(&shape, self.src.ty(value).elem());
+        let bytes = shape.iter().fold(width, |n, d| n.saturating_mul(*d));
+        if shared && bytes > self.target.shared_bytes {
+            let what = format!("a schedule that keeps {bytes} bytes in shared memory of {}", self.target.shared_bytes);
+            return Err(Diagnostic::unsupported(self.loc, what).help("leave 'keep' away"));
+        }
+        let memory = self.alloc(&shape, elem);
         self.kept.insert(value, Kept { memory, at, written: written.clone() });
         Ok(())
+    }
+
+    /// What is copied to shared memory is there for all threads.
+    pub fn await_kept(&mut self) {
+        self.build().op("rc.kernel.async_commit").build();
+        self.build().op("rc.kernel.async_wait").attr("pending", Attr::i64(0)).build();
+        self.build().op("rc.kernel.barrier").build();
     }
 
     /// Writes a tile of a result that is kept; of any other, nothing.
@@ -56,8 +82,10 @@ impl Program<'_> {
         let Some(Kept { memory, at, .. }) = self.kept.get(&value).cloned() else { return Ok(()) };
         let (dims, shape, starts) = self.place_kept(&at, scope)?;
         let tile = self.broadcast(tile, shape);
+        let later = (!self.target.is_cpu()).then(|| Attr::bool(true));
         let mut b = self.build();
-        b.op("rc.kernel.store").operand(tile).operand(memory).operands(&starts).attr("dims", Attr::i64s(&dims)).build();
+        let store = b.op("rc.kernel.store").operand(tile).operand(memory).operands(&starts);
+        store.attr("dims", Attr::i64s(&dims)).maybe_attr(ASYNC, later).build();
         Ok(())
     }
 

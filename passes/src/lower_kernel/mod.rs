@@ -395,6 +395,9 @@ fn run_nests(p: &mut Program, scheduled: &Scheduled, outputs: &[Value]) -> Resul
     for ((nest, schedule), stores) in nests.iter().zip(schedules).zip(&stores) {
         let scope = scope_of(&over, &starts, schedule);
         p.run(nest, schedule, &scope, stores)?;
+        if schedule.keeps() && !p.target.is_cpu() {
+            p.await_kept();
+        }
     }
     Ok(grid)
 }

@@ -112,11 +112,11 @@ impl<'a> Program<'a> {
     pub fn program_id(&mut self, axis: i64) -> Value {
         self.head_op("rc.kernel.program_id", &[], &[("axis", Attr::i64(axis))], Type::index())
     }
-    /// Fixed memory of the program's own.
+    /// Fixed memory of the program's own: on a GPU shared by its threads.
     pub fn alloc(&mut self, shape: &[i64], elem: Type) -> Value {
         let dims: Vec<Dim> = shape.iter().map(|&n| Dim::Static(n)).collect();
-        let align = ("align", Attr::i64(64));
-        self.head_op("rc.kernel.alloc", &[], &[align], Type::memref(&dims, elem, 5))
+        let (align, space) = if self.target.is_cpu() { (64, 5) } else { (128, 3) };
+        self.head_op("rc.kernel.alloc", &[], &[("align", Attr::i64(align))], Type::memref(&dims, elem, space))
     }
     /// The memory of an argument seen as a dense memref of another shape.
     pub fn view(&mut self, memory: Value, shape: &[Dim]) -> Value {

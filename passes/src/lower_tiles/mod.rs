@@ -15,6 +15,7 @@ mod place;
 pub(crate) mod tests;
 
 pub use distribute::distribute;
+pub use pipeline::ASYNC;
 pub use place::place;
 
 use crate::schedule::Target;

@@ -88,7 +88,6 @@ impl Schedule {
             ("block", !self.block().is_empty(), true),
             ("pack", self.contract().is_some_and(|own| !own.pack.is_empty()), true),
             ("gather", self.contract().is_some_and(|own| !own.gather.is_empty()), false),
-            ("keep", self.keeps(), true),
             ("stages", self.stages().is_some(), false),
             ("programs", self.contract().is_some_and(|own| own.programs.is_some()), false),
         ] {

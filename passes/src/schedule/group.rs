@@ -147,29 +147,34 @@ fn joins(body: &Body, group: &Group, nest: &Nest, target: &Target) -> bool {
     let class = class_of(nest);
     let pointwise = class == Class::Pointwise;
     let shares = group.reads_any(body, nest);
+    let joined = || {
+        let mut joined = group.clone();
+        joined.class = if class == Class::Rows { class } else { group.class };
+        joined.ops.push(nest.op);
+        joined.nests.push(nest.clone());
+        joined
+    };
     let fits = match (group.class, class) {
         (Class::Contract, Class::Pointwise) => shares && same_iters(&group.nests[0], nest),
         (Class::Pointwise, Class::Pointwise) => {
             (shares || group.shares_operand(body, nest)) && same_iters(&group.nests[0], nest)
         }
         (Class::Pointwise, Class::Rows) => {
-            shares && group.nests.iter().all(|n| covers(n, nest)) && enough(nest, target)
+            shares && group.nests.iter().all(|n| covers(n, nest)) && enough(body, nest, &joined(), target)
         }
         (Class::Rows, Class::Pointwise | Class::Rows) => {
             let Some(leader) = group.nests.iter().find(|n| !n.is_pointwise()) else { return false };
             let rows = covers(nest, leader) && (pointwise || covers(leader, nest));
             // Two single programs take longer than one that does the work of both.
             let single = !leader.has(IterKind::Parallel) && !nest.has(IterKind::Parallel);
-            rows && (shares || single || group.shares_operand(body, nest)) && enough(leader, target)
+            rows && (shares || single || group.shares_operand(body, nest)) && enough(body, leader, &joined(), target)
         }
         _ => false,
     };
     if !fits {
         return false;
     }
-    let mut joined = group.clone();
-    joined.ops.push(nest.op);
-    joined.nests.push(nest.clone());
+    let joined = joined();
     joined.nests.iter().all(|n| joined.reads_fit(body, n))
 }
 
@@ -181,9 +186,13 @@ fn same_iters(a: &Nest, b: &Nest) -> bool {
 fn covers(nest: &Nest, of: &Nest) -> bool {
     of.of_kind(IterKind::Parallel).all(|i| nest.iter(i.name) == Some(i))
 }
-/// Whether there are rows enough to keep the machine busy when one program computes a whole row.
-fn enough(leader: &Nest, target: &Target) -> bool {
-    leader.results() >= target.cores as f64 / 2.0 || leader.points() <= 65536.0
+/// Whether there are rows enough to keep the machine busy when one program computes a whole row. Fewer do where the row is read once, since other
+/// kernels would read it again.
+fn enough(body: &Body, leader: &Nest, joined: &Group, target: &Target) -> bool {
+    let (rows, cores) = (leader.results(), target.cores as f64);
+    let points = joined.nests.iter().map(Nest::points).fold(0.0, f64::max);
+    let once = || !target.is_cpu() && rows >= cores / 4.0 && super::row::stays_on_chip(body, joined, target);
+    rows >= cores / 2.0 || points <= 65536.0 || once()
 }
 
 /// Collapses pairs of adjacent iterators that `may` be collapsed, in all nests that have them, as often as it goes. Gives the pairs.

@@ -12,6 +12,7 @@ mod column;
 mod contract;
 pub mod contract_cpu;
 pub mod group;
+mod keep;
 mod knob;
 pub mod nest;
 mod pointwise;
@@ -52,7 +53,8 @@ is summed over tile by tile, the hardware `unit` (`wgmma`: one more warpgroup br
 of `inner`, how many at a time), and the operands that it copies into memory of its own first (`pack`). \
 On a GPU `gather` names the operands whose tiles are gathered into shared memory in runs of neighbours, whatever their index map; the others \
 are copied as boxes of memory. `keep` is on a nest whose rows wait in memory of the \
-program's own for the nests that read them: on a CPU, what several of them would compute alike and takes long is made a nest of its own. Kinds: `pointwise`, `row` (reductions along what is contiguous in memory), `column` (across it), \
+program's own for the nests that read them: on a CPU, what several of them would compute alike and takes long is made a nest of its own; on a GPU, what several \
+of them read of a row that is too long for registers is copied to shared memory by one. Kinds: `pointwise`, `row` (reductions along what is contiguous in memory), `column` (across it), \
 `contract`, `attention`, `scatter`, and `general`, which runs any nest. Schedules that nests have already are kept, so that a person's or a tuner's choice \
 counts; a kernel in which some nest has none is scheduled anew. Remarks name the runner-up with its numbers.",
     options: TARGET_OPTIONS,
@@ -133,6 +135,9 @@ pub struct Plan {
 pub fn schedule_kernel(body: &mut Body, target: &Target) -> Result<Vec<Box<Diagnostic>>> {
     let mut groups = group::groups(body, target)?;
     while target.is_cpu() && groups.iter().any(|g| g.class == Class::Rows && share::share(body, g)) {
+        groups = group::groups(body, target)?;
+    }
+    while !target.is_cpu() && groups.iter().any(|g| keep::keep(body, g, target)) {
         groups = group::groups(body, target)?;
     }
     let mut remarks = Vec::new();

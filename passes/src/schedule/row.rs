@@ -1,19 +1,27 @@
 //! Schedules of reductions along what is contiguous in memory, with all that shares their rows (softmax, layer norm).
 
+use super::access::{Access, Iter};
 use super::attr::{Kind, Row, Schedule};
 use super::group::{Group, collapse};
+use super::keep::waiting_bytes;
 use super::nest::{Nest, extent_of};
 use super::target::Target;
 use super::tiles::{fit, pow2, storable};
-use super::{Plan, elems};
+use super::{Plan, elems, keep};
 use rc_dialects::loop_::IterKind;
-use rc_ir::{Body, Name};
+use rc_ir::{Body, Dim, Name};
 
 /// Rows up to this many elements stay in a GPU program's registers between the nests.
-const PERSISTENT: i64 = 16384;
+pub const PERSISTENT: i64 = 16384;
 
 /// Elements of a longer row that a GPU program takes at once.
 const CHUNK: i64 = 4096;
+
+/// Elements of a chunk for each thread.
+const EACH: i64 = 16;
+
+/// Elements of a row from which on tiles run along two of its iterators.
+const DEEP: i64 = 2048;
 
 /// Elements for which a program of its own pays, besides the second kernel that combines the parts.
 const PART: i64 = 8192;
@@ -33,45 +41,52 @@ fn row_count(nest: &Nest, rows: &[Name]) -> f64 {
     rows.map(|i| extent_of(&nest.ranges, i.extent) as f64).product()
 }
 
+/// How a GPU's program goes over its rows.
+#[derive(Clone, Copy, PartialEq)]
+enum Form {
+    /// Whole rows in registers.
+    Registers,
+    /// A row waits in shared memory for the nests after the first, in this many bytes.
+    Shared(i64),
+    /// Chunks of a row, which each nest reads again.
+    Chunks,
+}
+
 /// On a GPU a program takes a few whole rows if they fit in registers, else chunks of one row in a loop; on a CPU one row
 /// in chunks of four vectors.
 pub fn plan(body: &Body, mut group: Group, target: &Target) -> Plan {
-    let rows_before = group.rows();
-    let pairs = collapse(body, &mut group, &|nest, name| {
-        !nest.is_pointwise() || rows_before.contains(&name) || nest.iter(name).is_some()
-    });
+    let pairs = collapse_rows(body, &mut group);
     let rows = group.rows();
     let lanes = target.lanes(elems(body, &group));
-    let longest = group
-        .nests
-        .iter()
-        .filter_map(|n| chunked(n, &rows))
-        .map(|(n, c)| extent_of(&n.ranges, c.extent))
-        .max()
-        .unwrap_or(1);
-    // A symbolic length is taken at its greatest; where that is less than a chunk, a loop would take as much at once.
-    let bounded = |nest: &Nest, extent: rc_ir::Dim| {
-        extent.is_static() || nest.ranges.interval(extent).is_some_and(|(low, high)| low > 0 && high <= CHUNK)
-    };
-    let bounded_rows = group.nests.iter().all(|n| chunked(n, &rows).is_none_or(|(_, c)| bounded(n, c.extent)));
-    let persistent = !target.is_cpu() && longest <= PERSISTENT && bounded_rows;
-    let want = match (target.is_cpu(), persistent) {
-        (true, _) => 4 * lanes,
-        (false, true) => pow2(longest),
-        (false, false) => CHUNK,
-    };
     let count = group.nests.iter().map(|n| row_count(n, &rows)).fold(1.0, f64::max);
-    let each = if persistent { elements_of_thread(want as f64 * count, target) } else { 16 };
+    let longest = group.nests.iter().map(|n| length(n, &rows)).max().unwrap_or(1);
+    let form = match in_registers(body, &group) {
+        true => Form::Registers,
+        false => waiting_bytes(body, &group).map_or(Form::Chunks, Form::Shared),
+    };
+    let (want, each) = match form {
+        _ if target.is_cpu() => (4 * lanes, 16),
+        Form::Registers => {
+            let want = group.nests.iter().map(|n| at_once(n, &rows)).max().unwrap_or(1);
+            (want, elements_of_thread(want as f64 * count, target))
+        }
+        // One or two programs share a core, which all loads of a chunk keep busy.
+        Form::Shared(bytes) if 2 * bytes > target.shared_bytes || count <= target.cores as f64 => (1024 * EACH, EACH),
+        Form::Shared(_) => (512 * EACH, EACH),
+        Form::Chunks => (CHUNK * together(&group, &rows, count, target), EACH),
+    };
+    let own = Chunk { want, deep: !target.is_cpu() && group.nests.iter().any(|n| goes_deep(n, &rows, want)) };
     // A program of too few threads takes several rows, if there are enough for all cores.
-    let mut taken = if persistent { (BLOCK * each / want).max(1) } else { 1 };
+    let several = form == Form::Registers && !target.is_cpu() && !own.deep;
+    let mut taken = if several { (BLOCK * each / want).max(1) } else { 1 };
     while taken > 1 && count < (taken * target.cores) as f64 && want * taken > 32 * each {
         taken /= 2;
     }
     let threads = if target.is_cpu() { 1 } else { pow2(want * taken / each).clamp(32, 1024) };
-    let split = parts(&group, &rows, want, target);
+    let split = parts(&group, &rows, own, target);
     let one = |n: &Nest| {
-        let keep = target.is_cpu() && keeps(body, &group, n, target);
-        Schedule { kind: Kind::Row(Row { split, keep }), ..nest_schedule(n, &rows, want, taken, lanes, target) }
+        let keep = keeps(body, &group, n, target);
+        Schedule { kind: Kind::Row(Row { split, keep }), ..nest_schedule(n, &rows, own, taken, lanes, target) }
     };
     let schedules: Vec<Schedule> = group.nests.iter().map(one).collect();
     // The rows that a program takes must be the same in all nests.
@@ -90,20 +105,113 @@ pub fn plan(body: &Body, mut group: Group, target: &Target) -> Plan {
         let other = format!("not split: {count} programs for {} cores", target.cores);
         return Plan { schedules, why, other };
     }
-    let form = if persistent { "rows stay in registers" } else { "rows in chunks, read again by each nest" };
-    let why = format!("{form}: rows of {longest}, chunks of {want}, {r} rows for each program of {threads} threads");
-    let other = match (target.is_cpu(), persistent) {
+    let words = match form {
+        Form::Registers if !target.is_cpu() => "rows stay in registers",
+        Form::Shared(_) if !target.is_cpu() => "rows stay in shared memory",
+        _ => "rows in chunks, read again by each nest",
+    };
+    let why = format!("{words}: rows of {longest}, chunks of {want}, {r} rows for each program of {threads} threads");
+    let other = match (target.is_cpu(), form) {
         (true, _) => "persistent rows: too few vector registers".to_string(),
-        (_, true) => "chunks: would read the operands once for each nest".to_string(),
-        (_, false) if !bounded_rows => format!("persistent rows: the length is symbolic, and may be more than {CHUNK}"),
-        (_, false) => format!("persistent rows: {longest} elements, more than {PERSISTENT}"),
+        (_, Form::Registers | Form::Shared(_)) => "chunks: would read the operands once for each nest".to_string(),
+        (_, Form::Chunks) if !group.nests.iter().all(|n| is_bounded(n, &rows)) => {
+            format!("persistent rows: the length is symbolic, and may be more than {CHUNK}")
+        }
+        (_, Form::Chunks) => format!("persistent rows: {longest} elements, more than {PERSISTENT}"),
     };
     Plan { schedules, why, other }
 }
 
-/// Whether a nest's result stays in the program's own memory on a CPU: it takes long to compute, other nests of the group read it,
-/// and a row of it fits beside others in the second-level cache.
+/// How many chunks' threads a program has, so that few programs which go over their rows several times occupy the machine.
+fn together(group: &Group, rows: &[Name], count: f64, target: &Target) -> i64 {
+    let several = group.nests.iter().filter(|n| !locals(n, rows).is_empty()).count() > 1;
+    let chunks = (target.cores * target.threads) as f64 / (count * (CHUNK / EACH) as f64);
+    [4, 2].into_iter().find(|&n| several && chunks >= n as f64).unwrap_or(1)
+}
+
+/// The elements of a row that a program takes at once, over two iterators if `deep`.
+#[derive(Clone, Copy)]
+struct Chunk {
+    want: i64,
+    deep: bool,
+}
+
+/// The iterators of a nest that are no rows and have several elements.
+fn locals(nest: &Nest, rows: &[Name]) -> Vec<Iter> {
+    let several = |i: &&Iter| !rows.contains(&i.name) && i.extent != Dim::Static(1);
+    nest.iters.iter().filter(several).copied().collect()
+}
+
+/// The elements of a nest's row.
+fn length(nest: &Nest, rows: &[Name]) -> i64 {
+    locals(nest, rows).iter().fold(1, |n, i| n.saturating_mul(extent_of(&nest.ranges, i.extent)))
+}
+
+/// As [`length`], with the powers of two that tiles are made of.
+fn padded(nest: &Nest, rows: &[Name]) -> i64 {
+    locals(nest, rows).iter().fold(1, |n, i| n.saturating_mul(pow2(extent_of(&nest.ranges, i.extent))))
+}
+
+/// A symbolic length is taken at its greatest; where that is less than a chunk, a loop would take as much at once.
+fn is_bounded(nest: &Nest, rows: &[Name]) -> bool {
+    let bounded = |extent: Dim| {
+        extent.is_static() || nest.ranges.interval(extent).is_some_and(|(low, high)| low > 0 && high <= CHUNK)
+    };
+    locals(nest, rows).iter().all(|i| bounded(i.extent))
+}
+
+/// Whether a GPU's program has whole rows in registers: each nest takes all of its row at once, or of short rows all that is contiguous.
+pub fn in_registers(body: &Body, group: &Group) -> bool {
+    let mut group = group.clone();
+    collapse_rows(body, &mut group);
+    let rows = group.rows();
+    let fits = |n: &Nest| {
+        let whole = deep(n, &rows).is_none() || locals(n, &rows).len() == 2;
+        whole && at_once(n, &rows) <= PERSISTENT && is_bounded(n, &rows)
+    };
+    group.nests.iter().all(fits)
+}
+
+/// Elements that a nest takes in a step over all of its row, or of a short row over all that is contiguous.
+fn at_once(nest: &Nest, rows: &[Name]) -> i64 {
+    match deep(nest, rows) {
+        Some(_) => padded(nest, rows),
+        None => chunked(nest, rows).map_or(1, |c| pow2(extent_of(&nest.ranges, c.extent))),
+    }
+}
+
+/// Collapses what nests run over together. Gives the pairs.
+fn collapse_rows(body: &Body, group: &mut Group) -> Vec<[Name; 2]> {
+    let rows = group.rows();
+    collapse(body, group, &|nest, name| !nest.is_pointwise() || rows.contains(&name) || nest.iter(name).is_some())
+}
+
+/// The iterator around the one that is cut into chunks of which tiles have several elements too, where a row has two and there is more of it
+/// than a few rows for each thread would be.
+fn deep(nest: &Nest, rows: &[Name]) -> Option<Iter> {
+    let chunk = chunked(nest, rows)?;
+    let all = locals(nest, rows);
+    let at = all.iter().position(|i| i.name == chunk.name)?;
+    at.checked_sub(1).map(|outer| all[outer]).filter(|_| padded(nest, rows) >= DEEP)
+}
+fn goes_deep(nest: &Nest, rows: &[Name], want: i64) -> bool {
+    let chunk = chunked(nest, rows).map_or(1, |c| pow2(extent_of(&nest.ranges, c.extent)));
+    deep(nest, rows).is_some() && 2 * chunk <= want
+}
+
+/// Whether what several nests read of a row is read from memory once: it fits a core's registers or its shared memory.
+pub fn stays_on_chip(body: &Body, group: &Group, target: &Target) -> bool {
+    in_registers(body, group)
+        || waiting_bytes(body, group).is_some()
+        || keep::row_to_keep(body, group, target).is_some()
+}
+
+/// Whether a nest's result stays in the program's own memory: on a GPU a copy that was made for that ([`keep`]); on a CPU what takes long to compute
+/// and other nests of the group read, where a row of it fits beside others in the second-level cache.
 fn keeps(body: &Body, group: &Group, nest: &Nest, target: &Target) -> bool {
+    if !target.is_cpu() {
+        return keep::is_copy(body, nest);
+    }
     let result = body.result(nest.op, 0);
     let read = group.ops.iter().any(|&op| body.operands(op).any(|v| v == result));
     let (rows, written) = (group.rows(), &nest.outputs[0]);
@@ -125,22 +233,25 @@ fn keeps(body: &Body, group: &Group, nest: &Nest, target: &Target) -> bool {
         && elements.is_some_and(|n| bytes(n) <= target.cache_bytes / 4)
 }
 
-/// The iterator of a nest that is cut into chunks: the innermost one that is no row.
-fn chunked<'a>(nest: &'a Nest, rows: &[Name]) -> Option<(&'a Nest, super::access::Iter)> {
+/// The iterator of a nest that is cut into chunks: of those that are no rows the one along which the largest operand is contiguous, or the innermost.
+fn chunked(nest: &Nest, rows: &[Name]) -> Option<Iter> {
     let local: Vec<_> = nest.iters.iter().filter(|i| !rows.contains(&i.name)).collect();
-    let along = nest.inputs.iter().rev().find_map(|a| a.innermost().filter(|n| local.iter().any(|i| i.name == *n)));
-    let pick = local.iter().find(|i| Some(i.name) == along).or(local.last())?;
-    Some((nest, **pick))
+    let inside = |a: &Access| a.innermost().filter(|n| local.iter().any(|i| i.name == *n));
+    let contiguous = nest.inputs.iter().filter_map(|a| Some((nest.elements(a), inside(a)?)));
+    let along = contiguous.max_by(|a, b| a.0.total_cmp(&b.0)).map(|c| c.1);
+    local.iter().find(|i| Some(i.name) == along).or(local.last()).map(|i| **i)
 }
 
-/// Into how many parts rows are cut that are too few for the machine's cores, where they are reduced only once.
-fn parts(group: &Group, rows: &[Name], chunk: i64, target: &Target) -> Option<i64> {
+/// Into how many parts rows are cut that are too few for the machine's cores, where they are reduced only once: along the outermost iterator of tiles.
+fn parts(group: &Group, rows: &[Name], chunk: Chunk, target: &Target) -> Option<i64> {
     let (first, rest) = group.nests.split_first()?;
-    let along = chunked(first, rows)?.1;
-    let length = extent_of(&first.ranges, along.extent);
+    let inner = chunked(first, rows)?;
+    let along = deep(first, rows).filter(|_| chunk.deep).unwrap_or(inner);
+    let steps = extent_of(&first.ranges, along.extent);
+    let length = if along == inner { steps } else { length(first, rows) };
     let alone = first.op == group.ops[0] && rest.iter().all(|n| n.is_pointwise() && chunked(n, rows).is_none());
     let combines = !first.is_pointwise() && !first.combiners.iter().any(|c| c.starts_with("arg"));
-    let enough = |parts: i64| length >= parts * PART.max(2 * chunk);
+    let enough = |parts: i64| steps >= parts && length >= parts * PART.max(2 * chunk.want);
     if !alone || !combines || along.kind != IterKind::Reduce {
         return None;
     }
@@ -150,22 +261,30 @@ fn parts(group: &Group, rows: &[Name], chunk: i64, target: &Target) -> Option<i6
     std::iter::successors(Some(most), |&parts| Some(parts / 2)).take_while(|&parts| parts > 1).find(|&p| enough(p))
 }
 
-fn nest_schedule(nest: &Nest, rows: &[Name], want: i64, taken: i64, lanes: i64, target: &Target) -> Schedule {
+fn nest_schedule(nest: &Nest, rows: &[Name], own: Chunk, taken: i64, lanes: i64, target: &Target) -> Schedule {
     let mut schedule = Schedule::new(Kind::Row(Row::default()));
     schedule.grid = rows.to_vec();
     let outputs: Vec<_> = nest.outputs.iter().collect();
-    let chunk = chunked(nest, rows).map(|c| c.1);
-    if let Some(iter) = chunk {
-        let size = fit(target, iter.extent.as_static(), want, lanes);
-        let size = if iter.kind == IterKind::Reduce { size } else { storable(&outputs, &iter, None, size, target) };
-        schedule.axes[1] = iter.name;
+    let chunk = chunked(nest, rows);
+    let mut tiled = |axis: usize, iter: &Iter, also: Option<Name>, want: i64| {
+        let size = if iter.kind == IterKind::Reduce { want } else { storable(&outputs, iter, also, want, target) };
+        schedule.axes[axis] = iter.name;
         schedule.set_tile(iter.name, size);
+    };
+    let mut width = 1;
+    if let Some(iter) = chunk {
+        width = fit(target, iter.extent.as_static(), own.want, lanes);
+        tiled(1, &iter, None, width);
     }
-    if let Some(row) = rows.last().and_then(|&r| nest.iter(r)) {
-        let size =
-            storable(&outputs, row, chunk.map(|c| c.name), fit(target, row.extent.as_static(), taken, 1), target);
-        schedule.axes[0] = row.name;
-        schedule.set_tile(row.name, size);
+    let also = chunk.map(|c| c.name);
+    match deep(nest, rows).filter(|_| own.deep) {
+        Some(outer) => tiled(0, &outer, also, fit(target, outer.extent.as_static(), (own.want / width).max(1), 1)),
+        None => {
+            if let Some(row) = rows.last().and_then(|&r| nest.iter(r)) {
+                let want = fit(target, row.extent.as_static(), taken, 1);
+                tiled(0, row, also, want);
+            }
+        }
     }
     schedule
 }

@@ -20,8 +20,9 @@ enum Form {
     Other(Value),
 }
 
+/// The keys of all scalars met.
 #[derive(Default)]
-struct Keys {
+pub struct Keys {
     known: FxHashMap<Form, Key>,
 }
 
@@ -30,8 +31,8 @@ impl Keys {
         let next = self.known.len() as Key;
         *self.known.entry(form).or_insert(next)
     }
-    /// The keys of a region's values, and which of them are slow to compute.
-    fn of_region(&mut self, body: &Body, nest: &Nest) -> Vec<(Value, Key, bool)> {
+    /// The keys of a region's values, its arguments first, and which of them are slow to compute.
+    pub fn of_region(&mut self, body: &Body, nest: &Nest) -> Vec<(Value, Key, bool)> {
         let at = body.op_ref(nest.op);
         let Some(entry) = at.entry(0) else { return Vec::new() };
         let maps = at.attr("maps").and_then(|a| a.as_array()).unwrap_or_default();
@@ -40,7 +41,7 @@ impl Keys {
             let map = map.as_shape().unwrap_or_default().to_vec();
             keys.insert(arg, (self.of(Form::Element(tensor, map)), false));
         }
-        let mut out = Vec::new();
+        let mut out: Vec<_> = body.block_args(entry).filter_map(|arg| Some((arg, keys.get(&arg)?.0, false))).collect();
         for op in body.ops(entry).filter(|&op| body.result_count(op) == 1) {
             let slow = is_slow(body, op);
             let (mut operands, mut any) = (Vec::new(), slow);
@@ -107,7 +108,7 @@ fn computed_from(body: &Body, value: Value) -> Vec<Op> {
 
 /// A pointwise nest, before `nest`, of a value of its region. Gives its result and the result's map. `None` where the value does
 /// not depend on all rows and on more than them.
-fn nest_of(body: &mut Body, group: &Group, nest: &Nest, value: Value) -> Option<(Value, Vec<Dim>)> {
+pub fn nest_of(body: &mut Body, group: &Group, nest: &Nest, value: Value) -> Option<(Value, Vec<Dim>)> {
     let at = body.op_ref(nest.op);
     let ops = computed_from(body, value);
     let entry = at.entry(0)?;
@@ -115,7 +116,7 @@ fn nest_of(body: &mut Body, group: &Group, nest: &Nest, value: Value) -> Option<
     let used: Vec<usize> = (0..maps.len())
         .filter(|&i| {
             let arg = body.block_arg(entry, i);
-            ops.iter().any(|&op| body.operands(op).any(|v| v == arg))
+            arg == value || ops.iter().any(|&op| body.operands(op).any(|v| v == arg))
         })
         .collect();
     let mut mentioned: FxHashSet<Name> = FxHashSet::default();
@@ -146,7 +147,7 @@ fn nest_of(body: &mut Body, group: &Group, nest: &Nest, value: Value) -> Option<
         ("out_maps", Attr::array(&[Attr::shape(&map)])),
         ("combiner", words(vec!["none"])),
     ];
-    let loc = body.loc(body.defining_op(value)?);
+    let loc = body.defining_op(value).map_or(at.loc(), |op| body.loc(op));
     let mut state = OpState::new(&loop_::NEST, loc);
     state.operands = used.iter().map(|&i| at.operand(i)).collect();
     state.results.push(Type::tensor(&extents, body.ty(value)));
@@ -174,7 +175,7 @@ fn nest_of(body: &mut Body, group: &Group, nest: &Nest, value: Value) -> Option<
 }
 
 /// Makes a nest read an element of `tensor` in the place of a value that it computes.
-fn read_instead(body: &mut Body, nest: Op, value: Value, tensor: Value, map: &[Dim]) {
+pub fn read_instead(body: &mut Body, nest: Op, value: Value, tensor: Value, map: &[Dim]) {
     let entry = body.op_ref(nest).entry(0).expect("a verified nest has a body");
     let ty = body.ty(value);
     let arg = body.add_block_arg(entry, ty);

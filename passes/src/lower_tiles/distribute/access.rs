@@ -181,6 +181,7 @@ impl<'s> Distribute<'s> {
             }
             for lane in (0..vec).step_by(width as usize) {
                 let (source, target) = (from.lane(&source, lane), to.lane(&target, lane));
+                let room = self.predicate(&mut to, &target, width)?;
                 let valid = match self.predicate(&mut from, &source, width)? {
                     None => None,
                     Some(inside) => {
@@ -192,7 +193,7 @@ impl<'s> Distribute<'s> {
                 let target = target.iter().map(|&ix| self.emit.get(ix)).collect::<Result<Vec<_>>>()?;
                 let groups: [&[Value]; 5] = [&[to.memref], &target, &[from.memref], &source, valid.as_slice()];
                 let attrs = [("bytes", Attr::i64(width * bytes)), ("swizzle", Attr::i64(to.swizzle))];
-                self.emit.op("rc.kernel.async_copy", &groups, &attrs, None)?;
+                self.only_if(room, |work| work.emit.op("rc.kernel.async_copy", &groups, &attrs, None).map(drop))?;
             }
         }
         Ok(())

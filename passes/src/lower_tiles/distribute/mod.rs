@@ -383,6 +383,19 @@ impl<'s> Distribute<'s> {
         }
     }
 
+    /// Does something where a condition holds; without one, always.
+    fn only_if(&mut self, condition: Option<Value>, body: impl FnOnce(&mut Self) -> Result) -> Result {
+        let Some(condition) = condition else { return body(self) };
+        let made = self.emit.op("rc.kernel.if", &[&[condition]], &[], Some(&[]))?;
+        let at = self.emit.block;
+        let then = self.emit.body.add_region(made);
+        self.emit.block = self.emit.body.add_block(then, &[]);
+        body(self)?;
+        self.emit.op("rc.kernel.yield", &[&[]], &[], None)?;
+        self.emit.block = at;
+        Ok(())
+    }
+
     fn if_op(&mut self, op: OpRef<'s>) -> Result {
         let condition = self.one(op.operand(0));
         let mut types = Vec::new();
