@@ -15,6 +15,7 @@ pub mod group;
 mod keep;
 mod knob;
 pub mod nest;
+mod parts;
 mod pointwise;
 pub mod roles;
 mod row;
@@ -135,6 +136,9 @@ pub struct Plan {
 pub fn schedule_kernel(body: &mut Body, target: &Target) -> Result<Vec<Box<Diagnostic>>> {
     let mut groups = group::groups(body, target)?;
     while target.is_cpu() && groups.iter().any(|g| g.class == Class::Rows && share::share(body, g)) {
+        groups = group::groups(body, target)?;
+    }
+    while !target.is_cpu() && parts::cut(body, &groups, target) {
         groups = group::groups(body, target)?;
     }
     while !target.is_cpu() && groups.iter().any(|g| keep::keep(body, g, target)) {
