@@ -181,6 +181,13 @@ pub struct Warpgroups {
     pub reserve_bytes: i64,
     /// Tiles of operands in flight, at most.
     pub max_stages: i64,
+    /// How far the last wave of tiles counts as a whole one, from 0 to 1.
+    pub whole_waves: f64,
+    /// Nanoseconds of an operation of the epilogue on a column of a tile.
+    pub after_ns: f64,
+    /// Microseconds of the kernel that adds parts of the sums, and its rate in multiples of `bandwidth`.
+    pub combine_us: f64,
+    pub combine_rate: f64,
 }
 
 /// Attention: a program goes over blocks of keys, a step for each.

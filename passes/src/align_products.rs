@@ -26,6 +26,15 @@ the product as it was would take. Copies of one operand for several products bec
 /// Elements that 16 bytes hold.
 const UNIT: i64 = 8;
 
+/// Elements of a line of the second-level cache: rows that start within one cost a line more for each part that is read.
+const LINE: i64 = 64;
+
+/// The size of a padded dimension: whole lines where they are few more elements.
+fn whole(size: i64) -> i64 {
+    let up = |unit: i64| (size as u64).next_multiple_of(unit as u64) as i64;
+    if up(LINE) - size <= size / 16 { up(LINE) } else { up(UNIT) }
+}
+
 fn run(body: &mut Body, cx: &mut SymbolContext) -> Result {
     let Ok(target) = Target::of("", "", cx.module.attrs) else { return Ok(()) };
     if body.name(body.root()) != &FUNC || !target.has_warpgroups() {
@@ -98,7 +107,7 @@ impl Case {
         if size % UNIT == 0 {
             return Some(());
         }
-        let whole = (size as u64).next_multiple_of(UNIT as u64) as i64;
+        let whole = whole(size);
         let contracted = [&self.roles.lhs_contract, &self.roles.rhs_contract];
         if [&self.roles.lhs_batch, &self.roles.rhs_batch][side].contains(&last) {
             return None;

@@ -178,7 +178,8 @@ fn cuda_time(p: &Problem, [bm, bn, bk]: [i64; 3], mma: bool, target: &Target) ->
     let step = if p.gathered { GATHER } else { target.gpu().products.step_us };
     let steps = (k / bk as f64).ceil() * step;
     let ends = if waits { (target.gpu().products.fill_us + bm * bn * width / of_core) / resident } else { 0.0 };
-    (waves * (arithmetic.max(cache).max(steps) + ends)).max(memory)
+    let start = if waits { 0.0 } else { target.gpu().products.fill_us };
+    (waves * (arithmetic.max(cache).max(steps) + ends)).max(memory) + start
 }
 
 /// Threads for a tile: 64 results for each.

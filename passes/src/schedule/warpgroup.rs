@@ -63,13 +63,15 @@ pub fn plan(body: &Body, group: &Group, p: &Problem, target: &Target) -> Option<
     let width = |factor: usize, own: Name| if brought[factor].along() == own { WIDTH } else { 8 };
     let (m_unit, n_unit) = (width(p.roles.left, p.roles.m).max(64), width(1 - p.roles.left, p.roles.n));
     let splits = splits(group, p);
+    let work =
+        Work { straddles: [0, 1].map(|f| straddles(body, nest, p, f, brought[f])), after: work_after(body, group) };
     let mut candidates: Vec<(f64, [i64; 2], i64, i64)> = Vec::new();
     for &[bm, bn] in TILES {
         let fits = limit(group, p, bm, bn, target) == (bm, bn) && bm % m_unit == 0 && bn % n_unit == 0;
         let stages = ((target.shared_bytes - target.gpu().warpgroups.reserve_bytes) / ((bm + bn) * WIDTH * 2))
             .min(target.gpu().warpgroups.max_stages);
         if fits && stages >= 2 {
-            candidates.extend(splits.iter().map(|&n| (time(p, [bm, bn], n, target), [bm, bn], stages, n)));
+            candidates.extend(splits.iter().map(|&n| (time(p, &work, [bm, bn], n, target), [bm, bn], stages, n)));
         }
     }
     candidates.sort_by(|a, b| a.0.total_cmp(&b.0));
@@ -109,9 +111,7 @@ fn brought(body: &Body, nest: &Nest, p: &Problem, which: usize) -> Option<Brough
 
 /// The iterator along which a factor, an operand as it is, is read in runs, and how long these are.
 pub fn gathered_along(body: &Body, nest: &Nest, p: &Problem, which: usize) -> Option<(Name, i64)> {
-    let entry = body.op_ref(nest.op).entry(0)?;
-    let value = body.operand(body.last_op(entry)?, which);
-    let access = &nest.inputs[body.block_args(entry).position(|a| a == value)?];
+    let access = operand_of(body, nest, which)?;
     let own = if which == p.roles.left { p.roles.m } else { p.roles.n };
     let along = [p.roles.k, own].map(|iter| (iter, access.run(iter)));
     let best = along.into_iter().max_by_key(|a| a.1)?;
@@ -171,29 +171,68 @@ fn splits(group: &Group, p: &Problem) -> Vec<i64> {
 /// Steps along k of a part, at least.
 const MIN_STEPS: i64 = 4;
 
+/// What else decides how long a product takes.
+struct Work {
+    /// Of each factor in order, whether its rows start within lines of the cache: a copy reads a line more for each.
+    straddles: [bool; 2],
+    /// Operations on each of the sums in the epilogue.
+    after: f64,
+}
+
+/// Bytes of a line of the second-level cache, as many as a row of a box has.
+const LINE: i64 = 128;
+
+fn straddles(body: &Body, nest: &Nest, p: &Problem, which: usize, brought: Brought) -> bool {
+    let own = if which == p.roles.left { p.roles.m } else { p.roles.n };
+    let row = operand_of(body, nest, which).and_then(|access| {
+        let last = access.plain(&[own, p.roles.k])?.into_iter().last()??;
+        (last == brought.along()).then(|| access.shape.last().copied()).flatten()
+    });
+    matches!(brought, Brought::Boxes(_)) && row.is_some_and(|n| n.modulo(Dim::Static(LINE / 2)) != Dim::Static(0))
+}
+
+/// The operand that a factor is.
+fn operand_of<'n>(body: &Body, nest: &'n Nest, which: usize) -> Option<&'n Access> {
+    let entry = body.op_ref(nest.op).entry(0)?;
+    let value = body.operand(body.last_op(entry)?, which);
+    Some(&nest.inputs[body.block_args(entry).position(|a| a == value)?])
+}
+
+/// Operations of the nests that follow; an elementary function is several.
+fn work_after(body: &Body, group: &Group) -> f64 {
+    let entries = group.nests[1..].iter().filter_map(|n| body.op_ref(n.op).entry(0));
+    let cost = |op: Op| match crate::expand_math::FUNCTIONS.contains(&body.name(op).as_str()) {
+        true => 8.0,
+        false if body.ty(body.result(op, 0)).elem().is_float() => 1.0,
+        false => 0.0,
+    };
+    entries.flat_map(|e| body.ops(e).filter(|&op| body.result_count(op) == 1).collect::<Vec<_>>()).map(cost).sum()
+}
+
 /// Microseconds: waves of tiles, each step of which takes as long as the matrix units or the copies from the second-level
 /// cache, whichever is slower, then the epilogue; the first tile waits for memory. Parts of the sums are written and read again, mostly in
 /// the second-level cache, by a kernel of their own.
-fn time(p: &Problem, [bm, bn]: [i64; 2], split: i64, target: &Target) -> f64 {
+fn time(p: &Problem, work: &Work, [bm, bn]: [i64; 2], split: i64, target: &Target) -> f64 {
+    let model = &target.gpu().warpgroups;
     let [m, n, k] = p.sizes;
     let (rows, columns) = (bm as f64, bn as f64);
     let parts = split as f64;
-    let waves = ((m / rows).ceil() * (n / columns).ceil() * p.batch * parts / target.cores as f64).ceil();
+    let share = (m / rows).ceil() * (n / columns).ceil() * p.batch * parts / target.cores as f64;
+    let waves = (model.whole_waves * share.ceil() + (1.0 - model.whole_waves) * share).max(1.0);
     let flops = target.flops_mma * 1e6 / target.cores as f64; // of a core in a microsecond
-    let cache = target.gpu().warpgroups.cache_rate * target.bandwidth * 1e3 / target.cores as f64; // bytes to a core in a microsecond
+    let cache = model.cache_rate * target.bandwidth * 1e3 / target.cores as f64; // bytes to a core in a microsecond
     let steps = (k / WIDTH as f64 / parts).ceil();
-    let arithmetic = 2.0 * rows * columns * WIDTH as f64 / (target.gpu().warpgroups.rate * flops);
-    let copies = (rows + columns) * WIDTH as f64 * 2.0 / cache;
+    let arithmetic = 2.0 * rows * columns * WIDTH as f64 / (model.rate * flops);
+    let lines = |which: usize| if work.straddles[which] { 2.0 } else { 1.0 };
+    let copies = (rows * lines(p.roles.left) + columns * lines(1 - p.roles.left)) * WIDTH as f64 * 2.0 / cache;
     // Results leave through shared memory 64 columns at a time; of other tiles, each thread stores its own.
     let stores = if bn % WIDTH == 0 { 1.0 } else { 2.0 };
-    let epilogue = target.gpu().warpgroups.epilogue_us + stores * rows * columns * 4.0 / cache / 2.0;
+    let epilogue =
+        model.epilogue_us + stores * rows * columns * 4.0 / cache / 2.0 + work.after * columns * model.after_ns * 1e-3;
     let memory = (m * k + k * n + m * n) * p.batch * 2.0 / (target.bandwidth * 1e3);
     let combine = match split {
         1 => 0.0,
-        _ => target.launch_us + 2.0 + 8.0 * parts * m * n * p.batch / (1.5 * target.bandwidth * 1e3),
+        _ => model.combine_us + 8.0 * parts * m * n * p.batch / (model.combine_rate * target.bandwidth * 1e3),
     };
-    (waves * (steps * arithmetic.max(copies).max(target.gpu().warpgroups.step_us) + epilogue)
-        + target.gpu().warpgroups.start_us)
-        .max(memory)
-        + combine
+    (waves * (steps * arithmetic.max(copies).max(model.step_us) + epilogue) + model.start_us).max(memory) + combine
 }
