@@ -2,6 +2,7 @@
 
 use super::ops::CALL;
 use super::symbols::{bindings, symbols_of};
+use super::updates::donated_args;
 use crate::core::call::CALL as BINDING_CALL;
 use crate::core::control::{FOR, IF, WHILE, slice_of};
 use rc_ir::{Diagnostic, Module, Name, OpRef, Result, Traits, Type, Value};
@@ -77,6 +78,10 @@ fn check(module: &Module, op: OpRef, call: &Call) -> Result {
     }
     if let Some((symbol, _)) = bound.iter().find(|b| !declared.iter().any(|d| d.name == b.0)) {
         return Err(op.error(format!("binds '{symbol}', and '@{name}' has no such symbol")));
+    }
+    if let Some(&arg) = donated_args(callee.body).first() {
+        let error = op.error(format!("calls '@{name}', to which argument {arg} is donated"));
+        return Err(error.help("memory is donated from outside of the module: leave out rc.donated and rc.updates"));
     }
     let lookup = |symbol: Name| bound.iter().find(|b| b.0 == symbol).map(|b| b.1);
     let expected = ty.map_dims(&|dim| dim.substitute(&lookup));

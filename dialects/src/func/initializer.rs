@@ -5,8 +5,6 @@ use rc_ir::{Attr, Body, Diagnostic, Module, Name, OpRef, Result, Type};
 
 /// An argument's attribute: the caller gives the same values at every call, as of a model's weights.
 pub const CONSTANT: &str = "rc.constant";
-/// Of an argument: the function may write to its memory.
-pub const DONATED: &str = "rc.donated";
 
 /// The function's attribute that names its initializer: `rc.init = #rc.init<function = "main_init", args = [1, 2], results = 1>`.
 pub const INIT: &str = "rc.init";
@@ -60,20 +58,13 @@ pub fn set_constant_args(body: &mut Body, args: impl IntoIterator<Item = usize>)
     mark_args(body, args, CONSTANT);
 }
 
-/// The numbers of the arguments whose memory a function may write to, after it has read them last.
-pub fn donated_args(body: &Body) -> Vec<usize> {
-    args_with(body, DONATED)
-}
-/// Declares that a function may write to the memory of these arguments.
-pub fn set_donated_args(body: &mut Body, args: impl IntoIterator<Item = usize>) {
-    mark_args(body, args, DONATED);
-}
-
-fn args_with(body: &Body, flag: &str) -> Vec<usize> {
+/// The numbers of the arguments that have a flag.
+pub(super) fn args_with(body: &Body, flag: &str) -> Vec<usize> {
     let has = |dict: &Attr| dict.get(flag).and_then(Attr::as_bool) == Some(true);
     arg_dicts(body).iter().enumerate().filter(|(_, dict)| has(dict)).map(|(i, _)| i).collect()
 }
-fn mark_args(body: &mut Body, args: impl IntoIterator<Item = usize>, flag: &str) {
+/// Gives arguments a flag.
+pub(super) fn mark_args(body: &mut Body, args: impl IntoIterator<Item = usize>, flag: &str) {
     let mut dicts = arg_dicts(body);
     for i in args {
         if let Some(dict) = dicts.get_mut(i) {

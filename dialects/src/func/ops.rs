@@ -1,6 +1,7 @@
 //! `func.func`, `func.return`, `func.call`.
 
 use super::symbols::symbols_of;
+use super::updates::verify_updates;
 use rc_ir::op_def::{ANY, AttrKind, Regions, attr, variadic, variadic_result};
 use rc_ir::{Attr, Body, Builder, Effects, Name, Op, OpDef, OpRef, Result, Traits, Type, Value};
 
@@ -9,8 +10,9 @@ pub static FUNC: OpDef = OpDef {
     doc: "Symbolic sizes in its types are expressions over the symbols that `rc.symbols` declares, each with its least and \
           greatest value and a divisor; a call or the caller of the compiled module decides what they are. An argument's \
           attribute `rc.name` is its name outside (of a weight, the one in the checkpoint), and `rc.constant` says that the caller \
-          gives the same values at every call. `rc.donated` lets the function write to an argument's memory: where a scatter updates it, and it \
-          is read nowhere after that, it is updated in place. `rc.init` names the function that computes the last arguments, once, of such \
+          gives the same values at every call. `rc.donated` lets the function write to an argument's memory, once it is \
+          read no more. A result's `rc.updates` is the number of a donated argument of the same type, whose memory it is left in: no call \
+          makes memory for it. A function with donated arguments is called from outside of the module only. `rc.init` names the function that computes the last arguments, once, of such \
           arguments. A function without a body is \
           declared only.",
     example: "func.func @scale(%x: tensor<s x 4 x f32> {rc.name = \"x\"}) -> tensor<s x 4 x f32> attributes {rc.symbols = #rc.symbols<s = [1, 1024, 1]>} {
@@ -70,6 +72,7 @@ fn verify_func(op: OpRef) -> Result {
     };
     verify_dicts(op, "arg_attrs", inputs.len())?;
     verify_dicts(op, "res_attrs", results.len())?;
+    verify_updates(op, inputs, results)?;
     let declared = symbols_of(op)?;
     let check = |ty: Type| undeclared(ty, &|name| declared.iter().any(|d| d.name == name));
     if let Some((ty, name)) = inputs.iter().chain(results).find_map(|&t| Some((t, check(t)?))) {
@@ -134,6 +137,17 @@ pub fn verify_return(op: OpRef) -> Result {
 pub fn arg_dicts(body: &Body) -> Vec<Attr> {
     let dicts = body.attr(body.root(), "arg_attrs").and_then(Attr::as_array).unwrap_or_default();
     let count = body.entry().map_or(dicts.len(), |entry| body.block_args(entry).len());
+    filled(dicts, count)
+}
+
+/// The dictionary of each result, empty where it has none.
+pub fn res_dicts(body: &Body) -> Vec<Attr> {
+    let root = body.op_ref(body.root());
+    let count = root.attr("function_type").and_then(|t| t.as_type()?.as_function()).map_or(0, |f| f.1.len());
+    filled(root.attr("res_attrs").and_then(Attr::as_array).unwrap_or_default(), count)
+}
+
+fn filled(dicts: &[Attr], count: usize) -> Vec<Attr> {
     (0..count).map(|i| dicts.get(i).copied().unwrap_or_else(Attr::empty_dict)).collect()
 }
 

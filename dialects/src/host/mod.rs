@@ -17,7 +17,8 @@ pub static OPS: &[&OpDef] =
 pub static FUNC: OpDef = OpDef {
     summary: "A planned function: takes memory for its inputs and results, and one arena.",
     doc: "The arguments are the inputs, then the results, as memrefs with the types that the function had, then the arena, \
-a `memref<?xi8>` of `arena` bytes. `inputs` says how many are inputs. A result that aliases an input or another result is copied.",
+a `memref<?xi8>` of `arena` bytes. `inputs` says how many are inputs. A result that aliases an input or another result is copied; one that \
+`updates` names is left in an input's memory, and its own is not used.",
     example: r#"
 kernel.func @double(%x: memref<s x f32>, %y: memref<s x f32>) attributes {phase = tile, target = cpu, grid = [(s + 7) floordiv 8, 1, 1], rc.symbols = #rc.symbols<s = [1, 64, 1]>} {
   %eight = core.constant {value = 8 : index} : index
@@ -47,6 +48,12 @@ host.func @main(%x: memref<t x f32>, %y: memref<t x f32>, %arena: memref<?xi8>) 
         )
         .optional(),
         attr("updated", AttrKind::I64Array, "The inputs whose memory it writes to.").optional(),
+        attr(
+            "updates",
+            AttrKind::I64Array,
+            "Pairs of result and input numbers: the result is left in the input's memory.",
+        )
+        .optional(),
         attr("sym_visibility", AttrKind::Str, "`private` where only this module calls it.").optional(),
     ],
     regions: Regions::Exactly(1),

@@ -9,7 +9,7 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 use rc_dialects::core::scalar::{Scalar, splat_attr};
-use rc_dialects::func::{SymbolDecl, return_op, set_constant_args, set_donated_args, set_symbols};
+use rc_dialects::func::{SymbolDecl, return_op, set_constant_args, set_donated_args, set_symbols, set_updates};
 use rc_ir::builder::{NewFunc, OpBuilder, new_function};
 use rc_ir::{Attr, Builder, Loc, Module, Name, OpName, Type, Value};
 use std::sync::Mutex;
@@ -179,14 +179,15 @@ impl PyGraph {
     }
 
     /// Returns these values, declares the symbols (name, least, greatest, divisor), and gives the module, with `functions`, modules of functions
-    /// that this one calls, as private ones; the graph is used up.
-    #[pyo3(signature = (results, symbols, functions=Vec::new()))]
+    /// that this one calls, as private ones; the graph is used up. `updates`: (result, argument) of results that are left in arguments' memory.
+    #[pyo3(signature = (results, symbols, functions=Vec::new(), updates=Vec::new()))]
     fn finish(
         &self,
         py: Python<'_>,
         results: Vec<PyValue>,
         symbols: Vec<(String, i64, i64, i64)>,
         functions: Vec<PyRef<'_, PyModule>>,
+        updates: Vec<(usize, usize)>,
     ) -> PyResult<PyModule> {
         let taken = self.lock().take();
         let mut state = taken.ok_or_else(used_up)?;
@@ -197,6 +198,7 @@ impl PyGraph {
         let mut body = state.func.body;
         let root = body.root();
         body.set_attr(root, "function_type", Attr::ty(Type::function(&state.inputs, &types)));
+        set_updates(&mut body, &updates);
         if !symbols.is_empty() {
             let decls =
                 symbols.iter().map(|(name, min, max, divisor)| SymbolDecl::new(name, *min, *max).multiple_of(*divisor));

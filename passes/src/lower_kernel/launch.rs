@@ -36,8 +36,9 @@ fn launch(body: &mut Body, op: Op, target: &Lowered) -> Result<Vec<Value>> {
         let types: Vec<_> = step.results.iter().map(|t| t.map_dims(&|d| d.substitute(&lookup))).collect();
         let mut b = Builder::before(body, op);
         let launch = b.op("rc.host.launch").operands(&inputs).attr("callee", Attr::str(step.callee.as_str()));
-        let updates = Some(Attr::i64s(&step.updates)).filter(|_| !step.updates.is_empty());
-        let launch = launch.maybe_attr("updates", updates).maybe_attr("bind", bind).results(&types).try_build()?;
+        let pairs = |list: &[i64]| Some(Attr::i64s(list)).filter(|_| !list.is_empty());
+        let launch = launch.maybe_attr("updates", pairs(&step.updates)).maybe_attr("inplace", pairs(&step.inplace));
+        let launch = launch.maybe_attr("bind", bind).results(&types).try_build()?;
         made.push(body.results(launch).collect());
     }
     let find = |r: &Ref| {

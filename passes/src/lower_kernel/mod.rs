@@ -14,6 +14,7 @@ mod contract_cpu;
 mod epilogue;
 mod gathered;
 mod grid;
+mod in_place;
 mod keep;
 mod launch;
 mod memory;
@@ -122,6 +123,16 @@ pub struct Step {
     pub results: Vec<Type>,
     /// Results that begin as an input and are updated: pairs of their numbers.
     pub updates: Vec<i64>,
+    /// Results that may have an input's memory: pairs of their numbers.
+    pub inplace: Vec<i64>,
+}
+
+impl Step {
+    fn new(callee: Name, inputs: Vec<Ref>, results: Vec<Type>, func: &mut Body) -> Step {
+        let threads = func.op_ref(func.root()).int("threads").unwrap_or(1);
+        let inplace = in_place::in_place(func, inputs.len(), threads);
+        Step { callee, inputs, results, updates: Vec::new(), inplace }
+    }
 }
 
 /// What a `loop.kernel` becomes.
@@ -164,38 +175,30 @@ pub fn lower_kernel(src: &Body, target: &Target) -> Result<Lowered> {
         let types = |values: &[Value]| values.iter().map(|&v| src.ty(v)).collect();
         let refs = |values: &[Value]| values.iter().map(|&v| find(&known, v)).collect::<Result<Vec<_>>>();
         let split = scheduled.schedules[0].split();
+        let mut push = |mut func: Body, inputs: Vec<Ref>, results: Vec<Type>| {
+            let callee = callee(out.steps.len());
+            out.steps.push(Step::new(callee, inputs, results, &mut func));
+            out.funcs.push(func);
+        };
+        let parts_of = |count: usize| (0..count).map(|i| Ref::Step(number, i));
         if let Some(parts) = split.filter(|_| scheduled.group.class == Class::Attention && !target.is_cpu()) {
             let split = AttentionSplit::new(src, target, scheduled, parts);
             let partial = split.partial_types()?;
-            out.funcs.push(split.parts(callee(number))?);
-            let inputs = refs(&inputs)?;
-            out.steps.push(Step { callee: callee(number), inputs, results: partial.clone(), updates: Vec::new() });
-            let inputs: Vec<Ref> = (0..partial.len()).map(|i| Ref::Step(number, i)).collect();
-            out.funcs.push(split.combine(callee(number + 1), &outputs)?);
-            let results = types(&outputs);
-            out.steps.push(Step { callee: callee(number + 1), inputs, results, updates: Vec::new() });
+            push(split.parts(callee(number))?, refs(&inputs)?, partial.clone());
+            push(split.combine(callee(number + 1), &outputs)?, parts_of(partial.len()).collect(), types(&outputs));
         } else if let Some(parts) = split {
             let split = Split::new(src, target, scheduled, parts)?;
             let partial = split.partial_types();
-            out.funcs.push(split.parts(callee(number))?);
-            out.steps.push(Step {
-                callee: callee(number),
-                inputs: refs(&split.read_by_parts)?,
-                results: partial.clone(),
-                updates: Vec::new(),
-            });
-            let mut inputs: Vec<Ref> = (0..partial.len()).map(|i| Ref::Step(number, i)).collect();
-            inputs.extend(refs(&split.read_at_end)?);
-            out.funcs.push(split.combine(callee(number + 1), &outputs)?);
-            let results = types(&outputs);
-            out.steps.push(Step { callee: callee(number + 1), inputs, results, updates: Vec::new() });
+            push(split.parts(callee(number))?, refs(&split.read_by_parts)?, partial.clone());
+            let inputs = parts_of(partial.len()).chain(refs(&split.read_at_end)?).collect();
+            push(split.combine(callee(number + 1), &outputs)?, inputs, types(&outputs));
         } else {
-            out.funcs.push(lower_group(src, target, scheduled, callee(number), &inputs, &outputs)?);
+            let func = lower_group(src, target, scheduled, callee(number), &inputs, &outputs)?;
+            push(func, refs(&inputs)?, types(&outputs));
             let number_of = |among: &[Value], v: Value| among.iter().position(|&o| o == v).map(|at| at as i64);
             let updates = updated(src, scheduled)
                 .and_then(|(result, from)| Some(vec![number_of(&outputs, result)?, number_of(&inputs, from)?]));
-            let (inputs, results) = (refs(&inputs)?, types(&outputs));
-            out.steps.push(Step { callee: callee(number), inputs, results, updates: updates.unwrap_or_default() });
+            out.steps[number].updates = updates.unwrap_or_default();
         }
         let last = out.steps.len() - 1;
         known.extend(outputs.iter().enumerate().map(|(i, &v)| (v, Ref::Step(last, i))));

@@ -13,6 +13,7 @@ use crate::fuse::symbol_ranges;
 use crate::schedule::Target;
 use cut::{Graph, INFINITE, SINK, SOURCE};
 use price::{Prices, RECOMPUTE, counted};
+use rc_dialects::func::updated_args;
 use rc_ir::dim_range::Ranges;
 use rc_ir::pass::{OptionKind, PassContext, PassDef, PassKind, option};
 use rc_ir::{Body, Diagnostic, Module, Op, Result, Value};
@@ -59,6 +60,11 @@ fn run(module: &mut Module, cx: &mut PassContext, budget: f64, products: bool) -
         );
     }
     for i in joints.into_iter().rev() {
+        let root = module.bodies[i].op_ref(module.bodies[i].root());
+        if updated_args(&module.bodies[i]).iter().any(Option::is_some) {
+            let error = root.unsupported("with results that update arguments (rc.updates), in two functions");
+            return Err(error.help("update them in a function of their own, which takes the gradients"));
+        }
         let joint = Joint::of(&module.bodies[i])?;
         let kept = joint.within(&target, budget, products, cx)?;
         let (forward, backward) = split::split(&module.bodies[i], &joint, &kept);

@@ -22,7 +22,9 @@ use rustc_hash::FxHashMap;
 
 pub static PLAN_BUFFERS: PassDef = PassDef {
     summary: "Gives every tensor its place in memory: arguments, results, one arena.",
-    doc: "Buffers whose lives do not meet share memory; a launch that allows it updates an operand in place. A remark gives the arena's size \
+    doc: "Buffers whose lives do not meet share memory; a launch that allows it updates an operand in place. \
+A result that is to be left in an argument (`rc.updates`) is computed there once nothing reads what the argument holds, else beside it and copied, which a \
+remark says. A remark gives the arena's size \
 beside the least that any plan needs. Launches are put in another order first where less is alive at once then; a remark has both peaks.",
     requires: &["lower-kernel"],
     pending: Some(|module| module.bodies.iter().any(is_planned)),
@@ -52,7 +54,7 @@ pub fn plan_buffers(body: &mut Body) -> Result<(Body, Vec<Diagnostic>)> {
     let placement = place::place(&lives.buffers, &symbols(body))
         .map_err(|why| Diagnostic::error(loc, format!("not supported: {why}")))?;
     let remark = Diagnostic::remark(loc, remark(&lives.buffers, &placement));
-    let remarks = reordered.into_iter().chain([*remark]).collect();
+    let remarks = reordered.into_iter().chain([*remark]).chain(lives.copied(body)).collect();
     Ok((Rewriter::rewrite(body, &lives, &placement)?, remarks))
 }
 
@@ -123,6 +125,11 @@ impl Rewriter<'_> {
         if !updated.is_empty() {
             new.body.set_attr(target, "updated", Attr::i64s(&updated));
         }
+        let left = lives.updates.iter().enumerate().filter_map(|(i, arg)| Some([i as i64, (*arg)? as i64]));
+        let left: Vec<i64> = left.flatten().collect();
+        if !left.is_empty() {
+            new.body.set_attr(target, "updates", Attr::i64s(&left));
+        }
         let mut memory = FxHashMap::default();
         let mut names = Vec::new();
         for (i, arg) in from.block_args(entry).enumerate() {
@@ -189,7 +196,10 @@ impl Rewriter<'_> {
     }
 
     fn define(&mut self, b: &mut Builder, value: Value, memory: Value) {
-        b.body.set_value_name(memory, self.from.value_name(value));
+        // An argument keeps its name, whatever is left in it.
+        if !self.arguments.contains(&memory) {
+            b.body.set_value_name(memory, self.from.value_name(value));
+        }
         self.memory.insert(value, memory);
     }
 
@@ -252,12 +262,30 @@ impl Rewriter<'_> {
     }
 
     fn finish(&mut self, b: &mut Builder, op: OpRef) -> Result {
-        for (i, value) in op.operands().enumerate() {
-            let written = matches!(self.lives.root(value), Root::Buffer(b) if self.lives.buffers[b].result == Some(i));
+        let values: Vec<Value> = op.operands().collect();
+        let copy = |b: &mut Builder, from: Value, to: Value| _ = b.op(&COPY).operands(&[from, to]).build();
+        // What arguments hold is read before anything is written to them.
+        for (i, value) in values.iter().enumerate().filter(|&(i, _)| self.lives.updates[i].is_none()) {
+            let written = matches!(self.lives.root(*value), Root::Buffer(b) if self.lives.buffers[b].result == Some(i));
             if !written {
-                b.op(&COPY).operands(&[self.memory[&value], self.results[i]]).build();
+                copy(b, self.memory[value], self.results[i]);
             }
         }
+        let mut between = self.scratch(op).to_vec().into_iter();
+        let mut left: Vec<(Value, usize)> = Vec::new();
+        for (i, &value) in values.iter().enumerate() {
+            let Some(arg) = self.lives.updates[i].filter(|&arg| self.lives.root(value) != Root::Donated(arg)) else {
+                continue;
+            };
+            let mut from = self.memory[&value];
+            if self.lives.moves(i, value) {
+                let place = self.buffer(b, between.next().expect("one for each"), op.body.ty(value));
+                copy(b, from, place);
+                from = place;
+            }
+            left.push((from, arg));
+        }
+        left.into_iter().for_each(|(from, arg)| copy(b, from, self.arguments[arg]));
         b.op(&RETURN).build();
         Ok(())
     }

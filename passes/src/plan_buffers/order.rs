@@ -4,7 +4,7 @@
 use super::control::scratch_sizes;
 use super::symbolic::example;
 use super::{bytes_of, is_view};
-use rc_dialects::func::symbols;
+use rc_dialects::func::{symbols, updated_args};
 use rc_dialects::host::LAUNCH;
 use rc_ir::{Block, Body, Diagnostic, Dim, Op, Traits, Value};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -72,6 +72,12 @@ impl Graph {
         let mut sizes: Vec<Dim> = Vec::new();
         let mut graph = Graph { nodes: Vec::new(), memories: Vec::new(), reads: Vec::new() };
         let mut made: FxHashMap<Value, (u32, u32)> = FxHashMap::default();
+        let mut readers: FxHashMap<Value, Vec<u32>> = FxHashMap::default();
+        let left: FxHashMap<Value, Value> = body
+            .operands(end)
+            .zip(updated_args(body))
+            .filter_map(|(v, arg)| Some((roots.get(&v).copied().unwrap_or(v), body.block_arg(entry, arg?))))
+            .collect();
         let mut barrier: Option<u32> = None;
         for &op in ops.iter().filter(|&&op| !is_view(body, op) && !body.op_ref(op).has(Traits::CONSTANT)) {
             let number = graph.nodes.len() as u32;
@@ -82,6 +88,11 @@ impl Graph {
                     needs.push(node);
                     reads.push(memory);
                 }
+                readers.entry(root).or_default().push(number);
+            }
+            // What is left in an argument comes after all that reads what it holds.
+            for arg in body.results(op).filter_map(|result| left.get(&result)) {
+                needs.extend(readers.get(arg).into_iter().flatten().copied().filter(|&reader| reader < number));
             }
             // Whatever is no launch keeps its place among all.
             if body.name(op) != &LAUNCH {

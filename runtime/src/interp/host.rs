@@ -154,10 +154,18 @@ impl Interpreter<'_> {
         let mut planned = Planned { memory: Memory::default(), arena: None, views: BTreeMap::new(), frame };
         let names: Vec<_> = body.block_args(entry).collect();
         let mut results = Vec::new();
+        let updates = root.ints("updates").unwrap_or_default();
+        let left_in = |result: usize| updates.chunks_exact(2).find(|p| p[0] == result as i64).map(|p| p[1] as usize);
         for (i, &name) in names.iter().enumerate() {
             let ty = body.ty(name);
             let memref = if let Some(array) = args.get(i) {
                 planned.memory.given(format!("input {i}"), array.clone(), width_of(ty))
+            } else if let Some(input) = left_in(i - args.len()).and_then(|input| names.get(input)) {
+                let Value::Memory(memref) = planned.frame.get(*input)?.clone() else {
+                    return Err(root.error("leaves a result in what is no memory"));
+                };
+                results.push((memref.clone(), ty));
+                memref
             } else if i < signature.outputs() {
                 let shape = planned.frame.shape_of(root, ty)?;
                 let memref = planned.memory.unwritten(format!("output {}", i - args.len()), shape, width_of(ty));

@@ -72,9 +72,27 @@ impl CpuProgram {
     fn run_watched(&self, inputs: &[Tensor], watch: &mut dyn FnMut()) -> Result<Vec<Tensor>> {
         let bindings = self.program.signature.bind(inputs)?;
         let mut results = self.result_tensors(&bindings)?;
-        let from: Vec<*const u8> = inputs.iter().map(Tensor::as_ptr).collect();
+        let mut from: Vec<*const u8> = inputs.iter().map(Tensor::as_ptr).collect();
         let to = results.iter_mut().map(Tensor::as_mut_ptr).collect::<Result<Vec<*mut u8>>>()?;
-        // SAFETY: `bind` checked the inputs, the results have the signature's sizes, and both outlive the call.
+        // The caller's tensors stay what they are: what the program writes to are copies, which results that are left there begin as.
+        let mut copies: Vec<Tensor> = Vec::new();
+        for &input in &self.program.updated_inputs {
+            let bytes = inputs[input].bytes();
+            from[input] = match self.program.left_in.iter().position(|&left| left == Some(input)) {
+                // SAFETY: the result has the input's type, so as many bytes, and is nobody else's.
+                Some(result) => unsafe {
+                    std::ptr::copy_nonoverlapping(bytes.as_ptr(), to[result], bytes.len());
+                    to[result].cast_const()
+                },
+                None => {
+                    let mut copy = Tensor::from_bytes(inputs[input].dtype(), inputs[input].shape(), bytes)?;
+                    let address = copy.as_mut_ptr()?;
+                    copies.push(copy);
+                    address.cast_const()
+                }
+            };
+        }
+        // SAFETY: `bind` checked the inputs, the results have the signature's sizes, and all outlive the call.
         unsafe { self.run_steps(&bindings, &from, &to, watch)? };
         *self.results.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = results.clone();
         Ok(results)
@@ -100,7 +118,8 @@ impl CpuProgram {
     ///
     /// # Safety
     /// There are as many addresses as the signature has inputs and outputs, each valid for the sizes that `bindings` gives them and
-    /// aligned to its elements; results overlap nothing; the symbols' values are in their ranges.
+    /// aligned to its elements; results, and inputs that the program updates, overlap nothing; the symbols' values are in their ranges. The address of a
+    /// result that is left in an input is not used.
     pub unsafe fn run_at(&self, bindings: &Bindings, inputs: &[*const u8], outputs: &[*mut u8]) -> Result<()> {
         // SAFETY: the caller vouches for the same.
         unsafe { self.run_steps(bindings, inputs, outputs, &mut || ()) }

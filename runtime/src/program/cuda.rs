@@ -118,7 +118,8 @@ impl CudaProgram {
     ///
     /// # Safety
     /// There are as many addresses as the signature has inputs and outputs, each valid until the stream has done the work, for the
-    /// sizes that `bindings` gives them; results and arena overlap nothing; the symbols' values are in their ranges.
+    /// sizes that `bindings` gives them; results, inputs that the program updates, and arena overlap nothing; the symbols' values are in their
+    /// ranges. The address of a result that is left in an input is not used.
     pub unsafe fn run_at(
         &self,
         bindings: &Bindings,
@@ -164,7 +165,8 @@ impl CudaProgram {
         }
         self.replay(prepared)?;
         let mut results = Vec::new();
-        for (buffer, spec) in prepared.outputs.iter().zip(&self.program.signature.outputs) {
+        for (i, spec) in self.program.signature.outputs.iter().enumerate() {
+            let buffer = self.program.left_in[i].map_or(&prepared.outputs[i], |input| &prepared.inputs[input]);
             let mut result = Tensor::zeros(spec.dtype, &spec.sizes(&prepared.bindings)?)?;
             buffer.download(&self.stream, 0, result.bytes_mut()?)?;
             results.push(result);

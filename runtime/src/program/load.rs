@@ -121,11 +121,21 @@ impl<'a> Loader<'a> {
         let name = body.symbol().unwrap_or_default();
         let constant_inputs = inputs_in(root, "constant", inputs)?;
         let updated_inputs = inputs_in(root, "updated", inputs)?;
+        let mut left_in = vec![None; signature.outputs.len()];
+        for pair in root.ints("updates").unwrap_or_default().chunks(2) {
+            let place = usize::try_from(pair[0]).ok().and_then(|result| left_in.get_mut(result));
+            let input = pair.get(1).and_then(|&n| usize::try_from(n).ok()).filter(|&i| i < inputs);
+            let (Some(place), Some(input)) = (place, input) else {
+                return Err(root.error("has malformed pairs of results and inputs in 'updates'"));
+            };
+            *place = Some(input);
+        }
         let program = Program {
             name,
             signature,
             constant_inputs,
             updated_inputs,
+            left_in,
             arena,
             constants: Vec::new(),
             kernels: Vec::new(),

@@ -27,6 +27,8 @@ pub struct Program {
     pub constant_inputs: Vec<usize>,
     /// The inputs whose memory it writes to.
     pub updated_inputs: Vec<usize>,
+    /// For each result the input whose memory it is left in, where it has none of its own.
+    pub left_in: Vec<Option<usize>>,
     /// Bytes of the arena.
     pub arena: Dim,
     /// The bytes of constants; [`Place::Constant`] refers to them.

@@ -41,12 +41,62 @@ impl PyProgram {
         more: &[Bound<'py, PyAny>],
     ) -> PyResult<Inputs<'py>> {
         let last = self.last.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone();
-        if let Some(sizes) = last
-            && let Some(addresses) = self.known(call, args, more, &sizes)?
-        {
-            return Ok(Inputs { addresses, sizes, copies: Vec::new() });
+        let known = last.map(|sizes| Ok::<_, PyErr>((self.known(call, args, more, &sizes)?, sizes))).transpose()?;
+        let mut inputs = match known {
+            Some((Some(addresses), sizes)) => Inputs { addresses, sizes, copies: Vec::new() },
+            _ => self.read(call, args, more)?,
+        };
+        if !self.are_apart(&inputs) {
+            self.copy_updated(call, args, &mut inputs)?;
         }
-        self.read(call, args, more)
+        Ok(inputs)
+    }
+
+    /// Whether inputs that the program updates share no memory with others: what was read of one would depend on when the other is written.
+    fn are_apart(&self, inputs: &Inputs<'_>) -> bool {
+        let updated = self.updated_inputs();
+        if updated.is_empty() {
+            return true;
+        }
+        let mut last = self.apart.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let starts = inputs.addresses.iter().map(|&address| address as usize);
+        if inputs.copies.is_empty() && starts.clone().eq(last.iter().copied()) {
+            return true;
+        }
+        let mut places: Vec<(usize, usize, bool)> = starts
+            .clone()
+            .zip(&inputs.sizes.bytes)
+            .enumerate()
+            .filter(|(_, (_, bytes))| **bytes > 0)
+            .map(|(i, (start, bytes))| (start, start + bytes, updated.contains(&i)))
+            .collect();
+        places.sort_unstable();
+        // Where those before end: all, and those that are updated.
+        let (mut all, mut written) = (0, 0);
+        for (start, end, is_updated) in places {
+            if start < written || is_updated && start < all {
+                return false;
+            }
+            all = all.max(end);
+            written = if is_updated { written.max(end) } else { written };
+        }
+        if inputs.copies.is_empty() {
+            *last = starts.collect();
+        }
+        true
+    }
+
+    /// Has copies stand for the inputs that the program updates.
+    fn copy_updated<'py>(&self, call: &Call, args: &Bound<'py, PyTuple>, inputs: &mut Inputs<'py>) -> PyResult<()> {
+        for &i in self.updated_inputs() {
+            let input = &call.inputs[i];
+            if inputs.copies.iter().all(|(arg, _)| *arg != input.arg) {
+                let copy = copy_of(&args.get_item(input.arg)?, &input.order)?;
+                inputs.addresses[i] = call.exchange.tensor(&copy)?.address();
+                inputs.copies.push((input.arg, copy));
+            }
+        }
+        Ok(())
     }
 
     /// The addresses, where all shapes, strides and integers are those of the last call.
@@ -85,7 +135,7 @@ impl PyProgram {
     /// The addresses and sizes, every argument checked.
     fn read<'py>(&self, call: &Call, args: &Bound<'py, PyTuple>, more: &[Bound<'py, PyAny>]) -> PyResult<Inputs<'py>> {
         let (mut addresses, mut copies) = (Vec::with_capacity(call.inputs.len()), Vec::new());
-        let (mut key, mut extents) = (Vec::new(), Vec::new());
+        let (mut key, mut extents, mut bytes) = (Vec::new(), Vec::new(), Vec::new());
         for input in &call.inputs {
             let object = match args.get_item(input.arg) {
                 Ok(object) => object,
@@ -103,11 +153,13 @@ impl PyProgram {
                 tensor = call.exchange.tensor(&copy)?;
                 copies.push((input.arg, copy));
             }
+            let count = tensor.shape().iter().product::<i64>() as usize;
+            bytes.push(count * dtype.size() * (1 + usize::from(input.complex)));
             addresses.push(tensor.address());
         }
         let integers = integers(call, args)?;
         key.extend(&integers);
-        let sizes = Sizes::new(args.py(), call, self.signature(), key, &extents, &integers)?;
+        let sizes = Sizes { bytes, ..Sizes::new(args.py(), call, self.signature(), key, &extents, &integers)? };
         let sizes = Arc::new(sizes);
         if copies.is_empty() {
             *self.last.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(sizes.clone());

@@ -31,6 +31,8 @@ pub struct PyProgram {
     device: (i32, i32),
     call: std::sync::OnceLock<Call>,
     last: Mutex<Option<Arc<Sizes>>>,
+    /// The addresses of inputs that were seen to share no memory with those that a call updates.
+    apart: Mutex<Vec<usize>>,
 }
 
 enum Code {
@@ -98,17 +100,34 @@ impl PyProgram {
     }
 
     fn new(code: Code, device: (i32, i32)) -> PyProgram {
-        PyProgram { code, kept: None, device, call: std::sync::OnceLock::new(), last: Mutex::new(None) }
+        PyProgram {
+            code,
+            kept: None,
+            device,
+            call: std::sync::OnceLock::new(),
+            last: Mutex::new(None),
+            apart: Mutex::default(),
+        }
+    }
+
+    /// The program itself; none without machine code.
+    fn program(&self) -> Option<&Program> {
+        match &self.code {
+            Code::None => None,
+            Code::Cpu(program) => Some(program.program()),
+            Code::Cuda(program) => Some(program.program()),
+        }
+    }
+
+    /// The inputs that a call writes to.
+    fn updated_inputs(&self) -> &[usize] {
+        self.program().map_or(&[], |program| &program.updated_inputs)
     }
 
     /// What the program takes and gives; nothing of a program without machine code.
     fn signature(&self) -> &Signature {
         static EMPTY: Signature = Signature { inputs: Vec::new(), outputs: Vec::new(), symbols: Vec::new() };
-        match &self.code {
-            Code::None => &EMPTY,
-            Code::Cpu(program) => &program.program().signature,
-            Code::Cuda(program) => &program.program().signature,
-        }
+        self.program().map_or(&EMPTY, |program| &program.signature)
     }
 }
 
@@ -172,13 +191,8 @@ impl PyProgram {
     /// The arguments that a call updates in place.
     #[getter]
     fn updated(&self) -> Vec<usize> {
-        let program = match &self.code {
-            Code::None => return Vec::new(),
-            Code::Cpu(program) => program.program(),
-            Code::Cuda(program) => program.program(),
-        };
         let inputs = self.call.get().map_or(&[][..], |call| &call.inputs);
-        program.updated_inputs.iter().filter_map(|&i| inputs.get(i).map(|input| input.arg)).collect()
+        self.updated_inputs().iter().filter_map(|&i| inputs.get(i).map(|input| input.arg)).collect()
     }
 
     /// Bytes of what is kept of weights between calls.
@@ -233,12 +247,23 @@ impl PyProgram {
         inputs.addresses.extend(kept.iter().flat_map(|values| values.addresses()));
         let mut results = Vec::with_capacity(call.results.len());
         let mut outputs = Vec::with_capacity(call.results.len());
-        for ((sizes, strides), dtype) in inputs.sizes.results.iter().zip(&call.dtypes) {
+        let left_in = |i: usize| self.program().and_then(|program| program.left_in[i]);
+        for (i, ((sizes, strides), dtype)) in inputs.sizes.results.iter().zip(&call.dtypes).enumerate() {
+            if let Some(input) = left_in(i) {
+                outputs.push(inputs.addresses[input]);
+                results.push(py.None().into_bound(py));
+                continue;
+            }
             let (result, memory) = call.empty(self.device, sizes.bind(py), strides.bind(py), dtype.bind(py))?;
             outputs.push(memory.address());
             results.push(result);
         }
         self.execute(py, call, &inputs, &outputs)?;
+        for (arg, copy) in &inputs.copies {
+            if self.updated_inputs().iter().any(|&i| call.inputs[i].arg == *arg) {
+                args.get_item(*arg)?.call_method1("copy_", (copy,))?;
+            }
+        }
         let objects = Objects { args, copies: &inputs.copies, results: &results };
         let give = |r: &Return| r.give(&objects, &inputs.sizes.bindings);
         PyList::new(py, call.returns.iter().map(give).collect::<PyResult<Vec<_>>>()?)

@@ -14,6 +14,8 @@ pub struct Sizes {
     pub bindings: Bindings,
     /// Sizes and strides of each result.
     pub results: Vec<(Py<PyTuple>, Py<PyTuple>)>,
+    /// Of each input that machine code reads.
+    pub bytes: Vec<usize>,
 }
 
 impl Sizes {
@@ -30,7 +32,7 @@ impl Sizes {
         let tuple = |dims: &[Dim]| PyTuple::new(py, numbers(py, dims, &bindings)?).map(Bound::unbind);
         let results =
             call.results.iter().map(|l| Ok((tuple(&l.sizes)?, tuple(&l.strides)?))).collect::<PyResult<_>>()?;
-        Ok(Sizes { key, bindings, results })
+        Ok(Sizes { key, bindings, results, bytes: Vec::new() })
     }
 }
 

@@ -59,6 +59,11 @@ class Resolved:
         self._boxed_call = True
         self.function, self.positions, self.repeated = function, positions, repeated
 
+    @property
+    def updated(self) -> list[int]:
+        """The arguments that a call updates in place."""
+        return getattr(self.function, "updated", [])
+
     def __call__(self, *args):
         """Takes the arguments, or one list of them, which it empties."""
         values = args[0] if len(args) == 1 and isinstance(args[0], list) else list(args)

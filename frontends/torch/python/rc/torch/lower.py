@@ -98,8 +98,10 @@ class Lowering:
         self.orders: dict[Node, list[int]] = {}
 
     def run(self) -> Lowered:
+        inputs = self._inputs()
+        self.updates = self._updates(inputs)
         plan = self._plan_outputs()
-        used = [n for n in self._inputs() if n.users or n in self.bases]
+        used = [n for n in inputs if n.users or n in self.bases or n in self.updates.values()]
         args = [self._argument(node) for node in used] + self._seed()
         self.graph = Graph("main", args, self._those(used, self._is_weight), self._those(used, self._is_donated))
         self.build = Build(self.graph)
@@ -156,10 +158,18 @@ class Lowering:
         return self.device.type == "cpu" and node.op == "placeholder" and not lazy and self.placeholders.index(node) in self.weights
 
     def _is_donated(self, node: Node) -> bool:
-        """Whether the program may write to an argument: where every call passes its own memory."""
+        """Whether the program may write to an argument."""
+        return node in self.updates.values() or bool(node.meta.get("rc.donated")) and self._is_direct(node)
+
+    def _is_direct(self, node: Node) -> bool:
+        """Whether every call passes an argument's own memory."""
         val = node.meta["val"]
-        dense = self.names is None and layout.dense_order(val, self.symbols) is not None and not (val.is_conj() or val.is_neg())
-        return dense and bool(node.meta.get("rc.donated"))
+        return self.names is None and node.op == "placeholder" and self._dense(val) and not (val.is_conj() or val.is_neg())
+
+    def _updates(self, inputs: list[Node]) -> dict[int, Node]:
+        """The results that are left in arguments, by their places among the graph's, and the arguments."""
+        asked = self.gm.graph.output_node().meta.get("rc.updates", {})
+        return {place: node for place, node in asked.items() if node in inputs and self._is_direct(node)}
 
     def _those(self, nodes: list[Node], condition) -> list[int]:
         return [i for i, node in enumerate(nodes) if condition(node)]
@@ -334,15 +344,17 @@ class Lowering:
     # Results
 
     def _plan_outputs(self) -> list:
-        """For each result of the graph: ("constant", x), ("int", node), ("arg", i), ("view", base node, node) or ("new", node)."""
+        """For each result of the graph: ("constant", x), ("int", node), ("arg", i), ("view", base node, node), ("update", node,
+        argument) or ("new", node)."""
         args = {}
         for i, node in enumerate(self.placeholders):
             val = node.meta.get("val")
             if isinstance(val, torch.Tensor) and tensor_problem(val, self.device) is None and self._dense(val):
                 args.setdefault(layout.storage(val), node)
         outputs = list(self.gm.graph.output_node().args[0])
-        wholes = self._wholes(outputs, args)
-        return [self._plan_output(out, args, wholes) for out in outputs]
+        wholes = self._wholes([out for place, out in enumerate(outputs) if place not in self.updates], args)
+        updated = lambda place, out: ("update", out, self.updates[place])
+        return [updated(i, out) if i in self.updates else self._plan_output(out, args, wholes) for i, out in enumerate(outputs)]
 
     def _wholes(self, outputs, args) -> dict[int, Node]:
         """For each new memory among the results, a result that is all of it."""
@@ -387,12 +399,13 @@ class Lowering:
         return ("new", out)
 
     def _finish(self, plan):
-        values, index = [], {}
+        values, index, left = [], {}, []
+        args = [position for position, *_ in self.out.inputs]
         for entry in plan:
             node = entry[1]
             if entry[0] == "int" and isinstance(node.meta.get("val"), torch.SymFloat):
                 self.problems.append((node, "a number that depends on sizes and is no integer, as a result"))
-            if entry[0] == "new" and node not in index:
+            if entry[0] == "update" or entry[0] == "new" and node not in index:
                 try:
                     value = self._value(node)
                     if why := tensor_problem(node.meta["val"], self.device):
@@ -400,6 +413,10 @@ class Lowering:
                 except Unsupported as why:
                     if not self.problems:
                         self.problems.append((node, str(why)))
+                    continue
+                if entry[0] == "update":
+                    left.append((len(values), args.index(self.placeholders.index(entry[2]))))
+                    values.append(self._result(node, value, self.orders[entry[2]]))
                     continue
                 index[node] = len(values)
                 values.append(self._result(node, value))
@@ -410,11 +427,12 @@ class Lowering:
         if values or self.out.inputs:
             functions = self.build.functions.modules
             self.out.nodes.update(self.build.functions.nodes)
-            self.out.module = self.graph.finish([v.value for v in values], self.symbols.declarations(), functions)
+            self.out.module = self.graph.finish([v.value for v in values], self.symbols.declarations(), functions, left)
 
-    def _result(self, node: Node, value: T) -> T:
+    def _result(self, node: Node, value: T, order: list[int] | None = None) -> T:
+        """A result as it lies in memory: with its dimensions in this order, from the slowest to the fastest, or in its own."""
         val = node.meta["val"]
-        order = self._order(val)
+        order = self._order(val) if order is None else order
         sizes = self.symbols.dims(val.shape)
         self.out.results.append((sizes, layout.strides_of(sizes, order), val.dtype))
         if isinstance(value, C):
@@ -425,6 +443,8 @@ class Lowering:
         match entry:
             case ("new", node):
                 return ("result", index[node])
+            case ("update", _, argument):
+                return ("arg", self.placeholders.index(argument))
             case ("int", node):
                 return ("int", self._value(node))
             case ("view", base, node):

@@ -1,7 +1,8 @@
-"""Arguments that a graph writes to: caches, counters, running statistics.
+"""Arguments that a graph writes to: parameters in an optimizer's step, caches, counters, running statistics.
 
-AOTAutograd ends such a graph by copying each new value into its argument. Where the new value is the old one with new elements at some places,
-as a cache's is after a token, only these are written: the graph gives them as results, and they are put in place after the compiled function.
+AOTAutograd ends such a graph by copying each new value into its argument. The compiled function leaves the new value there itself. Where the new value
+is the old one with new elements at some places, as a cache's is after a token, only these are written: the graph gives them as results, and
+they are put in place after the compiled function.
 """
 
 from __future__ import annotations
@@ -61,7 +62,8 @@ class Writing:
 
 
 def separate(gm: GraphModule) -> tuple[list[Write], int]:
-    """Takes the writes out of a graph, whose results are then what they need too; gives them, and the number of its results before."""
+    """Takes the writes out of a graph, whose results are then what they need too; gives them, and the number of its results before. The output's
+    `rc.updates` says which results are to be left in which arguments."""
     copies = [n for n in gm.graph.nodes if n.op == "call_function" and n.target is aten.copy_.default and n.args[0].op == "placeholder"]
     output = gm.graph.output_node()
     results = list(output.args[0])
@@ -88,6 +90,7 @@ def separate(gm: GraphModule) -> tuple[list[Write], int]:
         return Result(len(results) - 1)
 
     writes = []
+    updated = {}
     for node in copies:
         argument, value = node.args[:2]
         # Nothing else reads what was there: the program may put the new elements in place itself.
@@ -95,10 +98,13 @@ def separate(gm: GraphModule) -> tuple[list[Write], int]:
         for views, target, args in _writes(argument, value):
             views = [(view, given(more)) for view, more in views]
             writes.append(Write(placeholders.index(argument), views, target, tuple(given(list(args)))))
+            if target is aten.copy_.default and not views and _alike(argument, value):
+                updated[len(results) - 1] = argument
         # What the graph returns as the written argument is the argument.
         results[:count] = [argument if r is node else r for r in results[:count]]
         node.replace_all_uses_with(value, delete_user_cb=lambda user: user is not output)
     output.args = (tuple(results),)
+    output.meta["rc.updates"] = updated
     for node in copies:
         gm.graph.erase_node(node)
     gm.graph.eliminate_dead_code()
@@ -110,6 +116,12 @@ def remaining(writes: list[Write], function) -> list[Write]:
     """The writes that the compiled function has not done itself."""
     done = getattr(function, "updated", ())
     return [write for write in writes if write.argument not in done]
+
+
+def _alike(argument: Node, value) -> bool:
+    """Whether the value can be left in the argument's memory: it has the same sizes and elements of the same type."""
+    old, new = argument.meta["val"], value.meta.get("val") if isinstance(value, Node) else None
+    return isinstance(new, torch.Tensor) and old.dtype == new.dtype and old.device == new.device and tuple(old.shape) == tuple(new.shape)
 
 
 def _root(node: Node) -> Node:
