@@ -2,11 +2,12 @@
 
 use super::prepare::{At, Machine, PreparedStep, run_steps};
 use super::signature::Bindings;
-use super::{Code, Memory, Program};
+use super::{Addresses, Between, Code, Memory, Program, fixed};
 use crate::cpu::{Kernel, Launch, LoadedObject, Pool};
 use crate::tensor::AlignedBuffer;
 use crate::{Error, Result, Tensor};
 use rustc_hash::FxHashMap;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -52,7 +53,7 @@ impl CpuProgram {
 
     /// Runs the program: inputs in order, results in order. Fails where the inputs do not fit its signature.
     pub fn run(&self, inputs: &[Tensor]) -> Result<Vec<Tensor>> {
-        self.run_watched(inputs, &mut || ())
+        self.run_watched(inputs, &mut |_| Ok(()))
     }
 
     /// Runs the program, and gives the time of each of its steps, in their order.
@@ -61,15 +62,18 @@ impl CpuProgram {
     /// As [`CpuProgram::run`].
     pub fn step_times(&self, inputs: &[Tensor]) -> Result<Vec<Duration>> {
         let (mut times, mut last) = (Vec::with_capacity(self.program.steps.len()), Instant::now());
-        self.run_watched(inputs, &mut || {
+        self.run_watched(inputs, &mut |step| {
             let now = Instant::now();
-            times.push(now - std::mem::replace(&mut last, now));
+            let took = now - std::mem::replace(&mut last, now);
+            if step > 0 {
+                times.push(took);
+            }
+            Ok(())
         })?;
         Ok(times)
     }
 
-    /// Runs the program; `watch` is called after each step.
-    fn run_watched(&self, inputs: &[Tensor], watch: &mut dyn FnMut()) -> Result<Vec<Tensor>> {
+    fn run_watched(&self, inputs: &[Tensor], between: Between) -> Result<Vec<Tensor>> {
         let bindings = self.program.signature.bind(inputs)?;
         let mut results = self.result_tensors(&bindings)?;
         let mut from: Vec<*const u8> = inputs.iter().map(Tensor::as_ptr).collect();
@@ -93,7 +97,7 @@ impl CpuProgram {
             };
         }
         // SAFETY: `bind` checked the inputs, the results have the signature's sizes, and all outlive the call.
-        unsafe { self.run_steps(&bindings, &from, &to, watch)? };
+        unsafe { self.run_between(&bindings, &from, &fixed(to.iter().map(|&p| p as u64)), between)? };
         *self.results.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = results.clone();
         Ok(results)
     }
@@ -122,23 +126,29 @@ impl CpuProgram {
     /// result that is left in an input is not used.
     pub unsafe fn run_at(&self, bindings: &Bindings, inputs: &[*const u8], outputs: &[*mut u8]) -> Result<()> {
         // SAFETY: the caller vouches for the same.
-        unsafe { self.run_steps(bindings, inputs, outputs, &mut || ()) }
+        unsafe { self.run_between(bindings, inputs, &fixed(outputs.iter().map(|&p| p as u64)), &mut |_| Ok(())) }
     }
 
-    /// As [`CpuProgram::run_at`]; `watch` is called after each step.
-    unsafe fn run_steps(
+    /// As [`CpuProgram::run_at`], on memory that need be there while steps use it ([`Program::uses`]); `between` may come to give and take it.
+    ///
+    /// # Errors
+    /// As there, and those of `between`.
+    ///
+    /// # Safety
+    /// As there, for each step.
+    pub unsafe fn run_between(
         &self,
         bindings: &Bindings,
         inputs: &[*const u8],
-        outputs: &[*mut u8],
-        watch: &mut dyn FnMut(),
+        outputs: &Addresses,
+        between: Between,
     ) -> Result<()> {
         let mut last = self.last.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         let prepared = match last.take() {
             Some(prepared) if prepared.bindings == *bindings => prepared,
             _ => self.prepare(bindings.clone())?,
         };
-        let done = self.execute(&prepared, inputs, outputs, watch);
+        let done = self.execute(&prepared, inputs, outputs, between);
         *last = Some(prepared);
         done
     }
@@ -155,19 +165,13 @@ impl CpuProgram {
         Ok(Prepared { bindings, arena, steps })
     }
 
-    fn execute(
-        &self,
-        prepared: &Prepared,
-        inputs: &[*const u8],
-        outputs: &[*mut u8],
-        watch: &mut dyn FnMut(),
-    ) -> Result<()> {
+    fn execute(&self, prepared: &Prepared, inputs: &[*const u8], outputs: &Addresses, between: Between) -> Result<()> {
         let mut run = Run { program: self, pool: Pool::global()?, prepared, inputs, outputs, slots: Vec::new() };
-        for step in &prepared.steps {
+        for (number, step) in prepared.steps.iter().enumerate() {
+            between(number)?;
             run_steps(&mut run, std::slice::from_ref(step), &mut Vec::new())?;
-            watch();
         }
-        Ok(())
+        between(prepared.steps.len())
     }
 }
 
@@ -177,7 +181,7 @@ struct Run<'a> {
     pool: &'a Pool,
     prepared: &'a Prepared,
     inputs: &'a [*const u8],
-    outputs: &'a [*mut u8],
+    outputs: &'a Addresses,
     /// A launch's arguments.
     slots: Vec<u64>,
 }
@@ -186,7 +190,7 @@ impl Run<'_> {
     fn address(&self, at: &At, turns: &[usize]) -> *const u8 {
         let base = match at.memory {
             Memory::Input(i) => self.inputs[i],
-            Memory::Output(i) => self.outputs[i].cast_const(),
+            Memory::Output(i) => self.outputs[i].load(Ordering::Relaxed) as *const u8,
             Memory::Arena => self.prepared.arena.start().cast_const(),
             Memory::Constant(i) => self.program.program.constants[i].bytes.bytes().as_ptr(),
         };

@@ -3,13 +3,14 @@
 use super::prepare::{At, Machine, PreparedStep, depends_on_data, run_steps};
 use super::replay::Seen;
 use super::signature::Bindings;
-use super::{Code, Memory, Program};
+use super::{Addresses, Between, Code, Memory, Program, fixed};
 use crate::cuda::{
     Arg, AssembleOptions, Buffer, CubinCache, Device, Event, Function, Graph, GraphExec, KernelArgs, LaunchConfig,
     Module, Stream, assemble_all,
 };
 use crate::{Error, Result, Tensor};
 use std::ffi::c_void;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
 /// A program with its machine code and constants on a device.
@@ -128,16 +129,43 @@ impl CudaProgram {
         arena: u64,
         stream: *mut c_void,
     ) -> Result<()> {
+        let outputs = fixed(outputs.iter().copied());
+        // SAFETY: the caller vouches for the same.
+        unsafe { self.run_between(bindings, inputs, &outputs, arena, stream, &mut |_| Ok(())) }
+    }
+
+    /// As [`CudaProgram::run_at`], on memory that need be there while steps that use it are queued ([`Program::uses`]): `between` may come to give and take
+    /// it, from an allocator that gives a stream's memory to what comes later on that stream.
+    ///
+    /// # Errors
+    /// As there, and those of `between`.
+    ///
+    /// # Safety
+    /// As there, for each step.
+    pub unsafe fn run_between(
+        &self,
+        bindings: &Bindings,
+        inputs: &[u64],
+        outputs: &Addresses,
+        arena: u64,
+        stream: *mut c_void,
+        between: Between,
+    ) -> Result<()> {
         let steps = self.steps(bindings)?;
         // SAFETY: the caller's stream is one of the device.
         let stream = unsafe { Stream::borrow(&self.device, stream) };
         let address = |memory| match memory {
             Memory::Input(i) => inputs[i],
-            Memory::Output(i) => outputs[i],
+            Memory::Output(i) => outputs[i].load(Ordering::Relaxed),
             Memory::Arena => arena,
             Memory::Constant(i) => self.constants[i].address(),
         };
-        self.queue_all(&stream, &steps, &address)
+        let mut queue = Queue { program: self, stream: &stream, address: &address, after_kernel: false };
+        for (number, step) in steps.iter().enumerate() {
+            between(number)?;
+            run_steps(&mut queue, std::slice::from_ref(step), &mut Vec::new())?;
+        }
+        between(steps.len())
     }
 
     /// The steps for these values of the symbols; those of the last are kept.

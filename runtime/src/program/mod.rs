@@ -7,15 +7,30 @@ mod maps;
 mod prepare;
 mod replay;
 mod signature;
+mod uses;
 
 pub use cpu::CpuProgram;
 pub use cuda::CudaProgram;
 pub use maps::MapParam;
 pub use signature::{Bindings, Signature, TensorSpec, evaluate};
+pub use uses::Uses;
 
 use rc_ir::{Dim, Name};
 use smallvec::SmallVec;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+/// Addresses of a caller's memory. Those of results may be written while the program runs, before the first step that uses them
+/// ([`Program::uses`]).
+pub type Addresses = [AtomicU64];
+
+/// What a caller does between a program's outermost steps: called with the number of each before it, and with how many they are after the last.
+pub type Between<'a> = &'a mut dyn FnMut(usize) -> crate::Result<()>;
+
+/// Fixed addresses.
+pub(crate) fn fixed(addresses: impl Iterator<Item = u64>) -> Vec<AtomicU64> {
+    addresses.map(AtomicU64::new).collect()
+}
 
 /// A planned function: what it takes and gives, its memory and its steps. Sizes are expressions over the function's
 /// symbols, which the shapes of the inputs bind.

@@ -4,6 +4,7 @@ mod inputs;
 mod kept;
 mod returns;
 mod sizes;
+mod tensors;
 
 use crate::dim::{AnyDim, dims};
 use crate::dlpack::{CPU, CUDA, DlTensor, Exchange};
@@ -19,7 +20,9 @@ use rc_runtime::cuda::Device;
 use rc_runtime::program::{CpuProgram, CudaProgram, Program, Signature};
 use returns::{Layout, Objects, PyReturn, Return};
 use sizes::Sizes;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
+use tensors::{Tensors, Turn, turns};
 
 /// Machine code, and how a call's arguments and results map to its inputs and outputs.
 #[pyclass(name = "Program", frozen, dict, weakref)]
@@ -53,6 +56,8 @@ struct Call {
     results: Vec<Layout>,
     dtypes: Vec<Py<PyAny>>,
     returns: Vec<Return>,
+    /// Which results are made, and which arguments are let go, before each step and after the last.
+    turns: Vec<Turn>,
     /// Tensors of the program itself, which it takes after a call's arguments.
     captured: Vec<Py<PyAny>>,
     /// What makes the seed of a call, the last of all.
@@ -165,6 +170,8 @@ impl PyProgram {
             dtype: signature.inputs.get(i).map(|spec| spec.dtype),
             complex,
         };
+        let returns = returns.into_iter().map(Return::new).collect::<PyResult<Vec<Return>>>()?;
+        let turns = turns(self.program(), &inputs.iter().map(|input| input.0).collect::<Vec<_>>(), &returns);
         let call = Call {
             exchange: Exchange::of_torch(py)?,
             empty: Empty::new(py, self.device)?,
@@ -173,7 +180,8 @@ impl PyProgram {
             integers: integers.into_iter().map(|(arg, name)| (arg, Name::new(&name))).collect(),
             results: results.iter().map(|(sizes, strides, _)| Layout::new(sizes, strides)).collect(),
             dtypes: results.into_iter().map(|(.., dtype)| dtype).collect(),
-            returns: returns.into_iter().map(Return::new).collect::<PyResult<_>>()?,
+            returns,
+            turns,
             captured,
             seed,
             replay,
@@ -210,13 +218,13 @@ impl PyProgram {
     /// Runs the program: arguments as `layout` describes them, and what it says that a call returns. One list instead holds them all, and
     /// is emptied.
     #[pyo3(signature = (*args))]
-    fn __call__<'py>(&self, args: &Bound<'py, PyTuple>) -> PyResult<Bound<'py, PyList>> {
-        let list = (args.len() == 1).then(|| args.get_borrowed_item(0)).transpose()?;
-        match list.as_ref().map(|list| list.cast::<PyList>()) {
+    fn __call__<'py>(&self, args: Bound<'py, PyTuple>) -> PyResult<Bound<'py, PyList>> {
+        let list = (args.len() == 1).then(|| args.get_item(0)).transpose()?;
+        match list.map(|list| list.cast_into::<PyList>()) {
             Some(Ok(list)) => {
-                let args = list.to_tuple();
+                let given = list.to_tuple();
                 list.del_slice(0, list.len())?;
-                self.run_in_range(&args)
+                self.run_in_range(given)
             }
             _ => self.run_in_range(args),
         }
@@ -225,77 +233,79 @@ impl PyProgram {
 
 impl PyProgram {
     /// Runs the program, as a range of PyTorch's profiler where that runs.
-    fn run_in_range<'py>(&self, args: &Bound<'py, PyTuple>) -> PyResult<Bound<'py, PyList>> {
+    fn run_in_range<'py>(&self, args: Bound<'py, PyTuple>) -> PyResult<Bound<'py, PyList>> {
+        let py = args.py();
         let call = self.call.get().ok_or_else(|| PyTypeError::new_err("the program has no layout"))?;
-        let range = call.profiler.enter(args.py())?;
+        let range = call.profiler.enter(py)?;
         let results = self.run(call, args);
         if let Some(range) = range {
-            let none = args.py().None();
+            let none = py.None();
             range.call_method1("__exit__", (&none, &none, &none))?;
         }
         results
     }
 
-    fn run<'py>(&self, call: &Call, args: &Bound<'py, PyTuple>) -> PyResult<Bound<'py, PyList>> {
+    fn run<'py>(&self, call: &Call, args: Bound<'py, PyTuple>) -> PyResult<Bound<'py, PyList>> {
         let py = args.py();
         let mut more: Vec<_> = call.captured.iter().map(|tensor| tensor.bind(py).clone()).collect();
         if let Some(seed) = &call.seed {
             more.push(seed.bind(py).call0()?);
         }
-        let mut inputs = self.inputs(call, args, &more)?;
-        let kept = self.kept.as_ref().map(|kept| kept.values(call, args, &inputs)).transpose()?;
+        let mut inputs = self.inputs(call, &args, &more)?;
+        let kept = self.kept.as_ref().map(|kept| kept.values(call, &args, &inputs)).transpose()?;
         inputs.addresses.extend(kept.iter().flat_map(|values| values.addresses()));
-        let mut results = Vec::with_capacity(call.results.len());
-        let mut outputs = Vec::with_capacity(call.results.len());
-        let left_in = |i: usize| self.program().and_then(|program| program.left_in[i]);
-        for (i, ((sizes, strides), dtype)) in inputs.sizes.results.iter().zip(&call.dtypes).enumerate() {
-            if let Some(input) = left_in(i) {
-                outputs.push(inputs.addresses[input]);
-                results.push(py.None().into_bound(py));
-                continue;
-            }
-            let (result, memory) = call.empty(self.device, sizes.bind(py), strides.bind(py), dtype.bind(py))?;
-            outputs.push(memory.address());
-            results.push(result);
-        }
-        self.execute(py, call, &inputs, &outputs)?;
+        let mut tensors = Tensors::new(call, self.device, &inputs, args);
+        self.execute(py, call, &inputs, &mut tensors)?;
         for (arg, copy) in &inputs.copies {
             if self.updated_inputs().iter().any(|&i| call.inputs[i].arg == *arg) {
-                args.get_item(*arg)?.call_method1("copy_", (copy,))?;
+                tensors.arg(py, *arg)?.call_method1("copy_", (copy,))?;
             }
         }
-        let objects = Objects { args, copies: &inputs.copies, results: &results };
-        let give = |r: &Return| r.give(&objects, &inputs.sizes.bindings);
+        let objects = Objects { tensors: &tensors, copies: &inputs.copies };
+        let give = |r: &Return| r.give(py, &objects, &inputs.sizes.bindings);
         PyList::new(py, call.returns.iter().map(give).collect::<PyResult<Vec<_>>>()?)
     }
 
-    fn execute(&self, py: Python<'_>, call: &Call, inputs: &Inputs<'_>, outputs: &[*mut u8]) -> PyResult<()> {
+    fn execute(&self, py: Python<'_>, call: &Call, inputs: &Inputs<'_>, tensors: &mut Tensors) -> PyResult<()> {
         let bindings = &inputs.sizes.bindings;
-        match &self.code {
-            Code::None => Ok(()),
+        let mut failed = None;
+        let done = match &self.code {
+            Code::None => return Ok(()),
             Code::Cpu(program) => {
-                let (from, to) = (Addresses(&inputs.addresses), Addresses(outputs));
-                // SAFETY: dtypes, sizes and layouts were checked, results are fresh, and the caller holds all tensors.
-                let run = || unsafe { program.run_at(bindings, from.constant(), to.all()) };
-                py.detach(run).map_err(|e| plain(py, e))
+                let from = Addresses(&inputs.addresses);
+                // SAFETY: dtypes, sizes and layouts were checked, results are fresh, and tensors are held while steps use them.
+                let run = || unsafe {
+                    let results = tensors.addresses.clone();
+                    program.run_between(bindings, from.constant(), &results, &mut |step| {
+                        tensors.between(step, &mut failed)
+                    })
+                };
+                py.detach(run)
             }
             Code::Cuda(program) => {
                 let bytes = program.program().arena_bytes(bindings).map_err(|e| plain(py, e))?;
                 let (size, stride) = (PyTuple::new(py, [bytes.max(1)])?, PyTuple::new(py, [1])?);
                 let (_held, arena) = call.empty(self.device, &size, &stride, call.bytes.bind(py))?;
                 let stream = call.exchange.stream(py, self.device)?;
-                let addresses = |list: &[*mut u8]| list.iter().map(|&p| p as u64).collect::<Vec<_>>();
-                let (from, to) = (addresses(&inputs.addresses), addresses(outputs));
+                let from: Vec<u64> = inputs.addresses.iter().map(|&p| p as u64).collect();
                 let arena = arena.address() as u64;
-                // SAFETY: as above; PyTorch's allocator keeps the arena until work queued on its stream is done.
-                let done = unsafe {
-                    match call.replay {
-                        true => program.replay_at(bindings, &from, &to, arena, stream),
-                        false => program.run_at(bindings, &from, &to, arena, stream),
-                    }
-                };
-                done.map_err(|e| plain(py, e))
+                if call.replay {
+                    tensors.take_all(py)?;
+                    let to: Vec<u64> =
+                        tensors.addresses.iter().map(|address| address.load(Ordering::Relaxed)).collect();
+                    // SAFETY: as above; PyTorch's allocator keeps memory until work queued on its stream is done.
+                    unsafe { program.replay_at(bindings, &from, &to, arena, stream) }
+                } else {
+                    let results = tensors.addresses.clone();
+                    let between: rc_runtime::program::Between = &mut |step| tensors.between(step, &mut failed);
+                    // SAFETY: as above; what is let go is given to what comes later on the stream alone.
+                    unsafe { program.run_between(bindings, &from, &results, arena, stream, between) }
+                }
             }
+        };
+        match failed {
+            Some(error) => Err(error),
+            None => done.map_err(|e| plain(py, e)),
         }
     }
 }

@@ -1,6 +1,7 @@
 //! What a call gives back: results, arguments, views of both, integers.
 
 use super::sizes::numbers;
+use super::tensors::Tensors;
 use crate::dim::{AnyDim, dims};
 use crate::errors::plain;
 use pyo3::exceptions::PyTypeError;
@@ -31,11 +32,10 @@ pub enum Return {
 /// An argument's place, and the copy that stands for it.
 pub type Copied<'py> = (usize, Bound<'py, PyAny>);
 
-/// The tensors of a call.
+/// The tensors of a call, and copies that stand for arguments.
 pub struct Objects<'a, 'py> {
-    pub args: &'a Bound<'py, PyTuple>,
+    pub tensors: &'a Tensors<'a>,
     pub copies: &'a [Copied<'py>],
-    pub results: &'a [Bound<'py, PyAny>],
 }
 
 type PyBase = (String, usize);
@@ -55,16 +55,16 @@ impl Base {
             _ => Err(PyTypeError::new_err(format!("'{kind}' is no base"))),
         }
     }
-    fn get<'py>(&self, objects: &Objects<'_, 'py>) -> PyResult<Bound<'py, PyAny>> {
+    fn get<'py>(&self, py: Python<'py>, objects: &Objects<'_, 'py>) -> PyResult<Bound<'py, PyAny>> {
         match self {
-            Base::Arg(i) => objects.args.get_item(*i),
-            Base::Result(i) => Ok(objects.results[*i].clone()),
+            Base::Arg(i) => objects.tensors.arg(py, *i),
+            Base::Result(i) => objects.tensors.result(py, *i),
         }
     }
     /// The tensor whose memory is laid out as was compiled for: the copy, where the argument is laid out otherwise.
-    fn memory<'py>(&self, objects: &Objects<'_, 'py>) -> PyResult<Bound<'py, PyAny>> {
+    fn memory<'py>(&self, py: Python<'py>, objects: &Objects<'_, 'py>) -> PyResult<Bound<'py, PyAny>> {
         let copy = objects.copies.iter().find(|(arg, _)| matches!(self, Base::Arg(i) if i == arg));
-        copy.map_or_else(|| self.get(objects), |(_, copy)| Ok(copy.clone()))
+        copy.map_or_else(|| self.get(py, objects), |(_, copy)| Ok(copy.clone()))
     }
 }
 
@@ -81,14 +81,26 @@ impl Return {
         })
     }
 
-    pub fn give<'py>(&self, objects: &Objects<'_, 'py>, bindings: &Bindings) -> PyResult<Bound<'py, PyAny>> {
-        let py = objects.args.py();
+    /// The argument that is given back, whole or a view of it.
+    pub fn arg(&self) -> Option<usize> {
         match self {
-            Return::Whole(base) => base.get(objects),
+            Return::Whole(Base::Arg(i)) | Return::View { base: Base::Arg(i), .. } => Some(*i),
+            _ => None,
+        }
+    }
+
+    pub fn give<'py>(
+        &self,
+        py: Python<'py>,
+        objects: &Objects<'_, 'py>,
+        bindings: &Bindings,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        match self {
+            Return::Whole(base) => base.get(py, objects),
             Return::View { base, layout, offset } => {
                 let numbers = |dims| PyTuple::new(py, numbers(py, dims, bindings)?);
                 let offset = offset.evaluate(&|name| bindings.get(&name).copied()).unwrap_or(0);
-                let base = base.memory(objects)?;
+                let base = base.memory(py, objects)?;
                 let start: i64 = base.call_method0("storage_offset")?.extract()?;
                 base.call_method1("as_strided", (numbers(&layout.sizes)?, numbers(&layout.strides)?, start + offset))
             }

@@ -1,0 +1,53 @@
+"""When the tensors of a call are there: results from the first step that writes to them, arguments until the last that reads them."""
+
+import weakref
+
+import torch
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from rc.torch.compile import build
+from rc.torch.options import Options
+
+
+def test_results_and_arguments_during_a_call(monkeypatch):
+    events, make = [], torch._C._dynamo.guards._empty_strided_cpu
+
+    def made(sizes, strides, dtype):
+        events.append(f"made {sizes[0]}")
+        return make(sizes, strides, dtype)
+
+    monkeypatch.setattr(torch._C._dynamo.guards, "_empty_strided_cpu", made)
+
+    def f(a, b, c):
+        x = a @ a
+        y = b @ b + x.sum()
+        return [x, y, c, c @ c + y.sum()]
+
+    example = [torch.rand(n, n) for n in (40, 50, 60)]
+    program = build(make_fx(f, tracing_mode="fake")(*example), Options())
+    for _ in range(2):
+        args = [x.clone() for x in example]
+        for x in args:
+            weakref.finalize(x, events.append, f"gone {x.shape[0]}")
+        events.clear()
+        del x
+        results = program(args)
+        assert args == []
+        for result, expected in zip(results, f(*example)):
+            torch.testing.assert_close(result, expected)
+        assert sorted(events) == ["gone 40", "gone 50", "made 40", "made 50", "made 60"]
+        # An argument goes before the result comes that waits for its product.
+        assert events.index("gone 40") < events.index("made 50")
+        assert events.index("gone 50") < events.index("made 60")
+        # The third is given back.
+        assert results[2].shape == (60, 60)
+        del results
+
+
+def test_arguments_that_the_caller_holds_stay():
+    f = lambda a, b: [a @ a, b @ b]
+    a, b = torch.rand(40, 40), torch.rand(50, 50)
+    program = build(make_fx(f, tracing_mode="fake")(a, b), Options())
+    before = a.clone(), b.clone()
+    program(a, b), program([a, b])
+    assert torch.equal(a, before[0]) and torch.equal(b, before[1])
