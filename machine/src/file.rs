@@ -93,10 +93,12 @@ impl Target {
         within("cache_bandwidth", self.cache_bandwidth, 0.01, 1e8);
         within("flops_f32", self.flops_f32, 1e-6, 1e7);
         within("flops_mma", self.flops_mma, 1e-6, 1e7);
+        within("merged_kernels", self.merged_kernels as f64, 0.0, 1024.0);
         within("launch_us", self.launch_us, 0.0, 1e6);
         if self.machine == Machine::Cuda {
             within("block_threads", self.block_threads as f64, 32.0, 1024.0);
             within("thread_registers", self.thread_registers as f64, 16.0, 255.0);
+            within("parameter_bytes", self.parameter_bytes as f64, 128.0, 32764.0);
             within("ptx", f64::from(self.ptx), 70.0, 99.0);
         }
         if !(self.vector_bits as u64).is_power_of_two() {

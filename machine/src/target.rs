@@ -127,6 +127,12 @@ pub struct Target {
     pub flops_mma: f64,
     /// Microseconds that starting a kernel takes.
     pub launch_us: f64,
+    /// Kernels that a merged one has the code of, at most; 0 where none are merged.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub merged_kernels: i64,
+    /// Bytes of a GPU kernel's parameters at most; 0 where nothing bounds them.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub parameter_bytes: i64,
     pub matrix: Vec<Matrix>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gpu: Option<Gpu>,

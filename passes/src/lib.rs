@@ -13,6 +13,7 @@ pub mod layout;
 pub mod lower_kernel;
 pub mod lower_loops;
 pub mod lower_tiles;
+pub mod merge_launches;
 pub mod order_scatters;
 pub mod partition;
 pub mod plan_buffers;
@@ -41,6 +42,7 @@ pub fn register() {
         &schedule::SCHEDULE,
         &lower_kernel::LOWER_KERNEL,
         &lower_tiles::LOWER_TILES,
+        &merge_launches::MERGE_LAUNCHES,
         &expand_math::EXPAND_MATH,
         &plan_buffers::PLAN_BUFFERS,
     ]);

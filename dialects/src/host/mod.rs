@@ -54,6 +54,7 @@ host.func @main(%x: memref<t x f32>, %y: memref<t x f32>, %arena: memref<?xi8>) 
             "Pairs of result and input numbers: the result is left in the input's memory.",
         )
         .optional(),
+        attr("merged", AttrKind::Bool, "Whether launches that may be one are.").default(AttrDefault::Bool(false)),
         attr("sym_visibility", AttrKind::Str, "`private` where only this module calls it.").optional(),
     ],
     regions: Regions::Exactly(1),
@@ -183,6 +184,12 @@ host.binary @double {format = ptx, code = ".version 8.0 .target sm_90a .address_
         attr("scratch", AttrKind::I64, "Memory of each CPU thread, bytes.").default(AttrDefault::Int(0)),
         attr("early", AttrKind::Bool, "Whether it may start before earlier kernels have ended.")
             .default(AttrDefault::Bool(false)),
+        attr(
+            "table",
+            AttrKind::Bool,
+            "Whether the code takes the pointers of all arguments as one parameter, an array, and no symbols.",
+        )
+        .default(AttrDefault::Bool(false)),
         attr("tensor_maps", AttrKind::Array, "How the host encodes tensor maps, for each argument that is one.")
             .optional(),
         attr("origin", AttrKind::Str, "The operations it came from.").optional(),

@@ -5,7 +5,7 @@ use rc_ir::op_def::*;
 use rc_ir::{OpDef, OpRef, Result, Type};
 use smallvec::smallvec;
 
-pub(super) static OPS: &[&OpDef] = &[&ALLOC, &VIEW, &READ, &WRITE, &ATOMIC];
+pub(super) static OPS: &[&OpDef] = &[&ALLOC, &VIEW, &CHOOSE, &READ, &WRITE, &ATOMIC];
 
 pub static ALLOC: OpDef = OpDef {
     summary: "Memory that lasts while the program runs: the block's shared memory (space 3) or a thread's own (space 5).",
@@ -64,6 +64,33 @@ kernel.func @example(%x: memref<32xf32>, %y: memref<32xf32>) attributes {phase =
     results: &[result("view", MEMREF)],
     effects: Effects::Pure,
     ..OpDef::new("rc.kernel.view")
+};
+
+pub static CHOOSE: OpDef = OpDef {
+    summary: "One of several buffers of a type, by its number.",
+    doc: "Machine code needs them to be arguments of the kernel, one after the other: their addresses are a table. A number that is none is undefined.",
+    example: r#"
+kernel.func @example(%a: memref<8xf32>, %b: memref<8xf32>, %x: memref<8xf32>, %y: memref<8xf32>) attributes {phase = thread, target = cpu, grid = [2, 1, 1]} {
+  %p = kernel.program_id {axis = 0} : index
+  %zero = core.constant {value = 0 : index} : index
+  %from = kernel.choose %p, %a, %b : memref<8xf32>
+  %to = kernel.choose %p, %x, %y : memref<8xf32>
+  %v = kernel.read %from[%zero] : vector<8xf32>
+  kernel.write %v, %to[%zero]
+  kernel.return
+}
+"#,
+    operands: &[operand("number", INDEX), variadic("buffers", MEMREF)],
+    results: &[result("buffer", MEMREF)],
+    effects: Effects::Pure,
+    verify: Some(|op| {
+        let (ty, types) = (op.result_types()[0], op.operand_types());
+        match types[1..].iter().all(|&other| other == ty) && types.len() > 1 {
+            true => Ok(()),
+            false => Err(op.error(format!("chooses among {:?} for a result of type {ty}", &types[1..]))),
+        }
+    }),
+    ..OpDef::new("rc.kernel.choose")
 };
 
 pub static READ: OpDef = OpDef {

@@ -49,7 +49,7 @@ pub struct Parameter<'m> {
     pub readonly: bool,
     /// The pointer's alignment in bytes; 0 where unknown.
     pub align: u32,
-    /// The pointer is to this many bytes that are passed by value: a tensor map, in a kernel.
+    /// The pointer is to this many bytes that are passed by value: a tensor map or addresses, in a kernel.
     pub by_value_bytes: Option<u32>,
 }
 
@@ -62,6 +62,11 @@ impl<'m> Parameter<'m> {
     /// A 128-byte tensor map passed by value to a kernel, as a `__grid_constant__`.
     pub fn tensor_map(types: &Types<'m>) -> Self {
         Self { readonly: true, align: 64, by_value_bytes: Some(128), ..Self::new(types.ptr) }
+    }
+
+    /// So many addresses passed by value to a kernel.
+    pub fn table(types: &Types<'m>, addresses: usize) -> Self {
+        Self { readonly: true, align: 8, by_value_bytes: Some(8 * addresses as u32), ..Self::new(types.ptr) }
     }
 }
 

@@ -134,6 +134,7 @@ fn add_kernel(module: &ModuleBuilder, body: &Body, target: &Processor) -> Result
         ranges: IndexRanges::new(body, &info, gpu),
         dims: Dims::default(),
         values: Values::new(body.value_capacity()),
+        table: None,
         programs: [b.i64(0); 3],
     };
     if gpu {

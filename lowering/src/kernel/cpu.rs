@@ -30,6 +30,7 @@ impl<'a, 'm> Lowering<'a, 'm> {
         let word = |base, offset| b.load(b.ty.i64, b.gep_const(b.ty.i8, base, offset), Access::invariant(8));
         let pointer = |base, offset| b.load(b.ty.ptr, b.gep_const(b.ty.i8, base, offset), Access::invariant(8));
         let Some(entry) = self.body.entry() else { return Ok(()) };
+        self.table = Some(slots);
         for (i, arg) in self.body.block_args(entry).enumerate() {
             if matches!(self.info.args[i], KernelArg::TensorMap(_)) {
                 let root = self.body.op_ref(self.body.root());

@@ -1,7 +1,8 @@
-//! A kernel's function on CUDA: a pointer or a tensor map for each argument, then an i64 for each symbol.
+//! A kernel's function on CUDA: a pointer or a tensor map for each argument, then an i64 for each symbol; or, where the code chooses among
+//! arguments, one parameter with all pointers.
 
 use super::{KernelArg, KernelInfo, Lowering, allocs::Allocations};
-use crate::emit::{Kernel, ModuleBuilder, Parameter, Space, ptx::Axis};
+use crate::emit::{Access, Kernel, ModuleBuilder, Parameter, Space, ptx::Axis};
 use rc_ir::Result;
 
 /// The name of a block's shared memory: each kernel's own, so that the code of several is one text.
@@ -15,6 +16,9 @@ pub(super) fn parameters<'m>(module: &'m ModuleBuilder<'_>, info: &KernelInfo) -
         KernelArg::Memory(_) => Parameter::new(types.ptr_in(Space::Global)),
         KernelArg::TensorMap(_) => Parameter::tensor_map(&types),
     };
+    if info.table {
+        return vec![Parameter::table(&types, info.args.len())];
+    }
     let symbols = info.symbols.iter().map(|_| Parameter::new(types.i64));
     info.args.iter().map(arg).chain(symbols).collect()
 }
@@ -41,8 +45,11 @@ impl<'a, 'm> Lowering<'a, 'm> {
     pub fn cuda_function(&mut self, allocations: &Allocations) -> Result {
         let b = self.b;
         let Some(entry) = self.body.entry() else { return Ok(()) };
+        self.table = self.info.table.then(|| b.arg(0));
         for (i, arg) in self.body.block_args(entry).enumerate() {
-            self.values.set(arg, b.arg(i));
+            let address =
+                |table| b.load(self.address_type(), b.gep_const(b.ty.i64, table, i as i32), Access::invariant(8));
+            self.values.set(arg, self.table.map_or_else(|| b.arg(i), address));
         }
         for (i, symbol) in self.info.symbols.iter().enumerate() {
             self.dims.symbols.push((symbol.name, b.arg(self.info.args.len() + i)));

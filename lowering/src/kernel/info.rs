@@ -6,11 +6,13 @@ use rc_ir::{Attr, Body, Dim, Result, Type, TypeData};
 
 /// What a caller needs to know to launch a kernel.
 ///
-/// Machine code takes a pointer or a tensor map for each of `args`, then an i64 for each of `symbols`.
+/// Machine code takes a pointer or a tensor map for each of `args`, then an i64 for each of `symbols`; on a GPU one array of the pointers, if `table`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KernelInfo {
     pub symbol: String,
     pub args: Vec<KernelArg>,
+    /// Whether the code chooses among its arguments by number.
+    pub table: bool,
     /// The symbols over which sizes and grid are expressions, in the order of their arguments.
     pub symbols: Vec<SymbolDecl>,
     /// Programs along x, y, z, over the symbols.
@@ -70,9 +72,14 @@ impl KernelInfo {
             let value = root.int(name).unwrap_or(0);
             u32::try_from(value).map_err(|_| root.error(format!("has '{name}' = {value}")))
         };
+        let table = body.walk().into_iter().any(|op| body.op_ref(op).is("rc.kernel.choose"));
+        if table && (!symbols_of(root)?.is_empty() || root.attr("tensor_maps").is_some()) {
+            return Err(root.unsupported("of kernel.choose in a kernel with symbols or tensor maps"));
+        }
         Ok(KernelInfo {
             symbol: body.symbol().map(|name| name.as_str().to_owned()).unwrap_or_default(),
             args,
+            table,
             symbols: symbols_of(root)?,
             grid: grid_of(body)?,
             threads: count("threads")?.max(1),

@@ -6,7 +6,7 @@ use super::{
 };
 use crate::backend::Processor;
 use crate::emit::{
-    Access, AtomicOp, ICmp, Ordering, Type, Value,
+    Access, AtomicOp, ICmp, Ordering, Space, Type, Value,
     ptx::{LoadCache, StoreCache},
 };
 use rc_dialects::constraints::memory_space;
@@ -34,6 +34,30 @@ impl<'a, 'm> Lowering<'a, 'm> {
         let address = self.address(op, op.operand(0), &op.group("indices"))?;
         self.values.set(op.result(0), address);
         Ok(())
+    }
+
+    /// An address out of the table of arguments.
+    pub fn choose(&mut self, op: OpRef) -> Result {
+        let args: Vec<ir::Value> =
+            self.body.entry().into_iter().flat_map(|entry| self.body.block_args(entry)).collect();
+        let buffers: Vec<ir::Value> = op.operands().skip(1).collect();
+        let first = args.iter().position(|&arg| arg == buffers[0]);
+        let found = first.filter(|&first| args[first..].starts_with(&buffers)).zip(self.table);
+        let Some((first, table)) = found else {
+            let error = op.unsupported("of buffers that are not arguments of the kernel, one after the other");
+            return Err(error.help("order the kernel's arguments so"));
+        };
+        let b = self.b;
+        let number = self.index_cast(self.values.one(op.operand(0)), b.ty.i64, true);
+        let place = b.gep(b.ty.i64, b.gep_const(b.ty.i64, table, first as i32), number);
+        let address = b.load(self.address_type(), place, Access::invariant(8));
+        self.values.set(op.result(0), address);
+        Ok(())
+    }
+
+    /// The type of an argument's address.
+    pub fn address_type(&self) -> Type<'m> {
+        if self.gpu { self.b.ty.ptr_in(Space::Global) } else { self.b.ty.ptr }
     }
 
     pub fn read(&mut self, op: OpRef) -> Result {

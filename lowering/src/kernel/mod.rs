@@ -53,6 +53,8 @@ struct Lowering<'a, 'm> {
     ranges: IndexRanges,
     dims: Dims<'m>,
     values: Values<'m>,
+    /// The array of the arguments' addresses, where there is one.
+    table: Option<crate::emit::Value<'m>>,
     /// The program's place in the grid, along x, y, z.
     programs: [crate::emit::Value<'m>; 3],
 }
@@ -86,6 +88,7 @@ impl<'a, 'm> Lowering<'a, 'm> {
             "kernel.if" => self.if_op(op),
             "kernel.alloc" => Ok(()), // placed before the body
             "kernel.view" => self.view(op),
+            "kernel.choose" => self.choose(op),
             "kernel.read" => self.read(op),
             "kernel.write" => self.write(op),
             "kernel.atomic" => self.atomic(op),

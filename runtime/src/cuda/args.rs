@@ -85,6 +85,15 @@ impl KernelArgs {
         result
     }
 
+    /// One argument: an array of addresses.
+    pub fn table(addresses: &[u64]) -> KernelArgs {
+        let mut lines = vec![Line::default(); addresses.len().div_ceil(8)];
+        for (line, words) in lines.iter_mut().zip(addresses.chunks(8)) {
+            line.0[..words.len()].copy_from_slice(words);
+        }
+        KernelArgs { lines, places: vec![(0, size_of_val(addresses))], pointers: Vec::new() }
+    }
+
     /// Adds an argument.
     pub fn push(&mut self, arg: &Arg) {
         let start = self.lines.len();
@@ -149,6 +158,14 @@ mod tests {
         let pointers = args.pointers();
         // SAFETY: `pointers` has an address for each argument, with its size of bytes behind it.
         unsafe { std::slice::from_raw_parts((*pointers.add(i)).cast::<u8>(), size) }.to_vec()
+    }
+
+    #[test]
+    fn addresses_in_a_table() {
+        let addresses: Vec<u64> = (1..20).collect();
+        let mut args = KernelArgs::table(&addresses);
+        args.check("k", &[19 * 8]).unwrap();
+        assert_eq!(bytes(&mut args, 0), addresses.iter().flat_map(|a| a.to_le_bytes()).collect::<Vec<_>>());
     }
 
     #[test]

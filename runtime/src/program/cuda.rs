@@ -298,9 +298,10 @@ impl Queue<'_> {
         let mut config = LaunchConfig::new(extents, [binary.threads, 1, 1]).shared_memory(binary.shared);
         config.cluster = binary.cluster;
         config.programmatic = binary.early && self.after_kernel;
+        let mut values = if binary.table { KernelArgs::table(args) } else { KernelArgs::new(&values) };
         // SAFETY: the code was generated for these arguments: buffers of the planned sizes, the kernel's
         // symbols in their order; they live as long as the graph.
-        unsafe { self.stream.launch(&self.program.kernels[kernel], &config, &mut KernelArgs::new(&values)) }
+        unsafe { self.stream.launch(&self.program.kernels[kernel], &config, &mut values) }
     }
 }
 

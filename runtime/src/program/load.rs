@@ -291,6 +291,7 @@ fn binary(module: &Module, op: OpRef) -> Result<Binary> {
         threads: number("threads")?,
         cluster,
         early: op.bool("early"),
+        table: op.bool("table"),
         shared: number("shared")?,
         scratch: number("scratch")? as usize,
         symbols: symbols(op.body).iter().map(|s| s.name).collect(),

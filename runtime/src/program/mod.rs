@@ -76,6 +76,8 @@ pub struct Binary {
     /// Its symbols, in the order in which it takes their values.
     pub symbols: Vec<Name>,
     pub grid: [Dim; 3],
+    /// Whether a GPU's code takes all addresses as one parameter.
+    pub table: bool,
     /// Tensor maps among its parameters, in their order.
     pub maps: Vec<MapParam>,
     pub arch: String,

@@ -109,11 +109,15 @@ pub(crate) fn written(root: OpRef) -> Vec<usize> {
             }
             _ => None,
         };
-        // Through views, back to an argument.
-        let mut at = target;
-        while let Some(value) = at {
+        // Through views, back to arguments.
+        let mut waiting: Vec<_> = target.into_iter().collect();
+        while let Some(value) = waiting.pop() {
             arguments.extend(body.block_args(entry).position(|a| a == value));
-            at = body.defining_op(value).filter(|&o| body.name(o) == "rc.kernel.view").map(|o| body.operand(o, 0));
+            match body.defining_op(value).map(|op| (op, body.name(op).pretty())) {
+                Some((view, "kernel.view")) => waiting.push(body.operand(view, 0)),
+                Some((choice, "kernel.choose")) => waiting.extend(body.operands(choice).skip(1)),
+                _ => {}
+            }
         }
     }
     arguments.sort_unstable();

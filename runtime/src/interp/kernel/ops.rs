@@ -46,6 +46,7 @@ pub(crate) fn kind_of(op: OpRef, kernel: &Body) -> Result<Kind> {
         "kernel.convert_layout" => run!(same),
         "kernel.alloc" => run!(alloc),
         "kernel.view" => run!(view),
+        "kernel.choose" => run!(choose),
         "kernel.read" => run!(read_vector),
         "kernel.write" => run!(write_vector),
         "kernel.atomic" => run!(atomic),

@@ -72,6 +72,17 @@ impl Program<'_, '_> {
         Ok(Step::Next)
     }
 
+    pub fn choose(&mut self, t: usize, inst: &Inst) -> Result<Step> {
+        let number = self.ints(t, &inst.args[..1], inst)?[0];
+        let chosen = usize::try_from(number).ok().and_then(|number| inst.args[1..].get(number).copied());
+        let Some(chosen) = chosen else {
+            return Err(inst.op.error(format!("chooses buffer {number} of {}", inst.args.len() - 1)));
+        };
+        let buffer = self.memref(t, chosen, inst)?;
+        self.set(t, inst.outs[0], Value::Memory(buffer));
+        Ok(Step::Next)
+    }
+
     pub fn view(&mut self, t: usize, inst: &Inst) -> Result<Step> {
         let source = self.memref(t, inst.args[0], inst)?;
         let mut index = self.ints(t, &inst.args[1..], inst)?;

@@ -1,0 +1,282 @@
+//! The kernel that has the programs of several.
+
+use rc_dialects::func::symbols;
+use rc_ir::builder::new_function;
+use rc_ir::clone::Mapping;
+use rc_ir::{Attr, Block, Body, Builder, Dim, Op, Type, Value};
+
+/// What a program needs no shared memory and no other program for.
+const ALONE: &[&str] = &[
+    "program_id",
+    "thread_id",
+    "extent",
+    "view",
+    "read",
+    "write",
+    "for",
+    "if",
+    "yield",
+    "splat",
+    "extract",
+    "insert",
+    "concat",
+    "slice",
+    "vector_reduce",
+    "bitcast",
+    "approx",
+    "shuffle",
+    "return",
+    "grid_wait",
+    "grid_launch",
+];
+
+/// What merging asks of a kernel.
+#[derive(Clone, Debug)]
+pub struct Kernel {
+    /// Whether it may be one of several.
+    pub merges: bool,
+    pub threads: i64,
+    /// Programs of a launch.
+    pub programs: i64,
+    /// Whether it waits by itself for the kernels before it.
+    pub early: bool,
+    /// Which arguments it writes to.
+    pub writes: Vec<bool>,
+}
+
+impl Kernel {
+    /// Whether their launches may be one, on a machine with so many cores. Of blocks with more threads than a kernel has, the others do nothing:
+    /// that is nothing lost where a launch has no program for each core.
+    pub fn joins(&self, other: &Kernel, cores: i64) -> bool {
+        let (fewer, more) = if self.threads < other.threads { (self, other) } else { (other, self) };
+        self.early == other.early && (fewer.threads == more.threads || fewer.programs <= cores)
+    }
+
+    pub fn of(kernel: &Body) -> Kernel {
+        let root = kernel.op_ref(kernel.root());
+        let args: Vec<Value> = kernel.entry().into_iter().flat_map(|entry| kernel.block_args(entry)).collect();
+        let early = kernel.walk().into_iter().any(|op| kernel.name(op) == "rc.kernel.grid_wait");
+        Kernel {
+            merges: root.str("phase") == Some("thread") && is_alone(kernel),
+            threads: root.int("threads").unwrap_or(1),
+            programs: programs(kernel).unwrap_or(0),
+            early,
+            writes: args.iter().map(|&arg| is_written(kernel, arg)).collect(),
+        }
+    }
+}
+
+fn is_alone(kernel: &Body) -> bool {
+    let root = kernel.op_ref(kernel.root());
+    let Some(entry) = kernel.entry() else { return false };
+    let of_program = |op: Op| {
+        ["program_id", "grid_wait", "grid_launch"]
+            .iter()
+            .any(|n| kernel.op_ref(op).name().pretty() == format!("kernel.{n}"))
+    };
+    let known = |op: Op| match kernel.name(op).pretty().split_once('.') {
+        Some(("core", _)) => true,
+        // Of so many threads, that may be fewer than the merged kernel's.
+        Some(("kernel", "barrier")) => kernel.attr(op, "threads").is_some(),
+        Some(("kernel", name)) => ALONE.contains(&name),
+        _ => false,
+    };
+    let ops: Vec<Op> = kernel.walk().into_iter().filter(|&op| op != kernel.root()).collect();
+    let plain = |name: &str| root.attr(name).is_none();
+    ["cluster", "min_blocks", "tensor_maps"].into_iter().all(plain)
+        && symbols(kernel).is_empty()
+        && programs(kernel).is_some_and(|n| n > 0)
+        && kernel.block_args(entry).all(|arg| kernel.ty(arg).is_memref())
+        && ops.iter().all(|&op| known(op) && (!of_program(op) || kernel.parent(op) == Some(entry)))
+}
+
+/// Whether anything but a read uses an argument, or a view of it.
+fn is_written(kernel: &Body, memory: Value) -> bool {
+    kernel.uses(memory).any(|(op, _)| match kernel.name(op).pretty() {
+        "kernel.view" => is_written(kernel, kernel.result(op, 0)),
+        name => name != "kernel.read",
+    })
+}
+
+fn grid(kernel: &Body) -> [Option<i64>; 3] {
+    let dims = kernel.attr(kernel.root(), "grid").and_then(|a| a.as_shape()).unwrap_or_default();
+    [0, 1, 2].map(|axis| dims.get(axis).map_or(Some(1), |dim| dim.as_static()))
+}
+
+/// How many programs a launch has.
+pub fn programs(kernel: &Body) -> Option<i64> {
+    let [x, y, z] = grid(kernel);
+    x?.checked_mul(y?)?.checked_mul(z?)
+}
+
+/// A kernel's launches, each with its operands.
+pub struct Member<'a> {
+    pub kernel: &'a Body,
+    pub launches: Vec<Vec<Value>>,
+}
+
+impl Member<'_> {
+    /// The buffers of one argument: one for each launch, or one for all.
+    fn buffers(&self, arg: usize) -> Vec<Value> {
+        let mut all: Vec<Value> = self.launches.iter().map(|operands| operands[arg]).collect();
+        if all.iter().all(|value| *value == all[0]) {
+            all.truncate(1);
+        }
+        all
+    }
+    fn args(&self) -> Vec<Value> {
+        self.kernel.entry().into_iter().flat_map(|entry| self.kernel.block_args(entry)).collect()
+    }
+    fn threads(&self) -> i64 {
+        self.kernel.op_ref(self.kernel.root()).int("threads").unwrap_or(1)
+    }
+    fn programs(&self) -> i64 {
+        programs(self.kernel).unwrap_or(0) * self.launches.len() as i64
+    }
+}
+
+/// The kernel of all members' launches, and its operands.
+pub fn merge(name: &str, members: &[Member], early: bool) -> (Body, Vec<Value>) {
+    let mut types: Vec<Type> = Vec::new();
+    let mut operands: Vec<Value> = Vec::new();
+    for member in members {
+        for (i, &arg) in member.args().iter().enumerate() {
+            let buffers = member.buffers(i);
+            types.extend(vec![member.kernel.ty(arg); buffers.len()]);
+            operands.extend(buffers);
+        }
+    }
+    let first = members[0].kernel;
+    let made = new_function("rc.kernel.func", name, &types, &[], first.loc(first.root()));
+    let mut ends = Vec::new();
+    let total = members.iter().fold(0, |sum, member| {
+        ends.push(sum + member.programs());
+        sum + member.programs()
+    });
+    let mut merging = Merging { members, ends, args: made.args.clone(), body: made.body };
+    let threads = members.iter().map(Member::threads).max().unwrap_or(1);
+    let root = merging.body.root();
+    merging.body.set_attr(root, "threads", Attr::i64(threads));
+    for kept in ["phase", "target", "origin"] {
+        if let Some(value) = first.attr(first.root(), kept) {
+            let root = merging.body.root();
+            merging.body.set_attr(root, kept, value);
+        }
+    }
+    let root = merging.body.root();
+    merging.body.set_attr(root, "grid", Attr::shape(&[Dim::Static(total), Dim::Static(1), Dim::Static(1)]));
+    let mut b = Builder::at_end(&mut merging.body, made.entry);
+    if early {
+        b.op("rc.kernel.grid_wait").build();
+        b.op("rc.kernel.grid_launch").build();
+    }
+    let program = b.op("rc.kernel.program_id").attr("axis", Attr::i64(0)).value();
+    merging.among(made.entry, program, 0, members.len());
+    Builder::at_end(&mut merging.body, made.entry).op("rc.kernel.return").build();
+    (merging.body, operands)
+}
+
+struct Merging<'a> {
+    members: &'a [Member<'a>],
+    /// The number of the first program after each member's.
+    ends: Vec<i64>,
+    args: Vec<Value>,
+    body: Body,
+}
+
+impl Merging<'_> {
+    /// A program of one of the members `low` to `high`.
+    fn among(&mut self, block: Block, program: Value, low: usize, high: usize) {
+        if high - low == 1 {
+            self.one(block, program, low);
+            return;
+        }
+        let middle = (low + high) / 2;
+        let mut b = Builder::at_end(&mut self.body, block);
+        let bound = index(&mut b, self.ends[middle - 1]);
+        let below = b.op("rc.core.compare").operand(program).operand(bound).attr("kind", Attr::str("lt")).value();
+        let branch = b.op("rc.kernel.if").operand(below).results(&[]).regions(2).build();
+        let regions = self.body.regions(branch);
+        for (region, (low, high)) in regions.into_iter().zip([(low, middle), (middle, high)]) {
+            let block = self.body.add_block(region, &[]);
+            self.among(block, program, low, high);
+            Builder::at_end(&mut self.body, block).op("rc.kernel.yield").build();
+        }
+    }
+
+    /// A program of one member.
+    fn one(&mut self, block: Block, program: Value, number: usize) {
+        let member = &self.members[number];
+        let mut block = block;
+        let threads = self.body.op_ref(self.body.root()).int("threads").unwrap_or(1);
+        if member.threads() < threads {
+            let mut b = Builder::at_end(&mut self.body, block);
+            let (thread, own) = (b.op("rc.kernel.thread_id").value(), index(&mut b, member.threads()));
+            let works = b.op("rc.core.compare").operand(thread).operand(own).attr("kind", Attr::str("lt")).value();
+            let branch = b.op("rc.kernel.if").operand(works).results(&[]).regions(1).build();
+            let region = self.body.regions(branch)[0];
+            block = self.body.add_block(region, &[]);
+        }
+        let start = self.ends[number] - member.programs();
+        let mut b = Builder::at_end(&mut self.body, block);
+        let mut at = program;
+        if start > 0 {
+            let (start, zero) = (index(&mut b, start), index(&mut b, 0));
+            at = binary(&mut b, "rc.core.sub", at, start);
+            // It is not negative here, which the code generator is to know.
+            at = binary(&mut b, "rc.core.max", at, zero);
+        }
+        let [x, y, _] = grid(member.kernel).map(|extent| extent.unwrap_or(1));
+        let [launch, at] = split(&mut b, at, programs(member.kernel).unwrap_or(1), member.launches.len() > 1);
+        let [rest, at_x] = split(&mut b, at, x, programs(member.kernel) != Some(x));
+        let [at_z, at_y] = split(&mut b, rest, y, programs(member.kernel) != Some(x * y));
+        let mut map = Mapping::new();
+        let mut next = self.members[..number]
+            .iter()
+            .map(|m| (0..m.args().len()).map(|i| m.buffers(i).len()).sum::<usize>())
+            .sum::<usize>();
+        for (i, arg) in member.args().into_iter().enumerate() {
+            let buffers = &self.args[next..next + member.buffers(i).len()];
+            next += buffers.len();
+            let memory = match buffers {
+                [one] => *one,
+                _ => b.op("rc.kernel.choose").operand(launch).operands(buffers).result(member.kernel.ty(arg)).value(),
+            };
+            map.map(arg, memory);
+        }
+        let entry = member.kernel.entry().expect("merged kernels have a body");
+        for op in member.kernel.ops(entry) {
+            match member.kernel.name(op).pretty() {
+                "kernel.return" | "kernel.grid_wait" | "kernel.grid_launch" => {}
+                "kernel.program_id" => {
+                    let axis = member.kernel.op_ref(op).int("axis").unwrap_or(0);
+                    map.map(member.kernel.result(op, 0), [at_x, at_y, at_z][axis.clamp(0, 2) as usize]);
+                }
+                _ => {
+                    let copy = self.body.clone_from_body(member.kernel, op, &mut map);
+                    self.body.append(block, copy);
+                }
+            }
+        }
+        if member.threads() < threads {
+            Builder::at_end(&mut self.body, block).op("rc.kernel.yield").build();
+        }
+    }
+}
+
+/// Quotient and remainder by a count, or 0 and the number where it is known to be less.
+fn split(b: &mut Builder, at: Value, count: i64, several: bool) -> [Value; 2] {
+    if !several {
+        return [index(b, 0), at];
+    }
+    let by = index(b, count);
+    [binary(b, "rc.core.div", at, by), binary(b, "rc.core.rem", at, by)]
+}
+
+fn binary(b: &mut Builder, op: &str, x: Value, y: Value) -> Value {
+    b.op(op).operand(x).operand(y).value()
+}
+
+fn index(b: &mut Builder, n: i64) -> Value {
+    b.op("rc.core.constant").attr("value", Attr::int(n, Type::index())).result(Type::index()).value()
+}
