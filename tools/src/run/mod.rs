@@ -6,7 +6,7 @@ use crate::files::{self, note_line, print_line};
 use crate::opt::show;
 use inputs::Inputs;
 use rc::{Executable, Target, compile};
-use rc_dialects::func::set_constant_args;
+use rc_dialects::func::{set_constant_args, updated_args};
 use rc_ir::{Diagnostic, Loc, Module, Severity};
 use rc_parser::ParseOptions;
 use rc_runtime::interp::{Interpreter, Mode};
@@ -51,6 +51,9 @@ pub struct Options {
     /// Instead of running: differentiate the function, and compare slopes along random directions with differences in float64
     #[arg(long)]
     pub check_gradients: bool,
+    /// Run this many times: what a run leaves in arguments (rc.updates) is what the next one starts from
+    #[arg(long, value_name = "RUNS", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    pub steps: u32,
     /// Run this many times and report the median
     #[arg(long, value_name = "RUNS", num_args = 0..=1, require_equals = true, default_missing_value = "20")]
     pub bench: Option<usize>,
@@ -114,12 +117,13 @@ pub fn run(options: &Options) -> Result<(), Failure> {
         return check_gradients(&module, options, &inputs);
     }
     let results = if options.interpret {
-        Interpreter::new(&module, Mode::Typed).run(&inputs.function, &inputs.tensors)?
+        let interpreter = Interpreter::new(&module, Mode::Typed);
+        in_turn(&module, options, &inputs, |tensors| Ok(interpreter.run(&inputs.function, tensors)?))?
     } else {
         compiled(&module, options, &inputs)?
     };
     if options.compare.is_some() {
-        report_errors(&module, &inputs, &results)?;
+        report_errors(&module, options, &inputs, &results)?;
     }
     write(options, &results)
 }
@@ -169,7 +173,7 @@ fn compiled(module: &Module, options: &Options, inputs: &Inputs) -> Result<Vec<T
     if options.timing {
         note_line(format_args!("initialized in {:.1} ms", 1e3 * start.elapsed().as_secs_f64()));
     }
-    let results = executable.run(&inputs.tensors)?;
+    let results = in_turn(module, options, inputs, |tensors| Ok(executable.run(tensors)?))?;
     if let Some(runs) = options.bench {
         let milliseconds = executable.median_ms(&inputs.tensors, runs.max(1))?;
         print_line(format_args!("median of {runs} runs: {milliseconds:.4} ms"))?;
@@ -183,18 +187,46 @@ fn compiled(module: &Module, options: &Options, inputs: &Inputs) -> Result<Vec<T
     Ok(results)
 }
 
+/// The results of the last of as many runs as the options ask for, each of which starts from what the one before left in arguments.
+fn in_turn(
+    module: &Module,
+    options: &Options,
+    inputs: &Inputs,
+    mut run: impl FnMut(&[Tensor]) -> Result<Vec<Tensor>, Failure>,
+) -> Result<Vec<Tensor>, Failure> {
+    let function = module.symbol(inputs.function.as_str()).filter(|body| body.name(body.root()) == "func.func");
+    let updates = function.map(updated_args).unwrap_or_default();
+    if options.steps > 1 && updates.iter().all(Option::is_none) {
+        let what = format!(
+            "--steps needs a function with results that update arguments (rc.updates), and '@{}' has none",
+            inputs.function
+        );
+        return Err(what.into());
+    }
+    let mut tensors = inputs.tensors.clone();
+    let mut results = run(&tensors)?;
+    for _ in 1..options.steps {
+        for (result, arg) in updates.iter().enumerate().filter_map(|(i, arg)| Some((i, (*arg)?))) {
+            tensors[arg] = results[result].clone();
+        }
+        results = run(&tensors)?;
+    }
+    Ok(results)
+}
+
 fn is_compiled(module: &Module) -> bool {
     module.bodies.iter().any(|b| b.name(b.root()) == "rc.host.func")
         && !module.bodies.iter().any(|b| b.name(b.root()) == "rc.kernel.func")
 }
 
-fn report_errors(module: &Module, inputs: &Inputs, results: &[Tensor]) -> Result<(), Failure> {
+fn report_errors(module: &Module, options: &Options, inputs: &Inputs, results: &[Tensor]) -> Result<(), Failure> {
     if is_compiled(module) {
         return Err("--compare needs a module that is not compiled, whose meaning the interpreter knows"
             .to_string()
             .into());
     }
-    let reference = Interpreter::new(module, Mode::Float64).run(&inputs.function, &inputs.tensors)?;
+    let interpreter = Interpreter::new(module, Mode::Float64);
+    let reference = in_turn(module, options, inputs, |tensors| Ok(interpreter.run(&inputs.function, tensors)?))?;
     for (i, (result, reference)) in results.iter().zip(&reference).enumerate() {
         let comparison = compare(result, reference, Tolerance::of_max(f64::INFINITY).equal_nan())?;
         print_line(format_args!("result {i} against float64: {comparison}"))?;
