@@ -191,6 +191,9 @@ pub struct Warpgroups {
     pub whole_waves: f64,
     /// Nanoseconds of an operation of the epilogue on a column of a tile.
     pub after_ns: f64,
+    /// Microseconds of a step whose operands are gathered, and nanoseconds for each run of neighbours besides.
+    pub gather_us: f64,
+    pub gather_ns: f64,
     /// Microseconds of the kernel that adds parts of the sums, and its rate in multiples of `bandwidth`.
     pub combine_us: f64,
     pub combine_rate: f64,

@@ -63,8 +63,15 @@ pub fn plan(body: &Body, group: &Group, p: &Problem, target: &Target) -> Option<
     let width = |factor: usize, own: Name| if brought[factor].along() == own { WIDTH } else { 8 };
     let (m_unit, n_unit) = (width(p.roles.left, p.roles.m).max(64), width(1 - p.roles.left, p.roles.n));
     let splits = splits(group, p);
-    let work =
-        Work { straddles: [0, 1].map(|f| straddles(body, nest, p, f, brought[f])), after: work_after(body, group) };
+    let work = Work {
+        straddles: [0, 1].map(|f| straddles(body, nest, p, f, brought[f])),
+        runs: [0, 1].map(|f| match (brought[f], gathered_along(body, nest, p, f)) {
+            (Brought::Runs(_), Some((_, length))) => (WIDTH / length.min(8)) as f64,
+            _ => 0.0,
+        }),
+        elements: [0, 1].map(|f| elements(body, nest, f)),
+        after: work_after(body, group),
+    };
     let mut candidates: Vec<(f64, [i64; 2], i64, i64)> = Vec::new();
     for &[bm, bn] in TILES {
         let fits = limit(group, p, bm, bn, target) == (bm, bn) && bm % m_unit == 0 && bn % n_unit == 0;
@@ -175,6 +182,10 @@ const MIN_STEPS: i64 = 4;
 struct Work {
     /// Of each factor in order, whether its rows start within lines of the cache: a copy reads a line more for each.
     straddles: [bool; 2],
+    /// Of each factor, how many runs threads gather for a row of its tile; none of boxes.
+    runs: [f64; 2],
+    /// Of each factor, how many elements lie in memory, where it is an operand of static sizes: windows overlap.
+    elements: [Option<f64>; 2],
     /// Operations on each of the sums in the epilogue.
     after: f64,
 }
@@ -196,6 +207,11 @@ fn operand_of<'n>(body: &Body, nest: &'n Nest, which: usize) -> Option<&'n Acces
     let entry = body.op_ref(nest.op).entry(0)?;
     let value = body.operand(body.last_op(entry)?, which);
     Some(&nest.inputs[body.block_args(entry).position(|a| a == value)?])
+}
+
+fn elements(body: &Body, nest: &Nest, which: usize) -> Option<f64> {
+    let shape = &operand_of(body, nest, which)?.shape;
+    shape.iter().map(|d| d.as_static().map(|n| n as f64)).product()
 }
 
 /// Operations of the nests that follow; an elementary function is several.
@@ -225,14 +241,19 @@ fn time(p: &Problem, work: &Work, [bm, bn]: [i64; 2], split: i64, target: &Targe
     let arithmetic = 2.0 * rows * columns * WIDTH as f64 / (model.rate * flops);
     let lines = |which: usize| if work.straddles[which] { 2.0 } else { 1.0 };
     let copies = (rows * lines(p.roles.left) + columns * lines(1 - p.roles.left)) * WIDTH as f64 * 2.0 / cache;
+    let runs = rows * work.runs[p.roles.left] + columns * work.runs[1 - p.roles.left];
+    let gathers = if runs > 0.0 { model.gather_us + runs * model.gather_ns * 1e-3 } else { 0.0 };
     // Results leave through shared memory 64 columns at a time; of other tiles, each thread stores its own.
     let stores = if bn % WIDTH == 0 { 1.0 } else { 2.0 };
     let epilogue =
         model.epilogue_us + stores * rows * columns * 4.0 / cache / 2.0 + work.after * columns * model.after_ns * 1e-3;
-    let memory = (m * k + k * n + m * n) * p.batch * 2.0 / (target.bandwidth * 1e3);
+    let read = |which: usize, size: f64| work.elements[which].unwrap_or(f64::INFINITY).min(size * k * p.batch);
+    let moved = read(p.roles.left, m) + read(1 - p.roles.left, n) + m * n * p.batch;
+    let memory = moved * 2.0 / (target.bandwidth * 1e3);
     let combine = match split {
         1 => 0.0,
         _ => model.combine_us + 8.0 * parts * m * n * p.batch / (model.combine_rate * target.bandwidth * 1e3),
     };
-    (waves * (steps * arithmetic.max(copies).max(model.step_us) + epilogue) + model.start_us).max(memory) + combine
+    (waves * (steps * arithmetic.max(copies).max(gathers).max(model.step_us) + epilogue) + model.start_us).max(memory)
+        + combine
 }
