@@ -9,7 +9,7 @@ use rc_parser::pipeline::parse_pipeline;
 pub fn pipeline(target: &Target) -> String {
     let (spread, last) = match target.machine {
         Machine::Cpu => ("", "lower-cpu"),
-        Machine::Cuda => ("align-products,cse,split-scans,order-scatters,", "lower-cuda"),
+        Machine::Cuda => ("align-products,cse,split-scans,order-scatters,split-sorts,", "lower-cuda"),
     };
     format!("decompose,canonicalize,cse,dce,layout,hoist-constants,{spread}fuse,cse,{last}")
 }

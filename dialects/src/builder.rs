@@ -106,6 +106,9 @@ impl CoreBuilder for Builder<'_> {
         if self.ty(x) == ty { x } else { self.op("rc.core.reshape").operand(x).result(ty).value() }
     }
     fn permute(&mut self, x: Value, perm: &[i64]) -> Value {
+        if perm.iter().copied().eq(0..perm.len() as i64) {
+            return x;
+        }
         self.op("rc.core.transpose").operand(x).attr("perm", Attr::i64s(perm)).value()
     }
     fn slice(&mut self, x: Value, starts: &[Dim], sizes: &[Dim]) -> Value {

@@ -19,6 +19,7 @@ pub mod partition;
 pub mod plan_buffers;
 pub mod schedule;
 pub mod split_scans;
+pub mod split_sorts;
 #[cfg(test)]
 mod test_ops;
 
@@ -34,6 +35,7 @@ pub fn register() {
         &layout::LAYOUT,
         &hoist_constants::HOIST_CONSTANTS,
         &split_scans::SPLIT_SCANS,
+        &split_sorts::SPLIT_SORTS,
         &align_products::ALIGN_PRODUCTS,
         &order_scatters::ORDER_SCATTERS,
         &fuse::FUSE,

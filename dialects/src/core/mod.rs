@@ -27,6 +27,7 @@ pub mod scalar;
 mod scatter_derivative;
 pub mod shape;
 pub mod slice;
+pub mod sort;
 pub mod special;
 pub mod unary;
 pub mod window;
@@ -43,6 +44,7 @@ pub fn register() {
         slice::OPS,
         window::OPS,
         gather::OPS,
+        sort::OPS,
         random::OPS,
         dim::OPS,
         reduce::OPS,

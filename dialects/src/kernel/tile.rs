@@ -12,6 +12,7 @@ pub(super) static OPS: &[&OpDef] = &[
     &SCATTER,
     &REDUCE,
     &SCAN,
+    &SORT,
     &DOT,
     &IOTA,
     &BROADCAST,
@@ -208,6 +209,37 @@ kernel.func @example(%x: memref<4x32xf32>, %y: memref<4x32xf32>, %z: memref<4xf3
         if fits { Ok(()) } else { Err(op.error(format!("expects {tile} and a total of shape {total:?}"))) }
     }),
     ..OpDef::new("rc.kernel.scan")
+};
+
+pub static SORT: OpDef = OpDef {
+    summary: "Rows of integers in order, and with them the elements of other tiles.",
+    doc: "Ascending along the last dimension; equal elements stay in their order. With `count`, only the first so many of a row are \
+those that come first: the others are in no order.",
+    example: r#"
+kernel.func @example(%x: memref<4x32xi32>, %y: memref<4x32xi32>, %at: memref<4x32xi32>) attributes {phase = tile, target = cuda, threads = 32, grid = [1, 1, 1]} {
+  %zero = core.constant {value = 0 : index} : index
+  %a = kernel.load %x[%zero, %zero] {dims = [0, 1]} : !rc.tile<4x32xi32>
+  %i = kernel.load %y[%zero, %zero] {dims = [0, 1]} : !rc.tile<4x32xi32>
+  %s, %j = kernel.sort %a, %i : !rc.tile<4x32xi32>, !rc.tile<4x32xi32>
+  kernel.store %s, %y[%zero, %zero] {dims = [0, 1]}
+  kernel.store %j, %at[%zero, %zero] {dims = [0, 1]}
+  kernel.return
+}
+"#,
+    operands: &[operand("keys", TILE), variadic("others", TILE)],
+    results: &[result("result", TILE), variadic_result("moved", TILE)],
+    attrs: &[attr("count", AttrKind::I64, "How many are needed.").optional()],
+    effects: Effects::Pure,
+    infer: Some(|args| (0..args.operands.len()).map(|i| args.operand(i)).collect()),
+    verify: Some(|op| {
+        let keys = op.body.ty(op.operand(0));
+        let shaped = op.operand_types().iter().all(|t| t.shape() == keys.shape());
+        match shaped && !keys.elem().is_float() && keys.rank() > 0 {
+            true => Ok(()),
+            false => Err(op.error(format!("expects integers and tiles of one shape, got {:?}", op.operand_types()))),
+        }
+    }),
+    ..OpDef::new("rc.kernel.sort")
 };
 
 pub static DOT: OpDef = OpDef {

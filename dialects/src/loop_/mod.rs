@@ -8,15 +8,17 @@ mod attention_backward;
 mod kernel;
 mod nest;
 mod scatter;
+mod sort;
 
 pub use attention_backward::{ATTENTION_BACKWARD, gradients_of};
 pub use kernel::{KERNEL, LAUNCH, RETURN};
 pub use nest::{ATTENTION, GATHER, INDEX, IterKind, NEST, Nest, YIELD};
 
 pub use scatter::SCATTER;
+pub use sort::SORT;
 
 use rc_ir::OpDef;
 
 /// All operations of the dialect.
 pub static OPS: &[&OpDef] =
-    &[&KERNEL, &LAUNCH, &RETURN, &NEST, &YIELD, &INDEX, &GATHER, &ATTENTION, &ATTENTION_BACKWARD, &SCATTER];
+    &[&KERNEL, &LAUNCH, &RETURN, &NEST, &YIELD, &INDEX, &GATHER, &ATTENTION, &ATTENTION_BACKWARD, &SCATTER, &SORT];

@@ -4,26 +4,23 @@
 //! p-th diagonal says (Odeh, Green, Mwassi, Shmueli and Birk, "Merge Path", 2012). So a merge is a pass over all elements at once, on any
 //! machine, and equal keys stay in their order.
 
-use super::sort::{by_rank, ranks};
 use crate::builder::CoreBuilder;
+use crate::core::sort::SORT;
 use rc_ir::{Attr, Builder, Dim, Type, Value};
 
-/// The length of the runs that are sorted by comparing all pairs.
-const RUN: i64 = 32;
-
 /// For integer keys [.., n] the i32 places that they are sorted from, of n elements or more: what is beyond n stands at the end.
-/// `greatest` is the greatest key.
-pub fn sorted(b: &mut Builder, keys: Value, greatest: Attr) -> Value {
+/// `greatest` is the greatest key, and runs of `run` elements, a power of two, are sorted by `core.sort`.
+pub fn sorted(b: &mut Builder, keys: Value, greatest: Attr, run: i64) -> Value {
     let shape = b.ty(keys).shape().to_vec();
     let lead = &shape[..shape.len() - 1];
     let n = shape[lead.len()].as_static().expect("a fixed length");
-    let runs = (n + RUN - 1) / RUN;
+    let runs = (n + run - 1) / run;
     let line = |m: i64| [lead, &[Dim::Static(m)]].concat();
-    let padded = filled(b, keys, greatest, runs * RUN - n);
-    let (mut keys, mut places) = short_runs(b, padded, lead, runs);
-    let mut width = RUN;
+    let padded = filled(b, keys, greatest, runs * run - n);
+    let (mut keys, mut places) = sorted_runs(b, padded, lead, runs, run);
+    let mut width = run;
     while width < n {
-        let from = merge(b, keys, &line(runs * RUN), width);
+        let from = merge(b, keys, &line(runs * run), width);
         (keys, places) = (along(b, keys, from), along(b, places, from));
         width *= 2;
     }
@@ -44,16 +41,15 @@ fn filled(b: &mut Builder, keys: Value, greatest: Attr, count: i64) -> Value {
 }
 
 /// Sorts each run; gives the keys in that order and the places that they had.
-fn short_runs(b: &mut Builder, keys: Value, lead: &[Dim], runs: i64) -> (Value, Value) {
+fn sorted_runs(b: &mut Builder, keys: Value, lead: &[Dim], runs: i64, run: i64) -> (Value, Value) {
     let whole = b.ty(keys).shape().to_vec();
-    let shape = [lead, &[Dim::Static(runs), Dim::Static(RUN)]].concat();
+    let shape = [lead, &[Dim::Static(runs), Dim::Static(run)]].concat();
     let keys = b.reshape(keys, &shape);
-    let ranks = ranks(b, keys);
-    let at = by_rank(b, ranks, Dim::Static(RUN));
+    let sort = b.op(&SORT).operand(keys).build();
+    let [sorted, at] = [0, 1].map(|i| b.body.result(sort, i));
     let at = b.convert(at, Type::int(32));
     let start = count(b, &shape, lead.len());
-    let start = b.binary_scalar("mul", start, RUN as f64);
-    let sorted = along(b, keys, at);
+    let start = b.binary_scalar("mul", start, run as f64);
     let places = b.binary("add", at, start);
     (b.reshape(sorted, &whole), b.reshape(places, &whole))
 }
@@ -116,14 +112,14 @@ fn element(b: &mut Builder, keys: Value, at: Value, size: i64) -> Value {
 }
 
 /// Elements of the last dimension by their places in it.
-fn along(b: &mut Builder, x: Value, at: Value) -> Value {
+pub fn along(b: &mut Builder, x: Value, at: Value) -> Value {
     let batch = b.ty(x).rank() as i64 - 1;
     let gather = b.op("rc.core.gather").operands(&[x, at]);
     gather.attr("axis", Attr::i64(batch)).attr("batch", Attr::i64(batch)).value()
 }
 
 /// The i32 number of each element along a dimension.
-fn count(b: &mut Builder, shape: &[Dim], dim: usize) -> Value {
+pub fn count(b: &mut Builder, shape: &[Dim], dim: usize) -> Value {
     b.op("rc.core.iota").attr("dim", Attr::i64(dim as i64)).result(Type::tensor(shape, Type::int(32))).value()
 }
 

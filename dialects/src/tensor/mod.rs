@@ -10,7 +10,7 @@ mod attention;
 pub mod channels_last;
 mod conv;
 mod conv_derivative;
-mod merge;
+pub mod merge;
 mod norm;
 mod norm_derivative;
 mod place;
@@ -21,7 +21,7 @@ mod ragged;
 mod random;
 mod reduce;
 mod shape;
-mod sort;
+pub mod sort;
 mod spatial;
 mod statistics;
 

@@ -1,14 +1,14 @@
 //! Order along a dimension: sort and topk.
 //!
 //! Short rows: an element's rank is the number of elements that come before it, and the element of each rank is looked up;
-//! both compare all pairs. Long rows are merged from sorted runs (`merge.rs`), and the first few of a long row are taken
-//! one after the other.
+//! both compare all pairs. Long rows are sorted by `core.sort`; of the first few of a long row, only what may be among them.
 
-use super::merge;
+use super::merge::along;
 use super::spatial::iota;
 use crate::builder::CoreBuilder;
 use crate::constraints::{INT_TENSOR, TENSOR, check_dims};
 use crate::core::shape::inverse;
+use crate::core::sort as core;
 use crate::derivative::{Derivative, Vjp};
 use crate::interfaces::Decompose;
 use rc_ir::op_def::{AttrDefault, AttrKind, InferArgs, Types, attr, operand, result};
@@ -44,7 +44,7 @@ pub static SORT: OpDef = OpDef {
 
 pub static TOPK: OpDef = OpDef {
     summary: "The k greatest (or least) elements along a dimension, in order, and where each was.",
-    doc: "As the first k of tensor.sort.",
+    doc: "As the first k of tensor.sort, but that any of equal elements may come first.",
     example: "func.func @topk(%x: tensor<3x7xf32>) -> (tensor<3x2xf32>, tensor<3x2xi64>) {
   %y, %at = tensor.topk %x {dim = 1, k = 2} : tensor<3x2xf32>, tensor<3x2xi64>
   func.return %y, %at
@@ -118,8 +118,8 @@ fn last_and_back(dim: usize, rank: usize) -> (Vec<i64>, Vec<i64>) {
 
 /// Rows up to this long are sorted by comparing all pairs; rows of a symbolic length too.
 const PAIRS: i64 = 128;
-/// The most elements that are taken from a long row one after the other.
-const TAKEN: i64 = 64;
+/// Rows in which at least so many elements stand for one that is wanted are not sorted whole.
+const GROUPED: i64 = 16;
 
 fn ordered(b: &mut Builder, op: Op, descending: bool) -> Vec<Value> {
     let x = b.body.operand(op, 0);
@@ -128,63 +128,87 @@ fn ordered(b: &mut Builder, op: Op, descending: bool) -> Vec<Value> {
     let taken = b.ty(b.body.result(op, 0)).shape()[dim];
     let (there, back) = last_and_back(dim, rank);
     let rows = b.permute(x, &there);
-    let shape = b.ty(rows).shape();
-    let keys = keys(b, rows, descending);
-    let few = taken.as_static().filter(|&k| k <= TAKEN && b.ty(keys).elem().bit_width().is_some_and(|w| w <= 32));
-    let indices = match (shape[rank - 1].as_static(), few) {
-        (Some(n), Some(k)) if n > 2 * TAKEN && n < i64::from(i32::MAX) && k < n => first_few(b, keys, k),
-        (Some(n), _) if n > PAIRS && n < i64::from(i32::MAX) => {
-            let all = merge::sorted(b, keys, greatest(b.ty(keys).elem().bit_width().expect("an integer")));
-            let sizes = [&shape[..rank - 1], &[taken]].concat();
-            b.slice(all, &vec![Dim::Static(0); rank], &sizes)
-        }
-        _ => {
+    let n = b.ty(rows).shape()[rank - 1].as_static().filter(|&n| n > PAIRS && n < i64::from(i32::MAX));
+    let few = b.ty(rows).elem().bit_width().is_some_and(|width| width <= 32);
+    let found = match (n, taken.as_static()) {
+        (None, _) | (_, None | Some(0)) => {
+            let keys = keys(b, rows, descending);
             let ranks = ranks(b, keys);
-            by_rank(b, ranks, taken)
+            let at = by_rank(b, ranks, taken);
+            looked_up(b, rows, at)
         }
+        (Some(_), Some(1)) if few => {
+            let keys = keys(b, rows, descending);
+            let at = least(b, keys);
+            looked_up(b, rows, at)
+        }
+        (Some(n), Some(k)) if n >= GROUPED * k => from_groups(b, rows, k, descending),
+        (Some(n), Some(k)) => sorted(b, &[rows], Some(k).filter(|&k| k < n), descending),
     };
-    let indices = b.convert(indices, Type::i64());
-    let batch = rank as i64 - 1;
-    let values = b.op("rc.core.gather").operands(&[rows, indices]);
-    let values = values.attr("axis", Attr::i64(batch)).attr("batch", Attr::i64(batch)).value();
-    [values, indices].map(|v| b.permute(v, &back)).to_vec()
+    found.map(|v| b.permute(v, &back)).to_vec()
 }
 
-/// The indices of the `k` least keys of at most 32 bits, in order: each is the least of those after the one before, where key and index
-/// make one number.
-fn first_few(b: &mut Builder, keys: Value, k: i64) -> Value {
+/// `core.sort` of rows, and perhaps their places.
+fn sorted(b: &mut Builder, operands: &[Value], count: Option<i64>, descending: bool) -> [Value; 2] {
+    let op = b.op(&core::SORT).operands(operands).attr("descending", Attr::bool(descending));
+    let op = op.maybe_attr("count", count.map(Attr::i64)).build();
+    [0, 1].map(|i| b.body.result(op, i))
+}
+
+/// The elements of rows at these places, and the places as i64.
+fn looked_up(b: &mut Builder, rows: Value, at: Value) -> [Value; 2] {
+    let at = b.convert(at, Type::i64());
+    [along(b, rows, at), at]
+}
+
+/// The first `k` of rows that are much longer. Neighbours form groups; each of the `k` is in one of the `k` groups whose best elements
+/// come first, since from each of those comes an element that is no worse. So the groups' best elements are sorted, then the elements
+/// of the groups found, with those that are left over at the end of the row.
+fn from_groups(b: &mut Builder, rows: Value, k: i64, descending: bool) -> [Value; 2] {
+    let shape = b.ty(rows).shape().to_vec();
+    let (last, lead) = (shape.len() - 1, &shape[..shape.len() - 1]);
+    let n = shape[last].as_static().expect("a fixed length");
+    // As many groups as there are elements in those that are found, or more.
+    let group = (1..).map(|bits| 1i64 << bits).take_while(|g| g * g * k <= n).last().unwrap_or(2);
+    let groups = n / group;
+    let of = |sizes: &[i64]| [lead, &sizes.iter().map(|&n| Dim::Static(n)).collect::<Vec<_>>()].concat();
+    let keys = keys(b, rows, descending);
+    let whole = b.slice(keys, &vec![Dim::Static(0); shape.len()], &of(&[groups * group]));
+    let whole = b.reshape(whole, &of(&[groups, group]));
+    let best = b.reduce("min", whole, &[last as i64 + 1]);
+    let found = sorted(b, &[best], Some(k), false)[1];
+    let outer: Vec<i64> = (0..=last as i64).collect();
+    let found = b.broadcast(found, &of(&[k, group]), &outer);
+    let found = b.reshape(found, &of(&[k * group]));
+    let first = b.binary_scalar("mul", found, group as f64);
+    let number = iota(b, &of(&[k * group]), last);
+    let inside = b.binary_scalar("and", number, (group - 1) as f64);
+    let mut places = b.binary("add", first, inside);
+    if groups * group < n {
+        let rest = iota(b, &of(&[n - groups * group]), last);
+        let rest = b.binary_scalar("add", rest, (groups * group) as f64);
+        places = b.concat(&[places, rest], last as i64);
+    }
+    let candidates = along(b, rows, places);
+    sorted(b, &[candidates, places], Some(k), descending)
+}
+
+/// The index of the least key, of at most 32 bits: the first of several, where key and index make one number.
+fn least(b: &mut Builder, keys: Value) -> Value {
     let shape = b.ty(keys).shape().to_vec();
     let last = shape.len() - 1;
     let wide = b.convert(keys, Type::i64());
     let high = b.binary_scalar("mul", wide, (1i64 << 32) as f64);
     let index = iota(b, &shape, last);
     let unique = b.binary("add", high, index);
-    let outer: Vec<i64> = (0..last as i64).collect();
-    let none = b.op("rc.core.constant").attr("value", greatest(64)).result(Type::i64()).value();
-    let none = b.broadcast(none, &shape, &[]);
-    let column = [&shape[..last], &[Dim::Static(1)]].concat();
-    let mut found: Vec<Value> = Vec::new();
-    let mut before: Option<Value> = None;
-    for _ in 0..k {
-        let left = match before {
-            None => unique,
-            Some(before) => {
-                let before = b.broadcast(before, &shape, &outer);
-                let after = b.compare("gt", unique, before);
-                b.select(after, unique, none)
-            }
-        };
-        let least = b.reduce("min", left, &[last as i64]);
-        found.push(b.reshape(least, &column));
-        before = Some(least);
-    }
-    let found = if found.len() == 1 { found[0] } else { b.concat(&found, last as i64) };
+    let least = b.reduce("min", unique, &[last as i64]);
+    let found = b.reshape(least, &[&shape[..last], &[Dim::Static(1)]].concat());
     let mask = b.splat(f64::from(u32::MAX), b.ty(found));
     b.binary("and", found, mask)
 }
 
 /// For each key of the last dimension, how many come before it.
-pub(super) fn ranks(b: &mut Builder, keys: Value) -> Value {
+fn ranks(b: &mut Builder, keys: Value) -> Value {
     let shape = b.ty(keys).shape().to_vec();
     let last = shape.len() - 1;
     let space = [&shape[..], &[shape[last]]].concat();
@@ -201,7 +225,7 @@ pub(super) fn ranks(b: &mut Builder, keys: Value) -> Value {
 }
 
 /// The index of the element of each rank below `count`.
-pub(super) fn by_rank(b: &mut Builder, ranks: Value, count: Dim) -> Value {
+fn by_rank(b: &mut Builder, ranks: Value, count: Dim) -> Value {
     let shape = b.ty(ranks).shape().to_vec();
     let last = shape.len() - 1;
     let space = [&shape[..last], &[count, shape[last]]].concat();
@@ -215,7 +239,7 @@ pub(super) fn by_rank(b: &mut Builder, ranks: Value, count: Dim) -> Value {
 }
 
 /// Integers in the order of the elements: of a float its bits, those of negative numbers turned around.
-fn keys(b: &mut Builder, x: Value, descending: bool) -> Value {
+pub fn keys(b: &mut Builder, x: Value, descending: bool) -> Value {
     let elem = b.ty(x).elem();
     let keys = match elem.bit_width() {
         Some(width) if elem.is_float() => {
@@ -239,6 +263,6 @@ fn keys(b: &mut Builder, x: Value, descending: bool) -> Value {
 }
 
 /// The greatest signed integer of a width.
-fn greatest(width: u32) -> Attr {
+pub fn greatest(width: u32) -> Attr {
     Attr::int(i64::MAX >> (64 - width), Type::int(width))
 }

@@ -29,6 +29,11 @@ impl Program<'_> {
         self.build().op("rc.kernel.read").operand(memory).operands(at).result(elem).value()
     }
 
+    /// Writes one element.
+    pub fn write_scalar(&mut self, value: Value, memory: Value, at: &[Value]) {
+        self.build().op("rc.kernel.write").operand(value).operand(memory).operands(at).build();
+    }
+
     /// The one integer at `access`, as an index.
     pub fn read_index(&mut self, memory: Value, access: &Access, scope: &Scope) -> Result<Value> {
         let memory = self.view(memory, &access.shape);

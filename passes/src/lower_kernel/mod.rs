@@ -24,6 +24,8 @@ mod region;
 mod run;
 mod scatter;
 mod scope;
+mod sort;
+mod sort_cpu;
 mod split;
 
 pub use launch::lower_launches;
@@ -46,6 +48,7 @@ use rc_ir::builder::new_function;
 use rc_ir::pass::{PassContext, PassDef, PassKind, has_op};
 use rc_ir::{Attr, Body, Diagnostic, Module, Name, Op, Result, Type, Value};
 use scatter::Scatter;
+use sort::Sort;
 use split::Split;
 
 pub static LOWER_KERNEL: PassDef = PassDef {
@@ -221,6 +224,7 @@ fn scheduled_groups(src: &Body, target: &Target) -> Result<Vec<Scheduled>> {
             name if name == &loop_::ATTENTION => Class::Attention,
             name if name == &loop_::ATTENTION_BACKWARD => Class::AttentionBackward,
             name if name == &loop_::SCATTER => Class::Scatter,
+            name if name == &loop_::SORT => Class::Sort,
             _ => continue,
         };
         let schedule = Schedule::read(at)?;
@@ -287,6 +291,7 @@ fn lower_group(
         Class::Attention => attend(&mut p, scheduled)?,
         Class::AttentionBackward => attend_backward(&mut p, scheduled)?,
         Class::Scatter => scatter_updates(&mut p, scheduled)?,
+        Class::Sort => sort_rows(&mut p, scheduled)?,
         _ => run_nests(&mut p, scheduled, outputs)?,
     };
     Ok(end(p, grid, scheduled.schedules[0].threads))
@@ -452,6 +457,21 @@ fn scatter_updates(p: &mut Program, scheduled: &Scheduled) -> Result<[rc_ir::Dim
         (true, _) => scatter.run_on_cpu(p, schedule, &scope)?,
         (_, true) => scatter.run_in_memory(p, &scope)?,
         (_, false) => scatter.run(p, &scope)?,
+    }
+    Ok(grid)
+}
+
+fn sort_rows(p: &mut Program, scheduled: &Scheduled) -> Result<[rc_ir::Dim; 3]> {
+    let (op, schedule) = (scheduled.group.ops[0], &scheduled.schedules[0]);
+    p.loc = p.src.loc(op);
+    let sort = Sort::read(p, op)?;
+    let over = spread_of(p.src, op, schedule, &sort.sizes.iters)?;
+    let (grid, starts) = p.spread(&over);
+    let scope = scope_of(&over, &starts, schedule);
+    if p.target.is_cpu() {
+        sort.run_on_cpu(p, &scope)?
+    } else {
+        sort.run(p, schedule, &scope)?
     }
     Ok(grid)
 }

@@ -108,6 +108,11 @@ impl<'a> Program<'a> {
     pub fn constant_index(&mut self, n: i64) -> Value {
         self.size(Dim::Static(n))
     }
+    /// A constant number.
+    pub fn scalar(&mut self, value: Attr) -> Value {
+        let ty = value.type_of().expect("a scalar attribute has a type");
+        self.head_op("rc.core.constant", &[], &[("value", value)], ty)
+    }
     /// The program's place along an axis of the grid.
     pub fn program_id(&mut self, axis: i64) -> Value {
         self.head_op("rc.kernel.program_id", &[], &[("axis", Attr::i64(axis))], Type::index())
@@ -271,6 +276,14 @@ impl<'a> Program<'a> {
         let op = b.op("rc.kernel.scan").operand(value).attr("dim", Attr::i64(dim as i64)).attr("kind", Attr::str(kind));
         let op = op.attr("reverse", Attr::bool(reverse)).results(&[ty, ty.with_shape(&shape.map(Dim::Static))]).build();
         (self.out.result(op, 0), self.out.result(op, 1))
+    }
+    /// `kernel.sort`: rows by the first tile, of which `count` elements are needed, and the other tiles with it.
+    pub fn sort(&mut self, tiles: &[Value], count: Option<i64>) -> Vec<Value> {
+        let types: Vec<Type> = tiles.iter().map(|&tile| self.ty(tile)).collect();
+        let mut b = self.build();
+        let op = b.op("rc.kernel.sort").operands(tiles).maybe_attr("count", count.map(Attr::i64));
+        let op = op.results(&types).build();
+        self.out.results(op).collect()
     }
     /// `a b + c`.
     pub fn fma(&mut self, a: Value, b: Value, c: Value) -> Value {

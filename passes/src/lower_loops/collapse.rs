@@ -1,7 +1,7 @@
 //! Fewer dimensions: those of size one go, and neighbours that every nest walks together become one.
 //! The kernel's arguments and results are reshaped outside, where it costs nothing.
 
-use rc_dialects::loop_::{ATTENTION, ATTENTION_BACKWARD, GATHER, INDEX, NEST, RETURN, SCATTER};
+use rc_dialects::loop_::{ATTENTION, ATTENTION_BACKWARD, GATHER, INDEX, NEST, RETURN, SCATTER, SORT};
 use rc_ir::{Attr, Block, Body, Dim, Name, Op, Type, Value};
 use rustc_hash::FxHashMap;
 
@@ -27,8 +27,9 @@ struct Model {
 /// Collapses the dimensions of a kernel in place; gives its argument and result types afterwards.
 pub fn collapse(body: &mut Body) -> (Vec<Type>, Vec<Type>) {
     let entry = body.entry().expect("a kernel has a body");
-    let whole =
-        body.ops(entry).any(|op| [&ATTENTION, &ATTENTION_BACKWARD, &SCATTER].iter().any(|def| body.name(op) == *def));
+    let whole = body
+        .ops(entry)
+        .any(|op| [&ATTENTION, &ATTENTION_BACKWARD, &SCATTER, &SORT].iter().any(|def| body.name(op) == *def));
     if !whole {
         let mut model = Model::read(body, entry);
         model.drop_units();

@@ -7,7 +7,7 @@ use crate::fuse::{Class, classify, forward_map, symbol_ranges};
 use rc_dialects::core::attention::shared_heads;
 use rc_dialects::func::symbols;
 use rc_dialects::interfaces::{Contraction, Reduction};
-use rc_dialects::loop_::{ATTENTION, KERNEL, RETURN, SCATTER};
+use rc_dialects::loop_::{ATTENTION, KERNEL, RETURN, SCATTER, SORT};
 use rc_ir::builder::new_function;
 use rc_ir::dim_range::Ranges;
 use rc_ir::{Attr, Block, Body, Builder, Dim, Name, Op, OpRef, Result, Type, Value};
@@ -90,6 +90,7 @@ impl Lowering<'_> {
                 }
                 Class::Attention => self.attention(kernel, block, op, &yielded)?,
                 Class::Alone if op.is("rc.core.scatter") => self.scatter(kernel, block, op)?,
+                Class::Alone if op.is("rc.core.sort") => self.sort(kernel, block, op)?,
                 Class::Alone => {
                     return Err(op
                         .unsupported("has no loop form")
@@ -198,17 +199,10 @@ impl Lowering<'_> {
         let ty = self.source.ty(op.result(0));
         let sums = matches!(op.str("kind"), Some("add" | "mul"));
         let acc = if sums { rc_dialects::constraints::default_acc(ty.elem()) } else { ty.elem() };
-        let mut operands = Vec::new();
-        for value in op.operands() {
-            operands.push(match self.tensors.get(&value) {
-                Some(&tensor) => tensor,
-                None => self.pointwise(kernel, block, value)?,
-            });
-        }
-        let names: Vec<Attr> = (0..3).map(|d| Attr::str(iterator_name(d, &self.ranges).as_str())).collect();
+        let (operands, names) = (self.as_tensors(kernel, block, op)?, self.names(3));
         let mut b = Builder::at_end(kernel, block);
         b.loc = op.loc();
-        let made = b.op(&SCATTER).operands(&operands).attrs(op.body.attrs(op.op)).attr("iters", Attr::array(&names));
+        let made = b.op(&SCATTER).operands(&operands).attrs(op.body.attrs(op.op)).attr("iters", names);
         let tensor = made.result(ty.with_elem(acc)).value();
         self.tensors.insert(op.result(0), tensor);
         if acc != ty.elem() {
@@ -223,6 +217,38 @@ impl Lowering<'_> {
             self.tensors.insert(op.result(0), tensor);
         }
         Ok(())
+    }
+
+    /// Lowers a sort, whose operands are tensors.
+    fn sort(&mut self, kernel: &mut Body, block: Block, op: OpRef) -> Result {
+        let (operands, names) = (self.as_tensors(kernel, block, op)?, self.names(2));
+        let mut b = Builder::at_end(kernel, block);
+        b.loc = op.loc();
+        let made = b.op(&SORT).operands(&operands).attrs(op.body.attrs(op.op)).attr("iters", names);
+        let made = made.results(&op.result_types()).build();
+        for (i, value) in op.results().enumerate() {
+            let tensor = kernel.result(made, i);
+            kernel.set_value_name(tensor, self.source.value_name(value));
+            self.tensors.insert(value, tensor);
+        }
+        Ok(())
+    }
+
+    /// The operands as tensors of the kernel.
+    fn as_tensors(&mut self, kernel: &mut Body, block: Block, op: OpRef) -> Result<Vec<Value>> {
+        let mut operands = Vec::new();
+        for value in op.operands() {
+            operands.push(match self.tensors.get(&value) {
+                Some(&tensor) => tensor,
+                None => self.pointwise(kernel, block, value)?,
+            });
+        }
+        Ok(operands)
+    }
+    /// The names of so many iterators.
+    fn names(&self, count: usize) -> Attr {
+        let names: Vec<Attr> = (0..count).map(|d| Attr::str(iterator_name(d, &self.ranges).as_str())).collect();
+        Attr::array(&names)
     }
 
     /// Lowers a product; its nest stores through the transposes that follow.

@@ -23,6 +23,8 @@ pub struct Group {
     /// Gathers in runs whose places are here, and those whose elements are.
     pub places_of: Vec<Op>,
     pub gathered_by: Vec<Op>,
+    /// Whether rows are sorted.
+    pub sorted: bool,
     /// Dimensions that are reduced.
     pub reduced: Vec<usize>,
     pub stored: bool,
@@ -61,6 +63,7 @@ pub fn groups(body: &Body) -> Vec<Group> {
             "rc.kernel.gather" if gathers_runs(op) => {}
             "rc.kernel.broadcast"
             | "rc.kernel.scan"
+            | "rc.kernel.sort"
             | "rc.kernel.reduce"
             | "rc.kernel.gather"
             | "rc.kernel.scatter"
@@ -157,6 +160,10 @@ fn note_uses(op: OpRef, indices: &Indices, groups: &mut [Group], group: &mut dyn
         "rc.kernel.scan" => {
             let Some(g) = group(op.operand(0)) else { return };
             groups[g].reduced.extend(op.int("dim").map(|d| d as usize));
+        }
+        "rc.kernel.sort" => {
+            let Some(g) = group(op.operand(0)) else { return };
+            groups[g].sorted = true;
         }
         "rc.kernel.dot" => {
             let [left, right, acc] = [0, 1, 2].map(|i| group(op.operand(i)));

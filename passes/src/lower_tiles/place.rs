@@ -73,7 +73,16 @@ fn gpu_layout(body: &Body, group: &Group, warps: i64) -> Result<Layout> {
     if !group.accumulates.is_empty() {
         return Ok(product_layout(body, group, warps));
     }
+    if group.sorted {
+        return Ok(sorted_layout(group, warps));
+    }
     Ok(memory_layout(group, vector_dim(group), warps))
+}
+
+/// Of tiles whose rows are sorted: each thread has neighbouring elements, as one vector.
+fn sorted_layout(group: &Group, warps: i64) -> Layout {
+    let total: i64 = group.shape.iter().product();
+    blocked(&group.shape, group.shape.len() - 1, total / (warps * WARP), warps, false)
 }
 
 /// Of the places of a gather in runs, and of the runs themselves (`whole`): each thread holds the places of its runs. What the producers of

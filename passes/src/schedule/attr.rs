@@ -27,6 +27,8 @@ pub enum Kind {
     Attention(Attention),
     /// Updates of places that indices name.
     Scatter,
+    /// Rows in order.
+    Sort,
     /// Any nest: one tile of results after another.
     General,
 }
@@ -115,7 +117,7 @@ impl Word for Unit {
     const FORM: &'static str = "`fma`, `mma` or `wgmma`, or another unit of the machine's matrix instructions";
 }
 
-const PLAIN: &[&str] = &["pointwise", "row", "column", "contract", "attention", "scatter", "general"];
+const PLAIN: &[&str] = &["pointwise", "row", "column", "contract", "attention", "scatter", "sort", "general"];
 
 impl Kind {
     /// The names of all kinds.
@@ -129,7 +131,8 @@ impl Kind {
             Kind::Contract(_) => 3,
             Kind::Attention(_) => 4,
             Kind::Scatter => 5,
-            Kind::General => 6,
+            Kind::Sort => 6,
+            Kind::General => 7,
         }]
     }
     /// The kind of this name, with nothing chosen.
@@ -141,6 +144,7 @@ impl Kind {
             Kind::Contract(Contract::default()),
             Kind::Attention(Attention::default()),
             Kind::Scatter,
+            Kind::Sort,
             Kind::General,
         ];
         all.into_iter().find(|kind| kind.word() == word)
@@ -148,7 +152,7 @@ impl Kind {
     /// What is particular to it.
     pub fn knobs(&self) -> &'static [Knob] {
         match self {
-            Kind::Pointwise | Kind::Scatter | Kind::General => &[],
+            Kind::Pointwise | Kind::Scatter | Kind::Sort | Kind::General => &[],
             Kind::Row(_) => Row::KNOBS,
             Kind::Column(_) => Column::KNOBS,
             Kind::Contract(_) => Contract::KNOBS,
@@ -157,7 +161,7 @@ impl Kind {
     }
     fn set(&mut self, key: &str, value: Attr) -> bool {
         match self {
-            Kind::Pointwise | Kind::Scatter | Kind::General => false,
+            Kind::Pointwise | Kind::Scatter | Kind::Sort | Kind::General => false,
             Kind::Row(own) => own.set(key, value),
             Kind::Column(own) => own.set(key, value),
             Kind::Contract(own) => own.set(key, value),
@@ -166,7 +170,7 @@ impl Kind {
     }
     fn params(&self) -> Vec<(&'static str, Attr)> {
         match self {
-            Kind::Pointwise | Kind::Scatter | Kind::General => Vec::new(),
+            Kind::Pointwise | Kind::Scatter | Kind::Sort | Kind::General => Vec::new(),
             Kind::Row(own) => own.params(),
             Kind::Column(own) => own.params(),
             Kind::Contract(own) => own.params(),

@@ -17,10 +17,11 @@ pub enum Class {
     Attention,
     AttentionBackward,
     Scatter,
+    Sort,
     Scan,
 }
 
-/// Nests that run together, in order. For attention and scatters `nests` is empty.
+/// Nests that run together, in order. For attention, scatters and sorts `nests` is empty.
 #[derive(Clone, Debug)]
 pub struct Group {
     pub class: Class,
@@ -123,6 +124,8 @@ pub fn groups(body: &Body, target: &Target) -> Result<Vec<Group>> {
             out.push(Group { class: Class::AttentionBackward, ops: vec![op], nests: Vec::new() });
         } else if body.name(op) == &loop_::SCATTER {
             out.push(Group { class: Class::Scatter, ops: vec![op], nests: Vec::new() });
+        } else if body.name(op) == &loop_::SORT {
+            out.push(Group { class: Class::Sort, ops: vec![op], nests: Vec::new() });
         } else if body.name(op) != &loop_::RETURN {
             let what = format!("'{}' in a loop.kernel", body.name(op).pretty());
             return Err(

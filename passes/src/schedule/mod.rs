@@ -22,10 +22,11 @@ mod row;
 mod scan;
 pub mod scatter;
 mod share;
+pub mod sort;
 mod tiles;
 mod warpgroup;
 
-use rc_dialects::loop_::{ATTENTION, ATTENTION_BACKWARD, KERNEL, NEST, SCATTER};
+use rc_dialects::loop_::{ATTENTION, ATTENTION_BACKWARD, KERNEL, NEST, SCATTER, SORT};
 use rc_ir::pass::{
     OptionDef, OptionKind, Options, PassContext, PassDef, PassKind, SymbolContext, option, run_on_symbols,
 };
@@ -56,7 +57,7 @@ On a GPU `gather` names the operands whose tiles are gathered into shared memory
 are copied as boxes of memory. `keep` is on a nest whose rows wait in memory of the \
 program's own for the nests that read them: on a CPU, what several of them would compute alike and takes long is made a nest of its own; on a GPU, what several \
 of them read of a row that is too long for registers is copied to shared memory by one. Kinds: `pointwise`, `row` (reductions along what is contiguous in memory), `column` (across it), \
-`contract`, `attention`, `scatter`, and `general`, which runs any nest. Schedules that nests have already are kept, so that a person's or a tuner's choice \
+`contract`, `attention`, `scatter`, `sort`, and `general`, which runs any nest. Schedules that nests have already are kept, so that a person's or a tuner's choice \
 counts; a kernel in which some nest has none is scheduled anew. Remarks name the runner-up with its numbers.",
     options: TARGET_OPTIONS,
     requires: &["lower-loops"],
@@ -115,7 +116,7 @@ pub fn settle_target(module: &mut Module, options: &Options) -> Result<Target> {
 
 /// Whether a body is a `loop.kernel` with a nest that has no schedule.
 pub fn is_unscheduled(body: &Body) -> bool {
-    let nest = |op| [&NEST, &ATTENTION, &ATTENTION_BACKWARD, &SCATTER].iter().any(|def| body.name(op) == *def);
+    let nest = |op| [&NEST, &ATTENTION, &ATTENTION_BACKWARD, &SCATTER, &SORT].iter().any(|def| body.name(op) == *def);
     body.name(body.root()) == &KERNEL
         && body.entry().is_some_and(|e| body.ops(e).any(|op| nest(op) && body.attr(op, "schedule").is_none()))
 }
@@ -178,6 +179,7 @@ fn plan(body: &Body, group: &Group, target: &Target) -> Result<Plan> {
             let op = group.ops[0];
             return scatter::plan(body, op, target).ok_or_else(|| body.op_ref(op).error("has malformed attributes"));
         }
+        Class::Sort => return sort::plan(body, group.ops[0], target),
         Class::Pointwise => pointwise::plan(body, group.clone(), target),
         Class::Scan => match scan::plan(body, group.clone(), target) {
             Some(plan) => plan,

@@ -196,6 +196,7 @@ impl<'a> Frame<'a> {
             "core.window" => self.window(op),
             "core.gather" => self.gather(op),
             "core.scatter" | "loop.scatter" => self.scatter(op),
+            "core.sort" | "loop.sort" => return self.sort(op),
             "core.dim" => {
                 let dim = op.int("dim").unwrap_or(0) as usize;
                 Ok(Value::Int(self.array(op, 0)?.shape[dim] as i64))

@@ -29,6 +29,7 @@ mod reduce;
 mod region;
 mod shape;
 pub mod slopes;
+mod sort;
 mod space;
 #[cfg(test)]
 mod tests;

@@ -8,6 +8,7 @@ mod exchange;
 mod gather;
 mod reduce;
 mod scan;
+mod sort;
 mod staged;
 mod warpgroup;
 
@@ -114,6 +115,7 @@ impl<'s> Distribute<'s> {
             "rc.kernel.scatter" => self.scatter(op),
             "rc.kernel.reduce" => self.reduce(op),
             "rc.kernel.scan" => self.scan(op),
+            "rc.kernel.sort" => self.sort(op),
             "rc.kernel.dot" => self.dot(op),
             "rc.kernel.iota" => self.iota(op),
             "rc.kernel.broadcast" => self.broadcast(op),

@@ -38,6 +38,7 @@ pub(crate) fn kind_of(op: OpRef, kernel: &Body) -> Result<Kind> {
         "kernel.scatter" => run!(scatter),
         "kernel.reduce" => run!(tile_reduce),
         "kernel.scan" => run!(tile_scan),
+        "kernel.sort" => run!(tile_sort),
         "kernel.dot" => run!(tile_dot),
         "kernel.iota" => run!(tile_iota),
         "kernel.broadcast" => run!(tile_broadcast),

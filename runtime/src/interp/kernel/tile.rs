@@ -11,6 +11,7 @@ use crate::interp::dot::{Sizes, product_of_floats, product_of_ints};
 use crate::interp::memory::{MemRef, check_class};
 use crate::interp::reduce::{float_fn, int_fn, reduce};
 use crate::interp::shape::{broadcast, positions, strides, transpose, walk};
+use crate::interp::sort::orders;
 use crate::interp::value::{Array, Class, Format, Value};
 
 /// Where the elements of a tile lie in a memref: `None` outside of its bounds.
@@ -229,6 +230,24 @@ impl Program<'_, '_> {
         self.set(t, inst.outs[0], Value::Array(gathered(shape.clone(), &values, format)));
         shape[dim] = 1;
         self.set(t, inst.outs[1], Value::Array(gathered(shape, &totals, format)));
+        Ok(Step::Next)
+    }
+
+    /// What is past `count` stays in its order, which is none that anyone may rely on.
+    pub fn tile_sort(&mut self, t: usize, inst: &Inst) -> Result<Step> {
+        let tiles = (0..inst.args.len()).map(|i| match self.get(t, inst.args[i], inst)? {
+            Value::Array(tile) => Ok(tile.clone()),
+            _ => Err(inst.op.error("sorts something that is no tile")),
+        });
+        let tiles = tiles.collect::<Result<Vec<_>>>()?;
+        let n = tiles[0].shape.last().copied().unwrap_or(1);
+        let count = inst.op.int("count").map_or(n, |count| (count as usize).min(n));
+        let mut order = orders(&tiles[0], n, n, inst.format()?, false);
+        order.chunks_mut(n.max(1)).for_each(|row| row[count..].sort_unstable());
+        for (&out, tile) in inst.outs.iter().zip(&tiles) {
+            let sorted = tile.pick(tile.shape.clone(), &order);
+            self.set(t, out, Value::Array(sorted));
+        }
         Ok(Step::Next)
     }
 
