@@ -145,6 +145,7 @@ impl Program<'_> {
         let ty = Type::tile(&shape, self.ty(memory).elem(), None);
         let mut b = self.build();
         let op = b.op("rc.kernel.gather").operand(memory).operands(&starts).operand(at);
+        let op = op.maybe_attr("bounded", scope.may_miss.then(|| Attr::bool(true)));
         Ok(op.attr("dims", Attr::i64s(&dims)).attr("axis", Attr::i64(axis as i64)).result(ty).value())
     }
 

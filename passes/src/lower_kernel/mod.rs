@@ -171,7 +171,7 @@ pub fn lower_kernel(src: &Body, target: &Target) -> Result<Lowered> {
         let missing = || Diagnostic::error(src.loc(src.root()), "a nest reads a value that comes after its group");
         known.iter().find(|k| k.0 == v).map(|k| k.1).ok_or_else(missing)
     };
-    for scheduled in &groups {
+    for scheduled in groups.iter().filter(|s| !is_only_filling(src, &s.group)) {
         let (inputs, outputs) = interface(src, &scheduled.group);
         let number = out.steps.len();
         let callee = |n: usize| if n == 0 { name } else { Name::new(&format!("{name}_{n}")) };
@@ -263,7 +263,7 @@ fn interface(src: &Body, group: &Group) -> (Vec<Value>, Vec<Value>) {
         let gathers = src.op_ref(op).entry(0).into_iter().flat_map(|b| src.ops(b).collect::<Vec<_>>());
         let sources = gathers.filter(|&o| src.name(o) == &loop_::GATHER).map(|o| src.operand(o, 0));
         for v in src.operands(op).chain(sources).collect::<Vec<_>>() {
-            if !inside(v) && !inputs.contains(&v) {
+            if !inside(v) && !inputs.contains(&v) && !(is_start(src, op, v) && filled_with(src, v).is_some()) {
                 inputs.push(v);
             }
         }
@@ -275,6 +275,31 @@ fn interface(src: &Body, group: &Group) -> (Vec<Value>, Vec<Value>) {
     let escapes = |v: &Value| src.uses(*v).any(|(user, _)| outside(user));
     let results = group.ops.iter().flat_map(|&op| src.results(op).collect::<Vec<_>>());
     (inputs, results.filter(escapes).collect())
+}
+
+/// Whether a value is what a scatter begins with whose programs write each place.
+fn is_start(src: &Body, op: Op, value: Value) -> bool {
+    let op = src.op_ref(op);
+    op.name() == &loop_::SCATTER
+        && op.operands().len() == 5
+        && op.operands().filter(|&v| v == value).count() == 1
+        && op.operand(0) == value
+}
+
+/// The number that a value is everywhere, where its nest says so.
+fn filled_with(src: &Body, value: Value) -> Option<Attr> {
+    let nest = src.op_ref(src.defining_op(value).filter(|&op| src.name(op) == &loop_::NEST)?);
+    let entry = nest.entry(0).filter(|_| nest.operands().len() == 0 && nest.results().len() == 1)?;
+    let yielded = src.operands(src.last_op(entry)?).next()?;
+    rc_ir::op_def::constant_of(src, yielded)
+}
+
+/// Whether a group only writes numbers with which scatters begin that write each place themselves.
+fn is_only_filling(src: &Body, group: &Group) -> bool {
+    group.ops.iter().all(|&op| {
+        let mut results = src.results(op);
+        results.all(|v| filled_with(src, v).is_some() && src.uses(v).all(|(user, _)| is_start(src, user, v)))
+    })
 }
 
 fn lower_group(
@@ -447,13 +472,15 @@ fn scatter_updates(p: &mut Program, scheduled: &Scheduled) -> Result<[rc_ir::Dim
     let iters = if in_memory { sizes.update_iters() } else { sizes.iters };
     let over = spread_of(p.src, op, schedule, &iters)?;
     let [o, a, l] = iters.map(|i| i.name);
-    let wanted: &[Name] = if p.target.is_cpu() { &[o, l] } else { &[o, a, l] };
+    let by_place = schedule.axis_of(sizes.updates().name) == Some(0) && !in_memory;
+    let wanted: &[Name] = if p.target.is_cpu() && !by_place { &[o, l] } else { &[o, a, l] };
     if schedule.grid != wanted {
         return Err(p.src.op_ref(op).error(format!("expects a schedule with {wanted:?} in its grid on this machine")));
     }
     let (grid, starts) = p.spread(&over);
     let scope = scope_of(&over, &starts, schedule);
     match (p.target.is_cpu(), in_memory) {
+        _ if by_place => scatter.run_by_place(p, schedule, &scope)?,
         (true, _) => scatter.run_on_cpu(p, schedule, &scope)?,
         (_, true) => scatter.run_in_memory(p, &scope)?,
         (_, false) => scatter.run(p, &scope)?,

@@ -6,6 +6,7 @@ use super::scope::{Bind, Scope, Tiled};
 use crate::schedule::Schedule;
 use crate::schedule::access::Access;
 use crate::schedule::scatter::Scatter as Sizes;
+use rc_dialects::constraints::default_acc;
 use rc_dialects::interfaces::Combiner;
 use rc_ir::{Dim, Name, Op, Result, Type, Value};
 
@@ -29,7 +30,11 @@ impl Scatter {
         let (x, indices, updates, result) = (at.operand(0), at.operand(1), at.operand(2), at.result(0));
         let sorted = (at.operands().len() == 5).then(|| [at.operand(3), at.operand(4)]);
         let combiner = Combiner::from_kind(at.str("kind").unwrap_or("set"));
-        Ok(Scatter { sizes, x, indices, updates, sorted, result, combiner, elem: p.src.ty(result).elem() })
+        // Sorted, all updates of a place are combined before the result is rounded.
+        let elem = p.src.ty(result).elem();
+        let sums = sorted.is_some() && matches!(combiner, Some(Combiner::Add | Combiner::Mul));
+        let elem = if sums { default_acc(elem) } else { elem };
+        Ok(Scatter { sizes, x, indices, updates, sorted, result, combiner, elem })
     }
 
     fn names(&self) -> [Name; 3] {
@@ -105,9 +110,8 @@ impl Scatter {
     /// On a GPU: a tile of places in registers takes the updates that name one of them.
     pub fn run(&self, p: &mut Program, scope: &Scope) -> Result {
         let ([_, a, _], k) = (self.sizes.iters, self.sizes.updates().name);
-        let tile = p.load(self.x, &self.place(), scope)?;
-        let tile = p.convert(tile, self.elem);
-        let start = p.broadcast(tile, scope.shape());
+        let start = self.start(p, scope)?;
+        let start = p.broadcast(start, scope.shape());
         let rows = p.index(Dim::symbol(a.name), scope, Tiled::All)?;
         let rows = p.broadcast(rows, p.shape(rows));
         let rows = p.convert(rows, Type::i64());
@@ -131,6 +135,66 @@ impl Scatter {
             Result::Ok(vec![p.select(here, value, carried[0])])
         })?;
         p.store(ends[0], self.result, &self.place(), scope)
+    }
+
+    /// A place takes its own updates, some at a time: those that `order` has from where the place's start to where the next one's do.
+    pub fn run_by_place(&self, p: &mut Program, schedule: &Schedule, scope: &Scope) -> Result {
+        let ([_, a, _], k) = (self.sizes.iters, self.sizes.updates());
+        let start = self.start(p, scope)?;
+        let start = p.broadcast(start, scope.shape());
+        let Some([order, starts]) = self.sorted else {
+            return Err(p.src.op_ref(p.group.ops[0]).error("has a schedule by places, and no order of its updates"));
+        };
+        let (batch, place) =
+            (p.index(self.batch(), scope, Tiled::First)?, p.index(Dim::symbol(a.name), scope, Tiled::First)?);
+        let starts = p.indices_of(starts, &[self.sizes.b, a.extent + Dim::Static(1)])?;
+        let one = p.constant_index(1);
+        let next = p.add_index(place, one);
+        let [first, end] = [place, next].map(|at| {
+            let at = p.read_scalar(starts, &[batch, at]);
+            p.convert(at, Type::index())
+        });
+        let size = schedule.tile_of(k.name);
+        let bounds = [first, end, p.constant_index(size)];
+        let ends = p.for_loop(bounds, &[start], |p, number, carried| {
+            let here =
+                scope.with(k.name, Bind { base: number, axis: Some(0), size, extent: self.sizes.k, exact: true });
+            // What the last step has too many belongs to the next place.
+            let (at, none) = (p.iota(number, 0, size), p.constant_index(-1));
+            let own = p.compare("lt", at, end);
+            let at = p.select(own, at, number);
+            let shape = vec![self.sizes.b, self.sizes.k];
+            let sorted = Access { shape, exprs: vec![self.batch(), Dim::symbol(Name::new("_0"))] };
+            let numbers = p.load(order, &sorted, &Scope { indices: vec![at], ..here.clone() })?;
+            let numbers = p.convert(numbers, Type::index());
+            let numbers = p.select(own, numbers, none);
+            let updates = self.chosen_updates(p, &here, numbers)?;
+            let updates = self.or_identity(p, updates, own)?;
+            let all = p.reduce(updates, &[0], self.combiner.map_or("add", |c| c.kind()));
+            Result::Ok(vec![self.combined(p, carried[0], all)])
+        })?;
+        p.store(ends[0], self.result, &self.place(), scope)
+    }
+    /// What the places begin as: a number that is the same everywhere is not in memory.
+    fn start(&self, p: &mut Program, scope: &Scope) -> Result<Value> {
+        let tile = match super::filled_with(p.src, self.x) {
+            Some(number) => p.splat([1; 2], number),
+            None => p.load(self.x, &self.place(), scope)?,
+        };
+        Ok(p.convert(tile, self.elem))
+    }
+    /// The updates of these numbers; none where a number is negative.
+    fn chosen_updates(&self, p: &mut Program, scope: &Scope, numbers: Value) -> Result<Value> {
+        let mut scope = scope.clone();
+        (scope.indices, scope.may_miss) = (vec![numbers], true);
+        let tile = p.load(self.updates, &self.update(Name::new("_0")), &scope)?;
+        Ok(p.convert(tile, self.elem))
+    }
+    fn or_identity(&self, p: &mut Program, updates: Value, own: Value) -> Result<Value> {
+        let combiner = self.combiner.filter(|&c| c != Combiner::Add);
+        let Some(identity) = combiner.and_then(|c| c.identity(self.elem)) else { return Ok(updates) };
+        let identity = p.splat([1; 2], identity);
+        Ok(p.select(own, updates, identity))
     }
 
     /// On a GPU: a tile of updates is combined with the places that it names, atomically. The result begins as x.

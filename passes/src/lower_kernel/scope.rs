@@ -24,6 +24,8 @@ pub struct Scope {
     pub binds: Vec<(Name, Bind)>,
     /// Index tiles of the gather at hand: `_0`, `_1`, ….
     pub indices: Vec<Value>,
+    /// Whether an index may be negative: what it names is zero.
+    pub may_miss: bool,
 }
 
 /// A result of a nest that is in registers.

@@ -194,11 +194,12 @@ impl Lowering<'_> {
     }
 
     /// Lowers a scatter, whose operands are tensors: numbers that are the same everywhere become one. Sums of narrow
-    /// floats are formed in f32.
+    /// floats are formed in f32 and rounded by a nest; sorted ones, which are formed a place at a time, as they are stored.
     fn scatter(&mut self, kernel: &mut Body, block: Block, op: OpRef) -> Result {
         let ty = self.source.ty(op.result(0));
         let sums = matches!(op.str("kind"), Some("add" | "mul"));
-        let acc = if sums { rc_dialects::constraints::default_acc(ty.elem()) } else { ty.elem() };
+        let sorted = op.operands().len() == 5;
+        let acc = if sums && !sorted { rc_dialects::constraints::default_acc(ty.elem()) } else { ty.elem() };
         let (operands, names) = (self.as_tensors(kernel, block, op)?, self.names(3));
         let mut b = Builder::at_end(kernel, block);
         b.loc = op.loc();

@@ -2,17 +2,19 @@
 //!
 //! - In any order, by atomic instructions ([`any_order`]): one pass over the updates. Sums of floats may differ in their last bits
 //!   from run to run.
-//! - Sorted by index ([`sorted`]), where a module is `rc.deterministic`, and for products.
+//! - Sorted by index ([`sorted`]), where a module is `rc.deterministic`, for products, and where it takes less time ([`price`]).
 
 mod any_order;
+mod price;
 mod sorted;
 
 use rc_ir::pass::{OptionKind, PassDef, PassKind, SymbolContext, option};
-use rc_ir::{Body, Op};
+use rc_ir::{Body, Diagnostic, Loc, Op};
+use rc_machine::Target;
 
 pub static ORDER_SCATTERS: PassDef = PassDef {
     summary: "Chooses the order in which scatters' updates are combined.",
-    doc: "For machines where each program has places or updates of its own. Sums, extremes and the last of several elements are combined in any order, by atomic instructions. Where the module has `rc.deterministic = true`, sums of floats are formed in the same order at every run, as products are: the updates' numbers are sorted by index, and where those of each place start is searched for. Scatters of few updates stay as they are, and products of a symbolic number.",
+    doc: "For machines where each program has places or updates of its own. Sums, extremes and the last of several elements are combined in any order, by atomic instructions. Where the module has `rc.deterministic = true`, sums of floats are formed in the same order at every run, as products are: the updates' numbers are sorted by index, and where those of each place start is searched for. So are sums of long slices for which that takes less time: atomic sums of narrow floats need a table of wide ones that is filled before and rounded after. Scatters of few updates stay as they are, and products of a symbolic number.",
     options: &[option(
         "min-updates",
         OptionKind::Int { min: 1, max: 1 << 30 },
@@ -23,13 +25,20 @@ pub static ORDER_SCATTERS: PassDef = PassDef {
     ..PassDef::new("order-scatters", |options| {
         let least = options.int("min-updates");
         Ok(PassKind::symbol(move |body: &mut Body, cx: &mut SymbolContext| {
+            let target = Target::of("", "", cx.module.attrs).map_err(|why| Diagnostic::error(Loc::UNKNOWN, why))?;
             let deterministic = cx.module.attrs.get("rc.deterministic").and_then(|a| a.as_bool()) == Some(true);
             let scatters: Vec<Op> = body.walk().into_iter().filter(|&op| body.name(op) == "rc.core.scatter").collect();
             for scatter in scatters {
                 if !is_open(body, scatter, least) {
                     continue;
                 }
-                if !(deterministic && is_float_sum(body, scatter)) && any_order::rewrite(body, scatter) {
+                let times = price::times(body, scatter, &target).filter(|_| is_float_sum(body, scatter));
+                if let Some([atomic, sorted]) = times {
+                    let what = format!("updates in any order take about {atomic} us, sorted by place {sorted} us");
+                    cx.remark(body.loc(scatter), what);
+                }
+                let in_order = deterministic || times.is_some_and(|[atomic, sorted]| sorted < atomic);
+                if !(in_order && is_float_sum(body, scatter)) && any_order::rewrite(body, scatter) {
                     cx.count("scatters in any order", 1);
                 } else if let Some(sizes) = sorted::sizes(body, scatter, least) {
                     sorted::sort(body, scatter, sizes);

@@ -3,7 +3,7 @@
 //! On a CPU a program has all places of a slice, and each update changes its own in memory, one after the other. On a GPU
 //! programs have updates, which they combine with memory atomically; or, where the order of the updates counts or there are no atomics for
 //! their combination, a tile of places in registers, and ask of each update whether it is one of them: no memory is read that
-//! another thread wrote.
+//! another thread wrote. Updates that are sorted by place are combined by the place's own program.
 
 use super::attr::{Kind, Schedule};
 use super::nest::{extent_of, symbol_ranges};
@@ -57,6 +57,9 @@ pub fn plan(body: &Body, op: Op, target: &Target) -> Option<Plan> {
     let lanes = target.lanes(super::tiles::widest([elem, Type::f32()].into_iter()));
     let mut s = Schedule::new(Kind::Scatter);
     let flat = l.extent == Dim::Static(1);
+    if at.operands().len() == 5 && (target.is_cpu() || !flat) {
+        return Some(by_place(&scatter, target, s));
+    }
     if target.is_cpu() {
         s.grid = vec![o.name, l.name];
         let along = if flat { a } else { l };
@@ -91,6 +94,26 @@ pub fn plan(body: &Body, op: Op, target: &Target) -> Option<Plan> {
         why,
         other: "updates one by one in memory: threads would wait for one another".into(),
     })
+}
+
+/// Updates of a place that a GPU's program takes at once, elements of each, and those of a thread.
+const AT_ONCE: i64 = 4;
+const WIDE: i64 = 1024;
+const EACH: i64 = 8;
+
+/// Programs have a place and take the updates that are sorted for it.
+fn by_place(scatter: &Scatter, target: &Target, mut s: Schedule) -> Plan {
+    let ([o, a, l], k) = (scatter.iters, scatter.updates());
+    let lanes = target.lanes(Type::f32());
+    let (want, updates) = if target.is_cpu() { (4 * lanes, 1) } else { (WIDE, AT_ONCE) };
+    let wide = fit(target, l.extent.as_static(), want, lanes);
+    s.grid = vec![o.name, a.name, l.name];
+    s.axes = [k.name, l.name];
+    s.set_tile(k.name, updates);
+    s.set_tile(l.name, wide);
+    s.threads = if target.is_cpu() { 1 } else { (wide / EACH).max(32) };
+    let why = format!("a place for each program, {updates} of its updates at a time, {wide} elements of them");
+    Plan { schedules: vec![s], why, other: "tiles of places: every update of theirs is compared with each".into() }
 }
 
 /// Elements of the updates that a program takes.

@@ -1,0 +1,42 @@
+//! What sums of updates cost, by the bytes that move.
+
+use rc_dialects::constraints::default_acc;
+use rc_ir::{Body, Dim, Op};
+use rc_machine::Target;
+
+/// Launches of a sort of indices besides its merges: the sort, where its runs begin, the places' starts, the sums.
+const LAUNCHES: f64 = 4.0;
+/// Updates that a program sorts, and launches for each doubling beyond.
+const RUN: i64 = 8192;
+const MERGE: f64 = 2.0;
+/// A run's time as a multiple of a launch's.
+const SORT: f64 = 8.0;
+/// Elements of a slice from which on a program of its own for each place reads whole lines.
+const SLICE: i64 = 64;
+
+/// Microseconds of a sum on a GPU by atomic instructions, and with its updates sorted by place; `None` where a size is not known or slices
+/// are short.
+pub fn times(body: &Body, scatter: Op, target: &Target) -> Option<[i64; 2]> {
+    let op = body.op_ref(scatter);
+    let (axis, batch) = (op.int("axis")? as usize, op.int("batch").unwrap_or(0) as usize);
+    let shape = body.ty(op.operand(0)).shape();
+    let product = |dims: &[Dim]| dims.iter().fold(Dim::Static(1), |n, &d| n * d).as_static();
+    let (table, slice) = (product(&shape)?, product(&shape[axis + 1..])?);
+    let updates = body.ty(op.operand(2)).num_elements().as_static()?;
+    let count = product(&body.ty(op.operand(1)).shape()[batch..])?;
+    if target.is_cpu() || slice < SLICE {
+        return None;
+    }
+    let elem = body.ty(op.result(0)).elem();
+    let (own, wide) = (elem.byte_width()? as f64, default_acc(elem).byte_width()? as f64);
+    let (table, updates) = (table as f64, updates as f64);
+    // An atomic sum reads and writes its place; a narrow table is rounded from a wide one.
+    let rounding = if wide > own { wide + own } else { 0.0 };
+    let atomic = table * (wide + rounding) + updates * (own + 2.0 * wide);
+    let sorted = table * own + updates * own;
+    let us = |bytes: f64| bytes / (target.bandwidth * 1e3);
+    let merges = (count as f64 / RUN as f64).log2().ceil().max(0.0);
+    let rounds = if rounding > 0.0 { 3.0 } else { 2.0 };
+    let sort = target.launch_us * (LAUNCHES + MERGE * merges + SORT * count.min(RUN) as f64 / RUN as f64);
+    Some([us(atomic) + rounds * target.launch_us, us(sorted) + sort].map(|us| us.round() as i64))
+}
