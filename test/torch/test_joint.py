@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from rc.torch import joint
+from rc.torch import decompose, joint
 from torch._functorch.aot_autograd import aot_function, make_boxed_func
 
 
@@ -53,3 +53,28 @@ def test_what_looks_the_same_is_not(f):
 def test_results_stay_tensors_of_their_own():
     _, _, results = merged(lambda x: (x.exp(), x.exp(), x.exp().view(-1)), torch.randn(2, 3, requires_grad=True))
     assert len({r.untyped_storage().data_ptr() for r in results}) == 3
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+@pytest.mark.parametrize("ignored", [False, True])
+def test_of_a_cross_entropy_rows_are_kept(dtype, ignored):
+    """Nothing of the logits' shape is kept in a wider type than theirs."""
+    x, w = [torch.randn(shape, dtype=dtype, requires_grad=True) for shape in ((6, 8), (40, 8))]
+    t = torch.tensor([0, 39, -100 if ignored else 3, 7, 7, 20])
+    f = lambda x, w, t: torch.nn.functional.cross_entropy((x @ w.t()).to(torch.promote_types(x.dtype, torch.float32)), t)
+    kept = []
+
+    def part(gm, inputs, *, num_fwd_outputs, **options):
+        forward, backward = joint.part(gm, inputs, num_fwd_outputs=num_fwd_outputs, **options)
+        kept.extend(n.meta["val"] for n in forward.graph.output_node().args[0] if hasattr(n, "meta"))
+        return forward, backward
+
+    compiler = lambda gm, _: make_boxed_func(gm.forward)
+    loss = aot_function(f, compiler, compiler, part, decompositions=decompose.table())(x, w, t)
+    assert not any(v.shape == (6, 40) and v.dtype != dtype for v in kept)
+    exact = [v.detach().double().requires_grad_() for v in (x, w)]
+    expected = f(*exact, t)
+    torch.testing.assert_close(loss.double(), expected, rtol=1e-2, atol=1e-2)
+    tolerance = {torch.bfloat16: 3e-2, torch.float32: 1e-5}[dtype]
+    for g, e in zip(torch.autograd.grad(loss, (x, w)), torch.autograd.grad(expected, exact)):
+        torch.testing.assert_close(g.double(), e, rtol=tolerance, atol=tolerance)

@@ -4,6 +4,7 @@ use crate::builder::CoreBuilder;
 use crate::constraints::{INT_TENSOR, Inferred, TENSOR, dim_attr, one};
 use crate::derivative::{Derivative, Vjp};
 use rc_ir::op_def::{AttrDef, AttrDefault, AttrKind, InferArgs, attr, operand, optional, result};
+use rc_ir::rewrite::Canonicalize;
 use rc_ir::{Attr, Dim, Effects, OpDef, Result, Type};
 
 const BATCH: AttrDef = attr("batch", AttrKind::I64, "How many first dimensions table and indices have in common.")
@@ -66,7 +67,10 @@ pub static SCATTER: OpDef = OpDef {
     ],
     effects: Effects::Pure,
     infer: Some(infer_scatter),
-    interfaces: &[&Derivative::Vjp(super::scatter_derivative::scatter_vjp)],
+    interfaces: &[
+        &Derivative::Vjp(super::scatter_derivative::scatter_vjp),
+        &Canonicalize(&[("scatter-of-one", super::one_hot::choose_the_one)]),
+    ],
     ..OpDef::new("rc.core.scatter")
 };
 

@@ -19,6 +19,7 @@ pub mod dot;
 pub mod fold;
 pub mod fusion;
 pub mod gather;
+mod one_hot;
 pub mod random;
 pub mod reduce;
 mod reduce_derivative;

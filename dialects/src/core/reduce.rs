@@ -4,6 +4,7 @@ use crate::constraints::{Inferred, SHAPED, acc_of, dim_attr, dims_attr, one};
 use crate::derivative::Derivative;
 use crate::interfaces::{Combiner, Reduction, ReductionInfo};
 use rc_ir::op_def::{AttrDefault, AttrKind, Fold, FoldArgs, InferArgs, attr, operand, result};
+use rc_ir::rewrite::Canonicalize;
 use rc_ir::{Effects, OpDef, OpRef, Type};
 
 pub static REDUCE: OpDef = OpDef {
@@ -29,7 +30,11 @@ pub static REDUCE: OpDef = OpDef {
     effects: Effects::Pure,
     infer: Some(infer_reduce),
     fold: Some(fold_reduce),
-    interfaces: &[&Reduction(reduction_of_reduce), &Derivative::Vjp(super::reduce_derivative::reduce_vjp)],
+    interfaces: &[
+        &Reduction(reduction_of_reduce),
+        &Derivative::Vjp(super::reduce_derivative::reduce_vjp),
+        &Canonicalize(&[("sum-of-one", super::one_hot::sum_the_one)]),
+    ],
     ..OpDef::new("rc.core.reduce")
 };
 

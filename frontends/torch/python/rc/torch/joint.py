@@ -9,6 +9,7 @@ from torch.fx import GraphModule, Node
 
 from rc.torch import layout
 from rc.torch.fold import settle_masks
+from rc.torch.softmax import part_rows
 
 _UNDEFINED = ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "empty_permuted")
 
@@ -17,6 +18,7 @@ def part(joint: GraphModule, inputs, *, num_fwd_outputs: int, **options) -> tupl
     """PyTorch's partition, by the least memory that is kept between the two. PyTorch's own elimination of common subexpressions would import
     all of Inductor for one of its helpers, which takes more than a second."""
     settle_masks(joint)
+    part_rows(joint)
     _merge(joint, num_fwd_outputs)
     with torch._functorch.config.patch(cse=False):
         return min_cut_rematerialization_partition(joint, inputs, num_fwd_outputs=num_fwd_outputs, **options)
