@@ -142,6 +142,10 @@ pub struct Target {
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Gpu {
+    /// Elements that a thread combines in an unrolled loop at most, all steps together.
+    pub unroll: i64,
+    /// Of these, where each is loaded for itself.
+    pub in_flight: i64,
     pub products: Products,
     pub warpgroups: Warpgroups,
     pub attention: Attention,

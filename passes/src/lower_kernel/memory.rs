@@ -86,29 +86,24 @@ impl Program<'_> {
         access.exprs.iter().map(|&e| self.index(e, scope, Tiled::First)).collect()
     }
 
-    /// A gather along the one dimension that is not plain, or over the memory as one dimension.
+    /// A gather along the one dimension that is not plain. Several that are not, and what lies between them, are one dimension of the memory.
     fn gather(&mut self, memory: Value, access: &Access, scope: &Scope) -> Result<Value> {
         let tiled = scope.tiled();
-        let odd: Vec<usize> = (0..access.exprs.len()).filter(|&d| !is_plain(access.exprs[d], &tiled)).collect();
-        let mut rest = access.clone();
-        if let [d] = *odd {
-            rest.exprs[d] = Dim::Static(0);
-        }
-        match (odd.as_slice(), rest.plain(&tiled)) {
-            (&[axis], Some(along)) => {
-                let at = self.address(access.exprs[axis], scope)?;
-                let memory = self.view(memory, &access.shape);
-                self.emit_gather(memory, &rest, &along, axis, at, scope)
+        let odd = |e: Dim| !is_plain(e, &tiled);
+        let first = access.exprs.iter().position(|&e| odd(e)).unwrap_or(0);
+        let last = access.exprs.iter().rposition(|&e| odd(e)).unwrap_or(access.exprs.len().saturating_sub(1));
+        let (at, (access, along)) = match gathered_along(access, first, last, &tiled) {
+            Some(found) => (first, found),
+            None => {
+                let all = access.exprs.len().saturating_sub(1);
+                (0, gathered_along(access, 0, all, &tiled).expect("one dimension is gathered along"))
             }
-            _ => {
-                let flat = access.shape.iter().zip(&access.exprs).fold(Dim::Static(0), |at, (&size, &e)| at * size + e);
-                let size = access.shape.iter().fold(Dim::Static(1), |n, &d| n * d);
-                let at = self.address(flat, scope)?;
-                let memory = self.view(memory, &[size]);
-                let whole = Access { shape: vec![size], exprs: vec![Dim::Static(0)] };
-                self.emit_gather(memory, &whole, &[None], 0, at, scope)
-            }
-        }
+        };
+        let places = self.address(access.exprs[at], scope)?;
+        let memory = self.view(memory, &access.shape);
+        let mut rest = access;
+        rest.exprs[at] = Dim::Static(0);
+        self.emit_gather(memory, &rest, &along, at, places, scope)
     }
 
     /// Index tiles that are within bounds wherever the iterators are, and 0 or in bounds past them.
@@ -219,6 +214,20 @@ impl Program<'_> {
         b.op("rc.kernel.store").operand(tile).operand(memory).operands(&starts).attr("dims", Attr::i64s(&dims)).build();
         Ok(())
     }
+}
+
+/// The access with the dimensions from `first` to `last` as one, and what runs along the others; `None` where one of those is not plain.
+fn gathered_along(access: &Access, first: usize, last: usize, tiled: &[Name]) -> Option<(Access, Vec<Option<Name>>)> {
+    let mut merged = access.clone();
+    let dims = || access.shape.iter().zip(&access.exprs).take(last + 1).skip(first);
+    let size = dims().fold(Dim::Static(1), |n, (&size, _)| n * size);
+    let expr = dims().fold(Dim::Static(0), |at, (&size, &e)| at * size + e);
+    let range = first..(last + 1).min(access.shape.len());
+    merged.shape.splice(range.clone(), [size]);
+    merged.exprs.splice(range, [Dim::Static(0)]);
+    let along = merged.plain(tiled)?;
+    merged.exprs[first] = expr;
+    Some((merged, along))
 }
 
 fn is_plain(e: Dim, tiled: &[Name]) -> bool {

@@ -285,6 +285,14 @@ impl<'a> Program<'a> {
         let op = op.results(&types).build();
         self.out.results(op).collect()
     }
+    /// A sum with one more value: where that is a product of floats, rounded once.
+    pub fn add_to(&mut self, sum: Value, value: Value) -> Value {
+        let product = self.out.defining_op(value).filter(|&op| self.out.name(op) == "rc.core.mul");
+        match product.filter(|_| self.ty(sum).elem().is_float()) {
+            Some(op) => self.fma(self.out.operand(op, 0), self.out.operand(op, 1), sum),
+            None => self.binary("rc.core.add", sum, value),
+        }
+    }
     /// `a b + c`.
     pub fn fma(&mut self, a: Value, b: Value, c: Value) -> Value {
         let elem = self.ty(a).elem();

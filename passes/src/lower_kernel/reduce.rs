@@ -113,13 +113,16 @@ impl Accumulator {
                 let (a, b) = (p.convert(factors[0], self.elem), p.convert(factors[1], self.elem));
                 let product = p.binary("rc.core.mul", a, b);
                 let product = self.masked(p, scope, product, &reduces, Combiner::Add);
-                Ok(vec![p.binary("rc.core.add", before[0], product)])
+                Ok(vec![p.add_to(before[0], product)])
             }
             How::Scan(_) => unreachable!("see Accumulator::scan"),
             How::Combine(c) => {
                 let value = p.region(nest, scope, &[self.first])?[0];
                 let value = p.convert(value, self.elem);
                 let value = self.masked(p, scope, value, &reduces, c);
+                if c == Combiner::Add {
+                    return Ok(vec![p.add_to(before[0], value)]);
+                }
                 Ok(vec![p.binary(c.core_op().expect("argmax is How::Arg"), before[0], value)])
             }
             How::Arg(c) => {

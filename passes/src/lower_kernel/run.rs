@@ -17,6 +17,8 @@ struct Local {
     axis: Option<usize>,
     /// Where it does not run over its whole extent.
     bounds: Option<[Value; 2]>,
+    /// Whether its loop is unrolled.
+    unrolled: bool,
 }
 
 /// Whether the extent is known to be a multiple of the tile.
@@ -61,6 +63,10 @@ impl Program<'_> {
         let mut locals = locals(nest, schedule, grid);
         for local in &mut locals {
             local.bounds = part.filter(|p| p.0 == local.iter.name).map(|p| p.1);
+        }
+        let numbers = accumulators.iter().any(|a| matches!(a.how, How::Arg(_)));
+        if !self.target.is_cpu() && !numbers {
+            unroll(&mut locals, grid, schedule.threads, self.target.gpu().unroll);
         }
         let mut shape = grid.shape();
         let mut reduced = Vec::new();
@@ -114,6 +120,14 @@ impl Program<'_> {
             return self.loops(nest, accumulators, rest, &inner, carried, stores);
         }
         let [first, end] = local.bounds.unwrap_or([zero, self.size(local.iter.extent)]);
+        if let Some(steps) = local.iter.extent.as_static().filter(|_| local.unrolled) {
+            let mut carried = carried.to_vec();
+            for step in 0..steps {
+                let here = nest.at(local.iter.name, step);
+                carried = self.loops(&here, accumulators, rest, scope, &carried, stores)?;
+            }
+            return Ok(carried);
+        }
         let bounds = [first, end, self.constant_index(local.chunk)];
         self.for_loop(bounds, carried, |p, counter, carried| {
             let first = if nest.reverse && local.iter.kind == IterKind::Scan {
@@ -164,7 +178,30 @@ fn locals(nest: &Nest, schedule: &Schedule, grid: &Scope) -> Vec<Local> {
     let outside = |name: Name| grid.get(name).is_none();
     let local = |iter: &Iter| {
         let axis = schedule.axis_of(iter.name);
-        Local { iter: *iter, chunk: if axis.is_some() { schedule.tile_of(iter.name) } else { 1 }, axis, bounds: None }
+        Local {
+            iter: *iter,
+            chunk: if axis.is_some() { schedule.tile_of(iter.name) } else { 1 },
+            axis,
+            bounds: None,
+            unrolled: false,
+        }
     };
     nest.iters.iter().filter(|i| outside(i.name)).map(local).collect()
+}
+
+/// Marks the innermost loops of reductions that are unrolled: a GPU's thread has then all loads of a window in flight, computes once what their
+/// addresses have in common, and reads once what the windows of its results share. All steps together combine at most `most` elements of each
+/// of the program's threads.
+fn unroll(locals: &mut [Local], grid: &Scope, threads: i64, most: i64) {
+    let chunks: i64 = locals.iter().filter(|l| l.axis.is_some()).map(|l| l.chunk).product();
+    let mut elements = (grid.shape().iter().product::<i64>() * chunks / threads.max(1)).max(1);
+    for local in locals.iter_mut().rev() {
+        let steps = local.iter.extent.as_static().map(|n| (n + local.chunk - 1) / local.chunk);
+        elements = elements.saturating_mul(steps.unwrap_or(i64::MAX));
+        let plain = local.bounds.is_none() && local.iter.kind == IterKind::Reduce;
+        if elements > most || !plain {
+            return;
+        }
+        local.unrolled = local.axis.is_none();
+    }
 }

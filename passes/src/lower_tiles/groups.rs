@@ -1,8 +1,8 @@
 //! Which tiles of a kernel must have one layout: those that meet in elementwise operations, reductions, repeats and loops.
 
 use super::indices::Indices;
-use rc_ir::{Body, Op, OpRef, Traits, Type, Value};
-use rustc_hash::FxHashMap;
+use rc_ir::{Body, Dim, Op, OpRef, Traits, Type, Value};
+use rustc_hash::{FxHashMap, FxHashSet};
 
 /// Tiles that share a layout, and what is done with them.
 #[derive(Default)]
@@ -14,6 +14,8 @@ pub struct Group {
     pub consecutive: Vec<i64>,
     /// The narrowest element that is accessed, in bytes.
     pub narrowest: i64,
+    /// Elements that are gathered one by one at places that follow from positions along each dimension.
+    pub places: Vec<i64>,
     /// Of each access along the memory's last dimension: the elements of its tile, and how many neighbours a thread may access at once.
     pub accesses: Vec<(i64, i64)>,
     /// Products whose accumulators are here, whose left and whose right operands are.
@@ -27,6 +29,8 @@ pub struct Group {
     pub sorted: bool,
     /// Dimensions that are reduced.
     pub reduced: Vec<usize>,
+    /// The dimension along which several loads read the same memory, moved by less than the tile.
+    pub slides: Option<usize>,
     pub stored: bool,
 }
 
@@ -86,7 +90,28 @@ pub fn groups(body: &Body) -> Vec<Group> {
         indices.meet(body, op);
         note_uses(body.op_ref(op), &indices, &mut groups, &mut |v| at.get(&sets.find(v)).copied());
     }
+    let loads = ops.iter().map(|&op| body.op_ref(op)).filter(|op| op.is("rc.kernel.load")).collect::<Vec<_>>();
+    for (n, &load) in loads.iter().enumerate() {
+        let found = loads[..n].iter().rev().take(SLIDING).find_map(|&before| slides(before, load, &indices));
+        if let (Some(d), Some(&g)) = (found, at.get(&sets.find(load.result(0)))) {
+            groups[g].slides.get_or_insert(d);
+        }
+    }
     groups
+}
+
+/// How many loads back one of the same memory is looked for.
+const SLIDING: usize = 8;
+
+/// The tile dimension along which two loads read the same memory, moved by less than the tile.
+fn slides(a: OpRef, b: OpRef, indices: &Indices) -> Option<usize> {
+    let (dims, shape) = (a.ints("dims")?, a.body.ty(a.result(0)).static_shape()?);
+    let same = a.operand(0) == b.operand(0) && b.ints("dims")? == dims && b.result_types() == a.result_types();
+    let starts = a.group("indices").into_iter().zip(b.group("indices")).map(|(x, y)| indices.dim(y) - indices.dim(x));
+    let mut moved = starts.enumerate().filter(|(_, by)| *by != Dim::Static(0));
+    let ((along, by), None) = (moved.next().filter(|_| same)?, moved.next()) else { return None };
+    let d = dims.iter().position(|&k| k == along as i64)?;
+    by.as_static().filter(|by| by.abs() < shape[d]).map(|_| d)
 }
 
 impl Group {
@@ -101,6 +126,7 @@ impl Group {
         let shape = ty.static_shape().unwrap_or_default();
         self.shape.resize(self.shape.len().max(shape.len()), 1);
         self.consecutive.resize(self.shape.len(), 0);
+        self.places.resize(self.shape.len(), 0);
         self.shape.iter_mut().zip(&shape).for_each(|(max, &n)| *max = n.max(*max));
         self.tiles.push(tile);
     }
@@ -134,6 +160,30 @@ pub fn consecutive_dim(op: OpRef) -> Option<usize> {
     (0..dims.len().min(shape.len())).find(|&d| dims[d] == rank - 1 && shape[d] > 1)
 }
 
+/// The tile dimensions along which a gather's places follow from positions alone, element by element.
+fn places_along(op: OpRef) -> Vec<usize> {
+    if !op.is("rc.kernel.gather") || gathers_runs(op) {
+        return Vec::new();
+    }
+    let [places] = op.group("where")[..] else { return Vec::new() };
+    let shape = op.body.ty(places).static_shape().unwrap_or_default();
+    if from_memory(op.body, places) { Vec::new() } else { (0..shape.len()).filter(|&d| shape[d] > 1).collect() }
+}
+
+/// Whether a value is computed from elements of memory.
+fn from_memory(body: &Body, value: Value) -> bool {
+    let reads = ["rc.kernel.load", "rc.kernel.gather", "rc.kernel.read", "rc.kernel.for"];
+    let (mut waiting, mut seen) = (vec![value], FxHashSet::default());
+    while let Some(value) = waiting.pop() {
+        let Some(op) = body.defining_op(value).filter(|_| seen.insert(value)) else { continue };
+        if reads.iter().any(|name| body.name(op) == *name) {
+            return true;
+        }
+        waiting.extend(body.operands(op));
+    }
+    false
+}
+
 fn note_uses(op: OpRef, indices: &Indices, groups: &mut [Group], group: &mut dyn FnMut(Value) -> Option<usize>) {
     match op.name().as_str() {
         "rc.kernel.load" | "rc.kernel.gather" | "rc.kernel.store" | "rc.kernel.scatter" => {
@@ -147,8 +197,9 @@ fn note_uses(op: OpRef, indices: &Indices, groups: &mut [Group], group: &mut dyn
                 let places = group(op.group("where")[0]);
                 groups[places.expect("a tile")].places_of.push(op.op);
             }
+            let elements = ty.static_shape().unwrap_or_default().iter().product::<i64>();
+            places_along(op).into_iter().for_each(|d| groups[g].places[d] += elements);
             if let Some(d) = consecutive_dim(op) {
-                let elements = ty.static_shape().unwrap_or_default().iter().product::<i64>();
                 groups[g].consecutive[d] += elements;
                 groups[g].accesses.push((elements, indices.neighbours(op)));
             }

@@ -15,8 +15,8 @@ pub const WARP: i64 = 32;
 pub enum Layout {
     /// `#rc.blocked<vec = V, dim = D, lanes = […], warps = […]>`: the coordinate along dimension d is
     /// `((reg * warps[d] + warp) * lanes[d] + lane) * (V where d = D) + v`. Lanes and warps are numbered with the
-    /// last dimension fastest.
-    Blocked { vec: i64, dim: usize, lanes: Vec<i64>, warps: Vec<i64> },
+    /// last dimension fastest. With `own = [S, E]` E neighbours along dimension S lie in registers of one thread.
+    Blocked { vec: i64, dim: usize, own: Option<(usize, i64)>, lanes: Vec<i64>, warps: Vec<i64> },
     /// `#rc.mma<warps = [m, n]>`: the accumulators of `mma.sync` m16n8: lane t holds columns 2(t % 4) and
     /// 2(t % 4) + 1 of rows t / 4 and t / 4 + 8. Each warp has consecutive rows and columns.
     Mma { warps: [i64; 2] },
@@ -28,19 +28,16 @@ pub enum Layout {
 impl Layout {
     /// One thread, with vectors of up to `vec` elements along dimension `dim`.
     pub fn single(rank: usize, vec: i64, dim: usize) -> Layout {
-        Layout::Blocked { vec, dim, lanes: vec![1; rank], warps: vec![1; rank] }
+        Layout::Blocked { vec, dim, own: None, lanes: vec![1; rank], warps: vec![1; rank] }
     }
     pub fn to_attr(&self) -> Attr {
         match self {
-            Layout::Blocked { vec, dim, lanes, warps } => Attr::dialect(
-                "blocked",
-                &[
-                    ("vec", Attr::i64(*vec)),
-                    ("dim", Attr::i64(*dim as i64)),
-                    ("lanes", Attr::i64s(lanes)),
-                    ("warps", Attr::i64s(warps)),
-                ],
-            ),
+            Layout::Blocked { vec, dim, own, lanes, warps } => {
+                let own = own.map(|(dim, elements)| ("own", Attr::i64s(&[dim as i64, elements])));
+                let first = [("vec", Attr::i64(*vec)), ("dim", Attr::i64(*dim as i64))];
+                let last = [("lanes", Attr::i64s(lanes)), ("warps", Attr::i64s(warps))];
+                Attr::dialect("blocked", &first.into_iter().chain(own).chain(last).collect::<Vec<_>>())
+            }
             Layout::Mma { warps } => Attr::dialect("mma", &[("warps", Attr::i64s(warps))]),
             Layout::Shared { stages } => Attr::dialect("shared", &[("stages", Attr::i64(*stages))]),
         }
@@ -61,7 +58,14 @@ impl Layout {
             None => rank.saturating_sub(1),
         };
         (dim < rank.max(1)).then_some(())?;
-        Some(Layout::Blocked { vec, dim, lanes: ints("lanes")?, warps: ints("warps")? })
+        let own = match attr.get("own") {
+            None => None,
+            Some(own) => match own.as_ints()?[..] {
+                [d, n] if n > 0 && d != dim as i64 => Some((usize::try_from(d).ok().filter(|d| *d < rank)?, n)),
+                _ => return None,
+            },
+        };
+        Some(Layout::Blocked { vec, dim, own, lanes: ints("lanes")?, warps: ints("warps")? })
     }
     /// The layout of a tile type.
     pub fn of(ty: Type) -> Option<Layout> {
@@ -73,7 +77,7 @@ impl Layout {
     /// The spread of a tile of this shape; `None` where the shape does not divide.
     pub fn distribute(&self, shape: &[i64]) -> Option<Distribution> {
         let mut dims = match self {
-            Layout::Blocked { vec, dim, lanes, warps } => blocked_digits(shape, *vec, *dim, lanes, warps),
+            Layout::Blocked { vec, dim, own, lanes, warps } => blocked_digits(shape, (*vec, *dim), *own, lanes, warps),
             Layout::Mma { warps } => mma_digits(shape, *warps)?,
             Layout::Shared { .. } => return None,
         };
@@ -107,7 +111,13 @@ fn gcd(a: i64, b: i64) -> i64 {
 }
 
 /// Sizes that do not divide the dimension are cut to what does; the threads beyond hold copies.
-fn blocked_digits(shape: &[i64], vec: i64, vec_dim: usize, lanes: &[i64], warps: &[i64]) -> Vec<Vec<Digit>> {
+fn blocked_digits(
+    shape: &[i64],
+    (vec, vec_dim): (i64, usize),
+    own: Option<(usize, i64)>,
+    lanes: &[i64],
+    warps: &[i64],
+) -> Vec<Vec<Digit>> {
     let stride = |of: &[i64], d: usize| of[d + 1..].iter().product::<i64>();
     let digits = |(d, &n): (usize, &i64)| {
         let mut rest = n;
@@ -121,6 +131,9 @@ fn blocked_digits(shape: &[i64], vec: i64, vec_dim: usize, lanes: &[i64], warps:
         };
         if d == vec_dim {
             push(Holder::Vec, vec, 1);
+        }
+        if let Some((_, elements)) = own.filter(|own| own.0 == d) {
+            push(Holder::Reg, elements, 0);
         }
         push(Holder::Lane, lanes[d], stride(lanes, d));
         push(Holder::Warp, warps[d], stride(warps, d));
@@ -300,7 +313,12 @@ mod tests {
 
     #[test]
     fn every_element_has_a_place() {
-        let blocked = Layout::Blocked { vec: 4, dim: 1, lanes: vec![2, 16], warps: vec![2, 2] };
+        let blocked = Layout::Blocked { vec: 4, dim: 1, own: None, lanes: vec![2, 16], warps: vec![2, 2] };
+        let neighbours = Layout::Blocked { vec: 2, dim: 1, own: Some((0, 4)), lanes: vec![2, 16], warps: vec![2, 2] };
+        for shape in [[16, 64], [32, 128], [8, 8], [1, 64], [2, 1]] {
+            check(&neighbours, &shape, 32, 4);
+        }
+        assert_eq!(neighbours.distribute(&[16, 64]).expect("it divides").coords(1), [1, 0]);
         for shape in [[16, 256], [4, 128], [1, 64], [8, 1], [1, 1], [2, 2], [6, 96]] {
             check(&blocked, &shape, 32, 4);
         }
@@ -315,6 +333,8 @@ mod tests {
 
     #[test]
     fn attributes_round_trip() {
+        let neighbours = Layout::Blocked { vec: 2, dim: 1, own: Some((0, 4)), lanes: vec![2, 16], warps: vec![2, 2] };
+        assert_eq!(Layout::from_attr(neighbours.to_attr(), 2), Some(neighbours));
         for layout in [Layout::single(3, 8, 2), Layout::Mma { warps: [4, 1] }, Layout::Shared { stages: 4 }] {
             let rank = if matches!(layout, Layout::Mma { .. }) { 2 } else { 3 };
             assert_eq!(Layout::from_attr(layout.to_attr(), rank), Some(layout));
@@ -331,7 +351,7 @@ mod tests {
 
     #[test]
     fn copies_are_the_unused_lane_bits() {
-        let blocked = Layout::Blocked { vec: 1, dim: 1, lanes: vec![4, 8], warps: vec![1, 4] };
+        let blocked = Layout::Blocked { vec: 1, dim: 1, own: None, lanes: vec![4, 8], warps: vec![1, 4] };
         let dist = blocked.distribute(&[4, 1]).expect("divides");
         assert_eq!(dist.copies(Holder::Lane, 32), [(1, 8)]);
         assert_eq!(dist.copies(Holder::Warp, 4), [(1, 4)]);

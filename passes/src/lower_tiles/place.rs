@@ -102,7 +102,7 @@ fn gather_layout(body: &Body, gather: Op, warps: i64, whole: bool) -> Layout {
         }
         false => (lanes, warps),
     };
-    Layout::Blocked { vec: if whole { run } else { 1 }, dim, lanes, warps }
+    Layout::Blocked { vec: if whole { run } else { 1 }, dim, own: None, lanes, warps }
 }
 
 fn is_warpgroup(body: &Body, dot: Op) -> bool {
@@ -155,17 +155,32 @@ fn product_layout(body: &Body, group: &Group, warps: i64) -> Layout {
         ((rest[0] + rows - 1) / rows + vec * ((rest[1] + columns - 1) / columns), columns)
     };
     let (rows, columns) = splits.min_by_key(cost).unwrap_or((warps, 1));
-    Layout::Blocked { vec, dim: 1, lanes, warps: vec![rows, columns] }
+    Layout::Blocked { vec, dim: 1, own: None, lanes, warps: vec![rows, columns] }
 }
 
-/// Accesses of 16 bytes, where there is work enough for all threads and the memory's rows are aligned so.
+/// Accesses of 16 bytes, where there is work enough for all threads and the memory's rows are aligned so. What is gathered one by one at places
+/// along the dimension goes to neighbouring lanes.
 fn memory_layout(group: &Group, dim: usize, warps: i64) -> Layout {
     let total: i64 = group.shape.iter().product();
-    let wide = (GPU_ACCESS / group.narrowest.max(1)).min(group.neighbours());
-    let vec = wide.min(total / (warps * WARP)).max(1);
+    let of = |counts: &[i64]| counts.get(dim).copied().unwrap_or(0);
+    let most = if of(&group.places) > of(&group.consecutive) { 1 } else { group.neighbours() };
+    let wide = (GPU_ACCESS / group.narrowest.max(1)).min(most);
+    let vec = power_below(wide.min(total / (warps * WARP)).max(1));
     // Rows that are reduced stay with one warp where there are rows enough.
     let rows_first = group.reduced.contains(&dim);
-    blocked(&group.shape, dim, power_below(vec), warps, rows_first)
+    let Some(slides) = group.slides.filter(|&d| d != dim) else {
+        return blocked(&group.shape, dim, vec, warps, rows_first);
+    };
+    // What windows share is read once where one thread has the neighbours.
+    let each = (total / (warps * WARP * vec)).clamp(1, group.shape[slides]);
+    let mut shape = group.shape.clone();
+    shape[slides] /= each;
+    match blocked(&shape, dim, vec, warps, rows_first) {
+        Layout::Blocked { vec, dim, lanes, warps, .. } => {
+            Layout::Blocked { vec, dim, own: Some((slides, each)), lanes, warps }
+        }
+        other => other,
+    }
 }
 
 /// Lanes along the vectors' dimension first, then along the others from the last; warps likewise, or first along the others.
@@ -182,7 +197,7 @@ fn blocked(shape: &[i64], dim: usize, vec: i64, warps: i64, spread_warps: bool) 
         order.rotate_left(1);
     }
     let warps = hand_out(&mut rest, &order, warps);
-    Layout::Blocked { vec, dim, lanes, warps }
+    Layout::Blocked { vec, dim, own: None, lanes, warps }
 }
 
 /// Gives out `count` lanes or warps over dimensions in order, a power of two that divides the elements that each has left; what remains,

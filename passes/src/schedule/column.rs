@@ -62,49 +62,105 @@ pub fn plan(body: &Body, mut group: Group, target: &Target) -> Plan {
 /// step of a window adds, be it that windows slide along it or (channels last) along others.
 pub fn window_lane(nest: &Nest) -> Option<Name> {
     let lane = nest.outputs.iter().find_map(|a| a.innermost())?;
-    let within = |e: rc_ir::Dim| nest.of_kind(IterKind::Reduce).any(|i| mentions(e, i.name));
-    let slides = |e: rc_ir::Dim| within(e) && nest.of_kind(IterKind::Parallel).any(|i| mentions(e, i.name));
+    let iter = *nest.iter(lane)?;
+    let last = |access: &Access| access.shape.iter().rposition(|&s| s != rc_ir::Dim::Static(1));
     let sliding = |access: &Access| {
-        let last = access.shape.iter().rposition(|&s| s != rc_ir::Dim::Static(1));
-        last.is_some_and(|d| mentions(access.exprs[d], lane) && access.exprs.iter().any(|&e| slides(e)))
+        let along = last(access).map(|d| access.exprs[d]).filter(|&e| mentions(e, lane));
+        along.is_some_and(|e| step(e, &iter).is_none_or(|step| step <= FAR))
+            && access.exprs.iter().any(|&e| slides(nest, e))
     };
-    (nest.iter(lane)?.kind == IterKind::Parallel && nest.inputs.iter().any(sliding)).then_some(lane)
+    (iter.kind == IterKind::Parallel && nest.inputs.iter().any(sliding)).then_some(lane)
 }
 
-/// Of windows: a program computes neighbouring results, and goes over the elements of their windows one by one. On a GPU its results are
-/// neighbours along two iterators.
+/// From so many elements on, the windows of neighbouring results lie so far from one another that their elements are better read side by side.
+const FAR: i64 = 4;
+
+/// Whether windows slide along a dimension that is read at `e`.
+fn slides(nest: &Nest, e: rc_ir::Dim) -> bool {
+    let mentioned = |kind: IterKind| nest.of_kind(kind).any(|i| mentions(e, i.name));
+    mentioned(IterKind::Reduce) && mentioned(IterKind::Parallel)
+}
+
+/// By how much an expression grows along an iterator from value to value, on the average.
+fn step(e: rc_ir::Dim, iter: &Iter) -> Option<i64> {
+    let last = iter.extent.as_static().filter(|n| *n > 1)? - 1;
+    let at = |n: i64| {
+        let value = |name: Name| Some(rc_ir::Dim::Static(if name == iter.name { n } else { 0 }));
+        e.substitute(&value).as_static()
+    };
+    Some((at(last)? - at(0)?) / last)
+}
+
+/// Of windows: a program computes neighbouring results, and goes over the elements of their windows one by one. On a GPU a thread has several
+/// results, as long as all cores have work: neighbours whose windows share elements, or results that share what index maps compute.
 pub fn windows(body: &Body, mut group: Group, lane: Name, target: &Target) -> Plan {
     let pairs = collapse(body, &mut group, &|_, _| true);
     let rows = group.rows();
     let leader = group.nests.iter().find(|n| !n.is_pointwise()).unwrap_or(&group.nests[0]);
     let lanes = target.lanes(elems(body, &group));
     let outputs: Vec<_> = group.nests.iter().flat_map(|n| &n.outputs).collect();
-    // A GPU's thread has several results, as long as all cores have work.
-    let each =
-        [8, 4, 2].into_iter().find(|each| leader.results() / (THREADS * each) as f64 >= (2 * target.cores) as f64);
-    let wanted = if target.is_cpu() { 4 * lanes } else { THREADS / 2 * each.unwrap_or(1) };
-    let widest = if target.is_cpu() { wanted } else { THREADS / 2 };
-    let fits = |i: &Iter| storable(&outputs, i, None, fit(target, i.extent.as_static(), widest, lanes), target);
-    let width = leader.iter(lane).map_or(1, fits);
     let mut schedule = Schedule::new(Kind::Column(Column::default()));
-    let down = |i: &Iter| {
-        let rows = fit(target, i.extent.as_static(), wanted / width, 1);
-        storable(&outputs, i, Some(lane), rows, target)
+    schedule.collapse = pairs;
+    schedule.grid = rows;
+    schedule.axes[1] = lane;
+    let fits = |widest: i64| {
+        let width = |i: &Iter| storable(&outputs, i, None, fit(target, i.extent.as_static(), widest, lanes), target);
+        leader.iter(lane).map_or(1, width)
     };
-    let outer = if target.is_cpu() { None } else { best_outer(leader, lane, &down).filter(|o| o.1 > 1) };
+    let each =
+        [8, 4, 2, 1].into_iter().find(|each| leader.results() / (THREADS * each) as f64 >= (2 * target.cores) as f64);
+    let each = each.unwrap_or(1);
+    let (width, outer, threads) = if target.is_cpu() {
+        (fits(4 * lanes), None, 1)
+    } else if let Some((width, along, size, threads)) = sharing(leader, lane, each, &outputs, target) {
+        (width, Some((along, size)), threads)
+    } else {
+        let width = fits(THREADS / 2);
+        let down = |i: &Iter| {
+            let rows = fit(target, i.extent.as_static(), THREADS / 2 * each / width, 1);
+            storable(&outputs, i, Some(lane), rows, target)
+        };
+        let even = |y: Name| group.nests.iter().all(|n| n.moves_evenly(y));
+        let outer = best_outer(leader, lane, &down, &even).filter(|o| o.1 > 1);
+        (width, outer, pow2(width * outer.map_or(1, |o| o.1) / each).clamp(32, THREADS))
+    };
     if let Some((name, size)) = outer {
         schedule.axes[0] = name;
         schedule.set_tile(name, size);
     }
-    schedule.collapse = pairs;
-    schedule.grid = rows;
     let size = width * outer.map_or(1, |o| o.1);
-    schedule.threads = if target.is_cpu() { 1 } else { pow2(size / each.unwrap_or(1)).clamp(32, THREADS) };
-    schedule.axes[1] = lane;
+    schedule.threads = threads;
     schedule.set_tile(lane, width);
     let why = format!("windows along {lane}, {size} results at once");
     let other = "row: windows are too short to fill vectors".to_string();
     Plan { schedules: vec![schedule; group.nests.len()], why, other }
+}
+
+/// Where results lie along channels, and their windows along another iterator overlap by half or more: the channels that warps read side by side,
+/// that iterator with the neighbours that they have, `each` of them in one thread, and the threads.
+fn sharing(nest: &Nest, lane: Name, each: i64, outputs: &[&Access], target: &Target) -> Option<(i64, Name, i64, i64)> {
+    let vec = target.vector_bits / 16;
+    let mostly = |extent: i64, tile: i64| extent * 8 >= (extent + tile - 1) / tile * tile * 7;
+    let lane_extent = nest.iter(lane)?.extent.as_static()?;
+    let widths = std::iter::successors(Some(target.vector_bits * 2), |&w| Some(w / 2)).take_while(|&w| w >= vec);
+    let width = widths.into_iter().find(|&w| mostly(lane_extent, w))?;
+    let overlaps = |i: &&Iter| {
+        let plain = |e: rc_ir::Dim| mentions(e, i.name) && step(e, i) == Some(1) && slides(nest, e);
+        let read = |a: &Access| {
+            a.innermost() == Some(lane) && a.plain(&[i.name]).is_some() && a.exprs.iter().any(|&e| plain(e))
+        };
+        nest.inputs.iter().any(read)
+    };
+    let along = nest.of_kind(IterKind::Parallel).filter(|i| i.name != lane).filter(overlaps).last()?;
+    let extent = along.extent.as_static()?;
+    // Lanes that are left by the channels take further neighbours.
+    let beside = (32 * vec / width).max(1);
+    let size = [8, 4, 2].into_iter().filter(|n| *n <= each).map(|n| n * beside).find(|&n| mostly(extent, n))?;
+    let threads = (width / vec * beside).clamp(32, THREADS);
+    let iter = nest.iter(lane)?;
+    let stored = storable(outputs, iter, None, width, target) == width
+        && storable(outputs, along, Some(lane), size, target) == size;
+    stored.then_some((width, along.name, size, threads))
 }
 
 /// Threads of a GPU's program.

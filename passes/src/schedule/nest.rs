@@ -137,6 +137,12 @@ impl Nest {
         out
     }
 
+    /// The part of the nest where an iterator has one value.
+    pub fn at(&self, name: Name, value: i64) -> Nest {
+        let iters = self.iters.iter().filter(|i| i.name != name).copied().collect();
+        self.substituted(&[(name, Dim::Static(value))], iters)
+    }
+
     /// A nest whose scan meets elements from the last to the first, with an iterator that counts them as they lie.
     pub fn forward(self) -> Nest {
         let Some(scan) = self.of_kind(IterKind::Scan).next().copied() else { return self };
@@ -193,6 +199,11 @@ impl Nest {
             }
         }
         self
+    }
+    /// Whether the nest's next value of an iterator is at a place as far on in each operand and result, whatever the others are: what else their index
+    /// maps compute is the same for all of them.
+    pub fn moves_evenly(&self, name: Name) -> bool {
+        self.accesses().all(|a| a.plain(&[name]).is_some()) && !self.indices.iter().any(|&e| mentions(e, name))
     }
     /// The number of results, symbols at their greatest value (capped).
     pub fn results(&self) -> f64 {

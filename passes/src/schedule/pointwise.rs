@@ -48,7 +48,7 @@ pub fn plan(body: &Body, mut group: Group, target: &Target) -> Plan {
         let second = match across {
             Some(y) => nest.iter(y).map(|y| (y.name, taken(y))),
             None if target.is_cpu() => None,
-            None => best_outer(&nest, x.name, &taken),
+            None => best_outer(&nest, x.name, &taken, &|y| shares_maps(&group, x.name, y)),
         };
         if let Some((y, size_y)) = second.filter(|y| y.1 > 1) {
             schedule.axes[0] = y;
@@ -66,6 +66,12 @@ pub fn plan(body: &Body, mut group: Group, target: &Target) -> Plan {
         None => format!("tiles of {} elements: {:.0} programs", 2 * elements, programs / 2.0),
     };
     Plan { schedules: vec![schedule; group.nests.len()], why, other }
+}
+
+/// Whether elements along `y` have in common what index maps compute along `x`, which is more than where to start.
+fn shares_maps(group: &Group, x: Name, y: Name) -> bool {
+    group.nests.iter().any(|n| n.inputs.iter().any(|a| a.plain(&[x]).is_none()))
+        && group.nests.iter().all(|n| n.moves_evenly(y))
 }
 
 /// Rows that are no multiples of what a thread loads at once would be read element by element. Where only small operands are in the way, they are,

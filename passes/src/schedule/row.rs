@@ -68,7 +68,7 @@ pub fn plan(body: &Body, mut group: Group, target: &Target) -> Plan {
         _ if target.is_cpu() => (4 * lanes, 16),
         Form::Registers => {
             let want = group.nests.iter().map(|n| at_once(n, &rows)).max().unwrap_or(1);
-            (want, elements_of_thread(want as f64 * count, target))
+            (want, in_flight(&group, &rows, want as f64 * count, target))
         }
         // One or two programs share a core, which all loads of a chunk keep busy.
         Form::Shared(bytes) if 2 * bytes > target.shared_bytes || count <= target.cores as f64 => (1024 * EACH, EACH),
@@ -84,17 +84,18 @@ pub fn plan(body: &Body, mut group: Group, target: &Target) -> Plan {
     }
     let threads = if target.is_cpu() { 1 } else { pow2(want * taken / each).clamp(32, 1024) };
     let split = parts(&group, &rows, own, target);
+    let row = if target.is_cpu() { rows.last().copied() } else { tiled_row(&group, &rows, taken) };
     let one = |n: &Nest| {
         let keep = keeps(body, &group, n, target);
-        Schedule { kind: Kind::Row(Row { split, keep }), ..nest_schedule(n, &rows, own, taken, lanes, target) }
+        Schedule { kind: Kind::Row(Row { split, keep }), ..nest_schedule(n, (&rows, row), own, taken, lanes, target) }
     };
     let schedules: Vec<Schedule> = group.nests.iter().map(one).collect();
     // The rows that a program takes must be the same in all nests.
-    let r = schedules.iter().map(|s| rows.last().map_or(1, |&r| s.tile_of(r))).min().unwrap_or(1);
+    let r = schedules.iter().map(|s| row.map_or(1, |r| s.tile_of(r))).min().unwrap_or(1);
     let schedules = schedules.into_iter().map(|mut s| {
         s.collapse = pairs.clone();
         s.threads = threads;
-        if let Some(&row) = rows.last() {
+        if let Some(row) = row {
             s.set_tile(row, r);
         }
         s
@@ -261,7 +262,36 @@ fn parts(group: &Group, rows: &[Name], chunk: Chunk, target: &Target) -> Option<
     std::iter::successors(Some(most), |&parts| Some(parts / 2)).take_while(|&parts| parts > 1).find(|&p| enough(p))
 }
 
-fn nest_schedule(nest: &Nest, rows: &[Name], own: Chunk, taken: i64, lanes: i64, target: &Target) -> Schedule {
+/// Elements of each thread, as [`elements_of_thread`]; where each row is reduced in a few more steps, no more than can be in flight in all of them.
+fn in_flight(group: &Group, rows: &[Name], total: f64, target: &Target) -> i64 {
+    let steps = |nest: &Nest| {
+        let along = chunked(nest, rows).map(|c| c.name);
+        let others = nest.of_kind(IterKind::Reduce).filter(|i| Some(i.name) != along);
+        others.map(|i| extent_of(&nest.ranges, i.extent)).product::<i64>()
+    };
+    let steps = group.nests.iter().map(steps).max().unwrap_or(1);
+    let most = target.gpu().in_flight / steps.max(1);
+    let each = elements_of_thread(total * steps as f64, target);
+    if most >= 8 { each.min(most) } else { elements_of_thread(total, target) }
+}
+
+/// The iterator of which a program takes several rows: of those that fill so many, one along which what index maps compute is the same for all, if
+/// there is one; the last of several.
+fn tiled_row(group: &Group, rows: &[Name], taken: i64) -> Option<Name> {
+    let leader = group.nests.iter().find(|n| !n.is_pointwise())?;
+    let fills = |name: &Name| leader.iter(*name).is_some_and(|i| extent_of(&leader.ranges, i.extent) >= taken);
+    let rank = |name: &&Name| (fills(name), group.nests.iter().all(|n| n.moves_evenly(**name)));
+    rows.iter().max_by_key(rank).copied()
+}
+
+fn nest_schedule(
+    nest: &Nest,
+    (rows, row): (&[Name], Option<Name>),
+    own: Chunk,
+    taken: i64,
+    lanes: i64,
+    target: &Target,
+) -> Schedule {
     let mut schedule = Schedule::new(Kind::Row(Row::default()));
     schedule.grid = rows.to_vec();
     let outputs: Vec<_> = nest.outputs.iter().collect();
@@ -280,7 +310,7 @@ fn nest_schedule(nest: &Nest, rows: &[Name], own: Chunk, taken: i64, lanes: i64,
     match deep(nest, rows).filter(|_| own.deep) {
         Some(outer) => tiled(0, &outer, also, fit(target, outer.extent.as_static(), (own.want / width).max(1), 1)),
         None => {
-            if let Some(row) = rows.last().and_then(|&r| nest.iter(r)) {
+            if let Some(row) = row.and_then(|r| nest.iter(r)) {
                 let want = fit(target, row.extent.as_static(), taken, 1);
                 tiled(0, row, also, want);
             }

@@ -39,6 +39,9 @@ pub(super) struct Access {
     dims: Vec<Option<usize>>,
     /// The index of this thread's first element, along each memref dimension.
     starts: Vec<Ix>,
+    /// The index of the tile's first element, and how far beyond it a thread's first may lie.
+    firsts: Vec<(Dim, i64)>,
+    extents: Vec<Dim>,
     checks: Vec<Check>,
     pub(super) spread: Rc<Distribution>,
     order: Order,
@@ -255,17 +258,20 @@ impl<'s> Distribute<'s> {
         let dims: Vec<Option<usize>> =
             op.ints("dims").unwrap_or_default().iter().map(|&d| usize::try_from(d).ok()).collect();
         let shape = ty.shape();
-        let mut starts = Vec::new();
+        let (mut starts, mut firsts) = (Vec::new(), Vec::new());
         let mut checks = Vec::new();
         for (k, &index) in indices.iter().enumerate() {
             let mut start = if gathered == Some(k) { Ix::constant(0) } else { self.ix(index) };
-            let mut span = 0;
+            let (mut span, mut beyond) = (0, 0);
             for d in (0..dims.len()).filter(|&d| dims[d] == Some(k)) {
                 span += spread.shape[d] - 1;
                 let part = self.thread_part(&spread, d)?;
                 start = self.emit.add(start, part)?;
+                let digits = [Holder::Lane, Holder::Warp].into_iter().flat_map(|holder| spread.digits(d, holder));
+                beyond += digits.map(|(g, weight)| (g.size - 1) * weight).sum::<i64>();
             }
             starts.push(start);
+            firsts.push((self.indices.dim(index), beyond));
             checks.push(if gathered == Some(k) {
                 Check::default()
             } else {
@@ -277,6 +283,8 @@ impl<'s> Distribute<'s> {
             elem: ty.elem(),
             dims,
             starts,
+            firsts,
+            extents: shape.iter().map(|&extent| self.indices.extent(extent)).collect(),
             checks,
             spread,
             order: Order::Apart,
@@ -429,7 +437,7 @@ impl<'s> Distribute<'s> {
                 _ if counted => None,
                 Some(&known) => known,
                 None => {
-                    let inside = self.inside(access.checks[k], ix)?;
+                    let inside = self.inside(self.check_of(access, k, ix, width), ix)?;
                     access.known.insert((k, ix.value, ix.plus), inside);
                     inside
                 }
@@ -440,6 +448,19 @@ impl<'s> Distribute<'s> {
             };
         }
         Ok(all)
+    }
+    /// What is to be checked of one index: less than of all those of the tile, where it is further from the end that the tile passes.
+    fn check_of(&self, access: &Access, k: usize, ix: Ix, width: i64) -> Check {
+        let (check, (first, beyond)) = (access.checks[k], access.firsts[k]);
+        if !self.cuda || ix.value != access.starts[k].value || !check.lower && check.upper.is_none() {
+            return check;
+        }
+        let facts = &self.indices.facts;
+        let at = first + Dim::Static(ix.plus - access.starts[k].plus);
+        let own = if k + 1 == access.starts.len() { width } else { 1 };
+        let last = at + Dim::Static(beyond + own);
+        let inside = facts.le(last, access.extents[k]);
+        Check { lower: check.lower && !facts.is_nonneg(at), upper: check.upper.filter(|_| !inside) }
     }
     pub(super) fn inside(&mut self, check: Check, ix: Ix) -> Result<Option<Value>> {
         let mut inside = None;

@@ -8,6 +8,7 @@ mod exchange;
 mod gather;
 mod reduce;
 mod scan;
+mod share;
 mod sort;
 mod staged;
 mod warpgroup;
@@ -83,6 +84,9 @@ pub fn distribute(src: &Body, lanes: i64) -> Result<Body> {
         dots => work.specialized(entry, dots)?,
     }
     let mut out = work.emit.body;
+    if cuda {
+        share::share_reads(&mut out);
+    }
     out.set_attr(out.root(), "phase", Attr::str("thread"));
     Ok(out)
 }
@@ -206,8 +210,14 @@ impl<'s> Distribute<'s> {
     }
     /// An index of the source, folded where it is known.
     fn ix(&self, value: Value) -> Ix {
-        match self.indices.dim(value) {
-            Dim::Static(n) => Ix::constant(n),
+        if let Dim::Static(n) = self.indices.dim(value) {
+            return Ix::constant(n);
+        }
+        // A sum with a constant keeps it apart, so that places which differ by one have the rest in common.
+        let sum = self.src.defining_op(value).filter(|&op| self.src.name(op) == "rc.core.add");
+        let terms = sum.map(|op| [self.src.operand(op, 0), self.src.operand(op, 1)]);
+        match terms.map(|[a, b]| (a, self.indices.dim(b))) {
+            Some((rest, Dim::Static(n))) if self.values.contains_key(&rest) => self.ix(rest).plus(n),
             _ => Ix::of(self.one(value)),
         }
     }
