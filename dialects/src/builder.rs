@@ -16,6 +16,8 @@ pub trait CoreBuilder {
     fn binary(&mut self, op: &str, a: Value, b: Value) -> Value;
     /// A constant of type `ty`, every element `value`.
     fn splat(&mut self, value: f64, ty: Type) -> Value;
+    /// A constant of the tensor type `ty` with these elements, in row-major order.
+    fn dense(&mut self, values: &[f64], ty: Type) -> Value;
     /// A size as numbers of type `elem`, everywhere in a tensor of `shape`.
     fn size(&mut self, size: Dim, elem: Type, shape: &[Dim]) -> Value;
     /// A binary operation with the same number in every element on the right.
@@ -66,6 +68,12 @@ impl CoreBuilder for Builder<'_> {
         }
         let attr = splat_attr(ty, Scalar::Float(value)).expect("a scalar type, or a tensor of scalars and fixed sizes");
         self.op("rc.core.constant").attr("value", attr).result(ty).value()
+    }
+    fn dense(&mut self, values: &[f64], ty: Type) -> Value {
+        let (elem, width) = (ty.elem(), ty.elem().byte_width().expect("elements of a fixed width") as usize);
+        let bits = |&x: &f64| Scalar::Float(x).convert(elem).and_then(|x| x.to_bits(elem)).expect("a number's type");
+        let bytes: Vec<u8> = values.iter().flat_map(|x| bits(x).to_le_bytes().into_iter().take(width)).collect();
+        self.op("rc.core.constant").attr("value", Attr::dense(ty, bytes)).result(ty).value()
     }
     fn size(&mut self, size: Dim, elem: Type, shape: &[Dim]) -> Value {
         if let Some(n) = size.as_static() {

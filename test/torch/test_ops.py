@@ -6,6 +6,8 @@ import pytest
 import torch
 from torch import nn
 
+from rc.torch.ops.resize import plan
+
 SPECIAL = [0.0, -0.0, 1.0, -1.0, math.inf, -math.inf, math.nan, 1e-45, -1e-45, 1e-39, 3.4e38, -3.4e38, 0.5, 2.0**-126]
 
 
@@ -82,6 +84,49 @@ def test_polar():
 def test_antialiased_resizing(mode, result):
     x = torch.randn(2, 3, 7, 6)
     same(lambda x: nn.functional.interpolate(x, result, mode=mode, antialias=True), x, rtol=1e-5, atol=1e-5)
+
+
+def resized(x, sizes, mode, align_corners, scales):
+    return torch.ops.rc.resize.default(x, list(sizes), mode, align_corners, scales)
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("mode", ["nearest", "nearest-exact", "bilinear", "bicubic"])
+@pytest.mark.parametrize("size, result", [((7, 5), (14, 10)), ((7, 5), (21, 4)), ((1, 2), (3, 1)), ((9, 6), (4, 13)), ((3, 64), (3, 63))])
+def test_resizing_by_windows(dtype, mode, size, result):
+    exact = mode.startswith("nearest")
+    close = dict(rtol=0, atol=0) if exact else dict(rtol=100 * torch.finfo(dtype).eps, atol=100 * torch.finfo(dtype).eps)
+    close = dict(rtol=2e-2, atol=2e-2) if dtype == torch.bfloat16 and not exact else close
+    x = torch.randn(2, 3, *size, dtype=dtype)
+    if exact:
+        x[0, 0, 0, 0], x[0, 1, -1, -1], x[1, 2, 0, -1] = math.nan, math.inf, -math.inf
+    for align_corners in [False] if exact else [False, True]:
+        assert plan(x.shape, dtype, result, mode, align_corners, [0.0, 0.0]) is not None
+        same(lambda x: resized(x, result, mode, align_corners, [0.0, 0.0]), x, **close)
+
+
+@pytest.mark.parametrize("mode", ["bilinear", "bicubic"])
+def test_resizing_of_what_is_no_number(mode):
+    x = torch.randn(2, 3, 7, 6)
+    x[0, 0, 3, 2], x[0, 1, -1, -1], x[1, 2, 3, 4] = math.nan, math.inf, -math.inf
+    same(lambda x: resized(x, [14, 12], mode, False, [2.0, 2.0]), x, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("mode, scale", [("nearest", 2.0), ("nearest", 0.6), ("bilinear", 1.7), ("bicubic", 3.0), ("bicubic", 0.45)])
+def test_resizing_by_a_factor(mode, scale):
+    x = torch.randn(2, 3, 11, 8)
+    sizes = [int(n * scale) for n in x.shape[2:]]
+    same(lambda x: resized(x, sizes, mode, False, [scale, scale]), x, rtol=1e-5, atol=1e-5)
+    x = torch.randn(2, 3, 9)
+    same(lambda x: resized(x, [18], "linear", False, [2.0]), x, rtol=1e-6, atol=1e-6)
+    x = torch.randn(2, 3, 4, 3, 5)
+    same(lambda x: resized(x, [8, 6, 7], "trilinear", False, [0.0] * 3), x, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("size, result", [((13, 7), (3, 3)), ((6, 9), (7, 2)), ((5, 1), (4, 1)), ((128, 30), (7, 7))])
+def test_adaptive_means_of_parts_that_differ(size, result):
+    x = torch.randn(2, 3, *size)
+    same(lambda x: nn.functional.adaptive_avg_pool2d(x, result), x, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("mode", ["bilinear", "nearest"])

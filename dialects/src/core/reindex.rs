@@ -57,13 +57,12 @@ fn slice_source(op: OpRef, index: &[Dim], _: &Ranges) -> Option<Vec<Dim>> {
 
 fn window_source(op: OpRef, index: &[Dim], _: &Ranges) -> Option<Vec<Dim>> {
     let dims = op.ints("dims")?;
-    let rank = op.body.ty(op.operand(0)).rank();
-    let steps = |name| op.ints(name).unwrap_or_else(|| vec![1; dims.len()]);
-    let (strides, dilations) = (steps("strides"), steps("dilations"));
+    let shape = op.body.ty(op.operand(0)).shape();
+    let rank = shape.len();
     let mut at = index.get(..rank)?.to_vec();
     for (i, &d) in dims.iter().enumerate() {
-        let start = at.get(d as usize)?;
-        at[d as usize] = *start * Dim::Static(strides[i]) + *index.get(rank + i)? * Dim::Static(dilations[i]);
+        let d = d as usize;
+        at[d] = super::window::element(op, i, (*at.get(d)?, *index.get(rank + i)?), shape[d]);
     }
     Some(at)
 }

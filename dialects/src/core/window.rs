@@ -5,7 +5,7 @@ use crate::constraints::{Inferred, SHAPED, dims_attr, one, reshaped};
 use crate::derivative::{Derivative, Vjp};
 use rc_ir::op_def::{AttrKind, InferArgs, attr, operand, result};
 use rc_ir::rewrite::{Canonicalize, Rewriter};
-use rc_ir::{Builder, Dim, Effects, Op, OpDef, Result, Value};
+use rc_ir::{Builder, Dim, Effects, Op, OpDef, OpRef, Result, Value};
 
 pub static WINDOW: OpDef = OpDef {
     summary: "Every window of a tensor: windows slide along dimensions, and their elements are new last dimensions.",
@@ -13,9 +13,17 @@ pub static WINDOW: OpDef = OpDef {
           `strides[i]`, as long as they lie inside. That dimension counts windows in the result, and the elements of \
           the windows are new dimensions at the end, in the order of `dims`. Element `[.., o, .., k]` of the result is element \
           `[.., o * stride + k * dilation, ..]` of the operand. A product of windows and weights over the new dimensions is a \
-          convolution, a reduction over them a pooling; `core.pad` comes before.",
+          convolution, a reduction over them a pooling; `core.pad` comes before. With `counts` there are so many windows, whose \
+          steps are fractions, and elements beyond an end are the one at it: element `[.., o, .., k]` is element \
+          `[.., min(max(0, (o * stride + offset) floordiv divisor + k * dilation), size - 1), ..]`. Sums of these with weights resize, or \
+          divide into parts of different sizes.",
     example: "func.func @window(%x: tensor<2x9x7xf32>) -> tensor<2x4x5x3x2xf32> {
   %y = core.window %x {dims = [1, 2], sizes = [3, 2], strides = [2, 1], dilations = [1, 2]} : tensor<2x4x5x3x2xf32>
+  func.return %y
+}
+
+func.func @quarters(%x: tensor<2x9xf32>) -> tensor<2x4x4xf32> {
+  %y = core.window %x {dims = [1], sizes = [4], strides = [9], divisors = [4], counts = [4]} : tensor<2x4x4xf32>
   func.return %y
 }
 ",
@@ -26,6 +34,11 @@ pub static WINDOW: OpDef = OpDef {
         attr("sizes", AttrKind::I64Array, "The elements of a window along each."),
         attr("strides", AttrKind::I64Array, "Steps from window to window; absent: 1 everywhere.").optional(),
         attr("dilations", AttrKind::I64Array, "Steps from element to element; absent: 1 everywhere.").optional(),
+        attr("counts", AttrKind::I64Array, "The windows along each, where steps are fractions.").optional(),
+        attr("divisors", AttrKind::I64Array, "What the steps are divided by, with 'counts'; absent: 1 everywhere.")
+            .optional(),
+        attr("offsets", AttrKind::I64Array, "What the first step starts from, with 'counts'; absent: 0 everywhere.")
+            .optional(),
     ],
     effects: Effects::Pure,
     infer: Some(infer_window),
@@ -49,16 +62,48 @@ fn infer_window(args: &InferArgs) -> Inferred {
     let dims = dims_attr(args, "dims", x.rank())?;
     let sizes = steps(args, "sizes", dims.len())?;
     let (strides, dilations) = (steps(args, "strides", dims.len())?, steps(args, "dilations", dims.len())?);
+    let counts = fractions(args, dims.len())?;
     let mut shape = x.shape().to_vec();
     for (i, &d) in dims.iter().enumerate() {
         let span = dilations[i] * (sizes[i] - 1) + 1;
-        let count = windows(shape[d], span, strides[i]);
-        shape[d] = count.ok_or_else(|| {
+        let found = match &counts {
+            Some(counts) => Some(Dim::Static(counts[i])).filter(|_| shape[d] != Dim::Static(0)),
+            None => windows(shape[d], span, strides[i]),
+        };
+        shape[d] = found.ok_or_else(|| {
             format!("has windows that span {span} elements of dimension {d}, whose size is {}", shape[d])
         })?;
     }
     shape.extend(sizes.into_iter().map(Dim::Static));
     one(reshaped(x, &shape)?)
+}
+
+/// The 'counts', where there are; what else steps that are fractions need is checked.
+fn fractions(args: &InferArgs, dims: usize) -> std::result::Result<Option<Vec<i64>>, String> {
+    let offsets = if args.attr("offsets").is_some() { args.ints("offsets")?.len() } else { dims };
+    steps(args, "divisors", dims)?;
+    if args.attr("counts").is_none() {
+        let alone = ["divisors", "offsets"].into_iter().find(|name| args.attr(name).is_some());
+        return alone.map_or(Ok(None), |name| Err(format!("has '{name}' without 'counts'")));
+    }
+    if offsets != dims {
+        return Err(format!("needs {dims} 'offsets', and has {offsets}"));
+    }
+    steps(args, "counts", dims).map(Some)
+}
+
+/// The element of the operand, along dimension number `i` of 'dims', of which there are `size`, that window `at` has as its element `k`.
+pub fn element(op: OpRef, i: usize, (at, k): (Dim, Dim), size: Dim) -> Dim {
+    let step = |name: &str, absent: i64| op.ints(name).and_then(|n| n.get(i).copied()).unwrap_or(absent);
+    let (start, k) = (at * Dim::Static(step("strides", 1)), k * Dim::Static(step("dilations", 1)));
+    if op.attr("counts").is_none() {
+        return start + k;
+    }
+    // Whole steps are added first and taken away again, so that what is divided is not negative.
+    let (offset, divisor) = (step("offsets", 0), step("divisors", 1));
+    let whole = offset.div_euclid(divisor).min(0);
+    let start = (start + Dim::Static(offset - whole * divisor)).floordiv(Dim::Static(divisor)) + Dim::Static(whole);
+    (start + k).max(Dim::Static(0)).min(size - Dim::Static(1))
 }
 
 /// How many windows of `span` elements lie inside of `size`; `None` where it is an integer and too small.
@@ -74,6 +119,10 @@ pub fn windows(size: Dim, span: i64, stride: i64) -> Option<Dim> {
 fn window_vjp(v: &mut Vjp) -> Result {
     let (g, shape) = (v.g(), v.ty(v.operand(0)).shape());
     let at = v.at();
+    if at.attr("counts").is_some() {
+        let error = at.unsupported("with 'counts' in a function to be differentiated");
+        return Err(error.help("differentiate the tensor operation that it comes from"));
+    }
     let dims = at.ints("dims").unwrap_or_default();
     let steps = |name: &str| at.ints(name).unwrap_or_else(|| vec![1; dims.len()]);
     let (strides, dilations) = (steps("strides"), steps("dilations"));
@@ -112,7 +161,11 @@ fn fold_windows(b: &mut Builder, g: Value, dim: usize, size: Dim, stride: i64, d
 fn reshape_elements(op: Op, rw: &mut Rewriter) -> Result<bool> {
     let at = rw.body.op_ref(op);
     let ones = |name: &str| at.ints(name).is_none_or(|n| n.iter().all(|&n| n == 1));
-    if ones("sizes") && ones("strides") { super::shape::as_reshape(op, rw) } else { Ok(false) }
+    if ones("sizes") && ones("strides") && at.attr("counts").is_none() {
+        super::shape::as_reshape(op, rw)
+    } else {
+        Ok(false)
+    }
 }
 
 /// The ops of this file.

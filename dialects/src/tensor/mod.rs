@@ -26,6 +26,7 @@ mod spatial;
 mod statistics;
 
 pub use conv::{CONV, CONV_TRANSPOSE, CONV_WEIGHT_GRAD};
+pub use pool::ADAPTIVE_AVG_POOL;
 
 /// Registers the dialect.
 pub fn register() {

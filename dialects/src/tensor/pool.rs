@@ -103,7 +103,15 @@ pub static ADAPTIVE_AVG_POOL: OpDef = OpDef {
 ",
     operands: &[operand("x", FLOAT_TENSOR)],
     results: &[result("result", FLOAT_TENSOR)],
-    attrs: &[attr("sizes", AttrKind::I64Array, "The number of parts along each dimension.")],
+    attrs: &[
+        attr("sizes", AttrKind::I64Array, "The number of parts along each dimension."),
+        attr(
+            "windows",
+            AttrKind::Bool,
+            "Whether parts of different sizes are computed as windows; else as products with a matrix of shares. The result is the same.",
+        )
+        .default(AttrDefault::Bool(false)),
+    ],
     effects: Effects::Pure,
     infer: Some(infer_adaptive),
     interfaces: &[
@@ -366,7 +374,10 @@ fn define_adaptive(b: &mut Builder, op: Op, gradient: bool) -> Result<Vec<Value>
     let elem = b.ty(x).elem();
     let rank = b.ty(x).rank() as i64;
     let mut y = b.convert(x, compute_type(elem));
-    if let Some(pooled) = pool_evenly(b, y, &sizes, gradient) {
+    let windows = !gradient && b.body.op_ref(op).bool("windows");
+    let pooled = pool_evenly(b, y, &sizes, gradient);
+    let pooled = if pooled.is_none() && windows { pool_unevenly(b, y, &sizes) } else { pooled };
+    if let Some(pooled) = pooled {
         return Ok(vec![b.convert(pooled, elem)]);
     }
     for (i, &size) in sizes.iter().enumerate() {
@@ -407,6 +418,36 @@ fn pool_evenly(b: &mut Builder, x: Value, sizes: &[i64], gradient: bool) -> Opti
     let x = b.reshape(x, &blocks);
     let sum = b.reduce("add", x, &inside);
     Some(b.binary_scalar("mul", sum, share))
+}
+
+/// Where parts have different numbers of elements: sums of windows as long as the longest, without what lies past a part.
+fn pool_unevenly(b: &mut Builder, x: Value, sizes: &[i64]) -> Option<Value> {
+    let shape = b.ty(x).shape().to_vec();
+    let (rank, lead) = (shape.len(), shape.len() - sizes.len());
+    let elements: Vec<i64> = shape[lead..].iter().map(|d| d.as_static().filter(|n| *n > 0)).collect::<Option<_>>()?;
+    let length = |i: usize, o: i64| ((o + 1) * elements[i] + sizes[i] - 1) / sizes[i] - o * elements[i] / sizes[i];
+    let longest: Vec<i64> =
+        (0..sizes.len()).map(|i| (0..sizes[i]).map(|o| length(i, o)).max()).collect::<Option<_>>()?;
+    let dims: Vec<i64> = (lead as i64..rank as i64).collect();
+    let op = b.op("rc.core.window").operand(x).attr("dims", Attr::i64s(&dims)).attr("sizes", Attr::i64s(&longest));
+    let op = op.attr("strides", Attr::i64s(&elements)).attr("divisors", Attr::i64s(sizes));
+    let taken = op.attr("counts", Attr::i64s(sizes)).value();
+    let (elem, space) = (b.ty(x).elem(), b.ty(taken).shape().to_vec());
+    let mut weights: Option<Value> = None;
+    for i in 0..sizes.len() {
+        let share = |o: i64, k: i64| if k < length(i, o) { 1.0 / length(i, o) as f64 } else { 0.0 };
+        let shares: Vec<f64> = (0..sizes[i]).flat_map(|o| (0..longest[i]).map(move |k| share(o, k))).collect();
+        let table = b.dense(&shares, Type::tensor(&[Dim::Static(sizes[i]), Dim::Static(longest[i])], elem));
+        let table = b.broadcast(table, &space, &[(lead + i) as i64, (rank + i) as i64]);
+        weights = Some(weights.map_or(table, |weights| b.binary("mul", weights, table)));
+    }
+    let weights = weights?;
+    let none = b.splat(0.0, b.ty(weights));
+    let counts = b.compare("gt", weights, none);
+    let weighted = b.binary("mul", taken, weights);
+    let weighted = b.select(counts, weighted, none);
+    let reduced: Vec<i64> = (rank as i64..(rank + sizes.len()) as i64).collect();
+    Some(b.reduce("add", weighted, &reduced))
 }
 
 /// [parts, elements]: 1 / n for the n elements of a part, else 0.

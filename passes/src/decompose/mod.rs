@@ -4,7 +4,7 @@ use crate::schedule::Target;
 use rc_dialects::builder::CoreBuilder;
 use rc_dialects::core::shape::RESHAPE;
 use rc_dialects::interfaces::Decompose;
-use rc_dialects::tensor::{CONV, CONV_TRANSPOSE, CONV_WEIGHT_GRAD, channels_last};
+use rc_dialects::tensor::{ADAPTIVE_AVG_POOL, CONV, CONV_TRANSPOSE, CONV_WEIGHT_GRAD, channels_last};
 use rc_ir::pass::{OptionKind, PassDef, PassKind, SymbolContext, has_op, option};
 use rc_ir::{Attr, Body, Builder, Dim, Op, Result, Value};
 
@@ -22,8 +22,11 @@ pub static DECOMPOSE: PassDef = PassDef {
         let order = options.str("order").to_string();
         Ok(PassKind::symbol(move |body: &mut Body, cx: &mut SymbolContext| {
             let known = cx.module.attrs.get("rc.target").is_some();
+            let cpu = Target::of("", "", cx.module.attrs).is_ok_and(|target| target.is_cpu());
+            if known && !cpu {
+                pool_by_windows(body);
+            }
             if order == "channels_last" || order == "auto" && known {
-                let cpu = Target::of("", "", cx.module.attrs).is_ok_and(|target| target.is_cpu());
                 cx.count("convolutions with channels last", order_channels_last(body, cpu));
             }
             let replaced = decompose(body)?;
@@ -32,6 +35,13 @@ pub static DECOMPOSE: PassDef = PassDef {
         }))
     })
 };
+
+/// A GPU reads parts of different sizes as windows, once; for a CPU the products with matrices of shares take less.
+fn pool_by_windows(body: &mut Body) {
+    for op in body.walk().into_iter().filter(|&op| body.name(op) == &ADAPTIVE_AVG_POOL).collect::<Vec<_>>() {
+        body.set_attr(op, "windows", Attr::bool(true));
+    }
+}
 
 /// Sets the order of convolutions, if all can be computed so: between different orders everything would be transposed. So it would
 /// be between a convolution and a normalization of groups of channels. A CPU's are given channels in fours.

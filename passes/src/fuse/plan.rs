@@ -94,8 +94,8 @@ fn pads_with_zeros(op: OpRef) -> bool {
 /// Whether a `core.window` has an element in several windows.
 fn overlaps(op: OpRef) -> bool {
     let sizes = op.ints("sizes").unwrap_or_default();
-    let strides = op.ints("strides").unwrap_or_else(|| vec![1; sizes.len()]);
-    sizes.iter().zip(strides).any(|(&size, stride)| size > stride)
+    let steps = |name: &str| op.ints(name).unwrap_or_else(|| vec![1; sizes.len()]);
+    sizes.iter().zip(steps("strides")).zip(steps("divisors")).any(|((&size, stride), divisor)| size * divisor > stride)
 }
 
 impl Planner<'_> {

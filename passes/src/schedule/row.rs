@@ -68,7 +68,9 @@ pub fn plan(body: &Body, mut group: Group, target: &Target) -> Plan {
         _ if target.is_cpu() => (4 * lanes, 16),
         Form::Registers => {
             let want = group.nests.iter().map(|n| at_once(n, &rows)).max().unwrap_or(1);
-            (want, in_flight(&group, &rows, want as f64 * count, target))
+            let deep = group.nests.iter().any(|n| goes_deep(n, &rows, want));
+            let all = want as f64 * count;
+            (want, if deep { elements_of_thread(all, target) } else { in_flight(&group, &rows, all, target) })
         }
         // One or two programs share a core, which all loads of a chunk keep busy.
         Form::Shared(bytes) if 2 * bytes > target.shared_bytes || count <= target.cores as f64 => (1024 * EACH, EACH),

@@ -1,6 +1,7 @@
 //! Ops of `core` that move elements: the result is a pick of the operand's elements.
 
-use rc_ir::{OpRef, Result};
+use rc_dialects::core::window;
+use rc_ir::{Dim, OpRef, Result};
 
 use super::exec::Frame;
 use super::value::{Array, Value};
@@ -170,19 +171,39 @@ impl Frame<'_> {
         let x = self.array(op, 0)?;
         let shape = self.shape_of(op, op.body.ty(op.result(0)))?;
         let dims = positions(op, "dims", x.shape.len())?;
-        let steps = |name| op.ints(name).unwrap_or_else(|| vec![1; dims.len()]);
-        let (by, apart) = (steps("strides"), steps("dilations"));
-        let all = strides(&x.shape);
-        let mut walked: Vec<isize> = all.iter().map(|&s| s as isize).collect();
+        let (all, rank) = (strides(&x.shape), x.shape.len());
+        // For each window and each of its elements, how far the element lies from the first along its dimension.
+        let mut far: Vec<Vec<usize>> = Vec::new();
         for (i, &d) in dims.iter().enumerate() {
-            let last = (shape[d] as i64 - 1) * by[i] + (shape[x.shape.len() + i] as i64 - 1) * apart[i];
-            if shape[d] > 0 && last >= x.shape[d] as i64 {
-                return Err(op.error(format!("reads element {last} of dimension {d}, which has {}", x.shape[d])));
+            let size = x.shape[d] as i64;
+            let at = |n: usize| Dim::Static(n as i64);
+            let places = (0..shape[d]).flat_map(|o| (0..shape[rank + i]).map(move |k| (at(o), at(k))));
+            let places = places.map(|place| window::element(op, i, place, Dim::Static(size)).as_static().unwrap_or(-1));
+            let places: Vec<i64> = places.collect();
+            if let Some(place) = places.iter().find(|&&p| p < 0 || p >= size) {
+                return Err(op.error(format!("reads element {place} of dimension {d}, which has {size}")));
             }
-            walked[d] = all[d] as isize * by[i] as isize;
-            walked.push(all[d] as isize * apart[i] as isize);
+            far.push(places.iter().map(|&p| p as usize * all[d]).collect());
         }
-        let positions = walk(&shape, &walked, 0);
+        let slides: Vec<Option<usize>> = (0..rank).map(|d| dims.iter().position(|&s| s == d)).collect();
+        let mut place = vec![0; shape.len()];
+        let positions: Vec<usize> = (0..shape.iter().product())
+            .map(|_| {
+                let along = |d: usize| match slides[d] {
+                    Some(i) => far[i][place[d] * shape[rank + i] + place[rank + i]],
+                    None => place[d] * all[d],
+                };
+                let at = (0..rank).map(along).sum();
+                for d in (0..shape.len()).rev() {
+                    place[d] += 1;
+                    if place[d] < shape[d] {
+                        break;
+                    }
+                    place[d] = 0;
+                }
+                at
+            })
+            .collect();
         Ok(Value::Array(x.pick(shape, &positions)))
     }
 

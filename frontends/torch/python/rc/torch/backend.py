@@ -13,7 +13,7 @@ from torch.fx._lazy_graph_module import _use_lazy_graph_module
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from rc._native import Program, prepare
-from rc.torch import attention, decompose, joint, logs
+from rc.torch import attention, decompose, joint, logs, resize
 from rc.torch.compile import compile_graph
 from rc.torch.options import Options
 from rc.torch.trace import trace
@@ -27,6 +27,7 @@ def rc(gm: GraphModule, example_inputs, *, options: dict | None = None, mode: st
     prepare()
     logs.recompile()
     attention.unify(gm)
+    resize.unify(gm)
     on_gpu = any(getattr(x, "is_cuda", False) for x in example_inputs)
     weights = weights_of(gm, example_inputs)
     bare: list[Program] = []

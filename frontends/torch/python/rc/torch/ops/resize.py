@@ -1,14 +1,18 @@
-"""Resizing with antialiasing, as products with matrices of weights; sampling of volumes at computed places."""
+"""Resizing, as weighted sums of windows or, with antialiasing, as products with matrices of weights; sampling of volumes at computed places."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
 import torch
 
 from rc.torch.build import Build, T
 from rc.torch.dtypes import is_float
 from rc.torch.errors import Unsupported
 from rc.torch.ops.convolution import fixed
-from rc.torch.ops.table import translates
+from rc.torch.ops.table import translates, translates_of_library
 
 
 def _triangle(t: torch.Tensor) -> torch.Tensor:
@@ -71,6 +75,111 @@ def _antialiased(name: str):
 
 _antialiased("bilinear")
 _antialiased("bicubic")
+
+
+@dataclass(frozen=True)
+class _Windows:
+    """Along one dimension, the windows of `size` elements whose sums with `weights`, [result, size], are the result; window o starts at element
+    `(o * stride + offset) // divisor`, and the elements at the ends count for those beyond. No weights where windows have one element."""
+
+    stride: int
+    offset: int
+    divisor: int
+    size: int
+    weights: np.ndarray | None
+
+
+def _linear_weights(t: np.ndarray) -> list[np.ndarray]:
+    """The weights of the elements before and after a place, from its distance to the first."""
+    return [1 - t, t]
+
+
+def _cubic_weights(t: np.ndarray, a: float = -0.75) -> list[np.ndarray]:
+    """The same of two elements before and two after it, by Keys' cubic convolution (1981)."""
+    near = lambda d: ((a + 2) * d - (a + 3)) * d * d + 1
+    far = lambda d: ((a * d - 5 * a) * d + 8 * a) * d - 4 * a
+    return [far(t + 1), near(t), near(1 - t), far(2 - t)]
+
+
+def _places(kind: str, size: int, result: int, align_corners: bool, scale, dtype) -> np.ndarray:
+    """Where each element of the result lies among `size` elements, in PyTorch's arithmetic."""
+    at = np.arange(result, dtype=dtype)
+    if align_corners:
+        return at * dtype((size - 1) / (result - 1) if result > 1 else 0.0)
+    step, half = dtype(1 / scale if scale else size / result), dtype(0.5)
+    if kind.startswith("nearest"):
+        return np.floor((at + half) * step if kind == "nearest-exact" else at * step)
+    at = step * (at + half) - half
+    return np.maximum(at, dtype(0)) if kind == "linear" else at
+
+
+def _steps(kind: str, size: int, result: int, align_corners: bool, scale) -> tuple[int, int, int]:
+    """Integers with which `(o * stride + offset) // divisor` is the element at or before the place of o."""
+    if align_corners:
+        return (size - 1, 0, result - 1) if result > 1 else (0, 0, 1)
+    step = Fraction(1 / scale).limit_denominator(1 << 12) if scale else Fraction(size, result)
+    p, q = step.numerator, step.denominator
+    if kind == "nearest":
+        return p, 0, q
+    # (o + 1/2) p / q, less 1/2 where elements are points in the middle of their cells.
+    return 2 * p, p - (0 if kind == "nearest-exact" else q), 2 * q
+
+
+def _windows(kind: str, size: int, result: int, align_corners: bool, scale, dtype) -> _Windows | None:
+    """The windows and weights of a dimension; None where the elements are not those at regular steps, which the rounding of places may cause."""
+    places = _places(kind, size, result, align_corners, scale, dtype)
+    stride, offset, divisor = _steps(kind, size, result, align_corners, scale)
+    starts = (np.arange(result) * stride + offset) // divisor
+    if kind.startswith("nearest"):
+        same = np.array_equal(starts.clip(0, size - 1), places.astype(np.int64).clip(0, size - 1))
+        return _Windows(stride, offset, divisor, 1, None) if same else None
+    t = (places - starts).astype(dtype)
+    if (t < -1e-2).any() or (t > 1.01).any():
+        return None
+    parts = (_linear_weights if kind == "linear" else _cubic_weights)(t.clip(0, 1))
+    before = 1 if kind == "cubic" else 0
+    return _Windows(stride, offset - before * divisor, divisor, len(parts), np.stack(parts, 1))
+
+
+def _resized(b: Build, x: T, sizes: list[int], windows: list[_Windows]) -> T:
+    """x [n, c, ...] resized to `sizes`, its last dimensions, each by its windows."""
+    rank, first = x.rank, x.rank - len(sizes)
+    line = lambda f: [f(w) for w in windows]
+    y = b.op(
+        "core.window", x, dims=list(range(first, rank)), counts=list(sizes), sizes=line(lambda w: w.size),
+        strides=line(lambda w: max(w.stride, 1)), offsets=line(lambda w: w.offset), divisors=line(lambda w: w.divisor),
+    )  # fmt: skip
+    weights = None
+    for d, w in enumerate(windows):
+        if w.weights is not None:
+            table = b.dense(torch.from_numpy(w.weights), "f64" if w.weights.dtype == np.float64 else "f32")
+            part = b.broadcast_in(table, y.shape, [first + d, rank + d])
+            weights = part if weights is None else b.binary("mul", weights, part)
+    if weights is None:
+        return b.reshape(y, y.shape[:rank])
+    y = b.reduce("add", b.binary("mul", b.convert(y, weights.dtype), weights), list(range(rank, y.rank)))
+    return b.convert(y, x.dtype)
+
+
+KINDS = {"nearest": "nearest", "nearest-exact": "nearest-exact", "linear": "linear", "bilinear": "linear", "trilinear": "linear", "bicubic": "cubic"}
+
+
+def plan(shape, dtype: torch.dtype, sizes, mode: str, align_corners: bool, scales) -> list[_Windows] | None:
+    """The windows with which the last dimensions of `shape` are resized to `sizes`; a scale of 0 is one that was not given. None where there are
+    no such windows, or for what is rounded otherwise than floats."""
+    kind, elements = KINDS[mode], shape[len(shape) - len(sizes) :]
+    if min(*elements, *sizes) < 1 or not (dtype.is_floating_point or kind.startswith("nearest")):
+        return None
+    wide = np.float64 if dtype == torch.float64 else np.float32
+    found = [_windows(kind, n, r, align_corners, s, wide) for n, r, s in zip(elements, sizes, scales)]
+    return found if all(found) else None
+
+
+@translates_of_library("rc.resize.default")
+def resize(b: Build, x: T, sizes, mode: str, align_corners: bool, scales) -> T:
+    sizes = fixed(sizes)
+    windows = plan(fixed(x.shape), torch.float64 if x.dtype == "f64" else torch.float32, sizes, mode, align_corners, scales)
+    return _resized(b, x, sizes, windows)
 
 
 def _reflected(b: Build, at: T, low: float, span: float) -> T:
