@@ -9,7 +9,7 @@ use super::target::Target;
 use super::tiles::{best_outer, fit, pow2, storable};
 use super::{Plan, elems};
 use rc_dialects::loop_::IterKind;
-use rc_ir::{Body, Name};
+use rc_ir::{Body, Dim, Name};
 
 /// A program takes a few columns and goes down them; on a GPU several rows at once, combined at the end.
 pub fn plan(body: &Body, mut group: Group, target: &Target) -> Plan {
@@ -63,7 +63,7 @@ pub fn plan(body: &Body, mut group: Group, target: &Target) -> Plan {
 pub fn window_lane(nest: &Nest) -> Option<Name> {
     let lane = nest.outputs.iter().find_map(|a| a.innermost())?;
     let iter = *nest.iter(lane)?;
-    let last = |access: &Access| access.shape.iter().rposition(|&s| s != rc_ir::Dim::Static(1));
+    let last = |access: &Access| access.shape.iter().rposition(|&s| s != Dim::Static(1));
     let sliding = |access: &Access| {
         let along = last(access).map(|d| access.exprs[d]).filter(|&e| mentions(e, lane));
         along.is_some_and(|e| step(e, &iter).is_none_or(|step| step <= FAR))
@@ -76,16 +76,16 @@ pub fn window_lane(nest: &Nest) -> Option<Name> {
 const FAR: i64 = 4;
 
 /// Whether windows slide along a dimension that is read at `e`.
-fn slides(nest: &Nest, e: rc_ir::Dim) -> bool {
+fn slides(nest: &Nest, e: Dim) -> bool {
     let mentioned = |kind: IterKind| nest.of_kind(kind).any(|i| mentions(e, i.name));
     mentioned(IterKind::Reduce) && mentioned(IterKind::Parallel)
 }
 
 /// By how much an expression grows along an iterator from value to value, on the average.
-fn step(e: rc_ir::Dim, iter: &Iter) -> Option<i64> {
+fn step(e: Dim, iter: &Iter) -> Option<i64> {
     let last = iter.extent.as_static().filter(|n| *n > 1)? - 1;
     let at = |n: i64| {
-        let value = |name: Name| Some(rc_ir::Dim::Static(if name == iter.name { n } else { 0 }));
+        let value = |name: Name| Some(Dim::Static(if name == iter.name { n } else { 0 }));
         e.substitute(&value).as_static()
     };
     Some((at(last)? - at(0)?) / last)
@@ -145,7 +145,7 @@ fn sharing(nest: &Nest, lane: Name, each: i64, outputs: &[&Access], target: &Tar
     let widths = std::iter::successors(Some(target.vector_bits * 2), |&w| Some(w / 2)).take_while(|&w| w >= vec);
     let width = widths.into_iter().find(|&w| mostly(lane_extent, w))?;
     let overlaps = |i: &&Iter| {
-        let plain = |e: rc_ir::Dim| mentions(e, i.name) && step(e, i) == Some(1) && slides(nest, e);
+        let plain = |e: Dim| mentions(e, i.name) && step(e, i) == Some(1) && slides(nest, e);
         let read = |a: &Access| {
             a.innermost() == Some(lane) && a.plain(&[i.name]).is_some() && a.exprs.iter().any(|&e| plain(e))
         };
@@ -166,14 +166,15 @@ fn sharing(nest: &Nest, lane: Name, each: i64, outputs: &[&Access], target: &Tar
 /// Threads of a GPU's program.
 const THREADS: i64 = 256;
 
-/// Loads of 16 bytes that a GPU's thread has in flight.
+/// Loads that a GPU's thread has in flight, and the least bytes that these are of.
 const LOADS: i64 = 8;
+const BYTES: i64 = 32;
 
 /// Least elements for which a second kernel pays for itself.
 const SPLIT_FROM: f64 = (1 << 21) as f64;
 
 /// Columns and rows of a tile, and into how many parts the rows are cut. Of few elements: as many columns as leave a program
-/// for each core, but no fewer than a thread loads at once, and rows until all loads are in flight. Of many, rows of 512 bytes for each warp.
+/// for each core, but no fewer than a thread loads at once, and rows until all loads are in flight. Of many, rows of up to 512 bytes for each warp.
 fn gpu_tile(body: &Body, group: &Group, leader: &Nest, columns: f64, target: &Target) -> (i64, i64, Option<i64>) {
     let bytes =
         body.op_ref(leader.op).operand_types().iter().filter_map(|t| t.elem().byte_width()).min().unwrap_or(4) as i64;
@@ -183,9 +184,10 @@ fn gpu_tile(body: &Body, group: &Group, leader: &Nest, columns: f64, target: &Ta
         let width = [64, 32, 16, 8].into_iter().find(|&w| columns / w as f64 >= target.cores as f64).unwrap_or(8);
         return (width, if alone { in_flight(body, leader) } else { 2048 } / width, None);
     }
-    let width = (512 / bytes).min(pow2(columns as i64));
-    let down = THREADS * LOADS * 16 / bytes / width;
-    let across = (columns / width as f64).ceil();
+    let width = columns_at_once(leader, 512 / bytes, pow2(columns as i64));
+    let down = in_flight(body, leader) / width;
+    let lane = lane_extent(leader).unwrap_or(width);
+    let across = columns / lane as f64 * ((lane + width - 1) / width) as f64;
     // Two programs run on a core at once. Cutting pays as it fills the machine, and costs writing and reading the parts.
     let rows = leader.points() / columns;
     let at_once = (2 * target.cores) as f64;
@@ -200,9 +202,29 @@ fn gpu_tile(body: &Body, group: &Group, leader: &Nest, columns: f64, target: &Ta
 
 /// Elements that a program takes at once so that each of its threads has all its loads in flight, of the widest operand.
 fn in_flight(body: &Body, leader: &Nest) -> i64 {
-    let widths = body.op_ref(leader.op).operand_types();
-    let bytes = widths.iter().filter_map(|t| t.elem().byte_width()).max().unwrap_or(4) as i64;
-    THREADS * LOADS * 16 / bytes
+    let reads = body.op_ref(leader.op).operand_types().into_iter().zip(&leader.inputs);
+    let elements = reads.filter_map(|(ty, access)| {
+        let bytes = ty.elem().byte_width()? as i64;
+        let aligned = |n: &i64| access.shape.last().is_some_and(|d| d.modulo(Dim::Static(*n)) == Dim::Static(0));
+        let neighbours = [16, 8, 4, 2].into_iter().filter(|n| n * bytes <= 16).find(aligned).unwrap_or(1);
+        Some(((LOADS * neighbours).max(BYTES / bytes), leader.elements(access)))
+    });
+    let most = elements.max_by(|a, b| a.1.total_cmp(&b.1).then(b.0.cmp(&a.0)));
+    THREADS * most.map_or(LOADS, |m| m.0)
+}
+
+/// The extent of the parallel iterator along which a program's columns lie.
+fn lane_extent(leader: &Nest) -> Option<i64> {
+    let rows: Vec<Name> = leader.of_kind(IterKind::Parallel).map(|i| i.name).collect();
+    leader.iter(lane_iter(leader, &rows)?)?.extent.as_static().filter(|&n| n > 0)
+}
+
+/// How many columns a program takes, `widest` where no fewer leave clearly less of the last program's without work.
+fn columns_at_once(leader: &Nest, widest: i64, most: i64) -> i64 {
+    let Some(extent) = lane_extent(leader) else { return widest.min(most) };
+    let idle = |width: i64| ((extent + width - 1) / width * width) as f64 / extent as f64;
+    let widths = [widest, widest / 2, widest / 4, widest / 8].into_iter().filter(|&w| w > 0);
+    widths.map(|w| w.min(most)).reduce(|best, w| if idle(w) * 1.08 < idle(best) { w } else { best }).unwrap_or(1)
 }
 
 /// The parallel iterator along which operands, the largest first, or results are contiguous. A vector of numbers for
