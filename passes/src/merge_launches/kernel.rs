@@ -61,7 +61,7 @@ impl Kernel {
             threads: root.int("threads").unwrap_or(1),
             programs: programs(kernel).unwrap_or(0),
             early,
-            writes: args.iter().map(|&arg| is_written(kernel, arg)).collect(),
+            writes: (0..args.len()).map(|i| is_written(kernel, args[i]) || is_stored_to(kernel, &args, i)).collect(),
         }
     }
 }
@@ -95,6 +95,16 @@ fn is_written(kernel: &Body, memory: Value) -> bool {
     kernel.uses(memory).any(|(op, _)| match kernel.name(op).pretty() {
         "kernel.view" => is_written(kernel, kernel.result(op, 0)),
         name => name != "kernel.read",
+    })
+}
+
+/// Whether the copy engine stores to an argument: through a tensor map of its memory, which is an argument of its own.
+fn is_stored_to(kernel: &Body, args: &[Value], arg: usize) -> bool {
+    let described = kernel.attr(kernel.root(), "tensor_maps").and_then(|a| a.as_array()).unwrap_or_default();
+    let maps = args.iter().filter(|&&a| !kernel.ty(a).is_memref());
+    maps.zip(described).any(|(&map, about)| {
+        let stores = || kernel.uses(map).any(|(op, _)| kernel.name(op).pretty() != "kernel.tensor_load");
+        about.get("arg").and_then(|a| a.as_int()) == Some(arg as i64) && stores()
     })
 }
 

@@ -127,7 +127,8 @@ fn loads_of_products_are_pipelined() {
     };
     // Two steps ahead of the loop and one in it, two tiles, 256 pieces of each among 128 threads.
     assert_eq!((count([64, 128, 96], false), count([64, 128, 96], true)), (12, 0));
-    assert_eq!((count([63, 120, 96], false), count([63, 120, 96], true)), (0, 12));
+    // The first half of a tile's rows ends before the memory does.
+    assert_eq!((count([63, 120, 96], false), count([63, 120, 96], true)), (6, 6));
     assert_eq!((count([64, 128, 5], false), count([64, 128, 5], true)), (0, 0));
 }
 
