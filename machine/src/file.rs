@@ -123,6 +123,10 @@ pub(crate) fn with_base(mut own: Table) -> std::result::Result<Table, String> {
         format!("there is no description '{name}' to start from; there are {}", names.join(", "))
     })?;
     let mut table = with_base(toml::from_str(file.1).map_err(|e| e.to_string())?)?;
+    // It needs what its base does, and more.
+    if let (Some(Value::Array(base)), Some(Value::Array(more))) = (table.get("needs"), own.get_mut("needs")) {
+        more.splice(0..0, base.clone());
+    }
     merge(&mut table, own);
     Ok(table)
 }

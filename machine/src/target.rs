@@ -254,6 +254,10 @@ impl Target {
     pub fn lanes(&self, ty: Type) -> i64 {
         (self.vector_bits / i64::from(ty.bit_width().unwrap_or(32).max(8))).max(1)
     }
+    /// Whether it has an instruction for `a b + c` on vectors: all but x86-64 before AVX2.
+    pub fn has_fma(&self) -> bool {
+        !self.triple.starts_with("x86_64") || self.needs.iter().any(|feature| feature == "fma")
+    }
     /// Whether it has a matrix instruction of this unit.
     pub fn has_unit(&self, unit: Unit) -> bool {
         self.matrix.iter().any(|m| m.unit == unit)

@@ -6,7 +6,7 @@ use rc_ir::{OpDef, Type};
 use smallvec::smallvec;
 
 pub(super) static OPS: &[&OpDef] =
-    &[&SPLAT, &EXTRACT, &INSERT, &CONCAT, &SLICE, &VECTOR_REDUCE, &BITCAST, &APPROX, &SHUFFLE];
+    &[&SPLAT, &EXTRACT, &INSERT, &CONCAT, &SLICE, &PERMUTE, &VECTOR_REDUCE, &BITCAST, &APPROX, &SHUFFLE];
 
 pub static SPLAT: OpDef = OpDef {
     summary: "A vector with the same scalar in every lane.",
@@ -107,6 +107,34 @@ kernel.func @example(%x: memref<8xf32>, %y: memref<4xf32>) attributes {phase = t
     attrs: &[attr("start", AttrKind::I64, "The first lane.")],
     effects: Effects::Pure,
     ..OpDef::new("rc.kernel.slice")
+};
+
+pub static PERMUTE: OpDef = OpDef {
+    summary: "The lanes of two vectors that `lanes` numbers, those of the first vector first.",
+    example: r#"
+kernel.func @example(%x: memref<8xf32>, %y: memref<4xf32>) attributes {phase = thread, target = cpu, grid = [1, 1, 1]} {
+  %zero = core.constant {value = 0 : index} : index
+  %four = core.constant {value = 4 : index} : index
+  %v = kernel.read %x[%zero] : vector<4xf32>
+  %w = kernel.read %x[%four] : vector<4xf32>
+  %both = kernel.permute %v, %w {lanes = [0, 4, 1, 5]} : vector<4xf32>
+  kernel.write %both, %y[%zero]
+  kernel.return
+}
+"#,
+    operands: &[operand("first", VECTOR), operand("second", VECTOR)],
+    results: &[result("result", VECTOR)],
+    attrs: &[attr("lanes", AttrKind::I64Array, "Below the lanes of both vectors together, from 0.")],
+    effects: Effects::Pure,
+    infer: Some(|args| {
+        let (first, second, lanes) = (args.operand(0)?, args.operand(1)?, args.ints("lanes")?);
+        let each = first.static_shape().map_or(1, |s| s.iter().product::<i64>());
+        if first != second || lanes.iter().any(|lane| !(0..2 * each).contains(lane)) {
+            return Err(format!("takes lanes {lanes:?} of {first} and {second}"));
+        }
+        Ok(smallvec![Type::vector(&[lanes.len() as i64], first.elem())])
+    }),
+    ..OpDef::new("rc.kernel.permute")
 };
 
 pub static VECTOR_REDUCE: OpDef = OpDef {

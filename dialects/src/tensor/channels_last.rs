@@ -1,7 +1,7 @@
 //! Convolutions and their gradients computed with channels last: every window is a row `[window, channels]` of contiguous pieces, and the
 //! product with the weights has all images' places as its rows, `[images * places, o]`. What matrix units and copy engines want.
 
-use super::conv::with_bias;
+use super::conv::{least_channels, with_bias};
 use super::spatial::{Windows, groups_of, iota, product};
 use crate::builder::CoreBuilder;
 use crate::constraints::default_acc;
@@ -11,19 +11,15 @@ use rc_ir::{Attr, Builder, Dim, Op, OpRef, Result, Type, Value};
 /// shared memory at once for speed.
 const CHANNELS: i64 = 4;
 
-/// Channels of a group, at least: those of narrower ones are multiplied together, with zeros for the weights that they do not have.
-const GROUP: i64 = 64;
-
-/// Whether a convolution can be computed so: one group, or one for each channel with one result each, or 16-bit elements in groups whose
-/// channels come in whole multiples.
+/// Whether a convolution can be computed so: one group, or one for each channel with one result each, or groups whose channels come in
+/// whole multiples.
 pub fn supports(op: OpRef) -> bool {
     let w = op.body.ty(op.operand(1));
     let (shape, groups) = (w.shape(), groups_of(op));
     let length = product(&shape[1..]).as_static();
     let depthwise = shape[1] == Dim::Static(1) && shape[0] == Dim::Static(groups);
     let whole = |n: Dim| n.as_static().is_some_and(|n| n % CHANNELS == 0);
-    let narrow = w.elem().byte_width() == Some(2) && shape[1] != Dim::Static(1);
-    let grouped = narrow && whole(shape[1]) && whole(shape[0].floordiv(Dim::Static(groups)));
+    let grouped = whole(shape[1]) && whole(shape[0].floordiv(Dim::Static(groups)));
     length.is_some() && (groups == 1 || depthwise || grouped)
 }
 
@@ -52,7 +48,7 @@ pub fn define(b: &mut Builder, op: Op, windows: &Windows) -> Result<Vec<Value>> 
     if !supports(at) {
         return Err(at.unsupported("with channels last in groups").help("leave the order to the compiler"));
     }
-    let (x, w, groups) = (at.operand(0), at.operand(1), groups_of(at));
+    let (x, w, groups, least) = (at.operand(0), at.operand(1), groups_of(at), least_channels(at));
     let depthwise = groups > 1 && b.ty(w).shape()[1] == Dim::Static(1);
     let rank = windows.rank();
     let (x, w) = (to_last(b, x, rank), to_last(b, w, rank));
@@ -68,7 +64,7 @@ pub fn define(b: &mut Builder, op: Op, windows: &Windows) -> Result<Vec<Value>> 
         false => {
             let bias = b.body.op_ref(op).group("bias").first().copied();
             let elem = b.ty(b.body.result(op, 0)).elem();
-            multiplied(b, taken, w, rank, groups, bias, elem)
+            multiplied(b, taken, w, rank, [groups, least], bias, elem)
         }
     };
     let channels = *b.ty(y).shape().last().expect("has channels");
@@ -84,6 +80,7 @@ pub fn define_transpose(b: &mut Builder, op: Op, windows: &Windows) -> Result<Ve
         return Err(at.unsupported("with channels last").help("leave the order to the compiler"));
     }
     let (y, w, groups, rank) = (at.operand(0), at.operand(1), groups_of(at), windows.rank());
+    let least = least_channels(at);
     let bias = at.group("bias").first().copied();
     let result = b.ty(b.body.result(op, 0));
     let sizes = result.shape()[2..].to_vec();
@@ -104,7 +101,7 @@ pub fn define_transpose(b: &mut Builder, op: Op, windows: &Windows) -> Result<Ve
     let w = if groups > 1 { w } else { whole_channels(b, w) };
     let number = classes.number();
     let bias = bias.map(|bias| classes.bias(b, bias, groups));
-    let x = multiplied(b, taken, w, rank, groups, bias, result.elem());
+    let x = multiplied(b, taken, w, rank, [groups, least], bias, result.elem());
     // [rows, g, steps.., c / g] to [n, places * steps.., channels].
     let (g, each) = (Dim::Static(groups), result.shape()[1].floordiv(Dim::Static(groups)));
     let steps: Vec<Dim> = windows.strides.iter().map(|&s| Dim::Static(s)).collect();
@@ -204,17 +201,18 @@ fn in_groups(b: &mut Builder, taken: Value, rank: usize, groups: i64) -> Value {
 }
 
 /// The product of windows `[n, places.., window.., c]` with weights `[o, window.., c / groups]`, and the bias: `[n * places, o]`, rounded.
+/// `groups` are how many there are, and how many channels one has at least.
 fn multiplied(
     b: &mut Builder,
     taken: Value,
     w: Value,
     rank: usize,
-    groups: i64,
+    [groups, least]: [i64; 2],
     bias: Option<Value>,
     elem: Type,
 ) -> Value {
     let acc = default_acc(b.ty(w).elem());
-    let (w, groups) = wide_groups(b, w, groups);
+    let (w, groups) = wide_groups(b, w, groups, least);
     let ws = b.ty(w).shape().to_vec();
     let rows = in_groups(b, taken, rank, groups);
     let (g, length) = (Dim::Static(groups), product(&ws[1..]));
@@ -245,11 +243,11 @@ fn multiplied(
     b.reshape(y, &[rows, ws[0]])
 }
 
-/// Weights `[o, window.., c]` of groups with few channels as those of fewer groups with more, and how many these are.
-fn wide_groups(b: &mut Builder, w: Value, groups: i64) -> (Value, i64) {
+/// Weights `[o, window.., c]` of groups with fewer than `least` channels as those of fewer groups with more, and how many these are.
+fn wide_groups(b: &mut Builder, w: Value, groups: i64, least: i64) -> (Value, i64) {
     let shape = b.ty(w).shape().to_vec();
-    let (last, each) = (shape.len() - 1, shape[shape.len() - 1].as_static().unwrap_or(GROUP));
-    let joined = (1..=groups).find(|&n| groups % n == 0 && n * each >= GROUP).unwrap_or(groups);
+    let (last, each) = (shape.len() - 1, shape[shape.len() - 1].as_static().unwrap_or(least));
+    let joined = (1..=groups).find(|&n| groups % n == 0 && n * each >= least).unwrap_or(groups);
     if groups == 1 || joined == 1 {
         return (w, groups);
     }

@@ -11,7 +11,7 @@ use crate::constraints::{Inferred, NUMERIC_TENSOR, default_acc, one};
 use crate::derivative::Derivative;
 use crate::interfaces::Decompose;
 use rc_ir::op_def::{AttrDef, AttrDefault, AttrKind, InferArgs, attr, operand, optional, result};
-use rc_ir::{Builder, Dim, Effects, Op, OpDef, Result, Type, Value};
+use rc_ir::{Builder, Dim, Effects, Op, OpDef, OpRef, Result, Type, Value};
 
 pub static CONV: OpDef = OpDef {
     summary: "A convolution (cross-correlation) over any number of spatial dimensions.",
@@ -25,7 +25,7 @@ pub static CONV: OpDef = OpDef {
 ",
     operands: &[operand("x", NUMERIC_TENSOR), operand("w", NUMERIC_TENSOR), optional("bias", NUMERIC_TENSOR)],
     results: &[result("result", NUMERIC_TENSOR)],
-    attrs: &[STRIDES, PADDING, DILATIONS, GROUPS, ORDER],
+    attrs: &[STRIDES, PADDING, DILATIONS, GROUPS, ORDER, GROUP_CHANNELS],
     effects: Effects::Pure,
     infer: Some(infer_conv),
     interfaces: &[&Decompose(define_conv), &Derivative::Vjp(conv_derivative::conv_vjp)],
@@ -51,6 +51,7 @@ pub static CONV_TRANSPOSE: OpDef = OpDef {
         DILATIONS,
         GROUPS,
         ORDER,
+        GROUP_CHANNELS,
     ],
     effects: Effects::Pure,
     infer: Some(infer_transpose),
@@ -90,6 +91,19 @@ pub const ORDER: AttrDef = attr(
     "The order of dimensions that it is computed in.",
 )
 .default(AttrDefault::Str("channels_first"));
+
+/// Channels of a group, at least, where it is computed with channels last.
+pub const GROUP_CHANNELS: AttrDef = attr(
+    "group_channels",
+    AttrKind::I64,
+    "Channels of a group at least where they come last: narrower groups are multiplied together, with zeros for the weights that they do not have.",
+)
+.default(AttrDefault::Int(64));
+
+/// The attribute `group_channels`.
+pub(super) fn least_channels(op: OpRef) -> i64 {
+    op.int("group_channels").unwrap_or(64)
+}
 
 /// The ops of this file.
 pub static OPS: &[&OpDef] = &[&CONV, &CONV_TRANSPOSE, &CONV_WEIGHT_GRAD];

@@ -100,6 +100,7 @@ impl<'a, 'm> Lowering<'a, 'm> {
             "kernel.insert" => self.insert(op),
             "kernel.concat" => self.concat(op),
             "kernel.slice" => self.slice(op),
+            "kernel.permute" => self.permute(op),
             "kernel.vector_reduce" => self.vector_reduce(op),
             _ if name.starts_with("core.") => self.elementwise(op),
             _ if name.starts_with("kernel.") => self.gpu_op(op),

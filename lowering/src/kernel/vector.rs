@@ -94,6 +94,24 @@ impl<'a, 'm> Lowering<'a, 'm> {
         Ok(())
     }
 
+    pub fn permute(&mut self, op: OpRef) -> Result {
+        let result = op.result(0);
+        let [first, second] = [0, 1].map(|i| self.parts_like(op.operand(i), result));
+        let lanes = op.ints("lanes").unwrap_or_default();
+        let parts = match self.gpu {
+            true => {
+                let all: Vec<Value<'m>> = first.into_iter().chain(second).collect();
+                lanes.iter().map(|&lane| all[lane as usize]).collect()
+            }
+            false => {
+                let mask: Vec<i32> = lanes.iter().map(|&lane| lane as i32).collect();
+                smallvec![self.b.shuffle(first[0], second[0], &mask)]
+            }
+        };
+        self.values.set_parts(result, parts);
+        Ok(())
+    }
+
     pub fn vector_reduce(&mut self, op: OpRef) -> Result {
         let (value, result) = (op.operand(0), op.result(0));
         let (elem, kind) = (self.body.ty(value).elem(), op.str("kind").unwrap_or("add"));

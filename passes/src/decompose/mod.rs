@@ -2,6 +2,7 @@
 
 use crate::schedule::Target;
 use rc_dialects::builder::CoreBuilder;
+use rc_dialects::constraints::default_acc;
 use rc_dialects::core::shape::RESHAPE;
 use rc_dialects::interfaces::Decompose;
 use rc_dialects::tensor::{ADAPTIVE_AVG_POOL, CONV, CONV_TRANSPOSE, CONV_WEIGHT_GRAD, channels_last};
@@ -22,12 +23,12 @@ pub static DECOMPOSE: PassDef = PassDef {
         let order = options.str("order").to_string();
         Ok(PassKind::symbol(move |body: &mut Body, cx: &mut SymbolContext| {
             let known = cx.module.attrs.get("rc.target").is_some();
-            let cpu = Target::of("", "", cx.module.attrs).is_ok_and(|target| target.is_cpu());
-            if known && !cpu {
+            let cpu = Target::of("", "", cx.module.attrs).ok().filter(|target| target.is_cpu());
+            if known && cpu.is_none() {
                 pool_by_windows(body);
             }
             if order == "channels_last" || order == "auto" && known {
-                cx.count("convolutions with channels last", order_channels_last(body, cpu));
+                cx.count("convolutions with channels last", order_channels_last(body, cpu.as_ref()));
             }
             let replaced = decompose(body)?;
             cx.count("operations replaced", replaced);
@@ -44,19 +45,26 @@ fn pool_by_windows(body: &mut Body) {
 }
 
 /// Sets the order of convolutions, if all can be computed so: between different orders everything would be transposed. So it would
-/// be between a convolution and a normalization of groups of channels. A CPU's are given channels in fours.
-fn order_channels_last(body: &mut Body, cpu: bool) -> u64 {
+/// be between a convolution and a normalization of groups of channels. A CPU's are given channels in fours, and groups of a vector's channels.
+fn order_channels_last(body: &mut Body, cpu: Option<&Target>) -> u64 {
     let gradients = [&CONV_TRANSPOSE, &CONV_WEIGHT_GRAD];
     let is_gradient = |op: Op| gradients.iter().any(|def| body.name(op) == *def);
     let (convolutions, rest): (Vec<Op>, Vec<Op>) =
         body.walk().into_iter().partition(|&op| body.name(op) == &CONV || is_gradient(op));
     let mixing = rest.into_iter().filter(|&op| mixes_channels(body, op)).count();
-    let supports = |&op: &Op| match is_gradient(op) {
-        true => {
-            let narrow = body.ty(body.operand(op, 0)).elem().byte_width() == Some(2);
-            (narrow || cpu && body.name(op) == &CONV_TRANSPOSE) && channels_last::supports_gradient(body.op_ref(op))
+    let supports = |&op: &Op| {
+        let narrow = body.ty(body.operand(op, 0)).elem().byte_width() == Some(2);
+        match is_gradient(op) {
+            true => {
+                let chosen = narrow || cpu.is_some() && body.name(op) == &CONV_TRANSPOSE;
+                chosen && channels_last::supports_gradient(body.op_ref(op))
+            }
+            // A GPU's matrix units multiply 16-bit elements; others of groups have nothing to gain from wider groups.
+            false => {
+                let chosen = narrow || cpu.is_some() || !is_grouped(body, op);
+                chosen && channels_last::supports(body.op_ref(op))
+            }
         }
-        false => channels_last::supports(body.op_ref(op)),
     };
     if mixing > convolutions.len() / 4 || !convolutions.iter().filter(|&&op| !is_gradient(op)).all(supports) {
         return 0;
@@ -64,11 +72,21 @@ fn order_channels_last(body: &mut Body, cpu: bool) -> u64 {
     let convolutions: Vec<Op> = convolutions.into_iter().filter(supports).collect();
     for &op in &convolutions {
         body.set_attr(op, "order", Attr::str("channels_last"));
-        if cpu && body.name(op) == &CONV {
+        let Some(cpu) = cpu else { continue };
+        let lanes = cpu.lanes(default_acc(body.ty(body.operand(op, 0)).elem()));
+        if body.op_ref(op).int("groups").is_some_and(|n| n > 1) && body.name(op) != &CONV_WEIGHT_GRAD {
+            body.set_attr(op, "group_channels", Attr::i64(lanes));
+        }
+        if body.name(op) == &CONV {
             pad_channels(body, op);
         }
     }
     convolutions.len() as u64
+}
+
+/// Whether a convolution has several groups of several channels.
+fn is_grouped(body: &Body, op: Op) -> bool {
+    body.op_ref(op).int("groups").is_some_and(|n| n > 1) && body.ty(body.operand(op, 1)).shape()[1] != Dim::Static(1)
 }
 
 /// Makes the channels that a convolution sums over a multiple of four, with zeros, where that is at most a third more: a product gathers windows in

@@ -22,6 +22,10 @@ pub fn behind_windows(body: &mut Body, op: Op) -> Result<bool> {
     let Some(sources) = sources.collect::<Option<Vec<Value>>>().filter(|_| brings_channels_first(&perm)) else {
         return Ok(false);
     };
+    let innermost = perm.iter().max().copied();
+    if acts_on(body, op).iter().any(|&d| perm.get(d).copied() == innermost) {
+        return Ok(false);
+    }
     let (attrs, back) = numbered(body, op, &perm);
     let old = body.ty(body.result(op, 0));
     let mut state = body.state(op);
@@ -37,6 +41,19 @@ pub fn behind_windows(body: &mut Body, op: Op) -> Result<bool> {
         }
         b.op(&TRANSPOSE).operand(value).attr("perm", Attr::i64s(&back)).result(old).try_value()
     })
+}
+
+/// The dimensions that padding is added to, or that windows slide along. With channels last no innermost one is among them: of three dimensions the
+/// transpose to channels first is also the one to channels last, and what is stored as it is read by windows is to stay so.
+fn acts_on(body: &Body, op: Op) -> Vec<usize> {
+    let at = body.op_ref(op);
+    if body.name(op) == &WINDOW {
+        return at.ints("dims").unwrap_or_default().iter().map(|&d| d as usize).collect();
+    }
+    let padded = |name: &str| at.attr(name).and_then(|a| a.as_shape()).unwrap_or_default().to_vec();
+    let (low, high) = (padded("low"), padded("high"));
+    let some = |sizes: &[Dim], d: usize| sizes.get(d).is_some_and(|&n| n != Dim::Static(0));
+    (0..low.len()).filter(|&d| some(&low, d) || some(&high, d)).collect()
 }
 
 /// The attributes that number dimensions, for an operand that is transposed by `perm` no more, and the permutation of the result.

@@ -5,6 +5,7 @@
 use super::attention::{D, E, M};
 use super::attention_backward::{AttentionBackward, GRAD, K, Q, V, column_of};
 use super::contract::dot;
+use super::contract_cpu::transposed;
 use super::program::Program;
 use super::run::bind;
 use super::scope::Scope;
@@ -12,7 +13,7 @@ use rc_ir::{Attr, Diagnostic, Result, Type, Value};
 
 /// Memory of the program's own.
 struct Scratch {
-    /// The others' operands of the scores and of the probabilities' gradients: `[d, step]` and `[e, step]`.
+    /// The others' operands of the scores and of the probabilities' gradients: `[d, step]` and `[e, step]`, padded to whole squares.
     panels: [Value; 2],
     /// Left operands of the gradients' products, `[rows, step]`.
     factors: Vec<Value>,
@@ -35,10 +36,10 @@ impl AttentionBackward<'_> {
         let ([own, other], [rows, step]) = (self.axes(), self.tile());
         let elem = self.factor_type(p);
         let sizes = [self.width(p, D)?, self.width(p, E)?];
-        let padded = |size: i64| (size + step - 1) / step * step;
+        let (padded, lanes) = (|size: i64| (size + step - 1) / step * step, p.target.lanes(self.acc));
         let widths: Vec<i64> = self.of.iter().map(|name| padded(sizes[column_of(name) - D])).collect();
         let scratch = Scratch {
-            panels: sizes.map(|size| p.alloc(&[size, step], elem)),
+            panels: sizes.map(|size| p.alloc(&[(size + lanes - 1) / lanes * lanes, step], elem)),
             factors: self.of.iter().map(|_| p.alloc(&[rows, step], elem)).collect(),
             totals: widths.iter().map(|&width| p.alloc(&[block, width], self.acc)).collect(),
         };
@@ -117,16 +118,25 @@ impl AttentionBackward<'_> {
         Ok(p.broadcast(value, shape))
     }
 
+    /// Copies an operand of the others, from `at` on, into its panel, square by square.
     fn turn(&self, p: &mut Program, scope: &Scope, which: usize, column: usize, at: Value, panel: Value) -> Result {
-        let bounds = [p.constant_index(0), p.constant_index(self.width(p, column)?), p.constant_index(1)];
-        let [own, other] = self.axes();
-        let scope = self.with(&self.without(scope, own), other, at, 1, self.tile()[1]);
-        p.for_loop(bounds, &[], |p, c, _| {
-            let (line, zero) = (self.line(p, which, &scope, column, c, 1)?, p.constant_index(0));
-            keep(p, line, panel, [c, zero]);
-            Ok::<_, Box<Diagnostic>>(Vec::new())
-        })
-        .map(|_| ())
+        let ([own, other], lanes) = (self.axes(), p.target.lanes(self.acc));
+        let [zero, step, end] = [0, lanes, self.tile()[1]].map(|n| p.constant_index(n));
+        let width = p.constant_index(self.width(p, column)?);
+        let each = |p: &mut Program, first: Value| {
+            let place = p.add_index(at, first);
+            let scope = self.with(&self.without(scope, own), other, place, 0, lanes);
+            p.for_loop([zero, width, step], &[], |p, c, _| {
+                let scope = self.with(&scope, column, c, 1, lanes);
+                let square = self.load(p, which, &scope)?;
+                let square = self.zero_past(p, square, which, &scope, &self.axes());
+                let square = p.broadcast(square, [lanes, lanes]);
+                let turned = transposed(p, square);
+                keep(p, turned, panel, [c, first]);
+                Ok::<_, Box<Diagnostic>>(Vec::new())
+            })
+        };
+        p.for_loop([zero, end, step], &[], |p, first, _| each(p, first)).map(drop)
     }
     /// Rows of the program by columns of the others: a product with a panel.
     fn product(&self, p: &mut Program, which: usize, scope: &Scope, column: usize, panel: Value) -> Result<Value> {

@@ -4,6 +4,7 @@
 
 use super::attention::{Attention, D, E, M, N};
 use super::contract::dot;
+use super::contract_cpu::transposed;
 use super::program::Program;
 use super::run::bind;
 use super::scope::Scope;
@@ -11,7 +12,7 @@ use rc_ir::{Attr, Diagnostic, Result, Type, Value};
 
 /// Memory of the program's own.
 struct Scratch {
-    /// Keys, `[d, keys]`.
+    /// Keys, `[d, keys]`, padded to whole squares.
     panel: Value,
     /// `[rows, keys]`.
     weights: Value,
@@ -27,10 +28,13 @@ impl Attention<'_> {
     pub fn run_on_cpu(&self, p: &mut Program, scope: &Scope, block: i64, output: Value) -> Result {
         let (rows, keys) = (self.rows(), self.keys());
         let first = scope.get(self.name(M)).expect("the grid has the queries").base;
-        let (depth, width) =
-            (self.head_size(p, D)?, (self.head_size(p, E)? as u64).next_multiple_of(keys as u64) as i64);
+        let (depth, part) = (self.head_size(p, D)?, self.part(p)?);
+        let width = next_multiple(self.head_size(p, E)?, part);
         let scratch = Scratch {
-            panel: p.alloc(&[depth, keys], p.src.ty(p.src.operand(self.op, 1)).elem()),
+            panel: p.alloc(
+                &[next_multiple(depth, p.target.lanes(self.acc)), keys],
+                p.src.ty(p.src.operand(self.op, 1)).elem(),
+            ),
             weights: p.alloc(&[rows, keys], self.value_type(p)),
             best: p.alloc(&[block, 1], self.acc),
             sum: p.alloc(&[block, 1], self.acc),
@@ -81,23 +85,31 @@ impl Attention<'_> {
         self.keep(p, low, scratch.best, [row, zero]);
         let none = p.zeros([self.rows(), 1], self.acc);
         self.keep(p, none, scratch.sum, [row, zero]);
+        let size = self.part(p)?;
         self.for_parts(p, width, |p, part| {
-            let none = p.zeros([self.rows(), self.keys()], self.acc);
+            let none = p.zeros([self.rows(), size], self.acc);
             self.keep(p, none, scratch.total, [row, part]);
             Ok(())
         })
     }
-    /// A loop over the results of a query, a tile's width at a time.
+    /// Results of a query that are computed at once: whole vectors, as many as keys at most.
+    fn part(&self, p: &Program) -> Result<i64> {
+        let size = self.head_size(p, E)?;
+        let parts = (size + self.keys() - 1) / self.keys();
+        Ok(next_multiple((size + parts - 1) / parts, p.target.lanes(self.acc)))
+    }
+    /// A loop over the results of a query, a part at a time.
     fn for_parts(
         &self,
         p: &mut Program,
         width: i64,
         body: impl FnOnce(&mut Program, Value) -> Result,
     ) -> Result<Vec<Value>> {
-        let bounds = [p.constant_index(0), p.constant_index(width), p.constant_index(self.keys())];
+        let bounds = [p.constant_index(0), p.constant_index(width), p.constant_index(self.part(p)?)];
         p.for_loop(bounds, &[], |p, part, _| body(p, part).map(|()| Vec::new()))
     }
 
+    /// Copies keys from `at` on into the panel, square by square.
     fn turn_keys(
         &self,
         p: &mut Program,
@@ -106,14 +118,18 @@ impl Attention<'_> {
         scratch: &Scratch,
         depth: i64,
     ) -> Result<Vec<Value>> {
-        let bounds = [p.constant_index(0), p.constant_index(depth), p.constant_index(1)];
-        p.for_loop(bounds, &[], |p, d, _| {
-            let scope = self.with(&self.without_rows(scope), D, d, None, 1);
-            let scope = self.with(&scope, N, at, Some(1), self.keys());
-            let key = self.load(p, 1, &scope, [1, self.keys()], N)?;
-            let zero = p.constant_index(0);
-            self.keep(p, key, scratch.panel, [d, zero]);
-            Ok(Vec::new())
+        let lanes = p.target.lanes(self.acc);
+        let [zero, step, depth, keys] = [0, lanes, depth, self.keys()].map(|n| p.constant_index(n));
+        p.for_loop([zero, keys, step], &[], |p, n, _| {
+            let key = p.add_index(at, n);
+            let scope = self.with(&self.without_rows(scope), N, key, Some(0), lanes);
+            p.for_loop([zero, depth, step], &[], |p, d, _| {
+                let scope = self.with(&scope, D, d, Some(1), lanes);
+                let square = self.load(p, 1, &scope, [lanes, lanes], N)?;
+                let turned = transposed(p, square);
+                self.keep(p, turned, scratch.panel, [d, n]);
+                Ok(Vec::new())
+            })
         })
     }
     /// The first rows of the block that see the keys from `at` on.
@@ -140,7 +156,7 @@ impl Attention<'_> {
         depth: i64,
         width: i64,
     ) -> Result<Vec<Value>> {
-        let (rows, keys, zero) = (self.rows(), self.keys(), p.constant_index(0));
+        let (rows, keys, zero, size) = (self.rows(), self.keys(), p.constant_index(0), self.part(p)?);
         let scope = self.at_row(p, scope, row);
         let start = p.zeros([rows, keys], self.acc);
         let bounds = [zero, p.constant_index(depth), p.constant_index(1)];
@@ -156,20 +172,20 @@ impl Attention<'_> {
         self.keep(p, best, scratch.best, [row, zero]);
         self.keep(p, sum, scratch.sum, [row, zero]);
         self.keep(p, weights, scratch.weights, [zero, zero]);
-        let size = p.size(self.iters[N].extent);
-        let left = p.binary("rc.core.sub", size, at);
+        let end = p.size(self.iters[N].extent);
+        let left = p.binary("rc.core.sub", end, at);
         let all = p.constant_index(keys);
         let count = p.binary("rc.core.min", left, all);
         self.for_parts(p, width, |p, part| {
-            let before = self.tile(p, scratch.total, [row, part], [rows, keys]);
+            let before = self.tile(p, scratch.total, [row, part], [rows, size]);
             let start = p.binary("rc.core.mul", before, decay);
             let bounds = [zero, count, p.constant_index(1)];
             let total = p.for_loop(bounds, &[start], |p, i, acc| {
                 let w = self.tile(p, scratch.weights, [zero, i], [rows, 1]);
                 let key = p.add_index(at, i);
                 let scope = self.with(&self.without_rows(&scope), N, key, None, 1);
-                let scope = self.with(&scope, E, part, Some(1), keys);
-                let value = self.load(p, 2, &scope, [1, keys], N)?;
+                let scope = self.with(&scope, E, part, Some(1), size);
+                let value = self.load(p, 2, &scope, [1, size], N)?;
                 Ok::<_, Box<Diagnostic>>(vec![dot(p, [w, value, acc[0]], false, false, Some(rc_machine::Unit::Fma))])
             })?[0];
             self.keep(p, total, scratch.total, [row, part]);
@@ -186,7 +202,7 @@ impl Attention<'_> {
         width: i64,
         output: Value,
     ) -> Result<Vec<Value>> {
-        let (rows, keys, zero) = (self.rows(), self.keys(), p.constant_index(0));
+        let (rows, zero, size) = (self.rows(), p.constant_index(0), self.part(p)?);
         let scope = self.at_row(p, scope, row);
         let sum = self.tile(p, scratch.sum, [row, zero], [rows, 1]);
         let best = self.tile(p, scratch.best, [row, zero], [rows, 1]);
@@ -195,9 +211,13 @@ impl Attention<'_> {
             p.store(logs, target, access, &scope)?;
         }
         self.for_parts(p, width, |p, part| {
-            let total = self.tile(p, scratch.total, [row, part], [rows, keys]);
+            let total = self.tile(p, scratch.total, [row, part], [rows, size]);
             let out = self.quotient(p, total, sum);
-            p.store(out, output, &self.output, &self.with(&scope, E, part, Some(1), keys))
+            p.store(out, output, &self.output, &self.with(&scope, E, part, Some(1), size))
         })
     }
+}
+
+fn next_multiple(n: i64, of: i64) -> i64 {
+    (n + of - 1) / of * of
 }

@@ -495,7 +495,8 @@ fn load(p: &mut Program, memory: Value, at: &[Value], shape: [i64; 2], dims: [i6
     let mut b = p.build();
     b.op("rc.kernel.load").operand(memory).operands(at).attr("dims", Attr::i64s(&dims)).result(ty).value()
 }
-fn transposed(p: &mut Program, tile: Value) -> Value {
+/// A tile turned around.
+pub(super) fn transposed(p: &mut Program, tile: Value) -> Value {
     let [rows, columns] = p.shape(tile);
     let ty = Type::tile(&[columns, rows], p.ty(tile).elem(), None);
     p.build().op("rc.kernel.transpose").operand(tile).attr("perm", Attr::i64s(&[1, 0])).result(ty).value()

@@ -285,10 +285,11 @@ impl<'a> Program<'a> {
         let op = op.results(&types).build();
         self.out.results(op).collect()
     }
-    /// A sum with one more value: where that is a product of floats, rounded once.
+    /// A sum with one more value: where that is a product of floats and the target has an instruction for both, rounded once.
     pub fn add_to(&mut self, sum: Value, value: Value) -> Value {
         let product = self.out.defining_op(value).filter(|&op| self.out.name(op) == "rc.core.mul");
-        match product.filter(|_| self.ty(sum).elem().is_float()) {
+        let fused = self.ty(sum).elem().is_float() && (!self.target.is_cpu() || self.target.has_fma());
+        match product.filter(|_| fused) {
             Some(op) => self.fma(self.out.operand(op, 0), self.out.operand(op, 1), sum),
             None => self.binary("rc.core.add", sum, value),
         }

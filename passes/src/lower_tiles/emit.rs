@@ -212,6 +212,11 @@ impl Emit {
         self.value("rc.kernel.slice", &[vector], &[("start", Attr::i64(start))], Some(part))
     }
 
+    /// The lanes of two vectors that `lanes` numbers, those of the first first.
+    pub fn permute(&mut self, vectors: [Value; 2], lanes: &[i64]) -> Result<Value> {
+        self.value("rc.kernel.permute", &vectors, &[("lanes", Attr::i64s(lanes))], None)
+    }
+
     // ---- index arithmetic ----
 
     /// The value of an index.

@@ -26,8 +26,11 @@ pub fn place(src: &Body, lanes: i64) -> Result<Body> {
         let layout = if cuda { gpu_layout(&body, &group, threads / WARP)? } else { cpu_layout(&body, &group, lanes) };
         set_layout(&mut body, &group, &layout);
     }
+    match cuda {
+        true => convert_where_memory_differs(&mut body, &|group, dim| Some(memory_layout(group, dim, threads / WARP)))?,
+        false => convert_where_memory_differs(&mut body, &|group, dim| square_layout(group, dim, lanes))?,
+    }
     if cuda {
-        convert_where_memory_differs(&mut body, threads / WARP)?;
         pipeline_loops(&mut body)?;
         stage_operands(&mut body)?;
     }
@@ -266,8 +269,14 @@ fn give(body: &mut Body, tile: Value, layout: &Layout) {
 
 // ---- memory in another order ----
 
-/// Loads and stores whose consecutive dimension is not their layout's go through a layout of their own.
-fn convert_where_memory_differs(body: &mut Body, warps: i64) -> Result {
+/// A CPU's layout with vectors along `dim`, for tiles of squares: those are turned in registers.
+fn square_layout(group: &Group, dim: usize, lanes: i64) -> Option<Layout> {
+    let squares = lanes >= 4 && group.shape.iter().filter(|&&n| n > 1 && n % lanes == 0).count() == 2;
+    squares.then(|| Layout::single(group.shape.len(), lanes, dim))
+}
+
+/// Loads and stores whose consecutive dimension is not their layout's go through a layout of their own, which `layout` says, if it has one.
+fn convert_where_memory_differs(body: &mut Body, layout: &dyn Fn(&Group, usize) -> Option<Layout>) -> Result {
     let mut indices = Indices::new(body);
     for op in body.walk() {
         indices.meet(body, op);
@@ -284,8 +293,8 @@ fn convert_where_memory_differs(body: &mut Body, warps: i64) -> Result {
         let shape = ty.static_shape().unwrap_or_default();
         let narrowest = ty.elem().byte_width().unwrap_or(4) as i64;
         let accesses = vec![(1, indices.neighbours(body.op_ref(op)))];
-        let own =
-            memory_layout(&Group { shape: shape.clone(), narrowest, accesses, ..Group::default() }, wanted, warps);
+        let own = layout(&Group { shape: shape.clone(), narrowest, accesses, ..Group::default() }, wanted);
+        let Some(own) = own else { continue };
         let own = Type::tile(&shape, ty.elem(), Some(own.to_attr()));
         if load {
             body.set_ty(tile, own);

@@ -79,8 +79,9 @@ pub fn plan(body: &Body, op: Op, target: &Target) -> Option<Plan> {
     s.axes = [m, n];
     let (why, other);
     if target.is_cpu() {
-        let (rows, keys) = (if target.registers >= 32 { 12 } else { 6 }, 2 * target.lanes(rc_ir::Type::f32()));
-        let rows = size(M).clamp(1, rows);
+        let rows = size(M).clamp(1, if target.registers >= 32 { 12 } else { 6 });
+        // A sum takes its next product four cycles later, and two are started in a cycle: of few queries, more keys.
+        let keys = (8 / rows).max(2) * target.lanes(rc_ir::Type::f32());
         // Turning the keys around pays for itself over many queries; a few programs for each core keep all busy.
         let programs = |block: i64| size(0) * size(1) * ((size(M) + block - 1) / block);
         let mut block = rows * 16;

@@ -91,7 +91,7 @@ fn step(e: Dim, iter: &Iter) -> Option<i64> {
     Some((at(last)? - at(0)?) / last)
 }
 
-/// Of windows: a program computes neighbouring results, and goes over the elements of their windows one by one. On a GPU a thread has several
+/// Of windows on a GPU: a program computes neighbouring results, and goes over the elements of their windows one by one. A thread has several
 /// results, as long as all cores have work: neighbours whose windows share elements, or results that share what index maps compute.
 pub fn windows(body: &Body, mut group: Group, lane: Name, target: &Target) -> Plan {
     let pairs = collapse(body, &mut group, &|_, _| true);
@@ -103,27 +103,24 @@ pub fn windows(body: &Body, mut group: Group, lane: Name, target: &Target) -> Pl
     schedule.collapse = pairs;
     schedule.grid = rows;
     schedule.axes[1] = lane;
-    let fits = |widest: i64| {
-        let width = |i: &Iter| storable(&outputs, i, None, fit(target, i.extent.as_static(), widest, lanes), target);
-        leader.iter(lane).map_or(1, width)
-    };
     let each =
         [8, 4, 2, 1].into_iter().find(|each| leader.results() / (THREADS * each) as f64 >= (2 * target.cores) as f64);
     let each = each.unwrap_or(1);
-    let (width, outer, threads) = if target.is_cpu() {
-        (fits(4 * lanes), None, 1)
-    } else if let Some((width, along, size, threads)) = sharing(leader, lane, each, &outputs, target) {
-        (width, Some((along, size)), threads)
-    } else {
-        let width = fits(THREADS / 2);
-        let down = |i: &Iter| {
-            let rows = fit(target, i.extent.as_static(), THREADS / 2 * each / width, 1);
-            storable(&outputs, i, Some(lane), rows, target)
+    let (width, outer, threads) =
+        if let Some((width, along, size, threads)) = sharing(leader, lane, each, &outputs, target) {
+            (width, Some((along, size)), threads)
+        } else {
+            let fits =
+                |i: &Iter| storable(&outputs, i, None, fit(target, i.extent.as_static(), THREADS / 2, lanes), target);
+            let width = leader.iter(lane).map_or(1, fits);
+            let down = |i: &Iter| {
+                let rows = fit(target, i.extent.as_static(), THREADS / 2 * each / width, 1);
+                storable(&outputs, i, Some(lane), rows, target)
+            };
+            let even = |y: Name| group.nests.iter().all(|n| n.moves_evenly(y));
+            let outer = best_outer(leader, lane, &down, &even).filter(|o| o.1 > 1);
+            (width, outer, pow2(width * outer.map_or(1, |o| o.1) / each).clamp(32, THREADS))
         };
-        let even = |y: Name| group.nests.iter().all(|n| n.moves_evenly(y));
-        let outer = best_outer(leader, lane, &down, &even).filter(|o| o.1 > 1);
-        (width, outer, pow2(width * outer.map_or(1, |o| o.1) / each).clamp(32, THREADS))
-    };
     if let Some((name, size)) = outer {
         schedule.axes[0] = name;
         schedule.set_tile(name, size);

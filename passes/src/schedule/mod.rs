@@ -25,6 +25,7 @@ mod share;
 pub mod sort;
 mod tiles;
 mod warpgroup;
+mod window_cpu;
 
 use rc_dialects::loop_::{ATTENTION, ATTENTION_BACKWARD, KERNEL, NEST, SCATTER, SORT};
 use rc_ir::pass::{
@@ -199,7 +200,10 @@ fn reduction(body: &Body, group: &Group, target: &Target) -> Plan {
     let leader = group.nests.iter().find(|n| !n.is_pointwise()).unwrap_or(&group.nests[0]);
     let reduces = |name: Name| leader.iter(name).is_some_and(|i| i.kind == IterKind::Reduce);
     if let Some(lane) = column::window_lane(leader) {
-        return column::windows(body, group.clone(), lane, target);
+        return match target.is_cpu() {
+            true => window_cpu::plan(body, group.clone(), lane, target),
+            false => column::windows(body, group.clone(), lane, target),
+        };
     }
     // A table for channels may mention as many iterators as what is reduced, and is smaller.
     let reach = |a: &Access| (leader.iters.iter().filter(|i| a.mentions(i.name)).count(), leader.elements(a));

@@ -5,6 +5,7 @@ use super::Distribute;
 use crate::lower_tiles::emit::Ix;
 use crate::lower_tiles::layout::Distribution;
 use rc_ir::{Attr, Dim, OpRef, Result, Type, Value};
+use rustc_hash::FxHashMap;
 
 impl<'s> Distribute<'s> {
     /// The tile with dimension i of the result being dimension `perm[i]` of the operand.
@@ -28,21 +29,52 @@ impl<'s> Distribute<'s> {
         result: &Distribution,
         perm: &[usize],
     ) -> Result<Vec<Value>> {
-        let mut registers = Vec::with_capacity(result.registers);
-        for r in 0..result.registers {
-            let mut places = Vec::new();
-            for lane in 0..result.vec {
+        let places = |r: usize| -> Vec<(usize, i64)> {
+            let place = |lane: i64| {
                 let mut coords = result.coords(r);
                 if let Some(d) = result.vec_dim {
                     coords[d] += lane;
                 }
                 let mut from = vec![0; coords.len()];
                 perm.iter().zip(&coords).for_each(|(&p, &c)| from[p] = c);
-                places.push(source.locate(&from));
+                source.locate(&from)
+            };
+            (0..result.vec).map(place).collect()
+        };
+        let places: Vec<_> = (0..result.registers).map(places).collect();
+        let squares: Vec<_> = places.iter().map(|p| square(p, source.vec)).collect();
+        let mut turned: FxHashMap<&[usize], Vec<Value>> = FxHashMap::default();
+        let mut registers = Vec::with_capacity(result.registers);
+        for (places, square) in places.iter().zip(&squares) {
+            // A square pays where at least half of its registers are needed.
+            let needed = squares.iter().flatten().filter(|s| Some(&s.0) == square.as_ref().map(|s| &s.0)).count();
+            let Some((from, lane)) = square.as_ref().filter(|s| 2 * needed >= s.0.len()) else {
+                registers.push(self.pick(inputs, places)?);
+                continue;
+            };
+            if !turned.contains_key(from.as_slice()) {
+                let vectors = from.iter().map(|&r| inputs[r]).collect();
+                turned.insert(from, self.transposed(vectors)?);
             }
-            registers.push(self.pick(inputs, &places)?);
+            registers.push(turned[from.as_slice()][*lane]);
         }
         Ok(registers)
+    }
+    /// The transpose of a square of as many vectors as each has lanes, a power of two: blocks across the diagonal change places, halves of the
+    /// square first, then halves of its quarters, and so on.
+    fn transposed(&mut self, mut vectors: Vec<Value>) -> Result<Vec<Value>> {
+        let n = vectors.len();
+        for half in std::iter::successors(Some(n / 2), |half| Some(half / 2)).take_while(|&half| half > 0) {
+            let high = |lane: &usize| lane & half != 0;
+            let upper: Vec<i64> = (0..n).map(|q| if high(&q) { n + q - half } else { q } as i64).collect();
+            let lower: Vec<i64> = (0..n).map(|q| if high(&q) { n + q } else { q + half } as i64).collect();
+            for i in (0..n).filter(|i| !high(i)) {
+                let pair = [vectors[i], vectors[i + half]];
+                vectors[i] = self.emit.permute(pair, &upper)?;
+                vectors[i + half] = self.emit.permute(pair, &lower)?;
+            }
+        }
+        Ok(vectors)
     }
     /// The vector of elements at (register, lane) places.
     pub(super) fn pick(&mut self, inputs: &[Value], places: &[(usize, i64)]) -> Result<Value> {
@@ -124,6 +156,15 @@ impl<'s> Distribute<'s> {
     pub(super) fn shared(&mut self, ty: Type) -> Result<Value> {
         self.emit.alloc(ty)
     }
+}
+
+/// Where a register takes the same lane of as many registers as it has lanes, those and the lane: a column of a square.
+fn square(places: &[(usize, i64)], vec: i64) -> Option<(Vec<usize>, usize)> {
+    let lane = places[0].1;
+    let whole = places.len() as i64 == vec && vec >= 4 && places.len().is_power_of_two();
+    let from: Vec<usize> = places.iter().map(|p| p.0).collect();
+    let apart = from.windows(2).all(|pair| pair[0] < pair[1]);
+    (whole && apart && places.iter().all(|p| p.1 == lane)).then_some((from, lane as usize))
 }
 
 /// Where a tile's elements lie in shared memory: rows along the dimension of the writers' vectors, which are written as they are.

@@ -207,6 +207,10 @@ impl<'a> Machine<'a> {
                 self.each(op, |a| a[0][start..start + n].to_vec());
             }
             "rc.kernel.concat" => self.each(op, |a| a.concat()),
+            "rc.kernel.permute" => {
+                let lanes = op.ints("lanes").unwrap();
+                self.each(op, |a| lanes.iter().map(|&lane| a.concat()[lane as usize]).collect());
+            }
             "rc.kernel.vector_reduce" => {
                 let core = format!("rc.core.{}", op.str("kind").unwrap());
                 let elem = self.body.ty(op.result(0));

@@ -56,6 +56,7 @@ pub(crate) fn kind_of(op: OpRef, kernel: &Body) -> Result<Kind> {
         "kernel.insert" => run!(insert),
         "kernel.concat" => run!(concat),
         "kernel.slice" => run!(slice),
+        "kernel.permute" => run!(permute),
         "kernel.vector_reduce" => run!(vector_reduce),
         "kernel.bitcast" => run!(bitcast),
         "kernel.approx" => run!(approx),

@@ -269,6 +269,12 @@ impl Program<'_, '_> {
             part.ok_or_else(|| inst.op.error(format!("takes {count} lanes from {start} of {}", lanes.len())))?.to_vec();
         self.set_lanes(t, inst, &part)
     }
+    pub fn permute(&mut self, t: usize, inst: &Inst) -> Result<Step> {
+        let parts = inst.args.iter().map(|&r| self.elements(t, r, inst)).collect::<Result<Vec<_>>>()?.concat();
+        let numbers = inst.op.ints("lanes").unwrap_or_default();
+        let lanes: Vec<_> = numbers.iter().filter_map(|&lane| parts.get(lane as usize).cloned()).collect();
+        self.set_lanes(t, inst, &lanes)
+    }
     pub fn vector_reduce(&mut self, t: usize, inst: &Inst) -> Result<Step> {
         let vector = self.vector(t, inst.args[0], inst)?;
         let vector = vector.clone().with_shape(vec![vector.len()]);

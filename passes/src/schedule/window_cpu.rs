@@ -1,0 +1,83 @@
+//! Schedules of windows on a CPU: results that are neighbours along two iterators are summed side by side in registers, so that what
+//! depends on one of the two alone (a window's weights, say) is loaded once for several of them.
+
+use super::access::Iter;
+use super::attr::{Column, Kind, Schedule};
+use super::group::{Group, collapse};
+use super::nest::{Nest, extent_of};
+use super::target::Target;
+use super::tiles::{fit, storable};
+use super::{Plan, elems};
+use rc_dialects::loop_::IterKind;
+use rc_ir::{Body, Name};
+
+/// Rows and vectors of a tile, at most.
+const ROWS: i64 = 14;
+const VECTORS: i64 = 4;
+
+/// Cycles until a sum takes its next element, and of a step besides loads and arithmetic.
+const LATENCY: f64 = 4.0;
+const STEP: f64 = 0.5;
+
+/// Tiles of results along `lane` and, where that loads less, along another iterator before it.
+pub fn plan(body: &Body, mut group: Group, lane: Name, target: &Target) -> Plan {
+    let pairs = collapse(body, &mut group, &|_, _| true);
+    let leader = group.nests.iter().find(|n| !n.is_pointwise()).unwrap_or(&group.nests[0]);
+    let lanes = target.lanes(elems(body, &group));
+    let outputs: Vec<_> = group.nests.iter().flat_map(|n| &n.outputs).collect();
+    let before: Vec<&Iter> =
+        leader.iters.iter().take_while(|i| i.name != lane).filter(|i| i.kind == IterKind::Parallel).collect();
+    let width = |vectors: i64| {
+        let fits =
+            |i: &Iter| storable(&outputs, i, None, fit(target, i.extent.as_static(), vectors * lanes, lanes), target);
+        leader.iter(lane).map_or(1, fits)
+    };
+    let mut tiles: Vec<(Option<Name>, i64, i64)> = (1..=VECTORS).map(|v| (None, 1, width(v))).collect();
+    for outer in before.into_iter().rev() {
+        let most = outer.extent.as_static().unwrap_or(ROWS).min(ROWS);
+        for (rows, vectors) in (2..=most).flat_map(|rows| (1..=VECTORS).map(move |v| (rows, v))) {
+            let fits = storable(&outputs, outer, Some(lane), rows, target) == rows;
+            if fits && rows * vectors + vectors < target.registers {
+                tiles.push((Some(outer.name), rows, width(vectors)));
+            }
+        }
+    }
+    let cost =
+        |&(outer, rows, width): &(Option<Name>, i64, i64)| cycles(leader, [outer, Some(lane)], [rows, width], lanes);
+    let best = tiles.iter().min_by(|a, b| cost(a).total_cmp(&cost(b)));
+    let &(outer, rows, width) = best.expect("there are tiles of one row");
+    let mut schedule = Schedule::new(Kind::Column(Column::default()));
+    schedule.collapse = pairs;
+    schedule.grid = group.rows();
+    schedule.threads = 1;
+    schedule.axes[1] = lane;
+    schedule.set_tile(lane, width);
+    if let Some(outer) = outer {
+        schedule.axes[0] = outer;
+        schedule.set_tile(outer, rows);
+    }
+    let along = outer.map_or(String::new(), |outer| format!(" and {rows} along {outer}"));
+    let why = format!("windows along {lane}, {width} results{along} at once");
+    let other = "row: windows are too short to fill vectors".to_string();
+    Plan { schedules: vec![schedule; group.nests.len()], why, other }
+}
+
+/// Cycles of all tiles' steps, but for a factor: two loads and two operations on vectors a cycle.
+fn cycles(nest: &Nest, names: [Option<Name>; 2], sizes: [i64; 2], lanes: i64) -> f64 {
+    let vectors = (sizes[1] as f64 / lanes as f64).ceil();
+    let shape = [sizes[0] as f64, vectors];
+    let loads: f64 = nest
+        .inputs
+        .iter()
+        .map(|access| {
+            let along = |i: usize| names[i].is_some_and(|name| access.mentions(name));
+            (0..2).filter(|&i| along(i)).map(|i| shape[i]).product::<f64>()
+        })
+        .sum();
+    let step = (loads / 2.0).max(shape[0] * vectors / 2.0).max(LATENCY) + STEP;
+    let tiles = |i: usize| {
+        let extent = names[i].and_then(|name| nest.iter(name)).map(|iter| extent_of(&nest.ranges, iter.extent));
+        extent.map_or(1.0, |n| (n as f64 / sizes[i] as f64).ceil() / n as f64)
+    };
+    step * tiles(0) * tiles(1)
+}
