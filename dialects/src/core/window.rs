@@ -22,7 +22,7 @@ pub static WINDOW: OpDef = OpDef {
   func.return %y
 }
 
-func.func @quarters(%x: tensor<2x9xf32>) -> tensor<2x4x4xf32> {
+func.func private @quarters(%x: tensor<2x9xf32>) -> tensor<2x4x4xf32> {
   %y = core.window %x {dims = [1], sizes = [4], strides = [9], divisors = [4], counts = [4]} : tensor<2x4x4xf32>
   func.return %y
 }
