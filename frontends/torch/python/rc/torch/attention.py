@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import torch
 import torch.nn.functional as F
-from torch.fx import GraphModule, Node
+from torch.fx import Node
 
 _library = torch.library.Library("rc", "DEF")
 _library.define("attention(Tensor q, Tensor k, Tensor v, Tensor? mask, bool causal, float scale) -> (Tensor, Tensor)")
@@ -120,17 +120,6 @@ def _backward(ctx, grad, _):
 
 
 torch.library.register_autograd("rc::attention", _backward, setup_context=_keep, lib=_library)
-
-
-def unify(gm: GraphModule) -> None:
-    """Has the graph and those in it call `sdpa`, in place."""
-    for module in gm.modules():
-        if isinstance(module, GraphModule):
-            nodes = [n for n in module.graph.nodes if n.op == "call_function" and n.target is F.scaled_dot_product_attention]
-            for node in nodes:
-                node.target = sdpa
-            if nodes:
-                module.recompile()
 
 
 _MASKS = {torch.ops.rc.attention.default: (3, 4), torch.ops.rc.attention_backward.default: (4, 7)}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 
+import torch.nn.functional as F
 from torch._dynamo.backends.common import aot_autograd
 from torch._functorch._aot_autograd.schemas import PlainTensorMeta
 from torch._guards import TracingContext
@@ -21,13 +22,27 @@ from rc.torch.updates import Writing, remaining, separate
 from rc.torch.weights import weights_of
 
 
+_OURS = {F.scaled_dot_product_attention: attention.sdpa, F.interpolate: resize.interpolate}
+"""Functions that are one operation of rc's where it can do them, and many of PyTorch's."""
+
+
+def _call_ours(gm: GraphModule) -> None:
+    """Has the graph and those in it call rc's functions, in place."""
+    for module in gm.modules():
+        if isinstance(module, GraphModule):
+            nodes = [n for n in module.graph.nodes if n.op == "call_function" and n.target in _OURS]
+            for node in nodes:
+                node.target = _OURS[node.target]
+            if nodes:
+                module.recompile()
+
+
 def rc(gm: GraphModule, example_inputs, *, options: dict | None = None, mode: str | None = None):
     """Compiles a graph that Dynamo captured: forward, and backward where gradients are asked for."""
     chosen = Options.of(options, mode)
     prepare()
     logs.recompile()
-    attention.unify(gm)
-    resize.unify(gm)
+    _call_ours(gm)
     on_gpu = any(getattr(x, "is_cuda", False) for x in example_inputs)
     weights = weights_of(gm, example_inputs)
     bare: list[Program] = []

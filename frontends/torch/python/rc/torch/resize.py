@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import torch
 import torch.nn.functional as F
-from torch.fx import GraphModule
 
 from rc.torch.ops.resize import KINDS, plan
 
@@ -47,14 +46,3 @@ def _(x, sizes, mode, align_corners, scales):
 
 
 _library.impl("resize", _eager, "CompositeExplicitAutograd")
-
-
-def unify(gm: GraphModule) -> None:
-    """Has the graph and those in it call `interpolate`, in place."""
-    for module in gm.modules():
-        if isinstance(module, GraphModule):
-            nodes = [n for n in module.graph.nodes if n.op == "call_function" and n.target is F.interpolate]
-            for node in nodes:
-                node.target = interpolate
-            if nodes:
-                module.recompile()
