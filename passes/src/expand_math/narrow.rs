@@ -45,7 +45,6 @@ fn follow(body: &Body, value: Value, depth: usize) -> Option<Until> {
             }
             "rc.core.mul" | "rc.core.div" | "rc.core.neg" => result()?,
             "rc.core.select" if operand > 0 => result()?,
-            "rc.core.fma" if operand < 2 => result()?.max(Until::Summed),
             "rc.core.add" | "rc.core.sub" | "rc.core.fma" => result()?.max(Until::Summed),
             _ => return None,
         };
