@@ -149,6 +149,8 @@ pub struct Gpu {
     pub products: Products,
     pub warpgroups: Warpgroups,
     pub attention: Attention,
+    /// Attention's gradients.
+    pub gradients: Attention,
     pub align: Align,
 }
 
@@ -193,6 +195,9 @@ pub struct Warpgroups {
     pub max_stages: i64,
     /// How far the last wave of tiles counts as a whole one, from 0 to 1.
     pub whole_waves: f64,
+    /// The part of `bandwidth` that tiles come at from memory, and the microseconds that one is on its way.
+    pub memory_rate: f64,
+    pub latency_us: f64,
     /// Nanoseconds of an operation of the epilogue on a column of a tile.
     pub after_ns: f64,
     /// Microseconds of a step whose operands are gathered, and nanoseconds for each run of neighbours besides.
@@ -219,8 +224,12 @@ pub struct Attention {
     pub overlap: f64,
     /// Microseconds from a program's start to its first step, and after its last.
     pub start_us: f64,
+    /// Columns of scores with which products of two operands in shared memory reach the matrix units' rate.
+    pub narrow: f64,
     /// Registers of a thread besides sums, scores and weights.
     pub registers: i64,
+    /// Registers for these at most, in a program of one warpgroup and in one of two.
+    pub most_registers: [i64; 2],
     /// How far the last wave of programs counts as a whole one, from 0 to 1.
     pub whole_waves: f64,
 }

@@ -37,8 +37,10 @@ enum Kind {
 impl Allocations {
     /// Gives each allocation its place and notes in `info` what memory the kernel needs.
     pub fn plan(body: &Body, info: &mut KernelInfo, gpu: bool) -> Result<Allocations> {
-        let ops: Vec<OpRef> =
+        let mut ops: Vec<OpRef> =
             body.walk().into_iter().map(|op| body.op_ref(op)).filter(|op| op.is("rc.kernel.alloc")).collect();
+        // The most aligned first: little lies between them.
+        ops.sort_by_key(|op| std::cmp::Reverse(op.int("align").unwrap_or(16)));
         let mut places = Vec::new();
         let (mut shared, mut scratch, mut stack) = (Region::default(), Region::default(), 0);
         for op in ops {

@@ -42,8 +42,10 @@ pub struct AttentionBackward<'s> {
 
 /// What a program holds of its own rows, queries or keys.
 struct Own {
-    /// Left operands of the products that give scores and the probabilities' gradients.
-    left: [Value; 2],
+    /// Left operand of the product that gives scores.
+    scores: Value,
+    /// That of the probabilities' gradients, which v's gradient alone does not need.
+    weights: Option<Value>,
     /// Of queries: their sums, as exponents of two, and delta.
     rows: Option<[Value; 2]>,
 }
@@ -206,12 +208,16 @@ impl<'s> AttentionBackward<'s> {
     fn own(&self, p: &mut Program, scope: &Scope) -> Result<Own> {
         let row = self.axes()[0];
         let [first, second] = if self.of_queries() { [Q, GRAD] } else { [K, V] };
-        let left = [self.operand(p, first, scope, D, row, false)?, self.operand(p, second, scope, E, row, false)?];
+        let scores = self.operand(p, first, scope, D, row, false)?;
+        let weights = match self.of == ["v"] {
+            true => None,
+            false => Some(self.operand(p, second, scope, E, row, false)?),
+        };
         let rows = match self.of_queries() {
-            true => Some([self.exponents(p, scope)?, self.delta(p, scope)?]),
+            true => Some(self.rows(p, scope)?),
             false => None,
         };
-        Ok(Own { left, rows })
+        Ok(Own { scores, weights, rows })
     }
 
     /// One block of the others: adds its share to the gradients' sums.
@@ -224,26 +230,26 @@ impl<'s> AttentionBackward<'s> {
         let [first, second] = if self.of_queries() { [K, V] } else { [Q, GRAD] };
         let right = [self.operand(p, first, &there, D, other, true)?, self.operand(p, second, &there, E, other, true)?];
         let queries = f.with(&without, other, at, 1, step);
-        let exponents = match own.rows {
-            Some([exponents, _]) => exponents,
-            None => self.exponents(p, &queries)?,
+        // What is said of each query is on its way while the products are.
+        let of_rows = match own.rows {
+            Some(_) => None,
+            None => Some([self.load(p, SUMS, &queries)?, self.load(p, DELTA, &queries)?]),
         };
         let zeros = p.zeros([rows, step], f.acc);
-        let scores = dot(p, [own.left[0], right[0], zeros], false, true, f.schedule.unit());
+        let scores = dot(p, [own.scores, right[0], zeros], false, true, f.schedule.unit());
         // Started before the scores are used, so that the two products follow one another.
-        let of_scores = self.of.iter().position(|&n| n != "v");
-        let gradient = of_scores.map(|_| dot(p, [own.left[1], right[1], zeros], false, true, f.schedule.unit()));
+        let gradient = own.weights.map(|left| dot(p, [left, right[1], zeros], false, true, f.schedule.unit()));
+        let [exponents, delta] = match (own.rows, of_rows) {
+            (_, Some([sums, delta])) => [self.exponents(p, sums, &queries)?, self.delta(p, delta, &queries)],
+            (rows, None) => rows.expect("queries' own rows, or those of the step"),
+        };
         let weights = self.probabilities(p, scores, exponents, &both, Some(at))?;
         let mut next = sums.to_vec();
         if let Some(i) = self.of.iter().position(|&n| n == "v") {
             let factor = p.convert(weights, f.factor_type(p));
             next[i] = dot(p, [factor, right[1], sums[i]], false, false, f.schedule.unit());
         }
-        if let (Some(i), Some(gradient)) = (of_scores, gradient) {
-            let delta = match own.rows {
-                Some([_, delta]) => delta,
-                None => self.delta(p, &queries)?,
-            };
+        if let (Some(i), Some(gradient)) = (self.of.iter().position(|&n| n != "v"), gradient) {
             let apart = p.binary("rc.core.sub", gradient, delta);
             let gradient = p.binary("rc.core.mul", weights, apart);
             let factor = p.convert(gradient, f.factor_type(p));
@@ -253,8 +259,7 @@ impl<'s> AttentionBackward<'s> {
     }
 
     /// The logarithms of sums as exponents of two, plus infinity for a query that sees nothing or is none: its probabilities are 0.
-    pub(super) fn exponents(&self, p: &mut Program, scope: &Scope) -> Result<Value> {
-        let sums = self.load(p, SUMS, scope)?;
+    fn exponents(&self, p: &mut Program, sums: Value, scope: &Scope) -> Result<Value> {
         let (low, high) = (self.constant(p, f64::NEG_INFINITY), self.constant(p, f64::INFINITY));
         let log = self.constant(p, LOG2_E);
         let exponents = p.binary("rc.core.mul", sums, log);
@@ -265,9 +270,13 @@ impl<'s> AttentionBackward<'s> {
         Ok(p.select(seen, exponents, high))
     }
     /// 0 past the last query.
-    pub(super) fn delta(&self, p: &mut Program, scope: &Scope) -> Result<Value> {
-        let delta = self.load(p, DELTA, scope)?;
-        Ok(self.zero_past(p, delta, DELTA, scope, &[M]))
+    fn delta(&self, p: &mut Program, delta: Value, scope: &Scope) -> Value {
+        self.zero_past(p, delta, DELTA, scope, &[M])
+    }
+    /// Exponents and delta of the queries of the scope.
+    pub(super) fn rows(&self, p: &mut Program, scope: &Scope) -> Result<[Value; 2]> {
+        let (sums, delta) = (self.load(p, SUMS, scope)?, self.load(p, DELTA, scope)?);
+        Ok([self.exponents(p, sums, scope)?, self.delta(p, delta, scope)])
     }
 
     /// Probabilities from scores and the exponents of their sums, masked. `at`, the first of the others: what is hidden is hidden only in blocks

@@ -159,7 +159,7 @@ impl AttentionBackward<'_> {
         let [first, second] = if own == M { [Q, GRAD] } else { [K, V] };
         let scores = self.product(p, first, &scope, D, scratch.panels[0])?;
         let queries = if own == M { scope.clone() } else { self.with(&self.without(at.scope, own), M, at.at, 1, step) };
-        let (exponents, delta) = (self.exponents(p, &queries)?, self.delta(p, &queries)?);
+        let [exponents, delta] = self.rows(p, &queries)?;
         let weights = self.probabilities(p, scores, exponents, &both, None)?;
         for (i, name) in self.of.iter().enumerate() {
             let factor = match *name {

@@ -121,7 +121,8 @@ fn is_load(op: OpRef) -> bool {
 fn shared_layout(body: &Body, group: &Group, dot: Op) -> Result<Layout> {
     let loaded = |&tile: &Value| {
         let load = body.defining_op(tile).filter(|&op| is_load(body.op_ref(op)));
-        load.is_some() && body.has_one_use(tile)
+        let beside = |user: Op| is_warpgroup(body, user) && body.parent(user) == body.parent(dot);
+        load.is_some() && body.uses(tile).all(|(user, _)| beside(user))
     };
     let looped = body.parent_op(dot).filter(|&op| body.name(op) == "rc.kernel.for");
     let (Some(looped), true) = (looped, group.tiles.iter().all(loaded)) else {
@@ -129,7 +130,14 @@ fn shared_layout(body: &Body, group: &Group, dot: Op) -> Result<Layout> {
             body.op_ref(dot).unsupported("with unit = wgmma for operands that are not loaded for it, in a loop");
         return Err(error.help("choose unit = mma"));
     };
-    Ok(Layout::Shared { stages: body.op_ref(looped).int("stages").unwrap_or(4).max(2) })
+    let least = if runs_once(body.op_ref(looped)) { 1 } else { 2 };
+    Ok(Layout::Shared { stages: body.op_ref(looped).int("stages").unwrap_or(4).max(least) })
+}
+/// Whether a loop has one step at most.
+fn runs_once(looped: OpRef) -> bool {
+    let constant = |i: usize| rc_ir::op_def::constant_of(looped.body, looped.operand(i)).and_then(|a| a.as_int());
+    let bounds = [0, 1, 2].map(constant);
+    matches!(bounds, [Some(lower), Some(upper), Some(step)] if upper <= lower + step)
 }
 
 /// The accumulators of `wgmma`: each warp has 16 rows.

@@ -7,9 +7,9 @@ use super::target::Target;
 use super::{Plan, nest};
 use rc_dialects::loop_::IterKind;
 use rc_ir::dim_range::Ranges;
-use rc_ir::{Attr, Body, Dim, Name, Op, Value};
+use rc_ir::{Attr, Body, Dim, Name, Op, Type, Value};
 
-mod gpu;
+pub(super) mod gpu;
 
 /// The iterators of `loop.attention`, by role.
 pub fn iters(body: &Body, op: Op) -> Option<([Name; 6], [Dim; 6])> {
@@ -81,7 +81,7 @@ pub fn plan(body: &Body, op: Op, target: &Target) -> Option<Plan> {
     if target.is_cpu() {
         let rows = size(M).clamp(1, if target.registers >= 32 { 12 } else { 6 });
         // A sum takes its next product four cycles later, and two are started in a cycle: of few queries, more keys.
-        let keys = (8 / rows).max(2) * target.lanes(rc_ir::Type::f32());
+        let keys = (8 / rows).max(2) * target.lanes(Type::f32());
         // Turning the keys around pays for itself over many queries; a few programs for each core keep all busy.
         let programs = |block: i64| size(0) * size(1) * ((size(M) + block - 1) / block);
         let mut block = rows * 16;
@@ -127,7 +127,7 @@ pub fn plan(body: &Body, op: Op, target: &Target) -> Option<Plan> {
     Some(Plan { schedules: vec![s], why, other })
 }
 
-fn parallel(names: [Name; 6], extents: [Dim; 6]) -> [Iter; 6] {
+pub fn parallel(names: [Name; 6], extents: [Dim; 6]) -> [Iter; 6] {
     std::array::from_fn(|i| Iter { name: names[i], extent: extents[i], kind: IterKind::Parallel })
 }
 
@@ -137,23 +137,29 @@ fn fits_warpgroups(body: &Body, op: Op, target: &Target) -> bool {
     let all = parallel(names, extents);
     let ranges = nest::symbol_ranges(&rc_dialects::func::symbols(body));
     let Some(accesses) = accesses(body, op, &ranges, &all) else { return false };
-    let half = |v: Value| [rc_ir::Type::bf16(), rc_ir::Type::f16()].contains(&body.ty(v).elem());
-    let copied = |(access, [row, column]): (&Access, [usize; 2])| {
-        let along = access.plain(&[names[row], names[column]]).unwrap_or_default();
-        // Past the end of a row there are zeros where the memory's row ends there; past the last value, too.
-        let whole = extents[column].modulo(Dim::Static(16)) == Dim::Static(0) || access.clips(&all[column]);
-        along.last() == Some(&Some(names[column]))
-            && along.contains(&Some(names[row]))
-            && whole
-            && (column == D || access.clips(&all[row]))
-            && access.shape.len() <= 5
-            && super::warpgroup::strides_fit(&access.shape)
-            && !access.exprs.iter().any(|&e| has_index(e))
-    };
-    let sizes = |i: usize| extents[i].as_static().is_some_and(|n| (1..=256).contains(&n) && n % 8 == 0);
-    target.has_warpgroups()
-        && body.op_ref(op).operands().take(3).all(half)
-        && sizes(D)
-        && sizes(E)
-        && accesses.inputs.iter().zip([[M, D], [N, D], [N, E]]).all(copied)
+    let operands = [[M, D], [N, D], [N, E]];
+    on_warpgroups(body, op, target, &all)
+        && accesses.inputs.iter().zip(operands).all(|(access, [row, column])| {
+            copied_by_boxes(access, &all, [row, column]) && (column == D || access.clips(&all[row]))
+        })
+}
+
+/// Whether warpgroups multiply rows as wide as these.
+pub fn on_warpgroups(body: &Body, op: Op, target: &Target, iters: &[Iter; 6]) -> bool {
+    let half = |v: Value| [Type::bf16(), Type::f16()].contains(&body.ty(v).elem());
+    let fits = |i: usize| iters[i].extent.as_static().is_some_and(|n| (1..=256).contains(&n) && n % 8 == 0);
+    target.has_warpgroups() && body.op_ref(op).operands().take(3).all(half) && fits(D) && fits(E)
+}
+
+/// Whether the copy engine brings tiles of an operand along its rows and columns.
+pub fn copied_by_boxes(access: &Access, iters: &[Iter; 6], [row, column]: [usize; 2]) -> bool {
+    let along = access.plain(&[iters[row].name, iters[column].name]).unwrap_or_default();
+    // Past the end of a row there are zeros where the memory's row ends there.
+    let whole = iters[column].extent.modulo(Dim::Static(16)) == Dim::Static(0) || access.clips(&iters[column]);
+    along.last() == Some(&Some(iters[column].name))
+        && along.contains(&Some(iters[row].name))
+        && whole
+        && access.shape.len() <= 5
+        && super::warpgroup::strides_fit(&access.shape)
+        && !access.exprs.iter().any(|&e| has_index(e))
 }

@@ -2,13 +2,16 @@
 //! walks over the others.
 
 use super::Plan;
-use super::attention::{D, E, M, N, iters};
+use super::access::Access;
+use super::attention::gpu::{Resources, Walk, ceil};
+use super::attention::{D, E, M, N, copied_by_boxes, iters, on_warpgroups, parallel};
 use super::attr::{Attention, Kind, Schedule};
 use super::nest::{extent_of, symbol_ranges};
 use super::target::Target;
 use super::tiles::pow2;
+use super::warpgroup::WIDTH;
 use rc_dialects::loop_::gradients_of;
-use rc_ir::{Body, Op, Type};
+use rc_ir::{Attr, Body, Op, Type, Value};
 use rc_machine::Unit;
 
 /// `None` if the op does not have the six iterators b, h, m, n, d, e.
@@ -45,31 +48,145 @@ pub fn plan(body: &Body, op: Op, target: &Target) -> Option<Plan> {
             other: format!("{} {this} at a time: more registers than the machine's {}", taken + 2, target.registers),
         });
     }
-    let half = at.operand_types()[0].elem().bit_width() == Some(16);
-    let widths = [size(D), size(E)].map(|n| (n + 15) / 16 * 16);
-    // Columns of sums in registers, for each row.
-    let sums: i64 = of.iter().map(|&name| widths[usize::from(name == "v")]).sum();
-    let fits = |want: i64, size: i64| want.min(pow2(size)).max(16);
-    // The sums of 256 columns of one gradient leave few registers for the operands of another product.
-    let limit = if sums < 256 || of.len() == 2 { 32 } else { 16 };
-    let (taken, step) = match half {
-        true => (fits(64, row), fits(if sums <= 128 { 64 } else { limit }, inner_size)),
-        false => (fits(32, row), fits(32, inner_size)),
+    let problem = Problem {
+        programs: size(0) * size(1),
+        rows: row,
+        others: inner_size,
+        widths: [size(D), size(E)],
+        of: of.iter().map(|&name| usize::from(name == "v")).collect(),
+        half: at.operand_types()[0].elem().bit_width() == Some(16),
+        causal: at.bool("causal"),
+        masked: at.operands().len() > 6,
     };
-    s.tile = vec![(rows, taken), (inner, step), (d, widths[0]), (e, widths[1])];
-    s.threads = if half { taken / 16 * 32 } else { 128 };
-    let unit = Some(if half { Unit::Mma } else { Unit::Fma });
-    s.kind = Kind::Attention(Attention { unit, ..Attention::default() });
-    if at.bool("causal") {
+    let choices = match fits_warpgroups(body, op, target) {
+        true => problem.on_warpgroups(target),
+        false => Vec::new(),
+    };
+    let choice = choices.into_iter().reduce(|best, c| if c.time < best.time { c } else { best });
+    let choice = choice.unwrap_or_else(|| problem.on_warps(target));
+    let [taken, step, depth, width] = choice.tile;
+    s.tile = vec![(rows, taken), (inner, step), (d, depth), (e, width)];
+    s.threads = choice.threads;
+    s.kind = Kind::Attention(Attention { unit: Some(choice.unit), stages: choice.stages, ..Attention::default() });
+    if problem.causal {
         s.grid = vec![rows, b, h]; // The longest rows of all heads first.
     }
     Some(Plan {
         schedules: vec![s],
         why: format!(
-            "gradients of {}: {taken} {this} and {step} {other} at a time, {} programs",
+            "gradients of {}: {taken} {this} and {step} {other} at a time, {} programs: {:.1} us",
             of.join(", "),
-            programs(taken)
+            programs(taken),
+            choice.time
         ),
         other: format!("{} {this}: {} programs", 2 * taken, programs(2 * taken)),
     })
+}
+
+/// Whether Hopper's copy engine can bring tiles of q, k, v and the result's gradient, and its warpgroups multiply them.
+fn fits_warpgroups(body: &Body, op: Op, target: &Target) -> bool {
+    let Some((names, extents)) = iters(body, op) else { return false };
+    let all = parallel(names, extents);
+    let mut ranges = symbol_ranges(&rc_dialects::func::symbols(body));
+    all.iter().for_each(|i| ranges.set_iterator(i.name, i.extent));
+    let at = body.op_ref(op);
+    let maps = at.attr("maps").and_then(|a| a.as_array()).unwrap_or_default();
+    let fits = |((value, map), rows): ((Value, &Attr), [usize; 2])| {
+        let access = map.as_shape().map(|map| Access::new(&body.ty(value).shape(), map).normalized(&ranges, &all));
+        access.is_some_and(|access| copied_by_boxes(&access, &all, rows) && access.clips(&all[rows[0]]))
+    };
+    let operands = [[M, D], [N, D], [N, E], [M, E]];
+    on_warpgroups(body, op, target, &all) && at.operands().zip(maps).zip(operands).all(fits)
+}
+
+/// The sizes that decide on a GPU.
+struct Problem {
+    /// Batches times heads.
+    programs: i64,
+    /// Queries or keys of which a program has a block, and what it walks over.
+    rows: i64,
+    others: i64,
+    /// Of q and k, and of v.
+    widths: [i64; 2],
+    /// Which of the widths the gradients have.
+    of: Vec<usize>,
+    half: bool,
+    causal: bool,
+    masked: bool,
+}
+
+/// Others that are handled at once.
+const STEPS: &[i64] = &[128, 96, 64, 32, 16];
+
+struct Choice {
+    /// Rows, others, and the widths of q and k and of v.
+    tile: [i64; 4],
+    threads: i64,
+    unit: Unit,
+    stages: Option<i64>,
+    time: f64,
+}
+
+impl Problem {
+    /// Columns of sums in registers, for each row.
+    fn sums(&self) -> i64 {
+        self.of.iter().map(|&i| ceil(self.widths[i], 16) * 16).sum()
+    }
+    /// Single warps, or scalars.
+    fn on_warps(&self, target: &Target) -> Choice {
+        let widths = self.widths.map(|n| ceil(n, 16) * 16);
+        let fits = |want: i64, size: i64| want.min(pow2(size)).max(16);
+        // The sums of 256 columns of one gradient leave few registers for the operands of another product.
+        let limit = if self.sums() < 256 || self.of.len() == 2 { 32 } else { 16 };
+        let [rows, step] = match self.half {
+            true => [fits(64, self.rows), fits(if self.sums() <= 128 { 64 } else { limit }, self.others)],
+            false => [fits(32, self.rows), fits(32, self.others)],
+        };
+        let unit = if self.half { Unit::Mma } else { Unit::Fma };
+        let threads = if self.half { rows / 16 * 32 } else { 128 };
+        let tile = [rows, step, widths[0], widths[1]];
+        Choice { tile, threads, unit, stages: None, time: self.time(tile, unit, 1, target) }
+    }
+    /// Blocks of one or two warpgroups.
+    fn on_warpgroups(&self, target: &Target) -> Vec<Choice> {
+        let steps = STEPS.iter().copied().filter(|&n| n < self.others + 16);
+        let blocks = [(64, 2), (64, 1), (128, 1)];
+        let all = blocks.into_iter().flat_map(|block| steps.clone().map(move |step| (block, step)));
+        all.filter_map(|((rows, among), step)| self.warpgroup_tile([rows, step], among, target)).collect()
+    }
+    fn warpgroup_tile(&self, [rows, step]: [i64; 2], among: i64, target: &Target) -> Option<Choice> {
+        let [depth, width] = self.widths.map(|w| ceil(w, 16) * 16);
+        let lines = self.widths.map(|w| ceil(w, WIDTH) * WIDTH).iter().sum::<i64>() * 2;
+        // Of v's gradient alone, scores and weights; else the weights' gradients as well.
+        let scores = if self.of == [1] { step * 3 / 4 } else { step * 5 / 4 + step / 4 * self.of.len() as i64 };
+        let resources = Resources {
+            rows,
+            registers: self.sums() / 2 + scores,
+            own: rows * lines,
+            stage: step * lines,
+            steps: ceil(self.others, step),
+        };
+        let (stages, resident) = resources.stages(among, &target.gpu().gradients, target)?;
+        let tile = [rows, step, depth, width];
+        let time = self.time(tile, Unit::Wgmma, resident, target);
+        Some(Choice { tile, threads: 2 * rows, unit: Unit::Wgmma, stages: Some(stages), time })
+    }
+    fn time(&self, tile: [i64; 4], unit: Unit, resident: i64, target: &Target) -> f64 {
+        let [rows, step, depth, width] = tile;
+        let steps = ceil(self.others, step) as f64;
+        let scores = if self.of == [1] { depth } else { depth + width };
+        let walk = Walk {
+            programs: self.programs * ceil(self.rows, rows),
+            resident,
+            steps: if self.causal && self.rows > rows { (steps + rows as f64 / step as f64) / 2.0 } else { steps },
+            rows,
+            columns: step,
+            widths: [scores, self.of.iter().map(|&i| [depth, width][i]).sum()],
+            masked: self.masked,
+            unit,
+            bytes: step * (self.widths[0] + self.widths[1]) * if self.half { 2 } else { 4 },
+            shared: self.rows > rows,
+        };
+        walk.time(&target.gpu().gradients, target)
+    }
 }

@@ -78,7 +78,8 @@ pub fn plan(body: &Body, group: &Group, p: &Problem, target: &Target) -> Option<
         let stages = ((target.shared_bytes - target.gpu().warpgroups.reserve_bytes) / ((bm + bn) * WIDTH * 2))
             .min(target.gpu().warpgroups.max_stages);
         if fits && stages >= 2 {
-            candidates.extend(splits.iter().map(|&n| (time(p, &work, [bm, bn], n, target), [bm, bn], stages, n)));
+            candidates
+                .extend(splits.iter().map(|&n| (time(p, &work, [bm, bn], stages, n, target), [bm, bn], stages, n)));
         }
     }
     candidates.sort_by(|a, b| a.0.total_cmp(&b.0));
@@ -228,7 +229,7 @@ fn work_after(body: &Body, group: &Group) -> f64 {
 /// Microseconds: waves of tiles, each step of which takes as long as the matrix units or the copies from the second-level
 /// cache, whichever is slower, then the epilogue; the first tile waits for memory. Parts of the sums are written and read again, mostly in
 /// the second-level cache, by a kernel of their own.
-fn time(p: &Problem, work: &Work, [bm, bn]: [i64; 2], split: i64, target: &Target) -> f64 {
+fn time(p: &Problem, work: &Work, [bm, bn]: [i64; 2], stages: i64, split: i64, target: &Target) -> f64 {
     let model = &target.gpu().warpgroups;
     let [m, n, k] = p.sizes;
     let (rows, columns) = (bm as f64, bn as f64);
@@ -249,11 +250,14 @@ fn time(p: &Problem, work: &Work, [bm, bn]: [i64; 2], split: i64, target: &Targe
         model.epilogue_us + stores * rows * columns * 4.0 / cache / 2.0 + work.after * columns * model.after_ns * 1e-3;
     let read = |which: usize, size: f64| work.elements[which].unwrap_or(f64::INFINITY).min(size * k * p.batch);
     let moved = read(p.roles.left, m) + read(1 - p.roles.left, n) + m * n * p.batch;
-    let memory = moved * 2.0 / (target.bandwidth * 1e3);
+    // What is on its way bounds the rate.
+    let busy = share.min(1.0) * target.cores as f64;
+    let way = (stages - 1) as f64 * (rows.min(m) + columns.min(n)) * WIDTH as f64 * 2.0 * busy / model.latency_us;
+    let memory = moved * 2.0 / (model.memory_rate * target.bandwidth * 1e3).min(way);
     let combine = match split {
         1 => 0.0,
         _ => model.combine_us + 8.0 * parts * m * n * p.batch / (model.combine_rate * target.bandwidth * 1e3),
     };
-    (waves * (steps * arithmetic.max(copies).max(gathers).max(model.step_us) + epilogue) + model.start_us).max(memory)
-        + combine
+    let waves = waves * (steps * arithmetic.max(copies).max(gathers).max(model.step_us) + epilogue);
+    waves.max(memory) + model.start_us + combine
 }

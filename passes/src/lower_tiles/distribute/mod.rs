@@ -5,6 +5,7 @@ mod access;
 mod dot;
 mod elementwise;
 mod exchange;
+mod flight;
 mod gather;
 mod reduce;
 mod scan;
@@ -28,8 +29,8 @@ const MAX_REGISTERS: usize = 256;
 enum Mapped {
     One(Value),
     Registers(Rc<[Value]>),
-    /// The accumulators of products that are under way, as one vector.
-    InFlight(Value),
+    /// The accumulators of a product of warpgroups, as one vector.
+    Sums(Value),
 }
 
 /// The work on one function.
@@ -112,6 +113,7 @@ impl<'s> Distribute<'s> {
         if self.is_address(op.op) {
             return Ok(());
         }
+        self.land_what_is_read(op)?;
         match op.name().as_str() {
             "rc.kernel.load" => self.load(op),
             "rc.kernel.gather" => self.gather(op),
@@ -202,7 +204,7 @@ impl<'s> Distribute<'s> {
     fn registers(&self, value: Value) -> Rc<[Value]> {
         match &self.values[&value] {
             Mapped::Registers(r) => r.clone(),
-            Mapped::One(v) | Mapped::InFlight(v) => Rc::from([*v]),
+            Mapped::One(v) | Mapped::Sums(v) => Rc::from([*v]),
         }
     }
     fn flatten(&self, values: impl Iterator<Item = Value>) -> Vec<Value> {

@@ -5,6 +5,7 @@
 //! memory: of each, one `mbarrier` says that it is full, another that it is empty. Loops carry the stage at hand and the
 //! parity of its barrier's phase.
 
+use super::flight::Flight;
 use super::{Distribute, Mapped};
 use crate::lower_tiles::emit::Ix;
 use crate::lower_tiles::layout::{Layout, WARP};
@@ -17,10 +18,10 @@ pub(super) const WARPGROUP: i64 = 4 * WARP;
 /// Registers of a multiprocessor.
 const REGISTERS: i64 = 65536;
 /// Depth of one instruction, in elements.
-const DEPTH: i64 = 16;
+pub(super) const DEPTH: i64 = 16;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Role {
+pub(super) enum Role {
     Producer,
     Consumer,
 }
@@ -41,17 +42,19 @@ pub(super) struct Stream {
 
 /// Tiles that arrive together: what one product reads of each step of the loop, or what is loaded once before it.
 #[derive(Clone)]
-struct Ring {
-    streams: Vec<Stream>,
+pub(super) struct Ring {
+    pub(super) streams: Vec<Stream>,
     /// A barrier for each stage.
-    full: Value,
+    pub(super) full: Value,
     /// The same, where stages are filled again.
-    empty: Option<Value>,
+    pub(super) empty: Option<Value>,
+    /// The first and the last product that reads them.
+    pub(super) readers: [Op; 2],
 }
 
 impl Ring {
     /// Whether the producer's threads gather some of it.
-    fn gathers(&self) -> bool {
+    pub(super) fn gathers(&self) -> bool {
         self.streams.iter().any(|s| s.map.is_none())
     }
     /// Whether the copy engine brings some of it.
@@ -60,32 +63,22 @@ impl Ring {
     }
 }
 
-/// A product that is still under way when the next step's first one starts: what it adds to is carried by the loop, and scaled in between.
-#[derive(Clone, Copy)]
-struct Trailing {
-    dot: Op,
-    /// The number of the carried value, and what it is in the loop.
-    number: usize,
-    arg: Value,
-    /// Where two warpgroups compute, a barrier for each says that it is its turn to start products, while the other one has work of another kind.
-    turns: Option<Value>,
-}
-
 /// What a function with a producer and consumers needs to know.
 pub(super) struct Roles {
-    role: Role,
+    pub(super) role: Role,
     /// The loops around the products, innermost first.
-    loops: Vec<Op>,
-    rings: Vec<Ring>,
-    trailing: Option<Trailing>,
-    stages: i64,
+    pub(super) loops: Vec<Op>,
+    pub(super) rings: Vec<Ring>,
+    pub(super) stages: i64,
     /// Warpgroups that compute.
     pub(super) consumers: i64,
     /// The stage at hand of what the innermost loop loads, and the parity of the phase that is waited for.
-    stage: Value,
-    parity: Value,
+    pub(super) stage: Value,
+    pub(super) parity: Value,
+    /// The products of the loop that are under way.
+    pub(super) flight: Flight,
     /// Whether this thread speaks for its warp, and for the producer.
-    leads: Value,
+    pub(super) leads: Value,
     copies: Value,
     /// Arithmetic on tiles that only says where the producer gathers from.
     addresses: FxHashSet<Op>,
@@ -98,7 +91,7 @@ pub(super) struct Roles {
 pub(super) fn warpgroup_dots(body: &Body) -> Vec<Op> {
     body.walk().into_iter().filter(|&op| is_warpgroup_dot(body, op)).collect()
 }
-fn is_warpgroup_dot(body: &Body, op: Op) -> bool {
+pub(super) fn is_warpgroup_dot(body: &Body, op: Op) -> bool {
     body.name(op) == "rc.kernel.dot" && body.op_ref(op).str("unit") == Some("wgmma")
 }
 
@@ -117,11 +110,15 @@ impl<'s> Distribute<'s> {
         let lane = self.emit.lane_digit(1, WARP)?;
         let leads = self.emit.compare("eq", lane, zero)?;
         let loops = enclosing_loops(src, dots[0]);
+        if loops.is_empty() {
+            let error = src.op_ref(dots[0]).unsupported("with unit = wgmma outside of a loop");
+            return Err(error.help("choose unit = mma"));
+        }
         let (stage, parity) = (zero, zero);
         let role = Role::Producer;
-        let mut trailing = trailing_of(src, &loops, dots);
-        if let Some(trailing) = trailing.as_mut().filter(|_| consumers == 2) {
-            trailing.turns = Some(self.barriers(consumers)?);
+        let mut flight = Flight::new(src, loops[0], dots);
+        if consumers == 2 && flight.alternates() {
+            flight.turns = Some(self.barriers(consumers)?);
         }
         let thread = self.emit.thread_id()?;
         let first = self.emit.index(consumers * WARPGROUP)?;
@@ -132,11 +129,11 @@ impl<'s> Distribute<'s> {
             role,
             loops,
             rings,
-            trailing,
             stages,
             consumers,
             stage,
             parity,
+            flight,
             leads,
             copies,
             addresses,
@@ -172,20 +169,20 @@ impl<'s> Distribute<'s> {
     /// What the products read through shared memory, and in how many stages.
     fn rings(&mut self, entry: Block, dots: &[Op]) -> Result<(Vec<Ring>, i64)> {
         let src = self.src;
-        let (mut rings, mut most, mut known) = (Vec::new(), 1, Vec::new());
+        let (mut rings, mut most): (Vec<Ring>, i64) = (Vec::new(), 1);
         for dot in dots.iter().map(|&dot| src.op_ref(dot)) {
-            let mut streams = Vec::new();
+            let (mut streams, mut looped) = (Vec::new(), false);
             for i in 0..2 {
                 let ty = src.ty(dot.operand(i));
                 let Some(Layout::Shared { stages }) = Layout::of(ty) else { continue };
                 let load = src.defining_op(dot.operand(i));
                 let load = load.filter(|&op| src.name(op) == "rc.kernel.load" || src.name(op) == "rc.kernel.gather");
                 let load = load.ok_or_else(|| dot.error("expects operands that are loaded to shared memory"))?;
-                if known.contains(&load) {
-                    return Err(src.op_ref(load).unsupported("for two products").help("choose unit = mma"));
-                }
-                known.push(load);
-                if src.parent(load) == src.parent(dot.op) {
+                looped |= src.parent(load) == src.parent(dot.op);
+                if let Some(ring) = rings.iter_mut().find(|r| r.streams.iter().any(|s| s.load == load)) {
+                    self.check_shared(ring, load, i)?;
+                    ring.readers[1] = dot.op;
+                } else if src.parent(load) == src.parent(dot.op) {
                     streams.push(self.stream(dot, i, stages)?);
                     most = stages;
                 } else if src.name(load) == "rc.kernel.gather" {
@@ -194,7 +191,7 @@ impl<'s> Distribute<'s> {
                 } else if src.parent(load) == Some(entry) {
                     let stream = self.stream(dot, i, 1)?;
                     let full = self.barriers(1)?;
-                    rings.push(Ring { streams: vec![stream], full, empty: None });
+                    rings.push(Ring { streams: vec![stream], full, empty: None, readers: [dot.op; 2] });
                 } else {
                     return Err(src
                         .op_ref(load)
@@ -202,14 +199,25 @@ impl<'s> Distribute<'s> {
                         .help("choose unit = mma"));
                 }
             }
-            if streams.is_empty() {
+            if !looped {
                 let error = dot.unsupported("with unit = wgmma of nothing that its loop loads");
                 return Err(error.help("choose unit = mma"));
             }
-            let stages = most;
-            rings.push(Ring { streams, full: self.barriers(stages)?, empty: Some(self.barriers(stages)?) });
+            if !streams.is_empty() {
+                let (full, empty) = (self.barriers(most)?, Some(self.barriers(most)?));
+                rings.push(Ring { streams, full, empty, readers: [dot.op; 2] });
+            }
         }
         Ok((rings, most))
+    }
+    /// A tile that two products read lies as both want it: whole, or in the same parts.
+    fn check_shared(&self, ring: &Ring, load: Op, operand: usize) -> Result {
+        let stream = ring.streams.iter().find(|s| s.load == load).expect("just found");
+        if stream.parts == 1 && (operand == 1 || self.warps == 4) {
+            return Ok(());
+        }
+        let error = self.src.op_ref(load).unsupported("for the left operand of one product and another one's");
+        Err(error.help("choose unit = mma"))
     }
     fn barriers(&mut self, stages: i64) -> Result<Value> {
         self.emit.alloc_with(Type::memref(&[Dim::Static(stages)], Type::i64(), 3), &[("align", Attr::i64(8))])
@@ -268,7 +276,7 @@ impl<'s> Distribute<'s> {
                 }
             }
         }
-        if let Some(turns) = self.roles().trailing.and_then(|t| t.turns) {
+        if let Some(turns) = self.roles().flight.turns {
             for group in 0..consumers {
                 let at = self.emit.index(group)?;
                 self.emit.op("rc.kernel.mbarrier_init", &[&[turns], &[at]], &[("count", Attr::i64(4))], None)?;
@@ -387,12 +395,12 @@ impl<'s> Distribute<'s> {
         Ok(())
     }
     /// The ring of a load that the copy engine carries out, and which of its streams it is.
-    fn stream_of(&self, load: Op) -> Option<(Ring, usize)> {
+    pub(super) fn stream_of(&self, load: Op) -> Option<(Ring, usize)> {
         let rings = self.roles.as_ref()?.rings.iter();
         rings.into_iter().find_map(|ring| Some((ring.clone(), ring.streams.iter().position(|s| s.load == load)?)))
     }
     /// Where a ring's tiles are at hand: its stage, always the first where it has one alone.
-    fn stage_of(&mut self, ring: &Ring) -> Result<Value> {
+    pub(super) fn stage_of(&mut self, ring: &Ring) -> Result<Value> {
         if ring.empty.is_some() { Ok(self.roles().stage) } else { self.emit.index(0) }
     }
     /// A ring's first load waits for an empty stage and says how much will come; each starts its copies.
@@ -469,8 +477,7 @@ impl<'s> Distribute<'s> {
         let entry = op.entry(0).ok_or_else(|| op.error("has no body"))?;
         let carried: Vec<Value> = if consumes { op.operands().skip(3).collect() } else { Vec::new() };
         // What products in flight accumulate into stays one vector.
-        let trails = self.roles().trailing.map(|t| t.number);
-        let flies = |i: usize| innermost && (trails == Some(i) || self.flies(op, i));
+        let flies = |i: usize| innermost && self.roles().flight.carries(i);
         let flies: Vec<bool> = (0..carried.len()).map(flies).collect();
         let mut init = Vec::new();
         for (&value, &flies) in carried.iter().zip(&flies) {
@@ -494,16 +501,20 @@ impl<'s> Distribute<'s> {
         self.indices.enter(self.src, op.op, crate::lower_tiles::indices::Part::All);
         self.bind(self.src.block_arg(entry, 0), args[0]);
         self.set_stage(&args);
-        if consumes {
-            let inner: Vec<Value> = self.src.block_args(entry).skip(1).collect();
-            self.bind_piped(&inner, &args[1..], &flies);
-        }
-        self.loops += 1;
         let last = self.src.last_op(entry).expect("a loop yields");
+        self.loops += 1;
         match consumes {
             true => {
+                let inner: Vec<Value> = self.src.block_args(entry).skip(1).collect();
+                self.bind_piped(&inner, &args[1..], &flies);
+                if innermost {
+                    self.take_off();
+                }
                 for inner in self.src.ops(entry).filter(|&o| o != last) {
                     self.op(self.src.op_ref(inner))?;
+                }
+                if innermost {
+                    self.land_before_the_next_step()?;
                 }
             }
             false => self.produce(entry)?,
@@ -521,8 +532,8 @@ impl<'s> Distribute<'s> {
         if consumes {
             let outer: Vec<Value> = op.results().collect();
             self.bind_piped(&outer, &results, &flies);
-            if flies.contains(&true) {
-                self.finish_products(op, &outer)?;
+            if innermost {
+                self.finish_products(op)?;
             }
         }
         Ok(())
@@ -542,20 +553,10 @@ impl<'s> Distribute<'s> {
             let (these, tail) = rest.split_at(count);
             rest = tail;
             match flies {
-                true => drop(self.values.insert(value, Mapped::InFlight(these[0]))),
+                true => drop(self.values.insert(value, Mapped::Sums(these[0]))),
                 false => self.bind_carried(std::iter::once(value), these),
             }
         }
-    }
-    /// Whether carried value `i` of a loop only goes into a product and from there to the next step.
-    fn flies(&self, op: OpRef<'s>, i: usize) -> bool {
-        let src = self.src;
-        let Some(entry) = op.entry(0) else { return false };
-        let (arg, last) = (src.block_arg(entry, i + 1), src.last_op(entry).expect("a loop yields"));
-        let next = src.operand(last, i);
-        let alone = src.ops(entry).filter(|&op| is_warpgroup_dot(src, op)).count() == 1;
-        let sums = |dot: &Op| is_warpgroup_dot(src, *dot) && src.operand(*dot, 2) == arg;
-        alone && src.has_one_use(arg) && src.has_one_use(next) && src.defining_op(next).filter(sums).is_some()
     }
     fn next_stage(&mut self) -> Result {
         let Roles { stage, parity, stages, .. } = *self.roles();
@@ -605,223 +606,6 @@ impl<'s> Distribute<'s> {
         };
         self.emit.op("rc.kernel.barrier", &[], &attrs, None).map(drop)
     }
-
-    /// One step of a product. Where its sums fly, it is started, and the step before it, whose stage is empty then, is waited
-    /// for; else the product itself is.
-    pub(super) fn dot_warpgroup(&mut self, op: OpRef<'s>) -> Result {
-        let Some(Roles { stage, parity, .. }) = self.roles else {
-            return Err(op
-                .error("is a product of warpgroups outside of their kernel")
-                .help("run lower-tiles' place first"));
-        };
-        let load = |i: usize| self.src.defining_op(op.operand(i)).and_then(|load| self.stream_of(load));
-        let (left, Some(right)) = (load(0), load(1)) else {
-            return Err(op
-                .unsupported("with unit = wgmma whose right operand is not loaded")
-                .help("choose unit = mma"));
-        };
-        let own = if right.0.empty.is_some() { &right.0 } else { left.as_ref().map_or(&right.0, |l| &l.0) };
-        let (full, empty) = (own.full, own.empty.expect("each product has a ring of its loop"));
-        self.emit.op("rc.kernel.mbarrier_wait", &[&[full], &[stage], &[parity]], &[], None)?;
-        if self.roles().rings.iter().any(|r| r.full == full && r.gathers()) {
-            self.emit.op("rc.kernel.fence", &[], &[("kind", Attr::str("async_shared"))], None)?;
-        }
-        let trailing = self.roles().trailing;
-        let trails = trailing.is_some_and(|t| t.dot == op.op);
-        if let Some(turns) = trailing.and_then(|t| t.turns) {
-            self.take_turn(turns, trails)?;
-        }
-        let (a_t, b_t) = (op.bool("a_t"), !op.bool("b_t"));
-        let a = match &left {
-            Some((ring, stream)) => Some(self.left_tile(ring, ring.streams[*stream], a_t)?),
-            None => None,
-        };
-        let at = self.stage_of(&right.0)?;
-        let b = self.part_of(right.0.streams[right.1].memory, &[at])?;
-        let n = op.result_types()[0].static_shape().unwrap_or_default()[1];
-        let (mut sums, flies) = match self.values[&op.operand(2)].clone() {
-            Mapped::InFlight(sums) => (sums, true),
-            _ => {
-                let registers = self.registers(op.operand(2)).to_vec();
-                (self.in_flight(&registers)?, false)
-            }
-        };
-        let from_zero = !flies && rc_ir::op_def::constant_of(&self.emit.body, sums).is_some();
-        let mut fragments = Vec::new();
-        if a.is_none() {
-            for k in (0..self.depth(op)?).step_by(DEPTH as usize) {
-                fragments.push(self.fragment_of_registers(op, [self.warps, 1], 0, k)?);
-            }
-        }
-        self.emit.op("rc.kernel.wgmma_fence", &[], &[], None)?;
-        for (step, k) in (0..self.depth(op)?).step_by(DEPTH as usize).enumerate() {
-            let mut attrs = vec![("n", Attr::i64(n)), ("k_offset", Attr::i64(k))];
-            let flags = [("a_t", a_t), ("b_t", b_t), ("zero", from_zero && step == 0)];
-            attrs.extend(flags.into_iter().filter(|f| f.1).map(|f| (f.0, Attr::bool(true))));
-            let left = a.unwrap_or_else(|| fragments[step]);
-            sums = self.emit.value("rc.kernel.wgmma", &[left, b, sums], &attrs, None)?;
-        }
-        self.emit.op("rc.kernel.wgmma_commit", &[], &[], None)?;
-        if trails {
-            self.values.insert(op.result(0), Mapped::InFlight(sums));
-            return Ok(());
-        }
-        if let Some(trailing) = trailing {
-            let sums = self.wait_for_both(op, sums, trailing)?;
-            let registers = self.registers_of(op, op.result(0), sums)?;
-            self.bind_tile(op.result(0), registers);
-            self.arrive(empty)?;
-            let later = self.after_first()?;
-            return self.release(self.empty_of(trailing), later);
-        }
-        let pending = [("pending", Attr::i64(i64::from(flies)))];
-        sums = self.emit.value("rc.kernel.wgmma_wait", &[sums], &pending, None)?;
-        if !flies {
-            let registers = self.registers_of(op, op.result(0), sums)?;
-            self.bind_tile(op.result(0), registers);
-            return self.arrive(empty);
-        }
-        self.values.insert(op.result(0), Mapped::InFlight(sums));
-        let later = self.after_first()?;
-        self.release(empty, later)
-    }
-    /// The innermost loop's first counter, its counter and its step.
-    fn counters(&mut self) -> Result<[Value; 3]> {
-        let looped = self.src.op_ref(self.roles().loops[0]);
-        let counter = self.src.block_arg(looped.entry(0).expect("verified"), 0);
-        let (lower, step) = (self.ix(looped.operand(0)), self.ix(looped.operand(2)));
-        Ok([self.emit.get(lower)?, self.one(counter), self.emit.get(step)?])
-    }
-    /// Whether this is not the loop's first step.
-    fn after_first(&mut self) -> Result<Value> {
-        let [lower, counter, _] = self.counters()?;
-        self.emit.compare("gt", counter, lower)
-    }
-
-    // ---- products that trail ----
-
-    /// Waits until it is this warpgroup's turn to start products: before the trailing one of each step, which the next step's first one
-    /// follows, and, in the second warpgroup, before the very first. So one warpgroup's products run beside the other's softmax.
-    fn take_turn(&mut self, turns: Value, trails: bool) -> Result {
-        let group = self.digit(4, 2, false)?;
-        let [lower, counter, step] = self.counters()?;
-        let zero = self.emit.index(0)?;
-        if !trails {
-            let (first, second) = (self.emit.compare("eq", counter, lower)?, self.emit.compare("ne", group, zero)?);
-            let waits = self.emit.core("rc.core.and", &[first, second])?;
-            return self.branch(waits, |d| {
-                d.emit.op("rc.kernel.mbarrier_wait", &[&[turns], &[group], &[zero]], &[], None).map(drop)
-            });
-        }
-        let (span, two) = (self.emit.core("rc.core.sub", &[counter, lower])?, self.emit.index(2)?);
-        let number = self.emit.core("rc.core.div", &[span, step])?;
-        let number = self.emit.core("rc.core.add", &[number, group])?;
-        let parity = self.emit.core("rc.core.rem", &[number, two])?;
-        self.emit.op("rc.kernel.mbarrier_wait", &[&[turns], &[group], &[parity]], &[], None).map(drop)
-    }
-    /// This warp has started its products.
-    fn pass_turn(&mut self, turns: Value) -> Result {
-        let (group, one, leads) = (self.digit(4, 2, false)?, self.emit.index(1)?, self.roles().leads);
-        let other = self.emit.core("rc.core.sub", &[one, group])?;
-        self.branch(leads, |d| d.emit.op("rc.kernel.mbarrier_arrive", &[&[turns], &[other], &[]], &[], None).map(drop))
-    }
-    /// Waits for a step's first product and for the trailing one of the step before; gives the former's sums.
-    fn wait_for_both(&mut self, op: OpRef<'s>, sums: Value, trailing: Trailing) -> Result<Value> {
-        if let Some(turns) = trailing.turns {
-            self.pass_turn(turns)?;
-        }
-        let Some(&Mapped::InFlight(total)) = self.values.get(&trailing.arg) else {
-            return Err(op.error("expects the carried sums to be under way"));
-        };
-        let pending = [("pending", Attr::i64(0))];
-        let waited = self.emit.op("rc.kernel.wgmma_wait", &[&[sums, total]], &pending, None)?;
-        let [sums, total] = [0, 1].map(|i| self.emit.body.result(waited, i));
-        let registers = self.registers_of(op, trailing.arg, total)?;
-        self.bind_tile(trailing.arg, registers);
-        Ok(sums)
-    }
-    /// The barrier of the stages that the trailing product reads.
-    fn empty_of(&self, trailing: Trailing) -> Value {
-        let right = self.src.defining_op(self.src.operand(trailing.dot, 1)).and_then(|load| self.stream_of(load));
-        right.and_then(|(ring, _)| ring.empty).expect("each product has a ring of its loop")
-    }
-
-    /// The warpgroup's 64 rows of a left operand.
-    fn left_tile(&mut self, ring: &Ring, stream: Stream, transposed: bool) -> Result<Value> {
-        let mut place = vec![self.stage_of(ring)?];
-        let consumers = self.roles().consumers;
-        if consumers > 1 && (stream.parts > 1 || transposed) {
-            place.push(self.digit(4, consumers, false)?);
-        }
-        self.part_of(stream.memory, &place)
-    }
-    /// This warp no longer reads the stage at hand.
-    fn arrive(&mut self, empty: Value) -> Result {
-        let Roles { stage, leads, .. } = *self.roles();
-        self.branch(leads, |d| d.emit.op("rc.kernel.mbarrier_arrive", &[&[empty], &[stage], &[]], &[], None).map(drop))
-    }
-    /// The stage before the one at hand is empty, where `condition` holds.
-    fn release(&mut self, empty: Value, condition: Value) -> Result {
-        let Roles { stage, stages, leads, .. } = *self.roles();
-        let speaks = self.emit.core("rc.core.and", &[condition, leads])?;
-        self.branch(speaks, |d| {
-            let (zero, one, last) = (d.emit.index(0)?, d.emit.index(1)?, d.emit.index(stages - 1)?);
-            let wraps = d.emit.compare("eq", stage, zero)?;
-            let before = d.emit.core("rc.core.sub", &[stage, one])?;
-            let before = d.emit.core("rc.core.select", &[wraps, last, before])?;
-            d.emit.op("rc.kernel.mbarrier_arrive", &[&[empty], &[before], &[]], &[], None).map(drop)
-        })
-    }
-    /// After the loop: all products are done, and the last stage is empty.
-    fn finish_products(&mut self, op: OpRef<'s>, results: &[Value]) -> Result {
-        for &result in results {
-            let Some(&Mapped::InFlight(sums)) = self.values.get(&result) else { continue };
-            let done = self.emit.value("rc.kernel.wgmma_wait", &[sums], &[("pending", Attr::i64(0))], None)?;
-            let registers = self.registers_of(op, result, done)?;
-            self.bind_tile(result, registers);
-        }
-        let (lower, upper) = (self.ix(op.operand(0)), self.ix(op.operand(1)));
-        let (lower, upper) = (self.emit.get(lower)?, self.emit.get(upper)?);
-        let ran = self.emit.compare("lt", lower, upper)?;
-        let Some(trailing) = self.roles().trailing else {
-            // Sums fly where there is one product alone.
-            let empty = self.roles().rings.iter().find_map(|ring| ring.empty);
-            return self.release(empty.expect("each product has a ring of its loop"), ran);
-        };
-        self.release(self.empty_of(trailing), ran)?;
-        match trailing.turns {
-            Some(turns) => self.branch(ran, |d| d.pass_turn(turns)),
-            None => Ok(()),
-        }
-    }
-    /// The registers of accumulators as one vector, in wgmma's order: of eight columns, two of the first row, two of the row
-    /// eight below.
-    fn in_flight(&mut self, registers: &[Value]) -> Result<Value> {
-        if let Some(zero) = self.zero_of(registers) {
-            return Ok(zero);
-        }
-        let columns = registers.len() / 2;
-        let parts: Vec<Value> = (0..columns).flat_map(|j| [registers[j], registers[columns + j]]).collect();
-        self.emit.concat(&parts)
-    }
-    /// A vector of zeros for accumulators that all are.
-    fn zero_of(&mut self, registers: &[Value]) -> Option<Value> {
-        let constant = |v: &Value| rc_ir::op_def::constant_of(&self.emit.body, *v).and_then(|a| a.as_splat());
-        let zeros = registers.iter().all(|v| constant(v) == Some(0.0));
-        let ty = Type::vector(&[2 * registers.len() as i64], self.emit.ty(registers[0]).elem());
-        if zeros { self.emit.splat_constant(ty, 0.0).ok() } else { None }
-    }
-    fn registers_of(&mut self, op: OpRef<'s>, tile: Value, sums: Value) -> Result<Vec<Value>> {
-        let spread = self.spread_of(op, tile)?;
-        let columns = spread.registers as i64 / 2;
-        let mut out = Vec::with_capacity(spread.registers);
-        for half in 0..2 {
-            for j in 0..columns {
-                out.push(self.emit.slice(sums, 4 * j + 2 * half, 2)?);
-            }
-        }
-        Ok(out)
-    }
 }
 
 /// The operations on tiles that compute the places of what the rings gather.
@@ -836,19 +620,6 @@ fn addresses(src: &Body, rings: &[Ring]) -> FxHashSet<Op> {
         }
     }
     found
-}
-
-/// Of two products in a loop the second one, where what it adds to is carried by the loop and scaled after the first.
-fn trailing_of(body: &Body, loops: &[Op], dots: &[Op]) -> Option<Trailing> {
-    let (&[looped], &[_, dot]) = (loops, dots) else { return None };
-    let (entry, total) = (body.op_ref(looped).entry(0)?, body.operand(dot, 2));
-    let last = body.last_op(entry)?;
-    let number = body.operands(last).position(|v| v == body.result(dot, 0))?;
-    let arg = body.block_arg(entry, number + 1);
-    let scaled = body.defining_op(total).filter(|&op| body.name(op) == "rc.core.mul")?;
-    let follows = |op: Op| body.parent(op) == Some(entry) && body.operands(op).any(|v| v == arg);
-    let alone = body.has_one_use(arg) && body.has_one_use(total) && body.has_one_use(body.result(dot, 0));
-    (follows(scaled) && alone).then_some(Trailing { dot, number, arg, turns: None })
 }
 
 fn enclosing_loops(body: &Body, op: Op) -> Vec<Op> {

@@ -2,14 +2,12 @@
 
 use super::super::tiles::pow2;
 use super::super::warpgroup::WIDTH;
+use rc_machine::Attention;
 use rc_machine::{Target, Unit};
 
 /// Shared memory for results on their way out, of each warpgroup, and for barriers.
 const STORES: i64 = 16 << 10;
 const BARRIERS: i64 = 2 << 10;
-/// Registers of a thread for scores, weights and sums in a program of one warpgroup and in one of two, which exchange more; the rest of
-/// 240 is for addresses and the like.
-const REGISTERS: [i64; 2] = [190, 165];
 /// Threads of a program with one computing warpgroup: a warp copies.
 const ALONE: i64 = 160;
 /// Shared memory of a block that the machine keeps for itself.
@@ -116,18 +114,16 @@ impl Problem {
     /// A tile whose stages take a program's part of a multiprocessor's shared memory, of `among`.
     fn warpgroup_tile(&self, [rows, keys]: [i64; 2], among: i64, target: &Target) -> Option<Choice> {
         let [depth, width] = self.widths.map(|w| ceil(w, 16) * 16);
-        let lines = self.widths.map(|w| ceil(w, WIDTH) * WIDTH).iter().sum::<i64>() * 2;
-        let fixed = BARRIERS + rows / 64 * STORES + rows * ceil(depth, WIDTH) * WIDTH * 2;
-        let part = |n: i64| (target.shared_bytes + OWN) / n - OWN;
-        let stages = ((part(among) - fixed) / (keys * lines)).min(4);
-        // Sums take half a register a column, scores and weights three quarters of one a key.
-        let registers = keys * 3 / 4 + width / 2;
-        let bytes = fixed + stages * keys * lines;
-        let own = target.gpu().attention.registers;
-        let beside =
-            |n: i64| n == 1 || rows == 64 && bytes <= part(n) && (registers + own) * ALONE * n <= target.registers;
-        let resident = (1..=4).rev().find(|&n| beside(n))?;
-        (stages >= 2 && registers <= REGISTERS[rows as usize / 128] && resident >= among).then(|| Choice {
+        let fits = Resources {
+            rows,
+            // Sums take half a register a column, scores and weights three quarters of one a key.
+            registers: keys * 3 / 4 + width / 2,
+            own: rows * ceil(depth, WIDTH) * WIDTH * 2,
+            stage: keys * self.widths.map(|w| ceil(w, WIDTH) * WIDTH).iter().sum::<i64>() * 2,
+            steps: ceil(self.keys, keys),
+        };
+        let (stages, resident) = fits.stages(among, &target.gpu().attention, target)?;
+        Some(Choice {
             tile: [rows, keys, depth, width],
             threads: 2 * rows,
             unit: Unit::Wgmma,
@@ -139,35 +135,22 @@ impl Problem {
         })
     }
 
-    /// Microseconds: waves of programs and their steps. A step takes a program the scores' latency, both products and the softmax between
-    /// them, one after the other; several programs, or two warpgroups, overlap until the multiprocessor's units are busy, or the copies
-    /// take longer. Then the parts are read again.
     fn time(&self, choice: &Choice, target: &Target) -> f64 {
         let [rows, keys, depth, width] = choice.tile;
-        let (cores, model) = (target.cores as f64, &target.gpu().attention);
-        let rate = if choice.unit == Unit::Fma { target.flops_f32 } else { target.flops_mma };
-        let products = (2 * rows * keys * (depth + width)) as f64 * cores / (model.rate * rate * 1e6);
-        let each = model.score_ps + if self.masked { model.mask_ps } else { 0.0 };
-        let softmax = (rows * keys) as f64 * each * 1e-6;
-        let warpgroups = if choice.unit == Unit::Wgmma { (rows / 64).max(1) as f64 } else { 1.0 };
-        let chain = model.step_us + (model.alone * products + softmax) / warpgroups;
-        let units = products.max(softmax).max(model.overlap * (products + softmax));
-
-        let slots = cores * choice.resident as f64;
-        let share = choice.programs as f64 / slots;
-        let waves = (model.whole_waves * share.ceil() + (1.0 - model.whole_waves) * share).max(1.0);
-        let busy = (choice.programs as f64).min(slots);
-        // Programs of the same keys find them in the second-level cache.
-        let shared = if self.queries > rows { 2.0 } else { 1.0 };
-        let bytes = (keys * self.widths.iter().sum::<i64>() * self.bytes) as f64;
-        // A core alone gets at most a few times its share of the memory's rate.
-        let copies = bytes / (shared * target.bandwidth * 1e3 * (1.0 / busy).min(2.0 / cores));
-        let beside = (busy / cores).max(1.0);
-        let step = chain.max(units * beside).max(copies);
-
         let steps = ceil(ceil(self.keys, keys), choice.parts) as f64;
         let diagonal = rows as f64 / keys as f64;
-        let steps = if self.causal && self.queries > rows { (steps + diagonal) / 2.0 } else { steps };
+        let walk = Walk {
+            programs: choice.programs,
+            resident: choice.resident,
+            steps: if self.causal && self.queries > rows { (steps + diagonal) / 2.0 } else { steps },
+            rows,
+            columns: keys,
+            widths: [depth, width],
+            masked: self.masked,
+            unit: choice.unit,
+            bytes: keys * self.widths.iter().sum::<i64>() * self.bytes,
+            shared: self.queries > rows,
+        };
         let combine = match choice.parts {
             1 => 0.0,
             parts => {
@@ -175,10 +158,94 @@ impl Problem {
                 target.launch_us + bytes as f64 / (target.bandwidth * 1e3)
             }
         };
-        waves * (model.start_us + steps * step) + combine
+        walk.time(&target.gpu().attention, target) + combine
     }
 }
 
-fn ceil(n: i64, by: i64) -> i64 {
+/// Programs that walk over blocks of keys or of queries.
+pub struct Walk {
+    pub programs: i64,
+    /// Programs that a core has at once.
+    pub resident: i64,
+    pub steps: f64,
+    /// Of a step's scores.
+    pub rows: i64,
+    pub columns: i64,
+    /// Depths of the products that give scores, and columns of those that add to sums, all together.
+    pub widths: [i64; 2],
+    /// Whether a mask or a bias is read.
+    pub masked: bool,
+    pub unit: Unit,
+    /// What a step brings.
+    pub bytes: i64,
+    /// Whether other programs bring the same.
+    pub shared: bool,
+}
+
+impl Walk {
+    /// Microseconds: waves of programs and their steps. A step takes a program the scores' latency, the products and the softmax between
+    /// them, one after the other; several programs, or two warpgroups, overlap until the multiprocessor's units are busy, or the copies
+    /// take longer.
+    pub fn time(&self, model: &Attention, target: &Target) -> f64 {
+        let cores = target.cores as f64;
+        let rate = if self.unit == Unit::Fma { target.flops_f32 } else { target.flops_mma };
+        // Few columns, and the rows that both operands of a product have in shared memory are what is waited for.
+        let narrow = ((1.0 + model.narrow / self.columns as f64) / 2.0).max(1.0);
+        let widths = self.widths[0] as f64 * narrow + self.widths[1] as f64;
+        let products = (2 * self.rows * self.columns) as f64 * widths * cores / (model.rate * rate * 1e6);
+        let each = model.score_ps + if self.masked { model.mask_ps } else { 0.0 };
+        let softmax = (self.rows * self.columns) as f64 * each * 1e-6;
+        let warpgroups = if self.unit == Unit::Wgmma { (self.rows / 64).max(1) as f64 } else { 1.0 };
+        let chain = model.step_us + (model.alone * products + softmax) / warpgroups;
+        let units = products.max(softmax).max(model.overlap * (products + softmax));
+
+        let slots = cores * self.resident as f64;
+        let share = self.programs as f64 / slots;
+        let waves = (model.whole_waves * share.ceil() + (1.0 - model.whole_waves) * share).max(1.0);
+        let busy = (self.programs as f64).min(slots);
+        // Programs of the same keys find them in the second-level cache.
+        let shared = if self.shared { 2.0 } else { 1.0 };
+        // A core alone gets at most a few times its share of the memory's rate.
+        let copies = self.bytes as f64 / (shared * target.bandwidth * 1e3 * (1.0 / busy).min(2.0 / cores));
+        let step = chain.max(units * (busy / cores).max(1.0)).max(copies);
+        waves * (model.start_us + self.steps * step)
+    }
+}
+
+/// What a program of warpgroups takes.
+pub struct Resources {
+    /// 64 for each warpgroup.
+    pub rows: i64,
+    /// Of a thread, for sums, scores and weights.
+    pub registers: i64,
+    /// Bytes of shared memory for what is loaded once, and for a stage.
+    pub own: i64,
+    pub stage: i64,
+    /// Of the longest walk.
+    pub steps: i64,
+}
+
+impl Resources {
+    /// Stages that fill a program's part of a multiprocessor's shared memory, of `among`, and how many programs there are at once.
+    pub fn stages(&self, among: i64, model: &Attention, target: &Target) -> Option<(i64, i64)> {
+        let fixed = BARRIERS + self.rows / 64 * STORES + self.own;
+        let part = |n: i64| (target.shared_bytes + OWN) / n - OWN;
+        let stages = ((part(among) - fixed) / self.stage).min(4).min(self.steps);
+        let bytes = fixed + stages * self.stage;
+        let beside = |n: i64| {
+            n == 1
+                || self.rows == 64
+                    && bytes <= part(n)
+                    && (self.registers + model.registers) * ALONE * n <= target.registers
+        };
+        let resident = (1..=4).rev().find(|&n| beside(n))?;
+        (stages >= self.steps.min(2)
+            && self.registers <= model.most_registers[self.rows as usize / 128]
+            && resident >= among)
+            .then_some((stages, resident))
+    }
+}
+
+pub fn ceil(n: i64, by: i64) -> i64 {
     (n + by - 1) / by
 }
