@@ -319,7 +319,12 @@ fn lower_group(
         Class::Sort => sort_rows(&mut p, scheduled)?,
         _ => run_nests(&mut p, scheduled, outputs)?,
     };
-    Ok(end(p, grid, scheduled.schedules[0].threads))
+    let mut made = end(p, grid, scheduled.schedules[0].threads);
+    if let Some(programs) = scheduled.schedules[0].resident() {
+        let root = made.root();
+        made.set_attr(root, "min_blocks", Attr::i64(programs));
+    }
+    Ok(made)
 }
 
 /// An argument of a kernel.

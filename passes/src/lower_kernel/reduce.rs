@@ -30,6 +30,8 @@ pub struct Accumulator {
     pub first: usize,
     /// The type that is accumulated in.
     pub elem: Type,
+    /// The type of indices of extremes.
+    index: Type,
 }
 
 impl Accumulator {
@@ -42,6 +44,8 @@ impl Accumulator {
         let op = src.op_ref(nest.op);
         let yielded = src.last_op(op.entry(0).expect("a verified nest has a body")).expect("a verified nest yields");
         let scans = nest.has(IterKind::Scan);
+        let length = nest.of_kind(IterKind::Reduce).next().and_then(|i| nest.ranges.interval(i.extent));
+        let index = if length.is_some_and(|l| l.1 <= i32::MAX.into()) { Type::i32() } else { Type::i64() };
         if scans && nest.has(IterKind::Reduce) {
             return Err(Diagnostic::unsupported(op.loc(), "a nest with both scan and reduce iterators"));
         }
@@ -72,7 +76,7 @@ impl Accumulator {
                     | How::Contract => sum,
                     How::Combine(_) | How::Arg(_) | How::Scan(_) => default_acc(ty),
                 };
-                Ok(Accumulator { how, first, elem })
+                Ok(Accumulator { how, first, elem, index })
             })
             .collect()
     }
@@ -83,6 +87,14 @@ impl Accumulator {
             How::Store => 0,
             How::Arg(_) => 2,
             _ => 1,
+        }
+    }
+    /// The types of what it is made of, as [`Accumulator::part`] gives it.
+    pub fn types(&self) -> Vec<Type> {
+        match self.how {
+            How::Store => Vec::new(),
+            How::Arg(_) => vec![self.elem, self.index],
+            _ => vec![self.elem],
         }
     }
     /// The values to start with.
@@ -99,7 +111,8 @@ impl Accumulator {
             }
             How::Arg(c) => {
                 let attr = identity(c, self.elem)?;
-                vec![p.splat(shape, attr), p.splat(shape, Attr::i64(i64::MAX))]
+                // Where nothing is better than the identity, all elements are as good, and the first is meant.
+                vec![p.splat(shape, attr), p.splat(shape, Attr::int(0, self.index))]
             }
         })
     }
@@ -132,11 +145,7 @@ impl Accumulator {
                 let along = nest.of_kind(IterKind::Reduce).next().expect("argmax has a reduce iterator").name;
                 let at = p.index(Dim::symbol(along), scope, Tiled::All)?;
                 let at = p.broadcast(at, p.shape(at));
-                let mut at = p.convert(at, Type::i64());
-                if let Some(mask) = p.inside(scope, &reduces) {
-                    let none = p.splat([1; RANK], Attr::i64(i64::MAX));
-                    at = p.select(mask, at, none);
-                }
+                let at = p.convert(at, self.index);
                 Ok(better(p, c, (before[0], before[1]), (value, at)))
             }
         }
@@ -180,6 +189,14 @@ impl Accumulator {
         let identity = p.splat([1; RANK], identity);
         p.select(mask, value, identity)
     }
+    /// What other programs' parts are combined with, with size 1 along the tile dimensions `dims` over which elements are still to be combined.
+    pub fn part(&self, p: &mut Program, values: &[Value], dims: &[usize]) -> Vec<Value> {
+        let result = self.finish(p, values, dims);
+        match self.how {
+            How::Arg(c) => vec![p.reduce(values[0], dims, c.kind()), result],
+            _ => vec![result],
+        }
+    }
     /// The result, with size 1 along the tile dimensions `dims` over which elements are still to be combined.
     pub fn finish(&self, p: &mut Program, values: &[Value], dims: &[usize]) -> Value {
         match self.how {
@@ -199,7 +216,8 @@ impl Accumulator {
                 } else {
                     equal
                 };
-                let none = p.splat([1; RANK], Attr::i64(i64::MAX));
+                let most = if self.index == Type::i32() { i32::MAX.into() } else { i64::MAX };
+                let none = p.splat([1; RANK], Attr::int(most, self.index));
                 let at = p.select(is, values[1], none);
                 p.reduce(at, dims, "min")
             }
@@ -207,13 +225,9 @@ impl Accumulator {
     }
 }
 
-/// The better of two pairs of element and index: the greater (or lesser) element, a NaN above all, then the lower index.
+/// The better of two pairs of element and index, of which the second comes later: the greater (or lesser) element, a NaN above all.
 fn better(p: &mut Program, c: Combiner, (best, at): (Value, Value), (value, here): (Value, Value)) -> Vec<Value> {
-    let wins = p.compare(if c == Combiner::Max { "gt" } else { "lt" }, value, best);
-    let ties = p.compare("eq", value, best);
-    let lower = p.compare("lt", here, at);
-    let first = p.binary("rc.core.and", ties, lower);
-    let mut take = p.binary("rc.core.or", wins, first);
+    let mut take = p.compare(if c == Combiner::Max { "gt" } else { "lt" }, value, best);
     if p.ty(value).elem().is_float() {
         let (nan, known) = (p.compare("ne", value, value), p.compare("eq", best, best));
         let news = p.binary("rc.core.and", nan, known);

@@ -41,15 +41,18 @@ pub fn bind(iter: &Iter, base: Value, axis: Option<usize>, size: i64) -> Bind {
 impl Program<'_> {
     /// Runs a nest whose grid iterators are bound in `grid`; `stores` says which results are needed in memory.
     pub fn run(&mut self, nest: &Nest, schedule: &Schedule, grid: &Scope, stores: &[bool]) -> Result {
-        for (i, tile) in self.reduced(nest, schedule, grid, None, stores)?.into_iter().enumerate() {
-            if let Some(tile) = tile {
+        let (ends, dims) = self.reduced(nest, schedule, grid, None, stores)?;
+        for (i, (a, values)) in ends.iter().enumerate() {
+            if !matches!(a.how, How::Store | How::Scan(_)) {
+                let tile = a.finish(self, values, &dims);
                 self.result(nest, i, tile, grid, stores[i])?;
             }
         }
         Ok(())
     }
 
-    /// Runs a nest, or the part of it where an iterator is within bounds. Gives the results that are combined, each as its accumulator.
+    /// Runs a nest, or the part of it where an iterator is within bounds. Gives the accumulators with their values, and the tile dimensions over which these
+    /// are still to be combined.
     pub fn reduced(
         &mut self,
         nest: &Nest,
@@ -57,7 +60,7 @@ impl Program<'_> {
         grid: &Scope,
         part: Option<(Name, [Value; 2])>,
         stores: &[bool],
-    ) -> Result<Vec<Option<Value>>> {
+    ) -> Result<(Vec<(Accumulator, Vec<Value>)>, Vec<usize>)> {
         self.loc = self.src.loc(nest.op);
         let accumulators = Accumulator::of(self, nest)?;
         let mut locals = locals(nest, schedule, grid);
@@ -81,14 +84,12 @@ impl Program<'_> {
             starts.extend(a.start(self, shape)?);
         }
         let ends = self.loops(nest, &accumulators, &locals, grid, &starts, stores)?;
-        let mut at = 0;
-        let finished = accumulators.iter().map(|a| {
-            let values = &ends[at..at + a.tiles()];
-            at += a.tiles();
-            let combined = !matches!(a.how, How::Store | How::Scan(_));
-            combined.then(|| a.finish(self, values, &reduced))
+        let mut ends = ends.into_iter();
+        let of_each = accumulators.into_iter().map(|a| {
+            let values = ends.by_ref().take(a.tiles()).collect();
+            (a, values)
         });
-        Ok(finished.collect())
+        Ok((of_each.collect(), reduced))
     }
 
     /// Keeps result `i` at hand for nests after this one, and stores it if need be.

@@ -13,7 +13,6 @@ use crate::schedule::group::Group;
 use crate::schedule::nest::{Nest, symbol_ranges};
 use crate::schedule::{Kind, Schedule, Target};
 use rc_dialects::func::symbols;
-use rc_dialects::interfaces::Combiner;
 use rc_dialects::loop_::IterKind;
 use rc_ir::builder::new_function;
 use rc_ir::{Body, Dim, Name, Result, Type, Value};
@@ -59,13 +58,8 @@ impl<'a> Split<'a> {
         let made = new_function("rc.kernel.func", "unused", &[], &[], src.loc(op));
         let accumulators =
             Accumulator::of(&Program::new(src, target, &first, symbol_ranges(&symbols(src)), made.body), nest)?;
-        let combines = |a: &Accumulator| match a.how {
-            How::Contract => true,
-            How::Combine(c) => !matches!(c, Combiner::ArgMax | Combiner::ArgMin),
-            _ => false,
-        };
-        if !accumulators.iter().all(combines) {
-            return Err(fail("a nest with a scan, an index of an extreme, or results of single points"));
+        if accumulators.iter().any(|a| matches!(a.how, How::Store | How::Scan(_))) {
+            return Err(fail("a nest with a scan, or results of single points"));
         }
         let read_by_parts = interface(src, &first).0;
         let rest = Group { ops: scheduled.group.ops[1..].to_vec(), nests: Vec::new(), class: scheduled.group.class };
@@ -94,9 +88,22 @@ impl<'a> Split<'a> {
             exprs: [Dim::symbol(self.part.name)].into_iter().chain(whole.exprs.iter().copied()).collect(),
         }
     }
-    /// Tensors of the parts of each result, in the types that are accumulated in.
+    /// Tensors of the parts of each result, in the types that are accumulated in: of an index of an extreme, the extreme too.
     pub fn partial_types(&self) -> Vec<Type> {
-        (0..self.accumulators.len()).map(|i| Type::tensor(&self.access(i).shape, self.accumulators[i].elem)).collect()
+        let of = |(i, a): (usize, &Accumulator)| {
+            let shape = self.access(i).shape;
+            a.types().into_iter().map(move |ty| Type::tensor(&shape, ty))
+        };
+        self.accumulators.iter().enumerate().flat_map(of).collect()
+    }
+    /// The parts of each result, of those of all.
+    fn of_each<'m>(&self, mut all: &'m [Value]) -> Vec<&'m [Value]> {
+        let mut take = |a: &Accumulator| {
+            let (own, rest) = all.split_at(a.tiles());
+            all = rest;
+            own
+        };
+        self.accumulators.iter().map(&mut take).collect()
     }
 
     /// The kernel in which each program combines one part.
@@ -117,10 +124,11 @@ impl<'a> Split<'a> {
         p.spread_over = Some(over.iter().filter(|s| s.iter.extent != Dim::Static(s.step)).map(name_of).collect());
         let bounds = self.bounds(&mut p, starts[0]);
         let none = vec![false; self.accumulators.len()];
-        let tiles = p.reduced(self.nest(), self.schedule(), &scope, Some((self.along.name, bounds)), &none)?;
-        for (i, tile) in tiles.into_iter().enumerate() {
-            let tile = tile.expect("all results are combined");
-            p.store_to(memory[i], tile, &self.access(i), &scope)?;
+        let (ends, dims) = p.reduced(self.nest(), self.schedule(), &scope, Some((self.along.name, bounds)), &none)?;
+        for (i, ((a, values), memory)) in ends.iter().zip(self.of_each(&memory)).enumerate() {
+            for (tile, &memory) in a.part(&mut p, values, &dims).into_iter().zip(memory) {
+                p.store_to(memory, tile, &self.access(i), &scope)?;
+            }
         }
         Ok(end(p, grid, self.schedule().threads))
     }
@@ -197,12 +205,13 @@ impl<'a> Split<'a> {
         let all = scope.with(self.part.name, bind(&self.part, zero, axis, parts));
         let product = own.contract().is_some();
         let stores = |n: &Nest| self.src.results(n.op).map(|v| outputs.contains(&v)).collect::<Vec<bool>>();
-        for (i, a) in self.accumulators.iter().enumerate() {
+        for (i, (a, memory)) in self.accumulators.iter().zip(self.of_each(&memory)).enumerate() {
             let tile = match axis.filter(|_| !product) {
-                None => self.sum_of_parts(&mut p, memory[i], &scope)?,
+                None => self.sum_of_parts(&mut p, memory[0], &scope)?,
                 Some(axis) => {
-                    let tile = p.load_from(memory[i], &self.access(i), &all)?;
-                    a.finish(&mut p, &[tile], &[axis])
+                    let load = |&memory: &Value| p.load_from(memory, &self.access(i), &all);
+                    let tiles = memory.iter().map(load).collect::<Result<Vec<_>>>()?;
+                    a.finish(&mut p, &tiles, &[axis])
                 }
             };
             p.result(self.nest(), i, tile, &scope, stores(self.nest())[i])?;

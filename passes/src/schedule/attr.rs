@@ -57,6 +57,8 @@ knobs! {
         pub split: Option<i64>,
         /// On a CPU: the nest's result, which others of its group read, is kept in memory of the program's own.
         pub keep: bool,
+        /// On a GPU: programs that a multiprocessor holds at once, which bounds the registers of their threads.
+        pub resident: Option<i64>,
     }
 
     /// Of columns.
@@ -244,6 +246,10 @@ impl Schedule {
             _ => None,
         }
     }
+    /// Programs that a multiprocessor holds at once.
+    pub fn resident(&self) -> Option<i64> {
+        if let Kind::Row(own) = &self.kind { own.resident } else { None }
+    }
     /// What multiplies.
     pub fn unit(&self) -> Option<Unit> {
         match &self.kind {
@@ -336,7 +342,7 @@ const EXAMPLE: &str =
 /// In which order a reader wants them.
 const ORDER: &[&str] = &[
     "kind", "group", "collapse", "grid", "tile", "axes", "block", "inner", "threads", "split", "unit", "stages",
-    "programs", "pack", "gather", "keep",
+    "programs", "pack", "gather", "keep", "resident",
 ];
 
 /// The reference page of schedules.

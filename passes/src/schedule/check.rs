@@ -90,11 +90,19 @@ impl Schedule {
             ("gather", self.contract().is_some_and(|own| !own.gather.is_empty()), false),
             ("stages", self.stages().is_some(), false),
             ("programs", self.contract().is_some_and(|own| own.programs.is_some()), false),
+            ("resident", self.resident().is_some(), false),
         ] {
             if set && cpu != target.is_cpu() {
                 let other = if cpu { "CPU" } else { "GPU" };
                 return Err(place.error(key, format!("has a schedule with '{key}', which is for a {other}")));
             }
+        }
+        if let Some(resident) = self.resident().filter(|n| n.saturating_mul(self.threads) > target.threads) {
+            let what = format!(
+                "has a schedule with {resident} resident programs of {} threads, and {machine} holds {} threads",
+                self.threads, target.threads
+            );
+            return Err(place.error("resident", what));
         }
         match &self.kind {
             Kind::Contract(_) if !target.is_cpu() && multiplies(op) => self.check_product(&place, target, &machine),

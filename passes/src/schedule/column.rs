@@ -175,9 +175,8 @@ const SPLIT_FROM: f64 = (1 << 21) as f64;
 fn gpu_tile(body: &Body, group: &Group, leader: &Nest, columns: f64, target: &Target) -> (i64, i64, Option<i64>) {
     let bytes =
         body.op_ref(leader.op).operand_types().iter().filter_map(|t| t.elem().byte_width()).min().unwrap_or(4) as i64;
-    let combines = |c: &&str| !c.starts_with("arg");
     let alone = group.nests.iter().all(|n| n.op == leader.op || n.is_pointwise()) && group.nests[0].op == leader.op;
-    if leader.points() < SPLIT_FROM || !alone || !leader.combiners.iter().all(|c| combines(&c)) {
+    if leader.points() < SPLIT_FROM || !alone {
         let width = [64, 32, 16, 8].into_iter().find(|&w| columns / w as f64 >= target.cores as f64).unwrap_or(8);
         return (width, if alone { in_flight(body, leader) } else { 2048 } / width, None);
     }

@@ -26,6 +26,9 @@ const DEEP: i64 = 2048;
 /// Elements for which a program of its own pays, besides the second kernel that combines the parts.
 const PART: i64 = 8192;
 
+/// Threads of 64 registers that a multiprocessor holds.
+const THREADS: i64 = 1024;
+
 /// Threads that a GPU program has at least where it takes several rows.
 const BLOCK: i64 = 128;
 
@@ -86,10 +89,15 @@ pub fn plan(body: &Body, mut group: Group, target: &Target) -> Plan {
     }
     let threads = if target.is_cpu() { 1 } else { pow2(want * taken / each).clamp(32, 1024) };
     let split = parts(&group, &rows, own, target);
+    let waits = form == Form::Registers && !target.is_cpu() && count > target.cores as f64;
+    let resident = if waits { resident(&group, &rows, threads) } else { None };
     let row = if target.is_cpu() { rows.last().copied() } else { tiled_row(&group, &rows, taken) };
     let one = |n: &Nest| {
         let keep = keeps(body, &group, n, target);
-        Schedule { kind: Kind::Row(Row { split, keep }), ..nest_schedule(n, (&rows, row), own, taken, lanes, target) }
+        Schedule {
+            kind: Kind::Row(Row { split, keep, resident }),
+            ..nest_schedule(n, (&rows, row), own, taken, lanes, target)
+        }
     };
     let schedules: Vec<Schedule> = group.nests.iter().map(one).collect();
     // The rows that a program takes must be the same in all nests.
@@ -123,6 +131,19 @@ pub fn plan(body: &Body, mut group: Group, target: &Target) -> Plan {
         (_, Form::Chunks) => format!("persistent rows: {longest} elements, more than {PERSISTENT}"),
     };
     Plan { schedules, why, other }
+}
+
+/// How many programs of whole rows share a multiprocessor, so that one loads while another combines: of many threads no two would, with as many registers
+/// as the assembler likes to use. Two operands of a row have room.
+fn resident(group: &Group, rows: &[Name], threads: i64) -> Option<i64> {
+    let long = |nest: &Nest| {
+        let own = |a: &&Access| {
+            rows.iter().all(|&r| a.mentions(r)) && chunked(nest, rows).is_some_and(|c| a.mentions(c.name))
+        };
+        nest.inputs.iter().filter(own).count()
+    };
+    let operands = group.nests.iter().map(long).max().unwrap_or(0);
+    (threads == THREADS / 2 && operands <= 2).then_some(2)
 }
 
 /// How many chunks' threads a program has, so that few programs which go over their rows several times occupy the machine.
@@ -253,9 +274,8 @@ fn parts(group: &Group, rows: &[Name], chunk: Chunk, target: &Target) -> Option<
     let steps = extent_of(&first.ranges, along.extent);
     let length = if along == inner { steps } else { length(first, rows) };
     let alone = first.op == group.ops[0] && rest.iter().all(|n| n.is_pointwise() && chunked(n, rows).is_none());
-    let combines = !first.is_pointwise() && !first.combiners.iter().any(|c| c.starts_with("arg"));
     let enough = |parts: i64| steps >= parts && length >= parts * PART.max(2 * chunk.want);
-    if !alone || !combines || along.kind != IterKind::Reduce {
+    if !alone || first.is_pointwise() || along.kind != IterKind::Reduce {
         return None;
     }
     // Two programs for each core.
