@@ -2,9 +2,11 @@
 //!
 //! - In any order, by atomic instructions ([`any_order`]): one pass over the updates. Sums of floats may differ in their last bits
 //!   from run to run.
+//!   What is widened before and rounded afterwards is summed as it is ([`narrow`]).
 //! - Sorted by index ([`sorted`]), where a module is `rc.deterministic`, for products, and where it takes less time ([`price`]).
 
 mod any_order;
+mod narrow;
 mod price;
 mod sorted;
 
@@ -32,6 +34,7 @@ pub static ORDER_SCATTERS: PassDef = PassDef {
                 if !is_open(body, scatter, least) {
                     continue;
                 }
+                let scatter = narrow::narrowed(body, scatter).unwrap_or(scatter);
                 let times = price::times(body, scatter, &target).filter(|_| is_float_sum(body, scatter));
                 if let Some([atomic, sorted]) = times {
                     let what = format!("updates in any order take about {atomic} us, sorted by place {sorted} us");

@@ -1,6 +1,7 @@
 //! What sums of updates cost, by the bytes that move.
 
 use rc_dialects::constraints::default_acc;
+use rc_ir::op_def::constant_of;
 use rc_ir::{Body, Dim, Op};
 use rc_machine::Target;
 
@@ -8,9 +9,9 @@ use rc_machine::Target;
 const LAUNCHES: f64 = 4.0;
 /// Updates that a program sorts, and launches for each doubling beyond.
 const RUN: i64 = 8192;
-const MERGE: f64 = 2.0;
+const MERGE: f64 = 2.4;
 /// A run's time as a multiple of a launch's.
-const SORT: f64 = 8.0;
+const SORT: f64 = 14.0;
 /// Elements of a slice from which on a program of its own for each place reads whole lines.
 const SLICE: i64 = 64;
 
@@ -30,10 +31,13 @@ pub fn times(body: &Body, scatter: Op, target: &Target) -> Option<[i64; 2]> {
     let elem = body.ty(op.result(0)).elem();
     let (own, wide) = (elem.byte_width()? as f64, default_acc(elem).byte_width()? as f64);
     let (table, updates) = (table as f64, updates as f64);
-    // An atomic sum reads and writes its place; a narrow table is rounded from a wide one.
+    // Both begin with what was there, where that is in memory. An atomic sum reads and writes its place, in the second-level cache if it fits
+    // there; a narrow table is rounded from a wide one.
+    let begin = if constant_of(body, op.operand(0)).is_some() { 0.0 } else { table * own };
     let rounding = if wide > own { wide + own } else { 0.0 };
-    let atomic = table * (wide + rounding) + updates * (own + 2.0 * wide);
-    let sorted = table * own + updates * own;
+    let place = if table * wide > target.cache_bytes as f64 { 2.0 * wide } else { wide };
+    let atomic = begin + table * (wide + rounding) + updates * (own + place);
+    let sorted = begin + table * own + updates * own;
     let us = |bytes: f64| bytes / (target.bandwidth * 1e3);
     let merges = (count as f64 / RUN as f64).log2().ceil().max(0.0);
     let rounds = if rounding > 0.0 { 3.0 } else { 2.0 };

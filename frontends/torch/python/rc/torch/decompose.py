@@ -15,7 +15,7 @@ aten = torch.ops.aten
 # Beyond PyTorch's core set: what decomposes into operations that rc has.
 MORE = (
     aten.addmv, aten.aminmax, aten.binary_cross_entropy_with_logits, aten.bucketize, aten.cumprod_backward, aten.diag_embed, aten.dist,
-    aten.fmod, aten.hardtanh, aten.index_add, aten.index_copy, aten.index_fill, aten.leaky_relu, aten.lerp, aten.linspace,
+    aten.fmod, aten.hardtanh, aten.index_copy, aten.index_fill, aten.leaky_relu, aten.lerp, aten.linspace,
     aten.logaddexp, aten.log_sigmoid_forward, aten.masked_scatter, aten.nan_to_num, aten.native_dropout_backward,
     aten.native_layer_norm_backward, aten.norm, aten.rrelu_with_noise_functional, aten.rsub, aten.smooth_l1_loss,
     aten.softplus, aten.tril, aten.triu, aten.tril_indices, aten.triu_indices, aten.upsample_bicubic2d, aten.upsample_bilinear2d,

@@ -88,7 +88,7 @@ PART_WISE = {
     (0, 1): ("slice_scatter", "select_scatter", "diagonal_scatter", "as_strided_scatter", "copy", "fill.Scalar", "fill.Tensor", "full_like"),
     (1,): ("full", ),
     (0, 2): ("new_full", "masked_fill.Scalar", "masked_fill.Tensor", "index_put", "_unsafe_index_put", "put"),
-    (0, 3): ("scatter.src", "scatter.value", "scatter_add"),
+    (0, 3): ("scatter.src", "scatter.value", "scatter_add", "index_add"),
     (1, 2): ("where.self", "where.ScalarSelf", "where.ScalarOther", "where.Scalar"),
 }  # fmt: skip
 

@@ -212,6 +212,17 @@ def _updates(b: Build, x: T, index: T, source) -> T:
     return b.reshape(source, index.shape)
 
 
+@translates("index_add")
+def index_add(b: Build, x: T, dim: int, index: T, source: T, *, alpha=1) -> T:
+    """Unlike `index_put`, without indices from the end."""
+    at = b.reshape(b.convert(index, "i64"), [numel(index.shape)])
+    dim = normalize(dim, x.rank) if x.rank else 0
+    line = b.reshape(x, x.shape or (1,))
+    updates = source if alpha == 1 else b.convert(b.scalar("mul", b.upcast(source), alpha), x.dtype)
+    updates = b.reshape(updates, [*line.shape[:dim], at.shape[0], *line.shape[dim + 1 :]])
+    return b.reshape(scatter_line(b, line, at, updates, "add", axis=dim), x.shape)
+
+
 @translates("put")
 def put_flat(b: Build, x: T, index: T, source: T, accumulate: bool = False) -> T:
     count = numel(index.shape)
