@@ -57,6 +57,10 @@ pub const MASK_TENSOR: TypeConstraint = TypeConstraint {
     desc: "a tensor of i1 or floats",
     check: |t| t.is_tensor() && (is_bool(t.elem()) || t.elem().is_float()),
 };
+pub const MASK_OR_COUNTS: TypeConstraint = TypeConstraint {
+    desc: "a tensor of i1, floats or integers",
+    check: |t| t.is_tensor() && (is_bool(t.elem()) || t.elem().is_float() || t.elem().is_int()),
+};
 pub const SCALAR: TypeConstraint = TypeConstraint { desc: "a scalar", check: Type::is_scalar };
 pub const INDEX: TypeConstraint = TypeConstraint { desc: "index", check: Type::is_index };
 

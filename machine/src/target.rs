@@ -198,6 +198,8 @@ pub struct Warpgroups {
     /// The part of `bandwidth` that tiles come at from memory, and the microseconds that one is on its way.
     pub memory_rate: f64,
     pub latency_us: f64,
+    /// The part of the shorter of a product's times, for its arithmetic and for memory, that it takes besides the longer one.
+    pub beside: f64,
     /// Nanoseconds of an operation of the epilogue on a column of a tile.
     pub after_ns: f64,
     /// Microseconds of a step whose operands are gathered, and nanoseconds for each run of neighbours besides.

@@ -1,8 +1,8 @@
 //! Scaled dot-product attention as one op, so that its online form is a choice of the schedule.
 
-use crate::constraints::{FLOAT_TENSOR, Inferred, MASK_TENSOR, default_acc};
+use crate::constraints::{FLOAT_TENSOR, Inferred, MASK_OR_COUNTS, default_acc};
 use crate::derivative::Derivative;
-use rc_ir::op_def::{AttrDefault, AttrKind, InferArgs, attr, operand, optional, variadic_result};
+use rc_ir::op_def::{AttrDefault, AttrKind, InferArgs, attr, operand, variadic, variadic_result};
 use rc_ir::rewrite::{Canonicalize, Rewriter};
 use rc_ir::{Dim, Effects, Op, OpDef, Type};
 
@@ -14,6 +14,7 @@ pub static ATTENTION: OpDef = OpDef {
           The online form (running maximum and sum) is allowed. \
           `scale` is 1/sqrt(d) where absent. `causal`: query i sees key j where j <= i, as in PyTorch. A mask has the \
           rank of q and dimensions of [b…, s, t] or 1: one of floats is added to the scaled scores, one of i1 hides a key where it is false. \
+          Behind a mask of i1 may stand, for each element of the first dimension or for all, a number of keys past which the mask shows none: they need not be read. \
           A query that sees no key (every score -inf) gives 0. \
           Where q has more heads (dimension -3) than k and v, by a whole factor, so many heads of q one after the other share a head of these. \
           With `sums` a second result [b…, s] has the logarithm of each query's sum of exponentials of the scaled and masked scores, in f32 \
@@ -23,7 +24,7 @@ pub static ATTENTION: OpDef = OpDef {
   func.return %y
 }
 ",
-    operands: &[operand("q", FLOAT_TENSOR), operand("k", FLOAT_TENSOR), operand("v", FLOAT_TENSOR), optional("mask", MASK_TENSOR)],
+    operands: &[operand("q", FLOAT_TENSOR), operand("k", FLOAT_TENSOR), operand("v", FLOAT_TENSOR), variadic("mask", MASK_OR_COUNTS).named()],
     results: &[variadic_result("results", FLOAT_TENSOR)],
     attrs: &[
         attr("causal", AttrKind::Bool, "Hides keys after the query.").default(AttrDefault::Bool(false)),
@@ -67,6 +68,7 @@ pub fn infer_attention(args: &InferArgs) -> Inferred {
         let mut scores = qs.clone();
         scores[rank - 1] = ks[rank - 2];
         check_mask(mask, &scores)?;
+        check_counts(&args.operands[3..], scores[0])?;
     }
     let mut shape = qs;
     shape[rank - 1] = vs[rank - 1];
@@ -93,6 +95,20 @@ pub(super) fn check_mask(mask: Type, scores: &[Dim]) -> std::result::Result<(), 
         return Ok(());
     }
     Err(format!("needs a mask of dimensions {} or 1, and has {mask}", crate::constraints::shape_text(scores)))
+}
+
+/// A mask, and perhaps the numbers of keys past which it shows none.
+fn check_counts(masks: &[Type], batch: Dim) -> std::result::Result<(), String> {
+    match *masks {
+        [mask] if mask.elem() == Type::i1() || mask.elem().is_float() => Ok(()),
+        [mask, counts] if mask.elem() == Type::i1() && counts.elem().is_int() && counts.elem() != Type::i1() => {
+            match counts.shape().as_slice() {
+                [n] if *n == batch || *n == Dim::Static(1) => Ok(()),
+                _ => Err(format!("needs a number of keys for each of {batch} or for all, and has {counts}")),
+            }
+        }
+        _ => Err("needs a mask of i1 or floats, and behind one of i1 at most one tensor of integers".into()),
+    }
 }
 
 /// A mask of zeros adds nothing, one of truth hides nothing.

@@ -119,7 +119,7 @@ b, h, m, n, d, e (so that heads interleaved in one tensor need no copy); the res
 With `causal`, key n takes part for query m where n <= m. The products are accumulated and the softmax is \
 computed in f32 (f64 for f64), with a running maximum and sum over tiles of n; weights are rounded to v's element type \
 before the second product, the result once at the end. An optional fourth operand, of floats, is added to the scores; one of i1 \
-hides a key where it is false. An optional second result is the logarithm of each query's sum of exponentials, at [b, h, m].",
+hides a key where it is false, and a fifth may have, at [b] or [0], a number of keys past which it hides all. An optional second result is the logarithm of each query's sum of exponentials, at [b, h, m].",
     example: r#"
 loop.kernel @attention(%qkv: tensor<2 x s x 72 x f32>) -> tensor<2 x s x 24 x f32> attributes {rc.symbols = #rc.symbols<s = [1, 64, 1]>} {
   %r = loop.attention %qkv[b, m, 12 * h + d], %qkv[b, n, 12 * h + d + 24], %qkv[b, n, 12 * h + e + 48] {iters = [b, h, m, n, d, e], extents = [2, 2, s, s, 12, 12], out_maps = [[b, m, 12 * h + e]], scale = 0.25, causal = true} : tensor<2 x s x 24 x f32>
@@ -140,11 +140,14 @@ loop.kernel @attention(%qkv: tensor<2 x s x 72 x f32>) -> tensor<2 x s x 24 x f3
     traits: Traits::INDEXED,
     effects: Effects::Pure,
     verify: Some(|op| match (op.operands().len(), op.results().len()) {
-        (3 | 4, 1 | 2) => Ok(()),
-        (3 | 4, n) => {
+        (3..=5, 1 | 2) => Ok(()),
+        (3..=5, n) => {
             Err(op.error(format!("expects a result and perhaps the logarithms of the sums, got {n} results")))
         }
-        (n, _) => Err(op.error(format!("expects q, k, v and at most a bias, got {n} operands"))),
+        (n, _) => {
+            Err(op
+                .error(format!("expects q, k, v and at most a bias or a mask with numbers of keys, got {n} operands")))
+        }
     }),
     ..OpDef::new("rc.loop.attention")
 };

@@ -2,6 +2,7 @@
 //! `causal`, and what does not depend on the queries, heads or batch is a mask without them.
 
 use crate::fuse::reads::{Space, sources};
+use rc_dialects::builder::CoreBuilder;
 use rc_dialects::core::attention::ATTENTION;
 use rc_dialects::core::reindex::Reindex;
 use rc_ir::dim_range::Ranges;
@@ -79,6 +80,34 @@ pub fn simplify_mask(body: &mut Body, op: Op, symbols: &Ranges) -> Result<bool> 
     body.set_attr(made, "causal", Attr::bool(own || causal));
     let results: Vec<Value> = body.results(made).collect();
     body.replace_op(op, &results);
+    Ok(true)
+}
+
+/// Queries at most for which the keys that a mask shows are counted, and keys at least: what is not read then pays for the count.
+const FEW: i64 = 16;
+const MANY: i64 = 512;
+
+/// Counts the keys up to the last that a mask of booleans shows, for each element of the first dimension; whether it did.
+pub fn count_keys(body: &mut Body, op: Op) -> Result<bool> {
+    let at = body.op_ref(op);
+    let [mask] = at.group("mask")[..] else { return Ok(false) };
+    let shape = body.ty(mask).shape();
+    if shape.len() != RANK || body.ty(mask).elem() != Type::i1() || constant_of(body, mask).is_some() {
+        return Ok(false);
+    }
+    let queries = body.ty(at.operand(0)).shape()[2].as_static();
+    if queries.is_none_or(|n| n > FEW) || shape[3].as_static().is_none_or(|n| n < MANY) {
+        return Ok(false);
+    }
+    let mut b = Builder::before(body, op);
+    let ty = Type::tensor(&shape, Type::i32());
+    let place = b.op("rc.core.iota").attr("dim", Attr::i64(3)).result(ty).try_value()?;
+    let (one, zero) = (b.splat(1.0, ty), b.splat(0.0, ty));
+    let number = b.binary("add", place, one);
+    let shown = b.select(mask, number, zero);
+    let counts = b.reduce("max", shown, &[1, 2, 3]);
+    let operands: Vec<Value> = body.operands(op).chain([counts]).collect();
+    body.set_operands(op, &operands);
     Ok(true)
 }
 

@@ -136,7 +136,7 @@ impl<'s> Attention<'s> {
     /// The result for the queries of the scope, with the scope in which it is to be stored.
     pub fn run(&self, p: &mut Program, scope: &Scope) -> Result<(Value, Scope)> {
         let first = scope.get(self.name(M)).expect("the grid has the queries").base;
-        let bounds = [p.constant_index(0), self.last_key(p, first, self.rows())];
+        let bounds = [p.constant_index(0), self.last_key(p, scope, first, self.rows())?];
         let [best, sum, total] = self.walk(p, scope, bounds)?;
         if let Some((target, access)) = self.sums() {
             let logs = self.logs(p, best, sum);
@@ -184,14 +184,25 @@ impl<'s> Attention<'s> {
     }
 
     /// Where the keys end that `rows` queries from `first` on can see.
-    pub(super) fn last_key(&self, p: &mut Program, first: Value, rows: i64) -> Value {
-        let end = p.size(self.iters[N].extent);
+    pub(super) fn last_key(&self, p: &mut Program, scope: &Scope, first: Value, rows: i64) -> Result<Value> {
+        let mut end = p.size(self.iters[N].extent);
+        if let Some((counts, access)) = self.inputs.get(4) {
+            let memory = p.memory_of(*counts)?;
+            let shown = p.read_index(memory, access, scope)?;
+            let zero = p.constant_index(0);
+            let shown = p.binary("rc.core.max", shown, zero);
+            end = p.binary("rc.core.min", shown, end);
+        }
         if !self.causal {
-            return end;
+            return Ok(end);
         }
         let rows = p.constant_index(rows);
         let last = p.add_index(first, rows);
-        p.binary("rc.core.min", last, end)
+        Ok(p.binary("rc.core.min", last, end))
+    }
+    /// Whether it is told how many keys there are to see.
+    pub(super) fn counts_keys(&self) -> bool {
+        self.inputs.len() > 4
     }
     /// The weighted sum over the sum of weights; a query that sees no key has sum 0 and gives 0.
     pub(super) fn quotient(&self, p: &mut Program, total: Value, sum: Value) -> Value {

@@ -46,7 +46,7 @@ impl Attention<'_> {
         let whole = p.constant_index(block);
         let end = p.binary("rc.core.min", left, whole);
         p.for_loop([zero, end, step], &[], |p, row, _| self.clear(p, &scratch, row, width))?;
-        let bounds = [zero, self.last_key(p, first, block), p.constant_index(keys)];
+        let bounds = [zero, self.last_key(p, scope, first, block)?, p.constant_index(keys)];
         p.for_loop(bounds, &[], |p, at, _| {
             self.turn_keys(p, scope, at, &scratch, depth)?;
             let start = self.first_row(p, first, at);

@@ -69,13 +69,10 @@ impl<'a> AttentionSplit<'a> {
         let (grid, starts) = p.spread(&over);
         let scope = scope_of(&over, &starts, schedule);
         let first = scope.get(attention.iters[M].name).expect("the grid has the queries").base;
-        // Parts are as long as one another, in whole tiles, but for those at the end.
-        let whole = Dim::Static(attention.keys());
-        let length = attention.iters[super::attention::N].extent.ceildiv(self.part.extent * whole) * whole;
-        let length = p.size(length);
+        let last = attention.last_key(&mut p, &scope, first, attention.rows())?;
+        let length = self.length(&mut p, &attention, last);
         let lower = p.mul_index(starts[0], length);
         let upper = p.add_index(lower, length);
-        let last = attention.last_key(&mut p, first, attention.rows());
         let upper = p.binary("rc.core.min", upper, last);
         let [best, sum, total] = attention.walk(&mut p, &scope, [lower, upper])?;
         let [results, logs] = self.accesses(&attention);
@@ -85,6 +82,20 @@ impl<'a> AttentionSplit<'a> {
         let across = attention.across(&mut p, &scope)?;
         p.store_to(memory[0], out, &results, &across)?;
         Ok(end(p, grid, schedule.threads))
+    }
+
+    /// Keys of a part: parts are as long as one another, in whole tiles, but for those at the end.
+    fn length(&self, p: &mut Program, attention: &Attention, last: Value) -> Value {
+        let (whole, Dim::Static(parts)) = (attention.keys(), self.part.extent) else { unreachable!("made so") };
+        if !attention.counts_keys() {
+            let extent = attention.iters[super::attention::N].extent;
+            return p.size(extent.ceildiv(Dim::Static(parts * whole)) * Dim::Static(whole));
+        }
+        let (whole, all, rest) =
+            (p.constant_index(whole), p.constant_index(parts * whole), p.constant_index(parts * whole - 1));
+        let filled = p.add_index(last, rest);
+        let tiles = p.binary("rc.core.div", filled, all);
+        p.binary("rc.core.mul", tiles, whole)
     }
 
     /// The kernel that weighs the parts.

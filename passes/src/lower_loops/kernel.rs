@@ -330,6 +330,13 @@ impl Lowering<'_> {
             inputs.push(tensor);
             maps.push(Attr::shape(&map));
         }
+        if let Some(&counts) = op.group("mask").get(1) {
+            let one = self.source.ty(counts).shape()[0] == Dim::Static(1);
+            let map = vec![if one { Dim::Static(0) } else { space.index(0) }];
+            let (tensor, map) = self.follow(kernel, block, counts, map, &space.ranges)?;
+            inputs.push(tensor);
+            maps.push(Attr::shape(&map));
+        }
         let (mut ends, mut out_maps) = (Vec::new(), Vec::new());
         for (result, rest) in op.results().zip([&[M, 5][..], &[M]]) {
             let end = self.end_of_moves(result, yielded);

@@ -47,7 +47,7 @@ pub fn accesses(body: &Body, op: Op, ranges: &Ranges, iters: &[Iter; 6]) -> Opti
         values.iter().zip(maps).enumerate().map(one).collect::<Option<Vec<Access>>>()
     };
     Some(Accesses {
-        inputs: read("maps", at.operands().collect(), &[&[M, D], &[N, D], &[N, E], &[]])?,
+        inputs: read("maps", at.operands().collect(), &[&[M, D], &[N, D], &[N, E], &[], &[]])?,
         outputs: read("out_maps", at.results().collect(), &[&[M, E], &[M]])?,
     })
 }

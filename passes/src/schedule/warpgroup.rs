@@ -259,5 +259,5 @@ fn time(p: &Problem, work: &Work, [bm, bn]: [i64; 2], stages: i64, split: i64, t
         _ => model.combine_us + 8.0 * parts * m * n * p.batch / (model.combine_rate * target.bandwidth * 1e3),
     };
     let waves = waves * (steps * arithmetic.max(copies).max(gathers).max(model.step_us) + epilogue);
-    waves.max(memory) + model.start_us + combine
+    waves.max(memory) + model.beside * waves.min(memory) + model.start_us + combine
 }
