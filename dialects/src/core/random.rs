@@ -1,10 +1,10 @@
 //! Random bits as a function of a key and a counter, so that neither fusion nor tiling changes them.
 
 use super::scalar::IntType;
-use crate::constraints::{INTEGER, infer_elementwise};
+use crate::constraints::{INTEGER, Inferred, infer_elementwise};
 use crate::derivative::Derivative;
 use crate::interfaces::{Elementwise, IntFn};
-use rc_ir::op_def::{operand, result};
+use rc_ir::op_def::{InferArgs, OperandDef, ResultDef, operand, result};
 use rc_ir::{Effects, OpDef, Traits};
 
 pub static PHILOX: OpDef = OpDef {
@@ -16,18 +16,44 @@ pub static PHILOX: OpDef = OpDef {
   func.return %bits
 }
 ",
-    operands: &[operand("key", INTEGER), operand("counter", INTEGER)],
-    results: &[result("bits", INTEGER)],
+    operands: OPERANDS,
+    results: RESULTS,
     traits: Traits::ELEMENTWISE,
     effects: Effects::Pure,
-    infer: Some(|args| match args.operand(0)?.elem() {
-        ty if ty == rc_ir::Type::i64() => infer_elementwise(args),
-        ty => Err(format!("works on i64, and has {ty}")),
-    }),
+    infer: Some(infer),
     fold: Some(super::fold::fold_elementwise),
     interfaces: &[&Elementwise { float: None, int: Some(IntFn::Binary(bits)) }, &Derivative::Zero],
     ..OpDef::new("rc.core.philox")
 };
+
+pub static PHILOX_WORD: OpDef = OpDef {
+    summary: "Elementwise: 32 random bits that a key and a counter determine; four counters share their computation.",
+    doc: "Of the four words of Philox 4x32-10 (Salmon et al., 2011) for the key's two words of 32 bits, low word first, and those of the counter's \
+          quotient by four, rounded down, followed by zeros: the word that the counter's remainder numbers, from 0 to 2^32 - 1. All of i64. Exact.",
+    example: "func.func @philox_word(%key: tensor<7xi64>, %counter: tensor<7xi64>) -> tensor<7xi64> {
+  %bits = core.philox_word %key, %counter : tensor<7xi64>
+  func.return %bits
+}
+",
+    operands: OPERANDS,
+    results: RESULTS,
+    traits: Traits::ELEMENTWISE,
+    effects: Effects::Pure,
+    infer: Some(infer),
+    fold: Some(super::fold::fold_elementwise),
+    interfaces: &[&Elementwise { float: None, int: Some(IntFn::Binary(word)) }, &Derivative::Zero],
+    ..OpDef::new("rc.core.philox_word")
+};
+
+const OPERANDS: &[OperandDef] = &[operand("key", INTEGER), operand("counter", INTEGER)];
+const RESULTS: &[ResultDef] = &[result("bits", INTEGER)];
+
+fn infer(args: &InferArgs) -> Inferred {
+    match args.operand(0)?.elem() {
+        ty if ty == rc_ir::Type::i64() => infer_elementwise(args),
+        ty => Err(format!("works on i64, and has {ty}")),
+    }
+}
 
 /// Multipliers of the two products of a round, and what is added to the key's words after each.
 pub const MULTIPLIERS: [u32; 2] = [0xD251_1F53, 0xCD9E_8D57];
@@ -53,8 +79,14 @@ fn bits(key: i128, counter: i128, _: IntType) -> Option<i128> {
     Some(i128::from((u64::from(out[1]) << 32 | u64::from(out[0])) as i64))
 }
 
+fn word(key: i128, counter: i128, _: IntType) -> Option<i128> {
+    let words = |n: i128| [n as u32, (n >> 32) as u32];
+    let [low, high] = words(counter >> 2);
+    Some(i128::from(philox([low, high, 0, 0], words(key))[(counter & 3) as usize]))
+}
+
 /// The ops of this file.
-pub static OPS: &[&OpDef] = &[&PHILOX];
+pub static OPS: &[&OpDef] = &[&PHILOX, &PHILOX_WORD];
 
 #[cfg(test)]
 mod tests {

@@ -16,7 +16,7 @@ macro_rules! random {
         $(
             pub static $id: OpDef = OpDef {
                 summary: $summary,
-                doc: concat!($doc, " Element number i (in row-major order) comes from core.philox with the key `seed` and the counter \
+                doc: concat!($doc, " Element number i (in row-major order) comes from core.philox (numbers of up to 32 random digits from core.philox_word) with the key `seed` and the counter \
                       `offset` + i; both are i64 tensors of rank 0. Two results of one seed differ where their offsets are as \
                       far apart as they have elements."),
                 example: concat!(
@@ -78,8 +78,8 @@ fn infer_random(args: &InferArgs) -> Inferred {
     one(Type::tensor(shape, elem))
 }
 
-/// 64 random bits for each element of the result, as i64.
-fn bits(b: &mut Builder, op: Op) -> Value {
+/// Random bits for each element of the result, as i64: 64 of `philox`, 32 of `philox_word`.
+fn bits(b: &mut Builder, op: Op, generator: &str) -> Value {
     let (seed, offset) = (b.body.operand(op, 0), b.body.operand(op, 1));
     let shape = b.ty(b.body.result(op, 0)).shape().to_vec();
     let count = product(&shape);
@@ -88,7 +88,7 @@ fn bits(b: &mut Builder, op: Op) -> Value {
     let number = b.reshape(number, &shape);
     let (seed, offset) = (b.broadcast(seed, &shape, &[]), b.broadcast(offset, &shape, &[]));
     let counter = b.binary("add", number, offset);
-    b.op("rc.core.philox").operands(&[seed, counter]).value()
+    b.op(generator).operands(&[seed, counter]).value()
 }
 
 /// The number of `count` bits from bit `first` on, in `ty`, times 2^-count.
@@ -112,7 +112,8 @@ fn digits(elem: Type) -> u32 {
 
 fn define_uniform(b: &mut Builder, op: Op) -> Result<Vec<Value>> {
     let elem = b.ty(b.body.result(op, 0)).elem();
-    let bits = bits(b, op);
+    let generator = if digits(elem) <= 32 { "rc.core.philox_word" } else { "rc.core.philox" };
+    let bits = bits(b, op, generator);
     let value = fraction(b, bits, 0, digits(elem), compute_type(elem));
     Ok(vec![b.convert(value, elem)])
 }
@@ -120,7 +121,7 @@ fn define_uniform(b: &mut Builder, op: Op) -> Result<Vec<Value>> {
 fn define_normal(b: &mut Builder, op: Op) -> Result<Vec<Value>> {
     let elem = b.ty(b.body.result(op, 0)).elem();
     let compute = compute_type(elem);
-    let bits = bits(b, op);
+    let bits = bits(b, op, "rc.core.philox");
     let (u, v) = (fraction(b, bits, 0, 32, Type::f64()), fraction(b, bits, 32, 31, Type::f64()));
     // (0, 1]
     let one = b.splat(1.0, b.ty(u));
@@ -139,7 +140,7 @@ fn define_int(b: &mut Builder, op: Op) -> Result<Vec<Value>> {
     let at = b.body.op_ref(op);
     let (low, high) = (at.int("low").expect("verified"), at.int("high").expect("verified"));
     let elem = b.ty(b.body.result(op, 0)).elem();
-    let bits = bits(b, op);
+    let bits = bits(b, op, "rc.core.philox");
     let ty = b.ty(bits);
     let constant = |b: &mut Builder, n: i64| {
         let scalar = b.op("rc.core.constant").attr("value", Attr::i64(n)).result(Type::i64()).value();

@@ -107,7 +107,8 @@ fn expands(op: OpRef) -> bool {
     let name = op.name().as_str();
     let float = |i: usize| op.operand_types().get(i).map(|t| t.elem()).filter(|t| t.is_float());
     let narrow_fma = name == "rc.core.fma" && float(0).is_some_and(|t| t.bit_width() < Some(32));
-    name == "rc.core.philox" || float(0).is_some() && (narrow_fma || FUNCTIONS.contains(&name))
+    ["rc.core.philox", "rc.core.philox_word"].contains(&name)
+        || float(0).is_some() && (narrow_fma || FUNCTIONS.contains(&name))
 }
 
 /// A copy of the body in which no elementary function is left.
@@ -154,9 +155,11 @@ fn expand_op(body: &mut Body, constants: &mut Constants, op: Op, gpu: bool) -> R
     let operands: Vec<Value> = body.operands(op).collect();
     let (ty, name) = (body.ty(operands[0]), body.name(op).as_str());
     let elem = ty.elem();
-    if name == "rc.core.philox" {
+    if name == "rc.core.philox" || name == "rc.core.philox_word" {
         let ty = ty.with_elem(Type::f64());
-        return Ok(Math { body, constants, before: op, ty, approx: false }.philox(operands[0], operands[1]));
+        let mut m = Math { body, constants, before: op, ty, approx: false };
+        let [key, counter] = [operands[0], operands[1]];
+        return Ok(if name == "rc.core.philox" { m.philox(key, counter) } else { m.philox_word(key, counter) });
     }
     let narrow = elem == Type::bf16() || elem == Type::f16();
     let unsupported = |body: &Body| {

@@ -23,6 +23,7 @@ pub struct Prices<'a> {
 fn operations(op: OpRef) -> f64 {
     match op.name().as_str() {
         "rc.core.philox" => 60.0,
+        "rc.core.philox_word" => 20.0,
         "rc.core.add" | "rc.core.sub" | "rc.core.mul" | "rc.core.fma" | "rc.core.neg" | "rc.core.max"
         | "rc.core.min" | "rc.core.select" | "rc.core.compare" | "rc.core.convert" | "rc.core.abs" | "rc.core.and"
         | "rc.core.or" => 1.0,
