@@ -49,6 +49,9 @@ pub fn fuse(body: &mut Body, options: &FuseOptions) -> Vec<Diagnostic> {
     let mut remarks = Vec::new();
     for block in blocks {
         recompute::split_cheap_ops(body, block, &symbols);
+        if options.gathers {
+            recompute::round_in_products(body, block);
+        }
         let order = Order::of(body, block);
         let plan = plan::plan(body, block, &symbols, &order, options);
         remarks.extend(plan.remarks);

@@ -44,6 +44,34 @@ fn is_small_mask(body: &Body, op: Op, symbols: &Ranges) -> bool {
         && body.operands(op).all(known)
 }
 
+/// Has products round their sums to 16 bits whose transposes are all that is read of them: they then write their rows in that order.
+pub fn round_in_products(body: &mut Body, block: Block) {
+    let only_use = |body: &Body, v: Value| {
+        let mut uses = body.uses(v);
+        uses.next().filter(|_| uses.next().is_none()).map(|(user, _)| user)
+    };
+    let converts: Vec<Op> = body.ops(block).filter(|&op| body.op_ref(op).is("rc.core.convert")).collect();
+    for convert in converts {
+        let Some(dot) = body.operands(convert).next().and_then(|v| body.defining_op(v)) else { continue };
+        let (sums, narrow) = (body.result(dot, 0), body.ty(body.result(convert, 0)));
+        let fits = body.op_ref(dot).is("rc.core.dot")
+            && body.ty(sums).elem() == Type::f32()
+            && [Type::bf16(), Type::f16()].contains(&narrow.elem())
+            && body.operands(dot).all(|v| body.ty(v).elem() == narrow.elem());
+        let moved =
+            only_use(body, body.result(convert, 0)).is_some_and(|user| body.op_ref(user).is("rc.core.transpose"));
+        if !(fits && moved && only_use(body, sums) == Some(convert)) {
+            continue;
+        }
+        let mut state = body.state(dot);
+        state.results[0] = narrow;
+        let made = body.create(state);
+        body.insert_before(dot, made);
+        body.replace_op(convert, &[body.result(made, 0)]);
+        body.erase(dot);
+    }
+}
+
 /// Whether it transposes a product or attention that nothing else reads.
 fn orders_product(body: &Body, op: Op) -> bool {
     let Some(from) = body.operands(op).next().filter(|_| body.op_ref(op).is("rc.core.transpose")) else { return false };

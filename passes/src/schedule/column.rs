@@ -189,7 +189,9 @@ fn gpu_tile(body: &Body, group: &Group, leader: &Nest, columns: f64, target: &Ta
     let at_once = (2 * target.cores) as f64;
     let cost = |parts: i64| {
         let waves = across * parts as f64 / at_once;
-        waves.ceil() / waves * (1.0 + (8 * parts) as f64 / (rows * bytes as f64))
+        // Parts are whole tiles.
+        let taken = (rows / (parts * down) as f64).ceil() * (parts * down) as f64;
+        waves.ceil() / waves * (taken / rows + (8 * parts) as f64 / (rows * bytes as f64))
     };
     let enough = |parts: &i64| rows / *parts as f64 >= (2 * down) as f64;
     let best = (0..10).map(|i| 1 << i).filter(enough).min_by(|&a, &b| cost(a).total_cmp(&cost(b)));
