@@ -162,23 +162,33 @@ impl Nest {
         let name = collapsed_name(outer, inner);
         self.as_one(outer, inner).filter(|out| out.accesses().all(|x| x.plain(&[name]).is_some()))
     }
-    /// As [`Nest::collapsed`], also where operands much smaller than the results are then read at quotients and remainders.
+    /// As [`Nest::collapsed`], also where operands are then read at quotients and remainders: such as are much smaller than the results, or are reduced
+    /// along what is contiguous, which stays so.
     pub fn collapsed_by_results(&self, outer: Name, inner: Name) -> Option<Nest> {
         let name = [collapsed_name(outer, inner)];
         let small = |out: &Nest, x: &Access| out.elements(x) * SMALL <= out.points();
+        let reduces = |out: &Nest, n: Name| out.iter(n).is_some_and(|i| i.kind == IterKind::Reduce);
+        let in_runs = |out: &Nest, x: &Access| x.innermost().is_some_and(|n| reduces(out, n));
         self.as_one(outer, inner).filter(|out| {
             out.outputs.iter().all(|x| x.plain(&name).is_some())
-                && out.inputs.iter().chain(&out.gathers).all(|x| x.plain(&name).is_some() || small(out, x))
+                && out
+                    .inputs
+                    .iter()
+                    .chain(&out.gathers)
+                    .all(|x| x.plain(&name).is_some() || small(out, x) || in_runs(out, x))
         })
     }
-    /// The nest with both iterators as one; `None` where it is not over them, one inside the other, or where the region asks for their values.
+    /// The nest with both iterators as one; `None` where it is not over them, one inside the other but for what is reduced in between, or where the region
+    /// asks for their values.
     fn as_one(&self, outer: Name, inner: Name) -> Option<Nest> {
         let at = self.iters.iter().position(|i| i.name == outer)?;
-        let (a, b) = (self.iters[at], *self.iter(inner)?);
+        let to = self.iters.iter().position(|i| i.name == inner)?;
+        let (a, b) = (self.iters[at], self.iters[to]);
+        let between = self.iters.get(at + 1..to)?;
         let name = collapsed_name(outer, inner);
         let fits = a.kind == b.kind
             && a.kind != IterKind::Scan
-            && self.iters.get(at + 1)?.name == inner
+            && between.iter().all(|i| i.kind == IterKind::Reduce && a.kind == IterKind::Parallel)
             && self.iter(name).is_none();
         if !fits || self.combiners.iter().any(|c| c.starts_with("arg")) && a.kind == IterKind::Reduce {
             return None;
@@ -188,7 +198,8 @@ impl Nest {
         }
         let whole = Dim::symbol(name);
         let mut iters = self.iters.clone();
-        iters.splice(at..=at + 1, [Iter { name, extent: a.extent * b.extent, kind: a.kind }]);
+        iters.remove(to);
+        iters[at] = Iter { name, extent: a.extent * b.extent, kind: a.kind };
         Some(self.substituted(&[(outer, whole.floordiv(b.extent)), (inner, whole.modulo(b.extent))], iters))
     }
     /// Applies a list of collapses where they apply.

@@ -9,7 +9,7 @@ use super::target::Target;
 use super::tiles::{fit, pow2, storable};
 use super::{Plan, elems, keep};
 use rc_dialects::loop_::IterKind;
-use rc_ir::{Body, Dim, Name};
+use rc_ir::{Body, Dim, Name, Value};
 
 /// Rows up to this many elements stay in a GPU program's registers between the nests.
 pub const PERSISTENT: i64 = 16384;
@@ -58,7 +58,10 @@ enum Form {
 /// On a GPU a program takes a few whole rows if they fit in registers, else chunks of one row in a loop; on a CPU one row
 /// in chunks of four vectors.
 pub fn plan(body: &Body, mut group: Group, target: &Target) -> Plan {
-    let pairs = collapse_rows(body, &mut group);
+    let mut pairs = collapse_rows(body, &mut group);
+    if !target.is_cpu() {
+        pairs.extend(collapse_neighbours(body, &mut group));
+    }
     let rows = group.rows();
     let lanes = target.lanes(elems(body, &group));
     let count = group.nests.iter().map(|n| row_count(n, &rows)).fold(1.0, f64::max);
@@ -208,6 +211,32 @@ fn at_once(nest: &Nest, rows: &[Name]) -> i64 {
 fn collapse_rows(body: &Body, group: &mut Group) -> Vec<[Name; 2]> {
     let rows = group.rows();
     collapse(body, group, &|nest, name| !nest.is_pointwise() || rows.contains(&name) || nest.iter(name).is_some())
+}
+
+/// Bytes that the second-level cache gives at once.
+const SECTOR: i64 = 32;
+
+/// Rows whose elements lie in runs of less than a sector, each beside one of the next row: one iterator over all of them, so that a warp's threads
+/// have neighbours. Gives the pair.
+fn collapse_neighbours(body: &Body, group: &mut Group) -> Option<[Name; 2]> {
+    let rows = group.rows();
+    let [outer, inner] = rows[..] else { return None };
+    let leader = group.nests.iter().find(|n| !n.is_pointwise())?;
+    let run = chunked(leader, &rows)?;
+    let short = |(value, a): (Value, &Access)| {
+        let bytes = body.ty(value).elem().byte_width().unwrap_or(8) as i64;
+        let (Some([.., before, last]), Some(&size)) = (Some(&a.exprs[..]), a.shape.last()) else { return false };
+        let beside = *last == Dim::symbol(run.name) && *before == Dim::symbol(inner) && size == run.extent;
+        beside && size.as_static().is_some_and(|n| n * bytes < SECTOR)
+    };
+    let all = leader.iters.iter().all(|i| i.extent.is_static());
+    if !all || !body.operands(leader.op).zip(&leader.inputs).any(short) {
+        return None;
+    }
+    let nests = group.nests.iter().map(|n| n.collapsed_by_results(outer, inner)).collect::<Option<Vec<_>>>()?;
+    let next = Group { nests, ..group.clone() };
+    next.nests.iter().all(|n| next.reads_fit(body, n)).then(|| *group = next)?;
+    Some([outer, inner])
 }
 
 /// The iterator around the one that is cut into chunks of which tiles have several elements too, where a row has two and there is more of it
