@@ -163,6 +163,21 @@ def test_dynamic_sizes_compile_once():
     assert len(seen) == first
 
 
+def test_padding_by_symbolic_sizes():
+    """To a multiple of eight and back, as PyTorch pads masks of attention on CUDA; cutting off by a part of the size."""
+
+    def f(x):
+        n = x.shape[1]
+        y = nn.functional.pad(x, (0, 8 - n % 8), value=2.0)
+        return y * y, y[:, :n] + 1, nn.functional.pad(x, (-(n // 2), 1))
+
+    compiled = torch.compile(f, backend="rc", fullgraph=True, dynamic=True)
+    for n in (5, 8, 13):
+        x = torch.randn(3, n)
+        for got, want in zip(compiled(x), f(x)):
+            torch.testing.assert_close(got, want)
+
+
 def test_mark_dynamic_with_gradients():
     model = MLP()
     f = compiled(model)

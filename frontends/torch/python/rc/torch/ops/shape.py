@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import torch
+from torch.fx.experimental.symbolic_shapes import statically_known_true
+
 from rc._native import Dim
 from rc.torch.build import Build, T, normalize, numel, simplify
 from rc.torch.errors import Unsupported
@@ -140,14 +143,22 @@ def constant_pad_nd(b: Build, x: T, pad, value=0) -> T:
     low, high, starts, sizes = [0] * x.rank, [0] * x.rank, [0] * x.rank, list(x.shape)
     for i in range(len(pad) // 2):
         d = x.rank - 1 - i
-        below, above = pad[2 * i], pad[2 * i + 1]
-        if isinstance(below, Dim) or isinstance(above, Dim):
-            raise Unsupported("padding by symbolic sizes")
-        # Negative padding cuts off.
-        starts[d] = max(-below, 0)
-        sizes[d] = simplify(sizes[d] - max(-below, 0) - max(-above, 0))
-        low[d], high[d] = max(below, 0), max(above, 0)
+        (low[d], starts[d]), (high[d], cut) = (added_and_cut(b, 2 * i + j, pad[2 * i + j]) for j in (0, 1))
+        sizes[d] = simplify(sizes[d] - starts[d] - cut)
     return b.pad(b.slice(x, starts, sizes), low, high, value)
+
+
+def added_and_cut(b: Build, i: int, amount) -> tuple:
+    """Elements that padding number `i` adds, and those that it cuts off, if it is negative. Of symbolic ones, what PyTorch knows."""
+    if not isinstance(amount, Dim):
+        return max(amount, 0), max(-amount, 0)
+    of = b.node.args[1][i]
+    size = of.meta["val"] if isinstance(of, torch.fx.Node) else of
+    if statically_known_true(size >= 0):
+        return amount, 0
+    if statically_known_true(size <= 0):
+        return 0, simplify(0 - amount)
+    raise Unsupported(f"padding by {size}, which may be negative or not: give its sizes a range by torch._dynamo.mark_dynamic(x, dim, min=…, max=…)")
 
 
 @translates("slice_scatter")
