@@ -134,8 +134,9 @@ impl<'a> Solver<'a> {
         let load: Vec<i64> = self.alive.iter().map(|alive| alive.iter().map(size).sum()).collect();
         let key = |i: u32| {
             let item = &items[i as usize];
-            let (width, area) = (item.length() as i64, item.length() as i64 * item.size);
-            let total = load[item.first..item.end].iter().copied().max().unwrap_or(0);
+            let width = item.length() as i128;
+            let area = width * i128::from(item.size);
+            let total = i128::from(load[item.first..item.end].iter().copied().max().unwrap_or(0));
             [[width, area, total], [total, area, width], [total, width, area]][order % 3]
         };
         let mut sorted: Vec<u32> = (0..items.len() as u32).collect();
