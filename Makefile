@@ -2,7 +2,9 @@
 
 EXAMPLE ?= examples/mlp.ir
 
-.PHONY: help setup build demo docs test test-torch test-update bench
+PREFIX ?= /usr/local
+
+.PHONY: help setup build demo docs test test-torch test-update bench install-c
 
 help:
 	@echo 'make demo         set up, build, lower $(EXAMPLE) step by step, run it and compare with float64'
@@ -11,6 +13,7 @@ help:
 	@echo 'make test-update  rewrite the expectations of the FileCheck-style tests; read the diff'
 	@echo 'make docs         rewrite the reference pages from the declarations'
 	@echo 'make bench        rc beside its peers'
+	@echo 'make install-c    librc_runtime.so, rc.h and rc_runtime.pc under $(PREFIX); needs no LLVM'
 
 setup:
 	@bash scripts/setup.sh
@@ -35,3 +38,6 @@ test-torch: setup
 
 bench: build
 	bash bench/run.sh
+
+install-c:
+	bash scripts/install-c.sh "$(DESTDIR)" "$(PREFIX)"

@@ -3,18 +3,21 @@
 //! [`register`] makes dialects and passes known; [`compile`] runs the pipeline for a [`Target`]; [`Executable`] runs
 //! what comes out. [`CheckEachPass`] executes a module before and after every pass.
 
+pub mod cache;
 mod check;
-mod executable;
 mod gradients;
+mod package;
 mod pipeline;
 mod random;
 
+pub use cache::{Cache, Compiled, compile_anew, compile_cached};
 pub use check::CheckEachPass;
-pub use executable::{Executable, KernelTime, gpu_arch};
 pub use gradients::check_gradients;
+pub use package::{Packing, is_compiled};
 pub use pipeline::{compile, pipeline};
 pub use random::{random_input, random_inputs, small_value};
 pub use rc_machine::{Machine, Target};
+pub use rc_runtime::{Executable, KernelTime, gpu_arch};
 
 /// Makes rc's dialects and passes known. Calling it again does nothing.
 pub fn register() {

@@ -26,7 +26,7 @@ fn detect() -> Target {
     let share = cores as f64 / near.cores as f64;
     Target {
         name: "host".into(),
-        arch: arch(&near),
+        arch: cpu_name().unwrap_or(&near.arch).to_string(),
         features: known.iter().map(|(name, has)| format!("{}{name}", if *has { '+' } else { '-' })).collect(),
         cores,
         shared_bytes: cache_bytes(1).unwrap_or(near.shared_bytes),
@@ -40,25 +40,25 @@ fn detect() -> Target {
     }
 }
 
-/// LLVM's name for the CPU; the description's, where it is not known or has features switched off.
+/// LLVM's name for the CPU, where it is known.
 #[cfg(target_arch = "x86_64")]
-fn arch(near: &Target) -> String {
+pub(crate) fn cpu_name() -> Option<&'static str> {
     use std::arch::x86_64::__cpuid;
     let (vendor, version) = (__cpuid(0).ebx.to_le_bytes()[0], __cpuid(1).eax);
     let vendor = if vendor == b'G' { b'I' } else { vendor };
     let base = version >> 8 & 15;
     let family = base + if base == 15 { version >> 20 & 255 } else { 0 };
     let model = (version >> 4 & 15) | (version >> 12 & 0xf0);
-    cpus::name(vendor, family, model).unwrap_or(&near.arch).to_string()
+    cpus::name(vendor, family, model)
 }
 #[cfg(not(target_arch = "x86_64"))]
-fn arch(near: &Target) -> String {
-    near.arch.clone()
+pub(crate) fn cpu_name() -> Option<&'static str> {
+    None
 }
 
 /// LLVM's names of the features that code generation makes use of, and whether this CPU and its system have them.
 #[cfg(target_arch = "x86_64")]
-fn features() -> Vec<(&'static str, bool)> {
+pub(crate) fn features() -> Vec<(&'static str, bool)> {
     macro_rules! detected {
         ($($name:tt),*) => { vec![$(($name, std::arch::is_x86_feature_detected!($name))),*] };
     }
@@ -113,7 +113,7 @@ fn features() -> Vec<(&'static str, bool)> {
     all
 }
 #[cfg(not(target_arch = "x86_64"))]
-fn features() -> Vec<(&'static str, bool)> {
+pub(crate) fn features() -> Vec<(&'static str, bool)> {
     Vec::new()
 }
 

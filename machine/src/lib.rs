@@ -7,7 +7,9 @@ mod attr;
 mod cpus;
 mod file;
 mod find;
+mod fit;
 mod host;
 mod target;
 
+pub use fit::Needs;
 pub use target::{Align, Attention, Gpu, Machine, Matrix, Products, Target, Unit, Warpgroups};

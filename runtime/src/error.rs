@@ -29,6 +29,14 @@ pub enum Error {
     /// A caller's argument does not fit (a shape, a dtype, a length, an index).
     #[error("{0}")]
     Invalid(String),
+    /// A package without code for this machine.
+    #[error("{}: {why}", path.display())]
+    Misfit {
+        /// The package.
+        path: PathBuf,
+        /// What its code needs, and what there is.
+        why: String,
+    },
     /// Memory could not be had.
     #[error("out of memory: {0}")]
     OutOfMemory(String),

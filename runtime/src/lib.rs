@@ -7,21 +7,31 @@
 //! |---|---|
 //! | [`tensor`] | [`Tensor`], a dtype, a shape and 64-byte-aligned or memory-mapped bytes; conversions, comparison with a reference, random data |
 //! | [`npy`], [`safetensors`] | tensors in files |
+//! | [`Model`], [`package`] | compiled models in one file: load, signature, run |
+//! | [`Executable`], [`program`] | a compiled module that runs |
+//! | [`cache`] | where what was compiled is kept on disk |
 //! | [`philox`] | the counter-based generator of every random number |
 //! | [`cpu`] | ELF objects mapped into memory, the kernel ABI, the thread pool |
 //! | [`interp`] | the reference interpreter, for modules at any stage |
 //! | [`cuda`] | device, modules, buffers, launches, graphs and tensor maps, through the driver alone |
 
+pub mod cache;
 pub mod cpu;
 pub mod cuda;
 pub mod error;
+mod executable;
 mod files;
 pub mod interp;
+mod model;
 pub mod npy;
+pub mod package;
 pub mod philox;
 pub mod program;
 pub mod safetensors;
 pub mod tensor;
 
 pub use error::{Error, Result};
+pub use executable::{Executable, KernelTime, gpu_arch};
+pub use model::{LoadOptions, Model, Place};
+pub use rc_machine::{Machine, Needs};
 pub use tensor::{DType, Tensor};

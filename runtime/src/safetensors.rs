@@ -32,8 +32,8 @@ impl SafetensorsFile {
     /// Maps a file and checks its header: every tensor's range must lie in the file and have its shape's size.
     pub fn open(path: impl AsRef<Path>) -> Result<SafetensorsFile> {
         let path = path.as_ref();
-        let file = File::open(path).map_err(|e| Error::io(path, e))?;
-        let length = file.metadata().map_err(|e| Error::io(path, e))?.len();
+        let storage = map(path)?;
+        let length = storage.len();
         if length < 8 {
             return Err(Error::format(
                 path,
@@ -41,9 +41,7 @@ impl SafetensorsFile {
                 format!("{length} bytes"),
             ));
         }
-        // SAFETY: the bytes are only read; that the file must not change is this module's stated condition.
-        let map = unsafe { memmap2::Mmap::map(&file) }.map_err(|e| Error::io(path, e))?;
-        let (header_size, metadata) = SafeTensors::read_metadata(&map)
+        let (header_size, metadata) = SafeTensors::read_metadata(storage.bytes())
             .map_err(|e| Error::format(path, "a sound .safetensors header", e.to_string()))?;
         let start = header_size + 8;
         let entry = |info: &TensorInfo| Entry {
@@ -52,19 +50,24 @@ impl SafetensorsFile {
             bytes: start + info.data_offsets.0..start + info.data_offsets.1,
         };
         let entries: BTreeMap<_, _> = metadata.tensors().into_iter().map(|(name, info)| (name, entry(info))).collect();
-        if let Some((name, e)) = entries.iter().find(|(_, e)| e.bytes.end > map.len() || e.bytes.start > e.bytes.end) {
+        if let Some((name, e)) = entries.iter().find(|(_, e)| e.bytes.end > length || e.bytes.start > e.bytes.end) {
             return Err(Error::format(
                 path,
                 format!("tensor `{name}` at bytes {:?}", e.bytes),
                 format!("a file of {length} bytes"),
             ));
         }
-        Ok(SafetensorsFile { path: path.to_path_buf(), storage: Arc::new(Storage::Mapped(map)), entries })
+        Ok(SafetensorsFile { path: path.to_path_buf(), storage, entries })
     }
 
     /// The file.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// All bytes of the file.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        self.storage.bytes()
     }
 
     /// The tensors' names, sorted.
@@ -110,6 +113,21 @@ impl SafetensorsFile {
         tensor.expect(&format!("{}: tensor `{name}`", self.path.display()), dtype, shape)?;
         Ok(tensor)
     }
+}
+
+/// Maps a file, which must not be cut or rewritten while it is in use.
+pub(crate) fn map(path: &Path) -> Result<Arc<Storage>> {
+    let file = File::open(path).map_err(|e| Error::io(path, e))?;
+    let kind = file.metadata().map_err(|e| Error::io(path, e))?;
+    if !kind.is_file() {
+        return Err(Error::format(path, "a file", "something else"));
+    }
+    if kind.len() == 0 {
+        return Ok(Arc::new(Storage::zeroed(0)?));
+    }
+    // SAFETY: the bytes are only read; that the file must not change is the stated condition.
+    let map = unsafe { memmap2::Mmap::map(&file) }.map_err(|e| Error::io(path, e))?;
+    Ok(Arc::new(Storage::Mapped(map)))
 }
 
 /// Writes tensors under their names. The file appears whole or not at all.

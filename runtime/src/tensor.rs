@@ -78,6 +78,29 @@ impl Tensor {
         Ok(tensor)
     }
 
+    /// A tensor of the caller's memory, row-major, without a copy.
+    ///
+    /// # Errors
+    /// A shape without a size in 63 bits.
+    ///
+    /// # Safety
+    /// `start` is not null, aligned to the dtype, and valid for the shape's elements, which are values of the dtype; nobody writes to them or
+    /// frees them while this tensor or a clone of it is in use.
+    pub unsafe fn borrowed(dtype: DType, shape: &[usize], start: *const u8) -> Result<Tensor> {
+        let size = byte_size(dtype, shape)?;
+        // SAFETY: the caller vouches for the same.
+        let storage = unsafe { Storage::borrowed(start, size) };
+        Ok(Tensor { dtype, shape: shape.to_vec(), storage: Arc::new(storage), offset: 0, size })
+    }
+
+    /// The same tensor, to be kept: a copy where its memory is borrowed.
+    pub(crate) fn kept(&self) -> Result<Tensor> {
+        match *self.storage {
+            Storage::Borrowed(_) => Tensor::from_bytes(self.dtype, &self.shape, self.bytes()),
+            _ => Ok(self.clone()),
+        }
+    }
+
     /// A view of `storage` from byte `offset` on, without a copy. The caller has checked range and alignment.
     pub(crate) fn view(dtype: DType, shape: Vec<usize>, storage: Arc<Storage>, offset: usize) -> Result<Tensor> {
         let size = byte_size(dtype, &shape)?;

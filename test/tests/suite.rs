@@ -106,6 +106,7 @@ impl Programs {
             ("rc-opt", Some(back.to_path_buf())),
             ("rc-run", Some(built.join("rc-run"))),
             ("rc-plan", Some(built.join("rc-plan"))),
+            ("rc-cache", Some(built.join("rc-cache"))),
             ("mlir-opt", mlir_opt.clone()),
             ("ptxas", tools::ptxas()),
         ];
@@ -116,6 +117,9 @@ impl Programs {
         // SAFETY: no other thread runs yet.
         unsafe {
             std::env::set_var("RC_REAL_OPT", built.join("rc-opt"));
+            // The user's cache is not the tests'.
+            std::env::set_var("RC_CACHE_DIR", folder.path().join("cache"));
+            std::env::remove_var("RC_CACHE");
             if let Some(mlir_opt) = mlir_opt {
                 std::env::set_var("RC_MLIR_OPT", mlir_opt);
             }

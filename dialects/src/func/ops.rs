@@ -151,8 +151,14 @@ fn filled(dicts: &[Attr], count: usize) -> Vec<Attr> {
     (0..count).map(|i| dicts.get(i).copied().unwrap_or_else(Attr::empty_dict)).collect()
 }
 
-/// The `rc.name` of each argument, where it has one; else the name it has in the text, which may be empty.
+/// The `rc.name` of each argument, where it has one, or what `names` of a planned function says; else the name it has in the text, which may be
+/// empty.
 pub fn arg_names(body: &Body) -> Vec<Name> {
+    if let (Some(entry), Some(names)) = (body.entry(), body.attr(body.root(), "names").and_then(Attr::as_array)) {
+        let given = |i: usize| names.get(i).and_then(|name| name.as_str()).map(Name::new);
+        let args = body.block_args(entry).enumerate();
+        return args.map(|(i, v)| given(i).unwrap_or_else(|| body.value_name(v))).collect();
+    }
     let given = |d: &Attr| d.get("rc.name").and_then(Attr::as_str).map(Name::new);
     let dicts = arg_dicts(body);
     let Some(entry) = body.entry() else { return dicts.iter().map(|d| given(d).unwrap_or_default()).collect() };

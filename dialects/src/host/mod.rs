@@ -47,6 +47,12 @@ host.func @main(%x: memref<t x f32>, %y: memref<t x f32>, %arena: memref<?xi8>) 
             "The inputs that are the same at every call: those of the first call count.",
         )
         .optional(),
+        attr(
+            "names",
+            AttrKind::Array,
+            "What the inputs are called outside (`rc.name`), where the text calls them otherwise.",
+        )
+        .optional(),
         attr("updated", AttrKind::I64Array, "The inputs whose memory it writes to.").optional(),
         attr(
             "updates",

@@ -41,11 +41,13 @@ pub struct PrintOptions {
     pub form: Form,
     /// Whether locations print, as `loc(…)` after each operation.
     pub debug_info: bool,
+    /// Whether the bytes of large constants print, after the operations.
+    pub resources: bool,
 }
 
 impl PrintOptions {
-    pub const PRETTY: PrintOptions = PrintOptions { form: Form::Pretty, debug_info: false };
-    pub const GENERIC: PrintOptions = PrintOptions { form: Form::Generic, debug_info: false };
+    pub const PRETTY: PrintOptions = PrintOptions { form: Form::Pretty, debug_info: false, resources: true };
+    pub const GENERIC: PrintOptions = PrintOptions { form: Form::Generic, ..PrintOptions::PRETTY };
 }
 
 impl Default for PrintOptions {
@@ -211,7 +213,9 @@ impl<'a> Printer<'a> {
             self.trailing_loc(module.loc);
             self.out.push('\n');
         }
-        self.resources(module);
+        if self.options.resources {
+            self.resources(module);
+        }
     }
 
     fn body(&mut self, body: &Body, indent: usize) {

@@ -25,3 +25,11 @@ pub use self::{
     processor::{Cpu, Cuda, Processor},
     session::Session,
 };
+
+/// LLVM's version: `22.1.0`.
+pub fn llvm_version() -> String {
+    let (mut major, mut minor, mut patch) = (0, 0, 0);
+    // SAFETY: the function writes three numbers.
+    unsafe { llvm_sys::core::LLVMGetVersion(&mut major, &mut minor, &mut patch) };
+    format!("{major}.{minor}.{patch}")
+}

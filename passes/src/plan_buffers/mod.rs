@@ -13,7 +13,7 @@ mod place;
 mod symbolic;
 
 use lives::{Buffer, Lives, Root};
-use rc_dialects::func::{INIT, SYMBOLS, calls, constant_args, symbols};
+use rc_dialects::func::{INIT, SYMBOLS, arg_names, calls, constant_args, symbols};
 use rc_dialects::host::{ASSERT, CONSTANT, COPY, FUNC, LAUNCH, RETURN, VIEW};
 use rc_ir::builder::new_function;
 use rc_ir::pass::{PassDef, PassKind, SymbolContext};
@@ -120,6 +120,11 @@ impl Rewriter<'_> {
         let constant: Vec<i64> = constant_args(from).into_iter().filter(is_read).map(|i| i as i64).collect();
         if !constant.is_empty() {
             new.body.set_attr(target, "constant", Attr::i64s(&constant));
+        }
+        let called = arg_names(from);
+        if from.block_args(entry).zip(&called).any(|(arg, &name)| from.value_name(arg) != name) {
+            let names: Vec<Attr> = called.iter().map(|name| Attr::str(name.as_str())).collect();
+            new.body.set_attr(target, "names", Attr::array(&names));
         }
         let updated = lives.updated(from);
         if !updated.is_empty() {

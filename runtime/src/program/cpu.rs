@@ -4,6 +4,7 @@ use super::prepare::{At, Machine, PreparedStep, run_steps};
 use super::signature::Bindings;
 use super::{Addresses, Between, Code, Memory, Program, fixed};
 use crate::cpu::{Kernel, Launch, LoadedObject, Pool};
+use crate::executable::check_memory;
 use crate::tensor::AlignedBuffer;
 use crate::{Error, Result, Tensor};
 use rustc_hash::FxHashMap;
@@ -73,11 +74,34 @@ impl CpuProgram {
         Ok(times)
     }
 
+    /// Runs the program, and leaves its results in the caller's memory.
+    ///
+    /// # Errors
+    /// As [`CpuProgram::run`]; memory of another size or alignment than a result has.
+    pub fn run_into(&self, inputs: &[Tensor], results: &mut [&mut [u8]]) -> Result<()> {
+        let bindings = self.program.signature.bind(inputs)?;
+        check_memory(&self.program.signature.shapes_of_results(&bindings)?, results)?;
+        let to: Vec<*mut u8> = results.iter_mut().map(|memory| memory.as_mut_ptr()).collect();
+        // SAFETY: the memory has the results' sizes and is the caller's alone.
+        unsafe { self.run_to(&bindings, inputs, &to, &mut |_| Ok(())) }
+    }
+
     fn run_watched(&self, inputs: &[Tensor], between: Between) -> Result<Vec<Tensor>> {
         let bindings = self.program.signature.bind(inputs)?;
         let mut results = self.result_tensors(&bindings)?;
-        let mut from: Vec<*const u8> = inputs.iter().map(Tensor::as_ptr).collect();
         let to = results.iter_mut().map(Tensor::as_mut_ptr).collect::<Result<Vec<*mut u8>>>()?;
+        // SAFETY: the results have the signature's sizes and are nobody else's.
+        unsafe { self.run_to(&bindings, inputs, &to, between)? };
+        *self.results.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = results.clone();
+        Ok(results)
+    }
+
+    /// Runs the program on inputs that [`Signature::bind`](super::Signature::bind) gave these bindings for.
+    ///
+    /// # Safety
+    /// Each result has memory of its size, aligned to its elements, that overlaps nothing.
+    unsafe fn run_to(&self, bindings: &Bindings, inputs: &[Tensor], to: &[*mut u8], between: Between) -> Result<()> {
+        let mut from: Vec<*const u8> = inputs.iter().map(Tensor::as_ptr).collect();
         // The caller's tensors stay what they are: what the program writes to are copies, which results that are left there begin as.
         let mut copies: Vec<Tensor> = Vec::new();
         for &input in &self.program.updated_inputs {
@@ -96,10 +120,8 @@ impl CpuProgram {
                 }
             };
         }
-        // SAFETY: `bind` checked the inputs, the results have the signature's sizes, and all outlive the call.
-        unsafe { self.run_between(&bindings, &from, &fixed(to.iter().map(|&p| p as u64)), between)? };
-        *self.results.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = results.clone();
-        Ok(results)
+        // SAFETY: `bind` checked the inputs, the caller vouches for the results, and all outlive the call.
+        unsafe { self.run_between(bindings, &from, &fixed(to.iter().map(|&p| p as u64)), between) }
     }
 
     /// Tensors for the results: those of the last run that nobody else has, else new ones.

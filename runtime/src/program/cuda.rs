@@ -54,7 +54,7 @@ impl CudaProgram {
             };
             texts.push(text);
         }
-        let cache = std::env::var_os("RC_CACHE_DIR").map(CubinCache::at);
+        let cache = crate::cache::folder().map(|folder| CubinCache::at(folder.join("cubins")));
         let cubins = assemble_all(device, &texts, &AssembleOptions::default(), cache.as_ref())?;
         let mut kernels = Vec::new();
         for (cubin, binary) in cubins.iter().zip(&program.kernels) {

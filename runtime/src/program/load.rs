@@ -4,7 +4,7 @@ mod control;
 
 use super::signature::{Signature, TensorSpec};
 use super::{Binary, Code, Constant, MapParam, Memory, Place, Program, Step};
-use rc_dialects::func::symbols;
+use rc_dialects::func::{arg_names, symbols};
 use rc_dialects::host::{ASSERT, BINARY, CALL, CONSTANT, COPY, FOR, FUNC, IF, LAUNCH, RETURN, VIEW, WHILE};
 use rc_ir::{AttrData, Blob, Body, Diagnostic, Dim, Module, Name, Op, OpRef, Result, Type, Value};
 use rustc_hash::FxHashMap;
@@ -104,6 +104,7 @@ impl<'a> Loader<'a> {
         let (args, inputs, arena) = planned(body)?;
         let mut signature = Signature { symbols: symbols(body), ..Signature::default() };
         let mut places = FxHashMap::default();
+        let names = arg_names(body);
         for (i, &arg) in args.iter().enumerate() {
             let memory = match i {
                 _ if i + 1 == args.len() => Memory::Arena,
@@ -111,7 +112,8 @@ impl<'a> Loader<'a> {
                 _ => Memory::Output(i - inputs),
             };
             places.insert(arg, Place::start(memory));
-            let spec = || TensorSpec::new(body.value_name(arg), body.ty(arg)).map_err(|e| root.error(e));
+            let spec =
+                || TensorSpec::new(names.get(i).copied().unwrap_or_default(), body.ty(arg)).map_err(|e| root.error(e));
             match memory {
                 Memory::Input(_) => signature.inputs.push(spec()?),
                 Memory::Output(_) => signature.outputs.push(spec()?),

@@ -12,6 +12,7 @@ mod uses;
 pub use cpu::CpuProgram;
 pub use cuda::CudaProgram;
 pub use maps::MapParam;
+pub use rc_dialects::func::SymbolDecl;
 pub use signature::{Bindings, Signature, TensorSpec, evaluate};
 pub use uses::Uses;
 

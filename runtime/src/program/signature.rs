@@ -15,6 +15,18 @@ pub struct TensorSpec {
     pub shape: Vec<Dim>,
 }
 
+/// `x: tensor<s x 768 x f32>`.
+impl std::fmt::Display for TensorSpec {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if !self.name.is_empty() {
+            write!(f, "{}: ", self.name)?;
+        }
+        f.write_str("tensor<")?;
+        self.shape.iter().try_for_each(|d| write!(f, "{d} x "))?;
+        write!(f, "{}>", self.dtype)
+    }
+}
+
 #[derive(Clone, Debug, Default)]
 pub struct Signature {
     pub inputs: Vec<TensorSpec>,
@@ -35,6 +47,14 @@ impl TensorSpec {
     /// The sizes where the symbols are bound.
     pub fn sizes(&self, bindings: &Bindings) -> Result<Vec<usize>> {
         self.shape.iter().map(|&d| evaluate(d, bindings).map(|n| n as usize)).collect()
+    }
+    /// Whether a tensor of this shape is one, where the symbols are bound.
+    fn fits(&self, shape: &[usize], bindings: &Bindings) -> bool {
+        let is = |(&dim, &size): (&Dim, &usize)| match dim {
+            Dim::Static(n) => n == size as i64,
+            _ => evaluate(dim, bindings).is_ok_and(|n| n == size as i64),
+        };
+        self.shape.len() == shape.len() && self.shape.iter().zip(shape).all(is)
     }
     /// `%x: tensor<s x 768 x f32>`, for messages.
     fn describe(&self, i: usize) -> String {
@@ -58,47 +78,54 @@ impl Signature {
         ranges
     }
 
+    /// The dtype and shape of each result for these arguments.
+    ///
+    /// # Errors
+    /// As [`Signature::bind`].
+    pub fn result_shapes<S: AsRef<[usize]>>(&self, args: &[(DType, S)]) -> Result<Vec<(DType, Vec<usize>)>> {
+        self.shapes_of_results(&self.bind_shapes(args)?)
+    }
+
+    pub(crate) fn shapes_of_results(&self, bindings: &Bindings) -> Result<Vec<(DType, Vec<usize>)>> {
+        self.outputs.iter().map(|spec| Ok((spec.dtype, spec.sizes(bindings)?))).collect()
+    }
+
     /// Checks arguments against the signature, and gives the values of the symbols.
     pub fn bind(&self, args: &[Tensor]) -> Result<Bindings> {
+        self.bind_shapes(&args.iter().map(|arg| (arg.dtype(), arg.shape())).collect::<Vec<_>>())
+    }
+
+    fn bind_shapes<S: AsRef<[usize]>>(&self, args: &[(DType, S)]) -> Result<Bindings> {
         if args.len() != self.inputs.len() {
-            return Err(Error::Invalid(format!(
-                "the function takes {} arguments, {} were given",
-                self.inputs.len(),
-                args.len()
-            )));
+            let (takes, given) = (self.inputs.len(), args.len());
+            return Err(Error::Invalid(format!("the function takes {takes} arguments, {given} were given")));
         }
         let mut bindings = Bindings::default();
-        for (i, (spec, arg)) in self.inputs.iter().zip(args).enumerate() {
-            self.check_kind(i, spec, arg)?;
-            for (&dim, &size) in spec.shape.iter().zip(arg.shape()) {
+        for (i, (spec, (dtype, shape))) in self.inputs.iter().zip(args).enumerate() {
+            let shape = shape.as_ref();
+            if *dtype != spec.dtype {
+                return Err(Error::Invalid(format!("{} was given an array of {dtype}", spec.describe(i))));
+            }
+            if shape.len() != spec.shape.len() {
+                return Err(Error::Invalid(format!("{} was given an array of shape {shape:?}", spec.describe(i))));
+            }
+            for (&dim, &size) in spec.shape.iter().zip(shape) {
                 if let Some(symbol) = dim.as_symbol() {
                     bindings.entry(symbol).or_insert(size as i64);
                 }
             }
         }
         self.check_symbols(&bindings)?;
-        for (i, (spec, arg)) in self.inputs.iter().zip(args).enumerate() {
-            let expected = spec.sizes(&bindings)?;
-            if expected != arg.shape() {
-                let what = spec.describe(i);
+        for (i, (spec, (_, shape))) in self.inputs.iter().zip(args).enumerate() {
+            let shape = shape.as_ref();
+            if !spec.fits(shape, &bindings) {
+                let (what, expected) = (spec.describe(i), spec.sizes(&bindings)?);
                 return Err(Error::Invalid(format!(
-                    "{what} has the shape {:?} here, where {expected:?} is expected",
-                    arg.shape()
+                    "{what} has the shape {shape:?} here, where {expected:?} is expected"
                 )));
             }
         }
         Ok(bindings)
-    }
-
-    fn check_kind(&self, i: usize, spec: &TensorSpec, arg: &Tensor) -> Result<()> {
-        let what = spec.describe(i);
-        if arg.dtype() != spec.dtype {
-            return Err(Error::Invalid(format!("{what} was given an array of {}", arg.dtype())));
-        }
-        if arg.shape().len() != spec.shape.len() {
-            return Err(Error::Invalid(format!("{what} was given an array of shape {:?}", arg.shape())));
-        }
-        Ok(())
     }
 
     /// Checks that every symbol has a value, and one of its range.

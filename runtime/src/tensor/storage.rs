@@ -32,11 +32,32 @@ fn map_zeroed(size: usize) -> *mut u8 {
 pub(crate) enum Storage {
     Owned(AlignedBuffer),
     Mapped(memmap2::Mmap),
+    Borrowed(Borrowed),
 }
+
+/// Memory that somebody else vouches for.
+#[derive(Debug)]
+pub(crate) struct Borrowed {
+    start: *const u8,
+    size: usize,
+}
+
+// SAFETY: whoever made it vouches that the memory is only read while it is in use.
+unsafe impl Send for Borrowed {}
+// SAFETY: as above.
+unsafe impl Sync for Borrowed {}
 
 impl Storage {
     pub(crate) fn zeroed(size: usize) -> Result<Storage> {
         Ok(Storage::Owned(AlignedBuffer::zeroed(size)?))
+    }
+
+    /// The caller's memory.
+    ///
+    /// # Safety
+    /// `start` is not null and valid for `size` initialized bytes, which nobody writes to while the storage is in use.
+    pub(crate) unsafe fn borrowed(start: *const u8, size: usize) -> Storage {
+        Storage::Borrowed(Borrowed { start, size })
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -47,6 +68,8 @@ impl Storage {
         match self {
             Storage::Owned(buffer) => buffer.bytes(),
             Storage::Mapped(map) => map,
+            // SAFETY: `Storage::borrowed`'s caller vouches for these bytes.
+            Storage::Borrowed(memory) => unsafe { std::slice::from_raw_parts(memory.start, memory.size) },
         }
     }
 }

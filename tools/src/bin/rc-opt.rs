@@ -1,8 +1,10 @@
 //! Reads modules in either text form, runs passes, prints them.
 
 use clap::{Arg, Args, Command, FromArgMatches};
+use rc_ir::Severity;
 use rc_tools::files;
-use rc_tools::opt::{IoOptions, Passes, augment, docs, emit, run, show};
+use rc_tools::opt::{IoOptions, Passes, augment, docs, emit, package, run, show, transform};
+use rc_tools::version::{version, versions};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
@@ -11,7 +13,8 @@ fn main() -> ExitCode {
         .long("print-docs")
         .value_name("PAGE")
         .help("Print a reference page: passes, or a dialect");
-    let command = augment(IoOptions::augment_args(Command::new("rc-opt"))).arg(page).version(env!("CARGO_PKG_VERSION"));
+    let command =
+        augment(IoOptions::augment_args(Command::new("rc-opt"))).arg(page).version(version()).long_version(versions());
     let matches = command.about("Reads modules in either text form, runs passes and prints them").get_matches();
     if let Some(page) = matches.get_one::<String>("print-docs") {
         return match docs(page).and_then(|text| files::print_line(text.trim_end_matches('\n'))) {
@@ -31,6 +34,16 @@ fn main() -> ExitCode {
         }
     };
     let kind = passes.emit.clone();
+    if kind == "package" {
+        let path = io.output.clone();
+        return transform(&io, &mut |module| {
+            let mut diagnostics = passes.run(module);
+            if diagnostics.iter().all(|d| d.severity != Severity::Error) {
+                diagnostics.extend(package(module, &matches, &path).err().unwrap_or_default());
+            }
+            diagnostics
+        });
+    }
     run(&io, &mut |module| passes.run(module), &mut |module| {
         if kind == "ir" { Ok(None) } else { emit(module, &kind).map(Some) }
     })

@@ -4,11 +4,13 @@
 mod docs;
 mod emit;
 mod expected;
+mod package;
 mod passes;
 mod split;
 
 pub use docs::docs;
 pub use emit::emit;
+pub use package::package;
 pub use passes::{Passes, augment};
 
 use crate::files;
@@ -57,7 +59,16 @@ pub type OtherForm<'a> = dyn FnMut(&Module) -> rc_ir::Result<Option<Vec<u8>>> + 
 /// Reads, verifies, transforms and prints as the options say. Diagnostics go to standard error.
 /// `other` prints something else than the IR, where it gives bytes.
 pub fn run(options: &IoOptions, transform: &mut Transform, other: &mut OtherForm) -> ExitCode {
-    match process(options, transform, other) {
+    exit(read(options, transform).and_then(|read| read.map_or(Ok(false), |modules| write(options, &modules, other))))
+}
+
+/// Reads, verifies and transforms as the options say, and prints diagnostics alone.
+pub fn transform(options: &IoOptions, transform: &mut Transform) -> ExitCode {
+    exit(read(options, transform).map(|modules| modules.is_some()))
+}
+
+fn exit(done: Result<bool, String>) -> ExitCode {
+    match done {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(message) => {
@@ -67,15 +78,15 @@ pub fn run(options: &IoOptions, transform: &mut Transform, other: &mut OtherForm
     }
 }
 
-/// Whether all went well. `Err`: a file cannot be read or written.
-fn process(options: &IoOptions, transform: &mut Transform, other: &mut OtherForm) -> Result<bool, String> {
+/// The modules; `None` where diagnostics say what is wrong. `Err`: the file cannot be read.
+fn read(options: &IoOptions, transform: &mut Transform) -> Result<Option<Vec<Module>>, String> {
     let bytes = files::read(&options.input)?;
     let name = if options.input.as_os_str() == "-" { "<stdin>".into() } else { options.input.display().to_string() };
     let text = match String::from_utf8(bytes) {
         Ok(text) => text,
         Err(error) => {
             show(&rc_parser::not_utf8(&name, error));
-            return Ok(false);
+            return Ok(None);
         }
     };
     let source = Source::register(&name, text);
@@ -98,13 +109,15 @@ fn process(options: &IoOptions, transform: &mut Transform, other: &mut OtherForm
         }
         modules.extend(module);
     }
-    if !good {
-        return Ok(false);
-    }
+    Ok(good.then_some(modules))
+}
+
+/// Prints modules; whether all could be. `Err`: the file cannot be written.
+fn write(options: &IoOptions, modules: &[Module], other: &mut OtherForm) -> Result<bool, String> {
     let form = if options.print_op_generic { Form::Generic } else { Form::Pretty };
-    let print = PrintOptions { form, debug_info: options.print_debuginfo };
+    let print = PrintOptions { form, debug_info: options.print_debuginfo, ..PrintOptions::PRETTY };
     let mut texts = Vec::new();
-    for module in &modules {
+    for module in modules {
         match other(module) {
             Ok(bytes) => texts.push(bytes),
             Err(error) => {

@@ -37,7 +37,7 @@ pub fn augment(mut command: Command) -> Command {
             Arg::new("arch")
                 .long("arch")
                 .value_name("ARCH")
-                .help("The processor to compile for: host, or LLVM's name of a CPU; sm_90a (default), sm_80, …")
+                .help("The processor to compile for: host, or LLVM's name of a CPU; sm_90a (default), sm_80, …; for a package several, with commas between them")
                 .help_heading("Passes: how they run"),
         )
         .arg(
@@ -52,9 +52,24 @@ pub fn augment(mut command: Command) -> Command {
             Arg::new("emit")
                 .long("emit")
                 .value_name("KIND")
-                .value_parser(["ir", "llvm", "asm", "obj", "ptx"])
+                .value_parser(["ir", "llvm", "asm", "obj", "ptx", "package"])
                 .default_value("ir")
-                .help("What to print of a lowered module")
+                .help("What to print of a lowered module; package: compile for each --arch, and pack into one file for rc-run and librc_runtime")
+                .help_heading("Passes: how they run"),
+        )
+        .arg(
+            Arg::new("weights")
+                .long("weights")
+                .value_name("FILE.safetensors")
+                .action(ArgAction::Append)
+                .help("Tensors for the arguments of these names, which go into a package")
+                .help_heading("Passes: how they run"),
+        )
+        .arg(
+            Arg::new("weights-beside")
+                .long("weights-beside")
+                .value_name("FILE.safetensors")
+                .help("The same, of a file in the package's folder, which stays there")
                 .help_heading("Passes: how they run"),
         )
         .arg(flag("verify-each", "Verify after every pass (on by default)"))
@@ -83,12 +98,13 @@ pub struct Passes {
 impl Passes {
     /// Reads the command line; pipelines are checked here.
     pub fn read(matches: &ArgMatches) -> Result<Passes, Vec<Diagnostic>> {
-        let arch = matches.get_one::<String>("arch").cloned();
+        let emit = matches.get_one::<String>("emit").cloned().unwrap_or_else(|| "ir".into());
+        // A package compiles for its processors in the end.
+        let arch = matches.get_one::<String>("arch").filter(|_| emit != "package").cloned();
         let pipeline = match matches.get_one::<String>("pass-pipeline") {
             Some(text) => text.clone(),
             None => flags_in_order(matches, arch.as_deref()),
         };
-        let emit = matches.get_one::<String>("emit").cloned().unwrap_or_else(|| "ir".into());
         let mut passes = Passes { pipeline, target: None, flags: matches.clone(), emit };
         passes.target =
             wanted(&passes.given()?, matches.get_one::<String>("target").map(String::as_str), arch, &passes.emit)?;
@@ -103,7 +119,7 @@ impl Passes {
     fn instances(&self) -> Result<Vec<PassInstance>, Vec<Diagnostic>> {
         let mut passes = self.given()?;
         let last = match self.emit.as_str() {
-            "ir" => return Ok(passes),
+            "ir" | "package" => return Ok(passes),
             "ptx" if passes.iter().any(is_lowering) => return Ok(passes),
             "ptx" => &LOWER_CUDA,
             _ => {

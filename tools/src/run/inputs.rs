@@ -3,6 +3,7 @@
 use super::{Failure, Options};
 use rc_dialects::func::{SymbolDecl, arg_names, given_inputs, symbols_of};
 use rc_ir::{Body, Module, Name};
+use rc_runtime::package::Package;
 use rc_runtime::program::{Bindings, TensorSpec};
 use rc_runtime::safetensors::SafetensorsFile;
 use rc_runtime::{Tensor, npy};
@@ -15,7 +16,8 @@ pub struct Inputs {
 }
 
 impl Inputs {
-    pub fn gather(module: &Module, options: &Options) -> Result<Inputs, Failure> {
+    /// Those that neither a package nor files of weights give are the arrays, in order.
+    pub fn gather(module: &Module, options: &Options, package: Option<&Package>) -> Result<Inputs, Failure> {
         let body = function(module, options)?;
         let specs = specs(body)?;
         let weights = options.weights.iter().map(SafetensorsFile::open).collect::<rc_runtime::Result<Vec<_>>>()?;
@@ -25,9 +27,12 @@ impl Inputs {
         for (i, spec) in specs.iter().enumerate() {
             let name = spec.name.as_str();
             let file = weights.iter().find(|file| !name.is_empty() && file.contains(name));
-            named.extend(file.map(|_| i));
-            found.push(match (file, arrays.len()) {
-                (Some(file), _) => Some(file.tensor(name)?),
+            let packed =
+                package.filter(|_| !name.is_empty()).map(|package| package.weight(name)).transpose()?.flatten();
+            let weight = file.map(|file| file.tensor(name)).transpose()?.or(packed);
+            named.extend(weight.as_ref().map(|_| i));
+            found.push(match (weight, arrays.len()) {
+                (Some(weight), _) => Some(weight),
                 (None, 0) => None,
                 (None, _) => arrays.next().map(npy::read).transpose()?,
             });

@@ -5,13 +5,15 @@ mod inputs;
 use crate::files::{self, note_line, print_line};
 use crate::opt::show;
 use inputs::Inputs;
-use rc::{Executable, Target, compile};
-use rc_dialects::func::{set_constant_args, updated_args};
+use rc::{Executable, Target, compile_cached, is_compiled};
+use rc_dialects::func::{given_inputs, set_constant_args, updated_args};
 use rc_ir::{Diagnostic, Loc, Module, Severity};
 use rc_parser::ParseOptions;
 use rc_runtime::interp::{Interpreter, Mode};
+use rc_runtime::package::Package;
+use rc_runtime::program::{Program, TensorSpec};
 use rc_runtime::tensor::{Tolerance, compare};
-use rc_runtime::{Tensor, npy};
+use rc_runtime::{Place, Tensor, npy};
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -19,7 +21,7 @@ use std::time::Instant;
 #[derive(clap::Parser, Clone, Debug)]
 #[command(name = "rc-run", version)]
 pub struct Options {
-    /// The module; - is standard input
+    /// The module, or a package; - is standard input
     pub input: PathBuf,
     /// The function to run; the module's first by default
     #[arg(long, value_name = "NAME")]
@@ -60,6 +62,9 @@ pub struct Options {
     /// Run this many times and report how long each kernel took (CPU)
     #[arg(long, value_name = "RUNS", num_args = 0..=1, require_equals = true, default_missing_value = "20")]
     pub profile: Option<usize>,
+    /// Say what a package's function takes and gives, and do not run it
+    #[arg(long)]
+    pub signature: bool,
     /// Report how long compiling took, by pass
     #[arg(long)]
     pub timing: bool,
@@ -111,8 +116,15 @@ impl From<String> for Failure {
 
 /// Runs as the options say; prints results, errors and times on standard output.
 pub fn run(options: &Options) -> Result<(), Failure> {
-    let module = read(options)?;
-    let inputs = Inputs::gather(&module, options)?;
+    let start = Instant::now();
+    let (module, package) = read(options)?;
+    if let (Some(_), true) = (&package, options.timing) {
+        note_line(format_args!("the package was read in {:.1} ms", 1e3 * start.elapsed().as_secs_f64()));
+    }
+    if options.signature {
+        return show_signature(&module, options, package.as_ref());
+    }
+    let inputs = Inputs::gather(&module, options, package.as_ref())?;
     if options.check_gradients {
         return check_gradients(&module, options, &inputs);
     }
@@ -128,7 +140,41 @@ pub fn run(options: &Options) -> Result<(), Failure> {
     write(options, &results)
 }
 
-fn read(options: &Options) -> Result<Module, Failure> {
+/// What a function takes of its caller, and what it gives.
+fn show_signature(module: &Module, options: &Options, package: Option<&Package>) -> Result<(), Failure> {
+    if !is_compiled(module) {
+        return Err("--signature needs a package or a compiled module".to_string().into());
+    }
+    let program = Program::load(module, options.entry.as_deref())?;
+    let body = module.symbol(program.name);
+    let given = body.map_or(0, |body| given_inputs(body.op_ref(body.root())));
+    for symbol in &program.signature.symbols {
+        let multiple = if symbol.divisor > 1 { format!(", multiples of {}", symbol.divisor) } else { String::new() };
+        print_line(format_args!("symbol {}: {} to {}{multiple}", symbol.name, symbol.min, symbol.max))?;
+    }
+    for spec in program.signature.inputs.iter().take(given) {
+        let weight = package.map(|package| package.weight(spec.name.as_str())).transpose()?.flatten();
+        let what = if weight.is_some() { "weight" } else { "argument" };
+        print_line(format_args!("{what} {spec}"))?;
+    }
+    for (i, spec) in program.signature.outputs.iter().enumerate() {
+        print_line(format_args!("result {i} {}", TensorSpec { name: Default::default(), ..spec.clone() }))?;
+    }
+    Ok(())
+}
+
+/// The module, and the package that it is from.
+fn read(options: &Options) -> Result<(Module, Option<Package>), Failure> {
+    if Package::is_at(&options.input) {
+        let package = Package::open(&options.input)?;
+        let place = if options.device == Device::Cuda { Place::Cuda(0) } else { Place::Cpu };
+        let (number, _) = package.choose(Some(place))?;
+        return Ok((package.module(number)?, Some(package)));
+    }
+    parse(options).map(|module| (module, None))
+}
+
+fn parse(options: &Options) -> Result<Module, Failure> {
     let bytes = files::read(&options.input)?;
     let (module, diagnostics) =
         rc_parser::parse_bytes(&options.input.display().to_string(), bytes, &ParseOptions::default());
@@ -156,13 +202,17 @@ fn compiled(module: &Module, options: &Options, inputs: &Inputs) -> Result<Vec<T
         if let Some(body) = lowered.symbol_mut(inputs.function.as_str()).filter(|_| !inputs.weights.is_empty()) {
             set_constant_args(body, inputs.weights.iter().copied());
         }
-        let report = compile(&mut lowered, &target);
-        if !report.succeeded() {
-            return Err(Failure::Diagnostics(report.errors));
+        let compiled = compile_cached(&lowered, &target);
+        if !compiled.report.succeeded() {
+            return Err(Failure::Diagnostics(compiled.report.errors));
         }
-        if options.timing {
-            note_line(&report.timing);
+        compiled.report.diagnostics.iter().filter(|d| d.severity == Severity::Warning).for_each(show);
+        match compiled.cached {
+            true if options.timing => note_line("from the cache"),
+            false if options.timing => note_line(&compiled.report.timing),
+            _ => {}
         }
+        lowered = compiled.module;
     }
     let executable = Executable::load(&lowered, Some(&inputs.function), target.machine)?;
     if options.timing {
@@ -212,11 +262,6 @@ fn in_turn(
         results = run(&tensors)?;
     }
     Ok(results)
-}
-
-fn is_compiled(module: &Module) -> bool {
-    module.bodies.iter().any(|b| b.name(b.root()) == "rc.host.func")
-        && !module.bodies.iter().any(|b| b.name(b.root()) == "rc.kernel.func")
 }
 
 fn report_errors(module: &Module, options: &Options, inputs: &Inputs, results: &[Tensor]) -> Result<(), Failure> {

@@ -1,11 +1,10 @@
 //! Compiled modules, ready to run.
 
-use crate::Machine;
+use crate::cuda::Device;
+use crate::program::{CpuProgram, CudaProgram, Program, Signature, Step};
+use crate::{Machine, Tensor};
 use rc_dialects::func::Initializer;
 use rc_ir::{Diagnostic, Module, Result};
-use rc_runtime::Tensor;
-use rc_runtime::cuda::Device;
-use rc_runtime::program::{CpuProgram, CudaProgram, Program, Signature, Step};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
@@ -50,30 +49,45 @@ pub struct KernelTime {
     pub milliseconds: f64,
 }
 
-/// The architecture of the first GPU, for [`crate::Target::cuda`].
+/// The architecture of the first GPU, such as `sm_90a`.
 ///
 /// # Errors
 /// If there is no driver or no GPU.
-pub fn gpu_arch() -> rc_runtime::Result<String> {
+pub fn gpu_arch() -> crate::Result<String> {
     Ok(Device::open(0)?.info().arch())
 }
 
 impl Executable {
-    /// Loads the function `entry` of a compiled module (the first, where none is named).
+    /// Loads the function `entry` of a compiled module (the first, where none is named), on the CPU or the first GPU.
     ///
     /// # Errors
     /// If the module is not compiled, or its code cannot be loaded here.
     pub fn load(module: &Module, entry: Option<&str>, machine: Machine) -> Result<Executable> {
+        let fail = |e: crate::Error| Diagnostic::error(module.loc, e.to_string());
+        let device = (machine == Machine::Cuda).then(|| Device::open(0)).transpose().map_err(fail)?;
+        Executable::load_on(module, entry, device.as_ref())
+    }
+
+    /// Loads a function, as [`Executable::load`] does, on a GPU, or without one on the CPU.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn load_on(module: &Module, entry: Option<&str>, device: Option<&Arc<Device>>) -> Result<Executable> {
         let program = Program::load(module, entry)?;
         let root = module.symbol(program.name).map(|body| body.op_ref(body.root()));
         let initializer = match root.and_then(Initializer::of) {
             Some(init) => {
                 let program = Program::load(module, Some(init.function.as_str()))?;
-                Some((init, Code::load(module, program, machine)?))
+                Some((init, Code::load(module, program, device)?))
             }
             None => None,
         };
-        Ok(Executable { code: Code::load(module, program, machine)?, initializer, constants: Mutex::new(None) })
+        Ok(Executable { code: Code::load(module, program, device)?, initializer, constants: Mutex::new(None) })
+    }
+
+    /// How many arguments a caller gives.
+    pub fn given(&self) -> usize {
+        self.signature().inputs.len() - self.initializer.as_ref().map_or(0, |(init, _)| init.results)
     }
 
     /// What the function takes and gives. The inputs that its initializer computes are the last.
@@ -85,7 +99,7 @@ impl Executable {
     ///
     /// # Errors
     /// As [`Executable::run`].
-    pub fn initialize(&self, inputs: &[Tensor]) -> rc_runtime::Result<()> {
+    pub fn initialize(&self, inputs: &[Tensor]) -> crate::Result<()> {
         self.all_inputs(inputs).map(drop)
     }
 
@@ -94,22 +108,41 @@ impl Executable {
     ///
     /// # Errors
     /// Inputs that do not fit the signature; a kernel's failure.
-    pub fn run(&self, inputs: &[Tensor]) -> rc_runtime::Result<Vec<Tensor>> {
+    pub fn run(&self, inputs: &[Tensor]) -> crate::Result<Vec<Tensor>> {
         self.code.run(&self.all_inputs(inputs)?)
     }
 
+    /// Runs the function, and leaves its results in the caller's memory: for each the bytes of its elements in row-major order, aligned to its
+    /// elements.
+    ///
+    /// # Errors
+    /// As [`Executable::run`]; memory of another size or alignment than a result has.
+    pub fn run_into(&self, inputs: &[Tensor], results: &mut [&mut [u8]]) -> crate::Result<()> {
+        let inputs = self.all_inputs(inputs)?;
+        match &self.code {
+            Code::Cpu(program) => program.run_into(&inputs, results),
+            Code::Cuda(program) => {
+                check_memory(&self.signature().shapes_of_results(&self.signature().bind(&inputs)?)?, results)?;
+                for (tensor, memory) in program.run(&inputs)?.iter().zip(results) {
+                    memory.copy_from_slice(tensor.bytes());
+                }
+                Ok(())
+            }
+        }
+    }
+
     /// The inputs of this call, with the constants of the first one.
-    fn all_inputs(&self, inputs: &[Tensor]) -> rc_runtime::Result<Vec<Tensor>> {
-        let given = self.signature().inputs.len() - self.initializer.as_ref().map_or(0, |(init, _)| init.results);
+    fn all_inputs(&self, inputs: &[Tensor]) -> crate::Result<Vec<Tensor>> {
+        let given = self.given();
         if inputs.len() != given {
             let what = format!("the function takes {given} arguments, {} were given", inputs.len());
-            return Err(rc_runtime::Error::Invalid(what));
+            return Err(crate::Error::Invalid(what));
         }
         Ok(self.constants(inputs)?.and(inputs))
     }
 
     /// The constants: of these inputs, if this is the first call.
-    fn constants(&self, inputs: &[Tensor]) -> rc_runtime::Result<Arc<Constants>> {
+    fn constants(&self, inputs: &[Tensor]) -> crate::Result<Arc<Constants>> {
         let mut known = self.constants.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         if let Some(constants) = &*known {
             return Ok(constants.clone());
@@ -119,7 +152,7 @@ impl Executable {
             None => Vec::new(),
         };
         let read = self.code.program().constant_inputs.iter().filter(|&&i| i < inputs.len());
-        let given = read.map(|&i| (i, inputs[i].clone())).collect();
+        let given = read.map(|&i| Ok((i, inputs[i].kept()?))).collect::<crate::Result<_>>()?;
         let constants = Constants { given, computed };
         // What does not fit is not kept.
         self.signature().bind(&constants.and(inputs))?;
@@ -131,7 +164,7 @@ impl Executable {
     ///
     /// # Errors
     /// As [`Executable::run`].
-    pub fn median_ms(&self, inputs: &[Tensor], runs: usize) -> rc_runtime::Result<f64> {
+    pub fn median_ms(&self, inputs: &[Tensor], runs: usize) -> crate::Result<f64> {
         let inputs = &self.all_inputs(inputs)?;
         let mut times = match &self.code {
             Code::Cuda(program) => program.times_ms(inputs, runs)?,
@@ -156,10 +189,10 @@ impl Executable {
     ///
     /// # Errors
     /// As [`Executable::run`]; on a GPU, whose kernels overlap.
-    pub fn profile(&self, inputs: &[Tensor], runs: usize) -> rc_runtime::Result<Vec<KernelTime>> {
+    pub fn profile(&self, inputs: &[Tensor], runs: usize) -> crate::Result<Vec<KernelTime>> {
         let inputs = &self.all_inputs(inputs)?;
         let Code::Cpu(cpu) = &self.code else {
-            return Err(rc_runtime::Error::Unsupported(
+            return Err(crate::Error::Unsupported(
                 "times of single kernels on a GPU; use its vendor's profiler".into(),
             ));
         };
@@ -191,12 +224,32 @@ impl Executable {
     }
 }
 
+/// Checks memory that results are left in.
+pub(crate) fn check_memory(shapes: &[(crate::DType, Vec<usize>)], results: &[&mut [u8]]) -> crate::Result<()> {
+    if shapes.len() != results.len() {
+        let what = format!("the function has {} results, and memory for {} was given", shapes.len(), results.len());
+        return Err(crate::Error::Invalid(what));
+    }
+    for (i, ((dtype, shape), memory)) in shapes.iter().zip(results).enumerate() {
+        let bytes = crate::tensor::byte_size(*dtype, shape)?;
+        let what = format!("result {i} of shape {shape:?} and dtype {dtype}");
+        if memory.len() != bytes {
+            let given = memory.len();
+            return Err(crate::Error::Invalid(format!("{what} takes {bytes} bytes, and memory of {given} was given")));
+        }
+        if !(memory.as_ptr() as usize).is_multiple_of(dtype.size()) {
+            return Err(crate::Error::Invalid(format!("{what} was given memory that is not aligned to its elements")));
+        }
+    }
+    Ok(())
+}
+
 impl Code {
-    fn load(module: &Module, program: Program, machine: Machine) -> Result<Code> {
-        let fail = |e: rc_runtime::Error| Diagnostic::error(module.loc, e.to_string());
-        Ok(match machine {
-            Machine::Cpu => Code::Cpu(CpuProgram::new(program).map_err(fail)?),
-            Machine::Cuda => Code::Cuda(CudaProgram::new(program, &Device::open(0).map_err(fail)?).map_err(fail)?),
+    fn load(module: &Module, program: Program, device: Option<&Arc<Device>>) -> Result<Code> {
+        let fail = |e: crate::Error| Diagnostic::error(module.loc, e.to_string());
+        Ok(match device {
+            None => Code::Cpu(CpuProgram::new(program).map_err(fail)?),
+            Some(device) => Code::Cuda(CudaProgram::new(program, device).map_err(fail)?),
         })
     }
     fn program(&self) -> &Program {
@@ -205,7 +258,7 @@ impl Code {
             Code::Cuda(program) => program.program(),
         }
     }
-    fn run(&self, inputs: &[Tensor]) -> rc_runtime::Result<Vec<Tensor>> {
+    fn run(&self, inputs: &[Tensor]) -> crate::Result<Vec<Tensor>> {
         match self {
             Code::Cpu(program) => program.run(inputs),
             Code::Cuda(program) => program.run(inputs),

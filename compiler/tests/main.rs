@@ -1,0 +1,4 @@
+//! The compiler as a library: what it compiles runs, and is kept.
+
+mod cache;
+mod executable;

@@ -1,0 +1,166 @@
+//! Packages, loaded: signature and run.
+
+use crate::cuda::Device;
+use crate::package::Package;
+use crate::program::Signature;
+use crate::{DType, Error, Executable, Machine, Needs, Result, Tensor};
+use rc_ir::Diagnostic;
+use std::path::Path;
+use std::sync::Arc;
+
+/// Where a model runs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Place {
+    Cpu,
+    /// The GPU of this number.
+    Cuda(usize),
+}
+
+impl Package {
+    /// The number of the module that fits this machine and needs the most of it, and the GPU that it is for. Without a place, that is the CPU, if
+    /// there is code for one, else the first GPU.
+    ///
+    /// # Errors
+    /// [`Error::Misfit`], which says what the code needs; no such GPU.
+    pub fn choose(&self, place: Option<Place>) -> Result<(usize, Option<Arc<Device>>)> {
+        let has_cpu = self.needs().any(|needs| needs.machine == Machine::Cpu);
+        let place = place.unwrap_or(if has_cpu { Place::Cpu } else { Place::Cuda(0) });
+        let device = match place {
+            Place::Cpu => None,
+            Place::Cuda(number) => Some(Device::open(number)?),
+        };
+        let arch = device.as_ref().map(|device| device.info().arch());
+        let misfit = |needs: &Needs| match &arch {
+            None => needs.misfit_here(),
+            Some(arch) => needs.misfit_on(arch),
+        };
+        let fitting = self.needs().enumerate().filter(|(_, needs)| misfit(needs).is_none());
+        let rank = |needs: &Needs| (Some(&needs.arch) == arch.as_ref(), needs.features.len(), needs.arch.clone());
+        if let Some((number, _)) = fitting.max_by_key(|(_, needs)| rank(needs)) {
+            return Ok((number, device));
+        }
+        let why: Vec<String> = self.needs().filter_map(misfit).collect();
+        Err(Error::Misfit { path: self.path().to_path_buf(), why: why.join("; ") })
+    }
+}
+
+/// How a package is loaded.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct LoadOptions {
+    /// The function; the package's first by default.
+    pub entry: Option<String>,
+    /// Where it runs; by default on the CPU if the package has code for one, else on the first GPU.
+    pub place: Option<Place>,
+}
+
+/// A function of a package, ready to run, with the package's weights. Calls from several threads run one after the other.
+///
+/// ```no_run
+/// # fn main() -> rc_runtime::Result<()> {
+/// use rc_runtime::{Model, Tensor};
+/// let model = Model::load("model.rcp")?;
+/// for input in &model.signature().inputs {
+///     println!("{input}");
+/// }
+/// let x = Tensor::from_slice(&[1, 3], &[1.0f32, 2.0, 3.0])?;
+/// println!("{}", model.run(&[x])?[0]);
+/// # Ok(()) }
+/// ```
+pub struct Model {
+    executable: Executable,
+    signature: Signature,
+    /// For each argument of the function the package's weight; `None`: the caller's.
+    weights: Vec<Option<Tensor>>,
+}
+
+impl Model {
+    /// Loads a package's first function. What follows from its weights alone is computed at the first call.
+    ///
+    /// # Errors
+    /// A file that is no sound package of this version of rc; [`Error::Misfit`] where it has no code for this machine.
+    pub fn load(path: impl AsRef<Path>) -> Result<Model> {
+        Model::load_with(path, &LoadOptions::default())
+    }
+
+    /// Loads a package as the options say.
+    ///
+    /// # Errors
+    /// As [`Model::load`]; a function that the package does not have.
+    pub fn load_with(path: impl AsRef<Path>, options: &LoadOptions) -> Result<Model> {
+        Model::of(&Package::open(path)?, options)
+    }
+
+    /// A function of an open package.
+    ///
+    /// # Errors
+    /// As [`Model::load_with`].
+    pub fn of(package: &Package, options: &LoadOptions) -> Result<Model> {
+        let (number, device) = package.choose(options.place)?;
+        let module = package.module(number)?;
+        let fail = |d: Box<Diagnostic>| Error::format(package.path(), "a function that can be run", d.message);
+        let executable = Executable::load_on(&module, options.entry.as_deref(), device.as_ref()).map_err(fail)?;
+        let mut signature = executable.signature().clone();
+        signature.inputs.truncate(executable.given());
+        let weight = |spec: &crate::program::TensorSpec| match spec.name.is_empty() {
+            true => Ok(None),
+            false => package.weight(spec.name.as_str()),
+        };
+        let weights = signature.inputs.iter().map(weight).collect::<Result<Vec<_>>>()?;
+        let mut given = weights.iter().map(Option::is_none);
+        signature.inputs.retain(|_| given.next().unwrap_or(true));
+        Ok(Model { executable, signature, weights })
+    }
+
+    /// What the function takes of its caller, and what it gives.
+    pub fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    /// Runs the function: arguments in order, results in order. On a GPU they are copied there and back.
+    ///
+    /// # Errors
+    /// Arguments that do not fit the signature, by name; a kernel's failure.
+    pub fn run(&self, args: &[Tensor]) -> Result<Vec<Tensor>> {
+        self.executable.run(&self.all(args)?)
+    }
+
+    /// Runs the function, and leaves its results in the caller's memory: for each the bytes of its elements in row-major order, aligned to its
+    /// elements. The sizes are those that [`Model::result_shapes`] says.
+    ///
+    /// # Errors
+    /// As [`Model::run`]; memory of another size or alignment than a result has.
+    pub fn run_into(&self, args: &[Tensor], results: &mut [&mut [u8]]) -> Result<()> {
+        self.executable.run_into(&self.all(args)?, results)
+    }
+
+    /// The dtype and shape of each result for arguments of these.
+    ///
+    /// # Errors
+    /// Those that do not fit the signature, by name.
+    pub fn result_shapes<S: AsRef<[usize]>>(&self, args: &[(DType, S)]) -> Result<Vec<(DType, Vec<usize>)>> {
+        self.signature.result_shapes(args)
+    }
+
+    /// Computes what follows from the weights alone, where the caller gives none of what it needs; the first call does it otherwise.
+    ///
+    /// # Errors
+    /// As [`Model::run`].
+    pub fn initialize(&self, args: &[Tensor]) -> Result<()> {
+        self.executable.initialize(&self.all(args)?)
+    }
+
+    /// The executable itself, which takes the weights as arguments.
+    pub fn executable(&self) -> &Executable {
+        &self.executable
+    }
+
+    /// The caller's arguments and the weights, in the function's order.
+    pub fn all(&self, args: &[Tensor]) -> Result<Vec<Tensor>> {
+        let expected = self.signature.inputs.len();
+        if args.len() != expected {
+            return Err(Error::Invalid(format!("the function takes {expected} arguments, {} were given", args.len())));
+        }
+        let mut args = args.iter();
+        Ok(self.weights.iter().filter_map(|w| w.as_ref().or_else(|| args.next())).cloned().collect())
+    }
+}
