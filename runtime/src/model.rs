@@ -69,12 +69,14 @@ pub struct LoadOptions {
 pub struct Model {
     executable: Executable,
     signature: Signature,
+    /// Where the weights are from: they are checked before the first run.
+    package: Arc<Package>,
     /// For each argument of the function the package's weight; `None`: the caller's.
     weights: Vec<Option<Tensor>>,
 }
 
 impl Model {
-    /// Loads a package's first function. What follows from its weights alone is computed at the first call.
+    /// Loads a package's first function. Its weights are checked, and what follows from them alone is computed, at the first call.
     ///
     /// # Errors
     /// A file that is no sound package of this version of rc; [`Error::Misfit`] where it has no code for this machine.
@@ -87,14 +89,14 @@ impl Model {
     /// # Errors
     /// As [`Model::load`]; a function that the package does not have.
     pub fn load_with(path: impl AsRef<Path>, options: &LoadOptions) -> Result<Model> {
-        Model::of(&Package::open(path)?, options)
+        Model::of(&Arc::new(Package::open(path)?), options)
     }
 
     /// A function of an open package.
     ///
     /// # Errors
     /// As [`Model::load_with`].
-    pub fn of(package: &Package, options: &LoadOptions) -> Result<Model> {
+    pub fn of(package: &Arc<Package>, options: &LoadOptions) -> Result<Model> {
         let (number, device) = package.choose(options.place)?;
         let module = package.module(number)?;
         let fail = |d: Box<Diagnostic>| Error::format(package.path(), "a function that can be run", d.message);
@@ -103,12 +105,12 @@ impl Model {
         signature.inputs.truncate(executable.given());
         let weight = |spec: &crate::program::TensorSpec| match spec.name.is_empty() {
             true => Ok(None),
-            false => package.weight(spec.name.as_str()),
+            false => package.unchecked_weight(spec.name.as_str()),
         };
         let weights = signature.inputs.iter().map(weight).collect::<Result<Vec<_>>>()?;
         let mut given = weights.iter().map(Option::is_none);
         signature.inputs.retain(|_| given.next().unwrap_or(true));
-        Ok(Model { executable, signature, weights })
+        Ok(Model { executable, signature, package: package.clone(), weights })
     }
 
     /// What the function takes of its caller, and what it gives.
@@ -155,11 +157,15 @@ impl Model {
     }
 
     /// The caller's arguments and the weights, in the function's order.
+    ///
+    /// # Errors
+    /// Another number of arguments; weights that are damaged.
     pub fn all(&self, args: &[Tensor]) -> Result<Vec<Tensor>> {
         let expected = self.signature.inputs.len();
         if args.len() != expected {
             return Err(Error::Invalid(format!("the function takes {expected} arguments, {} were given", args.len())));
         }
+        self.package.check_weights()?;
         let mut args = args.iter();
         Ok(self.weights.iter().filter_map(|w| w.as_ref().or_else(|| args.next())).cloned().collect())
     }

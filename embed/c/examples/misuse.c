@@ -46,7 +46,7 @@ int main(int argc, char **argv) {
   SAY((t = in, t.dtype = (rc_dtype)77, rc_run(model, &t, 1, &out, 1)));
   SAY((t = in, t.strides = columns, rc_run(model, &t, 1, &out, 1)));
   SAY((t = in, t.data = (char *)x + 1, rc_run(model, &t, 1, &out, 1)));
-  SAY((t = out, t.shape = wrong, rc_run(model, &in, 1, &t, 1)));
+  SAY((t = out, t.shape = wrong, t.strides = NULL, rc_run(model, &in, 1, &t, 1)));
   SAY((t = out, t.dtype = RC_F64, rc_run(model, &in, 1, &t, 1)));
   SAY((t = out, t.data = x, rc_run(model, &in, 1, &t, 1)));
   SAY(rc_result_shape(model, &in, 1, 7, shape));

@@ -7,8 +7,8 @@
 //! ```
 //!
 //! A module's text is that of `rc-opt`, with PTX in it, and without the section of resources, which are blobs. Modules in one file are the
-//! same program for several processors, and share blobs of the same bytes. [`Package::open`] checks every byte of the file against hashes before
-//! anything is read of it; a file must not be changed while it is in use. Hashes find damage; they do not say who made a file: run
+//! same program for several processors, and share blobs of the same bytes. Every byte of the file is checked against hashes before it is used; a file
+//! must not be changed while it is in use. Hashes find damage; they do not say who made a file: run
 //! packages as you would run programs.
 
 mod manifest;

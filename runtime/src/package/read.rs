@@ -7,10 +7,10 @@ use crate::{Error, Result};
 use rayon::prelude::*;
 use rc_ir::{Blob, Module, Name};
 use rc_machine::Needs;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::path::{Component, Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// A package whose bytes are sound.
 #[derive(Debug)]
@@ -21,10 +21,13 @@ pub struct Package {
     /// Where the blobs begin.
     start: usize,
     beside: Option<SafetensorsFile>,
+    /// Set once the weights are known to be sound.
+    weights: OnceLock<()>,
 }
 
 impl Package {
-    /// Maps a package and checks it: the format, rc's version, every hash, every name and place in it.
+    /// Maps a package and checks it: the format, rc's version, every name and place in it, and the hash of everything but weights, which are
+    /// checked before they are used.
     ///
     /// # Errors
     /// [`Error::Io`] where it cannot be read; [`Error::Format`], which names what is wrong, where it is not sound.
@@ -32,9 +35,12 @@ impl Package {
         let path = path.as_ref();
         let storage = crate::safetensors::map(path)?;
         let (manifest, start) = manifest(path, storage.bytes())?;
-        let mut package = Package { path: path.to_path_buf(), storage, manifest, start, beside: None };
-        package.check_blobs()?;
+        let mut package =
+            Package { path: path.to_path_buf(), storage, manifest, start, beside: None, weights: OnceLock::new() };
+        package.check_places()?;
         package.check_numbers()?;
+        let of_weights = package.of_weights();
+        package.check_hashes(|blob| !of_weights.contains(&blob))?;
         package.beside = package.open_beside()?;
         Ok(package)
     }
@@ -86,11 +92,37 @@ impl Package {
         if errors.is_empty() { Ok(module) } else { Err(self.wrong("a sound module", first(&errors))) }
     }
 
-    /// The value of the argument of this name; `None` where the package has none.
+    /// Checks the hashes of all weights, those beside the package too, if that was not done yet.
     ///
     /// # Errors
-    /// A weight of an unknown dtype, or whose bytes are not those of its shape.
+    /// [`Error::Format`], which names the file.
+    pub fn check_weights(&self) -> Result<()> {
+        if self.weights.get().is_some() {
+            return Ok(());
+        }
+        let of_weights = self.of_weights();
+        self.check_hashes(|blob| of_weights.contains(&blob))?;
+        if let (Some(file), Some(beside)) = (&self.beside, &self.manifest.beside)
+            && hash(file.bytes()).to_hex()[..] != beside.blake3
+        {
+            let expected = format!("the weights that {} was made with", self.path.display());
+            return Err(Error::format(file.path(), expected, "others"));
+        }
+        self.weights.get_or_init(|| ());
+        Ok(())
+    }
+
+    /// The value of the argument of this name, checked; `None` where the package has none.
+    ///
+    /// # Errors
+    /// As [`Package::check_weights`]; a weight of an unknown dtype, or whose bytes are not those of its shape.
     pub fn weight(&self, name: &str) -> Result<Option<Tensor>> {
+        self.check_weights()?;
+        self.unchecked_weight(name)
+    }
+
+    /// A weight whose bytes may not be what they were.
+    pub(crate) fn unchecked_weight(&self, name: &str) -> Result<Option<Tensor>> {
         let Some(weight) = self.manifest.weights.iter().find(|weight| weight.name == name) else {
             return self.beside.as_ref().filter(|file| file.contains(name)).map(|file| file.tensor(name)).transpose();
         };
@@ -102,7 +134,6 @@ impl Package {
             return Err(self.wrong(format!("{expected} bytes of the weight '{name}'"), place.len().to_string()));
         }
         let tensor = Tensor::view(dtype, weight.shape.clone(), self.storage.clone(), place.start)?;
-        crate::npy::check_bools(&tensor, &self.path)?;
         Ok(Some(tensor))
     }
 
@@ -119,8 +150,16 @@ impl Package {
         Error::format(&self.path, expected, found)
     }
 
-    /// That blobs follow one another with nothing but zeros between, to the end of the file, and are what their hashes say.
-    fn check_blobs(&self) -> Result<()> {
+    /// The blobs that are weights and nothing else.
+    fn of_weights(&self) -> BTreeSet<usize> {
+        let Manifest { modules, weights, .. } = &self.manifest;
+        let of_modules: BTreeSet<usize> =
+            modules.iter().flat_map(|m| m.resources.iter().map(|r| r.blob).chain([m.text])).collect();
+        weights.iter().map(|weight| weight.blob).filter(|blob| !of_modules.contains(blob)).collect()
+    }
+
+    /// That blobs follow one another with nothing but zeros between, to the end of the file.
+    fn check_places(&self) -> Result<()> {
         let bytes = &self.storage.bytes()[self.start..];
         let mut end = 0usize;
         for (i, blob) in self.manifest.blobs.iter().enumerate() {
@@ -135,8 +174,14 @@ impl Package {
         if end != bytes.len() {
             return Err(self.wrong(format!("{end} bytes of blobs"), format!("{} bytes", bytes.len())));
         }
-        let damaged = |blob: &super::manifest::Stored| hash(&bytes[blob.range()]).to_hex()[..] != blob.blake3;
-        match self.manifest.blobs.par_iter().position_first(damaged) {
+        Ok(())
+    }
+
+    /// That blobs are what their hashes say.
+    fn check_hashes(&self, which: impl Fn(usize) -> bool) -> Result<()> {
+        let blobs: Vec<usize> = (0..self.manifest.blobs.len()).filter(|&blob| which(blob)).collect();
+        let damaged = |&&blob: &&usize| hash(self.blob(blob)).to_hex()[..] != self.manifest.blobs[blob].blake3;
+        match blobs.par_iter().find_first(damaged) {
             Some(i) => Err(self.wrong(format!("blob {i} with the hash that the manifest says"), "another hash")),
             None => Ok(()),
         }
@@ -165,16 +210,7 @@ impl Package {
         {
             return Err(self.wrong("the name of a file in the same folder", format!("'{}'", beside.file)));
         }
-        let path = self.path.with_file_name(name);
-        let file = SafetensorsFile::open(&path)?;
-        if hash(file.bytes()).to_hex()[..] != beside.blake3 {
-            return Err(Error::format(
-                &path,
-                format!("the weights that {} was made with", self.path.display()),
-                "others",
-            ));
-        }
-        Ok(Some(file))
+        SafetensorsFile::open(self.path.with_file_name(name)).map(Some)
     }
 }
 

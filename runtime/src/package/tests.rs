@@ -91,7 +91,8 @@ fn no_byte_can_change_and_none_be_missing() {
         let mut bytes = good.clone();
         bytes[i] ^= 1 << (i % 8);
         std::fs::write(&other, &bytes).unwrap();
-        let error = Package::open(&other).expect_err(&format!("byte {i}")).to_string();
+        let checked = Package::open(&other).and_then(|package| package.check_weights());
+        let error = checked.expect_err(&format!("byte {i}")).to_string();
         assert!(error.contains("other.rcp: expected"), "{error}");
     }
     for length in (0..good.len()).step_by(7).chain([good.len() - 1]) {
@@ -172,7 +173,8 @@ fn weights_beside_are_those_that_it_was_made_with() {
     write(&path, &Contents { modules: vec![&module], beside: Some(&weights), ..Contents::default() }).unwrap();
     check(&Model::load(&path).unwrap());
     crate::safetensors::write(&weights, &[("the w", &floats(&[3], &[1.0, 2.0, 4.0]))]).unwrap();
-    assert!(Model::load(&path).err().unwrap().to_string().contains("the weights that"));
+    let error = Model::load(&path).unwrap().run(&[floats(&[1, 2], &[0.0; 2])]).unwrap_err().to_string();
+    assert!(error.contains("the weights that"), "{error}");
     std::fs::remove_file(&weights).unwrap();
     assert!(Model::load(&path).err().unwrap().to_string().contains("w.safetensors"));
 }

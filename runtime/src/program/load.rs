@@ -17,7 +17,7 @@ impl Program {
         let wanted = |b: &&Body| entry.map_or(!b.is_private(), |e| b.symbol().is_some_and(|s| s == e));
         let body = functions.find(wanted);
         let missing = || {
-            let what = entry.map_or("a host.func".to_string(), |e| format!("the host.func @{e}"));
+            let what = entry.map_or("host.func".to_string(), |e| format!("host.func @{e}"));
             Diagnostic::error(module.loc, format!("the module has no {what}"))
                 .help("compile it with --lower-cpu or --lower-cuda")
         };
