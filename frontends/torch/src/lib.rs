@@ -27,7 +27,7 @@ mod _native {
     #[pymodule_export]
     use super::graph::{PyGraph, PyValue};
     #[pymodule_export]
-    use super::module::PyModule;
+    use super::module::{PyModule, cached_graph};
     #[pymodule_export]
     use super::program::PyProgram;
     #[pymodule_export]

@@ -4,13 +4,19 @@ use crate::errors::error;
 use crate::program::PyProgram;
 use crate::threads::on_team;
 use pyo3::prelude::*;
-use rc::{Machine, Target};
+use rc::Target;
+use rc::cache::Key;
 use rc_ir::print::{PrintOptions, print_module};
-use rc_ir::{Diagnostic, Module};
+use rc_ir::{Diagnostic, Loc, Module, Severity};
+use rc_runtime::cuda::Device;
+use rc_runtime::safetensors::SafetensorsFile;
+use std::path::Path;
+use std::sync::Arc;
 use std::time::Instant;
 
-/// A program, the compiler's remarks, the compiled module's text, and the seconds of compiling and loading.
-type Compiled = (PyProgram, Vec<String>, Option<String>, (f64, f64));
+/// A program, the compiler's remarks and its warnings, the compiled module's text, the seconds of compiling and loading, and whether the module
+/// is from the cache.
+type Compiled = (PyProgram, Vec<String>, Vec<String>, Option<String>, (f64, f64), bool);
 
 /// A module of rc.
 #[pyclass(name = "Module")]
@@ -34,33 +40,109 @@ impl PyModule {
         self.0.set_attr("rc.excess_precision", rc_ir::Attr::bool(true));
     }
 
-    /// Machine code for this machine's CPU (`cpu`), or for a GPU (`cuda:0`), the compiler's remarks, where it is asked for the compiled
-    /// module's text, and the seconds of compiling and of loading the code (on a GPU, of assembling it in the driver too).
-    fn compile(&self, py: Python<'_>, device: &str, text: bool) -> PyResult<Compiled> {
-        let ordinal = device.strip_prefix("cuda").map(|rest| rest.trim_start_matches(':').parse().unwrap_or(0));
-        let mut module = self.0.clone();
+    /// What the arguments of the module's first function are called.
+    fn argument_names(&self) -> Vec<String> {
+        let first = self.0.bodies.iter().find(|body| !body.is_private());
+        first.map(rc_dialects::func::arg_names).unwrap_or_default().iter().map(|name| name.to_string()).collect()
+    }
+
+    /// Compiles the module for each architecture (`host`, `x86-64-v3`, `sm_90a`) and writes a package, with the tensors of a `.safetensors` file for
+    /// the arguments of their names: inside of it, or where `beside` in that file, which is in the package's folder.
+    fn package(&self, py: Python<'_>, path: &str, archs: Vec<String>, weights: &str, beside: bool) -> PyResult<()> {
+        let done = on_team(py, || -> Result<(), Vec<Diagnostic>> {
+            let fail = |why: String| vec![*Diagnostic::error(Loc::UNKNOWN, why)];
+            let find = |arch: &String| Target::find(if arch.starts_with("sm_") { "cuda" } else { "cpu" }, Some(arch));
+            let targets = archs.iter().map(find).collect::<Result<_, String>>().map_err(fail)?;
+            let mut packing = rc::Packing { targets, ..rc::Packing::default() };
+            let file = SafetensorsFile::open(weights).map_err(|e| fail(e.to_string()))?;
+            let names = file.names().map(str::to_string);
+            if beside {
+                packing.beside = Some((Path::new(weights), names.collect()));
+            } else {
+                let tensor = |name: String| Ok((name.clone(), file.tensor(&name)?));
+                let tensors = names.map(tensor).collect::<rc_runtime::Result<_>>();
+                packing.weights = tensors.map_err(|e| fail(e.to_string()))?;
+            }
+            packing.write(&self.0, Path::new(path))
+        })?;
+        done.map_err(|errors| error(py, &errors))
+    }
+
+    /// Machine code for this machine's CPU (`cpu`), or for a GPU (`cuda:0`), the compiler's remarks and warnings, where it is asked for the compiled
+    /// module's text, the seconds of compiling and of loading the code (on a GPU, of assembling it in the driver too), and whether the code
+    /// is from the cache, which has no remarks. `anew`: it is not. `graph` and `mapping`: a key under which the cache keeps the code too, for
+    /// [`cached_graph`], and what it then gives back with it.
+    #[pyo3(signature = (device, text, anew, graph=None, mapping=None))]
+    fn compile(
+        &self,
+        py: Python<'_>,
+        device: &str,
+        text: bool,
+        anew: bool,
+        graph: Option<&str>,
+        mapping: Option<&str>,
+    ) -> PyResult<Compiled> {
+        let module = &self.0;
         let done = on_team(py, || -> Result<_, Vec<Diagnostic>> {
-            let gpu = ordinal.map(rc_runtime::cuda::Device::open).transpose();
-            let gpu = gpu.map_err(|e| vec![*Diagnostic::error(module.loc, e.to_string())])?;
-            let target = gpu.as_ref().map_or_else(|| Ok(Target::host()), |gpu| Target::cuda(&gpu.info().arch()));
-            let target = target.map_err(|why| vec![*Diagnostic::error(module.loc, why)])?;
+            let (target, gpu) = target(device).map_err(|e| vec![*e])?;
             let start = Instant::now();
-            let report = rc::compile(&mut module, &target);
+            let rc::Compiled { module, report, cached } = match anew {
+                true => rc::compile_anew(module, &target),
+                false => rc::compile_cached(module, &target),
+            };
             let compiled = start.elapsed();
             if !report.succeeded() {
                 return Err(report.errors);
             }
-            let machine = target.machine;
-            let program = match (machine, gpu) {
-                (Machine::Cuda, Some(gpu)) => PyProgram::cuda(&module, gpu),
-                _ => PyProgram::cpu(&module),
-            };
-            let loaded = start.elapsed();
-            let remarks = report.diagnostics.iter().map(Diagnostic::render).collect();
+            let program = PyProgram::load(&module, gpu).map_err(|d| vec![*d])?;
+            let load = start.elapsed() - compiled;
+            let (warnings, remarks): (Vec<_>, Vec<_>) =
+                report.diagnostics.iter().partition(|d| d.severity == Severity::Warning);
+            let rendered = |all: Vec<&Diagnostic>| all.into_iter().map(Diagnostic::render).collect();
+            let (mut warnings, remarks): (Vec<String>, Vec<String>) = (rendered(warnings), rendered(remarks));
+            if let (Some(cache), Some(graph), Some(mapping)) = (rc::Cache::open(), graph, mapping) {
+                let kept = cache.put(&Key::of_graph(graph, &target), &module, &[("mapping", mapping)]);
+                warnings.extend(kept.err().filter(|_| warnings.is_empty()));
+            }
             let text = text.then(|| print_module(&module, &PrintOptions::PRETTY));
-            let load = loaded - compiled;
-            Ok((program.map_err(|d| vec![*d])?, remarks, text, (compiled.as_secs_f64(), load.as_secs_f64())))
+            let seconds = (compiled.as_secs_f64(), load.as_secs_f64());
+            Ok((program, remarks, warnings, text, seconds, cached))
         })?;
         done.map_err(|errors| error(py, &errors))
     }
+}
+
+/// The program that the cache keeps under the key of a graph, and the mapping that was given with it; warnings; the seconds that it took.
+#[pyfunction]
+pub fn cached_graph(
+    py: Python<'_>,
+    graph: &str,
+    device: &str,
+) -> PyResult<(Option<PyProgram>, String, Vec<String>, f64)> {
+    let start = Instant::now();
+    let done = py.detach(|| -> Result<_, Box<Diagnostic>> {
+        let Some(cache) = rc::Cache::open() else { return Ok((None, String::new(), Vec::new())) };
+        let (target, gpu) = target(device)?;
+        match cache.get(&Key::of_graph(graph, &target)) {
+            Ok(Some((module, mut notes))) => {
+                let mapping = notes.remove("mapping").unwrap_or_default();
+                Ok(match PyProgram::load(&module, gpu) {
+                    Ok(program) => (Some(program), mapping, Vec::new()),
+                    Err(d) => (None, mapping, vec![format!("the cache's entry is not used: {}", d.message)]),
+                })
+            }
+            Ok(None) => Ok((None, String::new(), Vec::new())),
+            Err(warning) => Ok((None, String::new(), vec![warning])),
+        }
+    });
+    let (program, mapping, warnings) = done.map_err(|e| error(py, &[*e]))?;
+    Ok((program, mapping, warnings, start.elapsed().as_secs_f64()))
+}
+
+/// The processor that PyTorch calls `device`, and the GPU that it is.
+fn target(device: &str) -> rc_ir::Result<(Target, Option<Arc<Device>>)> {
+    let fail = |why: String| Diagnostic::error(Loc::UNKNOWN, why);
+    let Some(rest) = device.strip_prefix("cuda") else { return Ok((Target::host(), None)) };
+    let gpu = Device::open(rest.trim_start_matches(':').parse().unwrap_or(0)).map_err(|e| fail(e.to_string()))?;
+    Ok((Target::cuda(&gpu.info().arch()).map_err(fail)?, Some(gpu)))
 }

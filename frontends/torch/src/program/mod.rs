@@ -85,7 +85,15 @@ struct Empty {
 }
 
 impl PyProgram {
-    pub fn cpu(module: &Module) -> Result<PyProgram> {
+    /// The first function of a compiled module, on a GPU or without one on the CPU.
+    pub fn load(module: &Module, gpu: Option<Arc<Device>>) -> Result<PyProgram> {
+        match gpu {
+            Some(gpu) => PyProgram::cuda(module, gpu),
+            None => PyProgram::cpu(module),
+        }
+    }
+
+    fn cpu(module: &Module) -> Result<PyProgram> {
         let fail = |e: rc_runtime::Error| rc_ir::Diagnostic::error(module.loc, e.to_string());
         let main = Program::load(module, None)?;
         let root = module.symbol(main.name).map(|body| body.op_ref(body.root()));
@@ -98,7 +106,7 @@ impl PyProgram {
         Ok(PyProgram { kept, ..PyProgram::new(code, (CPU, 0)) })
     }
 
-    pub fn cuda(module: &Module, device: Arc<Device>) -> Result<PyProgram> {
+    fn cuda(module: &Module, device: Arc<Device>) -> Result<PyProgram> {
         let fail = |e: rc_runtime::Error| rc_ir::Diagnostic::error(module.loc, e.to_string());
         let program = CudaProgram::new(Program::load(module, None)?, &device).map_err(fail)?;
         Ok(PyProgram::new(Code::Cuda(Box::new(program)), (CUDA, device.ordinal() as i32)))

@@ -14,10 +14,10 @@ from torch.fx._lazy_graph_module import _use_lazy_graph_module
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from rc._native import Program, prepare
-from rc.torch import attention, decompose, joint, logs, resize
-from rc.torch.compile import compile_graph
+from rc.torch import attention, cache, decompose, joint, logs, resize
+from rc.torch.compile import compile_graph, compiled_before
 from rc.torch.options import Options
-from rc.torch.trace import trace
+from rc.torch.trace import may_trace, trace
 from rc.torch.updates import Writing, remaining, separate
 from rc.torch.weights import weights_of
 
@@ -40,18 +40,21 @@ def _call_ours(gm: GraphModule) -> None:
 def rc(gm: GraphModule, example_inputs, *, options: dict | None = None, mode: str | None = None):
     """Compiles a graph that Dynamo captured: forward, and backward where gradients are asked for."""
     chosen = Options.of(options, mode)
-    prepare()
     logs.recompile()
+    weights = weights_of(gm, example_inputs)
+    key = cache.key_of(gm, example_inputs, chosen, weights) if may_trace(gm, example_inputs) else None
+    if key is not None and (found := compiled_before(key, example_inputs, chosen)) is not None:
+        return found
+    prepare()
     _call_ours(gm)
     on_gpu = any(getattr(x, "is_cuda", False) for x in example_inputs)
-    weights = weights_of(gm, example_inputs)
     bare: list[Program] = []
     with sdpa_kernel([SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]) if on_gpu else contextlib.nullcontext():
         start = time.perf_counter()
         traced = trace(gm, example_inputs)
         logs.say("time", f"{'traced' if traced else 'not traced'} without AOTAutograd in {time.perf_counter() - start:.3f} s")
         if traced is not None:
-            return compile_graph(traced, chosen, "inference", weights)
+            return compile_graph(traced, chosen, "inference", weights, key)
         # Nobody runs the graphs on the way: no Python code is generated for them.
         with _use_lazy_graph_module(True):
             wrapped = _autograd(chosen, len(example_inputs), weights, bare)(gm, example_inputs)

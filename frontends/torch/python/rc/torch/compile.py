@@ -13,7 +13,7 @@ from torch.fx import GraphModule, Node
 from torch.utils._python_dispatch import _disable_current_modes
 
 from rc._native import Program, RcError
-from rc.torch import flex, logs, partition
+from rc.torch import cache, flex, logs, partition
 from rc.torch.errors import UnsupportedOps, name_of, place
 from rc.torch.fold import fold
 from rc.torch.lower import Lowered, Lowering, Problems
@@ -75,9 +75,12 @@ class Resolved:
         return self.function(values)
 
 
-def build(gm: GraphModule, options: Options, name: str = "graph", weights: frozenset[int] = frozenset()) -> Program | Resolved:
+def build(
+    gm: GraphModule, options: Options, name: str = "graph", weights: frozenset[int] = frozenset(), key: str | None = None
+) -> Program | Resolved:
     """Compiles a graph whole: a function of its arguments, or of one list of them, which it empties. `weights`: the arguments that are the same at
-    most calls. Raises `Problems` for operations that rc cannot lower or generate code for."""
+    most calls; `key`: what the cache finds the program by, see `cache.key_of`. Raises `Problems` for operations that rc cannot lower or generate
+    code for."""
     start = time.perf_counter()
     lowered = Lowering(gm, weights=weights).run()
     translating = time.perf_counter() - start
@@ -92,16 +95,32 @@ def build(gm: GraphModule, options: Options, name: str = "graph", weights: froze
                 lowered.module.set_deterministic()
             if not options.emulate_precision_casts:
                 lowered.module.set_excess_precision()
-            program, remarks, code, (compiling, loading) = lowered.module.compile(device, logs.wants("output_code"))
+            mapping = cache.written(lowered) if key is not None else None
+            kept = (key, mapping) if mapping is not None else ()
+            anew = any(logs.wants(topic) for topic in ("remarks", "fusion", "buffers"))
+            program, remarks, warnings, code, (compiling, loading), cached = lowered.module.compile(
+                device, logs.wants("output_code"), anew, *kept
+            )
     except RcError as e:
         raise Problems(_blamed(e, lowered)) from e
     count = len(lowered.nodes)
-    logs.say("time", f"{count} operations: translated in {translating:.3f} s, compiled in {compiling:.3f} s, loaded in {loading:.3f} s")
+    how = "found in the cache" if cached else "compiled"
+    logs.say("time", f"{count} operations: translated in {translating:.3f} s, {how} in {compiling:.3f} s, loaded in {loading:.3f} s")
+    for warning in warnings:
+        logs.warn(warning)
     for remark in remarks:
         logs.remark(remark)
     if code is not None:
         logs.say("output_code", code)
     return _laid_out(program, lowered, options, name)
+
+
+def compiled_before(key: str, example_inputs, options: Options) -> Program | Resolved | None:
+    """The program that another process compiled for a graph of this key."""
+    devices = [x.device for x in example_inputs]
+    device = max(set(devices), key=devices.count) if devices else torch.device("cpu")
+    found = cache.found(key, device)
+    return _laid_out(*found, options, f"inference {next(_numbers)}") if found is not None else None
 
 
 def _laid_out(program: Program, lowered: Lowered, options: Options, name: str) -> Program | Resolved:
@@ -136,11 +155,11 @@ def _blamed(e: RcError, lowered: Lowered) -> list[tuple[Node, str]]:
     return problems
 
 
-def compile_graph(gm: GraphModule, options: Options, kind: str, weights: frozenset[int] = frozenset()):
-    """A function for a graph: compiled whole, or in parts where `options.fallback` allows it. `weights`: see `build`."""
+def compile_graph(gm: GraphModule, options: Options, kind: str, weights: frozenset[int] = frozenset(), key: str | None = None):
+    """A function for a graph: compiled whole, or in parts where `options.fallback` allows it. `weights`, `key`: see `build`."""
     # Constants of the graph are read here, which a mode of the tracer would take for computation.
     with _disable_current_modes():
-        function, tangents = _compile_graph(gm, options, kind, weights), _tangents(gm) if kind == "backward" else []
+        function, tangents = _compile_graph(gm, options, kind, weights, key), _tangents(gm) if kind == "backward" else []
         return Resolved(function, tangents) if tangents else function
 
 
@@ -151,7 +170,7 @@ def _tangents(gm: GraphModule) -> list[int]:
     return [i for i, n in enumerate(placeholders) if n.name.startswith("tangents") and isinstance(n.meta.get("val"), torch.Tensor)]
 
 
-def _compile_graph(gm: GraphModule, options: Options, kind: str, weights: frozenset[int]):
+def _compile_graph(gm: GraphModule, options: Options, kind: str, weights: frozenset[int], key: str | None):
     number = next(_numbers)
     if logs.wants("aten"):
         logs.say("aten", gm.print_readable(print_output=False))
@@ -160,7 +179,7 @@ def _compile_graph(gm: GraphModule, options: Options, kind: str, weights: frozen
     fold(gm)
     _dump(gm, options, f"{number}_{kind}")
     try:
-        return build(gm, options, name, weights)
+        return build(gm, options, name, weights, key)
     except Problems as e:
         if not options.fallback:
             raise _error(e.problems) from None

@@ -1,14 +1,15 @@
-"""Models as files that need no Python: text of the IR, and their weights as safetensors."""
+"""Models as files that need no Python: text of the IR with their weights as safetensors, or compiled, in one package."""
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
 
 import torch
 
 from rc.torch import decompose
 from rc.torch.errors import UnsupportedOps, place
-from rc.torch.lower import Lowering, Problems
+from rc.torch.lower import Lowered, Lowering, Problems
 
 
 def export(model: torch.nn.Module, args: tuple, path: str, *, kwargs: dict | None = None, dynamic_shapes=None) -> None:
@@ -17,8 +18,49 @@ def export(model: torch.nn.Module, args: tuple, path: str, *, kwargs: dict | Non
     The function `main` takes the weights by their names in `state_dict`, then the arguments; results are the model's, flat. `dynamic_shapes` is
     `torch.export.export`'s. Raises `UnsupportedOps` for operations that rc does not have, and ValueError for models that change buffers.
     """
-    from safetensors.torch import save_file
+    lowered, weights = _lowered(model, args, kwargs, dynamic_shapes)
+    file = Path(path)
+    file.write_text(lowered.module.text())
+    _save(weights, file.with_suffix(".safetensors"))
 
+
+def package(
+    model: torch.nn.Module,
+    args: tuple,
+    path: str,
+    *,
+    kwargs: dict | None = None,
+    dynamic_shapes=None,
+    archs: tuple[str, ...] | list[str] = ("host",),
+    weights: str = "inside",
+) -> None:
+    """Compiles a model for each of `archs` (`host`, LLVM's names of CPUs as `x86-64-v3`, `sm_90a`) and writes it as one file for `rc-run`,
+    `librc_runtime` and the crate `rc-runtime`, which need neither PyTorch nor LLVM.
+
+    Its function takes the arguments alone, by their names; weights are `inside` of the file, or `beside` it as `.safetensors`. Otherwise as `export`.
+    Raises `RcError` where an architecture is not known or code cannot be generated.
+    """
+    if weights not in ("inside", "beside"):
+        raise ValueError(f'weights are "inside" or "beside", not "{weights}"')
+    if isinstance(archs, str):
+        archs = (archs,)
+    lowered, values = _lowered(model, args, kwargs, dynamic_shapes)
+    # Weights that nothing reads are no arguments.
+    taken = set(lowered.module.argument_names())
+    values = {name: value for name, value in values.items() if name in taken}
+    file = Path(path)
+    if weights == "beside":
+        _save(values, file.with_suffix(".safetensors"))
+        lowered.module.package(str(file), list(archs), str(file.with_suffix(".safetensors")), True)
+        return
+    with tempfile.TemporaryDirectory(dir=file.parent) as folder:
+        inside = Path(folder) / "weights.safetensors"
+        _save(values, inside)
+        lowered.module.package(str(file), list(archs), str(inside), False)
+
+
+def _lowered(model, args, kwargs, dynamic_shapes) -> tuple[Lowered, dict[str, torch.Tensor]]:
+    """A model as a module, and its weights by the names of their arguments."""
     program = torch.export.export(model, args, kwargs, dynamic_shapes=dynamic_shapes).run_decompositions(decompose.exported())
     signature = program.graph_signature
     if changed := {**signature.buffers_to_mutate, **signature.user_inputs_to_mutate}:
@@ -35,13 +77,12 @@ def export(model: torch.nn.Module, args: tuple, path: str, *, kwargs: dict | Non
         raise UnsupportedOps([(str(node.target), why, place(node)) for node, why in e.problems]) from None
     if lowered.seeded or lowered.captured:
         raise ValueError("the model draws random numbers or holds large constants in its graph, which a file does not carry")
-    file = Path(path)
-    file.write_text(lowered.module.text())
     values = {**program.state_dict, **program.constants}
-    used = {name: values[name].detach().cpu().contiguous() for name in dict.fromkeys(weights.values()) if name in values}
-    save_file({name: _own(value) for name, value in used.items()}, file.with_suffix(".safetensors"))
+    return lowered, {name: values[name] for name in dict.fromkeys(weights.values()) if name in values}
 
 
-def _own(value: torch.Tensor) -> torch.Tensor:
-    """A tensor that shares memory with no other, as the format wants: tied weights are written twice."""
-    return value.clone()
+def _save(weights: dict[str, torch.Tensor], path: Path) -> None:
+    from safetensors.torch import save_file
+
+    # The format wants tensors that share no memory: tied weights are written twice.
+    save_file({name: value.detach().cpu().contiguous().clone() for name, value in weights.items()}, path)

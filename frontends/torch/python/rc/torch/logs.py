@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 import sys
@@ -50,6 +51,12 @@ def recompile():
         reason = getattr(get_metrics_context(), "_metrics", {}).get("recompile_reason")
         if reason:
             say("recompiles", str(reason))
+
+
+@functools.cache
+def warn(text: str):
+    """Warns of something that is the same for every graph, once."""
+    log.warning("%s", text.strip())
 
 
 def say(topic: str, text: str):

@@ -27,9 +27,9 @@ _INERT = {torch._C._log_api_usage_once}
 
 def trace(gm: GraphModule, example_inputs) -> GraphModule | None:
     """The graph in ATen operations, with `val` in each node's `meta`, or None where it takes AOTAutograd to be right."""
-    context = TracingContext.try_get()
-    if context is None or context.fake_mode is None or context.fakify_first_call or not _may(gm, example_inputs):
+    if not may_trace(gm, example_inputs):
         return None
+    context = TracingContext.get()
     state = _modes()
     try:
         mode = _mode(gm) or context.fake_mode
@@ -39,6 +39,12 @@ def trace(gm: GraphModule, example_inputs) -> GraphModule | None:
         logs.say("time", f"left to AOTAutograd: {type(e).__name__}: {e}")
         _restore(state)
         return None
+
+
+def may_trace(gm: GraphModule, example_inputs) -> bool:
+    """Whether it is worth a try."""
+    context = TracingContext.try_get()
+    return context is not None and context.fake_mode is not None and not context.fakify_first_call and _may(gm, example_inputs)
 
 
 def _mode(gm: GraphModule) -> FakeTensorMode | None:
@@ -217,6 +223,11 @@ class _Same:
 
     def __hash__(self):
         return id(self.x)
+
+
+def known_metadata(x: torch.Tensor) -> tuple:
+    """What of a tensor decides which operations a graph has."""
+    return _metadata(x)
 
 
 def _metadata(x: torch.Tensor) -> tuple:
