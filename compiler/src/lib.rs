@@ -8,15 +8,15 @@ mod check;
 mod gradients;
 mod package;
 mod pipeline;
-mod random;
 
 pub use cache::{Cache, Compiled, compile_anew, compile_cached};
 pub use check::CheckEachPass;
 pub use gradients::check_gradients;
 pub use package::{Packing, is_compiled};
 pub use pipeline::{compile, pipeline};
-pub use random::{random_input, random_inputs, small_value};
+pub use rc_dialects::verify;
 pub use rc_machine::{Machine, Target};
+pub use rc_runtime::random::{random_input, random_inputs, small_value};
 pub use rc_runtime::{Executable, KernelTime, gpu_arch};
 
 /// Makes rc's dialects and passes known. Calling it again does nothing.
@@ -29,14 +29,4 @@ pub fn register() {
 /// Makes ready what the first compile on this pool's threads needs, while the caller does other work. Returns at once.
 pub fn prepare() {
     rc_lowering::backend::Session::prepare();
-}
-
-/// Everything that is wrong with a module as it was read: what the IR's verifier finds, and calls that do not fit their callees.
-pub fn verify(module: &rc_ir::Module) -> Vec<rc_ir::Diagnostic> {
-    let mut errors = rc_ir::verify::verify_module(module);
-    if errors.is_empty() {
-        errors.extend(rc_dialects::func::verify_calls(module).into_iter().map(|d| *d));
-        errors.extend(rc_dialects::func::verify_initializers(module).into_iter().map(|d| *d));
-    }
-    errors
 }

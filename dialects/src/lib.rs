@@ -25,3 +25,13 @@ pub fn register() {
     rc_ir::op_def::register(&kernel::ops());
     rc_ir::op_def::register(host::OPS);
 }
+
+/// Everything that is wrong with a module as it was read: what the IR's verifier finds, and calls that do not fit their callees.
+pub fn verify(module: &rc_ir::Module) -> Vec<rc_ir::Diagnostic> {
+    let mut errors = rc_ir::verify::verify_module(module);
+    if errors.is_empty() {
+        errors.extend(func::verify_calls(module).into_iter().map(|d| *d));
+        errors.extend(func::verify_initializers(module).into_iter().map(|d| *d));
+    }
+    errors
+}

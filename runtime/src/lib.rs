@@ -11,6 +11,7 @@
 //! | [`Executable`], [`program`] | a compiled module that runs |
 //! | [`cache`] | where what was compiled is kept on disk |
 //! | [`philox`] | the counter-based generator of every random number |
+//! | [`random`] | random arguments for a function |
 //! | [`cpu`] | ELF objects mapped into memory, the kernel ABI, the thread pool |
 //! | [`interp`] | the reference interpreter, for modules at any stage |
 //! | [`cuda`] | device, modules, buffers, launches, graphs and tensor maps, through the driver alone |
@@ -27,6 +28,7 @@ pub mod npy;
 pub mod package;
 pub mod philox;
 pub mod program;
+pub mod random;
 pub mod safetensors;
 pub mod tensor;
 

@@ -1,10 +1,10 @@
-//! Inputs for a function: what `rc-run` and `--check-each-pass` run it on.
+//! Random inputs for a function.
 
+use crate::program::{Bindings, TensorSpec};
+use crate::tensor::Distribution;
+use crate::{DType, Tensor};
 use rc_dialects::func::{SymbolDecl, arg_names, given_inputs, symbols_of};
 use rc_ir::{Body, Name, Result};
-use rc_runtime::program::{Bindings, TensorSpec};
-use rc_runtime::tensor::Distribution;
-use rc_runtime::{DType, Tensor};
 
 /// Random arguments for a function, from a seed, as [`random_input`] draws them.
 /// Symbols not in `bindings` take a small value of their range.
@@ -21,7 +21,7 @@ pub fn random_inputs(body: &Body, seed: u64, bindings: &Bindings) -> Result<Vec<
     let entry = body.entry().ok_or_else(|| root.error("has no body to run"))?;
     let mut inputs = Vec::new();
     for (i, arg) in body.block_args(entry).enumerate().take(given_inputs(root)) {
-        let fail = |e: rc_runtime::Error| root.error(format!("argument {i}: {e}"));
+        let fail = |e: crate::Error| root.error(format!("argument {i}: {e}"));
         let spec = TensorSpec::new(names.get(i).copied().unwrap_or_default(), body.ty(arg)).map_err(fail)?;
         let shape = spec.sizes(&bindings).map_err(fail)?;
         inputs.push(random_input(spec.dtype, &shape, seed, i).map_err(fail)?);
@@ -34,7 +34,7 @@ pub fn random_inputs(body: &Body, seed: u64, bindings: &Bindings) -> Result<Vec<
 ///
 /// # Errors
 /// A shape too large for memory.
-pub fn random_input(dtype: DType, shape: &[usize], seed: u64, argument: usize) -> rc_runtime::Result<Tensor> {
+pub fn random_input(dtype: DType, shape: &[usize], seed: u64, argument: usize) -> crate::Result<Tensor> {
     let distribution = match shape {
         [_, .., last] if dtype.is_float() => Distribution::Normal(0.0, 1.0 / (*last.max(&1) as f64).sqrt()),
         _ => Distribution::default_for(dtype),

@@ -1,0 +1,13 @@
+//! Tools for people who work on compilers. None links LLVM.
+//!
+//! | folder | tool |
+//! |---|---|
+//! | `reduce` | `rc-reduce`: the smallest module on which a test still holds |
+
+pub mod reduce;
+
+/// Makes known the dialects, and the passes that need no LLVM.
+pub fn register() {
+    rc_dialects::register();
+    rc_passes::register();
+}
