@@ -20,6 +20,13 @@ pub fn dialect_page(dialect: &str, ops: &[&OpDef]) -> String {
     out
 }
 
+/// The section of one operation, with its example.
+pub fn op_section(op: &OpDef) -> String {
+    let mut out = String::new();
+    write_op(&mut out, op, op.example);
+    out.trim_start().to_string()
+}
+
 fn write_op(out: &mut String, op: &OpDef, example: &str) {
     let pretty = op.name.strip_prefix("rc.").unwrap_or(op.name);
     let _ = writeln!(out, "\n## `{pretty}`\n\n{}", one_line(op.summary));

@@ -2,8 +2,10 @@
 //!
 //! | folder | tool |
 //! |---|---|
+//! | `lsp` | `rc-lsp`: the language server |
 //! | `reduce` | `rc-reduce`: the smallest module on which a test still holds |
 
+pub mod lsp;
 pub mod reduce;
 
 /// Makes known the dialects, and the passes that need no LLVM.

@@ -5,7 +5,7 @@ use logos::Logos;
 #[derive(Logos, Clone, Copy, PartialEq, Eq, Debug)]
 #[logos(skip r"[ \t\r\n]+")]
 #[logos(skip(r"//[^\n]*", allow_greedy = true))]
-pub(crate) enum Token {
+pub enum Token {
     /// A word: `core.add`, `tensor`, `dims`.
     #[regex(r"[A-Za-z_][A-Za-z0-9_$.]*")]
     Word,

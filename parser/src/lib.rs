@@ -30,7 +30,7 @@ mod scope;
 mod types;
 
 use cursor::Parser;
-use lexer::Token;
+pub use lexer::Token;
 use rc_ir::loc::Source;
 use rc_ir::{Attr, Diagnostic, Module, Result, Type};
 use std::ops::Range;
@@ -83,6 +83,19 @@ pub fn parse_source(source: &Source, range: Range<usize>, options: &ParseOptions
     let mut parser = Parser::new(source, range, *options);
     let module = parser.module();
     (module, parser.diagnostics)
+}
+
+/// What can be read of a text that may be half written: the top-level operations without errors, and what is wrong with the others.
+pub fn parse_readable(source: &Source, options: &ParseOptions) -> (Module, Vec<Diagnostic>) {
+    let mut parser = Parser::new(source, 0..source.text.len().min(u32::MAX as usize), *options);
+    let module = parser.readable();
+    (module, parser.diagnostics)
+}
+
+/// The tokens of a text and where they are, comments and what is no token left out: for editors.
+pub fn tokens(text: &str) -> Vec<(Token, Range<usize>)> {
+    use logos::Logos;
+    Token::lexer(text).spanned().filter_map(|(token, range)| Some((token.ok()?, range))).collect()
 }
 
 /// Parses a type: `tensor<s x 4 x f32>`.

@@ -15,6 +15,12 @@ const ERROR_LIMIT: usize = 50;
 impl<'s> Parser<'s> {
     /// The whole text. `None` if there is any error.
     pub fn module(&mut self) -> Option<Module> {
+        let module = self.readable();
+        self.diagnostics.is_empty().then_some(module)
+    }
+
+    /// What can be read of the text: the top-level operations without errors.
+    pub fn readable(&mut self) -> Module {
         let mut module = Module::new();
         let (mut wrapped, first) = (false, self.start);
         while !self.is(Token::End) && self.diagnostics.len() < ERROR_LIMIT {
@@ -40,7 +46,7 @@ impl<'s> Parser<'s> {
             self.diagnostics.push(*error.help("an empty module is written `module {}`"));
         }
         self.resolve_late_locs(&mut module);
-        self.diagnostics.is_empty().then_some(module)
+        module
     }
 
     fn is_module_op(&self) -> bool {

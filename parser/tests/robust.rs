@@ -30,6 +30,19 @@ fn the_sample_is_whole() {
     check_round_trip(&parse(SAMPLE));
 }
 
+/// What an editor has: the functions without errors are there, at every stage of typing.
+#[test]
+fn half_written_files_keep_what_is_whole() {
+    register();
+    let whole = "func.func @a() {\n  func.return\n}\n";
+    let text = format!("{whole}func.func @b(%x: f32) {{\n  %y = t.add %x, \n}}\n{}", whole.replace("@a", "@c"));
+    let source = rc_ir::loc::Source::register("half.ir", text);
+    let (module, diagnostics) = rc_parser::parse_readable(&source, &ANY_OP);
+    let names: Vec<_> = module.bodies.iter().filter_map(|b| b.symbol()).collect();
+    assert_eq!((names.len(), diagnostics.len()), (2, 1), "{names:?} {diagnostics:?}");
+    assert_eq!(rc_parser::tokens("%x = \"a\" // no").len(), 3);
+}
+
 #[test]
 fn truncated_at_every_byte() {
     register();

@@ -191,7 +191,7 @@ def two_far_apart():
     g.fill(300)
     ints = g.op(f"core.convert {g.pick(V)}", "tensor<64xi64>")
     g.fill(900)
-    g.op(f"core.gather {g.pick(V)}, {ints} {{axis = 0}}", V)
+    g.end(g.op(f"core.gather {g.pick(V)}, {ints} {{axis = 0}}", V), V)
     g.fill(700)
     test = "runs rc-opt --canonicalize --cse %s -o %t && grep -q core.gather %t && grep -q 'core.convert.*i64' %t"
     write("two-far-apart", test, g.function("main"))
@@ -200,13 +200,13 @@ def two_far_apart():
 def transpose_stays():
     g = Graph(8)
     g.fill(400)
-    p, q = "tensor<4x16x12xf32>", "tensor<16x4x12xf32>"
+    p, q = "tensor<4x64x12xf32>", "tensor<64x4x12xf32>"
     x = g.op(f"core.reshape {g.pick(A)}", p)
     x = g.op(f"core.transpose {g.op(f'core.tanh {x}', p)} {{perm = [1, 0, 2]}}", q)
     w = g.arg("tensor<12x1x12xf32>")
     w = g.op(f"core.reshape {w}", "tensor<12x12xf32>")
     y = g.op(f"core.dot {x}, {w} {{lhs_contract = [2], rhs_contract = [0]}}", q)
-    g.op(f"core.reshape {y}", A)
+    g.end(g.op(f"core.reshape {y}", A), A)
     g.fill(400)
     test = "runs rc-opt --layout --remarks %s 2>&1 | grep -q 'free dimensions would change their order'"
     write("transpose-stays", test, g.function("main"))
