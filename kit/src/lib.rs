@@ -4,9 +4,11 @@
 //! |---|---|
 //! | `lsp` | `rc-lsp`: the language server |
 //! | `reduce` | `rc-reduce`: the smallest module on which a test still holds |
+//! | `view` | a page that shows a compilation |
 
 pub mod lsp;
 pub mod reduce;
+pub mod view;
 
 /// Makes known the dialects, and the passes that need no LLVM.
 pub fn register() {
