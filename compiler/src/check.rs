@@ -1,7 +1,8 @@
 //! `--check-each-pass`: executes the module before and after every pass on random inputs.
 
 use crate::{Executable, Machine, Target, gpu_arch, random_inputs};
-use rc_ir::pass::{PassInstance, PassInstrumentation};
+use rc_ir::pass::{PassInstance, PassInstrumentation, PassManager};
+use rc_ir::rewrite::limit::{Rewrites, with_limit};
 use rc_ir::{Body, Diagnostic, Loc, Module, Name, Result};
 use rc_runtime::Tensor;
 use rc_runtime::interp::{Interpreter, Mode};
@@ -13,7 +14,7 @@ use rc_runtime::tensor::{Tolerance, compare};
 /// Every function is run: by the interpreter, and once kernels are machine code by the machine that the code is for. What could not be run
 /// after a pass, and why, is a warning. The reference is the module as it was first seen, run as its types say. Results are compared with a
 /// tolerance that follows from the narrowest float type in the module: passes may reassociate sums, so 64 units of its rounding, relative to
-/// the largest magnitude.
+/// the largest magnitude. Of a pass that is made of rewrites, the first that changes a result is named, too.
 pub struct CheckEachPass {
     seed: u64,
     references: Option<Vec<Reference>>,
@@ -23,8 +24,11 @@ pub struct CheckEachPass {
     skipped: Vec<Diagnostic>,
     /// Passes after which everything was run.
     checked: usize,
+    /// The module before the pass that runs.
+    before: Option<Module>,
 }
 
+#[derive(Clone)]
 struct Reference {
     function: Name,
     inputs: Vec<Tensor>,
@@ -33,7 +37,7 @@ struct Reference {
 
 impl CheckEachPass {
     pub fn new(seed: u64) -> CheckEachPass {
-        CheckEachPass { seed, references: None, epsilon: 0.0, skipped: Vec::new(), checked: 0 }
+        CheckEachPass { seed, references: None, epsilon: 0.0, skipped: Vec::new(), checked: 0, before: None }
     }
 
     fn references(&mut self, module: &Module) -> Result<Vec<Reference>> {
@@ -108,11 +112,30 @@ impl PassInstrumentation for CheckEachPass {
             self.epsilon = coarsest(module);
             self.references = Some(self.references(module).map_err(|d| vec![*d])?);
         }
+        self.before = Some(module.clone());
         Ok(())
     }
 
     fn after_pass(&mut self, pass: &PassInstance, module: &Module) -> std::result::Result<(), Vec<Diagnostic>> {
-        self.check(pass.def.name, module).map_err(|d| vec![*d])
+        let before = self.before.take();
+        let Some(references) = self.references.clone() else { return Ok(()) };
+        self.check(pass.def.name, module).map_err(|error| {
+            let narrowed = before.and_then(|before| {
+                let wrong = |module: &Module| {
+                    let mut again = CheckEachPass {
+                        references: Some(references.clone()),
+                        epsilon: self.epsilon,
+                        ..CheckEachPass::new(0)
+                    };
+                    again.check(pass.def.name, module).is_err()
+                };
+                first_wrong_rewrite(pass, &before, &wrong)
+            });
+            vec![match narrowed {
+                Some((rewrites, all)) => *name_rewrite(error, rewrites, all),
+                None => *error,
+            }]
+        })
     }
 
     fn finish(&mut self) -> Vec<Diagnostic> {
@@ -120,6 +143,43 @@ impl PassInstrumentation for CheckEachPass {
             Diagnostic::remark(Loc::UNKNOWN, format!("the results are the same after each of {} passes", self.checked));
         self.skipped.drain(..).chain([*checked]).collect()
     }
+}
+
+/// The first rewrite of a pass after which the module is `wrong`, and how many the pass makes. `None` for a pass that is not made of rewrites.
+fn first_wrong_rewrite(
+    pass: &PassInstance,
+    before: &Module,
+    wrong: &dyn Fn(&Module) -> bool,
+) -> Option<(Rewrites, usize)> {
+    let run = |most: usize| {
+        let mut module = before.clone();
+        let (done, made) = with_limit(most, || {
+            let mut again = PassInstance::with_options(pass.def, pass.options.clone()).ok()?;
+            again.anchor = pass.anchor;
+            PassManager::new(vec![again]).run(&mut module).succeeded().then_some(())
+        });
+        done.map(|()| (made, module))
+    };
+    let all = run(usize::MAX).filter(|(made, module)| made.count > 0 && wrong(module))?.0.count;
+    // Results are right after `right` rewrites and wrong after `bad`.
+    let (mut right, mut bad) = (0, all);
+    if wrong(&run(0)?.1) {
+        return None;
+    }
+    while bad - right > 1 {
+        let middle = right + (bad - right) / 2;
+        // What half a pass leaves may not run at all: then it is not the result that tells.
+        match run(middle) {
+            Some((_, module)) if !wrong(&module) => right = middle,
+            _ => bad = middle,
+        }
+    }
+    Some((run(bad)?.0, all))
+}
+
+fn name_rewrite(error: Box<Diagnostic>, rewrite: Rewrites, all: usize) -> Box<Diagnostic> {
+    let Rewrites { count, kind, loc, op } = rewrite;
+    error.note(loc, format!("the first rewrite that changes it, {count} of {all}: {kind} on '{op}'"))
 }
 
 /// The function's results; `None` where its kernels are machine code that does not run on this machine.

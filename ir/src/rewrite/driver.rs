@@ -1,7 +1,7 @@
 //! The driver: folds, erases what is dead and applies patterns, from a worklist, until nothing changes.
 
 use super::fold::fold;
-use super::{PatternSet, Rewriter};
+use super::{PatternSet, Rewriter, limit};
 use crate::body::{Body, Op};
 use crate::diag::{Diagnostic, Result};
 use crate::effects::{is_dead, is_removable};
@@ -73,8 +73,16 @@ pub fn apply_patterns(body: &mut Body, patterns: &PatternSet, config: &RewriteCo
         if rewriter.body.is_erased(op) || rewriter.body.parent(op).is_none() {
             continue;
         }
+        if limit::is_reached() {
+            break;
+        }
         let (before, loc) = (rewriter.body.op_capacity(), rewriter.body.loc(op));
+        limit::before(rewriter.body, op);
+        let earlier = driver.outcome.clone_if_limited();
         let changed = driver.visit(op, &mut rewriter)?;
+        if let (true, Some(earlier)) = (changed, earlier) {
+            limit::made(driver.kind_since(&earlier), loc);
+        }
         // New ops are visited in the order of their making, before what was touched.
         rewriter.touched.drain(..).for_each(|op| work.push(op));
         let new: Vec<Op> = rewriter.body.ops_since(before).collect();
@@ -87,6 +95,13 @@ pub fn apply_patterns(body: &mut Body, patterns: &PatternSet, config: &RewriteCo
         }
     }
     Ok(driver.outcome)
+}
+
+/// Outcomes are compared only where rewrites are counted.
+impl Outcome {
+    fn clone_if_limited(&self) -> Option<Outcome> {
+        limit::is_set().then(|| self.clone())
+    }
 }
 
 struct Driver<'a> {
@@ -125,6 +140,15 @@ impl Driver<'_> {
             self.matching.resize(id + 1, None);
         }
         self.matching[id].get_or_insert_with(|| self.patterns.matching(name))
+    }
+    /// What the rewrite was that was made since then.
+    fn kind_since(&self, earlier: &Outcome) -> String {
+        let applied = self.outcome.applied.iter().zip(&earlier.applied).position(|(now, then)| now > then);
+        match applied {
+            Some(number) => format!("the pattern '{}'", self.patterns.get(number).name()),
+            None if self.outcome.erased > earlier.erased => "erasing what is dead".into(),
+            None => "folding".into(),
+        }
     }
     fn diverges(&self, limit: usize, loc: crate::loc::Loc) -> Box<Diagnostic> {
         let mut busiest: Vec<(usize, &str)> =

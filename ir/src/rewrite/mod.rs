@@ -31,6 +31,7 @@
 
 mod driver;
 mod fold;
+pub mod limit;
 mod rewriter;
 #[cfg(test)]
 mod tests;

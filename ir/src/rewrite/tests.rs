@@ -161,3 +161,32 @@ fn a_constant_is_of_the_dialect_of_what_it_replaces() {
     assert_eq!(find(Type::i32()), Some("rc.test.constant"));
     assert!(constants.find("rc.test.add".into(), Attr::str("x"), Type::i32()).is_none());
 }
+
+#[test]
+fn a_limit_stops_after_so_many_rewrites() {
+    let build = || {
+        let mut f = func("f", &[Type::i64()]);
+        let mut b = Builder::at_end(&mut f.body, f.entry);
+        let zero = constant(&mut b, 0);
+        let mut x = f.args[0];
+        for _ in 0..5 {
+            x = add(&mut b, zero, x);
+        }
+        ret(&mut b, &[x]);
+        f.body
+    };
+    let run = |most: usize| {
+        let mut body = build();
+        let ((), made) = limit::with_limit(most, || {
+            apply_patterns(&mut body, &PatternSet::new(), &RewriteConfig::default()).unwrap();
+        });
+        (names(&body).len(), made)
+    };
+    let (all, free) = run(usize::MAX);
+    let (some, made) = run(2);
+    assert_eq!((all, free.count), (1, 6), "{free:?}");
+    assert_eq!((some, made.count, made.kind.as_str()), (5, 2, "folding"));
+    assert!(made.op.contains("test.add"), "{made:?}");
+    // Outside there is no limit.
+    assert_eq!(apply_patterns(&mut build(), &PatternSet::new(), &RewriteConfig::default()).unwrap().rewrites(), 6);
+}

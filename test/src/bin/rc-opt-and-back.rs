@@ -7,8 +7,22 @@ use std::path::Path;
 use std::process::{Command, ExitCode, Output, Stdio};
 
 /// With these no single module goes to standard output.
-const SKIPPED: [&str; 8] =
-    ["-o", "--output", "--emit", "--verify-diagnostics", "--split-input-file", "--help", "--version", "--print-docs"];
+const SKIPPED: [&str; 14] = [
+    "-o",
+    "--output",
+    "--emit",
+    "--verify-diagnostics",
+    "--split-input-file",
+    "--help",
+    "-h",
+    "--version",
+    "--print-docs",
+    "--list-passes",
+    "--list-dialects",
+    "--list-ops",
+    "--list-phases",
+    "--completions",
+];
 
 fn main() -> ExitCode {
     match run() {

@@ -1,23 +1,19 @@
 //! Reads modules in either text form, runs passes, prints them.
 
-use clap::{Arg, Args, Command, FromArgMatches};
+use clap::{Args, Command, FromArgMatches};
 use rc_ir::Severity;
 use rc_tools::files;
-use rc_tools::opt::{IoOptions, Passes, augment, docs, emit, package, run, show, transform};
+use rc_tools::opt::{IoOptions, Passes, augment, emit, info, package, run, show, transform};
 use rc_tools::version::{version, versions};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
     rc::register();
-    let page = Arg::new("print-docs")
-        .long("print-docs")
-        .value_name("PAGE")
-        .help("Print a reference page: passes, or a dialect");
-    let command =
-        augment(IoOptions::augment_args(Command::new("rc-opt"))).arg(page).version(version()).long_version(versions());
-    let matches = command.about("Reads modules in either text form, runs passes and prints them").get_matches();
-    if let Some(page) = matches.get_one::<String>("print-docs") {
-        return match docs(page).and_then(|text| files::print_line(text.trim_end_matches('\n'))) {
+    let command = augment(IoOptions::augment_args(Command::new("rc-opt"))).version(version()).long_version(versions());
+    let command = info::augment(command.about("Reads modules in either text form, runs passes and prints them"));
+    let matches = command.clone().get_matches();
+    if let Some(text) = info::asked(&matches, &command) {
+        return match text.and_then(|text| files::print_line(text.trim_end_matches('\n'))) {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => {
                 files::note_line(format_args!("error: {error}"));

@@ -3,10 +3,16 @@
 
 mod docs;
 mod emit;
+mod example;
 mod expected;
+pub mod info;
 mod package;
 mod passes;
+mod phases;
+mod remarks;
+mod reproducer;
 mod split;
+mod trace;
 
 pub use docs::docs;
 pub use emit::emit;

@@ -1,13 +1,19 @@
 //! The options of `rc-opt` that concern passes: a flag for each, a pipeline, and what to show on the way.
 
 use super::emit::TO_THREADS;
-use crate::files::note_line;
-use clap::{Arg, ArgAction, ArgMatches, Command};
+use super::phases::PhaseOptions;
+use super::remarks::json_lines;
+use super::reproducer::LastPass;
+use super::trace::Trace;
+use crate::files::{self, note_line};
+use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
 use rc::{CheckEachPass, Machine, Target};
-use rc_ir::pass::{PassInstance, PassManager, PrintIr, PrintWhen, registered};
+use rc_ir::pass::{PassInstance, PassManager, PrintIr, PrintWhen, Report, registered};
 use rc_ir::{Diagnostic, Loc, Module, Severity};
+use rc_kit::view::{self, Recorder};
 use rc_lowering::pass::{LOWER_CPU, LOWER_CUDA, module_target};
 use rc_parser::pipeline::parse_pipeline;
+use std::path::PathBuf;
 use std::time::Instant;
 
 /// Adds a flag for every registered pass, `--fuse` or `--fuse=max-ops=32`, and the options for pipelines.
@@ -19,13 +25,17 @@ pub fn augment(mut command: Command) -> Command {
             .require_equals(true)
             .default_missing_value("")
             .value_name("OPTIONS");
-        command = command
-            .arg(flag.action(ArgAction::Append).help(pass.summary).help_heading("Passes, in the order of their flags"));
+        // --help would be several screens with all of them; --list-passes and --help=PASS say what they do.
+        command = command.arg(flag.action(ArgAction::Append).help(pass.summary).hide(true));
     }
     let flag = |name: &'static str, help: &'static str| {
         Arg::new(name).long(name).action(ArgAction::SetTrue).help(help).help_heading("Passes: how they run")
     };
-    command
+    let file = |name: &'static str, help: &'static str| {
+        let arg = Arg::new(name).long(name).value_name("FILE").value_parser(clap::value_parser!(PathBuf));
+        arg.help(help).help_heading("Passes: how they run")
+    };
+    PhaseOptions::augment_args(command)
         .arg(
             Arg::new("pass-pipeline")
                 .long("pass-pipeline")
@@ -84,6 +94,17 @@ pub fn augment(mut command: Command) -> Command {
         .arg(flag("timing", "Print how long every pass took, on standard error"))
         .arg(flag("statistics", "Print the passes' counters, on standard error"))
         .arg(flag("remarks", "Show what the passes decided, and why"))
+        .arg(file("remarks-file", "Write remarks, warnings and errors as JSON, one on each line"))
+        .arg(file("trace", "Write when each pass ran, for Perfetto (ui.perfetto.dev)"))
+        .arg(file("view", "Write a page that shows the compilation: phases, graph, kernels, buffers, remarks"))
+        .arg(file("reproducer", "Where a pass fails or changes a result, write a reduced module that shows it"))
+}
+
+/// What looks on while passes run.
+struct Watch {
+    trace: Trace,
+    last: LastPass,
+    recorder: Recorder,
 }
 
 /// What to do with a module: the passes, and how.
@@ -91,6 +112,7 @@ pub struct Passes {
     pipeline: String,
     target: Option<Wanted>,
     flags: ArgMatches,
+    phases: PhaseOptions,
     /// What to print of a lowered module.
     pub emit: String,
 }
@@ -105,7 +127,13 @@ impl Passes {
             Some(text) => text.clone(),
             None => flags_in_order(matches, arch.as_deref()),
         };
-        let mut passes = Passes { pipeline, target: None, flags: matches.clone(), emit };
+        let phases = PhaseOptions::from_arg_matches(matches).unwrap_or_else(|error| error.exit());
+        phases.range().map_err(|error| vec![*error])?;
+        if phases.is_given() && (!pipeline.is_empty() || emit != "ir") {
+            let error = Diagnostic::error(Loc::UNKNOWN, "phases are given, and passes or --emit");
+            return Err(vec![*error.help("give one of them: --compile-to=PHASE, or passes")]);
+        }
+        let mut passes = Passes { pipeline, target: None, flags: matches.clone(), phases, emit };
         passes.target =
             wanted(&passes.given()?, matches.get_one::<String>("target").map(String::as_str), arch, &passes.emit)?;
         Ok(passes)
@@ -134,13 +162,37 @@ impl Passes {
     /// Runs the passes on a module. Gives remarks where they are wanted, warnings and errors.
     pub fn run(&self, module: &mut Module) -> Vec<Diagnostic> {
         let passes = self.instances().expect("checked when the command line was read");
-        if passes.is_empty() {
+        if passes.is_empty() && !self.phases.is_given() {
             return Vec::new();
         }
         if let Err(error) = self.target.as_ref().map_or(Ok(()), |target| target.set_on(module)) {
             return vec![*error];
         }
-        let mut manager = PassManager::new(passes);
+        let watch = Watch { trace: Trace::new(), last: LastPass::default(), recorder: Recorder::default() };
+        let mut ready = |manager: &mut PassManager| self.instrument(manager, &watch);
+        let start = Instant::now();
+        let report = if self.phases.is_given() {
+            match self.machine(module) {
+                Ok(machine) => self.phases.run(module, machine, &mut ready),
+                Err(error) => return vec![*error],
+            }
+        } else {
+            let mut manager = PassManager::new(passes);
+            ready(&mut manager);
+            manager.run(module)
+        };
+        if self.flags.get_flag("timing") {
+            note_line(&report.timing);
+            note_line(format_args!("all passes: {:.1} ms", 1e3 * start.elapsed().as_secs_f64()));
+        }
+        if self.flags.get_flag("statistics") {
+            note_line(report.statistics_text());
+        }
+        self.diagnostics(report, &watch)
+    }
+
+    /// What watches the passes.
+    fn instrument(&self, manager: &mut PassManager, watch: &Watch) {
         let on = |name: &str| self.flags.get_flag(name);
         manager.verify_each = !on("no-verify-each");
         for (flag, when) in [
@@ -152,22 +204,61 @@ impl Passes {
                 manager.instrument(PrintIr::new(when, std::io::stderr()));
             }
         }
+        if self.file("trace").is_some() {
+            manager.instrument(watch.trace.hook());
+        }
+        if self.file("reproducer").is_some() {
+            manager.instrument(watch.last.clone());
+        }
+        if self.file("view").is_some() {
+            manager.instrument(watch.recorder.hook());
+        }
         if on("check-each-pass") {
             manager.instrument(CheckEachPass::new(0));
         }
-        let start = Instant::now();
-        let report = manager.run(module);
-        if on("timing") {
-            note_line(&report.timing);
-            note_line(format_args!("all passes: {:.1} ms", 1e3 * start.elapsed().as_secs_f64()));
+    }
+
+    /// What the page of a compilation is called: the input's name.
+    fn title(&self) -> String {
+        let input =
+            self.file("input").and_then(|path| path.file_name()).map(|name| name.to_string_lossy().into_owned());
+        input.filter(|name| name != "-").unwrap_or_else(|| "standard input".into())
+    }
+
+    fn file(&self, name: &str) -> Option<&PathBuf> {
+        self.flags.get_one::<PathBuf>(name)
+    }
+
+    /// What a run says, after the files that it leaves are written.
+    fn diagnostics(&self, report: Report, watch: &Watch) -> Vec<Diagnostic> {
+        let mut errors = report.errors;
+        if let Some(path) = self.file("reproducer").filter(|_| !errors.is_empty()) {
+            match watch.last.write(path) {
+                Ok(what) => note_line(format_args!("note: {what}")),
+                Err(why) => errors.push(*Diagnostic::error(Loc::UNKNOWN, format!("no reproducer is written: {why}"))),
+            }
         }
-        if on("statistics") {
-            note_line(report.statistics_text());
-        }
-        let wanted = |d: &Diagnostic| {
-            d.severity != Severity::Remark || on("remarks") || self.flags.get_flag("verify_diagnostics")
+        let all: Vec<Diagnostic> = report.diagnostics.into_iter().chain(errors).collect();
+        let mut failed = Vec::new();
+        let mut write = |name: &str, text: &dyn Fn() -> String| {
+            let written = self.file(name).map(|path| files::write(path, |out| out.write_all(text().as_bytes())));
+            failed.extend(written.and_then(Result::err).map(|why| *Diagnostic::error(Loc::UNKNOWN, why)));
         };
-        report.diagnostics.into_iter().filter(wanted).chain(report.errors).collect()
+        write("trace", &|| watch.trace.text());
+        write("view", &|| view::page(&self.title(), &watch.recorder, &all));
+        write("remarks-file", &|| json_lines(&all));
+        let on = |name: &str| self.flags.get_flag(name);
+        let wanted = |d: &Diagnostic| d.severity != Severity::Remark || on("remarks") || on("verify_diagnostics");
+        all.into_iter().filter(wanted).chain(failed).collect()
+    }
+
+    /// The machine of the phases: the one asked for, or what the module says, or the CPU at hand, which is then what the module says.
+    fn machine(&self, module: &mut Module) -> rc_ir::Result<Machine> {
+        if module.attr("rc.target").is_none() {
+            Wanted { machine: Machine::Cpu, arch: None }.set_on(module)?;
+        }
+        let word = module.attr("rc.target").and_then(|target| target.get("machine")?.as_str());
+        Ok(if word == Some("cuda") { Machine::Cuda } else { Machine::Cpu })
     }
 }
 
