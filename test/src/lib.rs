@@ -3,6 +3,7 @@
 //! | file | what it is |
 //! |---|---|
 //! | `lit` | a test file: its `RUN:` and `REQUIRES:` lines, substitutions, running them |
+//! | `condition` | what a file says of the machines that it is for |
 //! | `tools` | where the programs are that tests run, and building those of rc |
 //! | `update` | rewriting the expectations of a file from its output (`RC_UPDATE=1`) |
 //! | `judge` | FileCheck twice: litcheck's and LLVM's, which must agree |
@@ -10,6 +11,7 @@
 //! | `fuzz` | random modules through every phase, executed after each |
 //! | `generate` | modules out of random choices |
 
+pub mod condition;
 pub mod fuzz;
 pub mod generate;
 pub mod interop;

@@ -1,5 +1,6 @@
-//! A test file: `// RUN:` lines run by bash, `// REQUIRES:` lines, substitutions.
+//! A test file: `// RUN:` lines run by bash, conditions on the machine, substitutions. The lines are those of LLVM's lit.
 
+use crate::condition::holds;
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -8,8 +9,39 @@ use std::process::{Command, Output};
 pub struct Script {
     /// Shell commands, each from one `RUN:` line and its continuations.
     pub runs: Vec<String>,
-    /// Features that the machine must have.
+    /// Conditions that the machine must meet, all of them.
     pub requires: Vec<String>,
+    /// Conditions of which none may hold.
+    pub unsupported: Vec<String>,
+    /// Conditions under which the test fails; `*` is always.
+    pub xfail: Vec<String>,
+    /// `%{name}` and what it stands for.
+    pub defined: Vec<(String, String)>,
+}
+
+impl Script {
+    /// Why the test is not for this machine; `None` where it is. Errors: a condition that is malformed, or what `has` says of a feature.
+    pub fn skipped(&self, has: &dyn Fn(&str) -> Result<bool, String>) -> Result<Option<String>, String> {
+        for condition in &self.requires {
+            if !holds(condition, has)? {
+                return Ok(Some(format!("needs {condition}")));
+            }
+        }
+        for condition in &self.unsupported {
+            if holds(condition, has)? {
+                return Ok(Some(format!("is not for {condition}")));
+            }
+        }
+        Ok(None)
+    }
+    /// Whether the test is to fail. Errors: as [`Script::skipped`].
+    pub fn fails(&self, has: &dyn Fn(&str) -> Result<bool, String>) -> Result<bool, String> {
+        let mut fails = false;
+        for condition in &self.xfail {
+            fails |= condition == "*" || holds(condition, has)?;
+        }
+        Ok(fails)
+    }
 }
 
 /// Reads the script of a test. Errors: a `RUN:` line that ends in a backslash without a line to go on.
@@ -18,13 +50,27 @@ pub fn script(text: &str) -> Result<Script, String> {
     let mut open = false;
     for line in text.lines() {
         let Some(comment) = line.trim_start().strip_prefix("//").map(str::trim) else { continue };
-        if let Some(names) = comment.strip_prefix("REQUIRES:") {
-            script.requires.extend(names.split(',').map(|n| n.trim().to_string()));
+        for (key, list) in [
+            ("REQUIRES:", &mut script.requires),
+            ("UNSUPPORTED:", &mut script.unsupported),
+            ("XFAIL:", &mut script.xfail),
+        ] {
+            if let Some(names) = comment.strip_prefix(key) {
+                list.extend(names.split(',').map(|n| n.trim().to_string()));
+            }
         }
-        let Some(command) = comment.strip_prefix("RUN:").map(str::trim) else { continue };
+        if let Some(definition) = comment.strip_prefix("REDEFINE:").or(comment.strip_prefix("DEFINE:")) {
+            let parts = definition.trim().strip_prefix("%{").and_then(|d| d.split_once('}'));
+            let parts = parts.and_then(|(name, value)| Some((name, value.trim().strip_prefix('=')?)));
+            let (name, value) = parts.ok_or_else(|| format!("expected DEFINE: %{{name}} = value, found{definition}"))?;
+            script.defined.retain(|(known, _)| known != name);
+            script.defined.push((name.to_string(), value.trim().to_string()));
+        }
+        let Some(command) = comment.strip_prefix("RUN:").map(|c| expanded(c.trim(), &script.defined)) else { continue };
+        let command = command?;
         let (command, continues) = match command.strip_suffix('\\') {
             Some(start) => (start, true),
-            None => (command, false),
+            None => (command.as_str(), false),
         };
         match script.runs.last_mut() {
             Some(last) if open => last.push_str(command),
@@ -35,7 +81,19 @@ pub fn script(text: &str) -> Result<Script, String> {
     if open { Err("the last RUN: line ends in a backslash".into()) } else { Ok(script) }
 }
 
-/// `%s` is the test file, `%S` its folder, `%t` a path for temporary files, `%%` a percent sign.
+/// A command with what `%{name}` stands for. What stands for itself, by whatever way, is an error.
+fn expanded(command: &str, defined: &[(String, String)]) -> Result<String, String> {
+    let mut out = command.to_string();
+    for _ in 0..=defined.len() {
+        let found = defined.iter().find(|(name, _)| out.contains(&format!("%{{{name}}}")));
+        let Some((name, value)) = found else { return Ok(out) };
+        out = out.replace(&format!("%{{{name}}}"), value);
+    }
+    Err(format!("'{command}' does not come to an end: something defined stands for itself"))
+}
+
+/// `%s` is the test file, `%S` and `%p` its folder, `%t` a path for temporary files, `%T` the folder of these, `%%` a
+/// percent sign.
 pub fn substitute(command: &str, file: &Path, temp: &Path) -> String {
     let mut out = String::new();
     let mut rest = command;
@@ -44,7 +102,8 @@ pub fn substitute(command: &str, file: &Path, temp: &Path) -> String {
         let folder = file.parent().unwrap_or(Path::new("."));
         let (text, used) = match rest[at + 1..].chars().next() {
             Some('s') => (file.display().to_string(), 2),
-            Some('S') => (folder.display().to_string(), 2),
+            Some('S' | 'p') => (folder.display().to_string(), 2),
+            Some('T') => (temp.parent().unwrap_or(Path::new(".")).display().to_string(), 2),
             Some('t') => (temp.display().to_string(), 2),
             Some('%') => ("%".to_string(), 2),
             _ => ("%".to_string(), 1),
@@ -55,8 +114,16 @@ pub fn substitute(command: &str, file: &Path, temp: &Path) -> String {
     out + rest
 }
 
-/// A failure is exit code 1: neither success, nor a panic (101), nor a signal (128 and more).
+/// A failure is exit code 1: neither success, nor a panic (101), nor a signal (128 and more). With --crash it is one of these.
 const PRELUDE: &str = r#"not() {
+  if [ "$1" = --crash ]; then
+    shift
+    "$@"
+    local code=$?
+    [ $code -ge 101 ] && return 0
+    echo "not: '$1' exited with $code, expected a crash" >&2
+    return 1
+  fi
   "$@"
   local code=$?
   [ $code -eq 1 ] && return 0
@@ -124,6 +191,17 @@ mod tests {
     }
 
     #[test]
+    fn conditions_and_definitions() {
+        let s = script("// DEFINE: %{opt} = a %{b}\n// DEFINE: %{b} = --c\n// RUN: %{opt} %s\n// REDEFINE: %{b} = --d\n// RUN: %{opt}\n// XFAIL: *\n// UNSUPPORTED: x && y").unwrap();
+        assert_eq!(s.runs, ["a --c %s", "a --d"]);
+        let all = |_: &str| Ok(true);
+        assert_eq!(s.skipped(&all).unwrap().unwrap(), "is not for x && y");
+        assert!(s.skipped(&|_| Ok(false)).unwrap().is_none() && s.fails(&all).unwrap());
+        assert!(script("// DEFINE: %{a} = %{a}\n// RUN: %{a}").unwrap_err().contains("stands for itself"));
+        assert!(script("// DEFINE: a = b").is_err());
+    }
+
+    #[test]
     fn substitutes() {
         let (file, temp) = (Path::new("test/x/y.ir"), Path::new("/t/1"));
         assert_eq!(substitute("a %s %S %t.o 5%% %x %", file, temp), "a test/x/y.ir test/x /t/1.o 5% %x %");
@@ -134,6 +212,7 @@ mod tests {
         let shell = Shell { programs: Path::new("/nowhere"), root: Path::new("/") };
         let ok = |command: &str| shell.run(command).unwrap().status.success();
         assert!(ok("not false") && ok("not false | cat"));
+        assert!(ok("not --crash bash -c 'exit 101'") && ok("not --crash bash -c 'kill -SEGV $$'") && !ok("not --crash false"));
         assert!(!ok("not true") && !ok("not bash -c 'exit 101'") && !ok("not bash -c 'kill -SEGV $$'"));
         assert!(!ok("false | cat"));
     }

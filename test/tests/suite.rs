@@ -51,24 +51,21 @@ fn trial(path: PathBuf, programs: Option<Arc<Programs>>) -> Option<Trial> {
     };
     let run = move || {
         let (script, programs) = (script?, programs.expect("only listing needs no programs"));
-        match missing(&script)? {
-            Some(feature) => Ok(Completion::ignored_with(format!("needs {feature}"))),
-            None => run(&file, &text, &script, &programs).map(|()| Completion::Completed),
+        if let Some(why) = script.skipped(&has_feature)? {
+            return Ok(Completion::ignored_with(why));
+        }
+        match (run(&file, &text, &script, &programs), script.fails(&has_feature)?) {
+            (Ok(()), true) => Err("passes, and XFAIL: says that it fails".into()),
+            (result, false) => result.map(|()| Completion::Completed),
+            (Err(_), true) => Ok(Completion::Completed),
         }
     };
     Some(Trial::ignorable_test(name, run))
 }
 
-/// The first feature that this machine lacks.
-fn missing(script: &Script) -> Result<Option<&str>, Failed> {
-    for feature in &script.requires {
-        match tools::has_feature(feature) {
-            Some(true) => {}
-            Some(false) => return Ok(Some(feature)),
-            None => return Err(format!("REQUIRES: names '{feature}', which is not known").into()),
-        }
-    }
-    Ok(None)
+/// Whether this machine has a feature. Errors: there is no such feature.
+fn has_feature(name: &str) -> Result<bool, String> {
+    tools::has_feature(name).ok_or_else(|| format!("a condition names '{name}', which is not known"))
 }
 
 fn run(file: &Path, text: &str, script: &Script, programs: &Programs) -> Result<(), Failed> {
