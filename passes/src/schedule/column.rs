@@ -176,6 +176,9 @@ fn gpu_tile(body: &Body, group: &Group, leader: &Nest, columns: f64, target: &Ta
     let bytes =
         body.op_ref(leader.op).operand_types().iter().filter_map(|t| t.elem().byte_width()).min().unwrap_or(4) as i64;
     let alone = group.nests.iter().all(|n| n.op == leader.op || n.is_pointwise()) && group.nests[0].op == leader.op;
+    if let Some((width, rows)) = whole_columns(leader, columns, bytes, target).filter(|_| !alone) {
+        return (width, rows, None);
+    }
     if leader.points() < SPLIT_FROM || !alone {
         let width = [64, 32, 16, 8].into_iter().find(|&w| columns / w as f64 >= target.cores as f64).unwrap_or(8);
         return (width, if alone { in_flight(body, leader) } else { 2048 } / width, None);
@@ -198,14 +201,30 @@ fn gpu_tile(body: &Body, group: &Group, leader: &Nest, columns: f64, target: &Ta
     (width, down, best.filter(|&parts| parts > 1))
 }
 
+/// Elements of whole columns in each thread's registers, at most, and the bytes of a row that it reads at least.
+const WHOLE: i64 = 32;
+const SECTOR: i64 = 32;
+
+/// Columns of which a program holds all rows in registers, for all its nests: they are read once, in one step.
+fn whole_columns(leader: &Nest, columns: f64, bytes: i64, target: &Target) -> Option<(i64, i64)> {
+    let mut reduced = leader.of_kind(IterKind::Reduce);
+    let rows = pow2(reduced.next()?.extent.as_static()?);
+    let fits =
+        |w: &i64| w * bytes >= SECTOR && w * rows <= THREADS * WHOLE && columns / *w as f64 >= target.cores as f64;
+    let width = [64, 32, 16, 8].into_iter().find(fits)?;
+    reduced.next().is_none().then_some((width, rows))
+}
+
 /// Elements that a program takes at once so that each of its threads has all its loads in flight, of the widest operand.
 fn in_flight(body: &Body, leader: &Nest) -> i64 {
     let reads = body.op_ref(leader.op).operand_types().into_iter().zip(&leader.inputs);
+    // An extreme's place takes a register, too.
+    let loads = if leader.combiners.iter().any(|c| c.starts_with("arg")) { LOADS / 2 } else { LOADS };
     let elements = reads.filter_map(|(ty, access)| {
         let bytes = ty.elem().byte_width()? as i64;
         let aligned = |n: &i64| access.shape.last().is_some_and(|d| d.modulo(Dim::Static(*n)) == Dim::Static(0));
         let neighbours = [16, 8, 4, 2].into_iter().filter(|n| n * bytes <= 16).find(aligned).unwrap_or(1);
-        Some(((LOADS * neighbours).max(BYTES / bytes), leader.elements(access)))
+        Some(((loads * neighbours).max(BYTES / bytes), leader.elements(access)))
     });
     let most = elements.max_by(|a, b| a.1.total_cmp(&b.1).then(b.0.cmp(&a.0)));
     THREADS * most.map_or(LOADS, |m| m.0)
