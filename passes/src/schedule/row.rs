@@ -93,7 +93,7 @@ pub fn plan(body: &Body, mut group: Group, target: &Target) -> Plan {
     let threads = if target.is_cpu() { 1 } else { pow2(want * taken / each).clamp(32, 1024) };
     let split = parts(&group, &rows, own, target);
     let waits = form == Form::Registers && !target.is_cpu() && count > target.cores as f64;
-    let resident = if waits { resident(&group, &rows, threads) } else { None };
+    let resident = if waits { resident(&group, &rows, longest, threads) } else { None };
     let row = if target.is_cpu() { rows.last().copied() } else { tiled_row(&group, &rows, taken) };
     let one = |n: &Nest| {
         let keep = keeps(body, &group, n, target);
@@ -137,8 +137,8 @@ pub fn plan(body: &Body, mut group: Group, target: &Target) -> Plan {
 }
 
 /// How many programs of whole rows share a multiprocessor, so that one loads while another combines: of many threads no two would, with as many registers
-/// as the assembler likes to use. Two operands of a row have room.
-fn resident(group: &Group, rows: &[Name], threads: i64) -> Option<i64> {
+/// as the assembler likes to use. Beside what else they compute, 48 elements of a row's operands have room in each of them.
+fn resident(group: &Group, rows: &[Name], longest: i64, threads: i64) -> Option<i64> {
     let long = |nest: &Nest| {
         let own = |a: &&Access| {
             rows.iter().all(|&r| a.mentions(r)) && chunked(nest, rows).is_some_and(|c| a.mentions(c.name))
@@ -146,7 +146,7 @@ fn resident(group: &Group, rows: &[Name], threads: i64) -> Option<i64> {
         nest.inputs.iter().filter(own).count()
     };
     let operands = group.nests.iter().map(long).max().unwrap_or(0);
-    (threads == THREADS / 2 && operands <= 2).then_some(2)
+    (threads == THREADS / 2 && operands as i64 * longest <= 48 * threads).then_some(2)
 }
 
 /// How many chunks' threads a program has, so that few programs which go over their rows several times occupy the machine.
