@@ -86,6 +86,15 @@ def test_antialiased_resizing(mode, result):
     same(lambda x: nn.functional.interpolate(x, result, mode=mode, antialias=True), x, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("mode", ["nearest", "bilinear", "bicubic"])
+@pytest.mark.parametrize("shape, scale", [((1, 5, 16, 32), 2), ((2, 3, 7, 13), 1.5), ((3, 16, 64, 64), 2)])
+def test_resizing_on_a_cpu_reads_windows(mode, shape, scale):
+    x = torch.randn(shape)
+    close = dict(rtol=0, atol=0) if mode == "nearest" else dict(rtol=1e-5, atol=2e-5)
+    with torch.no_grad():
+        same(lambda x: nn.functional.interpolate(x, scale_factor=scale, mode=mode), x, **close)
+
+
 def resized(x, sizes, mode, align_corners, scales):
     return torch.ops.rc.resize.default(x, list(sizes), mode, align_corners, scales)
 

@@ -8,7 +8,7 @@ use super::run::{bind, divides};
 use super::scope::Scope;
 use crate::schedule::Operand;
 use crate::schedule::access::Iter;
-use crate::schedule::contract_cpu::gathered_run;
+use crate::schedule::contract_cpu::{by_rows, gathered_run};
 use crate::schedule::nest::Nest;
 use rc_ir::{Attr, Diagnostic, Dim, Name, Result, Type, Value};
 
@@ -33,6 +33,8 @@ pub struct Blocked<'a, 'n> {
     panelled: Option<Panelled>,
     /// The product with runs of k and lanes of these, where the left operand's rows are windows.
     runs: Option<Runs>,
+    /// The same with tiles of rows, where the windows are read in place.
+    windows: Option<Windows>,
 }
 
 struct Runs {
@@ -40,6 +42,13 @@ struct Runs {
     number: Iter,
     lane: Iter,
     length: i64,
+}
+
+/// Windows that are read in place: rows of a tile lie at one distance from one another.
+struct Windows {
+    runs: Runs,
+    tile: Iter,
+    row: Iter,
 }
 
 struct Panelled {
@@ -98,8 +107,9 @@ impl<'a, 'n> Blocked<'a, 'n> {
         let m = Part::of(p, product, scope, roles.m, mr)?;
         let n = Part::of(p, product, scope, roles.n, nr)?;
         let panelled = Panelled::of(product.nest, &n);
-        let runs = Runs::of(product, k, depth);
-        let mut out = Blocked { product, scope, m, n, k, depth, left: None, right: None, panelled, runs };
+        let runs = Runs::of(product.nest, product, k, depth);
+        let windows = Windows::of(product, &m, k, depth).filter(|_| !schedule.packs(Operand::Left));
+        let mut out = Blocked { product, scope, m, n, k, depth, left: None, right: None, panelled, runs, windows };
         let length = depth.map(|depth| (depth as u64).next_multiple_of((RUN * out.lanes(p)) as u64) as i64);
         if let Some(length) = length {
             out.left = schedule.packs(Operand::Left).then(|| out.panel(p, Side::Left, length));
@@ -347,11 +357,40 @@ impl<'a, 'n> Blocked<'a, 'n> {
         [first, length]: [Value; 2],
     ) -> Result<Value> {
         let start = p.zeros([self.m.tile, self.n.tile], self.product.acc);
+        if let Some(windows) = &self.windows {
+            return self.sums_of_windows(p, windows, scope, column, [first, length], start);
+        }
         let bounds = [p.constant_index(0), length, p.constant_index(1)];
         let ends = p.for_loop(bounds, &[start], |p, k, acc| {
             let a = self.operand(p, Side::Left, scope, row, [first, k])?;
             let b = self.operand(p, Side::Right, scope, column, [first, k])?;
             Ok::<_, Box<Diagnostic>>(vec![self.product.dot(p, a, b, acc[0], false, false)])
+        })?;
+        Ok(ends[0])
+    }
+
+    /// The same, run by run of windows that are read in place: where a run's elements lie in a row follows from the run's number.
+    fn sums_of_windows(
+        &self,
+        p: &mut Program,
+        windows: &Windows,
+        scope: &Scope,
+        column: Value,
+        [first, length]: [Value; 2],
+        start: Value,
+    ) -> Result<Value> {
+        let [zero, one, run] = [0, 1, windows.runs.length].map(|n| p.constant_index(n));
+        let ends = p.for_loop([zero, length, run], &[start], |p, at, acc| {
+            let from = p.add_index(first, at);
+            let rows = windows.scope(p, scope, &self.m, &self.n, from);
+            p.for_loop([zero, run, one], acc, |p, lane, acc| {
+                let here = rows.with(windows.runs.lane.name, bind(&windows.runs.lane, lane, None, 1));
+                let a = p.region(&windows.runs.nest, &here, &[self.which(Side::Left)])?[0];
+                let a = p.broadcast(a, [self.m.tile, 1]);
+                let k = p.add_index(at, lane);
+                let b = self.operand(p, Side::Right, scope, column, [first, k])?;
+                Ok::<_, Box<Diagnostic>>(vec![self.product.dot(p, a, b, acc[0], false, false)])
+            })
         })?;
         Ok(ends[0])
     }
@@ -398,17 +437,17 @@ impl Panelled {
 }
 
 impl Runs {
-    /// Of a nest whose left operand is gathered.
-    fn of(product: &Product, k: Iter, depth: Option<i64>) -> Option<Runs> {
+    /// Of a nest whose left operand's rows are windows.
+    fn of(nest: &Nest, product: &Product, k: Iter, depth: Option<i64>) -> Option<Runs> {
         let length = gathered_run(product.nest, product.roles.m, k.name, depth)?;
         let run = Dim::Static(length);
         let iter = |what: &str, extent| Iter { name: Name::new(&format!("{}_{what}", k.name)), extent, ..k };
         let (number, lane) = (iter("run", k.extent.ceildiv(run)), iter("lane", run));
         let at = Dim::symbol(number.name) * run + Dim::symbol(lane.name);
-        let mut iters = product.nest.iters.clone();
+        let mut iters = nest.iters.clone();
         iters.retain(|i| i.name != k.name);
         iters.extend([number, lane]);
-        Some(Runs { nest: product.nest.substituted(&[(k.name, at)], iters), number, lane, length })
+        Some(Runs { nest: nest.substituted(&[(k.name, at)], iters), number, lane, length })
     }
     /// The scope with the run that starts at a place of k.
     fn scope(&self, p: &mut Program, scope: &Scope, k: Value, axis: usize) -> Scope {
@@ -417,6 +456,35 @@ impl Runs {
         let scope = scope.with(self.number.name, bind(&self.number, number, None, 1));
         scope.with(self.lane.name, bind(&self.lane, zero, Some(axis), self.length))
     }
+}
+
+impl Windows {
+    /// Of a nest where the windows of a tile's rows lie at one distance from one another.
+    fn of(product: &Product, m: &Part, k: Iter, depth: Option<i64>) -> Option<Windows> {
+        depth?;
+        let rows = by_rows(product.nest, m.iter.name, k.name, m.tile)?;
+        let runs = Runs::of(&rows.nest, product, k, depth)?;
+        Some(Windows { runs, tile: rows.tile, row: rows.row })
+    }
+    /// The scope of a tile's rows in the run that starts at a place of k. Tiles and runs are numbered, and the numbers are known to be in range.
+    fn scope(&self, p: &mut Program, scope: &Scope, m: &Part, n: &Part, k: Value) -> Scope {
+        let first = scope.get(m.iter.name).expect("bound by the loop over tiles").base;
+        let scope = without(&without(scope, m.iter.name), n.iter.name);
+        let tile = numbered(p, &self.tile, first, m.tile);
+        let run = numbered(p, &self.runs.number, k, self.runs.length);
+        let zero = p.constant_index(0);
+        let scope = scope.with(self.tile.name, bind(&self.tile, tile, None, 1));
+        let scope = scope.with(self.row.name, bind(&self.row, zero, Some(0), m.tile));
+        scope.with(self.runs.number.name, bind(&self.runs.number, run, None, 1))
+    }
+}
+
+/// The number of the part of `size` elements that starts at a place, at most the last one's.
+fn numbered(p: &mut Program, parts: &Iter, place: Value, size: i64) -> Value {
+    let size = p.constant_index(size);
+    let number = p.binary("rc.core.div", place, size);
+    let last = p.size(parts.extent - Dim::Static(1));
+    p.binary("rc.core.min", number, last)
 }
 
 impl Part {

@@ -1,7 +1,7 @@
 //! Where a nest reads and writes: index maps, brought into the form that tiles can follow.
 
 use crate::fuse::reads::panel_iterator;
-use rc_ir::dim::Atom;
+use rc_ir::dim::{Atom, Monomial};
 use rc_ir::dim_range::Ranges;
 use rc_ir::{Dim, Name};
 
@@ -116,6 +116,16 @@ impl Access {
         let size = self.shape.last()?.modulo(Dim::Static(run)) == Dim::Static(0);
         (steps == 1 && size && is_multiple(at, run)).then_some(out)
     }
+    /// Elements of memory from one of the iterator's values to the next, where that is the same number for all.
+    pub fn distance(&self, iter: Name) -> Option<i64> {
+        let (mut sum, mut stride) = (0, Dim::Static(1));
+        for (&e, &size) in self.exprs.iter().zip(&self.shape).rev() {
+            let steps = coefficient(e, iter)?;
+            sum += if steps == 0 { 0 } else { steps * stride.as_static()? };
+            stride = stride * size;
+        }
+        Some(sum)
+    }
     /// The columns of a panel, where `iter` runs over panels of a packed matrix: `[iter floordiv c, k, iter mod c]`.
     pub fn panels(&self, iter: Name) -> Option<i64> {
         let (&lane, rest) = self.exprs.split_last()?;
@@ -150,6 +160,17 @@ fn atom_mentions(atom: &Atom, name: Name) -> bool {
             mentions(a, name) || mentions(b, name)
         }
     }
+}
+
+/// What an expression grows by from each of the iterator's values to the next, where that is the same for all.
+fn coefficient(e: Dim, iter: Name) -> Option<i64> {
+    if !mentions(e, iter) {
+        return Some(0);
+    }
+    let terms = e.polynomial()?.terms;
+    let of_iter = terms.iter().filter(|(monomial, _)| monomial.iter().any(|(atom, _)| atom_mentions(atom, iter)));
+    let linear = |(monomial, c): &(Monomial, i64)| (monomial.as_slice() == [(Atom::Symbol(iter), 1)]).then_some(*c);
+    of_iter.map(linear).sum()
 }
 
 /// What an expression is at `iter = run * number`, and by how much it grows from each to the next of the `run` values from there on, 0 or 1.
@@ -321,6 +342,16 @@ mod tests {
         assert_eq!(row, Access::new(&[Dim::Static(58 * 64)], &[k * c + ij]));
         let by_symbol = Access::new(&[64.into(), s], &[ij.floordiv(s), ij.modulo(s)]).normalized(&ranges, &iters);
         assert_eq!(by_symbol.exprs, [ij]);
+    }
+
+    #[test]
+    fn rows_of_windows_lie_at_one_distance() {
+        let (t, r, k) = (Dim::symbol("t"), Dim::symbol("r"), Dim::symbol("k"));
+        let shape = [Dim::Static(58), Dim::Static(58), Dim::Static(64)];
+        let at = [t.floordiv(4.into()), (t * 28.into() + r * 2.into()) + k.floordiv(64.into()), k.modulo(64.into())];
+        assert_eq!(Access::new(&shape, &at).distance(Name::new("r")), Some(128));
+        let other = [t, (t + r).modulo(14.into()), k];
+        assert_eq!(Access::new(&shape, &other).distance(Name::new("r")), None);
     }
 
     #[test]

@@ -21,6 +21,7 @@ struct Choice {
 }
 
 /// The problem as the model sees it.
+#[derive(Clone, Copy)]
 struct Model<'a> {
     target: &'a Target,
     /// Extents of m, n and k, points of the iterators that are summed over one by one, and of the batch.
@@ -37,37 +38,52 @@ struct Model<'a> {
     converts: [bool; 2],
     /// Whether the right operand lies in panels of a tile's columns already.
     panels: bool,
-    /// Where rows of the left operand are windows, which are gathered as they are packed: how many elements of k are neighbours.
+    /// Where rows of the left operand are windows: how many elements of k are neighbours.
     run: Option<i64>,
+    /// Where a tile's windows are read in place: elements of memory from one to the next. Else they are gathered as they are packed.
+    distance: Option<i64>,
 }
 
-pub fn plan(group: &Group, p: &Problem, target: &Target) -> Plan {
+pub fn plan<'a>(group: &Group, p: &Problem, target: &'a Target) -> Plan {
     let nest = &group.nests[0];
     let lanes = target.lanes(p.acc);
     let given = nest.inputs.iter().find_map(|access| access.panels(p.roles.n));
     let vectors = given.map(|columns| columns / lanes).filter(|v| VECTORS.contains(v));
     let rows = p.m.extent.as_static();
-    let [mr, nr] = register_tile(rows, p.sizes[1] as i64, lanes, target, vectors.as_slice());
-    let (mr, nr) = limit(group, p, mr, nr, target);
+    let tile = |rows_fit: &dyn Fn(i64) -> bool| {
+        let [mr, nr] = register_tile([rows, Some(p.sizes[1] as i64)], lanes, target, vectors.as_slice(), rows_fit)?;
+        let (mr, nr) = limit(group, p, mr, nr, target);
+        Some([mr, nr])
+    };
     let sizes = p.sizes.map(|n| n as i64);
     let extent = |i: &Iter| extent_of(&nest.ranges, i.extent).max(1) as f64;
     let sums: f64 = nest.of_kind(IterKind::Reduce).map(extent).product();
-    let model = Model {
+    let packing = Model {
         target,
         sizes,
         outer: sums / p.sizes[2],
         batch: p.batch * p.sizes[2] / sums,
-        tile: [mr, nr],
+        tile: tile(&|_| true).expect("there are tiles of any number of rows"),
         lanes: lanes as f64,
         bytes: p.acc.byte_width().unwrap_or(4) as i64,
         along_k: [p.roles.left, 1 - p.roles.left].map(|which| p.roles.lies_along_k(nest, which)),
         converts: [p.roles.left, 1 - p.roles.left].map(|which| p.factors[which] != p.acc),
-        panels: given == Some(nr),
+        panels: false,
         run: gathered_run(nest, p.roles.m, p.roles.k, None),
+        distance: None,
     };
-    let mut candidates: Vec<(f64, Choice)> = model.choices().into_iter().map(|c| (model.time(&c), c)).collect();
+    let distance = |rows: i64| by_rows(nest, p.roles.m, p.roles.k, rows).map(|windows| windows.distance);
+    let in_place = packing.run.and_then(|_| tile(&|rows| distance(rows).is_some()));
+    let in_place = in_place.and_then(|tile| Some(Model { tile, distance: Some(distance(tile[0])?), ..packing }));
+    let models: Vec<Model> = [Some(packing), in_place].into_iter().flatten().collect();
+    let with_panels = |model: Model<'a>| Model { panels: given == Some(model.tile[1]), ..model };
+    let models: Vec<Model> = models.into_iter().map(with_panels).collect();
+    let of_model = |model: &Model| model.choices().into_iter().map(|c| (model.time(&c), c)).collect::<Vec<_>>();
+    let mut candidates: Vec<(f64, Choice, &Model)> =
+        models.iter().flat_map(|model| of_model(model).into_iter().map(move |(time, c)| (time, c, model))).collect();
     candidates.sort_by(|a, b| a.0.total_cmp(&b.0));
-    let (best, choice) = candidates[0];
+    let (best, choice, model) = candidates[0];
+    let [mr, nr] = model.tile;
     let packed = [Operand::Left, Operand::Right].into_iter().zip(choice.pack).filter(|o| o.1);
     let own = Contract {
         block: [p.roles.m, p.roles.n, p.roles.k].into_iter().zip(choice.block).collect(),
@@ -80,19 +96,22 @@ pub fn plan(group: &Group, p: &Problem, target: &Target) -> Plan {
     let floor = model.floor();
     let why = format!(
         "{mr} x {nr} results in registers, {}, {:.0} programs on {} cores: {best:.0} us, {floor:.0} at the peak of arithmetic",
-        choice.describe(),
+        choice.describe(model.distance.is_some()),
         model.programs(&choice),
         target.cores
     );
-    let other =
-        candidates.get(1).map_or("no other block".into(), |(time, c)| format!("{}: {time:.0} us", c.describe()));
+    let other = candidates.get(1).map_or("no other block".into(), |(time, c, model)| {
+        format!("{}: {time:.0} us", c.describe(model.distance.is_some()))
+    });
     Plan { schedules: vec![s], why, other }
 }
 
 impl Choice {
-    fn describe(&self) -> String {
+    fn describe(&self, windows: bool) -> String {
         let [m, n, k] = self.block;
         let packed = match self.pack {
+            [false, true] if windows => "the right operand packed, windows read in place",
+            [false, false] if windows => "windows read in place",
             [true, true] => "both operands packed",
             [true, false] => "the left operand packed",
             [false, true] => "the right operand packed",
@@ -115,6 +134,15 @@ const MEMORY: i64 = 4 << 20;
 /// Cycles that starting to read a row in packing takes.
 const ROW: f64 = 40.0;
 
+/// Cycles that turning an element takes, as it is packed across the operand's rows.
+const TURN: f64 = 2.0;
+
+/// Cycles that a vector of sums takes that waits for the next block of k: it is stored and added.
+const WAIT: f64 = 6.0;
+
+/// Cycles that starting a run of windows' elements takes, where they are read in place.
+const RUN: f64 = 10.0;
+
 /// Cycles that starting a tile of results takes, and starting a program.
 const TILE: f64 = 20.0;
 const PROGRAM: f64 = 500.0;
@@ -131,7 +159,7 @@ impl Model<'_> {
         // A panel of the right operand fills a quarter or half of the first-level cache.
         let line = self.tile[1] * self.bytes;
         let depths = [4, 2].map(|part| (self.target.shared_bytes / part / line).clamp(self.lanes as i64, DEPTH));
-        let longest = if self.panels { 2 * DEPTH } else { DEPTH };
+        let longest = if self.panels || self.distance.is_some() { 2 * DEPTH } else { DEPTH };
         let k_parts: Vec<i64> = depths.into_iter().chain([longest]).map(|depth| (k + depth - 1) / depth).collect();
         let mut out = Vec::new();
         for block_m in blocks(m, self.tile[0], PARTS) {
@@ -145,7 +173,7 @@ impl Model<'_> {
                 }
             }
         }
-        out.retain(|c| self.memory(c) <= MEMORY && (c.pack[0] || self.run.is_none()));
+        out.retain(|c| self.memory(c) <= MEMORY && (self.run.is_none() || c.pack[0] != self.distance.is_some()));
         out
     }
     fn memory(&self, c: &Choice) -> i64 {
@@ -203,7 +231,7 @@ impl Model<'_> {
         let streamed = if self.panels { sums * tiles[1] * nr * m_parts * self.bytes as f64 / self.rate() } else { 0.0 };
         // The first of several blocks only leaves its sums, the last one only takes them.
         let waits = if self.outer > 1.0 { steps + 1.0 } else { steps - 1.0 };
-        let waiting = tiles[0] * tiles[1] * waits * 3.0 * mr * vectors;
+        let waiting = tiles[0] * tiles[1] * waits * WAIT * mr * vectors;
         let programs = self.programs(c);
         let each = (products + packing + streamed + waiting) * self.batch / programs + PROGRAM;
         // Cores take programs as they get done, and the last one is waited for.
@@ -217,12 +245,14 @@ impl Model<'_> {
         let mut extra = 0.0;
         if !c.pack[0] {
             // Rows whose distance is a multiple of a page take one another's place in the first-level cache.
-            let collide = self.sizes[2] * self.bytes % 4096 == 0 && self.sizes[0] > 8;
-            extra += match (self.along_k[0], collide) {
+            let distance = self.distance.unwrap_or(self.sizes[2]);
+            let collide = distance * self.bytes % 4096 == 0 && self.sizes[0] > 8;
+            extra += match (self.along_k[0] || self.distance.is_some(), collide) {
                 (true, false) => 0.0,
                 (true, true) => 0.1 * mr,
                 (false, _) => 0.25 * mr,
             };
+            extra += self.distance.and(self.run).map_or(0.0, |run| RUN / run as f64);
             extra += if self.converts[0] { mr } else { 0.0 };
         }
         if !c.pack[1] && !self.panels {
@@ -244,7 +274,7 @@ impl Model<'_> {
             let near = c.block[i] * c.block[2] * self.bytes * 2 <= self.target.cache_bytes;
             let row = if self.along_k[i] { c.block[2] } else { c.block[i] };
             let converted = if self.converts[i] { 1.0 / self.lanes } else { 0.0 };
-            let turned = if turns { 1.0 } else { 0.0 };
+            let turned = if turns { TURN } else { 0.0 };
             self.tile[i] as f64 * (if near { 0.4 } else { 1.0 } + ROW / row as f64 + turned + converted)
         };
         [cycles(0, !self.along_k[0]), cycles(1, self.along_k[1])]
@@ -265,15 +295,53 @@ pub fn gathered_run(nest: &Nest, own: Name, k: Name, block: Option<i64>) -> Opti
     GATHERED.into_iter().filter(fits).find(|&run| access.by_runs(k, run, Dim::symbol(k)).is_some())
 }
 
+/// A nest whose rows of windows are in tiles: `own` is `rows * tile + row`.
+pub struct Rows {
+    pub nest: Nest,
+    pub tile: Iter,
+    pub row: Iter,
+    /// Elements of memory from one row of a tile to the next.
+    pub distance: i64,
+}
+
+/// The nest with `own` in tiles of so many rows, where the rows of each tile of the operand with `own` and `k` lie at one distance from one another:
+/// windows of neighbours along one row of an image.
+pub fn by_rows(nest: &Nest, own: Name, k: Name, rows: i64) -> Option<Rows> {
+    let iter = nest.iter(own)?;
+    let size = Dim::Static(rows);
+    let whole = iter.extent.as_static().is_some_and(|extent| extent % rows == 0);
+    if rows < 2 || !whole {
+        return None;
+    }
+    let part = |what: &str, extent| Iter { name: Name::new(&format!("{own}_{what}")), extent, ..*iter };
+    let (tile, row) = (part("tile", iter.extent.floordiv(size)), part("row", size));
+    let mut iters = nest.iters.clone();
+    iters.retain(|i| i.name != own);
+    iters.extend([tile, row]);
+    let nest = nest.substituted(&[(own, Dim::symbol(tile.name) * size + Dim::symbol(row.name))], iters);
+    let operand = nest.inputs.iter().position(|a| a.mentions(row.name) && a.mentions(k))?;
+    let distance = nest.inputs[operand].distance(row.name).filter(|_| !nest.zero_outside[operand])?;
+    Some(Rows { nest, tile, row, distance })
+}
+
 /// Vectors of the right operand that a tile of results has, the best ones first where they are equally good.
 const VECTORS: &[i64] = &[2, 3, 1];
 
-/// Rows and columns of a tile of results, with one of these numbers of `vectors` (none: any): with the right operand's vectors and a repeated element
-/// of the left one it fills the vector registers, and the rows and columns past the results are the fewest.
-fn register_tile(m: Option<i64>, n: i64, lanes: i64, target: &Target, vectors: &[i64]) -> [i64; 2] {
+/// Rows and columns of a tile of results of `m` rows (none: not known) and `n` columns, with a number of rows that `fits` and one of these
+/// numbers of `vectors` (none: any): with the right operand's vectors and a repeated element of the left one it fills the vector registers, and
+/// the rows and columns past the results are the fewest.
+fn register_tile(
+    [m, n]: [Option<i64>; 2],
+    lanes: i64,
+    target: &Target,
+    vectors: &[i64],
+    fits: &dyn Fn(i64) -> bool,
+) -> Option<[i64; 2]> {
+    let parts = |extent: Option<i64>, tile: i64| {
+        extent.map_or(1.0 / tile as f64, |extent| (extent as f64 / tile as f64).ceil())
+    };
     let cost = |&[rows, vectors]: &[i64; 2]| {
-        let tiles = m.map_or(1.0 / rows as f64, |m| (m as f64 / rows as f64).ceil())
-            * (n as f64 / (vectors * lanes) as f64).ceil();
+        let tiles = parts(m, rows) * parts(n, vectors * lanes);
         // Of multiply-adds and of loads there are two a cycle, and a sum takes its next product four cycles later.
         let cycles = ((rows * vectors) as f64 / 2.0).max((rows + vectors) as f64 / 2.0).max(4.0);
         let counter = 0.2;
@@ -282,15 +350,17 @@ fn register_tile(m: Option<i64>, n: i64, lanes: i64, target: &Target, vectors: &
     let vectors = if vectors.is_empty() { VECTORS } else { vectors };
     let tiles = vectors.iter().flat_map(|&vectors| {
         let most = ((target.registers - 1) / vectors - 1).min(14).min(m.unwrap_or(14).max(1));
-        (1..=most.max(1)).rev().map(move |rows| [rows, vectors])
+        (1..=most.max(1)).rev().filter(|&rows| fits(rows)).map(move |rows| [rows, vectors])
     });
-    let [rows, vectors] = tiles.min_by(|a, b| cost(a).total_cmp(&cost(b))).expect("there are tiles");
-    [rows, vectors * lanes]
+    let [rows, vectors] = tiles.min_by(|a, b| cost(a).total_cmp(&cost(b)))?;
+    Some([rows, vectors * lanes])
 }
 
 /// The columns of a panel of a packed right operand of `n` columns, for a product of `m` rows (none: not known) that is accumulated in `acc`; none
 /// where the product does not go by tiles: a vector, or fewer columns than a vector register has elements.
 pub fn panel_columns(m: Option<i64>, n: i64, acc: Type, target: &Target) -> Option<i64> {
     let lanes = target.lanes(acc);
-    (m != Some(1) && m != Some(0) && n >= lanes && acc.is_float()).then(|| register_tile(m, n, lanes, target, &[])[1])
+    let by_tiles = m != Some(1) && m != Some(0) && n >= lanes && acc.is_float();
+    let tile = by_tiles.then(|| register_tile([m, Some(n)], lanes, target, &[], &|_| true))?;
+    tile.map(|tile| tile[1])
 }

@@ -12,6 +12,12 @@ use rc_ir::{Body, Name};
 /// Side of a GPU's tile where an operand is read across: rows of it are whole memory lines of 128 bytes in 16-bit types.
 const SQUARE: i64 = 64;
 
+/// Vectors of a row that a CPU's program takes: their values stay in registers. It takes up to twice as many where so few operations are computed.
+const VECTORS: i64 = 4;
+const LIGHT: usize = 4;
+/// What starting a program takes, in vectors that are copied.
+const PROGRAM: i64 = 3;
+
 /// One tile for each program: all of the innermost iterator that is contiguous in the results, up to a size, and rows of the
 /// next one if that is short; a square tile where an operand is read transposed.
 pub fn plan(body: &Body, mut group: Group, target: &Target) -> Plan {
@@ -24,7 +30,12 @@ pub fn plan(body: &Body, mut group: Group, target: &Target) -> Plan {
     let outputs: Vec<_> = group.nests.iter().flat_map(|n| &n.outputs).collect();
     // Where there is work enough, a GPU's thread has two loads of each operand in flight.
     let each = if nest.points() >= (target.cores * target.threads * 16) as f64 { 16 } else { 8 };
-    let want = if target.is_cpu() { 4 * lanes } else { 128 * each };
+    let width = nest.outputs[0].innermost().and_then(|x| nest.iter(x)?.extent.as_static());
+    let want = if target.is_cpu() {
+        lanes * vectors(body, &group, width.map(|n| (n + lanes - 1) / lanes))
+    } else {
+        128 * each
+    };
     let mut schedule = Schedule::new(Kind::Pointwise);
     schedule.collapse = pairs;
     schedule.grid = nest.iters.iter().map(|i| i.name).collect();
@@ -66,6 +77,15 @@ pub fn plan(body: &Body, mut group: Group, target: &Target) -> Plan {
         None => format!("tiles of {} elements: {:.0} programs", 2 * elements, programs / 2.0),
     };
     Plan { schedules: vec![schedule; group.nests.len()], why, other }
+}
+
+/// Vectors that a CPU's program takes of a row: where little is computed, so many that they divide a row of `row` vectors into few parts, and evenly.
+fn vectors(body: &Body, group: &Group, row: Option<i64>) -> i64 {
+    let computed: usize =
+        group.ops.iter().filter_map(|&op| body.op_ref(op).entry(0)).map(|entry| body.ops(entry).count()).sum();
+    let Some(row) = row.filter(|&row| row > VECTORS && computed <= LIGHT) else { return VECTORS };
+    let cost = |vectors: &i64| (row + vectors - 1) / vectors * (vectors + PROGRAM);
+    (VECTORS..=2 * VECTORS).min_by_key(cost).unwrap_or(VECTORS)
 }
 
 /// Whether elements along `y` have in common what index maps compute along `x`, which is more than where to start.

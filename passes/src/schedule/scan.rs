@@ -1,5 +1,5 @@
 //! Schedules of scans along what is contiguous in memory: a GPU program takes whole rows, or chunks of one after the other, and its
-//! threads hand on what comes before their elements.
+//! threads hand on what comes before their elements. A CPU program takes a row in chunks of a few vectors.
 
 use super::Plan;
 use super::access::mentions;
@@ -19,7 +19,10 @@ const CHUNK: i64 = 8192;
 /// Threads that a program has at least where it takes several rows.
 const BLOCK: i64 = 128;
 
-/// `None` where rows are not contiguous, and on a CPU.
+/// Vectors of a row that a CPU's program takes at once.
+const VECTORS: i64 = 4;
+
+/// `None` where rows are not contiguous, and on a CPU where they are shorter than a vector.
 pub fn plan(body: &Body, mut group: Group, target: &Target) -> Option<Plan> {
     let pairs = collapse(body, &mut group, &|nest, name| nest.iter(name).is_some_and(|i| i.kind == IterKind::Parallel));
     let nest = group.nests[0].clone().forward();
@@ -32,7 +35,7 @@ pub fn plan(body: &Body, mut group: Group, target: &Target) -> Option<Plan> {
         .max_by(|a, b| nest.elements(a).total_cmp(&nest.elements(b)));
     let contiguous = largest.is_none_or(|a| a.exprs.last().is_some_and(|&e| mentions(e, scan.name)))
         && output.innermost() == Some(scan.name);
-    if target.is_cpu() || !contiguous || nest.outputs.len() != 1 {
+    if !contiguous || nest.outputs.len() != 1 {
         return None;
     }
     let acc = nest.acc.unwrap_or_else(|| default_acc(body.ty(body.result(nest.op, 0)).elem()));
@@ -40,7 +43,12 @@ pub fn plan(body: &Body, mut group: Group, target: &Target) -> Option<Plan> {
     let rows: Vec<_> = nest.of_kind(IterKind::Parallel).copied().collect();
     let count = rows.iter().map(|i| extent_of(&nest.ranges, i.extent) as f64).product::<f64>();
     let length = extent_of(&nest.ranges, scan.extent);
-    let chunk = storable(&[output], &scan, None, fit(target, scan.extent.as_static(), CHUNK / words, 1), target);
+    let lanes = if target.is_cpu() { target.lanes(acc) } else { 1 };
+    let most = if target.is_cpu() { VECTORS * lanes } else { CHUNK / words };
+    let chunk = storable(&[output], &scan, None, fit(target, scan.extent.as_static(), most, lanes), target);
+    if target.is_cpu() && length < lanes {
+        return None;
+    }
     let each = (elements_of_thread(length as f64 * count, target) / words).max(4);
     // A program of too few threads takes several rows, if there are enough for all cores.
     let mut taken = (BLOCK * each / chunk).max(1);
@@ -52,13 +60,14 @@ pub fn plan(body: &Body, mut group: Group, target: &Target) -> Option<Plan> {
     s.grid = rows.iter().map(|i| i.name).collect();
     s.axes[1] = scan.name;
     s.set_tile(scan.name, chunk);
-    if let Some(row) = rows.last() {
+    if let Some(row) = rows.last().filter(|_| !target.is_cpu()) {
         taken = storable(&[output], row, Some(scan.name), fit(target, row.extent.as_static(), taken, 1), target);
         s.axes[0] = row.name;
         s.set_tile(row.name, taken);
     }
-    s.threads = pow2(chunk * taken / each).clamp(32, 1024);
+    s.threads = if target.is_cpu() { 1 } else { pow2(chunk * taken / each).clamp(32, 1024) };
+    taken = if target.is_cpu() { 1 } else { taken };
     let why = format!("scans of {length} in chunks of {chunk}, {taken} rows for each program of {} threads", s.threads);
-    let other = "general: point by point, a row for each thread".to_string();
+    let other = "general: point by point, a row for each thread or lane".to_string();
     (chunk > 1).then_some(Plan { schedules: vec![s], why, other })
 }

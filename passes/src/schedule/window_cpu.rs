@@ -1,7 +1,7 @@
 //! Schedules of windows on a CPU: results that are neighbours along two iterators are summed side by side in registers, so that what
 //! depends on one of the two alone (a window's weights, say) is loaded once for several of them.
 
-use super::access::Iter;
+use super::access::{Access, Iter};
 use super::attr::{Column, Kind, Schedule};
 use super::group::{Group, collapse};
 use super::nest::{Nest, extent_of};
@@ -14,6 +14,9 @@ use rc_ir::{Body, Name};
 /// Rows and vectors of a tile, at most.
 const ROWS: i64 = 14;
 const VECTORS: i64 = 4;
+
+/// Rows of a tile, at most, where they would take one another's place in the first-level cache.
+const COLLIDING: i64 = 4;
 
 /// Cycles until a sum takes its next element, and of a step besides loads and arithmetic.
 const LATENCY: f64 = 4.0;
@@ -34,7 +37,8 @@ pub fn plan(body: &Body, mut group: Group, lane: Name, target: &Target) -> Plan 
     };
     let mut tiles: Vec<(Option<Name>, i64, i64)> = (1..=VECTORS).map(|v| (None, 1, width(v))).collect();
     for outer in before.into_iter().rev() {
-        let most = outer.extent.as_static().unwrap_or(ROWS).min(ROWS);
+        let apart = leader.accesses().all(|access| !collides(access, outer.name));
+        let most = outer.extent.as_static().unwrap_or(ROWS).min(if apart { ROWS } else { COLLIDING });
         for (rows, vectors) in (2..=most).flat_map(|rows| (1..=VECTORS).map(move |v| (rows, v))) {
             let fits = storable(&outputs, outer, Some(lane), rows, target) == rows;
             if fits && rows * vectors + vectors < target.registers {
@@ -60,6 +64,12 @@ pub fn plan(body: &Body, mut group: Group, lane: Name, target: &Target) -> Plan 
     let why = format!("windows along {lane}, {width} results{along} at once");
     let other = "row: windows are too short to fill vectors".to_string();
     Plan { schedules: vec![schedule; group.nests.len()], why, other }
+}
+
+/// Whether neighbours along an iterator lie a multiple of a page apart: their lines are in the same set of the first-level cache.
+fn collides(access: &Access, name: Name) -> bool {
+    const PAGE: i64 = 4096 / 4; // In elements of four bytes.
+    access.distance(name).is_some_and(|distance| distance != 0 && distance % PAGE == 0)
 }
 
 /// Cycles of all tiles' steps, but for a factor: two loads and two operations on vectors a cycle.

@@ -81,6 +81,9 @@ impl<'s> Distribute<'s> {
         if source.vec_dim != Some(scan.dim) {
             return Ok((value, value));
         }
+        if !self.cuda {
+            return self.by_doubling(scan, value, source.vec);
+        }
         let mut order: Vec<i64> = (0..source.vec).collect();
         if scan.reverse {
             order.reverse();
@@ -97,6 +100,21 @@ impl<'s> Distribute<'s> {
             sum = Some(next);
         }
         Ok((self.emit.concat(&parts)?, sum.expect("a vector has elements")))
+    }
+
+    /// The same on a CPU: each lane with what lies 1, 2, 4, … lanes before it.
+    fn by_doubling(&mut self, scan: &Scan, mut value: Value, lanes: i64) -> Result<(Value, Value)> {
+        let none = self.emit.splat(scan.identity, lanes)?;
+        let mut distance = 1;
+        while distance < lanes {
+            let from = |lane: i64| if scan.reverse { lane + distance } else { lane - distance };
+            let chosen = |lane: i64| if (0..lanes).contains(&from(lane)) { from(lane) } else { lanes + lane };
+            let before = self.emit.permute([value, none], &(0..lanes).map(chosen).collect::<Vec<_>>())?;
+            value = self.emit.core(scan.combine, &[before, value])?;
+            distance *= 2;
+        }
+        let all = self.emit.extract(value, if scan.reverse { 0 } else { lanes - 1 })?;
+        Ok((value, all))
     }
 
     /// Of a number in each lane: those of the lanes before it together, and those of all lanes.

@@ -17,7 +17,7 @@ def interpolate(
     """PyTorch's function. Gradients, unknown sizes and what regular windows do not describe go to PyTorch's own."""
     own = lambda: F.interpolate(x, size, scale_factor, mode, align_corners, recompute_scale_factor, antialias)
     fixed = all(isinstance(n, int) for n in x.shape) and not (torch.is_grad_enabled() and x.requires_grad)
-    if not (fixed and mode in KINDS and not antialias and x.is_cuda and x.numel()):
+    if not (fixed and mode in KINDS and not antialias and x.numel()):
         return own()
     rank = x.dim() - 2
     scales = [0.0] * rank
