@@ -277,6 +277,17 @@ impl Target {
     pub fn has_warpgroups(&self) -> bool {
         self.has_unit(Unit::Wgmma)
     }
+    /// What measured times hold for: machines of one fingerprint run kernels alike.
+    pub fn fingerprint(&self) -> String {
+        let Target { arch, cores, .. } = self;
+        match self.machine {
+            Machine::Cuda => format!("{arch} {cores} cores"),
+            Machine::Cpu => {
+                let [first, second] = [self.shared_bytes, self.cache_bytes].map(|bytes| bytes >> 10);
+                format!("{arch} {cores} cores {} bits {first} + {second} KiB", self.vector_bits)
+            }
+        }
+    }
     /// The CUDA compute capability as a number, 90 of `sm_90a`; 0 for a CPU.
     pub fn capability(&self) -> u32 {
         capability(&self.arch).unwrap_or(0)

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Command, ExitCode, Output, Stdio};
 
 /// With these no single module goes to standard output.
-const SKIPPED: [&str; 14] = [
+const SKIPPED: [&str; 15] = [
     "-o",
     "--output",
     "--emit",
@@ -17,6 +17,7 @@ const SKIPPED: [&str; 14] = [
     "-h",
     "--version",
     "--print-docs",
+    "--print-target",
     "--list-passes",
     "--list-dialects",
     "--list-ops",

@@ -1,9 +1,9 @@
 //! Reads modules in either text form, runs passes, prints them.
 
 use clap::{Args, Command, FromArgMatches};
-use rc_ir::Severity;
+use rc_ir::{Diagnostic, Severity};
 use rc_tools::files;
-use rc_tools::opt::{IoOptions, Passes, augment, emit, info, package, run, show, transform};
+use rc_tools::opt::{IoOptions, Passes, augment, emit, info, package, print_target, run, show, transform};
 use rc_tools::version::{version, versions};
 use std::process::ExitCode;
 
@@ -13,21 +13,18 @@ fn main() -> ExitCode {
     let command = info::augment(command.about("Reads modules in either text form, runs passes and prints them"));
     let matches = command.clone().get_matches();
     if let Some(text) = info::asked(&matches, &command) {
-        return match text.and_then(|text| files::print_line(text.trim_end_matches('\n'))) {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(error) => {
-                files::note_line(format_args!("error: {error}"));
-                ExitCode::FAILURE
-            }
+        return shown(text.and_then(|text| files::print_line(text.trim_end_matches('\n'))));
+    }
+    if matches.get_flag("print-target") {
+        return match print_target(&matches) {
+            Ok(text) => shown(files::print_line(text.trim_end_matches('\n'))),
+            Err(error) => fail(&[*error]),
         };
     }
     let io = IoOptions::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     let passes = match Passes::read(&matches) {
         Ok(passes) => passes,
-        Err(errors) => {
-            errors.iter().for_each(show);
-            return ExitCode::FAILURE;
-        }
+        Err(errors) => return fail(&errors),
     };
     let kind = passes.emit.clone();
     if kind == "package" {
@@ -43,4 +40,20 @@ fn main() -> ExitCode {
     run(&io, &mut |module| passes.run(module), &mut |module| {
         if kind == "ir" { Ok(None) } else { emit(module, &kind).map(Some) }
     })
+}
+
+/// What is printed instead of a module.
+fn shown(printed: Result<(), String>) -> ExitCode {
+    match printed {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            files::note_line(format_args!("error: {error}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn fail(errors: &[Diagnostic]) -> ExitCode {
+    errors.iter().for_each(show);
+    ExitCode::FAILURE
 }

@@ -34,6 +34,13 @@ pub fn augment(command: Command) -> Command {
         .arg(flag("list-phases", "Print the phases of --compile-to").action(ArgAction::SetTrue))
         .arg(flag("print-docs", "Print a reference page: passes, schedule, or a dialect").value_name("PAGE"))
         .arg(
+            flag(
+                "print-target",
+                "Print a target as a file for --target-file: this machine's CPU, or what --target, --arch or --target-file names",
+            )
+            .action(ArgAction::SetTrue),
+        )
+        .arg(
             flag("completions", "Print completions for a shell")
                 .value_parser(clap::value_parser!(clap_complete::Shell))
                 .value_name("SHELL"),

@@ -17,7 +17,7 @@ mod trace;
 pub use docs::docs;
 pub use emit::emit;
 pub use package::package;
-pub use passes::{Passes, augment};
+pub use passes::{Passes, augment, print_target};
 
 use crate::files;
 use expected::Expectations;

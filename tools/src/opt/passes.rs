@@ -59,6 +59,15 @@ pub fn augment(mut command: Command) -> Command {
                 .help_heading("Passes: how they run"),
         )
         .arg(
+            Arg::new("target-file")
+                .long("target-file")
+                .value_name("FILE.toml")
+                .value_parser(clap::value_parser!(PathBuf))
+                .conflicts_with("arch")
+                .help("The machine to compile for, described in a file as --print-target writes it")
+                .help_heading("Passes: how they run"),
+        )
+        .arg(
             Arg::new("emit")
                 .long("emit")
                 .value_name("KIND")
@@ -133,9 +142,13 @@ impl Passes {
             let error = Diagnostic::error(Loc::UNKNOWN, "phases are given, and passes or --emit");
             return Err(vec![*error.help("give one of them: --compile-to=PHASE, or passes")]);
         }
+        let file = target_of_file(matches).map_err(|error| vec![*error])?;
         let mut passes = Passes { pipeline, target: None, flags: matches.clone(), phases, emit };
-        passes.target =
-            wanted(&passes.given()?, matches.get_one::<String>("target").map(String::as_str), arch, &passes.emit)?;
+        let machine = matches.get_one::<String>("target").map(String::as_str);
+        passes.target = match (wanted(&passes.given()?, machine, arch, &passes.emit)?, file) {
+            (wanted, None) => wanted,
+            (wanted, Some(file)) => Some(of_file(wanted, file).map_err(|error| vec![*error])?),
+        };
         Ok(passes)
     }
 
@@ -255,7 +268,7 @@ impl Passes {
     /// The machine of the phases: the one asked for, or what the module says, or the CPU at hand, which is then what the module says.
     fn machine(&self, module: &mut Module) -> rc_ir::Result<Machine> {
         if module.attr("rc.target").is_none() {
-            Wanted { machine: Machine::Cpu, arch: None }.set_on(module)?;
+            Wanted { machine: Machine::Cpu, choice: Choice::Usual }.set_on(module)?;
         }
         let word = module.attr("rc.target").and_then(|target| target.get("machine")?.as_str());
         Ok(if word == Some("cuda") { Machine::Cuda } else { Machine::Cpu })
@@ -291,24 +304,76 @@ fn is_lowering(pass: &PassInstance) -> bool {
 /// The target that the command line asks for.
 struct Wanted {
     machine: Machine,
-    /// None: what the module says, else the machine's usual one.
-    arch: Option<String>,
+    choice: Choice,
+}
+
+enum Choice {
+    /// What the module says, else the machine's usual one.
+    Usual,
+    Arch(String),
+    /// What a file describes.
+    File(Box<Target>),
 }
 
 impl Wanted {
     /// Makes it the module's. Errors: the module is for another machine.
     fn set_on(&self, module: &mut Module) -> rc_ir::Result {
-        let (word, usual) = match self.machine {
-            Machine::Cpu => ("cpu", "host"),
-            Machine::Cuda => ("cuda", "sm_90a"),
-        };
-        module_target(module, Some(word), self.arch.as_deref())?;
-        if self.arch.is_some() || module.attr("rc.target").is_none() {
-            let arch = self.arch.clone().unwrap_or_else(|| usual.into());
-            Target::find(word, Some(&arch)).map_err(|why| Diagnostic::error(Loc::UNKNOWN, why))?.set_on(module);
+        let word = self.machine.word();
+        let arch = if let Choice::Arch(arch) = &self.choice { Some(arch.as_str()) } else { None };
+        module_target(module, Some(word), arch)?;
+        let usual = if self.machine == Machine::Cpu { "host" } else { "sm_90a" };
+        let known = module.attr("rc.target").is_some();
+        match &self.choice {
+            Choice::File(target) => target.set_on(module),
+            Choice::Usual if known => {}
+            _ => find(word, arch.unwrap_or(usual))?.set_on(module),
         }
         Ok(())
     }
+}
+
+fn find(machine: &str, arch: &str) -> rc_ir::Result<Target> {
+    Target::find(machine, Some(arch)).map_err(|why| Diagnostic::error(Loc::UNKNOWN, why))
+}
+
+/// The target of `--target-file`. Errors: as [`Target::read`].
+fn target_of_file(matches: &ArgMatches) -> rc_ir::Result<Option<Target>> {
+    matches.get_one::<PathBuf>("target-file").map(|path| Target::read(path)).transpose()
+}
+
+/// A file's target. Errors: passes or options ask for another one.
+fn of_file(wanted: Option<Wanted>, file: Target) -> rc_ir::Result<Wanted> {
+    let clash = match &wanted {
+        Some(Wanted { choice: Choice::Arch(arch), .. }) => Some(format!("'{arch}'")),
+        Some(wanted) if wanted.machine != file.machine => Some(wanted.machine.word().to_string()),
+        _ => None,
+    };
+    if let Some(other) = clash {
+        let what = format!("the target file describes {} ({}), and {other} is wanted", file.name, file.word());
+        return Err(Diagnostic::error(Loc::UNKNOWN, what));
+    }
+    Ok(Wanted { machine: file.machine, choice: Choice::File(Box::new(file)) })
+}
+
+/// `--print-target`: the file's target, the one that `--target` and `--arch` name, or the host's, as a target file.
+///
+/// # Errors
+/// There is no such target, or the file is wrong.
+pub fn print_target(matches: &ArgMatches) -> rc_ir::Result<String> {
+    if let Some(target) = target_of_file(matches)? {
+        return Ok(target.to_toml());
+    }
+    let arch = matches.get_one::<String>("arch").map(String::as_str);
+    let machine = matches.get_one::<String>("target").map(String::as_str);
+    let target = match (machine, arch) {
+        (Some("cuda"), None) => find("cuda", "sm_90a"),
+        (None, Some(arch)) if arch.starts_with("sm_") => find("cuda", arch),
+        (machine, arch) => find(machine.unwrap_or("cpu"), arch.unwrap_or("host")),
+    }?;
+    if let Some(remark) = target.remark() {
+        note_line(format_args!("note: {remark}"));
+    }
+    Ok(target.to_toml())
 }
 
 /// What a pipeline's last lowering is for, or the machine asked for, or the one that has what is to be printed. None: the module says it.
@@ -334,5 +399,5 @@ fn wanted(
         },
     };
     let own = lowering.map(|pass| pass.options.str("arch").to_string()).filter(|arch| !arch.is_empty());
-    Ok(Some(Wanted { machine, arch: own.or(arch) }))
+    Ok(Some(Wanted { machine, choice: own.or(arch).map_or(Choice::Usual, Choice::Arch) }))
 }

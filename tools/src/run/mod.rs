@@ -5,7 +5,7 @@ mod inputs;
 use crate::files::{self, note_line, print_line};
 use crate::opt::show;
 use inputs::Inputs;
-use rc::{Executable, Target, compile_cached, is_compiled};
+use rc::{Executable, Machine, Target, compile_cached, is_compiled};
 use rc_dialects::func::{given_inputs, set_constant_args, updated_args};
 use rc_ir::{Diagnostic, Loc, Module, Severity};
 use rc_parser::ParseOptions;
@@ -47,6 +47,9 @@ pub struct Options {
     /// The processor to compile for; the one at hand by default
     #[arg(long)]
     pub arch: Option<String>,
+    /// The processor to compile for, described in a file as rc-opt --print-target writes it
+    #[arg(long, value_name = "FILE.toml", conflicts_with = "arch")]
+    pub target_file: Option<PathBuf>,
     /// Compare with the interpreter in this precision, and report the largest error
     #[arg(long, value_enum)]
     pub compare: Option<Reference>,
@@ -184,6 +187,14 @@ fn parse(options: &Options) -> Result<Module, Failure> {
 }
 
 fn target(options: &Options) -> Result<Target, Failure> {
+    let machine = if options.device == Device::Cpu { Machine::Cpu } else { Machine::Cuda };
+    if let Some(path) = &options.target_file {
+        let target = Target::read(path)?;
+        if target.machine != machine {
+            return Err(format!("the target file describes a machine for --device={}", target.word()).into());
+        }
+        return Ok(target);
+    }
     match options.device {
         Device::Cpu => Target::find("cpu", Some(options.arch.as_deref().unwrap_or("host"))),
         Device::Cuda => match &options.arch {
