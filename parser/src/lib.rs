@@ -108,9 +108,21 @@ pub fn parse_attr(text: &str) -> Result<Attr> {
     parse_all(text, |p| p.attr())
 }
 
+/// Parses an attribute that stands in a piece of a source. Positions are those of the whole source.
+///
+/// # Panics
+/// As [`parse_source`].
+pub fn parse_attr_in(source: &Source, range: Range<usize>) -> Result<Attr> {
+    parse_range(source, range, |p| p.attr())
+}
+
 fn parse_all<T>(text: &str, parse: impl FnOnce(&mut Parser) -> Result<T>) -> Result<T> {
     let source = Source::register("<string>", text.to_string());
-    let mut parser = Parser::new(&source, 0..source.text.len(), ParseOptions::default());
+    parse_range(&source, 0..source.text.len(), parse)
+}
+
+fn parse_range<T>(source: &Source, range: Range<usize>, parse: impl FnOnce(&mut Parser) -> Result<T>) -> Result<T> {
+    let mut parser = Parser::new(source, range, ParseOptions::default());
     let parsed = parse(&mut parser)?;
     if parser.is(Token::End) { Ok(parsed) } else { Err(parser.expected("nothing more")) }
 }

@@ -5,7 +5,7 @@ use rc_ir::{Attr, Module, Name, Type};
 use rc_passes::fuse::FuseOptions;
 use rc_passes::lower_kernel::lower_module;
 use rc_passes::lower_tiles::{Options, lower_tiles};
-use rc_passes::schedule::{Target, reference, schedule_kernel};
+use rc_passes::schedule::{Target, Tuning, reference, schedule_kernel};
 use rc_runtime::interp::{Interpreter, Mode};
 use rc_runtime::tensor::{Tolerance, compare};
 use rc_runtime::{DType, Tensor};
@@ -27,7 +27,7 @@ fn scheduled(text: &str, target: &Target) -> Module {
     }
     rc_passes::lower_loops::lower_loops(&mut module).unwrap();
     for body in module.bodies.iter_mut().filter(|b| b.name(b.root()) == "rc.loop.kernel") {
-        schedule_kernel(body, target).unwrap();
+        schedule_kernel(body, target, &Tuning::default(), 1).unwrap();
     }
     module
 }

@@ -33,7 +33,7 @@ pub use launch::lower_launches;
 use crate::schedule::access::Iter;
 use crate::schedule::group::{Class, Group};
 use crate::schedule::nest::{Nest, symbol_ranges};
-use crate::schedule::{Schedule, TARGET_OPTIONS, Target, is_unscheduled, schedule_kernel, settle_target};
+use crate::schedule::{Schedule, TARGET_OPTIONS, Target, Tuning, is_unscheduled, schedule_kernel, settle_target};
 use attention::Attention;
 use attention_backward::AttentionBackward;
 use attention_split::AttentionSplit;
@@ -79,7 +79,7 @@ pub fn lower_module(module: &mut Module, target: &Target) -> Result<Vec<Box<Diag
     let mut taken: Vec<Name> = module.bodies.iter().filter_map(|b| b.symbol()).collect();
     for body in module.bodies.iter_mut().filter(|b| b.name(b.root()) == &loop_::KERNEL) {
         if is_unscheduled(body) {
-            remarks.extend(schedule_kernel(body, target)?);
+            remarks.extend(schedule_kernel(body, target, &Tuning::default(), 1)?);
         }
         let mut kernel = lower_kernel(body, target)?;
         for i in 1..kernel.funcs.len() {

@@ -4,7 +4,7 @@ use super::access::{Access, Iter, has_index};
 use super::attr::{Attention, Kind, Schedule};
 use super::nest::extent_of;
 use super::target::Target;
-use super::{Plan, nest};
+use super::{Candidate, Plan, nest};
 use rc_dialects::loop_::IterKind;
 use rc_ir::dim_range::Ranges;
 use rc_ir::{Attr, Body, Dim, Name, Op, Type, Value};
@@ -77,7 +77,6 @@ pub fn plan(body: &Body, op: Op, target: &Target) -> Option<Plan> {
     let mut s = Schedule::new(Kind::Attention(Attention::default()));
     s.grid = vec![b, h, m];
     s.axes = [m, n];
-    let (why, other);
     if target.is_cpu() {
         let rows = size(M).clamp(1, if target.registers >= 32 { 12 } else { 6 });
         // A sum takes its next product four cycles later, and two are started in a cycle: of few queries, more keys.
@@ -90,41 +89,43 @@ pub fn plan(body: &Body, op: Op, target: &Target) -> Option<Plan> {
         }
         s.tile = vec![(m, rows), (n, keys)];
         own.block = vec![(m, block)];
-        why = format!(
+        let why = format!(
             "{rows} queries and {keys} keys at a time, {block} queries for each of {} programs; scores never leave the core",
             programs(block)
         );
-        other = format!("{} queries at a time: more registers than the machine's {}", rows + 2, target.registers);
-    } else {
-        let elem = body.op_ref(op).operand_types()[0].elem();
-        let all = parallel([b, h, m, n, d, e], extents);
-        // A mask that is the same for all queries is read once a step.
-        let masked = accesses(body, op, &ranges, &all).is_some_and(|a| a.inputs[3..].iter().any(|i| i.mentions(m)));
-        let problem = gpu::Problem {
-            programs: size(0) * size(1),
-            queries: size(M),
-            keys: size(N),
-            widths: [size(D), size(E)],
-            bytes: elem.byte_width().unwrap_or(4) as i64,
-            causal: body.op_ref(op).bool("causal"),
-            masked,
-            warpgroups: fits_warpgroups(body, op, target),
-        };
-        let choice = problem.best(target);
+        let other = format!("{} queries at a time: more registers than the machine's {}", rows + 2, target.registers);
+        s.kind = Kind::Attention(own);
+        return Some(Plan::of_rule(vec![s], why, other));
+    }
+    let elem = body.op_ref(op).operand_types()[0].elem();
+    let all = parallel([b, h, m, n, d, e], extents);
+    // A mask that is the same for all queries is read once a step.
+    let masked = accesses(body, op, &ranges, &all).is_some_and(|a| a.inputs[3..].iter().any(|i| i.mentions(m)));
+    let problem = gpu::Problem {
+        programs: size(0) * size(1),
+        queries: size(M),
+        keys: size(N),
+        widths: [size(D), size(E)],
+        bytes: elem.byte_width().unwrap_or(4) as i64,
+        causal: body.op_ref(op).bool("causal"),
+        masked,
+        warpgroups: fits_warpgroups(body, op, target),
+    };
+    if problem.causal {
+        s.grid = vec![m, b, h]; // The longest rows of all heads first.
+    }
+    let candidate = |choice: gpu::Choice| {
         let [rows, keys, depth, width] = choice.tile;
+        let mut s = s.clone();
         s.tile = vec![(m, rows), (n, keys), (d, depth), (e, width)];
         s.threads = choice.threads;
-        own.unit = Some(choice.unit);
-        own.stages = choice.stages;
-        own.split = (choice.parts > 1).then_some(choice.parts);
-        if problem.causal {
-            s.grid = vec![m, b, h]; // The longest rows of all heads first.
-        }
-        why = choice.text();
-        other = problem.other(&choice, target);
-    }
-    s.kind = Kind::Attention(own);
-    Some(Plan { schedules: vec![s], why, other })
+        let split = (choice.parts > 1).then_some(choice.parts);
+        s.kind =
+            Kind::Attention(Attention { unit: Some(choice.unit), stages: choice.stages, split, block: Vec::new() });
+        Candidate { schedules: vec![s], what: choice.text(), cost: Some(choice.cost) }
+    };
+    let candidates = problem.ranked(target).into_iter().map(candidate).collect();
+    Some(Plan::of_model("attention: ".into(), candidates, "none fits"))
 }
 
 pub fn parallel(names: [Name; 6], extents: [Dim; 6]) -> [Iter; 6] {

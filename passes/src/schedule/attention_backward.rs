@@ -1,7 +1,6 @@
 //! Schedules of attention's gradients: a program takes a block of queries (for q's) or of keys (for k's and v's) of one head and
 //! walks over the others.
 
-use super::Plan;
 use super::access::Access;
 use super::attention::gpu::{Resources, Walk, ceil};
 use super::attention::{D, E, M, N, copied_by_boxes, iters, on_warpgroups, parallel};
@@ -10,6 +9,7 @@ use super::nest::{extent_of, symbol_ranges};
 use super::target::Target;
 use super::tiles::pow2;
 use super::warpgroup::WIDTH;
+use super::{Candidate, Cost, Plan};
 use rc_dialects::loop_::gradients_of;
 use rc_ir::{Attr, Body, Op, Type, Value};
 use rc_machine::Unit;
@@ -38,15 +38,15 @@ pub fn plan(body: &Body, op: Op, target: &Target) -> Option<Plan> {
         }
         s.tile = vec![(rows, taken), (inner, step), (d, size(D)), (e, size(E))];
         s.kind = Kind::Attention(Attention { block: vec![(rows, block)], ..Attention::default() });
-        return Some(Plan {
-            schedules: vec![s],
-            why: format!(
+        return Some(Plan::of_rule(
+            vec![s],
+            format!(
                 "gradients of {}: {taken} {this} and {step} {other} at a time, {block} {this} for each of {} programs",
                 of.join(", "),
                 programs(block)
             ),
-            other: format!("{} {this} at a time: more registers than the machine's {}", taken + 2, target.registers),
-        });
+            format!("{} {this} at a time: more registers than the machine's {}", taken + 2, target.registers),
+        ));
     }
     let problem = Problem {
         programs: size(0) * size(1),
@@ -58,29 +58,28 @@ pub fn plan(body: &Body, op: Op, target: &Target) -> Option<Plan> {
         causal: at.bool("causal"),
         masked: at.operands().len() > 6,
     };
-    let choices = match fits_warpgroups(body, op, target) {
+    let mut choices = match fits_warpgroups(body, op, target) {
         true => problem.on_warpgroups(target),
         false => Vec::new(),
     };
-    let choice = choices.into_iter().reduce(|best, c| if c.time < best.time { c } else { best });
-    let choice = choice.unwrap_or_else(|| problem.on_warps(target));
-    let [taken, step, depth, width] = choice.tile;
-    s.tile = vec![(rows, taken), (inner, step), (d, depth), (e, width)];
-    s.threads = choice.threads;
-    s.kind = Kind::Attention(Attention { unit: Some(choice.unit), stages: choice.stages, ..Attention::default() });
+    if choices.is_empty() {
+        choices.push(problem.on_warps(target));
+    }
+    choices.sort_by(|a, b| a.cost.us.total_cmp(&b.cost.us));
     if problem.causal {
         s.grid = vec![rows, b, h]; // The longest rows of all heads first.
     }
-    Some(Plan {
-        schedules: vec![s],
-        why: format!(
-            "gradients of {}: {taken} {this} and {step} {other} at a time, {} programs: {:.1} us",
-            of.join(", "),
-            programs(taken),
-            choice.time
-        ),
-        other: format!("{} {this}: {} programs", 2 * taken, programs(2 * taken)),
-    })
+    let candidate = |choice: Choice| {
+        let [taken, step, depth, width] = choice.tile;
+        let mut s = s.clone();
+        s.tile = vec![(rows, taken), (inner, step), (d, depth), (e, width)];
+        s.threads = choice.threads;
+        s.kind = Kind::Attention(Attention { unit: Some(choice.unit), stages: choice.stages, ..Attention::default() });
+        let what = format!("{taken} {this} and {step} {other} at a time, {} programs", programs(taken));
+        Candidate { schedules: vec![s], what, cost: Some(choice.cost) }
+    };
+    let candidates = choices.into_iter().map(candidate).collect();
+    Some(Plan::of_model(format!("gradients of {}: ", of.join(", ")), candidates, "no other tile fits"))
 }
 
 /// Whether Hopper's copy engine can bring tiles of q, k, v and the result's gradient, and its warpgroups multiply them.
@@ -124,7 +123,7 @@ struct Choice {
     threads: i64,
     unit: Unit,
     stages: Option<i64>,
-    time: f64,
+    cost: Cost,
 }
 
 impl Problem {
@@ -145,7 +144,7 @@ impl Problem {
         let unit = if self.half { Unit::Mma } else { Unit::Fma };
         let threads = if self.half { rows / 16 * 32 } else { 128 };
         let tile = [rows, step, widths[0], widths[1]];
-        Choice { tile, threads, unit, stages: None, time: self.time(tile, unit, 1, target) }
+        Choice { tile, threads, unit, stages: None, cost: self.cost(tile, unit, 1, target) }
     }
     /// Blocks of one or two warpgroups.
     fn on_warpgroups(&self, target: &Target) -> Vec<Choice> {
@@ -168,10 +167,10 @@ impl Problem {
         };
         let (stages, resident) = resources.stages(among, &target.gpu().gradients, target)?;
         let tile = [rows, step, depth, width];
-        let time = self.time(tile, Unit::Wgmma, resident, target);
-        Some(Choice { tile, threads: 2 * rows, unit: Unit::Wgmma, stages: Some(stages), time })
+        let cost = self.cost(tile, Unit::Wgmma, resident, target);
+        Some(Choice { tile, threads: 2 * rows, unit: Unit::Wgmma, stages: Some(stages), cost })
     }
-    fn time(&self, tile: [i64; 4], unit: Unit, resident: i64, target: &Target) -> f64 {
+    fn cost(&self, tile: [i64; 4], unit: Unit, resident: i64, target: &Target) -> Cost {
         let [rows, step, depth, width] = tile;
         let steps = ceil(self.others, step) as f64;
         let scores = if self.of == [1] { depth } else { depth + width };
@@ -187,6 +186,6 @@ impl Problem {
             bytes: step * (self.widths[0] + self.widths[1]) * if self.half { 2 } else { 4 },
             shared: self.rows > rows,
         };
-        walk.time(&target.gpu().gradients, target)
+        walk.cost(&target.gpu().gradients, target)
     }
 }

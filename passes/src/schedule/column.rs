@@ -55,7 +55,7 @@ pub fn plan(body: &Body, mut group: Group, target: &Target) -> Plan {
         ),
         None => (why, "row: reads would not be contiguous".to_string()),
     };
-    Plan { schedules, why, other }
+    Plan::of_rule(schedules, why, other)
 }
 
 /// The parallel iterator along which windows are reduced side by side: the results lie along it, and so do the elements that each
@@ -130,7 +130,7 @@ pub fn windows(body: &Body, mut group: Group, lane: Name, target: &Target) -> Pl
     schedule.set_tile(lane, width);
     let why = format!("windows along {lane}, {size} results at once");
     let other = "row: windows are too short to fill vectors".to_string();
-    Plan { schedules: vec![schedule; group.nests.len()], why, other }
+    Plan::of_rule(vec![schedule; group.nests.len()], why, other)
 }
 
 /// Where results lie along channels, and their windows along another iterator overlap by half or more: the channels that warps read side by side,
@@ -273,5 +273,5 @@ pub fn general(body: &Body, group: &Group, target: &Target, why: &str) -> Plan {
     }
     let width = schedule.tile.first().map_or(1, |t| t.1);
     let why = format!("{why}; {width} results at a time");
-    Plan { schedules: vec![schedule; group.nests.len()], why, other: "none of the special forms applies".into() }
+    Plan::of_rule(vec![schedule; group.nests.len()], why, "none of the special forms applies".into())
 }

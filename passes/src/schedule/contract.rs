@@ -1,12 +1,12 @@
 //! Schedules of matrix products and their epilogues.
 
 use super::access::Iter;
-use super::attr::{Contract, Kind, Schedule};
+use super::attr::{Contract, Kind, Operand, Schedule};
 use super::group::{Group, collapse};
 use super::nest::{Nest, extent_of};
 use super::roles::Roles;
 use super::tiles::{pow2, storable};
-use super::{Plan, contract_cpu, warpgroup};
+use super::{Candidate, Cost, Plan, contract_cpu, warpgroup};
 use rc_ir::{Body, Dim, Name, Type};
 use rc_machine::{Target, Unit};
 
@@ -56,36 +56,41 @@ pub fn plan(body: &Body, mut group: Group, target: &Target) -> Option<Plan> {
     let mut out = match target.is_cpu() {
         true => contract_cpu::plan(&group, &problem, target),
         false => {
-            let (time, mut plan) = cuda(&group, &problem, target);
-            if let Kind::Contract(own) = &mut plan.schedules[0].kind {
-                own.gather = warpgroup::gathered(&problem, &|factor| {
-                    let runs = warpgroup::gathered_along(body, nest, &problem, factor);
-                    runs.is_some() && !is_plain(body, nest, &problem, factor)
-                });
-            }
-            match warpgroup::plan(body, &group, &problem, target) {
-                Some((faster, other)) if faster < time => other,
-                _ => plan,
-            }
+            let gather = warpgroup::gathered(&problem, &|factor| {
+                let runs = warpgroup::gathered_along(body, nest, &problem, factor);
+                runs.is_some() && !is_plain(body, nest, &problem, factor)
+            });
+            let mut all = cuda(&group, &problem, &gather, target);
+            all.extend(warpgroup::candidates(body, &group, &problem, target).unwrap_or_default());
+            all.sort_by(|a, b| us(a).total_cmp(&us(b)));
+            let [m, n, k] = problem.sizes;
+            Plan::of_model(format!("{m} x {n} x {k}: "), all, "no other tile fits")
         }
     };
     let grid: Vec<Name> = nest.of_kind(rc_dialects::loop_::IterKind::Parallel).map(|i| i.name).collect();
     let tiled = [problem.roles.m, problem.roles.n];
-    let schedule = &mut out.schedules[0];
     // Batch slowest; then down the rows before the next columns, so that the right operand stays in cache. Where a table says which
     // matrix a product has, products after one another often have the same one, and the next has the same columns of it.
     let batch = grid.iter().copied().filter(|g| !tiled.contains(g));
-    schedule.grid = match nest.gathers.is_empty() {
+    let grid: Vec<Name> = match nest.gathers.is_empty() {
         true => batch.chain([roles.n, roles.m]).collect(),
         false => [roles.n].into_iter().chain(batch).chain([roles.m]).collect(),
     };
-    schedule.collapse = pairs;
-    schedule.axes = tiled;
-    if let Kind::Contract(own) = &mut schedule.kind {
-        own.inner = Some(roles.k);
+    for candidate in &mut out.candidates {
+        let schedule = &mut candidate.schedules[0];
+        schedule.grid = grid.clone();
+        schedule.collapse = pairs.clone();
+        schedule.axes = tiled;
+        if let Kind::Contract(own) = &mut schedule.kind {
+            own.inner = Some(roles.k);
+        }
+        candidate.schedules = vec![candidate.schedules[0].clone(); group.nests.len()];
     }
-    out.schedules = vec![out.schedules[0].clone(); group.nests.len()];
     Some(out)
+}
+
+fn us(candidate: &Candidate) -> f64 {
+    candidate.cost.map_or(f64::INFINITY, |cost| cost.us)
 }
 
 /// Whether a factor's tiles are boxes of an operand.
@@ -117,45 +122,44 @@ const TILES: &[[i64; 3]] = &[
     [16, 16, 32],
 ];
 
-/// The plan with `mma.sync` or without matrix units, and the microseconds that it takes.
-fn cuda(group: &Group, p: &Problem, target: &Target) -> (f64, Plan) {
+/// Ways with `mma.sync` or without matrix units.
+fn cuda(group: &Group, p: &Problem, gather: &[Operand], target: &Target) -> Vec<Candidate> {
     let half = |t: Type| t == Type::bf16() || t == Type::f16();
     let mma = half(p.factors[0]) && p.factors[0] == p.factors[1] && p.acc == Type::f32();
-    let mut candidates: Vec<(f64, [i64; 3], i64)> = Vec::new();
+    let mut tiles: Vec<[i64; 3]> = Vec::new();
     for &[bm, bn, bk] in TILES {
         let (bm, bn) =
             limit(group, p, bm.min(pow2(p.sizes[0] as i64).max(16)), bn.min(pow2(p.sizes[1] as i64).max(16)), target);
-        let threads = threads_of(bm, bn);
         // Without matrix units a step is long anyway, and every product of it an instruction.
         let tile = [bm, bn, if mma { bk } else { bk / 2 }];
-        if !candidates.iter().any(|c| c.1 == tile) {
-            candidates.push((cuda_time(p, tile, mma, target), tile, threads));
+        if !tiles.contains(&tile) {
+            tiles.push(tile);
         }
     }
-    candidates.sort_by(|a, b| a.0.total_cmp(&b.0));
-    let (time, [bm, bn, bk], threads) = candidates[0];
-    let mma = mma && bm >= 16 && bn >= 8;
     let models = &target.gpu().products;
-    let (unit, stages) = if mma { (Unit::Mma, models.mma_stages) } else { (Unit::Fma, models.fma_stages) };
-    let own = Contract { unit: Some(unit), stages: Some(stages), ..Contract::default() };
-    let mut s = Schedule::new(Kind::Contract(own));
-    s.tile = vec![(p.roles.m, bm), (p.roles.n, bn), (p.roles.k, bk)];
-    s.threads = threads;
-    let show = |c: &(f64, [i64; 3], i64)| format!("tiles of {:?}, {} threads: {:.1} us", c.1, c.2, c.0);
-    let unit = if mma { "tensor cores" } else { "no tensor cores for these types" };
-    let why =
-        format!("{} x {} x {} ({unit}): {}", p.sizes[0], p.sizes[1], p.sizes[2], show(&(time, [bm, bn, bk], threads)));
-    let other = candidates.get(1).map_or("no other tile fits".into(), show);
-    (time, Plan { schedules: vec![s], why, other })
+    let candidate = |tile: [i64; 3]| {
+        let [bm, bn, bk] = tile;
+        let units = mma && bm >= 16 && bn >= 8;
+        let (unit, stages) = if units { (Unit::Mma, models.mma_stages) } else { (Unit::Fma, models.fma_stages) };
+        let gather = gather.to_vec();
+        let own = Contract { unit: Some(unit), stages: Some(stages), gather, ..Contract::default() };
+        let mut s = Schedule::new(Kind::Contract(own));
+        s.tile = vec![(p.roles.m, bm), (p.roles.n, bn), (p.roles.k, bk)];
+        s.threads = threads_of(bm, bn);
+        let with = if units { "tensor cores" } else { "no tensor cores for these types" };
+        let what = format!("tiles of {tile:?} ({with}), {} threads", s.threads);
+        Candidate { schedules: vec![s], what, cost: Some(cuda_cost(p, tile, mma, target)) }
+    };
+    tiles.into_iter().map(candidate).collect()
 }
 
 /// The same where a step waits for what its program gathers: the latency of memory.
 const GATHER: f64 = 1.0;
 
-/// Microseconds that a product takes: waves of programs, each bound by arithmetic or by reading its operands from the second-level cache.
+/// What a product takes: waves of programs, each bound by arithmetic or by reading its operands from the second-level cache.
 /// Those of single warps' matrix units wait for the first, and then write their results; where operands are read element by element,
 /// steps are all that counts.
-fn cuda_time(p: &Problem, [bm, bn, bk]: [i64; 3], mma: bool, target: &Target) -> f64 {
+fn cuda_cost(p: &Problem, [bm, bn, bk]: [i64; 3], mma: bool, target: &Target) -> Cost {
     let [m, n, k] = p.sizes;
     let resident = (target.registers / (target.gpu().products.registers * threads_of(bm, bn))).max(1) as f64;
     let (bm, bn) = (bm as f64, bn as f64);
@@ -179,7 +183,9 @@ fn cuda_time(p: &Problem, [bm, bn, bk]: [i64; 3], mma: bool, target: &Target) ->
     let steps = (k / bk as f64).ceil() * step;
     let ends = if waits { (target.gpu().products.fill_us + bm * bn * width / of_core) / resident } else { 0.0 };
     let start = if waits { 0.0 } else { target.gpu().products.fill_us };
-    (waves * (arithmetic.max(cache).max(steps) + ends)).max(memory) + start
+    let inside = Cost::longest([("arithmetic", arithmetic), ("copies", cache), ("latency", steps)]);
+    let cost = Cost::longest([(inside.bound, waves * (inside.us + ends)), ("memory", memory)]);
+    Cost { us: cost.us + start, ..cost }
 }
 
 /// Threads for a tile: 64 results for each.

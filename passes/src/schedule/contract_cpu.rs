@@ -1,12 +1,12 @@
 //! Products on the CPU, by blocks that stay in its caches: what is multiplied at a time lies in the program's own memory, in
 //! the order in which it is used, the right operand's panel in the first-level cache and the left operand's block in the second.
 
-use super::Plan;
 use super::access::Iter;
 use super::attr::{Contract, Kind, Operand, Schedule};
 use super::contract::{Problem, limit};
 use super::group::Group;
 use super::nest::{Nest, extent_of};
+use super::{Candidate, Cost, Plan};
 use rc_dialects::loop_::IterKind;
 use rc_ir::{Dim, Name, Type};
 use rc_machine::{Target, Unit};
@@ -78,33 +78,35 @@ pub fn plan<'a>(group: &Group, p: &Problem, target: &'a Target) -> Plan {
     let models: Vec<Model> = [Some(packing), in_place].into_iter().flatten().collect();
     let with_panels = |model: Model<'a>| Model { panels: given == Some(model.tile[1]), ..model };
     let models: Vec<Model> = models.into_iter().map(with_panels).collect();
-    let of_model = |model: &Model| model.choices().into_iter().map(|c| (model.time(&c), c)).collect::<Vec<_>>();
-    let mut candidates: Vec<(f64, Choice, &Model)> =
-        models.iter().flat_map(|model| of_model(model).into_iter().map(move |(time, c)| (time, c, model))).collect();
-    candidates.sort_by(|a, b| a.0.total_cmp(&b.0));
-    let (best, choice, model) = candidates[0];
-    let [mr, nr] = model.tile;
-    let packed = [Operand::Left, Operand::Right].into_iter().zip(choice.pack).filter(|o| o.1);
-    let own = Contract {
-        block: [p.roles.m, p.roles.n, p.roles.k].into_iter().zip(choice.block).collect(),
-        unit: Some(Unit::Fma),
-        pack: packed.map(|o| o.0).collect(),
-        ..Contract::default()
+    let of_model = |model: &Model| model.choices().into_iter().map(|c| (model.cost(&c), c)).collect::<Vec<_>>();
+    let mut ranked: Vec<(Cost, Choice, &Model)> =
+        models.iter().flat_map(|model| of_model(model).into_iter().map(move |(cost, c)| (cost, c, model))).collect();
+    ranked.sort_by(|a, b| a.0.us.total_cmp(&b.0.us));
+    let candidate = |(cost, choice, model): &(Cost, Choice, &Model)| {
+        let [mr, nr] = model.tile;
+        let packed = [Operand::Left, Operand::Right].into_iter().zip(choice.pack).filter(|o| o.1);
+        let own = Contract {
+            block: [p.roles.m, p.roles.n, p.roles.k].into_iter().zip(choice.block).collect(),
+            unit: Some(Unit::Fma),
+            pack: packed.map(|o| o.0).collect(),
+            ..Contract::default()
+        };
+        let mut s = Schedule::new(Kind::Contract(own));
+        s.tile = vec![(p.roles.m, mr), (p.roles.n, nr), (p.roles.k, 1)];
+        let what = format!(
+            "{mr} x {nr} results in registers, {}, {:.0} programs on {} cores",
+            choice.describe(model.distance.is_some()),
+            model.programs(choice),
+            target.cores
+        );
+        Candidate { schedules: vec![s], what, cost: Some(*cost) }
     };
-    let mut s = Schedule::new(Kind::Contract(own));
-    s.tile = vec![(p.roles.m, mr), (p.roles.n, nr), (p.roles.k, 1)];
-    let floor = model.floor();
-    let why = format!(
-        "{mr} x {nr} results in registers, {}, {:.0} programs on {} cores: {best:.0} us, {floor:.0} at the peak of arithmetic",
-        choice.describe(model.distance.is_some()),
-        model.programs(&choice),
-        target.cores
-    );
-    let other = candidates.get(1).map_or("no other block".into(), |(time, c, model)| {
-        format!("{}: {time:.0} us", c.describe(model.distance.is_some()))
-    });
-    Plan { schedules: vec![s], why, other }
+    let title = format!("{:.1} us at the peak of arithmetic, ", ranked[0].2.floor());
+    Plan::of_model(title, ranked.iter().take(MOST).map(candidate).collect(), "no other block")
 }
+
+/// Candidates that are kept.
+const MOST: usize = 64;
 
 impl Choice {
     fn describe(&self, windows: bool) -> String {
@@ -206,8 +208,8 @@ impl Model<'_> {
         products / (2.0 * self.lanes) / self.target.cores as f64 / self.cycles()
     }
 
-    /// Microseconds, counted in cycles of instructions on vectors.
-    fn time(&self, c: &Choice) -> f64 {
+    /// Counted in cycles of instructions on vectors.
+    fn cost(&self, c: &Choice) -> Cost {
         let [mr, nr] = self.tile.map(|n| n as f64);
         let vectors = nr / self.lanes;
         let tiles = [self.sizes[0] as f64 / mr, self.sizes[1] as f64 / nr].map(f64::ceil);
@@ -236,7 +238,18 @@ impl Model<'_> {
         let each = (products + packing + streamed + waiting) * self.batch / programs + PROGRAM;
         // Cores take programs as they get done, and the last one is waited for.
         let turns = (programs / self.target.cores as f64).ceil();
-        each * (turns + 0.25) / self.cycles()
+        let parts = [
+            ("arithmetic", products),
+            ("packing", packing),
+            ("memory", streamed),
+            ("sums that wait", waiting),
+            ("starting programs", PROGRAM * programs / self.batch),
+        ];
+        let bound = match programs < self.target.cores as f64 {
+            true => "idle cores",
+            false => Cost::longest(parts).bound,
+        };
+        Cost { us: each * (turns + 0.25) / self.cycles(), bound }
     }
     /// Cycles that reading operands in place costs more for each step of a tile.
     fn reads(&self, c: &Choice) -> f64 {

@@ -7,6 +7,7 @@ pub mod access;
 mod attention;
 mod attention_backward;
 mod attr;
+mod candidate;
 mod check;
 mod column;
 mod contract;
@@ -14,6 +15,7 @@ pub mod contract_cpu;
 pub mod group;
 mod keep;
 mod knob;
+mod near;
 pub mod nest;
 mod parts;
 mod pointwise;
@@ -24,25 +26,29 @@ pub mod scatter;
 mod share;
 pub mod sort;
 mod tiles;
+mod tuning;
 mod warpgroup;
 mod window_cpu;
 
-use rc_dialects::loop_::{ATTENTION, ATTENTION_BACKWARD, KERNEL, NEST, SCATTER, SORT};
+use rc_dialects::loop_::KERNEL;
 use rc_ir::pass::{
     OptionDef, OptionKind, Options, PassContext, PassDef, PassKind, SymbolContext, option, run_on_symbols,
 };
 
 pub use attention::{Accesses as AttentionAccesses, accesses as attention_accesses, iters as attention_iters};
 pub use attr::{Kind, NONE, Operand, Schedule, reference};
+pub use candidate::{Candidate, Cost, Plan};
 pub use contract_cpu::panel_columns;
 use rc_machine as target;
 pub use rc_machine::{Machine, Target};
+pub use tuning::{Entry, Tuning, nests, structure};
 pub use warpgroup::{WIDTH, strides_fit};
 
 use access::Access;
 use group::{Class, Group};
 use rc_dialects::loop_::IterKind;
-use rc_ir::{Body, Diagnostic, Loc, Module, Name, Result, Type};
+use rc_ir::{Body, Diagnostic, Loc, Module, Name, Op, Result, Type};
+use std::path::Path;
 
 pub static SCHEDULE: PassDef = PassDef {
     summary: "Chooses how each nest is run: grid, tiles, threads.",
@@ -59,8 +65,15 @@ are copied as boxes of memory. `keep` is on a nest whose rows wait in memory of 
 program's own for the nests that read them: on a CPU, what several of them would compute alike and takes long is made a nest of its own; on a GPU, what several \
 of them read of a row that is too long for registers is copied to shared memory by one. Kinds: `pointwise`, `row` (reductions along what is contiguous in memory), `column` (across it), \
 `contract`, `attention`, `scatter`, `sort`, and `general`, which runs any nest. Schedules that nests have already are kept, so that a person's or a tuner's choice \
-counts; a kernel in which some nest has none is scheduled anew. Remarks name the runner-up with its numbers.",
-    options: TARGET_OPTIONS,
+counts; a kernel in which some nest has none is scheduled anew. Remarks name the runner-up with its numbers, and with `top` the best so many \
+candidates, each with the time that the model predicts and what bounds it; the first is taken. `tuning` names a file that `rc-tune` wrote: kernels that it has \
+for this machine get the schedules that were measured.",
+    options: &[
+        TARGET_OPTIONS[0],
+        TARGET_OPTIONS[1],
+        option("tuning", OptionKind::Str, "", "A file of measured schedules."),
+        option("top", OptionKind::Int { min: 1, max: 64 }, "1", "Candidates that a remark lists."),
+    ],
     requires: &["lower-loops"],
     pending: Some(|module| module.bodies.iter().any(is_unscheduled)),
     ..PassDef::new("schedule", |_| Ok(PassKind::module(run)))
@@ -71,9 +84,14 @@ fn run(module: &mut Module, cx: &mut PassContext) -> Result {
     if let Some(remark) = target.remark() {
         cx.remark(module.loc, remark);
     }
+    let tuning = match cx.options.str("tuning") {
+        "" => Tuning::default(),
+        file => Tuning::read(Path::new(file))?,
+    };
+    let top = cx.options.int("top") as usize;
     let one = |body: &mut Body, cx: &mut SymbolContext| -> Result {
         if is_unscheduled(body) {
-            schedule_kernel(body, &target)?.into_iter().for_each(|remark| cx.report(remark));
+            schedule_kernel(body, &target, &tuning, top)?.into_iter().for_each(|remark| cx.report(remark));
         }
         Ok(())
     };
@@ -117,25 +135,70 @@ pub fn settle_target(module: &mut Module, options: &Options) -> Result<Target> {
 
 /// Whether a body is a `loop.kernel` with a nest that has no schedule.
 pub fn is_unscheduled(body: &Body) -> bool {
-    let nest = |op| [&NEST, &ATTENTION, &ATTENTION_BACKWARD, &SCATTER, &SORT].iter().any(|def| body.name(op) == *def);
-    body.name(body.root()) == &KERNEL
-        && body.entry().is_some_and(|e| body.ops(e).any(|op| nest(op) && body.attr(op, "schedule").is_none()))
+    body.name(body.root()) == &KERNEL && nests(body).into_iter().any(|op| body.attr(op, "schedule").is_none())
 }
 
-/// What was chosen for a group, and why.
-pub struct Plan {
-    /// One for each nest of the group.
-    pub schedules: Vec<Schedule>,
-    pub why: String,
-    /// The runner-up, with its numbers.
-    pub other: String,
-}
-
-/// Gives every nest of a `loop.kernel` a schedule; those it has are replaced. The remarks say why.
+/// Gives every nest of a `loop.kernel` a schedule, measured ones where there are any; those it has are replaced. The remarks say why, and list the
+/// best `top` candidates.
 ///
 /// # Errors
 /// If the kernel holds something that is not a nest.
-pub fn schedule_kernel(body: &mut Body, target: &Target) -> Result<Vec<Box<Diagnostic>>> {
+pub fn schedule_kernel(body: &mut Body, target: &Target, tuning: &Tuning, top: usize) -> Result<Vec<Box<Diagnostic>>> {
+    let groups = form_groups(body, target)?;
+    let mut remarks = Vec::new();
+    if tuning.apply(body, target, &mut remarks) {
+        return Ok(remarks);
+    }
+    for (number, group) in groups.into_iter().enumerate() {
+        let mut plan = plan(body, &group, target)?;
+        remarks.push(remark(body, &group, &plan, target));
+        if top > 1 {
+            near::complete(body, &group, &mut plan, target);
+            let listed = plan.candidates.iter().take(top).enumerate();
+            let listed =
+                listed.map(|(i, c)| Diagnostic::remark(body.loc(group.ops[0]), format!("candidate {}: {c}", i + 1)));
+            remarks.extend(listed);
+        }
+        write(body, &group.ops, &plan.candidates[0].schedules, number);
+    }
+    Ok(remarks)
+}
+
+fn remark(body: &Body, group: &Group, plan: &Plan, target: &Target) -> Box<Diagnostic> {
+    let kind = plan.candidates[0].schedules[0].kind.word();
+    let what = if group.ops.len() == 1 { "1 nest".to_string() } else { format!("{} nests", group.ops.len()) };
+    let loc = body.loc(group.ops[0]);
+    let remark = Diagnostic::remark(loc, format!("{kind} schedule for {what} on {}: {}", target.name, plan.why()));
+    remark.note(loc, format!("runner-up: {}", plan.runner_up()))
+}
+
+/// Writes the schedules of a group's nests, which become kernel number `group` of their `loop.kernel`.
+pub fn write(body: &mut Body, ops: &[Op], schedules: &[Schedule], group: usize) {
+    for (op, schedule) in ops.iter().zip(schedules) {
+        let mut schedule = schedule.clone();
+        schedule.group = group as i64;
+        let attr = schedule.to_attr();
+        body.set_attr(*op, "schedule", attr);
+    }
+}
+
+/// The nests of each group of a `loop.kernel`, and the ways to run them, the best first. The kernel's nests are left in the form that
+/// [`schedule_kernel`] chooses schedules for, without any.
+///
+/// # Errors
+/// If the kernel holds something that is not a nest.
+pub fn candidates(body: &mut Body, target: &Target) -> Result<Vec<(Vec<Op>, Vec<Candidate>)>> {
+    let groups = form_groups(body, target)?;
+    let ranked = |group: Group| {
+        let mut plan = plan(body, &group, target)?;
+        near::complete(body, &group, &mut plan, target);
+        Ok((group.ops, plan.candidates))
+    };
+    groups.into_iter().map(ranked).collect()
+}
+
+/// The groups of nests that run together, after nests were added that all share.
+fn form_groups(body: &mut Body, target: &Target) -> Result<Vec<Group>> {
     let mut groups = group::groups(body, target)?;
     while target.is_cpu() && groups.iter().any(|g| g.class == Class::Rows && share::share(body, g)) {
         groups = group::groups(body, target)?;
@@ -146,26 +209,11 @@ pub fn schedule_kernel(body: &mut Body, target: &Target) -> Result<Vec<Box<Diagn
     while !target.is_cpu() && groups.iter().any(|g| keep::keep(body, g, target)) {
         groups = group::groups(body, target)?;
     }
-    let mut remarks = Vec::new();
-    for (number, group) in groups.into_iter().enumerate() {
-        let plan = plan(body, &group, target)?;
-        let kind = plan.schedules[0].kind.word();
-        let first = group.ops[0];
-        let what = if group.ops.len() == 1 { "1 nest".to_string() } else { format!("{} nests", group.ops.len()) };
-        let remark =
-            Diagnostic::remark(body.loc(first), format!("{kind} schedule for {what} on {}: {}", target.name, plan.why));
-        remarks.push(remark.note(body.loc(first), format!("runner-up: {}", plan.other)));
-        for (op, mut schedule) in group.ops.iter().zip(plan.schedules) {
-            schedule.group = number as i64;
-            let attr = schedule.to_attr();
-            body.set_attr(*op, "schedule", attr);
-        }
-    }
-    Ok(remarks)
+    Ok(groups)
 }
 
 fn plan(body: &Body, group: &Group, target: &Target) -> Result<Plan> {
-    let plan = match group.class {
+    Ok(match group.class {
         Class::Attention => {
             let op = group.ops[0];
             return attention::plan(body, op, target)
@@ -191,8 +239,7 @@ fn plan(body: &Body, group: &Group, target: &Target) -> Result<Plan> {
             None => reduction(body, group, target),
         },
         Class::Rows => reduction(body, group, target),
-    };
-    Ok(plan)
+    })
 }
 
 /// Rows or columns, by what is contiguous in the largest operand.

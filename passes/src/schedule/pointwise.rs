@@ -76,7 +76,7 @@ pub fn plan(body: &Body, mut group: Group, target: &Target) -> Plan {
         Some(_) => "tiles along the result's rows read one operand element by element".to_string(),
         None => format!("tiles of {} elements: {:.0} programs", 2 * elements, programs / 2.0),
     };
-    Plan { schedules: vec![schedule; group.nests.len()], why, other }
+    Plan::of_rule(vec![schedule; group.nests.len()], why, other)
 }
 
 /// Vectors that a CPU's program takes of a row: where little is computed, so many that they divide a row of `row` vectors into few parts, and evenly.

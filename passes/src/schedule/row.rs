@@ -117,7 +117,7 @@ pub fn plan(body: &Body, mut group: Group, target: &Target) -> Plan {
     if let Some(parts) = split {
         let why = format!("{count} rows of {longest} in {parts} parts each, then a kernel that combines them");
         let other = format!("not split: {count} programs for {} cores", target.cores);
-        return Plan { schedules, why, other };
+        return Plan::of_rule(schedules, why, other);
     }
     let words = match form {
         Form::Registers if !target.is_cpu() => "rows stay in registers",
@@ -133,7 +133,7 @@ pub fn plan(body: &Body, mut group: Group, target: &Target) -> Plan {
         }
         (_, Form::Chunks) => format!("persistent rows: {longest} elements, more than {PERSISTENT}"),
     };
-    Plan { schedules, why, other }
+    Plan::of_rule(schedules, why, other)
 }
 
 /// How many programs of whole rows share a multiprocessor, so that one loads while another combines: of many threads no two would, with as many registers

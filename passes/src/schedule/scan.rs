@@ -69,5 +69,5 @@ pub fn plan(body: &Body, mut group: Group, target: &Target) -> Option<Plan> {
     taken = if target.is_cpu() { 1 } else { taken };
     let why = format!("scans of {length} in chunks of {chunk}, {taken} rows for each program of {} threads", s.threads);
     let other = "general: point by point, a row for each thread or lane".to_string();
-    (chunk > 1).then_some(Plan { schedules: vec![s], why, other })
+    (chunk > 1).then(|| Plan::of_rule(vec![s], why, other))
 }

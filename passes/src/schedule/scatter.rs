@@ -66,11 +66,8 @@ pub fn plan(body: &Body, op: Op, target: &Target) -> Option<Plan> {
         s.axes[1] = along.name;
         s.set_tile(along.name, fit(target, along.extent.as_static(), 4 * lanes, lanes));
         let why = format!("updates one by one in memory, {} elements at a time", s.tile_of(along.name));
-        return Some(Plan {
-            schedules: vec![s],
-            why,
-            other: "tiles of places in registers: every update is read for every tile".into(),
-        });
+        let other = "tiles of places in registers: every update is read for every tile";
+        return Some(Plan::of_rule(vec![s], why, other.into()));
     }
     // One update has no order; its slice goes to one place.
     let one = scatter.k == Dim::Static(1) && !flat && at.operands().len() == 3;
@@ -89,11 +86,7 @@ pub fn plan(body: &Body, op: Op, target: &Target) -> Option<Plan> {
     s.set_tile(a.name, places);
     s.threads = 128;
     let why = format!("{places} places of {wide} elements in registers, every update asked for");
-    Some(Plan {
-        schedules: vec![s],
-        why,
-        other: "updates one by one in memory: threads would wait for one another".into(),
-    })
+    Some(Plan::of_rule(vec![s], why, "updates one by one in memory: threads would wait for one another".into()))
 }
 
 /// Updates of a place that a GPU's program takes at once, elements of each, and those of a thread.
@@ -113,7 +106,7 @@ fn by_place(scatter: &Scatter, target: &Target, mut s: Schedule) -> Plan {
     s.set_tile(l.name, wide);
     s.threads = if target.is_cpu() { 1 } else { (wide / EACH).max(32) };
     let why = format!("a place for each program, {updates} of its updates at a time, {wide} elements of them");
-    Plan { schedules: vec![s], why, other: "tiles of places: every update of theirs is compared with each".into() }
+    Plan::of_rule(vec![s], why, "tiles of places: every update of theirs is compared with each".into())
 }
 
 /// Elements of the updates that a program takes.
@@ -144,5 +137,5 @@ fn updates(scatter: &Scatter, ranges: &rc_ir::dim_range::Ranges, mut s: Schedule
     s.threads = (taken / 4).clamp(32, 256);
     let why = format!("{taken} elements of the updates at a time, combined with memory atomically");
     let other = "updates sorted by place: one more pass over the indices for each of their digits".to_string();
-    Plan { schedules: vec![s], why, other }
+    Plan::of_rule(vec![s], why, other)
 }

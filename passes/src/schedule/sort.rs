@@ -62,7 +62,7 @@ pub fn plan(body: &Body, op: Op, target: &Target) -> Result<Plan> {
     s.grid = vec![o.name];
     if target.is_cpu() {
         let why = format!("rows of {longest} elements in memory, digit by digit");
-        return Ok(Plan { schedules: vec![s], why, other: "merging: a pass for each doubling of sorted runs".into() });
+        return Ok(Plan::of_rule(vec![s], why, "merging: a pass for each doubling of sorted runs".into()));
     }
     if longest > LONGEST {
         let error = at.unsupported(format!("of rows of up to {longest} elements: a program sorts {LONGEST} at most"));
@@ -85,5 +85,5 @@ pub fn plan(body: &Body, op: Op, target: &Target) -> Result<Plan> {
         rows * length / s.threads
     );
     let other = "longer runs merged in memory: two more launches for each doubling".to_string();
-    Ok(Plan { schedules: vec![s], why, other })
+    Ok(Plan::of_rule(vec![s], why, other))
 }

@@ -1,9 +1,9 @@
 //! Products on Hopper's warpgroups: tiles that the copy engine brings to shared memory, `wgmma`, programs that go from one
 //! tile of results to the next.
 
-use super::Plan;
 use super::access::Access;
 use super::attr::{Contract, Kind, Operand, Schedule};
+use super::candidate::{Candidate, Cost};
 use super::contract::{Problem, limit};
 use super::group::Group;
 use super::nest::Nest;
@@ -49,9 +49,9 @@ impl Brought {
     }
 }
 
-/// A schedule and its microseconds; `None` where the machine or the operands do not allow for it: each factor is one operand as
+/// Ways to run a product; `None` where the machine or the operands do not allow for it: each factor is one operand as
 /// it lies in memory, whose rows are multiples of 16 bytes, or one that is read in runs of 8 bytes or more.
-pub fn plan(body: &Body, group: &Group, p: &Problem, target: &Target) -> Option<(f64, Plan)> {
+pub fn candidates(body: &Body, group: &Group, p: &Problem, target: &Target) -> Option<Vec<Candidate>> {
     let half = |t: Type| t == Type::bf16() || t == Type::f16();
     let types = half(p.factors[0]) && p.factors[0] == p.factors[1] && p.acc == Type::f32();
     if !target.has_warpgroups() || !types {
@@ -72,18 +72,35 @@ pub fn plan(body: &Body, group: &Group, p: &Problem, target: &Target) -> Option<
         elements: [0, 1].map(|f| elements(body, nest, f)),
         after: work_after(body, group),
     };
-    let mut candidates: Vec<(f64, [i64; 2], i64, i64)> = Vec::new();
+    let mut out: Vec<Candidate> = Vec::new();
     for &[bm, bn] in TILES {
         let fits = limit(group, p, bm, bn, target) == (bm, bn) && bm % m_unit == 0 && bn % n_unit == 0;
         let stages = ((target.shared_bytes - target.gpu().warpgroups.reserve_bytes) / ((bm + bn) * WIDTH * 2))
             .min(target.gpu().warpgroups.max_stages);
         if fits && stages >= 2 {
-            candidates
-                .extend(splits.iter().map(|&n| (time(p, &work, [bm, bn], stages, n, target), [bm, bn], stages, n)));
+            let candidate = |&split: &i64| Candidate {
+                schedules: vec![schedule(p, &brought, [bm, bn], stages, split, target)],
+                what: format!(
+                    "tiles of {:?} by warpgroups, {stages} stages{}",
+                    [bm, bn],
+                    if split > 1 { format!(", sums in {split} parts") } else { String::new() }
+                ),
+                cost: Some(cost(p, &work, [bm, bn], stages, split, target)),
+            };
+            out.extend(splits.iter().map(candidate));
         }
     }
-    candidates.sort_by(|a, b| a.0.total_cmp(&b.0));
-    let &(best, [bm, bn], stages, split) = candidates.first()?;
+    Some(out)
+}
+
+fn schedule(
+    p: &Problem,
+    brought: &[Brought; 2],
+    [bm, bn]: [i64; 2],
+    stages: i64,
+    split: i64,
+    target: &Target,
+) -> Schedule {
     let own = Contract {
         unit: Some(Unit::Wgmma),
         stages: Some(stages),
@@ -95,12 +112,7 @@ pub fn plan(body: &Body, group: &Group, p: &Problem, target: &Target) -> Option<
     let mut s = Schedule::new(Kind::Contract(own));
     s.tile = vec![(p.roles.m, bm), (p.roles.n, bn), (p.roles.k, WIDTH)];
     s.threads = bm / 64 * 128;
-    let parts = |n: i64| if n > 1 { format!(", sums in {n} parts") } else { String::new() };
-    let show =
-        |c: &(f64, [i64; 2], i64, i64)| format!("tiles of {:?}, {} stages{}: {:.1} us", c.1, c.2, parts(c.3), c.0);
-    let why = format!("{} x {} x {} (warpgroups): {}", p.sizes[0], p.sizes[1], p.sizes[2], show(&candidates[0]));
-    let other = candidates.get(1).map_or("no other tile fits".into(), show);
-    Some((best, Plan { schedules: vec![s], why, other }))
+    s
 }
 
 /// The operands that are gathered.
@@ -226,10 +238,10 @@ fn work_after(body: &Body, group: &Group) -> f64 {
     entries.flat_map(|e| body.ops(e).filter(|&op| body.result_count(op) == 1).collect::<Vec<_>>()).map(cost).sum()
 }
 
-/// Microseconds: waves of tiles, each step of which takes as long as the matrix units or the copies from the second-level
+/// Waves of tiles, each step of which takes as long as the matrix units or the copies from the second-level
 /// cache, whichever is slower, then the epilogue; the first tile waits for memory. Parts of the sums are written and read again, mostly in
 /// the second-level cache, by a kernel of their own.
-fn time(p: &Problem, work: &Work, [bm, bn]: [i64; 2], stages: i64, split: i64, target: &Target) -> f64 {
+fn cost(p: &Problem, work: &Work, [bm, bn]: [i64; 2], stages: i64, split: i64, target: &Target) -> Cost {
     let model = &target.gpu().warpgroups;
     let [m, n, k] = p.sizes;
     let (rows, columns) = (bm as f64, bn as f64);
@@ -258,6 +270,9 @@ fn time(p: &Problem, work: &Work, [bm, bn]: [i64; 2], stages: i64, split: i64, t
         1 => 0.0,
         _ => model.combine_us + 8.0 * parts * m * n * p.batch / (model.combine_rate * target.bandwidth * 1e3),
     };
-    let waves = waves * (steps * arithmetic.max(copies).max(gathers).max(model.step_us) + epilogue);
-    waves.max(memory) + model.beside * waves.min(memory) + model.start_us + combine
+    let step = [("arithmetic", arithmetic), ("copies", copies), ("gathering", gathers), ("latency", model.step_us)];
+    let step = Cost::longest(step);
+    let waves = waves * (steps * step.us + epilogue);
+    let cost = Cost::longest([(step.bound, waves), ("memory", memory)]);
+    Cost { us: cost.us + model.beside * waves.min(memory) + model.start_us + combine, ..cost }
 }

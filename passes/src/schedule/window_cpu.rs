@@ -63,7 +63,7 @@ pub fn plan(body: &Body, mut group: Group, lane: Name, target: &Target) -> Plan 
     let along = outer.map_or(String::new(), |outer| format!(" and {rows} along {outer}"));
     let why = format!("windows along {lane}, {width} results{along} at once");
     let other = "row: windows are too short to fill vectors".to_string();
-    Plan { schedules: vec![schedule; group.nests.len()], why, other }
+    Plan::of_rule(vec![schedule; group.nests.len()], why, other)
 }
 
 /// Whether neighbours along an iterator lie a multiple of a page apart: their lines are in the same set of the first-level cache.

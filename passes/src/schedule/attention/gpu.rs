@@ -1,5 +1,6 @@
 //! Tiles of attention on a GPU, and the parts in which few programs go over many keys.
 
+use super::super::candidate::Cost;
 use super::super::tiles::pow2;
 use super::super::warpgroup::WIDTH;
 use rc_machine::Attention;
@@ -40,28 +41,27 @@ pub struct Choice {
     /// Programs that a core has at once.
     resident: i64,
     programs: i64,
-    time: f64,
+    pub cost: Cost,
 }
 
 impl Choice {
     pub fn text(&self) -> String {
         let [rows, keys, ..] = self.tile;
         let parts = if self.parts > 1 { format!(", the keys in {} parts", self.parts) } else { String::new() };
-        format!("{rows} queries and {keys} keys at a time, {} programs{parts}: {:.1} us", self.programs, self.time)
+        format!("{rows} queries and {keys} keys at a time, {} programs{parts}", self.programs)
     }
 }
 
 impl Problem {
-    /// The choice that takes the least time: of those that the model cannot tell apart the first, with the fewest steps.
-    pub fn best(&self, target: &Target) -> Choice {
-        let all = self.candidates(target).into_iter();
-        all.reduce(|best, c| if c.time < 0.96 * best.time { c } else { best }).expect("there is always one")
-    }
-    /// The next best, with its numbers.
-    pub fn other(&self, best: &Choice, target: &Target) -> String {
-        let differs = |c: &Choice| (c.tile, c.parts) != (best.tile, best.parts);
-        let rest = self.candidates(target).into_iter().filter(differs);
-        rest.min_by(|a, b| a.time.total_cmp(&b.time)).map_or("none fits".into(), |c| c.text())
+    /// All choices, the one that takes the least time first: of those that the model cannot tell apart the first, with the fewest steps.
+    pub fn ranked(&self, target: &Target) -> Vec<Choice> {
+        let mut all = self.candidates(target);
+        let better = |best: usize, i: usize| if all[i].cost.us < 0.96 * all[best].cost.us { i } else { best };
+        let best = (0..all.len()).reduce(better).expect("there is always one");
+        let best = all.remove(best);
+        all.sort_by(|a, b| a.cost.us.total_cmp(&b.cost.us));
+        all.insert(0, best);
+        all
     }
 
     fn candidates(&self, target: &Target) -> Vec<Choice> {
@@ -72,7 +72,7 @@ impl Problem {
                 if enough && !(parts > 1 && self.causal && self.queries > choice.tile[0]) {
                     choice.parts = parts;
                     choice.programs = self.programs * ceil(self.queries, choice.tile[0]) * parts;
-                    choice.time = self.time(&choice, target);
+                    choice.cost = self.cost(&choice, target);
                     out.push(Choice { ..choice });
                 }
             }
@@ -90,7 +90,7 @@ impl Problem {
             parts: 1,
             resident: 1,
             programs: 0,
-            time: 0.0,
+            cost: Cost { us: 0.0, bound: "latency" },
         };
         if self.warpgroups {
             // One warpgroup leaves room for other programs, at least for a second; two take turns.
@@ -131,11 +131,11 @@ impl Problem {
             resident,
             parts: 1,
             programs: 0,
-            time: 0.0,
+            cost: Cost { us: 0.0, bound: "latency" },
         })
     }
 
-    fn time(&self, choice: &Choice, target: &Target) -> f64 {
+    fn cost(&self, choice: &Choice, target: &Target) -> Cost {
         let [rows, keys, depth, width] = choice.tile;
         let steps = ceil(ceil(self.keys, keys), choice.parts) as f64;
         let diagonal = rows as f64 / keys as f64;
@@ -158,7 +158,8 @@ impl Problem {
                 target.launch_us + bytes as f64 / (target.bandwidth * 1e3)
             }
         };
-        walk.time(&target.gpu().attention, target) + combine
+        let cost = walk.cost(&target.gpu().attention, target);
+        Cost { us: cost.us + combine, ..cost }
     }
 }
 
@@ -183,10 +184,10 @@ pub struct Walk {
 }
 
 impl Walk {
-    /// Microseconds: waves of programs and their steps. A step takes a program the scores' latency, the products and the softmax between
+    /// Waves of programs and their steps. A step takes a program the scores' latency, the products and the softmax between
     /// them, one after the other; several programs, or two warpgroups, overlap until the multiprocessor's units are busy, or the copies
     /// take longer.
-    pub fn time(&self, model: &Attention, target: &Target) -> f64 {
+    pub fn cost(&self, model: &Attention, target: &Target) -> Cost {
         let cores = target.cores as f64;
         let rate = if self.unit == Unit::Fma { target.flops_f32 } else { target.flops_mma };
         // Few columns, and the rows that both operands of a product have in shared memory are what is waited for.
@@ -207,8 +208,9 @@ impl Walk {
         let shared = if self.shared { 2.0 } else { 1.0 };
         // A core alone gets at most a few times its share of the memory's rate.
         let copies = self.bytes as f64 / (shared * target.bandwidth * 1e3 * (1.0 / busy).min(2.0 / cores));
-        let step = chain.max(units * (busy / cores).max(1.0)).max(copies);
-        waves * (model.start_us + self.steps * step)
+        let units = units * (busy / cores).max(1.0);
+        let step = Cost::longest([("latency", chain), ("arithmetic", units), ("copies", copies)]);
+        Cost { us: waves * (model.start_us + self.steps * step.us), ..step }
     }
 }
 
