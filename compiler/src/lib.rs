@@ -8,16 +8,19 @@ mod check;
 mod gradients;
 mod package;
 mod pipeline;
+mod tune;
 
 pub use cache::{Cache, Compiled, compile_anew, compile_cached};
 pub use check::CheckEachPass;
 pub use gradients::check_gradients;
 pub use package::{Packing, is_compiled};
-pub use pipeline::{compile, pipeline};
+pub use pipeline::{compile, compile_tuned, pipeline};
 pub use rc_dialects::verify;
 pub use rc_machine::{Machine, Target};
+pub use rc_passes::schedule::Tuning;
 pub use rc_runtime::random::{random_input, random_inputs, small_value};
 pub use rc_runtime::{Executable, KernelTime, gpu_arch};
+pub use tune::{TuneOptions, Tuned, describe, tune, update};
 
 /// Makes rc's dialects and passes known. Calling it again does nothing.
 pub fn register() {

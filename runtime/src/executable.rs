@@ -165,23 +165,38 @@ impl Executable {
     /// # Errors
     /// As [`Executable::run`].
     pub fn median_ms(&self, inputs: &[Tensor], runs: usize) -> crate::Result<f64> {
-        let inputs = &self.all_inputs(inputs)?;
-        let mut times = match &self.code {
-            Code::Cuda(program) => program.times_ms(inputs, runs)?,
-            Code::Cpu(program) => {
-                let mut times = Vec::with_capacity(runs);
-                for i in 0..runs + 3 {
-                    let start = Instant::now();
-                    program.run(inputs)?;
-                    if i >= 3 {
-                        times.push(1e3 * start.elapsed().as_secs_f64());
-                    }
-                }
-                times
-            }
-        };
+        let mut times = self.times_ms(inputs, runs, 3, &mut || Ok(()))?;
         times.sort_by(f64::total_cmp);
         Ok(times[times.len() / 2])
+    }
+
+    /// The times of `runs` runs in milliseconds, after `warm` ones that do not count; `before` is called before each of them. On a GPU as
+    /// [`Executable::median_ms`].
+    ///
+    /// # Errors
+    /// As [`Executable::run`], and those of `before`.
+    pub fn times_ms(
+        &self,
+        inputs: &[Tensor],
+        runs: usize,
+        warm: usize,
+        before: &mut dyn FnMut() -> crate::Result<()>,
+    ) -> crate::Result<Vec<f64>> {
+        let inputs = &self.all_inputs(inputs)?;
+        let program = match &self.code {
+            Code::Cuda(program) => return program.times_ms(inputs, runs, warm, before),
+            Code::Cpu(program) => program,
+        };
+        let mut times = Vec::with_capacity(runs);
+        for i in 0..runs + warm {
+            before()?;
+            let start = Instant::now();
+            program.run(inputs)?;
+            if i >= warm {
+                times.push(1e3 * start.elapsed().as_secs_f64());
+            }
+        }
+        Ok(times)
     }
 
     /// What each kernel's launches took in one run in milliseconds, medians of `runs` runs after three that do not count; the kernel that

@@ -19,7 +19,7 @@ pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the package is in a folder of the repository").to_path_buf()
 }
 
-/// Builds `rc-opt`, `rc-run`, `rc-plan` and `rc-cache` in the profile of the tests and returns the folder they are in. `RC_BIN` names a folder
+/// Builds `rc-opt`, `rc-run`, `rc-plan`, `rc-cache` and `rc-tune` in the profile of the tests and returns the folder they are in. `RC_BIN` names a folder
 /// with programs to test instead.
 ///
 /// Errors: they do not build; what cargo says has gone to standard error.
@@ -48,6 +48,8 @@ pub fn rc_folder(own: &Path) -> Result<PathBuf, String> {
         "rc-plan",
         "--bin",
         "rc-cache",
+        "--bin",
+        "rc-tune",
         "--profile",
         profile,
     ];
@@ -57,7 +59,7 @@ pub fn rc_folder(own: &Path) -> Result<PathBuf, String> {
     }
     match build.status() {
         Ok(status) if status.success() => Ok(folder),
-        Ok(_) => Err("rc-opt, rc-run, rc-plan and rc-cache do not build".into()),
+        Ok(_) => Err("rc-opt, rc-run, rc-plan, rc-cache and rc-tune do not build".into()),
         Err(e) => Err(format!("cannot run cargo: {e}")),
     }
 }

@@ -104,6 +104,7 @@ impl Programs {
             ("rc-run", Some(built.join("rc-run"))),
             ("rc-plan", Some(built.join("rc-plan"))),
             ("rc-cache", Some(built.join("rc-cache"))),
+            ("rc-tune", Some(built.join("rc-tune"))),
             ("mlir-opt", mlir_opt.clone()),
             ("ptxas", tools::ptxas()),
         ];

@@ -1,8 +1,9 @@
-//! What the command line tools are made of: reading input, checking expected diagnostics, writing output.
+//! What the command line tools are made of: reading input, checking expected diagnostics, tuning, writing output.
 
 pub mod cache;
 pub mod files;
 pub mod opt;
 pub mod plan;
 pub mod run;
+pub mod tune;
 pub mod version;

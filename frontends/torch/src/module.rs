@@ -2,17 +2,18 @@
 
 use crate::errors::error;
 use crate::program::PyProgram;
-use crate::threads::on_team;
+use crate::threads::{on_team, team};
 use pyo3::prelude::*;
-use rc::Target;
 use rc::cache::Key;
+use rc::{Target, TuneOptions, Tuning};
 use rc_ir::print::{PrintOptions, print_module};
 use rc_ir::{Diagnostic, Loc, Module, Severity};
 use rc_runtime::cuda::Device;
 use rc_runtime::safetensors::SafetensorsFile;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Instant;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 /// A program, the compiler's remarks and its warnings, the compiled module's text, the seconds of compiling and loading, and whether the module
 /// is from the cache.
@@ -38,6 +39,26 @@ impl PyModule {
     /// From now on kernels may keep a float's precision between operations on 16 bits.
     fn set_excess_precision(&mut self) {
         self.0.set_attr("rc.excess_precision", rc_ir::Attr::bool(true));
+    }
+
+    /// Measures the schedules of the kernels that the file does not have for this machine, and adds what was found to it, also when a signal handler
+    /// raises. Gives a line for each kernel, and why candidates were skipped.
+    fn tune(&self, py: Python<'_>, device: &str, file: PathBuf) -> PyResult<(Vec<String>, Vec<String>)> {
+        let stop = AtomicBool::new(false);
+        let mut raised = None;
+        let done = std::thread::scope(|scope| {
+            let worker = scope.spawn(|| self.tune_on_team(device, &file, &|| stop.load(Ordering::Relaxed)));
+            while !worker.is_finished() {
+                py.detach(|| std::thread::sleep(Duration::from_millis(10)));
+                if let Err(error) = py.check_signals() {
+                    stop.store(true, Ordering::Relaxed);
+                    raised.get_or_insert(error);
+                }
+            }
+            worker.join()
+        });
+        let done = done.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        raised.map_or_else(|| done.map_err(|errors| error(py, &errors)), Err)
     }
 
     /// What the arguments of the module's first function are called.
@@ -72,13 +93,15 @@ impl PyModule {
     /// module's text, the seconds of compiling and of loading the code (on a GPU, of assembling it in the driver too), and whether the code
     /// is from the cache, which has no remarks. `anew`: it is not. `graph` and `mapping`: a key under which the cache keeps the code too, for
     /// [`cached_graph`], and what it then gives back with it.
-    #[pyo3(signature = (device, text, anew, graph=None, mapping=None))]
+    /// `tuning`: a file of measured schedules, which count before the planners'; what is compiled with it is not kept.
+    #[pyo3(signature = (device, text, anew, tuning=None, graph=None, mapping=None))]
     fn compile(
         &self,
         py: Python<'_>,
         device: &str,
         text: bool,
         anew: bool,
+        tuning: Option<PathBuf>,
         graph: Option<&str>,
         mapping: Option<&str>,
     ) -> PyResult<Compiled> {
@@ -86,9 +109,14 @@ impl PyModule {
         let done = on_team(py, || -> Result<_, Vec<Diagnostic>> {
             let (target, gpu) = target(device).map_err(|e| vec![*e])?;
             let start = Instant::now();
-            let rc::Compiled { module, report, cached } = match anew {
-                true => rc::compile_anew(module, &target),
-                false => rc::compile_cached(module, &target),
+            let rc::Compiled { module, report, cached } = match (&tuning, anew) {
+                (Some(file), _) => {
+                    let mut module = module.clone();
+                    let report = rc::compile_tuned(&mut module, &target, file);
+                    rc::Compiled { module, report, cached: false }
+                }
+                (None, true) => rc::compile_anew(module, &target),
+                (None, false) => rc::compile_cached(module, &target),
             };
             let compiled = start.elapsed();
             if !report.succeeded() {
@@ -145,4 +173,26 @@ fn target(device: &str) -> rc_ir::Result<(Target, Option<Arc<Device>>)> {
     let Some(rest) = device.strip_prefix("cuda") else { return Ok((Target::host(), None)) };
     let gpu = Device::open(rest.trim_start_matches(':').parse().unwrap_or(0)).map_err(|e| fail(e.to_string()))?;
     Ok((Target::cuda(&gpu.info().arch()).map_err(fail)?, Some(gpu)))
+}
+
+impl PyModule {
+    fn tune_on_team(
+        &self,
+        device: &str,
+        file: &Path,
+        stop: &(dyn Fn() -> bool + Sync),
+    ) -> Result<(Vec<String>, Vec<String>), Vec<Diagnostic>> {
+        let fail = |why: String| vec![*Diagnostic::error(Loc::UNKNOWN, why)];
+        let team = team().map_err(|e| fail(format!("no threads to compile on: {e}")))?;
+        team.install(|| {
+            let (target, _) = target(device).map_err(|e| vec![*e])?;
+            let known = if file.exists() { Tuning::read(file).map_err(|d| vec![*d])? } else { Tuning::default() };
+            let tuned = rc::tune(&self.0, &target, &known, &TuneOptions::default(), stop)?;
+            let found: Vec<String> = tuned.found.entries().map(rc::describe).collect();
+            if !found.is_empty() || !file.exists() {
+                rc::update(file, tuned.found).map_err(|d| vec![*d])?;
+            }
+            Ok((found, tuned.skipped))
+        })
+    }
 }

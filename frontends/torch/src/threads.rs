@@ -22,7 +22,8 @@ pub fn prepare() {
     }
 }
 
-fn team() -> Result<&'static ThreadPool, rayon::ThreadPoolBuildError> {
+/// The threads of this process.
+pub fn team() -> Result<&'static ThreadPool, rayon::ThreadPoolBuildError> {
     // SAFETY: a team that stands here is never freed.
     if let Some(team) = unsafe { TEAM.load(Ordering::Acquire).as_ref() } {
         return Ok(team);

@@ -91,19 +91,27 @@ impl CudaProgram {
         results
     }
 
-    /// Milliseconds of `runs` runs of the kernels, between events, after some that do not count. Inputs and results stay on the device.
-    pub fn times_ms(&self, inputs: &[Tensor], runs: usize) -> Result<Vec<f64>> {
+    /// Milliseconds of `runs` runs of the kernels, between events, after `warm` ones that do not count; `before` is called before each. Inputs and
+    /// results stay on the device.
+    pub fn times_ms(
+        &self,
+        inputs: &[Tensor],
+        runs: usize,
+        warm: usize,
+        before: &mut dyn FnMut() -> Result<()>,
+    ) -> Result<Vec<f64>> {
         let mut last = self.last.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         let prepared = self.prepared(last.take(), inputs)?;
         self.execute(&prepared, inputs)?;
         let (start, end) = (Event::new(&self.device)?, Event::new(&self.device)?);
         let mut times = Vec::with_capacity(runs);
-        for i in 0..runs + 5 {
+        for i in 0..runs + warm {
+            before()?;
             start.record(&self.stream)?;
             self.replay(&prepared)?;
             end.record(&self.stream)?;
             end.synchronize()?;
-            if i >= 5 {
+            if i >= warm {
                 times.push(end.microseconds_since(&start)? / 1e3);
             }
         }

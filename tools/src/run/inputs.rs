@@ -1,6 +1,7 @@
 //! A function's arguments: from files of weights by name, from arrays in order, the rest at random.
 
 use super::{Failure, Options};
+use crate::files::note_line;
 use rc_dialects::func::{SymbolDecl, arg_names, given_inputs, symbols_of};
 use rc_ir::{Body, Module, Name};
 use rc_runtime::package::Package;
@@ -37,6 +38,7 @@ impl Inputs {
                 (None, _) => arrays.next().map(npy::read).transpose()?,
             });
         }
+        check_names(&weights, &specs, &found)?;
         if let Some(left) = arrays.next() {
             return Err(format!("'{}' is one array more than the function takes", left.display()).into());
         }
@@ -51,6 +53,33 @@ impl Inputs {
         }
         Ok(Inputs { function: body.symbol().unwrap_or_default().to_string(), tensors, weights: named })
     }
+}
+
+/// Says which arguments the weights leave random.
+///
+/// Errors: weights of which no argument has the name.
+fn check_names(weights: &[SafetensorsFile], specs: &[TensorSpec], found: &[Option<Tensor>]) -> Result<(), Failure> {
+    let some = |names: Vec<&str>| match names.len() {
+        0 => "none".to_string(),
+        n if n > 6 => format!("{} and {} more", names[..5].join(", "), n - 5),
+        _ => names.join(", "),
+    };
+    let named = |spec: &&TensorSpec| !spec.name.is_empty();
+    for file in weights.iter().filter(|file| !specs.iter().any(|spec| file.contains(spec.name.as_str()))) {
+        let arguments = some(specs.iter().filter(named).map(|spec| spec.name.as_str()).collect());
+        let tensors = some(file.names().collect());
+        let path = file.path().display();
+        return Err(format!(
+            "'{path}' names none of the function's arguments: it has {tensors}; the function has {arguments}"
+        )
+        .into());
+    }
+    let random: Vec<&str> =
+        specs.iter().zip(found).filter(|(_, f)| f.is_none()).map(|(s, _)| s.name.as_str()).collect();
+    if !weights.is_empty() && !random.is_empty() {
+        note_line(format_args!("note: random, since no file names them: {}", some(random)));
+    }
+    Ok(())
 }
 
 fn function<'m>(module: &'m Module, options: &Options) -> Result<&'m Body, Failure> {
@@ -83,6 +112,15 @@ fn specs(body: &Body) -> Result<Vec<TensorSpec>, Failure> {
         .collect::<rc_runtime::Result<_>>()?)
 }
 
+/// What `--symbol` options say.
+pub fn named_values(options: &[String]) -> Result<Vec<(Name, i64)>, Failure> {
+    let one = |text: &String| {
+        let parsed = text.split_once('=').and_then(|(name, value)| Some((Name::new(name), value.parse().ok()?)));
+        parsed.ok_or_else(|| format!("--symbol takes NAME=VALUE with an integer, not '{text}'").into())
+    };
+    options.iter().map(one).collect()
+}
+
 /// Values of the symbols: as the options say, as the given arrays' shapes say, else a small one of the range.
 fn bindings(
     symbols: &[SymbolDecl],
@@ -91,9 +129,7 @@ fn bindings(
     options: &Options,
 ) -> Result<Bindings, Failure> {
     let mut bindings = Bindings::default();
-    for text in &options.symbols {
-        let parsed = text.split_once('=').and_then(|(name, value)| Some((name, value.parse::<i64>().ok()?)));
-        let (name, value) = parsed.ok_or_else(|| format!("--symbol takes NAME=VALUE with an integer, not '{text}'"))?;
+    for (name, value) in named_values(&options.symbols)? {
         let symbol =
             symbols.iter().find(|s| s.name == name).ok_or_else(|| format!("the function has no symbol '{name}'"))?;
         if !symbol.allows(value) {

@@ -2,19 +2,21 @@
 
 mod inputs;
 
+pub use inputs::named_values;
+
 use crate::files::{self, note_line, print_line};
 use crate::opt::show;
 use inputs::Inputs;
-use rc::{Executable, Machine, Target, compile_cached, is_compiled};
+use rc::{Compiled, Executable, Machine, Target, compile_cached, compile_tuned, is_compiled};
 use rc_dialects::func::{given_inputs, set_constant_args, updated_args};
-use rc_ir::{Diagnostic, Loc, Module, Severity};
+use rc_ir::{Attr, Diagnostic, Loc, Module, Severity};
 use rc_parser::ParseOptions;
 use rc_runtime::interp::{Interpreter, Mode};
 use rc_runtime::package::Package;
 use rc_runtime::program::{Program, TensorSpec};
 use rc_runtime::tensor::{Tolerance, compare};
 use rc_runtime::{Place, Tensor, npy};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 /// Runs a function of a module at any stage of the pipeline
@@ -50,6 +52,9 @@ pub struct Options {
     /// The processor to compile for, described in a file as rc-opt --print-target writes it
     #[arg(long, value_name = "FILE.toml", conflicts_with = "arch")]
     pub target_file: Option<PathBuf>,
+    /// Measured schedules, as rc-tune writes them
+    #[arg(long, value_name = "FILE")]
+    pub tuning: Option<PathBuf>,
     /// Compare with the interpreter in this precision, and report the largest error
     #[arg(long, value_enum)]
     pub compare: Option<Reference>,
@@ -59,6 +64,9 @@ pub struct Options {
     /// Run this many times: what a run leaves in arguments (rc.updates) is what the next one starts from
     #[arg(long, value_name = "RUNS", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     pub steps: u32,
+    /// Turns after which a `core.while` is taken for one that does not end
+    #[arg(long, value_name = "TURNS", default_value_t = 1_000_000)]
+    pub while_limit: u32,
     /// Run this many times and report the median
     #[arg(long, value_name = "RUNS", num_args = 0..=1, require_equals = true, default_missing_value = "20")]
     pub bench: Option<usize>,
@@ -120,7 +128,8 @@ impl From<String> for Failure {
 /// Runs as the options say; prints results, errors and times on standard output.
 pub fn run(options: &Options) -> Result<(), Failure> {
     let start = Instant::now();
-    let (module, package) = read(options)?;
+    let (mut module, package) = load(options)?;
+    module.set_attr("rc.while_limit", Attr::i64(options.while_limit.into()));
     if let (Some(_), true) = (&package, options.timing) {
         note_line(format_args!("the package was read in {:.1} ms", 1e3 * start.elapsed().as_secs_f64()));
     }
@@ -167,37 +176,38 @@ fn show_signature(module: &Module, options: &Options, package: Option<&Package>)
 }
 
 /// The module, and the package that it is from.
-fn read(options: &Options) -> Result<(Module, Option<Package>), Failure> {
+fn load(options: &Options) -> Result<(Module, Option<Package>), Failure> {
     if Package::is_at(&options.input) {
         let package = Package::open(&options.input)?;
         let place = if options.device == Device::Cuda { Place::Cuda(0) } else { Place::Cpu };
         let (number, _) = package.choose(Some(place))?;
         return Ok((package.module(number)?, Some(package)));
     }
-    parse(options).map(|module| (module, None))
+    read(&options.input).map(|module| (module, None))
 }
 
-fn parse(options: &Options) -> Result<Module, Failure> {
-    let bytes = files::read(&options.input)?;
-    let (module, diagnostics) =
-        rc_parser::parse_bytes(&options.input.display().to_string(), bytes, &ParseOptions::default());
+/// A module of a file, verified; - is standard input.
+pub fn read(input: &Path) -> Result<Module, Failure> {
+    let bytes = files::read(input)?;
+    let (module, diagnostics) = rc_parser::parse_bytes(&input.display().to_string(), bytes, &ParseOptions::default());
     let module = module.ok_or(Failure::Diagnostics(diagnostics))?;
     let errors = rc::verify(&module);
     if errors.is_empty() { Ok(module) } else { Err(Failure::Diagnostics(errors)) }
 }
 
-fn target(options: &Options) -> Result<Target, Failure> {
-    let machine = if options.device == Device::Cpu { Machine::Cpu } else { Machine::Cuda };
-    if let Some(path) = &options.target_file {
+/// The machine to compile for: a file's, the one called `arch`, else the one at hand.
+pub fn target(device: Device, arch: Option<&str>, file: Option<&Path>) -> Result<Target, Failure> {
+    let machine = if device == Device::Cpu { Machine::Cpu } else { Machine::Cuda };
+    if let Some(path) = file {
         let target = Target::read(path)?;
         if target.machine != machine {
             return Err(format!("the target file describes a machine for --device={}", target.word()).into());
         }
         return Ok(target);
     }
-    match options.device {
-        Device::Cpu => Target::find("cpu", Some(options.arch.as_deref().unwrap_or("host"))),
-        Device::Cuda => match &options.arch {
+    match device {
+        Device::Cpu => Target::find("cpu", Some(arch.unwrap_or("host"))),
+        Device::Cuda => match arch {
             Some(arch) => Target::cuda(arch),
             None => Target::cuda(&rc::gpu_arch()?),
         },
@@ -206,14 +216,21 @@ fn target(options: &Options) -> Result<Target, Failure> {
 }
 
 fn compiled(module: &Module, options: &Options, inputs: &Inputs) -> Result<Vec<Tensor>, Failure> {
-    let target = target(options)?;
+    let target = target(options.device, options.arch.as_deref(), options.target_file.as_deref())?;
     let mut lowered = module.clone();
     let start = Instant::now();
     if !is_compiled(module) {
         if let Some(body) = lowered.symbol_mut(inputs.function.as_str()).filter(|_| !inputs.weights.is_empty()) {
             set_constant_args(body, inputs.weights.iter().copied());
         }
-        let compiled = compile_cached(&lowered, &target);
+        let compiled = match &options.tuning {
+            Some(file) => {
+                let mut module = lowered.clone();
+                let report = compile_tuned(&mut module, &target, file);
+                Compiled { module, report, cached: false }
+            }
+            None => compile_cached(&lowered, &target),
+        };
         if !compiled.report.succeeded() {
             return Err(Failure::Diagnostics(compiled.report.errors));
         }

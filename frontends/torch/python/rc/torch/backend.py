@@ -42,7 +42,7 @@ def rc(gm: GraphModule, example_inputs, *, options: dict | None = None, mode: st
     chosen = Options.of(options, mode)
     logs.recompile()
     weights = weights_of(gm, example_inputs)
-    key = cache.key_of(gm, example_inputs, chosen, weights) if may_trace(gm, example_inputs) else None
+    key = cache.key_of(gm, example_inputs, chosen, weights) if may_trace(gm, example_inputs) and chosen.measured() is None else None
     if key is not None and (found := compiled_before(key, example_inputs, chosen)) is not None:
         return found
     prepare()

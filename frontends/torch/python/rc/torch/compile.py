@@ -89,17 +89,20 @@ def build(
     if logs.wants("graph"):
         logs.say("graph", lowered.module.text())
     device = "cpu" if lowered.device.type == "cpu" else f"cuda:{lowered.device.index or 0}"
+    if torch.are_deterministic_algorithms_enabled():
+        lowered.module.set_deterministic()
+    if not options.emulate_precision_casts:
+        lowered.module.set_excess_precision()
+    measured = options.measured()
     try:
+        if options.tune:
+            _tune(lowered, device, measured)
         with progress(f"rc compiles {len(lowered.nodes)} operations for {device}"):
-            if torch.are_deterministic_algorithms_enabled():
-                lowered.module.set_deterministic()
-            if not options.emulate_precision_casts:
-                lowered.module.set_excess_precision()
             mapping = cache.written(lowered) if key is not None else None
             kept = (key, mapping) if mapping is not None else ()
             anew = any(logs.wants(topic) for topic in ("remarks", "fusion", "buffers"))
             program, remarks, warnings, code, (compiling, loading), cached = lowered.module.compile(
-                device, logs.wants("output_code"), anew, *kept
+                device, logs.wants("output_code"), anew, measured, *kept
             )
     except RcError as e:
         raise Problems(_blamed(e, lowered)) from e
@@ -121,6 +124,18 @@ def compiled_before(key: str, example_inputs, options: Options) -> Program | Res
     device = max(set(devices), key=devices.count) if devices else torch.device("cpu")
     found = cache.found(key, device)
     return _laid_out(*found, options, f"inference {next(_numbers)}") if found is not None else None
+
+
+def _tune(lowered: Lowered, device: str, file: str):
+    """Measures the kernels that the file does not have; Ctrl-C keeps what was found."""
+    start = time.perf_counter()
+    found, skipped = lowered.module.tune(device, file)
+    for kernel in found:
+        logs.say("tuning", kernel)
+    for why in skipped:
+        logs.say("tuning", f"skipped: {why}")
+    if found:
+        logs.say("time", f"{len(found)} kernels tuned in {time.perf_counter() - start:.3f} s: {file}")
 
 
 def _laid_out(program: Program, lowered: Lowered, options: Options, name: str) -> Program | Resolved:

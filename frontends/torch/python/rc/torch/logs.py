@@ -15,6 +15,7 @@ TOPICS = {
     "buffers": "the remarks on memory: what the plan of buffers takes",
     "recompiles": "why Dynamo compiles a function again",
     "output_code": "the compiled module: the host program, and the kernels in their last stage",
+    "tuning": "what was measured of each kernel",
     "time": "how long each step took",
 }
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import difflib
+import os
 from dataclasses import dataclass, fields
-
-from .logs import log
+from pathlib import Path
 
 MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 """What `mode=` may be, as PyTorch names them."""
@@ -14,9 +14,9 @@ INDUCTORS = {
     "triton.cudagraphs": 'options={"graphs": True}',
     "trace.enabled": 'options={"dump": "a directory"}',
     "trace.graph_diagram": 'options={"dump": "a directory"}',
-    "max_autotune": "rc measures nothing: it chooses schedules by a model of the machine",
-    "max_autotune_gemm": "rc measures nothing: it chooses schedules by a model of the machine",
-    "coordinate_descent_tuning": "rc measures nothing: it chooses schedules by a model of the machine",
+    "max_autotune": 'mode="max-autotune-no-cudagraphs"',
+    "max_autotune_gemm": 'mode="max-autotune-no-cudagraphs", which measures all kernels',
+    "coordinate_descent_tuning": 'mode="max-autotune-no-cudagraphs"',
     "epilogue_fusion": "rc always fuses what follows a product",
     "shape_padding": "rc's products take any sizes",
     "fallback_random": "rc's random numbers are its own",
@@ -42,6 +42,22 @@ class Options:
     """Rounds to 16 bits after each operation on bfloat16 and float16, as eager does. Without it, a kernel keeps the precision of float32 between
     its operations and rounds what it stores, as Inductor does; casts that the program asks for round in any case."""
 
+    tune: bool = False
+    """The best few schedules of each kernel are measured, and the fastest is taken: `mode="max-autotune-no-cudagraphs"`, and with `graphs`
+    `mode="max-autotune"`."""
+
+    tuning_file: str | None = None
+    """The file of measured schedules, text to commit: with `tune` what it does not have is measured and added to it; without, it is only read. By
+    default, with `tune`, `rc/torch.tuning` in the user's cache folder."""
+
+    def measured(self) -> str | None:
+        """The file of measured schedules to compile with, if any. The folder of the default one is made."""
+        if self.tuning_file is not None or not self.tune:
+            return self.tuning_file
+        folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rc"
+        folder.mkdir(parents=True, exist_ok=True)
+        return str(folder / "torch.tuning")
+
     @staticmethod
     def of(options: dict | None, mode: str | None) -> Options:
         if mode not in (None, *MODES):
@@ -49,7 +65,7 @@ class Options:
             hint = f'; did you mean "{near[0]}"?' if near else f"; there are {', '.join(MODES)}"
             raise ValueError(f'rc has no mode "{mode}"{hint}')
         if mode is not None and mode.startswith("max-autotune"):
-            log.warning('mode="%s": %s, so its kernels are those of mode="default"', mode, INDUCTORS["max_autotune"])
+            options = {"tune": True, **(options or {})}
         if mode in ("reduce-overhead", "max-autotune"):
             options = {"graphs": True, **(options or {})}
         known = [f.name for f in fields(Options)]

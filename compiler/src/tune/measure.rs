@@ -1,0 +1,215 @@
+//! Running candidates and timing them.
+
+use super::kernels::Kernel;
+use super::progress::Progress;
+use super::{MARGIN, TuneOptions};
+use crate::{Executable, Target, random_input};
+use rayon::prelude::*;
+use rc_dialects::func::{SymbolDecl, symbols};
+use rc_ir::{Attr, Module};
+use rc_passes::schedule::{Entry, nests};
+use rc_runtime::program::{Bindings, TensorSpec};
+use rc_runtime::tensor::{Distribution, Tolerance, compare};
+use rc_runtime::{DType, Tensor};
+
+type Result<T> = std::result::Result<T, String>;
+
+/// Milliseconds that a candidate's runs take together, about, and how many there are.
+const SPAN_MS: f64 = 20.0;
+const RUNS: [usize; 2] = [5, 40];
+
+/// Rounds of runs with cold caches, of each of two schedules, and runs of a round.
+const ROUNDS: usize = 3;
+const COLD_RUNS: usize = 3;
+
+/// Bytes that emptying caches goes over, at least and at most.
+const FLUSH: [i64; 2] = [8 << 20, 64 << 20];
+
+/// What measures on a machine.
+pub struct Bench<'a> {
+    target: &'a Target,
+    options: &'a TuneOptions,
+    /// Runs over more memory than the caches hold.
+    flush: (Executable, Tensor),
+}
+
+/// A candidate that runs.
+struct Trial {
+    choice: Vec<usize>,
+    executable: Executable,
+    ms: f64,
+}
+
+impl<'a> Bench<'a> {
+    /// # Errors
+    /// If the machine is not here.
+    pub fn new(target: &'a Target, options: &'a TuneOptions) -> Result<Bench<'a>> {
+        let cache = if target.is_cpu() { target.last_bytes } else { target.cache_bytes };
+        let elements = cache.clamp(FLUSH[0], FLUSH[1]) / 4;
+        let text = format!(
+            "func.func @main(%x: tensor<{elements}xf32>) -> tensor<{elements}xf32> {{\n  %y = core.neg %x : tensor<{elements}xf32>\n  func.return %y\n}}\n"
+        );
+        let module =
+            rc_parser::parse_module("flush", text).0.ok_or("the function that empties caches does not parse")?;
+        let mut module: Module = module;
+        if let Some(error) = crate::compile(&mut module, target).errors.first() {
+            return Err(error.message.clone());
+        }
+        let executable = Executable::load(&module, None, target.machine).map_err(|d| d.message)?;
+        let x = Tensor::zeros(DType::F32, &[elements as usize]).map_err(|e| e.to_string())?;
+        Ok(Bench { target, options, flush: (executable, x) })
+    }
+
+    /// What was measured of a kernel; `None` where that was stopped.
+    ///
+    /// # Errors
+    /// If the model's choice does not run.
+    pub fn best(
+        &self,
+        kernel: &Kernel,
+        progress: &Progress,
+        stop: &(dyn Fn() -> bool + Sync),
+    ) -> Result<Option<Entry>> {
+        let inputs = self.inputs(kernel)?;
+        let model = vec![0; kernel.groups.len()];
+        let mut first = self.load(kernel, model.clone())?;
+        let reference = first.executable.run(&inputs).map_err(|e| e.to_string())?;
+        self.time(&mut first, &inputs)?;
+        progress.did(1);
+        let mut chosen = model.clone();
+        for group in 0..kernel.groups.len() {
+            let ranked = &kernel.groups[group].1;
+            let others = 1..ranked.len().min(self.options.top);
+            let count = others.len();
+            let loaded: Vec<(usize, Result<Trial>)> = others
+                .into_par_iter()
+                .map(|i| {
+                    let mut choice = model.clone();
+                    choice[group] = i;
+                    (i, if stop() { Err("stopped".into()) } else { self.load(kernel, choice) })
+                })
+                .collect();
+            let mut best = first.ms;
+            for (i, trial) in loaded {
+                if stop() {
+                    return Ok(None);
+                }
+                let measured = trial.and_then(|mut trial| {
+                    agree(&trial.executable.run(&inputs).map_err(|e| e.to_string())?, &reference)?;
+                    self.time(&mut trial, &inputs)?;
+                    Ok(trial.ms)
+                });
+                match measured {
+                    Ok(ms) if ms < best => (best, chosen[group]) = (ms, i),
+                    Ok(_) => {}
+                    Err(why) => progress.skips(format!("{}, {}: {why}", kernel.origin, ranked[i].what)),
+                }
+            }
+            progress.did(count);
+        }
+        let entry = |ns: [f64; 2], schedules: Vec<Attr>| Entry {
+            kernel: kernel.structure.clone(),
+            machine: self.target.fingerprint(),
+            origin: kernel.origin.clone(),
+            ns: (ns[0] * 1e6) as i64,
+            model_ns: (ns[1] * 1e6) as i64,
+            schedules,
+        };
+        if chosen == model {
+            return Ok(Some(entry([first.ms, first.ms], Vec::new())));
+        }
+        let winner = self.load(kernel, chosen.clone())?;
+        agree(&winner.executable.run(&inputs).map_err(|e| e.to_string())?, &reference)?;
+        let [won, lost] = self.cold([&winner.executable, &first.executable], &inputs)?;
+        if won > (1.0 - MARGIN) * lost {
+            return Ok(Some(entry([lost, lost], Vec::new())));
+        }
+        let module = kernel.scheduled(&chosen);
+        let body = &module.bodies[1];
+        let schedules = nests(body).into_iter().filter_map(|op| body.attr(op, "schedule")).collect();
+        Ok(Some(entry([won, lost], schedules)))
+    }
+
+    fn load(&self, kernel: &Kernel, choice: Vec<usize>) -> Result<Trial> {
+        let module = kernel.compiled(&choice, self.target)?;
+        let executable = Executable::load(&module, Some("run"), self.target.machine).map_err(|d| d.message)?;
+        Ok(Trial { choice, executable, ms: f64::INFINITY })
+    }
+
+    /// The median of runs one after the other.
+    fn time(&self, trial: &mut Trial, inputs: &[Tensor]) -> Result<()> {
+        let run = |runs: usize| trial.executable.median_ms(inputs, runs).map_err(|e| e.to_string());
+        let once = run(1)?.max(1e-3);
+        trial.ms = run(((SPAN_MS / once) as usize).clamp(RUNS[0], RUNS[1]))?;
+        debug_assert!(!trial.choice.is_empty());
+        Ok(())
+    }
+
+    /// The medians of two schedules' runs, in turns, each after the caches were emptied.
+    fn cold(&self, both: [&Executable; 2], inputs: &[Tensor]) -> Result<[f64; 2]> {
+        let (flush, x) = &self.flush;
+        let mut times = [Vec::new(), Vec::new()];
+        for _ in 0..ROUNDS {
+            for (executable, times) in both.iter().zip(&mut times) {
+                let empty = &mut || flush.run(std::slice::from_ref(x)).map(drop);
+                times.extend(executable.times_ms(inputs, COLD_RUNS, 1, empty).map_err(|e| e.to_string())?);
+            }
+        }
+        Ok(times.map(|mut times| {
+            times.sort_by(f64::total_cmp);
+            times[times.len() / 2]
+        }))
+    }
+
+    /// Random arguments; of integers, which may be places in others, such as every other has.
+    fn inputs(&self, kernel: &Kernel) -> Result<Vec<Tensor>> {
+        let body = kernel.function();
+        let mut bindings: Bindings = self.options.symbols.clone();
+        for symbol in symbols(body) {
+            let value = bindings.entry(symbol.name).or_insert_with(|| usual(&symbol));
+            if !symbol.allows(*value) {
+                *value = usual(&symbol);
+            }
+        }
+        let entry = body.entry().ok_or("the kernel has no body")?;
+        let specs: Vec<TensorSpec> = body
+            .block_args(entry)
+            .map(|arg| TensorSpec::new(Default::default(), body.ty(arg)))
+            .collect::<rc_runtime::Result<_>>()
+            .map_err(|e| e.to_string())?;
+        let shapes = specs.iter().map(|spec| spec.sizes(&bindings)).collect::<rc_runtime::Result<Vec<_>>>();
+        let shapes = shapes.map_err(|e| e.to_string())?;
+        let least = shapes.iter().flatten().copied().min().unwrap_or(1).max(1);
+        let one = |(i, (spec, shape)): (usize, (&TensorSpec, &Vec<usize>))| match spec.dtype.is_float() {
+            true => random_input(spec.dtype, shape, 0, i),
+            false => {
+                let most = if spec.dtype == DType::Bool { 2 } else { least.min(100) as i64 };
+                Tensor::random(spec.dtype, shape, 0, i as u32, Distribution::Integers(0, most))
+            }
+        };
+        let inputs: rc_runtime::Result<Vec<Tensor>> = specs.iter().zip(&shapes).enumerate().map(one).collect();
+        inputs.map_err(|e| e.to_string())
+    }
+}
+
+/// A value of a symbol's range near 512.
+fn usual(symbol: &SymbolDecl) -> i64 {
+    let near = symbol.max.min(symbol.min.max(512));
+    let multiple = near.div_euclid(symbol.divisor) * symbol.divisor;
+    if symbol.allows(multiple) { multiple } else { multiple + symbol.divisor }
+}
+
+/// A schedule changes the order of sums, and nothing else.
+fn agree(results: &[Tensor], reference: &[Tensor]) -> Result<()> {
+    for (i, (result, reference)) in results.iter().zip(reference).enumerate() {
+        let tolerance = match reference.dtype().is_float() {
+            true => Tolerance::of_max(64.0 * reference.dtype().epsilon()).equal_nan(),
+            false => Tolerance::EXACT,
+        };
+        let comparison = compare(result, reference, tolerance).map_err(|e| e.to_string())?;
+        if !comparison.passed() {
+            return Err(format!("result {i} differs from that with the model's choice: {comparison}"));
+        }
+    }
+    Ok(())
+}
