@@ -158,8 +158,9 @@ pub struct Gpu {
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Products {
-    /// Microseconds of a step along k at least.
+    /// Microseconds of a step along k at least, and of one that waits for what its program gathers.
     pub step_us: f64,
+    pub gather_us: f64,
     /// Microseconds from a program's start to its first tiles of operands.
     pub fill_us: f64,
     /// The part of `flops_mma` that `mma.sync` reaches.

@@ -153,9 +153,6 @@ fn cuda(group: &Group, p: &Problem, gather: &[Operand], target: &Target) -> Vec<
     tiles.into_iter().map(candidate).collect()
 }
 
-/// The same where a step waits for what its program gathers: the latency of memory.
-const GATHER: f64 = 1.0;
-
 /// What a product takes: waves of programs, each bound by arithmetic or by reading its operands from the second-level cache.
 /// Those of single warps' matrix units wait for the first, and then write their results; where operands are read element by element,
 /// steps are all that counts.
@@ -179,7 +176,8 @@ fn cuda_cost(p: &Problem, [bm, bn, bk]: [i64; 3], mma: bool, target: &Target) ->
     let cache = (bm + bn) * k * width / (target.gpu().products.cache_rate * of_core);
     let memory = (m * k + k * n + m * n) * p.batch * width / (target.bandwidth * 1e3);
     // A step ends with a barrier, whatever it computes.
-    let step = if p.gathered { GATHER } else { target.gpu().products.step_us };
+    let models = &target.gpu().products;
+    let step = if p.gathered { models.gather_us } else { models.step_us };
     let steps = (k / bk as f64).ceil() * step;
     let ends = if waits { (target.gpu().products.fill_us + bm * bn * width / of_core) / resident } else { 0.0 };
     let start = if waits { 0.0 } else { target.gpu().products.fill_us };
