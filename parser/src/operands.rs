@@ -83,6 +83,13 @@ impl<'s> Parser<'s> {
             }
         }
     }
+    /// The blank between an operand that ends at `last` and a value behind it in the same line.
+    fn missing_comma(&self, last: Option<usize>) -> Option<std::ops::Range<usize>> {
+        let last = last?;
+        let rest = &self.text[last..];
+        let blank = rest.len() - rest.trim_start_matches([' ', '\t']).len();
+        rest[blank..].starts_with('%').then(|| last..last + blank.max(1))
+    }
     fn follows_digit(&self) -> bool {
         self.text[self.end..].trim_start().starts_with(|c: char| c.is_ascii_digit())
     }
@@ -210,6 +217,7 @@ impl<'s> Parser<'s> {
             let rest = &def.operands[from..];
             rest.iter().filter(|o| o.syntax == GroupSyntax::Plain && o.arity == Arity::One).count()
         };
+        let last = written.plain.last().map(|item| item.value.end);
         let mut plain = std::mem::take(&mut written.plain).into_iter().peekable();
         let mut brackets = written.lead.take();
         for (i, group) in def.operands.iter().enumerate() {
@@ -235,7 +243,11 @@ impl<'s> Parser<'s> {
                     };
                     for _ in 0..wanted {
                         let Some(item) = plain.next() else {
-                            return Err(self.error_at(op, format!("'{name}' needs the operand '{}'", group.name)));
+                            let error = match self.missing_comma(last) {
+                                Some(at) => self.error_at(at, "expected ',' between two operands"),
+                                None => self.error_at(op, format!("'{name}' needs the operand '{}'", group.name)),
+                            };
+                            return Err(error);
                         };
                         take(item, &mut brackets)?;
                     }

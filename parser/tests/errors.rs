@@ -92,6 +92,7 @@ fn operations() {
     fails_inside("%y = 3", 6, "expected an operation, found '3'", &[]);
     fails_inside("\"\"() : () -> ()", 1, "the name of an operation is empty", &[]);
     fails_inside("%y = t.add %x : f32", 6, "'t.add' needs the operand 'rhs'", &["^^^^^"]);
+    fails_inside("%y = t.add %x %x : f32", 14, "expected ',' between two operands", &[]);
     fails_inside("%y = t.add %x, %x, %x : f32", 20, "'t.add' takes 2 plain operands; this is one too many", &[]);
     fails_inside("t.launch %x gird(%i)", 13, "this operation has no operands called 'gird'; did you mean 'grid'?", &[]);
     fails_inside("t.launch %x grid(%i) grid(%i)", 22, "the operands 'grid' are given twice", &[]);

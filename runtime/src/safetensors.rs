@@ -173,6 +173,9 @@ fn to_file(dtype: DType) -> Dtype {
         DType::I32 => Dtype::I32,
         DType::I16 => Dtype::I16,
         DType::I8 => Dtype::I8,
+        DType::U64 => Dtype::U64,
+        DType::U32 => Dtype::U32,
+        DType::U16 => Dtype::U16,
         DType::U8 => Dtype::U8,
         DType::Bool => Dtype::BOOL,
     }

@@ -87,7 +87,7 @@ unary! {
         b.binary("mul", g, p.y)
     }]),
         "Elementwise power of two.",
-        "Within 2 units in the last place of the element type; exact for integers in range.";
+        "Within 2 units in the last place of the element type; exact for integers in range; subnormal results may be flushed to zero.";
     LOG "log" on FLOAT ("f32" to "f32") infer_elementwise float float(f64::ln), int None, slope Slopes(&[|b, p| b.binary("div", p.g, p.x())]),
         "Elementwise natural logarithm.",
         "-inf for zero, NaN for negative numbers. Within 2 units in the last place.";

@@ -3,7 +3,7 @@
 use super::symbols::symbols_of;
 use super::updates::verify_updates;
 use rc_ir::op_def::{ANY, AttrKind, Regions, attr, variadic, variadic_result};
-use rc_ir::{Attr, Body, Builder, Effects, Name, Op, OpDef, OpRef, Result, Traits, Type, Value};
+use rc_ir::{Attr, Body, Builder, Dim, Effects, Name, Op, OpDef, OpRef, Result, Traits, Type, Value};
 
 pub static FUNC: OpDef = OpDef {
     summary: "A function.",
@@ -78,6 +78,12 @@ fn verify_func(op: OpRef) -> Result {
     if let Some((ty, name)) = inputs.iter().chain(results).find_map(|&t| Some((t, check(t)?))) {
         let error = op.error(format!("has the type {ty} over the symbol '{name}', which it does not declare"));
         return Err(error.help(format!("declare it: attributes {{rc.symbols = #rc.symbols<{name} = [1, 1024, 1]>}}")));
+    }
+    if let Some(ty) = inputs.iter().chain(results).find(|t| t.is_tensor() && t.shape().contains(&Dim::Dynamic)) {
+        let error = op.error(format!("has the type {ty}, whose size '?' has no name"));
+        return Err(
+            error.help("name it: tensor<s x f32>, with attributes {rc.symbols = #rc.symbols<s = [1, 1024, 1]>}")
+        );
     }
     let Some(entry) = op.entry(0) else { return Ok(()) };
     let args: Vec<Type> = op.body.block_args(entry).map(|v| op.body.ty(v)).collect();

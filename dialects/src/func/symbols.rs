@@ -70,6 +70,10 @@ pub fn symbols_of(op: OpRef) -> Result<Vec<SymbolDecl>> {
                 &format!("the symbol '{name}' has the range {min} to {max} and the divisor {divisor}"),
             ));
         }
+        if max / divisor * divisor < min {
+            let what = format!("the symbol '{name}' has no value: no multiple of {divisor} is from {min} to {max}");
+            return Err(malformed(op, &what));
+        }
         if name.is_empty() || decls.iter().any(|d| d.name == name) {
             return Err(malformed(op, &format!("the symbol '{name}' is declared twice or has no name")));
         }

@@ -126,7 +126,7 @@ impl DlTensor {
             DType::F64 | DType::F32 | DType::F16 => FLOAT,
             DType::Bf16 => BFLOAT,
             DType::I64 | DType::I32 | DType::I16 | DType::I8 => INT,
-            DType::U8 => UINT,
+            DType::U64 | DType::U32 | DType::U16 | DType::U8 => UINT,
             DType::Bool => BOOL,
         };
         (self.code, usize::from(self.bits), self.lanes) == (code, 8 * dtype.size(), 1)

@@ -230,6 +230,12 @@ impl<'a> Emitter<'a> {
         }
     }
 
+    /// The product of two factors in the type `acc`.
+    pub fn product(&mut self, factors: [Value; 2], acc: Type) -> Value {
+        let factors = factors.map(|factor| self.convert(factor, acc));
+        self.builder().op("rc.core.mul").operands(&factors).value()
+    }
+
     fn gather(&mut self, op: OpRef, map: &[Dim]) -> Result<Value> {
         let axis = op.int("axis").unwrap_or(0) as usize;
         let (batch, own) = index_dims(op).ok_or_else(|| op.error("has more batch dimensions than its indices"))?;

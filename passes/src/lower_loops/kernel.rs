@@ -272,8 +272,15 @@ impl Lowering<'_> {
         let lhs = emitter.scalar(op.operand(0), &maps[0])?;
         let rhs = emitter.scalar(op.operand(1), &maps[1])?;
         let ty = self.source.ty(end);
-        let spec = NestSpec { reduce: rank - outs, out_map, combiner: "contract", acc: Some(roles.acc), ty };
-        let tensor = emitter.finish(&[lhs, rhs], spec, self.source.value_name(end));
+        let (scalars, spec) = if rank > outs {
+            (vec![lhs, rhs], NestSpec { reduce: rank - outs, out_map, combiner: "contract", acc: Some(roles.acc), ty })
+        } else {
+            // Nothing is summed over.
+            let product = emitter.product([lhs, rhs], roles.acc);
+            let rounded = emitter.convert(product, ty.elem());
+            (vec![rounded], NestSpec { reduce: 0, out_map, combiner: "none", acc: None, ty })
+        };
+        let tensor = emitter.finish(&scalars, spec, self.source.value_name(end));
         self.tensors.insert(end, tensor);
         Ok(())
     }

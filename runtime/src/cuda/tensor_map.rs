@@ -156,7 +156,9 @@ fn data_type(dtype: DType) -> Type {
         DType::Bf16 => Type::CU_TENSOR_MAP_DATA_TYPE_BFLOAT16,
         DType::I64 => Type::CU_TENSOR_MAP_DATA_TYPE_INT64,
         DType::I32 => Type::CU_TENSOR_MAP_DATA_TYPE_INT32,
-        DType::I16 => Type::CU_TENSOR_MAP_DATA_TYPE_UINT16,
+        DType::U64 => Type::CU_TENSOR_MAP_DATA_TYPE_UINT64,
+        DType::U32 => Type::CU_TENSOR_MAP_DATA_TYPE_UINT32,
+        DType::I16 | DType::U16 => Type::CU_TENSOR_MAP_DATA_TYPE_UINT16,
         DType::I8 | DType::U8 | DType::Bool => Type::CU_TENSOR_MAP_DATA_TYPE_UINT8,
     }
 }

@@ -2,6 +2,7 @@
 
 use super::exec::Frame;
 use super::value::{Array, Value};
+use crate::program::while_limit;
 use rc_dialects::func::bindings;
 use rc_ir::{Name, OpRef, Result};
 
@@ -17,7 +18,13 @@ impl Frame<'_> {
             }
             "core.while" => {
                 let mut carried = init;
+                let limit = while_limit(self.interp.module).unwrap_or(usize::MAX);
+                let mut turn = 0;
                 while truth(&self.run_function(op, "condition", [&carried[..], &args].concat())?) {
+                    if turn >= limit {
+                        return Err(op.error(format!("has not ended after {limit} turns")));
+                    }
+                    turn += 1;
                     carried = self.run_function(op, "body", [&carried[..], &args].concat())?;
                 }
                 Ok(carried)

@@ -97,7 +97,7 @@ fn value_of<'a>(inner: &'a str, key: &str) -> Option<&'a str> {
 }
 
 fn parse_descriptor(text: &str, path: &Path) -> Result<DType> {
-    let expected = || "a dtype among <f8 <f4 <f2 <i8 <i4 <i2 |i1 |u1 |b1 and <V2 (bf16)";
+    let expected = || "a dtype among <f8 <f4 <f2 <i8 <i4 <i2 |i1 <u8 <u4 <u2 |u1 |b1 and <V2 (bf16)";
     let name = text
         .strip_prefix('\'')
         .and_then(|rest| rest.strip_suffix('\''))
@@ -111,6 +111,9 @@ fn parse_descriptor(text: &str, path: &Path) -> Result<DType> {
         "<i4" => Ok(DType::I32),
         "<i2" => Ok(DType::I16),
         "|i1" | "<i1" => Ok(DType::I8),
+        "<u8" => Ok(DType::U64),
+        "<u4" => Ok(DType::U32),
+        "<u2" => Ok(DType::U16),
         "|u1" | "<u1" => Ok(DType::U8),
         "|b1" | "<b1" | "?" => Ok(DType::Bool),
         _ => Err(Error::format(path, expected(), format!("`{name}`"))),
@@ -127,6 +130,9 @@ fn descriptor(dtype: DType) -> &'static str {
         DType::I32 => "<i4",
         DType::I16 => "<i2",
         DType::I8 => "|i1",
+        DType::U64 => "<u8",
+        DType::U32 => "<u4",
+        DType::U16 => "<u2",
         DType::U8 => "|u1",
         DType::Bool => "|b1",
     }

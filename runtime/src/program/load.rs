@@ -25,6 +25,11 @@ impl Program {
     }
 }
 
+/// Turns after which a `core.while` of the module is an error.
+pub(crate) fn while_limit(module: &Module) -> Option<usize> {
+    module.attr("rc.while_limit")?.as_int().and_then(|n| usize::try_from(n).ok())
+}
+
 struct Loader<'a> {
     module: &'a Module,
     kernels: FxHashMap<Name, usize>,
@@ -143,6 +148,7 @@ impl<'a> Loader<'a> {
             kernels: Vec::new(),
             steps: Vec::new(),
             asserts: Vec::new(),
+            while_limit: while_limit(module),
         };
         let (kernels, constants) = (FxHashMap::default(), FxHashMap::default());
         let mut loader = Loader { module, kernels, constants, program, read: 0 };

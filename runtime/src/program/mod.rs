@@ -3,6 +3,7 @@
 mod cpu;
 mod cuda;
 mod load;
+pub(crate) use load::while_limit;
 mod maps;
 mod prepare;
 mod replay;
@@ -53,6 +54,8 @@ pub struct Program {
     pub steps: Vec<Step>,
     /// Sizes that have to be equal, the second as expected.
     pub asserts: Vec<(Dim, Dim)>,
+    /// Turns after which a `core.while` is an error: the module's `rc.while_limit`.
+    pub while_limit: Option<usize>,
 }
 
 /// A constant: elements in row-major order, or one element for all.

@@ -62,7 +62,12 @@ pub struct PreparedLoop {
 
 pub enum PreparedUntil {
     Times(usize),
-    False { test: [Vec<PreparedStep>; 2], flag: At },
+    /// After so many turns it is an error that it goes on.
+    False {
+        test: [Vec<PreparedStep>; 2],
+        flag: At,
+        limit: Option<usize>,
+    },
 }
 
 /// Whether the host has to know what is computed to go on.
@@ -90,7 +95,7 @@ impl Program {
                 )));
             }
         }
-        Prepare(bindings).steps(&self.steps)
+        Prepare(bindings, self.while_limit).steps(&self.steps)
     }
 
     /// Bytes of the arena where the symbols have these values.
@@ -99,7 +104,8 @@ impl Program {
     }
 }
 
-struct Prepare<'a>(&'a Bindings);
+/// The symbols' values, and the turns that a loop may take whose end data decides.
+struct Prepare<'a>(&'a Bindings, Option<usize>);
 
 impl Prepare<'_> {
     fn number(&self, dim: Dim) -> Result<i64> {
@@ -148,7 +154,9 @@ impl Prepare<'_> {
     fn turns(&self, inner: &Loop) -> Result<PreparedLoop> {
         let until = match &inner.until {
             Until::Times(times) => PreparedUntil::Times(self.number(*times)? as usize),
-            Until::False { test, flag } => PreparedUntil::False { test: self.both(test)?, flag: self.at(flag)? },
+            Until::False { test, flag } => {
+                PreparedUntil::False { test: self.both(test)?, flag: self.at(flag)?, limit: self.1 }
+            }
         };
         Ok(PreparedLoop { until, body: self.both(&inner.body)?, back: self.steps(&inner.back)? })
     }
@@ -185,9 +193,13 @@ fn run_loop(machine: &mut impl Machine, inner: &PreparedLoop, turns: &mut Vec<us
     let mut turn = 0;
     while match &inner.until {
         PreparedUntil::Times(times) => turn < *times,
-        PreparedUntil::False { test, flag } => {
+        PreparedUntil::False { test, flag, limit } => {
             run_steps(machine, &test[turn % 2], turns)?;
-            machine.truth(flag, turns)?
+            let goes_on = machine.truth(flag, turns)?;
+            if let Some(limit) = limit.filter(|&limit| goes_on && turn >= limit) {
+                return Err(Error::Invalid(format!("a core.while has not ended after {limit} turns")));
+            }
+            goes_on
         }
     } {
         run_steps(machine, &inner.body[turn % 2], turns)?;

@@ -43,6 +43,18 @@ macro_rules! dispatch {
                 type $T = i8;
                 $body
             }
+            DType::U64 => {
+                type $T = u64;
+                $body
+            }
+            DType::U32 => {
+                type $T = u32;
+                $body
+            }
+            DType::U16 => {
+                type $T = u16;
+                $body
+            }
             DType::U8 => {
                 type $T = u8;
                 $body
@@ -75,7 +87,7 @@ macro_rules! convert_numbers {
         fn from_i64(value: i64) -> Self { value as $T }
     })* };
 }
-convert_numbers!(f64, f32, i64, i32, i16, i8, u8);
+convert_numbers!(f64, f32, i64, i32, i16, i8, u64, u32, u16, u8);
 
 macro_rules! convert_halves {
     ($($T:ty, $round:ident);*) => { $(impl Convert for $T {
@@ -198,6 +210,14 @@ impl Tensor {
         Ok(())
     }
 
+    /// As [`write_f64`](Tensor::write_f64), converted as by [`from_i64`](Tensor::from_i64).
+    pub fn write_i64(&mut self, start: usize, values: &[i64]) -> Result<()> {
+        let dtype = self.dtype;
+        let bytes = &mut self.bytes_mut()?[start * dtype.size()..];
+        dispatch!(dtype, |T| values.iter().enumerate().for_each(|(i, &v)| store(bytes, i, <T>::from_i64(v))));
+        Ok(())
+    }
+
     /// The tensor converted to `dtype`: from floats as [`from_f64`](Tensor::from_f64) does, from integers as
     /// [`from_i64`](Tensor::from_i64) does. Shares the bytes where nothing changes.
     pub fn cast(&self, dtype: DType) -> Result<Tensor> {
@@ -207,13 +227,11 @@ impl Tensor {
         let mut result = Tensor::zeros(dtype, &self.shape)?;
         let (input, output) = (self.bytes(), result.bytes_mut()?);
         let count = self.len();
+        // The greatest ui64 are no i64.
+        let through_f64 = self.dtype.is_float() || self.dtype == DType::U64 && dtype.is_float();
         dispatch!(self.dtype, |S| dispatch!(dtype, |T| for i in 0..count {
             let value = load::<S>(input, i);
-            store(
-                output,
-                i,
-                if self.dtype.is_float() { <T>::from_f64(value.to_f64()) } else { <T>::from_i64(value.to_i64()) },
-            );
+            store(output, i, if through_f64 { <T>::from_f64(value.to_f64()) } else { <T>::from_i64(value.to_i64()) });
         }));
         Ok(result)
     }

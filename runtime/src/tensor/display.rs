@@ -58,6 +58,8 @@ fn write_value(f: &mut fmt::Formatter<'_>, tensor: &Tensor, index: usize) -> fmt
             write!(f, "{:?}", tensor.get_f64(index) as f32)
         }
         DType::F64 => write!(f, "{:?}", tensor.get_f64(index)),
+        // Kept as the i64 of the same bits.
+        DType::U64 => write!(f, "{}", tensor.get_i64(index) as u64),
         _ => write!(f, "{}", tensor.get_i64(index)),
     }
 }

@@ -24,6 +24,12 @@ pub enum DType {
     I16,
     /// Signed, 8 bits.
     I8,
+    /// Unsigned, 64 bits.
+    U64,
+    /// Unsigned, 32 bits.
+    U32,
+    /// Unsigned, 16 bits.
+    U16,
     /// Unsigned, 8 bits.
     U8,
     /// `i1`, a byte each in memory: 0 or 1.
@@ -32,7 +38,7 @@ pub enum DType {
 
 impl DType {
     /// Every dtype.
-    pub const ALL: [DType; 10] = [
+    pub const ALL: [DType; 13] = [
         DType::F64,
         DType::F32,
         DType::F16,
@@ -41,6 +47,9 @@ impl DType {
         DType::I32,
         DType::I16,
         DType::I8,
+        DType::U64,
+        DType::U32,
+        DType::U16,
         DType::U8,
         DType::Bool,
     ];
@@ -48,9 +57,9 @@ impl DType {
     /// The size of an element in bytes.
     pub const fn size(self) -> usize {
         match self {
-            DType::F64 | DType::I64 => 8,
-            DType::F32 | DType::I32 => 4,
-            DType::F16 | DType::Bf16 | DType::I16 => 2,
+            DType::F64 | DType::I64 | DType::U64 => 8,
+            DType::F32 | DType::I32 | DType::U32 => 4,
+            DType::F16 | DType::Bf16 | DType::I16 | DType::U16 => 2,
             DType::I8 | DType::U8 | DType::Bool => 1,
         }
     }
@@ -66,6 +75,9 @@ impl DType {
             DType::I32 => "i32",
             DType::I16 => "i16",
             DType::I8 => "i8",
+            DType::U64 => "ui64",
+            DType::U32 => "ui32",
+            DType::U16 => "ui16",
             DType::U8 => "ui8",
             DType::Bool => "i1",
         }
@@ -127,7 +139,7 @@ macro_rules! elements {
     };
 }
 
-elements!(f64 => F64, f32 => F32, f16 => F16, bf16 => Bf16, i64 => I64, i32 => I32, i16 => I16, i8 => I8, u8 => U8);
+elements!(f64 => F64, f32 => F32, f16 => F16, bf16 => Bf16, i64 => I64, i32 => I32, i16 => I16, i8 => I8, u64 => U64, u32 => U32, u16 => U16, u8 => U8);
 
 #[cfg(test)]
 mod tests {

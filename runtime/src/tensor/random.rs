@@ -77,10 +77,15 @@ impl Tensor {
         distribution.check()?;
         let mut tensor = Tensor::zeros(dtype, shape)?;
         let count = tensor.len();
+        // In pieces, so that a large tensor needs no second copy in a wide type.
+        const PIECE: usize = 4096;
         if let (Distribution::Integers(low, high), false) = (distribution, dtype.is_float()) {
-            let values: Vec<i64> =
-                (0..count).map(|i| integer(words(seed, argument, i as u64 / 2)[i % 2], low, high)).collect();
-            return Tensor::from_i64(dtype, shape, &values);
+            for start in (0..count).step_by(PIECE) {
+                let draw = |i: usize| integer(words(seed, argument, i as u64 / 2)[i % 2], low, high);
+                let values: Vec<i64> = (start..count.min(start + PIECE)).map(draw).collect();
+                tensor.write_i64(start, &values)?;
+            }
+            return Ok(tensor);
         }
         let draw = |block: u64| -> [f64; 2] {
             let words = words(seed, argument, block);
@@ -90,8 +95,6 @@ impl Tensor {
                 Distribution::Integers(low, high) => words.map(|w| integer(w, low, high) as f64),
             }
         };
-        // In pieces, so that a large tensor needs no second copy in f64.
-        const PIECE: usize = 4096;
         let mut values = Vec::with_capacity(PIECE);
         for start in (0..count).step_by(PIECE) {
             let piece = PIECE.min(count - start);
