@@ -78,7 +78,12 @@ mod tests {
             assert_eq!(is(text), Ok(true), "{text}");
         }
         assert_eq!(is("yes && no"), Ok(false));
-        for (text, why) in [("yes &&", "malformed at its end"), ("(yes", "malformed"), ("yes no", "malformed at no"), ("maybe", "not known")] {
+        for (text, why) in [
+            ("yes &&", "malformed at its end"),
+            ("(yes", "malformed"),
+            ("yes no", "malformed at no"),
+            ("maybe", "not known"),
+        ] {
             assert!(is(text).unwrap_err().contains(why), "{text}");
         }
     }

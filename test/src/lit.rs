@@ -62,7 +62,8 @@ pub fn script(text: &str) -> Result<Script, String> {
         if let Some(definition) = comment.strip_prefix("REDEFINE:").or(comment.strip_prefix("DEFINE:")) {
             let parts = definition.trim().strip_prefix("%{").and_then(|d| d.split_once('}'));
             let parts = parts.and_then(|(name, value)| Some((name, value.trim().strip_prefix('=')?)));
-            let (name, value) = parts.ok_or_else(|| format!("expected DEFINE: %{{name}} = value, found{definition}"))?;
+            let (name, value) =
+                parts.ok_or_else(|| format!("expected DEFINE: %{{name}} = value, found{definition}"))?;
             script.defined.retain(|(known, _)| known != name);
             script.defined.push((name.to_string(), value.trim().to_string()));
         }
@@ -212,7 +213,11 @@ mod tests {
         let shell = Shell { programs: Path::new("/nowhere"), root: Path::new("/") };
         let ok = |command: &str| shell.run(command).unwrap().status.success();
         assert!(ok("not false") && ok("not false | cat"));
-        assert!(ok("not --crash bash -c 'exit 101'") && ok("not --crash bash -c 'kill -SEGV $$'") && !ok("not --crash false"));
+        assert!(
+            ok("not --crash bash -c 'exit 101'")
+                && ok("not --crash bash -c 'kill -SEGV $$'")
+                && !ok("not --crash false")
+        );
         assert!(!ok("not true") && !ok("not bash -c 'exit 101'") && !ok("not bash -c 'kill -SEGV $$'"));
         assert!(!ok("false | cat"));
     }

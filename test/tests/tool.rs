@@ -37,7 +37,10 @@ fn passes_fails_skips_and_counts() {
     let (said, code) = rc_test(tests.path(), &["a", "--feature=odd"]);
     assert_eq!(code, Some(1), "{said}");
     assert!(said.contains("2 passed, 1 failed as they were to, 2 skipped, 2 failed"), "{said}");
-    assert!(said.contains("skipped: a/needs.ir: needs gpu || tpu") && said.contains("XFAIL: says that it fails"), "{said}");
+    assert!(
+        said.contains("skipped: a/needs.ir: needs gpu || tpu") && said.contains("XFAIL: says that it fails"),
+        "{said}"
+    );
     let (said, code) = rc_test(tests.path(), &["a", "--filter=pass"]);
     assert!(code == Some(0) && said.contains("1 passed"), "{said}");
 }
@@ -46,7 +49,10 @@ fn passes_fails_skips_and_counts() {
 fn whole_outputs_are_compared_and_rewritten() {
     let tests = folder(&[("whole.ir", MARKED)]);
     let (said, code) = rc_test(tests.path(), &["."]);
-    assert!(code == Some(1) && said.contains("-// CHECK-NEXT: three") && said.contains("+// CHECK-NEXT: two"), "{said}");
+    assert!(
+        code == Some(1) && said.contains("-// CHECK-NEXT: three") && said.contains("+// CHECK-NEXT: two"),
+        "{said}"
+    );
     assert_eq!(rc_test(tests.path(), &[".", "--update"]).1, Some(0));
     assert!(std::fs::read_to_string(tests.path().join("whole.ir")).unwrap().contains("CHECK-NEXT: two"));
     assert_eq!(rc_test(tests.path(), &["whole.ir"]).1, Some(0));
