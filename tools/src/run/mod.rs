@@ -128,8 +128,7 @@ impl From<String> for Failure {
 /// Runs as the options say; prints results, errors and times on standard output.
 pub fn run(options: &Options) -> Result<(), Failure> {
     let start = Instant::now();
-    let (mut module, package) = load(options)?;
-    module.set_attr("rc.while_limit", Attr::i64(options.while_limit.into()));
+    let (module, package) = load(options)?;
     if let (Some(_), true) = (&package, options.timing) {
         note_line(format_args!("the package was read in {:.1} ms", 1e3 * start.elapsed().as_secs_f64()));
     }
@@ -140,14 +139,17 @@ pub fn run(options: &Options) -> Result<(), Failure> {
     if options.check_gradients {
         return check_gradients(&module, options, &inputs);
     }
+    // Part of a run, not of what is compiled.
+    let mut limited = module.clone();
+    limited.set_attr("rc.while_limit", Attr::i64(options.while_limit.into()));
     let results = if options.interpret {
-        let interpreter = Interpreter::new(&module, Mode::Typed);
+        let interpreter = Interpreter::new(&limited, Mode::Typed);
         in_turn(&module, options, &inputs, |tensors| Ok(interpreter.run(&inputs.function, tensors)?))?
     } else {
         compiled(&module, options, &inputs)?
     };
     if options.compare.is_some() {
-        report_errors(&module, options, &inputs, &results)?;
+        report_errors(&limited, options, &inputs, &results)?;
     }
     write(options, &results)
 }
@@ -242,6 +244,7 @@ fn compiled(module: &Module, options: &Options, inputs: &Inputs) -> Result<Vec<T
         }
         lowered = compiled.module;
     }
+    lowered.set_attr("rc.while_limit", Attr::i64(options.while_limit.into()));
     let executable = Executable::load(&lowered, Some(&inputs.function), target.machine)?;
     if options.timing {
         note_line(format_args!("compiled and loaded in {:.1} ms", 1e3 * start.elapsed().as_secs_f64()));
