@@ -205,7 +205,8 @@ impl<'s> Distribute<'s> {
         let later = self.after_first()?;
         before.into_iter().try_for_each(|ring| self.release(ring, later))
     }
-    /// Waits until at most `pending` products are under way, of which these are none: their sums are registers, if something but a product reads them.
+    /// Waits until at most `pending` products are under way, of which these are none. Their sums are registers, but for those that a product adds to
+    /// as they are.
     fn wait(&mut self, tiles: &[Value], pending: i64) -> Result {
         let mut tiles = tiles.to_vec();
         tiles.dedup();
@@ -213,10 +214,7 @@ impl<'s> Distribute<'s> {
         let waited = self.emit.op("rc.kernel.wgmma_wait", &[&sums], &[("pending", Attr::i64(pending))], None)?;
         for (i, &tile) in tiles.iter().enumerate() {
             let sums = self.emit.body.result(waited, i);
-            let stays = self.src.uses(tile).all(|(user, number)| {
-                is_warpgroup_dot(self.src, user) && number == 2 || self.src.name(user) == "rc.kernel.yield"
-            });
-            if stays {
+            if self.stays_whole(tile) {
                 self.values.insert(tile, Mapped::Sums(sums));
             } else {
                 let registers = self.registers_of(tile, sums)?;
@@ -224,6 +222,14 @@ impl<'s> Distribute<'s> {
             }
         }
         Ok(())
+    }
+    /// Whether only products add to these sums, and the loop carries them as one vector if it does.
+    fn stays_whole(&self, tile: Value) -> bool {
+        let src = self.src;
+        let carried = self.roles().flight.trailing.iter().any(|t| src.result(t.dot, 0) == tile);
+        src.uses(tile).all(|(user, number)| {
+            is_warpgroup_dot(src, user) && number == 2 || carried && src.name(user) == "rc.kernel.yield"
+        })
     }
     /// The barriers of what this product is the last to read of each step.
     fn emptied_by(&self, dot: Op) -> Vec<Value> {
@@ -237,13 +243,7 @@ impl<'s> Distribute<'s> {
             return Ok(());
         }
         let tiles: Vec<Value> = trailing.iter().map(|t| op.result(t.number)).collect();
-        let sums = self.flatten(tiles.iter().copied());
-        let waited = self.emit.op("rc.kernel.wgmma_wait", &[&sums], &[("pending", Attr::i64(0))], None)?;
-        for (i, &tile) in tiles.iter().enumerate() {
-            let sums = self.emit.body.result(waited, i);
-            let registers = self.registers_of(tile, sums)?;
-            self.bind_tile(tile, registers);
-        }
+        self.wait(&tiles, 0)?;
         let (lower, upper) = (self.ix(op.operand(0)), self.ix(op.operand(1)));
         let (lower, upper) = (self.emit.get(lower)?, self.emit.get(upper)?);
         let ran = self.emit.compare("lt", lower, upper)?;
