@@ -8,6 +8,8 @@ use rustc_hash::FxHashMap;
 #[derive(Clone, Debug, Default)]
 pub struct Ranges {
     bounds: FxHashMap<Name, (i64, i64)>,
+    /// The symbolic extents that iterators run over.
+    extents: FxHashMap<Name, Dim>,
 }
 
 impl Ranges {
@@ -17,11 +19,15 @@ impl Ranges {
     /// States that `low <= name <= high`.
     pub fn set(&mut self, name: Name, low: i64, high: i64) {
         self.bounds.insert(name, (low, high));
+        self.extents.remove(&name);
     }
     /// States that `name` runs from 0 up to, not including, `extent`.
     pub fn set_iterator(&mut self, name: Name, extent: Dim) {
         let high = self.interval(extent).map_or(i64::MAX, |r| r.1.saturating_sub(1));
         self.set(name, 0, high.max(0));
+        if extent.is_dynamic() {
+            self.extents.insert(name, extent);
+        }
     }
     pub fn get(&self, name: Name) -> Option<(i64, i64)> {
         self.bounds.get(&name).copied()
@@ -47,6 +53,21 @@ impl Ranges {
             high = high.saturating_add(product.1);
         }
         Some((low, high))
+    }
+
+    /// A bound from below that also knows that an iterator ends before its extent; `None` where a symbol has no bounds.
+    pub fn least(&self, dim: Dim) -> Option<i64> {
+        let low = self.interval(dim)?.0;
+        let Some(p) = dim.polynomial() else { return Some(low) };
+        let ends = |(monomial, coefficient): &(crate::dim::Monomial, i64)| match monomial.as_slice() {
+            [(Atom::Symbol(name), 1)] if *coefficient < 0 => Some((*name, *self.extents.get(name)?)),
+            _ => None,
+        };
+        let Some((name, extent)) = p.terms.iter().find_map(ends) else { return Some(low) };
+        let ended = dim.substitute(&|n| (n == name).then_some(extent - Dim::Static(1)));
+        // An iterator may be part of other terms, which then do not belong to its last turn.
+        let alone = p.terms.iter().filter(|t| mentions(t, name)).count() == 1;
+        if alone { Some(low.max(self.least(ended)?)) } else { Some(low) }
     }
 
     fn atom_interval(&self, atom: &Atom) -> Option<(i64, i64)> {
@@ -138,7 +159,7 @@ impl Ranges {
     }
     /// Whether `a <= b` always holds.
     pub fn always_le(&self, a: Dim, b: Dim) -> bool {
-        self.interval(b - a).is_some_and(|r| r.0 >= 0)
+        self.least(b - a).is_some_and(|n| n >= 0)
     }
     fn max(&self, a: Dim, b: Dim) -> Dim {
         if self.always_le(a, b) {
@@ -163,7 +184,7 @@ impl Ranges {
     fn below(&self, high: i64, rest: Dim, b: Dim) -> bool {
         match b {
             Dim::Static(b) => high < b,
-            _ => self.interval(b - rest).is_some_and(|r| r.0 > 0),
+            _ => self.least(b - rest).is_some_and(|n| n > 0),
         }
     }
 
@@ -185,6 +206,12 @@ impl Ranges {
             _ => (quotient, rest + Dim::Static(p.constant)),
         }
     }
+}
+
+fn mentions(term: &(crate::dim::Monomial, i64), name: Name) -> bool {
+    let (mut found, one) = (false, Polynomial { terms: vec![(term.0.clone(), 1)], constant: 0 });
+    Dim::from(one).for_each_symbol(&mut |n| found |= n == name);
+    found
 }
 
 /// The sum with c q (x floordiv q) + c (x mod q) written as c x, and with c q ((x floordiv q) mod m) + c (x mod q) as c (x mod q m).
@@ -254,6 +281,12 @@ mod tests {
         assert_eq!(r.modulo(linear + 768.into(), 768.into()), linear);
         assert_eq!(r.floordiv(linear + 768.into(), 768.into()), Dim::Static(1));
         assert_eq!(r.floordiv(i * s, s), i);
+        let (j, k) = (Dim::symbol("j"), Dim::symbol("k"));
+        r.set_iterator(Name::new("j"), s);
+        r.set_iterator(Name::new("k"), s + 1.into());
+        assert_eq!((r.floordiv(i * s + j, s), r.modulo(i * s + j, s)), (i, j));
+        assert_ne!(r.modulo(i * s + k, s), k);
+        assert!(r.always_le(k, s) && !r.always_le(k, s - 1.into()) && !r.always_le(j * k, s));
         assert_ne!(r.floordiv(linear, 32.into()), h);
         assert_eq!(r.simplify((h * 64.into() + d).floordiv(64.into()) + d), h + d);
     }

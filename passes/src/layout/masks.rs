@@ -1,10 +1,10 @@
 //! Masks of attention that follow from positions: what is true everywhere goes, a comparison that lets a query see the keys up to its own becomes
 //! `causal`, and what does not depend on the queries, heads or batch is a mask without them.
 
-use crate::fuse::reads::{Space, sources};
+use super::places::Places;
+use crate::fuse::reads::Space;
 use rc_dialects::builder::CoreBuilder;
 use rc_dialects::core::attention::ATTENTION;
-use rc_dialects::core::reindex::Reindex;
 use rc_ir::dim_range::Ranges;
 use rc_ir::op_def::constant_of;
 use rc_ir::{Attr, Body, Builder, Dim, Op, Result, Type, Value};
@@ -42,7 +42,7 @@ pub fn simplify_mask(body: &mut Body, op: Op, symbols: &Ranges) -> Result<bool> 
     let masked = body.ty(mask).shape();
     let map: Vec<Dim> =
         masked.iter().zip(space.identity()).map(|(&m, i)| if m == Dim::Static(1) { m - m } else { i }).collect();
-    let reader = Reader { body, space: &space };
+    let reader = Reader { body, space: &space, places: Places::new(body, &space) };
     let Some((conditions, exact)) = reader.conditions(mask, map) else { return Ok(false) };
     let (mut causal, mut rest) = (false, Vec::new());
     for condition in conditions {
@@ -114,6 +114,7 @@ pub fn count_keys(body: &mut Body, op: Op) -> Result<bool> {
 struct Reader<'a> {
     body: &'a Body,
     space: &'a Space,
+    places: Places<'a>,
 }
 
 impl Reader<'_> {
@@ -128,23 +129,14 @@ impl Reader<'_> {
         loop {
             let op = self.body.op_ref(self.body.defining_op(value)?);
             if op.is("rc.core.select") {
-                let splat = |i: usize| constant_of(self.body, op.operand(i)).and_then(|c| c.as_splat());
+                let splat = |i: usize| self.places.constant(op.operand(i));
                 let hidden = splat(2).filter(|&x| splat(1) == Some(0.0) && x < -1e4)?;
                 self.collect(op.operand(0), map, false, &mut out, DEPTH);
                 return Some((out, hidden == f64::NEG_INFINITY));
             }
             (value, map) =
-                self.moved(value, &map).or_else(|| op.is("rc.core.convert").then(|| (op.operand(0), map.clone())))?;
+                self.places.moved(value, &map).or_else(|| op.is("rc.core.convert").then(|| (op.operand(0), map.clone())))?;
         }
-    }
-
-    /// Through operations that only move elements.
-    fn moved(&self, value: Value, map: &[Dim]) -> Option<(Value, Vec<Dim>)> {
-        let op = self.body.op_ref(self.body.defining_op(value)?);
-        op.def()?.interface::<Reindex>()?;
-        let found = sources(op, map, &self.space.ranges)?;
-        let (operand, at) = found.into_iter().next()?;
-        Some((operand, at?.iter().map(|&d| self.space.ranges.simplify(d)).collect()))
     }
 
     fn collect(&self, value: Value, map: Vec<Dim>, not: bool, out: &mut Vec<Condition>, depth: usize) {
@@ -154,7 +146,7 @@ impl Reader<'_> {
                 op.operands().for_each(|v| self.collect(v, map.clone(), false, out, depth - 1));
             }
             Some(op) if op.is("rc.core.not") => self.collect(op.operand(0), map, !not, out, depth - 1),
-            Some(_) => match self.moved(value, &map) {
+            Some(_) => match self.places.moved(value, &map) {
                 Some((from, at)) if self.follows(from) => self.collect(from, at, not, out, depth - 1),
                 _ => out.push(Condition { value, map, not }),
             },
@@ -167,8 +159,7 @@ impl Reader<'_> {
     }
 
     fn seen(&self, condition: &Condition) -> Seen {
-        let truth = constant_of(self.body, condition.value).and_then(|c| c.as_splat());
-        if truth.is_some_and(|x| (x != 0.0) != condition.not) {
+        if self.places.truth(condition.value, &condition.map).is_some_and(|truth| truth != condition.not) {
             return Seen::All;
         }
         let Some(op) = self.body.defining_op(condition.value).map(|op| self.body.op_ref(op)) else {
@@ -177,7 +168,7 @@ impl Reader<'_> {
         if !op.is("rc.core.compare") {
             return Seen::Unknown;
         }
-        let place = |i: usize| self.place(op.operand(i), &condition.map, DEPTH);
+        let place = |i: usize| self.places.integer(op.operand(i), &condition.map);
         let (Some(a), Some(b), Some(kind)) = (place(0), place(1), op.str("kind")) else { return Seen::Unknown };
         // What is at most 0 where the key is seen.
         let one = Dim::Static(1);
@@ -188,34 +179,8 @@ impl Reader<'_> {
             ("gt", false) | ("le", true) => b - a + one,
             _ => return Seen::Unknown,
         };
-        if self.space.ranges.interval(excess).is_some_and(|range| range.1 <= 0) {
-            return Seen::All;
-        }
         let causal = self.space.index(3) - self.space.index(2);
         if excess == causal { Seen::Causal } else { Seen::Unknown }
-    }
-
-    /// An integer that follows from the place.
-    fn place(&self, value: Value, map: &[Dim], depth: usize) -> Option<Dim> {
-        if depth == 0 {
-            return None;
-        }
-        if let Some(n) = constant_of(self.body, value).and_then(|c| c.as_splat()) {
-            return (n.fract() == 0.0 && n.abs() < 1e15).then_some(Dim::Static(n as i64));
-        }
-        let op = self.body.op_ref(self.body.defining_op(value)?);
-        let whole = |v: Value| self.body.ty(v).elem().is_int();
-        let at = |i: usize| self.place(op.operand(i), map, depth - 1);
-        match op.name().as_str() {
-            "rc.core.iota" => map.get(usize::try_from(op.int("dim")?).ok()?).copied(),
-            "rc.core.add" if whole(value) => Some(at(0)? + at(1)?),
-            "rc.core.sub" if whole(value) => Some(at(0)? - at(1)?),
-            "rc.core.convert" if whole(value) && whole(op.operand(0)) => at(0),
-            _ => {
-                let (from, map) = self.moved(value, map)?;
-                self.place(from, &map, depth - 1)
-            }
-        }
     }
 
     /// The dimensions of a condition as a mask: where its own are some of the scores', in order.

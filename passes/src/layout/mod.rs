@@ -3,6 +3,7 @@
 mod channels;
 mod gathers;
 mod masks;
+mod places;
 mod reshape;
 mod segments;
 mod sums;
