@@ -9,6 +9,7 @@ mod gradients;
 mod package;
 mod pipeline;
 mod tune;
+pub mod variants;
 
 pub use cache::{Cache, Compiled, compile_anew, compile_cached};
 pub use check::CheckEachPass;

@@ -163,6 +163,22 @@ def test_dynamic_sizes_compile_once():
     assert len(seen) == first
 
 
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="programs for ranges of sizes are made on a GPU")
+@pytest.mark.parametrize("options, programs", [({}, ["s = 4, 65 to 128", "s = 4, 9 to 16"]), ({"variants": 1}, ["s = 4, 65 to 128"]), ({"variants": 0}, [])])
+def test_sizes_that_come_back_get_programs(monkeypatch, capfd, options, programs):
+    monkeypatch.setenv("RC_LOGS", "time")
+    weight = torch.randn(64, 64, device="cuda", dtype=torch.bfloat16)
+    f = lambda x: torch.softmax(x @ weight, dim=1).sum(0)
+    g = torch.compile(f, backend="rc", fullgraph=True, dynamic=True, options=options)
+    for n in (1000, 100, 128, 65, 9, 16, 100):
+        x = torch.randn(4, n, 64, device="cuda", dtype=torch.bfloat16)
+        torch.testing.assert_close(g(x), f(x), rtol=2e-2, atol=2e-2)
+    said = [line for line in capfd.readouterr().err.splitlines() if "compiled for" in line]
+    assert len(said) == len(programs)
+    for line, program in zip(said, programs):
+        assert program.split(", ")[1] in line
+
+
 def test_padding_by_symbolic_sizes():
     """To a multiple of eight and back, as PyTorch pads masks of attention on CUDA; cutting off by a part of the size."""
 

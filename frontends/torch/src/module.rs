@@ -94,7 +94,9 @@ impl PyModule {
     /// is from the cache, which has no remarks. `anew`: it is not. `graph` and `mapping`: a key under which the cache keeps the code too, for
     /// [`cached_graph`], and what it then gives back with it.
     /// `tuning`: a file of measured schedules, which count before the planners'; what is compiled with it is not kept.
-    #[pyo3(signature = (device, text, anew, tuning=None, graph=None, mapping=None))]
+    /// `variants`: how many programs for ranges of symbolic sizes may be made on a GPU.
+    #[pyo3(signature = (device, text, anew, tuning=None, graph=None, mapping=None, variants=0))]
+    #[allow(clippy::too_many_arguments)]
     fn compile(
         &self,
         py: Python<'_>,
@@ -104,6 +106,7 @@ impl PyModule {
         tuning: Option<PathBuf>,
         graph: Option<&str>,
         mapping: Option<&str>,
+        variants: usize,
     ) -> PyResult<Compiled> {
         let module = &self.0;
         let done = on_team(py, || -> Result<_, Vec<Diagnostic>> {
@@ -122,7 +125,10 @@ impl PyModule {
             if !report.succeeded() {
                 return Err(report.errors);
             }
-            let program = PyProgram::load(&module, gpu).map_err(|d| vec![*d])?;
+            let program = PyProgram::load(&module, gpu.clone()).map_err(|d| vec![*d])?;
+            if let Some(gpu) = gpu {
+                program.fit(&self.0, target.clone(), gpu, variants);
+            }
             let load = start.elapsed() - compiled;
             let (warnings, remarks): (Vec<_>, Vec<_>) =
                 report.diagnostics.iter().partition(|d| d.severity == Severity::Warning);

@@ -134,8 +134,10 @@ impl Reader<'_> {
                 self.collect(op.operand(0), map, false, &mut out, DEPTH);
                 return Some((out, hidden == f64::NEG_INFINITY));
             }
-            (value, map) =
-                self.places.moved(value, &map).or_else(|| op.is("rc.core.convert").then(|| (op.operand(0), map.clone())))?;
+            (value, map) = self
+                .places
+                .moved(value, &map)
+                .or_else(|| op.is("rc.core.convert").then(|| (op.operand(0), map.clone())))?;
         }
     }
 

@@ -5,6 +5,7 @@ mod kept;
 mod returns;
 mod sizes;
 mod tensors;
+mod variants;
 
 use crate::dim::{AnyDim, dims};
 use crate::dlpack::{CPU, CUDA, DlTensor, Exchange};
@@ -14,6 +15,7 @@ use kept::Kept;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyTuple};
+use rc::Target;
 use rc_dialects::func::Initializer;
 use rc_ir::{Module, Name, Result};
 use rc_runtime::cuda::Device;
@@ -23,11 +25,14 @@ use sizes::Sizes;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use tensors::{Tensors, Turn, turns};
+use variants::{Fits, Fitted};
 
 /// Machine code, and how a call's arguments and results map to its inputs and outputs.
 #[pyclass(name = "Program", frozen, dict, weakref)]
 pub struct PyProgram {
     code: Code,
+    /// Of symbolic sizes on a GPU: programs for ranges of them.
+    fits: std::sync::OnceLock<Fits>,
     /// What the last inputs are computed by, of weights alone.
     kept: Option<Kept>,
     /// The device in DLPack's numbers: its kind, and which of that kind.
@@ -115,11 +120,20 @@ impl PyProgram {
     fn new(code: Code, device: (i32, i32)) -> PyProgram {
         PyProgram {
             code,
+            fits: std::sync::OnceLock::new(),
             kept: None,
             device,
             call: std::sync::OnceLock::new(),
             last: Mutex::new(None),
             apart: Mutex::default(),
+        }
+    }
+
+    /// Has programs compiled for ranges of symbolic sizes, at most `limit`, from the module that this one was compiled from.
+    pub fn fit(&self, module: &Module, target: Target, gpu: Arc<Device>, limit: usize) {
+        let symbols = &self.signature().symbols;
+        if limit > 0 && !symbols.is_empty() {
+            _ = self.fits.set(Fits::new(module, symbols, target, gpu, limit));
         }
     }
 
@@ -211,6 +225,11 @@ impl PyProgram {
         self.updated_inputs().iter().filter_map(|&i| inputs.get(i).map(|input| input.arg)).collect()
     }
 
+    /// The ranges of symbolic sizes that there are programs for, beside the one for all.
+    fn variants(&self) -> Vec<String> {
+        self.ranges()
+    }
+
     /// Bytes of what is kept of weights between calls.
     fn kept_bytes(&self) -> usize {
         self.kept.as_ref().map_or(0, Kept::bytes)
@@ -262,8 +281,10 @@ impl PyProgram {
         let mut inputs = self.inputs(call, &args, &more)?;
         let kept = self.kept.as_ref().map(|kept| kept.values(call, &args, &inputs)).transpose()?;
         inputs.addresses.extend(kept.iter().flat_map(|values| values.addresses()));
-        let mut tensors = Tensors::new(call, self.device, &inputs, args);
-        self.execute(py, call, &inputs, &mut tensors)?;
+        let fitted = self.fitted(py, call, &inputs.sizes.bindings)?;
+        let turns = fitted.as_ref().map_or(&call.turns, |fitted| &fitted.turns);
+        let mut tensors = Tensors::new(call, turns, self.device, &inputs, args);
+        self.execute(py, call, &inputs, &mut tensors, fitted.as_deref())?;
         for (arg, copy) in &inputs.copies {
             if self.updated_inputs().iter().any(|&i| call.inputs[i].arg == *arg) {
                 tensors.arg(py, *arg)?.call_method1("copy_", (copy,))?;
@@ -274,7 +295,14 @@ impl PyProgram {
         PyList::new(py, call.returns.iter().map(give).collect::<PyResult<Vec<_>>>()?)
     }
 
-    fn execute(&self, py: Python<'_>, call: &Call, inputs: &Inputs<'_>, tensors: &mut Tensors) -> PyResult<()> {
+    fn execute(
+        &self,
+        py: Python<'_>,
+        call: &Call,
+        inputs: &Inputs<'_>,
+        tensors: &mut Tensors,
+        fitted: Option<&Fitted>,
+    ) -> PyResult<()> {
         let bindings = &inputs.sizes.bindings;
         let mut failed = None;
         let done = match &self.code {
@@ -291,6 +319,7 @@ impl PyProgram {
                 py.detach(run)
             }
             Code::Cuda(program) => {
+                let program = fitted.map_or(&**program, |fitted| &fitted.code);
                 let bytes = program.program().arena_bytes(bindings).map_err(|e| plain(py, e))?;
                 let (size, stride) = (PyTuple::new(py, [bytes.max(1)])?, PyTuple::new(py, [1])?);
                 let (_held, arena) = call.empty(self.device, &size, &stride, call.bytes.bind(py))?;

@@ -41,6 +41,7 @@ pub fn turns(program: Option<&Program>, args: &[usize], returns: &[Return]) -> V
 /// Arguments and results of a call.
 pub struct Tensors<'a> {
     call: &'a Call,
+    turns: &'a [Turn],
     device: (i32, i32),
     sizes: Arc<Sizes>,
     args: Vec<Option<Py<PyAny>>>,
@@ -50,10 +51,17 @@ pub struct Tensors<'a> {
 }
 
 impl<'a> Tensors<'a> {
-    pub fn new(call: &'a Call, device: (i32, i32), inputs: &Inputs<'_>, args: Bound<'_, PyTuple>) -> Tensors<'a> {
+    pub fn new(
+        call: &'a Call,
+        turns: &'a [Turn],
+        device: (i32, i32),
+        inputs: &Inputs<'_>,
+        args: Bound<'_, PyTuple>,
+    ) -> Tensors<'a> {
         let count = call.results.len();
         Tensors {
             call,
+            turns,
             device,
             sizes: inputs.sizes.clone(),
             args: args.iter().map(|arg| Some(arg.unbind())).collect(),
@@ -76,8 +84,7 @@ impl<'a> Tensors<'a> {
 
     /// Makes and lets go what a step asks for; an error of PyTorch's is put aside.
     pub fn between(&mut self, step: usize, failed: &mut Option<PyErr>) -> rc_runtime::Result<()> {
-        let call = self.call;
-        let turn = &call.turns[step];
+        let turn = &self.turns[step];
         if turn.makes.is_empty() && turn.leaves.is_empty() {
             return Ok(());
         }
@@ -96,8 +103,8 @@ impl<'a> Tensors<'a> {
 
     /// Makes all results.
     pub fn take_all(&mut self, py: Python<'_>) -> PyResult<()> {
-        let call = self.call;
-        call.turns.iter().flat_map(|turn| &turn.makes).try_for_each(|&result| self.make(py, result))
+        let turns = self.turns;
+        turns.iter().flat_map(|turn| &turn.makes).try_for_each(|&result| self.make(py, result))
     }
 
     fn make(&mut self, py: Python<'_>, i: usize) -> PyResult<()> {

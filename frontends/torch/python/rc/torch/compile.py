@@ -99,10 +99,10 @@ def build(
             _tune(lowered, device, measured)
         with progress(f"rc compiles {len(lowered.nodes)} operations for {device}"):
             mapping = cache.written(lowered) if key is not None else None
-            kept = (key, mapping) if mapping is not None else ()
+            kept = (key, mapping) if mapping is not None else (None, None)
             anew = any(logs.wants(topic) for topic in ("remarks", "fusion", "buffers"))
             program, remarks, warnings, code, (compiling, loading), cached = lowered.module.compile(
-                device, logs.wants("output_code"), anew, measured, *kept
+                device, logs.wants("output_code"), anew, measured, *kept, options.variants
             )
     except RcError as e:
         raise Problems(_blamed(e, lowered)) from e

@@ -50,6 +50,10 @@ class Options:
     """The file of measured schedules, text to commit: with `tune` what it does not have is measured and added to it; without, it is only read. By
     default, with `tune`, `rc/torch.tuning` in the user's cache folder."""
 
+    variants: int = 8
+    """Of a graph with symbolic sizes on a GPU: how many programs may be compiled for ranges of sizes that calls come back to, beside the one for all sizes.
+    Each takes its time at the second call of such sizes."""
+
     def measured(self) -> str | None:
         """The file of measured schedules to compile with, if any. The folder of the default one is made."""
         if self.tuning_file is not None or not self.tune:
