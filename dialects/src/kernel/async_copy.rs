@@ -5,7 +5,7 @@ use rc_ir::op_def::*;
 use rc_ir::{OpDef, Type, TypeData};
 
 pub(super) static OPS: &[&OpDef] =
-    &[&ASYNC_COPY, &ASYNC_COMMIT, &ASYNC_WAIT, &TENSOR_PREFETCH, &TENSOR_LOAD, &TENSOR_STORE, &BULK_COMMIT, &BULK_WAIT];
+    &[&ASYNC_COPY, &ASYNC_COMMIT, &ASYNC_WAIT, &TENSOR_PREFETCH, &BOX_PREFETCH, &TENSOR_LOAD, &TENSOR_STORE, &BULK_COMMIT, &BULK_WAIT];
 
 const ORDERED: Effects = Effects::Channel("sync");
 
@@ -70,6 +70,15 @@ pub static TENSOR_PREFETCH: OpDef = OpDef {
     ..OpDef::new("rc.kernel.tensor_prefetch")
 };
 
+pub static BOX_PREFETCH: OpDef = OpDef {
+    summary: "Starts the copy of a box of a tensor into the second-level cache.",
+    doc: "Nothing waits for it: a later read of the box may find it there. `coords` are as `kernel.tensor_load`'s. One thread issues it.",
+    example: TENSOR_LOAD.example,
+    operands: &[operand("map", TENSOR_MAP), variadic("coords", INDEX).bracketed()],
+    effects: ORDERED,
+    ..OpDef::new("rc.kernel.box_prefetch")
+};
+
 pub static TENSOR_LOAD: OpDef = OpDef {
     summary: "Starts the copy of a box of a tensor into shared memory (TMA); its bytes are counted by an mbarrier.",
     doc: "`coords` are the box's first element, innermost dimension first, as the tensor map's. Elements out of bounds are zero and count. \
@@ -88,6 +97,7 @@ kernel.func @example(%x: !rc.tensor_map, %y: memref<32x8xbf16>) attributes {phas
   })
   kernel.barrier
   kernel.if %first ({
+    kernel.box_prefetch %x[%zero, %zero]
     kernel.mbarrier_expect %bar[%zero] {bytes = 4096}
     kernel.tensor_load %tile, %x[%zero, %zero], %bar[%zero]
   })

@@ -132,6 +132,7 @@ impl<'a, 'm> Lowering<'a, 'm> {
             "kernel.wgmma_fence" | "kernel.wgmma_commit" => self.wgmma_order(op),
             "kernel.async_copy" => self.async_copy(op),
             "kernel.tensor_load" => self.tensor_load(op),
+            "kernel.box_prefetch" => self.box_prefetch(op),
             "kernel.tensor_store" => self.tensor_store(op),
             _ => self.sync(op),
         }

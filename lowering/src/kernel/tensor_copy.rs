@@ -21,6 +21,14 @@ impl<'a, 'm> Lowering<'a, 'm> {
         Ok(())
     }
 
+    pub fn box_prefetch(&mut self, op: OpRef) -> Result {
+        self.needs_hopper(op)?;
+        let map = self.values.one(op.operand(0));
+        let coords = self.coords(op)?;
+        self.b.ptx().prefetch_box(map, &coords);
+        Ok(())
+    }
+
     pub fn tensor_store(&mut self, op: OpRef) -> Result {
         self.needs_hopper(op)?;
         let (source, map) = (self.values.one(op.group("source")[0]), self.values.one(op.group("map")[0]));

@@ -14,23 +14,11 @@ use rc_machine::{Target, Unit};
 /// Elements of a 16-bit type in a row of shared memory: what one swizzle of 128 bytes spans.
 pub const WIDTH: i64 = 64;
 
-/// Candidate tiles `[m, n]`: a warpgroup takes 64 rows.
-const TILES: &[[i64; 2]] = &[
-    [128, 256],
-    [128, 192],
-    [128, 160],
-    [128, 128],
-    [128, 96],
-    [128, 64],
-    [64, 256],
-    [64, 192],
-    [64, 160],
-    [64, 128],
-    [64, 96],
-    [64, 64],
-    [64, 32],
-    [64, 16],
-];
+/// Candidate tiles `[m, n]`: a warpgroup takes 64 rows, and any multiple of 16 columns, so that tiles fill whole waves.
+fn tiles() -> impl Iterator<Item = [i64; 2]> {
+    let of = |m: i64, least: i64| (least..=256).rev().step_by(16).map(move |n| [m, n]);
+    of(128, 64).chain(of(64, 16))
+}
 
 /// How a factor's tiles come to shared memory, and along which iterator they are contiguous.
 #[derive(Clone, Copy, PartialEq)]
@@ -59,9 +47,9 @@ pub fn candidates(body: &Body, group: &Group, p: &Problem, target: &Target) -> O
     }
     let nest = &group.nests[0];
     let brought = [brought(body, nest, p, 0)?, brought(body, nest, p, 1)?];
-    // A tile of rows that lie along m or n is whole swizzles wide.
-    let width = |factor: usize, own: Name| if brought[factor].along() == own { WIDTH } else { 8 };
-    let (m_unit, n_unit) = (width(p.roles.left, p.roles.m).max(64), width(1 - p.roles.left, p.roles.n));
+    // A tile of rows that lie along n is whole swizzles wide: what is past its columns is copied for nothing.
+    let across = brought[1 - p.roles.left].along() == p.roles.n;
+    let held = |n: i64| if across { (n + WIDTH - 1) / WIDTH * WIDTH } else { n };
     let splits = splits(group, p);
     let work = Work {
         straddles: [0, 1].map(|f| straddles(body, nest, p, f, brought[f])),
@@ -73,9 +61,10 @@ pub fn candidates(body: &Body, group: &Group, p: &Problem, target: &Target) -> O
         after: work_after(body, group),
     };
     let mut out: Vec<Candidate> = Vec::new();
-    for &[bm, bn] in TILES {
-        let fits = limit(group, p, bm, bn, target) == (bm, bn) && bm % m_unit == 0 && bn % n_unit == 0;
-        let stages = ((target.shared_bytes - target.gpu().warpgroups.reserve_bytes) / ((bm + bn) * WIDTH * 2))
+    for [bm, bn] in tiles() {
+        let gathered = matches!(brought[1 - p.roles.left], Brought::Runs(_)) && held(bn) != bn;
+        let fits = limit(group, p, bm, bn, target) == (bm, bn) && !gathered;
+        let stages = ((target.shared_bytes - target.gpu().warpgroups.reserve_bytes) / ((bm + held(bn)) * WIDTH * 2))
             .min(target.gpu().warpgroups.max_stages);
         if fits && stages >= 2 {
             let candidate = |&split: &i64| Candidate {
@@ -85,7 +74,7 @@ pub fn candidates(body: &Body, group: &Group, p: &Problem, target: &Target) -> O
                     [bm, bn],
                     if split > 1 { format!(", sums in {split} parts") } else { String::new() }
                 ),
-                cost: Some(cost(p, &work, [bm, bn], stages, split, target)),
+                cost: Some(cost(p, &work, [bm, bn, held(bn)], stages, split, target)),
             };
             out.extend(splits.iter().map(candidate));
         }
@@ -241,7 +230,7 @@ fn work_after(body: &Body, group: &Group) -> f64 {
 /// Waves of tiles, each step of which takes as long as the matrix units or the copies from the second-level
 /// cache, whichever is slower, then the epilogue; the first tile waits for memory. Parts of the sums are written and read again, mostly in
 /// the second-level cache, by a kernel of their own.
-fn cost(p: &Problem, work: &Work, [bm, bn]: [i64; 2], stages: i64, split: i64, target: &Target) -> Cost {
+fn cost(p: &Problem, work: &Work, [bm, bn, held]: [i64; 3], stages: i64, split: i64, target: &Target) -> Cost {
     let model = &target.gpu().warpgroups;
     let [m, n, k] = p.sizes;
     let (rows, columns) = (bm as f64, bn as f64);
@@ -253,11 +242,11 @@ fn cost(p: &Problem, work: &Work, [bm, bn]: [i64; 2], stages: i64, split: i64, t
     let steps = (k / WIDTH as f64 / parts).ceil();
     let arithmetic = 2.0 * rows * columns * WIDTH as f64 / (model.rate * flops);
     let lines = |which: usize| if work.straddles[which] { 2.0 } else { 1.0 };
-    let copies = (rows * lines(p.roles.left) + columns * lines(1 - p.roles.left)) * WIDTH as f64 * 2.0 / cache;
+    let copies = (rows * lines(p.roles.left) + held as f64 * lines(1 - p.roles.left)) * WIDTH as f64 * 2.0 / cache;
     let runs = rows * work.runs[p.roles.left] + columns * work.runs[1 - p.roles.left];
     let gathers = if runs > 0.0 { model.gather_us + runs * model.gather_ns * 1e-3 } else { 0.0 };
-    // Results leave through shared memory 64 columns at a time; of other tiles, each thread stores its own.
-    let stores = if bn % WIDTH == 0 { 1.0 } else { 2.0 };
+    // Results leave through shared memory 64 columns at a time; of narrow tiles, each thread stores its own.
+    let stores = if bn < WIDTH { 2.0 } else { (bn as f64 / WIDTH as f64).ceil() * WIDTH as f64 / columns };
     let epilogue =
         model.epilogue_us + stores * rows * columns * 4.0 / cache / 2.0 + work.after * columns * model.after_ns * 1e-3;
     let read = |which: usize, size: f64| work.elements[which].unwrap_or(f64::INFINITY).min(size * k * p.batch);

@@ -43,7 +43,9 @@ impl<'s> Distribute<'s> {
         };
         let buffers = self.staging(target.elem())?;
         let group = self.digit(4, self.roles().consumers, false)?;
-        for (i, first) in (0..staged.columns).step_by(WIDTH as usize).enumerate() {
+        // The last part ends with the tile: where its first columns are those of the part before, they are stored twice.
+        let parts = (0..staged.columns).step_by(WIDTH as usize).map(|first| first.min(staged.columns - WIDTH));
+        for (i, first) in parts.enumerate() {
             let number = self.emit.index(i as i64 % BUFFERS)?;
             let buffer = self.part_of(buffers, &[group, number])?;
             // Buffers take turns within one store; before the next one begins, all are free.
@@ -75,7 +77,8 @@ impl<'s> Distribute<'s> {
             && ty.elem().byte_width() == Some(2)
             && shape.len() == 2
             && shape[0] == ROWS * self.roles().consumers
-            && shape[1] % WIDTH == 0
+            && shape[1] >= WIDTH
+            && shape[1] % 16 == 0
             && dims.len() == 2
             && dims[0] >= 0
             && dims[1] == last;

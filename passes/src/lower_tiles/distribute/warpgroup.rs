@@ -9,7 +9,7 @@ use super::flight::Flight;
 use super::{Distribute, Mapped};
 use crate::lower_tiles::emit::Ix;
 use crate::lower_tiles::layout::{Layout, WARP};
-use crate::schedule::WIDTH;
+use crate::schedule::{WIDTH, strides_fit};
 use rc_ir::{Attr, Block, Body, Dim, Op, OpRef, Result, Type, Value};
 use rustc_hash::FxHashSet;
 
@@ -333,14 +333,7 @@ impl<'s> Distribute<'s> {
     pub(super) fn tensor_map(&mut self, access: OpRef<'s>, extents: &[i64]) -> Result<Value> {
         let (src, entry) = (self.src, self.emit.entry());
         let memory = access.group(if access.is("rc.kernel.store") { "target" } else { "source" })[0];
-        let mut base = memory;
-        while let Some(view) =
-            src.defining_op(base).filter(|&op| src.name(op) == "rc.kernel.view" && src.operands(op).len() == 1)
-        {
-            base = src.operand(view, 0);
-        }
-        let args = src.entry().map(|e| src.block_args(e).collect::<Vec<_>>()).unwrap_or_default();
-        let Some(arg) = args.iter().position(|&a| a == base) else {
+        let Some(arg) = self.argument_of(memory) else {
             return Err(access
                 .unsupported("by the copy engine of memory that is no argument")
                 .help("choose unit = mma"));
@@ -357,7 +350,7 @@ impl<'s> Distribute<'s> {
         let ty = Type::dialect("tensor_map", &[]);
         let body = &mut self.emit.body;
         let value = body.add_block_arg(entry, ty);
-        let name = src.value_name(base);
+        let name = src.value_name(src.block_arg(src.entry().expect("has arguments"), arg));
         if !name.is_empty() {
             body.set_value_name(value, rc_ir::Name::new(&format!("{name}_map")));
         }
@@ -388,11 +381,83 @@ impl<'s> Distribute<'s> {
                 self.piped_loop(op)?;
             } else if self.roles().addresses.contains(&op.op) {
                 self.op(op)?;
+            } else if self.is_epilogue_read(op) {
+                self.prefetch_boxes(op)?;
+            } else if op.is("rc.kernel.for") && self.reads_for_epilogue(op) {
+                self.prefetch_in_parts(op)?;
             } else if scalar && (rc_ir::effects::is_pure(src, op.op) || op.is("rc.kernel.read")) {
                 self.copy(op)?;
             }
         }
         Ok(())
+    }
+    /// Whether a load is of a tile for the epilogue, after the product's loop, that boxes of a tensor map cover.
+    fn is_epilogue_read(&self, op: OpRef<'s>) -> bool {
+        let (Some(roles), true) = (&self.roles, op.is("rc.kernel.load")) else { return false };
+        // The epilogue may be a loop over parts of the columns.
+        let around = self.src.parent_op(op.op).map(|p| [Some(p), self.src.parent_op(p)]).unwrap_or_default();
+        let after = roles.loops.len() == 2
+            && around.contains(&Some(roles.loops[1]))
+            && around[0].is_some_and(|p| p != roles.loops[0] && self.src.name(p) == "rc.kernel.for");
+        let (tile, memory) = (op.result_types()[0], self.src.ty(op.operand(0)));
+        let (dims, shape) = (op.ints("dims").unwrap_or_default(), tile.static_shape().unwrap_or_default());
+        after
+            && matches!((&dims[..], &shape[..]), (&[down, last], &[rows, columns]) if down >= 0
+                && last == memory.rank() as i64 - 1 && rows <= 256 && columns >= WIDTH)
+            && tile.elem().byte_width() == Some(2)
+            && memory.rank() <= 5
+            && strides_fit(&memory.shape())
+            && self.argument_of(op.operand(0)).is_some()
+    }
+    /// Has the second-level cache hold what the epilogue reads, while the product's last steps run.
+    fn prefetch_boxes(&mut self, load: OpRef<'s>) -> Result {
+        let (dims, rank) = (load.ints("dims").unwrap_or_default(), self.src.ty(load.operand(0)).rank());
+        let shape = load.result_types()[0].static_shape().unwrap_or_default();
+        let mut extents = vec![1; rank];
+        (extents[dims[0] as usize], extents[rank - 1]) = (shape[0], WIDTH);
+        let map = self.tensor_map(load, &extents)?;
+        let start = load.group("indices").iter().map(|&v| self.ix(v)).collect::<Vec<Ix>>();
+        for first in (0..shape[1]).step_by(WIDTH as usize) {
+            let mut at = start.clone();
+            at[rank - 1] = at[rank - 1].plus(first);
+            let coords = at.iter().rev().map(|&ix| self.emit.get(ix)).collect::<Result<Vec<_>>>()?;
+            let fetch = |d: &mut Self| d.emit.op("rc.kernel.box_prefetch", &[&[map], &coords], &[], None).map(drop);
+            match self.has_gatherers() {
+                true => self.branch(self.roles().copies, fetch)?,
+                false => fetch(self)?,
+            }
+        }
+        Ok(())
+    }
+    fn reads_for_epilogue(&self, looped: OpRef<'s>) -> bool {
+        looped.entry(0).is_some_and(|entry| self.src.ops(entry).any(|op| self.is_epilogue_read(self.src.op_ref(op))))
+    }
+    /// The same for each part of the columns.
+    fn prefetch_in_parts(&mut self, looped: OpRef<'s>) -> Result {
+        let entry = looped.entry(0).ok_or_else(|| looped.error("has no body"))?;
+        let bounds = [0, 1, 2].map(|i| self.ix(looped.operand(i)));
+        let values = [self.emit.get(bounds[0])?, self.emit.get(bounds[1])?, self.emit.get(bounds[2])?];
+        let at = self.emit.block;
+        let made = self.emit.op("rc.kernel.for", &[&values[..1], &values[1..2], &values[2..], &[]], &[], Some(&[]))?;
+        let region = self.emit.body.add_region(made);
+        self.emit.block = self.emit.body.add_block(region, &[Type::index()]);
+        let counter = self.emit.body.block_arg(self.emit.block, 0);
+        self.indices.enter(self.src, looped.op, crate::lower_tiles::indices::Part::All);
+        self.bind(self.src.block_arg(entry, 0), counter);
+        self.produce(entry)?;
+        self.emit.op("rc.kernel.yield", &[&[]], &[], None)?;
+        self.emit.block = at;
+        Ok(())
+    }
+    /// The number of the argument that memory is, or is a view of.
+    fn argument_of(&self, memory: Value) -> Option<usize> {
+        let src = self.src;
+        let view = |&v: &Value| {
+            let view = src.defining_op(v).filter(|&op| src.name(op) == "rc.kernel.view" && src.operands(op).len() == 1);
+            view.map(|view| src.operand(view, 0))
+        };
+        let base = std::iter::successors(Some(memory), view).last()?;
+        src.block_args(src.entry()?).position(|arg| arg == base)
     }
     /// The ring of a load that the copy engine carries out, and which of its streams it is.
     pub(super) fn stream_of(&self, load: Op) -> Option<(Ring, usize)> {

@@ -66,6 +66,7 @@ pub(crate) fn kind_of(op: OpRef, kernel: &Body) -> Result<Kind> {
         | "kernel.grid_wait"
         | "kernel.grid_launch"
         | "kernel.tensor_prefetch"
+        | "kernel.box_prefetch"
         | "kernel.wgmma_fence" => {
             run!(nothing)
         }
