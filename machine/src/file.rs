@@ -1,6 +1,6 @@
 //! Reading target files: text, the description that it starts from, figures that make sense.
 
-use crate::target::{Gpu, Machine, Target};
+use crate::target::Target;
 use rc_ir::loc::Source;
 use rc_ir::{Diagnostic, Loc, Result};
 use std::ops::Range;
@@ -71,57 +71,6 @@ impl Target {
     pub fn to_toml(&self) -> String {
         toml::to_string(self).expect("a description is a table")
     }
-
-    /// What no machine has, or what the figures contradict: the path of the figure, and why.
-    pub(crate) fn check(&self) -> Vec<(String, String)> {
-        let mut wrong = Vec::new();
-        let mut within = |path: &str, value: f64, low: f64, high: f64| {
-            if !(low..=high).contains(&value) {
-                wrong.push((path.to_string(), format!("'{path}' is {value}, and must be from {low} to {high}")));
-            }
-        };
-        within("cores", self.cores as f64, 1.0, 1e6);
-        within("threads", self.threads as f64, 1.0, 65536.0);
-        within("registers", self.registers as f64, 4.0, 1e8);
-        within("shared_bytes", self.shared_bytes as f64, 1024.0, 1e9);
-        within("cache_bytes", self.cache_bytes as f64, 1024.0, 1e12);
-        within("vector_bits", self.vector_bits as f64, 64.0, 2048.0);
-        within("bandwidth", self.bandwidth, 0.01, 1e7);
-        within("core_bandwidth", self.core_bandwidth, 0.0, 1e5);
-        within("cache_bandwidth", self.cache_bandwidth, 0.01, 1e8);
-        within("flops_f32", self.flops_f32, 1e-6, 1e7);
-        within("flops_mma", self.flops_mma, 1e-6, 1e7);
-        within("last_bytes", self.last_bytes as f64, 0.0, 1e12);
-        within("core_shared_bytes", self.core_shared_bytes as f64, 0.0, 1e9);
-        within("merged_kernels", self.merged_kernels as f64, 0.0, 1024.0);
-        within("launch_us", self.launch_us, 0.0, 1e6);
-        if self.machine == Machine::Cuda {
-            within("block_threads", self.block_threads as f64, 32.0, 1024.0);
-            within("thread_registers", self.thread_registers as f64, 16.0, 255.0);
-            within("parameter_bytes", self.parameter_bytes as f64, 128.0, 32764.0);
-            within("ptx", f64::from(self.ptx), 70.0, 99.0);
-        }
-        self.gpu.iter().for_each(|gpu| gpu.check(&mut within));
-        match self.machine {
-            Machine::Cuda if crate::target::capability(&self.arch).is_none_or(|n| n < 80) => {
-                wrong.push(("arch".into(), format!("'arch' is {:?}, no CUDA architecture from sm_80 on", self.arch)));
-            }
-            Machine::Cpu if self.triple.is_empty() => {
-                wrong.push(("machine".into(), "a CPU needs its 'triple': x86_64-unknown-linux-gnu".into()));
-            }
-            _ => {}
-        }
-        if !(self.vector_bits as u64).is_power_of_two() {
-            wrong.push(("vector_bits".into(), format!("'vector_bits' is {}, and no power of two", self.vector_bits)));
-        }
-        if self.machine == Machine::Cuda && self.gpu.is_none() {
-            wrong.push(("machine".into(), "[gpu] is missing: start from another description, base = \"cuda\"".into()));
-        }
-        if let Some(m) = self.matrix.iter().find(|m| m.shape.iter().any(|&n| n < 1)) {
-            wrong.push(("matrix".into(), format!("a matrix instruction has the shape {:?}", m.shape)));
-        }
-        wrong
-    }
 }
 
 /// The table with what it does not say taken from its `base`.
@@ -150,28 +99,6 @@ pub(crate) fn merge(table: &mut Table, over: Table) {
                 table.insert(key, value);
             }
         }
-    }
-}
-
-impl Gpu {
-    /// Constants that no cost model can take.
-    fn check(&self, within: &mut impl FnMut(&str, f64, f64, f64)) {
-        let table = Table::try_from(self).expect("constants are a table");
-        let tables = table.iter().filter_map(|(name, value)| Some((name, value.as_table()?)));
-        for (model, key, value) in tables.flat_map(|(model, t)| t.iter().map(move |(key, value)| (model, key, value))) {
-            let low = match key.as_str() {
-                "rate" | "cache_rate" | "combine_rate" | "slow_tflops" | "fast_tflops" => 1e-3,
-                "registers" | "most_registers" | "mma_stages" | "fma_stages" | "max_stages" => 1.0,
-                _ => 0.0,
-            };
-            let high = if key == "whole_waves" || key == "overlap" { 1.0 } else { 1e9 };
-            for figure in value.as_array().map_or(std::slice::from_ref(value), Vec::as_slice) {
-                let figure = figure.as_float().or(figure.as_integer().map(|n| n as f64)).unwrap_or(f64::NAN);
-                within(&format!("gpu.{model}.{key}"), figure, low, high);
-            }
-        }
-        within("gpu.unroll", self.unroll as f64, 1.0, 1e6);
-        within("gpu.in_flight", self.in_flight as f64, 1.0, 1e6);
     }
 }
 
@@ -231,6 +158,12 @@ mod tests {
         assert!(text.contains("t.toml:3:1") && text.contains("'gpu.products.rate' is 0"), "{text}");
         let text = message("base = \"sm_80\"\n[gpu.align]\nfast = 2.0");
         assert!(text.contains("t.toml:3:1") && text.contains("unknown field `fast`"), "{text}");
+        let text = message("base = \"sm_80\"\n[gpu.rows]\nblock = 96");
+        assert!(text.contains("t.toml:3:1") && text.contains("'gpu.rows.block' is 96, and no power of two"), "{text}");
+        let text = message("base = \"x86-64-v3\"\n[cpu.products]\ndepth = 0");
+        assert!(text.contains("t.toml:3:1") && text.contains("'cpu.products.depth' is 0"), "{text}");
+        let text = message("base = \"x86-64-v3\"\n[fusion]\ntimes = -1.0");
+        assert!(text.contains("t.toml:3:1") && text.contains("'fusion.times' is -1"), "{text}");
         assert!(message("base = \"sm_80\"\narch = \"sm_70\"").contains("t.toml:2:1"));
         assert!(message("name = \"mine\"\nmachine = \"cpu\"").contains("missing field"));
     }

@@ -4,6 +4,13 @@ use crate::cpus;
 use crate::target::{Machine, Target, Unit, capability};
 use rc_ir::Attr;
 
+impl Default for Target {
+    /// The machine that is compiled for where nothing names one: `x86-64-v3`.
+    fn default() -> Target {
+        cpus::describe("x86-64-v3")
+    }
+}
+
 impl Target {
     /// The description for `cpu` or `cuda` with an architecture: `host`, LLVM's name of a CPU, `sm_…`; without one, `x86-64-v3` or `sm_90a`.
     /// Where there is none of that name, the nearest one, which [`Target::remark`] tells of.

@@ -4,12 +4,19 @@
 //! as `rc.target = #rc.target<…>`. Nothing here links LLVM.
 
 mod attr;
+mod cpu;
 mod cpus;
 mod file;
 mod find;
 mod fit;
+mod fusion;
+mod gpu;
 mod host;
+mod range;
 mod target;
 
+pub use cpu::{Cpu, CpuPointwise, CpuProducts, CpuWindows};
 pub use fit::Needs;
-pub use target::{Align, Attention, Gpu, Machine, Matrix, Products, Target, Unit, Warpgroups};
+pub use fusion::Fusion;
+pub use gpu::{Align, Attention, Columns, Gpu, Products, Rows, Warpgroups};
+pub use target::{Machine, Matrix, Target, Unit};

@@ -1,5 +1,8 @@
 //! A machine's figures.
 
+use crate::cpu::Cpu;
+use crate::fusion::Fusion;
+use crate::gpu::Gpu;
 use rc_ir::Type;
 use serde::{Deserialize, Serialize};
 
@@ -134,116 +137,11 @@ pub struct Target {
     #[serde(default, skip_serializing_if = "is_default")]
     pub parameter_bytes: i64,
     pub matrix: Vec<Matrix>,
+    pub fusion: Fusion,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpu: Option<Cpu>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gpu: Option<Gpu>,
-}
-
-/// The constants of a GPU's cost models.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Gpu {
-    /// Elements that a thread combines in an unrolled loop at most, all steps together.
-    pub unroll: i64,
-    /// Of these, where each is loaded for itself.
-    pub in_flight: i64,
-    pub products: Products,
-    pub warpgroups: Warpgroups,
-    pub attention: Attention,
-    /// Attention's gradients.
-    pub gradients: Attention,
-    pub align: Align,
-}
-
-/// Products by `mma.sync`, and without matrix units.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Products {
-    /// Microseconds of a step along k at least, and of one that waits for what its program gathers.
-    pub step_us: f64,
-    pub gather_us: f64,
-    /// Microseconds from a program's start to its first tiles of operands.
-    pub fill_us: f64,
-    /// The part of `flops_mma` that `mma.sync` reaches.
-    pub rate: f64,
-    /// Registers of a thread.
-    pub registers: i64,
-    /// Results of a tile with which the matrix units, or the cores without them, reach half their rate.
-    pub mma_half: f64,
-    pub fma_half: f64,
-    /// The rate of the second-level cache for operands, in multiples of `bandwidth`.
-    pub cache_rate: f64,
-    /// Tiles of operands in flight.
-    pub mma_stages: i64,
-    pub fma_stages: i64,
-}
-
-/// Products by `wgmma`.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Warpgroups {
-    /// Microseconds of a step along k at least.
-    pub step_us: f64,
-    /// The part of `flops_mma` that is reached.
-    pub rate: f64,
-    /// Microseconds until the first tile is there, and of an epilogue at least.
-    pub start_us: f64,
-    pub epilogue_us: f64,
-    /// The rate of the second-level cache for operands, in multiples of `bandwidth`.
-    pub cache_rate: f64,
-    /// Bytes of shared memory that stay free for what the epilogue exchanges and for barriers.
-    pub reserve_bytes: i64,
-    /// Tiles of operands in flight, at most.
-    pub max_stages: i64,
-    /// How far the last wave of tiles counts as a whole one, from 0 to 1.
-    pub whole_waves: f64,
-    /// The part of `bandwidth` that tiles come at from memory, and the microseconds that one is on its way.
-    pub memory_rate: f64,
-    pub latency_us: f64,
-    /// The part of the shorter of a product's times, for its arithmetic and for memory, that it takes besides the longer one.
-    pub beside: f64,
-    /// Nanoseconds of an operation of the epilogue on a column of a tile.
-    pub after_ns: f64,
-    /// Microseconds of a step whose operands are gathered, and nanoseconds for each run of neighbours besides.
-    pub gather_us: f64,
-    pub gather_ns: f64,
-    /// Microseconds of the kernel that adds parts of the sums, and its rate in multiples of `bandwidth`.
-    pub combine_us: f64,
-    pub combine_rate: f64,
-}
-
-/// Attention: a program goes over blocks of keys, a step for each.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Attention {
-    /// The part of `flops_mma`, without matrix units of `flops_f32`, that both products reach.
-    pub rate: f64,
-    /// Picoseconds of a multiprocessor for a score's softmax, and for what is read of a mask or bias besides.
-    pub score_ps: f64,
-    pub mask_ps: f64,
-    /// Microseconds of latency in a step, and how much longer a program alone takes for its products.
-    pub step_us: f64,
-    pub alone: f64,
-    /// The part of the products' and the softmax's time together that they take beside one another.
-    pub overlap: f64,
-    /// Microseconds from a program's start to its first step, and after its last.
-    pub start_us: f64,
-    /// Columns of scores with which products of two operands in shared memory reach the matrix units' rate.
-    pub narrow: f64,
-    /// Registers of a thread besides sums, scores and weights.
-    pub registers: i64,
-    /// Registers for these at most, in a program of one warpgroup and in one of two.
-    pub most_registers: [i64; 2],
-    /// How far the last wave of programs counts as a whole one, from 0 to 1.
-    pub whole_waves: f64,
-}
-
-/// When operands of products are copied to rows of whole 16 bytes.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Align {
-    /// Tflop/s of products that read an operand element by element, and of those that read tiles.
-    pub slow_tflops: f64,
-    pub fast_tflops: f64,
 }
 
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {
@@ -257,6 +155,10 @@ impl Target {
     /// `cpu` or `cuda`.
     pub fn word(&self) -> &'static str {
         self.machine.word()
+    }
+    /// The constants of a CPU's cost models; every CPU's description has them.
+    pub fn cpu(&self) -> &Cpu {
+        self.cpu.as_ref().expect("the description of a CPU has [cpu]")
     }
     /// The constants of a GPU's cost models; every GPU's description has them.
     pub fn gpu(&self) -> &Gpu {

@@ -64,7 +64,7 @@ impl Planner<'_> {
     /// to start, which is all that such a one costs.
     pub(super) fn beside(&self, groups: &[usize], op: Op) -> Option<usize> {
         let shape = self.body.ty(self.body.result(op, 0)).shape();
-        if most_elements(&shape, self.symbols) > SMALL || !self.goes_element_by_element(op) {
+        if most_elements(&shape, self.symbols) > self.options.costs.stored || !self.goes_element_by_element(op) {
             return None;
         }
         let fits = |&&group: &&usize| {
@@ -181,9 +181,6 @@ impl Planner<'_> {
         users.map(|user| at_level(self.body, user, block)).collect()
     }
 }
-
-/// Elements of a result that takes no time to store.
-const SMALL: i64 = 1 << 14;
 
 /// How far apart, in operations, a value's uses may be for their kernels to become one.
 const REACH: u32 = 256;

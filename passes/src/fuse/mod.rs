@@ -20,6 +20,7 @@ pub use pass::{FUSE, OUTLINE_OPS};
 use rc_dialects::core::reindex::Reindex;
 use rc_ir::dim_range::Ranges;
 use rc_ir::{Block, Body, Diagnostic, Dim, Op, Value};
+use rc_machine::{Fusion, Target};
 use reads::Space;
 use rustc_hash::FxHashSet;
 
@@ -33,11 +34,13 @@ pub struct FuseOptions {
     pub panels: bool,
     /// Whether products gather their operands through any index map, which their schedules on a GPU do.
     pub gathers: bool,
+    /// What pays on the machine.
+    pub costs: Fusion,
 }
 
 impl Default for FuseOptions {
     fn default() -> Self {
-        FuseOptions { fuse: true, max_ops: 64, panels: false, gathers: false }
+        FuseOptions { fuse: true, max_ops: 64, panels: false, gathers: false, costs: Target::default().fusion }
     }
 }
 
@@ -48,7 +51,7 @@ pub fn fuse(body: &mut Body, options: &FuseOptions) -> Vec<Diagnostic> {
     let blocks: Vec<Block> = body.blocks(region).collect();
     let mut remarks = Vec::new();
     for block in blocks {
-        recompute::split_cheap_ops(body, block, &symbols);
+        recompute::split_cheap_ops(body, block, &symbols, &options.costs);
         if options.gathers {
             recompute::round_in_products(body, block);
         }

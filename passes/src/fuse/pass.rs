@@ -36,11 +36,16 @@ pub static OUTLINE_OPS: PassDef = PassDef {
 fn run(body: &mut Body, cx: &mut SymbolContext, options: &FuseOptions) -> Result {
     if body.name(body.root()) == "func.func" {
         scalars::to_tensors(body);
-        let (panels, gathers) = match Target::of("", "", cx.module.attrs) {
-            Ok(target) => (target.is_cpu(), !target.is_cpu()),
-            Err(_) => (false, false),
+        let options = match Target::of("", "", cx.module.attrs) {
+            Ok(target) => FuseOptions {
+                panels: target.is_cpu(),
+                gathers: !target.is_cpu(),
+                costs: target.fusion,
+                ..options.clone()
+            },
+            Err(_) => options.clone(),
         };
-        for remark in fuse(body, &FuseOptions { panels, gathers, ..options.clone() }) {
+        for remark in fuse(body, &options) {
             cx.report(Box::new(remark));
         }
         if options.fuse && cx.module.attrs.get("rc.excess_precision").is_some_and(|a| a.as_bool() == Some(true)) {

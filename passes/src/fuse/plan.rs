@@ -52,12 +52,6 @@ pub struct Plan {
     pub remarks: Vec<Diagnostic>,
 }
 
-/// Storing what is read so many times costs less than computing it each time, or reading it across its memory.
-const WINDOWS: f64 = 4.0;
-
-/// Storing a concatenation costs less than choosing among its parts at so many places of a kernel.
-const CHOICES: usize = 6;
-
 pub(super) struct Planner<'a> {
     pub(super) body: &'a Body,
     pub(super) symbols: &'a Ranges,
@@ -307,7 +301,7 @@ impl Planner<'_> {
     /// What is read many times and across its memory is better moved once.
     fn check_repeated(&self, target: &Group, op: Op, outputs: &[Value]) -> Result<(), String> {
         match self.times_read(target, op, outputs, |_| true)? {
-            n if n >= WINDOWS => Err(format!("it would be read across its memory {n:.0} times")),
+            n if n >= self.options.costs.times => Err(format!("it would be read across its memory {n:.0} times")),
             _ => Ok(()),
         }
     }
@@ -357,7 +351,7 @@ impl Planner<'_> {
     /// Overlapping windows would compute each element again for every one of them.
     fn check_windows(&self, target: &Group, op: Op, outputs: &[Value]) -> Result<(), String> {
         match self.times_read(target, op, outputs, |r| !is_projection(&r.map))? {
-            n if n >= WINDOWS => Err(format!("it would be computed {n:.0} times for each element")),
+            n if n >= self.options.costs.times => Err(format!("it would be computed {n:.0} times for each element")),
             n if n > 1.5 && self.follows_product(op) => Err("it goes with the product that it follows".into()),
             _ => Ok(()),
         }
@@ -367,7 +361,7 @@ impl Planner<'_> {
     fn check_concat(&self, target: &Group, op: Op) -> Result<(), String> {
         let nests = 1 + target.ops.iter().filter(|&&op| classify(self.op(op)) == Class::Reduce).count();
         match self.op(op).operands().len() * nests {
-            n if n > CHOICES => Err(format!("each element would be chosen among {n} parts")),
+            n if n as i64 > self.options.costs.choices => Err(format!("each element would be chosen among {n} parts")),
             _ => Ok(()),
         }
     }

@@ -4,17 +4,18 @@ use super::classify::{Class, classify, is_cheap};
 use super::reads::{most_elements, reduced_dims, tensor_bytes};
 use rc_ir::dim_range::Ranges;
 use rc_ir::{Block, Body, Op, OpRef, Traits, Type, Value};
+use rc_machine::Fusion;
 use rustc_hash::FxHashSet;
 
 /// Makes a copy of each cheap operation for each of its uses, so that every group has its own. Run before planning.
 /// The transpose of a product stays one: the product is written in that order.
-pub fn split_cheap_ops(body: &mut Body, block: Block, symbols: &Ranges) {
+pub fn split_cheap_ops(body: &mut Body, block: Block, symbols: &Ranges, costs: &Fusion) {
     let ops: Vec<Op> = body.ops(block).collect();
     for &op in ops.iter().rev() {
-        copy_for_columns(body, op, symbols);
+        copy_for_columns(body, op, symbols, costs);
         // Numbers are copied into each group that uses them.
         let splat = classify(body.op_ref(op)) == Class::Splat;
-        let again = is_cheap(body.op_ref(op)) || is_small_mask(body, op, symbols);
+        let again = is_cheap(body.op_ref(op)) || is_small_mask(body, op, symbols, costs);
         if splat || !again || orders_product(body, op) {
             continue;
         }
@@ -30,17 +31,14 @@ pub fn split_cheap_ops(body: &mut Body, block: Block, symbols: &Ranges) {
     }
 }
 
-/// Elements of a mask that take less time to compare again than a kernel to start.
-const SMALL: i64 = 1 << 16;
-
 /// Whether it is a small mask that follows from what lies in memory: which targets of a loss count, say.
-fn is_small_mask(body: &Body, op: Op, symbols: &Ranges) -> bool {
+fn is_small_mask(body: &Body, op: Op, symbols: &Ranges, costs: &Fusion) -> bool {
     let at = body.op_ref(op);
     let known = |v: Value| body.defining_op(v).is_none_or(|def| classify(body.op_ref(def)) == Class::Splat);
     at.has(Traits::ELEMENTWISE)
         && body.result_count(op) == 1
         && body.ty(body.result(op, 0)).elem() == Type::i1()
-        && most_elements(&body.ty(body.result(op, 0)).shape(), symbols) <= SMALL
+        && most_elements(&body.ty(body.result(op, 0)).shape(), symbols) <= costs.compared
         && body.operands(op).all(known)
 }
 
@@ -79,19 +77,16 @@ fn orders_product(body: &Body, op: Op) -> bool {
     matches!(product, Some(Class::Contract | Class::Attention)) && body.uses(from).count() == 1
 }
 
-/// Operations that compute again what a sum over columns reads, at most.
-const LIGHT_OPS: usize = 8;
-
 /// Gives each sum over columns arithmetic of its own on narrower operands. Others use its result row by row; no kernel does both, and to
 /// store it would take more memory traffic than to read the operands again.
-fn copy_for_columns(body: &mut Body, op: Op, symbols: &Ranges) {
+fn copy_for_columns(body: &mut Body, op: Op, symbols: &Ranges, costs: &Fusion) {
     if !is_light(body.op_ref(op)) || is_cheap(body.op_ref(op)) {
         return;
     }
     let mut users: Vec<(Op, usize)> = body.uses(body.result(op, 0)).collect();
     users.sort();
     let (columns, others): (Vec<_>, Vec<_>) = users.into_iter().partition(|u| feeds_columns(body, u.0));
-    if columns.is_empty() || others.is_empty() || !reads_less(body, op, symbols) {
+    if columns.is_empty() || others.is_empty() || !reads_less(body, op, symbols, costs) {
         return;
     }
     for (user, operand) in columns {
@@ -125,7 +120,7 @@ fn feeds_columns(body: &Body, op: Op) -> bool {
 }
 
 /// Whether a result has more bytes than twice what light arithmetic makes it of.
-fn reads_less(body: &Body, op: Op, symbols: &Ranges) -> bool {
+fn reads_less(body: &Body, op: Op, symbols: &Ranges, costs: &Fusion) -> bool {
     let bytes = |v: Value| tensor_bytes(body.ty(v), symbols);
     let (mut stack, mut seen, mut leaves) = (vec![op], FxHashSet::default(), FxHashSet::default());
     let mut read = 0;
@@ -141,5 +136,5 @@ fn reads_less(body: &Body, op: Op, symbols: &Ranges) -> bool {
         }
     }
     let arithmetic = seen.iter().filter(|&&o| is_light(body.op_ref(o))).count();
-    arithmetic < LIGHT_OPS && 2 * read <= bytes(body.result(op, 0)) + (bytes(body.result(op, 0)) >> 4)
+    (arithmetic as i64) < costs.again && 2 * read <= bytes(body.result(op, 0)) + (bytes(body.result(op, 0)) >> 4)
 }

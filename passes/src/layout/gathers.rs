@@ -8,20 +8,17 @@ use rc_dialects::core::shape::{BROADCAST, RESHAPE};
 use rc_ir::effects::is_dead;
 use rc_ir::{Attr, Body, Builder, Dim, Op, Result, Traits, Value};
 
-/// A gather of one in so many elements costs less than what the whole table would take to store.
-const FEW: i64 = 8;
-
-/// Moves gathers before elementwise operations; how many.
+/// Moves gathers of at most one in `few` elements before elementwise operations; how many.
 ///
 /// # Errors
 /// If an operation that is made is refused by its declaration.
-pub fn move_gathers(body: &mut Body) -> Result<u64> {
+pub fn move_gathers(body: &mut Body, few: i64) -> Result<u64> {
     let mut left: Vec<Op> = body.walk().into_iter().filter(|&op| body.name(op) == &GATHER).collect();
     let mut moved = 0;
     while let Some(gather) = left.pop() {
         if let Some(gather) = without_units(body, gather)? {
             left.push(gather);
-        } else if let Some(made) = before_elementwise(body, gather)? {
+        } else if let Some(made) = before_elementwise(body, gather, few)? {
             left.extend(made);
         } else {
             continue;
@@ -70,13 +67,13 @@ enum Operand {
 }
 
 /// The elementwise operation on what is gathered of its operands. Gives the gathers.
-fn before_elementwise(body: &mut Body, gather: Op) -> Result<Option<Vec<Op>>> {
+fn before_elementwise(body: &mut Body, gather: Op, few: i64) -> Result<Option<Vec<Op>>> {
     let (table, result) = (body.operand(gather, 0), body.result(gather, 0));
     let Some(made_by) = body.defining_op(table) else { return Ok(None) };
     let plain = body.op_ref(made_by).has(Traits::ELEMENTWISE) && body.results(made_by).len() == 1;
     let widens = body.name(made_by) == &CONVERT
         && body.ty(body.operand(made_by, 0)).elem().bit_width() <= body.ty(table).elem().bit_width();
-    let batch = batch_of(body, gather).filter(|_| is_few(body, gather));
+    let batch = batch_of(body, gather).filter(|_| is_few(body, gather, few));
     if !plain || !(widens || batch.is_some()) {
         return Ok(None);
     }
@@ -118,14 +115,14 @@ fn before_elementwise(body: &mut Body, gather: Op) -> Result<Option<Vec<Op>>> {
     Ok(Some(gathers))
 }
 
-/// Whether what is gathered has few of the table's elements.
-fn is_few(body: &Body, gather: Op) -> bool {
+/// Whether what is gathered has at most one in `few` of the table's elements: less than what the whole table would take to store.
+fn is_few(body: &Body, gather: Op, few: i64) -> bool {
     let elements = |v: Value| {
         let shape = body.ty(v).static_shape()?;
         shape.iter().try_fold(1i64, |n, d| n.checked_mul(*d))
     };
     let (table, result) = (elements(body.operand(gather, 0)), elements(body.result(gather, 0)));
-    table.zip(result).is_some_and(|(table, result)| result.saturating_mul(FEW) <= table)
+    table.zip(result).is_some_and(|(table, result)| result.saturating_mul(few) <= table)
 }
 
 /// `None` where an operand is neither of the table's shape nor the same along the gathered dimension.

@@ -8,6 +8,7 @@ use rc_dialects::core::attention::ATTENTION;
 use rc_ir::dim_range::Ranges;
 use rc_ir::op_def::constant_of;
 use rc_ir::{Attr, Body, Builder, Dim, Op, Result, Type, Value};
+use rc_machine::Fusion;
 
 /// Dimensions of scores.
 const RANK: usize = 4;
@@ -83,12 +84,8 @@ pub fn simplify_mask(body: &mut Body, op: Op, symbols: &Ranges) -> Result<bool> 
     Ok(true)
 }
 
-/// Queries at most for which the keys that a mask shows are counted, and keys at least: what is not read then pays for the count.
-const FEW: i64 = 16;
-const MANY: i64 = 512;
-
 /// Counts the keys up to the last that a mask of booleans shows, for each element of the first dimension; whether it did.
-pub fn count_keys(body: &mut Body, op: Op) -> Result<bool> {
+pub fn count_keys(body: &mut Body, op: Op, pays: &Fusion) -> Result<bool> {
     let at = body.op_ref(op);
     let [mask] = at.group("mask")[..] else { return Ok(false) };
     let shape = body.ty(mask).shape();
@@ -96,7 +93,7 @@ pub fn count_keys(body: &mut Body, op: Op) -> Result<bool> {
         return Ok(false);
     }
     let queries = body.ty(at.operand(0)).shape()[2].as_static();
-    if queries.is_none_or(|n| n > FEW) || shape[3].as_static().is_none_or(|n| n < MANY) {
+    if queries.is_none_or(|n| n > pays.counted_queries) || shape[3].as_static().is_none_or(|n| n < pays.counted_keys) {
         return Ok(false);
     }
     let mut b = Builder::before(body, op);

@@ -10,6 +10,7 @@ mod sums;
 mod windows;
 
 use crate::fuse::symbol_ranges;
+use crate::schedule::Target;
 use rc_dialects::core::attention::ATTENTION;
 use rc_dialects::core::constant::CONSTANT;
 use rc_dialects::core::dot::DOT;
@@ -18,7 +19,7 @@ use rc_dialects::core::shape::TRANSPOSE;
 use rc_dialects::func::FUNC;
 use rc_ir::effects::is_dead;
 use rc_ir::pass::{PassDef, PassKind, SymbolContext};
-use rc_ir::{Attr, AttrData, Blob, Body, Builder, Op, Result, Type};
+use rc_ir::{Attr, AttrData, Blob, Body, Builder, Diagnostic, Op, Result, Type};
 
 pub static LAYOUT: PassDef = PassDef {
     summary: "Folds transposes into what reads them, and stores constants as they are read.",
@@ -34,6 +35,7 @@ fn run(body: &mut Body, cx: &mut SymbolContext) -> Result {
     if body.name(body.root()) != &FUNC {
         return Ok(());
     }
+    let target = Target::of("", "", cx.module.attrs).map_err(|why| Diagnostic::error(body.loc(body.root()), why))?;
     let symbols = symbol_ranges(body);
     for op in body.walk() {
         if body.name(op) == &ATTENTION && masks::simplify_mask(body, op, &symbols)? {
@@ -41,11 +43,11 @@ fn run(body: &mut Body, cx: &mut SymbolContext) -> Result {
         }
     }
     for op in body.walk() {
-        if body.name(op) == &ATTENTION && masks::count_keys(body, op)? {
+        if body.name(op) == &ATTENTION && masks::count_keys(body, op, &target.fusion)? {
             cx.count("keys counted", 1);
         }
     }
-    cx.count("gathers moved", gathers::move_gathers(body)?);
+    cx.count("gathers moved", gathers::move_gathers(body, target.fusion.gathered)?);
     cx.count("reshapes moved", reshape::move_reshapes(body)?);
     for op in body.walk() {
         if body.name(op) == &GATHER {

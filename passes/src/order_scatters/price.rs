@@ -5,16 +5,6 @@ use rc_ir::op_def::constant_of;
 use rc_ir::{Body, Dim, Op};
 use rc_machine::Target;
 
-/// Launches of a sort of indices besides its merges: the sort, where its runs begin, the places' starts, the sums.
-const LAUNCHES: f64 = 4.0;
-/// Updates that a program sorts, and launches for each doubling beyond.
-const RUN: i64 = 8192;
-const MERGE: f64 = 2.4;
-/// A run's time as a multiple of a launch's.
-const SORT: f64 = 14.0;
-/// Elements of a slice from which on a program of its own for each place reads whole lines.
-const SLICE: i64 = 64;
-
 /// Microseconds of a sum on a GPU by atomic instructions, and with its updates sorted by place; `None` where a size is not known or slices
 /// are short.
 pub fn times(body: &Body, scatter: Op, target: &Target) -> Option<[i64; 2]> {
@@ -25,7 +15,8 @@ pub fn times(body: &Body, scatter: Op, target: &Target) -> Option<[i64; 2]> {
     let (table, slice) = (product(&shape)?, product(&shape[axis + 1..])?);
     let updates = body.ty(op.operand(2)).num_elements().as_static()?;
     let count = product(&body.ty(op.operand(1)).shape()[batch..])?;
-    if target.is_cpu() || slice < SLICE {
+    let costs = &target.gpu.as_ref()?.scatters;
+    if slice < costs.slice {
         return None;
     }
     let elem = body.ty(op.result(0)).elem();
@@ -39,8 +30,9 @@ pub fn times(body: &Body, scatter: Op, target: &Target) -> Option<[i64; 2]> {
     let atomic = begin + table * (wide + rounding) + updates * (own + place);
     let sorted = begin + table * own + updates * own;
     let us = |bytes: f64| bytes / (target.bandwidth * 1e3);
-    let merges = (count as f64 / RUN as f64).log2().ceil().max(0.0);
+    let merges = (count as f64 / costs.run as f64).log2().ceil().max(0.0);
     let rounds = if rounding > 0.0 { 3.0 } else { 2.0 };
-    let sort = target.launch_us * (LAUNCHES + MERGE * merges + SORT * count.min(RUN) as f64 / RUN as f64);
+    let run = count.min(costs.run) as f64 / costs.run as f64;
+    let sort = target.launch_us * (costs.launches + costs.merge_launches * merges + costs.sort_launches * run);
     Some([us(atomic) + rounds * target.launch_us, us(sorted) + sort].map(|us| us.round() as i64))
 }

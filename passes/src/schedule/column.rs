@@ -10,6 +10,7 @@ use super::tiles::{best_outer, fit, pow2, storable};
 use super::{Plan, elems};
 use rc_dialects::loop_::IterKind;
 use rc_ir::{Body, Dim, Name};
+use rc_machine::Columns;
 
 /// A program takes a few columns and goes down them; on a GPU several rows at once, combined at the end.
 pub fn plan(body: &Body, mut group: Group, target: &Target) -> Plan {
@@ -18,9 +19,9 @@ pub fn plan(body: &Body, mut group: Group, target: &Target) -> Plan {
     let leader = group.nests.iter().find(|n| !n.is_pointwise()).unwrap_or(&group.nests[0]);
     let lanes = target.lanes(elems(body, &group));
     let programs = leader.results();
-    let (columns, down, split) = match target.is_cpu() {
-        true => (4 * lanes, 1, None),
-        false => gpu_tile(body, &group, leader, programs, target),
+    let (columns, down, split) = match &target.cpu {
+        Some(cpu) => (cpu.vectors * lanes, 1, None),
+        None => gpu_tile(body, &group, leader, programs, target),
     };
     let lane = lane_iter(leader, &rows);
     let outputs: Vec<_> = group.nests.iter().flat_map(|n| &n.outputs).collect();
@@ -32,7 +33,7 @@ pub fn plan(body: &Body, mut group: Group, target: &Target) -> Plan {
         let mut s = Schedule::new(Kind::Column(Column { split }));
         s.collapse = pairs.clone();
         s.grid = rows.clone();
-        s.threads = if target.is_cpu() { 1 } else { THREADS };
+        s.threads = target.gpu.as_ref().map_or(1, |gpu| gpu.columns.threads);
         if let Some(lane) = lane {
             s.axes[1] = lane;
             s.set_tile(lane, width);
@@ -59,21 +60,18 @@ pub fn plan(body: &Body, mut group: Group, target: &Target) -> Plan {
 }
 
 /// The parallel iterator along which windows are reduced side by side: the results lie along it, and so do the elements that each
-/// step of a window adds, be it that windows slide along it or (channels last) along others.
-pub fn window_lane(nest: &Nest) -> Option<Name> {
+/// step of a window adds, be it that windows slide along it, less than `apart` elements each, or (channels last) along others.
+pub fn window_lane(nest: &Nest, apart: i64) -> Option<Name> {
     let lane = nest.outputs.iter().find_map(|a| a.innermost())?;
     let iter = *nest.iter(lane)?;
     let last = |access: &Access| access.shape.iter().rposition(|&s| s != Dim::Static(1));
     let sliding = |access: &Access| {
         let along = last(access).map(|d| access.exprs[d]).filter(|&e| mentions(e, lane));
-        along.is_some_and(|e| step(e, &iter).is_none_or(|step| step <= FAR))
+        along.is_some_and(|e| step(e, &iter).is_none_or(|step| step <= apart))
             && access.exprs.iter().any(|&e| slides(nest, e))
     };
     (iter.kind == IterKind::Parallel && nest.inputs.iter().any(sliding)).then_some(lane)
 }
-
-/// From so many elements on, the windows of neighbouring results lie so far from one another that their elements are better read side by side.
-const FAR: i64 = 4;
 
 /// Whether windows slide along a dimension that is read at `e`.
 fn slides(nest: &Nest, e: Dim) -> bool {
@@ -103,24 +101,25 @@ pub fn windows(body: &Body, mut group: Group, lane: Name, target: &Target) -> Pl
     schedule.collapse = pairs;
     schedule.grid = rows;
     schedule.axes[1] = lane;
+    let most = target.gpu().columns.threads;
     let each =
-        [8, 4, 2, 1].into_iter().find(|each| leader.results() / (THREADS * each) as f64 >= (2 * target.cores) as f64);
+        [8, 4, 2, 1].into_iter().find(|each| leader.results() / (most * each) as f64 >= (2 * target.cores) as f64);
     let each = each.unwrap_or(1);
-    let (width, outer, threads) =
-        if let Some((width, along, size, threads)) = sharing(leader, lane, each, &outputs, target) {
-            (width, Some((along, size)), threads)
-        } else {
-            let fits =
-                |i: &Iter| storable(&outputs, i, None, fit(target, i.extent.as_static(), THREADS / 2, lanes), target);
-            let width = leader.iter(lane).map_or(1, fits);
-            let down = |i: &Iter| {
-                let rows = fit(target, i.extent.as_static(), THREADS / 2 * each / width, 1);
-                storable(&outputs, i, Some(lane), rows, target)
-            };
-            let even = |y: Name| group.nests.iter().all(|n| n.moves_evenly(y));
-            let outer = best_outer(leader, lane, &down, &even).filter(|o| o.1 > 1);
-            (width, outer, pow2(width * outer.map_or(1, |o| o.1) / each).clamp(32, THREADS))
+    let (width, outer, threads) = if let Some((width, along, size, threads)) =
+        sharing(leader, lane, each, &outputs, target)
+    {
+        (width, Some((along, size)), threads)
+    } else {
+        let fits = |i: &Iter| storable(&outputs, i, None, fit(target, i.extent.as_static(), most / 2, lanes), target);
+        let width = leader.iter(lane).map_or(1, fits);
+        let down = |i: &Iter| {
+            let rows = fit(target, i.extent.as_static(), most / 2 * each / width, 1);
+            storable(&outputs, i, Some(lane), rows, target)
         };
+        let even = |y: Name| group.nests.iter().all(|n| n.moves_evenly(y));
+        let outer = best_outer(leader, lane, &down, &even).filter(|o| o.1 > 1);
+        (width, outer, pow2(width * outer.map_or(1, |o| o.1) / each).clamp(32, most))
+    };
     if let Some((name, size)) = outer {
         schedule.axes[0] = name;
         schedule.set_tile(name, size);
@@ -153,38 +152,29 @@ fn sharing(nest: &Nest, lane: Name, each: i64, outputs: &[&Access], target: &Tar
     // Lanes that are left by the channels take further neighbours.
     let beside = (32 * vec / width).max(1);
     let size = [8, 4, 2].into_iter().filter(|n| *n <= each).map(|n| n * beside).find(|&n| mostly(extent, n))?;
-    let threads = (width / vec * beside).clamp(32, THREADS);
+    let threads = (width / vec * beside).clamp(32, target.gpu().columns.threads);
     let iter = nest.iter(lane)?;
     let stored = storable(outputs, iter, None, width, target) == width
         && storable(outputs, along, Some(lane), size, target) == size;
     stored.then_some((width, along.name, size, threads))
 }
 
-/// Threads of a GPU's program.
-const THREADS: i64 = 256;
-
-/// Loads that a GPU's thread has in flight, and the least bytes that these are of.
-const LOADS: i64 = 8;
-const BYTES: i64 = 32;
-
-/// Least elements for which a second kernel pays for itself.
-const SPLIT_FROM: f64 = (1 << 21) as f64;
-
 /// Columns and rows of a tile, and into how many parts the rows are cut. Of few elements: as many columns as leave a program
-/// for each core, but no fewer than a thread loads at once, and rows until all loads are in flight. Of many, rows of up to 512 bytes for each warp.
+/// for each core, but no fewer than a thread loads at once, and rows until all loads are in flight. Of many, rows of as many bytes as a warp reads at once.
 fn gpu_tile(body: &Body, group: &Group, leader: &Nest, columns: f64, target: &Target) -> (i64, i64, Option<i64>) {
     let bytes =
         body.op_ref(leader.op).operand_types().iter().filter_map(|t| t.elem().byte_width()).min().unwrap_or(4) as i64;
+    let costs = &target.gpu().columns;
     let alone = group.nests.iter().all(|n| n.op == leader.op || n.is_pointwise()) && group.nests[0].op == leader.op;
     if let Some((width, rows)) = whole_columns(leader, columns, bytes, target).filter(|_| !alone) {
         return (width, rows, None);
     }
-    if leader.points() < SPLIT_FROM || !alone {
+    if leader.points() < costs.split_from as f64 || !alone {
         let width = [64, 32, 16, 8].into_iter().find(|&w| columns / w as f64 >= target.cores as f64).unwrap_or(8);
-        return (width, if alone { in_flight(body, leader) } else { 2048 } / width, None);
+        return (width, if alone { in_flight(body, leader, costs) } else { costs.threads * costs.loads } / width, None);
     }
-    let width = columns_at_once(leader, 512 / bytes, pow2(columns as i64));
-    let down = in_flight(body, leader) / width;
+    let width = columns_at_once(leader, costs.row_bytes / bytes, pow2(columns as i64));
+    let down = in_flight(body, leader, costs) / width;
     let lane = lane_extent(leader).unwrap_or(width);
     let across = columns / lane as f64 * ((lane + width - 1) / width) as f64;
     // Two programs run on a core at once. Cutting pays as it fills the machine, and costs writing and reading the parts.
@@ -201,33 +191,33 @@ fn gpu_tile(body: &Body, group: &Group, leader: &Nest, columns: f64, target: &Ta
     (width, down, best.filter(|&parts| parts > 1))
 }
 
-/// Elements of whole columns in each thread's registers, at most, and the bytes of a row that it reads at least.
-const WHOLE: i64 = 32;
-const SECTOR: i64 = 32;
-
 /// Columns of which a program holds all rows in registers, for all its nests: they are read once, in one step.
 fn whole_columns(leader: &Nest, columns: f64, bytes: i64, target: &Target) -> Option<(i64, i64)> {
+    let gpu = target.gpu();
     let mut reduced = leader.of_kind(IterKind::Reduce);
     let rows = pow2(reduced.next()?.extent.as_static()?);
-    let fits =
-        |w: &i64| w * bytes >= SECTOR && w * rows <= THREADS * WHOLE && columns / *w as f64 >= target.cores as f64;
+    let fits = |w: &i64| {
+        w * bytes >= gpu.sector_bytes
+            && w * rows <= gpu.columns.threads * gpu.columns.whole
+            && columns / *w as f64 >= target.cores as f64
+    };
     let width = [64, 32, 16, 8].into_iter().find(fits)?;
     reduced.next().is_none().then_some((width, rows))
 }
 
 /// Elements that a program takes at once so that each of its threads has all its loads in flight, of the widest operand.
-fn in_flight(body: &Body, leader: &Nest) -> i64 {
+fn in_flight(body: &Body, leader: &Nest, costs: &Columns) -> i64 {
     let reads = body.op_ref(leader.op).operand_types().into_iter().zip(&leader.inputs);
     // An extreme's place takes a register, too.
-    let loads = if leader.combiners.iter().any(|c| c.starts_with("arg")) { LOADS / 2 } else { LOADS };
+    let loads = if leader.combiners.iter().any(|c| c.starts_with("arg")) { costs.loads / 2 } else { costs.loads };
     let elements = reads.filter_map(|(ty, access)| {
         let bytes = ty.elem().byte_width()? as i64;
         let aligned = |n: &i64| access.shape.last().is_some_and(|d| d.modulo(Dim::Static(*n)) == Dim::Static(0));
         let neighbours = [16, 8, 4, 2].into_iter().filter(|n| n * bytes <= 16).find(aligned).unwrap_or(1);
-        Some(((loads * neighbours).max(BYTES / bytes), leader.elements(access)))
+        Some(((loads * neighbours).max(costs.load_bytes / bytes), leader.elements(access)))
     });
     let most = elements.max_by(|a, b| a.1.total_cmp(&b.1).then(b.0.cmp(&a.0)));
-    THREADS * most.map_or(LOADS, |m| m.0)
+    costs.threads * most.map_or(costs.loads, |m| m.0)
 }
 
 /// The extent of the parallel iterator along which a program's columns lie.

@@ -9,7 +9,7 @@ use super::nest::{Nest, extent_of};
 use super::{Candidate, Cost, Plan};
 use rc_dialects::loop_::IterKind;
 use rc_ir::{Dim, Name, Type};
-use rc_machine::{Target, Unit};
+use rc_machine::{CpuProducts, Target, Unit};
 
 /// What a schedule chooses.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -126,32 +126,10 @@ impl Choice {
 /// Parts into which a program's blocks may divide an extent.
 const PARTS: &[i64] = &[1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 512, 1024];
 
-/// Elements of the sums at a time at most: each block's sums start from zero, and a sum loses the less the shorter it is. Of panels that no call
-/// packs twice as many: they arrive ahead of their use from any cache, and what a block costs besides its products is then the largest loss.
-const DEPTH: i64 = 384;
-
-/// Bytes of the program's own memory at most.
-const MEMORY: i64 = 4 << 20;
-
-/// Cycles that starting to read a row in packing takes.
-const ROW: f64 = 40.0;
-
-/// Cycles that turning an element takes, as it is packed across the operand's rows.
-const TURN: f64 = 2.0;
-
-/// Cycles that a vector of sums takes that waits for the next block of k: it is stored and added.
-const WAIT: f64 = 6.0;
-
-/// Cycles that starting a run of windows' elements takes, where they are read in place.
-const RUN: f64 = 10.0;
-
-/// Cycles that starting a tile of results takes, and starting a program.
-const TILE: f64 = 20.0;
-const PROGRAM: f64 = 500.0;
-
 impl Model<'_> {
     fn choices(&self) -> Vec<Choice> {
         let [m, n, k] = self.sizes;
+        let depth = self.costs().depth;
         let blocks = |extent: i64, tile: i64, parts: &[i64]| {
             let size = |parts: &i64| ((extent + parts - 1) / parts + tile - 1) / tile * tile;
             let mut sizes: Vec<i64> = parts.iter().map(size).chain([tile]).collect();
@@ -160,8 +138,9 @@ impl Model<'_> {
         };
         // A panel of the right operand fills a quarter or half of the first-level cache.
         let line = self.tile[1] * self.bytes;
-        let depths = [4, 2].map(|part| (self.target.shared_bytes / part / line).clamp(self.lanes as i64, DEPTH));
-        let longest = if self.panels || self.distance.is_some() { 2 * DEPTH } else { DEPTH };
+        let depths = [4, 2].map(|part| (self.target.shared_bytes / part / line).clamp(self.lanes as i64, depth));
+        // Panels that no call packs arrive ahead of their use from any cache: what a block costs besides its products is then the largest loss.
+        let longest = if self.panels || self.distance.is_some() { 2 * depth } else { depth };
         let k_parts: Vec<i64> = depths.into_iter().chain([longest]).map(|depth| (k + depth - 1) / depth).collect();
         let mut out = Vec::new();
         for block_m in blocks(m, self.tile[0], PARTS) {
@@ -175,8 +154,13 @@ impl Model<'_> {
                 }
             }
         }
-        out.retain(|c| self.memory(c) <= MEMORY && (self.run.is_none() || c.pack[0] != self.distance.is_some()));
+        out.retain(|c| {
+            self.memory(c) <= self.costs().memory_bytes && (self.run.is_none() || c.pack[0] != self.distance.is_some())
+        });
         out
+    }
+    fn costs(&self) -> &CpuProducts {
+        &self.target.cpu().products
     }
     fn memory(&self, c: &Choice) -> i64 {
         let [m, n, k] = c.block;
@@ -210,6 +194,7 @@ impl Model<'_> {
 
     /// Counted in cycles of instructions on vectors.
     fn cost(&self, c: &Choice) -> Cost {
+        let costs = self.costs();
         let [mr, nr] = self.tile.map(|n| n as f64);
         let vectors = nr / self.lanes;
         let tiles = [self.sizes[0] as f64 / mr, self.sizes[1] as f64 / nr].map(f64::ceil);
@@ -218,12 +203,12 @@ impl Model<'_> {
         // Two multiply-adds and two loads a cycle.
         let mut step = (mr * vectors / 2.0).max((mr + vectors) / 2.0) + self.reads(c);
         if !self.panels && c.block[2] * self.tile[1] * self.bytes * 4 > self.target.shared_bytes * 3 {
-            step *= 1.05; // The right operand's panel comes from the second-level cache,
+            step *= costs.right_second; // The right operand's panel comes from the second-level cache,
         }
         if c.block[0] * c.block[2] * self.bytes > self.target.cache_bytes {
-            step *= 1.03; // and the left one's block from further away.
+            step *= costs.left_third; // and the left one's block from further away.
         }
-        let products = tiles[0] * tiles[1] * (sums * step + steps * TILE);
+        let products = tiles[0] * tiles[1] * (sums * step + steps * costs.tile);
         let [m_parts, n_parts] = self.parts(c);
         let [left, right] = self.packing(c);
         let packing = sums
@@ -233,9 +218,9 @@ impl Model<'_> {
         let streamed = if self.panels { sums * tiles[1] * nr * m_parts * self.bytes as f64 / self.rate() } else { 0.0 };
         // The first of several blocks only leaves its sums, the last one only takes them.
         let waits = if self.outer > 1.0 { steps + 1.0 } else { steps - 1.0 };
-        let waiting = tiles[0] * tiles[1] * waits * WAIT * mr * vectors;
+        let waiting = tiles[0] * tiles[1] * waits * costs.wait * mr * vectors;
         let programs = self.programs(c);
-        let each = (products + packing + streamed + waiting) * self.batch / programs + PROGRAM;
+        let each = (products + packing + streamed + waiting) * self.batch / programs + costs.program;
         // Cores take programs as they get done, and the last one is waited for.
         let turns = (programs / self.target.cores as f64).ceil();
         let parts = [
@@ -243,38 +228,38 @@ impl Model<'_> {
             ("packing", packing),
             ("memory", streamed),
             ("sums that wait", waiting),
-            ("starting programs", PROGRAM * programs / self.batch),
+            ("starting programs", costs.program * programs / self.batch),
         ];
         let bound = match programs < self.target.cores as f64 {
             true => "idle cores",
             false => Cost::longest(parts).bound,
         };
-        Cost { us: each * (turns + 0.25) / self.cycles(), bound }
+        Cost { us: each * (turns + costs.last) / self.cycles(), bound }
     }
     /// Cycles that reading operands in place costs more for each step of a tile.
     fn reads(&self, c: &Choice) -> f64 {
         let [mr, nr] = self.tile.map(|n| n as f64);
         let vectors = nr / self.lanes;
-        let mut extra = 0.0;
+        let (costs, mut extra) = (self.costs(), 0.0);
         if !c.pack[0] {
             // Rows whose distance is a multiple of a page take one another's place in the first-level cache.
             let distance = self.distance.unwrap_or(self.sizes[2]);
-            let collide = distance * self.bytes % 4096 == 0 && self.sizes[0] > 8;
+            let collide = distance * self.bytes % self.target.cpu().page_bytes == 0 && self.sizes[0] > 8;
             extra += match (self.along_k[0] || self.distance.is_some(), collide) {
                 (true, false) => 0.0,
-                (true, true) => 0.1 * mr,
-                (false, _) => 0.25 * mr,
+                (true, true) => costs.left_collides * mr,
+                (false, _) => costs.left_across * mr,
             };
-            extra += self.distance.and(self.run).map_or(0.0, |run| RUN / run as f64);
+            extra += self.distance.and(self.run).map_or(0.0, |run| costs.run / run as f64);
             extra += if self.converts[0] { mr } else { 0.0 };
         }
         if !c.pack[1] && !self.panels {
             // Every step is in another line, of long rows on another page.
-            let far = self.sizes[1] * self.bytes >= 1024;
+            let far = self.sizes[1] * self.bytes >= costs.right_far_bytes;
             extra += match (self.along_k[1], far) {
                 (true, _) => nr,
-                (false, true) => 1.5 * vectors,
-                (false, false) => 0.5 * vectors,
+                (false, true) => costs.right_far * vectors,
+                (false, false) => costs.right_near * vectors,
             };
             extra += if self.converts[1] { vectors } else { 0.0 };
         }
@@ -283,12 +268,14 @@ impl Model<'_> {
     /// Cycles of packing a tile's elements of the left and of the right operand, for each place of the sums: elements come from
     /// far away, those of a new row from another page, and go to cache lines of their own panels.
     fn packing(&self, c: &Choice) -> [f64; 2] {
+        let costs = self.costs();
         let cycles = |i: usize, turns: bool| {
             let near = c.block[i] * c.block[2] * self.bytes * 2 <= self.target.cache_bytes;
             let row = if self.along_k[i] { c.block[2] } else { c.block[i] };
             let converted = if self.converts[i] { 1.0 / self.lanes } else { 0.0 };
-            let turned = if turns { TURN } else { 0.0 };
-            self.tile[i] as f64 * (if near { 0.4 } else { 1.0 } + ROW / row as f64 + turned + converted)
+            let turned = if turns { costs.turn } else { 0.0 };
+            self.tile[i] as f64
+                * (if near { costs.near } else { costs.far } + costs.row / row as f64 + turned + converted)
         };
         [cycles(0, !self.along_k[0]), cycles(1, self.along_k[1])]
     }
@@ -350,19 +337,19 @@ fn register_tile(
     vectors: &[i64],
     fits: &dyn Fn(i64) -> bool,
 ) -> Option<[i64; 2]> {
+    let costs = &target.cpu().products;
     let parts = |extent: Option<i64>, tile: i64| {
         extent.map_or(1.0 / tile as f64, |extent| (extent as f64 / tile as f64).ceil())
     };
     let cost = |&[rows, vectors]: &[i64; 2]| {
         let tiles = parts(m, rows) * parts(n, vectors * lanes);
-        // Of multiply-adds and of loads there are two a cycle, and a sum takes its next product four cycles later.
-        let cycles = ((rows * vectors) as f64 / 2.0).max((rows + vectors) as f64 / 2.0).max(4.0);
-        let counter = 0.2;
-        tiles * (cycles + counter)
+        // Of multiply-adds and of loads there are two a cycle.
+        let cycles = ((rows * vectors) as f64 / 2.0).max((rows + vectors) as f64 / 2.0).max(costs.latency);
+        tiles * (cycles + costs.step)
     };
     let vectors = if vectors.is_empty() { VECTORS } else { vectors };
     let tiles = vectors.iter().flat_map(|&vectors| {
-        let most = ((target.registers - 1) / vectors - 1).min(14).min(m.unwrap_or(14).max(1));
+        let most = ((target.registers - 1) / vectors - 1).min(costs.rows).min(m.unwrap_or(costs.rows).max(1));
         (1..=most.max(1)).rev().filter(|&rows| fits(rows)).map(move |rows| [rows, vectors])
     });
     let [rows, vectors] = tiles.min_by(|a, b| cost(a).total_cmp(&cost(b)))?;

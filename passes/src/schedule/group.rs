@@ -195,7 +195,7 @@ fn enough(body: &Body, leader: &Nest, joined: &Group, target: &Target) -> bool {
     let (rows, cores) = (leader.results(), target.cores as f64);
     let points = joined.nests.iter().map(Nest::points).fold(0.0, f64::max);
     let once = || !target.is_cpu() && rows >= cores / 4.0 && super::row::stays_on_chip(body, joined, target);
-    rows >= cores / 2.0 || points <= 65536.0 || once()
+    rows >= cores / 2.0 || points <= target.fusion.together || once()
 }
 
 /// Collapses pairs of adjacent iterators that `may` be collapsed, in all nests that have them, as often as it goes. Gives the pairs.

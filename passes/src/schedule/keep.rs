@@ -4,7 +4,7 @@
 use super::access::{Access, mentions};
 use super::group::{Class, Group};
 use super::nest::Nest;
-use super::row::{PERSISTENT, in_registers};
+use super::row::in_registers;
 use super::share::{nest_of, read_instead};
 use super::target::Target;
 use rc_dialects::loop_::NEST;
@@ -33,7 +33,7 @@ pub fn keep(body: &mut Body, group: &Group, target: &Target) -> bool {
 /// An argument of the kernel whose row is to wait: it is too long for registers, is read at the same place by several nests, lies contiguous along the
 /// row, and fits beside those that wait already.
 pub fn row_to_keep(body: &Body, group: &Group, target: &Target) -> Option<(Value, Access)> {
-    if target.is_cpu() || group.class != Class::Rows || in_registers(body, group) {
+    if target.is_cpu() || group.class != Class::Rows || in_registers(body, group, target) {
         return None;
     }
     let reads = |nest: &Nest| -> Vec<(Value, Access)> {
@@ -46,7 +46,7 @@ pub fn row_to_keep(body: &Body, group: &Group, target: &Target) -> Option<(Value
     let fits = |(nest, read): &(&Nest, &(Value, Access))| {
         let argument = body.defining_op(read.0).is_none();
         let elem = body.ty(read.0).elem().byte_width().unwrap_or(8) as i64;
-        let long = |n: i64| n > PERSISTENT && n.saturating_mul(elem) <= room;
+        let long = |n: i64| n > target.gpu().rows.longest && n.saturating_mul(elem) <= room;
         argument && several(read) && row_elements(group, nest, &read.1).is_some_and(long)
     };
     let each = group.nests.iter().zip(&all).flat_map(|(nest, reads)| reads.iter().map(move |read| (nest, read)));

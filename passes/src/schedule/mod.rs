@@ -246,7 +246,7 @@ fn plan(body: &Body, group: &Group, target: &Target) -> Result<Plan> {
 fn reduction(body: &Body, group: &Group, target: &Target) -> Plan {
     let leader = group.nests.iter().find(|n| !n.is_pointwise()).unwrap_or(&group.nests[0]);
     let reduces = |name: Name| leader.iter(name).is_some_and(|i| i.kind == IterKind::Reduce);
-    if let Some(lane) = column::window_lane(leader) {
+    if let Some(lane) = column::window_lane(leader, target.fusion.apart) {
         return match target.is_cpu() {
             true => window_cpu::plan(body, group.clone(), lane, target),
             false => column::windows(body, group.clone(), lane, target),

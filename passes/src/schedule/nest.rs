@@ -162,21 +162,21 @@ impl Nest {
         let name = collapsed_name(outer, inner);
         self.as_one(outer, inner).filter(|out| out.accesses().all(|x| x.plain(&[name]).is_some()))
     }
-    /// As [`Nest::collapsed`], also where operands are then read at quotients and remainders: such as are much smaller than the results, or are reduced
-    /// along what is contiguous, which stays so.
-    pub fn collapsed_by_results(&self, outer: Name, inner: Name) -> Option<Nest> {
+    /// As [`Nest::collapsed`], also where operands are then read at quotients and remainders: such as have an element for at least `reuse` points, or are
+    /// reduced along what is contiguous, which stays so.
+    pub fn collapsed_by_results(&self, outer: Name, inner: Name, reuse: f64) -> Option<Nest> {
         let name = [collapsed_name(outer, inner)];
-        let small = |out: &Nest, x: &Access| out.elements(x) * SMALL <= out.points();
+        let small = |out: &Nest, x: &Access| out.elements(x) * reuse <= out.points();
         let reduces = |out: &Nest, n: Name| out.iter(n).is_some_and(|i| i.kind == IterKind::Reduce);
         let in_runs = |out: &Nest, x: &Access| x.innermost().is_some_and(|n| reduces(out, n));
-        self.as_one(outer, inner).filter(|out| {
-            out.outputs.iter().all(|x| x.plain(&name).is_some())
-                && out
-                    .inputs
-                    .iter()
-                    .chain(&out.gathers)
-                    .all(|x| x.plain(&name).is_some() || small(out, x) || in_runs(out, x))
+        self.along_results(outer, inner).filter(|out| {
+            out.inputs.iter().chain(&out.gathers).all(|x| x.plain(&name).is_some() || small(out, x) || in_runs(out, x))
         })
+    }
+    /// The nest with both iterators as one, along which the results lie, however its operands are then read.
+    fn along_results(&self, outer: Name, inner: Name) -> Option<Nest> {
+        let name = [collapsed_name(outer, inner)];
+        self.as_one(outer, inner).filter(|out| out.outputs.iter().all(|x| x.plain(&name).is_some()))
     }
     /// The nest with both iterators as one; `None` where it is not over them, one inside the other but for what is reduced in between, or where the region
     /// asks for their values.
@@ -202,10 +202,10 @@ impl Nest {
         iters[at] = Iter { name, extent: a.extent * b.extent, kind: a.kind };
         Some(self.substituted(&[(outer, whole.floordiv(b.extent)), (inner, whole.modulo(b.extent))], iters))
     }
-    /// Applies a list of collapses where they apply.
+    /// Applies a schedule's list of collapses where they apply.
     pub fn with_collapses(mut self, pairs: &[[Name; 2]]) -> Nest {
         for &[outer, inner] in pairs {
-            if let Some(next) = self.collapsed_by_results(outer, inner) {
+            if let Some(next) = self.along_results(outer, inner) {
                 self = next;
             }
         }
@@ -229,9 +229,6 @@ impl Nest {
         self.iters.iter().map(|i| extent_of(&self.ranges, i.extent) as f64).product()
     }
 }
-
-/// How many points there are for each element of an operand that may be read element by element.
-const SMALL: f64 = 64.0;
 
 /// A bounded guess of an extent for cost models: its value, or of a symbolic one the greatest value up to 4096.
 pub fn extent_of(ranges: &Ranges, extent: Dim) -> i64 {

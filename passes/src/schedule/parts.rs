@@ -7,22 +7,13 @@
 
 use super::group::{Class, Group};
 use super::nest::Nest;
-use super::row::{PERSISTENT, stays_on_chip};
+use super::row::stays_on_chip;
 use super::share::Keys;
 use super::target::Target;
 use super::tiles::pow2;
 use rc_dialects::loop_::{self, IterKind};
 use rc_ir::builder::Builder;
 use rc_ir::{Attr, Block, Body, Dim, Mapping, Name, Op, OpState, Type, Value};
-
-/// Points of a nest from which on another kernel that combines parts pays.
-const FROM: f64 = (1 << 18) as f64;
-
-/// Elements of the shortest parts.
-const SHORTEST: i64 = 2048;
-
-/// Parts of all rows together, at most.
-const MOST: i64 = 1 << 20;
 
 /// Cuts a pair of reductions into parts; whether there was one to cut: then the groups are others.
 pub fn cut(body: &mut Body, groups: &[Group], target: &Target) -> bool {
@@ -98,14 +89,17 @@ fn worth(body: &Body, group: &Group, first: &Nest, second: &Nest, target: &Targe
     // Two programs for each core read their rows at a time: does the second-level cache hold them until they are read again?
     let at_once = first.results().min((2 * target.cores) as f64) * first.points() / first.results() * width as f64;
     let again = 2.0 * at_once > target.cache_bytes as f64;
-    contiguous && first.points() >= FROM && (!together || again && !stays_on_chip(body, group, target))
+    contiguous
+        && first.points() >= target.gpu().parts.from as f64
+        && (!together || again && !stays_on_chip(body, group, target))
 }
 
 impl Parts {
     /// Parts that stay in a program's registers, and occupy the machine; `None` where no length of such parts divides the row's.
     fn of(nest: &Nest, target: &Target) -> Option<Parts> {
+        let costs = &target.gpu().parts;
         let longest = (nest.points() / (2 * target.cores) as f64) as i64;
-        let most = (1 << longest.max(1).ilog2()).clamp(SHORTEST, PERSISTENT);
+        let most = (1 << longest.max(1).ilog2()).clamp(costs.shortest, target.gpu().rows.longest.max(costs.shortest));
         let mut out = Parts { whole: Vec::new(), cut: None };
         let (mut padded, mut inside) = (1, true);
         for iter in nest.iters.iter().rev().filter(|i| i.kind == IterKind::Reduce) {
@@ -132,7 +126,7 @@ impl Parts {
         let count = out.whole.iter().filter_map(|&n| nest.iter(n)?.extent.as_static()).product::<i64>();
         let count = count * out.cut.map_or(1, |c| c.2);
         let rows = nest.results() as i64;
-        (count > 1 && count.saturating_mul(rows) <= MOST).then_some(out)
+        (count > 1 && count.saturating_mul(rows) <= costs.most).then_some(out)
     }
     fn numbers(&self, name: Name) -> bool {
         self.whole.contains(&name) || self.cut.is_some_and(|c| c.1 == name)

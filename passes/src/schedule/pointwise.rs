@@ -8,15 +8,7 @@ use super::tiles::{best_outer, fit, pow2, storable};
 use super::{Plan, elems};
 use crate::schedule::target::Target;
 use rc_ir::{Body, Name};
-
-/// Side of a GPU's tile where an operand is read across: rows of it are whole memory lines of 128 bytes in 16-bit types.
-const SQUARE: i64 = 64;
-
-/// Vectors of a row that a CPU's program takes: their values stay in registers. It takes up to twice as many where so few operations are computed.
-const VECTORS: i64 = 4;
-const LIGHT: usize = 4;
-/// What starting a program takes, in vectors that are copied.
-const PROGRAM: i64 = 3;
+use rc_machine::Cpu;
 
 /// One tile for each program: all of the innermost iterator that is contiguous in the results, up to a size, and rows of the
 /// next one if that is short; a square tile where an operand is read transposed.
@@ -24,17 +16,19 @@ pub fn plan(body: &Body, mut group: Group, target: &Target) -> Plan {
     let mut pairs = collapse(body, &mut group, &|_, _| true);
     let lanes = target.lanes(elems(body, &group));
     if !target.is_cpu() {
-        pairs.extend(collapse_odd_rows(body, &mut group, lanes));
+        pairs.extend(collapse_odd_rows(body, &mut group, lanes, target));
     }
     let nest = group.nests.last().expect("a group has a nest").clone();
     let outputs: Vec<_> = group.nests.iter().flat_map(|n| &n.outputs).collect();
     // Where there is work enough, a GPU's thread has two loads of each operand in flight.
-    let each = if nest.points() >= (target.cores * target.threads * 16) as f64 { 16 } else { 8 };
+    let each = target.gpu.as_ref().map_or(1, |gpu| {
+        let [few, many] = gpu.pointwise.each;
+        if nest.points() >= (target.cores * target.threads * many) as f64 { many } else { few }
+    });
     let width = nest.outputs[0].innermost().and_then(|x| nest.iter(x)?.extent.as_static());
-    let want = if target.is_cpu() {
-        lanes * vectors(body, &group, width.map(|n| (n + lanes - 1) / lanes))
-    } else {
-        128 * each
+    let want = match &target.cpu {
+        Some(cpu) => lanes * vectors(body, &group, width.map(|n| (n + lanes - 1) / lanes), cpu),
+        None => 128 * each,
     };
     let mut schedule = Schedule::new(Kind::Pointwise);
     schedule.collapse = pairs;
@@ -46,8 +40,9 @@ pub fn plan(body: &Body, mut group: Group, target: &Target) -> Plan {
         let (want_x, want_y) = match across {
             Some(_) if target.is_cpu() => (lanes, lanes),
             Some(_) => {
-                let fills = nest.points() >= (SQUARE * SQUARE * 2 * target.cores) as f64;
-                if fills { (SQUARE, SQUARE) } else { (SQUARE / 2, SQUARE / 2) }
+                let side = target.gpu().pointwise.square;
+                let fills = nest.points() >= (side * side * 2 * target.cores) as f64;
+                if fills { (side, side) } else { (side / 2, side / 2) }
             }
             None => (want, 1),
         };
@@ -68,7 +63,7 @@ pub fn plan(body: &Body, mut group: Group, target: &Target) -> Plan {
         note = if across.is_some() { "square, since an operand is read across" } else { note };
     }
     let elements: i64 = schedule.tile.iter().map(|t| t.1).product();
-    let each = if across.is_some() { 16 } else { each };
+    let each = target.gpu.as_ref().filter(|_| across.is_some()).map_or(each, |gpu| gpu.pointwise.each[1]);
     schedule.threads = if target.is_cpu() { 1 } else { pow2(elements / each).clamp(32, 256) };
     let programs = nest.points() / elements as f64;
     let why = format!("tiles of {elements} elements ({note}), {programs:.0} programs");
@@ -80,12 +75,14 @@ pub fn plan(body: &Body, mut group: Group, target: &Target) -> Plan {
 }
 
 /// Vectors that a CPU's program takes of a row: where little is computed, so many that they divide a row of `row` vectors into few parts, and evenly.
-fn vectors(body: &Body, group: &Group, row: Option<i64>) -> i64 {
+fn vectors(body: &Body, group: &Group, row: Option<i64>, cpu: &Cpu) -> i64 {
     let computed: usize =
         group.ops.iter().filter_map(|&op| body.op_ref(op).entry(0)).map(|entry| body.ops(entry).count()).sum();
-    let Some(row) = row.filter(|&row| row > VECTORS && computed <= LIGHT) else { return VECTORS };
-    let cost = |vectors: &i64| (row + vectors - 1) / vectors * (vectors + PROGRAM);
-    (VECTORS..=2 * VECTORS).min_by_key(cost).unwrap_or(VECTORS)
+    let (usual, costs) = (cpu.vectors, &cpu.pointwise);
+    let light = computed as i64 <= costs.light;
+    let Some(row) = row.filter(|&row| row > usual && light) else { return usual };
+    let cost = |vectors: &i64| (row + vectors - 1) / vectors * (vectors + costs.program_vectors);
+    (usual..=2 * usual).min_by_key(cost).unwrap_or(usual)
 }
 
 /// Whether elements along `y` have in common what index maps compute along `x`, which is more than where to start.
@@ -96,14 +93,15 @@ fn shares_maps(group: &Group, x: Name, y: Name) -> bool {
 
 /// Rows that are no multiples of what a thread loads at once would be read element by element. Where only small operands are in the way, they are,
 /// and rows run as one.
-fn collapse_odd_rows(body: &Body, group: &mut Group, lanes: i64) -> Vec<[Name; 2]> {
+fn collapse_odd_rows(body: &Body, group: &mut Group, lanes: i64, target: &Target) -> Vec<[Name; 2]> {
     let mut pairs = Vec::new();
     loop {
         let iters = &group.nests[0].iters;
         let Some([.., a, b]) = iters.get(..) else { return pairs };
         let (outer, inner) = (a.name, b.name);
         let odd = b.extent.as_static().is_some_and(|n| n % lanes != 0);
-        let next: Option<Vec<_>> = group.nests.iter().map(|n| n.collapsed_by_results(outer, inner)).collect();
+        let next: Option<Vec<_>> =
+            group.nests.iter().map(|n| n.collapsed_by_results(outer, inner, target.fusion.reuse)).collect();
         match next.map(|nests| Group { nests, ..group.clone() }) {
             Some(next) if odd && next.nests.iter().all(|n| next.reads_fit(body, n)) => {
                 pairs.push([outer, inner]);

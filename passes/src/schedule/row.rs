@@ -10,27 +10,7 @@ use super::tiles::{fit, pow2, storable};
 use super::{Plan, elems, keep};
 use rc_dialects::loop_::IterKind;
 use rc_ir::{Body, Dim, Name, Value};
-
-/// Rows up to this many elements stay in a GPU program's registers between the nests.
-pub const PERSISTENT: i64 = 16384;
-
-/// Elements of a longer row that a GPU program takes at once.
-const CHUNK: i64 = 4096;
-
-/// Elements of a chunk for each thread.
-const EACH: i64 = 16;
-
-/// Elements of a row from which on tiles run along two of its iterators.
-const DEEP: i64 = 2048;
-
-/// Elements for which a program of its own pays, besides the second kernel that combines the parts.
-const PART: i64 = 8192;
-
-/// Threads of 64 registers that a multiprocessor holds.
-const THREADS: i64 = 1024;
-
-/// Threads that a GPU program has at least where it takes several rows.
-const BLOCK: i64 = 128;
+use rc_machine::Rows;
 
 /// Elements of a row in each thread's registers: where there are many, four loads of eight are in flight before the first is
 /// used, and what a reduction costs is shared by them; where there are few, all threads that the machine holds take part.
@@ -60,40 +40,42 @@ enum Form {
 pub fn plan(body: &Body, mut group: Group, target: &Target) -> Plan {
     let mut pairs = collapse_rows(body, &mut group);
     if !target.is_cpu() {
-        pairs.extend(collapse_neighbours(body, &mut group));
+        pairs.extend(collapse_neighbours(body, &mut group, target));
     }
     let rows = group.rows();
     let lanes = target.lanes(elems(body, &group));
     let count = group.nests.iter().map(|n| row_count(n, &rows)).fold(1.0, f64::max);
     let longest = group.nests.iter().map(|n| length(n, &rows)).max().unwrap_or(1);
-    let form = match in_registers(body, &group) {
+    let form = match in_registers(body, &group, target) {
         true => Form::Registers,
         false => waiting_bytes(body, &group).map_or(Form::Chunks, Form::Shared),
     };
+    let costs = target.gpu.as_ref().map(|gpu| &gpu.rows);
+    let each = costs.map_or(1, |c| c.each);
     let (want, each) = match form {
-        _ if target.is_cpu() => (4 * lanes, 16),
+        _ if target.is_cpu() => (target.cpu().vectors * lanes, 1),
         Form::Registers => {
-            let want = group.nests.iter().map(|n| at_once(n, &rows)).max().unwrap_or(1);
-            let deep = group.nests.iter().any(|n| goes_deep(n, &rows, want));
+            let want = group.nests.iter().map(|n| at_once(n, &rows, &target.gpu().rows)).max().unwrap_or(1);
+            let deep = costs.is_some_and(|c| group.nests.iter().any(|n| goes_deep(n, &rows, want, c)));
             let all = want as f64 * count;
             (want, if deep { elements_of_thread(all, target) } else { in_flight(&group, &rows, all, target) })
         }
         // One or two programs share a core, which all loads of a chunk keep busy.
-        Form::Shared(bytes) if 2 * bytes > target.shared_bytes || count <= target.cores as f64 => (1024 * EACH, EACH),
-        Form::Shared(_) => (512 * EACH, EACH),
-        Form::Chunks => (CHUNK * together(&group, &rows, count, target), EACH),
+        Form::Shared(bytes) if 2 * bytes > target.shared_bytes || count <= target.cores as f64 => (1024 * each, each),
+        Form::Shared(_) => (512 * each, each),
+        Form::Chunks => (together(&group, &rows, count, target), each),
     };
-    let own = Chunk { want, deep: !target.is_cpu() && group.nests.iter().any(|n| goes_deep(n, &rows, want)) };
+    let own = Chunk { want, deep: costs.is_some_and(|c| group.nests.iter().any(|n| goes_deep(n, &rows, want, c))) };
     // A program of too few threads takes several rows, if there are enough for all cores.
-    let several = form == Form::Registers && !target.is_cpu() && !own.deep;
-    let mut taken = if several { (BLOCK * each / want).max(1) } else { 1 };
+    let several = costs.filter(|_| form == Form::Registers && !own.deep);
+    let mut taken = several.map_or(1, |c| (c.block * each / want).max(1));
     while taken > 1 && count < (taken * target.cores) as f64 && want * taken > 32 * each {
         taken /= 2;
     }
     let threads = if target.is_cpu() { 1 } else { pow2(want * taken / each).clamp(32, 1024) };
     let split = parts(&group, &rows, own, target);
-    let waits = form == Form::Registers && !target.is_cpu() && count > target.cores as f64;
-    let resident = if waits { resident(&group, &rows, longest, threads) } else { None };
+    let waits = costs.filter(|_| form == Form::Registers && count > target.cores as f64);
+    let resident = waits.and_then(|costs| resident(&group, &rows, longest, threads, costs));
     let row = if target.is_cpu() { rows.last().copied() } else { tiled_row(&group, &rows, taken) };
     let one = |n: &Nest| {
         let keep = keeps(body, &group, n, target);
@@ -128,17 +110,17 @@ pub fn plan(body: &Body, mut group: Group, target: &Target) -> Plan {
     let other = match (target.is_cpu(), form) {
         (true, _) => "persistent rows: too few vector registers".to_string(),
         (_, Form::Registers | Form::Shared(_)) => "chunks: would read the operands once for each nest".to_string(),
-        (_, Form::Chunks) if !group.nests.iter().all(|n| is_bounded(n, &rows)) => {
-            format!("persistent rows: the length is symbolic, and may be more than {CHUNK}")
+        (_, Form::Chunks) if !group.nests.iter().all(|n| is_bounded(n, &rows, &target.gpu().rows)) => {
+            format!("persistent rows: the length is symbolic, and may be more than {}", target.gpu().rows.chunk)
         }
-        (_, Form::Chunks) => format!("persistent rows: {longest} elements, more than {PERSISTENT}"),
+        (_, Form::Chunks) => format!("persistent rows: {longest} elements, more than {}", target.gpu().rows.longest),
     };
     Plan::of_rule(schedules, why, other)
 }
 
 /// How many programs of whole rows share a multiprocessor, so that one loads while another combines: of many threads no two would, with as many registers
-/// as the assembler likes to use. Beside what else they compute, 48 elements of a row's operands have room in each of them.
-fn resident(group: &Group, rows: &[Name], longest: i64, threads: i64) -> Option<i64> {
+/// as the assembler likes to use. Beside what else they compute, some elements of a row's operands have room in each of them.
+fn resident(group: &Group, rows: &[Name], longest: i64, threads: i64, costs: &Rows) -> Option<i64> {
     let long = |nest: &Nest| {
         let own = |a: &&Access| {
             rows.iter().all(|&r| a.mentions(r)) && chunked(nest, rows).is_some_and(|c| a.mentions(c.name))
@@ -146,14 +128,15 @@ fn resident(group: &Group, rows: &[Name], longest: i64, threads: i64) -> Option<
         nest.inputs.iter().filter(own).count()
     };
     let operands = group.nests.iter().map(long).max().unwrap_or(0);
-    (threads == THREADS / 2 && operands as i64 * longest <= 48 * threads).then_some(2)
+    (threads == 512 && operands as i64 * longest <= costs.held * threads).then_some(2)
 }
 
-/// How many chunks' threads a program has, so that few programs which go over their rows several times occupy the machine.
+/// Elements that a program takes at once: several chunks, so that few programs which go over their rows several times occupy the machine.
 fn together(group: &Group, rows: &[Name], count: f64, target: &Target) -> i64 {
     let several = group.nests.iter().filter(|n| !locals(n, rows).is_empty()).count() > 1;
-    let chunks = (target.cores * target.threads) as f64 / (count * (CHUNK / EACH) as f64);
-    [4, 2].into_iter().find(|&n| several && chunks >= n as f64).unwrap_or(1)
+    let costs = &target.gpu().rows;
+    let chunks = (target.cores * target.threads) as f64 / (count * (costs.chunk / costs.each) as f64);
+    costs.chunk * [4, 2].into_iter().find(|&n| several && chunks >= n as f64).unwrap_or(1)
 }
 
 /// The elements of a row that a program takes at once, over two iterators if `deep`.
@@ -180,28 +163,29 @@ fn padded(nest: &Nest, rows: &[Name]) -> i64 {
 }
 
 /// A symbolic length is taken at its greatest; where that is less than a chunk, a loop would take as much at once.
-fn is_bounded(nest: &Nest, rows: &[Name]) -> bool {
+fn is_bounded(nest: &Nest, rows: &[Name], costs: &Rows) -> bool {
     let bounded = |extent: Dim| {
-        extent.is_static() || nest.ranges.interval(extent).is_some_and(|(low, high)| low > 0 && high <= CHUNK)
+        extent.is_static() || nest.ranges.interval(extent).is_some_and(|(low, high)| low > 0 && high <= costs.chunk)
     };
     locals(nest, rows).iter().all(|i| bounded(i.extent))
 }
 
 /// Whether a GPU's program has whole rows in registers: each nest takes all of its row at once, or of short rows all that is contiguous.
-pub fn in_registers(body: &Body, group: &Group) -> bool {
+pub fn in_registers(body: &Body, group: &Group, target: &Target) -> bool {
+    let Some(costs) = target.gpu.as_ref().map(|gpu| &gpu.rows) else { return false };
     let mut group = group.clone();
     collapse_rows(body, &mut group);
     let rows = group.rows();
     let fits = |n: &Nest| {
-        let whole = deep(n, &rows).is_none() || locals(n, &rows).len() == 2;
-        whole && at_once(n, &rows) <= PERSISTENT && is_bounded(n, &rows)
+        let whole = deep(n, &rows, costs).is_none() || locals(n, &rows).len() == 2;
+        whole && at_once(n, &rows, costs) <= costs.longest && is_bounded(n, &rows, costs)
     };
     group.nests.iter().all(fits)
 }
 
 /// Elements that a nest takes in a step over all of its row, or of a short row over all that is contiguous.
-fn at_once(nest: &Nest, rows: &[Name]) -> i64 {
-    match deep(nest, rows) {
+fn at_once(nest: &Nest, rows: &[Name], costs: &Rows) -> i64 {
+    match deep(nest, rows, costs) {
         Some(_) => padded(nest, rows),
         None => chunked(nest, rows).map_or(1, |c| pow2(extent_of(&nest.ranges, c.extent))),
     }
@@ -213,12 +197,9 @@ fn collapse_rows(body: &Body, group: &mut Group) -> Vec<[Name; 2]> {
     collapse(body, group, &|nest, name| !nest.is_pointwise() || rows.contains(&name) || nest.iter(name).is_some())
 }
 
-/// Bytes that the second-level cache gives at once.
-const SECTOR: i64 = 32;
-
 /// Rows whose elements lie in runs of less than a sector, each beside one of the next row: one iterator over all of them, so that a warp's threads
 /// have neighbours. Gives the pair.
-fn collapse_neighbours(body: &Body, group: &mut Group) -> Option<[Name; 2]> {
+fn collapse_neighbours(body: &Body, group: &mut Group, target: &Target) -> Option<[Name; 2]> {
     let rows = group.rows();
     let [outer, inner] = rows[..] else { return None };
     let leader = group.nests.iter().find(|n| !n.is_pointwise())?;
@@ -227,13 +208,17 @@ fn collapse_neighbours(body: &Body, group: &mut Group) -> Option<[Name; 2]> {
         let bytes = body.ty(value).elem().byte_width().unwrap_or(8) as i64;
         let (Some([.., before, last]), Some(&size)) = (Some(&a.exprs[..]), a.shape.last()) else { return false };
         let beside = *last == Dim::symbol(run.name) && *before == Dim::symbol(inner) && size == run.extent;
-        beside && size.as_static().is_some_and(|n| n * bytes < SECTOR)
+        beside && size.as_static().is_some_and(|n| n * bytes < target.gpu().sector_bytes)
     };
     let all = leader.iters.iter().all(|i| i.extent.is_static());
     if !all || !body.operands(leader.op).zip(&leader.inputs).any(short) {
         return None;
     }
-    let nests = group.nests.iter().map(|n| n.collapsed_by_results(outer, inner)).collect::<Option<Vec<_>>>()?;
+    let nests = group
+        .nests
+        .iter()
+        .map(|n| n.collapsed_by_results(outer, inner, target.fusion.reuse))
+        .collect::<Option<Vec<_>>>()?;
     let next = Group { nests, ..group.clone() };
     next.nests.iter().all(|n| next.reads_fit(body, n)).then(|| *group = next)?;
     Some([outer, inner])
@@ -241,20 +226,20 @@ fn collapse_neighbours(body: &Body, group: &mut Group) -> Option<[Name; 2]> {
 
 /// The iterator around the one that is cut into chunks of which tiles have several elements too, where a row has two and there is more of it
 /// than a few rows for each thread would be.
-fn deep(nest: &Nest, rows: &[Name]) -> Option<Iter> {
+fn deep(nest: &Nest, rows: &[Name], costs: &Rows) -> Option<Iter> {
     let chunk = chunked(nest, rows)?;
     let all = locals(nest, rows);
     let at = all.iter().position(|i| i.name == chunk.name)?;
-    at.checked_sub(1).map(|outer| all[outer]).filter(|_| padded(nest, rows) >= DEEP)
+    at.checked_sub(1).map(|outer| all[outer]).filter(|_| padded(nest, rows) >= costs.deep)
 }
-fn goes_deep(nest: &Nest, rows: &[Name], want: i64) -> bool {
+fn goes_deep(nest: &Nest, rows: &[Name], want: i64, costs: &Rows) -> bool {
     let chunk = chunked(nest, rows).map_or(1, |c| pow2(extent_of(&nest.ranges, c.extent)));
-    deep(nest, rows).is_some() && 2 * chunk <= want
+    deep(nest, rows, costs).is_some() && 2 * chunk <= want
 }
 
 /// Whether what several nests read of a row is read from memory once: it fits a core's registers or its shared memory.
 pub fn stays_on_chip(body: &Body, group: &Group, target: &Target) -> bool {
-    in_registers(body, group)
+    in_registers(body, group, target)
         || waiting_bytes(body, group).is_some()
         || keep::row_to_keep(body, group, target).is_some()
 }
@@ -299,11 +284,13 @@ fn chunked(nest: &Nest, rows: &[Name]) -> Option<Iter> {
 fn parts(group: &Group, rows: &[Name], chunk: Chunk, target: &Target) -> Option<i64> {
     let (first, rest) = group.nests.split_first()?;
     let inner = chunked(first, rows)?;
-    let along = deep(first, rows).filter(|_| chunk.deep).unwrap_or(inner);
+    let costs = target.gpu.as_ref().map(|gpu| &gpu.rows).filter(|_| chunk.deep);
+    let along = costs.and_then(|costs| deep(first, rows, costs)).unwrap_or(inner);
     let steps = extent_of(&first.ranges, along.extent);
     let length = if along == inner { steps } else { length(first, rows) };
     let alone = first.op == group.ops[0] && rest.iter().all(|n| n.is_pointwise() && chunked(n, rows).is_none());
-    let enough = |parts: i64| steps >= parts && length >= parts * PART.max(2 * chunk.want);
+    let part = target.cpu.as_ref().map_or_else(|| target.gpu().rows.part, |cpu| cpu.part);
+    let enough = |parts: i64| steps >= parts && length >= parts * part.max(2 * chunk.want);
     if !alone || first.is_pointwise() || along.kind != IterKind::Reduce {
         return None;
     }
@@ -358,7 +345,8 @@ fn nest_schedule(
         tiled(1, &iter, None, width);
     }
     let also = chunk.map(|c| c.name);
-    match deep(nest, rows).filter(|_| own.deep) {
+    let costs = target.gpu.as_ref().map(|gpu| &gpu.rows).filter(|_| own.deep);
+    match costs.and_then(|costs| deep(nest, rows, costs)) {
         Some(outer) => tiled(0, &outer, also, fit(target, outer.extent.as_static(), (own.want / width).max(1), 1)),
         None => {
             if let Some(row) = row.and_then(|r| nest.iter(r)) {

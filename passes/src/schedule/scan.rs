@@ -13,15 +13,6 @@ use rc_dialects::constraints::default_acc;
 use rc_dialects::loop_::IterKind;
 use rc_ir::Body;
 
-/// Elements of a row that a program takes at once, in 32 bits each.
-const CHUNK: i64 = 8192;
-
-/// Threads that a program has at least where it takes several rows.
-const BLOCK: i64 = 128;
-
-/// Vectors of a row that a CPU's program takes at once.
-const VECTORS: i64 = 4;
-
 /// `None` where rows are not contiguous, and on a CPU where they are shorter than a vector.
 pub fn plan(body: &Body, mut group: Group, target: &Target) -> Option<Plan> {
     let pairs = collapse(body, &mut group, &|nest, name| nest.iter(name).is_some_and(|i| i.kind == IterKind::Parallel));
@@ -44,14 +35,14 @@ pub fn plan(body: &Body, mut group: Group, target: &Target) -> Option<Plan> {
     let count = rows.iter().map(|i| extent_of(&nest.ranges, i.extent) as f64).product::<f64>();
     let length = extent_of(&nest.ranges, scan.extent);
     let lanes = if target.is_cpu() { target.lanes(acc) } else { 1 };
-    let most = if target.is_cpu() { VECTORS * lanes } else { CHUNK / words };
+    let most = target.cpu.as_ref().map_or_else(|| target.gpu().scans.chunk / words, |cpu| cpu.vectors * lanes);
     let chunk = storable(&[output], &scan, None, fit(target, scan.extent.as_static(), most, lanes), target);
     if target.is_cpu() && length < lanes {
         return None;
     }
     let each = (elements_of_thread(length as f64 * count, target) / words).max(4);
     // A program of too few threads takes several rows, if there are enough for all cores.
-    let mut taken = (BLOCK * each / chunk).max(1);
+    let mut taken = target.gpu.as_ref().map_or(1, |gpu| (gpu.scans.block * each / chunk).max(1));
     while taken > 1 && count < (taken * target.cores) as f64 {
         taken /= 2;
     }
@@ -66,7 +57,6 @@ pub fn plan(body: &Body, mut group: Group, target: &Target) -> Option<Plan> {
         s.set_tile(row.name, taken);
     }
     s.threads = if target.is_cpu() { 1 } else { pow2(chunk * taken / each).clamp(32, 1024) };
-    taken = if target.is_cpu() { 1 } else { taken };
     let why = format!("scans of {length} in chunks of {chunk}, {taken} rows for each program of {} threads", s.threads);
     let other = "general: point by point, a row for each thread or lane".to_string();
     (chunk > 1).then(|| Plan::of_rule(vec![s], why, other))

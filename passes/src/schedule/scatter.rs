@@ -64,7 +64,7 @@ pub fn plan(body: &Body, op: Op, target: &Target) -> Option<Plan> {
         s.grid = vec![o.name, l.name];
         let along = if flat { a } else { l };
         s.axes[1] = along.name;
-        s.set_tile(along.name, fit(target, along.extent.as_static(), 4 * lanes, lanes));
+        s.set_tile(along.name, fit(target, along.extent.as_static(), target.cpu().vectors * lanes, lanes));
         let why = format!("updates one by one in memory, {} elements at a time", s.tile_of(along.name));
         let other = "tiles of places in registers: every update is read for every tile";
         return Some(Plan::of_rule(vec![s], why, other.into()));
@@ -72,7 +72,7 @@ pub fn plan(body: &Body, op: Op, target: &Target) -> Option<Plan> {
     // One update has no order; its slice goes to one place.
     let one = scatter.k == Dim::Static(1) && !flat && at.operands().len() == 3;
     if at.bool("any_order") || one && at.str("kind").unwrap_or("set") == "set" {
-        return Some(updates(&scatter, &ranges, s));
+        return Some(updates(&scatter, &ranges, target.gpu().scatters.updates, s));
     }
     s.grid = vec![o.name, a.name, l.name];
     let wide = if flat { 1 } else { fit(target, l.extent.as_static(), 128, 1) };
@@ -89,31 +89,26 @@ pub fn plan(body: &Body, op: Op, target: &Target) -> Option<Plan> {
     Some(Plan::of_rule(vec![s], why, "updates one by one in memory: threads would wait for one another".into()))
 }
 
-/// Updates of a place that a GPU's program takes at once, elements of each, and those of a thread.
-const AT_ONCE: i64 = 4;
-const WIDE: i64 = 1024;
-const EACH: i64 = 8;
-
 /// Programs have a place and take the updates that are sorted for it.
 fn by_place(scatter: &Scatter, target: &Target, mut s: Schedule) -> Plan {
     let ([o, a, l], k) = (scatter.iters, scatter.updates());
     let lanes = target.lanes(Type::f32());
-    let (want, updates) = if target.is_cpu() { (4 * lanes, 1) } else { (WIDE, AT_ONCE) };
+    let (want, updates, each) = match (&target.cpu, &target.gpu) {
+        (Some(cpu), _) => (cpu.vectors * lanes, 1, None),
+        _ => (target.gpu().scatters.wide, target.gpu().scatters.at_once, Some(target.gpu().scatters.each)),
+    };
     let wide = fit(target, l.extent.as_static(), want, lanes);
     s.grid = vec![o.name, a.name, l.name];
     s.axes = [k.name, l.name];
     s.set_tile(k.name, updates);
     s.set_tile(l.name, wide);
-    s.threads = if target.is_cpu() { 1 } else { (wide / EACH).max(32) };
+    s.threads = each.map_or(1, |each| (wide / each).max(32));
     let why = format!("a place for each program, {updates} of its updates at a time, {wide} elements of them");
     Plan::of_rule(vec![s], why, "tiles of places: every update of theirs is compared with each".into())
 }
 
-/// Elements of the updates that a program takes.
-const UPDATES: i64 = 4096;
-
 /// Programs have updates, whole slices of them where those fit.
-fn updates(scatter: &Scatter, ranges: &rc_ir::dim_range::Ranges, mut s: Schedule) -> Plan {
+fn updates(scatter: &Scatter, ranges: &rc_ir::dim_range::Ranges, most: i64, mut s: Schedule) -> Plan {
     let [o, k, l] = scatter.update_iters();
     s.grid = vec![o.name, k.name, l.name];
     let size = |extent: Dim| pow2(extent_of(ranges, extent));
@@ -124,12 +119,12 @@ fn updates(scatter: &Scatter, ranges: &rc_ir::dim_range::Ranges, mut s: Schedule
         (true, true) => (Some(o), k),
         (true, false) => (None, k),
     };
-    let wide = size(inner.extent).min(UPDATES / 4);
+    let wide = size(inner.extent).min(most / 4);
     s.axes[1] = inner.name;
     s.set_tile(inner.name, wide);
     let mut taken = wide;
     if let Some(outer) = outer.filter(|o| o.extent != Dim::Static(1)) {
-        let high = (UPDATES / wide).min(size(outer.extent));
+        let high = (most / wide).min(size(outer.extent));
         s.axes[0] = outer.name;
         s.set_tile(outer.name, high);
         taken *= high;

@@ -15,12 +15,6 @@ use rc_ir::{Body, Dim, Name, Op, OpRef, Result};
 /// The longest row that a GPU's program sorts.
 pub const LONGEST: i64 = 16384;
 
-/// Elements of a thread: what it merges alone. Fewer where programs are fewer than cores, so that all is over sooner.
-const EACH: [i64; 2] = [8, 4];
-
-/// Threads that a GPU's program has at least where it takes several rows.
-const BLOCK: i64 = 128;
-
 /// A sort's sizes: x is [rows, length], of which `count` are kept.
 #[derive(Clone, Debug)]
 pub struct Sort {
@@ -69,10 +63,12 @@ pub fn plan(body: &Body, op: Op, target: &Target) -> Result<Plan> {
         return Err(error.help("run split-sorts before, which cuts rows of a fixed length"));
     }
     let (length, count) = (pow2(longest), extent_of(&ranges, o.extent));
-    let each = if count < target.cores { EACH[1] } else { EACH[0] };
+    // Fewer elements for each thread where programs are fewer than cores, so that all is over sooner.
+    let costs = &target.gpu().sorts;
+    let each = costs.each[usize::from(count >= target.cores)];
     // At least a warp's, though rows beyond the last be empty.
     let mut rows = (32 / length).max(1);
-    while rows * length < BLOCK * each && 2 * rows * target.cores <= count {
+    while rows * length < costs.block * each && 2 * rows * target.cores <= count {
         rows *= 2;
     }
     s.axes = [o.name, j.name];

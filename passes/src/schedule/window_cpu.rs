@@ -10,17 +10,7 @@ use super::tiles::{fit, storable};
 use super::{Plan, elems};
 use rc_dialects::loop_::IterKind;
 use rc_ir::{Body, Name};
-
-/// Rows and vectors of a tile, at most.
-const ROWS: i64 = 14;
-const VECTORS: i64 = 4;
-
-/// Rows of a tile, at most, where they would take one another's place in the first-level cache.
-const COLLIDING: i64 = 4;
-
-/// Cycles until a sum takes its next element, and of a step besides loads and arithmetic.
-const LATENCY: f64 = 4.0;
-const STEP: f64 = 0.5;
+use rc_machine::CpuWindows;
 
 /// Tiles of results along `lane` and, where that loads less, along another iterator before it.
 pub fn plan(body: &Body, mut group: Group, lane: Name, target: &Target) -> Plan {
@@ -35,19 +25,22 @@ pub fn plan(body: &Body, mut group: Group, lane: Name, target: &Target) -> Plan 
             |i: &Iter| storable(&outputs, i, None, fit(target, i.extent.as_static(), vectors * lanes, lanes), target);
         leader.iter(lane).map_or(1, fits)
     };
-    let mut tiles: Vec<(Option<Name>, i64, i64)> = (1..=VECTORS).map(|v| (None, 1, width(v))).collect();
+    let costs = &target.cpu().windows;
+    let mut tiles: Vec<(Option<Name>, i64, i64)> = (1..=costs.vectors).map(|v| (None, 1, width(v))).collect();
     for outer in before.into_iter().rev() {
-        let apart = leader.accesses().all(|access| !collides(access, outer.name));
-        let most = outer.extent.as_static().unwrap_or(ROWS).min(if apart { ROWS } else { COLLIDING });
-        for (rows, vectors) in (2..=most).flat_map(|rows| (1..=VECTORS).map(move |v| (rows, v))) {
+        let apart = leader.accesses().all(|access| !collides(access, outer.name, target));
+        let rows = if apart { costs.rows } else { costs.colliding_rows };
+        let most = outer.extent.as_static().unwrap_or(costs.rows).min(rows);
+        for (rows, vectors) in (2..=most).flat_map(|rows| (1..=costs.vectors).map(move |v| (rows, v))) {
             let fits = storable(&outputs, outer, Some(lane), rows, target) == rows;
             if fits && rows * vectors + vectors < target.registers {
                 tiles.push((Some(outer.name), rows, width(vectors)));
             }
         }
     }
-    let cost =
-        |&(outer, rows, width): &(Option<Name>, i64, i64)| cycles(leader, [outer, Some(lane)], [rows, width], lanes);
+    let cost = |&(outer, rows, width): &(Option<Name>, i64, i64)| {
+        cycles(leader, [outer, Some(lane)], [rows, width], lanes, costs)
+    };
     let best = tiles.iter().min_by(|a, b| cost(a).total_cmp(&cost(b)));
     let &(outer, rows, width) = best.expect("there are tiles of one row");
     let mut schedule = Schedule::new(Kind::Column(Column::default()));
@@ -67,13 +60,13 @@ pub fn plan(body: &Body, mut group: Group, lane: Name, target: &Target) -> Plan 
 }
 
 /// Whether neighbours along an iterator lie a multiple of a page apart: their lines are in the same set of the first-level cache.
-fn collides(access: &Access, name: Name) -> bool {
-    const PAGE: i64 = 4096 / 4; // In elements of four bytes.
-    access.distance(name).is_some_and(|distance| distance != 0 && distance % PAGE == 0)
+fn collides(access: &Access, name: Name, target: &Target) -> bool {
+    let page = (target.cpu().page_bytes / 4).max(1); // In elements of four bytes.
+    access.distance(name).is_some_and(|distance| distance != 0 && distance % page == 0)
 }
 
 /// Cycles of all tiles' steps, but for a factor: two loads and two operations on vectors a cycle.
-fn cycles(nest: &Nest, names: [Option<Name>; 2], sizes: [i64; 2], lanes: i64) -> f64 {
+fn cycles(nest: &Nest, names: [Option<Name>; 2], sizes: [i64; 2], lanes: i64, costs: &CpuWindows) -> f64 {
     let vectors = (sizes[1] as f64 / lanes as f64).ceil();
     let shape = [sizes[0] as f64, vectors];
     let loads: f64 = nest
@@ -84,7 +77,7 @@ fn cycles(nest: &Nest, names: [Option<Name>; 2], sizes: [i64; 2], lanes: i64) ->
             (0..2).filter(|&i| along(i)).map(|i| shape[i]).product::<f64>()
         })
         .sum();
-    let step = (loads / 2.0).max(shape[0] * vectors / 2.0).max(LATENCY) + STEP;
+    let step = (loads / 2.0).max(shape[0] * vectors / 2.0).max(costs.latency) + costs.step;
     let tiles = |i: usize| {
         let extent = names[i].and_then(|name| nest.iter(name)).map(|iter| extent_of(&nest.ranges, iter.extent));
         extent.map_or(1.0, |n| (n as f64 / sizes[i] as f64).ceil() / n as f64)

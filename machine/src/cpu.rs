@@ -1,0 +1,82 @@
+//! The constants of a CPU's cost models. Cycles are those of a core at its peak of multiply-adds.
+
+use serde::{Deserialize, Serialize};
+
+/// The constants of a CPU's cost models.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Cpu {
+    /// Vectors of a row that a program takes at once: their values stay in registers.
+    pub vectors: i64,
+    /// Elements of a row for which a program of its own pays, besides the kernel that combines the parts.
+    pub part: i64,
+    /// Bytes from one place to the next with which both have the same set of the first-level cache.
+    pub page_bytes: i64,
+    pub pointwise: CpuPointwise,
+    pub windows: CpuWindows,
+    pub products: CpuProducts,
+}
+
+/// Nests that compute each element for itself.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CpuPointwise {
+    /// Operations at most with which a program takes up to twice as many vectors.
+    pub light: i64,
+    /// What starting a program takes, in vectors that are copied.
+    pub program_vectors: i64,
+}
+
+/// Windows in register tiles.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CpuWindows {
+    /// Rows of a tile, and of one whose rows take one another's place in the first-level cache, at most.
+    pub rows: i64,
+    pub colliding_rows: i64,
+    /// Vectors of a row at most.
+    pub vectors: i64,
+    /// Cycles until a sum takes its next element, and of a step besides loads and arithmetic.
+    pub latency: f64,
+    pub step: f64,
+}
+
+/// Products by blocks.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CpuProducts {
+    /// Elements of the sums at a time at most; of panels that no call packs, twice as many.
+    pub depth: i64,
+    /// Bytes of a program's own memory at most.
+    pub memory_bytes: i64,
+    /// Rows of a tile of results at most.
+    pub rows: i64,
+    /// Cycles until a sum takes its next product, and of a step besides loads and multiply-adds.
+    pub latency: f64,
+    pub step: f64,
+    /// Cycles that starting a program takes, a tile of results, a row that is packed, and a run of windows' elements that is read in place.
+    pub program: f64,
+    pub tile: f64,
+    pub row: f64,
+    pub run: f64,
+    /// Cycles that packing an element takes from the second-level cache, and from further away.
+    pub near: f64,
+    pub far: f64,
+    /// Cycles besides that turning an element takes, where it is packed across the operand's rows.
+    pub turn: f64,
+    /// Cycles of a vector of sums that waits for the next block of k: it is stored and added.
+    pub wait: f64,
+    /// How much longer a step takes whose right panel comes from the second-level cache, and whose left block comes from further away.
+    pub right_second: f64,
+    pub left_third: f64,
+    /// Cycles of a step for each row of the left operand that is read in place: across its rows, and along rows that collide in the cache.
+    pub left_across: f64,
+    pub left_collides: f64,
+    /// Cycles of a step for each vector of the right operand that is read in place: from rows on one page, and from rows on pages of their own.
+    pub right_near: f64,
+    pub right_far: f64,
+    /// Bytes of a row of the right operand from which on each is on a page of its own.
+    pub right_far_bytes: i64,
+    /// How much of a program's time all wait for the last one.
+    pub last: f64,
+}

@@ -1,0 +1,220 @@
+//! The constants of a GPU's cost models.
+
+use serde::{Deserialize, Serialize};
+
+/// The constants of a GPU's cost models.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Gpu {
+    /// Elements that a thread combines in an unrolled loop at most, all steps together.
+    pub unroll: i64,
+    /// Of these, where each is loaded for itself.
+    pub in_flight: i64,
+    /// Bytes that the second-level cache gives at once.
+    pub sector_bytes: i64,
+    /// Bytes of a line of the second-level cache.
+    pub line_bytes: i64,
+    pub pointwise: Pointwise,
+    pub rows: Rows,
+    pub columns: Columns,
+    pub scans: Scans,
+    pub parts: Parts,
+    pub sorts: Sorts,
+    pub scatters: Scatters,
+    pub products: Products,
+    pub warpgroups: Warpgroups,
+    pub attention: Attention,
+    /// Attention's gradients.
+    pub gradients: Attention,
+    pub align: Align,
+}
+
+/// Products by `mma.sync`, and without matrix units.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Products {
+    /// Microseconds of a step along k at least, and of one that waits for what its program gathers.
+    pub step_us: f64,
+    pub gather_us: f64,
+    /// Microseconds from a program's start to its first tiles of operands.
+    pub fill_us: f64,
+    /// The part of `flops_mma` that `mma.sync` reaches.
+    pub rate: f64,
+    /// Registers of a thread.
+    pub registers: i64,
+    /// Results of a tile with which the matrix units, or the cores without them, reach half their rate.
+    pub mma_half: f64,
+    pub fma_half: f64,
+    /// The rate of the second-level cache for operands, in multiples of `bandwidth`.
+    pub cache_rate: f64,
+    /// Tiles of operands in flight.
+    pub mma_stages: i64,
+    pub fma_stages: i64,
+}
+
+/// Products by `wgmma`.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Warpgroups {
+    /// Microseconds of a step along k at least.
+    pub step_us: f64,
+    /// The part of `flops_mma` that is reached.
+    pub rate: f64,
+    /// Microseconds until the first tile is there, and of an epilogue at least.
+    pub start_us: f64,
+    pub epilogue_us: f64,
+    /// The rate of the second-level cache for operands, in multiples of `bandwidth`.
+    pub cache_rate: f64,
+    /// Bytes of shared memory that stay free for what the epilogue exchanges and for barriers.
+    pub reserve_bytes: i64,
+    /// Tiles of operands in flight, at most.
+    pub max_stages: i64,
+    /// How far the last wave of tiles counts as a whole one, from 0 to 1.
+    pub whole_waves: f64,
+    /// The part of `bandwidth` that tiles come at from memory, and the microseconds that one is on its way.
+    pub memory_rate: f64,
+    pub latency_us: f64,
+    /// The part of the shorter of a product's times, for its arithmetic and for memory, that it takes besides the longer one.
+    pub beside: f64,
+    /// Nanoseconds of an operation of the epilogue on a column of a tile.
+    pub after_ns: f64,
+    /// Microseconds of a step whose operands are gathered, and nanoseconds for each run of neighbours besides.
+    pub gather_us: f64,
+    pub gather_ns: f64,
+    /// Microseconds of the kernel that adds parts of the sums, and its rate in multiples of `bandwidth`.
+    pub combine_us: f64,
+    pub combine_rate: f64,
+}
+
+/// Attention: a program goes over blocks of keys, a step for each.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Attention {
+    /// The part of `flops_mma`, without matrix units of `flops_f32`, that both products reach.
+    pub rate: f64,
+    /// Picoseconds of a multiprocessor for a score's softmax, and for what is read of a mask or bias besides.
+    pub score_ps: f64,
+    pub mask_ps: f64,
+    /// Microseconds of latency in a step, and how much longer a program alone takes for its products.
+    pub step_us: f64,
+    pub alone: f64,
+    /// The part of the products' and the softmax's time together that they take beside one another.
+    pub overlap: f64,
+    /// Microseconds from a program's start to its first step, and after its last.
+    pub start_us: f64,
+    /// Columns of scores with which products of two operands in shared memory reach the matrix units' rate.
+    pub narrow: f64,
+    /// Registers of a thread besides sums, scores and weights.
+    pub registers: i64,
+    /// Registers for these at most, in a program of one warpgroup and in one of two.
+    pub most_registers: [i64; 2],
+    /// How far the last wave of programs counts as a whole one, from 0 to 1.
+    pub whole_waves: f64,
+}
+
+/// When operands of products are copied to rows of whole 16 bytes.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Align {
+    /// Tflop/s of products that read an operand element by element, and of those that read tiles.
+    pub slow_tflops: f64,
+    pub fast_tflops: f64,
+}
+
+/// Nests that compute each element for itself.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Pointwise {
+    /// Elements of a thread where there is little work, and where there is enough for all threads.
+    pub each: [i64; 2],
+    /// Side of a tile where an operand is read across.
+    pub square: i64,
+}
+
+/// Reductions along what is contiguous in memory.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Rows {
+    /// Elements of a row that stay in a program's registers between its nests, at most.
+    pub longest: i64,
+    /// Elements of a longer row that a program takes at once, and those of them for each thread.
+    pub chunk: i64,
+    pub each: i64,
+    /// Elements of a row from which on tiles run along two of its iterators.
+    pub deep: i64,
+    /// Elements of a row for which a program of its own pays, besides the kernel that combines the parts.
+    pub part: i64,
+    /// Threads that a program has at least where it takes several rows.
+    pub block: i64,
+    /// Elements of a row's operands in each thread's registers, at most, where two programs share a multiprocessor.
+    pub held: i64,
+}
+
+/// Reductions across what is contiguous in memory.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Columns {
+    /// Threads of a program.
+    pub threads: i64,
+    /// Loads that a thread has in flight, and the bytes that these are of at least.
+    pub loads: i64,
+    pub load_bytes: i64,
+    /// Bytes of a row that a program reads at once.
+    pub row_bytes: i64,
+    /// Elements of whole columns in each thread's registers, at most.
+    pub whole: i64,
+    /// Elements from which on the kernel that combines parts pays for itself.
+    pub split_from: i64,
+}
+
+/// Scans along what is contiguous in memory.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Scans {
+    /// Elements of 32 bits that a program takes at once.
+    pub chunk: i64,
+    /// Threads that a program has at least where it takes several rows.
+    pub block: i64,
+}
+
+/// Pairs of reductions whose rows are cut into parts.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Parts {
+    /// Elements from which on the kernel that combines parts pays for itself.
+    pub from: i64,
+    /// Elements of a part at least.
+    pub shortest: i64,
+    /// Parts of all rows together, at most.
+    pub most: i64,
+}
+
+/// Sorts of rows.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Sorts {
+    /// Elements that a thread merges alone where rows are fewer than cores, and where they are not.
+    pub each: [i64; 2],
+    /// Threads that a program has at least where it takes several rows.
+    pub block: i64,
+}
+
+/// Sums of updates into places of a table.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Scatters {
+    /// Updates of a place that its program takes at once, elements of each at most, and those of a thread.
+    pub at_once: i64,
+    pub wide: i64,
+    pub each: i64,
+    /// Elements of the updates that a program combines with memory.
+    pub updates: i64,
+    /// Elements of a slice from which on updates may be sorted by place: a program of its own for each then reads whole lines.
+    pub slice: i64,
+    /// Updates that one program sorts.
+    pub run: i64,
+    /// What sorting takes in launches: besides its runs and merges, for a whole run, and for each doubling beyond.
+    pub launches: f64,
+    pub sort_launches: f64,
+    pub merge_launches: f64,
+}
