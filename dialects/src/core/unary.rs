@@ -6,14 +6,14 @@ use crate::constraints::{BITS, FLOAT, NUMERIC, infer_elementwise, infer_predicat
 use crate::derivative::Derivative::{Elementwise as Slopes, Zero};
 use crate::derivative::{one_plus_square, times};
 use crate::interfaces::{Elementwise, FloatFn, IntFn};
-use rc_ir::op_def::{operand, result};
+use rc_ir::op_def::{AttrDef, AttrKind, attr, operand, result};
 use rc_ir::{Builder, Effects, OpDef, Traits, Value};
 use std::f64::consts::{FRAC_2_SQRT_PI, LN_2, LOG2_E, LOG10_E};
 
 /// One declaration a line: the static, the op, its type set, inference, scalar functions and documentation.
 macro_rules! unary {
     ($($id:ident $name:literal on $set:ident ($input:literal to $output:literal) $infer:ident
-       float $float:expr, int $int:expr, slope $slope:expr, $summary:literal, $doc:literal;)*) => {
+       float $float:expr, int $int:expr, slope $slope:expr, $(attrs $attrs:expr,)? $summary:literal, $doc:literal;)*) => {
         $(
             pub static $id: OpDef = OpDef {
                 summary: $summary,
@@ -25,6 +25,7 @@ macro_rules! unary {
                 ),
                 operands: &[operand("x", $set)],
                 results: &[result("result", crate::constraints::SCALAR_LIKE)],
+                $(attrs: $attrs,)?
                 traits: Traits::ELEMENTWISE,
                 effects: Effects::Pure,
                 infer: Some($infer),
@@ -66,6 +67,10 @@ fn bell(b: &mut Builder, g: Value, x: Value, factor: f64) -> Value {
     b.binary("mul", g, exp)
 }
 
+const FLUSH: &[AttrDef] =
+    &[attr("flush", AttrKind::Bool, "Whether subnormal results may be zero, which takes fewer instructions.")
+        .optional()];
+
 unary! {
     NEG "neg" on NUMERIC ("f32" to "f32") infer_elementwise float float(|x| -x), int int(|x| -x), slope Slopes(&[|b, p| b.unary("neg", p.g)]),
         "Elementwise negation.",
@@ -85,9 +90,9 @@ unary! {
     EXP2 "exp2" on FLOAT ("f32" to "f32") infer_elementwise float float(f64::exp2), int None, slope Slopes(&[|b, p| {
         let g = times(b, p.g, LN_2);
         b.binary("mul", g, p.y)
-    }]),
+    }]), attrs FLUSH,
         "Elementwise power of two.",
-        "Within 2 units in the last place of the element type; exact for integers in range; subnormal results may be flushed to zero.";
+        "Within 2 units in the last place of the element type, of subnormal results too; exact for integers in range.";
     LOG "log" on FLOAT ("f32" to "f32") infer_elementwise float float(f64::ln), int None, slope Slopes(&[|b, p| b.binary("div", p.g, p.x())]),
         "Elementwise natural logarithm.",
         "-inf for zero, NaN for negative numbers. Within 2 units in the last place.";

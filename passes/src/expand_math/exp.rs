@@ -1,7 +1,7 @@
 //! `exp`, `exp2`, `expm1`, and what is made of them: `logistic`, `tanh`.
 //!
 //! With x = n ln 2 + f, |f| <= ln 2 / 2, exp(x) = 2^n exp(f), and exp(f) - 1 is a minimax polynomial. n is found by adding
-//! 1.5 * 2^23 (f32), which leaves it in the low bits of the sum. Subnormal results become zero.
+//! 1.5 * 2^23 (f32), which leaves it in the low bits of the sum. Subnormal results become zero, but for `exp2`.
 
 use super::emit::Math;
 use rc_ir::Value;
@@ -153,8 +153,20 @@ impl Math<'_> {
         let p = self.fma(q, f, one);
         self.scale(p, shifted)
     }
-    /// Within 2 ulp, by the hardware's ex2 (PTX ISA: relative error 2^-22) within 3; exact for integers.
+    /// Within 2 ulp, by the hardware's ex2 within 3; exact for integers. Where the result is subnormal, that of a larger number, scaled down.
     pub fn exp2(&mut self, x: Value) -> Value {
+        let up = if self.is_f64() { 128 } else { 64 };
+        let (least, zero, one) = (self.c(1.0 - self.format().bias as f64), self.c(0.0), self.c(1.0));
+        let (shift, factor) = (self.c(f64::from(up)), self.c(2f64.powi(-up)));
+        let small = self.compare("lt", x, least);
+        let shift = self.select(small, shift, zero);
+        let x = self.add(x, shift);
+        let value = self.exp2_of_normal(x);
+        let factor = self.select(small, factor, one);
+        self.mul(value, factor)
+    }
+    /// As [`Math::exp2`] (PTX ISA on ex2: relative error 2^-22); subnormal results become zero.
+    pub fn exp2_of_normal(&mut self, x: Value) -> Value {
         if self.approx {
             return self.hardware("ex2", x);
         }

@@ -309,7 +309,7 @@ impl<'s> Attention<'s> {
         let shift = p.binary("rc.core.mul", shift, factor);
         let shift = p.unary("rc.core.neg", shift);
         let (centred, moved) = (p.fma(scores, factor, shift), p.fma(best, factor, shift));
-        let (weights, decay) = (p.unary("rc.core.exp2", centred), p.unary("rc.core.exp2", moved));
+        let (weights, decay) = (p.power_of_2(centred), p.power_of_2(moved));
         let added = p.reduce(weights, &[1], "add");
         let kept = p.binary("rc.core.mul", sum, decay);
         let sum = p.binary("rc.core.add", kept, added);

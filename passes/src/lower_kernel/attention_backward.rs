@@ -314,7 +314,7 @@ impl<'s> AttentionBackward<'s> {
             let factor = self.constant(p, self.scale * LOG2_E);
             p.fma(scores, factor, shift)
         };
-        Ok(p.unary("rc.core.exp2", centred))
+        Ok(p.power_of_2(centred))
     }
     /// Whether there is a mask that is added, not one of booleans.
     fn has_bias(&self, p: &Program) -> bool {

@@ -207,6 +207,11 @@ impl<'a> Program<'a> {
         let elem = self.ty(a).elem();
         self.elementwise(name, &[a], Attr::empty_dict(), elem)
     }
+    /// 2 to the power of `a`, for weights of a softmax: those below the normal numbers count as none.
+    pub fn power_of_2(&mut self, a: Value) -> Value {
+        let elem = self.ty(a).elem();
+        self.elementwise("rc.core.exp2", &[a], Attr::dict([("flush".into(), Attr::bool(true))]), elem)
+    }
     pub fn compare(&mut self, kind: &str, a: Value, b: Value) -> Value {
         let attrs = Attr::dict([("kind".into(), Attr::str(kind))]);
         self.elementwise("rc.core.compare", &[a, b], attrs, Type::i1())
