@@ -88,12 +88,11 @@ impl Module {
     pub fn set_attr(&mut self, name: &str, value: Attr) {
         self.attrs = self.attrs.with(Name::new(name), Some(value));
     }
-    /// Adds a large constant under a name made from its content, and gives `dense_resource<name> : ty`.
+    /// Adds a large constant under a name made from its content, and gives `dense_resource<name> : ty`. The name is a cryptographic hash: constants
+    /// that differ do not share one.
     pub fn add_resource(&mut self, hint: &str, ty: crate::types::Type, blob: Blob) -> Attr {
-        use std::hash::{BuildHasher, Hasher};
-        let mut hasher = rustc_hash::FxBuildHasher.build_hasher();
-        hasher.write(blob.bytes());
-        let name = Name::new(&format!("{hint}_{:016x}", hasher.finish()));
+        let hash = blake3::hash(blob.bytes()).to_hex();
+        let name = Name::new(&format!("{hint}_{}", &hash[..32]));
         self.resources.entry(name).or_insert(blob);
         Attr::resource(name, ty)
     }

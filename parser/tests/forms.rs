@@ -357,7 +357,15 @@ fn modules_symbols_and_resources() {
     assert_eq!((blob.align, blob.bytes()), (8, &[0, 0, 0x80, 0x3f, 0, 0, 0, 0x40][..]));
     check_round_trip(&module);
     let big: Vec<u8> = (0..200_000u32).map(|i| (i * 7) as u8).collect();
-    module.add_resource("big", Type::tensor_of(&[200_000], Type::i8()), Blob::new(big));
+    let added = |module: &mut rc_ir::Module, bytes: &[u8]| {
+        module.add_resource("big", Type::tensor_of(&[200_000], Type::i8()), Blob::new(bytes.to_vec())).to_string()
+    };
+    let first = added(&mut module, &big);
+    assert_eq!(added(&mut module, &big), first);
+    let name = first.split(['<', '>']).nth(1).unwrap();
+    assert_eq!(name.len(), "big_".len() + 32, "a name has 128 bits of a cryptographic hash: {name}");
+    assert_ne!(added(&mut module, &big[1..]), first);
+    module.resources.pop();
     check_round_trip(&module);
     assert_eq!(parse(&generic(&module)).resources, module.resources);
 }
