@@ -110,6 +110,7 @@ impl LlvmModule {
         let no_builtins = string_attribute(&self.context, "no-builtins");
         let convergent = enum_attribute(&self.context, "convergent");
         for function in self.module.definitions() {
+            // SAFETY: the functions and calls are the module's, the attributes its context's, and both outlive this.
             unsafe {
                 // No unwind tables, and no loop turned into a call of memset or memcpy.
                 LLVMAddAttributeAtIndex(function, LLVMAttributeFunctionIndex, nounwind);
@@ -132,13 +133,16 @@ pub(super) fn translate(module: &melior::ir::Module, target: &Processor) -> Resu
     let start = Instant::now();
     let machine = TargetMachine::new(target)?;
     let context = Context::new();
+    // SAFETY: the operation is a module's, and the pointer that of an LLVM context.
     let raw = unsafe { mlir_sys::mlirTranslateModuleToLLVMIR(module.as_operation().to_raw(), context.raw().cast()) };
     if raw.is_null() {
         return Err(Error::Translate(context.take_errors().unwrap_or_default()));
     }
+    // SAFETY: the translation has made the module for its caller, who is the only one to have it.
     let llvm = unsafe { Module::from_raw(raw.cast()) };
     let triple = CString::new(target.triple()).map_err(|_| Error::Target("a NUL byte in the triple".into()))?;
     let layout = CString::new(target.data_layout()?).map_err(|_| Error::Target("a NUL byte in the layout".into()))?;
+    // SAFETY: LLVM copies both strings, which end in a NUL byte.
     unsafe {
         LLVMSetTarget(llvm.raw(), triple.as_ptr());
         LLVMSetDataLayout(llvm.raw(), layout.as_ptr());

@@ -20,8 +20,10 @@ pub(super) struct Context {
 impl Context {
     pub fn new() -> Self {
         let errors = Box::new(RefCell::new(Vec::new()));
+        // SAFETY: making a context has no conditions.
         let raw = unsafe { LLVMContextCreate() };
         let data = ptr::from_ref::<RefCell<Vec<String>>>(&errors).cast_mut().cast::<c_void>();
+        // SAFETY: the handler gets `data`, which is boxed and lives as long as the context.
         unsafe { LLVMContextSetDiagnosticHandler(raw, Some(keep_error), data) };
         Self { raw, errors }
     }
@@ -39,11 +41,13 @@ impl Context {
 
 impl Drop for Context {
     fn drop(&mut self) {
+        // SAFETY: it is this owner's alone, and what was made in it is gone: modules come before their context in every owner of both.
         unsafe { LLVMContextDispose(self.raw) }
     }
 }
 
 extern "C" fn keep_error(diagnostic: LLVMDiagnosticInfoRef, data: *mut c_void) {
+    // SAFETY: LLVM calls this with a diagnostic that lives meanwhile, and with the pointer that `Context::new` gave it.
     unsafe {
         if matches!(LLVMGetDiagInfoSeverity(diagnostic), LLVMDiagnosticSeverity::LLVMDSError) {
             let errors = &*data.cast::<RefCell<Vec<String>>>();
@@ -70,23 +74,29 @@ impl Module {
     }
 
     pub fn copy(&self) -> Self {
+        // SAFETY: the module lives, and its clone is nobody else's.
         Self(unsafe { LLVMCloneModule(self.0) })
     }
 
     pub fn text(&self) -> String {
+        // SAFETY: the module lives, and its text is the caller's to dispose of.
         unsafe { take_message(LLVMPrintModuleToString(self.0)) }
     }
 
     /// The functions that have a body.
     pub fn definitions(&self) -> impl Iterator<Item = LLVMValueRef> {
+        // SAFETY: the module lives.
         let first = unsafe { LLVMGetFirstFunction(self.0) };
-        chain(first, |function| unsafe { LLVMGetNextFunction(function) })
-            .filter(|&function| unsafe { LLVMIsDeclaration(function) } == 0)
+        // SAFETY: what follows a function of the module is one too, or null.
+        let functions = chain(first, |function| unsafe { LLVMGetNextFunction(function) });
+        // SAFETY: a function of the module.
+        functions.filter(|&function| unsafe { LLVMIsDeclaration(function) } == 0)
     }
 }
 
 impl Drop for Module {
     fn drop(&mut self) {
+        // SAFETY: it is this owner's alone, and its context lives.
         unsafe { LLVMDisposeModule(self.0) }
     }
 }
@@ -94,10 +104,13 @@ impl Drop for Module {
 /// The calls of inline assembly in a function that must stay under the control flow they were written under: those
 /// with side effects, and those of instructions that a whole warp runs together, which have `.sync` in their names.
 pub(super) fn convergent_asm_calls(function: LLVMValueRef) -> impl Iterator<Item = LLVMValueRef> {
+    // SAFETY: a function of a module that lives; what follows a block or an instruction of it is one too, or null.
     let blocks = chain(unsafe { LLVMGetFirstBasicBlock(function) }, |block| unsafe { LLVMGetNextBasicBlock(block) });
     let instructions = |block| {
+        // SAFETY: as above.
         chain(unsafe { LLVMGetFirstInstruction(block) }, |instruction| unsafe { LLVMGetNextInstruction(instruction) })
     };
+    // SAFETY: an instruction of the function; only a call is asked for what it calls, and only inline assembly for its text.
     blocks.flat_map(instructions).filter(|&instruction| unsafe {
         if LLVMIsACallInst(instruction).is_null() {
             return false;
@@ -107,8 +120,14 @@ pub(super) fn convergent_asm_calls(function: LLVMValueRef) -> impl Iterator<Item
     })
 }
 
+/// Whether a whole warp runs the instructions together.
+///
+/// # Safety
+///
+/// The value is inline assembly.
 unsafe fn runs_in_step(inline_asm: LLVMValueRef) -> bool {
     let mut length = 0;
+    // SAFETY: the text is as long as LLVM says, and lives as long as the value.
     let text = unsafe {
         let start = LLVMGetInlineAsmAsmString(inline_asm, &mut length).cast::<u8>();
         std::slice::from_raw_parts(start, length)
@@ -132,6 +151,7 @@ impl TargetMachine {
         let triple = c_string(target.triple())?;
         let cpu = c_string(target.cpu_name())?;
         let features = c_string(&target.features())?;
+        // SAFETY: the strings end in a NUL byte and live; the target is one that LLVM found, a message the caller's to dispose of.
         unsafe {
             let mut llvm_target = ptr::null_mut();
             let mut message = ptr::null_mut();
@@ -156,6 +176,7 @@ impl TargetMachine {
     }
 
     pub fn data_layout(&self) -> String {
+        // SAFETY: the machine lives; layout and text are the caller's to dispose of.
         unsafe {
             let data = LLVMCreateTargetDataLayout(self.0);
             let text = take_message(LLVMCopyStringRepOfTargetData(data));
@@ -167,6 +188,7 @@ impl TargetMachine {
     /// Runs a pipeline given in the text form of `opt -passes=`.
     pub fn run_passes(&self, module: &Module, pipeline: &str) -> Result<(), Error> {
         let pipeline = c_string(pipeline)?;
+        // SAFETY: module and machine live; options, and an error with its message, are the caller's to dispose of, each once.
         unsafe {
             let options = LLVMCreatePassBuilderOptions();
             let error = LLVMRunPasses(module.raw(), pipeline.as_ptr(), self.0, options);
@@ -183,6 +205,7 @@ impl TargetMachine {
 
     /// Generates assembly or object code. The module is changed on the way.
     pub fn emit(&self, module: &Module, file_type: LLVMCodeGenFileType) -> Result<Vec<u8>, Error> {
+        // SAFETY: module and machine live; where it succeeds there is a buffer of the size that LLVM says, else a message; either is disposed of.
         unsafe {
             let mut buffer = ptr::null_mut();
             let mut message = ptr::null_mut();
@@ -199,12 +222,14 @@ impl TargetMachine {
 
 impl Drop for TargetMachine {
     fn drop(&mut self) {
+        // SAFETY: it is this owner's alone.
         unsafe { LLVMDisposeTargetMachine(self.0) }
     }
 }
 
 // LLVM's C API cannot ask whether a processor's name is known. A `StringRef` is passed as its two words; the result is an
 // enum whose zero is "none".
+// SAFETY: the signature is that of llvm/TargetParser/X86TargetParser.h.
 unsafe extern "C" {
     #[link_name = "_ZN4llvm3X8612parseArchX86ENS_9StringRefEb"]
     fn parse_x86_arch(name: *const c_char, length: usize, only_64_bit: bool) -> std::ffi::c_int;
@@ -212,11 +237,13 @@ unsafe extern "C" {
 
 /// Whether LLVM knows a 64-bit x86 processor of this name.
 pub(super) fn is_x86_64_cpu(name: &str) -> bool {
+    // SAFETY: pointer and length are those of a string, which is only read.
     unsafe { parse_x86_arch(name.as_ptr().cast(), name.len(), true) != 0 }
 }
 
 /// An attribute that LLVM knows by kind, such as `nounwind`.
 pub(super) fn enum_attribute(context: &Context, name: &str) -> LLVMAttributeRef {
+    // SAFETY: pointer and length are those of a string; the context lives.
     unsafe {
         let kind = LLVMGetEnumAttributeKindForName(name.as_ptr().cast(), name.len());
         LLVMCreateEnumAttribute(context.raw(), kind, 0)
@@ -225,11 +252,13 @@ pub(super) fn enum_attribute(context: &Context, name: &str) -> LLVMAttributeRef 
 
 /// A string attribute without a value, such as `"no-builtins"`.
 pub(super) fn string_attribute(context: &Context, name: &str) -> LLVMAttributeRef {
+    // SAFETY: as above, and the value is empty.
     unsafe { LLVMCreateStringAttribute(context.raw(), name.as_ptr().cast(), name.len() as u32, c"".as_ptr(), 0) }
 }
 
 fn initialize_targets() {
     static ONCE: Once = Once::new();
+    // SAFETY: LLVM's tables of targets are written once, before any of them is looked up.
     ONCE.call_once(|| unsafe {
         LLVMInitializeX86TargetInfo();
         LLVMInitializeX86Target();
@@ -247,10 +276,15 @@ fn c_string(text: &str) -> Result<CString, Error> {
 }
 
 /// Takes over a message that LLVM allocated.
+///
+/// # Safety
+///
+/// The pointer is null, or a message that nobody else disposes of.
 unsafe fn take_message(message: *mut c_char) -> String {
     if message.is_null() {
         return String::new();
     }
+    // SAFETY: a message ends in a NUL byte; it is read, then disposed of.
     unsafe {
         let text = CStr::from_ptr(message).to_string_lossy().into_owned();
         LLVMDisposeMessage(message);

@@ -13,6 +13,7 @@ use std::{
 
 // MLIR's C API offers all translations or none, and all of them pull every dialect into the binary. These two C++
 // entries, with the Itanium ABI's names, register just the ones in use.
+// SAFETY: the signatures are those of mlir/Target/LLVMIR/Dialect; a reference is passed as a pointer.
 unsafe extern "C" {
     #[link_name = "_ZN4mlir30registerLLVMDialectTranslationERNS_11MLIRContextE"]
     fn register_llvm_translation(context: MlirContext);
@@ -43,11 +44,12 @@ impl Session {
     pub fn new() -> Self {
         let registry = DialectRegistry::new();
         DialectHandle::llvm().insert_dialect(&registry);
+        // SAFETY: a dialect's handle is a constant of the library.
         let nvvm = unsafe { DialectHandle::from_raw(mlir_sys::mlirGetDialectHandle__nvvm__()) };
         nvvm.insert_dialect(&registry);
         let context = Context::new_with_registry(&registry, false);
         context.load_all_available_dialects();
-        // `MlirContext` holds nothing but the pointer, so it passes as the reference that these take.
+        // SAFETY: `MlirContext` holds nothing but the pointer, so it passes as the reference that these take; the context lives.
         unsafe {
             register_builtin_translation(context.to_raw());
             register_llvm_translation(context.to_raw());

@@ -86,6 +86,7 @@ impl<'m> Types<'m> {
 
 /// How many lanes a vector type has; none for a scalar.
 pub fn lanes(r#type: Type<'_>) -> Option<usize> {
+    // SAFETY: a type lives as long as its context; only a vector is asked for its size.
     unsafe {
         mlir_sys::mlirTypeIsAVector(r#type.to_raw())
             .then(|| mlir_sys::mlirShapedTypeGetDimSize(r#type.to_raw(), 0) as usize)
@@ -95,6 +96,7 @@ pub fn lanes(r#type: Type<'_>) -> Option<usize> {
 /// A vector's element type, or the scalar type itself.
 pub fn element<'m>(r#type: Type<'m>) -> Type<'m> {
     match lanes(r#type) {
+        // SAFETY: it is a vector, and its element type lives as long as it does.
         Some(_) => unsafe { Type::from_raw(mlir_sys::mlirShapedTypeGetElementType(r#type.to_raw())) },
         None => r#type,
     }
