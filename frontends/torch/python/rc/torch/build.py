@@ -6,7 +6,6 @@ the IR (`f32`, `i64`, `ui8`, `i1`); sizes are integers or `Dim`s.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 from rc._native import Dim, Graph, Value
@@ -273,8 +272,3 @@ def broadcast_shapes(*shapes) -> tuple:
             elif s != 1 and s != out[at] and not (isinstance(s, Dim) or isinstance(out[at], Dim)):
                 raise Unsupported(f"shapes {[list(map(str, s)) for s in shapes]} that do not broadcast")
     return tuple(out)
-
-
-def number(value) -> bool:
-    """Whether an argument is a plain number."""
-    return isinstance(value, (int, float, bool)) and not (isinstance(value, float) and math.isnan(value) and False)

@@ -14,8 +14,12 @@ from rc.torch.ops.table import dtype_name, float_input, operand, out, out_dtype,
 # Functions of floats, one of rc's operations each.
 
 FLOAT_UNARY = {
-    "ceil": "ceil", "cos": "cos", "erf": "erf", "exp": "exp", "exp2": "exp2", "expm1": "expm1", "floor": "floor", "log": "log",
-    "log1p": "log1p", "round": "round", "rsqrt": "rsqrt", "sigmoid": "logistic", "sin": "sin", "sqrt": "sqrt", "tanh": "tanh",
+    "acos": "acos", "acosh": "acosh", "asin": "asin", "asinh": "asinh", "atan": "atan", "atanh": "atanh", "ceil": "ceil", "cos": "cos",
+    "cosh": "cosh", "digamma": "digamma", "erf": "erf", "erfc": "erfc", "erfinv": "erfinv", "exp": "exp", "exp2": "exp2", "expm1": "expm1",
+    "floor": "floor", "lgamma": "lgamma", "log": "log", "log10": "log10", "log1p": "log1p", "log2": "log2", "round": "round",
+    "rsqrt": "rsqrt", "sigmoid": "logistic", "sin": "sin", "sinh": "sinh", "special_digamma": "digamma", "special_erfc": "erfc",
+    "special_erfinv": "erfinv", "special_gammaln": "lgamma", "special_psi": "digamma", "sqrt": "sqrt", "tan": "tan", "tanh": "tanh",
+    "trunc": "trunc",
 }  # fmt: skip
 
 
@@ -23,7 +27,7 @@ def _float_unary(name: str):
     def translate(b: Build, x: T) -> T:
         result = out_dtype(b)
         if not is_float(result):
-            return b.convert(x, result)  # ceil, floor, round of integers
+            return b.convert(x, result)  # ceil, floor, round, trunc of integers
         return b.convert(b.unary(name, float_input(b, x, result)), result)
 
     return translate
@@ -47,41 +51,6 @@ def float_function(*names: str):
     return register
 
 
-@float_function("log2")
-def log2(b, x):
-    return b.scalar("mul", b.unary("log", x), 1 / math.log(2))
-
-
-@float_function("log10")
-def log10(b, x):
-    return b.scalar("mul", b.unary("log", x), 1 / math.log(10))
-
-
-@float_function("tan")
-def tan(b, x):
-    return b.binary("div", b.unary("sin", x), b.unary("cos", x))
-
-
-@float_function("sinh")
-def sinh(b, x):
-    # By expm1, which is exact near zero; beyond the range of exp(x) by halves, as exp(x) overflows before sinh(x).
-    e = b.unary("expm1", b.unary("abs", x))
-    small = b.scalar("mul", b.binary("add", e, b.binary("div", e, b.scalar("add", e, 1))), 0.5)
-    half = b.unary("exp", b.scalar("mul", b.unary("abs", x), 0.5))
-    large = b.binary("mul", b.scalar("mul", half, 0.5), half)
-    size = b.select(b.compare("gt", b.unary("abs", x), b.like(20, x)), large, small)
-    return copy_sign(b, size, x)
-
-
-@float_function("cosh")
-def cosh(b, x):
-    half = b.unary("exp", b.scalar("mul", b.unary("abs", x), 0.5))
-    large = b.binary("mul", b.scalar("mul", half, 0.5), half)
-    e = b.unary("exp", b.unary("abs", x))
-    small = b.scalar("mul", b.binary("add", e, b.binary("div", b.like(1, e), e)), 0.5)
-    return b.select(b.compare("gt", b.unary("abs", x), b.like(20, x)), large, small)
-
-
 def copy_sign(b: Build, size: T, sign: T) -> T:
     """`size` with the sign of `sign`, of zero too."""
     magnitude = b.unary("abs", size)
@@ -89,68 +58,9 @@ def copy_sign(b: Build, size: T, sign: T) -> T:
     return b.select(signbit(b, sign), b.unary("neg", magnitude), magnitude)
 
 
-@float_function("asinh")
-def asinh(b, x):
-    # log(a + sqrt(a² + 1)) as log1p(a + a² / (1 + sqrt(a² + 1))), exact near zero; log(a) + log(2) where a² overflows.
-    a = b.unary("abs", x)
-    square = b.binary("mul", a, a)
-    root = b.unary("sqrt", b.scalar("add", square, 1))
-    small = b.unary("log1p", b.binary("add", a, b.binary("div", square, b.scalar("add", root, 1))))
-    large = b.scalar("add", b.unary("log", a), math.log(2))
-    return copy_sign(b, b.select(b.compare("gt", a, b.like(1e9, a)), large, small), x)
-
-
-@float_function("acosh")
-def acosh(b, x):
-    # log1p(t + sqrt(2 t + t²)) for t = x - 1; log(x) + log(2) where t² overflows.
-    t = b.scalar("sub", x, 1)
-    root = b.unary("sqrt", b.binary("add", b.scalar("mul", t, 2), b.binary("mul", t, t)))
-    small = b.unary("log1p", b.binary("add", t, root))
-    large = b.scalar("add", b.unary("log", x), math.log(2))
-    return b.select(b.compare("gt", x, b.like(1e9, x)), large, small)
-
-
-@float_function("atanh")
-def atanh(b, x):
-    a = b.unary("abs", x)
-    double = b.scalar("mul", a, 2)
-    size = b.scalar("mul", b.unary("log1p", b.binary("div", double, b.binary("sub", b.like(1, a), a))), 0.5)
-    return copy_sign(b, size, x)
-
-
-@float_function("atan")
-def atan(b, x):
-    return b.binary("atan2", x, b.like(1, x))
-
-
-def _cosine_of_sine(b, x):
-    """sqrt(1 - x²) as sqrt((1 - x)(1 + x)), which does not cancel."""
-    one = b.like(1, x)
-    return b.unary("sqrt", b.binary("mul", b.binary("sub", one, x), b.binary("add", one, x)))
-
-
-@float_function("asin")
-def asin(b, x):
-    return b.binary("atan2", x, _cosine_of_sine(b, x))
-
-
-@float_function("acos")
-def acos(b, x):
-    return b.binary("atan2", _cosine_of_sine(b, x), x)
-
-
 @float_function("reciprocal")
 def reciprocal(b, x):
     return b.binary("div", b.like(1, x), x)
-
-
-@translates("trunc")
-def trunc(b: Build, x: T) -> T:
-    if not is_float(x.dtype):
-        return x
-    c = b.upcast(x)
-    negative = b.compare("lt", c, b.like(0, c))
-    return b.convert(b.select(negative, b.unary("ceil", c), b.unary("floor", c)), x.dtype)
 
 
 @translates("round.decimals")

@@ -10,7 +10,7 @@ import math
 from rc.torch.build import Build, T
 from rc.torch.dtypes import is_float
 from rc.torch.errors import Unsupported
-from rc.torch.ops.table import out_dtype, translates
+from rc.torch.ops.table import float_input, out_dtype, translates
 
 
 def in_double(*names: str):
@@ -45,11 +45,8 @@ def below(b: Build, x: T, limit: float) -> T:
     return b.compare("lt", x, b.like(limit, x))
 
 
-# B_2k / (2k (2k - 1)) and B_2k / 2k, of Stirling's series (6.1.40) and that of digamma (6.3.18).
+# B_2k, of Euler and Maclaurin's formula.
 BERNOULLI = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6)
-STIRLING = [v / (2 * k * (2 * k - 1)) for k, v in enumerate(BERNOULLI, 1)]
-DIGAMMA = [v / (2 * k) for k, v in enumerate(BERNOULLI, 1)]
-SHIFT = 10
 
 
 def _reflected(b: Build, x: T) -> tuple[T, T]:
@@ -69,53 +66,6 @@ def _sin_pi(b: Build, x: T) -> tuple[T, T]:
     near = b.unary("round", x)
     angle = b.scalar("mul", b.binary("sub", x, near), math.pi)
     return b.unary("sin", angle), b.unary("cos", angle)
-
-
-@in_double("lgamma", "special_gammaln")
-def lgamma(b, x):
-    """log |Γ(x)|: recurrence to x + 10 (6.1.15), Stirling's series there (6.1.40), reflection below 1/2 (6.1.17)."""
-    low, z = _reflected(b, x)
-    product = z
-    for k in range(1, SHIFT):
-        product = b.binary("mul", product, b.scalar("add", z, k))
-    w = b.scalar("add", z, SHIFT)
-    inverse = b.binary("div", b.like(1, w), w)
-    series = b.binary("mul", inverse, horner(b, b.binary("mul", inverse, inverse), STIRLING[::-1]))
-    stirling = b.binary("sub", b.binary("mul", b.scalar("sub", w, 0.5), b.unary("log", w)), w)
-    stirling = b.binary("add", b.scalar("add", stirling, 0.5 * math.log(2 * math.pi)), series)
-    # The product overflows for large arguments, where the shift is not needed.
-    large = b.compare("gt", z, b.like(1e10, z))
-    direct = b.binary("sub", b.binary("mul", b.scalar("sub", z, 0.5), b.unary("log", z)), z)
-    direct = b.scalar("add", direct, 0.5 * math.log(2 * math.pi))
-    infinite = b.compare("eq", z, b.like(math.inf, z))
-    y = where(b, infinite, z, where(b, large, direct, b.binary("sub", stirling, b.unary("log", product))))
-    sine, _ = _sin_pi(b, x)
-    reflected = b.binary("sub", b.binary("sub", b.like(math.log(math.pi), x), b.unary("log", b.unary("abs", sine))), y)
-    y = where(b, low, reflected, y)
-    infinite = b.compare("eq", b.unary("abs", x), b.like(math.inf, x))
-    return where(b, b.binary("or", _pole(b, x), infinite), b.like(math.inf, x), y)
-
-
-@in_double("digamma", "special_psi", "special_digamma")
-def digamma(b, x):
-    """Recurrence to x + 10 (6.3.6), the asymptotic series (6.3.18), reflection below 1/2 (6.3.7)."""
-    low, z = _reflected(b, x)
-    total = b.like(0, z)
-    for k in range(SHIFT):
-        total = b.binary("add", total, b.binary("div", b.like(1, z), b.scalar("add", z, k)))
-    w = b.scalar("add", z, SHIFT)
-    inverse = b.binary("div", b.like(1, w), w)
-    square = b.binary("mul", inverse, inverse)
-    y = b.binary("sub", b.unary("log", w), b.scalar("mul", inverse, 0.5))
-    y = b.binary("sub", y, b.binary("mul", square, horner(b, square, DIGAMMA[::-1])))
-    y = b.binary("sub", y, total)
-    sine, cosine = _sin_pi(b, x)
-    cotangent = b.scalar("mul", b.binary("div", cosine, sine), math.pi)
-    y = where(b, low, b.binary("sub", y, cotangent), y)
-    y = where(b, _pole(b, x), b.like(math.nan, x), y)
-    # PyTorch gives -inf at 0 and inf at -0.
-    zero = b.compare("eq", x, b.like(0, x))
-    return where(b, zero, b.unary("neg", b.binary("div", b.like(1, x), x)), y)
 
 
 def _hurwitz(b: Build, x: T, s: int) -> T:
@@ -155,9 +105,9 @@ def _cotangent_derivative(n: int) -> list[float]:
 @translates("polygamma")
 def polygamma(b: Build, n: int, x: T) -> T:
     """Derivatives of digamma (6.4.10), reflected below 1/2 (6.4.7)."""
-    if n == 0:
-        return digamma(b, x)
     result = out_dtype(b)
+    if n == 0:
+        return b.convert(b.unary("digamma", float_input(b, x, result)), result)
     if not is_float(result) or result == "f64" or n > 20:
         raise Unsupported("polygamma in float64, or of an order above 20")
     x = b.convert(x, "f64")
@@ -174,24 +124,12 @@ def polygamma(b: Build, n: int, x: T) -> T:
     return b.convert(y, result)
 
 
-def erfc_of(b: Build, x: T) -> T:
-    """1 - erf(x) below 2, the continued fraction above; of float64."""
-    near = b.binary("sub", b.like(1, x), b.unary("erf", x))
-    w = b.scalar("max", x, 2)
-    far = b.binary("mul", b.unary("exp", b.unary("neg", b.binary("mul", w, w))), _erfc_tail(b, w))
-    y = where(b, below(b, x, 2), near, far)
-    return where(b, b.compare("gt", x, b.like(27, x)), b.like(0, x), y)
-
-
 def _erfc_tail(b: Build, w: T) -> T:
     """exp(w²) erfc(w) for w of at least 2: the continued fraction (7.1.14)."""
     tail = w
     for k in range(60, 0, -1):
         tail = b.binary("add", w, b.binary("div", b.like(k / 2, w), tail))
     return b.binary("div", b.like(1, w), b.scalar("mul", tail, math.sqrt(math.pi)))
-
-
-in_double("erfc", "special_erfc")(erfc_of)
 
 
 @in_double("special_erfcx", "prims::erfcx")
@@ -211,7 +149,7 @@ def ndtri(b, p):
     top = horner(b, t, (0.010328, 0.802853, 2.515517))
     y = b.binary("sub", b.binary("div", top, horner(b, t, (0.001308, 0.189269, 1.432788, 1.0))), t)
     for _ in range(3):
-        cdf = b.scalar("mul", erfc_of(b, b.scalar("mul", y, -math.sqrt(0.5))), 0.5)
+        cdf = b.scalar("mul", b.unary("erfc", b.scalar("mul", y, -math.sqrt(0.5))), 0.5)
         density = b.scalar("mul", b.unary("exp", b.scalar("mul", b.binary("mul", y, y), -0.5)), 1 / math.sqrt(2 * math.pi))
         step = b.binary("div", b.binary("sub", cdf, inner), density)
         half = b.scalar("mul", b.binary("mul", y, step), 0.5)
@@ -221,26 +159,6 @@ def ndtri(b, p):
     y = where(b, b.compare("eq", p, b.like(1, p)), b.like(math.inf, p), y)
     outside = b.binary("or", b.compare("lt", p, b.like(0, p)), b.compare("gt", p, b.like(1, p)))
     return where(b, b.binary("or", outside, b.is_nan(p)), b.like(math.nan, p), y)
-
-
-@in_double("erfinv", "special_erfinv")
-def erfinv(b, x):
-    """Winitzki's approximation, and three of Halley's steps."""
-    log = b.unary("log1p", b.unary("neg", b.binary("mul", x, x)))
-    a = 0.147
-    first = b.scalar("add", b.scalar("mul", log, 0.5), 2 / (math.pi * a))
-    inner = b.binary("sub", b.binary("mul", first, first), b.scalar("div", log, a))
-    size = b.unary("sqrt", b.scalar("max", b.binary("sub", b.unary("sqrt", inner), first), 0))
-    y = where(b, below(b, x, 0), b.unary("neg", size), size)
-    for _ in range(3):
-        error = b.binary("sub", b.unary("erf", y), x)
-        slope = b.scalar("mul", b.unary("exp", b.unary("neg", b.binary("mul", y, y))), 2 / math.sqrt(math.pi))
-        step = b.binary("div", error, slope)
-        y = b.binary("sub", y, b.binary("div", step, b.scalar("add", b.binary("mul", y, step), 1)))
-    edge = b.compare("eq", b.unary("abs", x), b.like(1, x))
-    y = where(b, edge, b.binary("mul", x, b.like(math.inf, x)), y)
-    outside = b.compare("gt", b.unary("abs", x), b.like(1, x))
-    return where(b, outside, b.like(math.nan, x), y)
 
 
 def _bessel(b: Build, x: T, order: int, scaled: bool) -> T:
