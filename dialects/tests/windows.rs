@@ -130,36 +130,114 @@ fn convolutions_and_their_gradients() {
     }
 }
 
+/// Steps and dilations that have factors in common or not, windows that are shorter than steps: remainders without any window, too.
+#[test]
+fn gradients_of_convolutions_with_channels_last() {
+    let along = |size, window, stride, padding, dilation| Along { size, window, stride, padding, dilation };
+    let cases = [
+        [along(9, 3, 2, 2, 2), along(11, 5, 2, 4, 2)],
+        [along(8, 1, 2, 0, 1), along(9, 1, 3, 0, 2)],
+        [along(13, 3, 4, 1, 2), along(12, 2, 2, 3, 4)],
+        [along(10, 2, 3, 0, 1), along(7, 3, 1, 2, 2)],
+        [along(7, 7, 2, 3, 1), along(12, 4, 2, 1, 1)],
+    ];
+    for (seed, [y, x]) in cases.into_iter().enumerate() {
+        let conv = Conv { groups: 1, c: 3, o: 2, y, x };
+        let [xs, ws, ys] = conv.shapes();
+        let (x, w, y) = (random(&xs, seed as u64), random(&ws, 100 + seed as u64), random(&ys, 200 + seed as u64));
+        let bias = random(&[3], 300 + seed as u64);
+        let (xt, wt, yt, attrs) = (ty(&xs), ty(&ws), ty(&ys), format!("order = channels_last, {}", conv.attrs()));
+        let text = format!(
+            "func.func @f(%x: {xt}, %w: {wt}, %y: {yt}, %bias: tensor<3xf32>) -> ({xt}, {xt}, {wt}) {{
+  %a = tensor.conv_transpose %y, %w {{sizes = [{0}, {1}], {attrs}}} : {xt}
+  %b = tensor.conv_transpose %y, %w bias(%bias) {{sizes = [{0}, {1}], {attrs}}} : {xt}
+  %c = tensor.conv_weight_grad %x, %y {{window = [{2}, {3}], {attrs}}} : {wt}
+  func.return %a, %b, %c
+}}",
+            conv.y.size, conv.x.size, conv.y.window, conv.x.window
+        );
+        let out = run(&text, &[x.clone(), w.clone(), y.clone(), bias.clone()]);
+        let (x, w, y, bias) = (x.to_f64(), w.to_f64(), y.to_f64(), bias.to_f64());
+        let (mut a, mut c) = (vec![0.0; x.len()], vec![0.0; w.len()]);
+        conv.products(|i, k, o| {
+            a[i] += y[o] * w[k];
+            c[k] += x[i] * y[o];
+        });
+        let plane = conv.y.size * conv.x.size;
+        let b: Vec<f64> = a.iter().enumerate().map(|(i, v)| v + bias[i / plane % 3]).collect();
+        close(&out[0], &a);
+        close(&out[1], &b);
+        close(&out[2], &c);
+    }
+}
+
 #[test]
 fn pooling_with_padding() {
-    let along = Along { size: 11, window: 3, stride: 2, padding: 1, dilation: 1 };
-    let x = random(&[4, 11], 3);
-    let attrs = "window = [3], strides = [2], padding = [1]";
+    let along = |size, window, stride, padding, dilation| Along { size, window, stride, padding, dilation };
+    for (seed, (along, ceil)) in [
+        (along(11, 3, 2, 1, 1), false),
+        (along(12, 3, 1, 1, 1), false),
+        (along(13, 2, 3, 1, 1), false),
+        (along(17, 4, 2, 2, 1), false),
+        (along(9, 1, 2, 0, 1), false),
+        (along(10, 3, 3, 1, 1), true),
+        (along(14, 3, 2, 1, 2), false),
+        (along(16, 3, 3, 1, 2), false),
+        (along(15, 2, 2, 1, 4), false),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        pool(along, ceil, seed as u64);
+    }
+}
+
+fn pool(along: Along, ceil: bool, seed: u64) {
+    let Along { size, window, stride, padding, dilation } = along;
+    let room = size + 2 * padding - dilation * (window - 1) - 1;
+    let places = if ceil { room.div_ceil(stride) + 1 } else { along.places() };
+    let x = random(&[4, size], 3 + seed);
+    let (xt, yt) = (format!("tensor<4x{size}xf32>"), format!("tensor<4x{places}xf32>"));
+    let attrs = format!("window = [{window}], strides = [{stride}], padding = [{padding}], ceil = {ceil}");
+    // Averages have no dilation.
+    let mean = if dilation == 1 {
+        format!("tensor.avg_pool %x {{{attrs}, count_padding = false}}")
+    } else {
+        "core.neg %m".into()
+    };
+    let mean_grad = match dilation {
+        1 => format!("tensor.avg_pool_grad %m {{sizes = [{size}], {attrs}, count_padding = false}}"),
+        _ => "core.neg %x".into(),
+    };
+    let attrs = format!("{attrs}, dilations = [{dilation}]");
     let text = format!(
-        "func.func @f(%x: tensor<4x11xf32>) -> (tensor<4x6xf32>, tensor<4x6xi64>, tensor<4x6xf32>, tensor<4x11xf32>, tensor<4x11xf32>) {{
-  %m, %at = tensor.max_pool %x {{{attrs}}} : tensor<4x6xf32>, tensor<4x6xi64>
-  %a = tensor.avg_pool %x {{{attrs}, count_padding = false}} : tensor<4x6xf32>
-  %mg = tensor.max_pool_grad %m, %at {{sizes = [11], {attrs}}} : tensor<4x11xf32>
-  %ag = tensor.avg_pool_grad %m {{sizes = [11], {attrs}, count_padding = false}} : tensor<4x11xf32>
+        "func.func @f(%x: {xt}) -> ({yt}, tensor<4x{places}xi64>, {yt}, {xt}, {xt}) {{
+  %m, %at = tensor.max_pool %x {{{attrs}}} : {yt}, tensor<4x{places}xi64>
+  %a = {mean} : {yt}
+  %mg = tensor.max_pool_grad %m, %at {{sizes = [{size}], {attrs}}} : {xt}
+  %ag = {mean_grad} : {xt}
   func.return %m, %at, %a, %mg, %ag
 }}"
     );
     let out = run(&text, std::slice::from_ref(&x));
     let x = x.to_f64();
     let (mut max, mut index, mut mean) = (Vec::new(), Vec::new(), Vec::new());
-    let (mut max_grad, mut mean_grad) = (vec![0.0f64; 44], vec![0.0f64; 44]);
+    let (mut max_grad, mut mean_grad) = (vec![0.0f64; 4 * size], vec![0.0f64; 4 * size]);
     for row in 0..4 {
-        for o in 0..6 {
-            let inside: Vec<usize> = (0..3).filter_map(|k| along.at(o, k)).collect();
-            let best =
-                inside.iter().copied().reduce(|a, b| if x[row * 11 + b] > x[row * 11 + a] { b } else { a }).unwrap();
-            let greatest = x[row * 11 + best];
+        for o in 0..places {
+            let inside: Vec<usize> = (0..window).filter_map(|k| along.at(o, k)).collect();
+            let best = inside.iter().copied().reduce(|a, b| if x[row * size + b] > x[row * size + a] { b } else { a });
+            let best = best.expect("a window with an element");
+            let greatest = x[row * size + best];
             max.push(greatest);
             index.push(best as f64);
-            mean.push(inside.iter().map(|i| x[row * 11 + i]).sum::<f64>() / inside.len() as f64);
-            max_grad[row * 11 + best] += greatest;
-            inside.iter().for_each(|i| mean_grad[row * 11 + i] += greatest / inside.len() as f64);
+            mean.push(inside.iter().map(|i| x[row * size + i]).sum::<f64>() / inside.len() as f64);
+            max_grad[row * size + best] += greatest;
+            inside.iter().for_each(|i| mean_grad[row * size + i] += greatest / inside.len() as f64);
         }
+    }
+    if dilation != 1 {
+        (mean, mean_grad) = (max.iter().map(|m| -m).collect(), x.iter().map(|x| -x).collect());
     }
     for (got, want) in out.iter().zip([max, index, mean, max_grad, mean_grad]) {
         close(got, &want);

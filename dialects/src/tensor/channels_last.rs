@@ -2,7 +2,7 @@
 //! product with the weights has all images' places as its rows, `[images * places, o]`. What matrix units and copy engines want.
 
 use super::conv::{least_channels, with_bias};
-use super::spatial::{Windows, groups_of, iota, product};
+use super::spatial::{Remainders, Windows, groups_of, iota, product};
 use crate::builder::CoreBuilder;
 use crate::constraints::default_acc;
 use rc_ir::{Attr, Builder, Dim, Op, OpRef, Result, Type, Value};
@@ -23,7 +23,8 @@ pub fn supports(op: OpRef) -> bool {
     length.is_some() && (groups == 1 || depthwise || grouped)
 }
 
-/// Whether a gradient can be: of fixed sizes, in groups of 16-bit elements as above, and for `conv_transpose` without dilation where it has steps.
+/// Whether a gradient can be: of fixed sizes, in groups of 16-bit elements as above, and for `conv_transpose` where steps or
+/// dilation are 1 once both are divided by what they have in common.
 pub fn supports_gradient(op: OpRef) -> bool {
     let one = groups_of(op) == 1;
     let fits =
@@ -37,9 +38,12 @@ pub fn supports_gradient(op: OpRef) -> bool {
     if op.is("rc.tensor.conv_weight_grad") {
         return whole(channels(1));
     }
-    let more = |name: &str| op.ints(name).unwrap_or_default().iter().any(|&n| n > 1);
-    (groups == 1 || channels(1).as_static().is_some_and(|n| n % CHANNELS == 0))
-        && !(more("strides") && more("dilations"))
+    let window = || op.body.ty(op.operand(1)).static_shape().map(|w| w[2..].to_vec());
+    let even = |w: Vec<i64>| {
+        let windows = Windows::of(w, op);
+        (0..windows.rank()).all(|i| windows.remainders(i).even)
+    };
+    (groups == 1 || channels(1).as_static().is_some_and(|n| n % CHANNELS == 0)) && window().is_some_and(even)
 }
 
 /// What `tensor.conv` with order = channels_last is.
@@ -73,7 +77,8 @@ pub fn define(b: &mut Builder, op: Op, windows: &Windows) -> Result<Vec<Value>> 
 }
 
 /// What `tensor.conv_transpose` with order = channels_last is. With steps of s, s results along each dimension have the same windows of y, each
-/// with weights of its own: they are so many times the results of one product, without the zeros between the elements of y.
+/// with weights of its own: they are so many times the results of one product, without the zeros between the elements of y. Results that
+/// no window holds are not computed.
 pub fn define_transpose(b: &mut Builder, op: Op, windows: &Windows) -> Result<Vec<Value>> {
     let at = b.body.op_ref(op);
     if !supports_gradient(at) {
@@ -84,42 +89,30 @@ pub fn define_transpose(b: &mut Builder, op: Op, windows: &Windows) -> Result<Ve
     let bias = at.group("bias").first().copied();
     let result = b.ty(b.body.result(op, 0));
     let sizes = result.shape()[2..].to_vec();
-    let classes = Classes::of(windows, &sizes);
+    let classes = Classes((0..rank).map(|i| windows.remainders(i)).collect());
     let y = to_last(b, y, rank);
     let y = if groups > 1 { y } else { whole_channels(b, y) };
     let mut low = vec![Dim::Static(0); rank + 2];
     let mut high = low.clone();
     for i in 0..rank {
-        (low[1 + i], high[1 + i]) = classes.padding(i, b.ty(y).shape()[1 + i]);
+        (low[1 + i], high[1 + i]) = classes.0[i].padding(sizes[i], b.ty(y).shape()[1 + i]);
     }
     let y = b.pad_or_crop(y, 0.0, &low, &high);
     let dims: Vec<i64> = (1..=rank as i64).collect();
-    let taken = b.window(y, &dims, &classes.taps, &vec![1; rank], &windows.dilations);
+    let (taps, apart): (Vec<i64>, Vec<i64>) = classes.0.iter().map(|c| (c.taps, c.apart)).unzip();
+    let taken = b.window(y, &dims, &taps, &vec![1; rank], &apart);
     let counts = b.ty(taken).shape()[..=rank].to_vec();
     let taken = window_rows(b, taken, rank);
     let w = classes.weights(b, w, groups);
     let w = if groups > 1 { w } else { whole_channels(b, w) };
-    let number = classes.number();
-    let bias = bias.map(|bias| classes.bias(b, bias, groups));
-    let x = multiplied(b, taken, w, rank, [groups, least], bias, result.elem());
-    // [rows, g, steps.., c / g] to [n, places * steps.., channels].
-    let (g, each) = (Dim::Static(groups), result.shape()[1].floordiv(Dim::Static(groups)));
-    let steps: Vec<Dim> = windows.strides.iter().map(|&s| Dim::Static(s)).collect();
-    let x = b.reshape(x, &[counts.as_slice(), &[g], steps.as_slice(), &[each]].concat());
-    let mut perm: Vec<i64> = vec![0];
-    (0..rank as i64).for_each(|i| perm.extend([1 + i, 2 + rank as i64 + i]));
-    perm.extend([1 + rank as i64, 2 + 2 * rank as i64]);
-    let x = if number > 1 { b.permute(x, &perm) } else { x };
-    let wide: Vec<Dim> = (0..rank).map(|i| counts[1 + i] * steps[i]).collect();
-    let x = b.reshape(x, &[&counts[..1], wide.as_slice(), &result.shape()[1..2]].concat());
-    let first: Vec<Dim> = [Dim::Static(0)]
-        .into_iter()
-        .chain(classes.first.iter().map(|&f| Dim::Static(f)))
-        .chain([Dim::Static(0)])
-        .collect();
-    let shape = [&counts[..1], sizes.as_slice(), &result.shape()[1..2]].concat();
-    let x = if b.ty(x).shape().as_slice() == shape { x } else { b.slice(x, &first, &shape) };
-    Ok(vec![to_first(b, x, rank)])
+    // Where no weights are, the bias is all there is: it is added to all results once they are in their places.
+    let dense = classes.number() == windows.strides.iter().product::<i64>();
+    let own = bias.filter(|_| dense).map(|bias| classes.bias(b, bias, groups));
+    let elem = if dense || bias.is_none() { result.elem() } else { default_acc(result.elem()) };
+    let x = multiplied(b, taken, w, rank, [groups, least], own, elem);
+    let x = classes.places(b, x, &counts, &sizes, groups);
+    let x = to_first(b, x, rank);
+    Ok(vec![if dense { x } else { with_bias(b, op, x) }])
 }
 
 /// What `tensor.conv_weight_grad` with order = channels_last is: a product whose sums go over all places of all images.
@@ -283,46 +276,23 @@ fn by_channel(b: &mut Builder, taken: Value, w: Value, rank: i64) -> Value {
     b.reshape(sums, &[rows, ws[0]])
 }
 
-/// The results of a transposed convolution by their remainders: result `step * i + a - first` has, for each a, the elements `i + shift - t *
-/// dilation` of y with the weights `step * t + a`, for t below `taps`.
-struct Classes {
-    steps: Vec<i64>,
-    taps: Vec<i64>,
-    dilations: Vec<i64>,
-    window: Vec<i64>,
-    first: Vec<i64>,
-    shift: Vec<i64>,
-    /// How many i there are.
-    counts: Vec<Dim>,
-}
+/// The results of a transposed convolution by their remainders, along each dimension.
+struct Classes(Vec<Remainders>);
 
 impl Classes {
-    fn of(windows: &Windows, sizes: &[Dim]) -> Classes {
-        let (steps, window) = (windows.strides.clone(), windows.sizes.clone());
-        let taps = window.iter().zip(&steps).map(|(&w, &s)| (w + s - 1) / s).collect();
-        let first: Vec<i64> = windows.padding.iter().zip(&steps).map(|(p, &s)| p.rem_euclid(s)).collect();
-        let shift = windows.padding.iter().zip(&steps).map(|(p, &s)| p.div_euclid(s)).collect();
-        let count = |i: usize| (sizes[i] + Dim::Static(first[i])).ceildiv(Dim::Static(steps[i]));
-        let counts = (0..sizes.len()).map(count).collect();
-        Classes { steps, taps, dilations: windows.dilations.clone(), window, first, shift, counts }
-    }
     fn number(&self) -> i64 {
-        self.steps.iter().product()
-    }
-    /// What y, of this size along dimension i, is padded by so that window number i has the elements of result i.
-    fn padding(&self, i: usize, size: Dim) -> (Dim, Dim) {
-        let reach = self.dilations[i] * (self.taps[i] - 1);
-        let low = reach - self.shift[i];
-        (Dim::Static(low), self.counts[i] + Dim::Static(reach - low) - size)
+        self.0.iter().map(|c| c.classes).product()
     }
     /// Weights `[o, c / groups, window..]` as `[groups * classes * c / groups, taps.., o / groups]`, taps from last to first.
     fn weights(&self, b: &mut Builder, w: Value, groups: i64) -> Value {
-        let (rank, shape) = (self.taps.len(), b.ty(w).shape().to_vec());
+        let (rank, shape) = (self.0.len(), b.ty(w).shape().to_vec());
         let mut high = vec![Dim::Static(0); rank + 2];
-        (0..rank).for_each(|i| high[2 + i] = Dim::Static(self.taps[i] * self.steps[i] - self.window[i]));
+        for (i, c) in self.0.iter().enumerate() {
+            high[2 + i] = Dim::Static(c.taps * c.classes) - shape[2 + i];
+        }
         let w = b.pad_or_crop(w, 0.0, &vec![Dim::Static(0); rank + 2], &high);
         let (g, outs) = (Dim::Static(groups), shape[0].floordiv(Dim::Static(groups)));
-        let split = (0..rank).flat_map(|i| [Dim::Static(self.taps[i]), Dim::Static(self.steps[i])]);
+        let split = self.0.iter().flat_map(|c| [Dim::Static(c.taps), Dim::Static(c.classes)]);
         let split: Vec<Dim> = [g, outs, shape[1]].into_iter().chain(split).collect();
         let w = b.reshape(w, &split);
         let flipped: Vec<i64> = (0..rank as i64).map(|i| 3 + 2 * i).collect();
@@ -330,7 +300,7 @@ impl Classes {
         let own: Vec<i64> = (0..rank as i64).map(|i| 4 + 2 * i).collect();
         let perm = [&[0], own.as_slice(), &[2], flipped.as_slice(), &[1]].concat();
         let w = b.permute(w, &perm);
-        let taps: Vec<Dim> = self.taps.iter().map(|&t| Dim::Static(t)).collect();
+        let taps: Vec<Dim> = self.0.iter().map(|c| Dim::Static(c.taps)).collect();
         b.reshape(w, &[&[g * Dim::Static(self.number()) * shape[1]], taps.as_slice(), &[outs]].concat())
     }
     /// The bias of all classes.
@@ -340,5 +310,36 @@ impl Classes {
         let split = b.reshape(bias, &[g, each]);
         let all = b.broadcast(split, &[g, number, each], &[0, 2]);
         b.reshape(all, &[g * number * each])
+    }
+    /// `[rows, groups * classes * each]` as `[n, sizes.., channels]`, `counts` are n and how many rows there are along each dimension. Zero where
+    /// no class is.
+    fn places(&self, b: &mut Builder, x: Value, counts: &[Dim], sizes: &[Dim], groups: i64) -> Value {
+        let rank = self.0.len();
+        let g = Dim::Static(groups);
+        let each = b.ty(x).shape()[1].floordiv(g * Dim::Static(self.number()));
+        let classes: Vec<Dim> = self.0.iter().map(|c| Dim::Static(c.classes)).collect();
+        let x = b.reshape(x, &[counts, &[g], classes.as_slice(), &[each]].concat());
+        let mut perm: Vec<i64> = vec![0];
+        (0..rank as i64).for_each(|i| perm.extend([1 + i, 2 + rank as i64 + i]));
+        perm.extend([1 + rank as i64, 2 + 2 * rank as i64]);
+        let x = if self.number() > 1 { b.permute(x, &perm) } else { x };
+        // [n, count, classes, 1, count, .., channels]; after a class come places without any, and after the last one, too.
+        let split = self.0.iter().zip(&counts[1..]).flat_map(|(c, &n)| [n, Dim::Static(c.classes), Dim::Static(1)]);
+        let split: Vec<Dim> = [counts[0]].into_iter().chain(split).chain([g * each]).collect();
+        let x = b.reshape(x, &split);
+        let mut high = vec![Dim::Static(0); split.len()];
+        for (i, c) in self.0.iter().enumerate() {
+            high[2 + 3 * i] = Dim::Static(c.stride / c.common - c.classes);
+            high[3 + 3 * i] = Dim::Static(c.common - 1);
+        }
+        let x = b.pad_or_crop(x, 0.0, &vec![Dim::Static(0); split.len()], &high);
+        let all = self.0.iter().zip(&counts[1..]).map(|(c, &n)| n * Dim::Static(c.stride));
+        let wide: Vec<Dim> = [counts[0]].into_iter().chain(all).chain([g * each]).collect();
+        let x = b.reshape(x, &wide);
+        let zero = Dim::Static(0);
+        let first: Vec<Dim> =
+            [zero].into_iter().chain(self.0.iter().map(|c| Dim::Static(c.first))).chain([zero]).collect();
+        let shape = [&counts[..1], sizes, &[g * each]].concat();
+        if wide == shape { x } else { b.slice(x, &first, &shape) }
     }
 }

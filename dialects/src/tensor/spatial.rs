@@ -112,6 +112,39 @@ impl Windows {
         let dims = self.last(b, padded);
         b.window(padded, &dims, &self.sizes, &vec![1; self.rank()], &self.dilations)
     }
+    /// As [`Windows::holders`], of integer sizes, with fewer windows: `[.., sizes.., taps..]`, of each element those that start at most a window's length
+    /// before it. The elements from one start to the next have the same, so that some may not hold an element. Outside lie zeros.
+    pub fn near(&self, b: &mut Builder, y: Value, sizes: &[i64]) -> Value {
+        let lead = b.ty(y).rank() - self.rank();
+        let steps: Vec<Remainders> = (0..self.rank()).map(|i| self.remainders(i)).collect();
+        let mut low = vec![Dim::Static(0); lead + self.rank()];
+        let mut high = low.clone();
+        for (i, step) in steps.iter().enumerate() {
+            (low[lead + i], high[lead + i]) = step.padding(Dim::Static(sizes[i]), b.ty(y).shape()[lead + i]);
+        }
+        let padded = b.pad_or_crop(y, 0.0, &low, &high);
+        let list = |of: &dyn Fn(&Remainders) -> i64| Attr::i64s(&steps.iter().map(of).collect::<Vec<_>>());
+        let dims = Attr::i64s(&self.last(b, padded));
+        let op = b.op("rc.core.window").operand(padded).attr("dims", dims).attr("sizes", list(&|s| s.taps));
+        let op = op.attr("dilations", list(&|s| s.apart)).attr("counts", Attr::i64s(sizes));
+        op.attr("divisors", list(&|s| s.stride)).attr("offsets", list(&|s| s.first)).value()
+    }
+    /// How the windows that hold an element follow from its place, along dimension i.
+    pub fn remainders(&self, i: usize) -> Remainders {
+        let (window, stride, dilation) = (self.sizes[i], self.strides[i], self.dilations[i]);
+        // The only element of a window is nowhere apart from another.
+        let common = if window == 1 { stride } else { gcd(stride, dilation) };
+        let classes = stride / common;
+        let apart = if window == 1 { 1 } else { dilation / common };
+        let (taps, apart, even) = match (classes, apart) {
+            (1, _) => (window, apart, true),
+            (_, 1) => ((window + classes - 1) / classes, 1, true),
+            _ => ((self.span(i) + stride - 1) / stride, 1, false),
+        };
+        let padding = self.padding[i];
+        let (first, shift) = (padding.rem_euclid(stride), padding.div_euclid(stride));
+        Remainders { stride, common, classes: classes.min(window), taps, apart, even, first, shift }
+    }
     /// The elements `strides` apart, with `value` between them.
     fn spread(&self, b: &mut Builder, y: Value, value: f64) -> Value {
         let lead = b.ty(y).rank() - self.rank();
@@ -131,6 +164,38 @@ impl Windows {
         }
         y
     }
+}
+
+/// Along one dimension: element `stride * q + r - first`, for r below `stride`, is in no windows but `q + shift - t * apart` for t below `taps`, and in
+/// none unless r is `common * a` for an a below `classes`. If `even`, it is element `stride / common * t + a` of window number t.
+#[derive(Clone, Debug)]
+pub struct Remainders {
+    pub stride: i64,
+    pub common: i64,
+    pub classes: i64,
+    pub taps: i64,
+    pub apart: i64,
+    pub even: bool,
+    pub first: i64,
+    pub shift: i64,
+}
+
+impl Remainders {
+    /// How many q there are for so many elements.
+    pub fn count(&self, size: Dim) -> Dim {
+        (size + Dim::Static(self.first)).ceildiv(Dim::Static(self.stride))
+    }
+    /// What the windows' values, so many of them, are padded by so that their windows of `taps`, `apart` from one another, are those of each q, from the
+    /// last t to the first.
+    pub fn padding(&self, size: Dim, windows: Dim) -> (Dim, Dim) {
+        let reach = self.apart * (self.taps - 1);
+        let low = reach - self.shift;
+        (Dim::Static(low), self.count(size) + Dim::Static(reach - low) - windows)
+    }
+}
+
+fn gcd(a: i64, b: i64) -> i64 {
+    if b == 0 { a } else { gcd(b, a % b) }
 }
 
 /// The product of sizes.
