@@ -174,7 +174,10 @@ impl<'a> Emitter<'a> {
             "rc.core.gather" => return self.gather(op, map),
             "rc.core.concat" => return self.concat(op, map),
             "rc.core.pad"
-                if self.bounded && padding_value(op) == Some(0.0) && (self.contracts || pads_windows(op, false)) =>
+                if self.bounded
+                    && padding_value(op) == Some(0.0)
+                    && (self.contracts || pads_windows(op, false))
+                    && self.moves_memory(op.operand(0)) =>
             {
                 return self.pad_operand(op, map);
             }
@@ -309,6 +312,18 @@ impl<'a> Emitter<'a> {
             return self.scalar(value, at);
         }
         if self.is_read_by_maps(value) { self.zero_outside(value, at) } else { self.scalar(value, &clamped) }
+    }
+
+    /// Whether a value's elements are those of memory, moved and converted: zero where that is. A constant's are not.
+    fn moves_memory(&self, value: Value) -> bool {
+        let mut value = value;
+        while !self.tensors.contains_key(&value) {
+            match self.source.defining_op(value).map(|op| self.source.op_ref(op)) {
+                Some(op) if classify(op) != Class::Splat && op.operands().len() > 0 => value = op.operand(0),
+                _ => return false,
+            }
+        }
+        true
     }
 
     /// Whether all that a value of the fusion is computed from is read at index maps, not at computed indices.
