@@ -281,17 +281,18 @@ fn define_max_pool_grad(b: &mut Builder, op: Op) -> Result<Vec<Value>> {
     let sizes = at.attr("sizes").and_then(|a| a.as_shape()).expect("verified").to_vec();
     let (elem, rank) = (b.ty(y).elem(), b.ty(y).rank());
     let wide = b.convert(y, compute_type(elem));
-    let gradients = windows.holders(b, wide, &sizes, 0.0);
     let indices = b.convert(indices, Type::i64());
-    let maxima = windows.holders(b, indices, &sizes, -1.0);
+    let [gradients, maxima] = match fixed(&sizes) {
+        // Windows that do not hold an element have their maximum elsewhere; where there are none, the gradient is zero.
+        Some(sizes) => [wide, indices].map(|y| windows.near(b, y, &sizes)),
+        None => [(wide, 0.0), (indices, -1.0)].map(|(y, value)| windows.holders(b, y, &sizes, value)),
+    };
     let space = b.ty(maxima).shape().to_vec();
     let lead = rank - windows.rank();
     // The row-major number of each element.
-    let flat = [&space[..lead], &[product(&sizes)]].concat();
-    let number = iota(b, &flat, lead);
-    let number = b.reshape(number, &space[..rank]);
-    let kept: Vec<i64> = (0..rank as i64).collect();
-    let number = b.broadcast(number, &space, &kept);
+    let number = iota(b, &[product(&sizes)], 0);
+    let number = b.reshape(number, &sizes);
+    let number = b.broadcast(number, &space, &(lead as i64..rank as i64).collect::<Vec<_>>());
     let mine = b.compare("eq", maxima, number);
     let none = b.splat(0.0, b.ty(gradients));
     let chosen = b.select(mine, gradients, none);
@@ -353,9 +354,44 @@ fn define_avg_pool_grad(b: &mut Builder, op: Op) -> Result<Vec<Value>> {
     let wide = b.convert(y, compute_type(elem));
     let by = divisors(b, op, &windows, &sizes, &extra, compute_type(elem));
     let shares = divided(b, wide, by);
-    let taken = windows.holders(b, shares, &sizes, 0.0);
+    let taken = match fixed(&sizes) {
+        Some(sizes) => {
+            let taken = windows.near(b, shares, &sizes);
+            held(b, taken, &windows)
+        }
+        None => windows.holders(b, shares, &sizes, 0.0),
+    };
     let sum = b.reduce("add", taken, &window_dims(rank, &windows));
     Ok(vec![b.convert(sum, elem)])
+}
+
+/// The sizes, if all are integers.
+fn fixed(sizes: &[Dim]) -> Option<Vec<i64>> {
+    sizes.iter().map(|d| d.as_static()).collect()
+}
+
+/// What [`Windows::near`] gives, of windows without dilation, and zero for those that do not hold the element.
+fn held(b: &mut Builder, taken: Value, windows: &Windows) -> Value {
+    let (ty, rank) = (b.ty(taken), windows.rank());
+    let lead = ty.rank() - 2 * rank;
+    let mut taken = taken;
+    for i in (0..rank).filter(|&i| windows.sizes[i] % windows.strides[i] != 0) {
+        let (steps, dims) = (windows.remainders(i), [lead + i, lead + rank + i]);
+        let space = dims.map(|d| ty.shape()[d]);
+        // Taps come from the last to the first.
+        let (place, tap) = (iota(b, &space, 0), iota(b, &space, 1));
+        let place = b.binary_scalar("add", place, steps.first as f64);
+        let element = b.binary_scalar("rem", place, steps.stride as f64);
+        let before = b.binary_scalar("mul", tap, steps.stride as f64);
+        let element = b.binary("sub", element, before);
+        let last = windows.sizes[i] - 1 - steps.stride * (steps.taps - 1);
+        let last = b.splat(last as f64, b.ty(element));
+        let inside = b.compare("le", element, last);
+        let inside = b.broadcast(inside, &ty.shape(), &dims.map(|d| d as i64));
+        let none = b.splat(0.0, ty);
+        taken = b.select(inside, taken, none);
+    }
+    taken
 }
 
 fn infer_adaptive(args: &InferArgs) -> Inferred {

@@ -85,6 +85,9 @@ fn pads_with_zeros(op: OpRef) -> bool {
     padding_value(op) == Some(0.0)
 }
 
+/// Operations between windows and their reduction, at most.
+const WALKED: usize = 32;
+
 /// Whether a `core.window` has an element in several windows.
 fn overlaps(op: OpRef) -> bool {
     let sizes = op.ints("sizes").unwrap_or_default();
@@ -327,7 +330,7 @@ impl Planner<'_> {
     }
 
     /// Whether each element of the result is computed from a reduction of rows of its own, where the group reduces others: with
-    /// that reduction it makes one kernel, here it would hold reductions of the same rows apart.
+    /// that reduction it makes one kernel, here it would hold reductions of the same rows apart. Windows are no rows that others reduce.
     fn finishes_other_rows(&self, target: &Group, op: Op) -> bool {
         let Some(row) = &target.row else { return false };
         let shape = self.body.ty(self.body.result(op, 0)).shape();
@@ -337,10 +340,27 @@ impl Planner<'_> {
             for from in self.body.operands(op).filter_map(|v| self.body.defining_op(v)) {
                 let class = classify(self.op(from));
                 if class == Class::Reduce && self.body.ty(self.body.result(from, 0)).shape() == shape {
-                    return self.row_of(from, class).is_some_and(|found| found != *row);
+                    return !self.reduces_windows(from) && self.row_of(from, class).is_some_and(|found| found != *row);
                 }
                 let along = class == Class::Pointwise && self.body.ty(self.body.result(from, 0)).shape() == shape;
                 if along && seen.insert(from) {
+                    stack.push(from);
+                }
+            }
+        }
+        false
+    }
+
+    /// Whether what it reduces was made of windows, element by element.
+    fn reduces_windows(&self, reduce: Op) -> bool {
+        let (mut stack, mut seen) = (vec![reduce], FxHashSet::default());
+        while let Some(op) = stack.pop() {
+            for from in self.body.operands(op).filter_map(|v| self.body.defining_op(v)) {
+                let moves = [Class::Pointwise, Class::Reindex].contains(&classify(self.op(from)));
+                if self.op(from).is("rc.core.window") {
+                    return true;
+                }
+                if moves && seen.len() < WALKED && seen.insert(from) {
                     stack.push(from);
                 }
             }

@@ -50,11 +50,32 @@ impl Product<'_> {
 }
 
 impl Program<'_> {
-    /// The elements of a tensor that is zero outside of its bounds, at a map that is no box of it.
+    /// The elements of a tensor that is zero outside of its bounds, at a map that is no box of it. Tiles run along its last dimensions as in a load, where
+    /// the map is plain and stays inside: a place is for all of a row then.
     pub fn gather_bounded(&mut self, nest: &Nest, operand: usize, scope: &Scope) -> Result<Value> {
-        let access = &nest.inputs[operand];
-        let place = self.place_of(access, scope, &nest.ranges, true)?;
-        self.gather_runs(self.src.operand(nest.op, operand), &access.shape, place, None)
+        let (access, value) = (&nest.inputs[operand], self.src.operand(nest.op, operand));
+        let inside = |d: &usize| {
+            let (e, size) = (access.exprs[*d], access.shape[*d]);
+            nest.ranges.interval(e).is_some_and(|r| r.0 >= 0) && nest.ranges.always_le(e, size - Dim::Static(1))
+        };
+        let rank = access.shape.len();
+        let rows = |from: usize| {
+            let size = access.shape[..from].iter().fold(Dim::Static(1), |n, &d| n * d);
+            let shape = [&[size], &access.shape[from..]].concat();
+            let rows = Access::new(&shape, &[&[Dim::Static(0)], &access.exprs[from..]].concat());
+            rows.plain(&scope.tiled()).map(|along| (from, rows, along))
+        };
+        let tails = (1..rank).rev().take_while(inside).map_while(rows);
+        let Some((from, rows, along)) = tails.last() else {
+            let place = self.place_of(access, scope, &nest.ranges, true)?;
+            return self.gather_runs(value, &access.shape, place, None);
+        };
+        let lead = Access::new(&access.shape[..from], &access.exprs[..from]);
+        let place = self.place_of(&lead, scope, &nest.ranges, true)?;
+        let memory = self.memory_of(value)?;
+        let memory = self.view(memory, &rows.shape);
+        let place = self.broadcast(place, self.shape(place));
+        self.emit_gather(memory, &rows, &along, 0, place, &Scope { may_miss: true, ..scope.clone() })
     }
 
     /// The number of an element of dense memory at each point of the scope's tile; -1 past the extents and, where it is `bounded`, outside of

@@ -123,7 +123,7 @@ impl Program<'_> {
         })
     }
 
-    fn emit_gather(
+    pub fn emit_gather(
         &mut self,
         memory: Value,
         access: &Access,

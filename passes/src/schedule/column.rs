@@ -116,7 +116,13 @@ pub fn windows(body: &Body, mut group: Group, lane: Name, target: &Target) -> Pl
             let rows = fit(target, i.extent.as_static(), most / 2 * each / width, 1);
             storable(&outputs, i, Some(lane), rows, target)
         };
-        let even = |y: Name| group.nests.iter().all(|n| n.moves_evenly(y));
+        // Where neighbours have the same windows, their program has all of them; else what computes the same index maps.
+        let shares = |i: &Iter| leader.inputs.iter().any(|a| overlaps(leader, a, lane, i, 0));
+        let shared: Vec<Name> = leader.of_kind(IterKind::Parallel).filter(|i| shares(i)).map(|i| i.name).collect();
+        let even = |y: Name| match shared.is_empty() {
+            true => group.nests.iter().all(|n| n.moves_evenly(y)),
+            false => shared.contains(&y),
+        };
         let outer = best_outer(leader, lane, &down, &even).filter(|o| o.1 > 1);
         (width, outer, pow2(width * outer.map_or(1, |o| o.1) / each).clamp(32, most))
     };
@@ -132,6 +138,12 @@ pub fn windows(body: &Body, mut group: Group, lane: Name, target: &Target) -> Pl
     Plan::of_rule(vec![schedule; group.nests.len()], why, other)
 }
 
+/// Whether an operand is read along `lane` side by side, and along `iter` in windows that slide by so many elements from one to the next.
+fn overlaps(nest: &Nest, access: &Access, lane: Name, iter: &Iter, by: i64) -> bool {
+    let slow = |e: Dim| mentions(e, iter.name) && step(e, iter) == Some(by) && slides(nest, e);
+    access.innermost() == Some(lane) && access.exprs.iter().any(|&e| slow(e))
+}
+
 /// Where results lie along channels, and their windows along another iterator overlap by half or more: the channels that warps read side by side,
 /// that iterator with the neighbours that they have, `each` of them in one thread, and the threads.
 fn sharing(nest: &Nest, lane: Name, each: i64, outputs: &[&Access], target: &Target) -> Option<(i64, Name, i64, i64)> {
@@ -140,14 +152,9 @@ fn sharing(nest: &Nest, lane: Name, each: i64, outputs: &[&Access], target: &Tar
     let lane_extent = nest.iter(lane)?.extent.as_static()?;
     let widths = std::iter::successors(Some(target.vector_bits * 2), |&w| Some(w / 2)).take_while(|&w| w >= vec);
     let width = widths.into_iter().find(|&w| mostly(lane_extent, w))?;
-    let overlaps = |i: &&Iter| {
-        let plain = |e: Dim| mentions(e, i.name) && step(e, i) == Some(1) && slides(nest, e);
-        let read = |a: &Access| {
-            a.innermost() == Some(lane) && a.plain(&[i.name]).is_some() && a.exprs.iter().any(|&e| plain(e))
-        };
-        nest.inputs.iter().any(read)
-    };
-    let along = nest.of_kind(IterKind::Parallel).filter(|i| i.name != lane).filter(overlaps).last()?;
+    let read = |i: &Iter, a: &Access| a.plain(&[i.name]).is_some() && overlaps(nest, a, lane, i, 1);
+    let overlapping = |i: &&Iter| nest.inputs.iter().any(|a| read(i, a));
+    let along = nest.of_kind(IterKind::Parallel).filter(|i| i.name != lane).filter(overlapping).last()?;
     let extent = along.extent.as_static()?;
     // Lanes that are left by the channels take further neighbours.
     let beside = (32 * vec / width).max(1);
