@@ -73,7 +73,7 @@ pub fn plan(body: &Body, mut group: Group, target: &Target) -> Plan {
         taken /= 2;
     }
     let threads = if target.is_cpu() { 1 } else { pow2(want * taken / each).clamp(32, 1024) };
-    let split = parts(&group, &rows, own, target);
+    let (own, split) = cut(&group, &rows, own, target);
     let waits = costs.filter(|_| form == Form::Registers && count > target.cores as f64);
     let resident = waits.and_then(|costs| resident(&group, &rows, longest, threads, costs));
     let row = if target.is_cpu() { rows.last().copied() } else { tiled_row(&group, &rows, taken) };
@@ -278,6 +278,13 @@ fn chunked(nest: &Nest, rows: &[Name]) -> Option<Iter> {
     let contiguous = nest.inputs.iter().filter_map(|a| Some((nest.elements(a), inside(a)?)));
     let along = contiguous.max_by(|a, b| a.0.total_cmp(&b.0)).map(|c| c.1);
     local.iter().find(|i| Some(i.name) == along).or(local.last()).map(|i| **i)
+}
+
+/// Into how many parts rows are cut, and the chunks that this takes: where the iterator of the chunks has room for fewer, along the one around it.
+fn cut(group: &Group, rows: &[Name], chunk: Chunk, target: &Target) -> (Chunk, Option<i64>) {
+    let outer = Chunk { deep: !target.is_cpu(), ..chunk };
+    let [own, wide] = [chunk, outer].map(|c| (c, parts(group, rows, c, target)));
+    if wide.1 > own.1 { wide } else { own }
 }
 
 /// Into how many parts rows are cut that are too few for the machine's cores, where they are reduced only once: along the outermost iterator of tiles.
