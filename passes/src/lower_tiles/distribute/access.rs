@@ -50,6 +50,8 @@ pub(super) struct Access {
     cache: Option<Attr>,
     /// On the CPU the last dimension's bound is a count of valid lanes.
     counts_lanes: bool,
+    /// Whether elements outside are read at the nearest place inside and replaced, instead of left out.
+    clamps: bool,
     /// Known predicates by memref dimension and index.
     known: FxHashMap<(usize, Option<Value>, i64), Option<Value>>,
     /// Holds only in one thread of those with copies of the tile.
@@ -278,6 +280,7 @@ impl<'s> Distribute<'s> {
                 self.check(self.indices.dim(index), span, shape[k])?
             });
         }
+        let spread_vec = spread.vec;
         let mut access = Access {
             memref: self.one(memref),
             elem: ty.elem(),
@@ -291,6 +294,7 @@ impl<'s> Distribute<'s> {
             swizzle: if memory_space(ty) == 3 { shared_swizzle(ty) } else { 0 },
             cache: op.attr("cache").filter(|c| self.cuda && c.as_str() != Some("default")),
             counts_lanes: false,
+            clamps: self.clamps && spread_vec == 1 && memory_space(ty) != 3,
             known: FxHashMap::default(),
             only: None,
         };
@@ -357,6 +361,19 @@ impl<'s> Distribute<'s> {
         self.read_piece(access, &access.lane(at, lane), 1, other)
     }
     fn read_piece(&mut self, access: &mut Access, at: &[Ix], width: i64, other: f64) -> Result<Value> {
+        if access.clamps
+            && let Some(near) = self.nearest(access, at)?
+        {
+            let inside = self.predicate(access, at, 1)?;
+            let indices = near.iter().map(|&ix| self.emit.get(ix)).collect::<Result<Vec<_>>>()?;
+            let groups: [&[Value]; 2] = [&[access.memref], &indices];
+            let attrs: Vec<_> = access.cache.map(|cache| ("cache", cache)).into_iter().collect();
+            let op = self.emit.op("rc.kernel.read", &groups, &attrs, Some(&[access.elem]))?;
+            let value = self.emit.body.result(op, 0);
+            let Some(inside) = inside else { return Ok(value) };
+            let outside = self.emit.splat_constant(access.elem, other)?;
+            return self.emit.core("rc.core.select", &[inside, value, outside]);
+        }
         let pred = self.predicate(access, at, width)?;
         let valid = self.valid(access, at, width)?;
         let indices = at.iter().map(|&ix| self.emit.get(ix)).collect::<Result<Vec<_>>>()?;
@@ -388,6 +405,24 @@ impl<'s> Distribute<'s> {
             Some(mask) => self.emit.core("rc.core.select", &[mask, value, outside]),
             None => Ok(value),
         }
+    }
+
+    /// The nearest place inside; `None` where that of an index is not known to be inside.
+    fn nearest(&mut self, access: &Access, at: &[Ix]) -> Result<Option<Vec<Ix>>> {
+        let mut near = at.to_vec();
+        for (k, ix) in near.iter_mut().enumerate() {
+            let check = self.check_of(access, k, *ix, 1);
+            let has_some = access.extents[k].as_static().is_some_and(|n| n > 0);
+            if check.lower || check.upper.is_some() && !has_some {
+                return Ok(None);
+            }
+            if let Some(extent) = check.upper {
+                let (index, last) = (self.emit.get(*ix)?, self.emit.sub(Ix::of(extent), Ix::constant(1))?);
+                let last = self.emit.get(last)?;
+                *ix = Ix::of(self.emit.core("rc.core.min", &[index, last])?);
+            }
+        }
+        Ok(Some(near).filter(|_| access.only.is_none()))
     }
 
     fn write(&mut self, access: &mut Access, at: &[Ix], value: Value) -> Result {

@@ -4,7 +4,7 @@ use super::{Distribute, Mapped};
 use crate::lower_tiles::emit::Ix;
 use crate::lower_tiles::layout::{Distribution, Holder, Layout};
 use rc_dialects::core::scalar;
-use rc_ir::{OpRef, OpState, Result, Type, Value};
+use rc_ir::{Dim, OpRef, OpState, Result, Type, Value};
 
 impl<'s> Distribute<'s> {
     /// An elementwise operation: the same one on each register.
@@ -17,8 +17,14 @@ impl<'s> Distribute<'s> {
                 .error(format!("has operands in different layouts: {other} and {result}"))
                 .help("convert with kernel.convert_layout"));
         }
-        let operands: Vec<_> = op.operands().map(|v| self.registers(v)).collect();
         let ty = spread.register_type(result.elem());
+        if self.is_below(op) {
+            let yes = scalar::splat_attr(ty, scalar::Scalar::Int(1)).ok_or_else(|| op.error("compares no numbers"))?;
+            let value = self.emit.constant(yes)?;
+            self.bind_tile(op.result(0), vec![value; spread.registers]);
+            return Ok(());
+        }
+        let operands: Vec<_> = op.operands().map(|v| self.registers(v)).collect();
         // Registers that are one value, of constants and broadcasts, are computed once.
         let mut made: Vec<(Vec<Value>, Value)> = Vec::new();
         let mut registers = Vec::with_capacity(spread.registers);
@@ -40,6 +46,21 @@ impl<'s> Distribute<'s> {
         }
         self.bind_tile(op.result(0), registers);
         Ok(())
+    }
+
+    /// Whether it asks if counted indices are below a number that all of them are known to be below, as in the whole steps of a loop.
+    fn is_below(&self, op: OpRef<'s>) -> bool {
+        if !op.is("rc.core.compare") || op.str("kind") != Some("lt") {
+            return false;
+        }
+        let defined = |v: Value| self.src.defining_op(v).map(|o| self.src.op_ref(o));
+        let Some(counts) = defined(op.operand(0)).filter(|o| o.is("rc.kernel.iota")) else { return false };
+        let size = counts.int("dim").and_then(|d| counts.result_types()[0].static_shape()?.get(d as usize).copied());
+        let bound = defined(op.operand(1)).and_then(|o| scalar::splat_of(o.attr("value")?));
+        let bound = bound.and_then(|b| i64::try_from(b.int()?).ok());
+        let (Some(size), Some(bound)) = (size, bound) else { return false };
+        let first = self.indices.dim(counts.operand(0));
+        first != Dim::Dynamic && self.indices.facts.le(first + Dim::Static(size), Dim::Static(bound))
     }
 
     pub(super) fn tile_constant(&mut self, op: OpRef<'s>) -> Result {

@@ -47,6 +47,8 @@ struct Distribute<'s> {
     vector_bytes: i64,
     /// How many loops enclose the cursor.
     loops: usize,
+    /// In a loop that only loads and computes, of which what is loaded element by element lies nearest to the bounds where it would be outside.
+    clamps: bool,
     /// In a function whose threads have different roles.
     roles: Option<warpgroup::Roles>,
 }
@@ -71,6 +73,7 @@ pub fn distribute(src: &Body, lanes: i64) -> Result<Body> {
         warps: (threads / super::layout::WARP).max(1),
         vector_bytes: lanes * 4,
         loops: 0,
+        clamps: false,
         roles: None,
     };
     let out_entry = work.emit.entry();
@@ -275,22 +278,47 @@ impl<'s> Distribute<'s> {
     // ---- control flow ----
 
     /// A loop whose last step may be cut off runs its whole steps, where accesses need no masks, and then the rest.
-    /// On a GPU, where a predicate costs little, it stays one loop.
+    /// On a GPU, where a predicate for a vector costs little, it stays one loop otherwise.
     fn for_loop(&mut self, op: OpRef<'s>) -> Result {
         let init = self.flatten(op.operands().skip(3));
         let (lower, upper, step) = (self.ix(op.operand(0)), self.ix(op.operand(1)), self.ix(op.operand(2)));
-        let peel =
-            !self.cuda && step.value.is_none() && step.plus > 0 && self.indices.has_rest(op) && accesses_memory(op);
+        let cut_off = step.value.is_none() && step.plus > 0 && self.indices.has_rest(op);
+        let peel = cut_off && self.is_worth_peeling(op)?;
         if !peel {
             let results = self.loop_part(op, [lower, upper, step], &init, Part::All)?;
             self.bind_carried(op.results(), &results);
             return Ok(());
         }
         let whole = self.whole_steps(lower, upper, step.plus)?;
+        self.clamps = self.cuda;
         let carried = self.loop_part(op, [lower, whole, step], &init, Part::Whole)?;
         let results = self.loop_rest(op, whole, upper, &carried)?;
+        self.clamps = false;
         self.bind_carried(op.results(), &results);
         Ok(())
+    }
+    /// On a CPU where memory is accessed. On a GPU where a loop loads element by element: a branch around each of the loads would keep them from
+    /// being in flight together, so that in such a loop none is masked ([`Distribute::clamps`]).
+    fn is_worth_peeling(&mut self, op: OpRef<'s>) -> Result<bool> {
+        if !self.cuda {
+            return Ok(accesses_memory(op));
+        }
+        let Some(entry) = op.entry(0) else { return Ok(false) };
+        // Loads and what is computed of them: threads do not wait for one another here.
+        let names = ["rc.kernel.load", "rc.kernel.iota", "rc.kernel.broadcast", "rc.kernel.yield"];
+        let src = self.src;
+        let ops = || src.ops(entry).map(|o| src.op_ref(o));
+        let computes = |o: OpRef| o.has(rc_ir::Traits::ELEMENTWISE) || o.has(rc_ir::Traits::CONSTANT);
+        if !ops().all(|o| names.iter().any(|name| o.is(name)) || computes(o)) {
+            return Ok(false);
+        }
+        for load in ops().filter(|o| o.is("rc.kernel.load")) {
+            let spread = self.spread(load, load.result_types()[0])?;
+            if spread.registers > 1 && spread.vec == 1 && self.indices.neighbours(load) == 1 {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
     /// `lower + (upper - lower) / step * step`, where `upper` is not below `lower`; else `lower`.
     fn whole_steps(&mut self, lower: Ix, upper: Ix, step: i64) -> Result<Ix> {
