@@ -20,10 +20,10 @@ pub fn plan(body: &Body, mut group: Group, target: &Target) -> Plan {
     }
     let nest = group.nests.last().expect("a group has a nest").clone();
     let outputs: Vec<_> = group.nests.iter().flat_map(|n| &n.outputs).collect();
-    // Where there is work enough, a GPU's thread has two loads of each operand in flight.
+    // A GPU's thread has two loads of each operand in flight where with one all threads that it holds would not do: some would wait for others to end.
     let each = target.gpu.as_ref().map_or(1, |gpu| {
         let [few, many] = gpu.pointwise.each;
-        if nest.points() >= (target.cores * target.threads * many) as f64 { many } else { few }
+        if nest.points() > (target.cores * target.threads * few) as f64 { many } else { few }
     });
     let width = nest.outputs[0].innermost().and_then(|x| nest.iter(x)?.extent.as_static());
     let want = match &target.cpu {
