@@ -4,6 +4,7 @@
 //! what comes out. [`CheckEachPass`] executes a module before and after every pass.
 
 pub mod cache;
+mod calibrate;
 mod check;
 mod gradients;
 mod package;
@@ -12,16 +13,17 @@ mod tune;
 pub mod variants;
 
 pub use cache::{Cache, Compiled, compile_anew, compile_cached};
+pub use calibrate::{Figure, calibrate};
 pub use check::CheckEachPass;
 pub use gradients::check_gradients;
 pub use package::{Packing, is_compiled};
 pub use pipeline::{compile, compile_tuned, pipeline};
 pub use rc_dialects::verify;
-pub use rc_machine::{Machine, Target};
+pub use rc_machine::{Machine, Target, figure};
 pub use rc_passes::schedule::Tuning;
 pub use rc_runtime::random::{random_input, random_inputs, small_value};
 pub use rc_runtime::{Executable, KernelTime, gpu_arch};
-pub use tune::{TuneOptions, Tuned, describe, tune, update};
+pub use tune::{Compared, TuneOptions, Tuned, compare, describe, tune, update};
 
 /// Makes rc's dialects and passes known. Calling it again does nothing.
 pub fn register() {

@@ -13,10 +13,12 @@ mod fusion;
 mod gpu;
 mod host;
 mod range;
+mod rewrite;
 mod target;
 
 pub use cpu::{Cpu, CpuPointwise, CpuProducts, CpuWindows};
 pub use fit::Needs;
 pub use fusion::Fusion;
 pub use gpu::{Align, Attention, Columns, Gpu, Products, Rows, Warpgroups};
+pub use rewrite::figure;
 pub use target::{Machine, Matrix, Target, Unit};

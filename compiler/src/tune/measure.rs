@@ -33,6 +33,18 @@ pub struct Bench<'a> {
     flush: (Executable, Tensor),
 }
 
+/// A candidate's time.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Compared {
+    /// The operations that the kernel came from.
+    pub origin: String,
+    /// What the candidate chooses, in words.
+    pub what: String,
+    /// Microseconds by the model, and the fewest that were measured.
+    pub model_us: f64,
+    pub us: f64,
+}
+
 /// A candidate that runs.
 struct Trial {
     choice: Vec<usize>,
@@ -128,6 +140,48 @@ impl<'a> Bench<'a> {
         let body = &module.bodies[1];
         let schedules = nests(body).into_iter().filter_map(|op| body.attr(op, "schedule")).collect();
         Ok(Some(entry([won, lost], schedules)))
+    }
+
+    /// What each of the best candidates of a kernel takes, and what the model says that it does. Of several groups only the candidate's own is not
+    /// the model's choice.
+    ///
+    /// # Errors
+    /// If the model's choice does not run.
+    pub fn compare(&self, kernel: &Kernel, progress: &Progress) -> Result<Vec<Compared>> {
+        let inputs = self.inputs(kernel)?;
+        let model = vec![0; kernel.groups.len()];
+        let mut choices = vec![model.clone()];
+        for (group, (_, ranked)) in kernel.groups.iter().enumerate() {
+            let others = 1..ranked.len().min(self.options.top);
+            choices.extend(others.map(|i| {
+                let mut choice = model.clone();
+                choice[group] = i;
+                choice
+            }));
+        }
+        let loaded: Vec<Result<Trial>> = choices.into_par_iter().map(|choice| self.load(kernel, choice)).collect();
+        let mut out = Vec::new();
+        for trial in loaded {
+            let measured = trial.and_then(|trial| {
+                let once = trial.executable.median_ms(&inputs, 1).map_err(|e| e.to_string())?.max(1e-3);
+                let runs = ((SPAN_MS / once) as usize).clamp(RUNS[0], RUNS[1]);
+                let times = trial.executable.times_ms(&inputs, runs, 1, &mut || Ok(()));
+                let shortest = times.map_err(|e| e.to_string())?.into_iter().fold(f64::INFINITY, f64::min);
+                let chosen = || kernel.groups.iter().zip(&trial.choice).map(|((_, ranked), &i)| &ranked[i]);
+                Ok(Compared {
+                    origin: kernel.origin.clone(),
+                    what: chosen().map(|c| c.what.as_str()).collect::<Vec<_>>().join("; "),
+                    model_us: chosen().filter_map(|c| Some(c.cost?.us)).sum(),
+                    us: 1e3 * shortest,
+                })
+            });
+            match measured {
+                Ok(compared) => out.push(compared),
+                Err(why) => progress.skips(format!("{}: {why}", kernel.origin)),
+            }
+        }
+        progress.did(kernel.trials(self.options.top));
+        Ok(out)
     }
 
     fn load(&self, kernel: &Kernel, choice: Vec<usize>) -> Result<Trial> {

@@ -9,6 +9,7 @@ mod measure;
 mod progress;
 
 pub use file::update;
+pub use measure::Compared;
 
 use crate::Target;
 use kernels::Kernel;
@@ -83,6 +84,26 @@ pub fn tune(
         }
     }
     out.skipped = progress.finish();
+    Ok(out)
+}
+
+/// Measures the best candidates of each kernel of a module, the model's choice first, beside what the model says of them.
+///
+/// # Errors
+/// As [`tune`].
+pub fn compare(module: &Module, target: &Target, options: &TuneOptions) -> Result<Vec<Vec<Compared>>, Vec<Diagnostic>> {
+    let kernels = kernels::of(module, target)?;
+    let bench = Bench::new(target, options).map_err(|why| vec![*Diagnostic::error(module.loc, why)])?;
+    let progress = Progress::new(kernels.iter().map(|k| k.trials(options.top) as u64).sum());
+    let mut out = Vec::new();
+    for kernel in &kernels {
+        progress.starts(kernel);
+        match bench.compare(kernel, &progress) {
+            Ok(candidates) => out.push(candidates),
+            Err(why) => progress.skips(format!("{}: {why}", kernel.origin)),
+        }
+    }
+    progress.finish();
     Ok(out)
 }
 

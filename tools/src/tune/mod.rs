@@ -1,10 +1,10 @@
-//! `rc-tune`: measures schedules on the machine at hand, and keeps the fastest in a file.
+//! `rc-tune`: measures schedules on the machine at hand, and keeps the fastest in a file; or the machine itself.
 
-use crate::files::print_line;
+use crate::files::{print_line, write};
 use crate::run::{Device, Failure, named_values, read, target};
-use rc::{TuneOptions, Tuning, describe, tune, update};
+use rc::{Compared, Figure, Target, TuneOptions, Tuning, calibrate, compare, describe, figure, tune, update};
 use rc_runtime::program::Bindings;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -13,7 +13,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 #[command(name = "rc-tune", version)]
 pub struct Options {
     /// The module, at any stage before its kernels are scheduled; - is standard input
-    pub input: PathBuf,
+    #[arg(required_unless_present = "calibrate")]
+    pub input: Option<PathBuf>,
     /// The file to keep them in, beside what it has; INPUT.tuning by default
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
@@ -29,13 +30,27 @@ pub struct Options {
     /// Measure kernels again that the file has for this machine
     #[arg(long)]
     pub again: bool,
+    /// Keep nothing: list the candidates of each kernel with the times that the model predicts and those that were measured
+    #[arg(long, conflicts_with_all = ["output", "again"])]
+    pub candidates: bool,
+    /// Measure the machine that a target file describes, which is the one at hand, and write its figures there
+    #[arg(long, value_name = "TARGET.toml", conflicts_with_all = ["input", "output", "again", "candidates", "symbols"])]
+    pub calibrate: Option<PathBuf>,
 }
 
 /// Tunes as the options say. What was found until Ctrl-C is kept.
 pub fn run(options: &Options) -> Result<(), Failure> {
-    let module = read(&options.input)?;
-    let output = output(options)?;
+    let Some(input) = options.input.as_deref() else {
+        return options.calibrate.as_deref().map_or(Ok(()), |file| calibrate_file(file, options.device));
+    };
+    let module = read(input)?;
+    let symbols: Bindings = named_values(&options.symbols)?.into_iter().collect();
+    let how = TuneOptions { top: options.top.into(), symbols };
     let target = target(options.device, None, None)?;
+    if options.candidates {
+        return list(&compare(&module, &target, &how).map_err(Failure::Diagnostics)?);
+    }
+    let output = output(options, input)?;
     let stop = Arc::new(AtomicBool::new(false));
     let asked = stop.clone();
     let handler = ctrlc::set_handler(move || {
@@ -46,8 +61,6 @@ pub fn run(options: &Options) -> Result<(), Failure> {
     handler.map_err(|e| format!("cannot listen for Ctrl-C: {e}"))?;
     let known = if output.exists() { Tuning::read(&output)? } else { Tuning::default() };
     let known = if options.again { Tuning::default() } else { known };
-    let symbols: Bindings = named_values(&options.symbols)?.into_iter().collect();
-    let how = TuneOptions { top: options.top.into(), symbols };
     let tuned = tune(&module, &target, &known, &how, &|| stop.load(Ordering::Relaxed)).map_err(Failure::Diagnostics)?;
     let found: Vec<String> = tuned.found.entries().map(describe).collect();
     let faster = tuned.found.entries().filter(|e| !e.schedules.is_empty()).count();
@@ -66,10 +79,34 @@ pub fn run(options: &Options) -> Result<(), Failure> {
     Ok(())
 }
 
-fn output(options: &Options) -> Result<PathBuf, Failure> {
+/// Tab-separated: kernel, microseconds by the model and measured, operations, candidate.
+fn list(kernels: &[Vec<Compared>]) -> Result<(), Failure> {
+    print_line("kernel\tmodel_us\tus\torigin\tcandidate")?;
+    for (number, candidates) in kernels.iter().enumerate() {
+        for c in candidates {
+            print_line(format_args!("{number}\t{:.3}\t{:.3}\t{}\t{}", c.model_us, c.us, c.origin, c.what))?;
+        }
+    }
+    Ok(())
+}
+
+fn calibrate_file(file: &Path, device: Device) -> Result<(), Failure> {
+    let described = target(device, None, Some(file))?;
+    let text = std::fs::read_to_string(file).map_err(|e| format!("cannot read '{}': {e}", file.display()))?;
+    let measured = calibrate(&described)?;
+    let figures: Vec<(&str, f64)> = measured.iter().map(|f| (f.name, f.new)).collect();
+    let text = Target::rewrite(&file.display().to_string(), &text, &figures)?;
+    write(file, |out| out.write_all(text.as_bytes()))?;
+    for Figure { name, old, new } in measured {
+        print_line(format_args!("{name} = {}, was {old}", figure(new)))?;
+    }
+    Ok(())
+}
+
+fn output(options: &Options, input: &Path) -> Result<PathBuf, Failure> {
     match &options.output {
         Some(path) => Ok(path.clone()),
-        None if options.input.as_os_str() == "-" => Err("standard input has no name: write -o FILE".to_string().into()),
-        None => Ok(options.input.with_extension("tuning")),
+        None if input.as_os_str() == "-" => Err("standard input has no name: write -o FILE".to_string().into()),
+        None => Ok(input.with_extension("tuning")),
     }
 }
