@@ -253,9 +253,10 @@ fn place(b: &mut Builder, windows: &Windows, number: Value, sizes: &[Dim]) -> Va
     for i in (0..windows.rank()).rev() {
         let element = b.binary_scalar("rem", rest, windows.sizes[i] as f64);
         rest = b.binary_scalar("div", rest, windows.sizes[i] as f64);
-        let window = iota(b, &shape, lead + i);
+        let window = iota(b, &[shape[lead + i]], 0);
         let start = b.binary_scalar("mul", window, windows.strides[i] as f64);
         let start = b.binary_scalar("sub", start, windows.padding[i] as f64);
+        let start = b.broadcast(start, &shape, &[(lead + i) as i64]);
         let offset = b.binary_scalar("mul", element, windows.dilations[i] as f64);
         let at = b.binary("add", start, offset);
         // Where all elements are the least number, padding may come first: the first element inside is meant.

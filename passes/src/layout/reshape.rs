@@ -30,7 +30,7 @@ pub fn move_reshapes(body: &mut Body) -> Result<u64> {
             continue;
         }
         let done = match body.name(op) {
-            n if n == &RESHAPE => merge(body, op)?,
+            n if n == &RESHAPE => merge(body, op)? || windows::behind_windows(body, op)?,
             n if n == &DOT => behind_product(body, op)?,
             n if n == &TRANSPOSE => channels::cancel(body, op)?,
             _ if body.op_ref(op).has(Traits::ELEMENTWISE) => elementwise(body, op, &mut shaped)?,

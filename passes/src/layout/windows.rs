@@ -1,10 +1,10 @@
-//! Padding, windows, reductions and concatenations of what is transposed to channels first: they work on channels last too, so that
-//! pooling between two convolutions moves nothing.
+//! Padding, windows, reductions and concatenations of what is transposed to channels first, and views of a window's elements as one dimension: they work
+//! on channels last too, so that pooling between two convolutions moves nothing.
 
 use super::channels::{brings_channels_first, transposed};
 use super::reshape::replace;
 use rc_dialects::core::reduce::REDUCE;
-use rc_dialects::core::shape::TRANSPOSE;
+use rc_dialects::core::shape::{RESHAPE, TRANSPOSE};
 use rc_dialects::core::slice::{CONCAT, PAD};
 use rc_dialects::core::window::WINDOW;
 use rc_ir::{Attr, Body, Dim, Op, OpDef, Result, Value};
@@ -12,7 +12,7 @@ use rc_ir::{Attr, Body, Dim, Op, OpDef, Result, Value};
 /// Moves a transpose to channels first behind one of these operations; whether it did.
 pub fn behind_windows(body: &mut Body, op: Op) -> Result<bool> {
     let name = body.name(op);
-    if ![&PAD, &WINDOW, &REDUCE, &CONCAT].iter().any(|def| name == *def) {
+    if ![&PAD, &WINDOW, &REDUCE, &CONCAT, &RESHAPE].iter().any(|def| name == *def) {
         return Ok(false);
     }
     let count = if name == &CONCAT { body.operands(op).count() } else { 1 };
@@ -22,6 +22,9 @@ pub fn behind_windows(body: &mut Body, op: Op) -> Result<bool> {
     let Some(sources) = sources.collect::<Option<Vec<Value>>>().filter(|_| brings_channels_first(&perm)) else {
         return Ok(false);
     };
+    if name == &RESHAPE && !views_elements(body, op, &perm) {
+        return Ok(false);
+    }
     let innermost = perm.iter().max().copied();
     if acts_on(body, op).iter().any(|&d| perm.get(d).copied() == innermost) {
         return Ok(false);
@@ -41,6 +44,17 @@ pub fn behind_windows(body: &mut Body, op: Op) -> Result<bool> {
         }
         b.op(&TRANSPOSE).operand(value).attr("perm", Attr::i64s(&back)).result(old).try_value()
     })
+}
+
+/// Whether a reshape leaves images, channels and places as they are, and has others after them.
+fn views_elements(body: &Body, op: Op, perm: &[i64]) -> bool {
+    let (from, to) = (body.ty(body.operand(op, 0)).shape(), body.ty(body.result(op, 0)).shape());
+    let kept = places_end(perm);
+    from.len() > kept && to.len() > kept && from[..kept] == to[..kept]
+}
+/// How many dimensions are images, channels and places: those that a transpose to channels first moves, and the first.
+fn places_end(perm: &[i64]) -> usize {
+    perm[1] as usize + 1
 }
 
 /// The dimensions that padding is added to, or that windows slide along. With channels last no innermost one is among them: of three dimensions the
@@ -72,6 +86,10 @@ fn numbered(body: &Body, op: Op, perm: &[i64]) -> (Vec<(&'static str, Attr)>, Ve
     if is(&CONCAT) {
         let dim = at.int("dim").unwrap_or_default();
         return (vec![("dim", Attr::i64(source(&dim)))], perm.to_vec());
+    }
+    if is(&RESHAPE) {
+        let elements = places_end(perm)..body.ty(body.result(op, 0)).rank();
+        return (Vec::new(), perm[..elements.start].iter().copied().chain(elements.map(|d| d as i64)).collect());
     }
     if is(&WINDOW) {
         let rank = perm.len() as i64;
