@@ -54,6 +54,7 @@ pub fn fuse(body: &mut Body, options: &FuseOptions) -> Vec<Diagnostic> {
         recompute::split_cheap_ops(body, block, &symbols, &options.costs);
         if options.gathers {
             recompute::round_in_products(body, block);
+            recompute::copy_paddings(body, block);
         }
         let order = Order::of(body, block);
         let plan = plan::plan(body, block, &symbols, &order, options);

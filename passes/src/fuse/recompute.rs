@@ -1,7 +1,7 @@
 //! Operations that are computed again where they are used, not stored: run before planning.
 
 use super::classify::{Class, classify, is_cheap};
-use super::reads::{most_elements, reduced_dims, tensor_bytes};
+use super::reads::{most_elements, padding_value, pads_windows, reduced_dims, tensor_bytes};
 use rc_ir::dim_range::Ranges;
 use rc_ir::{Block, Body, Op, OpRef, Traits, Type, Value};
 use rc_machine::Fusion;
@@ -40,6 +40,41 @@ fn is_small_mask(body: &Body, op: Op, symbols: &Ranges, costs: &Fusion) -> bool 
         && body.ty(body.result(op, 0)).elem() == Type::i1()
         && most_elements(&body.ty(body.result(op, 0)).shape(), symbols) <= costs.compared
         && body.operands(op).all(known)
+}
+
+/// Gives each window that is reduced to its greatest elements a padding of its own: a GPU reads the nearest element instead, where a shared one would
+/// be stored.
+pub fn copy_paddings(body: &mut Body, block: Block) {
+    let least = |op: OpRef| padding_value(op) == Some(f64::NEG_INFINITY) && pads_windows(op, true);
+    let pads: Vec<Op> = body.ops(block).filter(|&op| least(body.op_ref(op))).collect();
+    for pad in pads {
+        let mut users: Vec<(Op, usize)> = body.uses(body.result(pad, 0)).collect();
+        users.sort();
+        if !users.iter().all(|&(window, _)| finds_greatest(body, window)) {
+            continue;
+        }
+        for (user, operand) in users.into_iter().skip(1) {
+            let copy = body.clone_op(pad, &mut rc_ir::Mapping::new());
+            body.insert_before(user, copy);
+            let value = body.result(copy, 0);
+            body.set_operand(user, operand, value);
+        }
+    }
+}
+
+/// Whether all that windows, moved at most, are for is a maximum or its place.
+fn finds_greatest(body: &Body, window: Op) -> bool {
+    let mut op = window;
+    loop {
+        if classify(body.op_ref(op)) == Class::Reduce {
+            return body.op_ref(op).str("kind").is_some_and(|kind| ["max", "argmax"].contains(&kind));
+        }
+        let mut users = body.uses(body.result(op, 0));
+        match (users.next(), users.next()) {
+            (Some((user, _)), None) if classify(body.op_ref(op)) == Class::Reindex => op = user,
+            _ => return false,
+        }
+    }
 }
 
 /// Has products round their sums to 16 bits whose transposes are all that is read of them: they then write their rows in that order.
