@@ -56,6 +56,14 @@ impl Unit {
     pub fn word(self) -> &'static str {
         Unit::WORDS.iter().find(|w| w.0 == self).expect("every unit has a word").1
     }
+    /// LLVM's name of the feature of a CPU that has the instructions of words.
+    pub fn feature(self) -> Option<&'static str> {
+        match self {
+            Unit::Avx512Bf16 => Some("avx512bf16"),
+            Unit::Vnni => Some("avx512vnni"),
+            _ => None,
+        }
+    }
 }
 
 /// A matrix instruction.
@@ -171,6 +179,17 @@ impl Target {
     /// Whether it has an instruction for `a b + c` on vectors: all but x86-64 before AVX2.
     pub fn has_fma(&self) -> bool {
         !self.triple.starts_with("x86_64") || self.needs.iter().any(|feature| feature == "fma")
+    }
+    /// The instruction that multiplies words of `operands`, in vectors; its shape is `[1, lanes, elements of a word]`.
+    pub fn words(&self, operands: Type, accumulator: Type) -> Option<&Matrix> {
+        let is = |name: &str, ty: Type| name == ty.to_string();
+        let fits = |m: &&Matrix| is(&m.operands, operands) && is(&m.accumulator, accumulator) && self.runs(m);
+        self.matrix.iter().filter(|m| self.is_cpu() && m.unit.feature().is_some()).find(fits)
+    }
+    /// Whether code generation may use a matrix instruction: no feature that it needs is switched off.
+    pub fn runs(&self, matrix: &Matrix) -> bool {
+        let is_off = |feature: &str| self.features.iter().any(|f| f.strip_prefix('-') == Some(feature));
+        !matrix.unit.feature().is_some_and(is_off)
     }
     /// Whether it has a matrix instruction of this unit.
     pub fn has_unit(&self, unit: Unit) -> bool {

@@ -4,8 +4,17 @@ use crate::constraints::{INDEX, MEMREF, SHARED};
 use rc_ir::op_def::*;
 use rc_ir::{OpDef, Type, TypeData};
 
-pub(super) static OPS: &[&OpDef] =
-    &[&ASYNC_COPY, &ASYNC_COMMIT, &ASYNC_WAIT, &TENSOR_PREFETCH, &BOX_PREFETCH, &TENSOR_LOAD, &TENSOR_STORE, &BULK_COMMIT, &BULK_WAIT];
+pub(super) static OPS: &[&OpDef] = &[
+    &ASYNC_COPY,
+    &ASYNC_COMMIT,
+    &ASYNC_WAIT,
+    &TENSOR_PREFETCH,
+    &BOX_PREFETCH,
+    &TENSOR_LOAD,
+    &TENSOR_STORE,
+    &BULK_COMMIT,
+    &BULK_WAIT,
+];
 
 const ORDERED: Effects = Effects::Channel("sync");
 

@@ -17,6 +17,7 @@ mod mma;
 mod sync;
 mod tile;
 mod vector;
+mod words;
 
 pub use async_copy::*;
 pub use control::*;
@@ -26,10 +27,12 @@ pub use mma::*;
 pub use sync::*;
 pub use tile::*;
 pub use vector::*;
+pub use words::*;
 
 use rc_ir::OpDef;
 
 /// All operations of the dialect.
 pub fn ops() -> Vec<&'static OpDef> {
-    [func::OPS, control::OPS, tile::OPS, memory::OPS, vector::OPS, sync::OPS, async_copy::OPS, mma::OPS].concat()
+    [func::OPS, control::OPS, tile::OPS, words::OPS, memory::OPS, vector::OPS, sync::OPS, async_copy::OPS, mma::OPS]
+        .concat()
 }

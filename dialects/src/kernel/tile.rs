@@ -245,7 +245,8 @@ kernel.func @example(%x: memref<4x32xi32>, %y: memref<4x32xi32>, %at: memref<4x3
 pub static DOT: OpDef = OpDef {
     summary: "acc + a b for tiles a [m, k], b [k, n] and acc [m, n].",
     doc: "Products and sums in acc's element type; contracted and in any order along k. In the placed phase a and b may be memrefs in \
-shared or packed memory ([m, k] and [k, n], or stored transposed as `a_t`, `b_t` say).",
+shared or packed memory ([m, k] and [k, n], or stored transposed as `a_t`, `b_t` say). With `of` they are words of such elements along k, see \
+kernel.pack; of i8, those of a are unsigned.",
     example: r#"
 kernel.func @example(%x: memref<4x16xf32>, %w: memref<16x8xf32>, %y: memref<4x8xf32>) attributes {phase = tile, target = cpu, grid = [1, 1, 1]} {
   %zero = core.constant {value = 0 : index} : index
@@ -262,7 +263,13 @@ kernel.func @example(%x: memref<4x16xf32>, %w: memref<16x8xf32>, %y: memref<4x8x
     attrs: &[
         attr("a_t", AttrKind::Bool, "a is given as [k, m].").default(AttrDefault::Bool(false)),
         attr("b_t", AttrKind::Bool, "b is given as [n, k].").default(AttrDefault::Bool(false)),
-        attr("unit", AttrKind::Enum(&["fma", "mma", "wgmma"]), "The hardware unit, chosen by the schedule.").optional(),
+        attr(
+            "unit",
+            AttrKind::Enum(&["fma", "mma", "wgmma", "avx512_bf16", "vnni"]),
+            "The hardware unit, chosen by the schedule.",
+        )
+        .optional(),
+        attr("of", AttrKind::Type, "The elements of a's and b's words: bf16 or i8.").optional(),
     ],
     effects: Effects::Read,
     infer: Some(|args| Ok(smallvec![args.operand(2)?])),
@@ -279,7 +286,12 @@ fn verify_dot(op: OpRef) -> Result {
         }
     };
     match (shape(0, "a_t"), shape(1, "b_t"), shape(2, "")) {
-        (Some((m, k)), Some((l, n)), Some((o, p))) if k == l && m == o && n == p => Ok(()),
+        (Some((m, k)), Some((l, n)), Some((o, p))) if k == l && m == o && n == p => match op.attr("of") {
+            Some(_) if op.operand_types()[..2].iter().any(|t| t.elem() != Type::i32()) => {
+                Err(op.error("expects words in tiles of i32, as kernel.pack makes them"))
+            }
+            _ => Ok(()),
+        },
         (a, b, acc) => Err(op.error(format!("expects [m, k], [k, n] and [m, n], got {a:?}, {b:?} and {acc:?}"))),
     }
 }

@@ -2,7 +2,7 @@
 
 use super::{Error, llvm::TargetMachine};
 use rc_ir::Name;
-use rc_machine::{Machine, Target};
+use rc_machine::{Machine, Target, Unit};
 use std::sync::OnceLock;
 
 /// What machine code is generated for.
@@ -98,6 +98,8 @@ pub struct Cpu {
     pub name: String,
     /// LLVM's feature string, such as `+avx2,+fma`.
     pub features: String,
+    /// What multiplies matrices.
+    pub units: Vec<Unit>,
 }
 
 impl Cpu {
@@ -117,7 +119,8 @@ impl Cpu {
                 "unknown CPU '{name}'; known are host and LLVM's names of 64-bit x86 processors: x86-64, x86-64-v3, x86-64-v4, znver4, sapphirerapids, …"
             )));
         }
-        Ok(Self { triple: target.triple.clone(), name: name.clone(), features: target.features.join(",") })
+        let units = target.matrix.iter().filter(|m| target.runs(m)).map(|m| m.unit).collect();
+        Ok(Self { triple: target.triple.clone(), name: name.clone(), features: target.features.join(","), units })
     }
 
     /// Whether it has an instruction for `x * y + z`, as processors since AVX2 have.
@@ -126,6 +129,11 @@ impl Cpu {
             true => !WITHOUT_FMA.contains(&self.name.as_str()),
             false => self.has_feature("fma"),
         }
+    }
+
+    /// Whether it has the instructions of a unit.
+    pub fn has_unit(&self, unit: Unit) -> bool {
+        self.units.contains(&unit)
     }
 
     /// Whether LLVM generates code that uses `feature` (as `avx2`, `avx512f`, `fma`), by the feature string.

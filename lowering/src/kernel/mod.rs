@@ -33,6 +33,7 @@ mod tensor_copy;
 mod value;
 mod vector;
 mod wgmma;
+mod words;
 
 pub use compile::{Code, CompiledKernel, Timings, lower_kernel, lower_kernels, lower_to_llvm, lower_to_mlir};
 pub use info::{KernelArg, KernelInfo, TensorMapInfo};
@@ -102,6 +103,7 @@ impl<'a, 'm> Lowering<'a, 'm> {
             "kernel.slice" => self.slice(op),
             "kernel.permute" => self.permute(op),
             "kernel.vector_reduce" => self.vector_reduce(op),
+            "kernel.dot_words" => self.dot_words(op),
             _ if name.starts_with("core.") => self.elementwise(op),
             _ if name.starts_with("kernel.") => self.gpu_op(op),
             _ => Err(op.unsupported("in the thread phase of a kernel")),
@@ -167,6 +169,7 @@ const TILE_OPS: &[&str] = &[
     "kernel.reduce",
     "kernel.scan",
     "kernel.dot",
+    "kernel.pack",
     "kernel.iota",
     "kernel.broadcast",
     "kernel.transpose",

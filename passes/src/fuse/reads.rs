@@ -250,10 +250,15 @@ pub fn is_affine(map: &[Dim]) -> bool {
     })
 }
 
-/// Whether it is a projection but for one iterator that runs over panels: `[i floordiv c, k, i mod c]`, or an order of these on the way there.
+/// Whether it is a projection but for one iterator that runs over panels: `[i floordiv c, k, i mod c]`, or an order of these on the way there. With
+/// words of k, `[i floordiv c, k floordiv w, i mod c, k mod w]`.
 pub fn is_panelled(map: &[Dim]) -> bool {
     let is_plain = |d: &Dim| d.is_static() || d.as_symbol().is_some();
     let odd: Vec<usize> = (0..map.len()).filter(|&d| !is_plain(&map[d])).collect();
+    if let [a, b, c, d] = *odd {
+        let both = |x: [usize; 2], y: [usize; 2]| [x, y].iter().all(|&[i, j]| panel_iterator(map[i], map[j]).is_some());
+        return map.len() == 4 && (both([a, b], [c, d]) || both([a, c], [b, d]));
+    }
     matches!(*odd, [panel, lane] if panel_iterator(map[panel], map[lane]).is_some() && (lane == panel + 1 || lane + 1 == map.len()))
 }
 

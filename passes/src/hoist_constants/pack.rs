@@ -24,8 +24,9 @@ struct Weight {
     /// Elements of it, and of the other dimension.
     n: i64,
     k: i64,
-    /// Columns of a panel.
+    /// Columns of a panel, and elements of k that are multiplied at once.
     columns: i64,
+    word: i64,
 }
 
 /// A weight in panels.
@@ -33,6 +34,7 @@ struct Packed {
     of: Value,
     free: usize,
     columns: i64,
+    word: i64,
     value: Value,
 }
 
@@ -43,12 +45,12 @@ impl Packer<'_, '_> {
         let dots: Vec<Op> = body.ops(entry).filter(|&op| body.name(op) == &DOT).collect();
         for dot in dots {
             let Some(w) = self.weight(body, dot) else { continue };
-            let same = |p: &&Packed| (p.of, p.free, p.columns) == (w.value, w.free, w.columns);
+            let same = |p: &&Packed| (p.of, p.free, p.columns, p.word) == (w.value, w.free, w.columns, w.word);
             let packed = match all.iter().find(same) {
                 Some(packed) => packed.value,
                 None => {
                     let value = self.pack(body, &w);
-                    all.push(Packed { of: w.value, free: w.free, columns: w.columns, value });
+                    all.push(Packed { of: w.value, free: w.free, columns: w.columns, word: w.word, value });
                     value
                 }
             };
@@ -69,13 +71,18 @@ impl Packer<'_, '_> {
         let (&[free], &[contracted]) = (roles.rhs_free.as_slice(), roles.rhs_contract.as_slice()) else { return None };
         let (left, right) = (body.ty(body.operand(dot, 0)), body.ty(value));
         // Elements of another type than the sums' would be converted for every tile; packing a short row only adds to it.
-        if !roles.rhs_batch.is_empty() || left.elem() != roles.acc || right.elem() != roles.acc {
+        let word = match self.target.words(right.elem(), roles.acc) {
+            Some(words) => words.shape[2],
+            None if right.elem() == roles.acc => 1,
+            None => return None,
+        };
+        if !roles.rhs_batch.is_empty() || left.elem() != right.elem() {
             return None;
         }
         let shape = right.static_shape()?;
         let rows = roles.lhs_free.iter().fold(Dim::Static(1), |n, &d| n * left.shape()[d]);
         let columns = panel_columns(rows.as_static(), shape[free], roles.acc, self.target)?;
-        Some(Weight { dot, value, free, n: shape[free], k: shape[contracted], columns })
+        Some(Weight { dot, value, free, n: shape[free], k: shape[contracted], columns, word })
     }
 
     fn pack(&mut self, body: &mut Body, w: &Weight) -> Value {
@@ -102,13 +109,16 @@ impl Weight {
     fn panels(&self) -> i64 {
         (self.n as u64).div_ceil(self.columns as u64) as i64
     }
-    /// Shapes of the weight: padded to whole panels, and with panels apart; and the order of the latter's dimensions in memory.
-    fn shapes(&self) -> ([Dim; 2], [Dim; 3], [i64; 3]) {
-        let [panels, columns, k] = [self.panels(), self.columns, self.k].map(Dim::Static);
-        let whole = panels * columns;
-        match self.free {
-            0 => ([whole, k], [panels, columns, k], [0, 2, 1]),
-            _ => ([k, whole], [k, panels, columns], [1, 0, 2]),
+    /// Shapes of the weight: padded to whole panels and words, and with these apart; and the order of the latter's dimensions in memory.
+    fn shapes(&self) -> ([Dim; 2], Vec<Dim>, Vec<i64>) {
+        let words = (self.k as u64).div_ceil(self.word as u64) as i64;
+        let [panels, columns, words, word] = [self.panels(), self.columns, words, self.word].map(Dim::Static);
+        let (n, k) = (panels * columns, words * word);
+        match (self.free, self.word) {
+            (0, 1) => ([n, k], vec![panels, columns, k], vec![0, 2, 1]),
+            (_, 1) => ([k, n], vec![k, panels, columns], vec![1, 0, 2]),
+            (0, _) => ([n, k], vec![panels, columns, words, word], vec![0, 2, 1, 3]),
+            _ => ([k, n], vec![words, word, panels, columns], vec![2, 0, 3, 1]),
         }
     }
     fn packed(&self, b: &mut Builder) -> Value {
@@ -120,10 +130,12 @@ impl Weight {
         let apart = b.reshape(padded, &apart);
         b.permute(apart, &order)
     }
-    /// The weight again. Both orders are their own inverses.
+    /// The weight again.
     fn unpacked(&self, b: &mut Builder, packed: Value) -> Value {
         let (whole, _, order) = self.shapes();
-        let apart = b.permute(packed, &order);
+        let place = |d: usize| order.iter().position(|&at| at == d as i64).expect("a permutation") as i64;
+        let inverse: Vec<i64> = (0..order.len()).map(place).collect();
+        let apart = b.permute(packed, &inverse);
         let padded = b.reshape(apart, &whole);
         let shape = b.ty(self.value).shape();
         if shape.as_slice() == whole { padded } else { b.slice(padded, &[Dim::Static(0); 2], &shape) }

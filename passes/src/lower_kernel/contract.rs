@@ -9,7 +9,7 @@ use crate::schedule::roles::Roles;
 use crate::schedule::{Operand, Schedule};
 use rc_dialects::constraints::default_acc;
 use rc_dialects::loop_::IterKind;
-use rc_ir::{Attr, Name, Result, Traits, Type, Value};
+use rc_ir::{Attr, Name, OpRef, Result, Traits, Type, Value};
 use rc_machine::Unit;
 
 /// What the parts of a product need to know.
@@ -18,6 +18,33 @@ pub struct Product<'n> {
     pub schedule: &'n Schedule,
     pub roles: Roles,
     pub acc: Type,
+    /// Where the unit multiplies words of several factors.
+    pub words: Option<Words>,
+}
+
+/// Words of `width` neighbours along k, of the type `of`.
+#[derive(Clone, Copy)]
+pub struct Words {
+    pub of: Type,
+    pub width: i64,
+}
+
+impl Words {
+    /// Of a schedule's unit, if that multiplies words; an error where it does not multiply these factors.
+    fn of(p: &Program, op: OpRef, schedule: &Schedule, factors: [Type; 2], acc: Type) -> Result<Option<Words>> {
+        let Some(unit) = schedule.unit().filter(|unit| unit.feature().is_some()) else { return Ok(None) };
+        let [left, right] = factors;
+        let matrix = p.target.words(left, acc).filter(|m| m.unit == unit && left == right);
+        let wrong =
+            || op.unsupported(format!("with unit = {} for products of {left} and {right} in {acc}", unit.word()));
+        let matrix = matrix.ok_or_else(|| wrong().help("choose unit = fma"))?;
+        let packed = |which| schedule.packs(which);
+        if schedule.block().is_empty() || !packed(Operand::Left) {
+            let error = op.unsupported(format!("with unit = {} where operands are not packed", unit.word()));
+            return Err(error.help("give the schedule blocks and pack = [left, right]"));
+        }
+        Ok(Some(Words { of: left, width: matrix.shape[2] }))
+    }
 }
 
 impl<'n> Product<'n> {
@@ -41,7 +68,9 @@ impl<'n> Product<'n> {
         }
         let yielded = p.src.last_op(op.entry(0).expect("verified")).expect("verified");
         let acc = nest.acc.unwrap_or_else(|| default_acc(p.src.ty(p.src.operand(yielded, 0))));
-        Ok(Product { nest, schedule, roles, acc })
+        let factors = [0, 1].map(|i| p.src.ty(p.src.operand(yielded, i)));
+        let words = Words::of(p, op, schedule, factors, acc)?;
+        Ok(Product { nest, schedule, roles, acc, words })
     }
     pub fn iter(&self, name: rc_ir::Name) -> &'n Iter {
         self.nest.iter(name).expect("checked when made")
@@ -83,7 +112,7 @@ impl<'n> Product<'n> {
         Some(if self.roles.is_contiguous(self.nest, which, self.roles.k) { self.roles.k } else { own })
     }
     /// Whether a factor is an operand, at most converted, whose memory ends where the sums do: a load is zero past it.
-    fn is_zero_past(&self, p: &Program, which: usize, k: &Iter) -> bool {
+    pub fn is_zero_past(&self, p: &Program, which: usize, k: &Iter) -> bool {
         let entry = p.src.op_ref(self.nest.op).entry(0).expect("verified");
         let mut value = p.src.operand(p.src.last_op(entry).expect("verified"), which);
         while let Some(op) = p.src.defining_op(value) {
@@ -126,7 +155,12 @@ impl<'n> Product<'n> {
     pub fn dot(&self, p: &mut Program, a: Value, b: Value, acc: Value, a_t: bool, b_t: bool) -> Value {
         let same = p.ty(a).elem() == p.ty(b).elem();
         let (a, b) = if same { (a, b) } else { (p.convert(a, self.acc), p.convert(b, self.acc)) };
-        dot(p, [a, b, acc], a_t, b_t, self.schedule.unit())
+        let sums = dot(p, [a, b, acc], a_t, b_t, self.schedule.unit());
+        if let Some(words) = self.words {
+            let op = p.out.defining_op(sums).expect("a product");
+            p.out.set_attr(op, "of", Attr::ty(words.of));
+        }
+        sums
     }
 
     /// The sums over k, the whole of it or a part, and over other reduce iterators, point by point, as a tile of results.

@@ -2,13 +2,16 @@
 //! sums it copies its parts of the operands into memory of its own, in the order in which they are used, and adds their
 //! products to tiles of results, which are in registers meanwhile.
 
+mod lanes;
+mod words;
+
 use super::contract::Product;
 use super::program::Program;
 use super::run::{bind, divides};
 use super::scope::Scope;
 use crate::schedule::Operand;
 use crate::schedule::access::Iter;
-use crate::schedule::contract_cpu::{by_rows, gathered_run};
+use crate::schedule::contract_cpu::{by_rows, gathered_run, word_panels};
 use crate::schedule::nest::Nest;
 use rc_ir::{Attr, Diagnostic, Dim, Name, Result, Type, Value};
 
@@ -31,6 +34,8 @@ pub struct Blocked<'a, 'n> {
     right: Option<Panel>,
     /// The product with the right operand's columns as panels and lanes of these, where it lies in memory so.
     panelled: Option<Panelled>,
+    /// The operand of the nest that is the right one, in panels of words.
+    in_words: Option<usize>,
     /// The product with runs of k and lanes of these, where the left operand's rows are windows.
     runs: Option<Runs>,
     /// The same with tiles of rows, where the windows are read in place.
@@ -107,10 +112,13 @@ impl<'a, 'n> Blocked<'a, 'n> {
         let m = Part::of(p, product, scope, roles.m, mr)?;
         let n = Part::of(p, product, scope, roles.n, nr)?;
         let panelled = Panelled::of(product.nest, &n);
+        let in_words = word_panels(p.src, product.nest, &roles).filter(|found| found.1 == nr).map(|found| found.0);
         let runs = Runs::of(product.nest, product, k, depth);
         let windows = Windows::of(product, &m, k, depth).filter(|_| !schedule.packs(Operand::Left));
-        let mut out = Blocked { product, scope, m, n, k, depth, left: None, right: None, panelled, runs, windows };
-        let length = depth.map(|depth| (depth as u64).next_multiple_of((RUN * out.lanes(p)) as u64) as i64);
+        let mut out =
+            Blocked { product, scope, m, n, k, depth, left: None, right: None, panelled, in_words, runs, windows };
+        let length = depth.map(|depth| out.words_in(depth));
+        let length = length.map(|depth| (depth as u64).next_multiple_of((RUN * out.lanes(p)) as u64) as i64);
         if let Some(length) = length {
             out.left = schedule.packs(Operand::Left).then(|| out.panel(p, Side::Left, length));
             out.right = schedule.packs(Operand::Right).then(|| out.panel(p, Side::Right, length));
@@ -129,14 +137,15 @@ impl<'a, 'n> Blocked<'a, 'n> {
     fn lies_along_k(&self, side: Side) -> bool {
         self.product.roles.lies_along_k(self.product.nest, self.which(side))
     }
-    /// Memory for an operand's block. Elements are kept in the type that is accumulated in: narrower ones are converted once.
+    /// Memory for an operand's block. Elements are kept in words that the unit multiplies, or in the type that is accumulated in: narrower ones are converted once.
     fn panel(&self, p: &mut Program, side: Side, length: i64) -> Panel {
         let Part { block, tile, .. } = *self.part(side);
         // Elements of the left operand are repeated one by one, and may lie in any order.
         let form = if side == Side::Left && self.lies_along_k(side) { Form::AlongK } else { Form::ByTiles };
+        let elem = if self.product.words.is_some() { Type::i32() } else { self.product.acc };
         let memory = match form {
-            Form::AlongK => p.alloc(&[block, length], self.product.acc),
-            Form::ByTiles => p.alloc(&[block / tile, length, tile], self.product.acc),
+            Form::AlongK => p.alloc(&[block, length], elem),
+            Form::ByTiles => p.alloc(&[block / tile, length, tile], elem),
         };
         Panel { memory, form }
     }
@@ -282,9 +291,10 @@ impl<'a, 'n> Blocked<'a, 'n> {
     ) -> Result {
         let (part, along_k) = (self.part(side), self.lies_along_k(side));
         let runs = self.runs.as_ref().filter(|_| side == Side::Left);
+        let lanes = self.lanes(p) * self.width();
         let (elements, depth) = match (along_k, panel.form) {
-            (true, Form::AlongK) => (1, runs.map_or(RUN * self.lanes(p), |runs| runs.length)),
-            (true, Form::ByTiles) => (part.tile, self.lanes(p)),
+            (true, Form::AlongK) => (1, runs.map_or(RUN * lanes, |runs| runs.length)),
+            (true, Form::ByTiles) => (part.tile, lanes),
             (false, _) => (part.tile, ROWS),
         };
         let bounds = [p.constant_index(0), length, p.constant_index(depth)];
@@ -300,11 +310,12 @@ impl<'a, 'n> Blocked<'a, 'n> {
                 }
                 None => {
                     let scope = scope.with(self.k.name, bind(&self.k, from, Some(other), depth));
-                    p.region(self.product.nest, &scope, &[self.which(side)])?[0]
+                    let tile = p.region(self.product.nest, &scope, &[self.which(side)])?[0];
+                    if self.product.words.is_some() { self.zero_past(p, side, &scope, tile) } else { tile }
                 }
             };
-            let tile = p.convert(tile, self.product.acc);
-            let tile = p.broadcast(tile, if along_k { [elements, depth] } else { [depth, elements] });
+            let shape = if along_k { [elements, depth] } else { [depth, elements] };
+            let (tile, k) = self.to_panel(p, side, tile, shape, other, k);
             self.fill(p, panel, part, tile, along_k, [element, k]);
             Ok(())
         };
@@ -328,6 +339,9 @@ impl<'a, 'n> Blocked<'a, 'n> {
         let shape = if side == Side::Left { [part.tile, 1] } else { [1, part.tile] };
         let panel = if side == Side::Left { self.left } else { self.right };
         let Some(panel) = panel else {
+            if let (Some(words), Some(columns)) = (self.product.words, self.in_words) {
+                return self.packed_words(p, columns, words.width, scope, [first, k]);
+            }
             let other = if side == Side::Left { self.n.iter.name } else { self.m.iter.name };
             let place = p.add_index(first, k);
             let scope = without(scope, other).with(self.k.name, bind(&self.k, place, None, 1));
@@ -356,11 +370,17 @@ impl<'a, 'n> Blocked<'a, 'n> {
         [row, column]: [Value; 2],
         [first, length]: [Value; 2],
     ) -> Result<Value> {
+        if self.lanes_along_k() {
+            return self.sums_by_lanes(p, scope, column, [first, length]);
+        }
         let start = p.zeros([self.m.tile, self.n.tile], self.product.acc);
         if let Some(windows) = &self.windows {
             return self.sums_of_windows(p, windows, scope, column, [first, length], start);
         }
-        let bounds = [p.constant_index(0), length, p.constant_index(1)];
+        if self.offset().is_some() {
+            return self.sums_of_offset(p, scope, [row, column], [first, length], start);
+        }
+        let bounds = [p.constant_index(0), self.count_words(p, length), p.constant_index(1)];
         let ends = p.for_loop(bounds, &[start], |p, k, acc| {
             let a = self.operand(p, Side::Left, scope, row, [first, k])?;
             let b = self.operand(p, Side::Right, scope, column, [first, k])?;

@@ -66,6 +66,7 @@ pub fn groups(body: &Body) -> Vec<Group> {
             "rc.kernel.if" => join_branches(op, &mut sets),
             "rc.kernel.gather" if gathers_runs(op) => {}
             "rc.kernel.broadcast"
+            | "rc.kernel.pack"
             | "rc.kernel.scan"
             | "rc.kernel.sort"
             | "rc.kernel.reduce"

@@ -133,6 +133,13 @@ impl Access {
         let (&panel, None) = (of.next()?, of.next()) else { return None };
         panel_iterator(panel, lane).filter(|found| found.0 == iter).map(|found| found.1)
     }
+    /// The columns of a panel and the elements of a word, where `iter` runs over panels of a matrix packed in words of `k`:
+    /// `[iter floordiv c, k floordiv w, iter mod c, k mod w]`.
+    pub fn word_panels(&self, iter: Name, k: Name) -> Option<(i64, i64)> {
+        let &[panel, word, lane, element] = self.exprs.as_slice() else { return None };
+        let (columns, width) = (panel_iterator(panel, lane)?, panel_iterator(word, element)?);
+        (columns.0 == iter && width.0 == k).then_some((columns.1, width.1))
+    }
     /// Whether a tile of `iter` that reaches past its extent reaches out of the memory's bounds there, in one dimension of its own.
     pub fn clips(&self, iter: &Iter) -> bool {
         self.exprs

@@ -62,6 +62,13 @@ impl Plan {
     pub fn of_model(title: String, candidates: Vec<Candidate>, other: &str) -> Plan {
         Plan { title, candidates, other: other.into() }
     }
+    /// With other ways, each with what a model says of it.
+    pub fn with(mut self, others: Vec<Candidate>) -> Plan {
+        self.candidates.extend(others);
+        let us = |c: &Candidate| c.cost.map_or(f64::INFINITY, |cost| cost.us);
+        self.candidates.sort_by(|a, b| us(a).total_cmp(&us(b)));
+        self
+    }
     /// The choice, in words.
     pub fn why(&self) -> String {
         format!("{}{}", self.title, self.candidates[0])

@@ -6,7 +6,7 @@ use super::group::{Group, collapse};
 use super::nest::{Nest, extent_of};
 use super::roles::Roles;
 use super::tiles::{pow2, storable};
-use super::{Candidate, Cost, Plan, contract_cpu, warpgroup};
+use super::{Candidate, Cost, Plan, contract_cpu, lanes_cpu, warpgroup};
 use rc_ir::{Body, Dim, Name, Type};
 use rc_machine::{Target, Unit};
 
@@ -54,7 +54,9 @@ pub fn plan(body: &Body, mut group: Group, target: &Target) -> Option<Plan> {
     }
     problem.aligned = problem.gathered || nest.inputs.iter().all(|a| warpgroup::strides_fit(&a.shape));
     let mut out = match target.is_cpu() {
-        true => contract_cpu::plan(&group, &problem, target),
+        true => {
+            contract_cpu::plan(body, &group, &problem, target).with(lanes_cpu::candidates(&group, &problem, target))
+        }
         false => {
             let gather = warpgroup::gathered(&problem, &|factor| {
                 let runs = warpgroup::gathered_along(body, nest, &problem, factor);

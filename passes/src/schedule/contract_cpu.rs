@@ -6,10 +6,11 @@ use super::attr::{Contract, Kind, Operand, Schedule};
 use super::contract::{Problem, limit};
 use super::group::Group;
 use super::nest::{Nest, extent_of};
+use super::roles::Roles;
 use super::{Candidate, Cost, Plan};
 use rc_dialects::loop_::IterKind;
-use rc_ir::{Dim, Name, Type};
-use rc_machine::{CpuProducts, Target, Unit};
+use rc_ir::{Body, Dim, Name, Type};
+use rc_machine::{CpuProducts, Matrix, Target, Unit};
 
 /// What a schedule chooses.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -38,46 +39,16 @@ struct Model<'a> {
     converts: [bool; 2],
     /// Whether the right operand lies in panels of a tile's columns already.
     panels: bool,
+    /// Elements along k that are multiplied at once: sizes and blocks of k count such words.
+    word: i64,
     /// Where rows of the left operand are windows: how many elements of k are neighbours.
     run: Option<i64>,
     /// Where a tile's windows are read in place: elements of memory from one to the next. Else they are gathered as they are packed.
     distance: Option<i64>,
 }
 
-pub fn plan<'a>(group: &Group, p: &Problem, target: &'a Target) -> Plan {
-    let nest = &group.nests[0];
-    let lanes = target.lanes(p.acc);
-    let given = nest.inputs.iter().find_map(|access| access.panels(p.roles.n));
-    let vectors = given.map(|columns| columns / lanes).filter(|v| VECTORS.contains(v));
-    let rows = p.m.extent.as_static();
-    let tile = |rows_fit: &dyn Fn(i64) -> bool| {
-        let [mr, nr] = register_tile([rows, Some(p.sizes[1] as i64)], lanes, target, vectors.as_slice(), rows_fit)?;
-        let (mr, nr) = limit(group, p, mr, nr, target);
-        Some([mr, nr])
-    };
-    let sizes = p.sizes.map(|n| n as i64);
-    let extent = |i: &Iter| extent_of(&nest.ranges, i.extent).max(1) as f64;
-    let sums: f64 = nest.of_kind(IterKind::Reduce).map(extent).product();
-    let packing = Model {
-        target,
-        sizes,
-        outer: sums / p.sizes[2],
-        batch: p.batch * p.sizes[2] / sums,
-        tile: tile(&|_| true).expect("there are tiles of any number of rows"),
-        lanes: lanes as f64,
-        bytes: p.acc.byte_width().unwrap_or(4) as i64,
-        along_k: [p.roles.left, 1 - p.roles.left].map(|which| p.roles.lies_along_k(nest, which)),
-        converts: [p.roles.left, 1 - p.roles.left].map(|which| p.factors[which] != p.acc),
-        panels: false,
-        run: gathered_run(nest, p.roles.m, p.roles.k, None),
-        distance: None,
-    };
-    let distance = |rows: i64| by_rows(nest, p.roles.m, p.roles.k, rows).map(|windows| windows.distance);
-    let in_place = packing.run.and_then(|_| tile(&|rows| distance(rows).is_some()));
-    let in_place = in_place.and_then(|tile| Some(Model { tile, distance: Some(distance(tile[0])?), ..packing }));
-    let models: Vec<Model> = [Some(packing), in_place].into_iter().flatten().collect();
-    let with_panels = |model: Model<'a>| Model { panels: given == Some(model.tile[1]), ..model };
-    let models: Vec<Model> = models.into_iter().map(with_panels).collect();
+pub fn plan<'a>(body: &Body, group: &Group, p: &Problem, target: &'a Target) -> Plan {
+    let models = models(body, group, p, target);
     let of_model = |model: &Model| model.choices().into_iter().map(|c| (model.cost(&c), c)).collect::<Vec<_>>();
     let mut ranked: Vec<(Cost, Choice, &Model)> =
         models.iter().flat_map(|model| of_model(model).into_iter().map(move |(cost, c)| (cost, c, model))).collect();
@@ -85,17 +56,18 @@ pub fn plan<'a>(group: &Group, p: &Problem, target: &'a Target) -> Plan {
     let candidate = |(cost, choice, model): &(Cost, Choice, &Model)| {
         let [mr, nr] = model.tile;
         let packed = [Operand::Left, Operand::Right].into_iter().zip(choice.pack).filter(|o| o.1);
+        let [m, n, k] = choice.block;
         let own = Contract {
-            block: [p.roles.m, p.roles.n, p.roles.k].into_iter().zip(choice.block).collect(),
-            unit: Some(Unit::Fma),
+            block: vec![(p.roles.m, m), (p.roles.n, n), (p.roles.k, k * model.word)],
+            unit: Some(words(p, target).filter(|_| model.word > 1).map_or(Unit::Fma, |words| words.unit)),
             pack: packed.map(|o| o.0).collect(),
             ..Contract::default()
         };
         let mut s = Schedule::new(Kind::Contract(own));
-        s.tile = vec![(p.roles.m, mr), (p.roles.n, nr), (p.roles.k, 1)];
+        s.tile = vec![(p.roles.m, mr), (p.roles.n, nr), (p.roles.k, model.word)];
         let what = format!(
             "{mr} x {nr} results in registers, {}, {:.0} programs on {} cores",
-            choice.describe(model.distance.is_some()),
+            model.describe(choice),
             model.programs(choice),
             target.cores
         );
@@ -105,13 +77,90 @@ pub fn plan<'a>(group: &Group, p: &Problem, target: &'a Target) -> Plan {
     Plan::of_model(title, ranked.iter().take(MOST).map(candidate).collect(), "no other block")
 }
 
+/// The instruction that multiplies words of the factors, if the machine has one.
+fn words<'a>(p: &Problem, target: &'a Target) -> Option<&'a Matrix> {
+    let [left, right] = p.factors;
+    target.words(left, p.acc).filter(|_| left == right)
+}
+
+/// The operand of a product that is its right factor, in panels of words, with the columns of a panel and the elements of a word.
+pub fn word_panels(body: &Body, nest: &Nest, roles: &Roles) -> Option<(usize, i64, i64)> {
+    let op = body.op_ref(nest.op);
+    let entry = op.entry(0)?;
+    let factor = body.operand(body.last_op(entry)?, 1 - roles.left);
+    let operand = body.block_args(entry).position(|arg| arg == factor)?;
+    let (columns, width) = nest.inputs[operand].word_panels(roles.n, roles.k)?;
+    Some((operand, columns, width))
+}
+
+/// The ways in which the factors may lie and be multiplied.
+fn models<'a>(body: &Body, group: &Group, p: &Problem, target: &'a Target) -> Vec<Model<'a>> {
+    let nest = &group.nests[0];
+    let lanes = target.lanes(p.acc);
+    let in_words = word_panels(body, nest, &p.roles).map(|(_, columns, width)| (columns, width));
+    let given = nest.inputs.iter().find_map(|access| access.panels(p.roles.n)).or(in_words.map(|words| words.0));
+    let vectors = given.map(|columns| columns / lanes).filter(|v| VECTORS.contains(v));
+    let rows = p.m.extent.as_static();
+    let tile = |spare: i64, rows_fit: &dyn Fn(i64) -> bool| {
+        let registers = target.registers - spare;
+        let [mr, nr] = register_tile(
+            [rows, Some(p.sizes[1] as i64)],
+            [lanes, registers],
+            &target.cpu().products,
+            vectors.as_slice(),
+            rows_fit,
+        )?;
+        let (mr, nr) = limit(group, p, mr, nr, target);
+        Some([mr, nr])
+    };
+    let extent = |i: &Iter| extent_of(&nest.ranges, i.extent).max(1) as f64;
+    let sums: f64 = nest.of_kind(IterKind::Reduce).map(extent).product();
+    let packing = Model {
+        target,
+        sizes: p.sizes.map(|n| n as i64),
+        outer: sums / p.sizes[2],
+        batch: p.batch * p.sizes[2] / sums,
+        tile: tile(0, &|_| true).expect("there are tiles of any number of rows"),
+        lanes: lanes as f64,
+        bytes: p.acc.byte_width().unwrap_or(4) as i64,
+        along_k: [p.roles.left, 1 - p.roles.left].map(|which| p.roles.lies_along_k(nest, which)),
+        converts: [p.roles.left, 1 - p.roles.left].map(|which| p.factors[which] != p.acc),
+        panels: false,
+        word: 1,
+        run: gathered_run(nest, p.roles.m, p.roles.k, None),
+        distance: None,
+    };
+    let distance = |rows: i64| by_rows(nest, p.roles.m, p.roles.k, rows).map(|windows| windows.distance);
+    let in_place = packing.run.and_then(|_| tile(0, &|rows| distance(rows).is_some()));
+    let in_place = in_place.and_then(|tile| Some(Model { tile, distance: Some(distance(tile[0])?), ..packing }));
+    let [_, _, k] = packing.sizes;
+    let of_words = words(p, target).and_then(|m| {
+        // Sums of unsigned bytes are put right by those of the columns.
+        let spare = if p.acc.is_float() { 0 } else { VECTORS[0] };
+        let (word, tile) = (m.shape[2], tile(spare, &|_| true)?);
+        let sizes = [packing.sizes[0], packing.sizes[1], (k + word - 1) / word];
+        let run = packing.run.map(|run| run / word);
+        let model = Model { tile, sizes, word, run, converts: [false; 2], ..packing };
+        (tile[1] % 4 == 0).then_some(model)
+    });
+    let models: Vec<Model> = match (in_words, of_words) {
+        (Some((_, width)), Some(model)) if width == model.word => vec![model],
+        (_, of_words) => [Some(packing), in_place, of_words].into_iter().flatten().collect(),
+    };
+    let with_panels = |model: Model<'a>| {
+        let fits = in_words.map_or(1, |words| words.1) == model.word;
+        Model { panels: fits && given == Some(model.tile[1]), ..model }
+    };
+    models.into_iter().map(with_panels).collect()
+}
+
 /// Candidates that are kept.
 const MOST: usize = 64;
 
-impl Choice {
-    fn describe(&self, windows: bool) -> String {
-        let [m, n, k] = self.block;
-        let packed = match self.pack {
+impl Model<'_> {
+    fn describe(&self, choice: &Choice) -> String {
+        let ([m, n, k], windows) = (choice.block, self.distance.is_some());
+        let packed = match choice.pack {
             [false, true] if windows => "the right operand packed, windows read in place",
             [false, false] if windows => "windows read in place",
             [true, true] => "both operands packed",
@@ -119,7 +168,8 @@ impl Choice {
             [false, true] => "the right operand packed",
             [false, false] => "operands read in place",
         };
-        format!("blocks of {m} x {n} x {k}, {packed}")
+        let words = if self.word > 1 { format!(", in words of {}", self.word) } else { String::new() };
+        format!("blocks of {m} x {n} x {}, {packed}{words}", k * self.word)
     }
 }
 
@@ -154,9 +204,11 @@ impl Model<'_> {
                 }
             }
         }
+        let made_words = |c: &Choice| self.word == 1 || (c.pack[0] && (c.pack[1] || self.panels));
         out.retain(|c| {
             self.memory(c) <= self.costs().memory_bytes && (self.run.is_none() || c.pack[0] != self.distance.is_some())
         });
+        out.retain(made_words);
         out
     }
     fn costs(&self) -> &CpuProducts {
@@ -332,12 +384,11 @@ const VECTORS: &[i64] = &[2, 3, 1];
 /// the rows and columns past the results are the fewest.
 fn register_tile(
     [m, n]: [Option<i64>; 2],
-    lanes: i64,
-    target: &Target,
+    [lanes, registers]: [i64; 2],
+    costs: &CpuProducts,
     vectors: &[i64],
     fits: &dyn Fn(i64) -> bool,
 ) -> Option<[i64; 2]> {
-    let costs = &target.cpu().products;
     let parts = |extent: Option<i64>, tile: i64| {
         extent.map_or(1.0 / tile as f64, |extent| (extent as f64 / tile as f64).ceil())
     };
@@ -349,7 +400,7 @@ fn register_tile(
     };
     let vectors = if vectors.is_empty() { VECTORS } else { vectors };
     let tiles = vectors.iter().flat_map(|&vectors| {
-        let most = ((target.registers - 1) / vectors - 1).min(costs.rows).min(m.unwrap_or(costs.rows).max(1));
+        let most = ((registers - 1) / vectors - 1).min(costs.rows).min(m.unwrap_or(costs.rows).max(1));
         (1..=most.max(1)).rev().filter(|&rows| fits(rows)).map(move |rows| [rows, vectors])
     });
     let [rows, vectors] = tiles.min_by(|a, b| cost(a).total_cmp(&cost(b)))?;
@@ -361,6 +412,7 @@ fn register_tile(
 pub fn panel_columns(m: Option<i64>, n: i64, acc: Type, target: &Target) -> Option<i64> {
     let lanes = target.lanes(acc);
     let by_tiles = m != Some(1) && m != Some(0) && n >= lanes && acc.is_float();
-    let tile = by_tiles.then(|| register_tile([m, Some(n)], lanes, target, &[], &|_| true))?;
+    let tile = by_tiles
+        .then(|| register_tile([m, Some(n)], [lanes, target.registers], &target.cpu().products, &[], &|_| true))?;
     tile.map(|tile| tile[1])
 }

@@ -15,6 +15,7 @@ pub mod contract_cpu;
 pub mod group;
 mod keep;
 mod knob;
+mod lanes_cpu;
 mod near;
 pub mod nest;
 mod parts;

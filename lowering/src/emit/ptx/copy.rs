@@ -167,8 +167,7 @@ impl<'m> Ptx<'_, 'm> {
     /// Starts copying a box at `coordinates` (`i32`, fastest dimension first) of a tensor map into the second-level cache.
     pub fn prefetch_box(&self, tensor_map: Value<'m>, coordinates: &[Value<'m>]) {
         let rank = coordinates.len();
-        let text =
-            format!("cp.async.bulk.prefetch.tensor.{rank}d.L2.global.tile [$0, {{{}}}];", operand_list(1, rank));
+        let text = format!("cp.async.bulk.prefetch.tensor.{rank}d.L2.global.tile [$0, {{{}}}];", operand_list(1, rank));
         let operands = [&[tensor_map], coordinates].concat();
         let letters = format!("l{}", "r".repeat(rank));
         self.run(Instruction { text: &text, results: "", operands: &letters, effects: Effects::Memory }, &operands);

@@ -71,7 +71,8 @@ impl<'s> Distribute<'s> {
         for first in (0..depth).step_by(step as usize) {
             for (r, sum) in acc.iter_mut().enumerate() {
                 for k in first..(first + step).min(depth) {
-                    *sum = self.multiply_add(&mut a, &mut b, &spread, r, k, *sum)?;
+                    let factors = self.factors(op, [&mut a, &mut b], &spread, r, k)?;
+                    *sum = self.multiply_add(op, factors, *sum)?;
                 }
             }
         }
@@ -79,20 +80,28 @@ impl<'s> Distribute<'s> {
         Ok(())
     }
 
-    /// The sum plus the products at `k` for register `r` of the result.
-    fn multiply_add(
+    /// What is multiplied at `k` for register `r` of the result: words, or elements in the accumulators' type.
+    fn factors(
         &mut self,
-        a: &mut Factor,
-        b: &mut Factor,
+        op: OpRef,
+        [a, b]: [&mut Factor; 2],
         spread: &Distribution,
         r: usize,
         k: i64,
-        sum: Value,
-    ) -> Result<Value> {
-        let (at, elem) = (spread.coords(r), self.emit.ty(sum).elem());
-        let x = self.factor_at(a, at[0], k, spread.vec, spread.vec_dim == Some(0), elem)?;
-        let y = self.factor_at(b, at[1], k, spread.vec, spread.vec_dim == Some(1), elem)?;
-        if elem.is_float() {
+    ) -> Result<[Value; 2]> {
+        let (at, acc) = (spread.coords(r), op.result_types()[0].elem());
+        let [left, right] = if op.attr("of").is_some() { [a.elem, b.elem] } else { [acc; 2] };
+        let x = self.factor_at(a, at[0], k, spread.vec, spread.vec_dim == Some(0), left)?;
+        let y = self.factor_at(b, at[1], k, spread.vec, spread.vec_dim == Some(1), right)?;
+        Ok([x, y])
+    }
+
+    /// The sum plus the product.
+    fn multiply_add(&mut self, op: OpRef, [x, y]: [Value; 2], sum: Value) -> Result<Value> {
+        if let Some(of) = op.attr("of") {
+            return self.emit.value("rc.kernel.dot_words", &[x, y, sum], &[("of", of)], None);
+        }
+        if self.emit.ty(sum).elem().is_float() {
             return self.emit.core("rc.core.fma", &[x, y, sum]);
         }
         let product = self.emit.core("rc.core.mul", &[x, y])?;

@@ -13,6 +13,7 @@ mod share;
 mod sort;
 mod staged;
 mod warpgroup;
+mod words;
 
 use super::emit::{Emit, Ix};
 use super::indices::{Indices, Part};
@@ -126,6 +127,7 @@ impl<'s> Distribute<'s> {
             "rc.kernel.scan" => self.scan(op),
             "rc.kernel.sort" => self.sort(op),
             "rc.kernel.dot" => self.dot(op),
+            "rc.kernel.pack" => self.pack(op),
             "rc.kernel.iota" => self.iota(op),
             "rc.kernel.broadcast" => self.broadcast(op),
             "rc.kernel.extract_slice" => self.extract_slice(op),

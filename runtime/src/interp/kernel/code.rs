@@ -80,7 +80,8 @@ pub(crate) fn compile<'a>(frame: &Frame<'a>) -> Result<Code<'a>> {
 /// Whether the op sees a float as an integer or the other way round, which says nothing about a value kept as f64.
 fn uses_bits(op: OpRef) -> bool {
     let float = |v| op.body.ty(v).elem().is_float();
-    op.name().pretty().ends_with(".bitcast") && op.operands().zip(op.results()).any(|(a, b)| float(a) != float(b))
+    let casts = op.name().pretty().ends_with(".bitcast") || op.is("rc.kernel.pack");
+    casts && op.operands().zip(op.results()).any(|(a, b)| float(a) != float(b))
 }
 
 fn registers(values: impl Iterator<Item = Name>) -> Vec<usize> {

@@ -5,6 +5,7 @@
 //! | `code`, `block` | instructions, threads, who waits for whom |
 //! | `tile` | tiles: load, gather, store, reduce, dot |
 //! | `thread` | a thread's reads, writes, vectors |
+//! | `words` | words of several elements, and their products |
 //! | `warp` | what a warp or warpgroup does together |
 //! | `barriers`, `copies` | barriers, mbarriers, asynchronous copies |
 
@@ -16,6 +17,7 @@ mod ops;
 mod thread;
 mod tile;
 mod warp;
+mod words;
 
 use rc_ir::{Diagnostic, OpRef, Result};
 

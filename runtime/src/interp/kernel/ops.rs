@@ -40,6 +40,8 @@ pub(crate) fn kind_of(op: OpRef, kernel: &Body) -> Result<Kind> {
         "kernel.scan" => run!(tile_scan),
         "kernel.sort" => run!(tile_sort),
         "kernel.dot" => run!(tile_dot),
+        "kernel.pack" => run!(pack),
+        "kernel.dot_words" => run!(dot_words),
         "kernel.iota" => run!(tile_iota),
         "kernel.broadcast" => run!(tile_broadcast),
         "kernel.transpose" => run!(tile_transpose),

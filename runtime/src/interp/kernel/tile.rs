@@ -6,6 +6,7 @@ use rc_ir::Result;
 use super::block::{Program, Step};
 use super::code::Inst;
 use super::thread::gathered;
+use super::words::apart;
 use super::{outside, position};
 use crate::interp::dot::{Sizes, product_of_floats, product_of_ints};
 use crate::interp::memory::{MemRef, check_class};
@@ -259,6 +260,10 @@ impl Program<'_, '_> {
         };
         let format = inst.format()?;
         let (a_t, b_t) = (inst.op.bool("a_t"), inst.op.bool("b_t"));
+        let (a, b) = match inst.op.attr("of").and_then(|of| of.as_type()) {
+            Some(of) => (apart(&a, usize::from(!a_t), of, true), apart(&b, usize::from(b_t), of, false)),
+            None => (a, b),
+        };
         let ([a0, a1], [b0, b1], [m, n]) = (two(inst, &a)?, two(inst, &b)?, two(inst, &acc)?);
         let k = if a_t { a0 } else { a1 };
         let l = if a_t { [0, 1, a1 as isize] } else { [0, a1 as isize, 1] };

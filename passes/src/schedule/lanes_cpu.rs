@@ -1,0 +1,84 @@
+//! Products on the CPU of rows with rows: where both factors lie along k, neither is packed, and vectors run along k. Each result has a vector of
+//! sums of its own, whose lanes are added at the end. Pays where the rows of one factor are few, so that packing the other would cost
+//! as much as the products.
+
+use super::access::Access;
+use super::attr::{Contract, Kind, Schedule};
+use super::contract::{Problem, limit};
+use super::group::Group;
+use super::{Candidate, Cost};
+use rc_dialects::loop_::IterKind;
+use rc_machine::{Target, Unit};
+
+/// Cycles of adding a vector's lanes, and of storing the result.
+const ADD: f64 = 6.0;
+/// Cycles that starting a tile takes, and starting a program.
+const TILE: f64 = 20.0;
+const PROGRAM: f64 = 500.0;
+/// Cycles until a sum takes its next product.
+const LATENCY: f64 = 4.0;
+/// How much longer a step is whose rows come from the second-level cache.
+const FAR: f64 = 1.3;
+/// Columns of a tile, at most.
+const COLUMNS: i64 = 12;
+
+/// The ways to run a product of rows with rows; none where a factor does not lie along k, or is converted for each use.
+pub fn candidates(group: &Group, p: &Problem, target: &Target) -> Vec<Candidate> {
+    let nest = &group.nests[0];
+    let along_k = |which: usize| p.roles.lies_along_k(nest, which) && p.factors[which] == p.acc;
+    // Windows along k are gathered, which each use would do again.
+    let plain = |access: &Access| [p.roles.m, p.roles.n].iter().any(|&own| access.plain(&[own, p.roles.k]).is_some());
+    if !nest.inputs.iter().filter(|access| access.mentions(p.roles.k)).all(plain) {
+        return Vec::new();
+    }
+    let mut sums = nest.of_kind(IterKind::Reduce);
+    let fixed = sums.next().is_some_and(|k| k.extent.is_static()) && sums.next().is_none();
+    let rows = p.m.extent.as_static().filter(|_| p.acc.is_float() && fixed);
+    let (Some(rows), true, true) = (rows, along_k(0), along_k(1)) else { return Vec::new() };
+    let lanes = target.lanes(p.acc);
+    if (p.sizes[2] as i64) < lanes {
+        return Vec::new();
+    }
+    let mut out = Vec::new();
+    for columns in 1..=COLUMNS.min(p.sizes[1] as i64) {
+        let most = (target.registers - 2) / (columns + 1);
+        let tile = (1..=most.min(rows)).rev().find(|mr| rows % mr == 0).map(|mr| limit(group, p, mr, columns, target));
+        let Some((mr, nr)) = tile.filter(|tile| tile.1 == columns) else { continue };
+        for parts in [1, 2, 4, 8, 16, 32, 64, 128] {
+            let block = (p.sizes[1] as i64 + parts * nr - 1) / (parts * nr) * nr;
+            let cost = cost(p, [mr, nr, lanes], block, target);
+            let own = Contract {
+                block: vec![(p.roles.m, (rows + mr - 1) / mr * mr), (p.roles.n, block)],
+                unit: Some(Unit::Fma),
+                ..Contract::default()
+            };
+            let mut s = Schedule::new(Kind::Contract(own));
+            s.tile = vec![(p.roles.m, mr), (p.roles.n, nr), (p.roles.k, lanes)];
+            let what =
+                format!("{mr} x {nr} results in registers, vectors along {}, {block} columns for a program", p.roles.k);
+            out.push(Candidate { schedules: vec![s], what, cost: Some(cost) });
+        }
+    }
+    out
+}
+
+fn cost(p: &Problem, [mr, nr, lanes]: [i64; 3], block: i64, target: &Target) -> Cost {
+    let [m, n, k] = p.sizes;
+    let steps = (k / lanes as f64).ceil();
+    let loads = (mr + nr) as f64 / 2.0;
+    let mut step = ((mr * nr) as f64 / 2.0).max(loads).max(LATENCY) + 0.5;
+    let bytes = p.acc.byte_width().unwrap_or(4) as f64;
+    if (mr + nr) as f64 * k * bytes > target.shared_bytes as f64 / 2.0 {
+        step *= FAR;
+    }
+    // What all rows read again comes from the second-level cache, or from further away.
+    if m * k * bytes > target.cache_bytes as f64 / 2.0 {
+        step *= 2.0;
+    }
+    let tile = steps * step + (mr * nr) as f64 * ADD + TILE;
+    let programs = (n / block as f64).ceil() * p.batch;
+    let each = (m / mr as f64).ceil() * (block as f64 / nr as f64).ceil() * tile + PROGRAM;
+    let turns = (programs / target.cores as f64).ceil();
+    let cycles = target.flops_f32 * 1e6 / target.cores as f64 / (4.0 * target.lanes(rc_ir::Type::f32()) as f64);
+    Cost { us: each * (turns + 0.25) / cycles, bound: "arithmetic" }
+}
