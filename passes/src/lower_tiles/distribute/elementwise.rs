@@ -18,17 +18,15 @@ impl<'s> Distribute<'s> {
                 .help("convert with kernel.convert_layout"));
         }
         let ty = spread.register_type(result.elem());
-        if self.is_below(op) {
-            let yes = scalar::splat_attr(ty, scalar::Scalar::Int(1)).ok_or_else(|| op.error("compares no numbers"))?;
-            let value = self.emit.constant(yes)?;
-            self.bind_tile(op.result(0), vec![value; spread.registers]);
-            return Ok(());
-        }
         let operands: Vec<_> = op.operands().map(|v| self.registers(v)).collect();
         // Registers that are one value, of constants and broadcasts, are computed once.
         let mut made: Vec<(Vec<Value>, Value)> = Vec::new();
         let mut registers = Vec::with_capacity(spread.registers);
         for i in 0..spread.registers {
+            if self.holds(op, &spread, i) {
+                registers.push(self.emit.splat_constant(ty, 1.0)?);
+                continue;
+            }
             let inputs: Vec<Value> = operands.iter().map(|r| r[i]).collect();
             if let Some((_, known)) = made.iter().rev().take(8).find(|(key, _)| *key == inputs) {
                 registers.push(*known);
@@ -48,19 +46,31 @@ impl<'s> Distribute<'s> {
         Ok(())
     }
 
-    /// Whether it asks if counted indices are below a number that all of them are known to be below, as in the whole steps of a loop.
-    fn is_below(&self, op: OpRef<'s>) -> bool {
+    /// Whether a comparison of places with a bound is seen to hold for all of a register's elements, as in the whole steps of a loop whose
+    /// last one is cut off. Where a program has several threads, whose places differ, for all of the tile's elements.
+    fn holds(&self, op: OpRef, spread: &Distribution, register: usize) -> bool {
         if !op.is("rc.core.compare") || op.str("kind") != Some("lt") {
             return false;
         }
-        let defined = |v: Value| self.src.defining_op(v).map(|o| self.src.op_ref(o));
-        let Some(counts) = defined(op.operand(0)).filter(|o| o.is("rc.kernel.iota")) else { return false };
-        let size = counts.int("dim").and_then(|d| counts.result_types()[0].static_shape()?.get(d as usize).copied());
-        let bound = defined(op.operand(1)).and_then(|o| scalar::splat_of(o.attr("value")?));
-        let bound = bound.and_then(|b| i64::try_from(b.int()?).ok());
-        let (Some(size), Some(bound)) = (size, bound) else { return false };
-        let first = self.indices.dim(counts.operand(0));
-        first != Dim::Dynamic && self.indices.facts.le(first + Dim::Static(size), Dim::Static(bound))
+        let unrepeated = |value: Value| match self.src.defining_op(value).map(|made| self.src.op_ref(made)) {
+            Some(made) if made.is("rc.kernel.broadcast") => made.operand(0),
+            _ => value,
+        };
+        let [place, bound] = [0, 1].map(|i| unrepeated(op.operand(i)));
+        let Some(iota) = self.src.defining_op(place).map(|made| self.src.op_ref(made)) else { return false };
+        let constant = rc_ir::op_def::constant_of(self.src, bound).and_then(|c| c.as_splat());
+        let bound = match constant.filter(|n| n.fract() == 0.0) {
+            Some(n) => Dim::Static(n as i64),
+            None => self.indices.dim(bound),
+        };
+        let Some(dim) = iota.int("dim").filter(|_| iota.is("rc.kernel.iota")).map(|d| d as usize) else { return false };
+        let lanes = if spread.vec_dim == Some(dim) { spread.vec } else { 1 };
+        let size = iota.result_types()[0].static_shape().and_then(|shape| shape.get(dim).copied());
+        let Some(end) = (if self.cuda { size } else { Some(spread.coords(register)[dim] + lanes) }) else {
+            return false;
+        };
+        let first = self.indices.dim(iota.operand(0));
+        first != Dim::Dynamic && self.indices.facts.le(first + Dim::Static(end), bound)
     }
 
     pub(super) fn tile_constant(&mut self, op: OpRef<'s>) -> Result {
