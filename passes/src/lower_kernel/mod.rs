@@ -9,6 +9,7 @@ mod attention_backward;
 mod attention_backward_cpu;
 mod attention_cpu;
 mod attention_split;
+mod branch;
 mod contract;
 mod contract_cpu;
 mod epilogue;

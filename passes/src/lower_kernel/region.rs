@@ -11,7 +11,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 
 /// Values of a region: a constant waits for the shape that it is used at.
 #[derive(Clone, Copy)]
-enum Element {
+pub(super) enum Element {
     Tile(Value),
     Constant(Attr),
 }
@@ -25,6 +25,14 @@ impl Program<'_> {
         let outer = std::mem::replace(&mut self.loc, src.loc(nest.op));
         let needed = needed(src, yielded, wanted);
         let mut elements: FxHashMap<Value, Element> = FxHashMap::default();
+        if self.has_branches(nest, scope) {
+            for &i in wanted {
+                self.value_of(nest, scope, src.operand(yielded, i), &mut elements)?;
+            }
+            self.loc = outer;
+            let values: Vec<Value> = wanted.iter().map(|&i| src.operand(yielded, i)).collect();
+            return Ok(values.into_iter().map(|v| self.tile_of(elements[&v], [1; RANK])).collect());
+        }
         for (i, arg) in src.block_args(entry).enumerate().filter(|(_, a)| needed.contains(a)) {
             let tile = self.read(nest, i, scope)?;
             elements.insert(arg, Element::Tile(tile));
@@ -43,7 +51,7 @@ impl Program<'_> {
     }
 
     /// A value from outside of the region.
-    fn outer(&self, value: Value) -> Result<Element> {
+    pub(super) fn outer(&self, value: Value) -> Result<Element> {
         let constant = rc_ir::op_def::constant_of(self.src, value);
         let unsupported = || {
             Diagnostic::unsupported(
@@ -55,14 +63,20 @@ impl Program<'_> {
         constant.map(Element::Constant).ok_or_else(unsupported)
     }
 
-    fn tile_of(&mut self, element: Element, shape: [i64; RANK]) -> Value {
+    pub(super) fn tile_of(&mut self, element: Element, shape: [i64; RANK]) -> Value {
         match element {
             Element::Tile(tile) => tile,
             Element::Constant(value) => self.splat(shape, value),
         }
     }
 
-    fn element(&mut self, nest: &Nest, scope: &Scope, op: OpRef, known: &FxHashMap<Value, Element>) -> Result<Element> {
+    pub(super) fn element(
+        &mut self,
+        nest: &Nest,
+        scope: &Scope,
+        op: OpRef,
+        known: &FxHashMap<Value, Element>,
+    ) -> Result<Element> {
         if op.has(Traits::CONSTANT) {
             let value = op.attr("value").ok_or_else(|| op.error("expects a value"))?;
             return Ok(Element::Constant(value));
@@ -177,7 +191,7 @@ impl Program<'_> {
     }
 
     /// The element of operand `i`: from registers, from memory, or computed again.
-    fn read(&mut self, nest: &Nest, i: usize, scope: &Scope) -> Result<Value> {
+    pub(super) fn read(&mut self, nest: &Nest, i: usize, scope: &Scope) -> Result<Value> {
         let (value, access) = (self.src.operand(nest.op, i), &nest.inputs[i]);
         if let Some(tile) = self.held_tile(value, access, scope) {
             return Ok(tile);
