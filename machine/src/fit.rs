@@ -42,6 +42,13 @@ impl Target {
         features.dedup();
         Needs { machine: self.machine, arch: self.arch.clone(), features }
     }
+
+    /// Why the CPU at hand does not run code for this target; `None` where it does. A CPU whose name is not known runs what was generated for it as the
+    /// host, where it has the features.
+    pub fn misfit_here(&self) -> Option<String> {
+        let host = (self.name == "host").then_some(self.arch.as_str());
+        self.needs().misfit(std::env::consts::ARCH, cpu_name().or(host), &features())
+    }
 }
 
 impl Needs {

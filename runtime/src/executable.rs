@@ -5,6 +5,7 @@ use crate::program::{CpuProgram, CudaProgram, Program, Signature, Step};
 use crate::{Machine, Tensor};
 use rc_dialects::func::Initializer;
 use rc_ir::{Diagnostic, Module, Result};
+use rc_machine::Target;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
@@ -259,11 +260,22 @@ pub(crate) fn check_memory(shapes: &[(crate::DType, Vec<usize>)], results: &[&mu
     Ok(())
 }
 
+/// Whether the CPU at hand has what the module was compiled for.
+fn check_processor(module: &Module) -> Result<()> {
+    let misfit = Target::of_module(module.attrs)?.and_then(|target| target.misfit_here());
+    let Some(why) = misfit else { return Ok(()) };
+    let error = Diagnostic::error(module.loc, format!("not supported: the module's code on this CPU: {why}"));
+    Err(error.help("compile it for this one: with --arch=host, or for a level that both have, as x86-64-v3"))
+}
+
 impl Code {
     fn load(module: &Module, program: Program, device: Option<&Arc<Device>>) -> Result<Code> {
         let fail = |e: crate::Error| Diagnostic::error(module.loc, e.to_string());
         Ok(match device {
-            None => Code::Cpu(CpuProgram::new(program).map_err(fail)?),
+            None => {
+                check_processor(module)?;
+                Code::Cpu(CpuProgram::new(program).map_err(fail)?)
+            }
             Some(device) => Code::Cuda(CudaProgram::new(program, device).map_err(fail)?),
         })
     }
