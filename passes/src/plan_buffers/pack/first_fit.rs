@@ -3,20 +3,65 @@
 use super::{Item, Packing};
 use std::cmp::Reverse;
 
-/// The orders that are worth a try: by size, by size times life, by life.
-pub fn orders(items: &[Item]) -> Vec<Vec<u32>> {
-    let sorted = |key: &dyn Fn(&Item) -> (Reverse<i128>, Reverse<i128>)| {
-        let mut order: Vec<u32> = (0..items.len() as u32).collect();
-        order.sort_by_key(|&i| (key(&items[i as usize]), i));
-        order
+/// Work for an item that is looked at here, in items that the complete search looks at in this time: they are gathered and sorted.
+pub const WORK: u64 = 32;
+
+/// How many pairs of items are alive together, about: as many are looked at for an order.
+pub fn pairs(items: &[Item]) -> u64 {
+    let sorted = |moment: fn(&Item) -> usize| {
+        let mut moments: Vec<usize> = items.iter().map(moment).collect();
+        moments.sort_unstable();
+        moments
     };
-    let size = |i: &Item| i128::from(i.size);
-    let length = |i: &Item| i.length() as i128;
-    vec![
-        sorted(&|i| (Reverse(size(i)), Reverse(length(i)))),
-        sorted(&|i| (Reverse(size(i) * length(i)), Reverse(size(i)))),
-        sorted(&|i| (Reverse(length(i)), Reverse(size(i)))),
-    ]
+    let (starts, ends) = (sorted(|i| i.first), sorted(|i| i.end));
+    let beside = |i: &Item| starts.partition_point(|&s| s < i.end) - ends.partition_point(|&e| e <= i.first);
+    items.iter().map(|i| beside(i) as u64).sum::<u64>() / 2
+}
+
+/// The orders that are worth a try: what lives when most is alive first, then by size, by size times life, by life.
+pub fn orders(items: &[Item]) -> impl Iterator<Item = Vec<u32>> {
+    type Key = [Reverse<i128>; 3];
+    let size = |i: &Item| Reverse(i128::from(i.size));
+    let length = |i: &Item| Reverse(i.length() as i128);
+    let loads = Loads::of(items);
+    let keys: [Box<dyn Fn(&Item) -> Key>; 4] = [
+        Box::new(move |i| [Reverse(loads.most(i)), size(i), length(i)]),
+        Box::new(move |i| [size(i), length(i), size(i)]),
+        Box::new(move |i| [Reverse(size(i).0 * length(i).0), size(i), length(i)]),
+        Box::new(move |i| [length(i), size(i), length(i)]),
+    ];
+    keys.into_iter().map(|key| {
+        let mut order: Vec<u32> = (0..items.len() as u32).collect();
+        order.sort_by_cached_key(|&i| (key(&items[i as usize]), i));
+        order
+    })
+}
+
+/// How much is alive at each moment; row `k` has the most in each 2^k moments.
+struct Loads(Vec<Vec<i64>>);
+
+impl Loads {
+    fn of(items: &[Item]) -> Loads {
+        let moments = items.iter().map(|i| i.end).max().unwrap_or(0);
+        let mut changes = vec![0; moments + 1];
+        for item in items {
+            changes[item.first] += item.size;
+            changes[item.end] -= item.size;
+        }
+        let mut now = 0;
+        let mut rows = vec![changes[..moments].iter().map(|change| (now += change, now).1).collect::<Vec<i64>>()];
+        while let Some(row) = rows.last().filter(|row| row.len() > 1 << (rows.len() - 1)) {
+            let step = 1 << (rows.len() - 1);
+            rows.push((0..row.len() - step).map(|m| row[m].max(row[m + step])).collect());
+        }
+        Loads(rows)
+    }
+
+    /// The most that is alive during the item's life.
+    fn most(&self, item: &Item) -> i128 {
+        let row = item.length().ilog2() as usize;
+        self.0[row][item.first].max(self.0[row][item.end - (1 << row)]).into()
+    }
 }
 
 /// Places the items in the given order.
@@ -31,7 +76,7 @@ pub fn place_counting(items: &[Item], order: &[u32]) -> (Packing, u64) {
     let mut visits = items.len() as u64;
     for &i in order {
         offsets[i as usize] = placer.place(i);
-        visits += placer.taken.len() as u64;
+        visits += placer.looked_at();
     }
     (Packing::of(items, offsets), visits)
 }
@@ -52,6 +97,11 @@ impl<'a> Placer<'a> {
         let leaves = moments.next_power_of_two();
         let none = vec![Vec::new(); 2 * leaves];
         Placer { items, leaves, covering: none.clone(), touching: none, taken: Vec::new() }
+    }
+
+    /// How many items were looked at for the last place.
+    fn looked_at(&self) -> u64 {
+        self.taken.len() as u64
     }
 
     fn place(&mut self, index: u32) -> i64 {

@@ -1,12 +1,13 @@
 //! Packing: offsets for buffers of fixed sizes with known lives, so that no two that are alive together overlap and the highest
 //! byte is low. The problem is NP-hard (dynamic storage allocation); what is done here is a portfolio that stops as soon as the
-//! height is the lower bound: greedy orders, then a skyline (Burke, Kendall, Whitwell 2004; Sekiyama et al. 2018), then
-//! repairs of the best order, then a complete search (Moffitt, MiniMalloc, ASPLOS 2023).
+//! height is the lower bound: a skyline (Burke, Kendall, Whitwell 2004; Sekiyama et al. 2018), then greedy orders, then in turns a
+//! complete search (Moffitt, MiniMalloc, ASPLOS 2023) and repairs of the best order.
 //!
 //! All of it is counted in items looked at and not in seconds, so that a plan is the same on every machine.
 
 mod first_fit;
 mod improve;
+mod order;
 mod random;
 mod search;
 mod skyline;
@@ -49,7 +50,10 @@ impl Packing {
 pub const EFFORT: u64 = 4_000_000;
 
 /// The effort of a person who wants the best plan: some seconds.
-pub const LONG_EFFORT: u64 = 2_000_000_000;
+pub const LONG_EFFORT: u64 = 5_000_000_000;
+
+/// Greedy orders that look at no more items than these are tried at any rate.
+const LEAST_WORK: u64 = 20_000_000;
 
 /// The largest sum of sizes alive at once: no packing is lower.
 pub fn lower_bound(items: &[Item]) -> i64 {
@@ -65,29 +69,30 @@ pub fn lower_bound(items: &[Item]) -> i64 {
 
 /// Packs the items; beyond the greedy orders about `effort` items are looked at.
 pub fn pack(items: &[Item], effort: u64) -> Packing {
-    let items_with_times = compressed(items);
-    let items = &items_with_times[..];
+    let widths: Vec<u64> = items.iter().map(|item| item.length() as u64).collect();
+    let items = &compressed(items)[..];
     let bound = lower_bound(items);
-    let mut best: Option<(Packing, Vec<u32>)> = None;
-    let mut offer = |packing: Packing, order: Vec<u32>| {
-        if best.as_ref().is_none_or(|(b, _)| packing.height < b.height) {
-            best = Some((packing, order));
+    let (mut packing, mut order) = skyline::place(items);
+    let mut spent = 0;
+    for kind in first_fit::orders(items) {
+        let work = first_fit::WORK * first_fit::pairs(items);
+        if packing.height == bound || work > LEAST_WORK && work > (effort - effort.min(spent)) / 4 {
+            break;
         }
-        best.as_ref().is_some_and(|(b, _)| b.height == bound)
-    };
-    let done = first_fit::orders(items).into_iter().any(|order| offer(first_fit::place(items, &order), order)) || {
-        let (packing, order) = skyline::place(items);
-        offer(packing, order)
-    };
-    let (mut packing, order) = best.expect("there are orders");
-    if done {
+        spent += work;
+        let fitted = first_fit::place(items, &kind);
+        if fitted.height < packing.height {
+            (packing, order) = (fitted, kind);
+        }
+    }
+    if packing.height == bound {
         return packing;
     }
     // Each finds at once what the other never does: they take turns, with longer and longer ones.
     let mut random = Random::new();
-    let mut solver = search::Search::new(items, bound);
+    let mut solver = search::Search::new(items, &widths, bound);
     let mut improver = improve::Improver::new(packing.clone(), order);
-    let (mut turn, mut spent) = (effort / 16, 0);
+    let mut turn = effort / 16;
     while spent < effort && packing.height > bound {
         packing = solver.run(packing, turn / 4 * 3, &mut random);
         packing = improver.run(items, bound, packing, turn / 4, &mut random);
@@ -97,11 +102,20 @@ pub fn pack(items: &[Item], effort: u64) -> Packing {
     packing
 }
 
-/// The same items with moments numbered without gaps: only starts count.
+/// The same items with moments numbered without gaps. Those count in which as much is alive as till the next end: what is alive in the
+/// others is alive then too.
 fn compressed(items: &[Item]) -> Vec<Item> {
-    let mut starts: Vec<usize> = items.iter().map(|i| i.first).collect();
-    starts.sort_unstable();
-    starts.dedup();
+    let sorted = |moment: fn(&Item) -> usize| {
+        let mut moments: Vec<usize> = items.iter().map(moment).collect();
+        moments.sort_unstable();
+        moments.dedup();
+        moments
+    };
+    let (mut starts, ends) = (sorted(|i| i.first), sorted(|i| i.end));
+    let ends_before = |moment: usize| ends.partition_point(|&end| end <= moment);
+    let next: Vec<usize> = starts.iter().skip(1).copied().chain([usize::MAX]).collect();
+    let mut next = next.into_iter();
+    starts.retain(|&start| next.next().is_some_and(|next| ends_before(start) < ends_before(next)));
     let number = |moment: usize| starts.partition_point(|&s| s < moment);
     items.iter().map(|i| Item { first: number(i.first), end: number(i.end), size: i.size }).collect()
 }

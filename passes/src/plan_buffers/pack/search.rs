@@ -1,56 +1,77 @@
-//! Complete search for a packing of a given height, with the pruning of MiniMalloc (Moffitt, ASPLOS 2023). Items are placed from
-//! the ground up, each on the ground or on another; what may still come decides whether a branch is alive:
+//! Complete search for a packing of a given height, after MiniMalloc (Moffitt, ASPLOS 2023). Items are placed from the ground up,
+//! each on the ground or on another; what may still come decides whether a branch is alive:
 //!
-//! - the sum of what waits at a moment must fit above the lowest place that is left there;
+//! - what waits at a moment must fit above the lowest place that is left there;
 //! - an item is not placed so high that another one would fit under it, whole;
-//! - items that share no moment with others are solved apart;
-//! - where nothing is left that could lie on an item, its place is as good as any.
+//! - items that share no moment with others are solved apart, in an order of their own, the tightest first;
+//! - where nothing that waits shares a moment with an item, its place is as good as any.
 
+use super::order::Order;
 use super::random::Random;
 use super::{Item, Packing};
-use std::cmp::Reverse;
+use std::ops::Range;
 
-/// More items than these are left as they are: a search would not end.
+/// Of more items than these a search would not end.
 const MOST_ITEMS: usize = 4_000;
 
-/// Steps of the shortest attempt.
-const SLICE: u64 = 2_000;
+/// Items looked at in the shortest attempt, for each item that there is.
+const SLICE: u64 = 20_000;
 
-/// Attempts with one order either end soon or not at all, so there are many short ones and few long ones (Luby, Sinclair, Zuckerman
-/// 1993), some at the bound itself, the others between what is known to be too low and what is there.
+/// Where between what is known to be too low and what is there an attempt looks: there are attempts at the lowest, at nearly the
+/// highest, and at random heights.
+const HEIGHTS: usize = 3;
+
+/// Attempts either end soon or not at all. Half of the work goes to the plain orders in turns, with twice the work in each round; the
+/// other half to orders with moved items, in many short attempts and few long ones (Luby, Sinclair, Zuckerman 1993).
 pub struct Search<'a> {
     solver: Solver<'a>,
+    widths: &'a [u64],
     /// No packing is lower.
     low: i64,
-    attempt: usize,
+    plain: Attempts,
+    moved: Attempts,
+}
+
+#[derive(Default)]
+struct Attempts {
+    number: usize,
+    work: u64,
 }
 
 impl<'a> Search<'a> {
-    pub fn new(items: &'a [Item], bound: i64) -> Search<'a> {
+    /// `widths` are the lengths of the items' lives in the moments of the caller.
+    pub fn new(items: &'a [Item], widths: &'a [u64], bound: i64) -> Search<'a> {
         let items = if items.len() > MOST_ITEMS { &[] } else { items };
-        Search { solver: Solver::new(items), low: bound, attempt: 0 }
+        let (plain, moved) = Default::default();
+        Search { solver: Solver::new(items), widths, low: bound, plain, moved }
     }
 
     /// Looks for a lower packing than `best`, with about `effort` items looked at.
     pub fn run(&mut self, best: Packing, effort: u64, random: &mut Random) -> Packing {
         let items = self.solver.items;
-        let mut best = best;
-        // A step looks at each item a few times.
-        let mut budget = effort.checked_div(4 * items.len() as u64).unwrap_or(0);
-        while budget > 0 && self.low < best.height {
-            let attempt = self.attempt;
-            self.attempt += 1;
-            let part = [0.0, 0.9, random.fraction()][attempt % 3];
+        let (mut best, mut left) = (best, if items.is_empty() { 0 } else { effort });
+        while left > 0 && self.low < best.height {
+            let moves = self.moved.work < self.plain.work;
+            let attempts = if moves { &mut self.moved } else { &mut self.plain };
+            let round = attempts.number / (Order::COUNT * HEIGHTS);
+            let times = if moves { luby(round as u64 + 1) } else { 1 << round.min(40) };
+            let part = [0.0, 0.9, random.fraction()][attempts.number / Order::COUNT % HEIGHTS];
             let height = self.low + ((best.height - self.low) as f64 * part) as i64;
-            let jitter = if attempt < 9 { 0.0 } else { 20.0 * random.fraction() };
-            self.solver.rank(attempt / 3, jitter, random);
-            let (found, used) = self.solver.solve(height, budget.min(SLICE * luby(attempt as u64 / 9 + 1)));
-            budget -= used.min(budget);
+            self.solver.order = Order::new(items, self.widths, attempts.number, moves, random);
+            let work = (SLICE * items.len() as u64).saturating_mul(times);
+            let (found, used) = self.solver.solve(height, work.min(left));
+            attempts.work += used;
+            left -= used.min(left);
             match found {
-                Some(true) => best = Packing::of(items, self.solver.at.clone()),
+                // What was good once is tried again, lower.
+                Some(true) => {
+                    best = Packing::of(items, self.solver.at.clone());
+                    continue;
+                }
                 Some(false) => self.low = height + 1,
                 None => {}
             }
+            attempts.number += 1;
         }
         best
     }
@@ -62,32 +83,42 @@ fn luby(n: u64) -> u64 {
     if n == (1 << k) - 1 { 1 << (k - 1) } else { luby(n - (1 << (k - 1)) + 1) }
 }
 
+/// An item with its rank among those of its part; equal places are taken in this order.
+type Ranked = (u32, u32);
+
+/// A place in the order of placements: by height, then by rank.
+type Turn = (i64, u32);
+
 struct Solver<'a> {
     items: &'a [Item],
     /// Items that are alive together with each.
     neighbours: Vec<Vec<u32>>,
     /// Items that are alive at each moment.
     alive: Vec<Vec<u32>>,
-    /// Of what waits at each moment: the sum of sizes, and the lowest place.
+    /// Of what waits at each moment: the sum of sizes, the lowest place, and how many are alive at the next one too.
     sums: Vec<i64>,
     lowest: Vec<i64>,
+    crossing: Vec<u32>,
     capacity: i64,
     /// The place of each item: while it waits, the lowest that is left for it.
     at: Vec<i64>,
     waits: Vec<bool>,
-    /// By rank in the order at hand: equal places are taken in this order.
-    rank: Vec<u32>,
-    steps: u64,
+    order: Order,
+    /// The items that wait at each level of the search, one level after the other.
+    waiting: Vec<Ranked>,
+    candidates: Vec<(Turn, u32)>,
+    /// Places of items and of moments before they were raised.
+    raised: Vec<(u32, i64)>,
+    lifted: Vec<(u32, i64)>,
+    /// Items that may still be looked at.
+    work: u64,
 }
-
-/// A place in the order of placements: by height, then by rank.
-type Turn = (i64, u32);
 
 impl<'a> Solver<'a> {
     fn new(items: &'a [Item]) -> Solver<'a> {
-        let together =
-            |i: usize| (0..items.len()).filter(|&j| j != i && items[i].overlaps(&items[j])).map(|j| j as u32).collect();
         let n = items.len();
+        let together =
+            |i: usize| (0..n).filter(|&j| j != i && items[i].overlaps(&items[j])).map(|j| j as u32).collect();
         let moments = items.iter().map(|i| i.end).max().unwrap_or(0);
         let mut alive = vec![Vec::new(); moments];
         for (i, item) in items.iter().enumerate() {
@@ -99,21 +130,26 @@ impl<'a> Solver<'a> {
             alive,
             sums: vec![0; moments],
             lowest: vec![0; moments],
+            crossing: vec![0; moments],
             capacity: 0,
             at: vec![0; n],
             waits: vec![true; n],
-            rank: vec![0; n],
-            steps: 0,
+            order: Order::default(),
+            waiting: Vec::new(),
+            candidates: Vec::new(),
+            raised: Vec::new(),
+            lifted: Vec::new(),
+            work: 0,
         }
     }
 
-    /// Whether there is a packing of the height, by `at`; nothing where so many steps do not tell. And the steps taken.
-    fn solve(&mut self, height: i64, steps: u64) -> (Option<bool>, u64) {
-        (self.capacity, self.steps) = (height, steps.max(1));
+    /// Whether there is a packing of the height, by `at`; nothing where so much work does not tell. And the work done.
+    fn solve(&mut self, height: i64, work: u64) -> (Option<bool>, u64) {
+        (self.capacity, self.work) = (height, work);
         self.start();
-        let all: Vec<u32> = (0..self.items.len() as u32).collect();
-        let found = self.place(&all, (0, 0));
-        (found, steps.max(1) - self.steps)
+        let parts = self.parts((0..self.items.len() as u32).map(|i| (0, i)));
+        let found = self.place_parts(parts, 0);
+        (found, work - self.work)
     }
 
     /// Nothing is placed yet.
@@ -121,188 +157,221 @@ impl<'a> Solver<'a> {
         self.at.fill(0);
         self.waits.fill(true);
         self.lowest.fill(0);
+        self.crossing.fill(0);
+        self.waiting.clear();
+        self.candidates.clear();
+        self.raised.clear();
+        self.lifted.clear();
         for (sum, alive) in self.sums.iter_mut().zip(&self.alive) {
             *sum = alive.iter().map(|&i| self.items[i as usize].size).sum();
         }
-    }
-
-    /// Ranks the items by length of life (W), size times life (A) and the most that is alive beside the item (T), in one of the orders
-    /// WAT, TAW, TWA; then moves each by up to `jitter` places.
-    fn rank(&mut self, order: usize, jitter: f64, random: &mut Random) {
-        let items = self.items;
-        let size = |&i: &u32| items[i as usize].size;
-        let load: Vec<i64> = self.alive.iter().map(|alive| alive.iter().map(size).sum()).collect();
-        let key = |i: u32| {
-            let item = &items[i as usize];
-            let width = item.length() as i128;
-            let area = width * i128::from(item.size);
-            let total = i128::from(load[item.first..item.end].iter().copied().max().unwrap_or(0));
-            [[width, area, total], [total, area, width], [total, width, area]][order % 3]
-        };
-        let mut sorted: Vec<u32> = (0..items.len() as u32).collect();
-        sorted.sort_by_key(|&i| (Reverse(key(i)), i));
-        let mut moved: Vec<(f64, u32)> =
-            sorted.iter().enumerate().map(|(place, &i)| (place as f64 + jitter * random.fraction(), i)).collect();
-        moved.sort_by(|a, b| a.0.total_cmp(&b.0));
-        for (rank, (_, i)) in moved.into_iter().enumerate() {
-            self.rank[i as usize] = rank as u32;
+        for item in self.items {
+            self.crossing[item.first..item.end - 1].iter_mut().for_each(|count| *count += 1);
         }
     }
 
-    /// Places all `waiting` items, none before `turn`: whether that is possible, or nothing where the steps ran out.
-    fn place(&mut self, waiting: &[u32], turn: Turn) -> Option<bool> {
-        let parts = self.parts(waiting);
-        let mut before: Vec<Snapshot> = Vec::new();
-        for part in &parts {
-            if parts.len() > 1 {
-                before.push(self.snapshot(part));
+    fn looked_at(&mut self, items: usize) {
+        self.work = self.work.saturating_sub(items as u64);
+    }
+
+    /// The parts of what waits that are connected by their lives, with the time that each spans.
+    fn parts(&mut self, waiting: impl IntoIterator<Item = Ranked>) -> Vec<(Vec<u32>, Range<usize>)> {
+        let mut waiting: Vec<u32> = waiting.into_iter().map(|ranked| ranked.1).collect();
+        waiting.sort_unstable_by_key(|&i| (self.items[i as usize].first, i));
+        self.looked_at(2 * waiting.len());
+        let mut parts: Vec<(Vec<u32>, Range<usize>)> = Vec::new();
+        for i in waiting {
+            let item = &self.items[i as usize];
+            match parts.last_mut() {
+                Some((part, span)) if item.first < span.end => {
+                    part.push(i);
+                    span.end = span.end.max(item.end);
+                }
+                _ => parts.push((vec![i], item.first..item.end)),
             }
-            let found = self.place_part(part, turn);
+        }
+        parts
+    }
+
+    /// Places each part alone, nothing below `ground`.
+    fn place_parts(&mut self, mut parts: Vec<(Vec<u32>, Range<usize>)>, ground: i64) -> Option<bool> {
+        // What fails is to fail soon.
+        let slack = |span: &Range<usize>| {
+            span.clone().map(|m| self.capacity - self.lowest[m] - self.sums[m]).min().unwrap_or(self.capacity)
+        };
+        parts.sort_by_cached_key(|(part, span)| (slack(span), part[0]));
+        let mut done: Vec<Snapshot> = Vec::new();
+        for (part, span) in parts {
+            done.push(self.snapshot(&part, span.clone()));
+            let found = self.place_part(&part, span, ground);
             if found != Some(true) {
-                before.into_iter().for_each(|snapshot| self.restore(snapshot));
+                done.into_iter().for_each(|snapshot| self.restore(snapshot));
                 return found;
             }
         }
         Some(true)
     }
 
-    fn snapshot(&self, part: &[u32]) -> Snapshot {
-        let first = part.iter().map(|&i| self.items[i as usize].first).min().unwrap_or(0);
-        let end = part.iter().map(|&i| self.items[i as usize].end).max().unwrap_or(0);
+    fn snapshot(&self, part: &[u32], span: Range<usize>) -> Snapshot {
         Snapshot {
-            items: part.iter().map(|&i| (i as usize, self.at[i as usize])).collect(),
-            first,
-            lowest: self.lowest[first..end].to_vec(),
-            sums: self.sums[first..end].to_vec(),
+            items: part.iter().map(|&i| (i, self.at[i as usize])).collect(),
+            first: span.start,
+            moments: span.map(|m| (self.lowest[m], self.sums[m], self.crossing[m])).collect(),
         }
     }
 
     fn restore(&mut self, before: Snapshot) {
         for (i, at) in before.items {
-            (self.at[i], self.waits[i]) = (at, true);
+            (self.at[i as usize], self.waits[i as usize]) = (at, true);
         }
-        let span = before.first..before.first + before.sums.len();
-        self.lowest[span.clone()].copy_from_slice(&before.lowest);
-        self.sums[span].copy_from_slice(&before.sums);
+        for (m, moment) in (before.first..).zip(before.moments) {
+            (self.lowest[m], self.sums[m], self.crossing[m]) = moment;
+        }
     }
 
-    /// Groups of items that are connected by their lives.
-    fn parts(&self, waiting: &[u32]) -> Vec<Vec<u32>> {
-        let mut sorted = waiting.to_vec();
-        sorted.sort_unstable_by_key(|&i| (self.items[i as usize].first, i));
-        let mut parts: Vec<Vec<u32>> = Vec::new();
-        let mut end = 0;
-        for i in sorted {
-            let item = &self.items[i as usize];
-            if item.first >= end {
-                parts.push(Vec::new());
-            }
-            end = end.max(item.end);
-            parts.last_mut().expect("begun above").push(i);
-        }
-        parts
+    /// Places items that are connected by their lives, in an order of their own.
+    fn place_part(&mut self, part: &[u32], span: Range<usize>, ground: i64) -> Option<bool> {
+        let level = self.waiting.len();
+        let ranked = self.order.rank(self.items, part, &self.sums);
+        self.looked_at(4 * part.len());
+        self.waiting.extend((0..).zip(ranked));
+        let found = self.place(level, &span, (ground, 0));
+        self.waiting.truncate(level);
+        found
     }
 
-    fn place_part(&mut self, part: &[u32], turn: Turn) -> Option<bool> {
-        if self.steps == 0 {
+    /// Places the items that wait from `level` on, none before `turn`.
+    fn place(&mut self, level: usize, span: &Range<usize>, turn: Turn) -> Option<bool> {
+        if self.work == 0 {
             return None;
         }
-        self.steps -= 1;
-        if !self.fits(part, turn.0) {
-            return Some(false);
-        }
+        self.looked_at(self.waiting.len() - level + span.len());
         let top = |i: u32| self.at[i as usize] + self.items[i as usize].size;
-        let lowest_top = part.iter().map(|&i| top(i)).min().expect("parts are not empty");
-        let mut candidates: Vec<Turn> = part.iter().map(|&i| (self.at[i as usize], self.rank[i as usize])).collect();
-        candidates.retain(|&c| c >= turn && (c.0 < lowest_top || c.0 == 0 && lowest_top == 0));
-        candidates.sort_unstable();
-        let mut by_rank: Vec<(u32, u32)> = part.iter().map(|&i| (self.rank[i as usize], i)).collect();
-        by_rank.sort_unstable();
-        for next in candidates {
-            let found = by_rank.binary_search_by_key(&next.1, |r| r.0).expect("ranks of this part");
-            let i = by_rank[found].1;
-            let found = self.try_item(part, i, next);
-            let alone = !self.neighbours[i as usize].iter().any(|&j| self.waits[j as usize]);
-            if found != Some(false) || alone {
-                return found;
+        let Some(lowest_top) = self.waiting[level..].iter().map(|&(_, i)| top(i)).min() else { return Some(true) };
+        // Nothing is placed higher than this: what waits at some moment, itself or above it, would not fit any more.
+        let moments = self.sums[span.clone()].iter().filter(|&&sum| sum > 0);
+        let highest = self.capacity - moments.max().copied().unwrap_or(0);
+        let from = self.candidates.len();
+        for &(rank, i) in &self.waiting[level..] {
+            let next = (self.at[i as usize], rank);
+            if next >= turn && next.0 <= highest && (next.0 < lowest_top || next.0 == 0 && lowest_top == 0) {
+                self.candidates.push((next, i));
             }
         }
-        Some(false)
+        self.candidates[from..].sort_unstable();
+        let mut found = Some(false);
+        for c in from..self.candidates.len() {
+            let (next, i) = self.candidates[c];
+            let alone = !self.neighbours[i as usize].iter().any(|&j| self.waits[j as usize]);
+            found = self.try_item(level, span, i, next);
+            if found != Some(false) || alone {
+                break;
+            }
+        }
+        self.candidates.truncate(from);
+        found
     }
 
     /// Places an item, and then the rest of its part. `Some(false)`: that is not possible.
-    fn try_item(&mut self, part: &[u32], i: u32, turn: Turn) -> Option<bool> {
+    fn try_item(&mut self, level: usize, span: &Range<usize>, i: u32, turn: Turn) -> Option<bool> {
         let item = self.items[i as usize];
         let top = turn.0 + item.size;
         if top > self.capacity {
             return Some(false);
         }
+        let (raised, lifted) = (self.raised.len(), self.lifted.len());
         self.waits[i as usize] = false;
-        self.sums[item.first..item.end].iter_mut().for_each(|sum| *sum -= item.size);
-        let before = self.raise(i, top);
-        let possible = before.items.iter().all(|&(j, _)| self.at[j] + self.items[j].size <= self.capacity);
         let mut found = Some(false);
-        if possible {
-            let rest: Vec<u32> = part.iter().copied().filter(|&j| j != i).collect();
-            found = self.place(&rest, (turn.0, turn.1 + 1));
-            if found == Some(true) {
-                return found;
+        if let Some(reach) = self.raise(i, top) {
+            self.sums[item.first..item.end].iter_mut().for_each(|sum| *sum -= item.size);
+            self.lift(reach, top);
+            if self.fits(span, turn.0) {
+                found = self.place_rest(level, span, i, turn);
+                if found == Some(true) {
+                    return found;
+                }
             }
+            self.sums[item.first..item.end].iter_mut().for_each(|sum| *sum += item.size);
         }
         self.waits[i as usize] = true;
-        self.sums[item.first..item.end].iter_mut().for_each(|sum| *sum += item.size);
-        before.items.iter().for_each(|&(j, at)| self.at[j] = at);
-        before.moments.iter().for_each(|&(m, low)| self.lowest[m] = low);
+        self.raised.drain(raised..).for_each(|(j, at)| self.at[j as usize] = at);
+        self.lifted.drain(lifted..).for_each(|(m, low)| self.lowest[m as usize] = low);
         found
     }
 
-    /// Raises what waits beside item `i` to the item's top. Gives what was before.
-    fn raise(&mut self, i: u32, top: i64) -> Before {
+    /// Places what waits besides item `i`, by parts where nothing holds it together any more.
+    fn place_rest(&mut self, level: usize, span: &Range<usize>, i: u32, turn: Turn) -> Option<bool> {
         let item = self.items[i as usize];
-        let (mut first, mut end) = (item.first, item.end);
-        let mut before = Before::default();
+        let mut apart = false;
+        for count in &mut self.crossing[item.first..item.end - 1] {
+            *count -= 1;
+            apart |= *count == 0;
+        }
+        let end = self.waiting.len();
+        let rest = |s: &Self| s.waiting[level..end].iter().copied().filter(move |&(_, j)| j != i).collect::<Vec<_>>();
+        let parts = if apart { self.parts(rest(self)) } else { Vec::new() };
+        let found = if parts.len() > 1 {
+            self.place_parts(parts, turn.0)
+        } else {
+            let rest = rest(self);
+            self.waiting.extend(rest);
+            let found = self.place(end, span, (turn.0, turn.1 + 1));
+            self.waiting.truncate(end);
+            found
+        };
+        if found != Some(true) {
+            self.crossing[item.first..item.end - 1].iter_mut().for_each(|count| *count += 1);
+        }
+        found
+    }
+
+    /// Raises what waits beside item `i` to the item's top. Gives the moments in which something was raised, or nothing where one
+    /// does not fit any more.
+    fn raise(&mut self, i: u32, top: i64) -> Option<Range<usize>> {
+        let item = self.items[i as usize];
+        let mut reach = item.first..item.end;
+        self.looked_at(self.neighbours[i as usize].len());
         for &j in &self.neighbours[i as usize] {
-            let j = j as usize;
-            if self.waits[j] && self.at[j] < top {
-                before.items.push((j, self.at[j]));
-                self.at[j] = top;
-                (first, end) = (first.min(self.items[j].first), end.max(self.items[j].end));
+            let (place, other) = (self.at[j as usize], &self.items[j as usize]);
+            if self.waits[j as usize] && place < top {
+                if top + other.size > self.capacity {
+                    return None;
+                }
+                self.raised.push((j, place));
+                self.at[j as usize] = top;
+                reach = reach.start.min(other.first)..reach.end.max(other.end);
             }
         }
-        for m in first..end {
+        Some(reach)
+    }
+
+    /// Finds the lowest places anew where something was raised to `top`.
+    fn lift(&mut self, reach: Range<usize>, top: i64) {
+        for m in reach {
+            // Elsewhere nothing that was raised was the lowest.
             if self.lowest[m] >= top {
-                continue; // Nothing that was raised was the lowest here.
+                continue;
             }
+            self.work = self.work.saturating_sub(self.alive[m].len() as u64);
             let places = self.alive[m].iter().filter(|&&j| self.waits[j as usize]).map(|&j| self.at[j as usize]);
-            let low = places.min().unwrap_or(0);
+            let low = places.min().unwrap_or(top);
             if low != self.lowest[m] {
-                before.moments.push((m, self.lowest[m]));
+                self.lifted.push((m as u32, self.lowest[m]));
                 self.lowest[m] = low;
             }
         }
-        before
     }
 
-    /// Whether what waits fits at every moment of the part above the lowest place that is left there.
-    fn fits(&self, part: &[u32], ground: i64) -> bool {
-        let items = || part.iter().map(|&i| &self.items[i as usize]);
-        let first = items().map(|i| i.first).min().unwrap_or(0);
-        let end = items().map(|i| i.end).max().unwrap_or(0);
-        (first..end).all(|m| self.lowest[m].max(ground) + self.sums[m] <= self.capacity || self.sums[m] == 0)
+    /// Whether what waits fits at every moment above the lowest place that is left there, none of it below `ground`.
+    fn fits(&self, span: &Range<usize>, ground: i64) -> bool {
+        let moments = self.lowest[span.clone()].iter().zip(&self.sums[span.clone()]);
+        moments.fold(true, |fits, (&low, &sum)| fits & (low.max(ground) + sum <= self.capacity || sum == 0))
     }
-}
-
-/// Places that a step changed: of items, and the lowest at moments.
-#[derive(Default)]
-struct Before {
-    items: Vec<(usize, i64)>,
-    moments: Vec<(usize, i64)>,
 }
 
 /// What a part was before any of it was placed.
 struct Snapshot {
-    items: Vec<(usize, i64)>,
+    items: Vec<(u32, i64)>,
     first: usize,
-    lowest: Vec<i64>,
-    sums: Vec<i64>,
+    moments: Vec<(i64, i64, u32)>,
 }

@@ -183,20 +183,25 @@ impl<'a> Waiting<'a> {
         end: usize,
         best: &mut Option<((usize, i64), usize)>,
     ) {
-        let (least_end, longest) = self.nodes[node];
         let outside = span.1 <= wanted.0 || wanted.1 <= span.0;
-        if outside || least_end > end || best.is_some_and(|(b, _)| longest <= b) {
+        if outside || self.nodes[node].0 > end || best.is_some_and(|(b, _)| self.at_most(node, span, end) <= b) {
             return;
         }
         if node >= self.leaves {
-            *best = Some((longest, node - self.leaves));
+            *best = Some((self.nodes[node].1, node - self.leaves));
             return;
         }
         let middle = (span.0 + span.1) / 2;
         let mut children = [(2 * node, (span.0, middle)), (2 * node + 1, (middle, span.1))];
-        children.sort_by_key(|c| Reverse(self.nodes[c.0].1));
+        children.sort_by_key(|&(child, span)| Reverse(self.at_most(child, span, end)));
         for (child, span) in children {
             self.longest(child, span, wanted, end, best);
         }
+    }
+    /// No item below a node that ends by then lives longer: none begins before the node's first.
+    fn at_most(&self, node: usize, span: (usize, usize), end: usize) -> (usize, i64) {
+        let first = self.by_first.get(span.0).map_or(end, |&i| self.items[i as usize].first);
+        let room = end.saturating_sub(first);
+        if room < self.nodes[node].1.0 { (room, i64::MAX) } else { self.nodes[node].1 }
     }
 }
