@@ -4,29 +4,28 @@
 use super::random::Random;
 use super::{Item, Packing, first_fit};
 
-/// Work for an item that is looked at here, in items that the complete search looks at in this time.
-const WEIGHT: u64 = 8;
-
 /// The order at hand and its packing.
 pub struct Improver {
     now: Packing,
     order: Vec<u32>,
+    /// What an order is expected to take.
+    work: u64,
 }
 
 impl Improver {
-    pub fn new(now: Packing, order: Vec<u32>) -> Improver {
-        Improver { now, order }
+    pub fn new(items: &[Item], now: Packing, order: Vec<u32>) -> Improver {
+        Improver { now, order, work: first_fit::WORK * first_fit::pairs(items) }
     }
 
     /// Tries orders until about `effort` items were looked at. Gives the best packing.
     pub fn run(&mut self, items: &[Item], bound: i64, best: Packing, effort: u64, random: &mut Random) -> Packing {
         let (mut best, mut spent) = (best, 0);
-        while spent < effort && best.height > bound {
+        while spent + self.work < effort && best.height > bound {
             let mut next = self.order.clone();
             promote(items, &self.now, &mut next, random);
             let (packing, visits) = first_fit::place_counting(items, &next);
-            // Going over the order and the places besides; what is looked at is sorted too.
-            spent += WEIGHT * (visits + 4 * items.len() as u64);
+            // Going over the order and the places besides.
+            spent += first_fit::WORK * visits + 4 * items.len() as u64;
             let worse = (packing.height - self.now.height) as f64;
             let left = 1.0 - spent.min(effort) as f64 / effort as f64;
             if worse <= (self.now.height - bound) as f64 * 0.3 * left * random.fraction() {

@@ -47,7 +47,7 @@ impl Packing {
 }
 
 /// The effort of a compiler: some hundredths of a second where the bound is not reached at once.
-pub const EFFORT: u64 = 4_000_000;
+pub const EFFORT: u64 = 50_000_000;
 
 /// The effort of a person who wants the best plan: some seconds.
 pub const LONG_EFFORT: u64 = 5_000_000_000;
@@ -91,7 +91,7 @@ pub fn pack(items: &[Item], effort: u64) -> Packing {
     // Each finds at once what the other never does: they take turns, with longer and longer ones.
     let mut random = Random::new();
     let mut solver = search::Search::new(items, &widths, bound);
-    let mut improver = improve::Improver::new(packing.clone(), order);
+    let mut improver = improve::Improver::new(items, packing.clone(), order);
     let mut turn = effort / 16;
     while spent < effort && packing.height > bound {
         packing = solver.run(packing, turn / 4 * 3, &mut random);
