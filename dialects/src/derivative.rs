@@ -19,6 +19,8 @@ pub enum Derivative {
     Zero,
     /// That of the functions which the op calls.
     Calls,
+    /// That of what computes the same, and takes the op's place where it is differentiated: gives the results.
+    Definition(fn(&mut Builder, Op) -> Result<Vec<Value>>),
     /// There is none, and why.
     Missing(&'static str),
 }
@@ -125,6 +127,11 @@ impl Derivative {
             Derivative::Zero => {}
             Derivative::Calls => {
                 return Err(vjp.at().error("calls functions, whose derivatives the pass 'autodiff' makes"));
+            }
+            Derivative::Definition(_) => {
+                return Err(vjp
+                    .at()
+                    .error("is differentiated as its definition, which the pass 'autodiff' puts in its place"));
             }
             Derivative::Missing(why) => return Err(vjp.at().error(format!("has no derivative: {why}"))),
         }

@@ -37,7 +37,7 @@ pub static ATTENTION_BACKWARD: OpDef = OpDef {
     ],
     effects: Effects::Pure,
     infer: Some(infer),
-    interfaces: &[&Derivative::Missing("attention is differentiated once; write it with products and a softmax for more")],
+    interfaces: &[&Derivative::Definition(super::attention_derivative::define_backward)],
     ..OpDef::new("rc.core.attention_backward")
 };
 

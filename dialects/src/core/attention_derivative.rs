@@ -1,9 +1,10 @@
 //! The derivative of `core.attention`, with the probabilities computed again from the logarithms of their sums.
 
 use super::attention::{ATTENTION, shared_heads};
+use super::attention_backward::ATTENTION_BACKWARD;
 use crate::builder::CoreBuilder;
 use crate::derivative::{Residuals, Vjp, splat_like, where_or_zero, wide, zeros_like};
-use rc_ir::{Attr, Builder, Dim, Op, Result, Type, Value};
+use rc_ir::{Attr, Builder, Dim, Op, OpRef, Result, Type, Value};
 
 /// What the derivative needs besides: the logarithms of the sums.
 pub static SUMS: Residuals = Residuals(with_sums);
@@ -19,138 +20,180 @@ fn with_sums(b: &mut Builder, op: Op) -> Option<Op> {
     Some(new.build())
 }
 
-/// Queries whose heads are apart, `[batch.., heads of k, heads that share one, s, d]`, the fourth only where some do: the first `batch` dimensions are
-/// those of keys and values too, and the ones before the last are `rows`.
-struct Heads {
-    batch: Vec<i64>,
-    rows: Vec<i64>,
-    /// The shape of q before its last dimension.
-    shape: Vec<Dim>,
-}
-
-impl Heads {
-    fn of(q: Type, k: Type) -> Heads {
-        let (shape, rank) = (q.shape(), q.rank());
-        let batch: Vec<i64> = (0..rank as i64 - 2).collect();
-        let group = shared_heads(q, k).expect("verified");
-        let lead = &shape[..rank - 1];
-        let apart = match group {
-            1 => lead.to_vec(),
-            _ => [&lead[..rank - 3], &[k.shape()[rank - 3], Dim::Static(group), lead[rank - 2]]].concat(),
-        };
-        let rows = (batch.len() as i64..apart.len() as i64).collect();
-        Heads { batch, rows, shape: apart }
-    }
-    /// Of a value with the queries' shape, or with 1 where it has that.
-    fn apart(&self, b: &mut Builder, x: Value) -> Value {
-        let shape = b.ty(x).shape().to_vec();
-        let added = self.shape.len() + 1 - shape.len();
-        if added == 0 {
-            return x;
-        }
-        let heads = shape.len() - 3;
-        let own = if shape[heads] == Dim::Static(1) {
-            [Dim::Static(1); 2].to_vec()
-        } else {
-            self.shape[heads..heads + 2].to_vec()
-        };
-        b.reshape(x, &[&shape[..heads], &own, &shape[heads + 1..]].concat())
-    }
-    fn last(&self) -> i64 {
-        self.shape.len() as i64
-    }
-}
-
-/// With p = exp(scores - sums) and ds = p (g vᵀ - sum g y + the sums' gradient): dv = pᵀ g, dq = ds k scale, dk = dsᵀ q scale, and ds for the mask.
+/// `core.attention_backward` for q, k and v, whose scores are not stored. A mask's gradient has an element for each of the scores.
 pub fn attention_vjp(v: &mut Vjp) -> Result {
-    let [q, k, value] = [0, 1, 2].map(|i| v.operand(i));
-    let (elem, wide) = (v.ty(q).elem(), wide(v.ty(q)));
-    let q_shape = v.ty(q).shape();
-    let scale = v.at().attr("scale").and_then(|a| a.as_float());
-    let scale = match (scale, q_shape.last().and_then(|d| d.as_static())) {
-        (Some(scale), _) => scale,
-        (None, Some(size)) => 1.0 / (size as f64).sqrt(),
-        (None, None) => return Err(v.at().unsupported("the derivative of attention over rows of symbolic size")),
-    };
-    let heads = Heads::of(v.ty(q), v.ty(k));
-    let (batch, rows, last) = (&heads.batch, &heads.rows, heads.last());
-    let y = v.result(0);
-    let g = v.gradient(0).unwrap_or_else(|| zeros_like(v, y));
-    let [q, g, y] = [q, g, y].map(|x| heads.apart(v, x));
-    let keys = batch.len() as i64;
-    let p = probabilities(v, &heads, q, scale, wide);
-    v.give_with(2, |v| {
-        let p = v.convert(p, elem);
-        v.contract(p, g, [batch, batch], [rows, rows], elem)
+    let (q, y, sums) = (v.operand(0), v.result(0), v.result(1));
+    let group = shared_heads(v.ty(q), v.ty(v.operand(1))).expect("verified");
+    let [k, value] = [1, 2].map(|i| {
+        let x = v.operand(i);
+        repeat_heads(v, x, group)
     });
-    if ![0, 1, 3].iter().any(|&i| v.wants(i)) {
-        return Ok(());
-    }
-    let dp = v.contract(g, value, [batch, batch], [&[last], &[keys + 1]], wide);
-    let (wide_g, wide_y) = (v.convert(g, wide), v.convert(y, wide));
-    let product = v.binary("mul", wide_g, wide_y);
-    let mut sum = v.reduce("add", product, &[last]);
+    let grad = v.gradient(0).unwrap_or_else(|| zeros_like(v, y));
+    let mut delta = row_sums(v, grad, y);
     if let Some(of_sums) = v.gradient(1) {
-        let of_sums = v.reshape(of_sums, &heads.shape);
-        sum = v.binary("sub", sum, of_sums);
+        delta = v.binary("sub", delta, of_sums);
     }
-    let shape = v.ty(dp).shape();
-    let sum = v.broadcast(sum, &shape, &(0..last).collect::<Vec<_>>());
-    let centered = v.binary("sub", dp, sum);
-    let ds = v.binary("mul", p, centered);
-    v.give_with(3, |v| {
-        let mask = v.ty(v.operand(3));
-        let scores = [&q_shape[..q_shape.len() - 1], &shape[shape.len() - 1..]].concat();
-        let ds = v.reshape(ds, &scores);
-        let repeated = |d: &i64| mask.shape()[*d as usize] != scores[*d as usize];
-        let dims: Vec<i64> = (0..scores.len() as i64).filter(repeated).collect();
-        let sum = v.reduce("add", ds, &dims);
-        let sum = v.convert(sum, mask.elem());
-        v.reshape(sum, &mask.shape())
-    });
-    let ds = v.binary_scalar("mul", ds, scale);
-    let ds = v.convert(ds, elem);
-    v.give_with(0, |v| {
-        let dq = v.contract(ds, k, [batch, batch], [&[last], &[keys]], elem);
-        v.reshape(dq, &q_shape)
-    });
-    v.give_with(1, |v| v.contract(ds, q, [batch, batch], [rows, rows], elem));
+    let mask = v.at().group("mask").first().copied();
+    let operands = [q, k, value, grad, sums, delta];
+    if [0, 1, 2].iter().any(|&i| v.wants(i)) {
+        let (causal, scale) = (v.at().attr("causal"), v.at().attr("scale"));
+        let mut op = v.op(&ATTENTION_BACKWARD).operands(&[&operands[..], mask.as_slice()].concat());
+        for (name, attr) in [("causal", causal), ("scale", scale)] {
+            op = attr.into_iter().fold(op, |op, attr| op.attr(name, attr));
+        }
+        let op = op.build();
+        let found = [0, 1, 2].map(|i| v.body.result(op, i));
+        v.give_with(0, |_| found[0]);
+        v.give_with(1, |v| sum_heads(v, found[1], group));
+        v.give_with(2, |v| sum_heads(v, found[2], group));
+    }
+    if v.wants(3) {
+        let scores = Scores::of(v.at(), operands, mask)?;
+        let (_, ds) = scores.gradients(v);
+        v.give_with(3, |v| sum_to_mask(v, ds));
+    }
     Ok(())
 }
 
-/// exp(q kᵀ scale + mask - sums), with rows of zeros where no key is seen.
-fn probabilities(v: &mut Vjp, heads: &Heads, q: Value, scale: f64, wide: Type) -> Value {
-    let (k, last, keys) = (v.operand(1), heads.last(), heads.batch.len() as i64);
-    let scores = v.contract(q, k, [&heads.batch, &heads.batch], [&[last], &[keys + 1]], wide);
-    let mut scores = v.binary_scalar("mul", scores, scale);
-    let shape = v.ty(scores).shape();
-    let hidden = splat_like(v, f64::NEG_INFINITY, scores);
-    let mask = v.at().group("mask").first().copied();
-    if let Some(mask) = mask {
-        let mask = heads.apart(v, mask);
-        if v.ty(mask).elem() == Type::i1() {
-            let mask = v.broadcast_to(mask, &shape);
-            scores = v.select(mask, scores, hidden);
-        } else {
-            let mask = v.convert(mask, wide);
-            let mask = v.broadcast_to(mask, &shape);
-            scores = v.binary("add", scores, mask);
-        }
-    }
-    if v.at().bool("causal") {
-        let (row, column) = (index(v, &shape, last - 1), index(v, &shape, last));
-        let seen = v.compare("le", column, row);
-        scores = v.select(seen, scores, hidden);
-    }
-    let sums = v.result(1);
-    let sums = v.reshape(sums, &heads.shape);
-    let sums = v.broadcast(sums, &shape, &(0..last).collect::<Vec<_>>());
-    let shifted = v.binary("sub", scores, sums);
-    let exp = v.unary("exp", shifted);
-    let some = v.compare("ne", sums, hidden);
-    where_or_zero(v, some, exp)
+/// The gradient of what is added to the scores, from theirs.
+fn sum_to_mask(v: &mut Vjp, ds: Value) -> Value {
+    let (mask, scores) = (v.ty(v.operand(3)), v.ty(ds).shape());
+    let repeated = |d: &i64| mask.shape()[*d as usize] != scores[*d as usize];
+    let dims: Vec<i64> = (0..scores.len() as i64).filter(repeated).collect();
+    let sum = v.reduce("add", ds, &dims);
+    let sum = v.convert(sum, mask.elem());
+    v.reshape(sum, &mask.shape())
 }
 
-fn index(v: &mut Vjp, shape: &[Dim], dim: i64) -> Value {
-    v.op("rc.core.iota").attr("dim", Attr::i64(dim)).result(Type::tensor(shape, Type::i64())).value()
+/// For each query the sum of gradient times result.
+fn row_sums(b: &mut Builder, grad: Value, y: Value) -> Value {
+    let wide = wide(b.ty(y));
+    let (grad, y) = (b.convert(grad, wide), b.convert(y, wide));
+    let product = b.binary("mul", grad, y);
+    let last = b.ty(product).rank() as i64 - 1;
+    b.reduce("add", product, &[last])
+}
+
+/// Keys or values with a head for each of the queries' heads.
+fn repeat_heads(b: &mut Builder, x: Value, group: i64) -> Value {
+    if group == 1 {
+        return x;
+    }
+    let shape = b.ty(x).shape();
+    let apart = heads_apart(&shape, group);
+    let heads = shape.len() - 3;
+    let dims: Vec<i64> = (0..apart.len() as i64).filter(|&d| d != heads as i64 + 1).collect();
+    let wide = b.broadcast(x, &apart, &dims);
+    b.reshape(wide, &[&shape[..heads], &[shape[heads] * Dim::Static(group)], &shape[heads + 1..]].concat())
+}
+
+/// The sum of what heads give that share one.
+fn sum_heads(b: &mut Builder, x: Value, group: i64) -> Value {
+    if group == 1 {
+        return x;
+    }
+    let ty = b.ty(x);
+    let (mut shape, heads) = (ty.shape(), ty.rank() - 3);
+    shape[heads] = shape[heads].floordiv(Dim::Static(group));
+    let apart = b.reshape(x, &heads_apart(&shape, group));
+    let apart = b.convert(apart, wide(ty));
+    let sum = b.reduce("add", apart, &[heads as i64 + 1]);
+    b.convert(sum, ty.elem())
+}
+
+fn heads_apart(shape: &[Dim], group: i64) -> Vec<Dim> {
+    let heads = shape.len() - 3;
+    [&shape[..=heads], &[Dim::Static(group)], &shape[heads + 1..]].concat()
+}
+
+/// `core.attention_backward` with stored scores, as it is differentiated: with p = exp(scores - sums) and ds = p (grad vᵀ - delta),
+/// dq = ds k scale, dk = dsᵀ q scale, dv = pᵀ grad.
+pub fn define_backward(b: &mut Builder, op: Op) -> Result<Vec<Value>> {
+    let at = b.body.op_ref(op);
+    let operands = [0, 1, 2, 3, 4, 5].map(|i| at.operand(i));
+    let scores = Scores::of(at, operands, at.operands().nth(6))?;
+    let [q, k, _, grad, ..] = operands;
+    let elem = b.ty(q).elem();
+    let (p, ds) = scores.gradients(b);
+    let p = b.convert(p, elem);
+    let ds = b.binary_scalar("mul", ds, scores.scale);
+    let ds = b.convert(ds, elem);
+    let batch: Vec<i64> = (0..b.ty(q).rank() as i64 - 2).collect();
+    let (row, last) = (batch.len() as i64, batch.len() as i64 + 1);
+    let mut product = |x, y, sides: [&[i64]; 2]| b.contract(x, y, [&batch, &batch], sides, elem);
+    Ok(vec![product(ds, k, [&[last], &[row]]), product(ds, q, [&[row], &[row]]), product(p, grad, [&[row], &[row]])])
+}
+
+/// The scores of an attention with as many heads of keys as of queries.
+struct Scores {
+    /// q, k, v, the result's gradient, the logarithms of the sums, and for each query the sum of gradient times result.
+    operands: [Value; 6],
+    mask: Option<Value>,
+    causal: bool,
+    scale: f64,
+}
+
+impl Scores {
+    fn of(at: OpRef, operands: [Value; 6], mask: Option<Value>) -> Result<Scores> {
+        let depth = at.body.ty(operands[0]).shape().last().and_then(|d| d.as_static());
+        let scale = match (at.attr("scale").and_then(|a| a.as_float()), depth) {
+            (Some(scale), _) => scale,
+            (None, Some(depth)) => 1.0 / (depth as f64).sqrt(),
+            (None, None) => return Err(at.unsupported("the derivative of attention over rows of symbolic size")),
+        };
+        Ok(Scores { operands, mask, causal: at.bool("causal"), scale })
+    }
+
+    /// The probabilities, and the gradient of the masked scores.
+    fn gradients(&self, b: &mut Builder) -> (Value, Value) {
+        let [_, _, value, grad, _, delta] = self.operands;
+        let p = self.probabilities(b);
+        let dp = self.rows_by_rows(b, grad, value);
+        let delta = over_keys(b, delta, dp);
+        let centered = b.binary("sub", dp, delta);
+        (p, b.binary("mul", p, centered))
+    }
+
+    /// exp(q kᵀ scale + mask - sums), with rows of zeros where no key is seen.
+    fn probabilities(&self, b: &mut Builder) -> Value {
+        let [q, k, _, _, sums, _] = self.operands;
+        let scores = self.rows_by_rows(b, q, k);
+        let mut scores = b.binary_scalar("mul", scores, self.scale);
+        let (shape, elem) = (b.ty(scores).shape(), b.ty(scores).elem());
+        let hidden = splat_like(b, f64::NEG_INFINITY, scores);
+        if let Some(mask) = self.mask {
+            let is_choice = b.ty(mask).elem() == Type::i1();
+            let mask = if is_choice { mask } else { b.convert(mask, elem) };
+            let mask = b.broadcast_to(mask, &shape);
+            scores = if is_choice { b.select(mask, scores, hidden) } else { b.binary("add", scores, mask) };
+        }
+        if self.causal {
+            let last = shape.len() as i64 - 1;
+            let (row, column) = (index(b, &shape, last - 1), index(b, &shape, last));
+            let seen = b.compare("le", column, row);
+            scores = b.select(seen, scores, hidden);
+        }
+        let sums = over_keys(b, sums, scores);
+        let shifted = b.binary("sub", scores, sums);
+        let exp = b.unary("exp", shifted);
+        let some = b.compare("ne", sums, hidden);
+        where_or_zero(b, some, exp)
+    }
+
+    /// The products of two tensors' rows, in the type of computation.
+    fn rows_by_rows(&self, b: &mut Builder, x: Value, y: Value) -> Value {
+        let (wide, last) = (wide(b.ty(x)), b.ty(x).rank() as i64 - 1);
+        let batch: Vec<i64> = (0..last - 1).collect();
+        b.contract(x, y, [&batch, &batch], [&[last], &[last]], wide)
+    }
+}
+
+/// A number for each query, at each of its scores.
+fn over_keys(b: &mut Builder, x: Value, scores: Value) -> Value {
+    let shape = b.ty(scores).shape();
+    b.broadcast(x, &shape, &(0..shape.len() as i64 - 1).collect::<Vec<_>>())
+}
+
+fn index(b: &mut Builder, shape: &[Dim], dim: i64) -> Value {
+    b.op("rc.core.iota").attr("dim", Attr::i64(dim)).result(Type::tensor(shape, Type::i64())).value()
 }

@@ -3,21 +3,26 @@
 use super::compute_type;
 use crate::builder::CoreBuilder;
 use crate::constraints::FLOAT_TENSOR;
+use crate::derivative::{Derivative, Vjp, zeros_like};
 use crate::interfaces::Decompose;
 use rc_ir::op_def::{AttrDefault, AttrKind, OperandDef, ResultDef, attr, infer_same, operand, result};
 use rc_ir::{Builder, Effects, Op, OpDef, Result, Value};
 
 pub static RELU: OpDef = OpDef {
     summary: "max(x, 0), NaN of NaN.",
+    doc: "Its slope at 0 is 0.",
     example: "func.func @relu(%x: tensor<3x5xf32>) -> tensor<3x5xf32> {
   %y = tensor.relu %x : tensor<3x5xf32>
   func.return %y
 }
 ",
-    interfaces: &[&Decompose(|b, op| {
-        let x = b.body.operand(op, 0);
-        Ok(vec![b.binary_scalar("max", x, 0.0)])
-    })],
+    interfaces: &[
+        &Decompose(|b, op| {
+            let x = b.body.operand(op, 0);
+            Ok(vec![b.binary_scalar("max", x, 0.0)])
+        }),
+        &Derivative::Vjp(relu_vjp),
+    ],
     ..activation("rc.tensor.relu")
 };
 
@@ -62,6 +67,17 @@ pub static OPS: &[&OpDef] = &[&RELU, &GELU, &SILU];
 
 const fn activation(name: &'static str) -> OpDef {
     OpDef { operands: X, results: RESULT, effects: Effects::Pure, infer: Some(infer_same), ..OpDef::new(name) }
+}
+
+/// By the result, which may be kept anyway. NaN passes the gradient on.
+fn relu_vjp(v: &mut Vjp) -> Result {
+    let (g, y) = (v.g(), v.result(0));
+    v.give_with(0, |v| {
+        let zero = zeros_like(v, y);
+        let flat = v.compare("le", y, zero);
+        v.select(flat, zero, g)
+    });
+    Ok(())
 }
 
 /// Computes a function of operand 0 in the type for it, and rounds to the operand's.

@@ -24,6 +24,7 @@ mod shape;
 pub mod sort;
 mod spatial;
 mod statistics;
+mod stop_gradient;
 
 pub use conv::{CONV, CONV_TRANSPOSE, CONV_WEIGHT_GRAD};
 pub use pool::ADAPTIVE_AVG_POOL;
@@ -45,6 +46,7 @@ pub fn register() {
         shape::OPS,
         sort::OPS,
         statistics::OPS,
+        stop_gradient::OPS,
     ];
     families.iter().for_each(|ops| rc_ir::op_def::register(ops));
 }

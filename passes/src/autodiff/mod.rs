@@ -4,12 +4,14 @@
 //! |---|---|
 //! | `request` | what is asked for, checked against the function |
 //! | `reverse` | the sweep from results back to arguments, by the rules that ops declare |
+//! | `parts` | sums of gradients of a tensor's parts |
 //! | `forward` | tangents, by transposing the same rules |
 //! | `control` | calls, branches and loops: derivatives of the functions that they call |
 //! | `signature` | arguments and results added to functions |
 
 mod control;
 mod forward;
+mod parts;
 mod request;
 mod reverse;
 mod signature;

@@ -1,6 +1,7 @@
 //! The sweep from results back to arguments.
 
 use super::Derivatives;
+use super::parts::joined;
 use rc_dialects::CoreBuilder;
 use rc_dialects::derivative::Derivative;
 use rc_dialects::interfaces::Decompose;
@@ -10,6 +11,15 @@ use rustc_hash::{FxHashMap, FxHashSet};
 /// The derivative that an op declares.
 pub fn derivative_of(body: &Body, op: Op) -> Option<&'static Derivative> {
     body.name(op).def()?.interface::<Derivative>()
+}
+
+/// What an op is differentiated as, where it has no rule of its own.
+fn definition_of(body: &Body, op: Op) -> Option<fn(&mut Builder, Op) -> Result<Vec<Value>>> {
+    match derivative_of(body, op) {
+        Some(Derivative::Definition(definition)) => Some(*definition),
+        Some(_) => None,
+        None => body.name(op).def()?.interface::<Decompose>().map(|definition| definition.0),
+    }
 }
 
 /// The values that follow `wrt` smoothly, op by op: integers do only where integers do, or the bits of floats.
@@ -36,7 +46,7 @@ impl Varied {
     }
 }
 
-/// Replaces ops that declare no derivative by their definitions, where they follow `wrt`. Gives the ops in order, and notes which values were
+/// Replaces ops that have no rule of their own by their definitions, where they follow `wrt`. Gives the ops in order, and notes which values were
 /// replaced by which.
 pub fn expand(body: &mut Body, ops: Vec<Op>, wrt: &[Value], replaced: &mut FxHashMap<Value, Value>) -> Result<Vec<Op>> {
     let mut varied = Varied::new(wrt);
@@ -44,16 +54,14 @@ pub fn expand(body: &mut Body, ops: Vec<Op>, wrt: &[Value], replaced: &mut FxHas
     let mut work = ops;
     work.reverse();
     while let Some(op) = work.pop() {
-        let derivative = derivative_of(body, op);
-        let definition = body.name(op).def().and_then(|d| d.interface::<Decompose>());
-        let Some(definition) = definition.filter(|_| derivative.is_none() && varied.any_operand(body, op)) else {
-            varied.visit(body, op, derivative);
+        let Some(definition) = definition_of(body, op).filter(|_| varied.any_operand(body, op)) else {
+            varied.visit(body, op, derivative_of(body, op));
             out.push(op);
             continue;
         };
         let before = body.prev_op(op);
         let results: Vec<Value> = body.results(op).collect();
-        let values = (definition.0)(&mut Builder::before(body, op), op)?;
+        let values = definition(&mut Builder::before(body, op), op)?;
         work.extend(made_between(body, before, op).into_iter().rev());
         replaced.extend(results.into_iter().zip(values.iter().copied()));
         body.replace_op(op, &values);
@@ -76,7 +84,7 @@ struct Sums(FxHashMap<Value, Value>);
 impl Sums {
     fn add(&mut self, b: &mut Builder, value: Value, gradient: Value) {
         let sum = match self.0.get(&value) {
-            Some(&before) => b.binary("add", before, gradient),
+            Some(&before) => joined(b, before, gradient).unwrap_or_else(|| b.binary("add", before, gradient)),
             None => gradient,
         };
         self.0.insert(value, sum);
