@@ -13,7 +13,7 @@ use crate::fuse::symbol_ranges;
 use crate::schedule::Target;
 use cut::{Graph, INFINITE, SINK, SOURCE};
 use price::{Prices, RECOMPUTE, counted};
-use rc_dialects::func::updated_args;
+use rc_dialects::func::{donated_args, updated_args};
 use rc_ir::dim_range::Ranges;
 use rc_ir::pass::{OptionKind, PassContext, PassDef, PassKind, option};
 use rc_ir::{Body, Diagnostic, Module, Op, Result, Value};
@@ -27,7 +27,7 @@ below the forward function's number of arguments is that argument, the others ar
 target's bandwidth, twice; computing again costs operations over its peak, and a launch for a reduction. Products, attention and what is a kernel of its \
 own are kept, unless `recompute-products`; what follows from counters alone (random numbers, masks) is computed again; so is what has the attribute \
 `rc.recompute`. `memory-budget` bounds the bytes that are kept: what is larger than 1 is bytes, else a share of what would be kept without a bound. \
-Symbolic sizes count as their largest.",
+Symbolic sizes count as their largest. Donated arguments are the forward function's alone, which results may update.",
     options: &[
         option(
             "memory-budget",
@@ -60,11 +60,6 @@ fn run(module: &mut Module, cx: &mut PassContext, budget: f64, products: bool) -
         );
     }
     for i in joints.into_iter().rev() {
-        let root = module.bodies[i].op_ref(module.bodies[i].root());
-        if updated_args(&module.bodies[i]).iter().any(Option::is_some) {
-            let error = root.unsupported("with results that update arguments (rc.updates), in two functions");
-            return Err(error.help("update them in a function of their own, which takes the gradients"));
-        }
         let joint = Joint::of(&module.bodies[i])?;
         let kept = joint.within(&target, budget, products, cx)?;
         let (forward, backward) = split::split(&module.bodies[i], &joint, &kept);
@@ -81,10 +76,14 @@ pub(crate) struct Joint<'a> {
     end: Op,
     /// The function's own arguments.
     arguments: Vec<Value>,
+    /// Those of them whose memory the forward function may write to.
+    donated: FxHashSet<Value>,
     /// The gradients of results.
     gradients: Vec<Value>,
     /// How many results are the function's own.
     results: usize,
+    /// Those of them that are left in arguments' memory, which the next call overwrites.
+    updates: FxHashSet<Value>,
     /// What depends on gradients of results.
     backward: FxHashSet<Value>,
     /// What the function's own results are computed of. What is neither is computed once, wherever it is computed.
@@ -125,9 +124,12 @@ impl<'a> Joint<'a> {
             let number = body.operands(end).position(|v| v == result).unwrap_or(0);
             return Err(root.error(format!("has a result, number {number}, that depends on gradients of results")));
         }
+        let donated = donated_args(body).into_iter().filter_map(|i| all.get(i).copied()).collect();
+        let updates = updated_args(body).into_iter().zip(body.operands(end));
+        let updates = updates.filter_map(|(argument, result)| argument.map(|_| result)).collect();
         let ranges = symbol_ranges(body);
         let (arguments, gradients) = (all[..arguments].to_vec(), all[arguments..].to_vec());
-        Ok(Joint { body, ops, end, arguments, gradients, results, backward, forward, ranges })
+        Ok(Joint { body, ops, end, arguments, donated, gradients, results, updates, backward, forward, ranges })
     }
 
     /// What to keep so that it is no more than the budget. Bytes become dearer until it is.
@@ -181,7 +183,8 @@ impl<'a> Joint<'a> {
         let mut available: FxHashMap<Value, usize> = FxHashMap::default();
         for &arg in &self.arguments {
             let node = graph.node();
-            graph.edge(SOURCE, node, prices.reading(body.ty(arg)));
+            let price = if self.donated.contains(&arg) { INFINITE } else { prices.reading(body.ty(arg)) };
+            graph.edge(SOURCE, node, price);
             available.insert(arg, node);
         }
         let mut makers: Vec<(Op, usize)> = Vec::new();
@@ -205,7 +208,8 @@ impl<'a> Joint<'a> {
                 let node = graph.node();
                 let tensor = body.ty(value).is_tensor();
                 let free = results.contains(&value);
-                let never = !tensor || (again || counted[&value] && price.is_some()) && !free;
+                let never =
+                    !tensor || self.updates.contains(&value) || (again || counted[&value] && price.is_some()) && !free;
                 let price = match (never, free) {
                     (true, _) => INFINITE,
                     (_, true) => prices.reading(body.ty(value)),
@@ -225,7 +229,7 @@ impl<'a> Joint<'a> {
             }
         }
         let forward = graph.cut().ok_or_else(|| {
-            body.op_ref(body.root()).error("has operations marked to be computed again that cannot be")
+            body.op_ref(body.root()).error("has operations marked to be computed again that cannot be, or a backward part that needs donated arguments")
         })?;
         let args = self.arguments.iter().copied().filter(|v| !forward[available[v]]);
         let made = makers.iter().filter(|m| forward[m.1]).flat_map(|m| body.results(m.0));

@@ -61,7 +61,8 @@ fn with_sizes(body: &Body, joint: &Joint, kept: &[Value]) -> Vec<Value> {
     let has = |v: &Value, name: Name| body.ty(*v).shape().contains(&Dim::symbol(name));
     for symbol in symbols(body) {
         if !out.iter().chain(&joint.gradients).any(|v| has(v, symbol.name)) {
-            out.extend(joint.arguments.iter().copied().find(|v| has(v, symbol.name)));
+            let own = joint.arguments.iter().filter(|v| !joint.donated.contains(v));
+            out.extend(own.copied().find(|v| has(v, symbol.name)));
         }
     }
     out
@@ -86,6 +87,9 @@ fn forward(body: &Body, joint: &Joint, results: &[Value]) -> Body {
 fn backward(body: &Body, joint: &Joint, kept: &[Value], saved: &[i64]) -> Body {
     let mut new = body.clone();
     let gradients: Vec<Value> = body.operands(joint.end).skip(joint.results).collect();
+    // What the function's own results are is not what the gradients are.
+    let root = new.root();
+    new.remove_attr(root, "res_attrs");
     set_results(&mut new, &gradients);
     let entry = new.entry().expect("checked");
     let count = new.block_args(entry).len();
@@ -95,12 +99,36 @@ fn backward(body: &Body, joint: &Joint, kept: &[Value], saved: &[i64]) -> Body {
         new.replace_all_uses(value, arg);
     }
     erase_unused(&mut new);
+    delay(&mut new, &joint.backward);
     let added = count..count + kept.len();
     keep_args(&mut new, &added.chain(joint.arguments.len()..count).collect::<Vec<_>>());
-    let root = new.root();
     new.set_attr(root, SAVED, Attr::i64s(saved));
     named(&mut new, "backward");
     new
+}
+
+/// Moves what is computed again, which does not follow the gradients, to where it is used first: at the function's start all of it would be held at once.
+fn delay(body: &mut Body, follows: &FxHashSet<Value>) {
+    let entry = body.entry().expect("checked");
+    let end = body.terminator(entry).expect("checked");
+    let ops: Vec<Op> = body.ops(entry).collect();
+    let (mut seen, mut order) = (FxHashSet::default(), Vec::new());
+    for &op in ops.iter().filter(|&&op| op == end || body.results(op).any(|v| follows.contains(&v))) {
+        // Depth first: an op comes after those that it needs.
+        let mut stack = vec![(op, 0)];
+        while let Some((op, next)) = stack.pop() {
+            let Some(operand) = body.operands(op).nth(next) else {
+                order.push(op);
+                continue;
+            };
+            stack.push((op, next + 1));
+            stack.extend(body.defining_op(operand).filter(|&def| seen.insert(def)).map(|def| (def, 0)));
+        }
+        seen.insert(op);
+    }
+    for &op in order.iter().filter(|&&op| op != end) {
+        body.move_before(end, op);
+    }
 }
 
 /// The function takes these of its arguments, in this order; the others have no uses.
