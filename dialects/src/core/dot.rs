@@ -122,16 +122,27 @@ fn dot_vjp(v: &mut Vjp) -> Result {
             let (g, narrow) = (v.g(), v.ty(other).elem());
             let g = v.convert(g, narrow);
             let elem = v.ty(own).elem();
-            let product = v.contract(g, other, [&batches, &ints(other_batch)], [&summed, &ints(other_free)], elem);
+            // The product's dimensions: batch, then own free ones and the contracted ones in the other operand's order, either of them first.
+            let (kept, paired) = (own_free.len(), other_contract.len());
+            let place = |free: usize, contracted: usize| {
+                let mut place = vec![0; v.ty(own).rank()];
+                own_batch.iter().enumerate().for_each(|(at, &d)| place[d] = at as i64);
+                own_free.iter().enumerate().for_each(|(at, &d)| place[d] = (own_batch.len() + free + at) as i64);
+                for (&d, pair) in own_contract.iter().zip(other_contract) {
+                    let before = other_contract.iter().filter(|&d| d < pair).count();
+                    place[d] = (own_batch.len() + contracted + before) as i64;
+                }
+                place
+            };
+            let (direct, swapped) = (place(0, kept), place(paired, 0));
+            let in_order = |place: &[i64]| place.iter().enumerate().all(|(d, &at)| d as i64 == at);
+            let (other_batch, other_free) = (ints(other_batch), ints(other_free));
+            let (product, place) = match in_order(&swapped) && !in_order(&direct) {
+                true => (v.contract(other, g, [&other_batch, &batches], [&other_free, &summed], elem), swapped),
+                false => (v.contract(g, other, [&batches, &other_batch], [&summed, &other_free], elem), direct),
+            };
             if let (Some(acc), Some(op)) = (acc, v.body.defining_op(product)) {
                 v.body.set_attr(op, "acc", acc);
-            }
-            // The product's dimensions: batch, own free ones, then the contracted ones in the other operand's order.
-            let mut place = vec![0; v.ty(own).rank()];
-            own_batch.iter().chain(own_free).enumerate().for_each(|(at, &d)| place[d] = at as i64);
-            for (&d, paired) in own_contract.iter().zip(other_contract) {
-                let before = other_contract.iter().filter(|&d| d < paired).count();
-                place[d] = (own_batch.len() + own_free.len() + before) as i64;
             }
             v.permute(product, &place)
         });
