@@ -200,12 +200,16 @@ impl<'a> Solver<'a> {
             span.clone().map(|m| self.capacity - self.lowest[m] - self.sums[m]).min().unwrap_or(self.capacity)
         };
         parts.sort_by_cached_key(|(part, span)| (slack(span), part[0]));
+        let (raised, lifted) = (self.raised.len(), self.lifted.len());
         let mut done: Vec<Snapshot> = Vec::new();
         for (part, span) in parts {
             done.push(self.snapshot(&part, span.clone()));
             let found = self.place_part(&part, span, ground);
             if found != Some(true) {
                 done.into_iter().for_each(|snapshot| self.restore(snapshot));
+                // What parts that were solved have raised is restored, too.
+                self.raised.truncate(raised);
+                self.lifted.truncate(lifted);
                 return found;
             }
         }
