@@ -11,27 +11,36 @@ mod order;
 pub mod pack;
 mod place;
 mod symbolic;
+mod timeline;
 
 use lives::{Buffer, Lives, Root};
 use rc_dialects::func::{INIT, SYMBOLS, arg_names, calls, constant_args, symbols};
 use rc_dialects::host::{ASSERT, CONSTANT, COPY, FUNC, LAUNCH, RETURN, VIEW};
 use rc_ir::builder::new_function;
-use rc_ir::pass::{PassDef, PassKind, SymbolContext};
+use rc_ir::pass::{OptionKind, PassDef, PassKind, SymbolContext, option};
 use rc_ir::{Attr, Body, Builder, Diagnostic, Dim, Name, Op, OpRef, Result, Traits, Type, Value};
 use rustc_hash::FxHashMap;
+use timeline::Timeline;
 
 pub static PLAN_BUFFERS: PassDef = PassDef {
     summary: "Gives every tensor its place in memory: arguments, results, one arena.",
     doc: "Buffers whose lives do not meet share memory; a launch that allows it updates an operand in place. \
 A result that is to be left in an argument (`rc.updates`) is computed there once nothing reads what the argument holds, else beside it and copied, which a \
 remark says. A remark gives the arena's size \
-beside the least that any plan needs. Launches are put in another order first where less is alive at once then; a remark has both peaks.",
+beside the least that any plan needs, how much is alive over the operations, and who holds the most. Launches are put in another order first where less is alive at once then; a remark has both peaks.",
+    options: &[option(
+        "limit",
+        OptionKind::Int { min: 0, max: i64::MAX },
+        "0",
+        "An error where the arena takes more bytes, at the greatest values of symbols; the order and the places are searched longer before. 0: any size.",
+    )],
     requires: &["lower-kernel"],
     pending: Some(|module| module.bodies.iter().any(is_planned)),
-    ..PassDef::new("plan-buffers", |_| {
-        Ok(PassKind::symbol(|body: &mut Body, cx: &mut SymbolContext| {
+    ..PassDef::new("plan-buffers", |options| {
+        let limit = Some(options.int("limit")).filter(|&limit| limit > 0);
+        Ok(PassKind::symbol(move |body: &mut Body, cx: &mut SymbolContext| {
             if is_planned(body) {
-                let (planned, remarks) = plan_buffers(body)?;
+                let (planned, remarks) = plan_buffers(body, limit)?;
                 *body = planned;
                 remarks.into_iter().for_each(|remark| cx.report(Box::new(remark)));
             }
@@ -46,14 +55,23 @@ pub const ALIGNMENT: i64 = 256;
 /// Plans the memory of a function; gives the `host.func` and remarks with the numbers.
 ///
 /// # Errors
-/// If the buffers' sizes are more than 63 bits hold.
-pub fn plan_buffers(body: &mut Body) -> Result<(Body, Vec<Diagnostic>)> {
-    let reordered = order::reorder(body);
+/// If the buffers' sizes are more than 63 bits hold, or the arena is larger than the limit.
+pub fn plan_buffers(body: &mut Body, limit: Option<i64>) -> Result<(Body, Vec<Diagnostic>)> {
+    let reordered = order::reorder(body, limit.is_some());
     let lives = Lives::of(body)?;
     let loc = body.loc(body.root());
-    let placement = place::place(&lives.buffers, &symbols(body))
+    let placement = place::place(&lives.buffers, &symbols(body), limit)
         .map_err(|why| Diagnostic::error(loc, format!("not supported: {why}")))?;
-    let remark = Diagnostic::remark(loc, remark(&lives.buffers, &placement));
+    let timeline = Timeline::of(&lives.buffers, &placement.sizes);
+    if let Some(limit) = limit.filter(|&limit| placement.planned > limit) {
+        let text = format!("the limit of {limit} bytes is not kept: intermediate results take {}", placement.planned);
+        let help = match placement.bound > limit {
+            true => format!("no places for these launches in this order take less than {}", placement.bound),
+            false => "other places may keep it, which were not found".into(),
+        };
+        return Err(timeline.explain(body, Diagnostic::error(loc, text)).help(help));
+    }
+    let remark = timeline.explain(body, Diagnostic::remark(loc, remark(&lives.buffers, &placement)));
     let remarks = reordered.into_iter().chain([*remark]).chain(lives.copied(body)).collect();
     Ok((Rewriter::rewrite(body, &lives, &placement)?, remarks))
 }

@@ -11,9 +11,9 @@ use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 use std::rc::Rc;
 
-/// Reorders the launches of a function where that lowers the peak of its intermediate results by a hundredth or more. The remark has
-/// both peaks, and who holds them.
-pub fn reorder(body: &mut Body) -> Option<Diagnostic> {
+/// Reorders the launches of a function where that lowers the peak of its intermediate results by a hundredth or more, or at all where each byte counts. The
+/// remark has both peaks, and who holds them.
+pub fn reorder(body: &mut Body, any: bool) -> Option<Diagnostic> {
     let entry = body.entry()?;
     let graph = Graph::of(body, entry)?;
     let before: Vec<u32> = (0..graph.nodes.len() as u32).collect();
@@ -23,7 +23,8 @@ pub fn reorder(body: &mut Body) -> Option<Diagnostic> {
     }
     let order = graph.search()?;
     let (new, _) = graph.peak(&order);
-    if new > old - old / 100 {
+    let least = if any { 1 } else { (old / 100).max(1) };
+    if new > old - least {
         return None;
     }
     let loc = body.loc(graph.nodes[holder].op);

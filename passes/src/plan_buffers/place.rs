@@ -1,7 +1,7 @@
 //! Offsets for buffers with lives, in one arena.
 
 use super::lives::Buffer;
-use super::pack::{EFFORT, Item, lower_bound, pack};
+use super::pack::{EFFORT, Item, LONG_EFFORT, lower_bound, pack};
 use super::symbolic;
 use rc_dialects::func::SymbolDecl;
 use rc_ir::Dim;
@@ -14,29 +14,38 @@ pub struct Placement {
     pub bound: i64,
     /// The arena of the sizes that were planned: its own, or the example's.
     pub planned: i64,
+    /// The sizes that were planned; 0 of results.
+    pub sizes: Vec<i64>,
 }
 
-/// Places all buffers but those that are results, which lie in the caller's memory.
+/// Places all buffers but those that are results, which lie in the caller's memory; searches longer where the arena is above a limit that
+/// may be kept.
 ///
 /// # Errors
 /// If the sizes are more than 63 bits hold, for fixed sizes or at the least values of the symbols.
-pub fn place(buffers: &[Buffer], symbols: &[SymbolDecl]) -> Result<Placement, String> {
+pub fn place(buffers: &[Buffer], symbols: &[SymbolDecl], limit: Option<i64>) -> Result<Placement, String> {
     let inner: Vec<&Buffer> = buffers.iter().filter(|b| b.result.is_none()).collect();
     let expressions: Vec<Dim> = inner.iter().map(|b| b.size).collect();
     let fixed = expressions.iter().all(|size| size.is_static());
     let sizes = symbolic::example(&expressions, symbols).ok_or("buffers of more than 2^63 bytes in all")?;
     let item = |(b, &size): (&&Buffer, &i64)| Item { first: b.first, end: b.last + 1, size };
     let items: Vec<Item> = inner.iter().zip(&sizes).map(item).collect();
-    let packing = pack(&items, EFFORT);
     let bound = lower_bound(&items);
+    let mut packing = pack(&items, EFFORT);
+    if limit.is_some_and(|limit| bound <= limit && limit < packing.height) {
+        packing = pack(&items, LONG_EFFORT);
+    }
     let planned = packing.height;
     let (places, size) = match fixed {
         true => (packing.offsets.iter().map(|&at| Dim::Static(at)).collect(), Dim::Static(packing.height)),
         false => symbolic::offsets(&inner, &items, &packing, symbols),
     };
+    let mut inner_sizes = sizes.into_iter();
+    let size_of = |b: &Buffer| if b.result.is_some() { 0 } else { inner_sizes.next().expect("one for each") };
+    let sizes = buffers.iter().map(size_of).collect();
     let mut places = places.into_iter();
     let mut next = |b: &Buffer| if b.result.is_some() { Dim::Static(0) } else { places.next().expect("one for each") };
-    Ok(Placement { offsets: buffers.iter().map(&mut next).collect(), size, bound, planned })
+    Ok(Placement { offsets: buffers.iter().map(&mut next).collect(), size, bound, planned, sizes })
 }
 
 #[cfg(test)]
@@ -64,7 +73,7 @@ mod tests {
     fn fixed_sizes_reach_the_bound() {
         let buffers: Vec<Buffer> =
             (0..20).map(|i| buffer(256 * (1 + (i * 7) % 5), i as usize, i as usize + 2)).collect();
-        let placement = place(&buffers, &[]).unwrap();
+        let placement = place(&buffers, &[], None).unwrap();
         check(&buffers, &placement, &|_| None);
         assert_eq!(placement.size, Dim::Static(placement.bound));
     }
@@ -76,7 +85,7 @@ mod tests {
         let sizes =
             [s * 256.into(), s * t * 512.into(), s * 256.into(), 1024.into(), s * s * 256.into(), t * 768.into()];
         let buffers: Vec<Buffer> = (0..25).map(|i| buffer(sizes[i * 5 % 6], i, i + 1 + i % 3)).collect();
-        let placement = place(&buffers, &symbols).unwrap();
+        let placement = place(&buffers, &symbols, None).unwrap();
         for (s, t) in [(1, 1), (2, 77), (3, 5), (7, 1), (1024, 77), (1024, 1), (1, 77)] {
             check(&buffers, &placement, &|name| Some(if name == Name::new("s") { s } else { t }));
         }
@@ -87,11 +96,11 @@ mod tests {
         let (s, symbols) = (Dim::symbol("s"), [SymbolDecl::new("s", 1, 4096)]);
         let size = |i: usize| s * Dim::Static(256 * (1 + (i as i64 * 7) % 5));
         let buffers: Vec<Buffer> = (0..40).map(|i| buffer(size(i), i, i + 2 + i % 4)).collect();
-        let placement = place(&buffers, &symbols).unwrap();
+        let placement = place(&buffers, &symbols, None).unwrap();
         for value in [1, 100, 4096] {
             let fixed: Vec<Buffer> =
                 (0..40).map(|i| buffer(size(i).evaluate(&|_| Some(value)).unwrap(), i, i + 2 + i % 4)).collect();
-            let alone = place(&fixed, &[]).unwrap().planned;
+            let alone = place(&fixed, &[], None).unwrap().planned;
             assert_eq!(placement.size.evaluate(&|_| Some(value)).unwrap(), alone, "s = {value}");
         }
     }
@@ -99,6 +108,6 @@ mod tests {
     #[test]
     fn sums_beyond_63_bits_are_refused() {
         let buffers = [buffer(i64::MAX / 2, 0, 1), buffer(i64::MAX / 2 + 2, 1, 2)];
-        assert!(place(&buffers, &[]).is_err());
+        assert!(place(&buffers, &[], None).is_err());
     }
 }
