@@ -29,6 +29,9 @@ def summary(store: Store) -> str:
         ops, samples = counts[s]
         share = f"({100 * ops / judged:.1f}%)" if judged and s in JUDGED else ""
         lines.append(f"{s:24s} {ops:12d} {samples:9d} {share}")
+    own = sum("differentiated by rc" in op.notes("native") for op in store.ops.values())
+    if store.grad:
+        lines.append(f"{'differentiated by rc':24s} {own:12d}")
     for state in ("crash", "wrong", "error"):
         for name, op in store.ops.items():
             for i, s in op.samples.items():

@@ -97,12 +97,13 @@ def run_sample(op, sample, device: str, grad: bool, reports: Reports):
         return "no graph", None
     problem = differs(op, sample, grad, expected, actual)
     state = "fallback" if reports.seen else "native"
+    own = "differentiated by rc" if grad and ran["own"] == ran["graphs"] else None
     if problem:
         traced = without_rc(op, sample, grad)
         if not isinstance(traced, Exception) and differs(op, sample, grad, traced, actual) is None:
             return "no graph", f"PyTorch's graph differs from eager: {problem}"[:300]
         return "wrong", f"{state}: {problem}"[:600]
-    return state, "; ".join(dict.fromkeys(reports.seen))[:500] or None
+    return state, "; ".join(dict.fromkeys(reports.seen))[:500] or own
 
 
 def without_rc(op, sample, grad: bool):
@@ -117,10 +118,13 @@ def without_rc(op, sample, grad: bool):
 
 def _counting(ran: Counter):
     from rc.torch.backend import rc
+    from rc.torch.training import Step
 
     def backend(gm, inputs):
         ran["graphs"] += 1
-        return rc(gm, inputs, options={"fallback": True})
+        found = rc(gm, inputs, options={"fallback": True})
+        ran["own"] += isinstance(found, Step)
+        return found
 
     return backend
 

@@ -9,6 +9,7 @@ mod check;
 mod gradients;
 mod package;
 mod pipeline;
+mod training;
 mod tune;
 pub mod variants;
 
@@ -23,6 +24,7 @@ pub use rc_machine::{Machine, Target, figure};
 pub use rc_passes::schedule::Tuning;
 pub use rc_runtime::random::{random_input, random_inputs, small_value};
 pub use rc_runtime::{Executable, KernelTime, gpu_arch};
+pub use training::{Divided, divide};
 pub use tune::{Compared, TuneOptions, Tuned, compare, describe, tune, update};
 
 /// Makes rc's dialects and passes known. Calling it again does nothing.

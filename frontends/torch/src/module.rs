@@ -1,5 +1,6 @@
 //! A module: its text, and compiling it.
 
+use crate::dim::to_python;
 use crate::errors::error;
 use crate::program::PyProgram;
 use crate::threads::{on_team, team};
@@ -7,7 +8,7 @@ use pyo3::prelude::*;
 use rc::cache::Key;
 use rc::{Target, TuneOptions, Tuning};
 use rc_ir::print::{PrintOptions, print_module};
-use rc_ir::{Diagnostic, Loc, Module, Severity};
+use rc_ir::{Diagnostic, Loc, Module, Severity, Type};
 use rc_runtime::cuda::Device;
 use rc_runtime::safetensors::SafetensorsFile;
 use std::path::{Path, PathBuf};
@@ -18,6 +19,9 @@ use std::time::{Duration, Instant};
 /// A program, the compiler's remarks and its warnings, the compiled module's text, the seconds of compiling and loading, and whether the module
 /// is from the cache.
 type Compiled = (PyProgram, Vec<String>, Vec<String>, Option<String>, (f64, f64), bool);
+
+/// Two modules, what is kept between them, and remarks.
+type Divided = (PyModule, PyModule, Vec<usize>, Vec<(String, Vec<Py<PyAny>>)>, Vec<String>);
 
 /// A module of rc.
 #[pyclass(name = "Module")]
@@ -59,6 +63,31 @@ impl PyModule {
         });
         let done = done.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         raised.map_or_else(|| done.map_err(|errors| error(py, &errors)), Err)
+    }
+
+    /// The function with what it keeps for its derivative, and that, as modules; what the derivative takes first, by numbers of the function's arguments
+    /// and, after them, results; the element types and sizes of what is kept besides the function's own results; and remarks. Differentiated are `results`
+    /// for `arguments`; `budget` is the share of what would be kept without it.
+    fn differentiate(
+        &self,
+        py: Python<'_>,
+        device: &str,
+        arguments: Vec<usize>,
+        results: Vec<usize>,
+        budget: f64,
+    ) -> PyResult<Divided> {
+        let done = on_team(py, || -> Result<_, Vec<Diagnostic>> {
+            let (target, _) = target(device).map_err(|e| vec![*e])?;
+            let own = types_of_results(&self.0).len();
+            let divided = rc::divide(&self.0, arguments, results, budget, &target)?;
+            let kept = types_of_results(&divided.forward)[own..].to_vec();
+            Ok((divided, kept))
+        })?;
+        let (rc::Divided { forward, backward, saved, remarks }, kept) = done.map_err(|errors| error(py, &errors))?;
+        let sizes = |ty: &Type| ty.shape().into_iter().map(|d| to_python(py, d)).collect::<PyResult<Vec<_>>>();
+        let kept = kept.iter().map(|ty| Ok((ty.elem().to_string(), sizes(ty)?))).collect::<PyResult<Vec<_>>>()?;
+        let remarks = remarks.iter().map(Diagnostic::render).collect();
+        Ok((PyModule(forward), PyModule(backward), saved, kept, remarks))
     }
 
     /// What the arguments of the module's first function are called.
@@ -179,6 +208,13 @@ fn target(device: &str) -> rc_ir::Result<(Target, Option<Arc<Device>>)> {
     let Some(rest) = device.strip_prefix("cuda") else { return Ok((Target::host(), None)) };
     let gpu = Device::open(rest.trim_start_matches(':').parse().unwrap_or(0)).map_err(|e| fail(e.to_string()))?;
     Ok((Target::cuda(&gpu.info().arch()).map_err(fail)?, Some(gpu)))
+}
+
+/// The types of the results of a module's first function.
+fn types_of_results(module: &Module) -> Vec<Type> {
+    let first = module.bodies.iter().find(|body| !body.is_private());
+    let ty = first.and_then(|body| body.attr(body.root(), "function_type")).and_then(|t| t.as_type());
+    ty.and_then(Type::as_function).map(|(_, results)| results.to_vec()).unwrap_or_default()
 }
 
 impl PyModule {

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import time
 
+import torch
+import torch._dynamo.compiled_autograd
 import torch.nn.functional as F
 from torch._dynamo.backends.common import aot_autograd
 from torch._functorch._aot_autograd.schemas import PlainTensorMeta
@@ -17,7 +19,8 @@ from rc._native import Program, prepare
 from rc.torch import attention, cache, decompose, joint, logs, resize
 from rc.torch.compile import compile_graph, compiled_before
 from rc.torch.options import Options
-from rc.torch.trace import may_trace, trace
+from rc.torch.trace import has_key, needs_gradients, trace
+from rc.torch.training import compile_step
 from rc.torch.updates import Writing, remaining, separate
 from rc.torch.weights import weights_of
 
@@ -42,7 +45,7 @@ def rc(gm: GraphModule, example_inputs, *, options: dict | None = None, mode: st
     chosen = Options.of(options, mode)
     logs.recompile()
     weights = weights_of(gm, example_inputs)
-    key = cache.key_of(gm, example_inputs, chosen, weights) if may_trace(gm, example_inputs) and chosen.measured() is None else None
+    key = cache.key_of(gm, example_inputs, chosen, weights) if has_key(gm, example_inputs) and chosen.measured() is None else None
     if key is not None and (found := compiled_before(key, example_inputs, chosen)) is not None:
         return found
     prepare()
@@ -51,14 +54,27 @@ def rc(gm: GraphModule, example_inputs, *, options: dict | None = None, mode: st
     bare: list[Program] = []
     with sdpa_kernel([SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]) if on_gpu else contextlib.nullcontext():
         start = time.perf_counter()
-        traced = trace(gm, example_inputs)
+        training = needs_gradients(example_inputs)
+        traced = trace(gm, example_inputs) if not training or _may_differentiate(chosen) else None
         logs.say("time", f"{'traced' if traced else 'not traced'} without AOTAutograd in {time.perf_counter() - start:.3f} s")
-        if traced is not None:
+        if traced is not None and training:
+            step = compile_step(traced, chosen)
+            if step is not None:
+                return step
+        elif traced is not None:
             return compile_graph(traced, chosen, "inference", weights, key)
         # Nobody runs the graphs on the way: no Python code is generated for them.
         with _use_lazy_graph_module(True):
             wrapped = _autograd(chosen, len(example_inputs), weights, bare)(gm, example_inputs)
     return bare[0] if len(bare) == 1 else wrapped
+
+
+def _may_differentiate(options: Options) -> bool:
+    """Whether rc may differentiate a graph. Compiled autograd wants the backward graph itself."""
+    compiled = torch._dynamo.config.compiled_autograd or torch._dynamo.compiled_autograd.compiled_autograd_enabled
+    if compiled or not options.differentiate:
+        logs.say("autograd", f"left to AOTAutograd: {'compiled autograd' if compiled else 'differentiate is False'}")
+    return options.differentiate and not compiled
 
 
 def _autograd(options: Options, count: int, weights: frozenset[int], bare: list[Program]):

@@ -12,7 +12,7 @@ import torch
 from torch.fx import GraphModule, Node
 from torch.utils._python_dispatch import _disable_current_modes
 
-from rc._native import Program, RcError
+from rc._native import Module, Program, RcError
 from rc.torch import cache, flex, logs, partition
 from rc.torch.errors import UnsupportedOps, name_of, place
 from rc.torch.fold import fold
@@ -83,39 +83,52 @@ def build(
     code for."""
     start = time.perf_counter()
     lowered = Lowering(gm, weights=weights).run()
-    translating = time.perf_counter() - start
+    logs.say("time", f"{len(lowered.nodes)} operations: translated in {time.perf_counter() - start:.3f} s")
     if not lowered.results:
         return _laid_out(Program.empty(), lowered, options, name)
+    configure(lowered, options)
+    return _laid_out(compiled(lowered.module, lowered, options, key), lowered, options, name)
+
+
+def configure(lowered: Lowered, options: Options):
+    """Tells the module how its results are to be computed."""
     if logs.wants("graph"):
         logs.say("graph", lowered.module.text())
-    device = "cpu" if lowered.device.type == "cpu" else f"cuda:{lowered.device.index or 0}"
     if torch.are_deterministic_algorithms_enabled():
         lowered.module.set_deterministic()
     if not options.emulate_precision_casts:
         lowered.module.set_excess_precision()
-    measured = options.measured()
+
+
+def device_name(device: torch.device) -> str:
+    return "cpu" if device.type == "cpu" else f"cuda:{device.index or 0}"
+
+
+def compiled(module: Module, lowered: Lowered, options: Options, key: str | None = None) -> Program:
+    """The program of a lowered graph's module, or of a part of it."""
+    device, measured = device_name(lowered.device), options.measured()
+    count = len(lowered.nodes)
     try:
         if options.tune:
-            _tune(lowered, device, measured)
-        with progress(f"rc compiles {len(lowered.nodes)} operations for {device}"):
+            _tune(module, device, measured)
+        with progress(f"rc compiles {count} operations for {device}"):
             mapping = cache.written(lowered) if key is not None else None
             kept = (key, mapping) if mapping is not None else (None, None)
             anew = any(logs.wants(topic) for topic in ("remarks", "fusion", "buffers"))
-            program, remarks, warnings, code, (compiling, loading), cached = lowered.module.compile(
+            program, remarks, warnings, code, (compiling, loading), cached = module.compile(
                 device, logs.wants("output_code"), anew, measured, *kept, options.variants
             )
     except RcError as e:
         raise Problems(_blamed(e, lowered)) from e
-    count = len(lowered.nodes)
     how = "found in the cache" if cached else "compiled"
-    logs.say("time", f"{count} operations: translated in {translating:.3f} s, {how} in {compiling:.3f} s, loaded in {loading:.3f} s")
+    logs.say("time", f"{count} operations: {how} in {compiling:.3f} s, loaded in {loading:.3f} s")
     for warning in warnings:
         logs.warn(warning)
     for remark in remarks:
         logs.remark(remark)
     if code is not None:
         logs.say("output_code", code)
-    return _laid_out(program, lowered, options, name)
+    return program
 
 
 def compiled_before(key: str, example_inputs, options: Options) -> Program | Resolved | None:
@@ -123,13 +136,13 @@ def compiled_before(key: str, example_inputs, options: Options) -> Program | Res
     devices = [x.device for x in example_inputs]
     device = max(set(devices), key=devices.count) if devices else torch.device("cpu")
     found = cache.found(key, device)
-    return _laid_out(*found, options, f"inference {next(_numbers)}") if found is not None else None
+    return _laid_out(*found, options, f"inference {next_number()}") if found is not None else None
 
 
-def _tune(lowered: Lowered, device: str, file: str):
+def _tune(module: Module, device: str, file: str):
     """Measures the kernels that the file does not have; Ctrl-C keeps what was found."""
     start = time.perf_counter()
-    found, skipped = lowered.module.tune(device, file)
+    found, skipped = module.tune(device, file)
     for kernel in found:
         logs.say("tuning", kernel)
     for why in skipped:
@@ -143,9 +156,15 @@ def _laid_out(program: Program, lowered: Lowered, options: Options, name: str) -
     seed = (lambda: torch.empty_like(like).random_()) if lowered.seeded else None
     shown = f"rc: {name} ({len(lowered.nodes)} operations)"
     program.layout(lowered.inputs, lowered.integers, lowered.results, lowered.returns, lowered.captured, seed, options.graphs, shown)
+    ready(program)
+    return Resolved(program, lowered.lazy, lowered.repeated) if lowered.lazy or lowered.repeated else program
+
+
+def ready(program: Program) -> Program:
+    """A program with its layout, as callers of compiled functions know it."""
     program._boxed_call = True
     keeping.add(program)
-    return Resolved(program, lowered.lazy, lowered.repeated) if lowered.lazy or lowered.repeated else program
+    return program
 
 
 def problems_of(gm: GraphModule) -> list[tuple[Node, str]]:
@@ -186,13 +205,9 @@ def _tangents(gm: GraphModule) -> list[int]:
 
 
 def _compile_graph(gm: GraphModule, options: Options, kind: str, weights: frozenset[int], key: str | None):
-    number = next(_numbers)
-    if logs.wants("aten"):
-        logs.say("aten", gm.print_readable(print_output=False))
+    number = next_number()
     name = f"{kind} {number}"
-    flex.expand(gm)
-    fold(gm)
-    _dump(gm, options, f"{number}_{kind}")
+    prepared(gm, options, f"{number}_{kind}")
     try:
         return build(gm, options, name, weights, key)
     except Problems as e:
@@ -224,6 +239,20 @@ def _compile_graph(gm: GraphModule, options: Options, kind: str, weights: frozen
     return Split(whole)
 
 
+def prepared(gm: GraphModule, options: Options, name: str):
+    """Makes a traced graph ready to be lowered, in place."""
+    if logs.wants("aten"):
+        logs.say("aten", gm.print_readable(print_output=False))
+    flex.expand(gm)
+    fold(gm)
+    _dump(gm, options, name)
+
+
+def next_number() -> int:
+    """Of the process's graphs."""
+    return next(_numbers)
+
+
 def _with_items(gm: GraphModule, foreign: dict[Node, str]):
     """What takes a foreign operation's results apart is foreign with it."""
     for node in gm.graph.nodes:
@@ -238,11 +267,8 @@ def _error(problems) -> UnsupportedOps:
 
 
 def _dump(gm: GraphModule, options: Options, name: str):
-    directory = options.dump or os.environ.get("RC_DUMP")
-    if not directory:
+    if (folder := dump_folder(options)) is None:
         return
-    folder = Path(directory)
-    folder.mkdir(parents=True, exist_ok=True)
     (folder / f"{name}.fx.txt").write_text(gm.print_readable(print_output=False))
     try:
         lowered = Lowering(gm).run()
@@ -251,3 +277,13 @@ def _dump(gm: GraphModule, options: Options, name: str):
         return
     if lowered.module is not None:
         (folder / f"{name}.ir").write_text(lowered.module.text())
+
+
+def dump_folder(options: Options) -> Path | None:
+    """The directory, made where it is not there, that gets graphs as text."""
+    directory = options.dump or os.environ.get("RC_DUMP")
+    if not directory:
+        return None
+    folder = Path(directory)
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder

@@ -16,6 +16,7 @@ TOPICS = {
     "recompiles": "why Dynamo compiles a function again",
     "output_code": "the compiled module: the host program, and the kernels in their last stage",
     "tuning": "what was measured of each kernel",
+    "autograd": "who differentiates a graph, and why not rc; what is kept between forward and backward",
     "time": "how long each step took",
 }
 

@@ -30,6 +30,8 @@ class Lowered:
     inputs: list = field(default_factory=list)
     integers: list = field(default_factory=list)
     results: list = field(default_factory=list)
+    orders: list = field(default_factory=list)
+    """Of each result of the module, its dimensions from slowest to fastest."""
     returns: list = field(default_factory=list)
     captured: list = field(default_factory=list)
     """Tensors of the graph itself, passed after the arguments."""
@@ -435,6 +437,7 @@ class Lowering:
         order = self._order(val) if order is None else order
         sizes = self.symbols.dims(val.shape)
         self.out.results.append((sizes, layout.strides_of(sizes, order), val.dtype))
+        self.out.orders.append(order)
         if isinstance(value, C):
             return self.build.permute(interleaved(self.build, value), [*order, len(order)])
         return self.build.permute(value, order)

@@ -42,6 +42,10 @@ class Options:
     """Rounds to 16 bits after each operation on bfloat16 and float16, as eager does. Without it, a kernel keeps the precision of float32 between
     its operations and rounds what it stores, as Inductor does; casts that the program asks for round in any case."""
 
+    differentiate: bool = True
+    """rc differentiates graphs of training itself, where it knows PyTorch's derivative of every operation. False: AOTAutograd does, as for the other
+    graphs."""
+
     tune: bool = False
     """The best few schedules of each kernel are measured, and the fastest is taken: `mode="max-autotune-no-cudagraphs"`, and with `graphs`
     `mode="max-autotune"`."""

@@ -1,5 +1,8 @@
 """The ATen operations that PyTorch functions call, recorded below PyTorch's dispatcher, free of mutation.
 
+With `training`, the recorder knows which values need gradients, and leaves to AOTAutograd what rc does not differentiate as PyTorch does
+(`derivatives.py`). Nothing that it is given requires gradients itself: `detach` ends them, which is an operation of the graph then.
+
 A `Handle` is a tensor as the program sees it: a fake tensor for its metadata, the recorded `Value` that it holds now, and the memory it lies in.
 An operation in place gives its handle a new value. A view by `select` or `slice` writes its new value into what it is a view of; all other
 handles of the same memory are stale from then on, and a program that reads one is left to AOTAutograd.
@@ -16,6 +19,8 @@ from torch._C import DispatchKey
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, in_kernel_invocation_manager
 from torch.utils._python_dispatch import TorchDispatchMode, autograd_would_have_decomposed
 
+from rc.torch import derivatives
+
 aten = torch.ops.aten
 
 
@@ -25,12 +30,12 @@ class GiveUp(Exception):
 
 class Value:
     """What an operation gives: its one result, or that at `index`. Without an operation: an argument of the graph or a constant, with a
-    `target` to find it by."""
+    `target` to find it by. `requires_grad` as of a tensor, while training."""
 
-    __slots__ = ("op", "index", "val", "target")
+    __slots__ = ("op", "index", "val", "target", "requires_grad")
 
-    def __init__(self, op: Op | None, index: int | None, val: FakeTensor, target: object = None):
-        self.op, self.index, self.val, self.target = op, index, val, target
+    def __init__(self, op: Op | None, index: int | None, val: FakeTensor, target: object = None, requires_grad: bool = False):
+        self.op, self.index, self.val, self.target, self.requires_grad = op, index, val, target, requires_grad
 
 
 class Op:
@@ -77,6 +82,8 @@ class Kind:
 
     functional: object = None
     """For an operation in place: the one that gives a new tensor."""
+    updates: tuple | None = None
+    """For one that updates some of its arguments besides: the one that gives their new values last, and their positions."""
     refused: str | None = None
     """Why it cannot be recorded as it is."""
     composite: bool = False
@@ -108,6 +115,7 @@ def kind_of(func) -> Kind:
         return Kind(refused="it is no operator")
     schema = func._schema
     functional = _functional(func) if schema.is_mutable else None
+    updates = _updates(func) if schema.is_mutable else None
     # `prim::device` and its like are PyTorch's properties of tensors, which the dispatcher does not know.
     composite = func.namespace != "prim" and func.has_kernel_for_dispatch_key(DispatchKey.CompositeImplicitAutograd)
     aliased = [i for i, a in enumerate(schema.arguments) if a.alias_info is not None]
@@ -120,7 +128,7 @@ def kind_of(func) -> Kind:
         refused = refused or "its results are views of several tensors"
     views = aliased[0] if viewed and one else None
     direct = func.namespace == "aten" and (views is not None or torch.Tag.pointwise in func.tags or func in _DIRECT)
-    return Kind(functional, refused, composite, views, direct)
+    return Kind(functional, updates, refused, composite, views, direct)
 
 
 def _functional(func):
@@ -136,6 +144,16 @@ def _functional(func):
         return None
     named = lambda op: [(a.name, str(a.type)) for a in op._schema.arguments]
     return found if named(found) == named(func) else None
+
+
+def _updates(func) -> tuple | None:
+    """The operation with the same arguments that gives the new values of those which this one updates, and where they are."""
+    found = getattr(getattr(torch.ops.aten, f"{func._opname}_functional", None), func._overloadname, None)
+    written = [i for i, a in enumerate(func._schema.arguments) if a.is_write]
+    same = found is not None and [a.name for a in found._schema.arguments] == [a.name for a in func._schema.arguments]
+    if not same or len(found._schema.returns) != len(func._schema.returns) + len(written):
+        return None
+    return found, written
 
 
 def mapped(x, f):
@@ -184,17 +202,26 @@ def _row_major(shape) -> tuple:
     return tuple(strides[::-1])
 
 
+def _sources(handle: Handle | None):
+    """A handle, and what it is a view of."""
+    while handle is not None:
+        yield handle
+        handle = handle.source
+
+
 class Recorder(TorchDispatchMode):
     """Records operations into `ops`. `handles` finds the handle of each fake tensor that they may use."""
 
-    def __init__(self, decompositions: dict, mode: FakeTensorMode):
+    def __init__(self, decompositions: dict, mode: FakeTensorMode, training: bool = False):
         super().__init__()
-        self.decompositions, self.mode = decompositions, mode
+        self.decompositions, self.mode, self.training = decompositions, mode, training
         self.ops: list[Op] = []
         self.handles: dict[int, Handle] = {}
         self.dtypes: dict[tuple, torch.dtype] = {}
         self.origin = None
         self.writes = 0
+        self.later: list[Handle] = []
+        """Results of the operation at hand that follow what needs gradients, and have none."""
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         if func is torch.ops.prim.device.default:
@@ -207,7 +234,9 @@ class Recorder(TorchDispatchMode):
             return self._stride_anew(args, kwargs)
         if kind.functional is not None and torch.Tag.inplace_view not in func.tags:
             return self._in_place(func, kind.functional, args, kwargs)
-        decomposition = self.decompositions.get(func)
+        if self.training and kind.updates is not None:
+            return self._update(*kind.updates, args, kwargs)
+        decomposition = self._decomposition(func, (args, kwargs))
         if decomposition is not None:
             with self:
                 result = decomposition(*args, **kwargs)
@@ -224,6 +253,29 @@ class Recorder(TorchDispatchMode):
             return self._constant(args[0])
         return self._record(func, kind, args, kwargs)
 
+    def _decomposition(self, func, args):
+        """What says an operation in parts; where gradients are needed, in parts that have its derivative."""
+        found = self.decompositions.get(func)
+        if not self._needs_gradients(args):
+            return found
+        if (parts := derivatives.PARTS.get(func)) is not None:
+            return parts
+        if found is not None and not derivatives.is_right_in_parts(func):
+            raise GiveUp(f"{func}: its parts do not have its derivative")
+        return found
+
+    def _needs_gradients(self, args) -> bool:
+        found = []
+        if self.training:
+            mapped(args, lambda x: found.append((handle := self.handles.get(id(x))) is not None and handle.value.requires_grad))
+        return any(found)
+
+    def stopped(self, handle: Handle):
+        """Has a handle hold its value without gradients."""
+        op = Op(aten.detach.default, (handle.read(),), {}, handle.fake, self.origin)
+        self.ops.append(op)
+        handle.value = Value(op, None, handle.fake)
+
     def handle(self, fake: torch.Tensor) -> Handle:
         handle = self.handles.get(id(fake))
         if handle is None:
@@ -236,21 +288,32 @@ class Recorder(TorchDispatchMode):
     def _record(self, func, kind: Kind, args, kwargs):
         op = Op(func, mapped(args, self._read), mapped(kwargs, self._read), None, self.origin)
         op.val = self._metadata(func, kind, args, kwargs)
+        needs = self._needs_gradients((args, kwargs)) and self._may_follow(op, args)
         source = self.handle(args[kind.views]) if kind.views is not None else None
-        if func in _ALIASES:
+        if func in _ALIASES and not (needs and func is aten.detach.default):
             self.handles[id(op.val)] = Handle(source.read(), op.val, source.memory, source, op)
             return op.val
         if isinstance(op.val, torch.Tensor):
-            self._result(op, None, op.val, source)
+            self._result(op, None, op.val, source, needs)
         elif isinstance(op.val, (tuple, list)):
             for i, v in enumerate(op.val):
                 if isinstance(v, torch.Tensor):
-                    self._result(op, i, v, source)
+                    self._result(op, i, v, source, needs)
         elif op.val is not None:
             # A property of a tensor: a number that is known.
             return mapped(op.val, None)
         self.ops.append(op)
+        while self.later:
+            self.stopped(self.later.pop())
         return op.val
+
+    def _may_follow(self, op: Op, args) -> bool:
+        """Whether a result of an operation on what needs gradients may need them; gives up where rc has not PyTorch's derivative."""
+        found = []
+        mapped(op.val, lambda x: found.append(x.is_floating_point() or x.is_complex()))
+        if any(found) and (why := derivatives.refused(op.target, args)) is not None:
+            raise GiveUp(f"{op.target}: {why}")
+        return any(found)
 
     def _metadata(self, func, kind: Kind, args, kwargs):
         """An operation's result as fake tensors."""
@@ -275,11 +338,18 @@ class Recorder(TorchDispatchMode):
         devices = {x.device if real(x) else None for x in args if isinstance(x, torch.Tensor)}
         return devices.pop() if len(devices) == 1 else None
 
-    def _result(self, op: Op, index: int | None, fake: torch.Tensor, source: Handle | None):
+    def _result(self, op: Op, index: int | None, fake: torch.Tensor, source: Handle | None, needs: bool = False):
         if type(fake) is not FakeTensor or id(fake) in self.handles or fake._has_symbolic_sizes_strides:
             raise GiveUp(f"{op.target}: its result is not a new tensor of fixed sizes")
         memory = source.memory if source is not None else Memory()
-        self.handles[id(fake)] = Handle(Value(op, index, fake), fake, memory, source, op)
+        handle = self.handles[id(fake)] = Handle(Value(op, index, fake), fake, memory, source, op)
+        if needs and fake.is_complex():
+            raise GiveUp(f"{op.target}: gradients of complex numbers")
+        if needs and fake.is_floating_point():
+            if derivatives.passes(op.target, index):
+                handle.value.requires_grad = True
+            elif op.target is not aten.detach.default:
+                self.later.append(handle)
 
     def _constant(self, tensor: torch.Tensor):
         """A number that the program itself makes, as `torch.tensor(…)` does."""
@@ -306,6 +376,15 @@ class Recorder(TorchDispatchMode):
         self._write(target, result)
         return args[0]
 
+    def _update(self, functional, written: list[int], args, kwargs):
+        """An operation that updates some of its arguments, which are its last results."""
+        self.writes += 1
+        results = self._call(functional, args, kwargs)
+        count = len(results) - len(written)
+        for i, new in zip(written, results[count:]):
+            self._write(self.handle(args[i]), new)
+        return tuple(results[:count])
+
     def _stride_anew(self, args, kwargs):
         """Other strides for a tensor that only this call knows, as pooling to one pixel gives it."""
         target = self.handle(args[0])
@@ -323,8 +402,10 @@ class Recorder(TorchDispatchMode):
         """Makes `result` the value of a handle, and writes it into what it is a part of."""
         value = self._read(result)
         target.read()
-        if target.memory.is_argument:
+        if target.memory.is_argument and not (self.training and target.source is None and not target.value.requires_grad):
             raise GiveUp("an argument is changed")
+        if (target.value.requires_grad or value.requires_grad) and not self._is_seen(target):
+            raise GiveUp("a tensor that needs gradients is changed where PyTorch does not see it")
         chain = [(target, value)]
         while (whole := self._whole(target, result)) is not None:
             target, result = target.source, whole
@@ -332,6 +413,11 @@ class Recorder(TorchDispatchMode):
         target.write(chain[-1][1])
         for handle, new in chain:
             handle.value, handle.version = new, handle.memory.version
+
+    def _is_seen(self, target: Handle) -> bool:
+        """Whether PyTorch takes a write for one to what needs gradients."""
+        through_detached = any(h.op is not None and h.op.target is aten.detach.default for h in _sources(target))
+        return torch.is_grad_enabled() and not target.memory.is_argument and not through_detached
 
     def _whole(self, part: Handle, new: torch.Tensor):
         """What `part` is a view of with the part replaced; None where there is no operation for it, or it is stale already."""

@@ -1,7 +1,7 @@
 """Graphs of ATen operations without AOTAutograd, where there is nothing for it to do.
 
-AOTAutograd runs a graph twice, under PyTorch's proxies: seconds for a model of some hundred operations. A graph for inference with fixed sizes
-that gives new tensors is run once instead, by a `Recorder`. What models repeat is not run again: a call of the same function, with arguments of the
+AOTAutograd runs a graph twice, under PyTorch's proxies: seconds for a model of some hundred operations. A graph with fixed sizes
+that gives new tensors is run once instead, by a `Recorder`; for training too, where rc differentiates all of its operations. What models repeat is not run again: a call of the same function, with arguments of the
 same metadata, has the operations of the first.
 """
 
@@ -26,25 +26,36 @@ _INERT = {torch._C._log_api_usage_once}
 
 
 def trace(gm: GraphModule, example_inputs) -> GraphModule | None:
-    """The graph in ATen operations, with `val` in each node's `meta`, or None where it takes AOTAutograd to be right."""
-    if not may_trace(gm, example_inputs):
+    """The graph in ATen operations, with `val` in each node's `meta`, or None where it takes AOTAutograd to be right.
+
+    For training, the graph's `meta` has `rc.gradients`: the numbers of the results that have gradients, and those of the arguments that they
+    need them for. Arguments that it changes are copied to at its end."""
+    training = needs_gradients(example_inputs)
+    if not _may(gm, example_inputs):
         return None
-    context = TracingContext.get()
     state = _modes()
     try:
-        mode = _mode(gm) or context.fake_mode
+        mode = _mode(gm) or TracingContext.get().fake_mode
         with mode, enable_python_dispatcher(), disable_autocast_cache():
-            return _Trace(gm, example_inputs, mode).run()
+            return _Trace(gm, example_inputs, mode, training).run()
     except Exception as e:  # noqa: BLE001 - AOTAutograd traces it, or says in its own words why not
-        logs.say("time", f"left to AOTAutograd: {type(e).__name__}: {e}")
+        logs.say("autograd" if training else "time", f"left to AOTAutograd: {_said(e)}")
         _restore(state)
         return None
 
 
-def may_trace(gm: GraphModule, example_inputs) -> bool:
-    """Whether it is worth a try."""
-    context = TracingContext.try_get()
-    return context is not None and context.fake_mode is not None and not context.fakify_first_call and _may(gm, example_inputs)
+def _said(e: Exception) -> str:
+    return str(e) if isinstance(e, GiveUp) else f"{type(e).__name__}: {e}"
+
+
+def needs_gradients(example_inputs) -> bool:
+    """Whether a graph is one of training."""
+    return torch.is_grad_enabled() and any(isinstance(x, torch.Tensor) and x.requires_grad for x in example_inputs)
+
+
+def has_key(gm: GraphModule, example_inputs) -> bool:
+    """Whether a graph is one that is traced without AOTAutograd, and follows from its nodes and inputs alone."""
+    return not needs_gradients(example_inputs) and _may(gm, example_inputs)
 
 
 def _mode(gm: GraphModule) -> FakeTensorMode | None:
@@ -56,11 +67,12 @@ def _mode(gm: GraphModule) -> FakeTensorMode | None:
 
 def _may(gm: GraphModule, example_inputs) -> bool:
     """Whether a graph and its inputs look as if they need nothing of AOTAutograd."""
+    context = TracingContext.try_get()
+    if context is None or context.fake_mode is None or context.fakify_first_call:
+        return False
     if not all(type(x) in _PLAIN for x in example_inputs) or next(gm.parameters(), None) is not None:
         return False
-    if any(_is_transform(node) for node in gm.graph.nodes):
-        return False
-    return not (torch.is_grad_enabled() and any(x.requires_grad for x in example_inputs))
+    return not any(_is_transform(node) for node in gm.graph.nodes)
 
 
 def _is_transform(node: Node) -> bool:
@@ -85,26 +97,37 @@ def _restore(state: tuple):
 class _Trace:
     """One run of a graph that Dynamo captured."""
 
-    def __init__(self, gm: GraphModule, example_inputs, mode: FakeTensorMode):
-        self.gm, self.example_inputs, self.mode = gm, example_inputs, mode
-        self.recorder = Recorder(decompose.table(), mode)
+    def __init__(self, gm: GraphModule, example_inputs, mode: FakeTensorMode, training: bool):
+        self.gm, self.example_inputs, self.mode, self.training = gm, example_inputs, mode, training
+        self.recorder = Recorder(decompose.table(), mode, training)
         self.env: dict[Node, object] = {}
         self.templates: dict[tuple, Template] = {}
         self.keys: dict[int, tuple[FakeTensor, tuple]] = {}
         """The metadata of fake tensors, by their identity."""
 
     def run(self) -> GraphModule:
-        arguments, inputs = [], iter(self.example_inputs)
+        arguments, given, inputs = [], [], iter(self.example_inputs)
         for node in self.gm.graph.nodes:
             if node.op == "placeholder":
                 arguments.append(self._argument(node, next(inputs)))
+                given.append(arguments[-1].value)
             elif node.op == "output":
-                return graph_of(arguments, self.recorder.ops, self._results(node, arguments))
+                return self._graph(arguments, given, self._results(node, arguments))
             elif node.op in ("call_function", "call_method"):
                 self.env[node] = self._call(node)
             else:
                 raise GiveUp(f"a node {node.op}")
         raise GiveUp("a graph without results")
+
+    def _graph(self, arguments: list[Handle], given: list[Value], results: list[tuple[Value, FakeTensor]]) -> GraphModule:
+        """`given` are the values of the arguments at the start."""
+        changed = [(i, h.read()) for i, (h, value) in enumerate(zip(arguments, given)) if h.value is not value]
+        gm = graph_of(given, self.recorder.ops, results, changed)
+        if self.training:
+            wanted = [i for i, (value, _) in enumerate(results) if value.requires_grad]
+            reached = _reached([results[i][0] for i in wanted])
+            gm.meta["rc.gradients"] = wanted, [i for i, value in enumerate(given) if id(value) in reached]
+        return gm
 
     def _argument(self, node: Node, given: torch.Tensor) -> Handle:
         fake = given if type(given) is FakeTensor else node.meta.get("example_value")
@@ -112,7 +135,9 @@ class _Trace:
             raise GiveUp("an argument that Dynamo knows otherwise")
         if fake._has_symbolic_sizes_strides:
             raise GiveUp("an argument of unknown sizes")
-        self.env[node] = Handle(Value(None, None, fake), fake, Memory(is_argument=True))
+        requires_grad = self.training and fake.requires_grad
+        fake = fake.detach() if requires_grad else fake
+        self.env[node] = Handle(Value(None, None, fake, requires_grad=requires_grad), fake, Memory(is_argument=True))
         return self.env[node]
 
     def _results(self, node: Node, arguments: list[Handle]) -> list[tuple[Value, FakeTensor]]:
@@ -149,8 +174,21 @@ class _Trace:
             result = template.instance(handles, node, self.recorder.ops)
         else:
             result = self._run(node, args, kwargs, handles, key)
-        _check(result, node.meta.get("example_value"))
+        self._check(result, node.meta.get("example_value"))
         return result
+
+    def _check(self, result, example):
+        """That a call gives what Dynamo says that it gives, with gradients or without."""
+        if isinstance(result, Handle) and isinstance(example, torch.Tensor):
+            if result.fake.shape != example.shape or result.fake.dtype != example.dtype:
+                raise GiveUp("a result is not what Dynamo expects")
+            if self.training and example.requires_grad != result.value.requires_grad:
+                if example.requires_grad:
+                    raise GiveUp("a result needs gradients by operations that rc does not see")
+                self.recorder.stopped(result)
+        elif isinstance(result, (tuple, list)) and isinstance(example, (tuple, list)) and len(result) == len(example):
+            for r, e in zip(result, example):
+                self._check(r, e)
 
     def _run(self, node: Node, args: tuple, kwargs: dict, handles: list[Handle], key: tuple):
         """Runs a call on fake tensors, and keeps its operations for further calls with this key."""
@@ -190,7 +228,7 @@ class _Trace:
         if kind is Handle:
             if x not in handles:
                 handles.append(x)
-            return handles.index(x), self._metadata_of(x.fake)
+            return handles.index(x), self._metadata_of(x.fake), x.value.requires_grad
         if kind in _CONSTANT:
             return kind, x
         if kind is tuple or kind is list:
@@ -262,16 +300,6 @@ def _of_handles(x, fakes: dict[int, FakeTensor]):
     return x
 
 
-def _check(result, example):
-    """That a call gives what Dynamo says that it gives."""
-    if isinstance(result, Handle) and isinstance(example, torch.Tensor):
-        if result.fake.shape != example.shape or result.fake.dtype != example.dtype:
-            raise GiveUp("a result is not what Dynamo expects")
-    elif isinstance(result, (tuple, list)) and isinstance(example, (tuple, list)) and len(result) == len(example):
-        for r, e in zip(result, example):
-            _check(r, e)
-
-
 class Template:
     """The operations of one call, for calls that have the same."""
 
@@ -294,7 +322,7 @@ class Template:
         def value(old: Value) -> Value:
             found = values.get(id(old))
             if found is None:
-                found = values[id(old)] = old if old.op is None else Value(made[id(old.op)], old.index, old.val)
+                found = values[id(old)] = old if old.op is None else Value(made[id(old.op)], old.index, old.val, None, old.requires_grad)
             return found
 
         for old in self.ops:
@@ -338,14 +366,26 @@ _KEPT = ("stack_trace", "nn_module_stack", "source_fn_stack")
 """What an operation knows of the call that it comes from."""
 
 
-def graph_of(arguments: list[Handle], ops: list[Op], results: list[tuple[Value, FakeTensor]]) -> GraphModule:
-    """A graph of the operations that the results need, and of those that have effects."""
+def _reached(results: list[Value]) -> set[int]:
+    """The identities of the values that gradients of these come to."""
+    found, stack = set(), list(results)
+    while stack:
+        value = stack.pop()
+        if id(value) not in found and value.requires_grad:
+            found.add(id(value))
+            if value.op is not None:
+                of_values((value.op.args, value.op.kwargs), stack.append)
+    return found
+
+
+def graph_of(arguments: list[Value], ops: list[Op], results: list[tuple[Value, FakeTensor]], changed: list[tuple[int, Value]]) -> GraphModule:
+    """A graph of the operations that the results need, and of those that have effects. `changed`: arguments' new values."""
     graph, constants = Graph(), {}
     nodes: dict[int, Node] = {}
     """By the identity of values that are no operation's, and of operations."""
     for i, argument in enumerate(arguments):
-        node = nodes[id(argument.value)] = graph.placeholder(f"arg{i}_1")
-        node.meta["val"] = argument.fake
+        node = nodes[id(argument)] = graph.placeholder(f"arg{i}_1")
+        node.meta["val"] = argument.val
 
     def node_of(value: Value) -> Node:
         key = id(value if value.op is None else value.op)
@@ -362,7 +402,7 @@ def graph_of(arguments: list[Handle], ops: list[Op], results: list[tuple[Value, 
         return item
 
     kept: dict[Node, dict] = {}
-    for op in _needed(ops, [value for value, _ in results]):
+    for op in _needed(ops, [value for value, _ in results] + [value for _, value in changed]):
         args, kwargs = of_values(op.args, node_of), of_values(op.kwargs, node_of)
         node = nodes[id(op)] = graph.create_node("call_function", op.target, args, kwargs, name=op.target._opname)
         about = kept.get(op.origin)
@@ -373,6 +413,10 @@ def graph_of(arguments: list[Handle], ops: list[Op], results: list[tuple[Value, 
     for value, fake in results:
         given.append(node_of(value))
         given[-1].meta["val"] = fake
+    for i, value in changed:
+        placeholder = nodes[id(arguments[i])]
+        copy = graph.call_function(torch.ops.aten.copy_.default, (placeholder, node_of(value)))
+        copy.meta["val"] = placeholder.meta["val"]
     graph.output(tuple(given))
     return _LazyGraphModule(constants, graph)
 

@@ -76,9 +76,14 @@ def round_decimals(b: Build, x: T, decimals: int = 0) -> T:
 # Identities and conversions.
 
 
-@translates("clone", "alias", "detach", "lift_fresh_copy", "contiguous", "positive")
+@translates("clone", "alias", "lift_fresh_copy", "contiguous", "positive")
 def identity(b: Build, x: T, **_) -> T:
     return x
+
+
+@translates("detach")
+def detach(b: Build, x: T) -> T:
+    return b.op("tensor.stop_gradient", x)
 
 
 @translates("_to_copy", "to.dtype", "prims::convert_element_type")
@@ -491,7 +496,7 @@ def real(b: Build, x: T) -> T:
 
 @translates("relu")
 def relu(b: Build, x: T) -> T:
-    return b.scalar("max", x, 0)
+    return b.op("tensor.relu", x) if is_float(x.dtype) else b.scalar("max", x, 0)
 
 
 @translates("relu6")

@@ -25,7 +25,8 @@ def _affine(b: Build, y: T, weight: T | None, bias: T | None, shape) -> T:
 def native_layer_norm(b: Build, x: T, shape, weight, bias, eps: float) -> list:
     first = x.rank - len(shape)
     dims = list(range(first, x.rank))
-    if unused(b, 1, 2) and len(shape) == 1:
+    of_one_type = all(t is None or t.dtype == x.dtype for t in (weight, bias))
+    if unused(b, 1, 2) and len(shape) == 1 and of_one_type:
         return [b.op("tensor.layer_norm", x, weight, bias, eps=eps), None, None]
     c = b.upcast(x)
     mean, var = variance(b, c, dims, 0)

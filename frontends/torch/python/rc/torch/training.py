@@ -1,0 +1,202 @@
+"""Training steps that rc differentiates: a graph's forward and backward function, as one function of PyTorch's autograd.
+
+The graph is lowered as one for inference is. rc differentiates it, decides what is kept, and compiles both functions. AOTAutograd has no part in it.
+"""
+
+from __future__ import annotations
+
+import time
+
+import torch
+from torch.fx import GraphModule
+from torch.utils._python_dispatch import _disable_current_modes
+
+from rc._native import Program, RcError
+from rc.torch import logs
+from rc.torch.compile import compiled, configure, device_name, dump_folder, next_number, prepared, ready
+from rc.torch.dtypes import TO_TORCH
+from rc.torch.errors import Unsupported
+from rc.torch.layout import row_major, strides_of
+from rc.torch.lower import Lowered, Lowering, Problems
+from rc.torch.options import Options
+from rc.torch.updates import separate
+
+TWICE = b"""not supported: gradients of gradients through a function that rc compiled; compile the function without the part that is differentiated \
+twice, or leave create_graph out"""
+
+
+def compile_step(gm: GraphModule, options: Options) -> Step | None:
+    """The function of a traced graph of training; None, with the reason in RC_LOGS, where rc cannot compile or differentiate it."""
+    try:
+        with _disable_current_modes():
+            return _compile(gm, options)
+    except (Problems, Unsupported, RcError) as why:
+        logs.say("autograd", f"left to AOTAutograd: {why}")
+        return None
+
+
+def _compile(gm: GraphModule, options: Options) -> Step:
+    number = next_number()
+    results, arguments = gm.meta["rc.gradients"]
+    writes, count = separate(gm)
+    prepared(gm, options, f"{number}_training")
+    began = time.perf_counter()
+    lowered = Lowering(gm).run()
+    _check(lowered, [write.argument for write in writes], arguments)
+    configure(lowered, options)
+    places = [position for position, *_ in lowered.inputs]
+    values = [value for _, value in lowered.returns[:count]]
+    translated = time.perf_counter()
+    parts = lowered.module.differentiate(
+        device_name(lowered.device), [places.index(i) for i in arguments], [values[i] for i in results], budget()
+    )
+    forward, backward, saved, kept, remarks = parts
+    divided = time.perf_counter()
+    logs.say("time", f"{len(lowered.nodes)} operations: translated in {translated - began:.3f} s, differentiated in {divided - translated:.3f} s")
+    for remark in remarks:
+        logs.say("autograd" if " keeps " in remark else "remarks", remark.strip())
+    if (folder := dump_folder(options)) is not None:
+        (folder / f"{number}_forward.ir").write_text(forward.text())
+        (folder / f"{number}_backward.ir").write_text(backward.text())
+    kept = [(list(sizes), TO_TORCH[element]) for element, sizes in kept]
+    dtypes = {i: node.meta["val"].dtype for i, node in enumerate(gm.graph.find_nodes(op="placeholder"))}
+    step = Step(lowered, dtypes, results, arguments, values, saved, kept)
+    forward, backward = (compiled(module, lowered, options) for module in (forward, backward))
+    step.forward = step.forward_of(forward, options, f"forward {number}")
+    step.backward = step.backward_of(backward, options, f"backward {number}")
+    return step
+
+
+def budget() -> float:
+    """The share of what would be kept that PyTorch's setting allows."""
+    return float(torch._functorch.config.activation_memory_budget)
+
+
+def _check(lowered: Lowered, written: list[int], arguments: list[int]):
+    if not set(arguments) <= {position for position, *_ in lowered.inputs}:
+        raise Unsupported("gradients of an argument that is not used")
+    if lowered.lazy or lowered.repeated:
+        raise Unsupported("an argument that is conjugated, negated or repeated in memory")
+    if any(kind not in ("result", "arg") for kind, _ in lowered.returns):
+        raise Unsupported("a result that is a view or no tensor")
+    updated = [value for kind, value in lowered.returns if kind == "arg"]
+    if sorted(updated) != sorted(written):
+        raise Unsupported("an argument is changed in part")
+
+
+class Step:
+    """A compiled training step. Its tensors are the call's arguments, those of the graph itself, and the seed."""
+
+    def __init__(self, lowered: Lowered, dtypes: dict, results, arguments, values, saved, kept):
+        self.lowered, self.dtypes, self.saved, self.kept = lowered, dtypes, saved, kept
+        self.wanted, self.arguments = results, arguments
+        """The results that have gradients, and the arguments that they need them for."""
+        self.values = values
+        """Of each of the graph's results, its number among the function's."""
+        self.count = len(lowered.results)
+        self.flat = [i for i in range(len(values)) if i not in results]
+        self.updated = [value for kind, value in lowered.returns if kind == "arg"]
+        self.forward: Program | None = None
+        self.backward: Program | None = None
+        inputs = len(lowered.inputs)
+        self.of_arguments = [lowered.inputs[k][0] if k < inputs else None for k in saved]
+        returned = {value: i for i, value in enumerate(values)}
+        self.of_results = [self._returned(k - inputs, returned) if k >= inputs else None for k in saved]
+
+    def _returned(self, number: int, returned: dict[int, int]) -> int:
+        """Where the forward function returns its result of this number."""
+        return returned[number] if number < self.count else len(self.values) + number - self.count
+
+    def forward_of(self, program: Program, options: Options, name: str) -> Program:
+        """With the layout of its calls: it returns the graph's results, then what is kept."""
+        results = [*self.lowered.results, *((sizes, strides_of(sizes, row_major(len(sizes))), dtype) for sizes, dtype in self.kept)]
+        returns = [("result", value) for value in self.values]
+        returns += [("result", self.count + i) for i in range(len(self.kept))]
+        program.layout(self.lowered.inputs, [], results, returns, [], None, options.graphs, self._shown(name))
+        return ready(program)
+
+    def backward_of(self, program: Program, options: Options, name: str) -> Program:
+        """It takes what is saved and the gradients of results, and returns those of arguments."""
+        inputs, results, count = [], [], len(self.lowered.inputs)
+        for k in self.saved:
+            if k < count:
+                about = self.lowered.inputs[k][1:]
+            elif k - count < self.count:
+                about = self._as_input(k - count)
+            else:
+                sizes, _ = self.kept[k - count - self.count]
+                about = (row_major(len(sizes)), sizes, False)
+            inputs.append((len(inputs), *about))
+        for i in self.wanted:
+            inputs.append((len(inputs), *self._as_input(self.values[i])))
+        orders = {position: (order, physical) for position, order, physical, _ in self.lowered.inputs}
+        for i in self.arguments:
+            order, physical = orders[i]
+            sizes = [physical[order.index(d)] for d in range(len(order))]
+            results.append((sizes, strides_of(sizes, order), self.dtypes[i]))
+        returns = [("result", i) for i in range(len(results))]
+        program.layout(inputs, [], results, returns, [], None, options.graphs, self._shown(name))
+        return ready(program)
+
+    def _as_input(self, number: int) -> tuple:
+        """How a result of the lowered function is passed on."""
+        sizes, order = self.lowered.results[number][0], self.lowered.orders[number]
+        return order, [sizes[d] for d in order], False
+
+    def _shown(self, name: str) -> str:
+        return f"rc: {name} ({len(self.lowered.nodes)} operations)"
+
+    def __call__(self, *args):
+        if self.lowered.captured or self.lowered.seeded:
+            args = (*args, *self.lowered.captured, *([self._seed()] if self.lowered.seeded else []))
+        return _Step.apply(self, *args)
+
+    def _seed(self) -> torch.Tensor:
+        return torch.empty((), dtype=torch.int64, device=self.lowered.device).random_()
+
+
+class _Step(torch.autograd.Function):
+    """A step's functions, as autograd calls them."""
+
+    @staticmethod
+    def forward(ctx, step: Step, *args):
+        values = step.forward(*args)
+        count = len(step.values)
+        results = tuple(values[:count])
+        ctx.step, ctx.count = step, len(args)
+        ctx.save_for_backward(*(args[a] if a is not None else values[r] for a, r in zip(step.of_arguments, step.of_results)))
+        ctx.set_materialize_grads(False)
+        if step.flat:
+            ctx.mark_non_differentiable(*(results[i] for i in step.flat))
+        if step.updated:
+            torch.autograd.graph.increment_version([args[i] for i in step.updated])
+        return results
+
+    @staticmethod
+    def backward(ctx, *gradients):
+        step = ctx.step
+        values = list(ctx.saved_tensors)
+        ctx.maybe_clear_saved_tensors()
+        values += [_given(gradients[i], step, i) for i in step.wanted]
+        found = step.backward(values)
+        if torch.is_grad_enabled():
+            found = _only_once(found)
+        of_arguments = [None] * (ctx.count + 1)
+        for i, gradient in zip(step.arguments, found):
+            of_arguments[i + 1] = gradient
+        return tuple(of_arguments)
+
+
+def _given(gradient: torch.Tensor | None, step: Step, i: int) -> torch.Tensor:
+    """A result's gradient: zeros where nothing follows the result."""
+    if gradient is None:
+        sizes, strides, dtype = step.lowered.results[step.values[i]]
+        return torch.empty_strided(sizes, strides, dtype=dtype, device=step.lowered.device).zero_()
+    return gradient.resolve_neg()
+
+
+def _only_once(gradients: list[torch.Tensor]) -> list[torch.Tensor]:
+    """Gradients whose own raise an error."""
+    error = torch._C._functions.DelayedError(TWICE, len(gradients))
+    found = error(*(gradient.detach().requires_grad_() for gradient in gradients))
+    return [found] if isinstance(found, torch.Tensor) else list(found)

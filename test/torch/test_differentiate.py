@@ -1,0 +1,416 @@
+"""Training steps that rc differentiates itself, beside eager; and those that it leaves to AOTAutograd."""
+
+import copy
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import rc.torch.backend as backend
+
+
+@pytest.fixture
+def own(monkeypatch):
+    """AOTAutograd is not to be called."""
+
+    def refuse(*_):
+        raise AssertionError("left to AOTAutograd")
+
+    monkeypatch.setattr(backend, "_autograd", refuse)
+
+
+def close(ours, theirs, rtol=1e-4, atol=1e-5):
+    for a, b in zip(ours, theirs, strict=True):
+        assert (a is None) == (b is None)
+        if a is not None:
+            torch.testing.assert_close(a, b, rtol=rtol, atol=atol, equal_nan=True)
+
+
+def gradients(f, args, weigh=None):
+    """The results of a function, and gradients of a weighted sum of them."""
+    args = [a.clone().requires_grad_() if a.is_floating_point() else a for a in args]
+    results = f(*args)
+    results = results if isinstance(results, tuple) else (results,)
+    loss = sum((r * torch.linspace(0.5, 1.5, r.numel(), dtype=r.dtype).reshape(r.shape)).sum() for r in results)
+    wanted = [a for a in args if a.requires_grad]
+    return [r.detach() for r in results], torch.autograd.grad(loss, wanted, allow_unused=True)
+
+
+def check(f, *args, **tolerance):
+    torch._dynamo.reset()
+    ours, theirs = gradients(torch.compile(f, backend="rc", fullgraph=True), args), gradients(f, args)
+    close(ours[0], theirs[0], **tolerance)
+    close(ours[1], theirs[1], **tolerance)
+
+
+SPECIAL = [0.0, -0.0, 1.0, -1.0, 3.0, -3.0, 6.0, 0.5, -0.5, 2.0, 20.0, 25.0, -25.0, 100.0, -100.0, float("inf"), float("-inf"), float("nan")]
+"""Kinks, and where exponentials overflow."""
+
+FINITE = [x for x in SPECIAL if abs(x) < 1e30]
+
+POINTWISE = {
+    "relu": F.relu,
+    "relu in place": lambda x: F.relu(x * 1, inplace=True),
+    "relu6": F.relu6,
+    "hardtanh": F.hardtanh,
+    "clamp": lambda x: x.clamp(-1, 3),
+    "clamp below": lambda x: x.clamp(min=-1),
+    "clamp above": lambda x: x.clamp(max=3),
+    "leaky_relu": F.leaky_relu,
+    "elu": F.elu,
+    "selu": F.selu,
+    "celu": lambda x: F.celu(x, 1.5),
+    "softplus": F.softplus,
+    "hardswish": F.hardswish,
+    "hardsigmoid": F.hardsigmoid,
+    "sigmoid": torch.sigmoid,
+    "tanh": torch.tanh,
+    "floor": lambda x: x.floor() * x,
+    "square": lambda x: x**2,
+    "logsigmoid": F.logsigmoid,
+    "maximum": lambda x: torch.maximum(x, x.flip(0)),
+    "where": lambda x: torch.where(x > 0, x, 2 * x),
+}
+
+
+@pytest.mark.parametrize("name", POINTWISE)
+def test_kinks_and_limits(name, own):
+    check(POINTWISE[name], torch.tensor(SPECIAL))
+
+
+SMOOTH = {
+    "gelu": F.gelu,
+    "gelu tanh": lambda x: F.gelu(x, approximate="tanh"),
+    "silu": F.silu,
+    "abs": torch.abs,
+    "sin": torch.sin,
+    "erf": torch.erf,
+    "softmax": lambda x: F.softmax(x, 0),
+    "log_softmax": lambda x: F.log_softmax(x, 0),
+    "logsumexp": lambda x: x.logsumexp(0),
+    "amax": lambda x: torch.cat([x, x]).amax(),
+    "cumsum": lambda x: x.cumsum(0),
+    "mean": torch.mean,
+    "power": lambda x: (x.abs() + 0.1) ** 2.5,
+    "smooth_l1": lambda x: F.smooth_l1_loss(x, x.flip(0), reduction="none"),
+    "bce": lambda x: F.binary_cross_entropy_with_logits(x, torch.full_like(x, 0.3), reduction="none"),
+}
+
+
+@pytest.mark.parametrize("name", SMOOTH)
+def test_functions(name, own):
+    check(SMOOTH[name], torch.tensor(FINITE))
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16, torch.float16])
+def test_types(dtype, own):
+    f = lambda x, w, b: F.layer_norm(F.gelu(F.linear(x, w, b)), (7,)).softmax(-1)
+    shapes = [(3, 5), (7, 5), (7,)]
+    tolerance = {torch.float64: 1e-9, torch.bfloat16: 6e-2, torch.float16: 1e-2}[dtype]
+    check(f, *(torch.randn(s, dtype=dtype) for s in shapes), rtol=tolerance, atol=tolerance)
+
+
+SHAPES = {
+    "one": ((1, 1), (1, 1)),
+    "none": ((0, 5), (5, 3)),
+    "primes": ((11, 13), (13, 17)),
+}
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_products(name, own):
+    x, w = (torch.randn(s) for s in SHAPES[name])
+    check(lambda x, w: (x @ w).tanh() @ w.t(), x, w)
+
+
+def test_views_and_parts(own):
+    def f(x, y):
+        a, b, c = x.split([1, 3, 2], dim=-1)
+        z = torch.cat([b.transpose(0, 1).reshape(3, -1), y[:, 1:5].expand(3, 4)], dim=1)
+        return z.unsqueeze(0) * 2, a.squeeze(-1) + c.sum(-1), F.pad(x, (1, 2))[..., ::2], torch.stack([x, x * x], 1)
+
+    check(f, torch.randn(4, 6), torch.randn(1, 7))
+
+
+def test_in_place_operations(own):
+    def f(x):
+        y = x * 2
+        y[1:3] += x[:2].exp()
+        y[:, 0] = 5
+        y.mul_(3).sub_(x)
+        return y.relu_()
+
+    check(f, torch.randn(4, 3))
+
+
+class Net(nn.Module):
+    """Convolutions, running statistics, pools, and a shared weight."""
+
+    def __init__(self):
+        super().__init__()
+        self.stem, self.norm = nn.Conv2d(3, 8, 3, stride=2, padding=1, bias=False), nn.BatchNorm2d(8)
+        self.group, self.second = nn.Conv2d(8, 8, 3, groups=4), nn.BatchNorm2d(8, momentum=None, affine=False)
+        self.out = nn.Linear(8, 5)
+
+    def forward(self, x):
+        x = F.max_pool2d(F.relu(self.norm(self.stem(x)), inplace=True), 2)
+        x = F.avg_pool2d(self.second(self.group(x)), 2).mean((2, 3))
+        return self.out(x) @ self.out.weight
+
+
+@pytest.mark.parametrize("train", [True, False])
+def test_convolutions_and_running_statistics(train, own):
+    theirs = Net().train(train)
+    ours = copy.deepcopy(theirs)
+    net = torch.compile(ours, backend="rc", fullgraph=True)
+    if train:
+        theirs.second.momentum = ours.second.momentum = 0.3
+    for _ in range(2):
+        x = torch.randn(4, 3, 17, 19)
+        for m in (net, theirs):
+            m(x).square().sum().backward()
+    close([p.grad for p in ours.parameters()], [p.grad for p in theirs.parameters()], rtol=1e-3, atol=1e-3)
+    close(ours.buffers(), theirs.buffers())
+
+
+def test_versions_of_updated_buffers(own):
+    ours = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4))
+    before = ours[1].running_mean._version
+    torch.compile(ours, backend="rc", fullgraph=True)(torch.randn(5, 3)).sum().backward()
+    assert ours[1].running_mean._version > before
+
+
+def attention(q, k, v, causal=False, mask=None):
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=causal, enable_gqa=q.shape[1] != k.shape[1])
+
+
+@pytest.mark.parametrize("heads", [4, 2, 1])
+@pytest.mark.parametrize("causal", [True, False])
+def test_attention(heads, causal, own):
+    q, k, v = torch.randn(2, 4, 7, 8), torch.randn(2, heads, 7, 8), torch.randn(2, heads, 7, 5)
+    check(lambda q, k, v: attention(q, k, v, causal), q, k, v)
+
+
+def test_attention_with_a_bias_that_learns(own):
+    q, k, v = (torch.randn(2, 3, 5, 4) for _ in range(3))
+    check(lambda q, k, v, m: attention(q, k, v, mask=m), q, k, v, torch.randn(1, 3, 1, 5))
+
+
+def test_embeddings_and_losses(own):
+    ids, labels = torch.tensor([[0, 3, 3], [6, 0, 1]]), torch.tensor([1, -100, 0, 2, -100, 6])
+    f = lambda t, w: F.cross_entropy((F.embedding(ids, t, padding_idx=0) @ w).flatten(0, 1), labels, label_smoothing=0.1)
+    check(f, torch.randn(7, 4), torch.randn(4, 7))
+    check(lambda x: F.cross_entropy(x, torch.full((2,), -100)), torch.randn(2, 3))
+
+
+def test_dropout_is_the_same_in_both_directions(own):
+    f = torch.compile(lambda x: F.dropout(x * 1, 0.4), backend="rc", fullgraph=True)
+    x = torch.ones(50, 31, requires_grad=True)
+    torch.manual_seed(5)
+    y = f(x)
+    y.sum().backward()
+    assert torch.equal(x.grad, y) and 0.3 < (y == 0).float().mean() < 0.5
+    torch.manual_seed(5)
+    assert torch.equal(f(x), y) and not torch.equal(f(x), y)
+
+
+def detached(x, w):
+    y = x * w
+    with torch.no_grad():
+        z = y.exp()
+    return y * z + y.detach().sin() * w + (y * 2).data
+
+
+def partly(x, w):
+    y = x.clone()
+    with torch.no_grad():
+        scale = y.abs().max() + 1
+    y = y / scale
+    return torch.where(y > 0, y, w), (y > 0).sum(), torch.arange(3)
+
+
+@pytest.mark.parametrize("f", [detached, lambda x, w: (x.detach() * 2, x * 3)], ids=["detached", "unused"])
+def test_what_needs_no_gradients(f, own):
+    check(f, torch.randn(3), torch.randn(3))
+
+
+def test_results_without_gradients(own):
+    x, w = torch.randn(3, requires_grad=True), torch.randn(3, requires_grad=True)
+    ours, theirs = torch.compile(partly, backend="rc", fullgraph=True)(x, w), partly(x, w)
+    assert [r.requires_grad for r in ours] == [r.requires_grad for r in theirs]
+    close(ours, theirs)
+
+
+def test_gradients_of_some_results(own):
+    f = lambda x: (x.sin(), x.cos(), x.exp())
+    compiled = torch.compile(f, backend="rc", fullgraph=True)
+    x = torch.randn(5, requires_grad=True)
+    for i in range(3):
+        close(torch.autograd.grad(compiled(x)[i].sum(), x), torch.autograd.grad(f(x)[i].sum(), x))
+
+
+def test_gradients_that_lie_otherwise(own):
+    f = torch.compile(lambda x: (x @ x.t()).sin(), backend="rc", fullgraph=True)
+    x = torch.randn(4, 6, requires_grad=True)
+    for g in (torch.randn(4, 4).t(), torch.ones(()).expand(4, 4), torch.randn(4, 8)[:, ::2], torch._neg_view(torch.randn(4, 4))):
+        close(torch.autograd.grad(f(x), x, g), torch.autograd.grad((x @ x.t()).sin(), x, g))
+
+
+def step_of(f=lambda x: x.sin() * x.exp()):
+    return torch.compile(f, backend="rc", fullgraph=True), torch.randn(5, requires_grad=True)
+
+
+def test_graphs_that_are_retained(own):
+    f, x = step_of()
+    y = f(x)
+    first = torch.autograd.grad(y.sum(), x, retain_graph=True)
+    close(torch.autograd.grad(y.sum(), x), first)
+    with pytest.raises(RuntimeError, match="second time"):
+        torch.autograd.grad(y.sum(), x)
+
+
+def test_second_gradients_are_errors(own):
+    f, x = step_of()
+    (g,) = torch.autograd.grad(f(x).sum(), x, create_graph=True)
+    with pytest.raises(RuntimeError, match="gradients of gradients"):
+        g.sum().backward()
+
+
+def test_saved_tensors_that_change(own):
+    f, x = step_of(lambda x, w: (x * w).sin())[0], torch.randn(5, requires_grad=True)
+    w = torch.randn(5, requires_grad=True)
+    y = f(x, w)
+    with torch.no_grad():
+        w.add_(1)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        y.sum().backward()
+
+
+def test_hooks(own):
+    f, x = step_of()
+    expected = torch.autograd.grad((x.sin() * x.exp()).sum(), x)[0]
+    seen = []
+    x.register_hook(lambda g: seen.append(g.clone()) or g * 2)
+    x.register_post_accumulate_grad_hook(lambda p: seen.append(p.grad.clone()))
+    y = f(x)
+    y.register_hook(lambda g: g * 3)
+    y.sum().backward()
+    close(seen, [3 * expected, 6 * expected])
+
+
+def test_hooks_of_saved_tensors_and_checkpoints(own):
+    f, x = step_of()
+    packed = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: packed.append(t) or t.clone(), lambda t: t):
+        y = f(x)
+    close(torch.autograd.grad(y.sum(), x), torch.autograd.grad((x.sin() * x.exp()).sum(), x))
+    assert packed
+    g = torch.compile(lambda x: F.dropout(x.sin(), 0.5) * x, backend="rc", fullgraph=True)
+    torch.manual_seed(3)
+    plain = torch.autograd.grad(g(x).sum(), x)
+    torch.manual_seed(3)
+    close(torch.autograd.grad(torch.utils.checkpoint.checkpoint(g, x, use_reentrant=False).sum(), x), plain)
+
+
+def test_accumulated_gradients(own):
+    theirs = nn.Linear(4, 3)
+    ours = copy.deepcopy(theirs)
+    net = torch.compile(ours, backend="rc", fullgraph=True)
+    for _ in range(3):
+        x = torch.randn(2, 4)
+        net(x).sum().backward()
+        theirs(x).sum().backward()
+    close([p.grad for p in ours.parameters()], [p.grad for p in theirs.parameters()])
+
+
+def test_autocast(own):
+    theirs = nn.Sequential(nn.Linear(16, 8), nn.GELU(), nn.LayerNorm(8), nn.Linear(8, 4))
+    ours = copy.deepcopy(theirs)
+    x = torch.randn(5, 16)
+    for net in (torch.compile(ours, backend="rc", fullgraph=True), theirs):
+        with torch.autocast("cpu", torch.bfloat16):
+            y = net(x)
+        assert y.dtype == torch.bfloat16
+        y.float().square().sum().backward()
+    assert all(p.grad.dtype == torch.float32 for p in ours.parameters())
+    close([p.grad for p in ours.parameters()], [p.grad for p in theirs.parameters()], rtol=6e-2, atol=6e-2)
+
+
+def test_frozen_weights_and_layout(own):
+    theirs = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Conv2d(4, 4, 1), nn.Conv2d(4, 2, 3)).to(memory_format=torch.channels_last)
+    theirs[1].requires_grad_(False)
+    ours = copy.deepcopy(theirs)
+    x = torch.randn(2, 3, 8, 8).to(memory_format=torch.channels_last)
+    torch.compile(ours, backend="rc", fullgraph=True)(x).square().sum().backward()
+    theirs(x).square().sum().backward()
+    for a, b in zip(ours.parameters(), theirs.parameters(), strict=True):
+        assert (a.grad is None) == (b.grad is None)
+        if a.grad is not None:
+            assert a.grad.stride() == b.grad.stride()
+            torch.testing.assert_close(a.grad, b.grad, rtol=1e-3, atol=1e-3)
+
+
+class Doubled(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * 7
+
+
+def under_no_grad(x):
+    y = x * 2
+    with torch.no_grad():
+        y.mul_(3)
+    return y.sin()
+
+
+def by_detached(x):
+    y = x * 2
+    y.detach()[0] = 1
+    return y.sin()
+
+
+LEFT = {
+    "its own derivative": Doubled.apply,
+    "a write without gradients": under_no_grad,
+    "a write to what is detached": by_detached,
+    "a checkpoint": lambda x: torch.utils.checkpoint.checkpoint(torch.sin, x * 2, use_reentrant=False),
+    "a view of an argument": lambda x: (x.view(-1), x.sin()),
+    "complex numbers": lambda x: torch.complex(x, x).abs(),
+    "a function that rc does not differentiate": lambda x: torch.cumprod(x, 0),
+}
+
+
+@pytest.mark.parametrize("name", LEFT)
+def test_left_to_aot_autograd(name, caplog, monkeypatch):
+    monkeypatch.setenv("RC_LOGS", "autograd")
+    check(LEFT[name], torch.randn(5))
+    assert "left to AOTAutograd" in caplog.text
+
+
+def test_differentiate_is_an_option(caplog, monkeypatch):
+    monkeypatch.setenv("RC_LOGS", "autograd")
+    f = torch.compile(lambda x: x.sin(), backend="rc", options={"differentiate": False})
+    x = torch.randn(3, requires_grad=True)
+    close(torch.autograd.grad(f(x).sum(), x), [x.cos()])
+    assert "differentiate is False" in caplog.text
+
+
+def test_memory_budget(own):
+    """A budget keeps less, and the gradients stay what they are."""
+    f = lambda x, w: ((x @ w).tanh() @ w).tanh().exp().sin().sum()
+    kept = {}
+    for budget in (1.0, 0.0):
+        with torch._functorch.config.patch(activation_memory_budget=budget):
+            packed = []
+            torch._dynamo.reset()
+            x, w = (torch.randn(16, 16).requires_grad_() for _ in range(2))
+            with torch.autograd.graph.saved_tensors_hooks(lambda t: packed.append(t) or t, lambda t: t):
+                y = torch.compile(f, backend="rc", fullgraph=True)(x, w)
+            close(torch.autograd.grad(y, (x, w)), torch.autograd.grad(f(x, w), (x, w)))
+            kept[budget] = sum(t.numel() for t in packed)
+    assert kept[0.0] == 2 * 256 < kept[1.0]
