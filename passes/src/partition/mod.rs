@@ -9,7 +9,7 @@ mod price;
 mod split;
 
 use crate::autodiff::JOINT;
-use crate::fuse::symbol_ranges;
+use crate::fuse::{Class, classify, symbol_ranges};
 use crate::schedule::Target;
 use cut::{Graph, INFINITE, SINK, SOURCE};
 use price::{Prices, RECOMPUTE, counted};
@@ -179,6 +179,7 @@ impl<'a> Joint<'a> {
     fn cheapest(&self, prices: &Prices) -> Result<Vec<Value>> {
         let body = self.body;
         let counted = counted(body, &self.ops, &self.arguments);
+        let stored = self.stored();
         let mut graph = Graph::new();
         let mut available: FxHashMap<Value, usize> = FxHashMap::default();
         for &arg in &self.arguments {
@@ -195,8 +196,9 @@ impl<'a> Joint<'a> {
                 continue;
             }
             let made = graph.node();
+            let stores = |v: Value| if stored[1].contains(&v) { prices.storing(body.ty(v)) } else { 0 };
             let price = match at.results().any(|v| self.forward.contains(&v)) {
-                true => prices.again(at),
+                true => prices.again(at).map(|price| price + at.results().map(stores).sum::<u64>()),
                 false => Some(0),
             };
             graph.edge(SOURCE, made, price.unwrap_or(INFINITE));
@@ -213,7 +215,7 @@ impl<'a> Joint<'a> {
                 let price = match (never, free) {
                     (true, _) => INFINITE,
                     (_, true) => prices.reading(body.ty(value)),
-                    _ => prices.keeping(body.ty(value)),
+                    _ => prices.keeping(body.ty(value), stored[0].contains(&value)),
                 };
                 graph.edge(made, node, price);
                 available.insert(value, node);
@@ -234,6 +236,25 @@ impl<'a> Joint<'a> {
         let args = self.arguments.iter().copied().filter(|v| !forward[available[v]]);
         let made = makers.iter().filter(|m| forward[m.1]).flat_map(|m| body.results(m.0));
         Ok(args.chain(made.filter(|v| !forward[available[v]])).collect())
+    }
+
+    /// What products and the like read, of the forward part and of the backward one: it lies in memory in any case.
+    fn stored(&self) -> [FxHashSet<Value>; 2] {
+        let (body, mut out) = (self.body, <[FxHashSet<Value>; 2]>::default());
+        for at in self.ops.iter().map(|&op| body.op_ref(op)) {
+            if !matches!(classify(at), Class::Contract | Class::Attention | Class::Alone) {
+                continue;
+            }
+            let part = usize::from(at.results().any(|v| self.backward.contains(&v)));
+            for operand in at.operands() {
+                let mut read = Some(operand);
+                while let Some(value) = read.filter(|&v| out[part].insert(v)) {
+                    let view = body.defining_op(value).map(|op| body.op_ref(op));
+                    read = view.filter(|view| classify(*view) == Class::Reindex).map(|view| view.operand(0));
+                }
+            }
+        }
+        out
     }
 
     fn remark(&self, kept: &[Value], prices: &Prices, cx: &mut PassContext) {

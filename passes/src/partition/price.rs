@@ -46,9 +46,14 @@ impl Prices<'_> {
     fn moving(&self, bytes: f64) -> f64 {
         1e3 * bytes / self.target.bandwidth
     }
-    /// Writing a value in the forward function and reading it in the backward one.
-    pub fn keeping(&self, ty: Type) -> u64 {
-        (self.weight * 2.0 * self.moving(self.bytes(ty))).ceil() as u64 + 1
+    /// Writing a value in the forward function, where it is not `there` in any case, and reading it in the backward one.
+    pub fn keeping(&self, ty: Type, there: bool) -> u64 {
+        let times = if there { 1.0 } else { 2.0 };
+        (self.weight * times * self.moving(self.bytes(ty))).ceil() as u64 + 1
+    }
+    /// Writing a value that was computed again, and reading it: what a product reads is no part of its kernel.
+    pub fn storing(&self, ty: Type) -> u64 {
+        (2.0 * self.moving(self.bytes(ty))).ceil() as u64
     }
     /// Reading an argument, which is there all the time.
     pub fn reading(&self, ty: Type) -> u64 {
