@@ -3,6 +3,7 @@
 mod channels;
 mod gathers;
 mod masks;
+mod one_hot;
 mod places;
 mod reshape;
 mod segments;
@@ -15,6 +16,7 @@ use rc_dialects::core::attention::ATTENTION;
 use rc_dialects::core::constant::CONSTANT;
 use rc_dialects::core::dot::DOT;
 use rc_dialects::core::gather::GATHER;
+use rc_dialects::core::reduce::REDUCE;
 use rc_dialects::core::shape::TRANSPOSE;
 use rc_dialects::func::FUNC;
 use rc_ir::effects::is_dead;
@@ -27,7 +29,7 @@ pub static LAYOUT: PassDef = PassDef {
 A constant that is only read transposed is stored transposed. What is gathered from a transposed table is gathered from the table as it is stored, and transposed itself. A few elements of a result of elementwise operations are computed from the operands' elements there. A remark says what was decided for each transpose of a product's operand or a \
 constant, with the bytes that are not moved, and why a transpose stays. Reshapes that collapse leading dimensions (for a product, say) move behind \
 products and elementwise operations, where they meet those that undo them; elementwise operations on any view of a product, or of what is computed from the sums of its own rows, work on these themselves, and on convolutions with channels last in that order, as do padding, windows, reductions and concatenations. \
-Masks of attention that follow from positions are taken out: what is true everywhere, and what hides the keys after a query, which becomes `causal`. Where a few queries go over many keys, those are counted that a mask shows, once for all attentions that have it.",
+Masks of attention that follow from positions are taken out: what is true everywhere, and what hides the keys after a query, which becomes `causal`. Where a few queries go over many keys, those are counted that a mask shows, once for all attentions that have it. Sums of rows that have one element at most, of classes compared with a counter, are read off.",
     ..PassDef::new("layout", |_| Ok(PassKind::symbol(run)))
 };
 
@@ -45,6 +47,11 @@ fn run(body: &mut Body, cx: &mut SymbolContext) -> Result {
     for op in body.walk() {
         if body.name(op) == &ATTENTION && masks::count_keys(body, op, &target.fusion)? {
             cx.count("keys counted", 1);
+        }
+    }
+    for op in body.walk() {
+        if body.name(op) == &REDUCE && one_hot::read_off(body, op)? {
+            cx.count("sums read off", 1);
         }
     }
     cx.count("gathers moved", gathers::move_gathers(body, target.fusion.gathered)?);
