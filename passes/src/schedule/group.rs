@@ -194,6 +194,13 @@ fn covers(nest: &Nest, of: &Nest) -> bool {
 fn enough(body: &Body, leader: &Nest, joined: &Group, target: &Target) -> bool {
     let (rows, cores) = (leader.results(), target.cores as f64);
     let points = joined.nests.iter().map(Nest::points).fold(0.0, f64::max);
+    // Rows that lie across memory are taken as many at a time as a load has elements.
+    let across =
+        super::contiguous(leader).and_then(|name| leader.iter(name)).is_some_and(|i| i.kind == IterKind::Parallel);
+    if across && !target.is_cpu() {
+        let programs = rows / (target.vector_bits / 16) as f64;
+        return programs >= cores / 2.0 || points / programs.max(1.0) <= target.fusion.together;
+    }
     let once = || !target.is_cpu() && rows >= cores / 4.0 && super::row::stays_on_chip(body, joined, target);
     rows >= cores / 2.0 || points <= target.fusion.together || once()
 }

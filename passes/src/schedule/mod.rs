@@ -253,10 +253,7 @@ fn reduction(body: &Body, group: &Group, target: &Target) -> Plan {
             false => column::windows(body, group.clone(), lane, target),
         };
     }
-    // A table for channels may mention as many iterators as what is reduced, and is smaller.
-    let reach = |a: &Access| (leader.iters.iter().filter(|i| a.mentions(i.name)).count(), leader.elements(a));
-    let largest = leader.inputs.iter().max_by(|a, b| reach(a).partial_cmp(&reach(b)).expect("sizes are numbers"));
-    match largest.and_then(|a| a.innermost()) {
+    match contiguous(leader) {
         Some(name) if !reduces(name) => column::plan(body, group.clone(), target),
         Some(_) => row::plan(body, group.clone(), target),
         None if group.nests.len() == 1 => {
@@ -264,6 +261,14 @@ fn reduction(body: &Body, group: &Group, target: &Target) -> Plan {
         }
         None => row::plan(body, group.clone(), target),
     }
+}
+
+/// The iterator along which the largest operand of a nest lies contiguous.
+fn contiguous(nest: &nest::Nest) -> Option<Name> {
+    // A table for channels may mention as many iterators as what is reduced, and is smaller.
+    let reach = |a: &Access| (nest.iters.iter().filter(|i| a.mentions(i.name)).count(), nest.elements(a));
+    let largest = nest.inputs.iter().max_by(|a, b| reach(a).partial_cmp(&reach(b)).expect("sizes are numbers"));
+    largest.and_then(|a| a.innermost())
 }
 
 /// The widest element type that a group moves, at least 32 bits.
