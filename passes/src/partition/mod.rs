@@ -238,20 +238,18 @@ impl<'a> Joint<'a> {
         Ok(args.chain(made.filter(|v| !forward[available[v]])).collect())
     }
 
-    /// What products and the like read, of the forward part and of the backward one: it lies in memory in any case.
+    /// What products and the like read, of the forward part and of the backward one: it lies in memory in any case. Views of it, windows and padding do
+    /// not: a product reads them where the map leads.
     fn stored(&self) -> [FxHashSet<Value>; 2] {
         let (body, mut out) = (self.body, <[FxHashSet<Value>; 2]>::default());
+        let viewed = |value: &Value| {
+            let view = body.op_ref(body.defining_op(*value)?);
+            (classify(view) == Class::Reindex || view.is("rc.core.pad")).then(|| view.operand(0))
+        };
         for at in self.ops.iter().map(|&op| body.op_ref(op)) {
-            if !matches!(classify(at), Class::Contract | Class::Attention | Class::Alone) {
-                continue;
-            }
-            let part = usize::from(at.results().any(|v| self.backward.contains(&v)));
-            for operand in at.operands() {
-                let mut read = Some(operand);
-                while let Some(value) = read.filter(|&v| out[part].insert(v)) {
-                    let view = body.defining_op(value).map(|op| body.op_ref(op));
-                    read = view.filter(|view| classify(*view) == Class::Reindex).map(|view| view.operand(0));
-                }
+            if matches!(classify(at), Class::Contract | Class::Attention | Class::Alone) {
+                let part = usize::from(at.results().any(|v| self.backward.contains(&v)));
+                out[part].extend(at.operands().filter_map(|v| std::iter::successors(Some(v), viewed).last()));
             }
         }
         out
