@@ -224,12 +224,15 @@ pub fn pads_windows(pad: OpRef, clamps: bool) -> bool {
         .collect();
     let rank = sides.len() / 2;
     let fits = |user: OpRef| {
+        if !user.is("rc.core.window") {
+            return false;
+        }
         let ints = |name: &str| user.ints(name).unwrap_or_default();
         let (dims, sizes, strides, dilations) = (ints("dims"), ints("sizes"), ints("strides"), ints("dilations"));
         let size = |d: usize| dims.iter().position(|&n| n == d as i64).map_or(1, |i| sizes[i]);
         let overlaps = sizes.iter().enumerate().any(|(i, &n)| n > strides.get(i).copied().unwrap_or(1));
         let near = dilations.iter().all(|&d| d == 1) && (0..2 * rank).all(|s| sides[s] < size(s % rank));
-        user.is("rc.core.window") && overlaps && (!clamps || near)
+        overlaps && (!clamps || near)
     };
     let mut users = pad.body.uses(pad.result(0));
     pad.is("rc.core.pad") && users.all(|(user, _)| fits(pad.body.op_ref(user)))
