@@ -68,7 +68,8 @@ class Resolved:
         """Takes the arguments, or one list of them, which it empties."""
         values = args[0] if len(args) == 1 and isinstance(args[0], list) else list(args)
         for i in self.positions:
-            values[i] = values[i].resolve_conj().resolve_neg()
+            if values[i] is not None:  # A result without a gradient.
+                values[i] = values[i].resolve_conj().resolve_neg()
         for i, dims in self.repeated:
             for d in dims:
                 values[i] = values[i].narrow(d, 0, 1)
