@@ -5,13 +5,16 @@
 use super::returns::Copied;
 use super::sizes::Sizes;
 use super::{Call, PyProgram};
-use crate::dlpack::DlTensor;
+use crate::dlpack::{CUDA, DlTensor};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 use rc_ir::Dim;
 use rc_runtime::DType;
 use std::sync::Arc;
+
+/// Bytes that a GPU's widest load has.
+const GPU_ALIGNMENT: usize = 16;
 
 /// An argument's place, its dimensions from the slowest to the fastest in memory, and its sizes in that order.
 pub struct Input {
@@ -122,7 +125,7 @@ impl PyProgram {
             key = rest;
             if let Some(dtype) = input.dtype {
                 let address = tensor.address();
-                if rank != input.order.len() || !self.reads(input, dtype, &tensor) || !aligned(address, dtype) {
+                if rank != input.order.len() || !self.reads(input, dtype, &tensor) || !self.aligned(address, dtype) {
                     return Ok(None);
                 }
                 addresses.push(address);
@@ -148,7 +151,7 @@ impl PyProgram {
             // A program without machine code looks at sizes only.
             let Some(dtype) = input.dtype else { continue };
             self.check_kind(input, dtype, &tensor)?;
-            if !dense(&tensor, &input.order) || !aligned(tensor.address(), dtype) {
+            if !dense(&tensor, &input.order) || !self.aligned(tensor.address(), dtype) {
                 let copy = copy_of(&object, &input.order)?;
                 tensor = call.exchange.tensor(&copy)?;
                 copies.push((input.arg, copy));
@@ -179,6 +182,12 @@ impl PyProgram {
         Ok(())
     }
 
+    /// Whether memory starts where machine code may read it: a GPU's loads have up to 16 bytes, as its tensor maps ask for.
+    fn aligned(&self, address: *mut u8, dtype: DType) -> bool {
+        let bytes = if self.device.0 == CUDA { GPU_ALIGNMENT.max(dtype.size()) } else { dtype.size() };
+        (address as usize).is_multiple_of(bytes)
+    }
+
     fn reads(&self, input: &Input, dtype: DType, tensor: &DlTensor) -> bool {
         let is = if input.complex { tensor.is_complex(dtype) } else { tensor.is(dtype) };
         tensor.is_on(self.device) && is
@@ -205,10 +214,6 @@ fn check_rank(input: &Input, tensor: &DlTensor) -> PyResult<()> {
         return Ok(());
     }
     Err(PyTypeError::new_err(format!("argument {}: expected rank {rank}, found the shape {found:?}", input.arg)))
-}
-
-fn aligned(address: *mut u8, dtype: DType) -> bool {
-    (address as usize).is_multiple_of(dtype.size())
 }
 
 /// Whether the elements lie one after another, the dimensions in this order.
