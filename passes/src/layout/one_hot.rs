@@ -14,11 +14,6 @@ const DEPTH: usize = 16;
 pub fn read_off(body: &mut Body, op: Op) -> Result<bool> {
     let Some((dim, class, value)) = one_hot(body.op_ref(op)) else { return Ok(false) };
     let Some(count) = body.ty(body.operand(op, 0)).shape()[dim].as_static() else { return Ok(false) };
-    // The counter itself must not have wrapped around.
-    let bits = body.ty(class).elem().bit_width().unwrap_or(0);
-    if bits < 2 || count > i64::MAX >> (64 - bits.min(64)) {
-        return Ok(false);
-    }
     let old = body.ty(body.result(op, 0));
     let mut b = Builder::before(body, op);
     let (Some(class), Some(value)) = (shrunk(&mut b, class, dim, DEPTH), shrunk(&mut b, value, dim, DEPTH)) else {
@@ -53,12 +48,17 @@ fn defined<'a>(body: &'a Body, value: Value, name: &str) -> Option<OpRef<'a>> {
     body.defining_op(value).map(|op| body.op_ref(op)).filter(|op| op.is(name))
 }
 
-/// Whether each element is its place along a dimension.
+/// Whether each element is its place along a dimension, as an integer that has room for all of them.
 fn counts(body: &Body, value: Value, dim: usize) -> bool {
     let Some(op) = body.defining_op(value).map(|op| body.op_ref(op)) else { return false };
+    let (ty, bits) = (body.ty(value), body.ty(value).elem().bit_width().unwrap_or(0));
+    let last = ty.shape()[dim].as_static().unwrap_or(i64::MAX);
+    if !ty.elem().is_int() || bits < 2 || last > i64::MAX >> (64 - bits.min(64)) {
+        return false;
+    }
     match op.name().as_str() {
         "rc.core.iota" => op.int("dim") == Some(dim as i64),
-        "rc.core.convert" => body.ty(value).elem().is_int() && counts(body, op.operand(0), dim),
+        "rc.core.convert" => counts(body, op.operand(0), dim),
         "rc.core.broadcast" => {
             let dims = op.ints("dims").unwrap_or_default();
             dims.iter().position(|&d| d == dim as i64).is_some_and(|d| counts(body, op.operand(0), d))

@@ -54,7 +54,8 @@ impl<'a> Places<'a> {
         let bits = self.body.ty(value).elem().bit_width()?.min(64);
         let range = self.space.ranges.interval(found?)?;
         let most = i64::MAX >> (64 - bits);
-        (range.0 > -most && range.1 < most).then_some(found?)
+        let least = if self.body.ty(value).elem().is_unsigned() { -1 } else { -most };
+        (range.0 > least && range.1 < most).then_some(found?)
     }
     /// A boolean that is the same at all places of the space.
     pub fn truth(&self, value: Value, map: &[Dim]) -> Option<bool> {
