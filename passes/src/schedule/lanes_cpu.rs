@@ -12,15 +12,9 @@ use rc_machine::{Target, Unit};
 
 /// Cycles of adding a vector's lanes, and of storing the result.
 const ADD: f64 = 6.0;
-/// Cycles that starting a tile takes, and starting a program.
-const TILE: f64 = 20.0;
-const PROGRAM: f64 = 500.0;
-/// Cycles until a sum takes its next product.
-const LATENCY: f64 = 4.0;
-/// Bytes of a cycle from the second-level cache, and from beyond it; and of a page.
+/// Bytes of a cycle from the second-level cache, and from beyond it.
 const NEAR: f64 = 32.0;
 const FAR: f64 = 10.0;
-const PAGE: f64 = 4096.0;
 /// Columns of a tile, at most.
 const COLUMNS: i64 = 12;
 
@@ -68,9 +62,9 @@ fn cost(p: &Problem, [mr, nr, lanes]: [i64; 3], block: i64, target: &Target) -> 
     let [m, n, k] = p.sizes;
     let steps = (k / lanes as f64).ceil();
     let step = step(p, [mr as f64, nr as f64], target);
-    let tile = steps * step + (mr * nr) as f64 * ADD + TILE;
+    let tile = steps * step + (mr * nr) as f64 * ADD + target.cpu().products.tile;
     let programs = (n / block as f64).ceil() * p.batch;
-    let each = (m / mr as f64).ceil() * (block as f64 / nr as f64).ceil() * tile + PROGRAM;
+    let each = (m / mr as f64).ceil() * (block as f64 / nr as f64).ceil() * tile + target.cpu().products.program;
     let turns = (programs / target.cores as f64).ceil();
     let cycles = target.flops_f32 * 1e6 / target.cores as f64 / (4.0 * target.lanes(rc_ir::Type::f32()) as f64);
     Cost { us: each * (turns + 0.25) / cycles, bound: "arithmetic" }
@@ -83,9 +77,9 @@ fn step(p: &Problem, [mr, nr]: [f64; 2], target: &Target) -> f64 {
     let (vector, rows) = (target.vector_bits as f64 / 8.0, p.sizes[0] * row);
     let load = if row % vector == 0.0 { 0.5 } else { 1.0 };
     // Rows at a distance of whole pages take one another's place.
-    let stay = (mr + nr) * row <= target.shared_bytes as f64 / 2.0 && row % PAGE != 0.0;
+    let stay = (mr + nr) * row <= target.shared_bytes as f64 / 2.0 && row % target.cpu().page_bytes as f64 != 0.0;
     let again = if stay { mr } else { mr + nr };
     let near = if rows > target.shared_bytes as f64 / 2.0 { again * vector / NEAR } else { 0.0 };
     let far = if rows > target.cache_bytes as f64 / 2.0 { mr * vector / FAR } else { 0.0 };
-    (mr * nr / 2.0).max((mr + nr) * load).max(LATENCY) + 0.5 + (near + far) / 2.0
+    (mr * nr / 2.0).max((mr + nr) * load).max(target.cpu().products.latency) + 0.5 + (near + far) / 2.0
 }
