@@ -62,8 +62,9 @@ pub fn candidates(body: &Body, group: &Group, p: &Problem, target: &Target) -> O
     };
     let mut out: Vec<Candidate> = Vec::new();
     for [bm, bn] in tiles() {
-        let gathered = matches!(brought[1 - p.roles.left], Brought::Runs(_)) && held(bn) != bn;
-        let fits = limit(group, p, bm, bn, target) == (bm, bn) && !gathered;
+        // Runs are gathered into whole swizzles alone.
+        let cut = matches!(brought[1 - p.roles.left], Brought::Runs(_)) && held(bn) != bn;
+        let fits = limit(group, p, bm, bn, target) == (bm, bn) && !cut;
         let stages = ((target.shared_bytes - target.gpu().warpgroups.reserve_bytes) / ((bm + held(bn)) * WIDTH * 2))
             .min(target.gpu().warpgroups.max_stages);
         if fits && stages >= 2 {

@@ -395,10 +395,11 @@ impl<'s> Distribute<'s> {
     fn is_epilogue_read(&self, op: OpRef<'s>) -> bool {
         let (Some(roles), true) = (&self.roles, op.is("rc.kernel.load")) else { return false };
         // The epilogue may be a loop over parts of the columns.
-        let around = self.src.parent_op(op.op).map(|p| [Some(p), self.src.parent_op(p)]).unwrap_or_default();
-        let after = roles.loops.len() == 2
-            && around.contains(&Some(roles.loops[1]))
-            && around[0].is_some_and(|p| p != roles.loops[0] && self.src.name(p) == "rc.kernel.for");
+        let &[product, tiles] = roles.loops.as_slice() else { return false };
+        let after = self.src.parent_op(op.op).is_some_and(|parent| {
+            let part = parent != product && self.src.name(parent) == "rc.kernel.for";
+            parent == tiles || part && self.src.parent_op(parent) == Some(tiles)
+        });
         let (tile, memory) = (op.result_types()[0], self.src.ty(op.operand(0)));
         let (dims, shape) = (op.ints("dims").unwrap_or_default(), tile.static_shape().unwrap_or_default());
         after
