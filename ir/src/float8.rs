@@ -54,7 +54,7 @@ pub fn encode(kind: FloatKind, value: f64) -> u64 {
         return u64::from(sign | max);
     }
     let (low, high) = (magnitude - decode(kind, below), decode(kind, below + 1) - magnitude);
-    let code = if low < high || (low == high && below % 2 == 0) { below } else { below + 1 };
+    let code = if low < high || (low == high && below.is_multiple_of(2)) { below } else { below + 1 };
     u64::from(sign | code)
 }
 

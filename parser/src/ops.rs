@@ -291,7 +291,7 @@ impl<'s> Parser<'s> {
         let mut blocks = SmallVec::new();
         let bracketed = self.is(Token::BracketOpen);
         let branches = def.is_some_and(|d| d.successors > 0);
-        if !bracketed && !(branches && self.is(Token::Label)) {
+        if !(bracketed || branches && self.is(Token::Label)) {
             return Ok(blocks);
         }
         let open = self.start;

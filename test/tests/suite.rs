@@ -72,13 +72,12 @@ fn run(file: &Path, text: &str, script: &Script, programs: &Programs) -> Result<
     let folder = tempfile::tempdir().map_err(|e| format!("cannot make a temporary folder: {e}"))?;
     let temp = folder.path().join("t");
     let shell = Shell { programs: programs.folder.path(), root: &tools::root() };
-    if std::env::var_os("RC_UPDATE").is_some() {
-        if let Some(new) = update::updated(text, script, &shell, file, &temp)? {
-            if new != text {
-                let path = tools::root().join(file);
-                std::fs::write(&path, new).map_err(|e| format!("cannot write '{}': {e}", path.display()))?;
-            }
-        }
+    if std::env::var_os("RC_UPDATE").is_some()
+        && let Some(new) = update::updated(text, script, &shell, file, &temp)?
+        && new != text
+    {
+        let path = tools::root().join(file);
+        std::fs::write(&path, new).map_err(|e| format!("cannot write '{}': {e}", path.display()))?;
     }
     Ok(shell.run_script(script, file, &temp)?)
 }

@@ -5,7 +5,7 @@ use rc::cache::{Cache, Key};
 use rc::{Target, is_compiled};
 use rc_ir::{Diagnostic, Loc};
 use rc_parser::ParseOptions;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::SystemTime;
 
@@ -71,7 +71,7 @@ fn clear(cache: &Cache) -> Result<(), String> {
     }
 }
 
-fn why(cache: &Cache, input: &PathBuf, arch: &str) -> Result<(), String> {
+fn why(cache: &Cache, input: &Path, arch: &str) -> Result<(), String> {
     let bytes = files::read(input)?;
     let (module, errors) = rc_parser::parse_bytes(&input.display().to_string(), bytes, &ParseOptions::default());
     let module = module.ok_or_else(|| errors.iter().map(Diagnostic::render).collect::<String>())?;

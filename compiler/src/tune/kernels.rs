@@ -126,12 +126,12 @@ fn alone(from: &Module, kernel: Body) -> rc_ir::Result<Module> {
     let text = format!(
         "func.func @run({}) -> ({}){declared} {{\n  {} = loop.launch {} {{callee = \"{}\", bind = <{}>}} : {}\n  func.return {}\n}}\n",
         args.join(", "),
-        types(&results),
+        types(results),
         list(results.len(), "r"),
         list(inputs.len(), "a"),
         kernel.symbol().unwrap_or_default(),
         bind.join(", "),
-        types(&results),
+        types(results),
         list(results.len(), "r"),
     );
     let (module, mut errors) = rc_parser::parse_module("tuning", text);

@@ -88,7 +88,7 @@ mod tests {
     fn known_values() {
         let close = |got: f64, want: f64| assert!((got - want).abs() <= 1e-14 * want.abs(), "{got} for {want}");
         close(super::erfinv(0.5), 0.476_936_276_204_469_9);
-        close(super::erfinv(-0.999_999), -3.458_910_737_275_498_8);
+        close(super::erfinv(-0.999_999), -3.458_910_737_275_499);
         close(super::digamma(1.0), -0.577_215_664_901_532_9);
         close(super::digamma(0.1), -10.423_754_940_411_076);
         close(super::digamma(-1.5), 0.703_156_640_645_243_2);

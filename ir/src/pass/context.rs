@@ -31,6 +31,7 @@ impl<'a> PassContext<'a> {
         self.diagnostics.push(*Diagnostic::remark(loc, message));
     }
     /// Records any diagnostic that does not stop the pass.
+    #[expect(clippy::boxed_local, reason = "errors are boxed diagnostics")]
     pub fn report(&mut self, diagnostic: Box<Diagnostic>) {
         self.diagnostics.push(*diagnostic);
     }

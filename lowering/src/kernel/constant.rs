@@ -19,7 +19,7 @@ impl<'a, 'm> Lowering<'a, 'm> {
             "core.iota" => (0..lanes_of(ty)).map(|i| self.number(scalar, ty.elem(), Number::Int(i as i64))).collect(),
             _ => self.constant_lanes(op, ty, scalar)?,
         };
-        let parts = self.from_lanes(ty, lanes);
+        let parts = self.joined(ty, lanes);
         self.values.set_parts(result, parts);
         Ok(())
     }
@@ -62,7 +62,7 @@ impl<'a, 'm> Lowering<'a, 'm> {
     }
 
     /// A value of type `ty` from its lanes.
-    pub fn from_lanes(&self, ty: ir::Type, lanes: Vec<Value<'m>>) -> Parts<'m> {
+    pub fn joined(&self, ty: ir::Type, lanes: Vec<Value<'m>>) -> Parts<'m> {
         if ty.is_vector() && !self.gpu {
             let equal = lanes.iter().all(|lane| *lane == lanes[0]);
             let vector = if equal { self.b.splat(lanes[0], lanes.len()) } else { self.b.vector(&lanes) };

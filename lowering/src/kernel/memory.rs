@@ -75,7 +75,7 @@ impl<'a, 'm> Lowering<'a, 'm> {
         };
         let mut parts = match self.words(&place) {
             Some(_) => self.unpack(&raw, ty.elem(), place.element),
-            None => raw.into_iter().map(|part| self.from_memory(part, ty.elem())).collect(),
+            None => raw.into_iter().map(|part| self.bit(part, ty.elem())).collect(),
         };
         if ty.elem().is_float() {
             let to = self.part_types(op, result)?;
@@ -257,7 +257,7 @@ impl<'a, 'm> Lowering<'a, 'm> {
     }
 
     /// An `i1` is a byte in memory.
-    fn from_memory(&self, value: Value<'m>, elem: ir::Type) -> Value<'m> {
+    fn bit(&self, value: Value<'m>, elem: ir::Type) -> Value<'m> {
         if elem != ir::Type::i1() {
             return value;
         }

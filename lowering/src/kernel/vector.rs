@@ -72,7 +72,7 @@ impl<'a, 'm> Lowering<'a, 'm> {
             Some(_) => self.b.scalars(parts[0]),
             None => parts.to_vec(),
         });
-        let parts = self.from_lanes(self.body.ty(result), lanes.collect());
+        let parts = self.joined(self.body.ty(result), lanes.collect());
         self.values.set_parts(result, parts);
         Ok(())
     }

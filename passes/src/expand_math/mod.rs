@@ -69,7 +69,7 @@ fn is_thread_kernel(body: &Body) -> bool {
 
 /// 1 / log 2 and 1 / log 10, and what their f64 leaves out.
 const LOG2_E: [f64; 2] = [std::f64::consts::LOG2_E, 2.035_527_374_093_103_3e-17];
-const LOG10_E: [f64; 2] = [std::f64::consts::LOG10_E, 1.098_319_650_216_765_1e-17];
+const LOG10_E: [f64; 2] = [std::f64::consts::LOG10_E, 1.098_319_650_216_765e-17];
 
 /// The functions.
 pub const FUNCTIONS: &[&str] = &[

@@ -228,11 +228,9 @@ impl Planner<'_> {
         }
         let side = self.on_operand_side(group, op);
         let windows = side && self.gathers_windows(target, op);
-        if side
-            && !is_cheap(self.op(op))
-            && !self.chooses_matrices(group, op)
-            && !(windows && pads_with_zeros(self.op(op)))
-        {
+        let free =
+            is_cheap(self.op(op)) || self.chooses_matrices(group, op) || (windows && pads_with_zeros(self.op(op)));
+        if side && !free {
             return Err("it would be computed again for every tile of a product".into());
         }
         if side && target.anchor == Some(Class::Attention) && class != Class::Reindex {

@@ -41,8 +41,11 @@ pub fn simplify_mask(body: &mut Body, op: Op, symbols: &Ranges) -> Result<bool> 
     let scores = [shapes[0][0], shapes[0][1], shapes[0][2], shapes[1][2]];
     let space = Space::new(&scores, symbols);
     let masked = body.ty(mask).shape();
-    let map: Vec<Dim> =
-        masked.iter().zip(space.identity()).map(|(&m, i)| if m == Dim::Static(1) { m - m } else { i }).collect();
+    let map: Vec<Dim> = masked
+        .iter()
+        .zip(space.identity())
+        .map(|(&m, i)| if m == Dim::Static(1) { Dim::Static(0) } else { i })
+        .collect();
     let reader = Reader { body, space: &space, places: Places::new(body, &space) };
     let Some((conditions, exact)) = reader.conditions(mask, map) else { return Ok(false) };
     let (mut causal, mut rest) = (false, Vec::new());

@@ -93,7 +93,7 @@ fn shrunk(b: &mut Builder, value: Value, dim: usize, depth: usize) -> Option<Val
     if classify(at) != Class::Pointwise || at.results().len() != 1 {
         return None;
     }
-    let (name, attrs, operands) = (body.name(op).clone(), body.attrs(op), at.operands().collect::<Vec<_>>());
+    let (name, attrs, operands) = (body.name(op), body.attrs(op), at.operands().collect::<Vec<_>>());
     let operands = operands.into_iter().map(|v| shrunk(b, v, dim, depth - 1)).collect::<Option<Vec<_>>>()?;
     b.op(name).operands(&operands).attrs(attrs).result(small).try_value().ok()
 }

@@ -79,7 +79,7 @@ fn numbered(body: &Body, op: Op, perm: &[i64]) -> (Vec<(&'static str, Attr)>, Ve
     if is(&PAD) {
         let side = |name: &'static str| {
             let sizes = at.attr(name).and_then(|a| a.as_shape()).unwrap_or_default();
-            (name, Attr::shape(&permuted(&sizes, &inverse(perm))))
+            (name, Attr::shape(&permuted(sizes, &inverse(perm))))
         };
         return (vec![side("low"), side("high")], perm.to_vec());
     }

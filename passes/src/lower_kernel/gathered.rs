@@ -86,7 +86,7 @@ impl Program<'_> {
         for (&e, &size) in access.exprs.iter().zip(&access.shape) {
             flat = flat * size + e;
             let range = ranges.interval(e);
-            let below = bounded && !range.is_some_and(|r| r.0 >= 0);
+            let below = bounded && range.is_none_or(|r| r.0 < 0);
             let beyond = bounded && !ranges.always_le(e, size - Dim::Static(1));
             if !below && !beyond {
                 continue;

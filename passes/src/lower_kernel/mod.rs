@@ -264,14 +264,15 @@ fn interface(src: &Body, group: &Group) -> (Vec<Value>, Vec<Value>) {
         let gathers = src.op_ref(op).entry(0).into_iter().flat_map(|b| src.ops(b).collect::<Vec<_>>());
         let sources = gathers.filter(|&o| src.name(o) == &loop_::GATHER).map(|o| src.operand(o, 0));
         for v in src.operands(op).chain(sources).collect::<Vec<_>>() {
-            if !inside(v) && !inputs.contains(&v) && !(is_start(src, op, v) && filled_with(src, v).is_some()) {
+            let filled = is_start(src, op, v) && filled_with(src, v).is_some();
+            if !(inside(v) || filled || inputs.contains(&v)) {
                 inputs.push(v);
             }
         }
     }
     let outside = |user: Op| {
         let top = std::iter::successors(Some(user), |&o| src.parent_op(o).filter(|&p| p != src.root())).last();
-        !top.is_some_and(|t| group.ops.contains(&t))
+        top.is_none_or(|t| !group.ops.contains(&t))
     };
     let escapes = |v: &Value| src.uses(*v).any(|(user, _)| outside(user));
     let results = group.ops.iter().flat_map(|&op| src.results(op).collect::<Vec<_>>());

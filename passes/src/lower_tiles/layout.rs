@@ -290,9 +290,9 @@ mod tests {
                 for register in 0..dist.registers {
                     for v in 0..dist.vec {
                         let mut coords = dist.coords(register);
-                        for d in 0..shape.len() {
+                        for (d, coord) in coords.iter_mut().enumerate() {
                             for (holder, number) in [(Holder::Lane, lane), (Holder::Warp, warp)] {
-                                coords[d] +=
+                                *coord +=
                                     dist.digits(d, holder).map(|(g, w)| number / g.stride % g.size * w).sum::<i64>();
                             }
                         }

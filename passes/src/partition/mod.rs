@@ -135,7 +135,7 @@ impl<'a> Joint<'a> {
     /// What to keep so that it is no more than the budget. Bytes become dearer until it is.
     fn within(&self, target: &Target, budget: f64, products: bool, cx: &mut PassContext) -> Result<Vec<Value>> {
         let root = self.body.op_ref(self.body.root());
-        if !(budget >= 0.0) {
+        if budget.is_nan() || budget < 0.0 {
             return Err(root.error(format!("cannot keep within a memory budget of {budget}")));
         }
         let prices = |weight: f64, products: bool| Prices { target, ranges: &self.ranges, products, weight };

@@ -102,7 +102,10 @@ impl Graph {
             } else {
                 needs.extend(barrier);
             }
-            (needs.sort_unstable(), needs.dedup(), reads.sort_unstable(), reads.dedup());
+            for list in [&mut needs, &mut reads] {
+                list.sort_unstable();
+                list.dedup();
+            }
             let mut results = SmallVec::new();
             for result in body.results(op) {
                 let memory = sizes.len() as u32;

@@ -47,7 +47,7 @@ struct Model<'a> {
     distance: Option<i64>,
 }
 
-pub fn plan<'a>(body: &Body, group: &Group, p: &Problem, target: &'a Target) -> Plan {
+pub fn plan(body: &Body, group: &Group, p: &Problem, target: &Target) -> Plan {
     let models = models(body, group, p, target);
     let of_model = |model: &Model| model.choices().into_iter().map(|c| (model.cost(&c), c)).collect::<Vec<_>>();
     let mut ranked: Vec<(Cost, Choice, &Model)> =

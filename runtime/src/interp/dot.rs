@@ -228,7 +228,7 @@ impl Frame<'_> {
         let (t, e) = (v.shape[rank - 2], v.shape[rank - 1]);
         let batch: usize = q.shape[..rank - 2].iter().product();
         let shared: usize = k.shape[..rank - 2].iter().product();
-        let group = if shared == 0 { 1 } else { batch / shared };
+        let group = batch.checked_div(shared).unwrap_or(1);
         let fits = k.shape[rank - 2..] == [t, d] && k.shape[..rank - 2] == v.shape[..rank - 2];
         if !fits || shared * group != batch {
             return Err(op.error(format!("has q {:?}, k {:?} and v {:?}, which do not fit", q.shape, k.shape, v.shape)));

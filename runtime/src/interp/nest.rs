@@ -126,8 +126,8 @@ impl Frame<'_> {
         }
         let bits = |kind| (0..nest.kinds.len()).filter(|&i| nest.kinds[i] == kind).fold(0u64, |m, i| m | 1 << i);
         let (parallel, reduced) = (bits(IterKind::Parallel), bits(IterKind::Reduce));
-        let right = iterators(self, op, nest, b) | reduced;
-        let left = iterators(self, op, nest, a) | reduced | (parallel & !right);
+        let right = iterators(op, nest, b) | reduced;
+        let left = iterators(op, nest, a) | reduced | (parallel & !right);
         let (both, m, n) = (parallel & left & right, parallel & left & !right, parallel & right & !left);
         let (lhs, rhs) = (subspace(space, &[both, m, reduced]), subspace(space, &[both, n, reduced]));
         if lhs.points().max(rhs.points()) > MAX_DENSE {
@@ -344,7 +344,8 @@ impl Output {
         let extent = space.extents[space.position(name).unwrap_or(0)];
         let Kind::Scan(combiner) = self.kind else { return Ok(()) };
         let kind = "scans elements of a type that its combiner does not take";
-        let pairs = (0..order.len()).filter(|i| i / inner % extent > 0).map(|i| (order[i], order[i - inner]));
+        let pairs =
+            (0..order.len()).filter(|i| !(i / inner).is_multiple_of(extent)).map(|i| (order[i], order[i - inner]));
         match &mut self.values {
             Acc::Floats(v) => {
                 let f = float_fn(combiner).ok_or(kind)?;

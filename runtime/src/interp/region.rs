@@ -30,7 +30,7 @@ struct Input {
 }
 
 /// Which iterators (as bits) a value of the region depends on.
-pub(crate) fn iterators(frame: &Frame, op: OpRef, nest: &Nest, value: Name) -> u64 {
+pub(crate) fn iterators(op: OpRef, nest: &Nest, value: Name) -> u64 {
     let of_dims = |dims: &[Dim]| {
         let mut bits = 0;
         for dim in dims {
@@ -46,7 +46,7 @@ pub(crate) fn iterators(frame: &Frame, op: OpRef, nest: &Nest, value: Name) -> u
         rc_ir::ValueDef::Result(def, _) => {
             let def = body.op_ref(def);
             let own = ["expr", "at"].iter().filter_map(|n| def.attr(n)?.as_shape()).map(of_dims).fold(0, |a, b| a | b);
-            def.operands().fold(own, |bits, v| bits | iterators(frame, op, nest, v))
+            def.operands().fold(own, |bits, v| bits | iterators(op, nest, v))
         }
     }
 }

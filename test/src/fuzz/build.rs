@@ -101,7 +101,7 @@ impl Builder {
             _ => FLOATS[random.below(FLOATS.len() as u64) as usize],
         };
         let rank = [0, 1, 1, 2, 2, 2, 3, 3, 4][random.below(9) as usize];
-        let mut shape: Vec<Size> = (0..rank).map(|_| self.size(random.next() as u16)).collect();
+        let mut shape: Vec<Size> = (0..rank).map(|_| self.size(random.draw() as u16)).collect();
         // Other arguments often have the first one's shape.
         if let (Some(first), true) = (self.values.first(), random.below(3) > 0) {
             shape = first.shape.clone();

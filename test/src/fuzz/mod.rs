@@ -36,14 +36,14 @@ pub struct Seeds {
 pub struct Random(pub u64);
 
 impl Random {
-    pub fn next(&mut self) -> u64 {
+    pub fn draw(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         z ^ (z >> 31)
     }
     pub fn below(&mut self, n: u64) -> u64 {
-        self.next() % n.max(1)
+        self.draw() % n.max(1)
     }
 }
 
@@ -51,9 +51,9 @@ impl Seeds {
     /// The numbers of case `case` under `seed`: one to eight steps.
     pub fn of(seed: u64, case: u64) -> Seeds {
         let mut random = Random(seed ^ case.wrapping_mul(0xd134_2543_de82_ef95));
-        let start = random.next();
+        let start = random.draw();
         let count = 1 + random.below(8);
-        let mut number = || random.next() as u16;
+        let mut number = || random.draw() as u16;
         let steps = (0..count).map(|_| Step {
             kind: number(),
             operands: [number(), number(), number()],

@@ -195,7 +195,7 @@ impl Builder {
     /// Numbers that count, or the bits of others.
     fn counted(&mut self, step: &Step) -> Option<Value> {
         let x = self.pick(step.operands[0], |v| v.rank() > 0)?;
-        if step.choices[1] % 2 == 0 && x.is_float() && x.numbers.is_exact() {
+        if step.choices[1].is_multiple_of(2) && x.is_float() && x.numbers.is_exact() {
             let to = match x.elem {
                 "f64" => "i64",
                 "f32" => "i32",

@@ -83,7 +83,7 @@ impl Builder {
     fn dot(&mut self, step: &Step) -> Option<Value> {
         let x = self.pick(step.operands[0], |v| v.rank() > 0 && v.elem != "i1")?;
         let along = usize::from(step.choices[1]) % x.rank();
-        let batch = step.choices[2] % 3 == 0 && x.rank() > 1;
+        let batch = step.choices[2].is_multiple_of(3) && x.rank() > 1;
         let batched = if along == 0 { 1 } else { 0 };
         let fits = |v: &Value| v.elem == x.elem && v.rank() < 4 && v.shape.contains(&x.shape[along]);
         let mut y = self.pick(step.operands[1], fits)?;
@@ -136,7 +136,7 @@ impl Builder {
         let mut shape = x.shape.clone();
         shape[2..].iter_mut().for_each(|d| *d = out(d));
         let count = window.pow(rank as u32);
-        if step.choices[3] % 2 == 0 {
+        if step.choices[3].is_multiple_of(2) {
             let numbers = x.numbers.times(count as f64, x.elem);
             let numbers = Numbers { bound: x.numbers.bound, grid: None, error: numbers.error + rounding(x.elem) };
             let text = format!("tensor.avg_pool {} {{window = {windows:?}, strides = {strides:?}}}", x.name);
@@ -181,7 +181,7 @@ impl Builder {
                 let wide = last.at(MOST).max(1) as f64;
                 let error = 40.0 * wide.sqrt() * (x.numbers.error + 4.0 * rounding(x.elem) * x.numbers.bound);
                 let numbers = Numbers { bound: wide.sqrt().max(1.0), grid: None, error };
-                let name = if step.choices[3] % 2 == 0 { "layer_norm" } else { "rms_norm" };
+                let name = if step.choices[3].is_multiple_of(2) { "layer_norm" } else { "rms_norm" };
                 let weight = self.splat(1.0, x.elem, &[last]);
                 let text = format!("tensor.{name} {} weight({}) {{eps = 0.01}}", x.name, weight.name);
                 self.op(&text, x.elem, &shape, numbers)
@@ -203,7 +203,7 @@ impl Builder {
         let error =
             4.0 * v.numbers.bound * (scores.error + rounding(q.elem) * (1.0 + scores.bound)) + 2.0 * v.numbers.error;
         let numbers = Numbers { bound: v.numbers.bound, grid: None, error: error + rounding(q.elem) * v.numbers.bound };
-        let causal = step.choices[1] % 2 == 0;
+        let causal = step.choices[1].is_multiple_of(2);
         let text = format!("core.attention {}, {}, {} {{causal = {causal}, scale = 0.5}}", q.name, k.name, v.name);
         let shape = q.shape.clone();
         let value = self.op(&text, q.elem, &shape, numbers);
@@ -213,11 +213,9 @@ impl Builder {
     fn sorted(&mut self, step: &Step) -> Option<()> {
         let x = self.pick(step.operands[0], |v| v.rank() > 0 && v.elem != "i1" && v.numbers.is_exact())?;
         let dim = usize::from(step.choices[1]) % x.rank();
-        if x.shape[dim].as_number().is_none() {
-            return None;
-        }
+        x.shape[dim].as_number()?;
         let shape = x.shape.clone();
-        let descending = step.choices[2] % 2 == 0;
+        let descending = step.choices[2].is_multiple_of(2);
         let text = format!("tensor.sort {} {{dim = {dim}, descending = {descending}}}", x.name);
         let both = self.ops(&text, vec![(x.elem, shape.clone(), x.numbers), ("i64", shape, Numbers::integers())]);
         both.into_iter().try_for_each(|value| self.keep(value))

@@ -96,7 +96,11 @@ fn read(options: &IoOptions, transform: &mut Transform) -> Result<Option<Vec<Mod
         }
     };
     let source = Source::register(&name, text);
-    let pieces = if options.split_input_file { split::pieces(&source.text) } else { vec![0..source.text.len()] };
+    let pieces = if options.split_input_file {
+        split::pieces(&source.text)
+    } else {
+        std::iter::once(0..source.text.len()).collect()
+    };
     let mut modules = Vec::new();
     let mut good = true;
     for piece in pieces {

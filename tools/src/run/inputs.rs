@@ -65,7 +65,8 @@ fn check_names(weights: &[SafetensorsFile], specs: &[TensorSpec], found: &[Optio
         _ => names.join(", "),
     };
     let named = |spec: &&TensorSpec| !spec.name.is_empty();
-    for file in weights.iter().filter(|file| !specs.iter().any(|spec| file.contains(spec.name.as_str()))) {
+    let unused = |file: &&SafetensorsFile| !specs.iter().any(|spec| file.contains(spec.name.as_str()));
+    if let Some(file) = weights.iter().find(unused) {
         let arguments = some(specs.iter().filter(named).map(|spec| spec.name.as_str()).collect());
         let tensors = some(file.names().collect());
         let path = file.path().display();

@@ -45,7 +45,7 @@ pub struct PyProgram {
 
 enum Code {
     None,
-    Cpu(CpuProgram),
+    Cpu(Box<CpuProgram>),
     Cuda(Box<CudaProgram>),
 }
 
@@ -107,7 +107,7 @@ impl PyProgram {
             Ok::<_, Box<rc_ir::Diagnostic>>(Kept::new(init, program))
         };
         let kept = root.and_then(Initializer::of).map(load).transpose()?;
-        let code = Code::Cpu(CpuProgram::new(main).map_err(fail)?);
+        let code = Code::Cpu(Box::new(CpuProgram::new(main).map_err(fail)?));
         Ok(PyProgram { kept, ..PyProgram::new(code, (CPU, 0)) })
     }
 

@@ -126,7 +126,7 @@ impl<'s> Distribute<'s> {
         let first = self.emit.index(0)?;
         let is_first = self.emit.compare("eq", at, first)?;
         let before = self.emit.core("rc.core.select", &[is_first, scan.identity, before])?;
-        let all = self.from_last(scan, digit, included)?;
+        let all = self.last_value(scan, digit, included)?;
         Ok((Some(before), all))
     }
     /// Where this thread is along the scan, among those that the digit counts.
@@ -157,17 +157,17 @@ impl<'s> Distribute<'s> {
         let op = self.emit.op("rc.kernel.shuffle", &[&[value], &[]], &attrs, Some(&ty))?;
         Ok(self.emit.body.result(op, 0))
     }
-    fn from_lane(&mut self, lane: Value, value: Value) -> Result<Value> {
+    fn lane_value(&mut self, lane: Value, value: Value) -> Result<Value> {
         let ty = [self.emit.ty(value)];
         let op = self.emit.op("rc.kernel.shuffle", &[&[value], &[lane]], &[("mode", Attr::str("index"))], Some(&ty))?;
         Ok(self.emit.body.result(op, 0))
     }
     /// The value of the lane that comes last along the scan.
-    fn from_last(&mut self, scan: &Scan, digit: Digit, value: Value) -> Result<Value> {
+    fn last_value(&mut self, scan: &Scan, digit: Digit, value: Value) -> Result<Value> {
         let last = if scan.reverse { 0 } else { digit.size - 1 };
         if digit.size == WARP {
             let lane = self.emit.index(last)?;
-            return self.from_lane(lane, value);
+            return self.lane_value(lane, value);
         }
         let (lane, own) = (self.digit(1, WARP, true)?, self.digit(digit.stride, digit.size, true)?);
         let last = self.emit.index(last)?;
@@ -175,7 +175,7 @@ impl<'s> Distribute<'s> {
         let stride = self.emit.index(digit.stride)?;
         let ahead = self.emit.core("rc.core.mul", &[ahead, stride])?;
         let lane = self.emit.core("rc.core.add", &[lane, ahead])?;
-        self.from_lane(lane, value)
+        self.lane_value(lane, value)
     }
 
     /// What comes before each of a line's registers, in the scan's order, and all together.
@@ -255,7 +255,7 @@ impl<'s> Distribute<'s> {
             let i = self.emit.index(i)?;
             let first = self.emit.core("rc.core.mul", &[i, each_ix])?;
             let lane = self.emit.core("rc.core.add", &[first, start])?;
-            carries.push(Some(self.from_lane(lane, chosen)?));
+            carries.push(Some(self.lane_value(lane, chosen)?));
         }
         Ok((carries, whole))
     }

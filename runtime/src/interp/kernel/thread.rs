@@ -37,7 +37,7 @@ impl Program<'_, '_> {
     }
     /// The first thread of each warp.
     pub fn elect(&mut self, t: usize, inst: &Inst) -> Result<Step> {
-        self.set(t, inst.outs[0], Value::Int(i64::from(t % 32 == 0)));
+        self.set(t, inst.outs[0], Value::Int(i64::from(t.is_multiple_of(32))));
         Ok(Step::Next)
     }
 

@@ -27,10 +27,9 @@ impl Program<'_, '_> {
         let steps = strides(&memref.shape);
         let inside = |d: usize, i: i64| (0..memref.shape[d] as i64).contains(&i);
         // What dimensions that no tile dimension runs along contribute; then each tile dimension in turn.
-        let fixed = (0..memref.shape.len()).filter(|&d| !dims.contains(&(d as i64)));
-        let start = fixed.fold(Some(memref.start), |at, d| {
-            at.filter(|_| inside(d, index[d])).map(|at| at + index[d] as usize * steps[d])
-        });
+        let mut fixed = (0..memref.shape.len()).filter(|&d| !dims.contains(&(d as i64)));
+        let start =
+            fixed.try_fold(memref.start, |at, d| inside(d, index[d]).then(|| at + index[d] as usize * steps[d]));
         let mut at = vec![start];
         for (i, &size) in shape.iter().enumerate() {
             let along = usize::try_from(dims.get(i).copied().unwrap_or(-1)).ok();
@@ -143,7 +142,9 @@ impl Program<'_, '_> {
         let Value::Array(chosen) = self.get(t, chosen, inst)?.clone() else {
             return Err(inst.op.error("needs a tile of indices"));
         };
-        if chosen.shape.len() != shape.len() || (0..shape.len()).any(|d| shape[d] % chosen.shape[d].max(1) != 0) {
+        if chosen.shape.len() != shape.len()
+            || (0..shape.len()).any(|d| !shape[d].is_multiple_of(chosen.shape[d].max(1)))
+        {
             return Err(inst
                 .op
                 .error(format!("has indices of shape {:?} for a tile of shape {shape:?}", chosen.shape)));

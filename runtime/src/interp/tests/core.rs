@@ -10,7 +10,7 @@ fn moving_elements() {
     let x = i64s(&[2, 3], &[0, 1, 2, 3, 4, 5]);
     let ty = tensor(&[2, 3], Type::i64());
     let go = |build: &dyn Fn(&mut Builder, &[Value]) -> Value| {
-        let t = run_op(&[ty], &[x.clone()], build).unwrap();
+        let t = run_op(&[ty], std::slice::from_ref(&x), build).unwrap();
         (t.shape().to_vec(), t.to_i64())
     };
     let t = go(&|b, a| b.op("rc.core.transpose").operands(a).attr("perm", Attr::i64s(&[1, 0])).value());
@@ -87,7 +87,7 @@ fn gather_and_scatter() {
 
 fn reduce(x: &Tensor, elem: Type, by: &[i64], kind: &str) -> Result<Tensor, String> {
     let shape: Vec<i64> = x.shape().iter().map(|&n| n as i64).collect();
-    run_op(&[tensor(&shape, elem)], &[x.clone()], |b, a| {
+    run_op(&[tensor(&shape, elem)], std::slice::from_ref(x), |b, a| {
         b.op("rc.core.reduce").operands(a).attr("dims", Attr::i64s(by)).attr("kind", Attr::str(kind)).value()
     })
 }
@@ -117,7 +117,7 @@ fn reductions() {
 fn scans() {
     let x = i64s(&[2, 3], &[1, 2, 3, 4, 5, 6]);
     let go = |dim: i64, kind: &str, reverse: bool, exclusive: bool| {
-        let t = run_op(&[tensor(&[2, 3], Type::i64())], &[x.clone()], |b, a| {
+        let t = run_op(&[tensor(&[2, 3], Type::i64())], std::slice::from_ref(&x), |b, a| {
             let op = b.op("rc.core.scan").operands(a).attr("dim", Attr::i64(dim)).attr("kind", Attr::str(kind));
             op.attr("reverse", Attr::bool(reverse)).attr("exclusive", Attr::bool(exclusive)).value()
         });

@@ -26,13 +26,13 @@ fn planned(second: i64) -> String {
 fn buffers_in_an_arena() {
     let x = f32s(&[3], &[1.0, 2.0, 3.0]);
     for mode in [Mode::Typed, Mode::Float64] {
-        let results = run(&parse(&planned(256)), mode, &[x.clone()]).unwrap();
+        let results = run(&parse(&planned(256)), mode, std::slice::from_ref(&x)).unwrap();
         assert_eq!(results[0].to_f64(), [8.0, 16.0, 24.0]);
         // In place: one view of the bytes.
-        let results = run(&parse(&planned(0)), mode, &[x.clone()]).unwrap();
+        let results = run(&parse(&planned(0)), mode, std::slice::from_ref(&x)).unwrap();
         assert_eq!(results[0].to_f64(), [8.0, 16.0, 24.0]);
     }
-    let error = run(&parse(&planned(4)), Mode::Typed, &[x.clone()]).unwrap_err();
+    let error = run(&parse(&planned(4)), Mode::Typed, std::slice::from_ref(&x)).unwrap_err();
     assert!(error.contains("overlap in the arena"), "{error}");
     let error = run(&parse(&planned(512)), Mode::Typed, &[x]).unwrap_err();
     assert!(error.contains("views 12 bytes from 512"), "{error}");
@@ -62,7 +62,7 @@ fn launches_on_tensors_bind_symbols() {
 }}
 ");
     let x = random(DType::F32, &[17], 1);
-    let got = run(&parse(&text), Mode::Typed, &[x.clone()]).unwrap();
+    let got = run(&parse(&text), Mode::Typed, std::slice::from_ref(&x)).unwrap();
     assert_eq!(got[0].to_f64(), x.to_f64().iter().map(|x| 2.0 * x).collect::<Vec<_>>());
     let error = run(&parse(&text), Mode::Typed, &[random(DType::F32, &[65], 1)]).unwrap_err();
     assert_eq!(error, "symbol s = 65 is outside 1..64");

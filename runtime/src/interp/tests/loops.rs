@@ -55,7 +55,7 @@ fn combiners() {
         ("argmax", "i64", 1.0),
         ("argmin", "i64", 0.0),
     ] {
-        let got = values(&nest(combiner, result), &[x.clone()]).unwrap().remove(0);
+        let got = values(&nest(combiner, result), std::slice::from_ref(&x)).unwrap().remove(0);
         assert_eq!(got[0], first, "{combiner}");
         assert!(if result == "i64" { got[1] == 1.0 } else { got[1].is_nan() }, "{combiner}: {got:?}");
     }

@@ -162,7 +162,7 @@ fn copied(wait: &str) -> String {
 #[test]
 fn asynchronous_copies_arrive_when_waited_for() {
     let x = random(DType::F32, &[32, 4], 1);
-    assert_eq!(launch(&copied("kernel.async_wait {pending = 0}"), &[x.clone()]).unwrap(), x.to_f64());
+    assert_eq!(launch(&copied("kernel.async_wait {pending = 0}"), std::slice::from_ref(&x)).unwrap(), x.to_f64());
     let error = launch(&copied("kernel.async_wait {pending = 1}"), &[x]).unwrap_err();
     assert!(error.contains("before the copy to it is waited for"), "{error}");
 }
