@@ -16,11 +16,20 @@ pub struct Blob {
     bytes: Arc<dyn AsRef<[u8]> + Send + Sync>,
     /// Alignment in bytes that the text form states.
     pub align: u32,
+    text: bool,
 }
 
 impl Blob {
     pub fn new(bytes: impl AsRef<[u8]> + Send + Sync + 'static) -> Blob {
-        Blob { bytes: Arc::new(bytes), align: 64 }
+        Blob { bytes: Arc::new(bytes), align: 64, text: false }
+    }
+    /// A text, which dumps show as such.
+    pub fn text(text: impl AsRef<str>) -> Blob {
+        Blob { text: true, ..Blob::new(text.as_ref().as_bytes().to_vec()) }
+    }
+    /// The text, where this is one.
+    pub fn as_text(&self) -> Option<&str> {
+        std::str::from_utf8(self.bytes()).ok().filter(|_| self.text)
     }
     pub fn bytes(&self) -> &[u8] {
         (*self.bytes).as_ref()

@@ -121,14 +121,12 @@ fn compile(module: &mut Module, target: &Processor, cx: &mut PassContext) -> Res
 }
 
 fn code_attr(module: &mut Module, kernel: &CompiledKernel) -> Attr {
-    match &kernel.code {
-        Code::Ptx(text) => Attr::str(text),
-        Code::Object(object) => {
-            let bytes = object.bytes().to_vec();
-            let ty = Type::tensor_of(&[bytes.len() as i64], Type::i8());
-            module.add_resource(&kernel.info.symbol, ty, Blob::new(bytes))
-        }
-    }
+    let blob = match &kernel.code {
+        Code::Ptx(text) => Blob::text(text),
+        Code::Object(object) => Blob::new(object.bytes().to_vec()),
+    };
+    let ty = Type::tensor_of(&[blob.bytes().len() as i64], Type::i8());
+    module.add_resource(&kernel.info.symbol, ty, blob)
 }
 
 fn binary(from: &Body, kernel: &CompiledKernel, code: Attr, target: &Processor) -> Body {

@@ -310,10 +310,12 @@ impl<'s> Parser<'s> {
             p.list(Token::BraceOpen, Token::BraceClose, "in resources", &mut |p| p.resource(module))
         })
     }
-    fn resource(&mut self, module: &mut Module) -> Result {
-        let at = self.start;
-        let name = self.resource_name()?;
-        self.expect(Token::Colon, "and the resource's bytes")?;
+    /// `text "…"`, or the bytes in hex digits, after their alignment.
+    fn blob(&mut self) -> Result<Blob> {
+        if self.is(Token::Word) && self.slice() == "text" {
+            self.advance();
+            return Ok(Blob::text(self.string()?));
+        }
         let here = self.start..self.end;
         let bytes = self.hex_bytes("a resource")?;
         let Some((align, data)) = bytes.split_first_chunk::<4>() else {
@@ -325,6 +327,13 @@ impl<'s> Parser<'s> {
         }
         let mut blob = Blob::new(data.to_vec());
         blob.align = align;
+        Ok(blob)
+    }
+    fn resource(&mut self, module: &mut Module) -> Result {
+        let at = self.start;
+        let name = self.resource_name()?;
+        self.expect(Token::Colon, "and the resource's bytes")?;
+        let blob = self.blob()?;
         if module.resources.insert(name, blob).is_some() {
             return Err(self.error_at(at..at + name.as_str().len(), format!("redefinition of the resource '{name}'")));
         }

@@ -170,17 +170,17 @@ fn verify_assert(op: OpRef) -> Result {
 
 pub static BINARY: OpDef = OpDef {
     summary: "A kernel's machine code.",
-    doc: "`code` is relocatable object code (format `elf`, bytes in a resource) or PTX (format `ptx`, text). The code takes a pointer for each \
+    doc: "`code` names a resource: relocatable object code (format `elf`) or PTX (format `ptx`). The code takes a pointer for each \
 of `args` arguments, in order (a tensor map for those that `tensor_maps` describes), then an i64 for each symbol of `rc.symbols` in order. `grid`, `threads`, \
 `cluster` as of kernel.func; `shared` and `scratch` are bytes of dynamic shared memory and of a thread's own memory. `early` code waits by itself for the kernels \
 launched before it (kernel.grid_wait), and may be started before they have ended.",
     example: r#"
-host.binary @double {format = ptx, code = ".version 8.0 .target sm_90a .address_size 64", arch = "sm_90a", args = 2, grid = [(s + 255) floordiv 256, 1, 1], threads = 256, rc.symbols = #rc.symbols<s = [1, 1024, 1]>}
+host.binary @double {format = ptx, code = dense_resource<double> : tensor<1408xi8>, arch = "sm_90a", args = 2, grid = [(s + 255) floordiv 256, 1, 1], threads = 256, rc.symbols = #rc.symbols<s = [1, 1024, 1]>}
 "#,
     attrs: &[
         attr("sym_name", AttrKind::Str, "The kernel's name, and the code's entry."),
         attr("format", AttrKind::Enum(&["elf", "ptx"]), "What the code is."),
-        attr("code", AttrKind::Any, "A dense_resource of i8, or a string."),
+        attr("code", AttrKind::Any, "A dense_resource of i8."),
         attr("arch", AttrKind::Str, "The processor that the code is for."),
         attr("args", AttrKind::I64, "Arguments before the symbols."),
         attr("grid", AttrKind::Shape, "Programs along x, y, z, over the symbols."),

@@ -1,6 +1,8 @@
-//! The section of large constants: `{-# dialect_resources: { builtin: { name: "0x…" } } #-}`.
+//! The section of large constants: `{-# dialect_resources: { builtin: { name: "0x…" } } #-}`. In the pretty form what is text prints as
+//! `name: text "…"`.
 
-use super::{CHUNK, Printer};
+use super::types::write_string;
+use super::{CHUNK, Form, Printer};
 use crate::module::{Blob, Module};
 
 impl Printer<'_> {
@@ -15,20 +17,27 @@ impl Printer<'_> {
             }
             self.out.push_str("      ");
             self.key(name);
-            self.out.push_str(": \"0x");
-            self.blob(blob);
-            self.out.push('"');
+            self.out.push_str(": ");
+            match blob.as_text().filter(|_| self.options.form == Form::Pretty) {
+                Some(text) => {
+                    self.out.push_str("text ");
+                    let _ = write_string(&mut self.out, text);
+                }
+                None => self.blob(blob),
+            }
         }
         self.out.push_str("\n    }\n  }\n#-}\n");
     }
 
     /// The alignment in four little-endian bytes, then the data, as hex digits.
     fn blob(&mut self, blob: &Blob) {
+        self.out.push_str("\"0x");
         self.hex(&blob.align.to_le_bytes());
         for chunk in blob.bytes().chunks(CHUNK / 2) {
             self.hex(chunk);
             self.flush_if_full();
         }
+        self.out.push('"');
     }
     fn hex(&mut self, bytes: &[u8]) {
         const DIGITS: &[u8; 16] = b"0123456789ABCDEF";

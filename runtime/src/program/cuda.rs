@@ -52,7 +52,8 @@ impl CudaProgram {
             let Code::Ptx(text) = &binary.code else {
                 return Err(Error::Invalid(format!("the kernel {} is not compiled for a GPU", binary.name)));
             };
-            texts.push(text);
+            let text = std::str::from_utf8(text.bytes());
+            texts.push(text.map_err(|_| Error::Invalid(format!("the code of {} is no text", binary.name)))?);
         }
         let cache = crate::cache::folder().map(|folder| CubinCache::at(folder.join("cubins")));
         let cubins = assemble_all(device, &texts, &AssembleOptions::default(), cache.as_ref())?;

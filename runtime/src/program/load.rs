@@ -283,11 +283,12 @@ fn binary(module: &Module, op: OpRef) -> Result<Binary> {
     let grid = op.attr("grid").and_then(|a| a.as_shape()).and_then(|s| <[Dim; 3]>::try_from(s).ok());
     let code = op.attr("code").ok_or_else(|| missing("code"))?;
     let code = match code.data() {
-        AttrData::String(text) => Code::Ptx(text.to_string().into()),
-        AttrData::Resource { name, .. } => {
-            Code::Elf(module.resources.get(name).cloned().ok_or_else(|| missing("code"))?)
-        }
+        AttrData::Resource { name, .. } => module.resources.get(name).cloned().ok_or_else(|| missing("code"))?,
         _ => return Err(missing("code")),
+    };
+    let code = match op.str("format") {
+        Some("ptx") => Code::Ptx(code),
+        _ => Code::Elf(code),
     };
     let number = |name: &str| op.int(name).and_then(|n| u32::try_from(n).ok()).ok_or_else(|| missing(name));
     let cluster = op.ints("cluster").and_then(|c| <[i64; 3]>::try_from(c).ok()).map(|c| c.map(|n| n as u32));

@@ -19,7 +19,6 @@ pub use uses::Uses;
 
 use rc_ir::{Dim, Name};
 use smallvec::SmallVec;
-use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 /// Addresses of a caller's memory. Those of results may be written while the program runs, before the first step that uses them
@@ -91,7 +90,8 @@ pub struct Binary {
 pub enum Code {
     /// Relocatable object code for the CPU.
     Elf(rc_ir::Blob),
-    Ptx(Arc<str>),
+    /// Text for the GPU's driver to assemble.
+    Ptx(rc_ir::Blob),
 }
 
 /// Memory that a program works on.

@@ -3,7 +3,7 @@
 use rc_dialects::host::BINARY;
 use rc_dialects::kernel::FUNC;
 use rc_ir::pass::{PassDef, PassKind};
-use rc_ir::{AttrData, Body, Diagnostic, Module, Result};
+use rc_ir::{AttrData, Blob, Body, Diagnostic, Module, OpRef, Result};
 use rc_lowering::backend::{Options, Session};
 use rc_lowering::kernel::lower_to_llvm;
 use rc_lowering::pass::{BEFORE_CODE, module_target};
@@ -36,7 +36,7 @@ pub fn emit(module: &Module, kind: &str) -> Result<Vec<u8>> {
                 _ => llvm.object().map_err(fail)?.into_bytes(),
             })
         }
-        ([], _) if kind == "ptx" => joined_ptx(&binaries),
+        ([], _) if kind == "ptx" => joined_ptx(module, &binaries),
         ([], [binary]) if kind == "obj" => object(module, binary),
         (_, [binary, ..]) => {
             let error =
@@ -47,13 +47,15 @@ pub fn emit(module: &Module, kind: &str) -> Result<Vec<u8>> {
 }
 
 /// The PTX of several kernels as one text: one head, then every kernel.
-fn joined_ptx(binaries: &[&Body]) -> Result<Vec<u8>> {
+fn joined_ptx(module: &Module, binaries: &[&Body]) -> Result<Vec<u8>> {
     let mut out = String::new();
     for body in binaries {
         let root = body.op_ref(body.root());
-        let Some(text) = root.attr("code").and_then(|a| a.as_str()) else {
+        if root.str("format") != Some("ptx") {
             return Err(root.unsupported("as ptx: it is code for a CPU"));
-        };
+        }
+        let code = code_of(module, root)?;
+        let text = std::str::from_utf8(code.bytes()).map_err(|_| root.error("has code that is no text"))?;
         let head = text.find(".address_size").and_then(|at| Some(at + text[at..].find('\n')? + 1)).unwrap_or(0);
         if out.is_empty() {
             out.push_str(text);
@@ -68,12 +70,16 @@ fn joined_ptx(binaries: &[&Body]) -> Result<Vec<u8>> {
 
 fn object(module: &Module, binary: &Body) -> Result<Vec<u8>> {
     let root = binary.op_ref(binary.root());
-    match root.attr("code").map(|a| a.data()) {
-        Some(AttrData::Resource { name, .. }) => {
-            let blob =
-                module.resources.get(name).ok_or_else(|| root.error("has code that the module does not hold"))?;
-            Ok(blob.bytes().to_vec())
-        }
-        _ => Err(root.unsupported("as obj: it is code for a GPU")),
+    if root.str("format") != Some("elf") {
+        return Err(root.unsupported("as obj: it is code for a GPU"));
     }
+    Ok(code_of(module, root)?.bytes().to_vec())
+}
+
+fn code_of<'m>(module: &'m Module, binary: OpRef) -> Result<&'m Blob> {
+    let held = match binary.attr("code").map(|a| a.data()) {
+        Some(AttrData::Resource { name, .. }) => module.resources.get(name),
+        _ => None,
+    };
+    held.ok_or_else(|| binary.error("has code that the module does not hold"))
 }
