@@ -1,14 +1,24 @@
 //! A module: top-level operations in program order, each with a [`Body`] of its own, and resources.
 //!
 //! Top-level operations use no values of one another (symbols connect them), which is what lets
-//! passes work on bodies in parallel.
+//! passes work on bodies in parallel. Where a text has some that do, as MLIR allows, they are all in one body, a [`GROUP`].
 
 use crate::attr::Attr;
 use crate::body::Body;
 use crate::intern::Name;
 use crate::loc::Loc;
+use crate::op_def::{OpDef, Regions, Traits};
 use indexmap::IndexMap;
 use std::sync::Arc;
+
+/// The root of a body that holds several top-level operations, which use one another's values. Text has no such operation: what is in it stands
+/// in the module.
+pub static GROUP: OpDef = OpDef {
+    summary: "Top-level operations that use one another's values.",
+    regions: Regions::Exactly(1),
+    traits: Traits::GRAPH_REGION.union(Traits::SINGLE_BLOCK).union(Traits::ISOLATED),
+    ..OpDef::new("rc.module.group")
+};
 
 /// The bytes of a large constant: row-major, little-endian elements. Shared, possibly a memory map.
 #[derive(Clone)]

@@ -81,6 +81,8 @@ pub enum TypeData {
     },
     /// A type of a dialect that is not registered, kept as its text after `!`.
     Opaque(Name),
+    /// A builtin type of MLIR's that rc does not compute with, kept as its text: `f80`, `vector<[4]xi32>`.
+    Foreign(Name),
 }
 
 impl FloatKind {

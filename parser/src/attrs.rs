@@ -25,7 +25,7 @@ impl<'s> Parser<'s> {
     fn any_attr(&mut self, short: bool) -> Result<Attr> {
         match self.token {
             Token::Int | Token::Hex | Token::Float | Token::Minus => self.number(None),
-            Token::String => self.string().map(|s| Attr::str(&s)),
+            Token::String => self.string_attr(),
             Token::Symbol => self.symbol_ref(),
             Token::BraceOpen if short => self.short_dict(),
             Token::BraceOpen => self.dict(),
@@ -62,7 +62,7 @@ impl<'s> Parser<'s> {
                 }
                 self.kept_as_text(id)
             }
-            "loc" => Err(self.error("not supported: a location as an attribute")),
+            "loc" if self.byte(self.end) == b'(' => self.kept_as_text(self.end),
             _ if Self::is_type_word(word) => self.ty().map(Attr::ty),
             _ if short => {
                 self.advance();
@@ -82,11 +82,26 @@ impl<'s> Parser<'s> {
         let start = self.start;
         let end = self.balanced_end(bracket, self.slice() == "affine_set")?;
         self.seek(end);
-        Ok(Attr::new(AttrData::Opaque(Name::new(&self.text[start..end]))))
+        Ok(self.opaque(start, end))
+    }
+    /// An attribute that rc does not interpret: its text, which ends before the next token.
+    pub fn opaque(&self, start: usize, end: usize) -> Attr {
+        Attr::new(AttrData::Opaque(Name::new(self.text[start..end].trim_end())))
     }
 
     // ---- strings and symbols ----
 
+    /// A string; one that is not UTF-8 is kept as it is written.
+    fn string_attr(&mut self) -> Result<Attr> {
+        let (at, text) = (self.start, self.slice());
+        if text.contains('\\')
+            && self.bytes_of(&text[1..text.len() - 1], at + 1).is_ok_and(|b| String::from_utf8(b).is_err())
+        {
+            self.advance();
+            return Ok(self.opaque(at, at + text.len()));
+        }
+        self.string().map(|s| Attr::str(&s))
+    }
     /// The text of the string that is next, escapes resolved.
     pub fn string(&mut self) -> Result<String> {
         let (at, text) = (self.start, self.slice());
@@ -97,6 +112,10 @@ impl<'s> Parser<'s> {
         if !text.contains('\\') {
             return Ok(text.to_string());
         }
+        String::from_utf8(self.bytes_of(text, at)?)
+            .map_err(|_| self.error_at(at..at + text.len(), "not supported: a name that is not UTF-8"))
+    }
+    fn bytes_of(&self, text: &str, at: usize) -> Result<Vec<u8>> {
         let mut bytes = Vec::with_capacity(text.len());
         let mut rest = text.as_bytes();
         while let Some((&byte, tail)) = rest.split_first() {
@@ -119,8 +138,7 @@ impl<'s> Parser<'s> {
             bytes.push(byte);
             rest = &tail[used..];
         }
-        String::from_utf8(bytes)
-            .map_err(|_| self.error_at(at..at + text.len(), "not supported: a string that is not UTF-8"))
+        Ok(bytes)
     }
 
     /// The name after `@`, which must be next.
@@ -274,11 +292,15 @@ impl<'s> Parser<'s> {
                 let attr = self.rc_attr(name)?;
                 Ok(elements_of_tile(attr).unwrap_or(attr))
             }
-            None if bracket => self.kept_as_text(self.end),
             None => {
-                let text = self.slice();
-                self.advance();
-                Ok(Attr::new(AttrData::Opaque(Name::new(text))))
+                let end = if bracket { self.balanced_end(self.end, false)? } else { self.end };
+                self.seek(end);
+                // Some have a type.
+                if self.take(Token::Colon) {
+                    self.ty()?;
+                    return Ok(self.opaque(at, self.start));
+                }
+                Ok(self.opaque(at, end))
             }
         }
     }

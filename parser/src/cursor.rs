@@ -13,6 +13,9 @@ use std::ops::Range;
 /// Regions, types, attributes and brackets nest this deep.
 const DEPTH_LIMIT: u32 = 1000;
 
+/// Types that are found without a look at their whole text.
+pub(crate) const RECENT: usize = 256;
+
 pub(crate) struct Parser<'s> {
     pub text: &'s str,
     source: &'s Source,
@@ -25,6 +28,8 @@ pub(crate) struct Parser<'s> {
     pub options: ParseOptions,
     pub diagnostics: Vec<Diagnostic>,
     pub types: FxHashMap<&'s str, Type>,
+    /// Of these the last for each of some hashes of how they start: most types are found here.
+    pub recent_types: Box<[Option<(&'s str, Type)>; RECENT]>,
     pub dicts: FxHashMap<&'s str, Attr>,
     pub op_names: FxHashMap<&'s str, OpName>,
     /// The registered dialects, once an op of none of them has been met.
@@ -35,6 +40,10 @@ pub(crate) struct Parser<'s> {
     /// Locations written as aliases that come later in the file: where they are needed.
     pub late_locs: Vec<LateLoc<'s>>,
     pub scope: Scope<'s>,
+    /// Whether all top-level ops go into one body.
+    pub grouped: bool,
+    /// Whether they have to: some use values of others, or more than one has results.
+    pub share_values: bool,
 }
 
 /// An op whose location is an alias defined after it.
@@ -61,6 +70,7 @@ impl<'s> Parser<'s> {
             options,
             diagnostics: Vec::new(),
             types: FxHashMap::default(),
+            recent_types: Box::new([None; RECENT]),
             dicts: FxHashMap::default(),
             op_names: FxHashMap::default(),
             dialects: None,
@@ -69,6 +79,8 @@ impl<'s> Parser<'s> {
             loc_aliases: FxHashMap::default(),
             late_locs: Vec::new(),
             scope: Scope::default(),
+            grouped: false,
+            share_values: false,
         };
         parser.seek(range.start);
         parser

@@ -5,7 +5,7 @@ use crate::cursor::Parser;
 use crate::lexer::Token;
 use crate::numbers::Scalar;
 use rc_ir::attr::DenseData;
-use rc_ir::{Attr, AttrData, Name, Result, Type};
+use rc_ir::{Attr, AttrData, Name, Result, Type, TypeData};
 
 impl Parser<'_> {
     pub fn dense(&mut self) -> Result<Attr> {
@@ -21,6 +21,9 @@ impl Parser<'_> {
         let type_at = self.start;
         let ty = self.ty()?;
         let after = self.start;
+        if is_foreign(ty) {
+            return Ok(self.opaque(at, after));
+        }
         let layout = self.layout(ty, type_at..after)?;
         self.seek(elements);
         let data = self.elements(&layout)?;
@@ -203,6 +206,13 @@ impl Parser<'_> {
         self.advance();
         Ok(bytes)
     }
+}
+
+/// Whether rc keeps a constant of a type as its text: complex numbers, wide integers, strings, floats that it does not know.
+fn is_foreign(ty: Type) -> bool {
+    let has_sizes = (ty.is_tensor() || ty.is_vector()) && ty.static_shape().is_some();
+    let known = |elem: Type| elem.is_scalar() && elem.bit_width().is_none_or(|width| width <= 64);
+    has_sizes && !known(ty.elem()) || matches!(ty.data(), TypeData::Foreign(_))
 }
 
 /// What a dense constant's type says about its bytes.

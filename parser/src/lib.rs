@@ -80,16 +80,25 @@ pub fn parse_source(source: &Source, range: Range<usize>, options: &ParseOptions
         let error = Diagnostic::error(source.loc(0), "not supported: a text of more than 4 GiB");
         return (None, vec![*error.help("keep large constants in a safetensors file")]);
     }
-    let mut parser = Parser::new(source, range, *options);
-    let module = parser.module();
+    let (module, diagnostics) = read(source, range, options);
+    (diagnostics.is_empty().then_some(module), diagnostics)
+}
+
+/// What can be read of a text. Where top-level operations share values, they are read again, into one body.
+fn read(source: &Source, range: Range<usize>, options: &ParseOptions) -> (Module, Vec<Diagnostic>) {
+    let mut parser = Parser::new(source, range.clone(), *options);
+    let mut module = parser.readable();
+    if parser.share_values {
+        parser = Parser::new(source, range, *options);
+        parser.grouped = true;
+        module = parser.readable();
+    }
     (module, parser.diagnostics)
 }
 
 /// What can be read of a text that may be half written: the top-level operations without errors, and what is wrong with the others.
 pub fn parse_readable(source: &Source, options: &ParseOptions) -> (Module, Vec<Diagnostic>) {
-    let mut parser = Parser::new(source, 0..source.text.len().min(u32::MAX as usize), *options);
-    let module = parser.readable();
-    (module, parser.diagnostics)
+    read(source, 0..source.text.len().min(u32::MAX as usize), options)
 }
 
 /// The tokens of a text and where they are, comments and what is no token left out: for editors.

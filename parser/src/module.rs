@@ -6,6 +6,7 @@ use crate::lexer::Token;
 use crate::locs::WrittenLoc;
 use crate::ops::Target;
 use crate::scope::Labels;
+use rc_ir::module::GROUP;
 use rc_ir::suggest::did_you_mean;
 use rc_ir::{Attr, Blob, Body, Loc, Module, Name, OpState, Result};
 
@@ -13,12 +14,6 @@ use rc_ir::{Attr, Blob, Body, Loc, Module, Name, OpState, Result};
 const ERROR_LIMIT: usize = 50;
 
 impl<'s> Parser<'s> {
-    /// The whole text. `None` if there is any error.
-    pub fn module(&mut self) -> Option<Module> {
-        let module = self.readable();
-        self.diagnostics.is_empty().then_some(module)
-    }
-
     /// What can be read of the text: the top-level operations without errors.
     pub fn readable(&mut self) -> Module {
         let mut module = Module::new();
@@ -45,6 +40,13 @@ impl<'s> Parser<'s> {
             let error = self.error_at(first..first, "expected an operation or a module, found nothing");
             self.diagnostics.push(*error.help("an empty module is written `module {}`"));
         }
+        if self.grouped && self.diagnostics.is_empty() {
+            let undefined = self.check_undefined().err();
+            self.diagnostics.extend(undefined.map(|error| *error));
+            module.bodies.iter_mut().for_each(Body::shrink);
+        }
+        let top_level = &self.scope.top_level;
+        self.share_values |= self.scope.undefined.iter().any(|name| top_level.contains(name.as_str()));
         self.resolve_late_locs(&mut module);
         module
     }
@@ -71,6 +73,9 @@ impl<'s> Parser<'s> {
     }
 
     fn top_level_op(&mut self, module: &mut Module) -> Result {
+        if self.grouped {
+            return self.grouped_op(module);
+        }
         let mut body = Body::new(OpState::new("builtin.module", Loc::UNKNOWN));
         let late = self.late_locs.len();
         let result = self.op(Target { body: &mut body, is_root: true, region: None }, &mut Labels::default());
@@ -91,6 +96,32 @@ impl<'s> Parser<'s> {
                 Err(error)
             }
         }
+    }
+
+    /// An operation of the one body of a module whose top-level operations share values.
+    fn grouped_op(&mut self, module: &mut Module) -> Result {
+        if module.bodies.is_empty() {
+            rc_ir::op_def::register(&[&GROUP]);
+            let mut body = Body::new(OpState::new(GROUP.name, module.loc));
+            let region = body.add_region(body.root());
+            body.add_block(region, &[]);
+            module.bodies.push(body);
+        }
+        let Some(body) = module.bodies.last_mut() else { return Ok(()) };
+        let (region, block) = (body.regions(body.root()).first().copied(), body.entry());
+        let late = self.late_locs.len();
+        let mut labels = Labels::default();
+        let op = self.op(Target { body, is_root: false, region }, &mut labels)?;
+        if let Some((label, def)) = labels.undefined() {
+            return Err(self.error_at(def.at..def.at + label.len(), "a top-level operation has no successors"));
+        }
+        if let Some(block) = block {
+            body.append(block, op);
+        }
+        for loc in &mut self.late_locs[late..] {
+            loc.body = Some(0);
+        }
+        Ok(())
     }
 
     // ---- module ----
@@ -180,6 +211,10 @@ impl<'s> Parser<'s> {
     /// Goes to the start of the next top-level op after the broken one at `start`, or to the brace that ends the
     /// module around, if there is one.
     fn recover(&mut self, start: usize, in_module: bool) {
+        if self.grouped {
+            // What follows may use values of the broken op.
+            return self.seek(self.text.len());
+        }
         self.scope.clear();
         self.reset_depth();
         self.seek(start);

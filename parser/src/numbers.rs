@@ -18,6 +18,9 @@ impl Parser<'_> {
         self.advance();
         let ty = if self.take(Token::Colon) { Some(self.ty()?) } else { ty };
         let ty = ty.unwrap_or_else(|| if token == Token::Float { Type::f64() } else { Type::i64() });
+        if matches!(ty.data(), TypeData::Foreign(_)) {
+            return Ok(self.opaque(at, self.start));
+        }
         let value = self.scalar(negative, token, text, ty).map_err(|why| self.error_at(range, why))?;
         Ok(match value {
             Scalar::Bits(bits) => Attr::new(AttrData::Float { bits, ty }),

@@ -199,10 +199,7 @@ impl<'s> Parser<'s> {
     /// Gives operands and results to an op that was made early.
     pub fn finish(&mut self, target: &mut Target, op: Op, at: usize, operands: &[Value], results: &[Type]) -> Result {
         self.check_counts(at, operands.len(), results.len())?;
-        if target.is_root && !operands.is_empty() {
-            let error = self.error_at(at..at + 1, "a top-level operation takes no operands");
-            return Err(error.help("top-level operations do not use each other's values; put them in a func.func"));
-        }
+        self.share_values |= target.is_root && !operands.is_empty();
         if !operands.is_empty() {
             target.body.set_operands(op, operands);
         }
@@ -245,6 +242,7 @@ impl<'s> Parser<'s> {
         Ok(())
     }
     fn define_top_level(&mut self, body: &mut Body, op: Op, names: &[ResultName]) -> Result {
+        self.share_values |= !self.scope.top_level.is_empty();
         let mut first = 0;
         for name in names {
             let end = self.text[name.at..]
@@ -253,11 +251,7 @@ impl<'s> Parser<'s> {
                 .take_while(|b| b.is_ascii_alphanumeric() || b"_$.-".contains(b))
                 .count();
             let text = &self.text[name.at + 1..name.at + 1 + end];
-            if let Some(&old) = self.scope.top_level.get(text) {
-                let error = self.error_at(name.at..name.at + end + 1, format!("redefinition of the value '%{text}'"));
-                return Err(error.note(self.loc(old), "first defined here"));
-            }
-            self.scope.top_level.insert(text, name.at);
+            self.scope.top_level.insert(text);
             if !text.starts_with(|c: char| c.is_ascii_digit()) {
                 body.set_value_name(body.result(op, first), Name::new(text));
             }

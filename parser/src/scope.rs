@@ -6,7 +6,7 @@
 use crate::cursor::Parser;
 use rc_ir::suggest::suggest;
 use rc_ir::{Block, Body, Diagnostic, Name, Result, Type, Value};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use smallvec::SmallVec;
 
 /// The number of a value's name: digits directly, other names through a table.
@@ -58,8 +58,10 @@ pub(crate) struct Scope<'s> {
     placeholders: Option<Block>,
     /// All names defined in the current body and where, for messages.
     defined: Vec<(NameId, u32)>,
-    /// Results of top-level ops, which other ops cannot use.
-    pub top_level: FxHashMap<&'s str, usize>,
+    /// Results of top-level ops.
+    pub top_level: FxHashSet<&'s str>,
+    /// What was used and not found.
+    pub undefined: Vec<String>,
 }
 
 impl<'s> Scope<'s> {
@@ -234,15 +236,11 @@ impl<'s> Parser<'s> {
         first.map_or(Ok(()), |(at, id)| Err(self.undefined(at, id)))
     }
     #[cold]
-    fn undefined(&self, at: usize, id: NameId) -> Box<Diagnostic> {
+    fn undefined(&mut self, at: usize, id: NameId) -> Box<Diagnostic> {
         let text = self.scope.text(id);
+        self.scope.undefined.push(text.clone());
         let message = format!("use of the undefined value '%{text}'");
         let error = self.error_at(at..at + text.len() + 1, message);
-        if let Some(&top) = self.scope.top_level.get(text.as_str()) {
-            return error
-                .note(self.loc(top), "this is the result of another top-level operation")
-                .help("top-level operations do not use each other's values; put them in a func.func");
-        }
         match self.scope.near(&text) {
             Some((name, true)) => {
                 let place = self.scope.place_of(&name).unwrap_or(0);

@@ -1,6 +1,6 @@
 //! Types. Most occur many times, so a type is looked up by its text before it is parsed.
 
-use crate::cursor::Parser;
+use crate::cursor::{Parser, RECENT};
 use crate::lexer::Token;
 use rc_ir::suggest::did_you_mean;
 use rc_ir::types::{FloatKind, Signedness};
@@ -15,10 +15,21 @@ impl<'s> Parser<'s> {
     pub fn ty(&mut self) -> Result<Type> {
         match self.token {
             Token::Word | Token::Bang => {
-                let end = if self.byte(self.end) == b'<' { self.angle_end(self.end) } else { Some(self.end) };
+                let bracket = self.byte(self.end) == b'<';
+                let recent = self.recent(self.end).filter(|_| bracket);
+                if let Some((text, ty)) = recent.and_then(|at| self.recent_types[at])
+                    && self.text[self.start..].as_bytes().starts_with(text.as_bytes())
+                {
+                    self.seek(self.start + text.len());
+                    return Ok(ty);
+                }
+                let end = if bracket { self.angle_end(self.end) } else { Some(self.end) };
                 let text = end.map(|end| &self.text[self.start..end]);
-                if let Some(&ty) = text.and_then(|t| self.types.get(t)) {
-                    self.seek(end.expect("a text that ends"));
+                if let Some((text, &ty)) = text.and_then(|text| Some((text, self.types.get(text)?))) {
+                    if let Some(at) = recent {
+                        self.recent_types[at] = Some((text, ty));
+                    }
+                    self.seek(self.start + text.len());
                     return Ok(ty);
                 }
                 let ty = self.nested(|p| if p.is(Token::Bang) { p.named_type() } else { p.builtin_type() })?;
@@ -30,6 +41,15 @@ impl<'s> Parser<'s> {
             Token::ParenOpen => self.nested(|p| p.function_type()),
             _ => Err(self.expected("a type")),
         }
+    }
+
+    /// Where a type whose parameters start at `from` is remembered, by its first 16 bytes from there.
+    fn recent(&self, from: usize) -> Option<usize> {
+        let bytes = self.text.as_bytes().get(from..from + 16)?;
+        let (a, b) = bytes.split_first_chunk::<8>()?;
+        let b = b.first_chunk::<8>()?;
+        let key = u64::from_le_bytes(*a).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ u64::from_le_bytes(*b);
+        Some((key.wrapping_mul(0xff51_afd7_ed55_8ccd) >> 56) as usize % RECENT)
     }
 
     /// The end of the bracket `<` at `from`, if that is near and simple.
@@ -81,7 +101,7 @@ impl<'s> Parser<'s> {
 
     /// Whether a word starts a type.
     pub fn is_type_word(word: &str) -> bool {
-        CONSTRUCTORS.contains(&word) || scalar_type(word).is_some()
+        CONSTRUCTORS.contains(&word) || scalar_type(word).is_some() || is_foreign_float(word)
     }
 
     fn builtin_type(&mut self) -> Result<Type> {
@@ -94,6 +114,12 @@ impl<'s> Parser<'s> {
         match word {
             "tensor" => self.parameters(|p| p.tensor()),
             "memref" => self.parameters(|p| p.memref()),
+            "vector" if self.is_scalable() => {
+                let end = self.balanced_end(self.end, false)?;
+                let text = &self.text[at..end];
+                self.seek(end);
+                Ok(Type::new(TypeData::Foreign(Name::new(text))))
+            }
             "vector" => self.parameters(|p| {
                 let shape = p.sizes("a vector")?;
                 let elem = p.ty()?;
@@ -110,7 +136,10 @@ impl<'s> Parser<'s> {
                 Ok(Type::new(TypeData::Tuple(types.into())))
             }),
             "complex" => self.parameters(|p| Ok(Type::new(TypeData::Complex(p.ty()?)))),
-            _ if is_foreign_float(word) => Err(self.error(format!("not supported: the type '{word}'"))),
+            _ if is_foreign_float(word) => {
+                self.advance();
+                Ok(Type::new(TypeData::Foreign(Name::new(word))))
+            }
             _ => {
                 let known = CONSTRUCTORS
                     .iter()
@@ -279,6 +308,12 @@ impl<'s> Parser<'s> {
         Ok((shape, elem))
     }
 
+    /// Whether the word that is next has sizes such as `[4]`, which are multiples of a processor's vectors.
+    fn is_scalable(&self) -> bool {
+        let sizes = self.text[self.end..].bytes().skip(1).take_while(|b| b.is_ascii_digit() || b"x[] ".contains(b));
+        self.byte(self.end) == b'<' && sizes.into_iter().any(|b| b == b'[')
+    }
+
     /// Fixed sizes and `x` after each.
     fn sizes(&mut self, what: &str) -> Result<Vec<i64>> {
         let mut sizes = Vec::new();
@@ -287,10 +322,6 @@ impl<'s> Parser<'s> {
             at = self.skip_space(at);
             match self.byte(at) {
                 b'0'..=b'9' => {}
-                b'[' if what == "a vector" => {
-                    self.seek(at);
-                    return Err(self.error("not supported: scalable vectors"));
-                }
                 b'?' => {
                     self.seek(at);
                     return Err(self.error(format!("{what} has fixed sizes")));

@@ -248,6 +248,15 @@ fn attributes() {
         "#foo<\"old style\">",
         "affine_set<(d0) : (d0 - 1 >= 0)>",
         "distinct[0]<unit>",
+        // What rc only carries.
+        "f80",
+        "vector<4x[8]xf32>",
+        "1.000000e+00 : f128",
+        "dense<(1,2)> : tensor<2xcomplex<i32>>",
+        "dense<\"x\"> : tensor<4x!foo.str>",
+        "#complex.number<:f64 1.0, 0.0> : complex<f64>",
+        "\"\\E2\\FF\"",
+        "loc(\"a.py\":1:2)",
     ];
     for attr in attrs {
         let text = format!("foo.op {{a = {attr}}}\n");
@@ -403,4 +412,31 @@ fn equal_values_are_a_splat() {
         let dense = Attr::dense(Type::tensor_of(&[bytes.len() as i64], Type::i8()), bytes);
         assert_eq!(rc_parser::parse_attr(&dense.to_string()).unwrap(), dense);
     }
+}
+
+/// MLIR's modules are graphs: top-level operations may use one another's values, before their definition, too. They are one body then.
+#[test]
+fn top_level_operations_share_values() {
+    let text = "%a = foo.one : i32
+%b, %c = foo.two %a : i32, i1
+foo.region %c ({
+  foo.use %a, %later
+})
+func.func @f(%x: f32) -> f32 {
+  func.return %x
+}
+%later = foo.one : f32
+";
+    let module = parse(text);
+    assert_eq!(module.bodies.len(), 1);
+    assert!(rc_ir::verify_module(&module).is_empty());
+    reads(text, text);
+    let generic = generic(&module);
+    assert!(
+        generic.contains("%b, %c = \"foo.two\"(%a) : (i32) -> (i32, i1)") && !generic.contains("group"),
+        "{generic}"
+    );
+    // Results of one name each: mlir-opt takes no two.
+    let two = "%0 = foo.one : i32\n%1 = foo.one : i32\n";
+    reads(two, two);
 }

@@ -5,7 +5,7 @@ use super::symbols::{bindings, symbols_of};
 use super::updates::donated_args;
 use crate::core::call::CALL as BINDING_CALL;
 use crate::core::control::{FOR, IF, WHILE, slice_of};
-use rc_ir::{Diagnostic, Module, Name, OpRef, Result, Traits, Type, Value};
+use rc_ir::{Diagnostic, Module, Name, OpDef, OpRef, Result, Traits, Type, Value};
 
 /// A function that an op calls, with the types of what it passes and expects.
 pub struct Call {
@@ -38,6 +38,10 @@ pub fn callee(op: OpRef) -> Option<Name> {
 
 /// The functions that an op calls: one of a call, two of a choice, those of a loop.
 pub fn calls(op: OpRef) -> Vec<Call> {
+    let may_call: [&OpDef; 5] = [&IF, &WHILE, &FOR, &CALL, &BINDING_CALL];
+    if !may_call.iter().any(|def| op.name() == *def) {
+        return Vec::new();
+    }
     let types = |values: &[Value]| values.iter().map(|&v| op.body.ty(v)).collect::<Vec<Type>>();
     let results: Vec<Type> = op.result_types().to_vec();
     let call = |attr: &str, args: &[Type], results: &[Type]| {
@@ -66,9 +70,24 @@ pub fn calls(op: OpRef) -> Vec<Call> {
     found.into_iter().flatten().collect()
 }
 
+/// The symbol that `name` means at an op: of the nearest region around it that has one of this name, else of the module.
+fn symbol_seen_from<'m>(module: &'m Module, op: OpRef<'m>, name: Name) -> Option<OpRef<'m>> {
+    let body = op.body;
+    let is_it = |op: &OpRef| op.has(Traits::SYMBOL) && op.str("sym_name").is_some_and(|s| name == s);
+    let mut around = body.parent(op.op);
+    while let Some(block) = around {
+        let owner = body.block_region(block).map(|region| body.region_owner(region));
+        if let Some(found) = body.ops(block).map(|op| body.op_ref(op)).find(is_it) {
+            return Some(found);
+        }
+        around = owner.and_then(|owner| body.parent(owner));
+    }
+    module.symbol(name).map(|body| body.op_ref(body.root()))
+}
+
 fn check(module: &Module, op: OpRef, call: &Call) -> Result {
     let name = call.callee;
-    let callee = module.symbol(name).map(|b| b.op_ref(b.root())).filter(|f| f.has(Traits::FUNCTION));
+    let callee = symbol_seen_from(module, op, name).filter(|f| f.has(Traits::FUNCTION));
     let callee = callee.ok_or_else(|| op.error(format!("calls '@{name}', and there is no function of that name")))?;
     let Some(ty) = callee.attr("function_type").and_then(|a| a.as_type()) else { return Ok(()) };
     let (bound, declared) = (bindings(op), symbols_of(callee)?);

@@ -4,6 +4,7 @@ use super::symbols::symbols_of;
 use super::updates::verify_updates;
 use rc_ir::op_def::{ANY, AttrKind, Regions, attr, variadic, variadic_result};
 use rc_ir::{Attr, Body, Builder, Dim, Effects, Name, Op, OpDef, OpRef, Result, Traits, Type, Value};
+use rustc_hash::FxHashSet;
 
 pub static FUNC: OpDef = OpDef {
     summary: "A function.",
@@ -65,6 +66,11 @@ func.func @call(%x: tensor<8xf32>) -> tensor<8xf32> {
     ..OpDef::new("func.call")
 };
 
+/// Whether a function is only carried: it is declared alone, or has operations of dialects that are not registered.
+fn is_foreign(op: OpRef) -> bool {
+    op.entry(0).is_none() || op.body.walk_from(op.op).into_iter().any(|inner| op.body.name(inner).def().is_none())
+}
+
 fn verify_func(op: OpRef) -> Result {
     let ty = op.attr("function_type").and_then(|a| a.as_type());
     let Some((inputs, results)) = ty.and_then(Type::as_function) else {
@@ -79,7 +85,8 @@ fn verify_func(op: OpRef) -> Result {
         let error = op.error(format!("has the type {ty} over the symbol '{name}', which it does not declare"));
         return Err(error.help(format!("declare it: attributes {{rc.symbols = #rc.symbols<{name} = [1, 1024, 1]>}}")));
     }
-    if let Some(ty) = inputs.iter().chain(results).find(|t| t.is_tensor() && t.shape().contains(&Dim::Dynamic)) {
+    let nameless = inputs.iter().chain(results).find(|t| t.is_tensor() && t.shape().contains(&Dim::Dynamic));
+    if let Some(ty) = nameless.filter(|_| !is_foreign(op)) {
         let error = op.error(format!("has the type {ty}, whose size '?' has no name"));
         return Err(
             error.help("name it: tensor<s x f32>, with attributes {rc.symbols = #rc.symbols<s = [1, 1024, 1]>}")
@@ -92,9 +99,12 @@ fn verify_func(op: OpRef) -> Result {
             op.error(format!("has the type {} and arguments of types {args:?}", Type::function(inputs, results)))
         );
     }
+    // Types repeat.
+    let mut right: FxHashSet<Type> = FxHashSet::default();
     for inner in op.body.walk_from(op.op).into_iter().skip(1) {
         let inner = op.body.op_ref(inner);
-        if let Some((ty, name)) = inner.result_types().into_iter().find_map(|t| Some((t, check(t)?))) {
+        let mut new = inner.results().map(|v| op.body.ty(v)).filter(|&ty| right.insert(ty));
+        if let Some((ty, name)) = new.find_map(|ty| Some((ty, check(ty)?))) {
             return Err(
                 inner.error(format!("has the type {ty} over the symbol '{name}', which the function does not declare"))
             );

@@ -20,7 +20,7 @@ pub use short::{is_bare_word, write_params, write_short};
 use crate::attr::{Attr, AttrData};
 use crate::body::{Body, OpRef, Value};
 use crate::intern::Name;
-use crate::module::Module;
+use crate::module::{GROUP, Module};
 use crate::op_def::{OpDef, OpName, Traits};
 use crate::types::Type;
 use names::Names;
@@ -202,7 +202,11 @@ impl<'a> Printer<'a> {
             Form::Pretty => {}
         }
         for body in &module.bodies {
-            self.body(body, usize::from(wrapped));
+            self.top_level(body, usize::from(wrapped));
+        }
+        if nothing && self.options.form == Form::Generic {
+            // A region without a block is not a module's to MLIR.
+            self.out.push_str("^bb0:\n");
         }
         match self.options.form {
             Form::Generic => self.generic_module_end(module.attrs),
@@ -216,6 +220,15 @@ impl<'a> Printer<'a> {
         if self.options.resources {
             self.resources(module);
         }
+    }
+
+    fn top_level(&mut self, body: &Body, indent: usize) {
+        if body.name(body.root()) != &GROUP {
+            return self.body(body, indent);
+        }
+        self.names.renew(body);
+        let ops = body.entry().into_iter().flat_map(|block| body.ops(block));
+        ops.for_each(|op| self.op(body, op, indent));
     }
 
     fn body(&mut self, body: &Body, indent: usize) {

@@ -93,6 +93,7 @@ pub fn write_type(f: &mut dyn Write, ty: Type, form: Form) -> fmt::Result {
             Ok(())
         }
         TypeData::Opaque(text) => write!(f, "!{text}"),
+        TypeData::Foreign(text) => write!(f, "{text}"),
     }
 }
 
