@@ -1,6 +1,7 @@
 //! Looking at the module between passes.
 
 use super::PassInstance;
+use super::difference::difference;
 use crate::diag::Diagnostic;
 use crate::module::Module;
 use crate::print::{PrintOptions, print_module};
@@ -32,7 +33,7 @@ pub trait PassInstrumentation: Send {
 pub enum PrintWhen {
     /// The whole module, after every pass.
     Always,
-    /// What changed, as a diff, after passes that change the text.
+    /// What changed, as a diff by operation, after passes that change the text.
     OnChange,
     /// The whole module, after a pass that fails.
     OnFailure,
@@ -74,8 +75,8 @@ impl PassInstrumentation for PrintIr {
             PrintWhen::Always => self.print(&format!("IR Dump After {pass}"), &text),
             _ if text == self.before => {}
             _ => {
-                let diff = diff(&self.before, &text);
-                self.print(&format!("IR Change After {pass}"), &diff);
+                let changed = difference(&self.before, &text);
+                self.print(&format!("IR Change After {pass}"), &changed);
             }
         }
         self.before = text;
@@ -85,9 +86,4 @@ impl PassInstrumentation for PrintIr {
         let text = print_module(module, &self.options);
         self.print(&format!("IR Dump After {pass} Failed"), &text);
     }
-}
-
-/// The changed lines with three lines around each, as `diff -u` writes them.
-pub(super) fn diff(before: &str, after: &str) -> String {
-    similar::TextDiff::from_lines(before, after).unified_diff().context_radius(3).to_string()
 }

@@ -22,6 +22,7 @@
 //! ```
 
 mod context;
+mod difference;
 mod instrument;
 mod manager;
 mod options;

@@ -94,7 +94,10 @@ pub fn augment(mut command: Command) -> Command {
         .arg(flag("verify-each", "Verify after every pass (on by default)"))
         .arg(flag("no-verify-each", "Verify only what is read"))
         .arg(flag("print-ir-after-all", "Print the IR after every pass, on standard error"))
-        .arg(flag("print-ir-after-change", "Print what every pass changed, on standard error"))
+        .arg(
+            flag("diff-after-change", "Print what every pass changed, operation by operation, on standard error")
+                .alias("print-ir-after-change"),
+        )
         .arg(flag("print-ir-after-failure", "Print the IR that a failing pass left, on standard error"))
         .arg(flag(
             "check-each-pass",
@@ -210,7 +213,7 @@ impl Passes {
         manager.verify_each = !on("no-verify-each");
         for (flag, when) in [
             ("print-ir-after-all", PrintWhen::Always),
-            ("print-ir-after-change", PrintWhen::OnChange),
+            ("diff-after-change", PrintWhen::OnChange),
             ("print-ir-after-failure", PrintWhen::OnFailure),
         ] {
             if on(flag) {
