@@ -19,14 +19,21 @@ pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the package is in a folder of the repository").to_path_buf()
 }
 
-/// Builds `rc-opt`, `rc-run`, `rc-plan`, `rc-cache` and `rc-tune` in the profile of the tests and returns the folder they are in. `RC_BIN` names a folder
-/// with programs to test instead.
+/// The programs that `RUN:` lines and the book name.
+const PROGRAMS: [&str; 5] = ["rc-opt", "rc-run", "rc-plan", "rc-cache", "rc-tune"];
+
+/// Builds rc's programs in the profile of the tests and returns the folder they are in. `RC_BIN` names a folder with programs to test instead.
 ///
 /// Errors: they do not build; what cargo says has gone to standard error.
 pub fn rc_folder(own: &Path) -> Result<PathBuf, String> {
-    if let Some(folder) = std::env::var_os("RC_BIN") {
-        return Ok(folder.into());
+    match std::env::var_os("RC_BIN") {
+        Some(folder) => Ok(folder.into()),
+        None => build(own, &PROGRAMS),
     }
+}
+
+/// Builds programs of the workspace in the profile of the test program `own`, and returns the folder they are in. Errors: as [`rc_folder`].
+pub fn build(own: &Path, programs: &[&str]) -> Result<PathBuf, String> {
     // The tests' own programs are in the folder of the profile: target/debug.
     let folder = own.parent().ok_or("the test's program is in no folder")?.to_path_buf();
     let profile = match folder.file_name().and_then(|n| n.to_str()) {
@@ -36,30 +43,14 @@ pub fn rc_folder(own: &Path) -> Result<PathBuf, String> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut build = Command::new(cargo);
     // With the workspace's features, as `cargo test --workspace` has built everything.
-    let what = [
-        "build",
-        "--quiet",
-        "--workspace",
-        "--bin",
-        "rc-opt",
-        "--bin",
-        "rc-run",
-        "--bin",
-        "rc-plan",
-        "--bin",
-        "rc-cache",
-        "--bin",
-        "rc-tune",
-        "--profile",
-        profile,
-    ];
-    build.current_dir(root()).args(what);
+    build.current_dir(root()).args(["build", "--quiet", "--workspace", "--profile", profile]);
+    build.args(programs.iter().flat_map(|program| ["--bin", program]));
     if let Some(target) = folder.parent() {
         build.arg("--target-dir").arg(target);
     }
     match build.status() {
         Ok(status) if status.success() => Ok(folder),
-        Ok(_) => Err("rc-opt, rc-run, rc-plan, rc-cache and rc-tune do not build".into()),
+        Ok(_) => Err(format!("{} do not build", programs.join(", "))),
         Err(e) => Err(format!("cannot run cargo: {e}")),
     }
 }

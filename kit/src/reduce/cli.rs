@@ -7,6 +7,7 @@ use rc_ir::Module;
 use rc_ir::print::{PrintOptions, print_module};
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 use std::time::Duration;
 
 /// Reduces a module to the smallest on which a test still holds.
@@ -54,6 +55,19 @@ pub struct Options {
     /// Say nothing of what was done
     #[arg(short, long)]
     pub quiet: bool,
+}
+
+/// `rc-reduce`: with rc's dialects and passes, and those that were registered before.
+pub fn main() -> ExitCode {
+    let options = <Options as clap::Parser>::parse();
+    crate::register();
+    match run(&options) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprint!("{error}");
+            ExitCode::FAILURE
+        }
+    }
 }
 
 /// Reduces as the options say. Errors: text for standard error, such as that the test does not hold on the module as it is.

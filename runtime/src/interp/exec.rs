@@ -9,7 +9,8 @@ use rc_ir::{Block, Body, Builder, Diagnostic, Dim, Loc, Mapping, Name, OpRef, Re
 
 use super::elementwise::Elementwise;
 use super::value::{Array, Format, Value};
-use super::{Interpreter, Mode};
+use super::{Interpret, Interpreter, Mode};
+use crate::tensor::Tensor;
 
 /// From this many elements on it is asked whether there is memory for a tensor.
 const LARGE: usize = 1 << 24;
@@ -238,6 +239,9 @@ impl<'a> Frame<'a> {
     }
 
     fn exec_by_trait(&mut self, op: OpRef) -> Result<Vec<Value>> {
+        if let Some(interpret) = op.def().and_then(|d| d.interface::<Interpret>()) {
+            return self.interpreted(op, interpret);
+        }
         if op.has(Traits::ELEMENTWISE) {
             return Ok(vec![self.elementwise(op)?]);
         }
@@ -311,6 +315,37 @@ impl<'a> Frame<'a> {
             }
         }
         Ok(())
+    }
+
+    /// Runs an op by a function of its dialect.
+    fn interpreted(&mut self, op: OpRef, interpret: &Interpret) -> Result<Vec<Value>> {
+        let arg = |v| {
+            let array = self.get(v)?.to_array();
+            let tensor = match array.is_float() {
+                true => Tensor::from_slice(&array.shape, &array.as_floats()),
+                false => Tensor::from_slice(&array.shape, &array.as_ints()),
+            };
+            tensor.map_err(|e| op.error(e))
+        };
+        let args = op.operands().map(arg).collect::<Result<Vec<_>>>()?;
+        let results = (interpret.0)(op, &args)?;
+        if results.len() != op.results().len() {
+            return Err(op.error(format!("gives {} results, and declares {}", results.len(), op.results().len())));
+        }
+        let rounded = |(tensor, ty): (&Tensor, &Type)| {
+            let format = self.format(op, *ty)?;
+            let array = match format.is_float() {
+                true => {
+                    Array::floats(tensor.shape().to_vec(), tensor.to_f64().iter().map(|&x| format.round(x)).collect())
+                }
+                false => Array::ints(
+                    tensor.shape().to_vec(),
+                    tensor.to_i64().iter().map(|&n| format.wrap(n.into())).collect(),
+                ),
+            };
+            Ok(if ty.is_scalar() { array.element(0) } else { Value::Array(array) })
+        };
+        results.iter().zip(&op.result_types()).map(rounded).collect()
     }
 
     /// Runs an op by its definition in a lower dialect, made in a function of its own.

@@ -38,7 +38,7 @@ mod value;
 use std::sync::OnceLock;
 
 use rc_dialects::func::{Initializer, given_inputs};
-use rc_ir::{Diagnostic, Loc, Module, Name, Result, verify_module};
+use rc_ir::{Diagnostic, Loc, Module, Name, OpRef, Result, verify_module};
 
 use crate::tensor::{DType, Tensor};
 use exec::Frame;
@@ -55,6 +55,11 @@ pub enum Mode {
     /// float has no such reference, and is an error. Inputs are taken as they are given (also as f64); results of float types are f64 tensors.
     Float64,
 }
+
+/// The interface of ops that the interpreter runs by a function: those of a dialect that it does not know. Floats come as f64 and go as f64,
+/// to be rounded to the result's type once; integers as i64. Without it an op is run by its definition,
+/// [`Decompose`](rc_dialects::interfaces::Decompose).
+pub struct Interpret(pub fn(OpRef, &[Tensor]) -> Result<Vec<Tensor>>);
 
 /// Runs the functions of a module.
 ///

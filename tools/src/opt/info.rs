@@ -86,7 +86,8 @@ fn short_help(command: &Command) -> String {
 fn completions(shell: clap_complete::Shell, command: &Command) -> String {
     let mut out = Vec::new();
     let mut command = command.clone().mut_args(|arg| arg.hide(false));
-    clap_complete::generate(shell, &mut command, "rc-opt", &mut out);
+    let name = command.get_name().to_string();
+    clap_complete::generate(shell, &mut command, name, &mut out);
     String::from_utf8_lossy(&out).into_owned()
 }
 

@@ -1,11 +1,11 @@
-//! `rc-opt`: reads modules, transforms them, prints them. What is done to a module is given by the
-//! caller, so that a program with more dialects and passes is a short main over [`run`].
+//! `rc-opt`: reads modules, transforms them, prints them. A program with more dialects and passes registers them and calls [`main`].
 
 mod docs;
 mod emit;
 mod example;
 mod expected;
 pub mod info;
+mod main;
 mod package;
 mod passes;
 mod phases;
@@ -16,6 +16,7 @@ mod trace;
 
 pub use docs::docs;
 pub use emit::emit;
+pub use main::main;
 pub use package::package;
 pub use passes::{Passes, augment, print_target};
 

@@ -17,6 +17,7 @@ use rc_runtime::program::{Program, TensorSpec};
 use rc_runtime::tensor::{Tolerance, compare};
 use rc_runtime::{Place, Tensor, npy};
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 use std::time::Instant;
 
 /// Runs a function of a module at any stage of the pipeline
@@ -122,6 +123,19 @@ impl From<rc_runtime::Error> for Failure {
 impl From<String> for Failure {
     fn from(text: String) -> Failure {
         Failure::Message(text)
+    }
+}
+
+/// `rc-run`: with rc's dialects, and those that were registered before.
+pub fn main() -> ExitCode {
+    let options = <Options as clap::Parser>::parse();
+    rc::register();
+    match run(&options) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            failure.show();
+            ExitCode::FAILURE
+        }
     }
 }
 
