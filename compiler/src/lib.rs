@@ -18,7 +18,7 @@ pub use calibrate::{Figure, calibrate};
 pub use check::CheckEachPass;
 pub use gradients::check_gradients;
 pub use package::{Packing, is_compiled};
-pub use pipeline::{compile, compile_tuned, pipeline};
+pub use pipeline::{compile, compile_tuned, compile_watched, pipeline};
 pub use rc_dialects::verify;
 pub use rc_machine::{Machine, Target, figure};
 pub use rc_passes::schedule::Tuning;

@@ -18,7 +18,7 @@ fn compiled(text: &str, pipeline: &str) -> (String, Vec<Diagnostic>) {
     manager.instrument(recorder.hook());
     let report = manager.run(&mut module);
     let said: Vec<Diagnostic> = report.diagnostics.into_iter().chain(report.errors).collect();
-    (page("a <b> & \"c\"", &recorder, &said), said)
+    (page("a <b> & \"c\"", &recorder, &said, &[]), said)
 }
 
 fn data(page: &str) -> Value {

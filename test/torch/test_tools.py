@@ -73,3 +73,17 @@ def test_calls_are_ranges_of_the_profiler():
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
         f(torch.randn(3))
     assert any(e.key.startswith("rc: inference") for e in profile.key_averages())
+
+
+def test_a_page_for_each_graph(monkeypatch, tmp_path):
+    """RC_VIEW writes one, cached or not, with the lines of the model."""
+    monkeypatch.setenv("RC_VIEW", str(tmp_path / "pages"))
+
+    def f(x):
+        return torch.nn.functional.gelu(x @ x.T)
+
+    for _ in range(2):
+        torch._dynamo.reset()
+        torch.compile(f, backend="rc")(torch.randn(5, 5))
+    pages = [page.read_text() for page in (tmp_path / "pages").iterdir()]
+    assert len(pages) == 2 and all("test_tools.py" in page for page in pages)

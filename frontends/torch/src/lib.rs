@@ -15,6 +15,7 @@ mod graph;
 mod module;
 mod program;
 mod threads;
+mod view;
 
 use pyo3::prelude::*;
 

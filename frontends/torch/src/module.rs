@@ -4,6 +4,7 @@ use crate::dim::to_python;
 use crate::errors::error;
 use crate::program::PyProgram;
 use crate::threads::{on_team, team};
+use crate::view;
 use pyo3::prelude::*;
 use rc::cache::Key;
 use rc::{Target, TuneOptions, Tuning};
@@ -146,6 +147,9 @@ impl PyModule {
                     let mut module = module.clone();
                     let report = rc::compile_tuned(&mut module, &target, file);
                     rc::Compiled { module, report, cached: false }
+                }
+                (None, _) if view::folder().is_some() => {
+                    view::compile(module, &target, view::folder().unwrap_or_default())
                 }
                 (None, true) => rc::compile_anew(module, &target),
                 (None, false) => rc::compile_cached(module, &target),

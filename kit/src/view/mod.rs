@@ -19,9 +19,16 @@ use serde_json::{Value, json};
 
 const PAGE: &str = include_str!("page.html");
 
-/// The page of a compilation: what a recorder saw, and what was said.
-pub fn page(title: &str, recorder: &Recorder, said: &[Diagnostic]) -> String {
+/// How long the launches of a kernel took, microseconds for each.
+pub struct Measured {
+    pub kernel: String,
+    pub us: f64,
+}
+
+/// The page of a compilation: what a recorder saw, what was said, and what was measured.
+pub fn page(title: &str, recorder: &Recorder, said: &[Diagnostic], measured: &[Measured]) -> String {
     let mut data = recorder.data(said);
+    data["measured"] = measured.iter().map(|m| (m.kernel.clone(), json!(m.us))).collect();
     data["title"] = json!(title);
     data["remarks"] = said.iter().map(remark).collect();
     // Nothing in it may end the element that holds it.

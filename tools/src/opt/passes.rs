@@ -261,7 +261,7 @@ impl Passes {
             failed.extend(written.and_then(Result::err).map(|why| *Diagnostic::error(Loc::UNKNOWN, why)));
         };
         write("trace", &|| watch.trace.text());
-        write("view", &|| view::page(&self.title(), &watch.recorder, &all));
+        write("view", &|| view::page(&self.title(), &watch.recorder, &all, &[]));
         write("remarks-file", &|| json_lines(&all));
         let on = |name: &str| self.flags.get_flag(name);
         let wanted = |d: &Diagnostic| d.severity != Severity::Remark || on("remarks") || on("verify_diagnostics");

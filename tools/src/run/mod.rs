@@ -7,9 +7,10 @@ pub use inputs::named_values;
 use crate::files::{self, note_line, print_line};
 use crate::opt::show;
 use inputs::Inputs;
-use rc::{Compiled, Executable, Machine, Target, compile_cached, compile_tuned, is_compiled};
+use rc::{Compiled, Executable, Machine, Target, compile_cached, compile_tuned, compile_watched, is_compiled};
 use rc_dialects::func::{given_inputs, set_constant_args, updated_args};
 use rc_ir::{Attr, Diagnostic, Loc, Module, Severity};
+use rc_kit::view::{self, Measured, Recorder};
 use rc_parser::ParseOptions;
 use rc_runtime::interp::{Interpreter, Mode};
 use rc_runtime::package::Package;
@@ -74,6 +75,9 @@ pub struct Options {
     /// Run this many times and report how long each kernel took (CPU)
     #[arg(long, value_name = "RUNS", num_args = 0..=1, require_equals = true, default_missing_value = "20")]
     pub profile: Option<usize>,
+    /// Compile anew, and write a page that shows the compilation, with how long each kernel took (CPU)
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["interpret", "tuning"])]
+    pub view: Option<PathBuf>,
     /// Say what a package's function takes and gives, and do not run it
     #[arg(long)]
     pub signature: bool,
@@ -234,12 +238,21 @@ pub fn target(device: Device, arch: Option<&str>, file: Option<&Path>) -> Result
 fn compiled(module: &Module, options: &Options, inputs: &Inputs) -> Result<Vec<Tensor>, Failure> {
     let target = target(options.device, options.arch.as_deref(), options.target_file.as_deref())?;
     let mut lowered = module.clone();
+    let (recorder, mut said) = (Recorder::default(), Vec::new());
+    if options.view.is_some() && is_compiled(module) {
+        return Err("--view needs a module that is not compiled".to_string().into());
+    }
     let start = Instant::now();
     if !is_compiled(module) {
         if let Some(body) = lowered.symbol_mut(inputs.function.as_str()).filter(|_| !inputs.weights.is_empty()) {
             set_constant_args(body, inputs.weights.iter().copied());
         }
         let compiled = match &options.tuning {
+            _ if options.view.is_some() => {
+                let mut module = lowered.clone();
+                let report = compile_watched(&mut module, &target, vec![Box::new(recorder.hook())]);
+                Compiled { module, report, cached: false }
+            }
             Some(file) => {
                 let mut module = lowered.clone();
                 let report = compile_tuned(&mut module, &target, file);
@@ -251,6 +264,7 @@ fn compiled(module: &Module, options: &Options, inputs: &Inputs) -> Result<Vec<T
             return Err(Failure::Diagnostics(compiled.report.errors));
         }
         compiled.report.diagnostics.iter().filter(|d| d.severity == Severity::Warning).for_each(show);
+        said.clone_from(&compiled.report.diagnostics);
         match compiled.cached {
             true if options.timing => note_line("from the cache"),
             false if options.timing => note_line(&compiled.report.timing),
@@ -279,8 +293,21 @@ fn compiled(module: &Module, options: &Options, inputs: &Inputs) -> Result<Vec<T
             print_line(format_args!("{milliseconds:10.4} ms in {launches:4} launches of {name}"))?;
         }
     }
+    if let Some(path) = &options.view {
+        let measured = match options.device {
+            Device::Cpu => executable.profile(&inputs.tensors, VIEWED_RUNS)?,
+            Device::Cuda => Vec::new(),
+        };
+        let each = |k: rc::KernelTime| Measured { us: 1e3 * k.milliseconds / k.launches.max(1) as f64, kernel: k.name };
+        let measured: Vec<Measured> = measured.into_iter().map(each).collect();
+        let page = view::page(&options.input.display().to_string(), &recorder, &said, &measured);
+        files::write(path, |out| out.write_all(page.as_bytes()))?;
+    }
     Ok(results)
 }
+
+/// Runs after which a page says how long a kernel took.
+const VIEWED_RUNS: usize = 20;
 
 /// The results of the last of as many runs as the options ask for, each of which starts from what the one before left in arguments.
 fn in_turn(

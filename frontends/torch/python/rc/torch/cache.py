@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
+import os
 from pathlib import Path
 
 import torch
@@ -32,7 +33,7 @@ class NoKey(Exception):
 
 def key_of(gm: GraphModule, example_inputs, options: Options, weights: frozenset[int]) -> str | None:
     """The key of a graph, None where it has none, or where what compiling says is asked for."""
-    if options.dump or any(logs.wants(topic) for topic in logs.TOPICS if topic not in ("time", "recompiles")):
+    if options.dump or os.environ.get("RC_VIEW") or any(logs.wants(topic) for topic in logs.TOPICS if topic not in ("time", "recompiles")):
         return None
     try:
         parts = [_sources(), torch.__version__, repr(options), repr(sorted(weights)), *_modes(), *_inputs(gm, example_inputs)]
