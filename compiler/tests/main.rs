@@ -2,3 +2,4 @@
 
 mod cache;
 mod executable;
+mod frontend;

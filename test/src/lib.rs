@@ -6,11 +6,13 @@
 //! | `condition` | what a file says of the machines that it is for |
 //! | `tools` | where the programs are that tests run, and building those of rc |
 //! | `update` | rewriting the expectations of a file from its output (`RC_UPDATE=1`) |
+//! | `book` | the book's pages: commands to run, outputs to compare |
 //! | `judge` | FileCheck twice: litcheck's and LLVM's, which must agree |
 //! | `interop` | a generic dump through `mlir-opt` and back |
 //! | `fuzz` | random modules through every phase, executed after each |
 //! | `generate` | modules out of random choices |
 
+pub mod book;
 pub mod condition;
 pub mod fuzz;
 pub mod generate;
