@@ -10,6 +10,7 @@
 //! | `judge` | FileCheck twice: litcheck's and LLVM's, which must agree |
 //! | `interop` | a generic dump through `mlir-opt` and back |
 //! | `fuzz` | random modules through every phase, executed after each |
+//! | `mutate` | broken input out of good input |
 //! | `generate` | modules out of random choices |
 
 pub mod book;
@@ -19,5 +20,6 @@ pub mod generate;
 pub mod interop;
 pub mod judge;
 pub mod lit;
+pub mod mutate;
 pub mod tools;
 pub mod update;
