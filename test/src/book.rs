@@ -27,12 +27,12 @@ pub struct Block {
 }
 
 impl Block {
+    /// What a word after the language says: `my.toml` of `file=my.toml`, nothing of `fails`.
     fn word(&self, name: &str) -> Option<&str> {
-        let value = |word: &String| {
-            Some(word.split_once('=').map_or((word.clone(), ""), |(k, v)| (k.to_string(), v)).0 == name)
-        };
-        let at = self.words.iter().position(|word| value(word) == Some(true))?;
-        Some(self.words[at].split_once('=').map_or("", |(_, v)| v))
+        self.words.iter().find_map(|word| {
+            let (key, value) = word.split_once('=').unwrap_or((word, ""));
+            (key == name).then_some(value)
+        })
     }
 }
 
