@@ -1,12 +1,14 @@
 //! Compiled modules, ready to run.
 
-use crate::cuda::Device;
-use crate::program::{CpuProgram, CudaProgram, Program, Signature, Step};
-use crate::{Machine, Tensor};
+use crate::cuda::{Device, Stream};
+use crate::on_device::{DeviceTensor, Given, Kept, queue};
+use crate::program::{Bindings, CpuProgram, CudaProgram, Guard, Program, Signature, Step};
+use crate::{Allocator, Machine, Tensor};
 use rc_dialects::func::Initializer;
 use rc_ir::{Diagnostic, Module, Result};
 use rc_machine::Target;
 use std::collections::BTreeMap;
+use std::ffi::c_void;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
@@ -14,7 +16,12 @@ use std::time::Instant;
 pub struct Executable {
     code: Code,
     initializer: Option<(Initializer, Code)>,
+    /// The check of the arguments that a caller gives.
+    guard: Guard,
     constants: Mutex<Option<Arc<Constants>>>,
+    /// What is the same at every call, on a GPU.
+    kept: Mutex<Option<Arc<Kept>>>,
+    allocator: Option<Arc<dyn Allocator>>,
 }
 
 /// What is the same at every call.
@@ -83,7 +90,29 @@ impl Executable {
             }
             None => None,
         };
-        Ok(Executable { code: Code::load(module, program, device)?, initializer, constants: Mutex::new(None) })
+        let computed = initializer.as_ref().map_or(0, |(init, _)| init.results);
+        let guard = Guard::new(&program.signature, program.signature.inputs.len() - computed);
+        let code = Code::load(module, program, device)?;
+        Ok(Executable {
+            code,
+            initializer,
+            guard,
+            constants: Mutex::default(),
+            kept: Mutex::default(),
+            allocator: None,
+        })
+    }
+
+    /// Has runs take what memory they need from the caller: on a CPU what they work in, on a GPU that and what stays there between runs. Results that
+    /// [`Executable::run`] makes are its own.
+    pub fn set_allocator(&mut self, allocator: Arc<dyn Allocator>) {
+        let initializer = self.initializer.as_mut().map(|(_, code)| code);
+        for code in [&mut self.code].into_iter().chain(initializer) {
+            if let Code::Cpu(program) = code {
+                program.set_allocator(allocator.clone());
+            }
+        }
+        self.allocator = Some(allocator);
     }
 
     /// How many arguments a caller gives.
@@ -101,7 +130,14 @@ impl Executable {
     /// # Errors
     /// As [`Executable::run`].
     pub fn initialize(&self, inputs: &[Tensor]) -> crate::Result<()> {
-        self.all_inputs(inputs).map(drop)
+        match &self.code {
+            Code::Cpu(_) => self.all_inputs(inputs).map(drop),
+            Code::Cuda(program) => {
+                let given: Vec<Given> = inputs.iter().map(Given::Host).collect();
+                self.bind(&given)?;
+                self.kept(program, &given).map(drop)
+            }
+        }
     }
 
     /// Runs the function: inputs in order, results in order. Arguments that are declared constant are taken at the first call, and
@@ -110,7 +146,14 @@ impl Executable {
     /// # Errors
     /// Inputs that do not fit the signature; a kernel's failure.
     pub fn run(&self, inputs: &[Tensor]) -> crate::Result<Vec<Tensor>> {
-        self.code.run(&self.all_inputs(inputs)?)
+        match &self.code {
+            Code::Cpu(program) => program.run(&self.all_inputs(inputs)?),
+            Code::Cuda(program) => {
+                let given: Vec<Given> = inputs.iter().map(Given::Host).collect();
+                let bindings = self.bind(&given)?;
+                program.run(&bindings, &self.kept(program, &given)?.sources(inputs))
+            }
+        }
     }
 
     /// Runs the function, and leaves its results in the caller's memory: for each the bytes of its elements in row-major order, aligned to its
@@ -119,17 +162,80 @@ impl Executable {
     /// # Errors
     /// As [`Executable::run`]; memory of another size or alignment than a result has.
     pub fn run_into(&self, inputs: &[Tensor], results: &mut [&mut [u8]]) -> crate::Result<()> {
-        let inputs = self.all_inputs(inputs)?;
         match &self.code {
-            Code::Cpu(program) => program.run_into(&inputs, results),
-            Code::Cuda(program) => {
-                check_memory(&self.signature().shapes_of_results(&self.signature().bind(&inputs)?)?, results)?;
-                for (tensor, memory) in program.run(&inputs)?.iter().zip(results) {
+            Code::Cpu(program) => program.run_into(&self.all_inputs(inputs)?, results),
+            Code::Cuda(_) => {
+                let given: Vec<Given> = inputs.iter().map(Given::Host).collect();
+                check_memory(&self.signature().shapes_of_results(&self.bind(&given)?)?, results)?;
+                for (tensor, memory) in self.run(inputs)?.iter().zip(results) {
                     memory.copy_from_slice(tensor.bytes());
                 }
                 Ok(())
             }
         }
+    }
+
+    /// Queues the function on a stream (a `CUstream`) of its GPU, on tensors in that GPU's memory, and returns. What follows from constant arguments
+    /// alone is computed at the first call, which waits for it.
+    ///
+    /// # Errors
+    /// As [`Executable::run`]; tensors that are null, in other memory, not at a multiple of 16 bytes, or that overlap a result; code for a CPU.
+    ///
+    /// # Safety
+    /// The tensors' memory is valid until the stream has done the work; the stream is one of the device.
+    pub unsafe fn run_on(
+        &self,
+        inputs: &[DeviceTensor],
+        results: &[DeviceTensor],
+        stream: *mut c_void,
+    ) -> crate::Result<()> {
+        let given: Vec<Given> = inputs.iter().copied().map(Given::Device).collect();
+        // SAFETY: the caller's.
+        unsafe { self.queue(&given, results, stream) }
+    }
+
+    /// As [`Executable::run_on`], with weights among the arguments.
+    ///
+    /// # Safety
+    /// As there.
+    pub(crate) unsafe fn queue(
+        &self,
+        given: &[Given],
+        results: &[DeviceTensor],
+        stream: *mut c_void,
+    ) -> crate::Result<()> {
+        let Code::Cuda(program) = &self.code else {
+            let what = "a stream for code on the CPU: run it on the host's memory";
+            return Err(crate::Error::Unsupported(what.into()));
+        };
+        let bindings = self.bind(given)?;
+        check_results(&self.signature().shapes_of_results(&bindings)?, results)?;
+        if !self.is_kept() {
+            // SAFETY: the caller's. What was queued on it has to be over before constants are read.
+            unsafe { Stream::borrow(program.device(), stream) }.synchronize()?;
+        }
+        let kept = self.kept(program, given)?;
+        // SAFETY: the arguments were checked, and the caller vouches for their memory.
+        unsafe { queue(program, &bindings, &kept, given, results, stream, self.allocator.as_ref()) }
+    }
+
+    fn bind(&self, given: &[Given]) -> crate::Result<Bindings> {
+        self.guard.bind(|i| given[i].kind(), given.len())
+    }
+
+    fn is_kept(&self) -> bool {
+        self.kept.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).is_some()
+    }
+
+    /// What is the same at every call, on the device: made of these arguments, if this is the first call.
+    fn kept(&self, program: &CudaProgram, given: &[Given]) -> crate::Result<Arc<Kept>> {
+        let mut known = self.kept.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        if let Some(kept) = &*known {
+            return Ok(kept.clone());
+        }
+        let initializer = self.initializer.as_ref().and_then(|(init, code)| Some((init, code.cuda()?)));
+        let kept = Kept::new(program, initializer, given, self.allocator.as_ref())?;
+        Ok(known.insert(Arc::new(kept)).clone())
     }
 
     /// The inputs of this call, with the constants of the first one.
@@ -148,7 +254,7 @@ impl Executable {
         if let Some(constants) = &*known {
             return Ok(constants.clone());
         }
-        let computed = match &self.initializer {
+        let computed = match self.initializer.as_ref().and_then(|(init, code)| Some((init, code.cpu()?))) {
             Some((init, code)) => code.run(&init.args.iter().map(|&i| inputs[i].clone()).collect::<Vec<_>>())?,
             None => Vec::new(),
         };
@@ -183,11 +289,15 @@ impl Executable {
         warm: usize,
         before: &mut dyn FnMut() -> crate::Result<()>,
     ) -> crate::Result<Vec<f64>> {
-        let inputs = &self.all_inputs(inputs)?;
         let program = match &self.code {
-            Code::Cuda(program) => return program.times_ms(inputs, runs, warm, before),
+            Code::Cuda(program) => {
+                let given: Vec<Given> = inputs.iter().map(Given::Host).collect();
+                let (bindings, kept) = (self.bind(&given)?, self.kept(program, &given)?);
+                return program.times_ms(&bindings, &kept.sources(inputs), runs, warm, before);
+            }
             Code::Cpu(program) => program,
         };
+        let inputs = &self.all_inputs(inputs)?;
         let mut times = Vec::with_capacity(runs);
         for i in 0..runs + warm {
             before()?;
@@ -206,12 +316,12 @@ impl Executable {
     /// # Errors
     /// As [`Executable::run`]; on a GPU, whose kernels overlap.
     pub fn profile(&self, inputs: &[Tensor], runs: usize) -> crate::Result<Vec<KernelTime>> {
-        let inputs = &self.all_inputs(inputs)?;
         let Code::Cpu(cpu) = &self.code else {
             return Err(crate::Error::Unsupported(
                 "times of single kernels on a GPU; use its vendor's profiler".into(),
             ));
         };
+        let inputs = &self.all_inputs(inputs)?;
         let mut rounds = Vec::with_capacity(runs);
         for i in 0..runs + 3 {
             let times = cpu.step_times(inputs)?;
@@ -238,6 +348,22 @@ impl Executable {
         kernels.sort_by(|a, b| b.milliseconds.total_cmp(&a.milliseconds));
         Ok(kernels)
     }
+}
+
+/// Checks tensors that results are left in.
+fn check_results(shapes: &[(crate::DType, Vec<usize>)], results: &[DeviceTensor]) -> crate::Result<()> {
+    if shapes.len() != results.len() {
+        let what = format!("the function has {} results, {} were given", shapes.len(), results.len());
+        return Err(crate::Error::Invalid(what));
+    }
+    for (i, ((dtype, shape), given)) in shapes.iter().zip(results).enumerate() {
+        if (given.dtype, given.shape) != (*dtype, shape.as_slice()) {
+            let (is, of) = (given.dtype, given.shape);
+            let what = format!("result {i} is given as {is} of shape {of:?}, and is {dtype} of shape {shape:?}");
+            return Err(crate::Error::Invalid(what));
+        }
+    }
+    Ok(())
 }
 
 /// Checks memory that results are left in.
@@ -285,10 +411,10 @@ impl Code {
             Code::Cuda(program) => program.program(),
         }
     }
-    fn run(&self, inputs: &[Tensor]) -> crate::Result<Vec<Tensor>> {
-        match self {
-            Code::Cpu(program) => program.run(inputs),
-            Code::Cuda(program) => program.run(inputs),
-        }
+    fn cpu(&self) -> Option<&CpuProgram> {
+        if let Code::Cpu(program) = self { Some(program) } else { None }
+    }
+    fn cuda(&self) -> Option<&CudaProgram> {
+        if let Code::Cuda(program) = self { Some(program) } else { None }
     }
 }

@@ -9,6 +9,7 @@
 //! | [`npy`], [`safetensors`] | tensors in files |
 //! | [`Model`], [`package`] | compiled models in one file: load, signature, run |
 //! | [`Executable`], [`program`] | a compiled module that runs |
+//! | [`DeviceTensor`], [`Allocator`] | the caller's memory on a GPU, and for what a run needs |
 //! | [`cache`] | where what was compiled is kept on disk |
 //! | [`philox`] | the counter-based generator of every random number |
 //! | [`random`] | random arguments for a function |
@@ -16,6 +17,7 @@
 //! | [`interp`] | the reference interpreter, for modules at any stage |
 //! | [`cuda`] | device, modules, buffers, launches, graphs and tensor maps, through the driver alone |
 
+mod allocator;
 pub mod cache;
 pub mod cpu;
 pub mod cuda;
@@ -25,6 +27,7 @@ mod files;
 pub mod interp;
 mod model;
 pub mod npy;
+mod on_device;
 pub mod package;
 pub mod philox;
 pub mod program;
@@ -32,8 +35,10 @@ pub mod random;
 pub mod safetensors;
 pub mod tensor;
 
+pub use allocator::Allocator;
 pub use error::{Error, Result};
 pub use executable::{Executable, KernelTime, gpu_arch};
 pub use model::{LoadOptions, Model, Place};
+pub use on_device::DeviceTensor;
 pub use rc_machine::{Machine, Needs};
 pub use tensor::{DType, Tensor};

@@ -1,10 +1,12 @@
 //! Packages, loaded: signature and run.
 
 use crate::cuda::Device;
+use crate::on_device::{DeviceTensor, Given};
 use crate::package::Package;
-use crate::program::Signature;
-use crate::{DType, Error, Executable, Machine, Needs, Result, Tensor};
-use rc_ir::Diagnostic;
+use crate::program::{Guard, Signature};
+use crate::{Allocator, DType, Error, Executable, Machine, Needs, Result, Tensor};
+use rc_ir::{Diagnostic, Module};
+use std::ffi::c_void;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -16,6 +18,20 @@ pub enum Place {
     Cuda(usize),
 }
 
+impl Place {
+    /// The GPU, if it is one.
+    fn device(self) -> Result<Option<Arc<Device>>> {
+        match self {
+            Place::Cpu => Ok(None),
+            Place::Cuda(number) => Device::open(number).map(Some),
+        }
+    }
+}
+
+fn place_of(device: Option<&Arc<Device>>) -> Place {
+    device.map_or(Place::Cpu, |device| Place::Cuda(device.ordinal()))
+}
+
 impl Package {
     /// The number of the module that fits this machine and needs the most of it, and the GPU that it is for. Without a place, that is the CPU, if
     /// there is code for one, else the first GPU.
@@ -25,10 +41,7 @@ impl Package {
     pub fn choose(&self, place: Option<Place>) -> Result<(usize, Option<Arc<Device>>)> {
         let has_cpu = self.needs().any(|needs| needs.machine == Machine::Cpu);
         let place = place.unwrap_or(if has_cpu { Place::Cpu } else { Place::Cuda(0) });
-        let device = match place {
-            Place::Cpu => None,
-            Place::Cuda(number) => Some(Device::open(number)?),
-        };
+        let device = place.device()?;
         let arch = device.as_ref().map(|device| device.info().arch());
         let misfit = |needs: &Needs| match &arch {
             None => needs.misfit_here(),
@@ -69,8 +82,10 @@ pub struct LoadOptions {
 pub struct Model {
     executable: Executable,
     signature: Signature,
+    guard: Guard,
+    place: Place,
     /// Where the weights are from: they are checked before the first run.
-    package: Arc<Package>,
+    package: Option<Arc<Package>>,
     /// For each argument of the function the package's weight; `None`: the caller's.
     weights: Vec<Option<Tensor>>,
 }
@@ -110,7 +125,35 @@ impl Model {
         let weights = signature.inputs.iter().map(weight).collect::<Result<Vec<_>>>()?;
         let mut given = weights.iter().map(Option::is_none);
         signature.inputs.retain(|_| given.next().unwrap_or(true));
-        Ok(Model { executable, signature, package: package.clone(), weights })
+        let guard = Guard::new(&signature, signature.inputs.len());
+        Ok(Model {
+            executable,
+            signature,
+            guard,
+            place: place_of(device.as_ref()),
+            package: Some(package.clone()),
+            weights,
+        })
+    }
+
+    /// A function of a compiled module (the first, where none is named), which has no weights of its own.
+    ///
+    /// # Errors
+    /// If the module is not compiled, or its code cannot be loaded there.
+    pub fn of_module(module: &Module, entry: Option<&str>, place: Place) -> rc_ir::Result<Model> {
+        let fail = |e: Error| Diagnostic::error(module.loc, e.to_string());
+        let device = place.device().map_err(fail)?;
+        let executable = Executable::load_on(module, entry, device.as_ref())?;
+        let mut signature = executable.signature().clone();
+        signature.inputs.truncate(executable.given());
+        let weights = vec![None; signature.inputs.len()];
+        let guard = Guard::new(&signature, signature.inputs.len());
+        Ok(Model { executable, signature, guard, place, package: None, weights })
+    }
+
+    /// Where it runs.
+    pub fn place(&self) -> Place {
+        self.place
     }
 
     /// What the function takes of its caller, and what it gives.
@@ -135,12 +178,39 @@ impl Model {
         self.executable.run_into(&self.all(args)?, results)
     }
 
+    /// Queues the function on a stream (a `CUstream`) of its GPU, on tensors in that GPU's memory, and returns. Results have the shapes that
+    /// [`Model::result_shapes`] says, and overlap nothing. The first call brings the weights to the GPU, computes what follows from them, and waits for
+    /// that.
+    ///
+    /// # Errors
+    /// As [`Model::run`]; tensors that are null, in other memory, not at a multiple of 16 bytes, or that overlap a result; a model on the CPU.
+    ///
+    /// # Safety
+    /// The tensors' memory is valid until the stream has done the work; the stream is one of the device.
+    pub unsafe fn run_on(&self, args: &[DeviceTensor], results: &[DeviceTensor], stream: *mut c_void) -> Result<()> {
+        self.check(args.len())?;
+        let mut args = args.iter().copied().map(Given::Device);
+        let weights = self.weights.iter();
+        let given: Vec<Given> =
+            weights.filter_map(|weight| weight.as_ref().map(Given::Weight).or_else(|| args.next())).collect();
+        // SAFETY: the caller's.
+        unsafe { self.executable.queue(&given, results, stream) }
+    }
+
+    /// Has runs take what memory they need of the caller: on a CPU what they work in, on a GPU that and what stays there between runs. Results that
+    /// [`Model::run`] makes are its own.
+    pub fn with_allocator(mut self, allocator: Arc<dyn Allocator>) -> Model {
+        self.executable.set_allocator(allocator);
+        self
+    }
+
     /// The dtype and shape of each result for arguments of these.
     ///
     /// # Errors
     /// Those that do not fit the signature, by name.
     pub fn result_shapes<S: AsRef<[usize]>>(&self, args: &[(DType, S)]) -> Result<Vec<(DType, Vec<usize>)>> {
-        self.signature.result_shapes(args)
+        let bindings = self.guard.bind(|i| (args[i].0, args[i].1.as_ref()), args.len())?;
+        self.signature.shapes_of_results(&bindings)
     }
 
     /// Computes what follows from the weights alone, where the caller gives none of what it needs; the first call does it otherwise.
@@ -161,12 +231,17 @@ impl Model {
     /// # Errors
     /// Another number of arguments; weights that are damaged.
     pub fn all(&self, args: &[Tensor]) -> Result<Vec<Tensor>> {
-        let expected = self.signature.inputs.len();
-        if args.len() != expected {
-            return Err(Error::Invalid(format!("the function takes {expected} arguments, {} were given", args.len())));
-        }
-        self.package.check_weights()?;
+        self.check(args.len())?;
         let mut args = args.iter();
         Ok(self.weights.iter().filter_map(|w| w.as_ref().or_else(|| args.next())).cloned().collect())
+    }
+
+    /// Whether there are as many arguments as the function takes, and its weights are sound.
+    fn check(&self, given: usize) -> Result<()> {
+        let expected = self.signature.inputs.len();
+        if given != expected {
+            return Err(Error::Invalid(format!("the function takes {expected} arguments, {given} were given")));
+        }
+        self.package.as_ref().map_or(Ok(()), |package| package.check_weights())
     }
 }

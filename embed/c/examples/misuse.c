@@ -18,10 +18,15 @@ int main(int argc, char **argv) {
   SAY(rc_load("absent.rcp", NULL, &model));
   SAY(rc_load(argv[2], NULL, &model));
   SAY(rc_load(argv[3], NULL, &model));
-  rc_options other = {"other", RC_DEVICE_ANY}, gpu = {NULL, 97};
+  rc_options other = {.entry = "other", .device = RC_DEVICE_ANY}, gpu = {.device = 97};
   SAY(rc_load(argv[1], &other, &model));
   SAY(rc_load(argv[1], &gpu, &model));
+  rc_allocator none = {NULL, NULL, NULL};
+  rc_options without = {.device = RC_DEVICE_CPU, .allocator = &none};
+  SAY(rc_load(argv[1], &without, &model));
   SAY(rc_run(model, NULL, 0, NULL, 0)); /* still null */
+  SAY(rc_run_on(model, NULL, 0, NULL, 0, NULL));
+  if (rc_device_of(model) != RC_DEVICE_ANY) return 2;
   if (rc_signature_of(model) != NULL) return 2;
   rc_free(model);
 
@@ -49,6 +54,7 @@ int main(int argc, char **argv) {
   SAY((t = out, t.shape = wrong, t.strides = NULL, rc_run(model, &in, 1, &t, 1)));
   SAY((t = out, t.dtype = RC_F64, rc_run(model, &in, 1, &t, 1)));
   SAY((t = out, t.data = x, rc_run(model, &in, 1, &t, 1)));
+  SAY(rc_run_on(model, &in, 1, &out, 1, NULL));
   SAY(rc_result_shape(model, &in, 1, 7, shape));
   SAY(rc_result_shape(model, &in, 1, 0, NULL));
   rc_free(model);

@@ -8,7 +8,7 @@
  *     if (rc_run(model, &in, 1, &out, 1) != RC_OK) …
  *     rc_free(model);
  *
- * A model may be used by several threads: its calls run one after the other. No function keeps a pointer that it is given.
+ * A model may be used by several threads: its calls run one after the other. No function keeps a pointer that it is given, but an allocator's.
  */
 #ifndef RC_H
 #define RC_H
@@ -47,9 +47,9 @@ typedef enum rc_dtype {
   RC_BOOL = 9 /* a byte, 0 or 1 */
 } rc_dtype;
 
-/* A tensor in host memory, row-major. */
+/* A tensor, row-major: in host memory for rc_run, in the memory of the model's GPU for rc_run_on. */
 typedef struct rc_tensor {
-  void *data; /* aligned to an element; may be null where there are no elements */
+  void *data; /* aligned to an element, on a GPU to 16 bytes; may be null where there are no elements */
   const int64_t *shape;
   const int64_t *strides; /* in elements, or null; of other strides than row-major ones the call says that they are */
   int32_t rank;
@@ -82,9 +82,21 @@ typedef struct rc_signature {
 #define RC_DEVICE_ANY (-2) /* the CPU, if the package has code for one, else the first GPU */
 #define RC_DEVICE_CPU (-1) /* 0, 1, …: the GPU of this number */
 
+/* Where a model takes memory that it needs besides arguments and results: on a CPU what a run works in, on a GPU that and what stays there between
+ * runs. The functions may be called by any thread that runs or frees the model. */
+typedef struct rc_allocator {
+  /* Memory at a multiple of alignment, on a GPU the device's; null where there is none. On a GPU it is used by what is queued on the stream (a CUstream)
+   * from here on; with a null stream at once. */
+  void *(*allocate)(void *context, size_t bytes, size_t alignment, void *stream);
+  /* Takes memory back, for what is queued on the stream from here on. */
+  void (*release)(void *context, void *memory, size_t bytes, void *stream);
+  void *context;
+} rc_allocator;
+
 typedef struct rc_options {
   const char *entry; /* the function; null: the package's first */
   int32_t device;
+  const rc_allocator *allocator; /* null: rc's own; what it points to is copied */
 } rc_options;
 
 typedef struct rc_model rc_model;
@@ -101,6 +113,9 @@ rc_status rc_load(const char *path, const rc_options *options, rc_model **model)
 /* Frees a model; of null nothing. */
 void rc_free(rc_model *model);
 
+/* The GPU that the model runs on, or RC_DEVICE_CPU; RC_DEVICE_ANY where model is null. */
+int32_t rc_device_of(const rc_model *model);
+
 /* What the function takes and gives; null where model is. Valid until rc_free. */
 const rc_signature *rc_signature_of(const rc_model *model);
 
@@ -110,6 +125,12 @@ rc_status rc_result_shape(const rc_model *model, const rc_tensor *inputs, size_t
 /* Runs the function on the caller's memory. Results have the shapes that rc_result_shape says, and overlap nothing. Arguments that the
  * package declares constant without having their values are those of the first call. */
 rc_status rc_run(const rc_model *model, const rc_tensor *inputs, size_t input_count, const rc_tensor *results, size_t result_count);
+
+/* Queues the function on a stream (a CUstream; null: the default one) of the model's GPU, on tensors in that GPU's memory, and returns. Everything
+ * else is as for rc_run; arguments, results and shapes are checked before anything is queued. The first call brings the package's weights to the GPU
+ * and computes what follows from them, and waits for that. A model on the CPU has no stream: RC_UNSUPPORTED. */
+rc_status rc_run_on(const rc_model *model, const rc_tensor *inputs, size_t input_count, const rc_tensor *results, size_t result_count,
+                    void *stream);
 
 #ifdef __cplusplus
 }

@@ -1,14 +1,17 @@
 //! rc's runtime for C: `include/rc.h` says what each function does. A panic never leaves a function: it is `RC_INTERNAL`.
 
+mod allocator;
 mod signature;
 mod tensor;
 
+use allocator::{Callers, RcAllocator};
 use runtime::{Error, LoadOptions, Model, Place, Tensor};
 use signature::{RcSignature, Texts};
 use std::cell::RefCell;
-use std::ffi::{CStr, CString, c_char};
+use std::ffi::{CStr, CString, c_char, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use tensor::{RcTensor, inputs, results, shapes};
+use std::sync::Arc;
+use tensor::{OnDevice, RcTensor, inputs, results, shapes};
 
 /// `rc_status`.
 #[repr(C)]
@@ -31,6 +34,7 @@ pub enum RcStatus {
 pub struct RcOptions {
     entry: *const c_char,
     device: i32,
+    allocator: *const RcAllocator,
 }
 
 const DEVICE_ANY: i32 = -2;
@@ -120,7 +124,15 @@ pub unsafe extern "C" fn rc_load(path: *const c_char, options: *const RcOptions,
                 Some(Place::Cuda(usize::try_from(number).map_err(|_| invalid(format!("there is no device {number}")))?))
             }
         };
-        let loaded = Model::load_with(path, &LoadOptions { entry: entry.map(str::to_string), place })?;
+        // SAFETY: as above.
+        let allocator = match options.and_then(|o| unsafe { o.allocator.as_ref() }) {
+            Some(given) => Some(Arc::new(Callers::new(given)?)),
+            None => None,
+        };
+        let mut loaded = Model::load_with(path, &LoadOptions { entry: entry.map(str::to_string), place })?;
+        if let Some(allocator) = allocator {
+            loaded = loaded.with_allocator(allocator);
+        }
         let texts = Texts::of(loaded.signature());
         // SAFETY: not null, and the caller's to be written to.
         unsafe { *model = Box::into_raw(Box::new(RcModel { model: loaded, texts })) };
@@ -147,6 +159,18 @@ pub unsafe extern "C" fn rc_free(model: *mut RcModel) {
 pub unsafe extern "C" fn rc_signature_of(model: *const RcModel) -> *const RcSignature {
     // SAFETY: the caller's, where it is not null.
     unsafe { model.as_ref() }.map_or(std::ptr::null(), |model| model.texts.signature())
+}
+
+/// # Safety
+/// `model` is null or from `rc_load`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rc_device_of(model: *const RcModel) -> i32 {
+    // SAFETY: the caller's, where it is not null.
+    match unsafe { model.as_ref() }.map(|model| model.model.place()) {
+        None => DEVICE_ANY,
+        Some(Place::Cpu) => DEVICE_CPU,
+        Some(Place::Cuda(number)) => number as i32,
+    }
 }
 
 /// # Safety
@@ -194,6 +218,29 @@ pub unsafe extern "C" fn rc_run(
         // SAFETY: as above.
         let mut memory = unsafe { results(results_at, result_count, &expected, &given)? };
         model.model.run_into(&given, &mut memory)
+    })
+}
+
+/// # Safety
+/// `model` is null or from `rc_load`; `inputs` and `results` are null or have as many tensors as their counts say, whose shapes and strides have as
+/// many sizes as their rank, and whose data is valid, until the stream has done the work, for writing where they are results; `stream` is one of the
+/// model's device.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn rc_run_on(
+    model: *const RcModel,
+    inputs_at: *const RcTensor,
+    input_count: usize,
+    results_at: *const RcTensor,
+    result_count: usize,
+    stream: *mut c_void,
+) -> RcStatus {
+    call(|| {
+        // SAFETY: as this function's.
+        let (model, given) = unsafe { (given(model)?, OnDevice::inputs(inputs_at, input_count)?) };
+        // SAFETY: as above.
+        let results = unsafe { OnDevice::results(results_at, result_count)? };
+        // SAFETY: as above; the runtime checks addresses and shapes.
+        unsafe { model.model.run_on(&given.tensors(), &results.tensors(), stream) }
     })
 }
 

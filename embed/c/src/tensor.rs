@@ -2,7 +2,7 @@
 
 use crate::{Tensors, invalid};
 use runtime::tensor::byte_size;
-use runtime::{DType, Error, Tensor};
+use runtime::{DType, DeviceTensor, Error, Tensor};
 use std::ffi::c_void;
 
 /// `rc_tensor`. The dtype is a number, since a caller may give any.
@@ -35,10 +35,26 @@ const MOST_DIMENSIONS: i32 = 64;
 /// A tensor's dtype and shape.
 type Kind = (DType, Vec<usize>);
 
+/// A tensor of a call, as messages name it.
+#[derive(Clone, Copy)]
+enum What {
+    Argument(usize),
+    Result(usize),
+}
+
+impl std::fmt::Display for What {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            What::Argument(i) => write!(f, "argument {i}"),
+            What::Result(i) => write!(f, "result {i}"),
+        }
+    }
+}
+
 impl RcTensor {
     /// # Safety
     /// Shape and strides are null or have `rank` sizes.
-    unsafe fn kind(&self, what: &str) -> Result<Kind, Error> {
+    unsafe fn kind(&self, what: What) -> Result<Kind, Error> {
         let dtype = usize::try_from(self.dtype).ok().and_then(|i| DTYPES.get(i).copied());
         let dtype = dtype.ok_or_else(|| invalid(format!("{what} has the dtype {}, which there is not", self.dtype)))?;
         if !(0..=MOST_DIMENSIONS).contains(&self.rank) {
@@ -62,7 +78,7 @@ impl RcTensor {
     }
 
     /// Its memory; `None` where it has no elements.
-    fn memory(&self, what: &str, (dtype, shape): &Kind) -> Result<Option<(*mut u8, usize)>, Error> {
+    fn memory(&self, what: What, (dtype, shape): &Kind) -> Result<Option<(*mut u8, usize)>, Error> {
         let bytes = byte_size(*dtype, shape)?;
         if bytes == 0 {
             return Ok(None);
@@ -107,7 +123,7 @@ pub unsafe fn shapes(start: *const RcTensor, count: usize) -> Result<Vec<Kind>, 
     // SAFETY: the caller's.
     let tensors = unsafe { all(start, count, "inputs") }?;
     // SAFETY: as above.
-    tensors.iter().enumerate().map(|(i, t)| unsafe { t.kind(&format!("argument {i}")) }).collect()
+    tensors.iter().enumerate().map(|(i, t)| unsafe { t.kind(What::Argument(i)) }).collect()
 }
 
 /// Arguments as tensors of the caller's memory.
@@ -118,10 +134,10 @@ pub unsafe fn inputs(start: *const RcTensor, count: usize) -> Result<Tensors, Er
     // SAFETY: the caller's.
     let tensors = unsafe { all(start, count, "inputs") }?;
     let tensor = |(i, tensor): (usize, &RcTensor)| {
-        let what = || format!("argument {i}");
+        let what = What::Argument(i);
         // SAFETY: as above.
-        let kind = unsafe { tensor.kind(&what())? };
-        match tensor.memory(&what(), &kind)? {
+        let kind = unsafe { tensor.kind(what)? };
+        match tensor.memory(what, &kind)? {
             None => Tensor::zeros(kind.0, &kind.1),
             // SAFETY: not null, aligned, and the caller's for that many elements.
             Some((start, _)) => unsafe { Tensor::borrowed(kind.0, &kind.1, start) },
@@ -145,21 +161,21 @@ pub unsafe fn results<'a>(
     if tensors.len() != expected.len() {
         return Err(invalid(format!("the function has {} results, {count} were given", expected.len())));
     }
-    let mut taken: Vec<(usize, usize, String)> = Vec::new();
+    let mut taken: Vec<(usize, usize, What)> = Vec::with_capacity(inputs.len() + count);
     for (i, input) in inputs.iter().enumerate() {
         let from = input.as_ptr() as usize;
-        taken.push((from, from + input.bytes().len(), format!("argument {i}")));
+        taken.push((from, from + input.bytes().len(), What::Argument(i)));
     }
     let mut memory = Vec::with_capacity(count);
     for (i, (tensor, expected)) in tensors.iter().zip(expected).enumerate() {
-        let what = format!("result {i}");
+        let what = What::Result(i);
         // SAFETY: as above.
-        let kind = unsafe { tensor.kind(&what)? };
+        let kind = unsafe { tensor.kind(what)? };
         if kind != *expected {
             let ((dtype, shape), (is, of)) = (expected, &kind);
             return Err(invalid(format!("{what} is given as {is} of shape {of:?}, and is {dtype} of shape {shape:?}")));
         }
-        let Some((start, bytes)) = tensor.memory(&what, &kind)? else {
+        let Some((start, bytes)) = tensor.memory(what, &kind)? else {
             memory.push(&mut [][..]);
             continue;
         };
@@ -172,4 +188,49 @@ pub unsafe fn results<'a>(
         memory.push(unsafe { std::slice::from_raw_parts_mut(start, bytes) });
     }
     Ok(memory)
+}
+
+/// Tensors in a GPU's memory, with the shapes that they point to.
+pub struct OnDevice {
+    kinds: Vec<Kind>,
+    addresses: Vec<u64>,
+}
+
+impl OnDevice {
+    /// Arguments, or results.
+    ///
+    /// # Safety
+    /// `start` is null or has `count` tensors, whose shapes and strides have as many sizes as their rank.
+    unsafe fn new(
+        start: *const RcTensor,
+        count: usize,
+        list: &str,
+        what: fn(usize) -> What,
+    ) -> Result<OnDevice, Error> {
+        // SAFETY: the caller's.
+        let tensors = unsafe { all(start, count, list) }?;
+        // SAFETY: as above.
+        let kinds = tensors.iter().enumerate().map(|(i, tensor)| unsafe { tensor.kind(what(i)) });
+        let addresses = tensors.iter().map(|tensor| tensor.data as u64).collect();
+        Ok(OnDevice { kinds: kinds.collect::<Result<_, _>>()?, addresses })
+    }
+
+    /// # Safety
+    /// As [`OnDevice::new`].
+    pub unsafe fn inputs(start: *const RcTensor, count: usize) -> Result<OnDevice, Error> {
+        // SAFETY: the caller's.
+        unsafe { OnDevice::new(start, count, "inputs", What::Argument) }
+    }
+
+    /// # Safety
+    /// As [`OnDevice::new`].
+    pub unsafe fn results(start: *const RcTensor, count: usize) -> Result<OnDevice, Error> {
+        // SAFETY: the caller's.
+        unsafe { OnDevice::new(start, count, "results", What::Result) }
+    }
+
+    pub fn tensors(&self) -> Vec<DeviceTensor<'_>> {
+        let all = self.kinds.iter().zip(&self.addresses);
+        all.map(|((dtype, shape), &address)| DeviceTensor { dtype: *dtype, shape, address }).collect()
+    }
 }

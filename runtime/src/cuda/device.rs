@@ -128,6 +128,16 @@ impl Device {
         check(unsafe { sys::cuCtxSetCurrent(self.context) }, "cuCtxSetCurrent")
     }
 
+    /// Whether an address is of this device's memory, or of memory that every device reaches.
+    pub fn reaches(&self, address: u64) -> Result<bool> {
+        self.bind()?;
+        let mut ordinal = -1i32;
+        let attribute = sys::CUpointer_attribute::CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL;
+        // SAFETY: writes one integer; an address that the driver does not know is an error, not an access.
+        let status = unsafe { sys::cuPointerGetAttribute((&raw mut ordinal).cast(), attribute, address) };
+        Ok(status == sys::CUresult::CUDA_SUCCESS && usize::try_from(ordinal) == Ok(self.ordinal))
+    }
+
     pub(super) fn context(&self) -> sys::CUcontext {
         self.context
     }

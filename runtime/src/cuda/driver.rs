@@ -19,6 +19,8 @@ const NEEDED: &[&str] = &[
     "cuGetErrorName",
     "cuGetErrorString",
     "cuLaunchKernelEx",
+    "cuMemAllocAsync",
+    "cuMemFreeAsync",
     "cuTensorMapEncodeTiled",
     "cuGraphAddKernelNode_v2",
     "cuGraphAddDependencies_v2",

@@ -7,7 +7,8 @@ use cudarc::driver::sys;
 use super::device::Device;
 use super::driver::{CUresult, check, check_with};
 use super::stream::Stream;
-use crate::{Error, Result};
+use crate::{Allocator, Error, Result};
+use std::ffi::c_void;
 
 /// Bytes of device memory, 256-byte aligned; freed when dropped, after the work that was queued before. A program's
 /// arena is one buffer, and its tensors are offsets into it.
@@ -16,9 +17,81 @@ pub struct Buffer {
     device: Arc<Device>,
     address: u64,
     size: usize,
+    owner: Owner,
 }
 
+/// Whom memory goes back to.
+enum Owner {
+    Driver,
+    /// The driver's pool, for what the stream does later.
+    Pool(sys::CUstream),
+    Caller(Arc<dyn Allocator>, *mut c_void),
+}
+
+// SAFETY: a stream's handle may be used on any thread, and the caller's allocator says that it may be.
+unsafe impl Send for Owner {}
+// SAFETY: as above.
+unsafe impl Sync for Owner {}
+
+impl std::fmt::Debug for Owner {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Owner::Driver => "the driver",
+            Owner::Pool(_) => "the driver's pool",
+            Owner::Caller(..) => "the caller",
+        })
+    }
+}
+
+/// What addresses of a program's memory are multiples of.
+const ALIGNMENT: usize = 256;
+
 impl Buffer {
+    /// Memory that what is queued on the stream may use while the buffer lives: the caller's, where an allocator is given, else the driver's. The next
+    /// to get it may be what is queued on that stream after the buffer is dropped.
+    pub fn on_stream(stream: &Stream, size: usize, allocator: Option<&Arc<dyn Allocator>>) -> Result<Buffer> {
+        let device = stream.device();
+        if let Some(allocator) = allocator {
+            return Buffer::of_caller(device, size, allocator, stream.raw());
+        }
+        device.bind()?;
+        let mut address = 0;
+        // SAFETY: writes one address.
+        let status = unsafe { sys::cuMemAllocAsync(&mut address, size.max(1), stream.handle()) };
+        if status == CUresult::CUDA_ERROR_OUT_OF_MEMORY {
+            return Err(Error::OutOfMemory(format!("{size} bytes on {}", device.info().name)));
+        }
+        check_with(status, || format!("cuMemAllocAsync({size})"))?;
+        Ok(Buffer { device: device.clone(), address, size, owner: Owner::Pool(stream.handle()) })
+    }
+
+    /// Memory to be kept, of the caller where an allocator is given.
+    pub fn kept(device: &Arc<Device>, size: usize, allocator: Option<&Arc<dyn Allocator>>) -> Result<Buffer> {
+        match allocator {
+            Some(allocator) => Buffer::of_caller(device, size, allocator, std::ptr::null_mut()),
+            None => Buffer::new(device, size),
+        }
+    }
+
+    fn of_caller(
+        device: &Arc<Device>,
+        size: usize,
+        allocator: &Arc<dyn Allocator>,
+        stream: *mut c_void,
+    ) -> Result<Buffer> {
+        let address = allocator.allocate(size.max(1), ALIGNMENT, stream) as u64;
+        if address == 0 {
+            return Err(Error::OutOfMemory(format!("the caller's allocator has not {size} bytes")));
+        }
+        let owner = Owner::Caller(allocator.clone(), stream);
+        let buffer = Buffer { device: device.clone(), address, size, owner };
+        if !address.is_multiple_of(ALIGNMENT as u64) {
+            let what = format!("the caller's allocator gave {address:#x}, which is no multiple of {ALIGNMENT}");
+            return Err(Error::Invalid(what));
+        }
+        Ok(buffer)
+    }
+
     /// Allocates `size` bytes, uninitialized. Fails with [`Error::OutOfMemory`] where the device has not as much.
     pub fn new(device: &Arc<Device>, size: usize) -> Result<Buffer> {
         device.bind()?;
@@ -32,7 +105,7 @@ impl Buffer {
             return Err(Error::OutOfMemory(message));
         }
         check_with(status, || format!("cuMemAlloc({size})"))?;
-        Ok(Buffer { device: device.clone(), address, size })
+        Ok(Buffer { device: device.clone(), address, size, owner: Owner::Driver })
     }
 
     /// The device.
@@ -133,9 +206,13 @@ impl Buffer {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        // SAFETY: allocated in `new`, freed once. The driver waits for work that uses it.
-        if self.device.bind().is_ok() {
-            unsafe { sys::cuMemFree_v2(self.address) };
+        match &self.owner {
+            Owner::Caller(allocator, stream) => allocator.release(self.address as *mut u8, self.size.max(1), *stream),
+            _ if self.device.bind().is_err() => {}
+            // SAFETY: allocated in `new`, freed once. The driver waits for work that uses it.
+            Owner::Driver => drop(unsafe { sys::cuMemFree_v2(self.address) }),
+            // SAFETY: allocated on this stream, which its owner keeps while the buffer lives; freed once.
+            Owner::Pool(stream) => drop(unsafe { sys::cuMemFreeAsync(self.address, *stream) }),
         }
     }
 }

@@ -2,11 +2,11 @@
 
 use super::prepare::{At, Machine, PreparedStep, run_steps};
 use super::signature::Bindings;
-use super::{Addresses, Between, Code, Memory, Program, fixed};
+use super::{Addresses, Between, Code, Guard, Memory, Program, fixed};
 use crate::cpu::{Kernel, Launch, LoadedObject, Pool};
 use crate::executable::check_memory;
-use crate::tensor::AlignedBuffer;
-use crate::{Error, Result, Tensor};
+use crate::tensor::{ALIGNMENT, AlignedBuffer};
+use crate::{Allocator, Error, Result, Tensor};
 use rustc_hash::FxHashMap;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
@@ -15,9 +15,11 @@ use std::time::{Duration, Instant};
 /// A program with its machine code in memory.
 pub struct CpuProgram {
     program: Program,
+    guard: Guard,
     kernels: Vec<Kernel>,
     /// The arena of the last run, and the steps for its sizes; runs of other sizes make them anew.
     last: Mutex<Option<Prepared>>,
+    allocator: Option<Arc<dyn Allocator>>,
     /// The results of the last run on host tensors. The next run writes to those that its caller let go, whose pages are there already.
     results: Mutex<Vec<Tensor>>,
 }
@@ -25,8 +27,15 @@ pub struct CpuProgram {
 /// Steps with every size known.
 struct Prepared {
     bindings: Bindings,
-    arena: AlignedBuffer,
+    arena: Arena,
     steps: Vec<PreparedStep>,
+}
+
+/// Where steps work.
+enum Arena {
+    Own(AlignedBuffer),
+    /// So many bytes of the caller's, for each run.
+    Callers(usize),
 }
 
 impl CpuProgram {
@@ -45,11 +54,17 @@ impl CpuProgram {
             objects.insert(code.bytes().as_ptr(), object.clone());
             kernels.push(object.kernel(binary.name.as_str())?);
         }
-        Ok(CpuProgram { program, kernels, last: Mutex::new(None), results: Mutex::default() })
+        let guard = Guard::new(&program.signature, program.signature.inputs.len());
+        Ok(CpuProgram { program, guard, kernels, last: Mutex::new(None), allocator: None, results: Mutex::default() })
     }
 
     pub fn program(&self) -> &Program {
         &self.program
+    }
+
+    /// Has runs work in the caller's memory.
+    pub fn set_allocator(&mut self, allocator: Arc<dyn Allocator>) {
+        self.allocator = Some(allocator);
     }
 
     /// Runs the program: inputs in order, results in order. Fails where the inputs do not fit its signature.
@@ -79,15 +94,19 @@ impl CpuProgram {
     /// # Errors
     /// As [`CpuProgram::run`]; memory of another size or alignment than a result has.
     pub fn run_into(&self, inputs: &[Tensor], results: &mut [&mut [u8]]) -> Result<()> {
-        let bindings = self.program.signature.bind(inputs)?;
+        let bindings = self.bind(inputs)?;
         check_memory(&self.program.signature.shapes_of_results(&bindings)?, results)?;
         let to: Vec<*mut u8> = results.iter_mut().map(|memory| memory.as_mut_ptr()).collect();
         // SAFETY: the memory has the results' sizes and is the caller's alone.
         unsafe { self.run_to(&bindings, inputs, &to, &mut |_| Ok(())) }
     }
 
+    fn bind(&self, inputs: &[Tensor]) -> Result<Bindings> {
+        self.guard.bind(|i| (inputs[i].dtype(), inputs[i].shape()), inputs.len())
+    }
+
     fn run_watched(&self, inputs: &[Tensor], between: Between) -> Result<Vec<Tensor>> {
-        let bindings = self.program.signature.bind(inputs)?;
+        let bindings = self.bind(inputs)?;
         let mut results = self.result_tensors(&bindings)?;
         let to = results.iter_mut().map(Tensor::as_mut_ptr).collect::<Result<Vec<*mut u8>>>()?;
         // SAFETY: the results have the signature's sizes and are nobody else's.
@@ -96,7 +115,7 @@ impl CpuProgram {
         Ok(results)
     }
 
-    /// Runs the program on inputs that [`Signature::bind`](super::Signature::bind) gave these bindings for.
+    /// Runs the program on inputs that [`Guard::bind`] gave these bindings for.
     ///
     /// # Safety
     /// Each result has memory of its size, aligned to its elements, that overlaps nothing.
@@ -182,13 +201,23 @@ impl CpuProgram {
     }
 
     fn prepare(&self, bindings: Bindings) -> Result<Prepared> {
-        let arena = AlignedBuffer::zeroed(self.program.arena_bytes(&bindings)?)?;
+        let bytes = self.program.arena_bytes(&bindings)?;
+        let arena = match self.allocator {
+            Some(_) => Arena::Callers(bytes),
+            None => Arena::Own(AlignedBuffer::zeroed(bytes)?),
+        };
         let steps = self.program.prepare(&bindings)?;
         Ok(Prepared { bindings, arena, steps })
     }
 
     fn execute(&self, prepared: &Prepared, inputs: &[*const u8], outputs: &Addresses, between: Between) -> Result<()> {
-        let mut run = Run { program: self, pool: Pool::global()?, prepared, inputs, outputs, slots: Vec::new() };
+        let lent = self.lend(&prepared.arena)?;
+        let arena = match (&prepared.arena, &lent) {
+            (Arena::Own(buffer), _) => buffer.start(),
+            (_, Some(lent)) => lent.memory,
+            _ => std::ptr::null_mut(),
+        };
+        let mut run = Run { program: self, pool: Pool::global()?, arena, inputs, outputs, slots: Vec::new() };
         for (number, step) in prepared.steps.iter().enumerate() {
             between(number)?;
             run_steps(&mut run, std::slice::from_ref(step), &mut Vec::new())?;
@@ -197,11 +226,44 @@ impl CpuProgram {
     }
 }
 
+impl CpuProgram {
+    /// The caller's memory for an arena, where it is to be that.
+    fn lend(&self, arena: &Arena) -> Result<Option<Lent<'_>>> {
+        let (Some(allocator), &Arena::Callers(bytes)) = (&self.allocator, arena) else { return Ok(None) };
+        if bytes == 0 {
+            return Ok(None);
+        }
+        let memory = allocator.allocate(bytes, ALIGNMENT, std::ptr::null_mut());
+        if memory.is_null() {
+            return Err(Error::OutOfMemory(format!("the caller's allocator has not {bytes} bytes")));
+        }
+        let lent = Lent { allocator: &**allocator, memory, bytes };
+        if !(memory as usize).is_multiple_of(ALIGNMENT) {
+            let what = format!("the caller's allocator gave {memory:p}, which is no multiple of {ALIGNMENT}");
+            return Err(Error::Invalid(what));
+        }
+        Ok(Some(lent))
+    }
+}
+
+/// The caller's memory during a run.
+struct Lent<'a> {
+    allocator: &'a dyn Allocator,
+    memory: *mut u8,
+    bytes: usize,
+}
+
+impl Drop for Lent<'_> {
+    fn drop(&mut self) {
+        self.allocator.release(self.memory, self.bytes, std::ptr::null_mut());
+    }
+}
+
 /// A run on the caller's memory.
 struct Run<'a> {
     program: &'a CpuProgram,
     pool: &'a Pool,
-    prepared: &'a Prepared,
+    arena: *mut u8,
     inputs: &'a [*const u8],
     outputs: &'a Addresses,
     /// A launch's arguments.
@@ -213,7 +275,7 @@ impl Run<'_> {
         let base = match at.memory {
             Memory::Input(i) => self.inputs[i],
             Memory::Output(i) => self.outputs[i].load(Ordering::Relaxed) as *const u8,
-            Memory::Arena => self.prepared.arena.start().cast_const(),
+            Memory::Arena => self.arena.cast_const(),
             Memory::Constant(i) => self.program.program.constants[i].bytes.bytes().as_ptr(),
         };
         base.wrapping_add(at.offset(turns))

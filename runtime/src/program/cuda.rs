@@ -27,10 +27,22 @@ pub struct CudaProgram {
     pub(super) seen: Mutex<Vec<Seen>>,
 }
 
+/// What an input of a run on host tensors is.
+#[derive(Clone, Copy)]
+pub enum Source<'a> {
+    /// A tensor, copied to the device at every run.
+    Host(&'a Tensor),
+    /// Memory on the device that is the same at every run.
+    Kept(u64),
+}
+
 /// Memory and a graph for sizes that are known.
 struct Prepared {
     bindings: Bindings,
-    inputs: Vec<Buffer>,
+    /// The memory of inputs from the host.
+    inputs: Vec<Option<Buffer>>,
+    /// Where every input lies.
+    addresses: Vec<u64>,
     outputs: Vec<Buffer>,
     arena: Buffer,
     work: Work,
@@ -83,10 +95,15 @@ impl CudaProgram {
         &self.program
     }
 
-    /// Runs the program on host tensors: inputs in order, results in order.
-    pub fn run(&self, inputs: &[Tensor]) -> Result<Vec<Tensor>> {
+    /// The device.
+    pub fn device(&self) -> &Arc<Device> {
+        &self.device
+    }
+
+    /// Runs the program: inputs in order, which these bindings are of, and results, on the host, in order.
+    pub fn run(&self, bindings: &Bindings, inputs: &[Source]) -> Result<Vec<Tensor>> {
         let mut last = self.last.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        let prepared = self.prepared(last.take(), inputs)?;
+        let prepared = self.prepared(last.take(), bindings, inputs)?;
         let results = self.execute(&prepared, inputs);
         *last = Some(prepared);
         results
@@ -96,13 +113,14 @@ impl CudaProgram {
     /// results stay on the device.
     pub fn times_ms(
         &self,
-        inputs: &[Tensor],
+        bindings: &Bindings,
+        inputs: &[Source],
         runs: usize,
         warm: usize,
         before: &mut dyn FnMut() -> Result<()>,
     ) -> Result<Vec<f64>> {
         let mut last = self.last.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        let prepared = self.prepared(last.take(), inputs)?;
+        let prepared = self.prepared(last.take(), bindings, inputs)?;
         self.execute(&prepared, inputs)?;
         let (start, end) = (Event::new(&self.device)?, Event::new(&self.device)?);
         let mut times = Vec::with_capacity(runs);
@@ -188,22 +206,24 @@ impl CudaProgram {
         Ok(steps)
     }
 
-    fn prepared(&self, last: Option<Prepared>, inputs: &[Tensor]) -> Result<Prepared> {
-        let bindings = self.program.signature.bind(inputs)?;
+    fn prepared(&self, last: Option<Prepared>, bindings: &Bindings, inputs: &[Source]) -> Result<Prepared> {
         match last {
-            Some(prepared) if prepared.bindings == bindings => Ok(prepared),
-            _ => self.prepare(bindings),
+            Some(prepared) if prepared.bindings == *bindings => Ok(prepared),
+            _ => self.prepare(bindings.clone(), inputs),
         }
     }
 
-    fn execute(&self, prepared: &Prepared, inputs: &[Tensor]) -> Result<Vec<Tensor>> {
+    fn execute(&self, prepared: &Prepared, inputs: &[Source]) -> Result<Vec<Tensor>> {
         for (buffer, input) in prepared.inputs.iter().zip(inputs) {
-            buffer.upload(&self.stream, 0, input.bytes())?;
+            if let (Some(buffer), Source::Host(tensor)) = (buffer, input) {
+                buffer.upload(&self.stream, 0, tensor.bytes())?;
+            }
         }
         self.replay(prepared)?;
         let mut results = Vec::new();
         for (i, spec) in self.program.signature.outputs.iter().enumerate() {
-            let buffer = self.program.left_in[i].map_or(&prepared.outputs[i], |input| &prepared.inputs[input]);
+            let updated = self.program.left_in[i].and_then(|input| prepared.inputs[input].as_ref());
+            let buffer = updated.unwrap_or(&prepared.outputs[i]);
             let mut result = Tensor::zeros(spec.dtype, &spec.sizes(&prepared.bindings)?)?;
             buffer.download(&self.stream, 0, result.bytes_mut()?)?;
             results.push(result);
@@ -218,7 +238,7 @@ impl CudaProgram {
             // SAFETY: the graph's launches were queued for the memory that `prepared` holds.
             Work::Graph(graph) => unsafe { graph.launch(&self.stream) },
             Work::Steps(steps) => {
-                let (inputs, outputs) = (&prepared.inputs, &prepared.outputs);
+                let (inputs, outputs) = (&prepared.addresses, &prepared.outputs);
                 self.queue_all(&self.stream, steps, &self.addresses(inputs, outputs, &prepared.arena))
             }
         }
@@ -227,25 +247,35 @@ impl CudaProgram {
     /// Where memory is.
     fn addresses<'a>(
         &'a self,
-        inputs: &'a [Buffer],
+        inputs: &'a [u64],
         outputs: &'a [Buffer],
         arena: &'a Buffer,
     ) -> impl Fn(Memory) -> u64 + 'a {
         move |memory| match memory {
-            Memory::Input(i) => inputs[i].address(),
+            Memory::Input(i) => inputs[i],
             Memory::Output(i) => outputs[i].address(),
             Memory::Arena => arena.address(),
             Memory::Constant(i) => self.constants[i].address(),
         }
     }
 
-    fn prepare(&self, bindings: Bindings) -> Result<Prepared> {
-        let buffers = |specs: &[super::TensorSpec]| -> Result<Vec<Buffer>> {
-            let size = |spec: &super::TensorSpec| crate::tensor::byte_size(spec.dtype, &spec.sizes(&bindings)?);
-            specs.iter().map(|spec| Buffer::new(&self.device, size(spec)?.max(1))).collect()
+    fn prepare(&self, bindings: Bindings, inputs: &[Source]) -> Result<Prepared> {
+        let buffer = |spec: &super::TensorSpec| -> Result<Buffer> {
+            let size = crate::tensor::byte_size(spec.dtype, &spec.sizes(&bindings)?)?;
+            Buffer::new(&self.device, size.max(1))
         };
-        let inputs = buffers(&self.program.signature.inputs)?;
-        let outputs = buffers(&self.program.signature.outputs)?;
+        let input = |(spec, source): (&super::TensorSpec, &Source)| match source {
+            Source::Host(_) => buffer(spec).map(Some),
+            Source::Kept(_) => Ok(None),
+        };
+        let sources = inputs;
+        let inputs = self.program.signature.inputs.iter().zip(sources).map(input).collect::<Result<Vec<_>>>()?;
+        let address = |(buffer, source): (&Option<Buffer>, &Source)| match source {
+            Source::Kept(address) => *address,
+            Source::Host(_) => buffer.as_ref().map_or(0, Buffer::address),
+        };
+        let addresses: Vec<u64> = inputs.iter().zip(sources).map(address).collect();
+        let outputs = self.program.signature.outputs.iter().map(buffer).collect::<Result<Vec<_>>>()?;
         let arena = Buffer::new(&self.device, self.program.arena_bytes(&bindings)?.max(1))?;
         // What no kernel writes is then seen as NaN, and not as what happened to be there.
         for buffer in outputs.iter().chain([&arena]) {
@@ -256,11 +286,11 @@ impl CudaProgram {
         let work = if depends_on_data(&steps) {
             Work::Steps(steps)
         } else {
-            let address = self.addresses(&inputs, &outputs, &arena);
+            let address = self.addresses(&addresses, &outputs, &arena);
             let graph = Graph::capture(&self.stream, &self.kernels, |stream| self.queue_all(stream, &steps, &address))?;
             if graph.node_count()? == 0 { Work::Nothing } else { Work::Graph(graph.instantiate()?) }
         };
-        Ok(Prepared { bindings, inputs, outputs, arena, work })
+        Ok(Prepared { bindings, inputs, addresses, outputs, arena, work })
     }
 
     /// Queues steps in order. A kernel that waits by itself may start before the one ahead of it, if that is the program's own, has ended.

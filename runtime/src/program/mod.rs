@@ -2,6 +2,7 @@
 
 mod cpu;
 mod cuda;
+mod guard;
 mod load;
 pub(crate) use load::while_limit;
 mod maps;
@@ -11,7 +12,8 @@ mod signature;
 mod uses;
 
 pub use cpu::CpuProgram;
-pub use cuda::CudaProgram;
+pub use cuda::{CudaProgram, Source};
+pub use guard::Guard;
 pub use maps::MapParam;
 pub use rc_dialects::func::SymbolDecl;
 pub use signature::{Bindings, Signature, TensorSpec, evaluate};

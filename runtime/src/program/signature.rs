@@ -78,14 +78,7 @@ impl Signature {
         ranges
     }
 
-    /// The dtype and shape of each result for these arguments.
-    ///
-    /// # Errors
-    /// As [`Signature::bind`].
-    pub fn result_shapes<S: AsRef<[usize]>>(&self, args: &[(DType, S)]) -> Result<Vec<(DType, Vec<usize>)>> {
-        self.shapes_of_results(&self.bind_shapes(args)?)
-    }
-
+    /// The dtype and shape of each result where the symbols are bound.
     pub(crate) fn shapes_of_results(&self, bindings: &Bindings) -> Result<Vec<(DType, Vec<usize>)>> {
         self.outputs.iter().map(|spec| Ok((spec.dtype, spec.sizes(bindings)?))).collect()
     }
@@ -95,7 +88,7 @@ impl Signature {
         self.bind_shapes(&args.iter().map(|arg| (arg.dtype(), arg.shape())).collect::<Vec<_>>())
     }
 
-    fn bind_shapes<S: AsRef<[usize]>>(&self, args: &[(DType, S)]) -> Result<Bindings> {
+    pub(crate) fn bind_shapes<S: AsRef<[usize]>>(&self, args: &[(DType, S)]) -> Result<Bindings> {
         if args.len() != self.inputs.len() {
             let (takes, given) = (self.inputs.len(), args.len());
             return Err(Error::Invalid(format!("the function takes {takes} arguments, {given} were given")));

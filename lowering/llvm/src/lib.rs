@@ -1,0 +1,1 @@
+//! Nothing: its build script looks for LLVM.
