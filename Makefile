@@ -4,12 +4,13 @@ EXAMPLE ?= examples/mlp.ir
 
 PREFIX ?= /usr/local
 
-.PHONY: help setup build demo docs test test-torch test-update bench install-c
+.PHONY: help setup build demo docs test test-torch test-python test-update bench install-c
 
 help:
 	@echo 'make demo         set up, build, lower $(EXAMPLE) step by step, run it and compare with float64'
 	@echo 'make test         set up and run all tests'
 	@echo 'make test-torch   the same against PyTorch, in a virtual environment'
+	@echo 'make test-python  import rc in a virtual environment without PyTorch'
 	@echo 'make test-update  rewrite the expectations of the FileCheck-style tests; read the diff'
 	@echo 'make docs         rewrite the reference pages from the declarations'
 	@echo 'make bench        rc beside its peers'
@@ -32,9 +33,13 @@ test-update: setup
 
 docs: setup
 	RC_UPDATE=1 cargo test --package rc-test --test docs
+	RC_UPDATE=1 bash scripts/test-python.sh -k stubs
 
 test-torch: setup
 	bash scripts/test-torch.sh
+
+test-python: setup
+	bash scripts/test-python.sh
 
 bench: build
 	bash bench/run.sh

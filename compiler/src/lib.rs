@@ -12,6 +12,7 @@ mod pipeline;
 mod training;
 mod tune;
 pub mod variants;
+mod version;
 
 pub use cache::{Cache, Compiled, compile_anew, compile_cached};
 pub use calibrate::{Figure, calibrate};
@@ -26,6 +27,7 @@ pub use rc_runtime::random::{random_input, random_inputs, small_value};
 pub use rc_runtime::{Executable, KernelTime, gpu_arch};
 pub use training::{Divided, divide};
 pub use tune::{Compared, TuneOptions, Tuned, compare, describe, tune, update};
+pub use version::{version, versions};
 
 /// Makes rc's dialects and passes known. Calling it again does nothing.
 pub fn register() {

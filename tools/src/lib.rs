@@ -6,4 +6,3 @@ pub mod opt;
 pub mod plan;
 pub mod run;
 pub mod tune;
-pub mod version;

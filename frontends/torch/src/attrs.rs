@@ -1,10 +1,10 @@
 //! Python values as attributes, by what the op's declaration says that an attribute holds.
 
 use crate::dim::{AnyDim, dims};
-use pyo3::exceptions::PyTypeError;
+use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use rc_dialects::func::bindings_attr;
-use rc_ir::op_def::AttrKind;
+use rc_ir::op_def::{AttrDef, AttrKind};
 use rc_ir::{Attr, Name, OpDef, Type};
 
 /// The attribute `name` of an op, from a Python value.
@@ -12,7 +12,18 @@ pub fn attribute(def: &OpDef, name: &str, value: &Bound<'_, PyAny>) -> PyResult<
     let Some(declared) = def.attr_def(name) else {
         return Err(PyTypeError::new_err(format!("'{}' has no attribute '{name}'", def.name)));
     };
-    let attr = match declared.kind {
+    let unfit = || {
+        let (kind, given) = (declared.kind.desc(), value.get_type());
+        let given = given.name().map(|name| name.to_string()).unwrap_or_default();
+        PyTypeError::new_err(format!("'{}' expects '{name}' to be {kind}, not {given}", def.name))
+    };
+    let converted = converted(def, declared, value);
+    let attr = converted.map_err(|e| if e.is_instance_of::<PyTypeError>(value.py()) { unfit() } else { e })?;
+    if declared.kind.accepts(attr) { Ok(attr) } else { Err(unfit()) }
+}
+
+fn converted(def: &OpDef, declared: &AttrDef, value: &Bound<'_, PyAny>) -> PyResult<Attr> {
+    Ok(match declared.kind {
         AttrKind::Bool => Attr::bool(value.extract()?),
         AttrKind::I64 => Attr::i64(value.extract()?),
         AttrKind::I32 => Attr::int(value.extract()?, Type::i32()),
@@ -28,17 +39,15 @@ pub fn attribute(def: &OpDef, name: &str, value: &Bound<'_, PyAny>) -> PyResult<
         }
         AttrKind::Type => Attr::ty(element(value.extract()?)?),
         kind => {
-            return Err(PyTypeError::new_err(format!(
-                "'{}' has the attribute '{name}', {}, which Python cannot give",
+            let what = format!(
+                "'{}' has the attribute '{}', {}, which Python cannot give",
                 def.name,
+                declared.name,
                 kind.desc()
-            )));
+            );
+            return Err(PyValueError::new_err(what));
         }
-    };
-    match declared.kind.accepts(attr) {
-        true => Ok(attr),
-        false => Err(PyTypeError::new_err(format!("'{}' expects '{name}' to be {}", def.name, declared.kind.desc()))),
-    }
+    })
 }
 
 /// An element type by its name in the IR: `f32`, `i64`, `ui8`, `i1`.

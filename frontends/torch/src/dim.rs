@@ -91,3 +91,17 @@ pub fn to_python(py: Python<'_>, dim: Dim) -> PyResult<Py<PyAny>> {
         None => Ok(PyDim(dim).into_pyobject(py)?.into_any().unbind()),
     }
 }
+
+/// The sizes that a text says: `n, 2 * n, 768`.
+#[pyfunction]
+pub fn shape(py: Python<'_>, text: &str) -> PyResult<Vec<Py<PyAny>>> {
+    let attr = rc_parser::parse_attr(&format!("#rc.shape<[{text}]>"));
+    let unknown = || {
+        crate::errors::plain(
+            py,
+            format!("'{text}' is no shape: it is sizes with commas between, as in \"n, 2 * n, 768\""),
+        )
+    };
+    let attr = attr.map_err(|_| unknown())?;
+    attr.as_shape().ok_or_else(unknown)?.iter().map(|&dim| to_python(py, dim)).collect()
+}

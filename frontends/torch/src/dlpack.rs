@@ -1,12 +1,14 @@
-//! DLPack's C exchange functions, by which PyTorch shows a tensor's memory without a copy or a Python call.
+//! DLPack: its C exchange functions, by which PyTorch shows a tensor's memory without a copy or a Python call, and its capsules, by which any
+//! library does.
 //!
 //! The layouts are those of `dlpack.h` 1.x; PyTorch offers the table as `torch.Tensor.__dlpack_c_exchange_api__` since 2.10.
 
-use pyo3::exceptions::PyImportError;
+use pyo3::exceptions::{PyBufferError, PyImportError};
+use pyo3::ffi;
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyCapsuleMethods};
-use rc_runtime::DType;
-use std::ffi::c_void;
+use rc_runtime::{DType, Tensor};
+use std::ffi::{CStr, c_void};
 
 /// DLPack's numbers for kinds of devices.
 pub const CPU: i32 = 1;
@@ -117,24 +119,149 @@ impl DlTensor {
     }
     /// Whether elements are of this type.
     pub fn is(&self, dtype: DType) -> bool {
-        const INT: u8 = 0;
-        const UINT: u8 = 1;
-        const FLOAT: u8 = 2;
-        const BFLOAT: u8 = 4;
-        const BOOL: u8 = 6;
-        let code = match dtype {
-            DType::F64 | DType::F32 | DType::F16 => FLOAT,
-            DType::Bf16 => BFLOAT,
-            DType::I64 | DType::I32 | DType::I16 | DType::I8 => INT,
-            DType::U64 | DType::U32 | DType::U16 | DType::U8 => UINT,
-            DType::Bool => BOOL,
-        };
-        (self.code, usize::from(self.bits), self.lanes) == (code, 8 * dtype.size(), 1)
+        (self.code, usize::from(self.bits), self.lanes) == (code_of(dtype), 8 * dtype.size(), 1)
     }
     /// Whether elements are complex numbers with parts of this type.
     pub fn is_complex(&self, parts: DType) -> bool {
         const COMPLEX: u8 = 5;
         let float = matches!(parts, DType::F64 | DType::F32);
         float && (self.code, usize::from(self.bits), self.lanes) == (COMPLEX, 16 * parts.size(), 1)
+    }
+}
+
+/// DLPack's number for a kind of elements.
+fn code_of(dtype: DType) -> u8 {
+    const INT: u8 = 0;
+    const UINT: u8 = 1;
+    const FLOAT: u8 = 2;
+    const BFLOAT: u8 = 4;
+    const BOOL: u8 = 6;
+    match dtype {
+        DType::F64 | DType::F32 | DType::F16 => FLOAT,
+        DType::Bf16 => BFLOAT,
+        DType::I64 | DType::I32 | DType::I16 | DType::I8 => INT,
+        DType::U64 | DType::U32 | DType::U16 | DType::U8 => UINT,
+        DType::Bool => BOOL,
+    }
+}
+
+/// `DLManagedTensor`.
+#[repr(C)]
+struct Unversioned {
+    tensor: DlTensor,
+    context: *mut c_void,
+    deleter: Option<unsafe extern "C" fn(*mut Unversioned)>,
+}
+
+/// `DLManagedTensorVersioned`.
+#[repr(C)]
+struct Versioned {
+    version: Version,
+    context: *mut c_void,
+    deleter: Option<unsafe extern "C" fn(*mut Versioned)>,
+    flags: u64,
+    tensor: DlTensor,
+}
+
+const UNVERSIONED: &CStr = c"dltensor";
+const VERSIONED: &CStr = c"dltensor_versioned";
+
+/// The tensor of a capsule, valid while that is held and nobody takes the tensor out of it.
+pub fn managed(capsule: &Bound<'_, PyAny>) -> PyResult<DlTensor> {
+    let capsule = capsule.cast::<PyCapsule>()?;
+    if let Ok(pointer) = capsule.pointer_checked(Some(VERSIONED)) {
+        // SAFETY: what DLPack says that the capsule of this name holds; the version comes first in every version.
+        let managed = unsafe { &*pointer.as_ptr().cast::<Versioned>() };
+        return match managed.version.major {
+            1 => Ok(managed.tensor),
+            other => Err(PyBufferError::new_err(format!("rc reads DLPack 1, and this is DLPack {other}"))),
+        };
+    }
+    let pointer = capsule.pointer_checked(Some(UNVERSIONED))?;
+    // SAFETY: as above.
+    Ok(unsafe { pointer.as_ptr().cast::<Unversioned>().as_ref() }
+        .ok_or_else(|| PyBufferError::new_err("an empty capsule"))?
+        .tensor)
+}
+
+/// What a capsule's tensor points to.
+struct Owner {
+    _tensor: Tensor,
+    shape: Vec<i64>,
+    strides: Vec<i64>,
+}
+
+/// A capsule of a tensor on the CPU, which shares its memory.
+pub fn capsule(py: Python<'_>, tensor: Tensor, versioned: bool) -> PyResult<Bound<'_, PyAny>> {
+    let shape: Vec<i64> = tensor.shape().iter().map(|&n| n as i64).collect();
+    let mut strides = vec![1i64; shape.len()];
+    for d in (1..shape.len()).rev() {
+        strides[d - 1] = strides[d].saturating_mul(shape[d].max(1));
+    }
+    let (dtype, data) = (tensor.dtype(), tensor.as_ptr().cast_mut());
+    let owner = Box::new(Owner { _tensor: tensor, shape, strides });
+    let shown = DlTensor {
+        data,
+        device_type: CPU,
+        device_id: 0,
+        ndim: owner.shape.len() as i32,
+        code: code_of(dtype),
+        bits: 8 * dtype.size() as u8,
+        lanes: 1,
+        shape: owner.shape.as_ptr(),
+        strides: owner.strides.as_ptr(),
+        byte_offset: 0,
+    };
+    let context = Box::into_raw(owner).cast();
+    let (pointer, name, destructor): (*mut c_void, _, ffi::PyCapsule_Destructor) = if versioned {
+        let version = Version { major: 1, minor: 0 };
+        let deleter = Some(delete_versioned as _);
+        let managed = Versioned { version, context, deleter, flags: 0, tensor: shown };
+        (Box::into_raw(Box::new(managed)).cast(), VERSIONED, drop_versioned)
+    } else {
+        let managed = Unversioned { tensor: shown, context, deleter: Some(delete_unversioned as _) };
+        (Box::into_raw(Box::new(managed)).cast(), UNVERSIONED, drop_unversioned)
+    };
+    // SAFETY: the pointer is not null, the name is constant, and the destructor frees what the pointer is of.
+    unsafe { Bound::from_owned_ptr_or_err(py, ffi::PyCapsule_New(pointer, name.as_ptr(), Some(destructor))) }
+}
+
+/// # Safety
+/// Made by [`capsule`], and deleted once.
+unsafe extern "C" fn delete_versioned(managed: *mut Versioned) {
+    // SAFETY: the caller's.
+    unsafe {
+        drop(Box::from_raw((*managed).context.cast::<Owner>()));
+        drop(Box::from_raw(managed));
+    }
+}
+
+/// # Safety
+/// As [`delete_versioned`].
+unsafe extern "C" fn delete_unversioned(managed: *mut Unversioned) {
+    // SAFETY: the caller's.
+    unsafe {
+        drop(Box::from_raw((*managed).context.cast::<Owner>()));
+        drop(Box::from_raw(managed));
+    }
+}
+
+/// Frees the tensor of a capsule that nobody took it out of: that would have renamed it.
+unsafe extern "C" fn drop_versioned(capsule: *mut ffi::PyObject) {
+    // SAFETY: a capsule made here.
+    unsafe {
+        if ffi::PyCapsule_IsValid(capsule, VERSIONED.as_ptr()) == 1 {
+            delete_versioned(ffi::PyCapsule_GetPointer(capsule, VERSIONED.as_ptr()).cast());
+        }
+    }
+}
+
+/// As [`drop_versioned`].
+unsafe extern "C" fn drop_unversioned(capsule: *mut ffi::PyObject) {
+    // SAFETY: as above.
+    unsafe {
+        if ffi::PyCapsule_IsValid(capsule, UNVERSIONED.as_ptr()) == 1 {
+            delete_unversioned(ffi::PyCapsule_GetPointer(capsule, UNVERSIONED.as_ptr()).cast());
+        }
     }
 }

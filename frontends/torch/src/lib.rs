@@ -4,15 +4,19 @@
 //! Graph(symbols, args)      a function under construction; one call, `op`, makes any operation
 //!   .finish(results)        the module
 //! Module.compile(target)    machine code
-//! Program(…)(tensors)       runs on the tensors' own memory, exchanged by DLPack's C functions
+//! Program(…)(tensors)       runs on PyTorch's tensors' own memory, exchanged by DLPack's C functions
+//! Model, Array              the same for every other library: packages and modules, run on arrays of NumPy's protocol or DLPack
 //! ```
 
+mod array;
 mod attrs;
 mod dim;
 mod dlpack;
 mod errors;
 mod graph;
+mod model;
 mod module;
+mod ops;
 mod program;
 mod threads;
 mod view;
@@ -22,13 +26,19 @@ use pyo3::prelude::*;
 #[pymodule]
 mod _native {
     #[pymodule_export]
-    use super::dim::PyDim;
+    use super::array::{PyArray, array};
+    #[pymodule_export]
+    use super::dim::{PyDim, shape};
     #[pymodule_export]
     use super::errors::RcError;
     #[pymodule_export]
     use super::graph::{PyGraph, PyValue};
     #[pymodule_export]
-    use super::module::{PyModule, cached_graph};
+    use super::model::PyModel;
+    #[pymodule_export]
+    use super::module::{PyModule, cached_graph, pipeline, versions};
+    #[pymodule_export]
+    use super::ops::operations;
     #[pymodule_export]
     use super::program::PyProgram;
     #[pymodule_export]

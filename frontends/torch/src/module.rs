@@ -2,6 +2,7 @@
 
 use crate::dim::to_python;
 use crate::errors::error;
+use crate::model::PyModel;
 use crate::program::PyProgram;
 use crate::threads::{on_team, team};
 use crate::view;
@@ -30,6 +31,80 @@ pub struct PyModule(pub Module);
 
 #[pymethods]
 impl PyModule {
+    /// The module that a text in either form says; `name` is what diagnostics call it.
+    #[staticmethod]
+    fn parse(py: Python<'_>, text: String, name: &str) -> PyResult<PyModule> {
+        let done = on_team(py, || -> Result<Module, Vec<Diagnostic>> {
+            let (module, diagnostics) = rc_parser::parse_module(name, text);
+            let module = module.ok_or(diagnostics)?;
+            let errors = rc::verify(&module);
+            if errors.is_empty() { Ok(module) } else { Err(errors) }
+        })?;
+        done.map(PyModule).map_err(|errors| error(py, &errors))
+    }
+
+    /// The module as passes leave it, and what they said: remarks and warnings. `target`: the processor that they are for.
+    #[pyo3(signature = (pipeline, target=None))]
+    fn passes(&self, py: Python<'_>, pipeline: &str, target: Option<&str>) -> PyResult<(PyModule, Vec<String>)> {
+        let done = on_team(py, || -> Result<_, Vec<Diagnostic>> {
+            let mut module = self.0.clone();
+            if let Some(target) = target {
+                processor(target).map_err(|d| vec![*d])?.set_on(&mut module);
+            }
+            let passes = rc_parser::pipeline::parse_pipeline("pipeline", pipeline)?;
+            let report = rc_ir::pass::PassManager::new(passes).run(&mut module);
+            if report.succeeded() { Ok((module, report)) } else { Err(report.errors) }
+        })?;
+        let (module, report) = done.map_err(|errors| error(py, &errors))?;
+        Ok((PyModule(module), report.diagnostics.iter().map(Diagnostic::render).collect()))
+    }
+
+    /// Machine code of the first function for a processor of this machine, `cpu` or `cuda:0`, ready to run; from the cache, where it has it.
+    fn model(&self, py: Python<'_>, device: &str) -> PyResult<PyModel> {
+        let place = crate::model::place(py, device)?;
+        let done = on_team(py, || -> Result<_, Vec<Diagnostic>> {
+            if rc::is_compiled(&self.0) {
+                return Ok((self.0.clone(), Vec::new()));
+            }
+            let (target, _) = target(device).map_err(|e| vec![*e])?;
+            let rc::Compiled { module, report, .. } = rc::compile_cached(&self.0, &target);
+            if report.succeeded() { Ok((module, report.diagnostics)) } else { Err(report.errors) }
+        })?;
+        let (module, said) = done.map_err(|errors| error(py, &errors))?;
+        for warning in said.iter().filter(|d| d.severity == Severity::Warning) {
+            warn(py, warning)?;
+        }
+        crate::model::of_module(py, &module, place)
+    }
+
+    /// What the module's functions are called.
+    fn functions(&self) -> Vec<String> {
+        let named = self.0.bodies.iter().filter_map(|body| body.attr(body.root(), "sym_name")?.as_str());
+        named.map(str::to_string).collect()
+    }
+
+    /// Compiles the module for each processor and writes a package, with the arrays for the arguments of their names in it.
+    fn write(
+        &self,
+        py: Python<'_>,
+        path: PathBuf,
+        targets: Vec<String>,
+        weights: Vec<(String, Bound<'_, PyAny>)>,
+    ) -> PyResult<()> {
+        let (mut tensors, mut held) = (Vec::new(), Vec::new());
+        for (name, array) in weights {
+            let argument = crate::array::read(&array, &|| format!("the weight '{name}'"))?;
+            tensors.push((name, argument.tensor));
+            held.push(argument.held);
+        }
+        let done = on_team(py, || -> Result<(), Vec<Diagnostic>> {
+            let targets = targets.iter().map(|name| processor(name)).collect::<rc_ir::Result<_>>();
+            let targets = targets.map_err(|d| vec![*d])?;
+            rc::Packing { targets, weights: tensors, ..rc::Packing::default() }.write(&self.0, &path)
+        })?;
+        done.map_err(|errors| error(py, &errors))
+    }
+
     /// The module as text.
     #[pyo3(signature = (locations=false))]
     fn text(&self, locations: bool) -> String {
@@ -102,8 +177,8 @@ impl PyModule {
     fn package(&self, py: Python<'_>, path: &str, archs: Vec<String>, weights: &str, beside: bool) -> PyResult<()> {
         let done = on_team(py, || -> Result<(), Vec<Diagnostic>> {
             let fail = |why: String| vec![*Diagnostic::error(Loc::UNKNOWN, why)];
-            let find = |arch: &String| Target::find(if arch.starts_with("sm_") { "cuda" } else { "cpu" }, Some(arch));
-            let targets = archs.iter().map(find).collect::<Result<_, String>>().map_err(fail)?;
+            let targets = archs.iter().map(|name| processor(name)).collect::<rc_ir::Result<_>>();
+            let targets = targets.map_err(|d| vec![*d])?;
             let mut packing = rc::Packing { targets, ..rc::Packing::default() };
             let file = SafetensorsFile::open(weights).map_err(|e| fail(e.to_string()))?;
             let names = file.names().map(str::to_string);
@@ -204,6 +279,30 @@ pub fn cached_graph(
     });
     let (program, mapping, warnings) = done.map_err(|e| error(py, &[*e]))?;
     Ok((program, mapping, warnings, start.elapsed().as_secs_f64()))
+}
+
+/// A processor by its name: `host`, `x86-64-v3`, `sm_90a`.
+fn processor(name: &str) -> rc_ir::Result<Target> {
+    let machine = if name.starts_with("sm_") { "cuda" } else { "cpu" };
+    Target::find(machine, Some(name)).map_err(|why| Diagnostic::error(Loc::UNKNOWN, why))
+}
+
+/// A warning of the compiler as Python's.
+fn warn(py: Python<'_>, warning: &Diagnostic) -> PyResult<()> {
+    let text = std::ffi::CString::new(warning.render().replace('\0', "?")).unwrap_or_default();
+    PyErr::warn(py, &py.get_type::<pyo3::exceptions::PyRuntimeWarning>(), &text, 2)
+}
+
+/// The pipeline from a module as a frontend writes it to a processor's machine code.
+#[pyfunction]
+pub fn pipeline(py: Python<'_>, target: &str) -> PyResult<String> {
+    Ok(rc::pipeline(&processor(target).map_err(|e| error(py, &[*e]))?))
+}
+
+/// The versions of what rc is made of, and the processors that it knows.
+#[pyfunction]
+pub fn versions() -> &'static str {
+    rc::versions()
 }
 
 /// The processor that PyTorch calls `device`, and the GPU that it is.

@@ -2,7 +2,7 @@
 
 use super::{IoOptions, Passes, augment, emit, info, package, print_target, run, show, transform};
 use crate::files;
-use crate::version::{version, versions};
+use rc::{version, versions};
 use clap::{Args, Command, FromArgMatches};
 use rc_ir::{Diagnostic, Severity};
 use std::process::ExitCode;

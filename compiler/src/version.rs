@@ -1,6 +1,6 @@
-//! `--version`.
+//! What `--version` says.
 
-use rc::{Machine, Target};
+use crate::{Machine, Target};
 use std::sync::LazyLock;
 
 /// rc's version.
@@ -17,7 +17,7 @@ pub fn versions() -> &'static str {
         let list = |machine| named(machine).collect::<Vec<_>>().join(", ");
         let host = Target::host();
         let lines = [
-            format!("{} ({})", version(), rc::cache::build()),
+            format!("{} ({})", version(), crate::cache::build()),
             format!("this machine: {} with {} cores", host.arch, host.cores),
             format!("CPUs: {} and LLVM's other names of x86-64 processors", list(Machine::Cpu)),
             format!("GPUs: {} and newer", list(Machine::Cuda)),
