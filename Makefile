@@ -4,7 +4,7 @@ EXAMPLE ?= examples/mlp.ir
 
 PREFIX ?= /usr/local
 
-.PHONY: help setup build demo docs test test-torch test-python test-update bench install-c
+.PHONY: help setup build demo docs test test-torch test-python test-update bench install-c dist
 
 help:
 	@echo 'make demo         set up, build, lower $(EXAMPLE) step by step, run it and compare with float64'
@@ -15,6 +15,7 @@ help:
 	@echo 'make docs         rewrite the reference pages from the declarations'
 	@echo 'make bench        rc beside its peers'
 	@echo 'make install-c    librc_runtime.so, rc.h and rc_runtime.pc under $(PREFIX); needs no LLVM'
+	@echo 'make dist         a tarball of the tools and a wheel, with LLVM inside, tried where there is none'
 
 setup:
 	@bash scripts/setup.sh
@@ -40,6 +41,9 @@ test-torch: setup
 
 test-python: setup
 	bash scripts/test-python.sh
+
+dist: setup
+	bash scripts/dist.sh
 
 bench: build
 	bash bench/run.sh

@@ -30,7 +30,10 @@ static void *work(void *model) {
     const int64_t rows = 1 + call % ROWS, shape[] = {rows, COLUMNS};
     const rc_tensor in = {x, shape, NULL, 2, RC_F32}, out = {y, shape, NULL, 1, RC_F32};
     for (int i = 0; i < rows * COLUMNS; i++) x[i] = (float)(call + i);
-    if (rc_run(model, &in, 1, &out, 1) != RC_OK) return (void *)"a call failed";
+    if (rc_run(model, &in, 1, &out, 1) != RC_OK) {
+      fprintf(stderr, "run: %s\n", rc_error()); /* this thread's */
+      return (void *)"a call failed";
+    }
     for (int i = 0; i < rows; i++)
       if (y[i] != 2 * (x[3 * i] + x[3 * i + 1] + x[3 * i + 2])) return (void *)"another sum";
   }
@@ -51,7 +54,7 @@ int main(int argc, char **argv) {
   for (int i = 0; i < THREADS; i++) {
     void *failure;
     pthread_join(threads[i], &failure);
-    if (failure) return printf("%s: %s\n", (char *)failure, rc_error()), EXIT_FAILURE;
+    if (failure) return printf("%s\n", (char *)failure), EXIT_FAILURE;
   }
   rc_free(model);
   printf("%d calls, memory was %s, and %ld are held\n", THREADS * CALLS, taken ? "taken" : "not taken", (long)held);
