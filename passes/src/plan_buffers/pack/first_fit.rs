@@ -38,10 +38,10 @@ pub fn orders(items: &[Item]) -> impl Iterator<Item = Vec<u32>> {
 }
 
 /// How much is alive at each moment; row `k` has the most in each 2^k moments.
-struct Loads(Vec<Vec<i64>>);
+pub struct Loads(Vec<Vec<i64>>);
 
 impl Loads {
-    fn of(items: &[Item]) -> Loads {
+    pub fn of(items: &[Item]) -> Loads {
         let moments = items.iter().map(|i| i.end).max().unwrap_or(0);
         let mut changes = vec![0; moments + 1];
         for item in items {
@@ -58,7 +58,7 @@ impl Loads {
     }
 
     /// The most that is alive during the item's life.
-    fn most(&self, item: &Item) -> i128 {
+    pub fn most(&self, item: &Item) -> i128 {
         let row = item.length().ilog2() as usize;
         self.0[row][item.first].max(self.0[row][item.end - (1 << row)]).into()
     }
@@ -83,7 +83,7 @@ pub fn place_counting(items: &[Item], order: &[u32]) -> (Packing, u64) {
 
 /// The placed items, by the moments in which they begin: a tree over moments, whose nodes hold the items that cover the node's
 /// whole span (`covering`) or begin or end within it (`touching`).
-struct Placer<'a> {
+pub struct Placer<'a> {
     items: &'a [Item],
     leaves: usize,
     covering: Vec<Vec<(i64, i64)>>,
@@ -92,7 +92,7 @@ struct Placer<'a> {
 }
 
 impl<'a> Placer<'a> {
-    fn new(items: &'a [Item]) -> Placer<'a> {
+    pub fn new(items: &'a [Item]) -> Placer<'a> {
         let moments = items.iter().map(|i| i.end).max().unwrap_or(1);
         let leaves = moments.next_power_of_two();
         let none = vec![Vec::new(); 2 * leaves];
@@ -104,7 +104,14 @@ impl<'a> Placer<'a> {
         self.taken.len() as u64
     }
 
-    fn place(&mut self, index: u32) -> i64 {
+    /// Has an item lie at a place.
+    pub fn fix(&mut self, index: u32, at: i64) {
+        let item = self.items[index as usize];
+        self.insert(1, 0, self.leaves, &item, (at, at + item.size));
+    }
+
+    /// Places an item at the lowest place that is free during its life.
+    pub fn place(&mut self, index: u32) -> i64 {
         let item = self.items[index as usize];
         self.taken.clear();
         self.collect(1, 0, self.leaves, &item);

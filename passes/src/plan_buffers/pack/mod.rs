@@ -1,16 +1,18 @@
 //! Packing: offsets for buffers of fixed sizes with known lives, so that no two that are alive together overlap and the highest
 //! byte is low. The problem is NP-hard (dynamic storage allocation); what is done here is a portfolio that stops as soon as the
-//! height is the lower bound: a skyline (Burke, Kendall, Whitwell 2004; Sekiyama et al. 2018), then greedy orders, then in turns a
+//! height is the lower bound: a skyline (Burke, Kendall, Whitwell 2004; Sekiyama et al. 2018), then greedy orders, repairs of parts of large instances, then in turns a
 //! complete search (Moffitt, MiniMalloc, ASPLOS 2023) and repairs of the best order.
 //!
 //! All of it is counted in items looked at and not in seconds, so that a plan is the same on every machine.
 
 mod first_fit;
 mod improve;
+mod local;
 mod order;
 mod random;
 mod search;
 mod skyline;
+mod tight;
 
 use random::Random;
 
@@ -52,6 +54,9 @@ pub const EFFORT: u64 = 50_000_000;
 /// The effort of a person who wants the best plan: some seconds.
 pub const LONG_EFFORT: u64 = 5_000_000_000;
 
+/// Of so many items tight stretches are packed alone, and parts are repaired.
+const MANY: usize = 4096;
+
 /// Greedy orders that look at no more items than these are tried at any rate.
 const LEAST_WORK: u64 = 20_000_000;
 
@@ -69,14 +74,19 @@ pub fn lower_bound(items: &[Item]) -> i64 {
 
 /// Packs the items; beyond the greedy orders about `effort` items are looked at.
 pub fn pack(items: &[Item], effort: u64) -> Packing {
+    pack_to(items, 0, effort)
+}
+
+/// As [`pack`], where `goal` bytes are low enough.
+fn pack_to(items: &[Item], goal: i64, effort: u64) -> Packing {
     let widths: Vec<u64> = items.iter().map(|item| item.length() as u64).collect();
     let items = &compressed(items)[..];
-    let bound = lower_bound(items);
+    let bound = lower_bound(items).max(goal);
     let (mut packing, mut order) = skyline::place(items);
     let mut spent = 0;
     for kind in first_fit::orders(items) {
         let work = first_fit::WORK * first_fit::pairs(items);
-        if packing.height == bound || work > LEAST_WORK && work > (effort - effort.min(spent)) / 4 {
+        if packing.height <= bound || work > LEAST_WORK && work > (effort - effort.min(spent)) / 4 {
             break;
         }
         spent += work;
@@ -85,11 +95,21 @@ pub fn pack(items: &[Item], effort: u64) -> Packing {
             (packing, order) = (fitted, kind);
         }
     }
-    if packing.height == bound {
+    let mut random = Random::new();
+    for twentieths in tight::TIGHT.into_iter().filter(|_| items.len() >= MANY) {
+        if packing.height <= bound {
+            break;
+        }
+        let tight = tight::place(items, bound, twentieths, effort / 8);
+        let (start, work) = tight.unwrap_or_else(|| (packing.clone(), 0));
+        let (repaired, more) = local::lower(items, bound, start, effort * 3 / 8, &mut random);
+        spent += work + more;
+        packing = if repaired.height < packing.height { repaired } else { packing };
+    }
+    if packing.height <= bound {
         return packing;
     }
     // Each finds at once what the other never does: they take turns, with longer and longer ones.
-    let mut random = Random::new();
     let mut solver = search::Search::new(items, &widths, bound);
     let mut improver = improve::Improver::new(items, packing.clone(), order);
     let mut turn = effort / 16;

@@ -53,6 +53,20 @@ fn random_instances() {
     }
 }
 
+/// Instances so large that their tight stretches are packed alone and their parts repaired.
+#[test]
+fn large_instances() {
+    let mut random = Random::seeded(11);
+    for (length, size) in [(100, 1000), (3, 7), (4000, 50), (1, 1)] {
+        let item = |random: &mut Random| {
+            let first = random.below(4000);
+            Item { first, end: first + 1 + random.below(length), size: random.below(size) as i64 }
+        };
+        let items: Vec<Item> = (0..MANY).map(|_| item(&mut random)).collect();
+        check(&items, &pack(&items, 10_000_000));
+    }
+}
+
 /// Blocks cut out of a rectangle of time and memory fill it without a gap, whatever the order in which they come.
 #[test]
 fn what_fills_a_rectangle_is_packed_into_it() {
