@@ -12,6 +12,7 @@ mod pass;
 mod plan;
 pub mod reads;
 mod recompute;
+mod rounding;
 mod scalars;
 
 pub use classify::{Class, classify, is_cheap};

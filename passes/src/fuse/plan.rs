@@ -45,6 +45,13 @@ impl Group {
     pub(super) fn quarters(&self) -> usize {
         self.quarters
     }
+    pub(super) fn is_operand(&self, op: Op) -> bool {
+        self.operand_side.contains(&op)
+    }
+    pub(super) fn remove(&mut self, op: Op, quarters: usize) {
+        self.ops.remove(&op);
+        self.quarters -= quarters;
+    }
 }
 
 pub struct Plan {
@@ -117,6 +124,10 @@ impl Planner<'_> {
                 let bytes = tensor_bytes(self.body.ty(self.body.result(op, 0)), self.symbols);
                 let message =
                     format!("{name} is not fused with what uses it: {reason}; its result of {bytes} bytes is stored");
+                if self.take_rounding(op) {
+                    self.join(self.groups.len() - 1, op, class);
+                    return;
+                }
                 self.remarks.push(*Diagnostic::remark(self.body.loc(op), message));
                 self.start(op, class);
             }
@@ -130,8 +141,12 @@ impl Planner<'_> {
         self.add(self.groups.len() - 1, op);
     }
 
-    fn add(&mut self, group: usize, op: Op) {
-        self.groups[group].quarters += if self.body.ty(self.body.result(op, 0)).elem().is_float() { 4 } else { 1 };
+    pub(super) fn quarters_of(&self, op: Op) -> usize {
+        if self.body.ty(self.body.result(op, 0)).elem().is_float() { 4 } else { 1 }
+    }
+
+    pub(super) fn add(&mut self, group: usize, op: Op) {
+        self.groups[group].quarters += self.quarters_of(op);
         self.groups[group].ops.insert(op);
         self.of.insert(op, group);
     }
