@@ -2,8 +2,8 @@
 
 use super::{IoOptions, Passes, augment, emit, info, package, print_target, run, show, transform};
 use crate::files;
-use rc::{version, versions};
 use clap::{Args, Command, FromArgMatches};
+use rc::{version, versions};
 use rc_ir::{Diagnostic, Severity};
 use std::process::ExitCode;
 
