@@ -47,6 +47,8 @@ impl<'s> Parser<'s> {
         }
         let top_level = &self.scope.top_level;
         self.share_values |= self.scope.undefined.iter().any(|name| top_level.contains(name.as_str()));
+        // Names that only one operation defines are free in the others' regions to rc, and not to MLIR.
+        self.share_values |= !top_level.is_empty() && module.bodies.len() > 1;
         self.resolve_late_locs(&mut module);
         module
     }

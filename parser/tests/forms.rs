@@ -436,6 +436,9 @@ func.func @f(%x: f32) -> f32 {
         generic.contains("%b, %c = \"foo.two\"(%a) : (i32) -> (i32, i1)") && !generic.contains("group"),
         "{generic}"
     );
+    // What a region defines has another number than what it sees.
+    let seen = "%0 = foo.one : i32\nfoo.region ({\n  %1 = foo.one : i32\n})\n";
+    reads(seen, seen);
     // Results of one name each: mlir-opt takes no two.
     let two = "%0 = foo.one : i32\n%1 = foo.one : i32\n";
     reads(two, two);
