@@ -2,6 +2,7 @@
 
 import weakref
 
+import pytest
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
@@ -51,3 +52,33 @@ def test_arguments_that_the_caller_holds_stay():
     before = a.clone(), b.clone()
     program(a, b), program([a, b])
     assert torch.equal(a, before[0]) and torch.equal(b, before[1])
+
+
+def twice(x, w, v, u):
+    a = x.exp()
+    return a @ w @ v @ u + a
+
+
+def test_a_memory_limit_is_kept():
+    """What is read at the start and at the end is computed again."""
+    x, w, v, u = torch.randn(256, 256) / 16, torch.randn(256, 1024) / 16, torch.randn(1024, 256) / 16, torch.randn(256, 256) / 16
+    expected = twice(x, w, v, u)
+    for limit in (None, 1310720):
+        torch._dynamo.reset()
+        f = torch.compile(twice, backend="rc", fullgraph=True, options={"memory_limit": limit})
+        torch.testing.assert_close(f(x, w, v, u), expected, rtol=1e-4, atol=1e-4)
+
+
+def test_a_memory_limit_that_cannot_be_kept_is_an_error():
+    args = torch.randn(256, 256), torch.randn(256, 1024), torch.randn(1024, 256), torch.randn(256, 256)
+    for options in ({"memory_limit": 1310719}, {"memory_limit": 1310719, "fallback": True}):
+        torch._dynamo.reset()
+        with pytest.raises(Exception, match="the limit of 1310719 bytes is not kept: intermediate results take 1310720"):
+            torch.compile(twice, backend="rc", options=options)(*args)
+
+
+@pytest.mark.parametrize("limit", [0, -1, 2**63, 1e6, "1000", True])
+def test_what_is_no_memory_limit_is_an_error(limit):
+    torch._dynamo.reset()
+    with pytest.raises(Exception, match="memory_limit is a number of bytes from 1 to"):
+        torch.compile(torch.sin, backend="rc", options={"memory_limit": limit})(torch.randn(3))

@@ -60,6 +60,8 @@ host.func @main(%x: memref<t x f32>, %y: memref<t x f32>, %arena: memref<?xi8>) 
             "Pairs of result and input numbers: the result is left in the input's memory.",
         )
         .optional(),
+        attr("guard", AttrKind::I64, "Bytes before and after each buffer in the arena that nothing may write to.")
+            .optional(),
         attr("merged", AttrKind::Bool, "Whether launches that may be one are.").default(AttrDefault::Bool(false)),
         attr("sym_visibility", AttrKind::Str, "`private` where only this module calls it.").optional(),
     ],

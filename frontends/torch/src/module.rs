@@ -121,6 +121,11 @@ impl PyModule {
         self.0.set_attr("rc.excess_precision", rc_ir::Attr::bool(true));
     }
 
+    /// From now on it is an error where the intermediate results of a function take more bytes.
+    fn set_memory_limit(&mut self, bytes: i64) {
+        self.0.set_attr("rc.memory_limit", rc_ir::Attr::i64(bytes));
+    }
+
     /// Measures the schedules of the kernels that the file does not have for this machine, and adds what was found to it, also when a signal handler
     /// raises. Gives a line for each kernel, and why candidates were skipped.
     fn tune(&self, py: Python<'_>, device: &str, file: PathBuf) -> PyResult<(Vec<String>, Vec<String>)> {

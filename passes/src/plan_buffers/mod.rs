@@ -2,7 +2,7 @@
 //! intermediate at a planned offset in it, results written where the caller wants them.
 //!
 //! First the order of the launches is chosen (`order`), then places (`place`): a portfolio of packings (`pack`) that stops at the lower
-//! bound. A reshape is another view of the same bytes. Symbolic sizes are packed at an example of them, whose order of places holds for
+//! bound. Under a limit values are computed again (`recompute`). A reshape is another view of the same bytes. Symbolic sizes are packed at an example of them, whose order of places holds for
 //! every value (`symbolic`).
 
 mod control;
@@ -10,6 +10,7 @@ mod lives;
 mod order;
 pub mod pack;
 mod place;
+mod recompute;
 mod symbolic;
 mod timeline;
 
@@ -17,8 +18,8 @@ use lives::{Buffer, Lives, Root};
 use rc_dialects::func::{INIT, SYMBOLS, arg_names, calls, constant_args, symbols};
 use rc_dialects::host::{ASSERT, CONSTANT, COPY, FUNC, LAUNCH, RETURN, VIEW};
 use rc_ir::builder::new_function;
-use rc_ir::pass::{OptionKind, PassDef, PassKind, SymbolContext, option};
-use rc_ir::{Attr, Body, Builder, Diagnostic, Dim, Name, Op, OpRef, Result, Traits, Type, Value};
+use rc_ir::pass::{OptionKind, PassContext, PassDef, PassKind, SymbolContext, option, run_on_symbols};
+use rc_ir::{Attr, Body, Builder, Diagnostic, Dim, Module, Name, Op, OpRef, Result, Traits, Type, Value};
 use rustc_hash::FxHashMap;
 use timeline::Timeline;
 
@@ -27,53 +28,110 @@ pub static PLAN_BUFFERS: PassDef = PassDef {
     doc: "Buffers whose lives do not meet share memory; a launch that allows it updates an operand in place. \
 A result that is to be left in an argument (`rc.updates`) is computed there once nothing reads what the argument holds, else beside it and copied, which a \
 remark says. A remark gives the arena's size \
-beside the least that any plan needs, how much is alive over the operations, and who holds the most. Launches are put in another order first where less is alive at once then; a remark has both peaks.",
-    options: &[option(
-        "limit",
-        OptionKind::Int { min: 0, max: i64::MAX },
-        "0",
-        "An error where the arena takes more bytes, at the greatest values of symbols; the order and the places are searched longer before. 0: any size.",
-    )],
+beside the least that any plan needs, how much is alive over the operations, and who holds the most. Launches are put in another order first where less is alive at once then; a remark has both peaks. \
+A module with `rc.memory_limit = BYTES` has that limit in each of its functions.",
+    options: &[
+        option(
+            "limit",
+            OptionKind::Int { min: 0, max: i64::MAX },
+            "0",
+            "An error where the arena takes more bytes, at the greatest values of symbols; before, the order and the places are searched longer, and values are computed again where they are used. 0: the module's `rc.memory_limit`, if any.",
+        ),
+        option(
+            "guard",
+            OptionKind::Int { min: 0, max: 1 << 20 },
+            "0",
+            "Bytes before and after each buffer in the arena that nothing may write to, rounded up to the alignment: compiled for a CPU, the program fills the arena with NaN before each run, and stops at the first kernel that writes there.",
+        ),
+    ],
     requires: &["lower-kernel"],
     pending: Some(|module| module.bodies.iter().any(is_planned)),
     ..PassDef::new("plan-buffers", |options| {
         let limit = Some(options.int("limit")).filter(|&limit| limit > 0);
-        Ok(PassKind::symbol(move |body: &mut Body, cx: &mut SymbolContext| {
-            if is_planned(body) {
-                let (planned, remarks) = plan_buffers(body, limit)?;
-                *body = planned;
-                remarks.into_iter().for_each(|remark| cx.report(Box::new(remark)));
-            }
-            Ok(())
-        }))
+        let guard = (options.int("guard") + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+        Ok(PassKind::module(move |module: &mut Module, cx: &mut PassContext| run(module, cx, limit, guard)))
     })
 };
+
+fn run(module: &mut Module, cx: &mut PassContext, limit: Option<i64>, guard: i64) -> Result {
+    let limit = limit.or_else(|| recompute::limit_of(module.attrs));
+    let limit = limit.map(|bytes| Limit { bytes, prices: recompute::Prices::of(module) });
+    let plan = |body: &mut Body, cx: &mut SymbolContext| {
+        if is_planned(body) {
+            let (planned, remarks) = plan_buffers(body, limit.as_ref(), guard)?;
+            *body = planned;
+            remarks.into_iter().for_each(|remark| cx.report(Box::new(remark)));
+        }
+        Ok(())
+    };
+    let Err(errors) = run_on_symbols(module, None, cx, &plan) else { return Ok(()) };
+    let mut errors = errors.into_iter();
+    let first = errors.next();
+    errors.for_each(|error| cx.report(Box::new(error)));
+    first.map_or(Ok(()), |error| Err(Box::new(error)))
+}
+
+/// A limit to intermediate results, in bytes, and what computing them again takes.
+pub struct Limit {
+    bytes: i64,
+    prices: recompute::Prices,
+}
 
 /// Alignment of buffers in the arena, in bytes.
 pub const ALIGNMENT: i64 = 256;
 
-/// Plans the memory of a function; gives the `host.func` and remarks with the numbers.
+/// Plans the memory of a function; gives the `host.func` and remarks with the numbers. `guard`: bytes around each buffer.
 ///
 /// # Errors
 /// If the buffers' sizes are more than 63 bits hold, or the arena is larger than the limit.
-pub fn plan_buffers(body: &mut Body, limit: Option<i64>) -> Result<(Body, Vec<Diagnostic>)> {
+pub fn plan_buffers(body: &mut Body, limit: Option<&Limit>, guard: i64) -> Result<(Body, Vec<Diagnostic>)> {
     let reordered = order::reorder(body, limit.is_some());
-    let lives = Lives::of(body)?;
+    let mut again = recompute::Again::default();
+    let (mut lives, mut placement) = placed(body, limit, guard)?;
+    let before = placement.planned;
+    let mut wanted = limit.map_or(i64::MAX, |limit| limit.bytes);
+    while let Some(limit) = limit.filter(|limit| placement.planned > limit.bytes) {
+        let more = recompute::lower(body, wanted, &limit.prices)?;
+        if more.values == 0 {
+            break;
+        }
+        again.add(more);
+        (lives, placement) = placed(body, Some(limit), guard)?;
+        // Places may waste what is free.
+        wanted = wanted.min(placement.bound) - wanted / WASTE;
+    }
     let loc = body.loc(body.root());
-    let placement = place::place(&lives.buffers, &symbols(body), limit)
-        .map_err(|why| Diagnostic::error(loc, format!("not supported: {why}")))?;
     let timeline = Timeline::of(&lives.buffers, &placement.sizes);
-    if let Some(limit) = limit.filter(|&limit| placement.planned > limit) {
+    if let Some(limit) = limit.map(|limit| limit.bytes).filter(|&limit| placement.planned > limit) {
         let text = format!("the limit of {limit} bytes is not kept: intermediate results take {}", placement.planned);
+        let anew = if again.values > 0 { format!(", with {again}") } else { String::new() };
         let help = match placement.bound > limit {
-            true => format!("no places for these launches in this order take less than {}", placement.bound),
-            false => "other places may keep it, which were not found".into(),
+            true => format!("no places for these launches in this order take less than {}{anew}", placement.bound),
+            false => format!("other places may keep it, which were not found{anew}"),
         };
         return Err(timeline.explain(body, Diagnostic::error(loc, text)).help(help));
     }
+    let kept = (again.values > 0).then(|| {
+        let text = format!("{again}: intermediate results take {} bytes, {before} without that", placement.planned);
+        *Diagnostic::remark(loc, text)
+    });
     let remark = timeline.explain(body, Diagnostic::remark(loc, remark(&lives.buffers, &placement)));
-    let remarks = reordered.into_iter().chain([*remark]).chain(lives.copied(body)).collect();
-    Ok((Rewriter::rewrite(body, &lives, &placement)?, remarks))
+    let remarks = reordered.into_iter().chain(kept).chain([*remark]).chain(lives.copied(body)).collect();
+    Ok((Rewriter::rewrite(body, &lives, &placement, guard)?, remarks))
+}
+
+/// The part of a limit by which less is to be alive where places do not keep it.
+const WASTE: i64 = 64;
+
+/// The function's buffers and their places.
+fn placed(body: &Body, limit: Option<&Limit>, guard: i64) -> Result<(Lives, place::Placement)> {
+    let mut lives = Lives::of(body)?;
+    for buffer in lives.buffers.iter_mut().filter(|b| b.result.is_none()) {
+        buffer.size = buffer.size + Dim::Static(2 * guard);
+    }
+    let placement = place::place(&lives.buffers, &symbols(body), limit.map(|limit| limit.bytes))
+        .map_err(|why| Diagnostic::error(body.loc(body.root()), format!("not supported: {why}")))?;
+    Ok((lives, placement))
 }
 
 fn remark(buffers: &[Buffer], placement: &place::Placement) -> String {
@@ -115,10 +173,11 @@ struct Rewriter<'a> {
     arguments: Vec<Value>,
     results: Vec<Value>,
     arena: Value,
+    guard: i64,
 }
 
 impl Rewriter<'_> {
-    fn rewrite(from: &Body, lives: &Lives, placement: &place::Placement) -> Result<Body> {
+    fn rewrite(from: &Body, lives: &Lives, placement: &place::Placement, guard: i64) -> Result<Body> {
         let root = from.op_ref(from.root());
         let (inputs, results) = root.attr("function_type").and_then(|t| t.as_type()?.as_function()).expect("verified");
         let arena = Type::memref(&[Dim::Dynamic], Type::i8(), 0);
@@ -133,6 +192,9 @@ impl Rewriter<'_> {
         }
         new.body.set_attr(target, "inputs", Attr::i64(inputs.len() as i64));
         new.body.set_attr(target, "arena", Attr::shape(&[placement.size]));
+        if guard > 0 {
+            new.body.set_attr(target, "guard", Attr::i64(guard));
+        }
         let entry = from.entry().expect("planned functions have a body");
         let is_read = |&i: &usize| from.has_uses(from.block_arg(entry, i));
         let constant: Vec<i64> = constant_args(from).into_iter().filter(is_read).map(|i| i as i64).collect();
@@ -164,7 +226,7 @@ impl Rewriter<'_> {
         let results = new.args[inputs.len()..inputs.len() + results.len()].to_vec();
         let arena = *new.args.last().expect("an arena");
         new.body.set_value_name(arena, Name::new("arena"));
-        let mut rewriter = Rewriter { from, lives, placement, memory, arguments, results, arena };
+        let mut rewriter = Rewriter { from, lives, placement, memory, arguments, results, arena, guard };
         let mut b = Builder::at_end(&mut new.body, new.entry);
         for op in from.ops(entry) {
             b.loc = from.loc(op);
@@ -238,7 +300,7 @@ impl Rewriter<'_> {
     fn buffer(&self, b: &mut Builder, index: usize, ty: Type) -> Value {
         match self.lives.buffers[index].result {
             Some(i) => self.view(b, self.results[i], Dim::Static(0), ty),
-            None => self.view(b, self.arena, self.placement.offsets[index], ty),
+            None => self.view(b, self.arena, self.placement.offsets[index] + Dim::Static(self.guard), ty),
         }
     }
 
@@ -273,7 +335,7 @@ impl Rewriter<'_> {
         }
         args.extend(results);
         for &index in self.scratch(op) {
-            let bytes = self.lives.buffers[index].size;
+            let bytes = self.lives.buffers[index].size - Dim::Static(2 * self.guard);
             args.push(self.buffer(b, index, Type::tensor(&[bytes], Type::i8())));
         }
         let mut attrs = op.body.attrs(op.op);

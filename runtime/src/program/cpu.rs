@@ -1,5 +1,6 @@
 //! Programs on the CPU.
 
+use super::bands::{Guarded, POISON};
 use super::prepare::{At, Machine, PreparedStep, run_steps};
 use super::signature::Bindings;
 use super::{Addresses, Between, Code, Guard, Memory, Program, fixed};
@@ -185,10 +186,13 @@ impl CpuProgram {
         between: Between,
     ) -> Result<()> {
         let mut last = self.last.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        let prepared = match last.take() {
+        let mut prepared = match last.take() {
             Some(prepared) if prepared.bindings == *bindings => prepared,
             _ => self.prepare(bindings.clone())?,
         };
+        if self.program.guard > 0 {
+            prepared.arena.bytes_mut().fill(POISON);
+        }
         let done = self.execute(&prepared, inputs, outputs, between);
         *last = Some(prepared);
         done
@@ -271,6 +275,17 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
+    /// The buffers with bands around them among places.
+    fn guarded<'a>(&self, places: impl Iterator<Item = &'a At>, turns: &[usize]) -> Vec<Guarded> {
+        let band = self.program.program.guard;
+        if band == 0 {
+            return Vec::new();
+        }
+        let guarded = |at: &At| Some((self.address(at, turns).cast_mut(), at.guarded?));
+        // SAFETY: the plan gives a buffer so many bytes around it for as long as it lives.
+        places.filter_map(guarded).map(|(start, bytes)| unsafe { Guarded::new(start, bytes, band) }).collect()
+    }
+
     fn address(&self, at: &At, turns: &[usize]) -> *const u8 {
         let base = match at.memory {
             Memory::Input(i) => self.inputs[i],
@@ -292,12 +307,16 @@ impl Machine for Run<'_> {
                 slots.extend(symbols.iter().map(|&n| n as u64));
                 let grain = if pace.is_short() { u64::MAX } else { 1 };
                 let launch = Launch { grid: *grid, grain, scratch: self.program.program.kernels[*kernel].scratch };
+                let guarded = self.guarded(args.iter(), turns);
+                guarded.iter().for_each(Guarded::fill);
                 let start = Instant::now();
                 // SAFETY: the code was generated for these arguments: buffers of the planned sizes, the
                 // kernel's symbols in their order; all outlive the launch.
                 unsafe { self.pool.launch(self.program.kernels[*kernel].entry(), &slots, launch)? };
                 pace.note(start.elapsed());
                 self.slots = slots;
+                let name = &self.program.program.kernels[*kernel].name;
+                guarded.iter().try_for_each(|buffer| buffer.check(&format!("the kernel {name}")))?;
             }
             // SAFETY: both places have that many bytes, and the plan gives results memory of their own.
             PreparedStep::Copy { from, to, bytes } => unsafe {

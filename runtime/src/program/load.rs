@@ -63,6 +63,10 @@ impl Scope<'_> {
     pub fn place(&self, value: Value) -> Place {
         self.places[&value].clone()
     }
+    /// Whether it is the function's arena, its last argument.
+    fn is_arena(&self, value: Value) -> bool {
+        self.body.entry().and_then(|entry| self.body.block_args(entry).last()) == Some(value)
+    }
     /// An expression over the program's symbols.
     pub fn dim(&self, dim: Dim) -> Dim {
         match &self.bound {
@@ -78,10 +82,11 @@ impl Scope<'_> {
 
 impl Place {
     pub(super) fn start(memory: Memory) -> Place {
-        Place { memory, offset: Dim::Static(0), turns: SmallVec::new() }
+        Place { memory, offset: Dim::Static(0), turns: SmallVec::new(), guarded: None }
     }
     pub(super) fn plus(self, bytes: Dim) -> Place {
-        Place { offset: self.offset + bytes, ..self }
+        let guarded = self.guarded.filter(|_| bytes == Dim::Static(0));
+        Place { offset: self.offset + bytes, guarded, ..self }
     }
 }
 
@@ -149,6 +154,7 @@ impl<'a> Loader<'a> {
             steps: Vec::new(),
             asserts: Vec::new(),
             while_limit: while_limit(module),
+            guard: root.int("guard").and_then(|n| usize::try_from(n).ok()).unwrap_or(0),
         };
         let (kernels, constants) = (FxHashMap::default(), FxHashMap::default());
         let mut loader = Loader { module, kernels, constants, program, read: 0 };
@@ -178,7 +184,10 @@ impl<'a> Loader<'a> {
             n if n == &VIEW => {
                 let offset = op.attr("offset").and_then(|a| a.as_shape()).and_then(|s| s.first().copied());
                 let offset = offset.ok_or_else(|| op.error("expects one expression in 'offset'"))?;
-                let place = scope.place(op.operand(0)).plus(scope.dim(offset));
+                let mut place = scope.place(op.operand(0)).plus(scope.dim(offset));
+                if self.program.guard > 0 && scope.is_arena(op.operand(0)) {
+                    place.guarded = Some(scope.bytes(op.body.ty(op.result(0))));
+                }
                 scope.places.insert(op.result(0), place);
                 Vec::new()
             }

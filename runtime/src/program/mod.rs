@@ -2,6 +2,7 @@
 
 mod cpu;
 mod cuda;
+mod bands;
 mod guard;
 mod load;
 pub(crate) use load::while_limit;
@@ -57,6 +58,8 @@ pub struct Program {
     pub asserts: Vec<(Dim, Dim)>,
     /// Turns after which a `core.while` is an error: the module's `rc.while_limit`.
     pub while_limit: Option<usize>,
+    /// Bytes before and after each buffer in the arena that nothing may write to; 0 where it was planned without.
+    pub guard: usize,
 }
 
 /// A constant: elements in row-major order, or one element for all.
@@ -112,6 +115,8 @@ pub struct Place {
     pub offset: Dim,
     /// What each turn of the loops around it adds: (how many loops are around the loop, bytes).
     pub turns: SmallVec<[(usize, Dim); 1]>,
+    /// The bytes of the buffer that it is the start of, where bands lie around it (`guard`).
+    pub guarded: Option<Dim>,
 }
 
 #[derive(Clone, Debug)]

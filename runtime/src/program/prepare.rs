@@ -14,6 +14,8 @@ pub struct At {
     pub memory: Memory,
     offset: usize,
     turns: SmallVec<[(usize, usize); 1]>,
+    /// The bytes of the buffer here, where bands lie around it.
+    pub guarded: Option<usize>,
 }
 
 impl At {
@@ -115,7 +117,8 @@ impl Prepare<'_> {
     fn at(&self, place: &Place) -> Result<At> {
         let turns = place.turns.iter().map(|&(depth, bytes)| Ok((depth, self.number(bytes)? as usize)));
         let turns = turns.collect::<Result<_>>()?;
-        Ok(At { memory: place.memory, offset: self.number(place.offset)? as usize, turns })
+        let guarded = place.guarded.map(|bytes| self.number(bytes)).transpose()?.map(|bytes| bytes as usize);
+        Ok(At { memory: place.memory, offset: self.number(place.offset)? as usize, turns, guarded })
     }
 
     fn steps(&self, steps: &[Step]) -> Result<Vec<PreparedStep>> {

@@ -9,7 +9,7 @@ use crate::files::{self, note_line};
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
 use rc::{CheckEachPass, Machine, Target};
 use rc_ir::pass::{PassInstance, PassManager, PrintIr, PrintWhen, Report, registered};
-use rc_ir::{Diagnostic, Loc, Module, Severity};
+use rc_ir::{Attr, Diagnostic, Loc, Module, Severity};
 use rc_kit::view::{self, Recorder};
 use rc_lowering::pass::{LOWER_CPU, LOWER_CUDA, module_target};
 use rc_parser::pipeline::parse_pipeline;
@@ -65,6 +65,14 @@ pub fn augment(mut command: Command) -> Command {
                 .value_parser(clap::value_parser!(PathBuf))
                 .conflicts_with("arch")
                 .help("The machine to compile for, described in a file as --print-target writes it")
+                .help_heading("Passes: how they run"),
+        )
+        .arg(
+            Arg::new("memory-limit")
+                .long("memory-limit")
+                .value_name("BYTES")
+                .value_parser(clap::value_parser!(i64).range(1..))
+                .help("What intermediate results of a function take at most; values are computed again for it, and it is an error where it is not kept")
                 .help_heading("Passes: how they run"),
         )
         .arg(
@@ -183,6 +191,9 @@ impl Passes {
         }
         if let Err(error) = self.target.as_ref().map_or(Ok(()), |target| target.set_on(module)) {
             return vec![*error];
+        }
+        if let Some(&bytes) = self.flags.get_one::<i64>("memory-limit") {
+            module.set_attr("rc.memory_limit", Attr::i64(bytes));
         }
         let watch = Watch { trace: Trace::new(), last: LastPass::default(), recorder: Recorder::default() };
         let mut ready = |manager: &mut PassManager| self.instrument(manager, &watch);

@@ -114,6 +114,7 @@ fn sliced(scope: &Scope, op: OpRef, group: &str, places: Vec<Place>) -> Vec<Plac
     let types = op.group(group).into_iter().map(|v| op.body.ty(v));
     let moved = places.into_iter().zip(types).map(|(mut place, ty)| {
         place.turns.push((scope.depth - 1, slice(ty)));
+        place.guarded = None;
         place
     });
     moved.collect()

@@ -58,6 +58,10 @@ class Options:
     """Of a graph with symbolic sizes on a GPU: how many programs may be compiled for ranges of sizes that calls come back to, beside the one for all sizes.
     Each takes its time at the second call of such sizes."""
 
+    memory_limit: int | None = None
+    """Bytes that the intermediate results of each graph take at most. Values are computed again where they are used to keep it; it is an error where that
+    is not enough. Arguments, weights and results are not counted."""
+
     def measured(self) -> str | None:
         """The file of measured schedules to compile with, if any. The folder of the default one is made."""
         if self.tuning_file is not None or not self.tune:
@@ -83,4 +87,8 @@ class Options:
                 hint = f'; did you mean "{near[0]}"?' if near else f"; there are {', '.join(known)}"
                 hint = f", which is Inductor's: {INDUCTORS[name]}" if name in INDUCTORS else hint
                 raise ValueError(f'rc has no option "{name}"{hint}')
-        return Options(**(options or {}))
+        chosen = Options(**(options or {}))
+        limit = chosen.memory_limit
+        if limit is not None and (type(limit) is not int or not 0 < limit < 2**63):
+            raise ValueError(f"rc's option memory_limit is a number of bytes from 1 to 2**63 - 1, not {limit!r}")
+        return chosen
