@@ -37,7 +37,7 @@ mod stream;
 mod tensor_map;
 
 pub use args::{Arg, KernelArgs};
-pub use assemble::{AssembleOptions, Cubin, assemble, assemble_all};
+pub use assemble::{AssembleOptions, Cubin, assemble, load_all};
 pub use cache::CubinCache;
 pub use device::{Device, DeviceInfo};
 pub use graph::{Dependency, Graph, GraphExec, Node};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use libtest_mimic::{Arguments, Failed, Trial};
 use rc_runtime::cuda::{
     Arg, AssembleOptions, Buffer, CubinCache, Dependency, Device, Event, Function, Graph, KernelArgs, LaunchConfig,
-    Module, PinnedBuffer, Stream, Swizzle, TensorMap, TensorMapLayout, assemble, assemble_all,
+    Module, PinnedBuffer, Stream, Swizzle, TensorMap, TensorMapLayout, assemble, load_all,
 };
 use rc_runtime::{DType, Error, Result};
 
@@ -21,7 +21,7 @@ struct Fixture {
 
 fn main() {
     let mut arguments = Arguments::from_args();
-    let tests: [(&str, Test); 12] = [
+    let tests: [(&str, Test); 13] = [
         ("device_info", device_info),
         ("copies", copies),
         ("launches", launches),
@@ -29,6 +29,7 @@ fn main() {
         ("bad_ptx_comes_with_the_log", bad_ptx_comes_with_the_log),
         ("cache", cache),
         ("assembles_in_parallel", assembles_in_parallel),
+        ("registers_move_between_warps", registers_move_between_warps),
         ("dynamic_shared_memory", dynamic_shared_memory),
         ("clusters", clusters),
         ("programmatic_launches_keep_order", programmatic_launches_keep_order),
@@ -182,19 +183,43 @@ fn cache(f: &Fixture) -> Result<()> {
 }
 
 fn assembles_in_parallel(f: &Fixture) -> Result<()> {
-    let sources: Vec<String> = (0..16).map(|i| PTX.replace("scale(", &format!("scale{i}("))).collect();
-    let sources: Vec<&str> = sources.iter().map(String::as_str).collect();
+    let names: Vec<String> = (0..16).map(|i| format!("scale{i}")).collect();
+    let sources: Vec<String> = names.iter().map(|name| PTX.replace("scale(", &format!("{name}("))).collect();
+    let kernels: Vec<(&str, &str)> = names.iter().zip(&sources).map(|(n, s)| (n.as_str(), s.as_str())).collect();
     let options = AssembleOptions::default();
     let start = std::time::Instant::now();
     assemble(&f.device, &format!("{PTX}\n// once more"), &options, None)?;
     let one = start.elapsed();
     let start = std::time::Instant::now();
-    let cubins = assemble_all(&f.device, &sources, &options, None)?;
-    println!("one module {one:?}, {} modules {:?}", cubins.len(), start.elapsed());
-    for (i, cubin) in cubins.iter().enumerate() {
-        Module::load(&f.device, &cubin.bytes)?.function(&format!("scale{i}"))?;
+    let functions = load_all(&f.device, &kernels, &options, None)?;
+    println!("one module {one:?}, {} modules {:?}", functions.len(), start.elapsed());
+    assert!(functions.iter().map(|f| f.name()).eq(names.iter().map(String::as_str)));
+    assert!(load_all(&f.device, &[("scale", PTX), ("bad", "bad")], &options, None).is_err());
+    Ok(())
+}
+
+/// PTX in which two of three warpgroups take the third one's registers, and hold 200 values each.
+fn takes_registers() -> String {
+    let loads: String = (0..200).map(|i| format!("ld.volatile.global.b32 %r{i}, [%a+{}];\n", 4 * i)).collect();
+    let stores: String = (0..200).map(|i| format!("st.volatile.global.b32 [%a+{}], %r{i};\n", 4 * i)).collect();
+    format!(
+        ".version 8.0\n.target sm_90a\n.address_size 64\n.visible .entry takes(.param .u64 place)\n.reqntid 384\n.minnctapersm 1\n{{\n\
+         .reg .pred %p;\n.reg .b32 %t, %r<200>;\n.reg .b64 %a;\nmov.u32 %t, %tid.x;\nld.param.u64 %a, [place];\n\
+         setp.lt.u32 %p, %t, 256;\n@%p bra TAKES;\nsetmaxnreg.dec.sync.aligned.u32 40;\nret;\n\
+         TAKES:\nsetmaxnreg.inc.sync.aligned.u32 232;\n{loads}{stores}ret;\n}}\n"
+    )
+}
+
+/// What the linker keeps in memory, because registers that warps give to one another do not count there, is assembled as a whole.
+fn registers_move_between_warps(f: &Fixture) -> Result<()> {
+    if f.device.info().arch() != "sm_90" {
+        return Ok(());
     }
-    assert!(assemble_all(&f.device, &[PTX, "bad"], &options, None).is_err());
+    let (options, ptx) = (AssembleOptions::default(), takes_registers());
+    let linked = Module::load(&f.device, &assemble(&f.device, &ptx, &options, None)?.bytes)?.function("takes")?;
+    let loaded = load_all(&f.device, &[("takes", &ptx)], &options, None)?;
+    assert_eq!(loaded[0].info().local_memory, 0, "{} bytes where it is linked", linked.info().local_memory);
+    assert!(Module::whole(&f.device, "bad", &options).is_err());
     Ok(())
 }
 

@@ -1,13 +1,18 @@
 //! PTX to machine code, by the assembler in the driver.
+//!
+//! The driver's linker gives machine code that can be kept, and assembles for linking: registers that warps give to one another
+//! (`setmaxnreg`) are not counted on there, and a kernel that takes more of them than its threads have at the start keeps some in memory. Such
+//! PTX is loaded as it is ([`load_all`]): the driver assembles it as a whole program, one at a time, and keeps the code in a cache of its own.
 
 use std::ffi::{c_char, c_void};
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use cudarc::driver::sys::{self, CUjit_option as Option_};
 
 use super::cache::CubinCache;
 use super::device::Device;
 use super::driver::{check, version};
+use super::module::{Function, Module};
 use crate::cpu::Pool;
 use crate::{Error, Result};
 
@@ -61,17 +66,30 @@ pub fn assemble(device: &Device, ptx: &str, options: &AssembleOptions, cache: Op
     Ok(cubin)
 }
 
-/// Assembles several modules at once, on the CPU's pool; in the order given. Fails with the first error in that order.
-pub fn assemble_all(
-    device: &Device,
-    modules: &[&str],
+/// The kernels of these names, each in a module of its own: assembled several at once, on the CPU's pool, and loaded. Fails with the first
+/// error in their order.
+pub fn load_all(
+    device: &Arc<Device>,
+    kernels: &[(&str, &str)],
     options: &AssembleOptions,
     cache: Option<&CubinCache>,
-) -> Result<Vec<Cubin>> {
-    let results: Vec<_> = modules.iter().map(|_| Mutex::new(None)).collect();
-    Pool::global()?.for_each(modules.len() as u64, 1, &|_, range| {
+) -> Result<Vec<Function>> {
+    at_once(kernels, &|&(name, ptx)| {
+        let linked = Module::load(device, &assemble(device, ptx, options, cache)?.bytes)?.function(name)?;
+        if linked.info().local_memory == 0 || !ptx.contains("setmaxnreg") {
+            return Ok(linked);
+        }
+        let whole = Module::whole(device, ptx, options)?.function(name)?;
+        Ok(if whole.info().local_memory < linked.info().local_memory { whole } else { linked })
+    })
+}
+
+/// What is made of each, on the CPU's pool.
+fn at_once<S: Sync, T: Send>(from: &[S], make: &(dyn Fn(&S) -> Result<T> + Sync)) -> Result<Vec<T>> {
+    let results: Vec<Mutex<Option<Result<T>>>> = from.iter().map(|_| Mutex::new(None)).collect();
+    Pool::global()?.for_each(from.len() as u64, 1, &|_, range| {
         for i in range {
-            let result = assemble(device, modules[i as usize], options, cache);
+            let result = make(&from[i as usize]);
             *results[i as usize].lock().unwrap_or_else(|e| e.into_inner()) = Some(result);
         }
     });
@@ -79,18 +97,17 @@ pub fn assemble_all(
     results.into_iter().map(|r| r.into_inner().unwrap_or_else(|e| e.into_inner()).unwrap_or_else(missing)).collect()
 }
 
-/// One use of the driver's linker, with the buffers that it writes its logs to.
-struct Linker {
-    state: sys::CUlinkState,
-    info: Vec<u8>,
-    errors: Vec<u8>,
-    /// The driver reads and writes these until the linker is destroyed.
-    _keys: Vec<Option_>,
-    _values: Vec<*mut c_void>,
+/// What the assembler is told, and the logs that it writes.
+pub(super) struct Settings {
+    pub(super) info: Vec<u8>,
+    pub(super) errors: Vec<u8>,
+    /// The driver reads and writes these until it is done.
+    pub(super) keys: Vec<Option_>,
+    pub(super) values: Vec<*mut c_void>,
 }
 
-impl Linker {
-    fn new(options: &AssembleOptions) -> Result<Linker> {
+impl Settings {
+    pub(super) fn new(options: &AssembleOptions) -> Settings {
         let (mut info, mut errors) = (vec![0u8; LOG_SIZE], vec![0u8; LOG_SIZE]);
         let number = |value: usize| value as *mut c_void;
         let mut pairs = vec![
@@ -108,39 +125,12 @@ impl Linker {
         if options.line_info {
             pairs.push((Option_::CU_JIT_GENERATE_LINE_INFO, number(1)));
         }
-        let (mut keys, mut values): (Vec<_>, Vec<_>) = pairs.into_iter().unzip();
-        let mut state = std::ptr::null_mut();
-        // SAFETY: keys and values have the length that is passed, and live, with the logs, as long as the linker.
-        let status =
-            unsafe { sys::cuLinkCreate_v2(keys.len() as u32, keys.as_mut_ptr(), values.as_mut_ptr(), &mut state) };
-        check(status, "cuLinkCreate")?;
-        Ok(Linker { state, info, errors, _keys: keys, _values: values })
-    }
-
-    fn assemble(self, ptx: &str) -> Result<Cubin> {
-        let mut text = Vec::with_capacity(ptx.len() + 1);
-        text.extend_from_slice(ptx.as_bytes());
-        if let Some(position) = text.iter().position(|&byte| byte == 0) {
-            return Err(Error::Invalid(format!("PTX with a zero byte at {position}")));
-        }
-        text.push(0);
-        let (mut cubin, mut size) = (std::ptr::null_mut(), 0);
-        // SAFETY: the text is terminated and its size passed. The result belongs to the linker and is copied below.
-        unsafe {
-            let name = c"kernel.ptx".as_ptr() as *const c_char;
-            let kind = sys::CUjitInputType::CU_JIT_INPUT_PTX;
-            let data = text.as_mut_ptr().cast();
-            let none = (std::ptr::null_mut(), std::ptr::null_mut());
-            let status = sys::cuLinkAddData_v2(self.state, kind, data, text.len(), name, 0, none.0, none.1);
-            self.check(status, "cuLinkAddData(PTX)")?;
-            self.check(sys::cuLinkComplete(self.state, &mut cubin, &mut size), "cuLinkComplete")?;
-            let bytes = std::slice::from_raw_parts(cubin.cast::<u8>(), size).to_vec();
-            Ok(Cubin { bytes, log: log_text(&self.info), cached: false })
-        }
+        let (keys, values) = pairs.into_iter().unzip();
+        Settings { info, errors, keys, values }
     }
 
     /// A failed status as an error with the assembler's log.
-    fn check(&self, status: sys::CUresult, call: &str) -> Result<()> {
+    pub(super) fn check(&self, status: sys::CUresult, call: &str) -> Result<()> {
         check(status, call).map_err(|error| match error {
             Error::Cuda { call, name, message } => {
                 let logs = [log_text(&self.errors), log_text(&self.info)];
@@ -149,6 +139,50 @@ impl Linker {
             }
             other => other,
         })
+    }
+}
+
+/// PTX as the driver takes it, with a zero byte at its end.
+pub(super) fn terminated(ptx: &str) -> Result<Vec<u8>> {
+    if let Some(position) = ptx.bytes().position(|byte| byte == 0) {
+        return Err(Error::Invalid(format!("PTX with a zero byte at {position}")));
+    }
+    Ok([ptx.as_bytes(), &[0]].concat())
+}
+
+/// One use of the driver's linker.
+struct Linker {
+    state: sys::CUlinkState,
+    settings: Settings,
+}
+
+impl Linker {
+    fn new(options: &AssembleOptions) -> Result<Linker> {
+        let mut settings = Settings::new(options);
+        let Settings { keys, values, .. } = &mut settings;
+        let mut state = std::ptr::null_mut();
+        // SAFETY: keys and values have the length that is passed, and live, with the logs, as long as the linker.
+        let status =
+            unsafe { sys::cuLinkCreate_v2(keys.len() as u32, keys.as_mut_ptr(), values.as_mut_ptr(), &mut state) };
+        check(status, "cuLinkCreate")?;
+        Ok(Linker { state, settings })
+    }
+
+    fn assemble(self, ptx: &str) -> Result<Cubin> {
+        let mut text = terminated(ptx)?;
+        let (mut cubin, mut size) = (std::ptr::null_mut(), 0);
+        // SAFETY: the text is terminated and its size passed. The result belongs to the linker and is copied below.
+        unsafe {
+            let name = c"kernel.ptx".as_ptr() as *const c_char;
+            let kind = sys::CUjitInputType::CU_JIT_INPUT_PTX;
+            let data = text.as_mut_ptr().cast();
+            let none = (std::ptr::null_mut(), std::ptr::null_mut());
+            let status = sys::cuLinkAddData_v2(self.state, kind, data, text.len(), name, 0, none.0, none.1);
+            self.settings.check(status, "cuLinkAddData(PTX)")?;
+            self.settings.check(sys::cuLinkComplete(self.state, &mut cubin, &mut size), "cuLinkComplete")?;
+            let bytes = std::slice::from_raw_parts(cubin.cast::<u8>(), size).to_vec();
+            Ok(Cubin { bytes, log: log_text(&self.settings.info), cached: false })
+        }
     }
 }
 

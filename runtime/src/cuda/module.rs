@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use cudarc::driver::sys::{self, CUfunction_attribute as Attribute};
 
-use super::assemble::{AssembleOptions, assemble};
+use super::assemble::{AssembleOptions, Settings, assemble, terminated};
 use super::cache::CubinCache;
 use super::device::Device;
 use super::driver::{CUresult, check, check_with};
@@ -35,6 +35,24 @@ impl Module {
         let mut handle = std::ptr::null_mut();
         // SAFETY: the bytes are an ELF file and outlive the call, which copies them.
         check(unsafe { sys::cuModuleLoadData(&mut handle, cubin.as_ptr().cast()) }, "cuModuleLoadData")?;
+        Ok(Arc::new(Module { device: device.clone(), handle }))
+    }
+
+    /// Assembles PTX as a whole program, or takes its code from the driver's cache, and loads it.
+    ///
+    /// # Errors
+    /// The assembler's, with its log.
+    pub fn whole(device: &Arc<Device>, ptx: &str, options: &AssembleOptions) -> Result<Arc<Module>> {
+        let (text, mut settings) = (terminated(ptx)?, Settings::new(options));
+        device.bind()?;
+        let mut handle = std::ptr::null_mut();
+        let Settings { keys, values, .. } = &mut settings;
+        // SAFETY: the text is terminated; keys and values have the length that is passed, and live with the logs until the call has returned.
+        let status = unsafe {
+            let (keys, values, count) = (keys.as_mut_ptr(), values.as_mut_ptr(), keys.len() as u32);
+            sys::cuModuleLoadDataEx(&mut handle, text.as_ptr().cast(), count, keys, values)
+        };
+        settings.check(status, "cuModuleLoadDataEx(PTX)")?;
         Ok(Arc::new(Module { device: device.clone(), handle }))
     }
 

@@ -6,7 +6,7 @@ use super::signature::Bindings;
 use super::{Addresses, Between, Code, Memory, Program, fixed};
 use crate::cuda::{
     Arg, AssembleOptions, Buffer, CubinCache, Device, Event, Function, Graph, GraphExec, KernelArgs, LaunchConfig,
-    Module, Stream, assemble_all,
+    Stream, load_all,
 };
 use crate::{Error, Result, Tensor};
 use std::ffi::c_void;
@@ -59,20 +59,17 @@ enum Work {
 impl CudaProgram {
     /// Assembles the program's PTX in the driver (several kernels at once) and loads it and its constants.
     pub fn new(program: Program, device: &Arc<Device>) -> Result<CudaProgram> {
-        let mut texts: Vec<&str> = Vec::new();
+        let mut texts: Vec<(&str, &str)> = Vec::new();
         for binary in &program.kernels {
             let Code::Ptx(text) = &binary.code else {
                 return Err(Error::Invalid(format!("the kernel {} is not compiled for a GPU", binary.name)));
             };
-            let text = std::str::from_utf8(text.bytes());
-            texts.push(text.map_err(|_| Error::Invalid(format!("the code of {} is no text", binary.name)))?);
+            let text = std::str::from_utf8(text.bytes())
+                .map_err(|_| Error::Invalid(format!("the code of {} is no text", binary.name)))?;
+            texts.push((binary.name.as_str(), text));
         }
         let cache = crate::cache::folder().map(|folder| CubinCache::at(folder.join("cubins")));
-        let cubins = assemble_all(device, &texts, &AssembleOptions::default(), cache.as_ref())?;
-        let mut kernels = Vec::new();
-        for (cubin, binary) in cubins.iter().zip(&program.kernels) {
-            kernels.push(Module::load(device, &cubin.bytes)?.function(binary.name.as_str())?);
-        }
+        let kernels = load_all(device, &texts, &AssembleOptions::default(), cache.as_ref())?;
         let stream = Stream::new(device)?;
         let mut constants = Vec::new();
         for constant in &program.constants {
