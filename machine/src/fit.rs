@@ -1,6 +1,6 @@
 //! What machine code needs of the machine that runs it.
 
-use crate::host::{cpu_name, features};
+use crate::host::{cpu_name, features, tiles_are_refused};
 use crate::target::{Machine, Target, capability};
 use serde::{Deserialize, Serialize};
 
@@ -69,6 +69,9 @@ impl Needs {
         }
         let is_lacking = |feature: &&String| !known.iter().any(|(name, has)| name == feature && *has);
         let lacking: Vec<&str> = self.features.iter().filter(is_lacking).map(String::as_str).collect();
+        if lacking.iter().any(|feature| feature.starts_with("amx-")) && tiles_are_refused() {
+            return Some(format!("it needs AMX tiles, whose state this system's kernel does not keep ({})", self.arch));
+        }
         if !lacking.is_empty() {
             return Some(format!("it needs a CPU with {}, which this one lacks ({})", lacking.join(", "), self.arch));
         }

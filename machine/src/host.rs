@@ -106,15 +106,61 @@ pub(crate) fn features() -> Vec<(&'static str, bool)> {
             other => other,
         };
     }
-    // Tiles: leaf 7, where the system keeps their state.
-    let (most, tiles) = (std::arch::x86_64::__cpuid(0).eax, [("amx-bf16", 22), ("amx-tile", 24), ("amx-int8", 25)]);
-    let edx = if most >= 7 { std::arch::x86_64::__cpuid_count(7, 0).edx } else { 0 };
-    all.extend(tiles.map(|(name, bit)| (name, edx >> bit & 1 == 1)));
+    // Tiles: leaf 7. Their state is kept for a process that has asked for it.
+    let tiles = [("amx-bf16", 22), ("amx-tile", 24), ("amx-int8", 25)];
+    let has = tile_bits();
+    let allowed = has != 0 && tiles_are_allowed();
+    all.extend(tiles.map(|(name, bit)| (name, allowed && has >> bit & 1 == 1)));
     all
 }
 #[cfg(not(target_arch = "x86_64"))]
 pub(crate) fn features() -> Vec<(&'static str, bool)> {
     Vec::new()
+}
+
+/// What CPUID says of tiles: bits 22, 24 and 25.
+#[cfg(target_arch = "x86_64")]
+fn tile_bits() -> u32 {
+    use std::arch::x86_64::{__cpuid, __cpuid_count};
+    let edx = if __cpuid(0).eax >= 7 { __cpuid_count(7, 0).edx } else { 0 };
+    edx & (1 << 22 | 1 << 24 | 1 << 25)
+}
+
+/// Whether the CPU has tiles that the kernel does not let this process use.
+pub(crate) fn tiles_are_refused() -> bool {
+    #[cfg(target_arch = "x86_64")]
+    return tile_bits() != 0 && !tiles_are_allowed();
+    #[cfg(not(target_arch = "x86_64"))]
+    false
+}
+
+/// Asks the kernel, once, to keep the tiles' state for this process and its threads. One from before 5.16 knows no such request.
+#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+fn tiles_are_allowed() -> bool {
+    const ARCH_PRCTL: i64 = 158;
+    const ARCH_REQ_XCOMP_PERM: i64 = 0x1023;
+    const XTILEDATA: i64 = 18;
+    static ALLOWED: LazyLock<bool> = LazyLock::new(|| {
+        let result: i64;
+        // SAFETY: a system call that reads and writes no memory of this process.
+        unsafe {
+            std::arch::asm!(
+                "syscall",
+                inlateout("rax") ARCH_PRCTL => result,
+                in("rdi") ARCH_REQ_XCOMP_PERM,
+                in("rsi") XTILEDATA,
+                lateout("rcx") _,
+                lateout("r11") _,
+                options(nostack),
+            );
+        }
+        result == 0
+    });
+    *ALLOWED
+}
+#[cfg(all(target_arch = "x86_64", not(target_os = "linux")))]
+fn tiles_are_allowed() -> bool {
+    false
 }
 
 /// Bytes of a core's data cache of this level, where the system says.

@@ -56,18 +56,14 @@ impl Unit {
     pub fn word(self) -> &'static str {
         Unit::WORDS.iter().find(|w| w.0 == self).expect("every unit has a word").1
     }
-    /// LLVM's name of the feature of a CPU that has the instructions of words.
-    pub fn feature(self) -> Option<&'static str> {
-        match self {
-            Unit::Avx512Bf16 => Some("avx512bf16"),
-            Unit::Vnni => Some("avx512vnni"),
-            _ => None,
-        }
+    /// Whether a CPU's unit multiplies words of several neighbours.
+    pub fn multiplies_words(self) -> bool {
+        matches!(self, Unit::Avx512Bf16 | Unit::Vnni | Unit::Amx)
     }
 }
 
 /// A matrix instruction.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Matrix {
     pub unit: Unit,
@@ -77,6 +73,29 @@ pub struct Matrix {
     pub accumulator: String,
     /// How fragments lie in registers.
     pub layout: String,
+    /// Of a CPU: cycles until a core may start the next one; half a cycle where there are two at once.
+    #[serde(default = "two_a_cycle", skip_serializing_if = "is_two_a_cycle")]
+    pub cycles: f64,
+}
+
+fn two_a_cycle() -> f64 {
+    0.5
+}
+fn is_two_a_cycle(cycles: &f64) -> bool {
+    *cycles == two_a_cycle()
+}
+
+impl Matrix {
+    /// LLVM's names of the features of a CPU that has it, besides those of its vectors.
+    pub fn features(&self) -> &'static [&'static str] {
+        match self.unit {
+            Unit::Avx512Bf16 => &["avx512bf16"],
+            Unit::Vnni => &["avx512vnni"],
+            Unit::Amx if self.operands == "bf16" => &["amx-tile", "amx-bf16"],
+            Unit::Amx => &["amx-tile", "amx-int8"],
+            _ => &[],
+        }
+    }
 }
 
 /// A machine's figures. A *core* is a CPU core or a streaming multiprocessor.
@@ -180,16 +199,25 @@ impl Target {
     pub fn has_fma(&self) -> bool {
         !self.triple.starts_with("x86_64") || self.needs.iter().any(|feature| feature == "fma")
     }
+    /// The instruction of a unit that multiplies `operands`, if code generation may use it.
+    pub fn instruction(&self, unit: Unit, operands: Type, accumulator: Type) -> Option<&Matrix> {
+        let is = |name: &str, ty: Type| name == ty.to_string();
+        self.matrix
+            .iter()
+            .find(|m| m.unit == unit && is(&m.operands, operands) && is(&m.accumulator, accumulator) && self.runs(m))
+    }
     /// The instruction that multiplies words of `operands`, in vectors; its shape is `[1, lanes, elements of a word]`.
     pub fn words(&self, operands: Type, accumulator: Type) -> Option<&Matrix> {
-        let is = |name: &str, ty: Type| name == ty.to_string();
-        let fits = |m: &&Matrix| is(&m.operands, operands) && is(&m.accumulator, accumulator) && self.runs(m);
-        self.matrix.iter().filter(|m| self.is_cpu() && m.unit.feature().is_some()).find(fits)
+        [Unit::Avx512Bf16, Unit::Vnni].into_iter().find_map(|unit| self.instruction(unit, operands, accumulator))
+    }
+    /// The instruction that multiplies tiles of words of `operands`.
+    pub fn tiles(&self, operands: Type, accumulator: Type) -> Option<&Matrix> {
+        self.instruction(Unit::Amx, operands, accumulator)
     }
     /// Whether code generation may use a matrix instruction: no feature that it needs is switched off.
     pub fn runs(&self, matrix: &Matrix) -> bool {
-        let is_off = |feature: &str| self.features.iter().any(|f| f.strip_prefix('-') == Some(feature));
-        !matrix.unit.feature().is_some_and(is_off)
+        let is_off = |feature: &&str| self.features.iter().any(|f| f.strip_prefix('-') == Some(*feature));
+        !matrix.features().iter().any(is_off)
     }
     /// Whether it has a matrix instruction of this unit.
     pub fn has_unit(&self, unit: Unit) -> bool {

@@ -1,11 +1,11 @@
 //! Words: a few neighbours along the sums' dimension in 32 bits, as a CPU's dot product instructions take them.
 
-use crate::constraints::{TILE, VECTOR};
+use crate::constraints::{INDEX, MEMREF, TILE, VECTOR};
 use rc_ir::op_def::*;
 use rc_ir::{OpDef, OpRef, Result, Type};
 use smallvec::smallvec;
 
-pub(super) static OPS: &[&OpDef] = &[&PACK, &DOT_WORDS];
+pub(super) static OPS: &[&OpDef] = &[&PACK, &DOT_WORDS, &DOT_TILES];
 
 /// Elements of a type in a word; `None` where they do not fill it.
 pub fn word_width(elem: Type) -> Option<i64> {
@@ -74,5 +74,61 @@ fn verify_dot_words(op: OpRef) -> Result {
         true => Ok(()),
         false => Err(op
             .error(format!("expects words in vectors of i32, and sums of bf16 in f32 or of i8 in i32, got {types:?}"))),
+    }
+}
+
+/// Rows of a tile of the CPU's unit for tiles, and words of one.
+pub const UNIT_TILE: i64 = 16;
+
+pub static DOT_TILES: OpDef = OpDef {
+    summary: "c = a b or c + a b in memory, of tiles of 16 rows of 16 words (AMX).",
+    doc: "`a` has words `[..., m, k]`, `b` words `[..., k, n]` and `c` sums `[..., m, n]` from their indices on, m and n as `shape` says: one or two \
+tiles each; memory of the words' elements is seen as words. `count` words along k are multiplied, rounded up to whole tiles, which a and b have. `of = bf16`: sums in f32; subnormal numbers count as zero. \
+`of = i8`: signed bytes, sums in i32. With `add` c is added to.",
+    example: r#"
+kernel.func @example(%x: memref<16x16xi32>, %y: memref<16x32xi32>, %z: memref<16x32xf32>) attributes {phase = thread, target = cpu, grid = [1, 1, 1]} {
+  %zero = core.constant {value = 0 : index} : index
+  %words = core.constant {value = 16 : index} : index
+  kernel.dot_tiles %x[%zero, %zero], %y[%zero, %zero], %z[%zero, %zero], %words {of = bf16, shape = [16, 32]}
+  kernel.return
+}
+"#,
+    operands: &[
+        operand("a", MEMREF),
+        variadic("a_indices", INDEX).bracketed(),
+        operand("b", MEMREF),
+        variadic("b_indices", INDEX).bracketed(),
+        operand("c", MEMREF),
+        variadic("c_indices", INDEX).bracketed(),
+        operand("count", INDEX),
+    ],
+    attrs: &[
+        attr("of", AttrKind::Type, "The words' elements: bf16 or i8."),
+        attr("shape", AttrKind::I64Array, "Rows and columns of c: 16 or 32 each."),
+        attr("add", AttrKind::Bool, "Whether the products are added to what c has.").default(AttrDefault::Bool(false)),
+    ],
+    effects: Effects::Write,
+    verify: Some(verify_dot_tiles),
+    ..OpDef::new("rc.kernel.dot_tiles")
+};
+
+fn verify_dot_tiles(op: OpRef) -> Result {
+    let of = op.attr("of").and_then(|of| of.as_type());
+    let sums = if of == Some(Type::bf16()) { Type::f32() } else { Type::i32() };
+    let groups = ["a", "b", "c"].map(|name| (op.group(name), op.group(&format!("{name}_indices"))));
+    let ranks = groups.iter().all(|(memory, at)| {
+        let ty = op.body.ty(memory[0]);
+        at.len() == ty.rank() && ty.rank() >= 2
+    });
+    let elems = groups.each_ref().map(|(memory, _)| op.body.ty(memory[0]).elem());
+    let known = of == Some(Type::bf16()) || of == Some(Type::i8());
+    let shape = op.ints("shape").unwrap_or_default();
+    let whole = shape.len() == 2 && shape.iter().all(|n| [UNIT_TILE, 2 * UNIT_TILE].contains(n));
+    let words = elems[..2].iter().all(|&elem| elem == Type::i32() || Some(elem) == of);
+    match known && ranks && whole && words && elems[2] == sums {
+        true => Ok(()),
+        false => Err(op.error(format!(
+            "expects words of i32, a shape of 16 or 32 rows and columns, and sums of bf16 in f32 or of i8 in i32, got {elems:?} and {shape:?}"
+        ))),
     }
 }

@@ -4,7 +4,7 @@
 //! void kernel(const uint64_t *args, const KernelCtx *ctx);
 //! ```
 
-use super::{KernelArg, Lowering, allocs::Allocations};
+use super::{KernelArg, Lowering, allocs::Allocations, words::uses_tiles};
 use crate::emit::{Access, ModuleBuilder, Parameter, Unroll, Value};
 use rc_ir::Result;
 
@@ -50,6 +50,10 @@ impl<'a, 'm> Lowering<'a, 'm> {
         };
         let (x, y) = (extent(0), extent(1));
         let (begin, end) = (word(context, context::BEGIN), word(context, context::END));
+        let tiles = uses_tiles(self.body);
+        if tiles {
+            self.configure_tiles();
+        }
         let mut outcome = Ok(());
         b.for_loop((begin, end, b.i64(1)), &[], Unroll::No, |id, _| {
             self.programs = self.program_ids(id, x, y);
@@ -57,6 +61,9 @@ impl<'a, 'm> Lowering<'a, 'm> {
             vec![]
         });
         outcome?;
+        if tiles {
+            self.release_tiles();
+        }
         b.ret(None);
         Ok(())
     }

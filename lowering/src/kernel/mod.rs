@@ -104,6 +104,7 @@ impl<'a, 'm> Lowering<'a, 'm> {
             "kernel.permute" => self.permute(op),
             "kernel.vector_reduce" => self.vector_reduce(op),
             "kernel.dot_words" => self.dot_words(op),
+            "kernel.dot_tiles" => self.dot_tiles(op),
             _ if name.starts_with("core.") => self.elementwise(op),
             _ if name.starts_with("kernel.") => self.gpu_op(op),
             _ => Err(op.unsupported("in the thread phase of a kernel")),

@@ -1,10 +1,11 @@
 //! Packs the constant operands of products: in panels of columns, `[panels, k, columns of a panel]`, as blocks of a product read them.
 
 use super::{Constants, bytes};
-use crate::schedule::{Target, panel_columns};
+use crate::schedule::{Target, panel_columns, tile_columns};
 use rc_dialects::builder::CoreBuilder;
 use rc_dialects::core::dot::DOT;
 use rc_dialects::interfaces::Contraction;
+use rc_dialects::kernel::word_width;
 use rc_ir::pass::PassContext;
 use rc_ir::{Block, Body, Builder, Dim, Name, Op, Value};
 use rustc_hash::FxHashSet;
@@ -24,9 +25,10 @@ struct Weight {
     /// Elements of it, and of the other dimension.
     n: i64,
     k: i64,
-    /// Columns of a panel, and elements of k that are multiplied at once.
+    /// Columns of a panel, elements of k that are multiplied at once, and those to a multiple of which k is filled up.
     columns: i64,
     word: i64,
+    depth: i64,
 }
 
 /// A weight in panels.
@@ -71,8 +73,9 @@ impl Packer<'_, '_> {
         let (&[free], &[contracted]) = (roles.rhs_free.as_slice(), roles.rhs_contract.as_slice()) else { return None };
         let (left, right) = (body.ty(body.operand(dot, 0)), body.ty(value));
         // Elements of another type than the sums' would be converted for every tile; packing a short row only adds to it.
-        let word = match self.target.words(right.elem(), roles.acc) {
-            Some(words) => words.shape[2],
+        let tiles = self.target.tiles(right.elem(), roles.acc);
+        let word = match tiles.or_else(|| self.target.words(right.elem(), roles.acc)) {
+            Some(_) => word_width(right.elem())?,
             None if right.elem() == roles.acc => 1,
             None => return None,
         };
@@ -82,7 +85,9 @@ impl Packer<'_, '_> {
         let shape = right.static_shape()?;
         let rows = roles.lhs_free.iter().fold(Dim::Static(1), |n, &d| n * left.shape()[d]);
         let columns = panel_columns(rows.as_static(), shape[free], roles.acc, self.target)?;
-        Some(Weight { dot, value, free, n: shape[free], k: shape[contracted], columns, word })
+        let (columns, depth) =
+            tiles.map_or((columns, word), |tiles| (tile_columns(tiles, shape[free]), tiles.shape[2]));
+        Some(Weight { dot, value, free, n: shape[free], k: shape[contracted], columns, word, depth })
     }
 
     fn pack(&mut self, body: &mut Body, w: &Weight) -> Value {
@@ -111,7 +116,7 @@ impl Weight {
     }
     /// Shapes of the weight: padded to whole panels and words, and with these apart; and the order of the latter's dimensions in memory.
     fn shapes(&self) -> ([Dim; 2], Vec<Dim>, Vec<i64>) {
-        let words = (self.k as u64).div_ceil(self.word as u64) as i64;
+        let words = (self.k as u64).next_multiple_of(self.depth as u64) as i64 / self.word;
         let [panels, columns, words, word] = [self.panels(), self.columns, words, self.word].map(Dim::Static);
         let (n, k) = (panels * columns, words * word);
         match (self.free, self.word) {

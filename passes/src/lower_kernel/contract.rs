@@ -8,6 +8,7 @@ use crate::schedule::nest::Nest;
 use crate::schedule::roles::Roles;
 use crate::schedule::{Operand, Schedule};
 use rc_dialects::constraints::default_acc;
+use rc_dialects::kernel::{UNIT_TILE, word_width};
 use rc_dialects::loop_::IterKind;
 use rc_ir::{Attr, Name, OpRef, Result, Traits, Type, Value};
 use rc_machine::Unit;
@@ -22,28 +23,40 @@ pub struct Product<'n> {
     pub words: Option<Words>,
 }
 
-/// Words of `width` neighbours along k, of the type `of`.
+/// Words of `width` neighbours along k, of the type `of`, and what multiplies them.
 #[derive(Clone, Copy)]
 pub struct Words {
     pub of: Type,
     pub width: i64,
+    pub unit: Unit,
 }
 
 impl Words {
     /// Of a schedule's unit, if that multiplies words; an error where it does not multiply these factors.
     fn of(p: &Program, op: OpRef, schedule: &Schedule, factors: [Type; 2], acc: Type) -> Result<Option<Words>> {
-        let Some(unit) = schedule.unit().filter(|unit| unit.feature().is_some()) else { return Ok(None) };
+        let Some(unit) = schedule.unit().filter(|unit| unit.multiplies_words()) else { return Ok(None) };
         let [left, right] = factors;
-        let matrix = p.target.words(left, acc).filter(|m| m.unit == unit && left == right);
+        let matrix = p.target.instruction(unit, left, acc).filter(|_| left == right);
         let wrong =
             || op.unsupported(format!("with unit = {} for products of {left} and {right} in {acc}", unit.word()));
-        let matrix = matrix.ok_or_else(|| wrong().help("choose unit = fma"))?;
+        let width = matrix.and_then(|_| word_width(left)).ok_or_else(|| wrong().help("choose unit = fma"))?;
         let packed = |which| schedule.packs(which);
         if schedule.block().is_empty() || !packed(Operand::Left) {
             let error = op.unsupported(format!("with unit = {} where operands are not packed", unit.word()));
             return Err(error.help("give the schedule blocks and pack = [left, right]"));
         }
-        Ok(Some(Words { of: left, width: matrix.shape[2] }))
+        let results = schedule.axes.map(|axis| schedule.tile_of(axis));
+        if unit == Unit::Amx && results.iter().any(|n| ![UNIT_TILE, 2 * UNIT_TILE].contains(n)) {
+            let error = op.unsupported(format!("with unit = amx and tiles of {results:?} results"));
+            return Err(error.help(format!("a tile has {UNIT_TILE} or {} rows and columns", 2 * UNIT_TILE)));
+        }
+        let depth = schedule.contract().and_then(|own| own.inner).and_then(|k| schedule.block_of(k));
+        if unit == Unit::Amx && depth.is_some_and(|depth| depth % (UNIT_TILE * width) != 0) {
+            let error =
+                op.unsupported(format!("with unit = amx and blocks of {} elements of the sums", depth.unwrap_or(0)));
+            return Err(error.help(format!("a tile has {} of them", UNIT_TILE * width)));
+        }
+        Ok(Some(Words { of: left, width, unit }))
     }
 }
 

@@ -3,6 +3,7 @@
 //! products to tiles of results, which are in registers meanwhile.
 
 mod lanes;
+mod tiles;
 mod words;
 
 use super::contract::Product;
@@ -87,8 +88,8 @@ enum Form {
     ByTiles,
 }
 
-/// What is done with a tile of sums, in its scope, at its row and column within the block.
-type Finish<'f> = dyn FnMut(&mut Program, &Scope, [Value; 2], Value) -> Result + 'f;
+/// What is done with a tile of sums, in its scope.
+type Finish<'f> = dyn FnMut(&mut Program, &Scope, Value) -> Result + 'f;
 
 /// An operand of the product.
 #[derive(Clone, Copy, PartialEq)]
@@ -140,10 +141,12 @@ impl<'a, 'n> Blocked<'a, 'n> {
     /// Memory for an operand's block. Elements are kept in words that the unit multiplies, or in the type that is accumulated in: narrower ones are converted once.
     fn panel(&self, p: &mut Program, side: Side, length: i64) -> Panel {
         let Part { block, tile, .. } = *self.part(side);
-        // Elements of the left operand are repeated one by one, and may lie in any order.
-        let form = if side == Side::Left && self.lies_along_k(side) { Form::AlongK } else { Form::ByTiles };
+        // Elements of the left operand are repeated one by one, and may lie in any order; but tiles are of rows.
+        let rows = self.lies_along_k(side) || self.multiplies_tiles();
+        let form = if side == Side::Left && rows { Form::AlongK } else { Form::ByTiles };
         let elem = if self.product.words.is_some() { Type::i32() } else { self.product.acc };
         let memory = match form {
+            Form::AlongK if self.multiplies_tiles() => p.alloc(&[block, self.apart(length)], elem),
             Form::AlongK => p.alloc(&[block, length], elem),
             Form::ByTiles => p.alloc(&[block / tile, length, tile], elem),
         };
@@ -156,74 +159,81 @@ impl<'a, 'n> Blocked<'a, 'n> {
     /// What reading the operands or the epilogue reports.
     pub fn run(&self, p: &mut Program, mut epilogue: impl FnMut(&mut Program, &Scope, Value) -> Result) -> Result {
         let outer: Vec<Iter> = self.product.outer_sums().collect();
-        let mut finish = |p: &mut Program, scope: &Scope, _: [Value; 2], tile: Value| epilogue(p, scope, tile);
         if !outer.is_empty() {
-            return self.run_all(p, &outer, &mut finish);
+            return self.run_all(p, &outer, &mut epilogue);
         }
         match (self.k.extent, self.depth) {
-            (Dim::Static(k), Some(depth)) if k > depth => self.run_blocks(p, k, depth, &mut finish),
+            (Dim::Static(k), Some(depth)) if k > depth => self.run_blocks(p, k, depth, &mut epilogue),
             (Dim::Static(_), _) | (_, None) => {
                 let range = [p.constant_index(0), p.size(self.k.extent)];
-                self.block(p, self.scope, range, None, &mut finish)
+                let sums = self.multiplies_tiles().then(|| self.one_tile(p));
+                self.block(p, self.scope, range, sums, false, Some(&mut epilogue))
             }
-            _ => self.run_all(p, &outer, &mut finish),
+            _ => self.run_all(p, &outer, &mut epilogue),
         }
     }
 
     /// Goes over a known number of blocks of k, at least two: the first one's sums wait for the others', the last one's are the results.
     fn run_blocks(&self, p: &mut Program, k: i64, depth: i64, finish: &mut Finish) -> Result {
-        let sums = self.waiting(p);
+        let sums = Some(self.waiting(p));
         let last = (k - 1) / depth * depth;
         let [zero, step, start] = [0, depth, last].map(|n| p.constant_index(n));
-        let mut keep = |p: &mut Program, _: &Scope, at: [Value; 2], tile: Value| self.keep(p, tile, sums, at);
-        self.block(p, self.scope, [zero, step], None, &mut keep)?;
+        self.block(p, self.scope, [zero, step], sums, false, None)?;
         if last > depth {
-            for_each(p, [step, start, step], |p, first| {
-                self.block(p, self.scope, [first, step], Some(sums), &mut keep)
-            })?;
+            for_each(p, [step, start, step], |p, first| self.block(p, self.scope, [first, step], sums, true, None))?;
         }
         let rest = p.constant_index(k - last);
-        self.block(p, self.scope, [start, rest], Some(sums), finish)
+        self.block(p, self.scope, [start, rest], sums, true, Some(finish))
     }
 
     /// Goes over all sums, however many blocks there are; all wait in memory.
     fn run_all(&self, p: &mut Program, outer: &[Iter], finish: &mut Finish) -> Result {
         let sums = self.waiting(p);
-        let mut keep = |p: &mut Program, _: &Scope, at: [Value; 2], tile: Value| self.keep(p, tile, sums, at);
-        self.for_tiles(p, self.scope, |p, scope, at| {
-            let none = p.zeros([self.m.tile, self.n.tile], self.product.acc);
-            keep(p, scope, at, none)
+        self.for_parts(p, self.scope, |p, _, at, rows| {
+            let none = p.zeros([rows, self.n.tile], self.product.acc);
+            self.keep(p, none, sums, at);
+            Ok(())
         })?;
         self.for_outer(p, self.scope, outer, &mut |p, scope| {
-            self.for_depths(p, |p, range| self.block(p, scope, range, Some(sums), &mut keep))
+            self.for_depths(p, |p, range| self.block(p, scope, range, Some(sums), true, None))
         })?;
-        self.for_tiles(p, self.scope, |p, scope, at| {
-            let tile = self.kept(p, sums, at);
-            finish(p, scope, at, tile)
+        self.for_parts(p, self.scope, |p, scope, at, rows| {
+            let tile = self.kept(p, sums, at, rows);
+            finish(p, scope, tile)
         })
     }
 
-    /// Packs a block of k and gives `then` each tile of its products' sums, added to those `before`. Each block's sums start from zero: the shorter
-    /// a sum, the less it loses to rounding.
+    /// Packs a block of k and gives `then` each tile of its products' sums, added to those that wait where it `adds`; without it they wait in `sums`.
+    /// Each block's sums start from zero: the shorter a sum, the less it loses to rounding.
     fn block(
         &self,
         p: &mut Program,
         scope: &Scope,
         range: [Value; 2],
-        before: Option<Value>,
-        then: &mut Finish,
+        sums: Option<Value>,
+        adds: bool,
+        mut then: Option<&mut Finish>,
     ) -> Result {
         self.pack(p, scope, range)?;
         self.for_tiles(p, scope, |p, scope, at| {
-            let here = self.sums(p, scope, at, range)?;
-            let tile = match before {
-                Some(sums) => {
-                    let before = self.kept(p, sums, at);
-                    p.binary("rc.core.add", before, here)
-                }
-                None => here,
-            };
-            then(p, scope, at, tile)
+            if let Some(sums) = sums.filter(|_| self.multiplies_tiles()) {
+                self.dot_tiles(p, scope, sums, at, range, adds)?;
+                return match &mut then {
+                    Some(finish) => self.finish_tile(p, scope, sums, at, finish),
+                    None => Ok(()),
+                };
+            }
+            let mut tile = self.sums(p, scope, at, range)?;
+            if let Some(sums) = sums.filter(|_| adds) {
+                let before = self.kept(p, sums, at, self.m.tile);
+                tile = p.binary("rc.core.add", before, tile);
+            }
+            match (&mut then, sums) {
+                (Some(finish), _) => finish(p, scope, tile)?,
+                (None, Some(sums)) => self.keep(p, tile, sums, at),
+                (None, None) => unreachable!("sums wait in memory"),
+            }
+            Ok(())
         })
     }
 
@@ -295,8 +305,9 @@ impl<'a, 'n> Blocked<'a, 'n> {
         let (elements, depth) = match (along_k, panel.form) {
             (true, Form::AlongK) => (1, runs.map_or(RUN * lanes, |runs| runs.length)),
             (true, Form::ByTiles) => (part.tile, lanes),
-            (false, _) => (part.tile, ROWS),
+            (false, _) => (part.tile, if self.multiplies_tiles() { lanes } else { ROWS }),
         };
+        let length = if runs.is_none() { self.whole_tiles(p, length) } else { length };
         let bounds = [p.constant_index(0), length, p.constant_index(depth)];
         let copy = |p: &mut Program, element: Value, k: Value| {
             let at = if elements == 1 { part.place(p, element) } else { p.add_index(part.first, element) };
@@ -327,6 +338,7 @@ impl<'a, 'n> Blocked<'a, 'n> {
     /// Stores a tile, `[elements, k]` where it is `along_k` and `[k, elements]` else, in a panel.
     fn fill(&self, p: &mut Program, panel: Panel, part: &Part, tile: Value, along_k: bool, [element, k]: [Value; 2]) {
         if panel.form == Form::AlongK {
+            let tile = if along_k { tile } else { transposed(p, tile) };
             return store(p, tile, panel.memory, &[element, k], [0, 1]);
         }
         let (number, zero) = (part.number(p, element), p.constant_index(0));
@@ -421,14 +433,22 @@ impl<'a, 'n> Blocked<'a, 'n> {
     fn waiting(&self, p: &mut Program) -> Value {
         p.alloc(&[self.n.block / self.n.tile, self.m.block, self.n.tile], self.product.acc)
     }
-    fn keep(&self, p: &mut Program, tile: Value, sums: Value, [row, column]: [Value; 2]) -> Result {
-        let (number, zero) = (self.n.number(p, column), p.constant_index(0));
-        store(p, tile, sums, &[number, row, zero], [1, 2]);
-        Ok(())
+    /// Where the sums at a row and column within the block lie in their memory, which is the block's or one tile's.
+    fn place_in(&self, p: &mut Program, sums: Value, [row, column]: [Value; 2]) -> [Value; 3] {
+        let zero = p.constant_index(0);
+        let one = p.ty(sums).static_shape().is_some_and(|shape| shape[..2] == [1, self.m.tile]);
+        if one && self.m.block * self.n.block > self.m.tile * self.n.tile {
+            return [zero; 3];
+        }
+        [self.n.number(p, column), row, zero]
     }
-    fn kept(&self, p: &mut Program, sums: Value, [row, column]: [Value; 2]) -> Value {
-        let (number, zero) = (self.n.number(p, column), p.constant_index(0));
-        load(p, sums, &[number, row, zero], [self.m.tile, self.n.tile], [1, 2])
+    fn keep(&self, p: &mut Program, tile: Value, sums: Value, at: [Value; 2]) {
+        let at = self.place_in(p, sums, at);
+        store(p, tile, sums, &at, [1, 2]);
+    }
+    fn kept(&self, p: &mut Program, sums: Value, at: [Value; 2], rows: i64) -> Value {
+        let at = self.place_in(p, sums, at);
+        load(p, sums, &at, [rows, self.n.tile], [1, 2])
     }
 }
 

@@ -8,6 +8,7 @@ use super::group::Group;
 use super::nest::{Nest, extent_of};
 use super::roles::Roles;
 use super::{Candidate, Cost, Plan};
+use rc_dialects::kernel::word_width;
 use rc_dialects::loop_::IterKind;
 use rc_ir::{Body, Dim, Name, Type};
 use rc_machine::{CpuProducts, Matrix, Target, Unit};
@@ -41,6 +42,10 @@ struct Model<'a> {
     panels: bool,
     /// Elements along k that are multiplied at once: sizes and blocks of k count such words.
     word: i64,
+    /// The instruction that multiplies: rows, columns and words of one, and its cycles.
+    unit: Unit,
+    shape: [i64; 3],
+    instruction: f64,
     /// Where rows of the left operand are windows: how many elements of k are neighbours.
     run: Option<i64>,
     /// Where a tile's windows are read in place: elements of memory from one to the next. Else they are gathered as they are packed.
@@ -59,7 +64,7 @@ pub fn plan(body: &Body, group: &Group, p: &Problem, target: &Target) -> Plan {
         let [m, n, k] = choice.block;
         let own = Contract {
             block: vec![(p.roles.m, m), (p.roles.n, n), (p.roles.k, k * model.word)],
-            unit: Some(words(p, target).filter(|_| model.word > 1).map_or(Unit::Fma, |words| words.unit)),
+            unit: Some(model.unit),
             pack: packed.map(|o| o.0).collect(),
             ..Contract::default()
         };
@@ -81,6 +86,18 @@ pub fn plan(body: &Body, group: &Group, p: &Problem, target: &Target) -> Plan {
 fn words<'a>(p: &Problem, target: &'a Target) -> Option<&'a Matrix> {
     let [left, right] = p.factors;
     target.words(left, p.acc).filter(|_| left == right)
+}
+
+/// The instruction that multiplies tiles of the factors' words.
+fn tiles<'a>(p: &Problem, target: &'a Target) -> Option<&'a Matrix> {
+    let [left, right] = p.factors;
+    target.tiles(left, p.acc).filter(|_| left == right)
+}
+
+/// The columns of a panel whose tiles an instruction multiplies, of an operand of `n` columns.
+pub fn tile_columns(instruction: &Matrix, n: i64) -> i64 {
+    let one = instruction.shape[1];
+    if n <= one { one } else { 2 * one }
 }
 
 /// The operand of a product that is its right factor, in panels of words, with the columns of a panel and the elements of a word.
@@ -127,6 +144,9 @@ fn models<'a>(body: &Body, group: &Group, p: &Problem, target: &'a Target) -> Ve
         converts: [p.roles.left, 1 - p.roles.left].map(|which| p.factors[which] != p.acc),
         panels: false,
         word: 1,
+        unit: Unit::Fma,
+        shape: [1, lanes, 1],
+        instruction: 0.5,
         run: gathered_run(nest, p.roles.m, p.roles.k, None),
         distance: None,
     };
@@ -134,18 +154,34 @@ fn models<'a>(body: &Body, group: &Group, p: &Problem, target: &'a Target) -> Ve
     let in_place = packing.run.and_then(|_| tile(0, &|rows| distance(rows).is_some()));
     let in_place = in_place.and_then(|tile| Some(Model { tile, distance: Some(distance(tile[0])?), ..packing }));
     let [_, _, k] = packing.sizes;
-    let of_words = words(p, target).and_then(|m| {
-        // Sums of unsigned bytes are put right by those of the columns.
-        let spare = if p.acc.is_float() { 0 } else { VECTORS[0] };
-        let (word, tile) = (m.shape[2], tile(spare, &|_| true)?);
+    let in_units = |m: &Matrix, tile: [i64; 2]| {
+        let word = word_width(p.factors[0]).filter(|_| tile[1] % 4 == 0)?;
         let sizes = [packing.sizes[0], packing.sizes[1], (k + word - 1) / word];
         let run = packing.run.map(|run| run / word);
-        let model = Model { tile, sizes, word, run, converts: [false; 2], ..packing };
-        (tile[1] % 4 == 0).then_some(model)
+        let shape = [m.shape[0], m.shape[1], m.shape[2] / word];
+        let (unit, instruction, converts) = (m.unit, m.cycles, [false; 2]);
+        Some(Model { tile, sizes, word, run, unit, shape, instruction, converts, ..packing })
+    };
+    let of_words = words(p, target).and_then(|m| {
+        // Sums of unsigned bytes are put right by those of the columns.
+        let spare = if m.unit == Unit::Vnni { VECTORS[0] } else { 0 };
+        in_units(m, tile(spare, &|_| true)?)
     });
-    let models: Vec<Model> = match (in_words, of_words) {
-        (Some((_, width)), Some(model)) if width == model.word => vec![model],
-        (_, of_words) => [Some(packing), in_place, of_words].into_iter().flatten().collect(),
+    let of_tiles = tiles(p, target).and_then(|m| {
+        let size = |extent: i64, one: i64| if extent <= one { one } else { 2 * one };
+        let given = in_words.map(|words| words.0);
+        let columns = given.unwrap_or_else(|| tile_columns(m, packing.sizes[1]));
+        let tile = [size(rows.unwrap_or(i64::MAX), m.shape[0]), columns];
+        let whole = packing.run.is_none() || k % m.shape[2] == 0;
+        let fits =
+            whole && columns == size(columns, m.shape[1]) && limit(group, p, tile[0], tile[1], target) == tile.into();
+        in_units(m, tile).filter(|_| fits)
+    });
+    let models: Vec<Model> = match in_words {
+        Some((_, width)) if [of_words, of_tiles].iter().flatten().any(|model| model.word == width) => {
+            [of_words, of_tiles].into_iter().flatten().collect()
+        }
+        _ => [Some(packing), in_place, of_words, of_tiles].into_iter().flatten().collect(),
     };
     let with_panels = |model: Model<'a>| {
         let fits = in_words.map_or(1, |words| words.1) == model.word;
@@ -205,10 +241,11 @@ impl Model<'_> {
             }
         }
         let made_words = |c: &Choice| self.word == 1 || (c.pack[0] && (c.pack[1] || self.panels));
+        let whole = |c: &Choice| c.block[2] % self.shape[2] == 0 || c.block[2] >= k;
         out.retain(|c| {
             self.memory(c) <= self.costs().memory_bytes && (self.run.is_none() || c.pack[0] != self.distance.is_some())
         });
-        out.retain(made_words);
+        out.retain(|c| made_words(c) && whole(c));
         out
     }
     fn costs(&self) -> &CpuProducts {
@@ -241,7 +278,14 @@ impl Model<'_> {
     /// Microseconds of the products alone.
     fn floor(&self) -> f64 {
         let products = self.sizes.iter().map(|&n| n as f64).product::<f64>() * self.outer * self.batch;
-        products / (2.0 * self.lanes) / self.target.cores as f64 / self.cycles()
+        let at_once = self.shape.iter().map(|&n| n as f64).product::<f64>();
+        products / at_once * self.instruction / self.target.cores as f64 / self.cycles()
+    }
+    /// Cycles of a tile's multiply-adds, and of loading what they multiply, two vectors a cycle, for each word along k.
+    fn step(&self) -> f64 {
+        let [rows, columns, words] = self.shape.map(|n| n as f64);
+        let (mr, nr) = (self.tile[0] as f64 / rows, self.tile[1] as f64 / columns);
+        (mr * nr * self.instruction).max((mr + nr) * rows / 2.0) / words
     }
 
     /// Counted in cycles of instructions on vectors.
@@ -252,8 +296,7 @@ impl Model<'_> {
         let tiles = [self.sizes[0] as f64 / mr, self.sizes[1] as f64 / nr].map(f64::ceil);
         let sums = self.sizes[2] as f64 * self.outer;
         let steps = self.steps(c);
-        // Two multiply-adds and two loads a cycle.
-        let mut step = (mr * vectors / 2.0).max((mr + vectors) / 2.0) + self.reads(c);
+        let mut step = self.step() + self.reads(c);
         if !self.panels && c.block[2] * self.tile[1] * self.bytes * 4 > self.target.shared_bytes * 3 {
             step *= costs.right_second; // The right operand's panel comes from the second-level cache,
         }

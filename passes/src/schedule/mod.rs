@@ -39,7 +39,7 @@ use rc_ir::pass::{
 pub use attention::{Accesses as AttentionAccesses, accesses as attention_accesses, iters as attention_iters};
 pub use attr::{Kind, NONE, Operand, Schedule, reference};
 pub use candidate::{Candidate, Cost, Plan};
-pub use contract_cpu::panel_columns;
+pub use contract_cpu::{panel_columns, tile_columns};
 use rc_machine as target;
 pub use rc_machine::{Machine, Target};
 pub use tuning::{Entry, Tuning, nests, structure};

@@ -4,6 +4,7 @@ use super::{Blocked, Side, load};
 use crate::lower_kernel::program::Program;
 use crate::lower_kernel::scope::Scope;
 use rc_ir::{Attr, Diagnostic, Dim, Result, Type, Value};
+use rc_machine::Unit;
 
 impl Blocked<'_, '_> {
     /// Elements along k that are multiplied at once.
@@ -38,8 +39,8 @@ impl Blocked<'_, '_> {
     }
     /// What is added to each signed byte of the left operand, as the unit multiplies unsigned ones: 128, in a word.
     pub(super) fn offset(&self) -> Option<Attr> {
-        let words = self.product.words.filter(|words| !words.of.is_float())?;
-        (words.of == Type::i8()).then(|| Attr::int(i64::from(0x8080_8080_u32 as i32), Type::i32()))
+        let words = self.product.words?;
+        (words.unit == Unit::Vnni).then(|| Attr::int(i64::from(0x8080_8080_u32 as i32), Type::i32()))
     }
     /// The words in which so many elements are.
     pub(super) fn count_words(&self, p: &mut Program, length: Value) -> Value {
@@ -67,16 +68,20 @@ impl Blocked<'_, '_> {
         scope: &Scope,
         [first, k]: [Value; 2],
     ) -> Result<Value> {
-        let value = p.src.operand(self.product.nest.op, from);
-        let [panels, words, columns, _] = self.product.nest.inputs[from].shape[..] else { unreachable!("in words") };
-        let memory = p.memory_of(value)?;
-        let memory = p.view(memory, &[panels, words, columns * Dim::Static(width)]);
+        let memory = self.panels_of_words(p, from, width)?;
         let tile = p.constant_index(self.n.tile);
         let column = scope.get(self.n.iter.name).expect("bound by the loop over tiles").base;
         let (panel, first, zero) = (p.binary("rc.core.div", column, tile), self.word(p, first), p.constant_index(0));
         let word = p.add_index(first, k);
         let elements = load(p, memory, &[panel, word, zero], [1, self.n.tile * width], [1, 2]);
         Ok(pack(p, elements, 1, width))
+    }
+    /// The memory of an operand that lies in words, `[panels, words along k, elements of a row]`.
+    pub(super) fn panels_of_words(&self, p: &mut Program, from: usize, width: i64) -> Result<Value> {
+        let value = p.src.operand(self.product.nest.op, from);
+        let [panels, words, columns, _] = self.product.nest.inputs[from].shape[..] else { unreachable!("in words") };
+        let memory = p.memory_of(value)?;
+        Ok(p.view(memory, &[panels, words, columns * Dim::Static(width)]))
     }
     /// The same where the left operand is stored with an offset, which the columns' sums put right.
     pub(super) fn sums_of_offset(

@@ -109,6 +109,7 @@ pub(crate) fn written(root: OpRef) -> Vec<usize> {
             "kernel.store" | "kernel.scatter" | "kernel.write" | "kernel.atomic" | "kernel.tensor_store" => {
                 op.operands().nth(1)
             }
+            "kernel.dot_tiles" => op.group("c").first().copied(),
             _ => None,
         };
         // Through views, back to arguments.

@@ -42,6 +42,7 @@ pub(crate) fn kind_of(op: OpRef, kernel: &Body) -> Result<Kind> {
         "kernel.dot" => run!(tile_dot),
         "kernel.pack" => run!(pack),
         "kernel.dot_words" => run!(dot_words),
+        "kernel.dot_tiles" => run!(dot_tiles),
         "kernel.iota" => run!(tile_iota),
         "kernel.broadcast" => run!(tile_broadcast),
         "kernel.transpose" => run!(tile_transpose),

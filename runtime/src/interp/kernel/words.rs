@@ -1,7 +1,7 @@
 //! Words of several elements: making them, and the products of what they hold.
 
 use rc_dialects::core::scalar::Scalar;
-use rc_dialects::kernel::word_width;
+use rc_dialects::kernel::{UNIT_TILE, word_width};
 use rc_ir::{Result, Type};
 
 use super::block::{Program, Step};
@@ -49,6 +49,84 @@ impl Program<'_, '_> {
         let sums: Vec<Value> = (0..acc.len()).map(sum).collect();
         self.set_lanes(t, inst, &sums)
     }
+}
+
+impl Program<'_, '_> {
+    pub fn dot_tiles(&mut self, t: usize, inst: &Inst) -> Result<Step> {
+        let of = inst.op.attr("of").and_then(|of| of.as_type()).unwrap_or(Type::bf16());
+        let shape = inst.op.ints("shape").unwrap_or_default();
+        let (rows, columns) = (shape[0] as usize, shape[1] as usize);
+        let words = self.int(t, inst.group(6)[0], inst)?.max(0) as usize;
+        let depth = words.next_multiple_of(UNIT_TILE as usize);
+        let a = self.words_of(t, inst, 0, [rows, depth], of)?;
+        let b = self.words_of(t, inst, 2, [depth, columns], of)?;
+        let (sums, at) = (self.memref(t, inst.group(4)[0], inst)?, self.ints(t, inst.group(5), inst)?);
+        let format = self.format(inst, inst.op.body.ty(inst.op.group("c")[0]).elem())?;
+        for i in 0..rows {
+            for j in 0..columns {
+                let place = self.element(inst, &sums, &moved(&at, i, j), "adds to")?;
+                let products = (0..depth).flat_map(|k| a[i * depth + k].iter().zip(&b[k * columns + j]));
+                let before = match inst.op.bool("add") {
+                    true => self.read(t, &sums, place, inst.op.loc())?,
+                    false if of.is_float() => Value::Float(0.0),
+                    false => Value::Int(0),
+                };
+                let sum = match (before, format.class) {
+                    (Value::Float(c), Class::Float(round)) => {
+                        Value::Float(round(c + products.map(|(x, y)| float(*x) * float(*y)).sum::<f64>()))
+                    }
+                    (Value::Int(c), _) => {
+                        let sum: i128 = products.map(|(x, y)| int(*x) * int(*y)).sum();
+                        Value::Int(format.wrap(i128::from(c) + sum))
+                    }
+                    (other, _) => other,
+                };
+                self.write(t, &sums, place, &sum, inst.op.loc())?;
+            }
+        }
+        Ok(Step::Next)
+    }
+
+    /// The elements of the words `[rows, columns]` from the indices on, of the operand in group `from`: memory of words, or of their elements.
+    fn words_of(
+        &mut self,
+        t: usize,
+        inst: &Inst,
+        from: usize,
+        [rows, columns]: [usize; 2],
+        of: Type,
+    ) -> Result<Vec<Vec<Scalar>>> {
+        let (memory, at) = (self.memref(t, inst.group(from)[0], inst)?, self.ints(t, inst.group(from + 1), inst)?);
+        let elem = inst.op.body.ty(inst.op.group(if from == 0 { "a" } else { "b" })[0]).elem();
+        let width = if elem == of { word_width(of).unwrap_or(1) as usize } else { 1 };
+        let mut words = Vec::with_capacity(rows * columns);
+        for i in 0..rows {
+            for j in 0..columns {
+                let first = self.element(inst, &memory, &moved(&at, i, j * width), "multiplies")?;
+                self.element(inst, &memory, &moved(&at, i, j * width + width - 1), "multiplies")?;
+                let mut word = Vec::with_capacity(4);
+                for element in first..first + width {
+                    match self.read(t, &memory, element, inst.op.loc())? {
+                        word_of @ Value::Int(_) if elem != of => word.extend(elements(&word_of, of, false)),
+                        Value::Int(n) => word.push(Scalar::Int(n.into())),
+                        Value::Float(x) => word.push(Scalar::Float(x)),
+                        _ => return Err(inst.op.error("multiplies what is no number")),
+                    }
+                }
+                words.push(word);
+            }
+        }
+        Ok(words)
+    }
+}
+
+/// The place so many rows and columns further.
+fn moved(at: &[i64], row: usize, column: usize) -> Vec<i64> {
+    let mut at = at.to_vec();
+    if let [.., i, j] = at.as_mut_slice() {
+        (*i, *j) = (*i + row as i64, *j + column as i64);
+    }
+    at
 }
 
 /// A product's operand whose elements along `dim` are words: with the elements that these hold.
