@@ -131,6 +131,14 @@ impl Cpu {
         }
     }
 
+    /// Whether it has instructions that convert f16, as processors since AVX2 have.
+    pub fn has_f16(&self) -> bool {
+        match self.features.is_empty() {
+            true => !WITHOUT_FMA.contains(&self.name.as_str()),
+            false => self.has_feature("f16c"),
+        }
+    }
+
     /// Whether it has the instructions of a unit.
     pub fn has_unit(&self, unit: Unit) -> bool {
         self.units.contains(&unit)

@@ -1,6 +1,6 @@
 //! Conversions, on scalars and on vectors alike; `to` is the whole result type.
 
-use super::{Builder, FCmp, Space, Type, Value, same_shape};
+use super::{Builder, FCmp, ICmp, Space, Type, Value, same_shape};
 use melior::ir::ValueLike;
 
 macro_rules! casts {
@@ -75,5 +75,43 @@ impl<'m> Builder<'m> {
         let chosen = self.select(self.fcmp(FCmp::Uno, x, x), quiet, rounded);
         let half = self.trunc(self.lshr(chosen, sixteen), i16);
         self.bitcast(half, same_shape(shape, self.ty.bf16))
+    }
+
+    /// The bits of an f16 as f32, exactly, in integer arithmetic and one product: for CPUs without F16C LLVM makes `llvm.fpext` a call into a library.
+    pub fn f16_to_f32(&self, x: Value<'m>) -> Value<'m> {
+        let shape = x.r#type();
+        let (i32, f32) = (same_shape(shape, self.ty.i32), same_shape(shape, self.ty.f32));
+        let bits = self.zext(x, i32);
+        let number = |n: i64| self.int(i32, n);
+        let magnitude = self.shl(self.and(bits, number(0x7fff)), number(13));
+        // The exponent's bias grows by 112, subnormal numbers become normal.
+        let scaled = self.fmul(self.bitcast(magnitude, f32), self.float(f32, 2f64.powi(112)));
+        let none = self.icmp(ICmp::Uge, magnitude, number(0x7c00 << 13));
+        let finite = self.bitcast(scaled, i32);
+        let chosen = self.select(none, self.or(magnitude, number(0x7f80_0000)), finite);
+        let sign = self.shl(self.and(bits, number(0x8000)), number(16));
+        self.bitcast(self.or(chosen, sign), f32)
+    }
+
+    /// The bits of an f32 rounded to f16, to nearest even, NaN to a quiet NaN, in the same way.
+    pub fn f32_to_f16(&self, x: Value<'m>) -> Value<'m> {
+        let shape = x.r#type();
+        let (i16, i32) = (same_shape(shape, self.ty.i16), same_shape(shape, self.ty.i32));
+        let number = |n: i64| self.int(i32, n);
+        let bits = self.bitcast(x, i32);
+        let magnitude = self.and(bits, number(0x7fff_ffff));
+        let odd = self.and(self.lshr(magnitude, number(13)), number(1));
+        let normal = self.add(self.add(magnitude, number((-112 << 23) + 0xfff)), odd);
+        let normal = self.lshr(normal, number(13));
+        // Added to one half, a subnormal number's digits move to the last bits, and are rounded there.
+        let half = number(0x3f00_0000);
+        let sum = self.fadd(self.bitcast(magnitude, shape), self.bitcast(half, shape));
+        let subnormal = self.sub(self.bitcast(sum, i32), half);
+        let small = self.icmp(ICmp::Ult, magnitude, number(113 << 23));
+        let finite = self.select(small, subnormal, normal);
+        let large = self.icmp(ICmp::Uge, magnitude, number(143 << 23));
+        let none = self.select(self.fcmp(FCmp::Uno, x, x), number(0x7e00), number(0x7c00));
+        let sign = self.and(self.lshr(bits, number(16)), number(0x8000));
+        self.trunc(self.or(self.select(large, none, finite), sign), i16)
     }
 }

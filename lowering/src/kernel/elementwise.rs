@@ -1,6 +1,7 @@
 //! `core`'s elementwise operations on scalars and vectors.
 
 use super::{Lowering, value::Parts};
+use crate::backend::Processor;
 use crate::emit::{FCmp, ICmp, Type, Value, same_shape};
 use melior::ir::ValueLike;
 use rc_ir::{self as ir, OpRef, Result};
@@ -119,7 +120,16 @@ impl<'a, 'm> Lowering<'a, 'm> {
     pub fn widen(&self, x: Value<'m>, elem: ir::Type) -> Value<'m> {
         let b = self.b;
         let to = |scalar: Type<'m>| same_shape(x.r#type(), scalar);
-        if elem == ir::Type::bf16() { b.bf16_to_f32(x) } else { b.fpext(b.bitcast(x, to(b.ty.f16)), to(b.ty.f32)) }
+        match elem == ir::Type::bf16() {
+            true => b.bf16_to_f32(x),
+            false if self.converts_f16() => b.fpext(b.bitcast(x, to(b.ty.f16)), to(b.ty.f32)),
+            false => b.f16_to_f32(x),
+        }
+    }
+
+    /// Whether the processor has instructions for it.
+    fn converts_f16(&self) -> bool {
+        !matches!(self.target, Processor::Cpu(cpu) if !cpu.has_f16())
     }
 
     /// The bits of an f32 rounded to a 16-bit float.
@@ -129,7 +139,8 @@ impl<'a, 'm> Lowering<'a, 'm> {
         let half = match (elem == ir::Type::bf16(), self.gpu) {
             (true, false) => b.f32_to_bf16(x),
             (true, true) => b.fptrunc(x, to(b.ty.bf16)),
-            (false, _) => b.fptrunc(x, to(b.ty.f16)),
+            (false, _) if self.converts_f16() => b.fptrunc(x, to(b.ty.f16)),
+            (false, _) => return b.f32_to_f16(x),
         };
         b.bitcast(half, to(b.ty.i16))
     }
