@@ -200,7 +200,7 @@ pub fn lower_kernel(src: &Body, target: &Target) -> Result<Lowered> {
             let func = lower_group(src, target, scheduled, callee(number), &inputs, &outputs)?;
             push(func, refs(&inputs)?, types(&outputs));
             let number_of = |among: &[Value], v: Value| among.iter().position(|&o| o == v).map(|at| at as i64);
-            let updates = updated(src, scheduled)
+            let updates = updated(src, target, scheduled)
                 .and_then(|(result, from)| Some(vec![number_of(&outputs, result)?, number_of(&inputs, from)?]));
             out.steps[number].updates = updates.unwrap_or_default();
         }
@@ -488,7 +488,7 @@ fn scatter_updates(p: &mut Program, scheduled: &Scheduled) -> Result<[rc_ir::Dim
     let scope = scope_of(&over, &starts, schedule);
     match (p.target.is_cpu(), in_memory) {
         _ if by_place => scatter.run_by_place(p, schedule, &scope)?,
-        (true, _) => scatter.run_on_cpu(p, schedule, &scope)?,
+        (true, _) => scatter.run_on_cpu(p, schedule, &scope, begins_in_place(p.src, op))?,
         (_, true) => scatter.run_in_memory(p, &scope)?,
         (_, false) => scatter.run(p, &scope)?,
     }
@@ -516,10 +516,19 @@ fn has_updates(schedule: &Schedule, sizes: &crate::schedule::scatter::Scatter) -
 }
 
 /// The result of a group's last launch that begins as an operand, and that operand.
-fn updated(src: &Body, scheduled: &Scheduled) -> Option<(Value, Value)> {
+fn updated(src: &Body, target: &Target, scheduled: &Scheduled) -> Option<(Value, Value)> {
     let op = *scheduled.group.ops.first().filter(|_| scheduled.group.class == Class::Scatter)?;
     let sizes = crate::schedule::scatter::Scatter::read(src.op_ref(op))?;
-    has_updates(&scheduled.schedules[0], &sizes).then(|| (src.result(op, 0), src.operand(op, 0)))
+    let begins = has_updates(&scheduled.schedules[0], &sizes) || target.is_cpu() && begins_in_place(src, op);
+    begins.then(|| (src.result(op, 0), src.operand(op, 0)))
+}
+
+/// Whether what a scatter begins with is made for it alone: a CPU's programs then combine the updates with that memory, and copy nothing.
+fn begins_in_place(src: &Body, op: Op) -> bool {
+    let (scatter, x) = (src.op_ref(op), src.operand(op, 0));
+    let nest = src.defining_op(x).is_some_and(|nest| src.name(nest) == &loop_::NEST);
+    let same = src.ty(x) == src.ty(scatter.result(0)) && scatter.operands().len() == 3;
+    nest && same && src.uses(x).count() == 1
 }
 
 fn attend(p: &mut Program, scheduled: &Scheduled) -> Result<[rc_ir::Dim; 3]> {

@@ -71,9 +71,11 @@ impl Scatter {
         Ok(p.convert(tile, self.elem))
     }
 
-    /// On a CPU: x is copied, then each update is combined with its place in memory.
-    pub fn run_on_cpu(&self, p: &mut Program, schedule: &Schedule, scope: &Scope) -> Result {
-        self.copy(p, schedule, scope)?;
+    /// On a CPU: x is copied, unless the result has its memory; then each update is combined with its place in memory.
+    pub fn run_on_cpu(&self, p: &mut Program, schedule: &Schedule, scope: &Scope, in_place: bool) -> Result {
+        if !in_place {
+            self.copy(p, schedule, scope)?;
+        }
         let ([_, a, _], k) = (self.sizes.iters, self.sizes.updates().name);
         let batch = p.index(self.batch(), scope, Tiled::First)?;
         let indices = p.indices_of(self.indices, &[self.sizes.b, self.sizes.k])?;
