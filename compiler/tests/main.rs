@@ -2,4 +2,5 @@
 
 mod cache;
 mod executable;
+mod foreign;
 mod frontend;

@@ -105,6 +105,7 @@ fn effects(effects: Effects) -> String {
         Effects::Write => "writes memory".into(),
         Effects::Channel(name) => format!("ordered on the channel `{name}`"),
         Effects::Recursive => "those of its regions".into(),
+        Effects::Declared => "what `effects` says".into(),
         Effects::Unknown => "anything may happen".into(),
     }
 }

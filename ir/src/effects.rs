@@ -3,13 +3,15 @@
 use crate::body::{Body, Op};
 use crate::op_def::{Effects, Traits};
 
-/// The effects of an op, with [`Effects::Recursive`] resolved: the strongest among the ops of its regions.
+/// The effects of an op, with [`Effects::Recursive`] resolved, the strongest among the ops of its regions, and [`Effects::Declared`], what it says.
 ///
 /// Effects on different channels, or on a channel and on memory, come out as [`Effects::Unknown`].
 pub fn effects_of(body: &Body, op: Op) -> Effects {
     let Some(def) = body.name(op).def() else { return Effects::Unknown };
-    if def.effects != Effects::Recursive {
-        return def.effects;
+    match def.effects {
+        Effects::Recursive => {}
+        Effects::Declared => return declared(body, op),
+        effects => return effects,
     }
     let mut all = Effects::Pure;
     for region in body.regions(op) {
@@ -23,6 +25,14 @@ pub fn effects_of(body: &Body, op: Op) -> Effects {
         }
     }
     all
+}
+
+/// What an op of declared effects says; nothing said is `ordered`.
+fn declared(body: &Body, op: Op) -> Effects {
+    match body.attr(op, "effects").and_then(|effects| effects.as_str()) {
+        Some("none") => Effects::Pure,
+        _ => Effects::Channel("foreign"),
+    }
 }
 
 /// The weakest effects that cover both.

@@ -98,6 +98,8 @@ pub enum Effects {
     Channel(&'static str),
     /// Those of the ops in its regions.
     Recursive,
+    /// What the op's attribute `effects` says: `none`, or `ordered` among the ops that say so.
+    Declared,
     /// Not known: anything may happen. The default, and that of unregistered ops.
     Unknown,
 }

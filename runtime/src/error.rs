@@ -55,6 +55,17 @@ pub enum Error {
         /// The pool thread that reported first.
         thread: u64,
     },
+    /// A program calls a function that is not registered in this process.
+    #[error("the program calls the foreign function '{0}', which is not registered in this process")]
+    NotRegistered(String),
+    /// A foreign function failed.
+    #[error("the foreign function '{function}' failed: {why}")]
+    Foreign {
+        /// Its name.
+        function: String,
+        /// Its own error.
+        why: crate::foreign::Failure,
+    },
     /// There is no driver, or no device.
     #[error("no CUDA GPU: {0}")]
     NoGpu(String),

@@ -336,6 +336,7 @@ impl Executable {
                 Step::Copy { .. } => "copy",
                 Step::If { .. } => "a choice",
                 Step::Loop(_) => "a loop",
+                Step::Foreign(call) => cpu.program().foreign[call.function].as_str(),
             };
             let mut times: Vec<f64> = rounds.iter().map(|round| 1e3 * round[i].as_secs_f64()).collect();
             times.sort_by(f64::total_cmp);

@@ -11,6 +11,7 @@
 //! | [`Executable`], [`program`] | a compiled module that runs |
 //! | [`DeviceTensor`], [`Allocator`] | the caller's memory on a GPU, and for what a run needs |
 //! | [`cache`] | where what was compiled is kept on disk |
+//! | [`foreign`] | functions of the process, which programs call |
 //! | [`philox`] | the counter-based generator of every random number |
 //! | [`random`] | random arguments for a function |
 //! | [`cpu`] | ELF objects mapped into memory, the kernel ABI, the thread pool |
@@ -24,6 +25,7 @@ pub mod cuda;
 pub mod error;
 mod executable;
 mod files;
+pub mod foreign;
 pub mod interp;
 mod model;
 pub mod npy;

@@ -17,6 +17,7 @@ pub mod convert;
 pub mod dim;
 pub mod dot;
 pub mod fold;
+pub mod foreign;
 pub mod fusion;
 pub mod gather;
 mod one_hot;
@@ -55,6 +56,7 @@ pub fn register() {
         fusion::OPS,
         call::OPS,
         control::OPS,
+        foreign::OPS,
     ];
     families.iter().for_each(|ops| rc_ir::op_def::register(ops));
 }

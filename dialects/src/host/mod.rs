@@ -4,15 +4,17 @@
 //! planned offsets, launches that name every buffer. Sizes are expressions over the function's symbols.
 
 mod control;
+mod foreign;
 
 use crate::constraints::{MEMREF, TENSOR};
 pub use control::{CALL, FOR, IF, WHILE};
+pub use foreign::FOREIGN;
 use rc_ir::op_def::*;
 use rc_ir::{OpDef, OpRef, Result};
 
 /// All operations of the dialect.
 pub static OPS: &[&OpDef] =
-    &[&FUNC, &RETURN, &LAUNCH, &VIEW, &CONSTANT, &COPY, &CALL, &IF, &WHILE, &FOR, &ASSERT, &BINARY];
+    &[&FUNC, &RETURN, &LAUNCH, &VIEW, &CONSTANT, &COPY, &CALL, &IF, &WHILE, &FOR, &FOREIGN, &ASSERT, &BINARY];
 
 pub static FUNC: OpDef = OpDef {
     summary: "A planned function: takes memory for its inputs and results, and one arena.",

@@ -31,7 +31,8 @@ typedef enum rc_status {
   RC_OUT_OF_MEMORY = 6,
   RC_KERNEL = 7,        /* a kernel failed, such as by an index that is out of bounds */
   RC_UNSUPPORTED = 8,
-  RC_INTERNAL = 9       /* a mistake in rc itself */
+  RC_INTERNAL = 9,      /* a mistake in rc itself */
+  RC_FOREIGN = 10       /* a function that the package calls is not registered, or failed */
 } rc_status;
 
 typedef enum rc_dtype {

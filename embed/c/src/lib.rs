@@ -27,6 +27,7 @@ pub enum RcStatus {
     Kernel = 7,
     Unsupported = 8,
     Internal = 9,
+    Foreign = 10,
 }
 
 /// `rc_options`.
@@ -70,6 +71,7 @@ fn status(error: &Error) -> RcStatus {
         Error::Kernel { .. } => RcStatus::Kernel,
         Error::NoGpu(_) | Error::Cuda { .. } => RcStatus::Device,
         Error::Unsupported(_) => RcStatus::Unsupported,
+        Error::NotRegistered(_) | Error::Foreign { .. } => RcStatus::Foreign,
     }
 }
 

@@ -2,6 +2,7 @@
 
 use super::control::scratch_sizes;
 use super::{ALIGNMENT, bytes_of};
+use rc_dialects::core::foreign::FOREIGN;
 use rc_dialects::func::{calls, donated_args, updated_args};
 use rc_dialects::host::LAUNCH;
 use rc_ir::{Body, Diagnostic, Dim, Op, Result, Traits, Value};
@@ -46,6 +47,8 @@ pub struct Lives {
     last_uses: FxHashMap<Value, usize>,
     /// The number of the function's end.
     end: usize,
+    /// That of the last foreign call, up to which no argument is written to: one that fails leaves them as they are.
+    last_foreign: Option<usize>,
 }
 
 impl Lives {
@@ -61,6 +64,7 @@ impl Lives {
             left_in: left_in(body, &ops, &updates),
             last_uses: last_uses(body, &ops),
             end: ops.len().saturating_sub(1),
+            last_foreign: ops.iter().rposition(|&op| body.name(op) == &FOREIGN),
             overwritten: Vec::new(),
             updates,
         };
@@ -146,11 +150,15 @@ impl Lives {
 
     /// The argument that a result is to be left in, where nothing reads what it holds after this operation, nor this one elsewhere.
     fn given(&self, body: &Body, op: Op, result: usize, number: usize) -> Option<Root> {
-        let &(arg, _) = self.left_in.get(&body.result(op, result))?;
+        let &(arg, _) = self.left_in.get(&body.result(op, result)).filter(|_| self.writes_arguments(number))?;
         let (root, last) = (Root::Donated(arg), *self.donated.get(&arg)?);
         let here = last == Some(number);
         let free = last.is_none_or(|last| last < number) || here && self.is_paired(body, op, result, root);
         free.then_some(root)
+    }
+
+    fn writes_arguments(&self, number: usize) -> bool {
+        self.last_foreign.is_none_or(|last| number > last)
     }
 
     /// Whether the operation may give a result this memory, which one of its operands is in.
@@ -165,7 +173,7 @@ impl Lives {
         let (size, last) = (bytes_of(body.ty(value)), self.last_use(value, number));
         let fits = |&root: &Root| match root {
             Root::Buffer(b) => self.buffers[b].size == size && self.buffers[b].last == number,
-            Root::Donated(i) => {
+            Root::Donated(i) if self.writes_arguments(number) => {
                 // What is to be left there comes later, and ends the life of what lies there till then.
                 let left = self.left_in.values().find(|left| left.0 == i).map(|left| left.1);
                 // A result would be copied from there; one that begins as an operand is copied at any rate.
@@ -180,7 +188,7 @@ impl Lives {
 
     /// The arguments that the function writes to.
     pub fn updated(&self, body: &Body) -> Vec<i64> {
-        let made = body.entry().into_iter().flat_map(|e| body.ops(e)).filter(|&op| body.name(op) == &LAUNCH);
+        let made = body.entry().into_iter().flat_map(|e| body.ops(e)).filter(|&op| makes_memory(body, op));
         let mut out: Vec<i64> = made
             .flat_map(|op| body.results(op))
             .filter_map(|value| match self.root(value) {
@@ -224,7 +232,7 @@ impl Lives {
 
 /// Whether the results of an operation need memory: it is no view and no constant.
 fn makes_memory(body: &Body, op: Op) -> bool {
-    body.name(op) == &LAUNCH || !calls(body.op_ref(op)).is_empty()
+    [&LAUNCH, &FOREIGN].iter().any(|made| body.name(op) == *made) || !calls(body.op_ref(op)).is_empty()
 }
 
 /// The operands whose memory a result may have.

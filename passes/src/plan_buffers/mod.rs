@@ -15,8 +15,9 @@ mod symbolic;
 mod timeline;
 
 use lives::{Buffer, Lives, Root};
+use rc_dialects::core::foreign::FOREIGN;
 use rc_dialects::func::{INIT, SYMBOLS, arg_names, calls, constant_args, symbols};
-use rc_dialects::host::{ASSERT, CONSTANT, COPY, FUNC, LAUNCH, RETURN, VIEW};
+use rc_dialects::host::{self, ASSERT, CONSTANT, COPY, FUNC, LAUNCH, RETURN, VIEW};
 use rc_ir::builder::new_function;
 use rc_ir::pass::{OptionKind, PassContext, PassDef, PassKind, SymbolContext, option, run_on_symbols};
 use rc_ir::{Attr, Body, Builder, Diagnostic, Dim, Module, Name, Op, OpRef, Result, Traits, Type, Value};
@@ -238,6 +239,7 @@ impl Rewriter<'_> {
     fn op(&mut self, b: &mut Builder, op: OpRef) -> Result {
         match op.name() {
             name if name == &LAUNCH => self.launch(b, op),
+            name if name == &FOREIGN => self.foreign(b, op),
             name if name == "func.return" => self.finish(b, op),
             name if name == "rc.core.reshape" => {
                 let source = self.memory[&op.operand(0)];
@@ -324,15 +326,30 @@ impl Rewriter<'_> {
         self.lives.scratch.get(&op.op).map_or(&[], Vec::as_slice)
     }
 
-    fn launch(&mut self, b: &mut Builder, op: OpRef) -> Result {
-        let mut args: Vec<Value> = op.operands().map(|v| self.memory[&v]).collect();
-        let results = self.results(b, op)?;
+    /// Copies operands to the results that begin as them.
+    fn begin(&self, b: &mut Builder, op: OpRef) {
         for pair in op.ints("updates").unwrap_or_default().chunks(2) {
             let (result, input) = (op.result(pair[0] as usize), op.operand(pair[1] as usize));
             if self.lives.root(result) != self.lives.root(input) {
                 b.op(&COPY).operands(&[self.memory[&input], self.memory[&result]]).build();
             }
         }
+    }
+
+    fn foreign(&mut self, b: &mut Builder, op: OpRef) -> Result {
+        let args: Vec<Value> = op.operands().map(|v| self.memory[&v]).collect();
+        let results = self.results(b, op)?;
+        self.begin(b, op);
+        let call = b.op(&host::FOREIGN).operands(&args).operands(&results);
+        let kept = ["function", "config", "sizes"].into_iter().filter_map(|n| Some((Name::new(n), op.attr(n)?)));
+        call.attrs(Attr::dict(kept)).build();
+        Ok(())
+    }
+
+    fn launch(&mut self, b: &mut Builder, op: OpRef) -> Result {
+        let mut args: Vec<Value> = op.operands().map(|v| self.memory[&v]).collect();
+        let results = self.results(b, op)?;
+        self.begin(b, op);
         args.extend(results);
         for &index in self.scratch(op) {
             let bytes = self.lives.buffers[index].size - Dim::Static(2 * self.guard);

@@ -217,6 +217,7 @@ impl<'a> Frame<'a> {
             "loop.launch" => return self.launch_loops(op),
             "func.call" | "core.call" => return self.call(op),
             "core.if" | "core.while" | "core.for" => return self.control(op),
+            "core.foreign" => return self.foreign(op),
             _ => return self.exec_by_trait(op),
         };
         Ok(vec![value?])

@@ -1,6 +1,7 @@
 //! The `host` dialect: launches on tensors and on memory, buffers in an arena.
 
 mod control;
+mod foreign;
 
 use std::collections::BTreeMap;
 
@@ -244,6 +245,7 @@ impl Planned<'_, '_> {
                 self.overwrite(&written.iter().filter_map(|&i| args.get(i)).collect::<Vec<_>>());
                 self.frame.launch(op, &mut self.memory, &args)?;
             }
+            "host.foreign" => self.foreign(op)?,
             "host.call" | "host.if" | "host.while" | "host.for" => self.control(op)?,
             _ => return Err(op.unsupported("in a host.func in the interpreter")),
         }

@@ -11,6 +11,7 @@
 //! | `space`, `region`, `nest` | `loop`: iteration spaces in blocks of points, every scalar of a region an array |
 //! | `kernel` | `kernel`, in every phase; finds races, deadlocks, reads of what was not written, accesses out of bounds |
 //! | `memory`, `host` | buffers; `host`, on tensors and on memory |
+//! | `foreign` | functions of the process |
 //! | `slopes` | derivatives against differences |
 
 mod attention_backward;
@@ -20,6 +21,7 @@ mod control;
 mod dot;
 mod elementwise;
 mod exec;
+mod foreign;
 mod gather;
 mod host;
 mod kernel;

@@ -6,6 +6,7 @@ use super::signature::Bindings;
 use super::{Addresses, Between, Code, Guard, Memory, Program, fixed};
 use crate::cpu::{Kernel, Launch, LoadedObject, Pool};
 use crate::executable::check_memory;
+use crate::foreign::{self, Function, On};
 use crate::tensor::{ALIGNMENT, AlignedBuffer};
 use crate::{Allocator, Error, Result, Tensor};
 use rustc_hash::FxHashMap;
@@ -18,6 +19,7 @@ pub struct CpuProgram {
     program: Program,
     guard: Guard,
     kernels: Vec<Kernel>,
+    foreign: Vec<Function>,
     /// The arena of the last run, and the steps for its sizes; runs of other sizes make them anew.
     last: Mutex<Option<Prepared>>,
     allocator: Option<Arc<dyn Allocator>>,
@@ -56,7 +58,8 @@ impl CpuProgram {
             kernels.push(object.kernel(binary.name.as_str())?);
         }
         let guard = Guard::new(&program.signature, program.signature.inputs.len());
-        Ok(CpuProgram { program, guard, kernels, last: Mutex::new(None), allocator: None, results: Mutex::default() })
+        let foreign = program.foreign.iter().map(|name| foreign::find(name)).collect::<Result<_>>()?;
+        Ok(CpuProgram { program, guard, kernels, foreign, last: Mutex::new(None), allocator: None, results: Mutex::default() })
     }
 
     pub fn program(&self) -> &Program {
@@ -322,6 +325,11 @@ impl Machine for Run<'_> {
             PreparedStep::Copy { from, to, bytes } => unsafe {
                 std::ptr::copy(self.address(from, turns), self.address(to, turns).cast_mut(), *bytes);
             },
+            PreparedStep::Foreign(call) => {
+                let function =
+                    (self.program.program.foreign[call.function].as_str(), &self.program.foreign[call.function]);
+                call.run(function, On::Cpu, |at| self.address(at, turns) as u64)?;
+            }
             PreparedStep::If { .. } | PreparedStep::Loop(_) => {}
         }
         Ok(())

@@ -1,6 +1,6 @@
 //! Programs on a CUDA GPU: constants stay on the device, and the launches are one graph, kept while sizes and addresses stay.
 
-use super::prepare::{At, Machine, PreparedStep, depends_on_data, run_steps};
+use super::prepare::{At, Machine, PreparedStep, needs_host, run_steps};
 use super::replay::Seen;
 use super::signature::Bindings;
 use super::{Addresses, Between, Code, Memory, Program, fixed};
@@ -8,6 +8,7 @@ use crate::cuda::{
     Arg, AssembleOptions, Buffer, CubinCache, Device, Event, Function, Graph, GraphExec, KernelArgs, LaunchConfig,
     Stream, load_all,
 };
+use crate::foreign::{self, On};
 use crate::{Error, Result, Tensor};
 use std::ffi::c_void;
 use std::sync::atomic::Ordering;
@@ -19,6 +20,7 @@ pub struct CudaProgram {
     pub(super) device: Arc<Device>,
     pub(super) stream: Stream,
     pub(super) kernels: Vec<Function>,
+    foreign: Vec<foreign::Function>,
     pub(super) constants: Vec<Buffer>,
     last: Mutex<Option<Prepared>>,
     /// The steps of the last run on the caller's memory.
@@ -70,6 +72,7 @@ impl CudaProgram {
         }
         let cache = crate::cache::folder().map(|folder| CubinCache::at(folder.join("cubins")));
         let kernels = load_all(device, &texts, &AssembleOptions::default(), cache.as_ref())?;
+        let foreign = program.foreign.iter().map(|name| foreign::find(name)).collect::<Result<_>>()?;
         let stream = Stream::new(device)?;
         let mut constants = Vec::new();
         for constant in &program.constants {
@@ -81,6 +84,7 @@ impl CudaProgram {
             device: device.clone(),
             stream,
             kernels,
+            foreign,
             constants,
             last: Mutex::new(None),
             steps: Mutex::new(None),
@@ -280,7 +284,7 @@ impl CudaProgram {
         }
         self.stream.synchronize()?;
         let steps = self.program.prepare(&bindings)?;
-        let work = if depends_on_data(&steps) {
+        let work = if needs_host(&steps) {
             Work::Steps(steps)
         } else {
             let address = self.addresses(&addresses, &outputs, &arena);
@@ -352,6 +356,13 @@ impl Machine for Queue<'_> {
             PreparedStep::Copy { from, to, bytes } => {
                 // SAFETY: both places have that many bytes, and the plan gives results memory of their own.
                 unsafe { self.stream.copy(self.at(to, turns), self.at(from, turns), *bytes)? };
+                self.after_kernel = false;
+            }
+            PreparedStep::Foreign(call) => {
+                let program = self.program;
+                let function = (program.program.foreign[call.function].as_str(), &program.foreign[call.function]);
+                let on = On::Cuda { device: program.device.ordinal(), stream: self.stream.raw() };
+                call.run(function, on, |at| self.at(at, turns))?;
                 self.after_kernel = false;
             }
             PreparedStep::If { .. } | PreparedStep::Loop(_) => {}

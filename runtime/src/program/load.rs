@@ -1,11 +1,12 @@
 //! Reads a `host.func`, the functions it calls, in their places, and the `host.binary`s that they launch.
 
 mod control;
+mod foreign;
 
 use super::signature::{Signature, TensorSpec};
 use super::{Binary, Code, Constant, MapParam, Memory, Place, Program, Step};
 use rc_dialects::func::{arg_names, symbols};
-use rc_dialects::host::{ASSERT, BINARY, CALL, CONSTANT, COPY, FOR, FUNC, IF, LAUNCH, RETURN, VIEW, WHILE};
+use rc_dialects::host::{ASSERT, BINARY, CALL, CONSTANT, COPY, FOR, FOREIGN, FUNC, IF, LAUNCH, RETURN, VIEW, WHILE};
 use rc_ir::{AttrData, Blob, Body, Diagnostic, Dim, Module, Name, Op, OpRef, Result, Type, Value};
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
@@ -151,6 +152,7 @@ impl<'a> Loader<'a> {
             arena,
             constants: Vec::new(),
             kernels: Vec::new(),
+            foreign: Vec::new(),
             steps: Vec::new(),
             asserts: Vec::new(),
             while_limit: while_limit(module),
@@ -211,6 +213,7 @@ impl<'a> Loader<'a> {
                 }
                 Vec::new()
             }
+            n if n == &FOREIGN => vec![self.foreign(scope, op)?],
             n if n == &RETURN => Vec::new(),
             n if [&CALL, &IF, &WHILE, &FOR].iter().any(|control| n == *control) => self.control(scope, op)?,
             _ => return Err(op.unsupported("in a compiled function")),

@@ -20,6 +20,7 @@ pub use rc_dialects::func::SymbolDecl;
 pub use signature::{Bindings, Signature, TensorSpec, evaluate};
 pub use uses::Uses;
 
+use crate::DType;
 use rc_ir::{Dim, Name};
 use smallvec::SmallVec;
 use std::sync::atomic::AtomicU64;
@@ -53,6 +54,8 @@ pub struct Program {
     /// The bytes of constants; [`Place::Constant`] refers to them.
     pub constants: Vec<Constant>,
     pub kernels: Vec<Binary>,
+    /// The functions of the process that it calls, by name.
+    pub foreign: Vec<String>,
     pub steps: Vec<Step>,
     /// Sizes that have to be equal, the second as expected.
     pub asserts: Vec<(Dim, Dim)>,
@@ -139,6 +142,26 @@ pub enum Step {
         branches: [Vec<Step>; 2],
     },
     Loop(Box<Loop>),
+    Foreign(Box<Foreign>),
+}
+
+/// A call of a function of the process.
+#[derive(Clone, Debug)]
+pub struct Foreign {
+    /// Which of the program's.
+    pub function: usize,
+    pub config: String,
+    pub sizes: Vec<Dim>,
+    pub args: Vec<Passed>,
+    pub results: Vec<Passed>,
+}
+
+/// Memory that a function of the process is given.
+#[derive(Clone, Debug)]
+pub struct Passed {
+    pub place: Place,
+    pub dtype: DType,
+    pub shape: Vec<Dim>,
 }
 
 /// Steps that run again and again: in even turns the first of each pair, in odd ones the second, whose values have changed their places.

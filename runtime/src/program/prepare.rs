@@ -1,8 +1,9 @@
 //! A program's steps for given sizes: every expression a number.
 
 use super::signature::{Bindings, evaluate};
-use super::{Loop, Memory, Place, Program, Step, Until};
-use crate::{Error, Result};
+use super::{Foreign, Loop, Memory, Passed, Place, Program, Step, Until};
+use crate::foreign::{self, Buffer, Call, Function, On};
+use crate::{DType, Error, Result};
 use rc_ir::Dim;
 use smallvec::SmallVec;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -53,6 +54,39 @@ pub enum PreparedStep {
     Copy { from: At, to: At, bytes: usize },
     If { condition: At, branches: [Vec<PreparedStep>; 2] },
     Loop(Box<PreparedLoop>),
+    Foreign(Box<PreparedForeign>),
+}
+
+/// As [`Foreign`].
+pub struct PreparedForeign {
+    pub function: usize,
+    pub config: String,
+    pub sizes: Vec<i64>,
+    pub args: Vec<PreparedPassed>,
+    pub results: Vec<PreparedPassed>,
+}
+
+/// As [`Passed`].
+pub struct PreparedPassed {
+    at: At,
+    dtype: DType,
+    shape: Vec<usize>,
+}
+
+impl PreparedForeign {
+    /// Calls the function of this name, `address` being what says where a place is.
+    pub fn run(&self, (name, function): (&str, &Function), on: On, address: impl Fn(&At) -> u64) -> Result<()> {
+        let buffer = |passed: &PreparedPassed| Buffer {
+            address: address(&passed.at) as *mut u8,
+            dtype: passed.dtype,
+            shape: passed.shape.clone(),
+        };
+        let buffers = |passed: &[PreparedPassed]| passed.iter().map(buffer).collect::<Vec<Buffer>>();
+        let (args, results) = (buffers(&self.args), buffers(&self.results));
+        let call =
+            Call { function: name, config: &self.config, sizes: &self.sizes, args: &args, results: &results, on };
+        foreign::call(function, &call)
+    }
 }
 
 /// As [`Loop`].
@@ -72,13 +106,14 @@ pub enum PreparedUntil {
     },
 }
 
-/// Whether the host has to know what is computed to go on.
-pub fn depends_on_data(steps: &[PreparedStep]) -> bool {
+/// Whether the host has to take part while it runs: to know what is computed, or to call a function.
+pub fn needs_host(steps: &[PreparedStep]) -> bool {
     steps.iter().any(|step| match step {
         PreparedStep::Launch { .. } | PreparedStep::Copy { .. } => false,
-        PreparedStep::If { .. } => true,
+        // What it does may be none of the graph's: memory that it takes, other streams.
+        PreparedStep::If { .. } | PreparedStep::Foreign(_) => true,
         PreparedStep::Loop(inner) => {
-            matches!(inner.until, PreparedUntil::False { .. }) || inner.body.iter().any(|body| depends_on_data(body))
+            matches!(inner.until, PreparedUntil::False { .. }) || inner.body.iter().any(|body| needs_host(body))
         }
     })
 }
@@ -151,6 +186,21 @@ impl Prepare<'_> {
                 PreparedStep::If { condition: self.at(condition)?, branches: self.both(branches)? }
             }
             Step::Loop(inner) => PreparedStep::Loop(Box::new(self.turns(inner)?)),
+            Step::Foreign(call) => PreparedStep::Foreign(Box::new(self.foreign(call)?)),
+        })
+    }
+
+    fn foreign(&self, call: &Foreign) -> Result<PreparedForeign> {
+        let passed = |passed: &Passed| {
+            let shape = passed.shape.iter().map(|&d| Ok(self.number(d)? as usize)).collect::<Result<_>>()?;
+            Ok(PreparedPassed { at: self.at(&passed.place)?, dtype: passed.dtype, shape })
+        };
+        Ok(PreparedForeign {
+            function: call.function,
+            config: call.config.clone(),
+            sizes: call.sizes.iter().map(|&d| self.number(d)).collect::<Result<_>>()?,
+            args: call.args.iter().map(passed).collect::<Result<_>>()?,
+            results: call.results.iter().map(passed).collect::<Result<_>>()?,
         })
     }
 
@@ -165,9 +215,9 @@ impl Prepare<'_> {
     }
 }
 
-/// What runs steps: a machine's launches and copies, and reading a byte.
+/// What runs steps: a machine's launches, copies and foreign calls, and reading a byte.
 pub trait Machine {
-    /// Runs or queues a launch or a copy, in these turns of the loops around it.
+    /// Runs or queues a launch, a copy or a foreign call, in these turns of the loops around it.
     fn simple(&mut self, step: &PreparedStep, turns: &[usize]) -> Result<()>;
 
     /// Whether the byte at a place is not 0 once all steps before are done.
@@ -178,7 +228,9 @@ pub trait Machine {
 pub fn run_steps(machine: &mut impl Machine, steps: &[PreparedStep], turns: &mut Vec<usize>) -> Result<()> {
     for step in steps {
         match step {
-            PreparedStep::Launch { .. } | PreparedStep::Copy { .. } => machine.simple(step, turns)?,
+            PreparedStep::Launch { .. } | PreparedStep::Copy { .. } | PreparedStep::Foreign(_) => {
+                machine.simple(step, turns)?;
+            }
             PreparedStep::If { condition, branches } => {
                 let [holds, otherwise] = branches;
                 let branch = if machine.truth(condition, turns)? { holds } else { otherwise };

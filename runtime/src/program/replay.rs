@@ -3,7 +3,7 @@
 //! A caller whose allocator gives the same memory again, as PyTorch's does when each step frees what it made, comes to runs of one launch.
 //! Where addresses keep changing, every run queues its launches one by one, as [`CudaProgram::run_at`] does.
 
-use super::prepare::depends_on_data;
+use super::prepare::needs_host;
 use super::signature::Bindings;
 use super::{CudaProgram, Memory};
 use crate::Result;
@@ -67,7 +67,7 @@ impl CudaProgram {
         let run = &mut seen[0];
         if run.graph.is_none() {
             let steps = self.steps(bindings)?;
-            if depends_on_data(&steps) {
+            if needs_host(&steps) {
                 return Ok(false);
             }
             let address = |memory| match memory {

@@ -34,6 +34,7 @@ fn visit(step: &Step, f: &mut dyn FnMut(&Place)) {
     match step {
         Step::Launch { args, .. } => args.iter().for_each(f),
         Step::Copy { from, to, .. } => [from, to].into_iter().for_each(f),
+        Step::Foreign(call) => call.args.iter().chain(&call.results).for_each(|passed| f(&passed.place)),
         Step::If { condition, branches } => {
             f(condition);
             branches.iter().for_each(|branch| all(branch, f));

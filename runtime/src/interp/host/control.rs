@@ -50,7 +50,7 @@ impl Planned<'_, '_> {
         self.give(op, "carried", &carried)
     }
 
-    fn memrefs(&self, op: OpRef, group: &str) -> Result<Vec<MemRef>> {
+    pub(super) fn memrefs(&self, op: OpRef, group: &str) -> Result<Vec<MemRef>> {
         let memory = |&v: &rc_ir::Value| match self.frame.get(v)? {
             Value::Memory(memref) => Ok(memref.clone()),
             _ => Err(op.error("needs memory")),
@@ -58,12 +58,12 @@ impl Planned<'_, '_> {
         op.group(group).iter().map(memory).collect()
     }
 
-    fn arrays(&self, op: OpRef, group: &str) -> Result<Vec<Array>> {
+    pub(super) fn arrays(&self, op: OpRef, group: &str) -> Result<Vec<Array>> {
         let floats = op.group(group).into_iter().map(|v| op.body.ty(v).elem().is_float()).collect::<Vec<_>>();
         self.memrefs(op, group)?.iter().zip(floats).map(|(m, float)| self.read(op, m, float)).collect()
     }
 
-    fn give(&mut self, op: OpRef, group: &str, arrays: &[Array]) -> Result {
+    pub(super) fn give(&mut self, op: OpRef, group: &str, arrays: &[Array]) -> Result {
         for (to, array) in self.memrefs(op, group)?.iter().zip(arrays) {
             self.write(to, array);
         }
