@@ -9,9 +9,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
-const LIMIT: u64 = 1 << 30;
+pub const LIMIT: u64 = 1 << 30;
 
-fn module(factor: f32) -> Module {
+pub fn module(factor: f32) -> Module {
     rc::register();
     let text = format!(
         "func.func @main(%x: tensor<3xf32>) -> tensor<3xf32> {{
@@ -23,7 +23,7 @@ fn module(factor: f32) -> Module {
     rc_parser::parse_module("test", text).0.expect("a module")
 }
 
-fn compile(cache: &Cache, factor: f32) -> Compiled {
+pub fn compile(cache: &Cache, factor: f32) -> Compiled {
     let compiled = cache.compile(&module(factor), &Target::host());
     let executable = Executable::load(&compiled.module, None, Machine::Cpu).expect("a program");
     let x = Tensor::from_slice(&[3], &[1.0f32, 2.0, -3.0]).unwrap();
@@ -32,12 +32,12 @@ fn compile(cache: &Cache, factor: f32) -> Compiled {
     compiled
 }
 
-fn warnings(compiled: &Compiled) -> Vec<&str> {
+pub fn warnings(compiled: &Compiled) -> Vec<&str> {
     let all = compiled.report.diagnostics.iter().filter(|d| d.severity == Severity::Warning);
     all.map(|d| d.message.as_str()).collect()
 }
 
-fn only_entry(cache: &Cache) -> PathBuf {
+pub fn only_entry(cache: &Cache) -> PathBuf {
     let entries = cache.entries();
     assert_eq!(entries.len(), 1, "{entries:?}");
     entries[0].path.clone()

@@ -4,3 +4,5 @@ mod cache;
 mod executable;
 mod foreign;
 mod frontend;
+mod processes;
+mod shared;

@@ -4,11 +4,14 @@
 //! |---|---|
 //! | `key` | what a compiled module depends on |
 //! | `store` | a folder of packages, by their keys: read, written, bounded |
+//! | `shared` | a store behind it that several machines share |
 
 mod key;
+mod shared;
 mod store;
 
 pub use key::{Key, build};
+pub use shared::{Settings, Shared};
 pub use store::{Cache, Entry};
 
 use crate::Target;

@@ -1,11 +1,12 @@
 //! A folder of packages, a file for each key. Files appear whole or not at all, so that many processes may share a folder; one that is not
 //! sound is a miss and is written anew. What is used least is removed where the folder becomes too large.
 
-use super::Key;
+use super::{Key, Shared};
 use rc_ir::Module;
 use rc_runtime::package::{Contents, Package, write};
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
@@ -19,6 +20,8 @@ const ABANDONED: Duration = Duration::from_secs(3600);
 pub struct Cache {
     folder: PathBuf,
     limit: u64,
+    /// Where entries are looked for that the folder does not have.
+    shared: Option<Shared>,
 }
 
 /// A compiled module, and what was noted with it.
@@ -34,15 +37,23 @@ pub struct Entry {
 }
 
 impl Cache {
-    /// The cache that the environment says: `RC_CACHE_DIR` (by default `~/.cache/rc`), `RC_CACHE_SIZE` (`500M`, `4G`), none where `RC_CACHE=off`.
+    /// The cache that the environment says: `RC_CACHE_DIR` (by default `~/.cache/rc`), `RC_CACHE_SIZE` (`500M`, `4G`), none where `RC_CACHE=off`;
+    /// behind it the store that `RC_CACHE_SHARED` says.
     pub fn open() -> Option<Cache> {
         let limit = std::env::var("RC_CACHE_SIZE").ok().and_then(|text| bytes(&text)).unwrap_or(LIMIT);
-        Some(Cache::at(rc_runtime::cache::folder()?, limit))
+        let cache = Cache::at(rc_runtime::cache::folder()?, limit);
+        Some(Cache { shared: Shared::open(), ..cache })
     }
 
     /// A cache in a folder, which is made when first written to, of at most so many bytes.
     pub fn at(folder: impl Into<PathBuf>, limit: u64) -> Cache {
-        Cache { folder: folder.into(), limit }
+        Cache { folder: folder.into(), limit, shared: None }
+    }
+
+    /// This cache with a store behind it: what the folder does not have is looked for there, and copied to the folder.
+    #[must_use]
+    pub fn behind(self, shared: Shared) -> Cache {
+        Cache { shared: Some(shared), ..self }
     }
 
     /// The folder.
@@ -51,7 +62,7 @@ impl Cache {
     }
 
     fn path(&self, key: &Key) -> PathBuf {
-        self.folder.join("modules").join(format!("{}.rcp", key.id()))
+        self.folder.join("modules").join(name(key))
     }
 
     /// The compiled module of a key, with what was noted when it was kept; `None` where there is none.
@@ -60,7 +71,7 @@ impl Cache {
     /// What is wrong with the file that should hold it, in words.
     pub fn get(&self, key: &Key) -> Result<Option<Found>, String> {
         let path = self.path(key);
-        if !path.exists() {
+        if !path.exists() && !self.fetch(key, &path)? {
             return Ok(None);
         }
         let found = self.trusted().and_then(|()| read(&path, key));
@@ -83,8 +94,37 @@ impl Cache {
         let contents = Contents { modules: vec![module], notes: all, ..Contents::default() };
         let kept = kept.and_then(|()| self.trusted()).and_then(|()| write(&path, &contents).map_err(|e| e.to_string()));
         kept.map_err(|why| format!("the compiled module is not kept in the cache: {why}"))?;
+        let given = self.give(key, &path);
         self.shrink();
-        Ok(())
+        given
+    }
+
+    /// Copies an entry from the store behind the folder, if that has a sound one.
+    fn fetch(&self, key: &Key, path: &Path) -> Result<bool, String> {
+        let Some(shared) = &self.shared else { return Ok(false) };
+        let Some(bytes) = shared.get(&name(key))? else { return Ok(false) };
+        let folder = path.parent().unwrap_or(&self.folder);
+        let kept = || -> std::io::Result<tempfile::NamedTempFile> {
+            make_folder(folder)?;
+            let mut file = tempfile::Builder::new().suffix(".part").tempfile_in(folder)?;
+            file.write_all(&bytes)?;
+            Ok(file)
+        };
+        let fail = |why: String| format!("what the shared cache has is not kept: {}: {why}", folder.display());
+        let file = kept().map_err(|e| fail(e.to_string()))?;
+        if let Err(why) = read(file.path(), key) {
+            return shared.lied::<()>(&name(key), &why).map(|_| false);
+        }
+        file.persist(path).map_err(|e| fail(e.error.to_string()))?;
+        self.shrink();
+        Ok(true)
+    }
+
+    /// Writes an entry to the store behind the folder.
+    fn give(&self, key: &Key, path: &Path) -> Result<(), String> {
+        let Some(shared) = &self.shared else { return Ok(()) };
+        // Another process may have removed it.
+        fs::read(path).map_or(Ok(()), |bytes| shared.put(&name(key), &bytes))
     }
 
     /// Its files, the one used last first.
@@ -142,6 +182,11 @@ impl Cache {
     fn trusted(&self) -> Result<(), String> {
         Ok(())
     }
+}
+
+/// The name of a key's file.
+fn name(key: &Key) -> String {
+    format!("{}.rcp", key.id())
 }
 
 /// Makes a folder that the user alone may look into.
