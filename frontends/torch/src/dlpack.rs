@@ -9,6 +9,8 @@ use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyCapsuleMethods};
 use rc_runtime::{DType, Tensor};
 use std::ffi::{CStr, c_void};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// DLPack's numbers for kinds of devices.
 pub const CPU: i32 = 1;
@@ -36,6 +38,30 @@ struct Version {
     minor: u32,
 }
 
+/// `DLManagedTensorVersioned`.
+#[repr(C)]
+struct Managed {
+    version: Version,
+    context: *mut c_void,
+    deleter: Option<unsafe extern "C" fn(*mut Managed)>,
+    flags: u64,
+    tensor: DlTensor,
+}
+
+/// What a tensor of somebody else's memory holds: itself, its shape and strides, and how many of its kind there are.
+struct View {
+    managed: Managed,
+    shape: Vec<i64>,
+    strides: Vec<i64>,
+    count: Arc<AtomicUsize>,
+}
+
+unsafe extern "C" fn delete_view(managed: *mut Managed) {
+    // SAFETY: the context is the box that `Exchange::view` made, which is given back once.
+    let view = unsafe { Box::from_raw((*managed).context.cast::<View>()) };
+    view.count.fetch_sub(1, Ordering::AcqRel);
+}
+
 /// `DLPackExchangeAPI`.
 #[repr(C)]
 struct Table {
@@ -43,7 +69,7 @@ struct Table {
     previous: *const Table,
     allocate: *const c_void,
     from_object_managed: *const c_void,
-    to_object: *const c_void,
+    to_object: unsafe extern "C" fn(*mut Managed, *mut *mut c_void) -> i32,
     from_object: unsafe extern "C" fn(*mut c_void, *mut DlTensor) -> i32,
     current_stream: unsafe extern "C" fn(i32, i32, *mut *mut c_void) -> i32,
 }
@@ -84,6 +110,49 @@ impl Exchange {
         }
     }
 
+    /// A tensor of PyTorch's on this memory, row-major, counted in `count` as long as anything uses it.
+    ///
+    /// # Safety
+    /// The memory is the device's and has elements of the dtype; it is there while `count` is not 0.
+    pub unsafe fn view<'py>(
+        &self,
+        py: Python<'py>,
+        address: *mut u8,
+        (device_type, device_id): (i32, i32),
+        dtype: DType,
+        shape: Vec<i64>,
+        count: &Arc<AtomicUsize>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let mut strides = vec![1; shape.len()];
+        for d in (1..shape.len()).rev() {
+            strides[d - 1] = strides[d] * shape[d].max(1);
+        }
+        let (code, bits) = code_of(dtype);
+        let (ndim, lanes, byte_offset) = (shape.len() as i32, 1, 0);
+        let (data, none) = (address, std::ptr::null());
+        let tensor =
+            DlTensor { data, device_type, device_id, ndim, code, bits, lanes, shape: none, strides: none, byte_offset };
+        let version = Version { major: 1, minor: 0 };
+        let managed = Managed { version, context: std::ptr::null_mut(), deleter: Some(delete_view), flags: 0, tensor };
+        count.fetch_add(1, Ordering::AcqRel);
+        let view = Box::into_raw(Box::new(View { managed, shape, strides, count: count.clone() }));
+        let mut object = std::ptr::null_mut();
+        // SAFETY: the box lives until its deleter is called, which PyTorch does when no tensor uses the memory any more.
+        let done = unsafe {
+            (*view).managed.context = view.cast();
+            (*view).managed.tensor.shape = (*view).shape.as_ptr();
+            (*view).managed.tensor.strides = (*view).strides.as_ptr();
+            (self.0.to_object)(&raw mut (*view).managed, &mut object)
+        };
+        if done != 0 {
+            // SAFETY: what failed has taken nothing.
+            unsafe { delete_view(&raw mut (*view).managed) };
+            return Err(PyErr::fetch(py));
+        }
+        // SAFETY: a new reference to a tensor.
+        Ok(unsafe { Bound::from_owned_ptr(py, object.cast()) })
+    }
+
     /// The stream that PyTorch queues work on, for a device of DLPack's kind.
     pub fn stream(&self, py: Python<'_>, tensor: (i32, i32)) -> PyResult<*mut c_void> {
         let mut stream = std::ptr::null_mut();
@@ -119,7 +188,7 @@ impl DlTensor {
     }
     /// Whether elements are of this type.
     pub fn is(&self, dtype: DType) -> bool {
-        (self.code, usize::from(self.bits), self.lanes) == (code_of(dtype), 8 * dtype.size(), 1)
+        (self.code, self.bits) == code_of(dtype) && self.lanes == 1
     }
     /// Whether elements are complex numbers with parts of this type.
     pub fn is_complex(&self, parts: DType) -> bool {
@@ -129,20 +198,21 @@ impl DlTensor {
     }
 }
 
-/// DLPack's number for a kind of elements.
-fn code_of(dtype: DType) -> u8 {
+/// DLPack's numbers for a type: its kind, and its bits.
+fn code_of(dtype: DType) -> (u8, u8) {
     const INT: u8 = 0;
     const UINT: u8 = 1;
     const FLOAT: u8 = 2;
     const BFLOAT: u8 = 4;
     const BOOL: u8 = 6;
-    match dtype {
+    let code = match dtype {
         DType::F64 | DType::F32 | DType::F16 => FLOAT,
         DType::Bf16 => BFLOAT,
         DType::I64 | DType::I32 | DType::I16 | DType::I8 => INT,
         DType::U64 | DType::U32 | DType::U16 | DType::U8 => UINT,
         DType::Bool => BOOL,
-    }
+    };
+    (code, 8 * dtype.size() as u8)
 }
 
 /// `DLManagedTensor`.
@@ -198,15 +268,15 @@ pub fn capsule(py: Python<'_>, tensor: Tensor, versioned: bool) -> PyResult<Boun
     for d in (1..shape.len()).rev() {
         strides[d - 1] = strides[d].saturating_mul(shape[d].max(1));
     }
-    let (dtype, data) = (tensor.dtype(), tensor.as_ptr().cast_mut());
+    let ((code, bits), data) = (code_of(tensor.dtype()), tensor.as_ptr().cast_mut());
     let owner = Box::new(Owner { _tensor: tensor, shape, strides });
     let shown = DlTensor {
         data,
         device_type: CPU,
         device_id: 0,
         ndim: owner.shape.len() as i32,
-        code: code_of(dtype),
-        bits: 8 * dtype.size() as u8,
+        code,
+        bits,
         lanes: 1,
         shape: owner.shape.as_ptr(),
         strides: owner.strides.as_ptr(),

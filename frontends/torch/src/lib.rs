@@ -13,6 +13,7 @@ mod attrs;
 mod dim;
 mod dlpack;
 mod errors;
+mod foreign;
 mod graph;
 mod model;
 mod module;
@@ -31,6 +32,8 @@ mod _native {
     use super::dim::{PyDim, shape};
     #[pymodule_export]
     use super::errors::RcError;
+    #[pymodule_export]
+    use super::foreign::serve;
     #[pymodule_export]
     use super::graph::{PyGraph, PyValue};
     #[pymodule_export]

@@ -342,8 +342,19 @@ impl PyProgram {
         };
         match failed {
             Some(error) => Err(error),
-            None => done.map_err(|e| plain(py, e)),
+            None => done.map_err(|e| raised(py, e)),
         }
+    }
+}
+
+/// An operation's own exception, where one of PyTorch's has raised it.
+fn raised(py: Python<'_>, error: rc_runtime::Error) -> PyErr {
+    match error {
+        rc_runtime::Error::Foreign { function, why } => match why.downcast::<PyErr>() {
+            Ok(error) => *error,
+            Err(why) => plain(py, rc_runtime::Error::Foreign { function, why }),
+        },
+        error => plain(py, error),
     }
 }
 

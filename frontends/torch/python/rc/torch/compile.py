@@ -6,6 +6,7 @@ import itertools
 import operator
 import os
 import time
+from collections.abc import Container
 from pathlib import Path
 
 import torch
@@ -77,13 +78,18 @@ class Resolved:
 
 
 def build(
-    gm: GraphModule, options: Options, name: str = "graph", weights: frozenset[int] = frozenset(), key: str | None = None
+    gm: GraphModule,
+    options: Options,
+    name: str = "graph",
+    weights: frozenset[int] = frozenset(),
+    key: str | None = None,
+    called: Container[Node] = frozenset(),
 ) -> Program | Resolved:
     """Compiles a graph whole: a function of its arguments, or of one list of them, which it empties. `weights`: the arguments that are the same at
-    most calls; `key`: what the cache finds the program by, see `cache.key_of`. Raises `Problems` for operations that rc cannot lower or generate
+    most calls; `key`: what the cache finds the program by, see `cache.key_of`; `called`: see `Lowering`. Raises `Problems` for operations that rc cannot lower or generate
     code for."""
     start = time.perf_counter()
-    lowered = Lowering(gm, weights=weights).run()
+    lowered = Lowering(gm, weights=weights, called=called).run()
     logs.say("time", f"{len(lowered.nodes)} operations: translated in {time.perf_counter() - start:.3f} s")
     if not lowered.results:
         return _laid_out(Program.empty(), lowered, options, name)
@@ -194,7 +200,7 @@ def _blamed(e: RcError, lowered: Lowered) -> list[tuple[Node, str]]:
 
 
 def compile_graph(gm: GraphModule, options: Options, kind: str, weights: frozenset[int] = frozenset(), key: str | None = None):
-    """A function for a graph: compiled whole, or in parts where `options.fallback` allows it. `weights`, `key`: see `build`."""
+    """A function for a graph: compiled whole, with calls of PyTorch's operations where `options.fallback` allows it, or in parts around them. `weights`, `key`: see `build`."""
     # Constants of the graph are read here, which a mode of the tracer would take for computation.
     with _disable_current_modes():
         function, tangents = _compile_graph(gm, options, kind, weights, key), _tangents(gm) if kind == "backward" else []
@@ -212,13 +218,20 @@ def _compile_graph(gm: GraphModule, options: Options, kind: str, weights: frozen
     number = next_number()
     name = f"{kind} {number}"
     prepared(gm, options, f"{number}_{kind}")
-    try:
-        return build(gm, options, name, weights, key)
-    except Problems as e:
-        if not options.fallback:
-            raise _error(e.problems) from None
-        problems = dict(e.problems)
     foreign: dict[Node, str] = {}
+    while True:
+        try:
+            function = build(gm, options, name, weights, key if not foreign else None, foreign)
+            _warn(foreign)
+            return function
+        except Problems as e:
+            if not options.fallback:
+                raise _error(e.problems) from None
+            problems = dict(e.problems)
+            if not foreign.keys().isdisjoint(problems):
+                # Nor can the program call it: the graph is cut there.
+                break
+            foreign.update(problems)
     while True:
         for node, why in problems.items():
             foreign.setdefault(node, why)
@@ -236,11 +249,15 @@ def _compile_graph(gm: GraphModule, options: Options, kind: str, weights: frozen
         if not found:
             break
         problems = found
-    for node, why in foreign.items():
-        if node.target is operator.getitem:
-            continue
-        log.warning("%s runs in PyTorch: %s%s", name_of(node), why, f" (at {place(node)})" if place(node) else "")
+    _warn(foreign)
     return Split(whole)
+
+
+def _warn(foreign: dict[Node, str]):
+    """Says what PyTorch runs."""
+    for node, why in foreign.items():
+        if node.target is not operator.getitem:
+            log.warning("%s runs in PyTorch: %s%s", name_of(node), why, f" (at {place(node)})" if place(node) else "")
 
 
 def prepared(gm: GraphModule, options: Options, name: str):

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Container
 from dataclasses import dataclass, field
 
 import torch
 from torch.fx import GraphModule, Node
 
 from rc._native import Dim, Graph, Module, RcError
-from rc.torch import layout
+from rc.torch import foreign, layout
 from rc.torch.build import Build, C, T
 from rc.torch.dtypes import PARTS, element
 from rc.torch.errors import Unsupported, python_line
@@ -80,13 +81,20 @@ class Lowering:
     """Lowers one graph; gathers what it cannot, and goes on to find the rest."""
 
     def __init__(
-        self, gm: GraphModule, names: dict[str, str] | None = None, bounds: dict | None = None, weights: frozenset[int] = frozenset()
+        self,
+        gm: GraphModule,
+        names: dict[str, str] | None = None,
+        bounds: dict | None = None,
+        weights: frozenset[int] = frozenset(),
+        called: Container[Node] = frozenset(),
     ):
         """`names`: what placeholders are called in a module that stands alone, whose arguments and results lie row by row; `bounds`: ranges of
-        symbols, see `Symbols`; `weights`: the placeholders, by their numbers, that are the same at most calls."""
+        symbols, see `Symbols`; `weights`: the placeholders, by their numbers, that are the same at most calls; `called`: operations that
+        PyTorch is to run, beside the custom ones."""
         self.gm = gm
         self.names = names
         self.weights = weights
+        self.called = called
         self.symbols = Symbols(bounds)
         self.device = device_of(gm)
         self.env: dict[Node, object] = {}
@@ -252,8 +260,12 @@ class Lowering:
             return self.symbols.dim(val)
         if node.target is operator.getitem:
             return self._value(node.args[0])[node.args[1]]
+        if node in self.called:
+            return self._foreign(node)
         is_complex = any(v.is_complex() for v in [*_tensors(val), *(t for n in node.all_input_nodes for t in _tensors(n.meta.get("val")))])
         convert = COMPLEX.get(node.target) if is_complex else translation(node.target)
+        if convert is None and foreign.is_custom(node.target):
+            return self._foreign(node)
         if convert is None:
             raise Unsupported("rc has no translation of this operation" + " for complex numbers" * is_complex)
         for v in _tensors(val):
@@ -264,6 +276,15 @@ class Lowering:
         self.build.node = node
         self.build.symbols = self.symbols
         return self._checked(val, convert(self.build, *args, **kwargs))
+
+    def _foreign(self, node: Node):
+        """An operation that PyTorch runs."""
+        val = node.meta.get("val")
+        for v in _tensors(val):
+            if why := self._problem_inside(v):
+                raise Unsupported(why)
+        self.build.symbols = self.symbols
+        return self._checked(val, foreign.call(self.build, node, self.device, self._value))
 
     def _problem_inside(self, val) -> str | None:
         """Why rc cannot hold a tensor between operations. Numbers on the CPU go into a GPU's kernels, as constants: arguments are none."""
@@ -465,6 +486,7 @@ class Inner(Lowering):
     def __init__(self, gm: GraphModule, build: Build, args: list):
         self.gm, self.build, self.graph, self.symbols = gm, build, build.graph, build.symbols
         self.device, self.outer = build.functions.device, build.functions.node
+        self.called = frozenset()
         self.problems: list[tuple[Node, str]] = []
         self.bound = set(self.symbols.ranges)
         self.env: dict[Node, object] = dict(zip((n for n in gm.graph.nodes if n.op == "placeholder"), args, strict=True))
@@ -483,6 +505,9 @@ class Inner(Lowering):
         if self.problems:
             raise Problems(self.problems)
         return [self._value(r) for r in results]
+
+    def _foreign(self, node: Node):
+        raise Unsupported("an operation that PyTorch runs inside of branches and loops")
 
     def _name(self, node: Node) -> str:
         name = f"{self.outer.name}.{node.name}"
