@@ -18,7 +18,7 @@ from torch.fx import GraphModule, Node
 
 from rc._native import cached_graph
 from rc.torch import layout, logs
-from rc.torch.options import Options
+from rc.torch.options import Options, dumps
 from rc.torch.trace import known_metadata
 
 _TRUSTED = ("torch", "_operator", "builtins", "math", "rc.torch")
@@ -33,7 +33,7 @@ class NoKey(Exception):
 
 def key_of(gm: GraphModule, example_inputs, options: Options, weights: frozenset[int]) -> str | None:
     """The key of a graph, None where it has none, or where what compiling says is asked for."""
-    if options.dump or os.environ.get("RC_VIEW") or any(logs.wants(topic) for topic in logs.TOPICS if topic not in ("time", "recompiles")):
+    if dumps(options) or os.environ.get("RC_VIEW") or any(logs.wants(topic) for topic in logs.TOPICS if topic not in ("time", "recompiles")):
         return None
     try:
         parts = [_sources(), torch.__version__, repr(options), repr(sorted(weights)), *_modes(), *_inputs(gm, example_inputs)]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import operator
-import os
 import time
 from collections.abc import Container
 from pathlib import Path
@@ -14,11 +13,11 @@ from torch.fx import GraphModule, Node
 from torch.utils._python_dispatch import _disable_current_modes
 
 from rc._native import Module, Program, RcError
-from rc.torch import cache, flex, logs, partition
+from rc.torch import cache, flex, logs, partition, regions
 from rc.torch.errors import UnsupportedOps, name_of, place
 from rc.torch.fold import fold
 from rc.torch.lower import Lowered, Lowering, Problems
-from rc.torch.options import Options
+from rc.torch.options import Options, dumps
 from rc.torch.progress import progress
 from rc.torch.weights import keeping
 
@@ -94,7 +93,7 @@ def build(
     if not lowered.results:
         return _laid_out(Program.empty(), lowered, options, name)
     configure(lowered, options)
-    return _laid_out(compiled(lowered.module, lowered, options, key), lowered, options, name)
+    return _laid_out(compiled(lowered.module, lowered, options, name, key), lowered, options, name)
 
 
 def configure(lowered: Lowered, options: Options):
@@ -113,9 +112,9 @@ def device_name(device: torch.device) -> str:
     return "cpu" if device.type == "cpu" else f"cuda:{device.index or 0}"
 
 
-def compiled(module: Module, lowered: Lowered, options: Options, key: str | None = None) -> Program:
+def compiled(module: Module, lowered: Lowered, options: Options, name: str, key: str | None = None) -> Program:
     """The program of a lowered graph's module, or of a part of it."""
-    device, measured = device_name(lowered.device), options.measured()
+    device, measured, folder = device_name(lowered.device), options.measured(), dump_folder(options)
     count = len(lowered.nodes)
     try:
         if options.tune:
@@ -123,9 +122,10 @@ def compiled(module: Module, lowered: Lowered, options: Options, key: str | None
         with progress(f"rc compiles {count} operations for {device}"):
             mapping = cache.written(lowered) if key is not None else None
             kept = (key, mapping) if mapping is not None else (None, None)
-            anew = any(logs.wants(topic) for topic in ("remarks", "fusion", "buffers"))
+            anew = folder is not None or any(logs.wants(topic) for topic in ("remarks", "fusion", "buffers"))
+            text = folder is not None or logs.wants("output_code")
             program, remarks, warnings, code, (compiling, loading), cached = module.compile(
-                device, logs.wants("output_code"), anew, measured, *kept, options.variants
+                device, text, anew, measured, *kept, options.variants
             )
     except RcError as e:
         raise Problems(_blamed(e, lowered)) from e
@@ -137,6 +137,11 @@ def compiled(module: Module, lowered: Lowered, options: Options, key: str | None
         logs.remark(remark)
     if code is not None:
         logs.say("output_code", code)
+    if folder is not None:
+        kind, _, number = name.rpartition(" ")
+        kind = kind.replace(" ", "_")
+        (folder / f"{number}_{kind}.compiled.ir").write_text(code)
+        (folder / f"{number}_{kind}.remarks.txt").write_text("".join(remarks))
     return program
 
 
@@ -180,6 +185,7 @@ def problems_of(gm: GraphModule) -> list[tuple[Node, str]]:
     """The operations of a graph that rc cannot compile, with reasons."""
     try:
         with _disable_current_modes():
+            regions.expand(gm)
             flex.expand(gm)
             build(gm, Options())
     except Problems as e:
@@ -237,10 +243,11 @@ def _compile_graph(gm: GraphModule, options: Options, kind: str, weights: frozen
             foreign.setdefault(node, why)
         _with_items(gm, foreign)
         found: dict[Node, str] = {}
+        parts = itertools.count()
 
         def part(inner: GraphModule, nodes: dict[str, Node]):
             try:
-                return Part(build(inner, options, f"part of {name}"))
+                return Part(build(inner, options, f"part of {name}.{next(parts)}"))
             except Problems as e:
                 found.update({nodes[n.name]: why for n, why in e.problems})
                 return Part.__new__(Part)
@@ -264,6 +271,7 @@ def prepared(gm: GraphModule, options: Options, name: str):
     """Makes a traced graph ready to be lowered, in place."""
     if logs.wants("aten"):
         logs.say("aten", gm.print_readable(print_output=False))
+    regions.expand(gm)
     flex.expand(gm)
     fold(gm)
     _dump(gm, options, name)
@@ -302,8 +310,7 @@ def _dump(gm: GraphModule, options: Options, name: str):
 
 def dump_folder(options: Options) -> Path | None:
     """The directory, made where it is not there, that gets graphs as text."""
-    directory = options.dump or os.environ.get("RC_DUMP")
-    if not directory:
+    if (directory := dumps(options)) is None:
         return None
     folder = Path(directory)
     folder.mkdir(parents=True, exist_ok=True)

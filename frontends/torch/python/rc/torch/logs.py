@@ -7,6 +7,8 @@ import logging
 import os
 import sys
 
+import torch
+
 TOPICS = {
     "graph": "each graph as rc's text",
     "aten": "each graph as ATen operations",
@@ -32,8 +34,12 @@ def _chosen() -> frozenset[str]:
 log = logging.getLogger("rc.torch")
 
 
+_output_code = torch._logging.getArtifactLogger("torch._dynamo.backends.rc", "output_code")
+"""What TORCH_LOGS=output_code and `torch._logging.set_logs(output_code=True)` ask for; a logger below PyTorch's own has their handlers."""
+
+
 def wants(topic: str) -> bool:
-    return topic in _chosen()
+    return topic in _chosen() or topic == "output_code" and _output_code.isEnabledFor(logging.DEBUG)
 
 
 def remark(text: str):
@@ -63,7 +69,9 @@ def warn(text: str):
 
 def say(topic: str, text: str):
     """Logs a text under a topic, where RC_LOGS asks for it: to standard error, unless the program handles the logger."""
-    if not wants(topic):
+    if topic == "output_code":
+        _output_code.debug("%s", text)
+    if topic not in _chosen():
         return
     if not log.hasHandlers():
         print(f"[rc.{topic}] {text}", file=sys.stderr)

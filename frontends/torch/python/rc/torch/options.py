@@ -7,6 +7,8 @@ import os
 from dataclasses import dataclass, fields
 from pathlib import Path
 
+import torch
+
 MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 """What `mode=` may be, as PyTorch names them."""
 
@@ -33,7 +35,8 @@ class Options:
     """Operations that rc cannot compile run in PyTorch, between compiled parts, and are reported on the logger `rc.torch`."""
 
     dump: str | None = None
-    """A directory that gets each graph as PyTorch traced it (`.fx.txt`) and as rc's text (`.ir`). RC_DUMP names it too."""
+    """A directory that gets each graph as PyTorch traced it (`.fx.txt`) and as rc's text (`.ir`), what it was compiled to (`.compiled.ir`) and what the passes
+    decided (`.remarks.txt`). RC_DUMP names it too."""
 
     graphs: bool = False
     """Calls on a GPU whose arguments and results have the addresses of an earlier call are replayed as one CUDA graph: `mode="reduce-overhead"`."""
@@ -92,3 +95,11 @@ class Options:
         if limit is not None and (type(limit) is not int or not 0 < limit < 2**63):
             raise ValueError(f"rc's option memory_limit is a number of bytes from 1 to 2**63 - 1, not {limit!r}")
         return chosen
+
+
+def dumps(options: Options) -> str | None:
+    """The directory that gets graphs as text, where there is to be one: TORCH_COMPILE_DEBUG=1 has one in PyTorch's own."""
+    directory = options.dump or os.environ.get("RC_DUMP")
+    if not directory and os.environ.get("TORCH_COMPILE_DEBUG") == "1":
+        directory = os.path.join(torch._dynamo.utils.get_debug_dir(), "rc")
+    return directory or None

@@ -61,7 +61,8 @@ def _compile(gm: GraphModule, options: Options) -> Step:
     kept = [(list(sizes), TO_TORCH[element]) for element, sizes in kept]
     dtypes = {i: node.meta["val"].dtype for i, node in enumerate(gm.graph.find_nodes(op="placeholder"))}
     step = Step(lowered, dtypes, results, arguments, values, saved, kept)
-    forward, backward = (compiled(module, lowered, options) for module in (forward, backward))
+    forward = compiled(forward, lowered, options, f"forward {number}")
+    backward = compiled(backward, lowered, options, f"backward {number}")
     step.forward = step.forward_of(forward, options, f"forward {number}")
     step.backward = step.backward_of(backward, options, f"backward {number}")
     return step

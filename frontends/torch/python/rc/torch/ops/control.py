@@ -61,13 +61,13 @@ def _graph(b: Build, gm: GraphModule, args: list) -> list[T]:
     from rc.torch.lower import Inner, Problems
 
     try:
-        return Inner(_decomposed(gm), b, args).run()
+        return Inner(decomposed(gm), b, args).run()
     except Problems as e:
         node, why = e.problems[0]
         raise Unsupported(f"{name_of(node)} inside of it: {why}") from None
 
 
-def _decomposed(gm: GraphModule) -> GraphModule:
+def decomposed(gm: GraphModule) -> GraphModule:
     """A subgraph in operations that rc has: those of gradients come as autograd writes them."""
     from rc.torch import decompose
 
