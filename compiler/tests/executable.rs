@@ -60,3 +60,32 @@ fn constant_arguments_are_taken_at_the_first_call() {
     let error = product.run(&[x]).unwrap_err().to_string();
     assert!(error.contains("takes 2 arguments, 1 were given"), "{error}");
 }
+
+#[test]
+fn arguments_that_stay_are_what_the_last_run_left() {
+    let step = load(
+        "func.func @main(%x: tensor<3xf32>, %sum: tensor<3xf32> {rc.donated = true}) -> (tensor<f32>, tensor<3xf32> {rc.updates = 1}) {
+  %next = core.add %sum, %x : tensor<3xf32>
+  %total = core.reduce %next {dims = [0], kind = add} : tensor<f32>
+  func.return %total, %next
+}",
+    );
+    assert_eq!(step.updates(), [None, Some(1)]);
+    let start = column(&[1.0, 0.0, -1.0]);
+    let mut resident = step.resident(vec![column(&[1.0, 2.0, 3.0]), start.clone()]).unwrap();
+    let total = |results: Vec<Option<Tensor>>| {
+        assert!(results[1].is_none());
+        results[0].as_ref().unwrap().to_f64()
+    };
+    assert_eq!(total(resident.run().unwrap()), [6.0]);
+    let before = resident.get(1).unwrap();
+    resident.set(0, &column(&[10.0, 0.0, 0.0])).unwrap();
+    assert_eq!(total(resident.run().unwrap()), [16.0]);
+    assert_eq!(resident.get(1).unwrap().to_f64(), [12.0, 2.0, 2.0]);
+    // What others have stays theirs: the caller's tensor, and what was read between two runs.
+    assert_eq!((start.to_f64(), before.to_f64()), (vec![1.0, 0.0, -1.0], vec![2.0, 2.0, 2.0]));
+    let error = resident.set(0, &column(&[1.0])).unwrap_err().to_string();
+    assert!(error.contains("argument 0 of shape [3] and dtype f32 was given [1] of f32"), "{error}");
+    let error = resident.get(2).err().unwrap().to_string();
+    assert!(error.contains("has 2 arguments, and no number 2"), "{error}");
+}

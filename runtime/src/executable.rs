@@ -43,7 +43,7 @@ impl Constants {
     }
 }
 
-enum Code {
+pub(crate) enum Code {
     Cpu(CpuProgram),
     Cuda(CudaProgram),
 }
@@ -123,6 +123,15 @@ impl Executable {
     /// What the function takes and gives. The inputs that its initializer computes are the last.
     pub fn signature(&self) -> &Signature {
         &self.code.program().signature
+    }
+
+    /// Of each result the argument that it is left in, where it has no memory of its own.
+    pub fn updates(&self) -> &[Option<usize>] {
+        &self.code.program().left_in
+    }
+
+    pub(crate) fn code(&self) -> &Code {
+        &self.code
     }
 
     /// Computes what follows from constant arguments alone, of these inputs, if that was not done yet. [`Executable::run`] does it on its first call.
@@ -219,7 +228,7 @@ impl Executable {
         unsafe { queue(program, &bindings, &kept, given, results, stream, self.allocator.as_ref()) }
     }
 
-    fn bind(&self, given: &[Given]) -> crate::Result<Bindings> {
+    pub(crate) fn bind(&self, given: &[Given]) -> crate::Result<Bindings> {
         self.guard.bind(|i| given[i].kind(), given.len())
     }
 
@@ -228,7 +237,7 @@ impl Executable {
     }
 
     /// What is the same at every call, on the device: made of these arguments, if this is the first call.
-    fn kept(&self, program: &CudaProgram, given: &[Given]) -> crate::Result<Arc<Kept>> {
+    pub(crate) fn kept(&self, program: &CudaProgram, given: &[Given]) -> crate::Result<Arc<Kept>> {
         let mut known = self.kept.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         if let Some(kept) = &*known {
             return Ok(kept.clone());
@@ -239,7 +248,7 @@ impl Executable {
     }
 
     /// The inputs of this call, with the constants of the first one.
-    fn all_inputs(&self, inputs: &[Tensor]) -> crate::Result<Vec<Tensor>> {
+    pub(crate) fn all_inputs(&self, inputs: &[Tensor]) -> crate::Result<Vec<Tensor>> {
         let given = self.given();
         if inputs.len() != given {
             let what = format!("the function takes {given} arguments, {} were given", inputs.len());

@@ -10,6 +10,7 @@
 //! | [`Model`], [`package`] | compiled models in one file: load, signature, run |
 //! | [`Executable`], [`program`] | a compiled module that runs |
 //! | [`DeviceTensor`], [`Allocator`] | the caller's memory on a GPU, and for what a run needs |
+//! | [`Resident`] | one with arguments that stay on the machine between runs |
 //! | [`cache`] | where what was compiled is kept on disk |
 //! | [`foreign`] | functions of the process, which programs call |
 //! | [`philox`] | the counter-based generator of every random number |
@@ -34,6 +35,7 @@ pub mod package;
 pub mod philox;
 pub mod program;
 pub mod random;
+mod resident;
 pub mod safetensors;
 pub mod tensor;
 
@@ -43,4 +45,5 @@ pub use executable::{Executable, KernelTime, gpu_arch};
 pub use model::{LoadOptions, Model, Place};
 pub use on_device::DeviceTensor;
 pub use rc_machine::{Machine, Needs};
+pub use resident::Resident;
 pub use tensor::{DType, Tensor};

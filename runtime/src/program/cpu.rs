@@ -119,6 +119,27 @@ impl CpuProgram {
         Ok(results)
     }
 
+    /// Runs the program on inputs whose memory it may update: its results, but for those that are left in inputs.
+    ///
+    /// # Errors
+    /// As [`CpuProgram::run`].
+    pub fn run_on(&self, inputs: &mut [Tensor]) -> Result<Vec<Option<Tensor>>> {
+        let bindings = self.program.signature.bind(inputs)?;
+        // Shared memory is copied here, so that others keep what they have.
+        self.program.updated_inputs.iter().try_for_each(|&i| inputs[i].as_mut_ptr().map(drop))?;
+        let mut results = Vec::with_capacity(self.program.left_in.len());
+        for (spec, left) in self.program.signature.outputs.iter().zip(&self.program.left_in) {
+            let sizes = spec.sizes(&bindings)?;
+            results.push(left.is_none().then(|| Tensor::zeros(spec.dtype, &sizes)).transpose()?);
+        }
+        let from: Vec<*const u8> = inputs.iter().map(Tensor::as_ptr).collect();
+        let to = results.iter_mut().map(|r| r.as_mut().map_or(Ok(std::ptr::null_mut()), Tensor::as_mut_ptr));
+        let to = to.collect::<Result<Vec<*mut u8>>>()?;
+        // SAFETY: `bind` checked the inputs; what is updated, and the results, are nobody else's, and all outlive the call.
+        unsafe { self.run_at(&bindings, &from, &to)? };
+        Ok(results)
+    }
+
     /// Runs the program on inputs that [`Guard::bind`] gave these bindings for.
     ///
     /// # Safety

@@ -50,6 +50,21 @@ struct Prepared {
     work: Work,
 }
 
+/// Inputs that stay on the device, with what a run on them needs.
+pub struct CudaInputs(Prepared);
+
+impl CudaInputs {
+    /// The values of the symbols that the inputs' shapes give.
+    pub fn bindings(&self) -> &Bindings {
+        &self.0.bindings
+    }
+
+    fn buffer(&self, i: usize) -> Result<&Buffer> {
+        let constant = || Error::Invalid(format!("argument {i} is constant: it was taken at the first call"));
+        self.0.inputs[i].as_ref().ok_or_else(constant)
+    }
+}
+
 /// What a run queues.
 enum Work {
     Nothing,
@@ -107,6 +122,47 @@ impl CudaProgram {
         let prepared = self.prepared(last.take(), bindings, inputs)?;
         let results = self.execute(&prepared, inputs);
         *last = Some(prepared);
+        results
+    }
+
+    /// Puts inputs on the device, for runs that start from what the one before left in them.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub fn keep(&self, bindings: Bindings, inputs: &[Source]) -> Result<CudaInputs> {
+        let prepared = self.prepare(bindings, inputs)?;
+        self.upload(&prepared, inputs)?;
+        self.stream.synchronize()?;
+        Ok(CudaInputs(prepared))
+    }
+
+    /// Overwrites an input with a tensor of its size.
+    ///
+    /// # Errors
+    /// The driver's; an input that is the same at every run.
+    pub fn put(&self, inputs: &CudaInputs, i: usize, tensor: &Tensor) -> Result<()> {
+        inputs.buffer(i)?.upload(&self.stream, 0, tensor.bytes())
+    }
+
+    /// Leaves an input's elements in a tensor of its size.
+    ///
+    /// # Errors
+    /// As [`CudaProgram::put`].
+    pub fn get(&self, inputs: &CudaInputs, i: usize, tensor: &mut Tensor) -> Result<()> {
+        inputs.buffer(i)?.download(&self.stream, 0, tensor.bytes_mut()?)?;
+        self.stream.synchronize()
+    }
+
+    /// Runs the program on inputs that stay where they are: its results, but for those that are left in inputs.
+    ///
+    /// # Errors
+    /// As [`CudaProgram::run`].
+    pub fn run_on(&self, inputs: &CudaInputs) -> Result<Vec<Option<Tensor>>> {
+        self.replay(&inputs.0)?;
+        let given =
+            |(i, left): (usize, &Option<usize>)| left.is_none().then(|| self.download(&inputs.0, i)).transpose();
+        let results = self.program.left_in.iter().enumerate().map(given).collect();
+        self.stream.synchronize()?;
         results
     }
 
@@ -215,22 +271,31 @@ impl CudaProgram {
     }
 
     fn execute(&self, prepared: &Prepared, inputs: &[Source]) -> Result<Vec<Tensor>> {
+        self.upload(prepared, inputs)?;
+        self.replay(prepared)?;
+        let results = (0..self.program.left_in.len()).map(|i| self.download(prepared, i)).collect();
+        self.stream.synchronize()?;
+        results
+    }
+
+    /// Queues the copies of inputs to the device.
+    fn upload(&self, prepared: &Prepared, inputs: &[Source]) -> Result<()> {
         for (buffer, input) in prepared.inputs.iter().zip(inputs) {
             if let (Some(buffer), Source::Host(tensor)) = (buffer, input) {
                 buffer.upload(&self.stream, 0, tensor.bytes())?;
             }
         }
-        self.replay(prepared)?;
-        let mut results = Vec::new();
-        for (i, spec) in self.program.signature.outputs.iter().enumerate() {
-            let updated = self.program.left_in[i].and_then(|input| prepared.inputs[input].as_ref());
-            let buffer = updated.unwrap_or(&prepared.outputs[i]);
-            let mut result = Tensor::zeros(spec.dtype, &spec.sizes(&prepared.bindings)?)?;
-            buffer.download(&self.stream, 0, result.bytes_mut()?)?;
-            results.push(result);
-        }
-        self.stream.synchronize()?;
-        Ok(results)
+        Ok(())
+    }
+
+    /// Queues the copy of a result to the host.
+    fn download(&self, prepared: &Prepared, result: usize) -> Result<Tensor> {
+        let spec = &self.program.signature.outputs[result];
+        let updated = self.program.left_in[result].and_then(|input| prepared.inputs[input].as_ref());
+        let buffer = updated.unwrap_or(&prepared.outputs[result]);
+        let mut tensor = Tensor::zeros(spec.dtype, &spec.sizes(&prepared.bindings)?)?;
+        buffer.download(&self.stream, 0, tensor.bytes_mut()?)?;
+        Ok(tensor)
     }
 
     fn replay(&self, prepared: &Prepared) -> Result<()> {
@@ -260,7 +325,8 @@ impl CudaProgram {
         }
     }
 
-    fn prepare(&self, bindings: Bindings, inputs: &[Source]) -> Result<Prepared> {
+    fn prepare(&self, bindings: Bindings, sources: &[Source]) -> Result<Prepared> {
+        let signature = &self.program.signature;
         let buffer = |spec: &super::TensorSpec| -> Result<Buffer> {
             let size = crate::tensor::byte_size(spec.dtype, &spec.sizes(&bindings)?)?;
             Buffer::new(&self.device, size.max(1))
@@ -269,14 +335,17 @@ impl CudaProgram {
             Source::Host(_) => buffer(spec).map(Some),
             Source::Kept(_) => Ok(None),
         };
-        let sources = inputs;
-        let inputs = self.program.signature.inputs.iter().zip(sources).map(input).collect::<Result<Vec<_>>>()?;
+        let inputs = signature.inputs.iter().zip(sources).map(input).collect::<Result<Vec<_>>>()?;
         let address = |(buffer, source): (&Option<Buffer>, &Source)| match source {
             Source::Kept(address) => *address,
             Source::Host(_) => buffer.as_ref().map_or(0, Buffer::address),
         };
         let addresses: Vec<u64> = inputs.iter().zip(sources).map(address).collect();
-        let outputs = self.program.signature.outputs.iter().map(buffer).collect::<Result<Vec<_>>>()?;
+        let output = |(spec, left): (&super::TensorSpec, &Option<usize>)| match left {
+            Some(_) => Buffer::new(&self.device, 1),
+            None => buffer(spec),
+        };
+        let outputs = signature.outputs.iter().zip(&self.program.left_in).map(output).collect::<Result<Vec<_>>>()?;
         let arena = Buffer::new(&self.device, self.program.arena_bytes(&bindings)?.max(1))?;
         // What no kernel writes is then seen as NaN, and not as what happened to be there.
         for buffer in outputs.iter().chain([&arena]) {

@@ -13,7 +13,7 @@ mod signature;
 mod uses;
 
 pub use cpu::CpuProgram;
-pub use cuda::{CudaProgram, Source};
+pub use cuda::{CudaInputs, CudaProgram, Source};
 pub use guard::Guard;
 pub use maps::MapParam;
 pub use rc_dialects::func::SymbolDecl;

@@ -282,7 +282,10 @@ fn compiled(module: &Module, options: &Options, inputs: &Inputs) -> Result<Vec<T
     if options.timing {
         note_line(format_args!("initialized in {:.1} ms", 1e3 * start.elapsed().as_secs_f64()));
     }
-    let results = in_turn(module, options, inputs, |tensors| Ok(executable.run(tensors)?))?;
+    let results = match options.steps {
+        1 => executable.run(&inputs.tensors)?,
+        _ => steps(options, inputs, &executable)?,
+    };
     if let Some(runs) = options.bench {
         let milliseconds = executable.median_ms(&inputs.tensors, runs.max(1))?;
         print_line(format_args!("median of {runs} runs: {milliseconds:.4} ms"))?;
@@ -309,7 +312,34 @@ fn compiled(module: &Module, options: &Options, inputs: &Inputs) -> Result<Vec<T
 /// Runs after which a page says how long a kernel took.
 const VIEWED_RUNS: usize = 20;
 
-/// The results of the last of as many runs as the options ask for, each of which starts from what the one before left in arguments.
+/// The results of the last of as many runs as the options ask for, on arguments that stay where they are.
+fn steps(options: &Options, inputs: &Inputs, executable: &Executable) -> Result<Vec<Tensor>, Failure> {
+    let updates = executable.updates();
+    check_steps(options, inputs, updates)?;
+    let mut resident = executable.resident(inputs.tensors.clone())?;
+    for _ in 1..options.steps {
+        resident.run()?;
+    }
+    let results = resident.run()?;
+    let read = |(result, argument): (Option<Tensor>, &Option<usize>)| match (result, argument) {
+        (_, Some(argument)) => Ok(resident.get(*argument)?),
+        (result, None) => Ok(result.expect("what is in no argument is given")),
+    };
+    results.into_iter().zip(updates).map(read).collect()
+}
+
+/// That a function runs on what it left, where it is to run more than once.
+fn check_steps(options: &Options, inputs: &Inputs, updates: &[Option<usize>]) -> Result<(), Failure> {
+    if options.steps == 1 || updates.iter().any(Option::is_some) {
+        return Ok(());
+    }
+    let name = &inputs.function;
+    let what =
+        format!("--steps needs a function with results that update arguments (rc.updates), and '@{name}' has none");
+    Err(what.into())
+}
+
+/// As [`steps`], for what takes its arguments anew at each run.
 fn in_turn(
     module: &Module,
     options: &Options,
@@ -318,13 +348,7 @@ fn in_turn(
 ) -> Result<Vec<Tensor>, Failure> {
     let function = module.symbol(inputs.function.as_str()).filter(|body| body.name(body.root()) == "func.func");
     let updates = function.map(updated_args).unwrap_or_default();
-    if options.steps > 1 && updates.iter().all(Option::is_none) {
-        let what = format!(
-            "--steps needs a function with results that update arguments (rc.updates), and '@{}' has none",
-            inputs.function
-        );
-        return Err(what.into());
-    }
+    check_steps(options, inputs, &updates)?;
     let mut tensors = inputs.tensors.clone();
     let mut results = run(&tensors)?;
     for _ in 1..options.steps {
