@@ -11,10 +11,12 @@ cargo build --release --locked --package rc-tools --package rc-examples
 bin=${CARGO_TARGET_DIR:-target}/release
 
 "$PYTHON" bench/gpt2.py "$bin" --device=cpu --case=1x128
+"$PYTHON" bench/gpt2_training.py "$bin"
 "$PYTHON" bench/kernels_cpu.py "$bin"
 if command -v nvidia-smi >/dev/null 2>&1 && nvidia-smi -L >/dev/null 2>&1; then
   cargo build --release --locked --package rc-bench
   "$PYTHON" bench/gpt2.py "$bin" --device=cuda --case=1x128 --case=4x1024
+  "$PYTHON" bench/gpt2_training.py "$bin" --device=cuda --batch=4 --length=1024
   "$PYTHON" bench/products_cuda.py "$bin"
   "$PYTHON" bench/memory_cuda.py "$bin"
   "$PYTHON" bench/kernels_cuda.py "$bin"

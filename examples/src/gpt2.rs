@@ -108,6 +108,34 @@ impl Length {
 /// # Errors
 /// Sizes that make no model.
 pub fn module(config: &Config, batch: i64, length: Length, dtype: Type) -> Result<Module, String> {
+    function(config, batch, length, dtype, "main", &["input_ids"], |model, data| model.forward(data[0]))
+}
+
+/// The function `@loss` from ids and labels, both [batch, length] of i64, and weights of f32 to the mean loss of the labels.
+///
+/// # Errors
+/// Sizes that make no model.
+pub fn loss(config: &Config, batch: i64, length: i64) -> Result<Module, String> {
+    let data = ["input_ids", "labels"];
+    function(config, batch, Length::Fixed(length), Type::f32(), "loss", &data, |model, data| {
+        let logits = model.forward(data[0]);
+        let count = Dim::Static(batch * length);
+        let logits = model.b.reshape(logits, &[count, Dim::Static(config.vocab)]);
+        let labels = model.b.reshape(data[1], &[count]);
+        model.b.cross_entropy(logits, labels)
+    })
+}
+
+/// A module with one function of ids, [batch, length] each, and of the weights.
+fn function(
+    config: &Config,
+    batch: i64,
+    length: Length,
+    dtype: Type,
+    name: &str,
+    data: &[&str],
+    build: impl Fn(&mut Model, &[Value]) -> Value,
+) -> Result<Module, String> {
     config.check()?;
     length.check(config.positions)?;
     if batch < 1 {
@@ -116,12 +144,11 @@ pub fn module(config: &Config, batch: i64, length: Length, dtype: Type) -> Resul
     rc_dialects::register();
     let (batch, seq) = (Dim::Static(batch), length.dim());
     let weights = config.weights();
-    let mut inputs = vec![Type::tensor(&[batch, seq], Type::i64())];
+    let mut inputs = vec![Type::tensor(&[batch, seq], Type::i64()); data.len()];
     inputs.extend(weights.values().map(|shape| Type::tensor_of(shape, dtype)));
-    let logits = Type::tensor(&[batch, seq, Dim::Static(config.vocab)], dtype);
 
-    let NewFunc { mut body, entry, args, .. } = new_function("func.func", "main", &inputs, &[logits], Loc::UNKNOWN);
-    let names: Vec<&str> = std::iter::once("input_ids").chain(weights.keys().map(String::as_str)).collect();
+    let NewFunc { mut body, entry, args, .. } = new_function("func.func", name, &inputs, &[], Loc::UNKNOWN);
+    let names: Vec<&str> = data.iter().copied().chain(weights.keys().map(String::as_str)).collect();
     let named: Vec<Attr> = names.iter().map(|name| Attr::dict([(Name::new("rc.name"), Attr::str(name))])).collect();
     body.set_attr(body.root(), "arg_attrs", Attr::array(&named));
     if let Length::Symbolic { min, max } = length {
@@ -131,10 +158,12 @@ pub fn module(config: &Config, batch: i64, length: Length, dtype: Type) -> Resul
     for (&arg, name) in args.iter().zip(&names) {
         b.name(arg, name);
     }
-    let weights = weights.into_keys().zip(args[1..].iter().copied()).collect();
+    let (data, weights) = (&args[..data.len()], weights.into_keys().zip(args[data.len()..].iter().copied()).collect());
     let mut model = Model { config, batch, seq, weights, b };
-    let logits = model.forward(args[0]);
-    return_op(&mut model.b, &[logits]);
+    let result = build(&mut model, data);
+    let ty = model.b.ty(result);
+    return_op(&mut model.b, &[result]);
+    body.set_attr(body.root(), "function_type", Attr::ty(Type::function(&inputs, &[ty])));
 
     let mut module = Module::new();
     module.push(body);

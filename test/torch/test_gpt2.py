@@ -1,17 +1,19 @@
-"""GPT-2's logits from rc beside PyTorch's, both against float64.
+"""GPT-2's logits from rc beside PyTorch's, both against float64; and its training.
 
-usage: test_gpt2.py BIN [--work FOLDER] [--device cpu|cuda] [--only tiny|symbolic|fixed] [--long]
+usage: test_gpt2.py BIN [--work FOLDER] [--device cpu|cuda] [--only training|tiny|symbolic|fixed] [--long]
 
-BIN holds rc-opt, rc-run and gpt2. Three parts:
+BIN holds rc-opt, rc-run, gpt2 and gpt2-train. Four parts:
+    training  two layers, 64 wide, in float32: each of 50 losses is within 2e-3 of PyTorch's (bench/gpt2_training.py: GPT-2 small)
     tiny      two layers, 64 wide: interpreted and compiled
     symbolic  GPT-2 small with a symbolic length: one compiled module at 1, 7, 128, 1000 and 1024 tokens
     fixed     GPT-2 small at 1 x 128 and 4 x 1024
-each in float32 and bfloat16. Bounds: float32's largest error is 1e-4 of the largest logit; bfloat16's errors, the largest
+the last three in float32 and bfloat16. Bounds: float32's largest error is 1e-4 of the largest logit; bfloat16's errors, the largest
 and the root mean square, are 1.5 times those of PyTorch's eager mode in bfloat16. The reference is PyTorch in float64 with
 the same weights (for bfloat16, the rounded ones). PyTorch runs on the same device.
 """
 import argparse
 import copy
+import dataclasses
 import os
 import pathlib
 import subprocess
@@ -23,6 +25,7 @@ import time
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 import torch
 
+import gpt2_training
 from gpt2_model import SMALL, TINY, build, column_major, load_array, save_ids, save_weights, token_ids
 
 DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16}
@@ -116,6 +119,19 @@ class Suite:
             self.failures += 1
             print(f"FAIL  {message}", flush=True)
 
+    def training(self, dtype):
+        """Weights of float32 alone are trained."""
+        if dtype != "f32":
+            return
+        size = dataclasses.replace(TINY, vocab=257)
+        plan = gpt2_training.Plan(size, batch=2, length=32, rate=3e-3)
+        ours, _ = gpt2_training.rc(plan, self.bin / "gpt2-train", self.work, self.device)
+        theirs, _ = gpt2_training.pytorch(plan, self.device)
+        difference = gpt2_training.largest_difference(ours, theirs)
+        good = difference <= gpt2_training.BOUND and theirs[-1] < theirs[0]
+        self.failures += not good
+        print(f"{'ok' if good else 'FAIL':4}  {plan.steps} losses, {theirs[0]:.3f} to {theirs[-1]:.3f}: largest difference {difference:.1e}", flush=True)
+
     def tiny(self, dtype):
         graph = self.graph(TINY, dtype, "--batch=2", "--symbolic=1..32")
         if self.device == "cpu":
@@ -151,7 +167,7 @@ def main():
     p.add_argument("bin", type=pathlib.Path, help="the folder with rc-opt, rc-run and gpt2")
     p.add_argument("--work", type=pathlib.Path, help="where to put weights and arrays (1.5 GB), removed at the end")
     p.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
-    p.add_argument("--only", choices=["tiny", "symbolic", "fixed"])
+    p.add_argument("--only", choices=["training", "tiny", "symbolic", "fixed"])
     p.add_argument("--dtype", choices=list(DTYPES))
     p.add_argument("--long", action="store_true", help="also what takes minutes on a CPU")
     options = p.parse_args()
@@ -159,7 +175,7 @@ def main():
         options.work.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=options.work) as work:
         suite = Suite(options, pathlib.Path(work))
-        for part in [options.only] if options.only else ["tiny", "symbolic", "fixed"]:
+        for part in [options.only] if options.only else ["training", "tiny", "symbolic", "fixed"]:
             for dtype in [options.dtype] if options.dtype else DTYPES:
                 suite.attempt(part, dtype)
     if suite.failures:
