@@ -22,6 +22,7 @@ pub use package::{Packing, is_compiled};
 pub use pipeline::{compile, compile_tuned, compile_watched, pipeline};
 pub use rc_dialects::verify;
 pub use rc_machine::{Machine, Target, figure};
+pub use rc_passes::partition::RECOMPUTE;
 pub use rc_passes::schedule::Tuning;
 pub use rc_runtime::random::{random_input, random_inputs, small_value};
 pub use rc_runtime::{Executable, KernelTime, gpu_arch};

@@ -374,15 +374,64 @@ def by_detached(x):
     return y.sin()
 
 
+def choosing():
+    return torch.utils.checkpoint.create_selective_checkpoint_contexts([torch.ops.aten.sin.default])
+
+
 LEFT = {
     "its own derivative": Doubled.apply,
     "a write without gradients": under_no_grad,
     "a write to what is detached": by_detached,
-    "a checkpoint": lambda x: torch.utils.checkpoint.checkpoint(torch.sin, x * 2, use_reentrant=False),
+    "a checkpoint that chooses": lambda x: torch.utils.checkpoint.checkpoint(torch.sin, x * 2, use_reentrant=False, context_fn=choosing),
     "a view of an argument": lambda x: (x.view(-1), x.sin()),
     "complex numbers": lambda x: torch.complex(x, x).abs(),
     "a function that rc does not differentiate": lambda x: torch.cumprod(x, 0),
 }
+
+
+def saved(f, *args):
+    """The gradients of a sum, and how many elements are kept for them besides those of arguments."""
+    torch._dynamo.reset()
+    args, packed = [a.clone().requires_grad_() for a in args], []
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: packed.append(t) or t, lambda t: t):
+        y = torch.compile(f, backend="rc", fullgraph=True)(*args)
+    known = {a.data_ptr() for a in args}
+    return torch.autograd.grad(y.sum(), args), sum(t.numel() for t in packed if t.data_ptr() not in known)
+
+
+@pytest.mark.parametrize("drop", [0.0, 0.4])
+def test_checkpoints_inside_of_a_graph(drop, own):
+    """Of each block its input is kept, and the seed; random numbers are the same when it is computed again."""
+
+    def block(x, w):
+        return F.dropout((x @ w).softmax(-1) @ w.t(), drop).tanh() @ w
+
+    def f(again, x, w):
+        for _ in range(3):
+            x = torch.utils.checkpoint.checkpoint(block, x, w, use_reentrant=False) if again else block(x, w)
+        return x
+
+    x, w = torch.randn(5, 16), torch.randn(16, 16) / 4
+    found = []
+    for again in (False, True):
+        torch.manual_seed(7)
+        found.append(saved(lambda x, w: f(again, x, w), x, w))
+    close(found[1][0], found[0][0])
+    if not drop:
+        args = [a.clone().requires_grad_() for a in (x, w)]
+        close(found[1][0], torch.autograd.grad(f(False, *args).sum(), args))
+    assert found[1][1] <= 2 * x.numel() + (drop > 0) < found[0][1]
+
+
+def test_symbolic_sizes_are_left_to_aot_autograd(caplog, monkeypatch):
+    monkeypatch.setenv("RC_LOGS", "autograd")
+    f = torch.compile(lambda x, w: (x @ w).tanh(), backend="rc", fullgraph=True, dynamic=True)
+    w = torch.randn(6, 4)
+    for n in (3, 5, 8):
+        x = torch.randn(n, 6)
+        ours, theirs = gradients(f, (x, w)), gradients(lambda x, w: (x @ w).tanh(), (x, w))
+        close(ours[1], theirs[1])
+    assert "left to AOTAutograd: an argument of unknown sizes" in caplog.text
 
 
 @pytest.mark.parametrize("name", LEFT)

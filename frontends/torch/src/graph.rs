@@ -8,6 +8,7 @@ use crate::threads::on_team;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
+use rc::RECOMPUTE;
 use rc_dialects::core::scalar::{Scalar, splat_attr};
 use rc_dialects::func::{SymbolDecl, return_op, set_constant_args, set_donated_args, set_symbols, set_updates};
 use rc_ir::builder::{NewFunc, OpBuilder, new_function};
@@ -27,6 +28,8 @@ struct State {
     func: NewFunc,
     inputs: Vec<Type>,
     loc: Loc,
+    /// Whether what is built next is computed again for the derivative.
+    again: bool,
 }
 
 /// The result types of an op that does not infer them: of its one result, or of all of them.
@@ -62,7 +65,7 @@ impl PyGraph {
         func.body.set_attr(root, "arg_attrs", Attr::array(&names.collect::<Vec<_>>()));
         set_constant_args(&mut func.body, constants);
         set_donated_args(&mut func.body, donated);
-        Ok(PyGraph(Mutex::new(Some(State { func, inputs, loc: Loc::UNKNOWN }))))
+        Ok(PyGraph(Mutex::new(Some(State { func, inputs, loc: Loc::UNKNOWN, again: false }))))
     }
 
     /// The arguments' values.
@@ -70,10 +73,11 @@ impl PyGraph {
         self.with(py, |state| Ok(state.func.args.iter().map(|&v| PyValue(v)).collect()))
     }
 
-    /// The location of what is built next: a name, and a line of Python where it is known.
-    #[pyo3(signature = (name, file=None, line=0))]
-    fn at(&self, py: Python<'_>, name: &str, file: Option<&str>, line: u32) -> PyResult<()> {
+    /// The location of what is built next: a name, and a line of Python where it is known. `again`: that is not kept for the derivative, but computed again.
+    #[pyo3(signature = (name, file=None, line=0, again=false))]
+    fn at(&self, py: Python<'_>, name: &str, file: Option<&str>, line: u32, again: bool) -> PyResult<()> {
         self.with(py, |state| {
+            state.again = again;
             state.loc = Loc::named(name, file.map_or(Loc::UNKNOWN, |file| Loc::file(file, line, 1)));
             Ok(())
         })
@@ -98,6 +102,7 @@ impl PyGraph {
             None => None,
         };
         let built = self.with(py, |state| {
+            let again = state.again;
             let mut builder = state.builder();
             let mut op: OpBuilder = builder.op(full);
             for group in groups.try_iter()? {
@@ -108,6 +113,7 @@ impl PyGraph {
                 op = op.attr(&key, attribute(def, &key, &value)?);
             }
             let op = if let Some(types) = &results { op.results(types) } else { op };
+            let op = if again { op.attr(RECOMPUTE, Attr::bool(true)) } else { op };
             let op = op.try_build().map_err(|d| error(py, &[*d]))?;
             Ok(state.func.body.results(op).map(PyValue).collect::<Vec<_>>())
         })?;

@@ -201,7 +201,7 @@ impl PyModule {
 
     /// Machine code for this machine's CPU (`cpu`), or for a GPU (`cuda:0`), the compiler's remarks and warnings, where it is asked for the compiled
     /// module's text, the seconds of compiling and of loading the code (on a GPU, of assembling it in the driver too), and whether the code
-    /// is from the cache, which has no remarks. `anew`: it is not. `graph` and `mapping`: a key under which the cache keeps the code too, for
+    /// is from the cache, which has no remarks. `anew`: it is not, and remarks are given. `graph` and `mapping`: a key under which the cache keeps the code too, for
     /// [`cached_graph`], and what it then gives back with it.
     /// `tuning`: a file of measured schedules, which count before the planners'; what is compiled with it is not kept.
     /// `variants`: how many programs for ranges of symbolic sizes may be made on a GPU.
@@ -246,6 +246,8 @@ impl PyModule {
             let (warnings, remarks): (Vec<_>, Vec<_>) =
                 report.diagnostics.iter().partition(|d| d.severity == Severity::Warning);
             let rendered = |all: Vec<&Diagnostic>| all.into_iter().map(Diagnostic::render).collect();
+            // Who asks for remarks compiles anew.
+            let remarks = if anew { remarks } else { Vec::new() };
             let (mut warnings, remarks): (Vec<String>, Vec<String>) = (rendered(warnings), rendered(remarks));
             if let (Some(cache), Some(graph), Some(mapping)) = (rc::Cache::open(), graph, mapping) {
                 let kept = cache.put(&Key::of_graph(graph, &target), &module, &[("mapping", mapping)]);

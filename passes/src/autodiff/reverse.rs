@@ -2,6 +2,7 @@
 
 use super::Derivatives;
 use super::parts::joined;
+use crate::partition::RECOMPUTE;
 use rc_dialects::CoreBuilder;
 use rc_dialects::derivative::Derivative;
 use rc_dialects::interfaces::Decompose;
@@ -62,7 +63,11 @@ pub fn expand(body: &mut Body, ops: Vec<Op>, wrt: &[Value], replaced: &mut FxHas
         let before = body.prev_op(op);
         let results: Vec<Value> = body.results(op).collect();
         let values = definition(&mut Builder::before(body, op), op)?;
-        work.extend(made_between(body, before, op).into_iter().rev());
+        let made = made_between(body, before, op);
+        if let Some(mark) = body.attr(op, RECOMPUTE) {
+            made.iter().for_each(|&new| body.set_attr(new, RECOMPUTE, mark));
+        }
+        work.extend(made.into_iter().rev());
         replaced.extend(results.into_iter().zip(values.iter().copied()));
         body.replace_op(op, &values);
     }

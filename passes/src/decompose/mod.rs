@@ -1,5 +1,6 @@
 //! `decompose`: operations of `tensor` become what their definitions in `core` say.
 
+use crate::partition::RECOMPUTE;
 use crate::schedule::Target;
 use rc_dialects::builder::CoreBuilder;
 use rc_dialects::constraints::default_acc;
@@ -140,9 +141,11 @@ pub fn decompose(body: &mut Body) -> Result<u64> {
         let before = body.prev_op(op);
         let values: Vec<Value> = (definition.0)(&mut Builder::before(body, op), op)?;
         // What the definition put in front of the op may have definitions too.
+        let again = body.attr(op, RECOMPUTE);
         let mut made = body.prev_op(op);
         while made != before {
             let Some(new) = made else { break };
+            again.into_iter().for_each(|mark| body.set_attr(new, RECOMPUTE, mark));
             work.push(new);
             made = body.prev_op(new);
         }

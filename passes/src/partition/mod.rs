@@ -12,7 +12,8 @@ use crate::autodiff::JOINT;
 use crate::fuse::{Class, classify, symbol_ranges};
 use crate::schedule::Target;
 use cut::{Graph, INFINITE, SINK, SOURCE};
-use price::{Prices, RECOMPUTE, counted};
+pub use price::RECOMPUTE;
+use price::{Prices, counted};
 use rc_dialects::func::{donated_args, updated_args};
 use rc_ir::dim_range::Ranges;
 use rc_ir::pass::{OptionKind, PassContext, PassDef, PassKind, option};
@@ -26,7 +27,7 @@ pub static PARTITION: PassDef = PassDef {
 below the forward function's number of arguments is that argument, the others are its results, counted from there. Keeping costs its bytes over the \
 target's bandwidth, twice; computing again costs operations over its peak, and a launch for a reduction. Products, attention and what is a kernel of its \
 own are kept, unless `recompute-products`; what follows from counters alone (random numbers, masks) is computed again; so is what has the attribute \
-`rc.recompute`. `memory-budget` bounds the bytes that are kept: what is larger than 1 is bytes, else a share of what would be kept without a bound. \
+`rc.recompute` (and what it is decomposed to). `memory-budget` bounds the bytes that are kept: what is larger than 1 is bytes, else a share of what would be kept without a bound. \
 Symbolic sizes count as their largest. Donated arguments are the forward function's alone, which results may update.",
     options: &[
         option(
@@ -172,7 +173,7 @@ impl<'a> Joint<'a> {
     /// The bytes that are kept of what the function computes: its arguments are there in any case.
     fn bytes(&self, kept: &[Value], prices: &Prices) -> f64 {
         let own = |v: &&Value| !self.arguments.contains(v);
-        kept.iter().filter(own).map(|&v| prices.bytes(self.body.ty(v))).sum()
+        kept.iter().filter(own).map(|&v| prices.bytes(self.body.ty(v))).fold(0.0, |sum, bytes| sum + bytes)
     }
 
     /// The values to keep at the least price, arguments included, in the order of the program.

@@ -3,6 +3,7 @@
 use super::Joint;
 use crate::autodiff::{JOINT, set_results};
 use crate::dce::erase_unused;
+use crate::partition::RECOMPUTE;
 use rc_dialects::func::{arg_dicts, symbols};
 use rc_ir::{Attr, Body, Dim, Name, Op, Type, Value};
 use rustc_hash::FxHashSet;
@@ -73,6 +74,9 @@ fn named(body: &mut Body, suffix: &str) {
     let root = body.root();
     body.set_attr(root, "sym_name", Attr::str(&name));
     body.remove_attr(root, JOINT);
+    for op in body.walk() {
+        body.remove_attr(op, RECOMPUTE);
+    }
 }
 
 fn forward(body: &Body, joint: &Joint, results: &[Value]) -> Body {

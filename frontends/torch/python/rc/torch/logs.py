@@ -24,7 +24,12 @@ TOPICS = {
 
 
 def _chosen() -> frozenset[str]:
-    names = [n.strip() for n in os.environ.get("RC_LOGS", "").split(",") if n.strip()]
+    return _topics(os.environ.get("RC_LOGS", ""))
+
+
+@functools.cache
+def _topics(text: str) -> frozenset[str]:
+    names = [n.strip() for n in text.split(",") if n.strip()]
     for name in names:
         if name not in TOPICS:
             raise ValueError(f"RC_LOGS: there is no topic '{name}'; there are {', '.join(TOPICS)}")

@@ -241,7 +241,7 @@ class Lowering:
 
     def _node(self, node: Node):
         line = python_line(node)
-        self.graph.at(self._name(node), *(line or (None, 0)))
+        self.graph.at(self._name(node), *(line or (None, 0)), node.meta.get("rc.again", False))
         try:
             self.env[node] = self._convert(node)
         except Unsupported as why:

@@ -39,12 +39,14 @@ class Value:
 
 
 class Op:
-    """One call of an ATen operation. `val` is its result, of fake tensors; `origin` what it was called for."""
+    """One call of an ATen operation. `val` is its result, of fake tensors; `origin` what it was called for; `again`: the derivative is to compute it
+    again, rather than keep its result."""
 
-    __slots__ = ("target", "args", "kwargs", "val", "origin")
+    __slots__ = ("target", "args", "kwargs", "val", "origin", "again")
 
     def __init__(self, target, args: tuple, kwargs: dict, val, origin):
         self.target, self.args, self.kwargs, self.val, self.origin = target, args, kwargs, val, origin
+        self.again = False
 
 
 class Memory:

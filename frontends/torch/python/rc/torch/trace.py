@@ -21,6 +21,7 @@ from rc.torch import decompose, layout, logs
 from rc.torch.record import GiveUp, Handle, Memory, Op, Recorder, Value, mapped
 
 _PLAIN = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer, FakeTensor)
+_CHECKPOINT = torch.ops.higher_order.tag_activation_checkpoint
 _INERT = {torch._C._log_api_usage_once}
 """Functions without tensors that change nothing."""
 
@@ -31,7 +32,8 @@ def trace(gm: GraphModule, example_inputs) -> GraphModule | None:
     For training, the graph's `meta` has `rc.gradients`: the numbers of the results that have gradients, and those of the arguments that they
     need them for. Arguments that it changes are copied to at its end."""
     training = needs_gradients(example_inputs)
-    if not _may(gm, example_inputs):
+    if (why := _unfit(gm, example_inputs)) is not None:
+        _left(training, why)
         return None
     state = _modes()
     try:
@@ -39,9 +41,13 @@ def trace(gm: GraphModule, example_inputs) -> GraphModule | None:
         with mode, enable_python_dispatcher(), disable_autocast_cache():
             return _Trace(gm, example_inputs, mode, training).run()
     except Exception as e:  # noqa: BLE001 - AOTAutograd traces it, or says in its own words why not
-        logs.say("autograd" if training else "time", f"left to AOTAutograd: {_said(e)}")
+        _left(training, _said(e))
         _restore(state)
         return None
+
+
+def _left(training: bool, why: str):
+    logs.say("autograd" if training else "time", f"left to AOTAutograd: {why}")
 
 
 def _said(e: Exception) -> str:
@@ -55,7 +61,7 @@ def needs_gradients(example_inputs) -> bool:
 
 def has_key(gm: GraphModule, example_inputs) -> bool:
     """Whether a graph is one that is traced without AOTAutograd, and follows from its nodes and inputs alone."""
-    return not needs_gradients(example_inputs) and _may(gm, example_inputs)
+    return not needs_gradients(example_inputs) and _unfit(gm, example_inputs) is None
 
 
 def _mode(gm: GraphModule) -> FakeTensorMode | None:
@@ -65,14 +71,19 @@ def _mode(gm: GraphModule) -> FakeTensorMode | None:
     return next(iter(modes.values())) if len(modes) == 1 else None
 
 
-def _may(gm: GraphModule, example_inputs) -> bool:
-    """Whether a graph and its inputs look as if they need nothing of AOTAutograd."""
+def _unfit(gm: GraphModule, example_inputs) -> str | None:
+    """Why a graph and its inputs need AOTAutograd, as far as they show it."""
     context = TracingContext.try_get()
     if context is None or context.fake_mode is None or context.fakify_first_call:
-        return False
-    if not all(type(x) in _PLAIN for x in example_inputs) or next(gm.parameters(), None) is not None:
-        return False
-    return not any(_is_transform(node) for node in gm.graph.nodes)
+        return "a graph that Dynamo does not know by fake tensors"
+    if any(isinstance(x, (int, torch.SymInt)) for x in example_inputs):
+        return "an argument of unknown sizes"
+    if not all(type(x) in _PLAIN for x in example_inputs):
+        return "an argument that is no plain tensor"
+    if next(gm.parameters(), None) is not None:
+        return "a graph with parameters of its own"
+    transform = next((node for node in gm.graph.nodes if _is_transform(node)), None)
+    return None if transform is None else f"a transform, {transform.name}"
 
 
 def _is_transform(node: Node) -> bool:
@@ -113,11 +124,39 @@ class _Trace:
                 given.append(arguments[-1].value)
             elif node.op == "output":
                 return self._graph(arguments, given, self._results(node, arguments))
-            elif node.op in ("call_function", "call_method"):
-                self.env[node] = self._call(node)
             else:
-                raise GiveUp(f"a node {node.op}")
+                self._node(node)
         raise GiveUp("a graph without results")
+
+    def _node(self, node: Node):
+        """Runs a node that is neither argument nor result of a graph."""
+        if node.op == "get_attr" and self.training and all(user.target is _CHECKPOINT for user in node.users):
+            self.env[node] = getattr(node.graph.owning_module, node.target)
+        elif node.op in ("call_function", "call_method"):
+            self.env[node] = self._checkpoint(node) if node.target is _CHECKPOINT else self._call(node)
+        else:
+            raise GiveUp(f"a node {node.op}")
+
+    def _checkpoint(self, node: Node):
+        """The results of a function whose inner values are computed again for its derivative: its operations are marked."""
+        graph, *args = _of_nodes(node.args, self.env)
+        if "_checkpoint_context_fn" in graph.meta:
+            raise GiveUp("a checkpoint that chooses what is kept")
+        recorder, inner = self.recorder, iter(graph.graph.nodes)
+        first, versions = len(recorder.ops), [(a, a.memory.version) for a in args if isinstance(a, Handle)]
+        for argument, placeholder in zip(args, inner):
+            self.env[placeholder] = argument
+        for part in inner:
+            if part.op == "output":
+                break
+            self._node(part)
+        results = _of_nodes(part.args[0], self.env)
+        if any(a.memory.version != version for a, version in versions):
+            raise GiveUp("a checkpoint that changes what it is given")
+        given = {id(r.read().op) for r in (results if isinstance(results, (tuple, list)) else [results]) if isinstance(r, Handle)}
+        for op in recorder.ops[first:]:
+            op.again = id(op) not in given
+        return results
 
     def _graph(self, arguments: list[Handle], given: list[Value], results: list[tuple[Value, FakeTensor]]) -> GraphModule:
         """`given` are the values of the arguments at the start."""
@@ -408,7 +447,7 @@ def graph_of(arguments: list[Value], ops: list[Op], results: list[tuple[Value, F
         about = kept.get(op.origin)
         if about is None:
             about = kept[op.origin] = {k: op.origin.meta[k] for k in _KEPT if k in op.origin.meta}
-        node.meta = {**about, "val": op.val}
+        node.meta = {**about, "val": op.val, "rc.again": op.again}
     given = []
     for value, fake in results:
         given.append(node_of(value))
