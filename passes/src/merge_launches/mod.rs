@@ -7,6 +7,7 @@
 
 mod kernel;
 mod memory;
+mod share;
 
 use crate::schedule::Target;
 use kernel::{Kernel, Member, merge};
@@ -15,6 +16,7 @@ use rc_dialects::host::{FUNC, LAUNCH};
 use rc_ir::pass::{PassContext, PassDef, PassKind};
 use rc_ir::{Attr, Body, Builder, Diagnostic, Module, Name, Op, Value};
 use rustc_hash::{FxHashMap, FxHashSet};
+use share::share_kernels;
 
 /// A function's attribute that says that it was looked at.
 const DONE: &str = "merged";
@@ -22,7 +24,7 @@ const DONE: &str = "merged";
 pub static MERGE_LAUNCHES: PassDef = PassDef {
     summary: "Makes one launch of several that touch different memory.",
     doc: "A launch joins one before it, with none between them whose memory it touches, where sizes are known and no block shares memory or waits for its threads, nor has much fewer threads than the other's. The kernel of the merged launch has the programs of all; launches of one kernel share its code. `merged_kernels` of the target bounds the kernels \
-in one, `parameter_bytes` the buffers. A remark says how many launches became one.",
+in one, `parameter_bytes` the buffers. A remark says how many launches became one. Equal kernels become one before and after that.",
     requires: &["plan-buffers", "lower-tiles"],
     pending: Some(|module| module.bodies.iter().any(is_pending)),
     ..PassDef::new("merge-launches", |_| {
@@ -50,6 +52,7 @@ fn callee(function: &Body, launch: Op) -> Name {
 
 /// Merges the launches of every function of a module; gives remarks.
 pub fn merge_launches(module: &mut Module, target: &Target) -> Vec<Box<Diagnostic>> {
+    share_kernels(module);
     let places: Vec<usize> = (0..module.bodies.len()).filter(|&i| is_pending(&module.bodies[i])).collect();
     let kernel = |body: &Body| (body.symbol().unwrap_or_default(), Kernel::of(body));
     let kernels: FxHashMap<Name, Kernel> =
@@ -65,6 +68,7 @@ pub fn merge_launches(module: &mut Module, target: &Target) -> Vec<Box<Diagnosti
         module.bodies[place].set_attr(root, DONE, Attr::bool(true));
     }
     erase_unused(module, &merged);
+    share_kernels(module);
     remarks
 }
 
