@@ -26,6 +26,7 @@ mod operands;
 mod ops;
 pub mod pipeline;
 mod pretty;
+pub mod rules;
 mod scope;
 mod types;
 

@@ -84,6 +84,8 @@ impl Reader {
             return;
         }
         match (PassInstance::with_options(def, options), anchor) {
+            // What is wrong may stand in a file that an option names.
+            (Err(e), _) if e.loc.source().is_some() => self.errors.push(*e),
             (Err(e), _) => self.error(&name, e.message, e.help),
             (Ok(PassInstance { kind: PassKind::Module(_), .. }), Some(anchor)) => {
                 let help = format!("write it outside of {}(…)", anchor.pretty());

@@ -1,5 +1,6 @@
 //! `canonicalize`: folds, applies the ops' own patterns, and keeps one of equal constants.
 
+use crate::rules::{RuleSet, canonicalizations};
 use rc_ir::attr::Attr;
 use rc_ir::body::{Body, Op, Region};
 use rc_ir::diag::Result;
@@ -12,22 +13,25 @@ use rustc_hash::FxHashMap;
 
 pub static CANONICALIZE: PassDef = PassDef {
     summary: "Brings operations into their simplest form.",
-    doc: "Folds operations by their declarations, applies the patterns of their `Canonicalize` interface, puts \
+    doc: "Folds operations by their declarations, applies the rewrite rules of `passes/rules/canonicalize.rules` and the patterns of their `Canonicalize` interface, puts \
           constants on the right of commutative operations, erases dead operations, and moves the constants of a \
           region to its start, one of each. It stops when nothing changes: running it again does nothing.",
     ..PassDef::new("canonicalize", |_| {
-        let patterns = PatternSet::canonicalization();
-        Ok(PassKind::symbol(move |body: &mut Body, cx: &mut SymbolContext| run(body, &patterns, cx)))
+        let (mut patterns, rules) = (PatternSet::canonicalization(), canonicalizations());
+        rules.add_to(&mut patterns);
+        Ok(PassKind::symbol(move |body: &mut Body, cx: &mut SymbolContext| run(body, &patterns, rules, cx)))
     })
 };
 
 /// Merging constants can let patterns match that ask for equal operands, and those make new constants.
-fn run(body: &mut Body, patterns: &PatternSet, cx: &mut SymbolContext) -> Result {
+fn run(body: &mut Body, patterns: &PatternSet, rules: &RuleSet, cx: &mut SymbolContext) -> Result {
+    let in_rust = patterns.len() - rules.rules.len();
     loop {
         let outcome = apply_patterns(body, patterns, &RewriteConfig::default())?;
         let merged = gather_constants(body);
         cx.count("operations folded", outcome.folded as u64);
         cx.count("patterns applied", outcome.applied.iter().sum::<usize>() as u64);
+        rules.count(&outcome.applied[in_rust..], cx);
         cx.count("dead operations erased", outcome.erased as u64);
         cx.count("constants merged", merged);
         if merged == 0 {

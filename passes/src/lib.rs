@@ -17,6 +17,7 @@ pub mod merge_launches;
 pub mod order_scatters;
 pub mod partition;
 pub mod plan_buffers;
+pub mod rules;
 pub mod schedule;
 pub mod split_scans;
 pub mod split_sorts;
@@ -29,6 +30,7 @@ pub fn register() {
         &autodiff::AUTODIFF,
         &partition::PARTITION,
         &canonicalize::CANONICALIZE,
+        &rules::REWRITE,
         &cse::CSE,
         &dce::DCE,
         &decompose::DECOMPOSE,

@@ -3,8 +3,7 @@
 use crate::constraints::{FLOAT_TENSOR, Inferred, MASK_OR_COUNTS, default_acc};
 use crate::derivative::Derivative;
 use rc_ir::op_def::{AttrDefault, AttrKind, InferArgs, attr, operand, variadic, variadic_result};
-use rc_ir::rewrite::{Canonicalize, Rewriter};
-use rc_ir::{Dim, Effects, Op, OpDef, Type};
+use rc_ir::{Dim, Effects, OpDef, Type};
 
 pub static ATTENTION: OpDef = OpDef {
     summary: "softmax(q · kᵀ · scale + mask) · v.",
@@ -34,7 +33,6 @@ pub static ATTENTION: OpDef = OpDef {
     effects: Effects::Pure,
     infer: Some(infer_attention),
     interfaces: &[
-        &Canonicalize(&[("attention-without-mask", drop_zero_mask)]),
         &Derivative::Vjp(super::attention_derivative::attention_vjp),
         &super::attention_derivative::SUMS,
     ],
@@ -109,22 +107,6 @@ fn check_counts(masks: &[Type], batch: Dim) -> std::result::Result<(), String> {
         }
         _ => Err("needs a mask of i1 or floats, and behind one of i1 at most one tensor of integers".into()),
     }
-}
-
-/// A mask of zeros adds nothing, one of truth hides nothing.
-fn drop_zero_mask(op: Op, rw: &mut Rewriter) -> rc_ir::Result<bool> {
-    let at = rw.body.op_ref(op);
-    let Some(&mask) = at.group("mask").first() else { return Ok(false) };
-    let nothing = if rw.body.ty(mask).elem() == Type::i1() { 1.0 } else { 0.0 };
-    let splat = rw.body.defining_op(mask).and_then(|d| rw.body.attr(d, "value")?.as_splat());
-    if splat != Some(nothing) {
-        return Ok(false);
-    }
-    let (attrs, types) = (rw.body.attrs(op), rw.body.op_ref(op).result_types());
-    let operands: Vec<_> = rw.body.operands(op).take(3).collect();
-    let new = rw.before(op).op(&ATTENTION).operands(&operands).attrs(attrs).results(&types).build();
-    rw.replace_with(op, new);
-    Ok(true)
 }
 
 /// The ops of this file.

@@ -3,7 +3,7 @@
 use crate::builder::CoreBuilder;
 use crate::constraints::{BOOL, Inferred, SCALAR_LIKE, infer_predicate, one};
 use crate::derivative::{Derivative, Vjp, zeros_like};
-use rc_ir::op_def::{AttrKind, Fold, FoldArgs, InferArgs, attr, operand, result};
+use rc_ir::op_def::{AttrKind, InferArgs, attr, operand, result};
 use rc_ir::{Effects, OpDef, Result, Traits};
 
 /// The words of `core.compare`'s `kind`.
@@ -41,7 +41,7 @@ pub static SELECT: OpDef = OpDef {
     traits: Traits::ELEMENTWISE,
     effects: Effects::Pure,
     infer: Some(infer_select),
-    fold: Some(fold_select),
+    fold: Some(super::fold::fold_elementwise),
     interfaces: &[&Derivative::Vjp(select_vjp)],
     ..OpDef::new("rc.core.select")
 };
@@ -63,17 +63,6 @@ fn infer_select(args: &InferArgs) -> Inferred {
         return Err(format!("needs a condition of type {}, and has {cond}", a.with_elem(cond.elem())));
     }
     one(a)
-}
-
-fn fold_select(args: &FoldArgs) -> Option<Fold> {
-    let (a, b) = (args.op.operand(1), args.op.operand(2));
-    if a == b {
-        return Some(Fold::Value(a));
-    }
-    match super::fold::uniform(args.op.body, args.op.operand(0)) {
-        Some(cond) => Some(Fold::Value(if cond.is_true() { a } else { b })),
-        None => super::fold::fold_elementwise(args),
-    }
 }
 
 /// The ops of this file.

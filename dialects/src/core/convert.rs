@@ -3,8 +3,8 @@
 use crate::builder::CoreBuilder;
 use crate::constraints::{SCALAR_LIKE, fail};
 use crate::derivative::{Derivative, Vjp};
-use rc_ir::op_def::{AttrKind, Fold, FoldArgs, attr, operand, result};
-use rc_ir::{Effects, OpDef, OpRef, Result, Traits, Value};
+use rc_ir::op_def::{AttrKind, attr, operand, result};
+use rc_ir::{Effects, OpDef, OpRef, Result, Traits};
 
 pub static CONVERT: OpDef = OpDef {
     summary: "Elementwise conversion to the element type of the result.",
@@ -29,7 +29,7 @@ pub static CONVERT: OpDef = OpDef {
     traits: Traits::ELEMENTWISE,
     effects: Effects::Pure,
     verify: Some(verify_same_shape),
-    fold: Some(fold_convert),
+    fold: Some(super::fold::fold_elementwise),
     interfaces: &[&Derivative::Vjp(convert_vjp)],
     ..OpDef::new("rc.core.convert")
 };
@@ -47,7 +47,7 @@ pub static BITCAST: OpDef = OpDef {
     traits: Traits::ELEMENTWISE,
     effects: Effects::Pure,
     verify: Some(verify_bitcast),
-    fold: Some(fold_convert),
+    fold: Some(super::fold::fold_elementwise),
     interfaces: &[&Derivative::Missing("the bits of a number do not follow it smoothly")],
     ..OpDef::new("rc.core.bitcast")
 };
@@ -70,27 +70,6 @@ fn verify_bitcast(op: OpRef) -> Result {
     let (from, to) = (op.body.ty(op.operand(0)).elem(), op.body.ty(op.result(0)).elem());
     let same = from.bit_width() == to.bit_width();
     fail(op, if same { Ok(()) } else { Err(format!("needs elements of one width, and has {from} and {to}")) })
-}
-
-fn fold_convert(args: &FoldArgs) -> Option<Fold> {
-    let x = args.op.operand(0);
-    if args.op.body.ty(x) == args.op.body.ty(args.op.result(0)) {
-        return Some(Fold::Value(x));
-    }
-    if let Some(inner) = widened(args) {
-        return Some(Fold::Value(inner));
-    }
-    super::fold::fold_elementwise(args)
-}
-
-/// What a float was before it was widened, where it is narrowed to the same type: no rounding lies between.
-fn widened(args: &FoldArgs) -> Option<Value> {
-    let (body, x) = (args.op.body, args.op.operand(0));
-    let inner = body.defining_op(x).filter(|&o| args.op.name() == &CONVERT && body.name(o) == &CONVERT)?;
-    let (before, wide) = (body.operand(inner, 0), body.ty(x).elem());
-    let narrow = body.ty(before).elem();
-    let exact = narrow.is_float() && wide.is_float() && narrow.bit_width() < wide.bit_width();
-    (exact && body.ty(before) == body.ty(args.op.result(0))).then_some(before)
 }
 
 /// The ops of this file.

@@ -57,7 +57,7 @@ pub static ASSUME_SHAPE: OpDef = OpDef {
     results: &[result("result", TENSOR)],
     effects: Effects::Pure,
     verify: Some(verify_assume_shape),
-    fold: Some(super::shape::fold_same_type),
+    fold: Some(super::shape::fold_splat),
     interfaces: &[&Derivative::Vjp(|v| {
         let ty = v.ty(v.operand(0));
         v.give_with(0, |v| {

@@ -3,7 +3,7 @@
 use crate::constraints::{Inferred, SHAPED, acc_of, dim_attr, dims_attr, one};
 use crate::derivative::Derivative;
 use crate::interfaces::{Combiner, Reduction, ReductionInfo};
-use rc_ir::op_def::{AttrDefault, AttrKind, Fold, FoldArgs, InferArgs, attr, operand, result};
+use rc_ir::op_def::{AttrDefault, AttrKind, InferArgs, attr, operand, result};
 use rc_ir::rewrite::Canonicalize;
 use rc_ir::{Effects, OpDef, OpRef, Type};
 
@@ -29,7 +29,6 @@ pub static REDUCE: OpDef = OpDef {
     ],
     effects: Effects::Pure,
     infer: Some(infer_reduce),
-    fold: Some(fold_reduce),
     interfaces: &[
         &Reduction(reduction_of_reduce),
         &Derivative::Vjp(super::reduce_derivative::reduce_vjp),
@@ -106,11 +105,6 @@ fn infer_scan(args: &InferArgs) -> Inferred {
     combiner(args, x.elem())?;
     check_acc(args, x.elem())?;
     one(x)
-}
-
-/// A reduction of no dimensions is its operand.
-fn fold_reduce(args: &FoldArgs) -> Option<Fold> {
-    args.op.ints("dims")?.is_empty().then(|| Fold::Value(args.op.operand(0)))
 }
 
 fn info(op: OpRef, dims: Vec<i64>, scan: bool) -> Option<ReductionInfo> {

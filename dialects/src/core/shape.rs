@@ -5,8 +5,7 @@ use crate::builder::CoreBuilder;
 use crate::constraints::{Inferred, SCALAR_LIKE, SHAPED, check_dims, dims_attr, fail, one, shape_text};
 use crate::derivative::{Derivative, Vjp};
 use rc_ir::op_def::{AttrKind, Fold, FoldArgs, InferArgs, attr, operand, result};
-use rc_ir::rewrite::{Canonicalize, Rewriter};
-use rc_ir::{Attr, Dim, Effects, Op, OpDef, OpRef, Result, Type};
+use rc_ir::{Dim, Effects, OpDef, OpRef, Result, Type};
 
 pub static BROADCAST: OpDef = OpDef {
     summary: "Repeats the operand along dimensions of the result.",
@@ -23,7 +22,7 @@ pub static BROADCAST: OpDef = OpDef {
     attrs: &[attr("dims", AttrKind::I64Array, "For each dimension of the operand, which one of the result it is.")],
     effects: Effects::Pure,
     verify: Some(verify_broadcast),
-    fold: Some(fold_same_type),
+    fold: Some(fold_splat),
     interfaces: &[&super::reindex::BROADCAST, &Derivative::Vjp(broadcast_vjp)],
     ..OpDef::new("rc.core.broadcast")
 };
@@ -41,12 +40,8 @@ pub static RESHAPE: OpDef = OpDef {
     results: &[result("result", SHAPED)],
     effects: Effects::Pure,
     verify: Some(verify_reshape),
-    fold: Some(fold_same_type),
-    interfaces: &[
-        &super::reindex::RESHAPE,
-        &Derivative::Vjp(reshape_vjp),
-        &Canonicalize(&[("reshape-of-reshape", merge_reshapes)]),
-    ],
+    fold: Some(fold_splat),
+    interfaces: &[&super::reindex::RESHAPE, &Derivative::Vjp(reshape_vjp)],
     ..OpDef::new("rc.core.reshape")
 };
 
@@ -63,12 +58,8 @@ pub static TRANSPOSE: OpDef = OpDef {
     attrs: &[attr("perm", AttrKind::I64Array, "A permutation of the operand's dimensions.")],
     effects: Effects::Pure,
     infer: Some(infer_transpose),
-    fold: Some(fold_transpose),
-    interfaces: &[
-        &super::reindex::TRANSPOSE,
-        &Derivative::Vjp(transpose_vjp),
-        &Canonicalize(&[("transpose-of-transpose", merge_transposes), ("transpose-of-ones", reshape_ones)]),
-    ],
+    fold: Some(fold_splat),
+    interfaces: &[&super::reindex::TRANSPOSE, &Derivative::Vjp(transpose_vjp)],
     ..OpDef::new("rc.core.transpose")
 };
 
@@ -150,90 +141,10 @@ fn infer_reverse(args: &InferArgs) -> Inferred {
     one(x)
 }
 
-/// The operand, where the op does not change its type; a constant that is one number everywhere, of the new type.
-pub(super) fn fold_same_type(args: &FoldArgs) -> Option<Fold> {
-    let x = args.op.operand(0);
-    let to = args.op.body.ty(args.op.result(0));
-    if args.op.body.ty(x) == to {
-        return Some(Fold::Value(x));
-    }
-    // A reshape and back.
-    if let Some(inner) =
-        made_by(args.op, &RESHAPE).filter(|i| args.op.name() == &RESHAPE && i.body.ty(i.operand(0)) == to)
-    {
-        return Some(Fold::Value(inner.operand(0)));
-    }
-    fold_splat(args)
-}
-
+/// Of a constant that is one number everywhere: one of the new type.
 pub(super) fn fold_splat(args: &FoldArgs) -> Option<Fold> {
     let value = splat_of((*args.constants.first()?)?)?;
     splat_attr(args.op.body.ty(args.op.result(0)), value).map(Fold::Attr)
-}
-
-fn fold_transpose(args: &FoldArgs) -> Option<Fold> {
-    let perm = args.op.ints("perm")?;
-    if perm.iter().enumerate().all(|(i, &d)| i as i64 == d) {
-        return Some(Fold::Value(args.op.operand(0)));
-    }
-    if let Some(inner) = made_by(args.op, &TRANSPOSE)
-        && composed(&inner.ints("perm")?, &perm)?.iter().enumerate().all(|(i, &d)| i as i64 == d)
-    {
-        return Some(Fold::Value(inner.operand(0)));
-    }
-    fold_splat(args)
-}
-
-/// The op that makes operand 0, where it is a `def`.
-fn made_by<'a>(op: OpRef<'a>, def: &OpDef) -> Option<OpRef<'a>> {
-    op.body.defining_op(op.operand(0)).map(|o| op.body.op_ref(o)).filter(|o| o.name() == def)
-}
-
-/// The permutation that is `first` and then `second`.
-fn composed(first: &[i64], second: &[i64]) -> Option<Vec<i64>> {
-    second.iter().map(|&d| first.get(usize::try_from(d).ok()?).copied()).collect()
-}
-
-/// Two transposes are one.
-fn merge_transposes(op: Op, rw: &mut Rewriter) -> Result<bool> {
-    let outer = rw.body.op_ref(op);
-    let Some(inner) = made_by(outer, &TRANSPOSE) else { return Ok(false) };
-    let perms = inner.ints("perm").zip(outer.ints("perm"));
-    let Some(perm) = perms.and_then(|(first, second)| composed(&first, &second)) else { return Ok(false) };
-    let x = inner.operand(0);
-    let merged = rw.before(op).op(&TRANSPOSE).operand(x).attr("perm", Attr::i64s(&perm)).try_value()?;
-    rw.replace(op, &[merged]);
-    Ok(true)
-}
-
-/// A transpose that moves only dimensions of one element is a reshape.
-fn reshape_ones(op: Op, rw: &mut Rewriter) -> Result<bool> {
-    let at = rw.body.op_ref(op);
-    let Some(perm) = at.ints("perm") else { return Ok(false) };
-    let shape = at.body.ty(at.operand(0)).shape();
-    let many = perm.iter().filter(|&&d| shape[d as usize] != Dim::Static(1));
-    if many.is_sorted() { as_reshape(op, rw) } else { Ok(false) }
-}
-
-/// Replaces an op that keeps all elements in their order by a reshape.
-pub(super) fn as_reshape(op: Op, rw: &mut Rewriter) -> Result<bool> {
-    let (x, ty) = (rw.body.operand(op, 0), rw.body.ty(rw.body.result(op, 0)));
-    let reshape = rw.before(op).op(&RESHAPE).operand(x).result(ty).try_value()?;
-    rw.replace(op, &[reshape]);
-    Ok(true)
-}
-
-/// Two reshapes are one, for fixed sizes: a symbolic size between may be what makes an index computable.
-fn merge_reshapes(op: Op, rw: &mut Rewriter) -> Result<bool> {
-    let outer = rw.body.op_ref(op);
-    let Some(inner) = made_by(outer, &RESHAPE) else { return Ok(false) };
-    let (x, ty) = (inner.operand(0), outer.body.ty(outer.result(0)));
-    if ty.static_shape().is_none() || outer.body.ty(x).static_shape().is_none() {
-        return Ok(false);
-    }
-    let merged = rw.before(op).op(&RESHAPE).operand(x).result(ty).try_value()?;
-    rw.replace(op, &[merged]);
-    Ok(true)
 }
 
 /// Sums over what was repeated.

@@ -4,9 +4,8 @@ use super::shape::fold_splat;
 use crate::builder::CoreBuilder;
 use crate::constraints::{Inferred, SCALAR, SHAPED, dim_attr, one, reshaped, shape_attr};
 use crate::derivative::{Derivative, Vjp};
-use rc_ir::op_def::{AttrKind, Fold, FoldArgs, InferArgs, attr, operand, result, variadic};
-use rc_ir::rewrite::{Canonicalize, Rewriter};
-use rc_ir::{Attr, Builder, Dim, Effects, Op, OpDef, Result, Type, Value};
+use rc_ir::op_def::{AttrKind, InferArgs, attr, operand, result, variadic};
+use rc_ir::{Builder, Dim, Effects, OpDef, Result, Type, Value};
 
 pub static SLICE: OpDef = OpDef {
     summary: "A part of a tensor, with steps.",
@@ -27,12 +26,8 @@ pub static SLICE: OpDef = OpDef {
     ],
     effects: Effects::Pure,
     infer: Some(infer_slice),
-    fold: Some(fold_slice),
-    interfaces: &[
-        &super::reindex::SLICE,
-        &Derivative::Vjp(slice_vjp),
-        &Canonicalize(&[("slice-of-pad", slice_of_pad)]),
-    ],
+    fold: Some(fold_splat),
+    interfaces: &[&super::reindex::SLICE, &Derivative::Vjp(slice_vjp)],
     ..OpDef::new("rc.core.slice")
 };
 
@@ -53,7 +48,6 @@ pub static PAD: OpDef = OpDef {
     ],
     effects: Effects::Pure,
     infer: Some(infer_pad),
-    fold: Some(fold_pad),
     interfaces: &[&Derivative::Vjp(pad_vjp)],
     ..OpDef::new("rc.core.pad")
 };
@@ -71,7 +65,6 @@ pub static CONCAT: OpDef = OpDef {
     attrs: &[attr("dim", AttrKind::I64, "The dimension along which the operands follow one another.")],
     effects: Effects::Pure,
     infer: Some(infer_concat),
-    fold: Some(fold_concat),
     interfaces: &[&Derivative::Vjp(concat_vjp)],
     ..OpDef::new("rc.core.concat")
 };
@@ -106,42 +99,6 @@ fn infer_slice(args: &InferArgs) -> Inferred {
     one(reshaped(x, &sizes)?)
 }
 
-fn fold_slice(args: &FoldArgs) -> Option<Fold> {
-    let op = args.op;
-    let same = op.body.ty(op.operand(0)) == op.body.ty(op.result(0));
-    let whole = op.ints("strides").is_none_or(|s| s.iter().all(|&s| s == 1))
-        && op.attr("starts")?.as_shape()?.iter().all(|&s| s == Dim::Static(0));
-    if same && whole { Some(Fold::Value(op.operand(0))) } else { fold_splat(args) }
-}
-
-/// A slice that takes nothing of what a pad adds is one of the pad's operand.
-fn slice_of_pad(op: Op, rw: &mut Rewriter) -> Result<bool> {
-    let at = rw.body.op_ref(op);
-    let Some(pad) = rw.body.defining_op(at.operand(0)).filter(|&def| rw.body.name(def) == &PAD) else {
-        return Ok(false);
-    };
-    let x = rw.body.operand(pad, 0);
-    let dims = |op: Op, name: &str| rw.body.op_ref(op).attr(name).and_then(|a| a.as_shape()).unwrap_or_default();
-    let (starts, sizes, low, shape) = (dims(op, "starts"), dims(op, "sizes"), dims(pad, "low"), rw.body.ty(x).shape());
-    let strides = at.ints("strides").unwrap_or_else(|| vec![1; shape.len()]);
-    let mut inner = Vec::new();
-    for d in 0..shape.len() {
-        // Sizes that depend on symbols are compared, not bounded.
-        let first = starts[d] - low[d];
-        let last = first + (sizes[d] - Dim::Static(1)) * Dim::Static(strides[d]);
-        let left = (shape[d] - Dim::Static(1) - last).as_static();
-        if first.as_static().is_none_or(|n| n < 0) || left.is_none_or(|n| n < 0) {
-            return Ok(false);
-        }
-        inner.push(first);
-    }
-    let (types, attrs) = (at.result_types(), rw.body.attrs(op));
-    let new =
-        rw.before(op).op(&SLICE).operand(x).attrs(attrs).attr("starts", Attr::shape(&inner)).results(&types).build();
-    rw.replace_with(op, new);
-    Ok(true)
-}
-
 fn infer_pad(args: &InferArgs) -> Inferred {
     let (x, value) = (args.operand(0)?, args.operand(1)?);
     if value != x.elem() {
@@ -153,11 +110,6 @@ fn infer_pad(args: &InferArgs) -> Inferred {
     }
     let shape: Vec<Dim> = x.shape().iter().zip(low.iter().zip(&high)).map(|(&d, (&l, &h))| l + d + h).collect();
     one(reshaped(x, &shape)?)
-}
-
-fn fold_pad(args: &FoldArgs) -> Option<Fold> {
-    let nothing = |name| args.op.attr(name)?.as_shape().map(|s| s.iter().all(|&d| d == Dim::Static(0)));
-    (nothing("low")? && nothing("high")?).then(|| Fold::Value(args.op.operand(0)))
 }
 
 fn infer_concat(args: &InferArgs) -> Inferred {
@@ -180,10 +132,6 @@ pub fn joined(types: &[Type], dim: usize) -> Inferred {
         shape[dim] = total;
     }
     one(first.with_shape(&shape))
-}
-
-fn fold_concat(args: &FoldArgs) -> Option<Fold> {
-    (args.op.operands().len() == 1).then(|| Fold::Value(args.op.operand(0)))
 }
 
 /// Zeros around, and between for steps.

@@ -4,8 +4,7 @@ use crate::builder::CoreBuilder;
 use crate::constraints::{Inferred, SHAPED, dims_attr, one, reshaped};
 use crate::derivative::{Derivative, Vjp};
 use rc_ir::op_def::{AttrKind, InferArgs, attr, operand, result};
-use rc_ir::rewrite::{Canonicalize, Rewriter};
-use rc_ir::{Builder, Dim, Effects, Op, OpDef, OpRef, Result, Value};
+use rc_ir::{Builder, Dim, Effects, OpDef, OpRef, Result, Value};
 
 pub static WINDOW: OpDef = OpDef {
     summary: "Every window of a tensor: windows slide along dimensions, and their elements are new last dimensions.",
@@ -42,11 +41,7 @@ func.func private @quarters(%x: tensor<2x9xf32>) -> tensor<2x4x4xf32> {
     ],
     effects: Effects::Pure,
     infer: Some(infer_window),
-    interfaces: &[
-        &super::reindex::WINDOW,
-        &Derivative::Vjp(window_vjp),
-        &Canonicalize(&[("window-of-one", reshape_elements)]),
-    ],
+    interfaces: &[&super::reindex::WINDOW, &Derivative::Vjp(window_vjp)],
     ..OpDef::new("rc.core.window")
 };
 
@@ -155,17 +150,6 @@ fn fold_windows(b: &mut Builder, g: Value, dim: usize, size: Dim, stride: i64, d
         sum = Some(sum.map_or(placed, |sum| b.binary("add", sum, placed)));
     }
     sum.expect("windows have elements")
-}
-
-/// Windows of one element at every place are a reshape.
-fn reshape_elements(op: Op, rw: &mut Rewriter) -> Result<bool> {
-    let at = rw.body.op_ref(op);
-    let ones = |name: &str| at.ints(name).is_none_or(|n| n.iter().all(|&n| n == 1));
-    if ones("sizes") && ones("strides") && at.attr("counts").is_none() {
-        super::shape::as_reshape(op, rw)
-    } else {
-        Ok(false)
-    }
 }
 
 /// The ops of this file.

@@ -108,6 +108,11 @@ impl PatternSet {
         self.patterns.push(Arc::new(pattern));
         self
     }
+    /// Adds a pattern that other sets have, too.
+    pub fn add_shared(&mut self, pattern: Arc<dyn Pattern>) -> &mut Self {
+        self.patterns.push(pattern);
+        self
+    }
     /// Adds a pattern of benefit 1 made of a function.
     pub fn add_fn(
         &mut self,

@@ -41,6 +41,10 @@ pub fn augment(command: Command) -> Command {
             .action(ArgAction::SetTrue),
         )
         .arg(
+            flag("check-rules", "Prove the rewrite rules of a file: run both sides of each on random programs and inputs")
+                .value_name("FILE"),
+        )
+        .arg(
             flag("completions", "Print completions for a shell")
                 .value_parser(clap::value_parser!(clap_complete::Shell))
                 .value_name("SHELL"),

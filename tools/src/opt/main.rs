@@ -1,6 +1,6 @@
 //! `rc-opt` from its command line to its exit code.
 
-use super::{IoOptions, Passes, augment, emit, info, package, print_target, run, show, transform};
+use super::{IoOptions, Passes, augment, check_rules, emit, info, package, print_target, run, show, transform};
 use crate::files;
 use clap::{Args, Command, FromArgMatches};
 use rc::{version, versions};
@@ -20,6 +20,16 @@ pub fn main(name: &'static str) -> ExitCode {
         return match print_target(&matches) {
             Ok(text) => shown(files::print_line(text.trim_end_matches('\n'))),
             Err(error) => fail(&[*error]),
+        };
+    }
+    if let Some(path) = matches.get_one::<String>("check-rules") {
+        return match check_rules(path) {
+            Ok(text) => shown(files::print_line(text.trim_end_matches('\n'))),
+            Err((text, errors)) => {
+                let printed = if text.is_empty() { Ok(()) } else { files::print_line(text.trim_end_matches('\n')) };
+                shown(printed);
+                fail(&errors)
+            }
         };
     }
     let io = IoOptions::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());

@@ -11,6 +11,7 @@ mod passes;
 mod phases;
 mod remarks;
 mod reproducer;
+mod rules;
 mod split;
 mod trace;
 
@@ -19,6 +20,7 @@ pub use emit::emit;
 pub use main::main;
 pub use package::package;
 pub use passes::{Passes, augment, print_target};
+pub use rules::check_rules;
 
 use crate::files;
 use expected::Expectations;

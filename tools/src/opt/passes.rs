@@ -4,6 +4,7 @@ use super::emit::TO_THREADS;
 use super::phases::PhaseOptions;
 use super::remarks::json_lines;
 use super::reproducer::LastPass;
+use super::rules;
 use super::trace::Trace;
 use crate::files::{self, note_line};
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches};
@@ -13,6 +14,7 @@ use rc_ir::{Attr, Diagnostic, Loc, Module, Severity};
 use rc_kit::view::{self, Recorder};
 use rc_lowering::pass::{LOWER_CPU, LOWER_CUDA, module_target};
 use rc_parser::pipeline::parse_pipeline;
+use rc_passes::rules::REWRITE;
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -113,6 +115,7 @@ pub fn augment(mut command: Command) -> Command {
         ))
         .arg(flag("timing", "Print how long every pass took, on standard error"))
         .arg(flag("statistics", "Print the passes' counters, on standard error"))
+        .arg(flag("print-rules-applied", "Print how often each rewrite rule was applied, by pass, on standard error"))
         .arg(flag("remarks", "Show what the passes decided, and why"))
         .arg(file("remarks-file", "Write remarks, warnings and errors as JSON, one on each line"))
         .arg(file("trace", "Write when each pass ran, for Perfetto (ui.perfetto.dev)"))
@@ -215,6 +218,9 @@ impl Passes {
         if self.flags.get_flag("statistics") {
             note_line(report.statistics_text());
         }
+        if self.flags.get_flag("print-rules-applied") {
+            note_line(rules::applied(&report).trim_end_matches('\n'));
+        }
         self.diagnostics(report, &watch)
     }
 
@@ -298,6 +304,10 @@ fn flags_in_order(matches: &ArgMatches, arch: Option<&str>) -> String {
         for (index, value) in indices.zip(values) {
             let has_arch = [LOWER_CPU.name, LOWER_CUDA.name].contains(&pass.name);
             let options = match (value.as_str(), arch) {
+                // A file's name alone.
+                (file, _) if pass.name == REWRITE.name && !file.is_empty() && !file.contains('=') => {
+                    format!("rules=\"{}\"", file.replace('\\', "\\\\").replace('"', "\\\""))
+                }
                 ("", Some(arch)) if has_arch => format!("arch={arch}"),
                 (options, _) => options.to_string(),
             };

@@ -1,6 +1,6 @@
 //! Folding and canonical forms of `core`: what becomes of a value, and that nothing inexact is folded.
 
-use rc_ir::rewrite::{PatternSet, RewriteConfig, apply_patterns};
+use rc_ir::pass::{PassInstance, PassManager};
 use rc_ir::{Attr, Body};
 
 /// The body of `@f(%x: …)` after canonicalization.
@@ -9,9 +9,9 @@ fn canonical(arg: &str, ops: &str, result: &str) -> Body {
     let text = format!("func.func @f(%x: {arg}) -> {result} {{\n{ops}\n  func.return %r\n}}");
     let (module, errors) = rc_parser::parse_module("test", &text);
     let mut module = module.unwrap_or_else(|| panic!("{}", errors[0].render()));
-    let body = &mut module.bodies[0];
-    apply_patterns(body, &PatternSet::canonicalization(), &RewriteConfig::default()).unwrap();
-    assert!(rc_ir::verify_module(&module).is_empty());
+    let passes = vec![PassInstance::new(&rc_passes::canonicalize::CANONICALIZE).unwrap()];
+    let report = PassManager::new(passes).run(&mut module);
+    assert!(report.succeeded(), "{:?}", report.errors);
     module.bodies.remove(0)
 }
 
@@ -75,4 +75,18 @@ fn identities_respect_signed_zeros() {
     ] {
         assert_eq!(with(op, number), folds, "x {op} {number}");
     }
+}
+
+#[test]
+fn masks_of_attention_go_where_they_do_nothing() {
+    let with = |value: &str, elem: &str| {
+        let ty = format!("tensor<1x1x3x3x{elem}>");
+        let ops = format!(
+            "%m = core.constant {{value = dense<{value}> : {ty}}} : {ty}\n%r = core.attention %x, %x, %x mask(%m) : tensor<1x2x3x4xf32>"
+        );
+        left("tensor<1x2x3x4xf32>", &ops, "tensor<1x2x3x4xf32>").len()
+    };
+    assert_eq!([("true", "i1"), ("0.0", "f32"), ("-0.0", "f32")].map(|(value, elem)| with(value, elem)), [1, 1, 1]);
+    // One hides every key, one changes every score.
+    assert_eq!([("false", "i1"), ("1.0", "f32")].map(|(value, elem)| with(value, elem)), [2, 2]);
 }
