@@ -29,7 +29,10 @@ pub struct Resident<'a> {
 enum Inputs {
     Cpu(Vec<Tensor>),
     /// With what is the same at every run, which the inputs point to.
-    Cuda { inputs: CudaInputs, _kept: Arc<Kept> },
+    Cuda {
+        inputs: CudaInputs,
+        _kept: Arc<Kept>,
+    },
 }
 
 impl Executable {

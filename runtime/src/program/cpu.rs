@@ -59,7 +59,15 @@ impl CpuProgram {
         }
         let guard = Guard::new(&program.signature, program.signature.inputs.len());
         let foreign = program.foreign.iter().map(|name| foreign::find(name)).collect::<Result<_>>()?;
-        Ok(CpuProgram { program, guard, kernels, foreign, last: Mutex::new(None), allocator: None, results: Mutex::default() })
+        Ok(CpuProgram {
+            program,
+            guard,
+            kernels,
+            foreign,
+            last: Mutex::new(None),
+            allocator: None,
+            results: Mutex::default(),
+        })
     }
 
     pub fn program(&self) -> &Program {
@@ -210,13 +218,10 @@ impl CpuProgram {
         between: Between,
     ) -> Result<()> {
         let mut last = self.last.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        let mut prepared = match last.take() {
+        let prepared = match last.take() {
             Some(prepared) if prepared.bindings == *bindings => prepared,
             _ => self.prepare(bindings.clone())?,
         };
-        if self.program.guard > 0 {
-            prepared.arena.bytes_mut().fill(POISON);
-        }
         let done = self.execute(&prepared, inputs, outputs, between);
         *last = Some(prepared);
         done
@@ -240,11 +245,15 @@ impl CpuProgram {
 
     fn execute(&self, prepared: &Prepared, inputs: &[*const u8], outputs: &Addresses, between: Between) -> Result<()> {
         let lent = self.lend(&prepared.arena)?;
-        let arena = match (&prepared.arena, &lent) {
-            (Arena::Own(buffer), _) => buffer.start(),
-            (_, Some(lent)) => lent.memory,
-            _ => std::ptr::null_mut(),
+        let (arena, bytes) = match (&prepared.arena, &lent) {
+            (Arena::Own(buffer), _) => (buffer.start(), buffer.bytes().len()),
+            (_, Some(lent)) => (lent.memory, lent.bytes),
+            _ => (std::ptr::null_mut(), 0),
         };
+        if self.program.guard > 0 && bytes > 0 {
+            // SAFETY: the arena has so many bytes, and this run has it alone.
+            unsafe { arena.write_bytes(POISON, bytes) };
+        }
         let mut run = Run { program: self, pool: Pool::global()?, arena, inputs, outputs, slots: Vec::new() };
         for (number, step) in prepared.steps.iter().enumerate() {
             between(number)?;

@@ -1,8 +1,8 @@
 //! Compiled modules: a `host.func` read into a list of steps, and the machine code of its kernels.
 
+mod bands;
 mod cpu;
 mod cuda;
-mod bands;
 mod guard;
 mod load;
 pub(crate) use load::while_limit;
