@@ -115,6 +115,7 @@ pub fn check(page: &str, shell: &Shell, root: &Path, update: bool) -> Result<Opt
                 Ok(new) => wrong.extend(new.iter().map(|(range, new)| at(difference(&lines[range.clone()], new)))),
                 Err(why) => wrong.push(at(why)),
             },
+            "rules" => wrong.extend(rules(&text, shell).err().map(at)),
             "mlir" => wrong.extend(module(&text, shell).err().map(at)),
             "rust" => wrong.extend(quoted(&text, block.word("from"), root).err().map(at)),
             "python" => wrong.extend(python(&text, shell).err().map(at)),
@@ -161,6 +162,13 @@ fn module(text: &str, shell: &Shell) -> Result<(), String> {
     std::fs::write(&path, text).map_err(|e| format!("cannot write '{}': {e}", path.display()))?;
     let output = shell
         .run("rc-opt --allow-unregistered-dialect --split-input-file --verify-diagnostics block.ir -o block.out")?;
+    if output.status.success() { Ok(()) } else { Err(String::from_utf8_lossy(&output.stderr).into_owned()) }
+}
+
+fn rules(text: &str, shell: &Shell) -> Result<(), String> {
+    let path = shell.root.join("block.rules");
+    std::fs::write(&path, text).map_err(|e| format!("cannot write '{}': {e}", path.display()))?;
+    let output = shell.run("rc-opt --check-rules=block.rules")?;
     if output.status.success() { Ok(()) } else { Err(String::from_utf8_lossy(&output.stderr).into_owned()) }
 }
 

@@ -1,6 +1,7 @@
 //! `core.foreign`: functions that rc does not have, called in the middle of a program.
 
 use crate::constraints::{TENSOR, fail};
+use crate::derivative::Derivative;
 use rc_ir::op_def::{AttrDef, AttrDefault, AttrKind, attr, variadic, variadic_result};
 use rc_ir::{Effects, OpDef, OpRef, Result};
 
@@ -39,6 +40,7 @@ func.func @main(%x: tensor<s x 4 x f32>, %w: tensor<4xf32>) -> tensor<s x f32> a
     ],
     effects: Effects::Declared,
     verify: Some(verify_foreign),
+    interfaces: &[&Derivative::Missing("what the function computes is not known")],
     ..OpDef::new("rc.core.foreign")
 };
 

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Command, ExitCode, Output, Stdio};
 
 /// With these no single module goes to standard output.
-const SKIPPED: [&str; 15] = [
+const SKIPPED: [&str; 16] = [
     "-o",
     "--output",
     "--emit",
@@ -16,6 +16,7 @@ const SKIPPED: [&str; 15] = [
     "--help",
     "-h",
     "--version",
+    "--check-rules",
     "--print-docs",
     "--print-target",
     "--list-passes",
