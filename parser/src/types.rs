@@ -18,7 +18,7 @@ impl<'s> Parser<'s> {
                 let bracket = self.byte(self.end) == b'<';
                 let recent = self.recent(self.end).filter(|_| bracket);
                 if let Some((text, ty)) = recent.and_then(|at| self.recent_types[at])
-                    && self.text[self.start..].as_bytes().starts_with(text.as_bytes())
+                    && self.text.as_bytes()[self.start..].starts_with(text.as_bytes())
                 {
                     self.seek(self.start + text.len());
                     return Ok(ty);

@@ -61,7 +61,7 @@ pub(crate) fn verify_named(op: OpRef) -> Result {
 
 fn check_updates(op: OpRef) -> std::result::Result<(), String> {
     let pairs = op.ints("updates").unwrap_or_default();
-    if pairs.len() % 2 != 0 {
+    if !pairs.len().is_multiple_of(2) {
         return Err("has 'updates' that are no pairs of result and operand numbers".into());
     }
     let (args, results) = (op.operand_types(), op.result_types());

@@ -80,25 +80,20 @@ fn ends(rule: &Arc<Rule>, program: &Instance) -> Option<Box<Diagnostic>> {
 /// The first rules that undo one another.
 fn circle(rules: &[Arc<Rule>], tried: &[Vec<Instance>]) -> Option<Box<Diagnostic>> {
     let all: Vec<&Arc<Rule>> = rules.iter().collect();
-    for (rule, programs) in rules.iter().zip(tried) {
-        for program in programs.iter().filter(|p| runs_on(&all, p)) {
-            let other = rules.iter().find(|other| !Arc::ptr_eq(rule, other) && runs_on(&[rule, other], program));
-            let example = format!("for example with {}", arguments(&program.body));
-            return Some(
-                match other {
-                    Some(other) => {
-                        let what = format!("the rules '{}' and '{}' undo each other", rule.name, other.name);
-                        let error = Diagnostic::error(rule.loc, what).with_len(rule.name.len());
-                        error.note(other.loc, "the other rule").note(Loc::UNKNOWN, example)
-                    }
-                    None => {
-                        let what = format!("with the rules of this file what '{}' matches comes to no end", rule.name);
-                        Diagnostic::error(rule.loc, what).with_len(rule.name.len()).note(Loc::UNKNOWN, example)
-                    }
-                }
-                .help("add a condition to one, so that its result stays as it is"),
-            );
+    let mut pairs = rules.iter().zip(tried).flat_map(|(rule, programs)| programs.iter().map(move |p| (rule, p)));
+    let (rule, program) = pairs.find(|(_, program)| runs_on(&all, program))?;
+    let other = rules.iter().find(|other| !Arc::ptr_eq(rule, other) && runs_on(&[rule, other], program));
+    let example = format!("for example with {}", arguments(&program.body));
+    let error = match other {
+        Some(other) => {
+            let what = format!("the rules '{}' and '{}' undo each other", rule.name, other.name);
+            let error = Diagnostic::error(rule.loc, what).with_len(rule.name.len());
+            error.note(other.loc, "the other rule").note(Loc::UNKNOWN, example)
         }
-    }
-    None
+        None => {
+            let what = format!("with the rules of this file what '{}' matches comes to no end", rule.name);
+            Diagnostic::error(rule.loc, what).with_len(rule.name.len()).note(Loc::UNKNOWN, example)
+        }
+    };
+    Some(error.help("add a condition to one, so that its result stays as it is"))
 }

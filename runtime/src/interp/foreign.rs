@@ -17,7 +17,7 @@ impl Frame<'_> {
         };
         let results = op.result_types().iter().enumerate().map(|(i, &ty)| (ty, begin(i))).collect::<Vec<_>>();
         let results = self.call_foreign(op, &args, &op.operand_types(), results)?;
-        Ok(results.into_iter().map(|array| Value::Array(array)).collect())
+        Ok(results.into_iter().map(Value::Array).collect())
     }
 
     /// Calls the function that an op names. `results`: their types, and what they begin as.
