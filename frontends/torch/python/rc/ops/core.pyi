@@ -79,6 +79,8 @@ def fma(a: Value, b: Value, c: Value) -> Value:
     """Elementwise a * b + c with one rounding."""
 def for_(init: Sequence[Value], slices: Sequence[Value], args: Sequence[Value], *, body: str, times: Shape, bind: Mapping[str, Size] | None = None, out: Sequence[TensorType]) -> list[Value]:
     """Values that a function changes a number of times, reading slices and giving slices."""
+def foreign(args: Sequence[Value], *, function: str, config: str = "", sizes: Shape | None = None, effects: Literal["none", "ordered"] = "ordered", updates: Sequence[int] | None = None, out: Sequence[TensorType]) -> list[Value]:
+    """What a function of the process gives that runs the program."""
 def gather(table: Value, indices: Value, *, axis: int, batch: int = 0) -> Value:
     """Slices of a table, chosen by an array of indices."""
 def if_(condition: Value, args: Sequence[Value], *, then: str, else_: str, bind: Mapping[str, Size] | None = None, out: Sequence[TensorType]) -> list[Value]:
