@@ -20,6 +20,7 @@ use crate::files::write_whole;
 use crate::tensor::{DType, Tensor, byte_size};
 use crate::{Error, Result};
 use header::Header;
+pub use header::descriptor;
 
 /// Reads a file. Errors name it, what was expected and what was found: a wrong magic number, a descriptor of no
 /// dtype here, big-endian or Fortran order, a length that is not the shape's.

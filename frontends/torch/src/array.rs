@@ -5,7 +5,7 @@ use crate::errors::plain;
 use pyo3::exceptions::{PyAttributeError, PyBufferError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::{PyAnyMethods, PyBytes, PyDict, PyTuple};
-use rc_runtime::{DType, Tensor};
+use rc_runtime::{DType, Tensor, npy};
 
 /// A tensor that a model gave, in host memory. NumPy and whatever reads DLPack see its elements without a copy.
 #[pyclass(name = "Array", frozen)]
@@ -140,23 +140,9 @@ impl Shown {
     }
 }
 
-/// NumPy's word for an element type.
+/// NumPy's word for an element type, where it has that type.
 fn type_word(dtype: DType) -> Option<&'static str> {
-    Some(match dtype {
-        DType::F64 => "<f8",
-        DType::F32 => "<f4",
-        DType::F16 => "<f2",
-        DType::Bf16 => return None,
-        DType::I64 => "<i8",
-        DType::I32 => "<i4",
-        DType::I16 => "<i2",
-        DType::I8 => "|i1",
-        DType::U64 => "<u8",
-        DType::U32 => "<u4",
-        DType::U16 => "<u2",
-        DType::U8 => "|u1",
-        DType::Bool => "|b1",
-    })
+    (dtype != DType::Bf16).then(|| npy::descriptor(dtype))
 }
 
 /// Memory that a Python object shows: the elements' type, shape, strides in bytes, and where the first one lies.

@@ -123,10 +123,7 @@ impl Exchange {
         shape: Vec<i64>,
         count: &Arc<AtomicUsize>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let mut strides = vec![1; shape.len()];
-        for d in (1..shape.len()).rev() {
-            strides[d - 1] = strides[d] * shape[d].max(1);
-        }
+        let strides = row_major(&shape);
         let (code, bits) = code_of(dtype);
         let (ndim, lanes, byte_offset) = (shape.len() as i32, 1, 0);
         let (data, none) = (address, std::ptr::null());
@@ -198,6 +195,15 @@ impl DlTensor {
     }
 }
 
+/// Steps between neighbours along each dimension, in elements.
+fn row_major(shape: &[i64]) -> Vec<i64> {
+    let mut strides = vec![1i64; shape.len()];
+    for d in (1..shape.len()).rev() {
+        strides[d - 1] = strides[d].saturating_mul(shape[d].max(1));
+    }
+    strides
+}
+
 /// DLPack's numbers for a type: its kind, and its bits.
 fn code_of(dtype: DType) -> (u8, u8) {
     const INT: u8 = 0;
@@ -223,16 +229,6 @@ struct Unversioned {
     deleter: Option<unsafe extern "C" fn(*mut Unversioned)>,
 }
 
-/// `DLManagedTensorVersioned`.
-#[repr(C)]
-struct Versioned {
-    version: Version,
-    context: *mut c_void,
-    deleter: Option<unsafe extern "C" fn(*mut Versioned)>,
-    flags: u64,
-    tensor: DlTensor,
-}
-
 const UNVERSIONED: &CStr = c"dltensor";
 const VERSIONED: &CStr = c"dltensor_versioned";
 
@@ -241,7 +237,7 @@ pub fn managed(capsule: &Bound<'_, PyAny>) -> PyResult<DlTensor> {
     let capsule = capsule.cast::<PyCapsule>()?;
     if let Ok(pointer) = capsule.pointer_checked(Some(VERSIONED)) {
         // SAFETY: what DLPack says that the capsule of this name holds; the version comes first in every version.
-        let managed = unsafe { &*pointer.as_ptr().cast::<Versioned>() };
+        let managed = unsafe { &*pointer.as_ptr().cast::<Managed>() };
         return match managed.version.major {
             1 => Ok(managed.tensor),
             other => Err(PyBufferError::new_err(format!("rc reads DLPack 1, and this is DLPack {other}"))),
@@ -264,10 +260,7 @@ struct Owner {
 /// A capsule of a tensor on the CPU, which shares its memory.
 pub fn capsule(py: Python<'_>, tensor: Tensor, versioned: bool) -> PyResult<Bound<'_, PyAny>> {
     let shape: Vec<i64> = tensor.shape().iter().map(|&n| n as i64).collect();
-    let mut strides = vec![1i64; shape.len()];
-    for d in (1..shape.len()).rev() {
-        strides[d - 1] = strides[d].saturating_mul(shape[d].max(1));
-    }
+    let strides = row_major(&shape);
     let ((code, bits), data) = (code_of(tensor.dtype()), tensor.as_ptr().cast_mut());
     let owner = Box::new(Owner { _tensor: tensor, shape, strides });
     let shown = DlTensor {
@@ -286,7 +279,7 @@ pub fn capsule(py: Python<'_>, tensor: Tensor, versioned: bool) -> PyResult<Boun
     let (pointer, name, destructor): (*mut c_void, _, ffi::PyCapsule_Destructor) = if versioned {
         let version = Version { major: 1, minor: 0 };
         let deleter = Some(delete_versioned as _);
-        let managed = Versioned { version, context, deleter, flags: 0, tensor: shown };
+        let managed = Managed { version, context, deleter, flags: 0, tensor: shown };
         (Box::into_raw(Box::new(managed)).cast(), VERSIONED, drop_versioned)
     } else {
         let managed = Unversioned { tensor: shown, context, deleter: Some(delete_unversioned as _) };
@@ -298,7 +291,7 @@ pub fn capsule(py: Python<'_>, tensor: Tensor, versioned: bool) -> PyResult<Boun
 
 /// # Safety
 /// Made by [`capsule`], and deleted once.
-unsafe extern "C" fn delete_versioned(managed: *mut Versioned) {
+unsafe extern "C" fn delete_versioned(managed: *mut Managed) {
     // SAFETY: the caller's.
     unsafe {
         drop(Box::from_raw((*managed).context.cast::<Owner>()));

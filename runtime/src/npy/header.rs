@@ -120,7 +120,8 @@ fn parse_descriptor(text: &str, path: &Path) -> Result<DType> {
     }
 }
 
-fn descriptor(dtype: DType) -> &'static str {
+/// NumPy's word for an element type; bf16, which it has not, is two bytes without a meaning.
+pub fn descriptor(dtype: DType) -> &'static str {
     match dtype {
         DType::F64 => "<f8",
         DType::F32 => "<f4",
