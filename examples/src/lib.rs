@@ -8,4 +8,5 @@
 
 pub mod adamw;
 pub mod gpt2;
+pub mod sizes;
 pub mod training;

@@ -3,7 +3,7 @@
 use clap::Parser;
 use rc::Target;
 use rc_examples::adamw::AdamW;
-use rc_examples::gpt2::Config;
+use rc_examples::sizes::Sizes;
 use rc_examples::training::{Plan, Said, State, Text, Training, compile};
 use rc_ir::print::{PrintOptions, write_module};
 use std::io::{self, IsTerminal, Write};
@@ -51,18 +51,8 @@ struct Options {
     /// Steps between checkpoints
     #[arg(long, default_value_t = 100, requires = "checkpoint", value_parser = clap::value_parser!(u32).range(1..))]
     every: u32,
-    #[arg(long, default_value_t = Config::SMALL.layers)]
-    layers: i64,
-    /// Width of the residual stream
-    #[arg(long, default_value_t = Config::SMALL.embd)]
-    embd: i64,
-    #[arg(long, default_value_t = Config::SMALL.heads)]
-    heads: i64,
-    #[arg(long, default_value_t = Config::SMALL.vocab)]
-    vocab: i64,
-    /// Rows of the position table
-    #[arg(long, default_value_t = Config::SMALL.positions)]
-    positions: i64,
+    #[command(flatten)]
+    sizes: Sizes,
     /// Print the step as a module, and do not train
     #[arg(long)]
     print: bool,
@@ -107,9 +97,8 @@ fn run(options: &Options) -> Result<(), String> {
 }
 
 fn plan(options: &Options) -> Plan {
-    let &Options { layers, embd, heads, vocab, positions, batch, length, seed, rate, warmup, clip, .. } = options;
-    let config = Config { layers, embd, heads, vocab, positions, ..Config::SMALL };
-    Plan { config, batch, length, seed, rate, warmup, rule: AdamW { clip, ..AdamW::default() } }
+    let &Options { sizes, batch, length, seed, rate, warmup, clip, .. } = options;
+    Plan { config: sizes.into(), batch, length, seed, rate, warmup, rule: AdamW { clip, ..AdamW::default() } }
 }
 
 fn target(device: Device) -> Result<Target, String> {

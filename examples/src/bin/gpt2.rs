@@ -1,7 +1,8 @@
 //! Prints GPT-2 as a module: weights by name as arguments, a fixed or a symbolic length.
 
 use clap::Parser;
-use rc_examples::gpt2::{Config, Length, module};
+use rc_examples::gpt2::{Length, module};
+use rc_examples::sizes::Sizes;
 use rc_ir::Type;
 use rc_ir::print::{PrintOptions, write_module};
 use std::io::{self, Write};
@@ -24,18 +25,8 @@ struct Options {
     /// Of weights, activations and logits
     #[arg(long, value_enum, default_value_t = Dtype::F32)]
     dtype: Dtype,
-    #[arg(long, default_value_t = Config::SMALL.layers)]
-    layers: i64,
-    /// Width of the residual stream
-    #[arg(long, default_value_t = Config::SMALL.embd)]
-    embd: i64,
-    #[arg(long, default_value_t = Config::SMALL.heads)]
-    heads: i64,
-    #[arg(long, default_value_t = Config::SMALL.vocab)]
-    vocab: i64,
-    /// The greatest length that the position table has rows for
-    #[arg(long, default_value_t = Config::SMALL.positions)]
-    positions: i64,
+    #[command(flatten)]
+    sizes: Sizes,
     /// Print MLIR's generic form
     #[arg(long)]
     generic: bool,
@@ -66,14 +57,12 @@ fn main() -> ExitCode {
 }
 
 fn run(options: &Options) -> Result<(), String> {
-    let &Options { layers, embd, heads, vocab, positions, .. } = options;
-    let config = Config { layers, embd, heads, vocab, positions, ..Config::SMALL };
     let length = options.symbolic.map_or(Length::Fixed(options.length), |(min, max)| Length::Symbolic { min, max });
     let dtype = match options.dtype {
         Dtype::F32 => Type::f32(),
         Dtype::Bf16 => Type::bf16(),
     };
-    let module = module(&config, options.batch, length, dtype)?;
+    let module = module(&options.sizes.into(), options.batch, length, dtype)?;
     let form = if options.generic { PrintOptions::GENERIC } else { PrintOptions::PRETTY };
     let write = |mut to: Box<dyn Write>| write_module(&module, &form, &mut to).and_then(|()| to.flush());
     match &options.output {
