@@ -289,6 +289,12 @@ fn apply(body: &mut Body, entry: Block, graph: &Graph, order: &[u32]) {
         }
     };
     let light = |body: &Body, op: Op| is_view(body, op) || body.op_ref(op).has(Traits::CONSTANT);
+    // What nothing uses would stay behind, before what it views.
+    for op in body.ops(entry).collect::<Vec<_>>().into_iter().rev() {
+        if light(body, op) && body.results(op).all(|value| !body.has_uses(value)) {
+            body.erase(op);
+        }
+    }
     let launches = order.iter().map(|&n| graph.nodes[n as usize].op).chain([end]).collect::<Vec<Op>>();
     for launch in launches {
         let mut chain: Vec<Op> = Vec::new();
