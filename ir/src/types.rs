@@ -1,6 +1,6 @@
 //! Types. `Type` is a 4-byte interned handle; [`TypeData`] says what it stands for.
 
-use crate::attr::Attr;
+use crate::attr::{Attr, AttrData};
 use crate::dim::Dim;
 use crate::intern::{Name, interned};
 
@@ -163,6 +163,15 @@ impl Type {
         let space = (space != 0).then(|| Attr::int(space, Type::i64()));
         Type::new(TypeData::MemRef { shape: shape.into(), elem, layout: None, space })
     }
+    /// The same memref with elements `strides` apart along each dimension, MLIR's `strided<[…]>`; row-major ones are no layout.
+    pub fn with_strides(self, strides: &[Dim]) -> Type {
+        let mut data = self.data().clone();
+        let TypeData::MemRef { shape, layout, .. } = &mut data else { return self };
+        let words: Vec<String> = strides.iter().map(|stride| stride.to_string()).collect();
+        let dense = row_major(shape) == strides;
+        *layout = (!dense).then(|| Attr::new(AttrData::Opaque(Name::new(&format!("strided<[{}]>", words.join(", "))))));
+        Type::new(data)
+    }
     pub fn vector(shape: &[i64], elem: Type) -> Type {
         Type::new(TypeData::Vector { shape: shape.into(), elem })
     }
@@ -198,6 +207,33 @@ impl Type {
             }
             _ => Default::default(),
         }
+    }
+    /// Whether a tensor's or memref's elements follow one another in row-major order.
+    pub fn is_row_major(self) -> bool {
+        !matches!(self.data(), TypeData::MemRef { layout: Some(_), .. })
+    }
+    /// How many elements apart neighbours along each dimension of a memref lie; `None` where its layout is no list of integers.
+    pub fn strides(self) -> Option<smallvec::SmallVec<[Dim; 4]>> {
+        let TypeData::MemRef { shape, layout: Some(layout), .. } = self.data() else {
+            return Some(row_major(&self.shape()).into());
+        };
+        let AttrData::Opaque(text) = layout.data() else { return None };
+        let list = text.as_str().strip_prefix("strided<[")?.strip_suffix("]>")?;
+        let strides = list.split(',').map(|word| Some(Dim::Static(word.trim().parse().ok()?)));
+        strides.collect::<Option<_>>().filter(|strides: &smallvec::SmallVec<[Dim; 4]>| strides.len() == shape.len())
+    }
+    /// A memref's elements, in the same order, in another shape; `None` where no strides give that.
+    pub fn seen_as(self, new: &[Dim]) -> Option<Type> {
+        let plain = Type::new(match self.data() {
+            TypeData::MemRef { elem, space, .. } => {
+                TypeData::MemRef { shape: new.into(), elem: *elem, layout: None, space: *space }
+            }
+            _ => return None,
+        });
+        if self.is_row_major() {
+            return (self.num_elements() == plain.num_elements()).then_some(plain);
+        }
+        Some(plain.with_strides(&restrided(&self.shape(), &self.strides()?, new)?))
     }
     pub fn rank(self) -> usize {
         match self.data() {
@@ -303,4 +339,64 @@ impl Type {
         }
         Type::new(data)
     }
+}
+
+/// Row-major strides in elements.
+fn row_major(shape: &[Dim]) -> Vec<Dim> {
+    let mut strides = vec![Dim::Static(1); shape.len()];
+    for i in (1..shape.len()).rev() {
+        strides[i - 1] = strides[i] * shape[i];
+    }
+    strides
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sizes(list: &[i64]) -> Vec<Dim> {
+        list.iter().map(|&n| Dim::Static(n)).collect()
+    }
+
+    #[test]
+    fn strided_memrefs_are_seen_in_other_shapes() {
+        let rows = Type::memref(&sizes(&[4, 6, 8]), Type::f32(), 0).with_strides(&sizes(&[240, 40, 1]));
+        assert_eq!(rows.to_string(), "memref<4x6x8xf32, strided<[240, 40, 1]>>");
+        let strides = |shape: &[i64]| rows.seen_as(&sizes(shape)).map(|ty| ty.strides().unwrap().to_vec());
+        assert_eq!(strides(&[24, 8]), Some(sizes(&[40, 1])));
+        assert_eq!(strides(&[2, 1, 12, 2, 4]), Some(sizes(&[480, 480, 40, 4, 1])));
+        assert_eq!(strides(&[24, 1, 8]).map(|s| (s[0], s[2])), Some((Dim::Static(40), Dim::Static(1))));
+        assert_eq!(strides(&[192]), None);
+        assert_eq!(strides(&[16, 12]), None);
+        assert_eq!(strides(&[24, 9]), None);
+        let dense = Type::memref(&sizes(&[4, 6]), Type::f32(), 0);
+        assert_eq!(dense.with_strides(&sizes(&[6, 1])), dense);
+        assert_eq!(dense.seen_as(&sizes(&[24])), Some(Type::memref(&sizes(&[24]), Type::f32(), 0)));
+    }
+}
+
+/// The strides of the same elements in another shape. Neighbouring dimensions of which the outer one steps over the whole inner one are a run; the new
+/// dimensions must be those of each run in turn.
+fn restrided(shape: &[Dim], strides: &[Dim], new: &[Dim]) -> Option<Vec<Dim>> {
+    let one = Dim::Static(1);
+    let mut runs: Vec<(Dim, Dim)> = Vec::new();
+    for (&size, &stride) in shape.iter().zip(strides).filter(|(size, _)| **size != one) {
+        match runs.last_mut() {
+            Some(run) if run.1 == stride * size => *run = (run.0 * size, stride),
+            _ => runs.push((size, stride)),
+        }
+    }
+    let mut out = Vec::new();
+    for (size, stride) in runs {
+        let first = out.len();
+        let mut elements = one;
+        while elements != size {
+            elements = elements * *new.get(out.len())?;
+            out.push(one);
+        }
+        out.splice(first.., row_major(&new[first..out.len()]).into_iter().map(|apart| apart * stride));
+    }
+    let rest = new[out.len()..].iter().all(|&size| size == one);
+    out.resize(new.len(), one);
+    rest.then_some(out)
 }

@@ -97,6 +97,12 @@ life here, or a copy. The callee is a plain string so that generic dumps load in
         attr("inplace", AttrKind::I64Array, "Pairs of output and input numbers that may share memory.").optional(),
         attr("updates", AttrKind::I64Array, "Pairs of output and input numbers: the output begins as the input.")
             .optional(),
+        attr(
+            "joins",
+            AttrKind::Shape,
+            "The output is the inputs side by side, so that they may be parts of its memory: its rows, and of each input the first column and the columns.",
+        )
+        .optional(),
     ],
     effects: Effects::Channel("stream"),
     ..OpDef::new("rc.host.launch")
@@ -141,6 +147,10 @@ pub static COPY: OpDef = OpDef {
     example: CONSTANT.example,
     operands: &[operand("source", MEMREF), operand("target", MEMREF)],
     effects: Effects::Channel("stream"),
+    verify: Some(|op| match op.operand_types().iter().find(|ty| !ty.is_row_major()) {
+        Some(ty) => Err(op.error(format!("copies {ty}: copies are of whole rows")).help("copy row-major memrefs")),
+        None => Ok(()),
+    }),
     ..OpDef::new("rc.host.copy")
 };
 

@@ -63,6 +63,16 @@ kernel.func @example(%x: memref<32xf32>, %y: memref<32xf32>) attributes {phase =
     operands: &[operand("source", MEMREF), variadic("indices", INDEX).bracketed()],
     results: &[result("view", MEMREF)],
     effects: Effects::Pure,
+    verify: Some(|op| {
+        let (from, to) = (op.body.ty(op.operand(0)), op.result_types()[0]);
+        let strided = !from.is_row_major() || !to.is_row_major();
+        match strided && (op.operands().len() > 1 || from.seen_as(&to.shape()) != Some(to)) {
+            true => Err(op
+                .error(format!("views {from} as {to}"))
+                .help("the strides must be those of the same elements in the same order")),
+            false => Ok(()),
+        }
+    }),
     ..OpDef::new("rc.kernel.view")
 };
 

@@ -60,6 +60,12 @@ func.func @main(%x: tensor<t x f32>, %y: tensor<8xf32>) -> (tensor<t x f32>, ten
     attrs: &[
         attr("callee", AttrKind::Str, "The kernel's symbol."),
         attr("bind", AttrKind::Dialect("bind"), "The callee's symbols, each as a one-element shape.").optional(),
+        attr(
+            "joins",
+            AttrKind::Shape,
+            "The result is the inputs side by side: its rows, and of each input the first column and the columns.",
+        )
+        .optional(),
     ],
     effects: Effects::Pure,
     verify: Some(crate::func::verify_bindings),

@@ -1,9 +1,10 @@
 //! Addresses: an element of a memref, with or without swizzling of shared memory.
 
-use super::{Lowering, dims::strides};
+use super::Lowering;
 use crate::emit::{Space, Type, Value};
 use rc_dialects::constraints::memory_space;
 use rc_ir::{self as ir, OpRef, Result, op_def::constant_of};
+use smallvec::SmallVec;
 
 /// An index while an address is computed: constants are kept apart, so that terms of zero make no code.
 #[derive(Clone, Copy)]
@@ -21,7 +22,7 @@ impl<'a, 'm> Lowering<'a, 'm> {
         }
         let base = self.values.one(memref);
         let element = self.memory_type(op, ty.elem())?;
-        Ok(match self.offset(ty, indices)? {
+        Ok(match self.offset(op, ty, indices)? {
             Term::Constant(offset) => match i32::try_from(offset) {
                 Ok(offset) => self.b.gep_const(element, base, offset),
                 Err(_) => self.b.gep(element, base, self.b.i64(offset)),
@@ -52,9 +53,9 @@ impl<'a, 'm> Lowering<'a, 'm> {
         self.swizzled(op, address, op.int("swizzle").unwrap_or(0))
     }
 
-    /// The number of an element in row-major order.
-    fn offset(&mut self, ty: ir::Type, indices: &[ir::Value]) -> Result<Term<'m>> {
-        let strides = strides(&ty.shape());
+    /// How many elements behind the first an element lies.
+    fn offset(&mut self, op: OpRef, ty: ir::Type, indices: &[ir::Value]) -> Result<Term<'m>> {
+        let strides = strides(op, ty)?;
         let to = self.offset_type(ty, indices, &strides);
         let mut sum = Term::Constant(0);
         for (&index, &stride) in indices.iter().zip(&strides) {
@@ -113,4 +114,12 @@ impl<'a, 'm> Lowering<'a, 'm> {
     pub fn memory_type(&self, op: OpRef, ty: ir::Type) -> Result<Type<'m>> {
         if ty == ir::Type::i1() { Ok(self.b.ty.i8) } else { self.scalar_type(op, ty) }
     }
+}
+
+/// The strides of a memref in elements.
+///
+/// # Errors
+/// If its layout is no `strided<[…]>`.
+pub(super) fn strides(op: OpRef, ty: ir::Type) -> Result<SmallVec<[ir::Dim; 4]>> {
+    ty.strides().ok_or_else(|| op.unsupported(format!("of {ty}")).help("use a row-major memref, or strided<[…]>"))
 }

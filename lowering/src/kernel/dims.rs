@@ -21,7 +21,7 @@ impl<'a, 'm> Lowering<'a, 'm> {
         for op in self.body.walk() {
             let values = self.body.results(op).chain(self.body.operands(op));
             for ty in values.map(|value| self.body.ty(value)).filter(|ty| ty.is_memref()) {
-                for stride in strides(&ty.shape()).into_iter().chain(ty.shape()) {
+                for stride in ty.strides().unwrap_or_default().into_iter().chain(ty.shape()) {
                     if stride.is_dynamic() && !self.dims.computed.contains_key(&stride) {
                         let value = self.dim(stride, self.dim_type(stride))?;
                         self.dims.computed.insert(stride, value);
@@ -110,13 +110,4 @@ impl<'a, 'm> Lowering<'a, 'm> {
         let below = b.icmp(ICmp::Slt, rest, b.i64(0));
         b.select(below, b.sub(quotient, b.i64(1)), quotient)
     }
-}
-
-/// Row-major strides in elements.
-pub(super) fn strides(shape: &[Dim]) -> Vec<Dim> {
-    let mut strides = vec![Dim::Static(1); shape.len()];
-    for i in (1..shape.len()).rev() {
-        strides[i - 1] = strides[i] * shape[i];
-    }
-    strides
 }

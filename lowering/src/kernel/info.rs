@@ -95,12 +95,15 @@ impl KernelInfo {
 
 fn arg_of(body: &Body, ty: Type, maps: &mut impl Iterator<Item = TensorMapInfo>) -> Result<KernelArg> {
     match ty.data() {
-        TypeData::MemRef { layout: None, .. } => Ok(KernelArg::Memory(ty)),
+        TypeData::MemRef { .. } if ty.strides().is_some() => Ok(KernelArg::Memory(ty)),
         TypeData::Dialect { name, .. } if *name == "tensor_map" => maps
             .next()
             .map(KernelArg::TensorMap)
             .ok_or_else(|| kernel_error(body, "has fewer 'tensor_maps' than arguments that are tensor maps")),
-        _ => Err(kernel_error(body, format!("takes {ty}: arguments are dense memrefs and tensor maps"))),
+        _ => Err(kernel_error(
+            body,
+            format!("takes {ty}: arguments are memrefs, row-major or strided<[…]>, and tensor maps"),
+        )),
     }
 }
 

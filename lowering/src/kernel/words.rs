@@ -1,7 +1,7 @@
 //! Dot products of words, by the instructions of a CPU that has them: of vectors, and of tiles.
 
 use super::Lowering;
-use super::dims::strides;
+use super::address::strides;
 use super::value::lanes_of;
 use crate::backend::Processor;
 use crate::emit::{Access, Unroll, Value};
@@ -104,7 +104,7 @@ impl<'a, 'm> Lowering<'a, 'm> {
         let memref = op.group(name)[0];
         let ty = self.body.ty(memref);
         let start = self.address(op, memref, &op.group(&format!("{name}_indices")))?;
-        let row = strides(&ty.shape())[ty.rank() - 2];
+        let row = strides(op, ty)?[ty.rank() - 2];
         let elements = self.dim(row, self.b.ty.i64)?;
         let bytes = ty.elem().byte_width().unwrap_or(1) as i64;
         Ok((start, self.b.mul(elements, self.b.i64(bytes))))

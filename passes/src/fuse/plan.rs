@@ -283,6 +283,11 @@ impl Planner<'_> {
             Class::Pointwise if target.anchor == Some(Class::Contract) && !side && self.follows_others(target, op) => {
                 Err("it goes with the product that it follows".into())
             }
+            Class::Pointwise
+                if self.op(op).has(Traits::ELEMENTWISE) && self.concatenates(target) && self.follows_product(op) =>
+            {
+                Err("it goes with the product that it follows, which may write into the concatenation".into())
+            }
             Class::Pointwise if self.ends_moved_product(target, op) => {
                 Err("it goes with the product that it follows, whose narrow elements are moved then".into())
             }
@@ -397,6 +402,13 @@ impl Planner<'_> {
             n if n as i64 > self.options.costs.choices => Err(format!("each element would be chosen among {n} parts")),
             _ => Ok(()),
         }
+    }
+
+    /// Whether the kernel does nothing but concatenate: its parts may then be computed in its memory.
+    fn concatenates(&self, target: &Group) -> bool {
+        let is_concat = |op: &Op| self.op(*op).is("rc.core.concat");
+        target.ops.iter().any(is_concat)
+            && target.ops.iter().all(|op| is_concat(op) || self.op(*op).is("rc.core.reshape"))
     }
 
     /// Whether it is computed from a product, element by element.

@@ -24,6 +24,7 @@ pub fn lower_launches<'a>(body: &mut Body, lowered: &dyn Fn(Name) -> Option<&'a 
 fn launch(body: &mut Body, op: Op, target: &Lowered) -> Result<Vec<Value>> {
     let at = body.op_ref(op);
     let bind = at.attr("bind");
+    let joins = at.attr("joins").filter(|_| target.steps.len() == 1);
     let bound = bindings(at, target)?;
     let args: Vec<Value> = at.operands().collect();
     let mut made: Vec<Vec<Value>> = Vec::new();
@@ -38,7 +39,7 @@ fn launch(body: &mut Body, op: Op, target: &Lowered) -> Result<Vec<Value>> {
         let launch = b.op("rc.host.launch").operands(&inputs).attr("callee", Attr::str(step.callee.as_str()));
         let pairs = |list: &[i64]| Some(Attr::i64s(list)).filter(|_| !list.is_empty());
         let launch = launch.maybe_attr("updates", pairs(&step.updates)).maybe_attr("inplace", pairs(&step.inplace));
-        let launch = launch.maybe_attr("bind", bind).results(&types).try_build()?;
+        let launch = launch.maybe_attr("bind", bind).maybe_attr("joins", joins).results(&types).try_build()?;
         made.push(body.results(launch).collect());
     }
     let find = |r: &Ref| {

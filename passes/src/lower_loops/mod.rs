@@ -10,9 +10,10 @@ mod kernel;
 mod share;
 
 use rc_dialects::core::fusion::FUSION;
+use rc_dialects::core::slice::CONCAT;
 use rc_dialects::loop_::LAUNCH;
 use rc_ir::pass::{PassContext, PassDef, PassKind, has_op};
-use rc_ir::{Attr, Body, Builder, Dim, Module, Name, Op, Result, Type, Value};
+use rc_ir::{Attr, Body, Builder, Dim, Module, Name, Op, Result, Traits, Type, Value};
 
 pub static LOWER_LOOPS: PassDef = PassDef {
     summary: "Turns fusions into kernels of structured nests; equal ones into one.",
@@ -66,11 +67,11 @@ fn launch(body: &mut Body, fusion: Op, callee: Name, bind: Attr, inputs: &[Type]
     let operands: Vec<Value> = body.operands(fusion).collect();
     let wanted: Vec<Type> = body.results(fusion).map(|r| body.ty(r)).collect();
     let names: Vec<Name> = body.results(fusion).map(|r| body.value_name(r)).collect();
+    let joins = joins(body, fusion);
     let mut b = Builder::before(body, fusion);
     let args: Vec<Value> = operands.iter().zip(inputs).map(|(&v, &ty)| reshape(&mut b, v, ty)).collect();
-    let op =
-        b.op(&LAUNCH).operands(&args).attr("callee", Attr::str(callee.as_str())).attr("bind", bind).results(results);
-    let op = op.build();
+    let op = b.op(&LAUNCH).operands(&args).attr("callee", Attr::str(callee.as_str())).attr("bind", bind);
+    let op = op.maybe_attr("joins", joins).results(results).build();
     let mut values = Vec::new();
     for (i, (&ty, name)) in wanted.iter().zip(names).enumerate() {
         let result = b.body.result(op, i);
@@ -78,6 +79,30 @@ fn launch(body: &mut Body, fusion: Op, callee: Name, bind: Attr, inputs: &[Type]
         values.push(reshape(&mut b, result, ty));
     }
     body.replace_op(fusion, &values);
+}
+
+/// Where a fusion that does nothing but concatenate its operands, each of them once and in some shape, puts them: `joins` of the launch.
+fn joins(body: &Body, fusion: Op) -> Option<Attr> {
+    let entry = body.op_ref(fusion).entry(0)?;
+    let (concats, others): (Vec<Op>, Vec<Op>) = body.ops(entry).partition(|&op| body.name(op) == &CONCAT);
+    let moves = |&op: &Op| body.name(op) == "rc.core.reshape" || body.op_ref(op).has(Traits::TERMINATOR);
+    let ([concat], true) = (&concats[..], others.iter().all(moves)) else { return None };
+    let axis = usize::try_from(body.op_ref(*concat).int("dim")?).ok()?;
+    let size = |dims: &[Dim]| dims.iter().fold(Dim::Static(1), |n, &d| n * d);
+    let mut places = vec![None; body.block_args(entry).len()];
+    let mut column = Dim::Static(0);
+    for part in body.operands(*concat) {
+        let source = body.defining_op(part).map_or(part, |op| body.operand(op, 0));
+        let place = &mut places[body.block_args(entry).position(|arg| arg == source)?];
+        let columns = size(&body.ty(part).shape()[axis..]);
+        if place.replace([column, columns]).is_some() {
+            return None;
+        }
+        column = column + columns;
+    }
+    let rows = size(&body.ty(body.result(*concat, 0)).shape()[..axis]);
+    let places: Vec<[Dim; 2]> = places.into_iter().collect::<Option<_>>()?;
+    Some(Attr::shape(&[[rows].as_slice(), places.as_flattened()].concat()))
 }
 
 fn reshape(b: &mut Builder, value: Value, ty: Type) -> Value {

@@ -113,8 +113,11 @@ impl Indices {
         let end = self.dim(first) + Dim::Static(1 + along(last).map(|(_, n)| n - 1).sum::<i64>());
         let rows = (0..last).any(moves) || !self.facts.le(end, extent);
         let most = GPU_ACCESS / ty.elem().byte_width().unwrap_or(16).max(1) as i64;
-        let fits =
-            |width: i64| self.facts.divisible(self.dim(first), width) && (!rows || self.facts.divisible(extent, width));
+        let strides = ty.strides().unwrap_or_default();
+        let fits = |width: i64| {
+            let apart = ty.is_row_major() || strides[..last].iter().all(|&stride| self.facts.divisible(stride, width));
+            self.facts.divisible(self.dim(first), width) && (!rows || self.facts.divisible(extent, width) && apart)
+        };
         std::iter::successors(Some(most), |width| Some(width / 2))
             .find(|&width| width <= 1 || fits(width))
             .unwrap_or(1)

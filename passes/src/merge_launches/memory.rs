@@ -1,7 +1,7 @@
 //! Which bytes the operations of a planned function read and write.
 
 use rc_dialects::host::{CONSTANT, COPY, LAUNCH, VIEW};
-use rc_ir::{Body, Dim, Op, Value};
+use rc_ir::{Body, Dim, Op, Type, Value};
 
 /// Bytes of an argument of the function, or of a constant. Arguments share no memory.
 #[derive(Clone, Copy, Debug)]
@@ -23,7 +23,7 @@ pub struct Access {
 impl Bytes {
     fn of(body: &Body, mut value: Value) -> Bytes {
         let ty = body.ty(value);
-        let size = (ty.num_elements() * Dim::Static(ty.elem().byte_width().unwrap_or(8) as i64)).as_static();
+        let size = (span(ty) * Dim::Static(ty.elem().byte_width().unwrap_or(8) as i64)).as_static();
         let mut start = Some(0);
         while let Some(op) = body.defining_op(value).filter(|&op| body.name(op) == &VIEW) {
             let offset = body.attr(op, "offset").and_then(|a| a.as_shape()?.first()?.as_static());
@@ -39,6 +39,18 @@ impl Bytes {
     fn meets(&self, other: &Bytes) -> bool {
         self.of == other.of && self.start < other.end && other.start < self.end
     }
+}
+
+/// How many elements lie from a memref's first to its last, both included.
+fn span(ty: Type) -> Dim {
+    let strides = ty.strides().filter(|_| !ty.is_row_major());
+    let Some(strides) = strides else { return ty.num_elements() };
+    let last = ty
+        .shape()
+        .iter()
+        .zip(strides)
+        .fold(Dim::Static(0), |sum, (&size, stride)| sum + (size - Dim::Static(1)) * stride);
+    last + Dim::Static(1)
 }
 
 impl Access {

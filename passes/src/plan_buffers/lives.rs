@@ -1,6 +1,7 @@
 //! Which buffers a function needs, and from which launch to which each is alive.
 
 use super::control::scratch_sizes;
+use super::join::Joins;
 use super::{ALIGNMENT, bytes_of};
 use rc_dialects::core::foreign::FOREIGN;
 use rc_dialects::func::{calls, donated_args, updated_args};
@@ -47,12 +48,15 @@ pub struct Lives {
     last_uses: FxHashMap<Value, usize>,
     /// The number of the function's end.
     end: usize,
+    /// The parts of concatenations that lie in the result, and the buffers of those results.
+    joins: Joins,
+    wholes: FxHashMap<Value, usize>,
     /// That of the last foreign call, up to which no argument is written to: one that fails leaves them as they are.
     last_foreign: Option<usize>,
 }
 
 impl Lives {
-    pub fn of(body: &Body) -> Result<Lives> {
+    pub fn of(body: &Body, joins: Joins) -> Result<Lives> {
         let entry = body.entry().ok_or_else(|| body.op_ref(body.root()).error("has no body"))?;
         let ops: Vec<Op> = body.ops(entry).collect();
         let updates = updated_args(body);
@@ -66,6 +70,8 @@ impl Lives {
             end: ops.len().saturating_sub(1),
             last_foreign: ops.iter().rposition(|&op| body.name(op) == &FOREIGN),
             overwritten: Vec::new(),
+            joins,
+            wholes: FxHashMap::default(),
             updates,
         };
         for i in donated_args(body) {
@@ -95,6 +101,13 @@ impl Lives {
         }
         let mut taken: Vec<Root> = Vec::new();
         for (i, result) in body.results(op).enumerate() {
+            let part = self.joins.part(result).map(|part| part.whole);
+            if let Some(whole) = part.or_else(|| self.joins.is_left_out(op).then_some(result)) {
+                let root = Root::Buffer(self.whole(body, whole, number));
+                taken.push(root);
+                self.roots.insert(result, root);
+                continue;
+            }
             let size = bytes_of(body.ty(result));
             let free = |root: &Root| !taken.contains(root);
             let root = self.given(body, op, i, number).or_else(|| self.reused(body, op, i, number)).filter(free);
@@ -114,6 +127,22 @@ impl Lives {
         });
         let scratch = scratch.collect();
         self.scratch.insert(op, scratch);
+    }
+
+    /// The buffer of a concatenation, from the first part that is written to the last use of it or of a part.
+    fn whole(&mut self, body: &Body, whole: Value, number: usize) -> usize {
+        if let Some(&buffer) = self.wholes.get(&whole) {
+            return buffer;
+        }
+        let buffer = self.add(bytes_of(body.ty(whole)), number);
+        let uses = self.joins.parts_of(whole).chain([whole]).map(|value| self.last_use(value, number)).max();
+        self.buffers[buffer].last = uses.unwrap_or(number);
+        self.wholes.insert(whole, buffer);
+        buffer
+    }
+
+    pub fn joins(&self) -> &Joins {
+        &self.joins
     }
 
     /// Results with memory of their own lie in it; those that change their places among arguments need memory in between.
@@ -182,7 +211,7 @@ impl Lives {
             }
             _ => false,
         };
-        let mut roots = paired(body, op, result).map(|v| self.root(v));
+        let mut roots = paired(body, op, result).filter(|&v| self.joins.memory(v).is_none()).map(|v| self.root(v));
         roots.find(|root| fits(root) && self.is_paired(body, op, result, *root))
     }
 
@@ -241,8 +270,13 @@ fn paired(body: &Body, op: Op, result: usize) -> impl Iterator<Item = Value> {
     pairs.into_iter().filter(move |pair| pair.0 == result).map(move |pair| body.operand(op, pair.1))
 }
 
-fn begins_as_operand(body: &Body, op: Op, result: usize) -> bool {
+pub fn begins_as_operand(body: &Body, op: Op, result: usize) -> bool {
     pairs(body, op, "updates").iter().any(|pair| pair.0 == result)
+}
+
+/// Whether a result of the operation begins as this operand.
+pub fn is_updated(body: &Body, op: Op, operand: usize) -> bool {
+    pairs(body, op, "updates").iter().any(|pair| pair.1 == operand)
 }
 
 /// Pairs of result and operand numbers.

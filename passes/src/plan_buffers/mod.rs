@@ -6,6 +6,7 @@
 //! every value (`symbolic`).
 
 mod control;
+mod join;
 mod lives;
 mod order;
 pub mod pack;
@@ -14,6 +15,7 @@ mod recompute;
 mod symbolic;
 mod timeline;
 
+use join::{Joins, Kernels};
 use lives::{Buffer, Lives, Root};
 use rc_dialects::core::foreign::FOREIGN;
 use rc_dialects::func::{INIT, SYMBOLS, arg_names, calls, constant_args, symbols};
@@ -57,15 +59,19 @@ A module with `rc.memory_limit = BYTES` has that limit in each of its functions.
 fn run(module: &mut Module, cx: &mut PassContext, limit: Option<i64>, guard: i64) -> Result {
     let limit = limit.or_else(|| recompute::limit_of(module.attrs));
     let limit = limit.map(|bytes| Limit { bytes, prices: recompute::Prices::of(module) });
+    let kernels = Kernels::of(module);
     let plan = |body: &mut Body, cx: &mut SymbolContext| {
         if is_planned(body) {
-            let (planned, remarks) = plan_buffers(body, limit.as_ref(), guard)?;
+            let (planned, remarks) = plan_buffers(body, &kernels, limit.as_ref(), guard)?;
             *body = planned;
             remarks.into_iter().for_each(|remark| cx.report(Box::new(remark)));
         }
         Ok(())
     };
-    let Err(errors) = run_on_symbols(module, None, cx, &plan) else { return Ok(()) };
+    let Err(errors) = run_on_symbols(module, None, cx, &plan) else {
+        join::specialize(module);
+        return Ok(());
+    };
     let mut errors = errors.into_iter();
     let first = errors.next();
     errors.for_each(|error| cx.report(Box::new(error)));
@@ -85,10 +91,15 @@ pub const ALIGNMENT: i64 = 256;
 ///
 /// # Errors
 /// If the buffers' sizes are more than 63 bits hold, or the arena is larger than the limit.
-pub fn plan_buffers(body: &mut Body, limit: Option<&Limit>, guard: i64) -> Result<(Body, Vec<Diagnostic>)> {
+pub fn plan_buffers(
+    body: &mut Body,
+    kernels: &Kernels,
+    limit: Option<&Limit>,
+    guard: i64,
+) -> Result<(Body, Vec<Diagnostic>)> {
     let reordered = order::reorder(body, limit.is_some());
     let mut again = recompute::Again::default();
-    let (mut lives, mut placement) = placed(body, limit, guard)?;
+    let (mut lives, mut placement) = placed(body, kernels, limit, guard)?;
     let before = placement.planned;
     let mut wanted = limit.map_or(i64::MAX, |limit| limit.bytes);
     while let Some(limit) = limit.filter(|limit| placement.planned > limit.bytes) {
@@ -97,7 +108,7 @@ pub fn plan_buffers(body: &mut Body, limit: Option<&Limit>, guard: i64) -> Resul
             break;
         }
         again.add(more);
-        (lives, placement) = placed(body, Some(limit), guard)?;
+        (lives, placement) = placed(body, kernels, Some(limit), guard)?;
         // Places may waste what is free.
         wanted = wanted.min(placement.bound) - wanted / WASTE;
     }
@@ -117,7 +128,9 @@ pub fn plan_buffers(body: &mut Body, limit: Option<&Limit>, guard: i64) -> Resul
         *Diagnostic::remark(loc, text)
     });
     let remark = timeline.explain(body, Diagnostic::remark(loc, remark(&lives.buffers, &placement)));
-    let remarks = reordered.into_iter().chain(kept).chain([*remark]).chain(lives.copied(body)).collect();
+    let remarks =
+        reordered.into_iter().chain(kept).chain([*remark]).chain(lives.joins().remarks(body)).chain(lives.copied(body));
+    let remarks = remarks.collect();
     Ok((Rewriter::rewrite(body, &lives, &placement, guard)?, remarks))
 }
 
@@ -125,8 +138,8 @@ pub fn plan_buffers(body: &mut Body, limit: Option<&Limit>, guard: i64) -> Resul
 const WASTE: i64 = 64;
 
 /// The function's buffers and their places.
-fn placed(body: &Body, limit: Option<&Limit>, guard: i64) -> Result<(Lives, place::Placement)> {
-    let mut lives = Lives::of(body)?;
+fn placed(body: &Body, kernels: &Kernels, limit: Option<&Limit>, guard: i64) -> Result<(Lives, place::Placement)> {
+    let mut lives = Lives::of(body, Joins::of(body, kernels))?;
     for buffer in lives.buffers.iter_mut().filter(|b| b.result.is_none()) {
         buffer.size = buffer.size + Dim::Static(2 * guard);
     }
@@ -243,7 +256,8 @@ impl Rewriter<'_> {
             name if name == "func.return" => self.finish(b, op),
             name if name == "rc.core.reshape" => {
                 let source = self.memory[&op.operand(0)];
-                let view = self.view(b, source, Dim::Static(0), op.body.ty(op.result(0)));
+                let to = self.memory_type(op.result(0));
+                let view = view(b, source, Dim::Static(0), to);
                 self.define(b, op.result(0), view);
                 Ok(())
             }
@@ -277,7 +291,7 @@ impl Rewriter<'_> {
             });
             b.op(&ASSERT).attr("sizes", sizes).attr("expected", expected).build();
         }
-        let view = self.view(b, self.memory[&value], Dim::Static(0), op.body.ty(result));
+        let view = view(b, self.memory[&value], Dim::Static(0), self.memory_type(result));
         self.define(b, result, view);
         Ok(())
     }
@@ -290,19 +304,16 @@ impl Rewriter<'_> {
         self.memory.insert(value, memory);
     }
 
-    fn view(&self, b: &mut Builder, memory: Value, offset: Dim, ty: Type) -> Value {
-        let to = memref_of(ty);
-        if b.ty(memory) == to && offset == Dim::Static(0) {
-            return memory;
-        }
-        b.op(&VIEW).operand(memory).attr("offset", Attr::shape(&[offset])).result(to).value()
+    /// The type of a value's memory.
+    fn memory_type(&self, value: Value) -> Type {
+        self.lives.joins().memory(value).unwrap_or_else(|| memref_of(self.from.ty(value)))
     }
 
     /// The memory of a buffer: the caller's for a result, a view of the arena otherwise.
     fn buffer(&self, b: &mut Builder, index: usize, ty: Type) -> Value {
         match self.lives.buffers[index].result {
-            Some(i) => self.view(b, self.results[i], Dim::Static(0), ty),
-            None => self.view(b, self.arena, self.placement.offsets[index] + Dim::Static(self.guard), ty),
+            Some(i) => view(b, self.results[i], Dim::Static(0), memref_of(ty)),
+            None => view(b, self.arena, self.placement.offsets[index] + Dim::Static(self.guard), memref_of(ty)),
         }
     }
 
@@ -312,8 +323,14 @@ impl Rewriter<'_> {
         for result in op.results() {
             let ty = op.body.ty(result);
             let memory = match self.lives.root(result) {
-                Root::Buffer(index) => self.buffer(b, index, ty),
-                Root::Donated(i) => self.view(b, self.arguments[i], Dim::Static(0), ty),
+                Root::Buffer(index) => match self.lives.joins().part(result) {
+                    Some(part) => {
+                        let whole = self.buffer(b, index, self.from.ty(part.whole));
+                        view(b, whole, part.offset, self.memory_type(result))
+                    }
+                    None => self.buffer(b, index, ty),
+                },
+                Root::Donated(i) => view(b, self.arguments[i], Dim::Static(0), memref_of(ty)),
                 _ => return Err(op.error("gives a result without memory")),
             };
             self.define(b, result, memory);
@@ -347,6 +364,9 @@ impl Rewriter<'_> {
     }
 
     fn launch(&mut self, b: &mut Builder, op: OpRef) -> Result {
+        if self.lives.joins().is_left_out(op.op) {
+            return self.results(b, op).map(drop);
+        }
         let mut args: Vec<Value> = op.operands().map(|v| self.memory[&v]).collect();
         let results = self.results(b, op)?;
         self.begin(b, op);
@@ -356,7 +376,7 @@ impl Rewriter<'_> {
             args.push(self.buffer(b, index, Type::tensor(&[bytes], Type::i8())));
         }
         let mut attrs = op.body.attrs(op.op);
-        for gone in ["scratch", "inplace", "updates"] {
+        for gone in ["scratch", "inplace", "updates", "joins"] {
             attrs = attrs.with(Name::new(gone), None);
         }
         b.op(&LAUNCH).operands(&args).attrs(attrs).results(&[]).build();
@@ -391,6 +411,14 @@ impl Rewriter<'_> {
         b.op(&RETURN).build();
         Ok(())
     }
+}
+
+/// The same memory from a byte on, as another type.
+fn view(b: &mut Builder, memory: Value, offset: Dim, to: Type) -> Value {
+    if b.ty(memory) == to && offset == Dim::Static(0) {
+        return memory;
+    }
+    b.op(&VIEW).operand(memory).attr("offset", Attr::shape(&[offset])).result(to).value()
 }
 
 fn symbols_of(dims: impl Iterator<Item = Dim>) -> Vec<Name> {

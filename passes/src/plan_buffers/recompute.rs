@@ -2,6 +2,7 @@
 //! their operands are still there or are made anew too. What saves the most bytes for its time on the target goes first.
 
 use super::is_view;
+use super::join::Joins;
 use super::lives::{Buffer, Lives, Root, viewed};
 use super::symbolic::example;
 use crate::schedule::Target;
@@ -129,7 +130,7 @@ struct Candidate {
 
 impl State {
     fn of(body: &Body) -> Result<State> {
-        let lives = Lives::of(body)?;
+        let lives = Lives::of(body, Joins::default())?;
         let ops: Vec<Op> = body.entry().map(|entry| body.ops(entry).collect()).unwrap_or_default();
         let inner = |b: &Buffer| if b.result.is_some() { Dim::Static(0) } else { b.size };
         let sizes: Vec<Dim> = lives.buffers.iter().map(inner).collect();

@@ -43,7 +43,7 @@ pub use contract_cpu::{panel_columns, tile_columns};
 use rc_machine as target;
 pub use rc_machine::{Machine, Target};
 pub use tuning::{Entry, Tuning, nests, structure};
-pub use warpgroup::{WIDTH, strides_fit};
+pub use warpgroup::{WIDTH, is_mapped};
 
 use access::Access;
 use group::{Class, Group};

@@ -162,13 +162,15 @@ fn chosen<'n>(body: &Body, nest: &'n Nest, p: &Problem, value: Value) -> Option<
     once.then_some(access)
 }
 
-/// Whether all strides but the last are multiples of 16 bytes, of 2-byte elements.
+/// Whether all strides but the last are multiples of 16 bytes, of 2-byte elements in row-major order.
 pub fn strides_fit(shape: &[Dim]) -> bool {
-    let mut stride = Dim::Static(1);
-    shape.iter().skip(1).rev().all(|&size| {
-        stride = stride * size;
-        stride.modulo(Dim::Static(8)) == Dim::Static(0)
-    })
+    is_mapped(Type::memref(shape, Type::float(rc_ir::FloatKind::BF16), 0))
+}
+
+/// Whether a tensor map takes a memref's strides: all but the last are multiples of 16 bytes, of 2-byte elements.
+pub fn is_mapped(ty: Type) -> bool {
+    let strides = ty.strides().unwrap_or_default();
+    strides.iter().rev().skip(1).all(|stride| stride.modulo(Dim::Static(8)) == Dim::Static(0))
 }
 
 /// Into how many parts the sums may be cut, each with steps enough. A second kernel combines them, and runs the nests that follow.

@@ -11,7 +11,7 @@ use super::Interpreter;
 use super::bind::Signature;
 use super::exec::{Frame, Symbols};
 use super::kernel;
-use super::memory::{MemRef, Memory, width_of};
+use super::memory::{MemRef, Memory, steps_of, width_of};
 use super::value::{Array, TensorMap, Value};
 
 impl Frame<'_> {
@@ -127,7 +127,7 @@ impl Frame<'_> {
             // Scratch, given in bytes: nothing in it is read before it is written.
             return Ok(memory.unwritten(format!("scratch argument {i}"), shape, width));
         }
-        Ok(MemRef { shape: shape.into(), ..arg.clone() })
+        Ok(MemRef { shape: shape.into(), strides: steps_of(ty), ..arg.clone() })
     }
 }
 
@@ -287,7 +287,8 @@ impl Planned<'_, '_> {
         if width != source.width || !offset.is_multiple_of(width) {
             return Err(op.unsupported("with elements of another size in the interpreter"));
         }
-        Ok(MemRef { start: source.start + offset / width, shape: shape.into(), ..source })
+        let strides = steps_of(ty);
+        Ok(MemRef { start: source.start + offset / width, shape: shape.into(), strides, ..source })
     }
 
     /// Where the buffer lies in the arena: offset and bytes.

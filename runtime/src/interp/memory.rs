@@ -5,15 +5,18 @@ use std::sync::Arc;
 
 use rc_ir::{Diagnostic, Loc, Result, Type};
 
+use super::shape::strides;
 use super::value::{Array, Format, Value};
 
-/// A dense part of a buffer.
+/// Elements of a buffer.
 #[derive(Clone, Debug)]
 pub(crate) struct MemRef {
     pub buffer: usize,
     /// The first element.
     pub start: usize,
     pub shape: Arc<[usize]>,
+    /// How many elements apart neighbours along each dimension lie; `None`: in row-major order.
+    pub strides: Option<Arc<[usize]>>,
     /// Bytes of an element.
     pub width: usize,
 }
@@ -22,6 +25,20 @@ impl MemRef {
     pub fn len(&self) -> usize {
         self.shape.iter().product()
     }
+    /// How many elements apart neighbours along each dimension lie.
+    pub fn steps(&self) -> Vec<usize> {
+        self.strides.as_ref().map_or_else(|| strides(&self.shape), |strides| strides.to_vec())
+    }
+    /// The buffer's element at an index.
+    pub fn at(&self, index: &[i64]) -> usize {
+        index.iter().zip(self.steps()).fold(self.start, |at, (&i, step)| at + i as usize * step)
+    }
+}
+
+/// The strides of a memref that are not row-major ones.
+pub(crate) fn steps_of(ty: Type) -> Option<Arc<[usize]>> {
+    let strides = ty.strides().filter(|_| !ty.is_row_major())?;
+    strides.iter().map(|stride| usize::try_from(stride.as_static()?).ok()).collect()
 }
 
 /// What a thread has seen of the others: everything that thread u did before its time `seen[u]`.
@@ -156,7 +173,7 @@ impl Memory {
     }
     fn add(&mut self, what: String, cells: Cells, _len: usize, shape: Vec<usize>, width: usize) -> MemRef {
         self.buffers.push(Buffer { what, cells, history: None, overlay: None });
-        MemRef { buffer: self.buffers.len() - 1, start: 0, shape: shape.into(), width }
+        MemRef { buffer: self.buffers.len() - 1, start: 0, shape: shape.into(), strides: None, width }
     }
     pub fn count(&self) -> usize {
         self.buffers.len()

@@ -187,6 +187,8 @@ impl<'a> Loader<'a> {
                 let offset = op.attr("offset").and_then(|a| a.as_shape()).and_then(|s| s.first().copied());
                 let offset = offset.ok_or_else(|| op.error("expects one expression in 'offset'"))?;
                 let mut place = scope.place(op.operand(0)).plus(scope.dim(offset));
+                // A part of a buffer has no bands of its own.
+                place.guarded = place.guarded.filter(|_| op.body.ty(op.result(0)).is_row_major());
                 if self.program.guard > 0 && scope.is_arena(op.operand(0)) {
                     place.guarded = Some(scope.bytes(op.body.ty(op.result(0))));
                 }

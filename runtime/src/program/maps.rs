@@ -11,7 +11,7 @@ pub struct MapParam {
     pub param: usize,
     /// The launch's operand whose address it holds.
     pub arg: usize,
-    /// The dense memref that it describes.
+    /// The memref that it describes.
     tensor: Type,
     box_shape: Vec<u32>,
     swizzle: Swizzle,
@@ -46,7 +46,18 @@ impl MapParam {
         // Of an empty tensor nothing is copied, and the driver takes no empty ones.
         shape.iter_mut().for_each(|n| *n = (*n).max(1));
         let elem = self.tensor.elem().to_string();
-        let dtype = elem.parse().map_err(|_| Error::Invalid(format!("a tensor map of {}", self.tensor)))?;
-        TensorMap::encode(address, &TensorMapLayout::contiguous(dtype, &shape, &self.box_shape, self.swizzle))
+        let invalid = || Error::Invalid(format!("a tensor map of {}", self.tensor));
+        let dtype = elem.parse().map_err(|_| invalid())?;
+        let mut layout = TensorMapLayout::contiguous(dtype, &shape, &self.box_shape, self.swizzle);
+        if !self.tensor.is_row_major() {
+            let strides = self.tensor.strides().ok_or_else(invalid)?;
+            let bytes = |dim: &rc_ir::Dim| extent(dim).map(|n| n.saturating_mul(dtype.size() as u64));
+            layout.strides = strides[..shape.len().saturating_sub(1)]
+                .iter()
+                .map(bytes)
+                .collect::<Option<_>>()
+                .ok_or_else(invalid)?;
+        }
+        TensorMap::encode(address, &layout)
     }
 }

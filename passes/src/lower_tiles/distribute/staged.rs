@@ -6,7 +6,7 @@ use super::access::Check;
 use super::warpgroup::WARPGROUP;
 use crate::lower_tiles::emit::Ix;
 use crate::lower_tiles::layout::{Layout, WARP};
-use crate::schedule::{WIDTH, strides_fit};
+use crate::schedule::{WIDTH, is_mapped};
 use rc_ir::{Attr, Dim, OpRef, Result, Type, Value};
 
 /// Rows of a warpgroup.
@@ -32,7 +32,7 @@ impl<'s> Distribute<'s> {
     pub(super) fn store_staged(&mut self, op: OpRef<'s>) -> Result<bool> {
         let Some(staged) = self.staged(op)? else { return Ok(false) };
         let target = self.src.ty(op.operand(1));
-        let map = match strides_fit(&target.shape()) && target.rank() <= 5 {
+        let map = match is_mapped(target) && target.rank() <= 5 {
             true => {
                 let mut extents = vec![1; target.rank()];
                 extents[staged.down] = ROWS;

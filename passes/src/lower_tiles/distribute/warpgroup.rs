@@ -9,7 +9,7 @@ use super::flight::Flight;
 use super::{Distribute, Mapped};
 use crate::lower_tiles::emit::Ix;
 use crate::lower_tiles::layout::{Layout, WARP};
-use crate::schedule::{WIDTH, strides_fit};
+use crate::schedule::{WIDTH, is_mapped};
 use rc_ir::{Attr, Block, Body, Dim, Op, OpRef, Result, Type, Value};
 use rustc_hash::FxHashSet;
 
@@ -407,7 +407,7 @@ impl<'s> Distribute<'s> {
                 && last == memory.rank() as i64 - 1 && rows <= 256 && columns >= WIDTH)
             && tile.elem().byte_width() == Some(2)
             && memory.rank() <= 5
-            && strides_fit(&memory.shape())
+            && is_mapped(memory)
             && self.argument_of(op.operand(0)).is_some()
     }
     /// Has the second-level cache hold what the epilogue reads, while the product's last steps run.

@@ -118,8 +118,9 @@ impl Program<'_, '_> {
         let zero = if float { Value::Float(0.0) } else { Value::Int(0) };
         let mut elements = Vec::with_capacity(count);
         for i in 0..count {
-            let value = match position(&map.tensor.shape, &box_index(i, &map.sizes, &coords)) {
-                Ok(at) => self.read(t, &map.tensor, map.tensor.start + at, inst.op.loc())?,
+            let index = box_index(i, &map.sizes, &coords);
+            let value = match position(&map.tensor.shape, &index) {
+                Ok(_) => self.read(t, &map.tensor, map.tensor.at(&index), inst.op.loc())?,
                 Err(_) => zero.clone(),
             };
             let at = swizzled(target.start + i, target.width, map.swizzle);
@@ -149,11 +150,12 @@ impl Program<'_, '_> {
             return Err(inst.op.error(what));
         }
         for i in 0..count {
-            if let Ok(at) = position(&map.tensor.shape, &box_index(i, &map.sizes, &coords)) {
+            let index = box_index(i, &map.sizes, &coords);
+            if position(&map.tensor.shape, &index).is_ok() {
                 let from = swizzled(source.start + i, source.width, map.swizzle);
                 let value = self.read(t, &source, from, inst.op.loc())?;
                 self.check_fenced(inst, source.buffer, from)?;
-                self.write(t, &map.tensor, map.tensor.start + at, &value, inst.op.loc())?;
+                self.write(t, &map.tensor, map.tensor.at(&index), &value, inst.op.loc())?;
             }
         }
         Ok(Step::Next)

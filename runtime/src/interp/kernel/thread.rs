@@ -8,7 +8,7 @@ use rc_ir::Result;
 use super::block::{Program, Step, agent};
 use super::code::Inst;
 use crate::interp::Mode;
-use crate::interp::memory::{Agent, MemRef, check_class, width_of};
+use crate::interp::memory::{Agent, MemRef, check_class, steps_of, width_of};
 use crate::interp::reduce::{float_fn, int_fn, reduce};
 use crate::interp::value::{Array, Format, Value};
 
@@ -90,11 +90,11 @@ impl Program<'_, '_> {
         let shape = inst.shape.clone();
         let len: usize = shape.iter().product();
         let start = if len == 0 { source.start } else { self.element(inst, &source, &index, "views from")? };
-        if start + len > source.start + source.len() {
+        if source.strides.is_none() && start + len > source.start + source.len() {
             let what = format!("views {len} elements from {index:?} of memory of shape {:?}", source.shape);
             return Err(inst.op.error(what));
         }
-        let view = MemRef { start, shape: shape.into(), ..source };
+        let view = MemRef { start, shape: shape.into(), strides: steps_of(self.result_type(inst)), ..source };
         self.set(t, inst.outs[0], Value::Memory(view));
         Ok(Step::Next)
     }

@@ -24,7 +24,7 @@ struct Places {
 impl Program<'_, '_> {
     /// `dims` says along which memref dimension each tile dimension runs.
     fn places(&self, inst: &Inst, memref: &MemRef, index: &[i64], shape: Vec<usize>, dims: &[i64]) -> Result<Places> {
-        let steps = strides(&memref.shape);
+        let steps = memref.steps();
         let inside = |d: usize, i: i64| (0..memref.shape[d] as i64).contains(&i);
         // What dimensions that no tile dimension runs along contribute; then each tile dimension in turn.
         let mut fixed = (0..memref.shape.len()).filter(|&d| !dims.contains(&(d as i64)));
@@ -156,7 +156,7 @@ impl Program<'_, '_> {
         index[axis] = 0;
         let dims: Vec<i64> = inst.dims.iter().map(|&d| if d == axis as i64 { -1 } else { d }).collect();
         let mut places = self.places(inst, &memref, &index, shape, &dims)?;
-        let step = strides(&memref.shape)[axis];
+        let step = memref.steps()[axis];
         for (place, &i) in places.at.iter_mut().zip(&chosen) {
             if bounded && i < 0 {
                 *place = None;
@@ -301,7 +301,8 @@ impl Program<'_, '_> {
             Value::Memory(memref) => {
                 let float = inst.op.body.ty(inst.op.operand(i)).elem().is_float();
                 let mut values = Vec::with_capacity(memref.len());
-                for at in memref.start..memref.start + memref.len() {
+                let steps: Vec<isize> = memref.steps().into_iter().map(|step| step as isize).collect();
+                for at in walk(&memref.shape, &steps, memref.start as isize) {
                     values.push(self.read(t, &memref, at, inst.op.loc())?);
                 }
                 let shape = memref.shape.to_vec();
@@ -384,7 +385,7 @@ impl Program<'_, '_> {
     /// The position of one element in its buffer; an error if it is outside.
     pub fn element(&self, inst: &Inst, memref: &MemRef, index: &[i64], does: &str) -> Result<usize> {
         match position(&memref.shape, index) {
-            Ok(at) if index.len() == memref.shape.len() => Ok(memref.start + at),
+            Ok(_) if index.len() == memref.shape.len() => Ok(memref.at(index)),
             Ok(_) => {
                 Err(inst.op.error(format!("has {} indices for memory of rank {}", index.len(), memref.shape.len())))
             }

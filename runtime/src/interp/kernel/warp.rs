@@ -233,7 +233,7 @@ impl Program<'_, '_> {
         // What the finished groups read must have stayed as it was until now.
         while self.threads[t].copies.reading.front().is_some_and(|r| r.0 < finished) {
             let Some((_, buffer, places, loc)) = self.threads[t].copies.reading.pop_front() else { break };
-            let memref = MemRef { buffer, start: 0, shape: Arc::from([]), width: 1 };
+            let memref = MemRef { buffer, start: 0, shape: Arc::from([]), strides: None, width: 1 };
             for at in places {
                 self.read(t, &memref, at, loc)?;
             }

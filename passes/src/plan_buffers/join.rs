@@ -1,0 +1,272 @@
+//! Concatenations without copies: the parts are computed where they lie in the result, each in a strided part of its memory.
+//!
+//! A launch that does nothing but concatenate says so (`joins`). It is left out where its operands are results of other launches, and all kernels that write or
+//! read those can do so at other strides. Each of these is then a kernel of its own, which takes strided memrefs.
+
+use super::is_view;
+use super::lives::viewed;
+use rc_dialects::func::updated_args;
+use rc_dialects::host::{FUNC, LAUNCH};
+use rc_ir::{Attr, Body, Diagnostic, Dim, Module, Name, Op, Type, Value};
+use rustc_hash::{FxHashMap, FxHashSet};
+
+/// Bytes at whose multiples parts and their rows must lie: the widest accesses and tensor maps ask for it.
+const ACCESS: i64 = 16;
+
+/// Of each kernel's arguments the types that it is seen as; `None` where it is used by other than loads and stores.
+pub struct Kernels(FxHashMap<Name, Vec<Option<Vec<Type>>>>);
+
+impl Kernels {
+    pub fn of(module: &Module) -> Kernels {
+        let seen = |body: &Body| -> Option<Vec<_>> {
+            let arguments = body.block_args(body.entry()?);
+            Some(
+                arguments
+                    .map(|arg| seen_as(body, arg).map(|seen| seen.into_iter().map(|v| body.ty(v)).collect()))
+                    .collect(),
+            )
+        };
+        Kernels(
+            module
+                .bodies
+                .iter()
+                .filter(|body| is_kernel(body))
+                .filter_map(|body| Some((body.symbol()?, seen(body)?)))
+                .collect(),
+        )
+    }
+
+    /// Whether a kernel can take an argument at the strides of `ty`.
+    fn takes(&self, callee: Name, argument: usize, ty: Type) -> bool {
+        let seen = self.0.get(&callee).and_then(|arguments| arguments.get(argument)?.as_deref());
+        seen.is_some_and(|seen| {
+            strided(seen[0], ty).is_some_and(|own| seen.iter().all(|ty| own.seen_as(&ty.shape()).is_some()))
+        })
+    }
+}
+
+fn is_kernel(body: &Body) -> bool {
+    body.name(body.root()) == "rc.kernel.func"
+}
+
+/// A memref with the strides of another.
+fn strided(ty: Type, like: Type) -> Option<Type> {
+    Some(ty.with_strides(&like.strides().filter(|strides| strides.len() == ty.rank())?))
+}
+
+/// Memory and all views of it; `None` where it is used by other than loads and stores.
+fn seen_as(body: &Body, memory: Value) -> Option<Vec<Value>> {
+    let mut out = vec![memory];
+    for (op, operand) in body.uses(memory) {
+        match (body.name(op).pretty(), operand) {
+            ("kernel.load" | "kernel.gather" | "kernel.read", 0) | ("kernel.store" | "kernel.write", 1) => {}
+            ("kernel.view", 0) if body.operands(op).len() == 1 => out.extend(seen_as(body, body.result(op, 0))?),
+            _ => return None,
+        }
+    }
+    Some(out)
+}
+
+/// Where a launch's result lies.
+#[derive(Clone, Copy)]
+pub struct Part {
+    /// The concatenation's result.
+    pub whole: Value,
+    /// The first byte in it.
+    pub offset: Dim,
+}
+
+/// The parts of concatenations that are computed in place.
+#[derive(Default)]
+pub struct Joins {
+    parts: FxHashMap<Value, Part>,
+    /// The strided memory of parts and of views of them.
+    types: FxHashMap<Value, Type>,
+    left_out: FxHashSet<Op>,
+}
+
+impl Joins {
+    pub fn of(body: &Body, kernels: &Kernels) -> Joins {
+        let mut joins = Joins::default();
+        let ops: Vec<Op> = body.entry().map(|entry| body.ops(entry).collect()).unwrap_or_default();
+        let end: Vec<Value> =
+            ops.last().map(|&end| body.operands(end).map(|v| viewed(body, v)).collect()).unwrap_or_default();
+        for &op in ops.iter().filter(|&&op| body.name(op) == &LAUNCH && body.attr(op, "joins").is_some()) {
+            let left = end.iter().zip(updated_args(body)).any(|(&v, arg)| v == body.result(op, 0) && arg.is_some());
+            if !left {
+                joins.join(body, kernels, op, &end);
+            }
+        }
+        joins
+    }
+
+    pub fn part(&self, value: Value) -> Option<Part> {
+        self.parts.get(&value).copied()
+    }
+
+    /// The memory of a part, or of a view of one.
+    pub fn memory(&self, value: Value) -> Option<Type> {
+        self.types.get(&value).copied()
+    }
+
+    pub fn is_left_out(&self, op: Op) -> bool {
+        self.left_out.contains(&op)
+    }
+
+    /// What is not copied.
+    pub fn remarks(&self, body: &Body) -> Vec<Diagnostic> {
+        let ops = body.entry().into_iter().flat_map(|entry| body.ops(entry)).filter(|op| self.is_left_out(*op));
+        let text =
+            |op: Op| format!("its {} parts are computed in its memory: nothing is copied", body.operands(op).len());
+        ops.map(|op| *Diagnostic::remark(body.loc(op), text(op))).collect()
+    }
+
+    /// The parts of a whole.
+    pub fn parts_of(&self, whole: Value) -> impl Iterator<Item = Value> {
+        self.parts.iter().filter(move |(_, part)| part.whole == whole).map(|(&value, _)| value)
+    }
+
+    /// Puts the parts of a concatenation into its result, where all of them can be there. `given`: what the function gives back.
+    fn join(&mut self, body: &Body, kernels: &Kernels, op: Op, given: &[Value]) -> Option<()> {
+        let whole = body.result(op, 0);
+        let width = Dim::Static(body.ty(whole).elem().byte_width()? as i64);
+        let aligned = |elements: Dim| (elements * width).modulo(Dim::Static(ACCESS)) == Dim::Static(0);
+        let (&rows, places) = body.attr(op, "joins")?.as_shape()?.split_first()?;
+        let pitch = places.iter().skip(1).step_by(2).fold(Dim::Static(0), |sum, &columns| sum + columns);
+        let (mut parts, mut types) = (Vec::new(), Vec::new());
+        for (value, place) in body.operands(op).zip(places.chunks_exact(2)) {
+            let part = viewed(body, value);
+            let memory = part_of(body.ty(value), rows, place[1], pitch)?;
+            let taken = self.parts.contains_key(&part) || parts.iter().any(|&(other, _)| other == part);
+            let fits = aligned(place[0]) && (memory.is_row_major() || aligned(pitch));
+            if taken || given.contains(&part) || !fits || !self.is_free(body, kernels, part, op, memory, &mut types) {
+                return None;
+            }
+            parts.push((part, Part { whole, offset: place[0] * width }));
+        }
+        self.parts.extend(parts);
+        self.types.extend(types);
+        self.left_out.insert(op);
+        Some(())
+    }
+
+    /// Whether a launch's result can lie at these strides for all that writes or reads it; adds its memory and that of its views.
+    fn is_free(
+        &self,
+        body: &Body,
+        kernels: &Kernels,
+        part: Value,
+        join: Op,
+        memory: Type,
+        types: &mut Vec<(Value, Type)>,
+    ) -> bool {
+        let Some(writer) =
+            body.defining_op(part).filter(|&op| body.name(op) == &LAUNCH && !self.left_out.contains(&op))
+        else {
+            return false;
+        };
+        let number = body.results(writer).position(|result| result == part).unwrap_or(0);
+        let Some(own) = memory.seen_as(&body.ty(part).shape()) else { return false };
+        let writes = takes(body, kernels, writer, body.operands(writer).len() + number, own);
+        let begins = super::lives::begins_as_operand(body, writer, number);
+        writes && !begins && self.are_free(body, kernels, part, join, own, types)
+    }
+
+    fn are_free(
+        &self,
+        body: &Body,
+        kernels: &Kernels,
+        value: Value,
+        join: Op,
+        memory: Type,
+        types: &mut Vec<(Value, Type)>,
+    ) -> bool {
+        types.push((value, memory));
+        body.uses(value).all(|(user, operand)| match body.name(user) {
+            _ if user == join => true,
+            name if name == &LAUNCH => {
+                takes(body, kernels, user, operand, memory) && !super::lives::is_updated(body, user, operand)
+            }
+            _ if is_view(body, user) => {
+                let view = body.result(user, 0);
+                let memory = memory.seen_as(&body.ty(view).shape());
+                memory.is_some_and(|memory| self.are_free(body, kernels, view, join, memory, types))
+            }
+            _ => false,
+        })
+    }
+}
+
+fn takes(body: &Body, kernels: &Kernels, launch: Op, argument: usize, ty: Type) -> bool {
+    let callee = body.op_ref(launch).str("callee").map(Name::new);
+    callee.is_some_and(|callee| kernels.takes(callee, argument, ty))
+}
+
+/// The memory of a tensor that is some columns of rows that lie `pitch` elements apart.
+fn part_of(ty: Type, rows: Dim, columns: Dim, pitch: Dim) -> Option<Type> {
+    if rows == Dim::Static(1) {
+        return Some(super::memref_of(ty));
+    }
+    let strides = [pitch, Dim::Static(1)];
+    let table = Type::memref(&[rows, columns], ty.elem(), 0).with_strides(&strides);
+    table.seen_as(&ty.shape()).filter(|_| pitch.is_static())
+}
+
+/// Gives launches on strided memory kernels that take it; kernels that nothing launches any more are dropped.
+pub fn specialize(module: &mut Module) {
+    let mut made: FxHashMap<(Name, Vec<Type>), Name> = FxHashMap::default();
+    for index in 0..module.bodies.len() {
+        let body = &module.bodies[index];
+        if body.name(body.root()) != &FUNC {
+            continue;
+        }
+        let launches: Vec<Op> = body.walk().into_iter().filter(|&op| body.name(op) == &LAUNCH).collect();
+        for op in launches {
+            let body = &module.bodies[index];
+            let types: Vec<Type> = body.operands(op).map(|v| body.ty(v)).collect();
+            let Some(callee) = body.op_ref(op).str("callee").map(Name::new) else { continue };
+            if types.iter().all(|ty| ty.is_row_major()) {
+                continue;
+            }
+            let Some(kernel) = module.symbol(callee) else { continue };
+            let kernel = with_strides(kernel, &types);
+            let name = *made.entry((callee, types)).or_insert_with(|| {
+                let name = module.fresh_symbol(callee.as_str());
+                let mut kernel = kernel;
+                let root = kernel.root();
+                kernel.set_attr(root, "sym_name", Attr::str(name.as_str()));
+                module.bodies.push(kernel);
+                name
+            });
+            module.bodies[index].set_attr(op, "callee", Attr::str(name.as_str()));
+        }
+    }
+    if !made.is_empty() {
+        drop_unused(module);
+    }
+}
+
+/// The kernel on arguments with the strides of these memrefs.
+fn with_strides(kernel: &Body, types: &[Type]) -> Body {
+    let mut kernel = kernel.clone();
+    let arguments: Vec<Value> = kernel.entry().map(|entry| kernel.block_args(entry).collect()).unwrap_or_default();
+    for (&arg, &ty) in arguments.iter().zip(types).filter(|(_, ty)| !ty.is_row_major()) {
+        let own = strided(kernel.ty(arg), ty).expect("checked when it was joined");
+        for seen in seen_as(&kernel, arg).expect("checked when it was joined") {
+            let ty = own.seen_as(&kernel.ty(seen).shape()).expect("checked when it was joined");
+            kernel.set_ty(seen, ty);
+        }
+    }
+    let types: Vec<Type> = arguments.iter().map(|&arg| kernel.ty(arg)).collect();
+    let root = kernel.root();
+    kernel.set_attr(root, "function_type", Attr::ty(Type::function(&types, &[])));
+    kernel
+}
+
+fn drop_unused(module: &mut Module) {
+    let callees = |body: &Body| {
+        body.walk().into_iter().filter_map(|op| body.op_ref(op).str("callee").map(Name::new)).collect::<Vec<_>>()
+    };
+    let used: FxHashSet<Name> = module.bodies.iter().flat_map(callees).collect();
+    module.bodies.retain(|body| !is_kernel(body) || body.symbol().is_none_or(|name| used.contains(&name)));
+}
