@@ -11,7 +11,7 @@ pub fn in_place(kernel: &mut Body, inputs: usize, threads: i64) -> Vec<i64> {
     let args: Vec<Value> = kernel.block_args(entry).collect();
     // Operations in a loop, of which each turn may meet the same elements, are in no order.
     let order: Vec<Op> = kernel.ops(entry).collect();
-    if threads > 1 && !is_pointwise(kernel, &order) {
+    if threads > 1 && !order.iter().all(|&op| is_known(kernel, op)) {
         return Vec::new();
     }
     let place = |op: Op| order.iter().position(|&other| other == op);
@@ -37,13 +37,13 @@ pub fn in_place(kernel: &mut Body, inputs: usize, threads: i64) -> Vec<i64> {
     pairs
 }
 
-/// Whether a thread computes each of its elements by itself.
-fn is_pointwise(kernel: &Body, ops: &[Op]) -> bool {
-    let known = ["program_id", "extent", "view", "load", "store", "broadcast", "iota", "return"];
-    ops.iter().all(|&op| match kernel.name(op).pretty().split_once('.') {
+/// Whether an operation reads no memory but by loads. What a reduction gives follows from all that was loaded for it: a store that needs it comes later.
+fn is_known(kernel: &Body, op: Op) -> bool {
+    let known = ["program_id", "extent", "view", "load", "store", "broadcast", "iota", "reduce", "return"];
+    match kernel.name(op).pretty().split_once('.') {
         Some(("kernel", name)) => known.contains(&name),
         _ => kernel.op_ref(op).has(Traits::ELEMENTWISE) || kernel.op_ref(op).has(Traits::CONSTANT),
-    })
+    }
 }
 
 /// Whether several threads may have an element of the tile that is stored: it has fewer than there are threads, or than another tile.
