@@ -1,7 +1,7 @@
 //! `rc-fuzz`: random modules through every phase. Prints what failed, reduced, and writes it to a folder.
 
 use clap::Parser;
-use rc_test::fuzz::{Outcome, Seeds, TARGETS, Target, build, check, reduced};
+use rc_test::fuzz::{HERE, Outcome, Seeds, TARGETS, Target, build, check, native, reduced};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -26,6 +26,9 @@ struct Options {
     /// Prints the modules and runs nothing
     #[arg(long)]
     print: bool,
+    /// Runs each module as machine code of this CPU, too: by this program
+    #[arg(long, value_name = "RC-RUN")]
+    run: Option<PathBuf>,
     /// Prints each case's number and time
     #[arg(long)]
     verbose: bool,
@@ -46,8 +49,8 @@ fn main() -> ExitCode {
             continue;
         }
         let begun = Instant::now();
-        for target in TARGETS {
-            match check(&build(&seeds), target) {
+        for target in TARGETS.into_iter().chain(options.run.is_some().then_some(HERE)) {
+            match tried(&options, &seeds, target) {
                 Outcome::Same => {}
                 Outcome::Refused(why) => *refused.entry(why).or_default() += 1,
                 Outcome::Failed(_) => {
@@ -68,15 +71,23 @@ fn main() -> ExitCode {
     if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
+/// Lowers the module step by step for a target, or runs it here.
+fn tried(options: &Options, seeds: &Seeds, target: Target) -> Outcome {
+    match options.run.as_ref().filter(|_| target == HERE) {
+        Some(program) => native::run(&build(seeds), program),
+        None => check(&build(seeds), target),
+    }
+}
+
 fn report(options: &Options, seed: u64, case: u64, seeds: &Seeds, target: Target) {
-    let after = |seeds: &Seeds| match check(&build(seeds), target) {
+    let after = |seeds: &Seeds| match tried(options, seeds, target) {
         Outcome::Failed(finding) => Some(finding.after),
         _ => None,
     };
     let first = after(seeds);
     let seeds = reduced(seeds, &mut |seeds| after(seeds) == first);
     let module = build(&seeds);
-    let Outcome::Failed(finding) = check(&module, target) else { return };
+    let Outcome::Failed(finding) = tried(options, &seeds, target) else { return };
     let symbols = module.symbols;
     let text = format!(
         "// Seed {seed}, case {case}, for {} {}, s = {}, t = {}; after {}:\n// {}\n{}",

@@ -141,10 +141,11 @@ impl Builder {
 
     fn step(&mut self, step: &Step) {
         let before = (self.values.len(), self.body.len(), self.functions.len());
-        let made = match step.kind % 10 {
+        let made = match step.kind % 11 {
             0 | 1 => self.elementwise(step),
             2..=4 => self.moved(step),
             5..=7 => self.contracted(step),
+            10 => self.family(step),
             _ => self.whole(step),
         };
         let small = |v: &Value| elements(&v.shape, MOST) <= MOST_ELEMENTS && v.numbers.bound < 1e3;

@@ -22,6 +22,9 @@ pub const TARGETS: [Target; 4] = [
     Target { machine: "cuda", arch: "sm_90a" },
 ];
 
+/// The CPU at hand.
+pub const HERE: Target = Target { machine: "cpu", arch: "host" };
+
 /// What went wrong, and after which passes.
 #[derive(Clone, Debug)]
 pub struct Finding {
@@ -98,11 +101,19 @@ fn lower(case: &Case, target: Target) -> Outcome {
     Outcome::Same
 }
 
+/// What the interpreter computes of the module as it was written.
+pub(super) fn reference(case: &Case, inputs: &[Tensor]) -> Result<Vec<Tensor>, String> {
+    rc_dialects::register();
+    let (module, diagnostics) = rc_parser::parse_module("case.ir", &case.text);
+    let module = module.ok_or_else(|| diagnostics[0].render())?;
+    run(&module, inputs).map_err(|e| e.render())
+}
+
 fn run(module: &Module, inputs: &[Tensor]) -> Result<Vec<Tensor>, Box<Diagnostic>> {
     Interpreter::new(module, Mode::Typed).run("main", inputs)
 }
 
-fn differs(value: &Value, actual: &Tensor, expected: &Tensor) -> Option<String> {
+pub(super) fn differs(value: &Value, actual: &Tensor, expected: &Tensor) -> Option<String> {
     let tolerance = match is_float(value.elem) {
         true => Tolerance { abs: 4.0 * value.numbers.error, equal_nan: true, ..Tolerance::EXACT },
         false => Tolerance::EXACT,
@@ -145,6 +156,9 @@ fn dtype(elem: &str) -> DType {
         "i16" => DType::I16,
         "i8" => DType::I8,
         "ui8" => DType::U8,
+        "ui16" => DType::U16,
+        "ui32" => DType::U32,
+        "ui64" => DType::U64,
         _ => DType::Bool,
     }
 }

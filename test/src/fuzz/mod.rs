@@ -6,7 +6,9 @@
 
 mod build;
 mod check;
+mod family;
 mod moves;
+pub mod native;
 mod numbers;
 mod ops;
 mod reduce;
@@ -14,7 +16,7 @@ mod shapes;
 mod whole;
 
 pub use build::{Case, build};
-pub use check::{Finding, Outcome, TARGETS, Target, check};
+pub use check::{Finding, HERE, Outcome, TARGETS, Target, check};
 pub use reduce::reduced;
 
 /// What one operation is made of: which, of what, and how.

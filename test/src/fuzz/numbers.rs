@@ -2,7 +2,7 @@
 
 /// Element types, as the text has them.
 pub const FLOATS: [&str; 4] = ["f32", "f32", "bf16", "f16"];
-pub const INTEGERS: [&str; 5] = ["i32", "i64", "i8", "i16", "ui8"];
+pub const INTEGERS: [&str; 8] = ["i32", "i64", "i8", "i16", "ui8", "ui16", "ui32", "ui64"];
 
 pub fn is_float(elem: &str) -> bool {
     matches!(elem, "f32" | "f64" | "bf16" | "f16")

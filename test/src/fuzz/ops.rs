@@ -5,7 +5,7 @@ use super::build::{Builder, Value};
 use super::numbers::{FLOATS, INTEGERS, Numbers, is_float, is_integer};
 
 /// Functions of a float, with a bound of their results and of their slope for arguments from -1 to 1.
-const SMOOTH: [(&str, f64, f64); 22] = [
+const SMOOTH: [(&str, f64, f64); 27] = [
     ("exp", 3.0, 3.0),
     ("exp2", 2.0, 2.0),
     ("tanh", 1.0, 1.0),
@@ -28,6 +28,11 @@ const SMOOTH: [(&str, f64, f64); 22] = [
     ("rsqrt", 2.0, 2.0),
     ("lgamma", 2.0, 2.0),
     ("digamma", 3.0, 8.0),
+    ("acosh", 2.0, 1.0),
+    ("asin", 1.0, 1.0),
+    ("acos", 3.0, 1.0),
+    ("atanh", 1.0, 1.0),
+    ("erfinv", 1.0, 1.0),
 ];
 
 impl Builder {
@@ -54,6 +59,15 @@ impl Builder {
             // From 1 to 2, where they have no poles.
             let (one, square) = (self.splat(1.0, x.elem, &x.shape), self.call2("mul", &x, &x));
             x = self.call2("add", &square, &one);
+        }
+        if ["asin", "acos", "atanh", "erfinv", "acosh"].contains(&name) {
+            // From -1/2 to 1/2, or from 3/2 on, where their slopes are small.
+            let half = self.splat(0.5, x.elem, &x.shape);
+            x = self.call2("mul", &x, &half);
+        }
+        if name == "acosh" {
+            let two = self.splat(2.0, x.elem, &x.shape);
+            x = self.call2("add", &x, &two);
         }
         Some(self.unary(name, &x, bound, slope))
     }
@@ -95,7 +109,7 @@ impl Builder {
     fn binary(&mut self, step: &Step) -> Option<Value> {
         let x = self.pick(step.operands[0], |v| v.elem != "i1")?;
         let y = self.partner(step.operands[1], &x);
-        match step.choices[1] % 9 {
+        match step.choices[1] % 10 {
             n @ 0..=4 => Some(self.call2(["add", "sub", "mul", "max", "min"][usize::from(n)], &x, &y)),
             _ if !x.is_float() => None,
             5 => {
@@ -118,6 +132,13 @@ impl Builder {
                 let grid = x.numbers.grid.map(|g| g.max(2));
                 let numbers = Numbers { bound: 1.0, grid, error: x.numbers.error };
                 Some(self.op(&text, x.elem, &x.shape, numbers))
+            }
+            8 => {
+                // The angle of what has at least 1 along the first axis.
+                let (one, size) = (self.splat(1.0, x.elem, &x.shape), self.unary("abs", &x, x.numbers.bound, 1.0));
+                let along = self.call2("add", &size, &one);
+                let numbers = Numbers::rounded(2.0, None, along.numbers.error + y.numbers.error, x.elem);
+                Some(self.op(&format!("core.atan2 {}, {}", y.name, along.name), x.elem, &x.shape, numbers))
             }
             _ => {
                 // A power of 1 to 2.
@@ -158,7 +179,7 @@ impl Builder {
         };
         // What is not whole is cut, and of what does not fit nothing is said.
         let cut = is_float(x.elem) && !is_float(to) && !(x.numbers.is_exact() && x.numbers.bound < 100.0);
-        if cut || is_integer(to) && x.is_float() && to == "ui8" || x.elem == to {
+        if cut || is_integer(to) && x.is_float() && to.starts_with("ui") || x.elem == to {
             return None;
         }
         let numbers = match (is_float(x.elem), is_float(to)) {
@@ -186,9 +207,16 @@ impl Builder {
     }
 
     fn predicate(&mut self, step: &Step) -> Option<Value> {
+        if step.choices[3].is_multiple_of(4) {
+            let x = self.pick(step.operands[0], Value::is_float)?;
+            let name = ["is_nan", "is_finite"][usize::from(step.choices[1]) % 2];
+            return Some(self.op(&format!("core.{name} {}", x.name), "i1", &x.shape, Numbers::integers()));
+        }
         let x = self.compared(step)?;
         let y = self.partner(step.operands[2], &x);
-        let name = ["and", "or", "xor"][usize::from(step.choices[1]) % 3];
-        Some(self.call2(name, &x, &y))
+        match ["and", "or", "xor", "not"][usize::from(step.choices[1]) % 4] {
+            "not" => Some(self.op(&format!("core.not {}", x.name), "i1", &x.shape, Numbers::integers())),
+            name => Some(self.call2(name, &x, &y)),
+        }
     }
 }

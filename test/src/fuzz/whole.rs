@@ -19,7 +19,7 @@ impl Builder {
     }
 
     pub fn whole(&mut self, step: &Step) -> Option<()> {
-        match step.choices[0] % 10 {
+        match step.choices[0] % 11 {
             0..=2 => self.normalized(step),
             3 => self.attention(step),
             4 => self.sorted(step),
@@ -27,6 +27,7 @@ impl Builder {
             6 => self.conditional(step),
             7 => self.repeated(step),
             8 => self.called(step),
+            9 => self.continued(step),
             _ => self.random(step),
         }
     }
@@ -204,7 +205,21 @@ impl Builder {
             4.0 * v.numbers.bound * (scores.error + rounding(q.elem) * (1.0 + scores.bound)) + 2.0 * v.numbers.error;
         let numbers = Numbers { bound: v.numbers.bound, grid: None, error: error + rounding(q.elem) * v.numbers.bound };
         let causal = step.choices[1].is_multiple_of(2);
-        let text = format!("core.attention {}, {}, {} {{causal = {causal}, scale = 0.5}}", q.name, k.name, v.name);
+        let mut scored = q.shape[..q.rank() - 1].to_vec();
+        scored.push(k.shape[k.rank() - 2]);
+        let mask = match step.choices[2] % 3 {
+            0 => {
+                // Every third place of a counter is hidden.
+                let at = self.op(&format!("core.iota {{dim = {}}}", q.rank() - 1), "i32", &scored, Numbers::integers());
+                let (three, zero) = (self.splat(3.0, "i32", &scored), self.splat(0.0, "i32", &scored));
+                let rest = self.call2("rem", &at, &three);
+                let text = format!("core.compare {}, {} {{kind = ne}}", rest.name, zero.name);
+                format!(" mask({})", self.op(&text, "i1", &scored, Numbers::integers()).name)
+            }
+            _ => String::new(),
+        };
+        let text =
+            format!("core.attention {}, {}, {}{mask} {{causal = {causal}, scale = 0.5}}", q.name, k.name, v.name);
         let shape = q.shape.clone();
         let value = self.op(&text, q.elem, &shape, numbers);
         self.keep(value)
@@ -310,6 +325,50 @@ impl Builder {
         let sums = Numbers { error: if sums.is_exact() { 0.0 } else { sums.error * (1.0 + n) }, ..sums };
         let squares = all.numbers.product(all.numbers, all.elem);
         let results = vec![(all.elem, row.to_vec(), sums), (all.elem, all.shape.clone(), squares)];
+        self.ops(&text, results).into_iter().try_for_each(|value| self.keep(value))
+    }
+
+    /// A loop that goes on for as long as data says, at most three times.
+    fn continued(&mut self, step: &Step) -> Option<()> {
+        let x = self.pick(step.operands[0], |v| v.is_float())?;
+        let n = self.pick(step.operands[1], |v| is_integer(v.elem))?;
+        let dims: Vec<usize> = (0..n.rank()).collect();
+        let sum = match dims.is_empty() {
+            true => n.clone(),
+            false => {
+                let text = format!("core.reduce {} {{dims = {dims:?}, kind = add}}", n.name);
+                self.op(&text, n.elem, &[], Numbers::integers())
+            }
+        };
+        let (three, zero) = (self.splat(3.0, n.elem, &[]), self.splat(0.0, n.elem, &[]));
+        let most = self.call2("and", &sum, &three);
+        let (condition, body) = (self.callee("goes_on"), self.callee("turn"));
+        let (ty, symbols) = (x.ty(), Builder::declared(&x.shape));
+        let number = n.elem;
+        let _ = writeln!(
+            self.functions,
+            "func.func private @{condition}(%i: tensor<{number}>, %x: {ty}, %most: tensor<{number}>) -> tensor<i1> {symbols}{{
+  %y = core.compare %i, %most {{kind = lt}} : tensor<i1>
+  func.return %y
+}}
+func.func private @{body}(%i: tensor<{number}>, %x: {ty}, %most: tensor<{number}>) -> (tensor<{number}>, {ty}) {symbols}{{
+  %one = core.constant {{value = 1 : {number}}} : {number}
+  %ones = core.broadcast %one {{dims = []}} : tensor<{number}>
+  %next = core.add %i, %ones : tensor<{number}>
+  %y = core.tanh %x : {ty}
+  func.return %next, %y
+}}"
+        );
+        let text = format!(
+            "core.while init({}, {}) args({}) {{condition = \"{condition}\", body = \"{body}\"{}}}",
+            zero.name,
+            x.name,
+            most.name,
+            self.bind(&x.shape)
+        );
+        let bound = x.numbers.bound.max(1.0);
+        let numbers = (0..3).fold(x.numbers, |numbers, _| numbers.through(bound, 1.0, x.elem));
+        let results = vec![(n.elem, Vec::new(), Numbers::integers()), (x.elem, x.shape.clone(), numbers)];
         self.ops(&text, results).into_iter().try_for_each(|value| self.keep(value))
     }
 
