@@ -79,8 +79,22 @@ impl Kernel {
     }
 
     /// How many measurements it takes.
-    pub fn trials(&self, top: usize) -> usize {
-        self.groups.iter().map(|(_, ranked)| ranked.len().min(top) - 1).sum::<usize>() + 1
+    pub fn trials(&self, top: usize, doubt: f64) -> usize {
+        (0..self.groups.len()).map(|group| self.others(group, top, doubt).len()).sum::<usize>() + 1
+    }
+
+    /// The candidates of a group that are measured beside the model's choice: of the first `top` those that take, by the model, no more than
+    /// `doubt` times as long.
+    pub fn others(&self, group: usize, top: usize, doubt: f64) -> Vec<usize> {
+        let ranked = &self.groups[group].1;
+        let us = |i: usize| ranked[i].cost.map_or(0.0, |cost| cost.us);
+        (1..ranked.len().min(top)).filter(|&i| us(i) <= doubt * us(0)).collect()
+    }
+
+    /// The candidates of these numbers, in words.
+    pub fn what(&self, choice: &[usize]) -> String {
+        let chosen = self.groups.iter().zip(choice).map(|((_, ranked), &i)| ranked[i].what.as_str());
+        chosen.collect::<Vec<_>>().join("; ")
     }
 
     /// The function that launches it.
@@ -106,7 +120,7 @@ impl Kernel {
     pub fn scheduled(&self, choice: &[usize]) -> Module {
         let mut module = self.module.clone();
         for (number, ((ops, ranked), &i)) in self.groups.iter().zip(choice).enumerate() {
-            write(&mut module.bodies[1], ops, &ranked[i].schedules, number);
+            write(&mut module.bodies[1], ops, &ranked[i].schedules, number, self.groups.len());
         }
         module
     }

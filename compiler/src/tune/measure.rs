@@ -52,6 +52,30 @@ struct Trial {
     ms: f64,
 }
 
+/// The candidates of a kernel, ready to run: the model's choice, and those that differ from it in one group.
+pub struct Prepared {
+    first: Result<Trial>,
+    others: Vec<Result<Trial>>,
+}
+
+/// What a kernel is run on, and what comes out with the model's choice.
+struct Run<'a> {
+    kernel: &'a Kernel,
+    inputs: Vec<Tensor>,
+    reference: Vec<Tensor>,
+}
+
+impl<'a> Run<'a> {
+    fn new(kernel: &'a Kernel, inputs: Vec<Tensor>, first: &Trial) -> Result<Run<'a>> {
+        let reference = first.executable.run(&inputs).map_err(|e| e.to_string())?;
+        Ok(Run { kernel, inputs, reference })
+    }
+    fn check(&self, trial: &Trial) -> Result<()> {
+        let results = trial.executable.run(&self.inputs).map_err(|e| e.to_string())?;
+        agree(&results, &self.reference)
+    }
+}
+
 impl<'a> Bench<'a> {
     /// # Errors
     /// If the machine is not here.
@@ -72,6 +96,23 @@ impl<'a> Bench<'a> {
         Ok(Bench { target, options, flush: (executable, x) })
     }
 
+    /// Compiles and loads the candidates of a kernel, in parallel, but those that take by the model more than `doubt` times as long as its choice.
+    pub fn prepare(&self, kernel: &Kernel, doubt: f64, stop: &(dyn Fn() -> bool + Sync)) -> Prepared {
+        let model = vec![0; kernel.groups.len()];
+        let mut choices = vec![model.clone()];
+        for group in 0..kernel.groups.len() {
+            choices.extend(kernel.others(group, self.options.top, doubt).into_iter().map(|i| {
+                let mut choice = model.clone();
+                choice[group] = i;
+                choice
+            }));
+        }
+        let load = |choice| if stop() { Err("stopped".into()) } else { self.load(kernel, choice) };
+        let mut trials: Vec<Result<Trial>> = choices.into_par_iter().map(load).collect();
+        let others = trials.split_off(1);
+        Prepared { first: trials.remove(0), others }
+    }
+
     /// What was measured of a kernel; `None` where that was stopped.
     ///
     /// # Errors
@@ -79,46 +120,21 @@ impl<'a> Bench<'a> {
     pub fn best(
         &self,
         kernel: &Kernel,
+        prepared: Prepared,
         progress: &Progress,
         stop: &(dyn Fn() -> bool + Sync),
     ) -> Result<Option<Entry>> {
-        let inputs = self.inputs(kernel)?;
-        let model = vec![0; kernel.groups.len()];
-        let mut first = self.load(kernel, model.clone())?;
-        let reference = first.executable.run(&inputs).map_err(|e| e.to_string())?;
-        self.time(&mut first, &inputs)?;
-        progress.did(1);
-        let mut chosen = model.clone();
-        for group in 0..kernel.groups.len() {
-            let ranked = &kernel.groups[group].1;
-            let others = 1..ranked.len().min(self.options.top);
-            let count = others.len();
-            let loaded: Vec<(usize, Result<Trial>)> = others
-                .into_par_iter()
-                .map(|i| {
-                    let mut choice = model.clone();
-                    choice[group] = i;
-                    (i, if stop() { Err("stopped".into()) } else { self.load(kernel, choice) })
-                })
-                .collect();
-            let mut best = first.ms;
-            for (i, trial) in loaded {
-                if stop() {
-                    return Ok(None);
-                }
-                let measured = trial.and_then(|mut trial| {
-                    agree(&trial.executable.run(&inputs).map_err(|e| e.to_string())?, &reference)?;
-                    self.time(&mut trial, &inputs)?;
-                    Ok(trial.ms)
-                });
-                match measured {
-                    Ok(ms) if ms < best => (best, chosen[group]) = (ms, i),
-                    Ok(_) => {}
-                    Err(why) => progress.skips(format!("{}, {}: {why}", kernel.origin, ranked[i].what)),
-                }
-            }
-            progress.did(count);
+        if stop() {
+            return Ok(None);
         }
+        let mut first = prepared.first?;
+        let run = Run::new(kernel, self.inputs(kernel)?, &first)?;
+        self.time(&mut first, &run.inputs)?;
+        progress.did(1);
+        let model = first.choice.clone();
+        let Some(fastest) = self.fastest(prepared.others, &first, &run, progress, stop) else { return Ok(None) };
+        let chosen: Vec<usize> =
+            fastest.iter().enumerate().map(|(g, trial)| trial.as_ref().map_or(0, |trial| trial.choice[g])).collect();
         let entry = |ns: [f64; 2], schedules: Vec<Attr>| Entry {
             kernel: kernel.structure.clone(),
             machine: self.target.fingerprint(),
@@ -130,9 +146,16 @@ impl<'a> Bench<'a> {
         if chosen == model {
             return Ok(Some(entry([first.ms, first.ms], Vec::new())));
         }
-        let winner = self.load(kernel, chosen.clone())?;
-        agree(&winner.executable.run(&inputs).map_err(|e| e.to_string())?, &reference)?;
-        let [won, lost] = self.cold([&winner.executable, &first.executable], &inputs)?;
+        let winner = match fastest.into_iter().flatten().find(|trial| trial.choice == chosen) {
+            Some(trial) => trial,
+            None => {
+                // The fastest of each group were not measured together.
+                let trial = self.load(kernel, chosen.clone())?;
+                run.check(&trial)?;
+                trial
+            }
+        };
+        let [won, lost] = self.cold([&winner.executable, &first.executable], &run.inputs)?;
         if won > (1.0 - MARGIN) * lost {
             return Ok(Some(entry([lost, lost], Vec::new())));
         }
@@ -142,6 +165,40 @@ impl<'a> Bench<'a> {
         Ok(Some(entry([won, lost], schedules)))
     }
 
+    /// Of each group the fastest of the trials, where it is faster than the model's choice; `None` where that was stopped.
+    fn fastest(
+        &self,
+        trials: Vec<Result<Trial>>,
+        first: &Trial,
+        run: &Run,
+        progress: &Progress,
+        stop: &(dyn Fn() -> bool + Sync),
+    ) -> Option<Vec<Option<Trial>>> {
+        let mut fastest: Vec<Option<Trial>> = first.choice.iter().map(|_| None).collect();
+        for trial in trials {
+            if stop() {
+                return None;
+            }
+            let measured = trial.and_then(|mut trial| {
+                let what = |why| format!("{}: {why}", run.kernel.what(&trial.choice));
+                run.check(&trial).map_err(what)?;
+                self.time(&mut trial, &run.inputs)?;
+                Ok(trial)
+            });
+            progress.did(1);
+            match measured {
+                Ok(trial) => {
+                    let group = trial.choice.iter().position(|&i| i > 0).unwrap_or(0);
+                    if trial.ms < fastest[group].as_ref().map_or(first.ms, |best| best.ms) {
+                        fastest[group] = Some(trial);
+                    }
+                }
+                Err(why) => progress.skips(format!("{}, {why}", run.kernel.origin)),
+            }
+        }
+        Some(fastest)
+    }
+
     /// What each of the best candidates of a kernel takes, and what the model says that it does. Of several groups only the candidate's own is not
     /// the model's choice.
     ///
@@ -149,17 +206,8 @@ impl<'a> Bench<'a> {
     /// If the model's choice does not run.
     pub fn compare(&self, kernel: &Kernel, progress: &Progress) -> Result<Vec<Compared>> {
         let inputs = self.inputs(kernel)?;
-        let model = vec![0; kernel.groups.len()];
-        let mut choices = vec![model.clone()];
-        for (group, (_, ranked)) in kernel.groups.iter().enumerate() {
-            let others = 1..ranked.len().min(self.options.top);
-            choices.extend(others.map(|i| {
-                let mut choice = model.clone();
-                choice[group] = i;
-                choice
-            }));
-        }
-        let loaded: Vec<Result<Trial>> = choices.into_par_iter().map(|choice| self.load(kernel, choice)).collect();
+        let prepared = self.prepare(kernel, f64::INFINITY, &|| false);
+        let loaded = std::iter::once(prepared.first).chain(prepared.others);
         let mut out = Vec::new();
         for trial in loaded {
             let measured = trial.and_then(|trial| {
@@ -170,7 +218,7 @@ impl<'a> Bench<'a> {
                 let chosen = || kernel.groups.iter().zip(&trial.choice).map(|((_, ranked), &i)| &ranked[i]);
                 Ok(Compared {
                     origin: kernel.origin.clone(),
-                    what: chosen().map(|c| c.what.as_str()).collect::<Vec<_>>().join("; "),
+                    what: kernel.what(&trial.choice),
                     model_us: chosen().filter_map(|c| Some(c.cost?.us)).sum(),
                     us: 1e3 * shortest,
                 })
@@ -180,13 +228,15 @@ impl<'a> Bench<'a> {
                 Err(why) => progress.skips(format!("{}: {why}", kernel.origin)),
             }
         }
-        progress.did(kernel.trials(self.options.top));
+        progress.did(kernel.trials(self.options.top, f64::INFINITY));
         Ok(out)
     }
 
     fn load(&self, kernel: &Kernel, choice: Vec<usize>) -> Result<Trial> {
-        let module = kernel.compiled(&choice, self.target)?;
-        let executable = Executable::load(&module, Some("run"), self.target.machine).map_err(|d| d.message)?;
+        let loaded = kernel
+            .compiled(&choice, self.target)
+            .and_then(|module| Executable::load(&module, Some("run"), self.target.machine).map_err(|d| d.message));
+        let executable = loaded.map_err(|why| format!("{}: {why}", kernel.what(&choice)))?;
         Ok(Trial { choice, executable, ms: f64::INFINITY })
     }
 
@@ -256,6 +306,9 @@ fn usual(symbol: &SymbolDecl) -> i64 {
 /// A schedule changes the order of sums, and nothing else.
 fn agree(results: &[Tensor], reference: &[Tensor]) -> Result<()> {
     for (i, (result, reference)) in results.iter().zip(reference).enumerate() {
+        if result.bytes() == reference.bytes() {
+            continue;
+        }
         let tolerance = match reference.dtype().is_float() {
             true => Tolerance::of_max(64.0 * reference.dtype().epsilon()).equal_nan(),
             false => Tolerance::EXACT,

@@ -22,6 +22,10 @@ use rc_runtime::program::Bindings;
 /// The part of the time by which a schedule must be faster than the model's choice.
 pub const MARGIN: f64 = 0.02;
 
+/// How many times as long as the model's choice a candidate may take by the model to be measured: what is predicted to be slower than that is not the
+/// fastest where models rank as well as `bench/candidates.py` asks of them.
+pub const DOUBT: f64 = 1.5;
+
 /// How to tune.
 #[derive(Clone, Debug)]
 pub struct TuneOptions {
@@ -70,19 +74,29 @@ pub fn tune(
         return Ok(out);
     }
     let bench = Bench::new(target, options).map_err(|why| vec![*Diagnostic::error(module.loc, why)])?;
-    let progress = Progress::new(kernels.iter().map(|k| k.trials(options.top) as u64).sum());
-    for kernel in &kernels {
+    let progress = Progress::new(kernels.iter().map(|k| k.trials(options.top, DOUBT) as u64).sum());
+    let mut measure = |kernel: &Kernel, prepared| {
         progress.starts(kernel);
-        match bench.best(kernel, &progress, stop) {
+        match bench.best(kernel, prepared, &progress, stop) {
             Ok(Some(entry)) => out.found.insert(entry),
             Ok(None) => {}
             Err(why) => progress.skips(format!("{}: {why}", kernel.origin)),
         }
-        if stop() {
-            out.stopped = true;
-            break;
-        }
+        out.stopped |= stop();
+    };
+    let left = || kernels.iter().take_while(|_| !stop());
+    match target.is_cpu() {
+        // What compiles beside a measurement takes the cores from it.
+        true => left().for_each(|kernel| measure(kernel, bench.prepare(kernel, DOUBT, stop))),
+        // The next kernel is compiled and assembled while one is measured on the GPU.
+        false => std::thread::scope(|scope| {
+            let (ready, prepared) = std::sync::mpsc::sync_channel(1);
+            let bench = &bench;
+            scope.spawn(move || left().try_for_each(|kernel| ready.send((kernel, bench.prepare(kernel, DOUBT, stop)))));
+            prepared.into_iter().for_each(|(kernel, prepared)| measure(kernel, prepared));
+        }),
     }
+    out.stopped |= stop();
     out.skipped = progress.finish();
     Ok(out)
 }
@@ -94,7 +108,7 @@ pub fn tune(
 pub fn compare(module: &Module, target: &Target, options: &TuneOptions) -> Result<Vec<Vec<Compared>>, Vec<Diagnostic>> {
     let kernels = kernels::of(module, target)?;
     let bench = Bench::new(target, options).map_err(|why| vec![*Diagnostic::error(module.loc, why)])?;
-    let progress = Progress::new(kernels.iter().map(|k| k.trials(options.top) as u64).sum());
+    let progress = Progress::new(kernels.iter().map(|k| k.trials(options.top, f64::INFINITY) as u64).sum());
     let mut out = Vec::new();
     for kernel in &kernels {
         progress.starts(kernel);

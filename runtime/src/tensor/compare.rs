@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use rayon::prelude::*;
+
 use super::Tensor;
 use crate::{Error, Result};
 
@@ -109,31 +111,38 @@ pub fn compare(actual: &Tensor, reference: &Tensor, tolerance: Tolerance) -> Res
         )));
     }
     let integers = !actual.dtype().is_float() && !reference.dtype().is_float();
-    let mut scale = 0.0f64;
-    for_pairs(actual, reference, |_, _, r| {
-        if r.is_finite() {
-            scale = scale.max(r.abs())
-        }
+    let scales = pieces(actual.len()).map(|piece| {
+        let mut scale = 0.0f64;
+        for_pairs(actual, reference, piece, |_, _, r| {
+            if r.is_finite() {
+                scale = scale.max(r.abs())
+            }
+        });
+        scale
     });
-    let mut result =
-        Comparison { elements: actual.len(), max_abs: 0.0, worst: None, scale, failures: 0, first_failure: None };
-    let (mut worst, mut first) = (None, None);
-    for_pairs(actual, reference, |i, a, r| {
-        let error = if integers {
-            actual.get_i64(i).abs_diff(reference.get_i64(i)) as f64
-        } else {
-            distance(a, r, tolerance.equal_nan)
-        };
-        if error > result.max_abs {
-            (result.max_abs, worst) = (error, Some(i));
-        }
-        // An infinite error never passes; a tolerance that is infinite or NaN must not let it.
-        let allowed = tolerance.abs + tolerance.rel * r.abs() + tolerance.of_max * scale;
-        if error != 0.0 && !(error <= allowed && error.is_finite()) {
-            result.failures += 1;
-            first.get_or_insert((i, a, r));
-        }
+    let scale = scales.reduce(|| 0.0, f64::max);
+    let found = pieces(actual.len()).map(|piece| {
+        let mut found = Found::default();
+        for_pairs(actual, reference, piece, |i, a, r| {
+            let error = if integers {
+                actual.get_i64(i).abs_diff(reference.get_i64(i)) as f64
+            } else {
+                distance(a, r, tolerance.equal_nan)
+            };
+            if error > found.max_abs {
+                (found.max_abs, found.worst) = (error, Some(i));
+            }
+            // An infinite error never passes; a tolerance that is infinite or NaN must not let it.
+            let allowed = tolerance.abs + tolerance.rel * r.abs() + tolerance.of_max * scale;
+            if error != 0.0 && !(error <= allowed && error.is_finite()) {
+                found.failures += 1;
+                found.first.get_or_insert((i, a, r));
+            }
+        });
+        found
     });
+    let Found { max_abs, worst, failures, first } = found.reduce(Found::default, Found::then);
+    let mut result = Comparison { elements: actual.len(), max_abs, worst: None, scale, failures, first_failure: None };
     result.worst = worst.map(|i| unravel(i, actual.shape()));
     result.first_failure = first.map(|(i, actual_value, expected)| Failure {
         index: unravel(i, actual.shape()),
@@ -157,17 +166,45 @@ fn distance(actual: f64, expected: f64, equal_nan: bool) -> f64 {
     if error.is_nan() { f64::INFINITY } else { error }
 }
 
-/// Calls `visit(index, actual, reference)` for every element, converting in pieces.
-fn for_pairs(actual: &Tensor, reference: &Tensor, mut visit: impl FnMut(usize, f64, f64)) {
-    const PIECE: usize = 4096;
-    let (mut a, mut r) = (vec![0.0; PIECE], vec![0.0; PIECE]);
-    for start in (0..actual.len()).step_by(PIECE) {
-        let piece = PIECE.min(actual.len() - start);
-        actual.read_f64(start, &mut a[..piece]);
-        reference.read_f64(start, &mut r[..piece]);
-        for i in 0..piece {
-            visit(start + i, a[i], r[i]);
-        }
+/// What was found in a part of two tensors.
+#[derive(Default)]
+struct Found {
+    max_abs: f64,
+    worst: Option<usize>,
+    failures: usize,
+    first: Option<(usize, f64, f64)>,
+}
+
+impl Found {
+    /// With what was found in the part that follows.
+    fn then(self, next: Found) -> Found {
+        let (max_abs, worst) =
+            if next.max_abs > self.max_abs { (next.max_abs, next.worst) } else { (self.max_abs, self.worst) };
+        Found { max_abs, worst, failures: self.failures + next.failures, first: self.first.or(next.first) }
+    }
+}
+
+/// Elements that are converted at once.
+const PIECE: usize = 4096;
+
+/// Parts of so many elements, in order.
+fn pieces(elements: usize) -> impl IndexedParallelIterator<Item = std::ops::Range<usize>> {
+    (0..elements.div_ceil(PIECE)).into_par_iter().map(move |i| i * PIECE..elements.min((i + 1) * PIECE))
+}
+
+/// Calls `visit(index, actual, reference)` for every element of a part.
+fn for_pairs(
+    actual: &Tensor,
+    reference: &Tensor,
+    piece: std::ops::Range<usize>,
+    mut visit: impl FnMut(usize, f64, f64),
+) {
+    let (mut a, mut r) = ([0.0; PIECE], [0.0; PIECE]);
+    let (start, length) = (piece.start, piece.len());
+    actual.read_f64(start, &mut a[..length]);
+    reference.read_f64(start, &mut r[..length]);
+    for i in 0..length {
+        visit(start + i, a[i], r[i]);
     }
 }
 
