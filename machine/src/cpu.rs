@@ -12,9 +12,13 @@ pub struct Cpu {
     pub part: i64,
     /// Bytes from one place to the next with which both have the same set of the first-level cache.
     pub page_bytes: i64,
+    /// Microseconds that starting a wave of programs takes.
+    pub wave_us: f64,
     pub pointwise: CpuPointwise,
     pub windows: CpuWindows,
     pub products: CpuProducts,
+    pub dots: CpuDots,
+    pub sorts: CpuSorts,
 }
 
 /// Nests that compute each element for itself.
@@ -79,4 +83,29 @@ pub struct CpuProducts {
     pub right_far_bytes: i64,
     /// How much of a program's time all wait for the last one.
     pub last: f64,
+}
+
+/// Products of rows with rows, whose vectors run along the sums.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CpuDots {
+    /// Columns of a tile of results at most.
+    pub columns: i64,
+    /// Cycles of adding a vector's lanes and storing the result, and of a step besides loads and multiply-adds.
+    pub lanes: f64,
+    pub step: f64,
+    /// Bytes of a cycle from the second-level cache, and from beyond it, and the part of both times that nothing hides.
+    pub near_rate: f64,
+    pub far_rate: f64,
+    pub beside: f64,
+}
+
+/// Sorts of rows by counting digits.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CpuSorts {
+    /// Bits of a digit, of short rows and of long ones: more counts to form, fewer passes.
+    pub digits: [i64; 2],
+    /// Elements of a row from which on it is a long one.
+    pub long: i64,
 }

@@ -50,6 +50,8 @@ pub struct Products {
     /// Tiles of operands in flight.
     pub mma_stages: i64,
     pub fma_stages: i64,
+    /// Bytes of shared memory that tiles of operands take where no schedule says how many are in flight, at most.
+    pub stage_bytes: i64,
 }
 
 /// Products by `wgmma`.
@@ -69,6 +71,8 @@ pub struct Warpgroups {
     pub reserve_bytes: i64,
     /// Tiles of operands in flight, at most.
     pub max_stages: i64,
+    /// Steps along k of a part at least, where sums are cut into parts.
+    pub part_steps: i64,
     /// How far the last wave of tiles counts as a whole one, from 0 to 1.
     pub whole_waves: f64,
     /// The part of `bandwidth` that tiles come at from memory, and the microseconds that one is on its way.
@@ -175,6 +179,8 @@ pub struct Scans {
     pub chunk: i64,
     /// Threads that a program has at least where it takes several rows.
     pub block: i64,
+    /// Pieces of all rows together that occupy the machine.
+    pub pieces: i64,
 }
 
 /// Pairs of reductions whose rows are cut into parts.

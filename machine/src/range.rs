@@ -4,7 +4,8 @@ use crate::target::{Machine, Target};
 use toml::{Table, Value};
 
 /// Constants that a model divides by.
-const RATES: &[&str] = &["rate", "cache_rate", "combine_rate", "slow_tflops", "fast_tflops", "reuse", "times"];
+const RATES: &[&str] =
+    &["rate", "cache_rate", "combine_rate", "near_rate", "far_rate", "slow_tflops", "fast_tflops", "reuse", "times"];
 
 /// Counts and sizes that may not be zero.
 const COUNTS: &[&str] = &[
@@ -12,7 +13,9 @@ const COUNTS: &[&str] = &[
     "block",
     "chunk",
     "colliding_rows",
+    "columns",
     "depth",
+    "digits",
     "each",
     "fma_stages",
     "held",
@@ -28,6 +31,8 @@ const COUNTS: &[&str] = &[
     "most_registers",
     "page_bytes",
     "part",
+    "part_steps",
+    "pieces",
     "registers",
     "row_bytes",
     "rows",
@@ -35,6 +40,7 @@ const COUNTS: &[&str] = &[
     "sector_bytes",
     "shortest",
     "square",
+    "stage_bytes",
     "threads",
     "unroll",
     "updates",
@@ -63,7 +69,7 @@ const POWERS: &[&str] = &[
 ];
 
 /// Parts of one.
-const PARTS: &[&str] = &["whole_waves", "overlap", "last"];
+const PARTS: &[&str] = &["whole_waves", "overlap", "last", "beside"];
 
 /// Figures with their bounds, of the machine itself.
 fn figures(t: &Target) -> Vec<(&'static str, f64, f64, f64)> {
@@ -160,7 +166,11 @@ fn check_constants(wrong: &mut Vec<(String, String)>, model: &str, constants: &T
         } else {
             0.0
         };
-        let high = if is(PARTS) { 1.0 } else { 1e9 };
+        let high = match key.as_str() {
+            "digits" => 16.0,
+            _ if is(PARTS) => 1.0,
+            _ => 1e9,
+        };
         for figure in figures {
             let number = figure.as_float().or(figure.as_integer().map(|n| n as f64)).unwrap_or(f64::NAN);
             within(wrong, &path, number, low, high);
