@@ -1,6 +1,7 @@
 //! `--check-each-pass`: executes the module before and after every pass on random inputs.
 
 use crate::{Executable, Machine, Target, gpu_arch, random_inputs};
+use rc_dialects::op;
 use rc_ir::pass::{PassInstance, PassInstrumentation, PassManager};
 use rc_ir::rewrite::limit::{Rewrites, with_limit};
 use rc_ir::{Body, Diagnostic, Loc, Module, Name, Result};
@@ -43,7 +44,7 @@ impl CheckEachPass {
     fn references(&mut self, module: &Module) -> Result<Vec<Reference>> {
         // Private functions run as public ones call them.
         let runnable =
-            |b: &&Body| !b.is_private() && ["func.func", "rc.host.func"].contains(&b.name(b.root()).as_str());
+            |b: &&Body| !b.is_private() && [op::func::FUNC, op::host::FUNC].contains(&b.name(b.root()).as_str());
         let mut out = Vec::new();
         for body in module.bodies.iter().filter(runnable) {
             let function = body.symbol().unwrap_or_default();
@@ -193,7 +194,7 @@ fn run(module: &Module, function: Name, inputs: &[Tensor]) -> Result<Option<Vec<
 }
 
 fn binaries(module: &Module) -> impl Iterator<Item = &Body> {
-    module.bodies.iter().filter(|b| b.name(b.root()) == "rc.host.binary")
+    module.bodies.iter().filter(|b| b.name(b.root()) == op::host::BINARY)
 }
 
 /// The machine that the module's machine code is for: `None` without any, `Some(None)` where there is code for several.

@@ -2,6 +2,7 @@
 
 use crate::{Target, compile};
 use rc_dialects::func::{arg_names, set_constant_args};
+use rc_dialects::op;
 use rc_ir::{Body, Diagnostic, Module};
 use rc_runtime::Tensor;
 use rc_runtime::package::Contents;
@@ -24,7 +25,7 @@ pub struct Packing<'a> {
 /// Whether a module is machine code already.
 pub fn is_compiled(module: &Module) -> bool {
     let has = |name: &str| module.bodies.iter().any(|b| b.name(b.root()) == name);
-    has("rc.host.func") && !has("rc.kernel.func")
+    has(op::host::FUNC) && !has(op::kernel::FUNC)
 }
 
 impl Packing<'_> {
@@ -65,7 +66,7 @@ impl Packing<'_> {
             !name.is_empty() && self.weights.iter().map(|(name, _)| name).chain(beside).any(|given| given == name)
         };
         let runnable =
-            |body: &&mut Body| body.entry().is_some() && body.name(body.root()) == "func.func" && !body.is_private();
+            |body: &&mut Body| body.entry().is_some() && body.name(body.root()) == op::func::FUNC && !body.is_private();
         for body in module.bodies.iter_mut().filter(runnable) {
             let given = arg_names(body)
                 .iter()

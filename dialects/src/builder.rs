@@ -5,6 +5,7 @@
 //! graphs that are not known to be right.
 
 use crate::core::scalar::{Scalar, splat_attr};
+use crate::op;
 use rc_ir::{Attr, Builder, Dim, Type, Value};
 use smallvec::SmallVec;
 
@@ -67,19 +68,19 @@ impl CoreBuilder for Builder<'_> {
             return self.broadcast(scalar, &ty.shape(), &[]);
         }
         let attr = splat_attr(ty, Scalar::Float(value)).expect("a scalar type, or a tensor of scalars and fixed sizes");
-        self.op("rc.core.constant").attr("value", attr).result(ty).value()
+        self.op(op::core::CONSTANT).attr("value", attr).result(ty).value()
     }
     fn dense(&mut self, values: &[f64], ty: Type) -> Value {
         let (elem, width) = (ty.elem(), ty.elem().byte_width().expect("elements of a fixed width") as usize);
         let bits = |&x: &f64| Scalar::Float(x).convert(elem).and_then(|x| x.to_bits(elem)).expect("a number's type");
         let bytes: Vec<u8> = values.iter().flat_map(|x| bits(x).to_le_bytes().into_iter().take(width)).collect();
-        self.op("rc.core.constant").attr("value", Attr::dense(ty, bytes)).result(ty).value()
+        self.op(op::core::CONSTANT).attr("value", Attr::dense(ty, bytes)).result(ty).value()
     }
     fn size(&mut self, size: Dim, elem: Type, shape: &[Dim]) -> Value {
         if let Some(n) = size.as_static() {
             return self.splat(n as f64, Type::tensor(shape, elem));
         }
-        let size = self.op("rc.core.extent").attr("expr", Attr::shape(&[size])).value();
+        let size = self.op(op::core::EXTENT).attr("expr", Attr::shape(&[size])).value();
         let size = self.convert(size, elem);
         self.broadcast(size, shape, &[])
     }
@@ -88,21 +89,21 @@ impl CoreBuilder for Builder<'_> {
         self.binary(op, x, splat)
     }
     fn compare(&mut self, kind: &str, a: Value, b: Value) -> Value {
-        self.op("rc.core.compare").operands(&[a, b]).attr("kind", Attr::str(kind)).value()
+        self.op(op::core::COMPARE).operands(&[a, b]).attr("kind", Attr::str(kind)).value()
     }
     fn select(&mut self, condition: Value, a: Value, b: Value) -> Value {
-        self.op("rc.core.select").operands(&[condition, a, b]).value()
+        self.op(op::core::SELECT).operands(&[condition, a, b]).value()
     }
     fn convert(&mut self, x: Value, elem: Type) -> Value {
         let ty = self.ty(x);
-        if ty.elem() == elem { x } else { self.op("rc.core.convert").operand(x).result(ty.with_elem(elem)).value() }
+        if ty.elem() == elem { x } else { self.op(op::core::CONVERT).operand(x).result(ty.with_elem(elem)).value() }
     }
     fn broadcast(&mut self, x: Value, shape: &[Dim], dims: &[i64]) -> Value {
         let ty = Type::tensor(shape, self.ty(x).elem());
         if self.ty(x) == ty {
             return x;
         }
-        self.op("rc.core.broadcast").operand(x).attr("dims", Attr::i64s(dims)).result(ty).value()
+        self.op(op::core::BROADCAST).operand(x).attr("dims", Attr::i64s(dims)).result(ty).value()
     }
     fn broadcast_to(&mut self, x: Value, shape: &[Dim]) -> Value {
         let first = shape.len() - self.ty(x).rank();
@@ -111,23 +112,23 @@ impl CoreBuilder for Builder<'_> {
     }
     fn reshape(&mut self, x: Value, shape: &[Dim]) -> Value {
         let ty = self.ty(x).with_shape(shape);
-        if self.ty(x) == ty { x } else { self.op("rc.core.reshape").operand(x).result(ty).value() }
+        if self.ty(x) == ty { x } else { self.op(op::core::RESHAPE).operand(x).result(ty).value() }
     }
     fn permute(&mut self, x: Value, perm: &[i64]) -> Value {
         if perm.iter().copied().eq(0..perm.len() as i64) {
             return x;
         }
-        self.op("rc.core.transpose").operand(x).attr("perm", Attr::i64s(perm)).value()
+        self.op(op::core::TRANSPOSE).operand(x).attr("perm", Attr::i64s(perm)).value()
     }
     fn slice(&mut self, x: Value, starts: &[Dim], sizes: &[Dim]) -> Value {
-        self.op("rc.core.slice")
+        self.op(op::core::SLICE)
             .operand(x)
             .attr("starts", Attr::shape(starts))
             .attr("sizes", Attr::shape(sizes))
             .value()
     }
     fn concat(&mut self, parts: &[Value], dim: i64) -> Value {
-        self.op("rc.core.concat").operands(parts).attr("dim", Attr::i64(dim)).value()
+        self.op(op::core::CONCAT).operands(parts).attr("dim", Attr::i64(dim)).value()
     }
     fn pad_or_crop(&mut self, x: Value, value: f64, low: &[Dim], high: &[Dim]) -> Value {
         let negative = |d: &Dim| d.as_static().is_some_and(|n| n < 0);
@@ -145,18 +146,18 @@ impl CoreBuilder for Builder<'_> {
             return x;
         }
         let value = self.splat(value, self.ty(x).elem());
-        let op = self.op("rc.core.pad").operands(&[x, value]);
+        let op = self.op(op::core::PAD).operands(&[x, value]);
         op.attr("low", Attr::shape(&low)).attr("high", Attr::shape(&high)).value()
     }
     fn window(&mut self, x: Value, dims: &[i64], sizes: &[i64], strides: &[i64], dilations: &[i64]) -> Value {
-        let op = self.op("rc.core.window").operand(x).attr("dims", Attr::i64s(dims)).attr("sizes", Attr::i64s(sizes));
+        let op = self.op(op::core::WINDOW).operand(x).attr("dims", Attr::i64s(dims)).attr("sizes", Attr::i64s(sizes));
         op.attr("strides", Attr::i64s(strides)).attr("dilations", Attr::i64s(dilations)).value()
     }
     fn gather(&mut self, table: Value, indices: Value, axis: i64) -> Value {
-        self.op("rc.core.gather").operands(&[table, indices]).attr("axis", Attr::i64(axis)).value()
+        self.op(op::core::GATHER).operands(&[table, indices]).attr("axis", Attr::i64(axis)).value()
     }
     fn reduce(&mut self, kind: &str, x: Value, dims: &[i64]) -> Value {
-        self.op("rc.core.reduce").operand(x).attr("dims", Attr::i64s(dims)).attr("kind", Attr::str(kind)).value()
+        self.op(op::core::REDUCE).operand(x).attr("dims", Attr::i64s(dims)).attr("kind", Attr::str(kind)).value()
     }
     fn reduce_and_broadcast(&mut self, kind: &str, x: Value, dims: &[i64]) -> Value {
         let shape = self.ty(x).shape();
@@ -173,7 +174,7 @@ impl CoreBuilder for Builder<'_> {
         let mut shape: SmallVec<[Dim; 4]> = batch[0].iter().map(|&d| l[d as usize]).collect();
         shape.extend(rest(&l, 0));
         shape.extend(rest(&r, 1));
-        let op = self.op("rc.core.dot").operands(&[lhs, rhs]);
+        let op = self.op(op::core::DOT).operands(&[lhs, rhs]);
         let op = op.attr("lhs_contract", Attr::i64s(contract[0])).attr("rhs_contract", Attr::i64s(contract[1]));
         let batched = !batch[0].is_empty();
         let op = if batched {
@@ -227,41 +228,41 @@ pub trait TensorBuilder {
 
 impl TensorBuilder for Builder<'_> {
     fn linear(&mut self, x: Value, w: Value, bias: Option<Value>) -> Value {
-        self.op("rc.tensor.linear").operands(&[x, w]).operands(bias.as_slice()).value()
+        self.op(op::tensor::LINEAR).operands(&[x, w]).operands(bias.as_slice()).value()
     }
     fn matmul(&mut self, a: Value, b: Value) -> Value {
-        self.op("rc.tensor.matmul").operands(&[a, b]).value()
+        self.op(op::tensor::MATMUL).operands(&[a, b]).value()
     }
     fn add(&mut self, a: Value, b: Value) -> Value {
-        self.op("rc.tensor.add").operands(&[a, b]).value()
+        self.op(op::tensor::ADD).operands(&[a, b]).value()
     }
     fn sub(&mut self, a: Value, b: Value) -> Value {
-        self.op("rc.tensor.sub").operands(&[a, b]).value()
+        self.op(op::tensor::SUB).operands(&[a, b]).value()
     }
     fn mul(&mut self, a: Value, b: Value) -> Value {
-        self.op("rc.tensor.mul").operands(&[a, b]).value()
+        self.op(op::tensor::MUL).operands(&[a, b]).value()
     }
     fn div(&mut self, a: Value, b: Value) -> Value {
-        self.op("rc.tensor.div").operands(&[a, b]).value()
+        self.op(op::tensor::DIV).operands(&[a, b]).value()
     }
     fn relu(&mut self, x: Value) -> Value {
-        self.op("rc.tensor.relu").operand(x).value()
+        self.op(op::tensor::RELU).operand(x).value()
     }
     fn gelu(&mut self, x: Value, approximate: &str) -> Value {
-        self.op("rc.tensor.gelu").operand(x).attr("approximate", Attr::str(approximate)).value()
+        self.op(op::tensor::GELU).operand(x).attr("approximate", Attr::str(approximate)).value()
     }
     fn silu(&mut self, x: Value) -> Value {
-        self.op("rc.tensor.silu").operand(x).value()
+        self.op(op::tensor::SILU).operand(x).value()
     }
     fn softmax(&mut self, x: Value, dim: i64) -> Value {
-        self.op("rc.tensor.softmax").operand(x).attr("dim", Attr::i64(dim)).value()
+        self.op(op::tensor::SOFTMAX).operand(x).attr("dim", Attr::i64(dim)).value()
     }
     fn layer_norm(&mut self, x: Value, weight: Option<Value>, bias: Option<Value>, eps: f64) -> Value {
-        let op = self.op("rc.tensor.layer_norm").operand(x).operands(weight.as_slice()).operands(bias.as_slice());
+        let op = self.op(op::tensor::LAYER_NORM).operand(x).operands(weight.as_slice()).operands(bias.as_slice());
         op.attr("eps", Attr::float(eps, Type::f64())).value()
     }
     fn rms_norm(&mut self, x: Value, weight: Option<Value>, eps: f64) -> Value {
-        let op = self.op("rc.tensor.rms_norm").operand(x).operands(weight.as_slice());
+        let op = self.op(op::tensor::RMS_NORM).operand(x).operands(weight.as_slice());
         op.attr("eps", Attr::float(eps, Type::f64())).value()
     }
     fn reduction(&mut self, op: &str, x: Value, dims: Option<&[i64]>, keepdim: bool) -> Value {
@@ -269,24 +270,24 @@ impl TensorBuilder for Builder<'_> {
         op.attr("keepdim", Attr::bool(keepdim)).value()
     }
     fn where_(&mut self, condition: Value, a: Value, b: Value) -> Value {
-        self.op("rc.tensor.where").operands(&[condition, a, b]).value()
+        self.op(op::tensor::WHERE).operands(&[condition, a, b]).value()
     }
     fn cat(&mut self, parts: &[Value], dim: i64) -> Value {
-        self.op("rc.tensor.cat").operands(parts).attr("dim", Attr::i64(dim)).value()
+        self.op(op::tensor::CAT).operands(parts).attr("dim", Attr::i64(dim)).value()
     }
     fn split(&mut self, x: Value, sizes: &[Dim], dim: i64) -> Vec<Value> {
         let op =
-            self.op("rc.tensor.split").operand(x).attr("sizes", Attr::shape(sizes)).attr("dim", Attr::i64(dim)).build();
+            self.op(op::tensor::SPLIT).operand(x).attr("sizes", Attr::shape(sizes)).attr("dim", Attr::i64(dim)).build();
         self.body.results(op).collect()
     }
     fn cross_entropy(&mut self, logits: Value, target: Value) -> Value {
-        self.op("rc.tensor.cross_entropy").operands(&[logits, target]).value()
+        self.op(op::tensor::CROSS_ENTROPY).operands(&[logits, target]).value()
     }
     fn embedding(&mut self, table: Value, ids: Value) -> Value {
-        self.op("rc.tensor.embedding").operands(&[table, ids]).value()
+        self.op(op::tensor::EMBEDDING).operands(&[table, ids]).value()
     }
     fn sdpa(&mut self, q: Value, k: Value, v: Value, mask: Option<Value>, causal: bool, scale: Option<f64>) -> Value {
-        let op = self.op("rc.tensor.sdpa").operands(&[q, k, v]).operands(mask.as_slice());
+        let op = self.op(op::tensor::SDPA).operands(&[q, k, v]).operands(mask.as_slice());
         let op = op.attr("causal", Attr::bool(causal));
         op.maybe_attr("scale", scale.map(|s| Attr::float(s, Type::f64()))).value()
     }

@@ -2,6 +2,7 @@
 //! of its type in [`rc_ir::OpDef::interfaces`]; `def.interface::<Decompose>()` finds it.
 
 use crate::core::scalar::IntType;
+use crate::op;
 use rc_ir::{Attr, Builder, Op, OpRef, Result, Type, Value};
 
 /// An elementwise op with a regular scalar function. Irregular ones (`compare`, `select`, `convert`, `bitcast`)
@@ -94,7 +95,7 @@ impl Combiner {
     }
     /// The core op of two elements, `core.add` for [`Combiner::Add`]; none for the arg-kinds.
     pub fn core_op(self) -> Option<&'static str> {
-        let names = ["rc.core.add", "rc.core.mul", "rc.core.max", "rc.core.min", "rc.core.and", "rc.core.or"];
+        let names = [op::core::ADD, op::core::MUL, op::core::MAX, op::core::MIN, op::core::AND, op::core::OR];
         names.get(self as usize).copied()
     }
     /// What leaves every element of the scalar type `ty` as it is; none for the arg-kinds.

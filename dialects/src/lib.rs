@@ -12,6 +12,7 @@ pub mod host;
 pub mod interfaces;
 pub mod kernel;
 pub mod loop_;
+pub mod op;
 pub mod tensor;
 
 pub use builder::{CoreBuilder, TensorBuilder};

@@ -1,4 +1,14 @@
-//! Ranges of symbols, and the simplifications of index arithmetic that they allow.
+//! Ranges of symbols, and the simplifications of index arithmetic that they allow: the one engine for it.
+//!
+//! [`interval`] is arithmetic on bounds that are numbers. [`Ranges`] has such bounds for symbols, and simplifies expressions by them.
+//! [`Facts`] has bounds that are expressions themselves (a loop's counter is below a symbolic size) and proves inequalities by them; what
+//! it proves them of, [`Ranges`] has simplified.
+
+mod facts;
+pub mod interval;
+
+pub use facts::Facts;
+pub use interval::Interval;
 
 use crate::dim::{Atom, Dim, Polynomial};
 use crate::intern::Name;
@@ -34,7 +44,7 @@ impl Ranges {
     }
 
     /// Inclusive bounds of an expression, by interval arithmetic; `None` where a symbol has none.
-    pub fn interval(&self, dim: Dim) -> Option<(i64, i64)> {
+    pub fn interval(&self, dim: Dim) -> Option<Interval> {
         let e = match dim {
             Dim::Static(n) => return Some((n, n)),
             Dim::Dynamic => return None,
@@ -46,11 +56,10 @@ impl Ranges {
             for (atom, power) in monomial {
                 let factor = self.atom_interval(atom)?;
                 for _ in 0..*power {
-                    product = interval_product(product, factor);
+                    product = interval::mul(product, factor);
                 }
             }
-            low = low.saturating_add(product.0);
-            high = high.saturating_add(product.1);
+            (low, high) = interval::add((low, high), product);
         }
         Some((low, high))
     }
@@ -70,32 +79,13 @@ impl Ranges {
         if alone { Some(low.max(self.least(ended)?)) } else { Some(low) }
     }
 
-    fn atom_interval(&self, atom: &Atom) -> Option<(i64, i64)> {
+    fn atom_interval(&self, atom: &Atom) -> Option<Interval> {
         match *atom {
             Atom::Symbol(name) => self.get(name),
-            Atom::FloorDiv(a, b) => {
-                let (a, b) = (self.interval(a)?, self.interval(b)?);
-                (b.0 > 0).then(|| {
-                    let all = [a.0.div_euclid(b.0), a.0.div_euclid(b.1), a.1.div_euclid(b.0), a.1.div_euclid(b.1)];
-                    (*all.iter().min().expect("four"), *all.iter().max().expect("four"))
-                })
-            }
-            Atom::Mod(a, b) => {
-                let b = self.interval(b)?;
-                let bound = (b.0 > 0).then(|| (0, b.1 - 1))?;
-                match self.interval(a) {
-                    Some((low, high)) if low >= 0 => Some((0, bound.1.min(high))),
-                    _ => Some(bound),
-                }
-            }
-            Atom::Max(a, b) => {
-                let (a, b) = (self.interval(a)?, self.interval(b)?);
-                Some((a.0.max(b.0), a.1.max(b.1)))
-            }
-            Atom::Min(a, b) => {
-                let (a, b) = (self.interval(a)?, self.interval(b)?);
-                Some((a.0.min(b.0), a.1.min(b.1)))
-            }
+            Atom::FloorDiv(a, b) => interval::floordiv(self.interval(a)?, self.interval(b)?),
+            Atom::Mod(a, b) => interval::modulo(self.interval(a), self.interval(b)?),
+            Atom::Max(a, b) => Some(interval::max(self.interval(a)?, self.interval(b)?)),
+            Atom::Min(a, b) => Some(interval::min(self.interval(a)?, self.interval(b)?)),
         }
     }
 
@@ -189,7 +179,7 @@ impl Ranges {
     }
 
     /// `a` as `quotient * b + rest`, moving into the quotient the terms that are multiples of `b`.
-    fn split(&self, a: Dim, b: Dim) -> (Dim, Dim) {
+    pub(super) fn split(&self, a: Dim, b: Dim) -> (Dim, Dim) {
         let (Some(p), Some(divisor)) = (a.polynomial(), b.polynomial()) else { return (Dim::Static(0), a) };
         let (mut quotient, mut rest) = (Dim::Static(0), Dim::Static(0));
         for (monomial, coefficient) in &p.terms {
@@ -256,11 +246,6 @@ fn exact_quotient(monomial: &crate::dim::Monomial, coefficient: i64, divisor: &P
         }
         _ => None,
     }
-}
-
-fn interval_product(a: (i64, i64), b: (i64, i64)) -> (i64, i64) {
-    let all = [a.0.saturating_mul(b.0), a.0.saturating_mul(b.1), a.1.saturating_mul(b.0), a.1.saturating_mul(b.1)];
-    (*all.iter().min().expect("four"), *all.iter().max().expect("four"))
 }
 
 #[cfg(test)]

@@ -6,8 +6,10 @@
 
 use rc_dialects::builder::CoreBuilder;
 use rc_dialects::interfaces::{Reduction, ReductionInfo};
+use rc_dialects::op;
 use rc_ir::pass::{OptionKind, PassDef, PassKind, SymbolContext, option};
-use rc_ir::{Attr, Body, Builder, Dim, Op, Result, Type, Value};
+use rc_ir::{Attr, Body, Builder, Diagnostic, Dim, Loc, Op, Result, Type, Value};
+use rc_machine::Target;
 
 pub static SPLIT_SCANS: PassDef = PassDef {
     summary: "Makes scans of long rows scans of pieces.",
@@ -25,9 +27,11 @@ as occupy the machine, others into pieces of about the root of their length. Sum
     ],
     requires: &["decompose"],
     ..PassDef::new("split-scans", |options| {
-        let least = Least { length: options.int("min-length"), piece: options.int("min-piece") };
+        let (length, piece) = (options.int("min-length"), options.int("min-piece"));
         Ok(PassKind::symbol(move |body: &mut Body, cx: &mut SymbolContext| {
-            let scans: Vec<Op> = body.walk().into_iter().filter(|&op| body.name(op) == "rc.core.scan").collect();
+            let target = Target::of("cuda", "", cx.module.attrs).map_err(|why| Diagnostic::error(Loc::UNKNOWN, why))?;
+            let least = Least { length, piece, pieces: target.gpu().scans.pieces };
+            let scans: Vec<Op> = body.walk().into_iter().filter(|&op| body.name(op) == op::core::SCAN).collect();
             for scan in scans {
                 if let Some(piece) = piece_of(body, scan, least) {
                     cx.remark(body.loc(scan), format!("the scan is made of pieces of {piece} elements"));
@@ -49,10 +53,9 @@ fn info(body: &Body, scan: Op) -> Option<ReductionInfo> {
 struct Least {
     length: i64,
     piece: i64,
+    /// Pieces of contiguous rows that occupy the machine.
+    pieces: i64,
 }
-
-/// Pieces of contiguous rows that occupy a machine.
-const PIECES: i64 = 512;
 
 /// The length of a row's pieces. None where the row stays whole.
 fn piece_of(body: &Body, scan: Op, least: Least) -> Option<i64> {
@@ -68,7 +71,7 @@ fn piece_of(body: &Body, scan: Op, least: Least) -> Option<i64> {
         return (2..).map(|bits| 1i64 << bits).find(|c| c * c >= n).map(|piece| piece.min(64));
     }
     let rows = shape[..dim].iter().try_fold(1i64, |rows, d| rows.checked_mul(d.as_static()?))?;
-    let pieces = (PIECES / rows.max(1)).min(n / least.piece);
+    let pieces = (least.pieces / rows.max(1)).min(n / least.piece);
     if pieces < 2 {
         return None;
     }
@@ -96,7 +99,7 @@ fn split(body: &mut Body, scan: Op, piece: i64, least: Least) -> Result {
     cut.splice(dim..=dim, [Dim::Static(pieces), Dim::Static(piece)]);
     let x = b.reshape(x, &cut);
     let scanned = |b: &mut Builder, x: Value, dim: usize, exclusive: Attr| {
-        let op = b.op("rc.core.scan").operand(x).attr("dim", Attr::i64(dim as i64)).attr("kind", kind);
+        let op = b.op(op::core::SCAN).operand(x).attr("dim", Attr::i64(dim as i64)).attr("kind", kind);
         op.attr("reverse", reverse).attr("exclusive", exclusive).value()
     };
     let totals = b.reduce(info.combiner.kind(), x, &[dim as i64 + 1]);
@@ -109,7 +112,7 @@ fn split(body: &mut Body, scan: Op, piece: i64, least: Least) -> Result {
         b.op(name).operand(before).operand(inside).value()
     } else {
         let place = Type::tensor(&cut, Type::int(32));
-        let at = b.op("rc.core.iota").attr("dim", Attr::i64(dim as i64 + 1)).result(place).value();
+        let at = b.op(op::core::IOTA).attr("dim", Attr::i64(dim as i64 + 1)).result(place).value();
         let first = b.splat(if reverse.as_bool() == Some(true) { (piece - 1) as f64 } else { 0.0 }, place);
         let is_first = b.compare("eq", at, first);
         let with = b.op(name).operand(before).operand(x).value();
@@ -134,7 +137,7 @@ fn extended(b: &mut Builder, x: Value, dim: usize, count: i64, identity: Attr) -
     let ty = b.ty(x);
     let mut shape = ty.shape().to_vec();
     shape[dim] = Dim::Static(count);
-    let fill = b.op("rc.core.constant").attr("value", identity).result(ty.elem()).value();
+    let fill = b.op(op::core::CONSTANT).attr("value", identity).result(ty.elem()).value();
     let fill = b.broadcast(fill, &shape, &[]);
     b.concat(&[x, fill], dim as i64)
 }

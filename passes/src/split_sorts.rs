@@ -1,6 +1,7 @@
 //! `split-sorts`: sorts of long rows as sorts of runs that are merged.
 
 use rc_dialects::builder::CoreBuilder;
+use rc_dialects::op;
 use rc_dialects::tensor::{merge, sort};
 use rc_ir::pass::{OptionKind, PassDef, PassKind, SymbolContext, option};
 use rc_ir::{Body, Builder, Dim, Op, Type};
@@ -19,7 +20,7 @@ them then merges pairs. What is beyond the row's end, where runs do not divide i
     ..PassDef::new("split-sorts", |options| {
         let run = (options.int("run") as u64).next_power_of_two() as i64;
         Ok(PassKind::symbol(move |body: &mut Body, cx: &mut SymbolContext| {
-            let sorts: Vec<Op> = body.walk().into_iter().filter(|&op| body.name(op) == "rc.core.sort").collect();
+            let sorts: Vec<Op> = body.walk().into_iter().filter(|&op| body.name(op) == op::core::SORT).collect();
             for op in sorts {
                 let length = body.ty(body.operand(op, 0)).shape().last().and_then(|n| n.as_static());
                 if length.is_some_and(|n| n > 2 * run && n < i64::from(i32::MAX)) {

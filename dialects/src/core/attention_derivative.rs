@@ -4,6 +4,7 @@ use super::attention::{ATTENTION, shared_heads};
 use super::attention_backward::ATTENTION_BACKWARD;
 use crate::builder::CoreBuilder;
 use crate::derivative::{Residuals, Vjp, splat_like, where_or_zero, wide, zeros_like};
+use crate::op;
 use rc_ir::{Attr, Builder, Dim, Op, OpRef, Result, Type, Value};
 
 /// What the derivative needs besides: the logarithms of the sums.
@@ -195,5 +196,5 @@ fn over_keys(b: &mut Builder, x: Value, scores: Value) -> Value {
 }
 
 fn index(b: &mut Builder, shape: &[Dim], dim: i64) -> Value {
-    b.op("rc.core.iota").attr("dim", Attr::i64(dim)).result(Type::tensor(shape, Type::i64())).value()
+    b.op(op::core::IOTA).attr("dim", Attr::i64(dim)).result(Type::tensor(shape, Type::i64())).value()
 }

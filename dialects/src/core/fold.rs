@@ -1,6 +1,7 @@
 //! Folding shared by the elementwise ops: constants of constants. What returns an operand is a rule of `canonicalize`.
 
 use super::scalar::{self, Scalar};
+use crate::op;
 use rc_ir::op_def::{Fold, FoldArgs, constant_of};
 use rc_ir::{Body, OpName, Value};
 use smallvec::SmallVec;
@@ -9,7 +10,7 @@ use std::sync::LazyLock;
 /// The element that `value` is everywhere, seen through broadcasts and reshapes of constants.
 pub fn uniform(body: &Body, mut value: Value) -> Option<Scalar> {
     static TRANSPARENT: LazyLock<[OpName; 3]> =
-        LazyLock::new(|| ["rc.core.broadcast", "rc.core.reshape", "rc.core.transpose"].map(OpName::new));
+        LazyLock::new(|| [op::core::BROADCAST, op::core::RESHAPE, op::core::TRANSPOSE].map(OpName::new));
     loop {
         let op = body.defining_op(value)?;
         if !TRANSPARENT.contains(&body.name(op)) {

@@ -6,6 +6,7 @@
 //! ```
 
 use crate::builder::CoreBuilder;
+use crate::op;
 use rc_ir::rewrite::Rewriter;
 use rc_ir::{Attr, Body, Builder, Dim, Op, Result, Type, Value};
 
@@ -33,7 +34,7 @@ pub fn choose_the_one(op: Op, rw: &mut Rewriter) -> Result<bool> {
     let wanted = b.reshape(indices, &shape[..batch]);
     let wanted = b.convert(wanted, number);
     let wanted = b.broadcast(wanted, &shape, &around[..batch]);
-    let place = b.op("rc.core.iota").attr("dim", Attr::i64(axis as i64)).result(ty.with_elem(number)).value();
+    let place = b.op(op::core::IOTA).attr("dim", Attr::i64(axis as i64)).result(ty.with_elem(number)).value();
     let here = b.compare("eq", place, wanted);
     let own: Vec<Dim> = around.iter().map(|&d| shape[d as usize]).collect();
     let update = b.reshape(updates, &own);
@@ -87,7 +88,7 @@ impl Row {
         let mut left = vec![x];
         while let Some(value) = left.pop() {
             let op = body.op_ref(body.defining_op(value)?);
-            if op.is("rc.core.mul") {
+            if op.is(op::core::MUL) {
                 left.extend(op.operands());
             } else if is_same_along(body, value, dim) {
                 continue;
@@ -98,11 +99,11 @@ impl Row {
             }
         }
         let hot = hot?;
-        let select = body.op_ref(body.defining_op(hot).filter(|&op| body.name(op) == "rc.core.select")?);
+        let select = body.op_ref(body.defining_op(hot).filter(|&op| body.name(op) == op::core::SELECT)?);
         let [condition, element, rest] = select.operands().collect::<Vec<_>>()[..] else { return None };
-        let compare = body.op_ref(body.defining_op(condition).filter(|&op| body.name(op) == "rc.core.compare")?);
+        let compare = body.op_ref(body.defining_op(condition).filter(|&op| body.name(op) == op::core::COMPARE)?);
         let counts = |v: Value| {
-            let op = body.defining_op(v).map(|op| body.op_ref(op)).filter(|op| op.is("rc.core.iota"));
+            let op = body.defining_op(v).map(|op| body.op_ref(op)).filter(|op| op.is(op::core::IOTA));
             op.is_some_and(|op| op.int("dim") == Some(dim as i64))
         };
         let (a, b) = (compare.operand(0), compare.operand(1));
@@ -122,7 +123,7 @@ impl Row {
         if x == self.hot {
             return leaf;
         }
-        match b.body.defining_op(x).filter(|&op| b.body.name(op) == "rc.core.mul") {
+        match b.body.defining_op(x).filter(|&op| b.body.name(op) == op::core::MUL) {
             Some(op) => {
                 let [l, r] = [0, 1].map(|i| b.body.operand(op, i));
                 let (l, r) = (self.product(b, l, leaf, result), self.product(b, r, leaf, result));
@@ -150,12 +151,12 @@ impl Row {
 /// Whether a value is a constant, or repeated along a dimension.
 fn is_same_along(body: &Body, value: Value, dim: usize) -> bool {
     let Some(op) = body.defining_op(value).map(|op| body.op_ref(op)) else { return false };
-    if op.is("rc.core.constant") {
+    if op.is(op::core::CONSTANT) {
         return op.attr("value").is_some_and(|value| value.as_splat().is_some());
     }
     let along = || {
         let dims = op.ints("dims").unwrap_or_default();
         dims.iter().position(|&d| d == dim as i64).map(|i| body.ty(op.operand(0)).shape()[i])
     };
-    op.is("rc.core.broadcast") && along().is_none_or(|n| n == Dim::Static(1))
+    op.is(op::core::BROADCAST) && along().is_none_or(|n| n == Dim::Static(1))
 }

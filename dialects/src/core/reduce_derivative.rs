@@ -4,6 +4,7 @@ use super::reduce::SCAN;
 use super::shape::inverse;
 use crate::builder::CoreBuilder;
 use crate::derivative::{Vjp, splat_like, where_or_zero, wide, zeros_like};
+use crate::op;
 use rc_ir::{Attr, Builder, Dim, Result, Type, Value};
 
 pub fn reduce_vjp(v: &mut Vjp) -> Result {
@@ -131,7 +132,7 @@ fn extremes(b: &mut Builder, scan: Scan, x: Value, y: Value, g: Value) -> Value 
     let shape = b.ty(x).shape().to_vec();
     let last = shape.len() as i64 - 1;
     let number =
-        b.op("rc.core.iota").attr("dim", Attr::i64(scan.dim as i64)).result(Type::tensor(&shape, Type::i64())).value();
+        b.op(op::core::IOTA).attr("dim", Attr::i64(scan.dim as i64)).result(Type::tensor(&shape, Type::i64())).value();
     let record = b.compare("eq", x, y);
     // The first place is always a record, but for NaN, whose gradient is nobody's.
     let none = if scan.reverse {
@@ -146,7 +147,7 @@ fn extremes(b: &mut Builder, scan: Scan, x: Value, y: Value, g: Value) -> Value 
     perm.push(scan.dim as i64);
     let [from, g] = [from, g].map(|value| b.permute(value, &perm));
     let zeros = zeros_like(b, g);
-    let op = b.op("rc.core.scatter").operand(zeros).operand(from).operand(g);
+    let op = b.op(op::core::SCATTER).operand(zeros).operand(from).operand(g);
     let op = op.attr("axis", Attr::i64(last)).attr("batch", Attr::i64(last)).attr("kind", Attr::str("add"));
     let sums = op.value();
     b.permute(sums, &inverse(&perm))

@@ -1,6 +1,7 @@
 //! The meaning of elementwise ops on one element: used by constant folding and by the interpreter.
 
 use crate::interfaces::{Elementwise, FloatFn, IntFn};
+use crate::op;
 use rc_ir::attr::{AttrData, DenseData, float_from_bits, float_to_bits};
 use rc_ir::types::{Signedness, TypeData};
 use rc_ir::{Attr, OpDef, Type};
@@ -123,14 +124,14 @@ fn int_to_float(n: i128, ty: Type) -> f64 {
 /// an error of the program (integer division by zero).
 pub fn eval(def: &OpDef, attrs: Attr, operand: Type, result: Type, args: &[Scalar]) -> Option<Scalar> {
     match (def.name, args) {
-        ("rc.core.compare", &[a, b]) => {
+        (op::core::COMPARE, &[a, b]) => {
             let kind = attrs.get("kind")?.as_str()?;
             Some(Scalar::Int(i128::from(compare(kind, a, b)?)))
         }
-        ("rc.core.select", &[c, a, b]) => Some(if c.is_true() { a } else { b }),
-        ("rc.core.convert", &[x]) => x.convert(result),
-        ("rc.core.bitcast", &[x]) => Scalar::from_bits(x.to_bits(operand)?, result),
-        ("rc.core.fma", &[Scalar::Float(a), Scalar::Float(b), Scalar::Float(c)]) if result == Type::f32() => {
+        (op::core::SELECT, &[c, a, b]) => Some(if c.is_true() { a } else { b }),
+        (op::core::CONVERT, &[x]) => x.convert(result),
+        (op::core::BITCAST, &[x]) => Scalar::from_bits(x.to_bits(operand)?, result),
+        (op::core::FMA, &[Scalar::Float(a), Scalar::Float(b), Scalar::Float(c)]) if result == Type::f32() => {
             Some(Scalar::Float(f64::from((a as f32).mul_add(b as f32, c as f32))))
         }
         _ => eval_regular(def.interface::<Elementwise>()?, operand, args)?.fit(result),

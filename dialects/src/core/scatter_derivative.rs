@@ -3,6 +3,7 @@
 use super::gather::{GATHER, SCATTER};
 use crate::builder::CoreBuilder;
 use crate::derivative::{Vjp, splat_like, where_or_zero, zeros_like};
+use crate::op;
 use rc_ir::{Attr, Result, Type, Value};
 
 /// Gathers and scatters by the op's own indices.
@@ -53,7 +54,7 @@ fn set(v: &mut Vjp, places: &Places) {
     });
     v.give_with(2, |v| {
         let count = ty.num_elements();
-        let number = v.op("rc.core.iota").attr("dim", Attr::i64(0)).result(Type::tensor(&[count], Type::i64())).value();
+        let number = v.op(op::core::IOTA).attr("dim", Attr::i64(0)).result(Type::tensor(&[count], Type::i64())).value();
         let number = v.reshape(number, &ty.shape());
         let numbers = v.ty(g).with_elem(Type::i64());
         let unset = v.splat(-1.0, numbers);

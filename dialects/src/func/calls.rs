@@ -5,6 +5,7 @@ use super::symbols::{bindings, symbols_of};
 use super::updates::donated_args;
 use crate::core::call::CALL as BINDING_CALL;
 use crate::core::control::{FOR, IF, WHILE, slice_of};
+use crate::op;
 use rc_ir::{Diagnostic, Module, Name, OpDef, OpRef, Result, Traits, Type, Value};
 
 /// A function that an op calls, with the types of what it passes and expects.
@@ -105,7 +106,7 @@ fn check(module: &Module, op: OpRef, call: &Call) -> Result {
     let lookup = |symbol: Name| bound.iter().find(|b| b.0 == symbol).map(|b| b.1);
     let expected = ty.map_dims(&|dim| dim.substitute(&lookup));
     let actual = Type::function(&call.args, &call.results);
-    if expected == actual || callee.is("rc.host.func") {
+    if expected == actual || callee.is(op::host::FUNC) {
         return Ok(());
     }
     Err(op

@@ -1,6 +1,7 @@
 //! What a function computes once, from arguments that are the same at every call.
 
 use super::ops::arg_dicts;
+use crate::op;
 use rc_ir::{Attr, Body, Diagnostic, Module, Name, OpRef, Result, Type};
 
 /// An argument's attribute: the caller gives the same values at every call, as of a model's weights.
@@ -108,7 +109,7 @@ fn verify(module: &Module, function: OpRef) -> Result {
 
 /// The type of a function that is not planned yet.
 fn signature(function: OpRef) -> Option<(&'static [Type], &'static [Type])> {
-    if !function.is("func.func") {
+    if !function.is(op::func::FUNC) {
         return None;
     }
     function.attr("function_type")?.as_type()?.as_function()

@@ -1,6 +1,7 @@
 //! Structured control flow of a program or a thread.
 
 use crate::constraints::{I1, INDEX};
+use crate::op;
 use rc_ir::op_def::*;
 use rc_ir::{OpDef, OpRef, Result, Type};
 use smallvec::SmallVec;
@@ -105,7 +106,7 @@ fn verify_if(op: OpRef) -> Result {
 }
 
 fn verify_yield(op: OpRef, region: usize) -> Result {
-    let last = op.entry(region).and_then(|b| op.body.last_op(b)).filter(|&t| op.body.name(t) == "rc.kernel.yield");
+    let last = op.entry(region).and_then(|b| op.body.last_op(b)).filter(|&t| op.body.name(t) == op::kernel::YIELD);
     let types: SmallVec<[Type; 2]> =
         last.map_or(SmallVec::new(), |t| op.body.operands(t).map(|v| op.body.ty(v)).collect());
     let want = op.result_types();

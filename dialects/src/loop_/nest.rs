@@ -2,6 +2,7 @@
 
 use crate::constraints::TENSOR;
 use crate::func::symbols;
+use crate::op;
 use rc_ir::op_def::*;
 use rc_ir::{Dim, Name, OpRef, Result, Type};
 
@@ -297,7 +298,7 @@ fn verify_region(op: OpRef, nest: &Nest) -> Result {
     if args != want {
         return Err(op.error(format!("gives its region elements of types {want:?}, but the region takes {args:?}")));
     }
-    let yielded = op.body.last_op(entry).filter(|&t| op.body.name(t) == "rc.loop.yield");
+    let yielded = op.body.last_op(entry).filter(|&t| op.body.name(t) == op::loop_::YIELD);
     let Some(yielded) = yielded else { return Err(op.error("expects its region to end in loop.yield")) };
     let count: usize = nest.combiners.iter().map(|c| if *c == "contract" { 2 } else { 1 }).sum();
     if op.body.operand_count(yielded) != count {

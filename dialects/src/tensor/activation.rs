@@ -5,6 +5,7 @@ use crate::builder::CoreBuilder;
 use crate::constraints::FLOAT_TENSOR;
 use crate::derivative::{Derivative, Vjp, zeros_like};
 use crate::interfaces::Decompose;
+use crate::op;
 use rc_ir::op_def::{AttrDefault, AttrKind, OperandDef, ResultDef, attr, infer_same, operand, result};
 use rc_ir::{Builder, Effects, Op, OpDef, Result, Value};
 
@@ -23,7 +24,7 @@ pub static RELU: OpDef = OpDef {
         }),
         &Derivative::Vjp(relu_vjp),
     ],
-    ..activation("rc.tensor.relu")
+    ..activation(op::tensor::RELU)
 };
 
 pub static GELU: OpDef = OpDef {
@@ -39,7 +40,7 @@ pub static GELU: OpDef = OpDef {
         attr("approximate", AttrKind::Enum(&["none", "tanh"]), "How Φ is computed.").default(AttrDefault::Str("none"))
     ],
     interfaces: &[&Decompose(define_gelu)],
-    ..activation("rc.tensor.gelu")
+    ..activation(op::tensor::GELU)
 };
 
 pub static SILU: OpDef = OpDef {
@@ -56,7 +57,7 @@ pub static SILU: OpDef = OpDef {
             b.binary("mul", x, s)
         })
     })],
-    ..activation("rc.tensor.silu")
+    ..activation(op::tensor::SILU)
 };
 
 const X: &[OperandDef] = &[operand("x", FLOAT_TENSOR)];

@@ -4,6 +4,7 @@ use crate::builder::CoreBuilder;
 use crate::constraints::{FLOAT_TENSOR, INT_TENSOR, Inferred, MASK_TENSOR, TENSOR, one};
 use crate::core::attention::infer_attention;
 use crate::interfaces::Decompose;
+use crate::op;
 use rc_ir::op_def::{AttrDefault, AttrKind, InferArgs, attr, operand, optional, result, variadic_result};
 use rc_ir::{Builder, Dim, Effects, Op, OpDef, Result, Value};
 
@@ -66,7 +67,7 @@ fn define_sdpa(b: &mut Builder, op: Op) -> Result<Vec<Value>> {
     if !(3..=4).contains(&shapes[0].len()) {
         operands = with_one_batch(b, &operands);
     }
-    let made = b.op("rc.core.attention").operands(&operands).attrs(attrs).build();
+    let made = b.op(op::core::ATTENTION).operands(&operands).attrs(attrs).build();
     let results: Vec<Value> = b.body.results(made).collect();
     Ok(results.into_iter().zip(&shapes).map(|(y, shape)| b.reshape(y, shape)).collect())
 }

@@ -5,6 +5,7 @@ use super::conv::{least_channels, with_bias};
 use super::spatial::{Remainders, Windows, groups_of, iota, product};
 use crate::builder::CoreBuilder;
 use crate::constraints::default_acc;
+use crate::op;
 use rc_ir::{Attr, Builder, Dim, Op, OpRef, Result, Type, Value};
 
 /// Channels that windows are multiplied by come in whole multiples of so many: 8 bytes of 16-bit elements, the least that a GPU copies to
@@ -35,7 +36,7 @@ pub fn supports_gradient(op: OpRef) -> bool {
     if !op.operands().take(2).all(fits) || !whole(channels(0)) {
         return false;
     }
-    if op.is("rc.tensor.conv_weight_grad") {
+    if op.is(op::tensor::CONV_WEIGHT_GRAD) {
         return whole(channels(1));
     }
     let window = || op.body.ty(op.operand(1)).static_shape().map(|w| w[2..].to_vec());
@@ -253,10 +254,10 @@ fn wide_groups(b: &mut Builder, w: Value, groups: i64, least: i64) -> (Value, i6
     let kept: Vec<i64> = (0..wide.len() as i64).filter(|&d| d != wide.len() as i64 - 2).collect();
     let split = b.broadcast(split, &wide, &kept);
     let (own, other) = (iota(b, &wide, 1), iota(b, &wide, wide.len() - 2));
-    let same = b.op("rc.core.compare").operands(&[own, other]).attr("kind", Attr::str("eq")).value();
+    let same = b.op(op::core::COMPARE).operands(&[own, other]).attr("kind", Attr::str("eq")).value();
     let ty = b.ty(split);
     let zero = b.splat(0.0, ty);
-    let w = b.op("rc.core.select").operands(&[same, split, zero]).value();
+    let w = b.op(op::core::SELECT).operands(&[same, split, zero]).value();
     let w = b.reshape(w, &[&[shape[0]], window, &[n * shape[last]]].concat());
     (w, groups / joined)
 }
@@ -296,7 +297,7 @@ impl Classes {
         let split: Vec<Dim> = [g, outs, shape[1]].into_iter().chain(split).collect();
         let w = b.reshape(w, &split);
         let flipped: Vec<i64> = (0..rank as i64).map(|i| 3 + 2 * i).collect();
-        let w = b.op("rc.core.reverse").operand(w).attr("dims", Attr::i64s(&flipped)).value();
+        let w = b.op(op::core::REVERSE).operand(w).attr("dims", Attr::i64s(&flipped)).value();
         let own: Vec<i64> = (0..rank as i64).map(|i| 4 + 2 * i).collect();
         let perm = [&[0], own.as_slice(), &[2], flipped.as_slice(), &[1]].concat();
         let w = b.permute(w, &perm);

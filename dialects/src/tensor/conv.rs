@@ -10,6 +10,7 @@ use crate::builder::CoreBuilder;
 use crate::constraints::{Inferred, NUMERIC_TENSOR, default_acc, one};
 use crate::derivative::Derivative;
 use crate::interfaces::Decompose;
+use crate::op;
 use rc_ir::op_def::{AttrDef, AttrDefault, AttrKind, InferArgs, attr, operand, optional, result};
 use rc_ir::{Builder, Dim, Effects, Op, OpDef, OpRef, Result, Type, Value};
 
@@ -217,7 +218,7 @@ fn define_transpose(b: &mut Builder, op: Op) -> Result<Vec<Value>> {
     let taken = windows.holders(b, y, &sizes, 0.0);
     // The holders' elements come from last to first, and what were results are channels.
     let dims = windows.last(b, w);
-    let flipped = b.op("rc.core.reverse").operand(w).attr("dims", rc_ir::Attr::i64s(&dims)).value();
+    let flipped = b.op(op::core::REVERSE).operand(w).attr("dims", rc_ir::Attr::i64s(&dims)).value();
     let shape = b.ty(w).shape().to_vec();
     let (groups_dim, per) = (Dim::Static(groups), shape[0].floordiv(Dim::Static(groups)));
     let split = b.reshape(flipped, &[&[groups_dim, per], &shape[1..]].concat());

@@ -6,6 +6,7 @@
 
 use crate::builder::CoreBuilder;
 use crate::core::sort::SORT;
+use crate::op;
 use rc_ir::{Attr, Builder, Dim, Type, Value};
 
 /// For integer keys [.., n] the i32 places that they are sorted from, of n elements or more: what is beyond n stands at the end.
@@ -35,7 +36,7 @@ fn filled(b: &mut Builder, keys: Value, greatest: Attr, count: i64) -> Value {
     let ty = b.ty(keys);
     let mut shape = ty.shape().to_vec();
     *shape.last_mut().expect("a dimension") = Dim::Static(count);
-    let fill = b.op("rc.core.constant").attr("value", greatest).result(ty.elem()).value();
+    let fill = b.op(op::core::CONSTANT).attr("value", greatest).result(ty.elem()).value();
     let fill = b.broadcast(fill, &shape, &[]);
     b.concat(&[keys, fill], shape.len() as i64 - 1)
 }
@@ -114,13 +115,13 @@ fn element(b: &mut Builder, keys: Value, at: Value, size: i64) -> Value {
 /// Elements of the last dimension by their places in it.
 pub fn along(b: &mut Builder, x: Value, at: Value) -> Value {
     let batch = b.ty(x).rank() as i64 - 1;
-    let gather = b.op("rc.core.gather").operands(&[x, at]);
+    let gather = b.op(op::core::GATHER).operands(&[x, at]);
     gather.attr("axis", Attr::i64(batch)).attr("batch", Attr::i64(batch)).value()
 }
 
 /// The i32 number of each element along a dimension.
 pub fn count(b: &mut Builder, shape: &[Dim], dim: usize) -> Value {
-    b.op("rc.core.iota").attr("dim", Attr::i64(dim as i64)).result(Type::tensor(shape, Type::int(32))).value()
+    b.op(op::core::IOTA).attr("dim", Attr::i64(dim as i64)).result(Type::tensor(shape, Type::int(32))).value()
 }
 
 fn constant(b: &mut Builder, value: i64, shape: &[Dim]) -> Value {

@@ -6,6 +6,7 @@ use crate::builder::CoreBuilder;
 use crate::constraints::FLOAT_TENSOR;
 use crate::derivative::Derivative;
 use crate::interfaces::Decompose;
+use crate::op;
 use rc_ir::op_def::{AttrDefault, AttrKind, OperandDef, ResultDef, attr, infer_same, operand, optional, result};
 use rc_ir::{Builder, Effects, Op, OpDef, OpRef, Result, Value};
 
@@ -22,7 +23,7 @@ pub static SOFTMAX: OpDef = OpDef {
     attrs: &[DIM],
     verify: Some(verify_dim),
     interfaces: &[&Decompose(define_softmax), &Derivative::Vjp(norm_derivative::softmax_vjp)],
-    ..function("rc.tensor.softmax")
+    ..function(op::tensor::SOFTMAX)
 };
 
 pub static LOG_SOFTMAX: OpDef = OpDef {
@@ -36,7 +37,7 @@ pub static LOG_SOFTMAX: OpDef = OpDef {
     attrs: &[DIM],
     verify: Some(verify_dim),
     interfaces: &[&Decompose(define_log_softmax), &Derivative::Vjp(norm_derivative::log_softmax_vjp)],
-    ..function("rc.tensor.log_softmax")
+    ..function(op::tensor::LOG_SOFTMAX)
 };
 
 pub static LAYER_NORM: OpDef = OpDef {
@@ -52,7 +53,7 @@ pub static LAYER_NORM: OpDef = OpDef {
     attrs: &[attr("eps", AttrKind::F64, "Added to the variance.").default(AttrDefault::Float(1e-5))],
     verify: Some(verify_norm),
     interfaces: &[&Decompose(define_layer_norm), &Derivative::Vjp(norm_derivative::layer_norm_vjp)],
-    ..function("rc.tensor.layer_norm")
+    ..function(op::tensor::LAYER_NORM)
 };
 
 pub static RMS_NORM: OpDef = OpDef {
@@ -67,7 +68,7 @@ pub static RMS_NORM: OpDef = OpDef {
     attrs: &[attr("eps", AttrKind::F64, "Added to the mean square.").default(AttrDefault::Float(1e-6))],
     verify: Some(verify_norm),
     interfaces: &[&Decompose(define_rms_norm), &Derivative::Vjp(norm_derivative::rms_norm_vjp)],
-    ..function("rc.tensor.rms_norm")
+    ..function(op::tensor::RMS_NORM)
 };
 
 const X: &[OperandDef] = &[operand("x", FLOAT_TENSOR)];

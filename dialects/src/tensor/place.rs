@@ -4,6 +4,7 @@ use super::spatial::iota;
 use crate::builder::CoreBuilder;
 use crate::constraints::{Inferred, NUMERIC_TENSOR, TENSOR, check_dims, one};
 use crate::interfaces::Decompose;
+use crate::op;
 use rc_ir::op_def::{AttrDef, AttrDefault, AttrKind, InferArgs, attr, infer_same, operand, result};
 use rc_ir::{Attr, Builder, Dim, Effects, Op, OpDef, OpRef, Result, Type, Value};
 
@@ -22,7 +23,7 @@ pub static FLIP: OpDef = OpDef {
     interfaces: &[&Decompose(|b, op| {
         let x = b.body.operand(op, 0);
         let dims = dims_of(b.body.op_ref(op), b.ty(x).rank());
-        Ok(vec![b.op("rc.core.reverse").operand(x).attr("dims", Attr::i64s(&dims)).value()])
+        Ok(vec![b.op(op::core::REVERSE).operand(x).attr("dims", Attr::i64s(&dims)).value()])
     })],
     ..OpDef::new("rc.tensor.flip")
 };
@@ -117,7 +118,7 @@ macro_rules! cumulative {
             interfaces: &[&Decompose(|b, op| {
                 let x = b.body.operand(op, 0);
                 let dim = from_start(b.body.op_ref(op).int("dim").expect("verified"), b.ty(x).rank());
-                Ok(vec![b.op("rc.core.scan").operand(x).attr("dim", Attr::i64(dim)).attr("kind", Attr::str($kind)).value()])
+                Ok(vec![b.op(op::core::SCAN).operand(x).attr("dim", Attr::i64(dim)).attr("kind", Attr::str($kind)).value()])
             })],
             ..OpDef::new(concat!("rc.tensor.", $name))
         };)*

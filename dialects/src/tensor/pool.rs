@@ -6,6 +6,7 @@ use crate::builder::CoreBuilder;
 use crate::constraints::{FLOAT_TENSOR, INT_TENSOR, Inferred, NUMERIC_TENSOR, one};
 use crate::derivative::Derivative;
 use crate::interfaces::{Combiner, Decompose};
+use crate::op;
 use rc_ir::op_def::{AttrDef, AttrDefault, AttrKind, InferArgs, Types, attr, operand, result};
 use rc_ir::{Attr, Builder, Dim, Effects, Op, OpDef, OpRef, Result, Type, Value};
 use smallvec::smallvec;
@@ -239,7 +240,7 @@ fn define_max_pool(b: &mut Builder, op: Op) -> Result<Vec<Value>> {
     let size = Dim::Static(windows.sizes.iter().product());
     let flat_shape = [&shape[..lead], counts.as_slice(), &[size]].concat();
     let flat = b.reshape(taken, &flat_shape);
-    let reduce = b.op("rc.core.reduce").operand(flat).attr("dims", Attr::i64s(&[rank as i64]));
+    let reduce = b.op(op::core::REDUCE).operand(flat).attr("dims", Attr::i64s(&[rank as i64]));
     let number = reduce.attr("kind", Attr::str("argmax")).value();
     let indices = place(b, &windows, number, &shape[lead..]);
     Ok(vec![values, indices])
@@ -466,7 +467,7 @@ fn pool_unevenly(b: &mut Builder, x: Value, sizes: &[i64]) -> Option<Value> {
     let longest: Vec<i64> =
         (0..sizes.len()).map(|i| (0..sizes[i]).map(|o| length(i, o)).max()).collect::<Option<_>>()?;
     let dims: Vec<i64> = (lead as i64..rank as i64).collect();
-    let op = b.op("rc.core.window").operand(x).attr("dims", Attr::i64s(&dims)).attr("sizes", Attr::i64s(&longest));
+    let op = b.op(op::core::WINDOW).operand(x).attr("dims", Attr::i64s(&dims)).attr("sizes", Attr::i64s(&longest));
     let op = op.attr("strides", Attr::i64s(&elements)).attr("divisors", Attr::i64s(sizes));
     let taken = op.attr("counts", Attr::i64s(sizes)).value();
     let (elem, space) = (b.ty(x).elem(), b.ty(taken).shape().to_vec());

@@ -4,6 +4,7 @@ use super::pool::{AVG_POOL, AVG_POOL_GRAD, MAX_POOL_GRAD};
 use super::spatial::product;
 use crate::builder::CoreBuilder;
 use crate::derivative::Vjp;
+use crate::op;
 use rc_ir::{Attr, Name, OpDef, Result, Value};
 
 /// The last dimensions that windows slide along.
@@ -36,7 +37,7 @@ pub fn max_pool_grad_vjp(v: &mut Vjp) -> Result {
         let shape = v.ty(places).shape();
         let (table, places) = (flat(v, g), flat(v, places));
         let lead = Attr::i64((shape.len() - spatial) as i64);
-        let taken = v.op("rc.core.gather").operands(&[table, places]).attr("axis", lead).attr("batch", lead).value();
+        let taken = v.op(op::core::GATHER).operands(&[table, places]).attr("axis", lead).attr("batch", lead).value();
         v.reshape(taken, &shape)
     });
     Ok(())

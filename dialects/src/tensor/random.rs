@@ -5,6 +5,7 @@ use super::spatial::product;
 use crate::builder::CoreBuilder;
 use crate::constraints::{INT_TENSOR, Inferred, TENSOR, one};
 use crate::interfaces::Decompose;
+use crate::op;
 use rc_ir::op_def::{AttrDef, AttrKind, InferArgs, attr, operand, result};
 use rc_ir::{Attr, Builder, Effects, Op, OpDef, Result, Type, Value};
 
@@ -84,7 +85,7 @@ fn bits(b: &mut Builder, op: Op, generator: &str) -> Value {
     let shape = b.ty(b.body.result(op, 0)).shape().to_vec();
     let count = product(&shape);
     let ty = Type::tensor(&[count], Type::i64());
-    let number = b.op("rc.core.iota").attr("dim", Attr::i64(0)).result(ty).value();
+    let number = b.op(op::core::IOTA).attr("dim", Attr::i64(0)).result(ty).value();
     let number = b.reshape(number, &shape);
     let (seed, offset) = (b.broadcast(seed, &shape, &[]), b.broadcast(offset, &shape, &[]));
     let counter = b.binary("add", number, offset);
@@ -112,7 +113,7 @@ fn digits(elem: Type) -> u32 {
 
 fn define_uniform(b: &mut Builder, op: Op) -> Result<Vec<Value>> {
     let elem = b.ty(b.body.result(op, 0)).elem();
-    let generator = if digits(elem) <= 32 { "rc.core.philox_word" } else { "rc.core.philox" };
+    let generator = if digits(elem) <= 32 { op::core::PHILOX_WORD } else { op::core::PHILOX };
     let bits = bits(b, op, generator);
     let value = fraction(b, bits, 0, digits(elem), compute_type(elem));
     Ok(vec![b.convert(value, elem)])
@@ -121,7 +122,7 @@ fn define_uniform(b: &mut Builder, op: Op) -> Result<Vec<Value>> {
 fn define_normal(b: &mut Builder, op: Op) -> Result<Vec<Value>> {
     let elem = b.ty(b.body.result(op, 0)).elem();
     let compute = compute_type(elem);
-    let bits = bits(b, op, "rc.core.philox");
+    let bits = bits(b, op, op::core::PHILOX);
     let (u, v) = (fraction(b, bits, 0, 32, Type::f64()), fraction(b, bits, 32, 31, Type::f64()));
     // (0, 1]
     let one = b.splat(1.0, b.ty(u));
@@ -140,10 +141,10 @@ fn define_int(b: &mut Builder, op: Op) -> Result<Vec<Value>> {
     let at = b.body.op_ref(op);
     let (low, high) = (at.int("low").expect("verified"), at.int("high").expect("verified"));
     let elem = b.ty(b.body.result(op, 0)).elem();
-    let bits = bits(b, op, "rc.core.philox");
+    let bits = bits(b, op, op::core::PHILOX);
     let ty = b.ty(bits);
     let constant = |b: &mut Builder, n: i64| {
-        let scalar = b.op("rc.core.constant").attr("value", Attr::i64(n)).result(Type::i64()).value();
+        let scalar = b.op(op::core::CONSTANT).attr("value", Attr::i64(n)).result(Type::i64()).value();
         b.broadcast(scalar, &ty.shape(), &[])
     };
     let (mask, range, low) = (constant(b, i64::MAX), constant(b, high - low), constant(b, low));

@@ -5,6 +5,7 @@ use crate::builder::CoreBuilder;
 use crate::constraints::{FLOAT_TENSOR, INT_TENSOR, Inferred, NUMERIC_TENSOR, one};
 use crate::derivative::{Derivative, Vjp, where_or_zero};
 use crate::interfaces::Decompose;
+use crate::op;
 use rc_ir::op_def::{AttrDef, AttrDefault, AttrKind, InferArgs, attr, operand, result};
 use rc_ir::{Attr, Builder, Dim, Effects, Op, OpDef, Result, Type, Value};
 
@@ -165,7 +166,7 @@ fn log_probability_of(b: &mut Builder, logits: Value, target: Value, wide: Type)
     let at = b.binary("min", target, last);
     let at = b.binary("max", at, zero);
     let picked =
-        b.op("rc.core.gather").operands(&[logits, at]).attr("axis", Attr::i64(1)).attr("batch", Attr::i64(1)).value();
+        b.op(op::core::GATHER).operands(&[logits, at]).attr("axis", Attr::i64(1)).attr("batch", Attr::i64(1)).value();
     let picked = b.convert(picked, wide);
     let picked = b.binary("sub", picked, max);
     b.binary("sub", picked, log)
@@ -177,8 +178,8 @@ fn class_count(b: &mut Builder, logits: Value, target: Value) -> Value {
     match b.ty(logits).shape()[1].as_static() {
         Some(n) => b.splat(n as f64, ty),
         None => {
-            let size = b.op("rc.core.dim").operand(logits).attr("dim", Attr::i64(1)).value();
-            let size = b.op("rc.core.convert").operand(size).result(ty.elem()).value();
+            let size = b.op(op::core::DIM).operand(logits).attr("dim", Attr::i64(1)).value();
+            let size = b.op(op::core::CONVERT).operand(size).result(ty.elem()).value();
             b.broadcast(size, &ty.shape(), &[])
         }
     }
@@ -228,7 +229,7 @@ fn cross_entropy_vjp(v: &mut Vjp) -> Result {
     let log = v.broadcast(log, &shape, &[0]);
     let log_p = v.binary("sub", shifted, log);
     let p = v.unary("exp", log_p);
-    let class = v.op("rc.core.iota").attr("dim", Attr::i64(1)).result(Type::tensor(&shape, Type::i64())).value();
+    let class = v.op(op::core::IOTA).attr("dim", Attr::i64(1)).result(Type::tensor(&shape, Type::i64())).value();
     let wanted = v.broadcast(target, &shape, &[0]);
     let hit = v.compare("eq", class, wanted);
     let less = v.binary_scalar("sub", p, 1.0);

@@ -11,6 +11,7 @@ use crate::core::shape::inverse;
 use crate::core::sort as core;
 use crate::derivative::{Derivative, Vjp};
 use crate::interfaces::Decompose;
+use crate::op;
 use rc_ir::op_def::{AttrDefault, AttrKind, InferArgs, Types, attr, operand, result};
 use rc_ir::{Attr, Builder, Dim, Effects, Op, OpDef, Result, Type, Value};
 use smallvec::smallvec;
@@ -101,7 +102,7 @@ fn ordered_vjp(v: &mut Vjp) -> Result {
         let shape: Vec<Dim> = there.iter().map(|&d| ty.shape()[d as usize]).collect();
         let zeros = v.splat(0.0, ty.with_shape(&shape));
         let batch = Attr::i64(ty.rank() as i64 - 1);
-        let op = v.op("rc.core.scatter").operand(zeros).operand(places).operand(g);
+        let op = v.op(op::core::SCATTER).operand(zeros).operand(places).operand(g);
         let sums = op.attr("axis", batch).attr("batch", batch).attr("kind", Attr::str("add")).value();
         v.permute(sums, &back)
     });
@@ -246,10 +247,10 @@ pub fn keys(b: &mut Builder, x: Value, descending: bool) -> Value {
             // Zeros are equal.
             let positive = b.binary_scalar("add", x, 0.0);
             let ty = b.ty(x).with_elem(Type::int(width));
-            let bits = b.op("rc.core.bitcast").operand(positive).result(ty).value();
+            let bits = b.op(op::core::BITCAST).operand(positive).result(ty).value();
             let zero = b.splat(0.0, ty);
             let negative = b.compare("lt", bits, zero);
-            let magnitude = b.op("rc.core.constant").attr("value", greatest(width)).result(Type::int(width)).value();
+            let magnitude = b.op(op::core::CONSTANT).attr("value", greatest(width)).result(Type::int(width)).value();
             let magnitude = b.broadcast(magnitude, &ty.shape(), &[]);
             let turned = b.binary("xor", bits, magnitude);
             let keys = b.select(negative, turned, bits);

@@ -2,6 +2,7 @@
 
 use crate::builder::CoreBuilder;
 use crate::core::window::windows;
+use crate::op;
 use rc_ir::op_def::{AttrDef, AttrKind, InferArgs, attr};
 use rc_ir::{Attr, Builder, Dim, OpRef, Value};
 
@@ -125,7 +126,7 @@ impl Windows {
         let padded = b.pad_or_crop(y, 0.0, &low, &high);
         let list = |of: &dyn Fn(&Remainders) -> i64| Attr::i64s(&steps.iter().map(of).collect::<Vec<_>>());
         let dims = Attr::i64s(&self.last(b, padded));
-        let op = b.op("rc.core.window").operand(padded).attr("dims", dims).attr("sizes", list(&|s| s.taps));
+        let op = b.op(op::core::WINDOW).operand(padded).attr("dims", dims).attr("sizes", list(&|s| s.taps));
         let op = op.attr("dilations", list(&|s| s.apart)).attr("counts", Attr::i64s(sizes));
         op.attr("divisors", list(&|s| s.stride)).attr("offsets", list(&|s| s.first)).value()
     }
@@ -215,5 +216,5 @@ pub fn groups_of(op: OpRef) -> i64 {
 /// A zero-based counter along dimension `dim` of `shape`, in i64.
 pub fn iota(b: &mut Builder, shape: &[Dim], dim: usize) -> Value {
     let ty = rc_ir::Type::tensor(shape, rc_ir::Type::i64());
-    b.op("rc.core.iota").attr("dim", Attr::i64(dim as i64)).result(ty).value()
+    b.op(op::core::IOTA).attr("dim", Attr::i64(dim as i64)).result(ty).value()
 }

@@ -6,6 +6,7 @@ use super::spatial::product;
 use crate::builder::CoreBuilder;
 use crate::constraints::{BOOL_TENSOR, FLOAT_TENSOR, INT_TENSOR, Inferred, NUMERIC_TENSOR, one};
 use crate::interfaces::Decompose;
+use crate::op;
 use rc_ir::op_def::{AttrDef, AttrDefault, AttrKind, InferArgs, attr, operand, result};
 use rc_ir::{Attr, Builder, Dim, Effects, Op, OpDef, Result, Type, Value};
 
@@ -127,7 +128,7 @@ fn define_arg(b: &mut Builder, op: Op, kind: &str) -> Result<Vec<Value>> {
     let rows: Vec<Dim> = kept.iter().map(|&d| shape[d as usize]).collect();
     let reduced: Vec<Dim> = dims.iter().map(|&d| shape[d as usize]).collect();
     let flat = b.reshape(moved, &[rows.as_slice(), &[product(&reduced)]].concat());
-    let reduce = b.op("rc.core.reduce").operand(flat).attr("dims", Attr::i64s(&[rows.len() as i64]));
+    let reduce = b.op(op::core::REDUCE).operand(flat).attr("dims", Attr::i64s(&[rows.len() as i64]));
     let value = reduce.attr("kind", Attr::str(kind)).value();
     Ok(vec![shaped_as_result(b, op, value)])
 }

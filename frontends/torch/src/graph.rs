@@ -11,6 +11,7 @@ use pyo3::types::{PyDict, PyList};
 use rc::RECOMPUTE;
 use rc_dialects::core::scalar::{Scalar, splat_attr};
 use rc_dialects::func::{SymbolDecl, return_op, set_constant_args, set_donated_args, set_symbols, set_updates};
+use rc_dialects::op;
 use rc_ir::builder::{NewFunc, OpBuilder, new_function};
 use rc_ir::{Attr, Builder, Loc, Module, Name, OpName, Type, Value};
 use std::sync::Mutex;
@@ -56,7 +57,7 @@ impl PyGraph {
     ) -> PyResult<PyGraph> {
         let ty = |(_, elem, shape): &(String, String, Vec<AnyDim>)| Ok(Type::tensor(&dims(shape), element(elem)?));
         let inputs = args.iter().map(ty).collect::<PyResult<Vec<Type>>>()?;
-        let mut func = new_function("func.func", name, &inputs, &[], Loc::UNKNOWN);
+        let mut func = new_function(op::func::FUNC, name, &inputs, &[], Loc::UNKNOWN);
         for (&value, (name, ..)) in func.args.iter().zip(&args) {
             func.body.set_value_name(value, Name::new(name));
         }
@@ -142,10 +143,10 @@ impl PyGraph {
         self.with(py, |state| {
             let attr = splat_attr(ty, scalar).ok_or_else(|| plain(py, format!("{value} is no {elem}")))?;
             let mut b = state.builder();
-            let constant = b.op("rc.core.constant").attr("value", attr).result(ty).value();
+            let constant = b.op(op::core::CONSTANT).attr("value", attr).result(ty).value();
             match &shape {
                 Some(shape) if !fixed => {
-                    let op = b.op("rc.core.broadcast").operand(constant).attr("dims", Attr::i64s(&[]));
+                    let op = b.op(op::core::BROADCAST).operand(constant).attr("dims", Attr::i64s(&[]));
                     Ok(PyValue(op.result(Type::tensor(shape, elem)).value()))
                 }
                 _ => Ok(PyValue(constant)),
@@ -161,7 +162,7 @@ impl PyGraph {
             return Err(PyTypeError::new_err(format!("{} bytes for a constant of type {ty}", bytes.len())));
         }
         self.with(py, |state| {
-            Ok(PyValue(state.builder().op("rc.core.constant").attr("value", Attr::dense(ty, bytes)).result(ty).value()))
+            Ok(PyValue(state.builder().op(op::core::CONSTANT).attr("value", Attr::dense(ty, bytes)).result(ty).value()))
         })
     }
 

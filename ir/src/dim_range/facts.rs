@@ -2,8 +2,9 @@
 //! numbers, loop counts), and questions about it are answered on that polynomial. Answers are "proved" or
 //! "not proved", never wrong.
 
-use rc_ir::dim::{Atom, Monomial, Polynomial};
-use rc_ir::{Dim, Name};
+use super::Ranges;
+use crate::dim::{Atom, Dim, Monomial, Polynomial};
+use crate::intern::Name;
 
 /// A variable, from `lower` to `upper`, both included.
 struct Variable {
@@ -24,6 +25,8 @@ struct Symbol {
 /// Bounds of symbols and variables.
 #[derive(Default)]
 pub struct Facts {
+    /// Those that are numbers, by which expressions are simplified.
+    ranges: Ranges,
     symbols: Vec<Symbol>,
     /// In order of definition: bounds of one mention only earlier ones.
     variables: Vec<Variable>,
@@ -45,11 +48,16 @@ impl Facts {
     pub fn symbol(&mut self, name: Name, min: i64, max: i64, divisor: i64) {
         let divisor = divisor.max(1);
         let reduced = if divisor == 1 { name } else { Name::new(&format!("{name}/{divisor}")) };
-        self.symbols.push(Symbol { name, reduced, divisor, min: min.max(0).div_euclid(divisor), max: max / divisor });
+        let (min, max) = (min.max(0).div_euclid(divisor), max / divisor);
+        self.ranges.set(reduced, min, max);
+        self.symbols.push(Symbol { name, reduced, divisor, min, max });
     }
     /// A new variable within bounds, as a dimension.
     pub fn variable(&mut self, hint: &str, lower: Dim, upper: Dim) -> Dim {
         let name = Name::new(&format!("%{hint}{}", self.variables.len()));
+        if let (Some((low, _)), Some((_, high))) = (self.ranges.interval(lower), self.ranges.interval(upper)) {
+            self.ranges.set(name, low, high.max(low));
+        }
         self.variables.push(Variable { name, lower, upper });
         Dim::symbol(name)
     }
@@ -59,7 +67,15 @@ impl Facts {
             let symbol = self.symbols.iter().find(|s| s.name == name && s.divisor > 1)?;
             Some(Dim::symbol(symbol.reduced) * Dim::Static(symbol.divisor))
         };
-        simplify(dim.substitute(&reduced))
+        self.ranges.simplify(dim.substitute(&reduced))
+    }
+    /// `a floordiv b`, as simple as the bounds that are numbers allow for.
+    pub fn quotient(&self, a: Dim, b: Dim) -> Dim {
+        self.ranges.floordiv(a, b)
+    }
+    /// `a mod b`, likewise.
+    pub fn remainder(&self, a: Dim, b: Dim) -> Dim {
+        self.ranges.modulo(a, b)
     }
     /// Whether `dim` is a multiple of `n` wherever the symbols and variables stand.
     pub fn divisible(&self, dim: Dim, n: i64) -> bool {
@@ -189,7 +205,7 @@ impl Facts {
             Atom::Mod(a, b) if self.nonneg(a, fuel / 2) => vec![a, b - Dim::Static(1)],
             Atom::Mod(_, b) => vec![b - Dim::Static(1)],
             Atom::FloorDiv(a, b) => {
-                let below = self.below(a).into_iter().flatten().map(|a| quotient(a, b));
+                let below = self.below(a).into_iter().flatten().map(|a| self.quotient(a, b));
                 self.upper_quotient(a, b).into_iter().chain(below).collect()
             }
             Atom::Min(a, b) => vec![a, b],
@@ -223,10 +239,10 @@ impl Facts {
             return None;
         }
         // (b q - 1) floordiv b is q - 1.
-        if let Some(q) = monomial_quotient(most + Dim::Static(1), b) {
+        if let (q, Dim::Static(0)) = self.ranges.split(most + Dim::Static(1), b) {
             return Some(q - Dim::Static(1));
         }
-        split_floordiv(most, b.as_static().filter(|b| *b > 0)?)
+        b.as_static().filter(|b| *b > 0).map(|_| self.quotient(most, b))
     }
 }
 
@@ -275,80 +291,6 @@ fn floordiv_out(p: &Polynomial, atom: &Atom) -> Option<Dim> {
             };
     }
     Some(sum)
-}
-
-/// `dim / divisor` where every term of `dim` has the factors of the single term `divisor`.
-fn monomial_quotient(dim: Dim, divisor: Dim) -> Option<Dim> {
-    let d = divisor.polynomial()?;
-    let (factors, scale) = match (d.constant, d.terms.as_slice()) {
-        (n, []) if n > 0 => (Monomial::new(), n),
-        (0, [(factors, scale)]) if *scale > 0 => (factors.clone(), *scale),
-        _ => return None,
-    };
-    let p = dim.polynomial()?;
-    let mut sum = Dim::Static(0);
-    let constant = (p.constant != 0).then(|| (Monomial::new(), p.constant));
-    for (monomial, coefficient) in p.terms.iter().chain(&constant) {
-        (coefficient % scale == 0).then_some(())?;
-        let mut rest = monomial.clone();
-        for (factor, power) in &factors {
-            rest.iter_mut().find(|f| f.0 == *factor && f.1 >= *power)?.1 -= power;
-        }
-        rest.retain(|f| f.1 > 0);
-        sum = sum + product(&rest, coefficient / scale);
-    }
-    Some(sum)
-}
-
-/// The dimension with what divides taken out of its divisions.
-fn simplify(dim: Dim) -> Dim {
-    let Some(p) = dim.polynomial() else { return dim };
-    let mut sum = Dim::Static(p.constant);
-    for (monomial, coefficient) in &p.terms {
-        let mut term = Dim::Static(*coefficient);
-        for (atom, power) in monomial {
-            let simple = match *atom {
-                Atom::FloorDiv(a, b) => quotient(simplify(a), simplify(b)),
-                Atom::Mod(a, b) => remainder(simplify(a), simplify(b)),
-                Atom::Max(a, b) => simplify(a).max(simplify(b)),
-                Atom::Min(a, b) => simplify(a).min(simplify(b)),
-                Atom::Symbol(name) => Dim::symbol(name),
-            };
-            for _ in 0..*power {
-                term = term * simple;
-            }
-        }
-        sum = sum + term;
-    }
-    sum
-}
-/// `a floordiv b` with what divides taken out of the division.
-pub fn quotient(a: Dim, b: Dim) -> Dim {
-    let split = b.as_static().filter(|b| *b > 0).and_then(|b| split_floordiv(a, b));
-    split.unwrap_or_else(|| a.floordiv(b))
-}
-/// `a mod b` without the terms that are multiples of b.
-pub fn remainder(a: Dim, b: Dim) -> Dim {
-    match (a.polynomial(), b) {
-        (Some(p), Dim::Static(n)) if n > 0 => {
-            let terms = p.terms.into_iter().filter(|(_, coefficient)| coefficient % n != 0).collect();
-            Dim::from(Polynomial { terms, constant: p.constant.rem_euclid(n) }).modulo(b)
-        }
-        _ => a.modulo(b),
-    }
-}
-
-/// `dim floordiv divisor` with what divides taken out of the division.
-fn split_floordiv(dim: Dim, divisor: i64) -> Option<Dim> {
-    let p = dim.polynomial()?;
-    let (mut whole, mut rest) = (Dim::Static(0), Dim::Static(p.constant));
-    for (monomial, coefficient) in &p.terms {
-        match coefficient % divisor {
-            0 => whole = whole + product(monomial, coefficient / divisor),
-            _ => rest = rest + product(monomial, *coefficient),
-        }
-    }
-    Some(whole + rest.floordiv(Dim::Static(divisor)))
 }
 
 #[cfg(test)]
@@ -419,10 +361,10 @@ mod tests {
         let mut facts = Facts::default();
         let first = facts.variable("p", n(0), n(5)) * n(176);
         let count = (n(1000) - first).min(n(176));
-        let tile = facts.variable("l", n(0), quotient(count + n(15), n(16)) - n(1));
+        let tile = facts.variable("l", n(0), facts.quotient(count + n(15), n(16)) - n(1));
         assert!(facts.le(tile + n(1), n(11)) && !facts.le(tile + n(1), n(10)));
         assert!(facts.le(tile * n(16) + n(16), n(176)) && !facts.le(first + tile * n(16) + n(16), n(1000)));
-        let whole = facts.variable("l", n(0), quotient(count, n(16)) - n(1));
+        let whole = facts.variable("l", n(0), facts.quotient(count, n(16)) - n(1));
         assert!(facts.le(first + whole * n(16) + n(16), n(1000)));
     }
 

@@ -386,7 +386,7 @@ mod tests {
         let text = "func.func @a(%x: f32) {\n  %v, %at = core.sort %x : f32, i64\n}\n";
         let names = Names::of(text);
         let results: Vec<_> = names.places.iter().filter_map(|p| p.result_of).collect();
-        let op = text.find("core.sort").unwrap();
+        let op = text.find("core.sort %x").unwrap();
         assert_eq!(results, [(op, 0), (op, 1)]);
         let at = names.at(text.find("%at").unwrap()).unwrap();
         assert_eq!(&text[names.places[at].name.clone()], "at");

@@ -3,6 +3,7 @@
 
 use super::Search;
 use super::minimize::minimize;
+use rc_dialects::op;
 use rc_ir::attr::{AttrData, DenseData, scalar_bytes};
 use rc_ir::{Attr, Body, Builder, Module, Name, Op, Traits, Type, Value};
 use rustc_hash::FxHashSet;
@@ -93,7 +94,7 @@ fn unused_results(body: &Body) -> FxHashSet<Value> {
 /// The `func.return` of a function of one block.
 fn return_of(body: &Body) -> Option<Op> {
     let entry = body.entry()?;
-    body.terminator(entry).filter(|&op| body.name(op) == "func.return")
+    body.terminator(entry).filter(|&op| body.name(op) == op::func::RETURN)
 }
 
 /// Returns no values whose operations go.
@@ -153,7 +154,7 @@ fn other_value(body: &mut Body, op: Op, value: Value) -> Option<Value> {
         Some(value) => Some(value),
         None => {
             let attr = zero(ty)?;
-            Builder::before(body, op).op("rc.core.constant").attr("value", attr).result(ty).try_value().ok()
+            Builder::before(body, op).op(op::core::CONSTANT).attr("value", attr).result(ty).try_value().ok()
         }
     }
 }

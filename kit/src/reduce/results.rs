@@ -3,6 +3,7 @@
 use super::Search;
 use super::minimize::minimize;
 use super::ops::{keep_returned, set_function_type};
+use rc_dialects::op;
 use rc_ir::{Attr, Body, Mapping, Module, Op, OpState, Value};
 
 /// Drops returned values, makes arguments of one type one, takes regions' unused inputs and outputs away.
@@ -13,7 +14,7 @@ pub fn reduce(module: Module, search: &mut Search) -> Module {
 fn drop_returned(module: Module, search: &mut Search) -> Module {
     let end = |body: &Body| {
         let entry = body.entry()?;
-        body.terminator(entry).filter(|&op| body.name(op) == "func.return")
+        body.terminator(entry).filter(|&op| body.name(op) == op::func::RETURN)
     };
     let parts: Vec<(usize, usize)> = (0..module.bodies.len())
         .flat_map(|at| {

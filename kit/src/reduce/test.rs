@@ -1,5 +1,6 @@
 //! What has to stay true of a module while it gets smaller.
 
+use rc_dialects::op;
 use rc_ir::pass::PassManager;
 use rc_ir::{Diagnostic, Module, Name, Severity};
 use rc_parser::pipeline::parse_pipeline;
@@ -123,7 +124,7 @@ impl ChangesResult {
         if !PassManager::new(passes).run(&mut after).succeeded() {
             return None;
         }
-        let functions = module.bodies.iter().filter(|b| b.name(b.root()) == "func.func" && !b.is_private());
+        let functions = module.bodies.iter().filter(|b| b.name(b.root()) == op::func::FUNC && !b.is_private());
         functions.filter_map(|b| Some((b, b.symbol()?))).find_map(|(body, name)| {
             let inputs = random_inputs(body, self.seed, &Bindings::default()).ok()?;
             let expected = run(module, name, &inputs)?;

@@ -1,6 +1,7 @@
 //! Memory over time: what is in the arena at each launch.
 
 use rc_dialects::func::symbols;
+use rc_dialects::op;
 use rc_ir::{Body, Dim, Module, Op, Value as Handle};
 use rustc_hash::FxHashMap;
 use serde_json::{Value, json};
@@ -35,7 +36,7 @@ fn function(body: &Body) -> Option<Value> {
     let mut steps: Vec<String> = Vec::new();
     for op in body.ops(entry) {
         match body.name(op).as_str() {
-            "rc.host.view" => view(body, op, memory, &bound, &mut buffers, &mut of),
+            op::host::VIEW => view(body, op, memory, &bound, &mut buffers, &mut of),
             _ if body.result_count(op) > 0 && body.operand_count(op) == 0 => {}
             _ => {
                 for buffer in body.operands(op).filter_map(|v| of.get(&v)) {

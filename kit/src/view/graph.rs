@@ -1,6 +1,7 @@
 //! The graph of a module's functions: an operation or a fusion is a node, in a layer below all that it uses.
 
 use super::place;
+use rc_dialects::op;
 use rc_ir::pass::has_dialect;
 use rc_ir::{Body, Module, Op};
 use rustc_hash::FxHashMap;
@@ -16,7 +17,7 @@ pub fn of(module: &Module) -> Option<Value> {
     if ["loop", "host"].iter().any(|dialect| has_dialect(module, dialect)) {
         return None;
     }
-    let functions = module.bodies.iter().filter(|b| b.name(b.root()) == "func.func" && b.entry().is_some());
+    let functions = module.bodies.iter().filter(|b| b.name(b.root()) == op::func::FUNC && b.entry().is_some());
     let (mut nodes, mut edges, mut left) = (Vec::new(), Vec::new(), 0);
     for body in functions {
         left += draw(body, left, &mut nodes, &mut edges);

@@ -1,5 +1,6 @@
 //! Kernels: how often they are launched, how they are scheduled, what time was predicted.
 
+use rc_dialects::op;
 use rc_ir::{Diagnostic, Dim, Loc, Module};
 use regex::Regex;
 use serde_json::{Value, json};
@@ -29,14 +30,14 @@ impl Kernels {
             let (root, Some(symbol)) = (body.op_ref(body.root()), body.symbol()) else { continue };
             let ops = body.walk();
             match root.name().as_str() {
-                "rc.loop.kernel" => {
+                op::loop_::KERNEL => {
                     let scheduled = ops.iter().filter(|&&op| body.attr(op, "schedule").is_some());
                     let locs: Vec<Loc> = scheduled.map(|&op| body.loc(op)).collect();
                     if !locs.is_empty() {
                         self.nests.insert(symbol.to_string(), locs);
                     }
                 }
-                "rc.kernel.func" => {
+                op::kernel::FUNC => {
                     let kernel = latest.entry(symbol.to_string()).or_default();
                     let grid = root.attr("grid").and_then(|a| a.as_shape()).unwrap_or_default();
                     kernel.grid = grid.iter().map(Dim::to_string).collect::<Vec<_>>().join(" × ");
@@ -51,7 +52,7 @@ impl Kernels {
         }
         for body in &module.bodies {
             for op in body.walk() {
-                let callee = body.op_ref(op).str("callee").filter(|_| body.name(op) == "rc.host.launch");
+                let callee = body.op_ref(op).str("callee").filter(|_| body.name(op) == op::host::LAUNCH);
                 if let Some(kernel) = callee.and_then(|name| latest.get_mut(name)) {
                     kernel.launches += 1;
                 }

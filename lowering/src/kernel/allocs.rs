@@ -3,6 +3,7 @@
 use super::{KernelInfo, Lowering, cuda};
 use crate::emit::{Space, Value};
 use rc_dialects::constraints::memory_space;
+use rc_dialects::op;
 use rc_ir::{Body, Op, OpRef, Result};
 
 /// The most that a CPU thread keeps on its stack; what is beyond lies in scratch memory.
@@ -38,7 +39,7 @@ impl Allocations {
     /// Gives each allocation its place and notes in `info` what memory the kernel needs.
     pub fn plan(body: &Body, info: &mut KernelInfo, gpu: bool) -> Result<Allocations> {
         let mut ops: Vec<OpRef> =
-            body.walk().into_iter().map(|op| body.op_ref(op)).filter(|op| op.is("rc.kernel.alloc")).collect();
+            body.walk().into_iter().map(|op| body.op_ref(op)).filter(|op| op.is(op::kernel::ALLOC)).collect();
         // The most aligned first: little lies between them.
         ops.sort_by_key(|op| std::cmp::Reverse(op.int("align").unwrap_or(16)));
         let mut places = Vec::new();

@@ -5,6 +5,7 @@ use super::{
     value::{Parts, lanes_of},
 };
 use crate::emit::{Type, Value};
+use rc_dialects::op;
 use rc_ir::attr::{AttrData, float_from_bits, float_to_bits, scalar_value};
 use rc_ir::types::FloatKind;
 use rc_ir::{self as ir, OpRef, Result};
@@ -15,8 +16,10 @@ impl<'a, 'm> Lowering<'a, 'm> {
         let ty = self.body.ty(result);
         let scalar = self.part_types(op, result)?[0];
         let scalar = crate::emit::element(scalar);
-        let lanes = match op.name().pretty() {
-            "core.iota" => (0..lanes_of(ty)).map(|i| self.number(scalar, ty.elem(), Number::Int(i as i64))).collect(),
+        let lanes = match op.name().as_str() {
+            op::core::IOTA => {
+                (0..lanes_of(ty)).map(|i| self.number(scalar, ty.elem(), Number::Int(i as i64))).collect()
+            }
             _ => self.constant_lanes(op, ty, scalar)?,
         };
         let parts = self.joined(ty, lanes);

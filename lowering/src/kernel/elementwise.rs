@@ -4,11 +4,12 @@ use super::{Lowering, value::Parts};
 use crate::backend::Processor;
 use crate::emit::{FCmp, ICmp, Type, Value, same_shape};
 use melior::ir::ValueLike;
+use rc_dialects::op;
 use rc_ir::{self as ir, OpRef, Result};
 
 impl<'a, 'm> Lowering<'a, 'm> {
     pub fn elementwise(&mut self, op: OpRef) -> Result {
-        let name = op.name().pretty();
+        let name = op.name().as_str();
         let result = op.result(0);
         let elem = self.body.ty(op.operand(op.operands().len() - 1)).elem();
         let operands: Vec<Parts<'m>> = self.operands_in_one_width(op, elem);
@@ -17,8 +18,8 @@ impl<'a, 'm> Lowering<'a, 'm> {
         for i in 0..count {
             let args: Vec<Value<'m>> = operands.iter().map(|parts| parts[i.min(parts.len() - 1)]).collect();
             let value = match name {
-                "core.compare" => self.compare(op, elem, args[0], args[1]),
-                "core.select" => Ok(self.b.select(args[0], args[1], args[2])),
+                op::core::COMPARE => self.compare(op, elem, args[0], args[1]),
+                op::core::SELECT => Ok(self.b.select(args[0], args[1], args[2])),
                 _ => self.apply(op, name, elem, &args),
             };
             parts.push(value?);
@@ -63,13 +64,13 @@ impl<'a, 'm> Lowering<'a, 'm> {
         let shape = args[0].r#type();
         match (name, self.is_half(elem)) {
             // Signs are bits, whatever the width.
-            ("core.neg" | "core.abs", true) => {
+            (op::core::NEG | op::core::ABS, true) => {
                 return Ok(match name {
-                    "core.neg" => b.xor(args[0], b.int(shape, -0x8000)),
+                    op::core::NEG => b.xor(args[0], b.int(shape, -0x8000)),
                     _ => b.and(args[0], b.int(shape, 0x7fff)),
                 });
             }
-            ("core.fma", true) => {
+            (op::core::FMA, true) => {
                 let error = op.unsupported(format!("on {elem}"));
                 return Err(error.help("run expand-math: it computes 16-bit floats in f32"));
             }
@@ -77,7 +78,7 @@ impl<'a, 'm> Lowering<'a, 'm> {
             (_, true) => {
                 let wide: Vec<Value<'m>> = args.iter().map(|&x| self.widen(x, elem)).collect();
                 let result = self.float_op(op, name, ir::Type::f32(), &wide)?;
-                return Ok(if matches!(name, "core.is_nan" | "core.is_finite") {
+                return Ok(if matches!(name, op::core::IS_NAN | op::core::IS_FINITE) {
                     result
                 } else {
                     self.narrow(result, elem)
@@ -87,24 +88,24 @@ impl<'a, 'm> Lowering<'a, 'm> {
         }
         let number = |x: f64| b.float(shape, x);
         Ok(match (name, args) {
-            ("core.add", &[x, y]) => b.fadd(x, y),
-            ("core.sub", &[x, y]) => b.fsub(x, y),
-            ("core.mul", &[x, y]) => b.fmul(x, y),
-            ("core.div", &[x, y]) => b.fdiv(x, y),
-            ("core.fma", &[x, y, z]) => self.fma(elem, x, y, z),
-            ("core.max", &[x, y]) => b.fmaximum(x, y),
-            ("core.min", &[x, y]) => b.fminimum(x, y),
-            ("core.clamp", &[x, low, high]) => b.fminimum(b.fmaximum(x, low), high),
-            ("core.neg", &[x]) => b.fneg(x),
-            ("core.abs", &[x]) => b.fabs(x),
-            ("core.sqrt", &[x]) => b.sqrt(x),
-            ("core.floor", &[x]) => b.floor(x),
-            ("core.ceil", &[x]) => b.ceil(x),
-            ("core.round", &[x]) => b.round_even(x),
-            ("core.trunc", &[x]) => b.round_to_zero(x),
-            ("core.is_nan", &[x]) => b.fcmp(FCmp::Uno, x, x),
-            ("core.is_finite", &[x]) => b.fcmp(FCmp::Olt, b.fabs(x), number(f64::INFINITY)),
-            ("core.sign", &[x]) => {
+            (op::core::ADD, &[x, y]) => b.fadd(x, y),
+            (op::core::SUB, &[x, y]) => b.fsub(x, y),
+            (op::core::MUL, &[x, y]) => b.fmul(x, y),
+            (op::core::DIV, &[x, y]) => b.fdiv(x, y),
+            (op::core::FMA, &[x, y, z]) => self.fma(elem, x, y, z),
+            (op::core::MAX, &[x, y]) => b.fmaximum(x, y),
+            (op::core::MIN, &[x, y]) => b.fminimum(x, y),
+            (op::core::CLAMP, &[x, low, high]) => b.fminimum(b.fmaximum(x, low), high),
+            (op::core::NEG, &[x]) => b.fneg(x),
+            (op::core::ABS, &[x]) => b.fabs(x),
+            (op::core::SQRT, &[x]) => b.sqrt(x),
+            (op::core::FLOOR, &[x]) => b.floor(x),
+            (op::core::CEIL, &[x]) => b.ceil(x),
+            (op::core::ROUND, &[x]) => b.round_even(x),
+            (op::core::TRUNC, &[x]) => b.round_to_zero(x),
+            (op::core::IS_NAN, &[x]) => b.fcmp(FCmp::Uno, x, x),
+            (op::core::IS_FINITE, &[x]) => b.fcmp(FCmp::Olt, b.fabs(x), number(f64::INFINITY)),
+            (op::core::SIGN, &[x]) => {
                 let zero = number(0.0);
                 let negative = b.select(b.fcmp(FCmp::Olt, x, zero), number(-1.0), x);
                 b.select(b.fcmp(FCmp::Ogt, x, zero), number(1.0), negative)
@@ -157,41 +158,41 @@ impl<'a, 'm> Lowering<'a, 'm> {
         // Sums and products of indices do not overflow where their bounds are known.
         let exact = elem.is_index() && op.results().len() == 1 && self.ranges.of(op.result(0)).is_some();
         Ok(match (name, args) {
-            ("core.add", &[x, y]) => {
+            (op::core::ADD, &[x, y]) => {
                 if exact {
                     b.add_nsw(x, y)
                 } else {
                     b.add(x, y)
                 }
             }
-            ("core.sub", &[x, y]) => {
+            (op::core::SUB, &[x, y]) => {
                 if exact {
                     b.sub_nsw(x, y)
                 } else {
                     b.sub(x, y)
                 }
             }
-            ("core.mul", &[x, y]) => {
+            (op::core::MUL, &[x, y]) => {
                 if exact {
                     b.mul_nsw(x, y)
                 } else {
                     b.mul(x, y)
                 }
             }
-            ("core.div" | "core.rem", &[x, y]) => self.divide(op, name == "core.rem", elem, x, y),
-            ("core.max", &[x, y]) => maximum(x, y),
-            ("core.min", &[x, y]) => minimum(x, y),
-            ("core.clamp", &[x, low, high]) => minimum(maximum(x, low), high),
-            ("core.neg", &[x]) => b.sub(number(0), x),
-            ("core.abs", &[x]) if unsigned => x,
-            ("core.abs", &[x]) => b.smax(x, b.sub(number(0), x)),
-            ("core.sign", &[x]) if unsigned => b.umin(x, number(1)),
-            ("core.sign", &[x]) => b.smax(b.smin(x, number(1)), number(-1)),
-            ("core.not", &[x]) => b.not(x),
-            ("core.and", &[x, y]) => b.and(x, y),
-            ("core.or", &[x, y]) => b.or(x, y),
-            ("core.xor", &[x, y]) => b.xor(x, y),
-            ("core.shl" | "core.shr", &[x, y]) => self.shift(name == "core.shl", unsigned, elem, x, y),
+            (op::core::DIV | op::core::REM, &[x, y]) => self.divide(op, name == op::core::REM, elem, x, y),
+            (op::core::MAX, &[x, y]) => maximum(x, y),
+            (op::core::MIN, &[x, y]) => minimum(x, y),
+            (op::core::CLAMP, &[x, low, high]) => minimum(maximum(x, low), high),
+            (op::core::NEG, &[x]) => b.sub(number(0), x),
+            (op::core::ABS, &[x]) if unsigned => x,
+            (op::core::ABS, &[x]) => b.smax(x, b.sub(number(0), x)),
+            (op::core::SIGN, &[x]) if unsigned => b.umin(x, number(1)),
+            (op::core::SIGN, &[x]) => b.smax(b.smin(x, number(1)), number(-1)),
+            (op::core::NOT, &[x]) => b.not(x),
+            (op::core::AND, &[x, y]) => b.and(x, y),
+            (op::core::OR, &[x, y]) => b.or(x, y),
+            (op::core::XOR, &[x, y]) => b.xor(x, y),
+            (op::core::SHL | op::core::SHR, &[x, y]) => self.shift(name == op::core::SHL, unsigned, elem, x, y),
             _ => return Err(op.unsupported(format!("on {elem} in a thread"))),
         })
     }

@@ -2,6 +2,7 @@
 
 use super::kernel_error;
 use rc_dialects::func::{SymbolDecl, symbols_of};
+use rc_dialects::op;
 use rc_ir::{Attr, Body, Dim, Result, Type, TypeData};
 
 /// What a caller needs to know to launch a kernel.
@@ -58,7 +59,7 @@ pub struct TensorMapInfo {
 impl KernelInfo {
     pub(super) fn of(body: &Body) -> Result<KernelInfo> {
         let root = body.op_ref(body.root());
-        if !root.is("rc.kernel.func") {
+        if !root.is(op::kernel::FUNC) {
             return Err(root.error("is not a kernel.func"));
         }
         if let Some(phase @ ("tile" | "placed")) = root.str("phase") {
@@ -72,7 +73,7 @@ impl KernelInfo {
             let value = root.int(name).unwrap_or(0);
             u32::try_from(value).map_err(|_| root.error(format!("has '{name}' = {value}")))
         };
-        let table = body.walk().into_iter().any(|op| body.op_ref(op).is("rc.kernel.choose"));
+        let table = body.walk().into_iter().any(|op| body.op_ref(op).is(op::kernel::CHOOSE));
         if table && (!symbols_of(root)?.is_empty() || root.attr("tensor_maps").is_some()) {
             return Err(root.unsupported("of kernel.choose in a kernel with symbols or tensor maps"));
         }
@@ -85,7 +86,7 @@ impl KernelInfo {
             threads: count("threads")?.max(1),
             cluster: cluster_of(body)?,
             min_blocks: count("min_blocks")?,
-            early: body.ops(entry).any(|op| body.op_ref(op).is("rc.kernel.grid_wait")),
+            early: body.ops(entry).any(|op| body.op_ref(op).is(op::kernel::GRID_WAIT)),
             scratch: 0,
             static_shared: 0,
             dynamic_shared: 0,

@@ -41,6 +41,7 @@ pub use info::{KernelArg, KernelInfo, TensorMapInfo};
 use crate::{backend::Processor, emit::Builder};
 use dims::Dims;
 use ranges::IndexRanges;
+use rc_dialects::op;
 use rc_ir::{self as ir, Body, Diagnostic, OpRef, Result};
 use value::Values;
 
@@ -81,40 +82,40 @@ impl<'a, 'm> Lowering<'a, 'm> {
     }
 
     fn op(&mut self, op: OpRef) -> Result {
-        let name = op.name().pretty();
+        let name = op.name().as_str();
         match name {
-            "kernel.return" | "kernel.yield" => Ok(()),
-            "kernel.program_id" | "kernel.thread_id" | "kernel.extent" => self.place(op),
-            "kernel.for" => self.for_op(op),
-            "kernel.if" => self.if_op(op),
-            "kernel.alloc" => Ok(()), // placed before the body
-            "kernel.view" => self.view(op),
-            "kernel.choose" => self.choose(op),
-            "kernel.read" => self.read(op),
-            "kernel.write" => self.write(op),
-            "kernel.atomic" => self.atomic(op),
-            "core.constant" | "core.iota" => self.constant(op),
-            "core.convert" => self.convert(op),
-            "core.bitcast" | "kernel.bitcast" => self.bitcast(op),
-            "core.broadcast" | "kernel.splat" => self.splat(op),
-            "kernel.extract" => self.extract(op),
-            "kernel.insert" => self.insert(op),
-            "kernel.concat" => self.concat(op),
-            "kernel.slice" => self.slice(op),
-            "kernel.permute" => self.permute(op),
-            "kernel.vector_reduce" => self.vector_reduce(op),
-            "kernel.dot_words" => self.dot_words(op),
-            "kernel.dot_tiles" => self.dot_tiles(op),
-            _ if name.starts_with("core.") => self.elementwise(op),
-            _ if name.starts_with("kernel.") => self.gpu_op(op),
+            op::kernel::RETURN | op::kernel::YIELD => Ok(()),
+            op::kernel::PROGRAM_ID | op::kernel::THREAD_ID | op::kernel::EXTENT => self.place(op),
+            op::kernel::FOR => self.for_op(op),
+            op::kernel::IF => self.if_op(op),
+            op::kernel::ALLOC => Ok(()), // placed before the body
+            op::kernel::VIEW => self.view(op),
+            op::kernel::CHOOSE => self.choose(op),
+            op::kernel::READ => self.read(op),
+            op::kernel::WRITE => self.write(op),
+            op::kernel::ATOMIC => self.atomic(op),
+            op::core::CONSTANT | op::core::IOTA => self.constant(op),
+            op::core::CONVERT => self.convert(op),
+            op::core::BITCAST | op::kernel::BITCAST => self.bitcast(op),
+            op::core::BROADCAST | op::kernel::SPLAT => self.splat(op),
+            op::kernel::EXTRACT => self.extract(op),
+            op::kernel::INSERT => self.insert(op),
+            op::kernel::CONCAT => self.concat(op),
+            op::kernel::SLICE => self.slice(op),
+            op::kernel::PERMUTE => self.permute(op),
+            op::kernel::VECTOR_REDUCE => self.vector_reduce(op),
+            op::kernel::DOT_WORDS => self.dot_words(op),
+            op::kernel::DOT_TILES => self.dot_tiles(op),
+            _ if op.name().dialect() == "core" => self.elementwise(op),
+            _ if op.name().dialect() == "kernel" => self.gpu_op(op),
             _ => Err(op.unsupported("in the thread phase of a kernel")),
         }
     }
 
     /// What only a GPU has.
     fn gpu_op(&mut self, op: OpRef) -> Result {
-        let name = op.name().pretty();
-        if name == "kernel.barrier" && !self.gpu {
+        let name = op.name().as_str();
+        if name == op::kernel::BARRIER && !self.gpu {
             return Ok(()); // a program has one thread
         }
         if TILE_OPS.contains(&name) {
@@ -125,27 +126,27 @@ impl<'a, 'm> Lowering<'a, 'm> {
             return Err(op.unsupported("on the CPU").help("kernels that use it are for target = cuda"));
         }
         match name {
-            "kernel.approx" => self.approx(op),
-            "kernel.shuffle" => self.shuffle(op),
-            "kernel.ldmatrix" => self.ldmatrix(op),
-            "kernel.stmatrix" => self.stmatrix(op),
-            "kernel.mma" => self.mma(op),
-            "kernel.wgmma" => self.wgmma(op),
-            "kernel.wgmma_wait" => self.wgmma_wait(op),
-            "kernel.wgmma_fence" | "kernel.wgmma_commit" => self.wgmma_order(op),
-            "kernel.async_copy" => self.async_copy(op),
-            "kernel.tensor_load" => self.tensor_load(op),
-            "kernel.box_prefetch" => self.box_prefetch(op),
-            "kernel.tensor_store" => self.tensor_store(op),
+            op::kernel::APPROX => self.approx(op),
+            op::kernel::SHUFFLE => self.shuffle(op),
+            op::kernel::LDMATRIX => self.ldmatrix(op),
+            op::kernel::STMATRIX => self.stmatrix(op),
+            op::kernel::MMA => self.mma(op),
+            op::kernel::WGMMA => self.wgmma(op),
+            op::kernel::WGMMA_WAIT => self.wgmma_wait(op),
+            op::kernel::WGMMA_FENCE | op::kernel::WGMMA_COMMIT => self.wgmma_order(op),
+            op::kernel::ASYNC_COPY => self.async_copy(op),
+            op::kernel::TENSOR_LOAD => self.tensor_load(op),
+            op::kernel::BOX_PREFETCH => self.box_prefetch(op),
+            op::kernel::TENSOR_STORE => self.tensor_store(op),
             _ => self.sync(op),
         }
     }
 
     fn place(&mut self, op: OpRef) -> Result {
         let result = op.result(0);
-        let value = match op.name().pretty() {
-            "kernel.program_id" => self.programs[op.int("axis").unwrap_or(0).clamp(0, 2) as usize],
-            "kernel.thread_id" => self.thread_id(),
+        let value = match op.name().as_str() {
+            op::kernel::PROGRAM_ID => self.programs[op.int("axis").unwrap_or(0).clamp(0, 2) as usize],
+            op::kernel::THREAD_ID => self.thread_id(),
             _ => match op.attr("expr").and_then(|a| a.as_shape()) {
                 Some(&[dim]) => self.dim(dim, self.index_type(result))?,
                 _ => return Err(op.error("expects one expression in 'expr'")),
@@ -163,18 +164,18 @@ impl<'a, 'm> Lowering<'a, 'm> {
 
 /// What the earlier phases have.
 const TILE_OPS: &[&str] = &[
-    "kernel.load",
-    "kernel.gather",
-    "kernel.store",
-    "kernel.scatter",
-    "kernel.reduce",
-    "kernel.scan",
-    "kernel.dot",
-    "kernel.pack",
-    "kernel.iota",
-    "kernel.broadcast",
-    "kernel.transpose",
-    "kernel.convert_layout",
+    op::kernel::LOAD,
+    op::kernel::GATHER,
+    op::kernel::STORE,
+    op::kernel::SCATTER,
+    op::kernel::REDUCE,
+    op::kernel::SCAN,
+    op::kernel::DOT,
+    op::kernel::PACK,
+    op::kernel::IOTA,
+    op::kernel::BROADCAST,
+    op::kernel::TRANSPOSE,
+    op::kernel::CONVERT_LAYOUT,
 ];
 
 /// An error of the whole kernel.

@@ -1,13 +1,13 @@
 //! Bounds of `index` values, which say where 32 bits are enough.
 
 use super::KernelInfo;
-use rc_ir::dim_range::Ranges;
+use rc_dialects::op;
+use rc_ir::dim_range::{Interval, Ranges, interval};
 use rc_ir::{Block, Body, OpRef, Type, Value, op_def::constant_of};
 
-/// Inclusive bounds.
-pub(super) type Interval = (i64, i64);
-
-/// Bounds of each `index` value of a kernel, by interval arithmetic from the ranges of its symbols.
+/// Bounds of each `index` value of a kernel, by interval arithmetic from the ranges of its symbols. The values are those of the thread phase, whose
+/// masks, shifts and choices no expression over symbols has: bounds flow from op to op instead, and what computes with them is the
+/// engine's ([`rc_ir::dim_range`]).
 pub(super) struct IndexRanges {
     symbols: Ranges,
     threads: i64,
@@ -63,9 +63,9 @@ impl IndexRanges {
     fn block(&mut self, body: &Body, block: Block) {
         for op in body.ops(block) {
             let op = body.op_ref(op);
-            match op.name().pretty() {
-                "kernel.for" => self.for_op(op),
-                "kernel.if" => self.if_op(op),
+            match op.name().as_str() {
+                op::kernel::FOR => self.for_op(op),
+                op::kernel::IF => self.if_op(op),
                 name => {
                     for result in op.results().filter(|&r| body.ty(r).elem().is_index()) {
                         self.values[result.index()] =
@@ -94,7 +94,7 @@ impl IndexRanges {
         for ((&init, &next), (&arg, result)) in inits.iter().zip(&yields(op, 0)).zip(args[1..].iter().zip(op.results()))
         {
             if let (Some(a), Some(b)) = (self.of(init), self.of(next)) {
-                let both = Some((a.0.min(b.0), a.1.max(b.1)));
+                let both = Some(interval::hull(a, b));
                 (self.values[arg.index()], self.values[result.index()]) = (both, both);
                 refined = true;
             }
@@ -112,7 +112,7 @@ impl IndexRanges {
         }
         for ((result, then), otherwise) in op.results().zip(yields(op, 0)).zip(yields(op, 1)) {
             if let (Some(a), Some(b)) = (self.of(then), self.of(otherwise)) {
-                self.values[result.index()] = Some((a.0.min(b.0), a.1.max(b.1)));
+                self.values[result.index()] = Some(interval::hull(a, b));
             }
         }
     }
@@ -120,53 +120,44 @@ impl IndexRanges {
     fn result(&self, name: &str, op: OpRef) -> Option<Interval> {
         let operand = |i: usize| self.of(op.operand(i));
         match name {
-            "core.constant" => {
+            op::core::CONSTANT => {
                 let value = constant_of(op.body, op.result(0))?.as_int()?;
                 Some((value, value))
             }
-            "core.iota" => Some((0, op.result_types()[0].static_shape()?.into_iter().max()?)),
-            "kernel.program_id" => {
+            op::core::IOTA => Some((0, op.result_types()[0].static_shape()?.into_iter().max()?)),
+            op::kernel::PROGRAM_ID => {
                 let extent = *self.grid.get(usize::try_from(op.int("axis")?).ok()?)?;
                 Some((0, extent.saturating_sub(1).max(0)))
             }
-            "kernel.thread_id" => Some((0, self.threads - 1)),
-            "kernel.cluster_rank" => Some((0, 15)),
-            "kernel.extent" => match op.attr("expr")?.as_shape()? {
+            op::kernel::THREAD_ID => Some((0, self.threads - 1)),
+            op::kernel::CLUSTER_RANK => Some((0, 15)),
+            op::kernel::EXTENT => match op.attr("expr")?.as_shape()? {
                 &[dim] => self.of_dim(dim),
                 _ => None,
             },
-            "kernel.splat" | "core.broadcast" | "kernel.extract" | "kernel.slice" | "kernel.shuffle" => operand(0),
-            "core.select" => {
-                let (a, b) = (operand(1)?, operand(2)?);
-                Some((a.0.min(b.0), a.1.max(b.1)))
+            op::kernel::SPLAT | op::core::BROADCAST | op::kernel::EXTRACT | op::kernel::SLICE | op::kernel::SHUFFLE => {
+                operand(0)
             }
-            "core.convert" => integer_range(op.body.ty(op.operand(0)).elem()),
+            op::core::SELECT => Some(interval::hull(operand(1)?, operand(2)?)),
+            op::core::CONVERT => integer_range(op.body.ty(op.operand(0)).elem()),
             _ => arithmetic(name, operand(0)?, (op.operands().len() > 1).then(|| operand(1)).flatten()),
         }
     }
 }
 
 fn arithmetic(name: &str, a: Interval, b: Option<Interval>) -> Option<Interval> {
-    let corners = |f: fn(i64, i64) -> i64| {
-        let b = b?;
-        let all = [f(a.0, b.0), f(a.0, b.1), f(a.1, b.0), f(a.1, b.1)];
-        Some((*all.iter().min()?, *all.iter().max()?))
-    };
     match name {
-        "core.add" => corners(i64::saturating_add),
-        "core.sub" => corners(i64::saturating_sub),
-        "core.mul" => corners(i64::saturating_mul),
-        "core.max" => Some((a.0.max(b?.0), a.1.max(b?.1))),
-        "core.min" => Some((a.0.min(b?.0), a.1.min(b?.1))),
-        "core.div" if b?.0 > 0 => corners(|x, y| x / y),
-        "core.rem" if b?.0 > 0 => {
-            let bound = b?.1 - 1;
-            Some((if a.0 >= 0 { 0 } else { -bound }, if a.0 >= 0 { a.1.min(bound) } else { bound }))
-        }
-        "core.shl" if b?.0 >= 0 && b?.1 < 32 => corners(|x, y| x.saturating_mul(1 << y)),
-        "core.shr" if b?.0 >= 0 && b?.1 < 63 => corners(|x, y| x >> y),
+        op::core::ADD => Some(interval::add(a, b?)),
+        op::core::SUB => Some(interval::sub(a, b?)),
+        op::core::MUL => Some(interval::mul(a, b?)),
+        op::core::MAX => Some(interval::max(a, b?)),
+        op::core::MIN => Some(interval::min(a, b?)),
+        op::core::DIV => interval::div(a, b?),
+        op::core::REM => interval::rem(a, b?),
+        op::core::SHL if b?.0 >= 0 && b?.1 < 32 => Some(interval::corners(a, b?, |x, y| x.saturating_mul(1 << y))),
+        op::core::SHR if b?.0 >= 0 && b?.1 < 63 => Some(interval::corners(a, b?, |x, y| x >> y)),
         // Of numbers from 0 on: what the bits of the larger one can hold.
-        "core.and" if a.0 >= 0 || b?.0 >= 0 => Some((
+        op::core::AND if a.0 >= 0 || b?.0 >= 0 => Some((
             0,
             if a.0 >= 0 && b?.0 >= 0 {
                 a.1.min(b?.1)
@@ -176,12 +167,12 @@ fn arithmetic(name: &str, a: Interval, b: Option<Interval>) -> Option<Interval> 
                 b?.1
             },
         )),
-        "core.or" | "core.xor" if a.0 >= 0 && b?.0 >= 0 => {
+        op::core::OR | op::core::XOR if a.0 >= 0 && b?.0 >= 0 => {
             let bits = 64 - a.1.max(b?.1).leading_zeros();
             Some((0, if bits >= 63 { i64::MAX } else { (1 << bits) - 1 }))
         }
-        "core.abs" => Some((0, a.0.saturating_abs().max(a.1.saturating_abs()))),
-        "core.neg" => Some((a.1.saturating_neg(), a.0.saturating_neg())),
+        op::core::ABS => Some((0, a.0.saturating_abs().max(a.1.saturating_abs()))),
+        op::core::NEG => Some(interval::sub((0, 0), a)),
         _ => None,
     }
 }
@@ -200,6 +191,6 @@ fn fits_i32(range: Interval) -> bool {
 /// The values that a region yields.
 pub(super) fn yields(op: OpRef, region: usize) -> Vec<Value> {
     let last = op.entry(region).and_then(|block| op.body.last_op(block));
-    last.filter(|&last| op.body.name(last) == "rc.kernel.yield")
+    last.filter(|&last| op.body.name(last) == op::kernel::YIELD)
         .map_or(Vec::new(), |last| op.body.operands(last).collect())
 }

@@ -3,19 +3,20 @@
 use super::Lowering;
 use crate::backend::{Cuda, Processor};
 use crate::emit::Value;
+use rc_dialects::op;
 use rc_ir::{OpRef, Result};
 
 impl<'a, 'm> Lowering<'a, 'm> {
     pub fn sync(&mut self, op: OpRef) -> Result {
         let p = self.b.ptx();
         let int = |name: &str| op.int(name).unwrap_or(0);
-        match op.name().pretty() {
-            "kernel.barrier" => self.barrier(op),
-            "kernel.mbarrier_init" => {
+        match op.name().as_str() {
+            op::kernel::BARRIER => self.barrier(op),
+            op::kernel::MBARRIER_INIT => {
                 let barrier = self.barrier_address(op)?;
                 p.mbarrier_init(barrier, self.b.i32(int("count") as i32));
             }
-            "kernel.mbarrier_arrive" => {
+            op::kernel::MBARRIER_ARRIVE => {
                 let barrier = self.barrier_address(op)?;
                 match op.group("rank").first() {
                     Some(&rank) => {
@@ -25,24 +26,24 @@ impl<'a, 'm> Lowering<'a, 'm> {
                     None => p.mbarrier_arrive(barrier),
                 }
             }
-            "kernel.async_arrive" => {
+            op::kernel::ASYNC_ARRIVE => {
                 let barrier = self.barrier_address(op)?;
                 p.cp_async_mbarrier_arrive(barrier);
             }
-            "kernel.mbarrier_expect" => {
+            op::kernel::MBARRIER_EXPECT => {
                 self.needs_hopper(op)?;
                 let barrier = self.barrier_address(op)?;
                 p.mbarrier_arrive_expect_tx(barrier, self.b.i32(int("bytes") as i32));
             }
-            "kernel.mbarrier_wait" => self.mbarrier_wait(op)?,
-            "kernel.fence" => {
+            op::kernel::MBARRIER_WAIT => self.mbarrier_wait(op)?,
+            op::kernel::FENCE => {
                 self.needs_hopper(op)?;
                 match op.str("kind") {
                     Some("mbarrier_init") => p.fence_mbarrier_init(),
                     _ => p.fence_proxy_async_shared(),
                 }
             }
-            "kernel.set_max_registers" => {
+            op::kernel::SET_MAX_REGISTERS => {
                 self.needs_wgmma(op)?;
                 let count = int("count");
                 if !(24..=256).contains(&count) || count % 8 != 0 {
@@ -53,36 +54,36 @@ impl<'a, 'm> Lowering<'a, 'm> {
                     _ => p.set_max_registers_dec(count as u32),
                 }
             }
-            "kernel.elect" => {
+            op::kernel::ELECT => {
                 self.needs_hopper(op)?;
                 self.values.set(op.result(0), p.elect());
             }
-            "kernel.cluster_barrier" => {
+            op::kernel::CLUSTER_BARRIER => {
                 self.needs_hopper(op)?;
                 p.cluster_arrive();
                 p.cluster_wait();
             }
-            "kernel.cluster_rank" => {
+            op::kernel::CLUSTER_RANK => {
                 self.needs_hopper(op)?;
                 let result = op.result(0);
                 let rank = self.index_cast(p.cluster_rank(), self.index_type(result), true);
                 self.values.set(result, rank);
             }
             // Before sm_90 a kernel starts when those before it are done, which is what these make sure of.
-            "kernel.grid_wait" if self.hopper() => p.grid_dependency_wait(),
-            "kernel.grid_launch" if self.hopper() => p.grid_dependency_launch(),
-            "kernel.grid_wait" | "kernel.grid_launch" => {}
-            "kernel.async_commit" => p.cp_async_commit(),
-            "kernel.async_wait" => p.cp_async_wait(int("pending") as u32),
-            "kernel.tensor_prefetch" => {
+            op::kernel::GRID_WAIT if self.hopper() => p.grid_dependency_wait(),
+            op::kernel::GRID_LAUNCH if self.hopper() => p.grid_dependency_launch(),
+            op::kernel::GRID_WAIT | op::kernel::GRID_LAUNCH => {}
+            op::kernel::ASYNC_COMMIT => p.cp_async_commit(),
+            op::kernel::ASYNC_WAIT => p.cp_async_wait(int("pending") as u32),
+            op::kernel::TENSOR_PREFETCH => {
                 self.needs_hopper(op)?;
                 p.prefetch_tensor_map(self.values.one(op.operand(0)));
             }
-            "kernel.bulk_commit" => {
+            op::kernel::BULK_COMMIT => {
                 self.needs_hopper(op)?;
                 p.bulk_commit();
             }
-            "kernel.bulk_wait" => {
+            op::kernel::BULK_WAIT => {
                 self.needs_hopper(op)?;
                 let pending = int("pending") as u32;
                 if op.bool("read") { p.bulk_wait_read(pending) } else { p.bulk_wait(pending) }

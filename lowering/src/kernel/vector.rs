@@ -6,6 +6,7 @@ use super::{
 };
 use crate::emit::{FastMath, Horizontal, Type, Value, lanes};
 use melior::ir::ValueLike;
+use rc_dialects::interfaces::Combiner;
 use rc_ir::{self as ir, OpRef, Result};
 use smallvec::smallvec;
 
@@ -115,7 +116,8 @@ impl<'a, 'm> Lowering<'a, 'm> {
     pub fn vector_reduce(&mut self, op: OpRef) -> Result {
         let (value, result) = (op.operand(0), op.result(0));
         let (elem, kind) = (self.body.ty(value).elem(), op.str("kind").unwrap_or("add"));
-        let combine = format!("core.{kind}");
+        let combine = Combiner::from_kind(kind).and_then(Combiner::core_op);
+        let combine = combine.ok_or_else(|| op.unsupported(format!("of kind {kind} in machine code")))?;
         let horizontal = (!self.gpu).then(|| horizontal(kind, elem)).flatten();
         let reduced = match horizontal {
             Some(kind) if !self.is_half(elem) => {
@@ -127,7 +129,7 @@ impl<'a, 'm> Lowering<'a, 'm> {
                 let mut lanes = self.lanes(value);
                 while lanes.len() > 1 {
                     let pairs = lanes.chunks(2).map(|pair| match pair {
-                        [x, y] => self.combine(op, &combine, elem, *x, *y),
+                        [x, y] => self.combine(op, combine, elem, *x, *y),
                         rest => Ok(rest[0]),
                     });
                     lanes = pairs.collect::<Result<_>>()?;

@@ -8,6 +8,7 @@ use crate::emit::{
     Value,
     ptx::{Major, Swizzle, Wgmma, WgmmaA, WgmmaElement},
 };
+use rc_dialects::op;
 use rc_ir::{self as ir, OpRef, Result};
 
 /// Elements of 16 bits.
@@ -118,8 +119,8 @@ impl<'a, 'm> Lowering<'a, 'm> {
 
     pub fn wgmma_order(&mut self, op: OpRef) -> Result {
         self.needs_wgmma(op)?;
-        match op.name().pretty() {
-            "kernel.wgmma_fence" => self.b.ptx().wgmma_fence(),
+        match op.name().as_str() {
+            op::kernel::WGMMA_FENCE => self.b.ptx().wgmma_fence(),
             _ => self.b.ptx().wgmma_commit(),
         }
         Ok(())

@@ -6,6 +6,7 @@ use super::value::lanes_of;
 use crate::backend::Processor;
 use crate::emit::{Access, Unroll, Value};
 use rc_dialects::kernel::UNIT_TILE;
+use rc_dialects::op;
 use rc_ir::{self as ir, Body, OpRef, Result};
 use rc_machine::Unit;
 
@@ -17,7 +18,7 @@ const CONFIGURATION: u32 = 64;
 
 /// Whether a kernel multiplies tiles, which are to be configured before.
 pub(super) fn uses_tiles(body: &Body) -> bool {
-    body.walk().into_iter().any(|op| body.name(op) == "rc.kernel.dot_tiles")
+    body.walk().into_iter().any(|op| body.name(op) == op::kernel::DOT_TILES)
 }
 
 impl<'a, 'm> Lowering<'a, 'm> {

@@ -9,6 +9,7 @@ use rc_dialects::core::call::CALL;
 use rc_dialects::core::control::{FOR, IF, WHILE};
 use rc_dialects::derivative::Residuals;
 use rc_dialects::func::{self, FUNC, return_op, symbols};
+use rc_dialects::op;
 use rc_ir::builder::new_function;
 use rc_ir::{Attr, Body, Builder, Dim, Name, Op, Result, Type, Value};
 use rustc_hash::FxHashMap;
@@ -349,5 +350,5 @@ impl<'a> Loop<'a> {
 
 /// From the last turn's slice to the first's.
 fn turned(b: &mut Builder, x: Value) -> Value {
-    b.op("rc.core.reverse").operand(x).attr("dims", Attr::i64s(&[0])).value()
+    b.op(op::core::REVERSE).operand(x).attr("dims", Attr::i64s(&[0])).value()
 }

@@ -1,5 +1,6 @@
 //! Arithmetic on one container type (a scalar, vector or tile of floats), written in front of the operation that it replaces.
 
+use rc_dialects::op;
 use rc_ir::attr::{AttrData, DenseData};
 use rc_ir::{Attr, Body, Builder, InsertPoint, Loc, Op, Type, Value};
 use rustc_hash::FxHashMap;
@@ -23,7 +24,7 @@ impl Constants {
             (None, None) => InsertPoint::End(entry),
         };
         let mut b = Builder { body, at, loc: Loc::UNKNOWN };
-        let op = b.op("rc.core.constant").attr("value", attr).result(ty).build();
+        let op = b.op(op::core::CONSTANT).attr("value", attr).result(ty).build();
         self.last = Some(op);
         let value = body.result(op, 0);
         self.known.insert(attr, value);
@@ -100,58 +101,58 @@ impl Math<'_> {
         self.constants.get(self.body, attr, ty)
     }
     pub fn add(&mut self, a: Value, b: Value) -> Value {
-        self.op("rc.core.add", &[a, b])
+        self.op(op::core::ADD, &[a, b])
     }
     pub fn sub(&mut self, a: Value, b: Value) -> Value {
-        self.op("rc.core.sub", &[a, b])
+        self.op(op::core::SUB, &[a, b])
     }
     pub fn mul(&mut self, a: Value, b: Value) -> Value {
-        self.op("rc.core.mul", &[a, b])
+        self.op(op::core::MUL, &[a, b])
     }
     pub fn div(&mut self, a: Value, b: Value) -> Value {
-        self.op("rc.core.div", &[a, b])
+        self.op(op::core::DIV, &[a, b])
     }
     pub fn fma(&mut self, a: Value, b: Value, c: Value) -> Value {
-        self.op("rc.core.fma", &[a, b, c])
+        self.op(op::core::FMA, &[a, b, c])
     }
     pub fn abs(&mut self, a: Value) -> Value {
-        self.op("rc.core.abs", &[a])
+        self.op(op::core::ABS, &[a])
     }
     pub fn neg(&mut self, a: Value) -> Value {
-        self.op("rc.core.neg", &[a])
+        self.op(op::core::NEG, &[a])
     }
     pub fn shl(&mut self, a: Value, bits: i64) -> Value {
         let bits = self.i(bits);
-        self.op("rc.core.shl", &[a, bits])
+        self.op(op::core::SHL, &[a, bits])
     }
     /// Copies of the sign move in.
     pub fn shr(&mut self, a: Value, bits: i64) -> Value {
         let bits = self.i(bits);
-        self.op("rc.core.shr", &[a, bits])
+        self.op(op::core::SHR, &[a, bits])
     }
     pub fn compare(&mut self, kind: &str, a: Value, b: Value) -> Value {
-        self.op_as("rc.core.compare", &[a, b], &[("kind", Attr::str(kind))], None)
+        self.op_as(op::core::COMPARE, &[a, b], &[("kind", Attr::str(kind))], None)
     }
     pub fn select(&mut self, condition: Value, a: Value, b: Value) -> Value {
-        self.op("rc.core.select", &[condition, a, b])
+        self.op(op::core::SELECT, &[condition, a, b])
     }
     /// The float's bits as integers.
     pub fn bits(&mut self, x: Value) -> Value {
         let ty = self.int_ty();
-        self.op_as("rc.core.bitcast", &[x], &[], Some(ty))
+        self.op_as(op::core::BITCAST, &[x], &[], Some(ty))
     }
     /// The float that the bits are.
     pub fn float(&mut self, bits: Value) -> Value {
         let ty = self.ty;
-        self.op_as("rc.core.bitcast", &[bits], &[], Some(ty))
+        self.op_as(op::core::BITCAST, &[bits], &[], Some(ty))
     }
     pub fn convert(&mut self, x: Value, elem: Type) -> Value {
         let ty = self.body.ty(x).with_elem(elem);
-        self.op_as("rc.core.convert", &[x], &[], Some(ty))
+        self.op_as(op::core::CONVERT, &[x], &[], Some(ty))
     }
     /// A hardware approximation, see `kernel.approx`.
     pub fn hardware(&mut self, function: &str, x: Value) -> Value {
-        self.op_as("rc.kernel.approx", &[x], &[("fn", Attr::str(function))], None)
+        self.op_as(op::kernel::APPROX, &[x], &[("fn", Attr::str(function))], None)
     }
 
     /// `c[0] + c[1] x + c[2] x^2 + …`
@@ -178,11 +179,11 @@ impl Math<'_> {
     /// The sign bit alone.
     pub fn sign_bit(&mut self, x: Value) -> Value {
         let (bits, mask) = (self.bits(x), if self.is_f64() { self.i(i64::MIN) } else { self.i(i64::from(i32::MIN)) });
-        self.op("rc.core.and", &[bits, mask])
+        self.op(op::core::AND, &[bits, mask])
     }
     pub fn or_bits(&mut self, x: Value, bits: Value) -> Value {
         let x = self.bits(x);
-        let both = self.op("rc.core.or", &[x, bits]);
+        let both = self.op(op::core::OR, &[x, bits]);
         self.float(both)
     }
     /// The same arithmetic in f64.

@@ -4,6 +4,7 @@
 //! 1.5 * 2^23 (f32), which leaves it in the low bits of the sum. Subnormal results become zero, but for `exp2`.
 
 use super::emit::Math;
+use rc_dialects::op;
 use rc_ir::Value;
 
 /// exp(f) - 1 = f + f^2 P(f) on |f| <= 0.3475, relative error 2^-31.9 and 2^-61.7.
@@ -122,8 +123,8 @@ impl Math<'_> {
     /// 2^t + 2^t (r ln 2). Limits take the cases: 2^t flushes to zero at the lower, and is infinite at the upper one, where r > 0.
     fn exp_by_hardware(&mut self, x: Value) -> Value {
         let (low, high) = (self.c(EXP_LIMITS[0]), self.c(EXP_LIMITS[1]));
-        let x = self.op("rc.core.max", &[x, low]);
-        let x = self.op("rc.core.min", &[x, high]);
+        let x = self.op(op::core::MAX, &[x, low]);
+        let x = self.op(op::core::MIN, &[x, high]);
         let (log2e, less) = (self.c(LOG2E_F32[0]), self.c(LOG2E_F32[1]));
         let t = self.mul(x, log2e);
         let minus = self.neg(t);

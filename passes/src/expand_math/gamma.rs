@@ -1,6 +1,7 @@
 //! `lgamma`, `digamma`, `erfc` and `erfinv`, computed in f64.
 
 use super::emit::Math;
+use rc_dialects::op;
 use rc_ir::{Type, Value};
 use std::f64::consts::PI;
 
@@ -95,10 +96,10 @@ impl Math<'_> {
         let scaled = self.mul(log, inverse);
         let square = self.mul(c, c);
         let inner = self.sub(square, scaled);
-        let root = self.op("rc.core.sqrt", &[inner]);
+        let root = self.op(op::core::SQRT, &[inner]);
         let square = self.sub(root, c);
-        let square = self.op("rc.core.max", &[square, zero]);
-        let mut x = self.op("rc.core.sqrt", &[square]);
+        let square = self.op(op::core::MAX, &[square, zero]);
+        let mut x = self.op(op::core::SQRT, &[square]);
         // Each of Halley's steps has three times as many digits. Near 1 the complement keeps them.
         let small = self.compare("lt", a, half);
         let scale = self.c(PI.sqrt() / 2.0);
@@ -135,7 +136,7 @@ impl Math<'_> {
         let (zero, one) = (self.c(0.0), self.c(1.0));
         let negative = self.compare("lt", x, zero);
         let other = self.sub(one, x);
-        let whole = self.op("rc.core.round", &[x]);
+        let whole = self.op(op::core::ROUND, &[x]);
         let rest = self.sub(x, whole);
         (self.select(negative, other, x), negative, rest)
     }
@@ -172,7 +173,7 @@ impl Math<'_> {
         // Its roots are exact.
         let (zero, two) = (self.c(0.0), self.c(2.0));
         let (first, second) = (self.compare("eq", x, one), self.compare("eq", x, two));
-        let root = self.op("rc.core.or", &[first, second]);
+        let root = self.op(op::core::OR, &[first, second]);
         let value = self.select(root, zero, value);
         let (a, infinity) = (self.abs(x), self.c(f64::INFINITY));
         let endless = self.compare("eq", a, infinity);

@@ -1,6 +1,7 @@
 //! `tan`, `asin`, `acos`, `atan`; `sinh`, `cosh` and their inverses; `log2`, `log10`: made of the functions that have polynomials.
 
 use super::emit::Math;
+use rc_dialects::op;
 use rc_ir::{Type, Value};
 
 impl Math<'_> {
@@ -17,7 +18,7 @@ impl Math<'_> {
         let one = self.c(1.0);
         let (less, more) = (self.sub(one, x), self.add(one, x));
         let square = self.mul(less, more);
-        self.op("rc.core.sqrt", &[square])
+        self.op(op::core::SQRT, &[square])
     }
     pub fn asin(&mut self, x: Value) -> Value {
         let leg = self.other_leg(x);
@@ -78,7 +79,7 @@ impl Math<'_> {
         // log(a + sqrt(a^2 + 1)) = log1p(a + a^2 / (1 + sqrt(a^2 + 1)))
         let square = self.mul(a, a);
         let next = self.add(square, one);
-        let root = self.op("rc.core.sqrt", &[next]);
+        let root = self.op(op::core::SQRT, &[next]);
         let below = self.add(root, one);
         let rest = self.div(square, below);
         let sum = self.add(a, rest);
@@ -93,7 +94,7 @@ impl Math<'_> {
         let t = self.sub(x, one);
         let next = self.add(t, two);
         let square = self.mul(t, next);
-        let root = self.op("rc.core.sqrt", &[square]);
+        let root = self.op(op::core::SQRT, &[square]);
         let sum = self.add(t, root);
         let near = self.log1p(sum);
         let (far, is_far) = (self.log_of_twice(x), self.compare("gt", x, limit));

@@ -36,6 +36,7 @@ mod trig;
 mod trig_f64;
 
 use emit::{Constants, Math};
+use rc_dialects::op;
 use rc_ir::pass::{PassDef, PassKind, SymbolContext};
 use rc_ir::{Body, Module, Op, OpRef, Result, Type, Value};
 
@@ -64,7 +65,7 @@ rounded to 16 bits after a few operations are computed as exactly as that needs:
 
 fn is_thread_kernel(body: &Body) -> bool {
     let root = body.op_ref(body.root());
-    root.is("rc.kernel.func") && root.str("phase") == Some("thread")
+    root.is(op::kernel::FUNC) && root.str("phase") == Some("thread")
 }
 
 /// 1 / log 2 and 1 / log 10, and what their f64 leaves out.
@@ -73,42 +74,42 @@ const LOG10_E: [f64; 2] = [std::f64::consts::LOG10_E, 1.098_319_650_216_765e-17]
 
 /// The functions.
 pub const FUNCTIONS: &[&str] = &[
-    "rc.core.exp",
-    "rc.core.exp2",
-    "rc.core.expm1",
-    "rc.core.logistic",
-    "rc.core.tanh",
-    "rc.core.log",
-    "rc.core.log1p",
-    "rc.core.rsqrt",
-    "rc.core.erf",
-    "rc.core.sin",
-    "rc.core.cos",
-    "rc.core.atan2",
-    "rc.core.pow",
-    "rc.core.rem",
-    "rc.core.tan",
-    "rc.core.asin",
-    "rc.core.acos",
-    "rc.core.atan",
-    "rc.core.sinh",
-    "rc.core.cosh",
-    "rc.core.asinh",
-    "rc.core.acosh",
-    "rc.core.atanh",
-    "rc.core.log2",
-    "rc.core.log10",
-    "rc.core.erfc",
-    "rc.core.erfinv",
-    "rc.core.lgamma",
-    "rc.core.digamma",
+    op::core::EXP,
+    op::core::EXP2,
+    op::core::EXPM1,
+    op::core::LOGISTIC,
+    op::core::TANH,
+    op::core::LOG,
+    op::core::LOG1P,
+    op::core::RSQRT,
+    op::core::ERF,
+    op::core::SIN,
+    op::core::COS,
+    op::core::ATAN2,
+    op::core::POW,
+    op::core::REM,
+    op::core::TAN,
+    op::core::ASIN,
+    op::core::ACOS,
+    op::core::ATAN,
+    op::core::SINH,
+    op::core::COSH,
+    op::core::ASINH,
+    op::core::ACOSH,
+    op::core::ATANH,
+    op::core::LOG2,
+    op::core::LOG10,
+    op::core::ERFC,
+    op::core::ERFINV,
+    op::core::LGAMMA,
+    op::core::DIGAMMA,
 ];
 
 fn expands(op: OpRef) -> bool {
     let name = op.name().as_str();
     let float = |i: usize| op.operand_types().get(i).map(|t| t.elem()).filter(|t| t.is_float());
-    let narrow_fma = name == "rc.core.fma" && float(0).is_some_and(|t| t.bit_width() < Some(32));
-    ["rc.core.philox", "rc.core.philox_word"].contains(&name)
+    let narrow_fma = name == op::core::FMA && float(0).is_some_and(|t| t.bit_width() < Some(32));
+    [op::core::PHILOX, op::core::PHILOX_WORD].contains(&name)
         || float(0).is_some() && (narrow_fma || FUNCTIONS.contains(&name))
 }
 
@@ -142,7 +143,7 @@ fn expand_sums(body: &mut Body, constants: &mut Constants) -> u64 {
         let Some(function) = narrow::one_plus(body, op) else { continue };
         let Some(until) = narrow::rounded(body, body.result(op, 0)) else { continue };
         let (x, ty) = (body.operand(function, 0), body.ty(body.result(op, 0)));
-        let is_erf = body.op_ref(function).is("rc.core.erf");
+        let is_erf = body.op_ref(function).is(op::core::ERF);
         let mut m = Math { body, constants, before: op, ty, approx: true };
         let value = if is_erf { m.one_plus_erf(x, until) } else { m.one_plus_tanh(x) };
         body.replace_op(op, &[value]);
@@ -156,11 +157,11 @@ fn expand_op(body: &mut Body, constants: &mut Constants, op: Op, gpu: bool) -> R
     let operands: Vec<Value> = body.operands(op).collect();
     let (ty, name) = (body.ty(operands[0]), body.name(op).as_str());
     let elem = ty.elem();
-    if name == "rc.core.philox" || name == "rc.core.philox_word" {
+    if name == op::core::PHILOX || name == op::core::PHILOX_WORD {
         let ty = ty.with_elem(Type::f64());
         let mut m = Math { body, constants, before: op, ty, approx: false };
         let [key, counter] = [operands[0], operands[1]];
-        return Ok(if name == "rc.core.philox" { m.philox(key, counter) } else { m.philox_word(key, counter) });
+        return Ok(if name == op::core::PHILOX { m.philox(key, counter) } else { m.philox_word(key, counter) });
     }
     let narrow = elem == Type::bf16() || elem == Type::f16();
     let unsupported = |body: &Body| {
@@ -174,10 +175,10 @@ fn expand_op(body: &mut Body, constants: &mut Constants, op: Op, gpu: bool) -> R
     let is_rounded = narrow || m.approx && narrow::rounded(m.body, m.body.result(op, 0)).is_some();
     let inputs: Vec<Value> = operands.iter().map(|&x| if narrow { m.convert(x, Type::f32()) } else { x }).collect();
     let value = match name {
-        "rc.core.exp" if m.approx && is_rounded => m.exp_narrow(inputs[0]),
-        "rc.core.tanh" if m.approx && is_rounded => m.tanh_narrow(inputs[0]),
-        "rc.core.logistic" if m.approx && is_rounded => m.logistic_narrow(inputs[0]),
-        "rc.core.exp2" if m.body.op_ref(op).bool("flush") => m.exp2_of_normal(inputs[0]),
+        op::core::EXP if m.approx && is_rounded => m.exp_narrow(inputs[0]),
+        op::core::TANH if m.approx && is_rounded => m.tanh_narrow(inputs[0]),
+        op::core::LOGISTIC if m.approx && is_rounded => m.logistic_narrow(inputs[0]),
+        op::core::EXP2 if m.body.op_ref(op).bool("flush") => m.exp2_of_normal(inputs[0]),
         _ => match function(&mut m, name, &inputs) {
             Some(value) => value,
             None => return Err(unsupported(body)),
@@ -188,36 +189,36 @@ fn expand_op(body: &mut Body, constants: &mut Constants, op: Op, gpu: bool) -> R
 
 fn function(m: &mut Math, name: &str, x: &[Value]) -> Option<Value> {
     Some(match name {
-        "rc.core.exp" => m.exp(x[0]),
-        "rc.core.exp2" => m.exp2(x[0]),
-        "rc.core.expm1" => m.expm1(x[0]),
-        "rc.core.logistic" => m.logistic(x[0]),
-        "rc.core.tanh" => m.tanh(x[0]),
-        "rc.core.log" => m.log(x[0]),
-        "rc.core.log1p" => m.log1p(x[0]),
-        "rc.core.rsqrt" => m.rsqrt(x[0]),
-        "rc.core.erf" => m.erf(x[0]),
-        "rc.core.sin" => m.sin(x[0]),
-        "rc.core.cos" => m.cos(x[0]),
-        "rc.core.atan2" => m.atan2(x[0], x[1]),
-        "rc.core.pow" => m.pow(x[0], x[1]),
-        "rc.core.rem" => m.rem(x[0], x[1]),
-        "rc.core.tan" => m.tan(x[0]),
-        "rc.core.asin" => m.asin(x[0]),
-        "rc.core.acos" => m.acos(x[0]),
-        "rc.core.atan" => m.atan(x[0]),
-        "rc.core.sinh" => m.sinh(x[0]),
-        "rc.core.cosh" => m.cosh(x[0]),
-        "rc.core.asinh" => m.asinh(x[0]),
-        "rc.core.acosh" => m.acosh(x[0]),
-        "rc.core.atanh" => m.atanh(x[0]),
-        "rc.core.log2" => m.log_to_base(x[0], LOG2_E),
-        "rc.core.log10" => m.log_to_base(x[0], LOG10_E),
-        "rc.core.erfc" => m.through_f64(x[0], |m, x| m.erfc_f64(x)),
-        "rc.core.erfinv" => m.through_f64(x[0], |m, x| m.erfinv_f64(x)),
-        "rc.core.lgamma" => m.through_f64(x[0], |m, x| m.lgamma_f64(x)),
-        "rc.core.digamma" => m.through_f64(x[0], |m, x| m.digamma_f64(x)),
-        "rc.core.fma" => m.fma(x[0], x[1], x[2]),
+        op::core::EXP => m.exp(x[0]),
+        op::core::EXP2 => m.exp2(x[0]),
+        op::core::EXPM1 => m.expm1(x[0]),
+        op::core::LOGISTIC => m.logistic(x[0]),
+        op::core::TANH => m.tanh(x[0]),
+        op::core::LOG => m.log(x[0]),
+        op::core::LOG1P => m.log1p(x[0]),
+        op::core::RSQRT => m.rsqrt(x[0]),
+        op::core::ERF => m.erf(x[0]),
+        op::core::SIN => m.sin(x[0]),
+        op::core::COS => m.cos(x[0]),
+        op::core::ATAN2 => m.atan2(x[0], x[1]),
+        op::core::POW => m.pow(x[0], x[1]),
+        op::core::REM => m.rem(x[0], x[1]),
+        op::core::TAN => m.tan(x[0]),
+        op::core::ASIN => m.asin(x[0]),
+        op::core::ACOS => m.acos(x[0]),
+        op::core::ATAN => m.atan(x[0]),
+        op::core::SINH => m.sinh(x[0]),
+        op::core::COSH => m.cosh(x[0]),
+        op::core::ASINH => m.asinh(x[0]),
+        op::core::ACOSH => m.acosh(x[0]),
+        op::core::ATANH => m.atanh(x[0]),
+        op::core::LOG2 => m.log_to_base(x[0], LOG2_E),
+        op::core::LOG10 => m.log_to_base(x[0], LOG10_E),
+        op::core::ERFC => m.through_f64(x[0], |m, x| m.erfc_f64(x)),
+        op::core::ERFINV => m.through_f64(x[0], |m, x| m.erfinv_f64(x)),
+        op::core::LGAMMA => m.through_f64(x[0], |m, x| m.lgamma_f64(x)),
+        op::core::DIGAMMA => m.through_f64(x[0], |m, x| m.digamma_f64(x)),
+        op::core::FMA => m.fma(x[0], x[1], x[2]),
         _ => return None,
     })
 }

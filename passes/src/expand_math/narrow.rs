@@ -12,6 +12,7 @@
 
 use super::emit::Math;
 use rc_dialects::core::scalar;
+use rc_dialects::op;
 use rc_ir::op_def::constant_of;
 use rc_ir::{Body, Op, Type, Value};
 
@@ -39,13 +40,13 @@ fn follow(body: &Body, value: Value, depth: usize) -> Option<Until> {
         let op = body.op_ref(user);
         let result = || follow(body, body.result(user, 0), depth);
         let until = match op.name().as_str() {
-            "rc.core.convert" => {
+            op::core::CONVERT => {
                 let to = body.ty(op.result(0)).elem();
                 (to == Type::bf16() || to == Type::f16()).then_some(Until::Scaled)?
             }
-            "rc.core.mul" | "rc.core.div" | "rc.core.neg" => result()?,
-            "rc.core.select" if operand > 0 => result()?,
-            "rc.core.add" | "rc.core.sub" | "rc.core.fma" => result()?.max(Until::Summed),
+            op::core::MUL | op::core::DIV | op::core::NEG => result()?,
+            op::core::SELECT if operand > 0 => result()?,
+            op::core::ADD | op::core::SUB | op::core::FMA => result()?.max(Until::Summed),
             _ => return None,
         };
         worst = worst.max(until);
@@ -56,13 +57,13 @@ fn follow(body: &Body, value: Value, depth: usize) -> Option<Until> {
 /// `1 + f(x)` where f is used for nothing else: the operation of f.
 pub fn one_plus(body: &Body, op: Op) -> Option<Op> {
     let sum = body.op_ref(op);
-    if !sum.is("rc.core.add") || sum.operand_types().first()?.elem() != Type::f32() {
+    if !sum.is(op::core::ADD) || sum.operand_types().first()?.elem() != Type::f32() {
         return None;
     }
     let is_one = |v: Value| constant_of(body, v).and_then(scalar::splat_of).is_some_and(|s| s.float() == 1.0);
     let other = [(0, 1), (1, 0)].into_iter().find(|&(_, one)| is_one(sum.operand(one)))?.0;
     let function = body.defining_op(sum.operand(other))?;
-    let known = ["rc.core.erf", "rc.core.tanh"].contains(&body.name(function).as_str());
+    let known = [op::core::ERF, op::core::TANH].contains(&body.name(function).as_str());
     (known && body.uses(sum.operand(other)).count() == 1).then_some(function)
 }
 

@@ -1,6 +1,7 @@
 //! |x|^y of f64: the logarithm as a sum of two numbers, exact to 2^-65, times y likewise, then `exp`.
 
 use super::emit::Math;
+use rc_dialects::op;
 use rc_ir::{Type, Value};
 
 /// log((1 + s) / (1 - s)) = 2 s + 2/3 s^3 + s^5 P(s^2) on |s| <= 0.1717, relative error 2^-66.3.
@@ -140,7 +141,7 @@ impl Math<'_> {
         let value = self.select(is_zero, of_zero, value);
         let value = self.select(is_infinite, of_infinity, value);
         let (nan_x, nan_y) = (self.compare("ne", x, x), self.compare("ne", y, y));
-        let (nan, sum) = (self.op("rc.core.or", &[nan_x, nan_y]), self.add(x, y));
+        let (nan, sum) = (self.op(op::core::OR, &[nan_x, nan_y]), self.add(x, y));
         self.select(nan, sum, value)
     }
     /// exp(sum) as the square of exp(sum / 2), for results near the greatest number and subnormal ones.

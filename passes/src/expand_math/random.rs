@@ -2,6 +2,7 @@
 
 use super::emit::Math;
 use rc_dialects::core::random::{KEY_STEPS, MULTIPLIERS, ROUNDS};
+use rc_dialects::op;
 use rc_ir::builder::Builder;
 use rc_ir::{Attr, AttrData, Body, Type, Value};
 
@@ -15,7 +16,7 @@ impl Math<'_> {
     pub fn philox(&mut self, key: Value, counter: Value) -> Value {
         let [first, second, ..] = self.philox_words(key, counter);
         let high = self.shl(second, 32);
-        self.op("rc.core.or", &[high, first])
+        self.op(op::core::OR, &[high, first])
     }
     /// The word that the counter's remainder by four numbers, of those for its quotient. Lanes that are four neighbours share them.
     pub fn philox_word(&mut self, key: Value, counter: Value) -> Value {
@@ -25,7 +26,7 @@ impl Math<'_> {
         let quotient = self.shr(counter, 2);
         let words = self.philox_words(key, quotient);
         let three = self.i(3);
-        let number = self.op("rc.core.and", &[counter, three]);
+        let number = self.op(op::core::AND, &[counter, three]);
         let mut chosen = words[0];
         for (n, &word) in words.iter().enumerate().skip(1) {
             let n = self.i(n as i64);
@@ -39,7 +40,7 @@ impl Math<'_> {
         let lanes = self.body.ty(counter).static_shape().map_or(1, |s| s.iter().product::<i64>());
         let mut lane = |vector: Value, lane: i64| {
             let mut b = Builder::before(self.body, self.before);
-            b.op("rc.kernel.extract").operand(vector).attr("lane", Attr::i64(lane)).value()
+            b.op(op::kernel::EXTRACT).operand(vector).attr("lane", Attr::i64(lane)).value()
         };
         let key = lane(key, 0);
         let firsts: Vec<Value> = (0..lanes).step_by(WORDS).map(|n| lane(counter, n)).collect();
@@ -50,7 +51,7 @@ impl Math<'_> {
             let quotient = one.shr(first, 2);
             words.extend(one.philox_words(key, quotient));
         }
-        one.op("rc.kernel.concat", &words)
+        one.op(op::kernel::CONCAT, &words)
     }
 
     fn philox_words(&mut self, key: Value, counter: Value) -> [Value; WORDS] {
@@ -73,7 +74,7 @@ impl Math<'_> {
     }
     fn low_word(&mut self, x: Value) -> Value {
         let mask = self.i(WORD);
-        self.op("rc.core.and", &[x, mask])
+        self.op(op::core::AND, &[x, mask])
     }
     fn high_word(&mut self, x: Value) -> Value {
         let high = self.shr(x, 32);
@@ -88,8 +89,8 @@ impl Math<'_> {
         (self.high_word(product), self.low_word(product))
     }
     fn xor3(&mut self, a: Value, b: Value, c: Value) -> Value {
-        let both = self.op("rc.core.xor", &[a, b]);
-        self.op("rc.core.xor", &[both, c])
+        let both = self.op(op::core::XOR, &[a, b]);
+        self.op(op::core::XOR, &[both, c])
     }
     fn next_key(&mut self, key: Value, step: u32) -> Value {
         let step = self.i(i64::from(step));
@@ -110,15 +111,15 @@ fn lanes(body: &Body, vector: Value) -> Option<(i64, u32)> {
     let op = body.defining_op(vector)?;
     let operand = |i: usize| body.operand(op, i);
     match body.name(op).as_str() {
-        "rc.kernel.splat" => Some((0, zeros(body, operand(0)))),
-        "rc.core.constant" => {
+        op::kernel::SPLAT => Some((0, zeros(body, operand(0)))),
+        op::core::CONSTANT => {
             let values = integers(body.attr(op, "value")?)?;
             let (first, step) = (values[0], values.get(1).map_or(0, |second| second - values[0]));
             let even = values.windows(2).all(|pair| pair[1] - pair[0] == step);
             even.then_some((step, first.trailing_zeros()))
         }
-        "rc.core.convert" => lanes(body, operand(0)),
-        "rc.core.add" => {
+        op::core::CONVERT => lanes(body, operand(0)),
+        op::core::ADD => {
             let (a, b) = (lanes(body, operand(0))?, lanes(body, operand(1))?);
             Some((a.0 + b.0, a.1.min(b.1)))
         }
@@ -131,10 +132,10 @@ fn zeros(body: &Body, number: Value) -> u32 {
     let Some(op) = body.defining_op(number) else { return 0 };
     let of = |i: usize| zeros(body, body.operand(op, i));
     match body.name(op).as_str() {
-        "rc.core.constant" => body.attr(op, "value").and_then(|n| n.as_int()).map_or(0, |n| n.trailing_zeros()),
-        "rc.core.convert" => of(0),
-        "rc.core.add" => of(0).min(of(1)),
-        "rc.core.mul" => (of(0) + of(1)).min(i64::BITS),
+        op::core::CONSTANT => body.attr(op, "value").and_then(|n| n.as_int()).map_or(0, |n| n.trailing_zeros()),
+        op::core::CONVERT => of(0),
+        op::core::ADD => of(0).min(of(1)),
+        op::core::MUL => (of(0) + of(1)).min(i64::BITS),
         _ => 0,
     }
 }

@@ -1,6 +1,7 @@
 //! The remainder of floats, exact: long division in steps of 48 bits of the quotient, from the highest.
 
 use super::emit::Math;
+use rc_dialects::op;
 use rc_ir::{Type, Value};
 
 /// Bits of the quotient that a step finds.
@@ -24,7 +25,7 @@ impl Math<'_> {
         let endless = self.compare("eq", b, infinity);
         let value = self.select(endless, x, value);
         let (finite, some) = (self.compare("lt", a, infinity), self.compare("gt", b, zero));
-        let defined = self.op("rc.core.and", &[finite, some]);
+        let defined = self.op(op::core::AND, &[finite, some]);
         let value = self.select(defined, value, nan);
         // A NaN operand stays one: `endless` has kept x.
         let known = self.compare("eq", y, y);
@@ -51,7 +52,7 @@ impl Math<'_> {
     /// a mod d, where a / d is below 2^50; a where d is infinite.
     fn rem_step(&mut self, a: Value, d: Value) -> Value {
         let quotient = self.div(a, d);
-        let whole = self.op("rc.core.floor", &[quotient]);
+        let whole = self.op(op::core::FLOOR, &[quotient]);
         let minus = self.neg(whole);
         let rest = self.fma(minus, d, a);
         // The quotient may have been rounded up to an integer.

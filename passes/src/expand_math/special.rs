@@ -1,6 +1,7 @@
 //! `rsqrt` and `erf`.
 
 use super::emit::Math;
+use rc_dialects::op;
 use rc_ir::Value;
 
 /// erf(x) = x + x P(x^2) on |x| < 0.875, relative error 2^-26.8.
@@ -70,7 +71,7 @@ impl Math<'_> {
     /// Within 2 ulp.
     pub fn rsqrt(&mut self, x: Value) -> Value {
         if !self.approx {
-            let root = self.op("rc.core.sqrt", &[x]);
+            let root = self.op(op::core::SQRT, &[x]);
             return self.reciprocal(root);
         }
         // The hardware takes subnormal numbers for zero.

@@ -4,6 +4,7 @@
 use super::{expand_math, expands};
 use rc_dialects::core::scalar::{self, Scalar};
 use rc_dialects::core::special;
+use rc_dialects::op;
 use rc_ir::op_def::constant_of;
 use rc_ir::{Body, Type, Value};
 use std::collections::HashMap;
@@ -47,10 +48,10 @@ fn evaluate(body: &Body, args: &[f64], elem: Type) -> f64 {
     for op in body.ops(body.entry().unwrap()) {
         let op = body.op_ref(op);
         let value = match op.name().as_str() {
-            "rc.kernel.read" => Scalar::Float(*inputs.next().unwrap()).convert(elem).unwrap(),
-            "rc.kernel.write" => return values[&op.operand(0)].float(),
-            "rc.core.constant" => scalar::splat_of(constant_of(body, op.result(0)).unwrap()).unwrap(),
-            "rc.kernel.approx" => approximate(op.str("fn").unwrap(), values[&op.operand(0)].float()),
+            op::kernel::READ => Scalar::Float(*inputs.next().unwrap()).convert(elem).unwrap(),
+            op::kernel::WRITE => return values[&op.operand(0)].float(),
+            op::core::CONSTANT => scalar::splat_of(constant_of(body, op.result(0)).unwrap()).unwrap(),
+            op::kernel::APPROX => approximate(op.str("fn").unwrap(), values[&op.operand(0)].float()),
             _ => {
                 let args: Vec<Scalar> = op.operands().map(|v| values[&v]).collect();
                 let last = body.ty(op.operands().next_back().unwrap()).elem();
@@ -367,10 +368,10 @@ fn what_is_rounded_to_16_bits_soon_is_as_exact_as_that_needs() {
     for &(lines, exact, relative, absolute) in NARROW {
         let body = kernel_of(&before(lines), 1, ["f32", "bf16"], "cuda");
         let count = body.walk().len();
-        let converted = body.walk().into_iter().find(|&op| body.op_ref(op).is("rc.core.convert")).unwrap();
+        let converted = body.walk().into_iter().find(|&op| body.op_ref(op).is(op::core::CONVERT)).unwrap();
         let mut wide = body.clone();
         let sum = wide.operand(converted, 0);
-        let write = wide.walk().into_iter().find(|&op| wide.op_ref(op).is("rc.kernel.write")).unwrap();
+        let write = wide.walk().into_iter().find(|&op| wide.op_ref(op).is(op::kernel::WRITE)).unwrap();
         wide.set_operand(write, 0, sum);
         for i in 0..40_000 {
             let x = f64::from((f64::from(i) * 0.01 - 200.0) as f32 * 0.5);
@@ -400,10 +401,10 @@ fn sums_before_the_rounding_ask_for_more() {
   %s = core.add %r, %x1 : f32
   %y = core.convert %s : bf16";
     let body = kernel_of(lines, 2, ["f32", "bf16"], "cuda");
-    let sum = |op: &rc_ir::Op| body.op_ref(*op).is("rc.core.convert");
+    let sum = |op: &rc_ir::Op| body.op_ref(*op).is(op::core::CONVERT);
     let sum = body.operand(body.walk().into_iter().find(sum).unwrap(), 0);
     let mut wide = body.clone();
-    let write = wide.walk().into_iter().find(|&op| wide.op_ref(op).is("rc.kernel.write")).unwrap();
+    let write = wide.walk().into_iter().find(|&op| wide.op_ref(op).is(op::kernel::WRITE)).unwrap();
     wide.set_operand(write, 0, sum);
     for i in 0..20_000 {
         let x = f64::from(f64::from(i) as f32 * 0.001 - 10.0);

@@ -4,6 +4,7 @@
 //! exact, as are these modulo 4; their sum is compensated. The quadrant and a rest within 1/2 remain.
 
 use super::emit::Math;
+use rc_dialects::op;
 use rc_ir::{Type, Value};
 
 /// 2/pi, 29 bits each.
@@ -59,7 +60,7 @@ impl Math<'_> {
         // The quadrant mod 4, as 0 to 3.
         let (quarter, four) = (m.c(0.25), m.c(-4.0));
         let turns = m.mul(quadrant, quarter);
-        let turns = m.op("rc.core.floor", &[turns]);
+        let turns = m.op(op::core::FLOOR, &[turns]);
         let quadrant = m.fma(turns, four, quadrant);
         let (quadrant, rest) = (self.convert(quadrant, Type::f32()), self.convert(rest, Type::f32()));
         self.sine_of_quadrant(quadrant, rest)
@@ -73,7 +74,7 @@ impl Math<'_> {
             let product = self.mul(x, piece);
             let turns = self.mul(product, quarter);
             // The nearest number of turns, so that what is small stays exact.
-            let turns = self.op("rc.core.round", &[turns]);
+            let turns = self.op(op::core::ROUND, &[turns]);
             let part = self.fma(turns, minus_four, product);
             // sum + part, and what that rounds away.
             let next = self.add(sum, part);
@@ -84,7 +85,7 @@ impl Math<'_> {
             error = self.add(error, lost);
             sum = next;
         }
-        let quadrant = self.op("rc.core.round", &[sum]);
+        let quadrant = self.op(op::core::ROUND, &[sum]);
         let rest = self.sub(sum, quadrant);
         let rest = self.add(rest, error);
         let half_pi = self.c(std::f64::consts::FRAC_PI_2);
@@ -102,7 +103,7 @@ impl Math<'_> {
         let cosine = self.fma(fourth, c, low);
         let (first, third) = (self.c(1.0), self.c(3.0));
         let (is_first, is_third) = (self.compare("eq", quadrant, first), self.compare("eq", quadrant, third));
-        let odd = self.op("rc.core.or", &[is_first, is_third]);
+        let odd = self.op(op::core::OR, &[is_first, is_third]);
         let value = self.select(odd, cosine, sine);
         let two = self.c(2.0);
         let (negative, minus) = (self.compare("ge", quadrant, two), self.neg(value));
@@ -140,7 +141,7 @@ impl Math<'_> {
         let angle = self.select(negative, turned, angle);
         let angle = self.with_sign_of(angle, y);
         let (nan_y, nan_x) = (self.compare("ne", y, y), self.compare("ne", x, x));
-        let (sum, nan) = (self.add(y, x), self.op("rc.core.or", &[nan_y, nan_x]));
+        let (sum, nan) = (self.add(y, x), self.op(op::core::OR, &[nan_y, nan_x]));
         self.select(nan, sum, angle)
     }
 
@@ -162,22 +163,22 @@ impl Math<'_> {
         let size = self.abs(y);
         let (is_one, is_minus_one) = (self.compare("eq", x, one), self.compare("eq", x, minus_one));
         let (no_power, endless) = (self.compare("eq", y, zero), self.compare("eq", size, infinity));
-        let alternating = self.op("rc.core.and", &[is_minus_one, endless]);
+        let alternating = self.op(op::core::AND, &[is_minus_one, endless]);
         // Negative bases: the sign of odd powers; no powers that are not integers.
-        let whole = self.op("rc.core.floor", &[y]);
+        let whole = self.op(op::core::FLOOR, &[y]);
         let is_whole = self.compare("eq", whole, y);
         let half = self.c(0.5);
         let halves = self.mul(y, half);
-        let floor = self.op("rc.core.floor", &[halves]);
+        let floor = self.op(op::core::FLOOR, &[halves]);
         let even = self.compare("eq", floor, halves);
         let signed = self.with_sign_of(value, x);
         let odd = self.select(even, zero, one);
         let is_odd = self.compare("eq", odd, one);
-        let odd_whole = self.op("rc.core.and", &[is_odd, is_whole]);
+        let odd_whole = self.op(op::core::AND, &[is_odd, is_whole]);
         value = self.select(odd_whole, signed, value);
         let (negative, lowest) = (self.compare("lt", x, zero), self.c(f64::NEG_INFINITY));
         let finite = self.compare("gt", x, lowest);
-        let negative = self.op("rc.core.and", &[negative, finite]);
+        let negative = self.op(op::core::AND, &[negative, finite]);
         let nan = self.c(f64::NAN);
         let broken = self.select(is_whole, value, nan);
         value = self.select(negative, broken, value);

@@ -4,6 +4,7 @@
 //! shifted out of a table by selects, and multiplied by m in integers. What is left is exact to 2^-126 of a quadrant.
 
 use super::emit::Math;
+use rc_dialects::op;
 use rc_ir::Value;
 
 /// 64 zeros, then the bits of 2/pi.
@@ -102,20 +103,20 @@ impl Math<'_> {
     }
     fn bit(&mut self, x: Value, bit: i64) -> Value {
         let (mask, zero) = (self.i(bit), self.i(0));
-        let bits = self.op("rc.core.and", &[x, mask]);
+        let bits = self.op(op::core::AND, &[x, mask]);
         self.compare("ne", bits, zero)
     }
 
     /// The integer nearest to x 2/pi, modulo 4, and the rest in radians, for |x| from pi/4 to the greatest number.
     fn quadrant_f64(&mut self, x: Value) -> (Value, Value) {
         let bits = self.bits(x);
-        let magnitude = self.op_with("rc.core.and", bits, i64::MAX);
+        let magnitude = self.op_with(op::core::AND, bits, i64::MAX);
         let biased = self.shr(magnitude, 52);
-        let mantissa = self.op_with("rc.core.and", bits, (1 << 52) - 1);
-        let m = self.op_with("rc.core.or", mantissa, 1 << 52);
+        let mantissa = self.op_with(op::core::AND, bits, (1 << 52) - 1);
+        let m = self.op_with(op::core::OR, mantissa, 1 << 52);
         // The first bit of the window has the weight 2 after the product: number e + 62 of the table, e = biased - 1075.
-        let first = self.op_with("rc.core.sub", biased, 1075 - 62);
-        let first = self.op_with("rc.core.max", first, 0);
+        let first = self.op_with(op::core::SUB, biased, 1075 - 62);
+        let first = self.op_with(op::core::MAX, first, 0);
         let window = self.window(first);
         // (m * window) mod 2^192, without its lowest word.
         let (_, high2) = self.product_128(m, window[2]);
@@ -128,7 +129,7 @@ impl Math<'_> {
         // Two bits of quadrant, then a fraction whose first bit says to round up.
         let quadrant = self.shr(top, 62);
         let (shifted, from_middle) = (self.shl(top, 2), self.shift_right_unsigned(middle, 62));
-        let fraction = self.op("rc.core.or", &[shifted, from_middle]);
+        let fraction = self.op(op::core::OR, &[shifted, from_middle]);
         let rest = self.shl(middle, 2);
         let up = self.shift_right_unsigned(fraction, 63);
         let quadrant = self.add(quadrant, up);
@@ -158,11 +159,11 @@ impl Math<'_> {
     }
     fn shift_right_unsigned(&mut self, x: Value, bits: i64) -> Value {
         let shifted = self.shr(x, bits);
-        self.op_with("rc.core.and", shifted, (1i64 << (64 - bits)).wrapping_sub(1))
+        self.op_with(op::core::AND, shifted, (1i64 << (64 - bits)).wrapping_sub(1))
     }
     /// 1 where a < b as unsigned integers, else 0.
     fn below_unsigned(&mut self, a: Value, b: Value) -> Value {
-        let (a, b) = (self.op_with("rc.core.xor", a, i64::MIN), self.op_with("rc.core.xor", b, i64::MIN));
+        let (a, b) = (self.op_with(op::core::XOR, a, i64::MIN), self.op_with(op::core::XOR, b, i64::MIN));
         let (one, zero) = (self.i(1), self.i(0));
         let below = self.compare("lt", a, b);
         self.select(below, one, zero)
@@ -182,29 +183,29 @@ impl Math<'_> {
             };
             words = (0..keep.min(words.len())).map(|i| choose(self, i)).collect();
         }
-        let rest = self.op_with("rc.core.and", first, 63);
+        let rest = self.op_with(op::core::AND, first, 63);
         let back = self.i(64);
         let back = self.sub(back, rest);
         [0, 1, 2].map(|i| {
-            let high = self.op("rc.core.shl", &[words[i], rest]);
+            let high = self.op(op::core::SHL, &[words[i], rest]);
             // A shift by 64 gives 0, as it should; the sign must not come in.
             let half = self.shift_right_unsigned(words[i + 1], 1);
-            let less = self.op_with("rc.core.sub", back, 1);
-            let low = self.op("rc.core.shr", &[half, less]);
-            self.op("rc.core.or", &[high, low])
+            let less = self.op_with(op::core::SUB, back, 1);
+            let low = self.op(op::core::SHR, &[half, less]);
+            self.op(op::core::OR, &[high, low])
         })
     }
     /// The low and the high word of m w, of an m below 2^53 and an unsigned w.
     fn product_128(&mut self, m: Value, w: Value) -> (Value, Value) {
         const WORD: i64 = 0xFFFF_FFFF;
         let low = self.mul(m, w);
-        let (ml, mh) = (self.op_with("rc.core.and", m, WORD), self.shr(m, 32));
-        let (wl, wh) = (self.op_with("rc.core.and", w, WORD), self.shift_right_unsigned(w, 32));
+        let (ml, mh) = (self.op_with(op::core::AND, m, WORD), self.shr(m, 32));
+        let (wl, wh) = (self.op_with(op::core::AND, w, WORD), self.shift_right_unsigned(w, 32));
         let t = self.mul(ml, wl);
         let t = self.shift_right_unsigned(t, 32);
         let u = self.mul(mh, wl);
         let u = self.add(u, t);
-        let (u_low, u_high) = (self.op_with("rc.core.and", u, WORD), self.shift_right_unsigned(u, 32));
+        let (u_low, u_high) = (self.op_with(op::core::AND, u, WORD), self.shift_right_unsigned(u, 32));
         let v = self.mul(ml, wh);
         let v = self.add(v, u_low);
         let v_high = self.shift_right_unsigned(v, 32);

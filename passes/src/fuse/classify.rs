@@ -2,6 +2,7 @@
 
 use rc_dialects::core::reindex::Reindex;
 use rc_dialects::interfaces::{Contraction, Reduction};
+use rc_dialects::op;
 use rc_ir::{Effects, OpRef, Traits};
 
 /// What fusing an operation means.
@@ -62,9 +63,9 @@ pub fn classify(op: OpRef) -> Class {
         };
     }
     match op.name().as_str() {
-        "rc.core.iota" | "rc.core.gather" | "rc.core.concat" | "rc.core.pad" => Class::Pointwise,
-        "rc.core.attention" | "rc.core.attention_backward" => Class::Attention,
-        "rc.core.assume_shape" | "rc.core.if" | "rc.core.while" | "rc.core.for" => Class::Outside,
+        op::core::IOTA | op::core::GATHER | op::core::CONCAT | op::core::PAD => Class::Pointwise,
+        op::core::ATTENTION | op::core::ATTENTION_BACKWARD => Class::Attention,
+        op::core::ASSUME_SHAPE | op::core::IF | op::core::WHILE | op::core::FOR => Class::Outside,
         _ => Class::Alone,
     }
 }
@@ -72,7 +73,7 @@ pub fn classify(op: OpRef) -> Class {
 /// Whether it computes a number. All of a function's numbers are made of constants and sizes, since what is made of others are tensors
 /// ([`super::scalars`]).
 fn is_scalar(op: OpRef) -> bool {
-    op.is("rc.core.extent")
+    op.is(op::core::EXTENT)
         || op.has(Traits::ELEMENTWISE)
             && op.name().dialect() == "core"
             && op.result_types().iter().all(|t| t.is_scalar())
@@ -84,12 +85,12 @@ fn is_scalar(op: OpRef) -> bool {
 pub fn is_cheap(op: OpRef) -> bool {
     match classify(op) {
         Class::Splat | Class::Reindex => true,
-        Class::Pointwise => op.is("rc.core.iota") || widens(op),
+        Class::Pointwise => op.is(op::core::IOTA) || widens(op),
         _ => false,
     }
 }
 
 fn widens(op: OpRef) -> bool {
     let bits = |v| op.body.ty(v).elem().bit_width();
-    op.is("rc.core.convert") && bits(op.result(0)) >= bits(op.operand(0))
+    op.is(op::core::CONVERT) && bits(op.result(0)) >= bits(op.operand(0))
 }

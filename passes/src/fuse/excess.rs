@@ -1,6 +1,7 @@
 //! Excess precision: inside of a kernel a float that is rounded to 16 bits and widened again keeps its precision, as in XLA and
 //! Inductor, where the module allows it (`rc.excess_precision`). What is stored is rounded as ever.
 
+use rc_dialects::op;
 use rc_ir::{Body, Op, OpRef, Type};
 
 /// Lets what computes on in f32 read the number from before the rounding, in every fusion of the body.
@@ -25,15 +26,15 @@ fn is_narrow(ty: Type) -> bool {
 
 /// A conversion from 16 bits to f32 in a fusion.
 fn widens(op: OpRef) -> bool {
-    op.is("rc.core.convert")
+    op.is(op::core::CONVERT)
         && is_narrow(op.operand_types()[0])
         && op.body.ty(op.result(0)).elem() == Type::f32()
-        && op.body.parent_op(op.op).is_some_and(|parent| op.body.op_ref(parent).is("rc.core.fusion"))
+        && op.body.parent_op(op.op).is_some_and(|parent| op.body.op_ref(parent).is(op::core::FUSION))
 }
 
 /// One from f32 to 16 bits that only the element type asks for.
 fn rounds(op: OpRef) -> bool {
-    op.is("rc.core.convert")
+    op.is(op::core::CONVERT)
         && op.operand_types()[0].elem() == Type::f32()
         && is_narrow(op.body.ty(op.result(0)))
         && !op.bool("exact")

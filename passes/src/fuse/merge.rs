@@ -1,10 +1,12 @@
 //! Kernels with several results: what several kernels use joins them as one, where they go over the same elements or rows and no
 //! other kernel lies between them.
 
-use super::classify::{Class, classify};
-use super::plan::{Group, Planner, is_view};
+use super::classify::Class;
+use super::is_view;
+use super::plan::{Group, Planner};
 use super::reads::{is_affine, most_elements, reduced_dims};
 use rc_dialects::interfaces::Reduction;
+use rc_dialects::op;
 use rc_ir::{Body, Dim, Op, Traits, Value};
 use rustc_hash::FxHashSet;
 
@@ -56,8 +58,8 @@ impl Planner<'_> {
     /// Whether an operation reads its operands where its result is, moved or reduced: not where data or bounds say.
     fn goes_element_by_element(&self, op: Op) -> bool {
         self.op(op).has(Traits::ELEMENTWISE)
-            || matches!(classify(self.op(op)), Class::Reindex | Class::Reduce)
-            || self.op(op).is("rc.core.iota")
+            || matches!(self.class(op), Class::Reindex | Class::Reduce)
+            || self.op(op).is(op::core::IOTA)
     }
 
     /// One of the groups, elementwise over as many elements, that stores a small result of `op` for the others beside its own: a kernel less
@@ -82,7 +84,7 @@ impl Planner<'_> {
         if !self.fit_together(&outputs) {
             return Err("their results have different shapes".into());
         }
-        for &reduce in self.groups[group].ops.iter().filter(|&&o| classify(self.op(o)) == Class::Reduce) {
+        for &reduce in self.groups[group].ops.iter().filter(|&&o| self.class(o) == Class::Reduce) {
             self.check_reduce(&self.groups[group], reduce, &outputs)?;
         }
         self.check(group, op, escapes)?;
@@ -111,7 +113,7 @@ impl Planner<'_> {
             if self.reduces_rows(op, rows, full) {
                 return true;
             }
-            if self.op(op).has(Traits::ELEMENTWISE) || classify(self.op(op)) == Class::Reindex {
+            if self.op(op).has(Traits::ELEMENTWISE) || self.class(op) == Class::Reindex {
                 let makers = self.body.operands(op).filter_map(|v| self.body.defining_op(v));
                 stack.extend(makers.filter(|&from| of_rows(from) && seen.insert(from)));
             }
@@ -120,9 +122,7 @@ impl Planner<'_> {
     }
 
     fn reduces_rows(&self, op: Op, rows: &[Dim], full: &[Dim]) -> bool {
-        if self.op(op).def().and_then(|d| d.interface::<Reduction>()).is_none()
-            || classify(self.op(op)) != Class::Reduce
-        {
+        if self.op(op).def().and_then(|d| d.interface::<Reduction>()).is_none() || self.class(op) != Class::Reduce {
             return false;
         }
         let shape = self.body.ty(self.body.operand(op, 0)).shape();

@@ -7,6 +7,7 @@
 mod classify;
 mod excess;
 mod merge;
+mod ops;
 mod outline;
 mod pass;
 mod plan;
@@ -19,8 +20,9 @@ pub use classify::{Class, classify, is_cheap};
 pub use pass::{FUSE, OUTLINE_OPS};
 
 use rc_dialects::core::reindex::Reindex;
+use rc_dialects::op;
 use rc_ir::dim_range::Ranges;
-use rc_ir::{Block, Body, Diagnostic, Dim, Op, Value};
+use rc_ir::{Block, Body, Diagnostic, Dim, Op, OpRef, Value};
 use rc_machine::{Fusion, Target};
 use reads::Space;
 use rustc_hash::FxHashSet;
@@ -135,4 +137,9 @@ pub fn forward_map(
 /// Whether the op is a constant, or a number made of sizes, that fusions hold inside.
 fn is_splat(body: &Body, op: Op) -> bool {
     classify(body.op_ref(op)) == Class::Splat
+}
+
+/// A reshape renames memory; alone it is no kernel.
+fn is_view(op: OpRef) -> bool {
+    op.is(op::core::RESHAPE)
 }

@@ -2,6 +2,7 @@
 
 use super::{Class, FuseOptions, classify, excess, fuse, scalars};
 use crate::schedule::Target;
+use rc_dialects::op;
 use rc_ir::pass::{OptionKind, PassDef, PassKind, SymbolContext, option};
 use rc_ir::{Body, Module, Result};
 
@@ -34,7 +35,7 @@ pub static OUTLINE_OPS: PassDef = PassDef {
 };
 
 fn run(body: &mut Body, cx: &mut SymbolContext, options: &FuseOptions) -> Result {
-    if body.name(body.root()) == "func.func" {
+    if body.name(body.root()) == op::func::FUNC {
         scalars::to_tensors(body);
         let options = match Target::of("", "", cx.module.attrs) {
             Ok(target) => FuseOptions {
@@ -57,11 +58,11 @@ fn run(body: &mut Body, cx: &mut SymbolContext, options: &FuseOptions) -> Result
 
 /// Whether a function has an operation that has to be in a fusion and is not.
 fn has_loose_ops(module: &Module) -> bool {
-    let functions = module.bodies.iter().filter(|b| b.name(b.root()) == "func.func");
+    let functions = module.bodies.iter().filter(|b| b.name(b.root()) == op::func::FUNC);
     functions.filter_map(|b| b.entry().map(|e| (b, e))).any(|(body, entry)| {
         body.ops(entry).any(|op| {
             let op = body.op_ref(op);
-            !matches!(classify(op), Class::Outside | Class::Splat) && !op.is("rc.core.reshape")
+            !matches!(classify(op), Class::Outside | Class::Splat) && !op.is(op::core::RESHAPE)
         })
     })
 }

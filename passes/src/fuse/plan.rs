@@ -1,14 +1,15 @@
 //! Which operations go together. One pass in reverse order: each producer joins the group of its users, if
 //! it has one group of users and a rule allows it; otherwise it starts a group of its own.
 
-use super::classify::{Class, classify, is_cheap};
+use super::classify::{Class, classify};
+use super::ops::{Ops, Row, row_of};
 use super::reads::{
     Read, Space, index_dims, is_affine, is_panelled, is_projection, most_elements, padding_value, pads_windows, reads,
-    reduced_dims, tensor_bytes,
+    tensor_bytes,
 };
-use super::{FuseOptions, Order};
+use super::{FuseOptions, Order, is_view};
 use crate::schedule::access::Access;
-use rc_dialects::func::given_inputs;
+use rc_dialects::op;
 use rc_ir::dim_range::Ranges;
 use rc_ir::{Block, Body, Diagnostic, Dim, Op, OpRef, Traits, Type, Value};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -23,7 +24,7 @@ pub struct Group {
     operand_side: FxHashSet<Op>,
     pub(super) anchor: Option<Class>,
     /// For groups with reductions: the shape that rows are reduced from, and along which dimensions.
-    row: Option<(Vec<Dim>, Vec<usize>)>,
+    row: Option<Row>,
 }
 
 impl Group {
@@ -63,6 +64,8 @@ pub(super) struct Planner<'a> {
     pub(super) body: &'a Body,
     pub(super) symbols: &'a Ranges,
     pub(super) order: &'a Order,
+    /// What each operation of the block is.
+    facts: Ops,
     pub(super) options: &'a FuseOptions,
     pub(super) groups: Vec<Group>,
     pub(super) of: FxHashMap<Op, usize>,
@@ -71,8 +74,8 @@ pub(super) struct Planner<'a> {
 
 /// Plans the fusions of a block.
 pub fn plan(body: &Body, block: Block, symbols: &Ranges, order: &Order, options: &FuseOptions) -> Plan {
-    let mut planner =
-        Planner { body, symbols, order, options, groups: Vec::new(), of: FxHashMap::default(), remarks: Vec::new() };
+    let (facts, of) = (Ops::of(body, block), FxHashMap::default());
+    let mut planner = Planner { body, symbols, order, facts, options, groups: Vec::new(), of, remarks: Vec::new() };
     let ops: Vec<Op> = body.ops(block).collect();
     for &op in ops.iter().rev() {
         planner.place(op, options.fuse);
@@ -82,18 +85,10 @@ pub fn plan(body: &Body, block: Block, symbols: &Ranges, order: &Order, options:
     Plan { groups, remarks: planner.remarks }
 }
 
-/// A reshape renames memory; alone it is no kernel.
-pub(super) fn is_view(op: OpRef) -> bool {
-    op.is("rc.core.reshape")
-}
-
 /// Whether it is a padding with zeros.
 fn pads_with_zeros(op: OpRef) -> bool {
     padding_value(op) == Some(0.0)
 }
-
-/// Operations between windows and their reduction, at most.
-const WALKED: usize = 32;
 
 /// Whether a `core.window` has an element in several windows.
 fn overlaps(op: OpRef) -> bool {
@@ -107,8 +102,19 @@ impl Planner<'_> {
         self.body.op_ref(op)
     }
 
+    pub(super) fn class(&self, op: Op) -> Class {
+        self.facts.get(op).map_or_else(|| classify(self.op(op)), |fact| fact.class)
+    }
+    fn is_cheap(&self, op: Op) -> bool {
+        self.facts.get(op).is_some_and(|fact| fact.cheap)
+    }
+    /// Whether it is computed from a product, element by element.
+    fn follows_product(&self, op: Op) -> bool {
+        self.facts.get(op).is_some_and(|fact| fact.follows_product)
+    }
+
     fn place(&mut self, op: Op, fuse: bool) {
-        let class = classify(self.op(op));
+        let class = self.class(op);
         if matches!(class, Class::Outside | Class::Splat) {
             return;
         }
@@ -142,7 +148,7 @@ impl Planner<'_> {
     }
 
     pub(super) fn quarters_of(&self, op: Op) -> usize {
-        if self.body.ty(self.body.result(op, 0)).elem().is_float() { 4 } else { 1 }
+        self.facts.get(op).map_or(0, |fact| fact.quarters)
     }
 
     pub(super) fn add(&mut self, group: usize, op: Op) {
@@ -151,12 +157,8 @@ impl Planner<'_> {
         self.of.insert(op, group);
     }
 
-    fn row_of(&self, op: Op, class: Class) -> Option<(Vec<Dim>, Vec<usize>)> {
-        if class != Class::Reduce {
-            return None;
-        }
-        let shape = self.body.ty(self.body.operand(op, 0)).shape().to_vec();
-        Some((shape, reduced_dims(self.op(op))?))
+    fn row_of(&self, op: Op, class: Class) -> Option<Row> {
+        if class == Class::Reduce { row_of(self.body, op) } else { None }
     }
 
     fn join(&mut self, group: usize, op: Op, class: Class) {
@@ -182,7 +184,7 @@ impl Planner<'_> {
         let views = |&g: &usize| self.groups[g].ops.iter().all(|&user| is_view(self.op(user)));
         let kernels: Vec<usize> = groups.iter().copied().filter(|g| is_view(self.op(op)) || !views(g)).collect();
         let stored = escapes || kernels.len() < groups.len();
-        if classify(self.op(op)) == Class::Attention && self.body.result_count(op) > 1 {
+        if self.class(op) == Class::Attention && self.body.result_count(op) > 1 {
             return Ok(self.join_moves(&kernels, op));
         }
         match kernels.as_slice() {
@@ -194,7 +196,7 @@ impl Planner<'_> {
                 }
                 Ok(Some(group))
             }
-            _ if is_cheap(self.op(op)) => Err(format!("{} kernels use it", kernels.len())),
+            _ if self.is_cheap(op) => Err(format!("{} kernels use it", kernels.len())),
             _ => self.merge(&kernels, op, stored).or_else(|why| self.beside(&kernels, op).ok_or(why)).map(Some),
         }
     }
@@ -203,7 +205,7 @@ impl Planner<'_> {
     fn groups_of_users(&self, op: Op) -> Result<(Vec<usize>, bool), String> {
         let mut groups: Vec<usize> = Vec::new();
         let mut escapes = false;
-        let attends = classify(self.op(op)) == Class::Attention;
+        let attends = self.class(op) == Class::Attention;
         for (i, result) in self.body.results(op).enumerate() {
             if attends && i > 0 {
                 // Attention stores its sums beside its result, whoever reads them.
@@ -214,7 +216,7 @@ impl Planner<'_> {
                 match self.of.get(&user) {
                     Some(&group) if !groups.contains(&group) => groups.push(group),
                     Some(_) => {}
-                    None if classify(self.op(user)) == Class::Alone => {
+                    None if self.class(user) == Class::Alone => {
                         return Err("its user is a kernel of its own".into());
                     }
                     None if self.op(user).has(Traits::TERMINATOR) => escapes = true,
@@ -227,7 +229,7 @@ impl Planner<'_> {
     }
 
     pub(super) fn check(&self, group: usize, op: Op, escapes: bool) -> Result<(), String> {
-        let (target, class) = (&self.groups[group], classify(self.op(op)));
+        let (target, class) = (&self.groups[group], self.class(op));
         if target.anchor == Some(Class::Alone) {
             return Err("its user is a kernel of its own".into());
         }
@@ -243,8 +245,7 @@ impl Planner<'_> {
         }
         let side = self.on_operand_side(group, op);
         let windows = side && self.gathers_windows(target, op);
-        let free =
-            is_cheap(self.op(op)) || self.chooses_matrices(group, op) || (windows && pads_with_zeros(self.op(op)));
+        let free = self.is_cheap(op) || self.chooses_matrices(group, op) || (windows && pads_with_zeros(self.op(op)));
         if side && !free {
             return Err("it would be computed again for every tile of a product".into());
         }
@@ -254,7 +255,7 @@ impl Planner<'_> {
         // An elementwise operation reads its operands where its result is read, which can be written already.
         if side || !self.op(op).has(Traits::ELEMENTWISE) {
             let found = self.reads_with(group, op, &outputs)?;
-            let panels = self.options.panels && self.moves_constant(op);
+            let panels = self.options.panels && self.facts.get(op).is_some_and(|fact| fact.moves_constant);
             let follows = |map: &[Dim]| map == [Dim::Dynamic] || is_affine(map) || panels && is_panelled(map);
             let gathered = |r: &Read| windows && self.is_read_in_runs(r);
             let divides = found.iter().any(|r| r.through_anchor && !follows(&r.map) && !gathered(r));
@@ -262,7 +263,7 @@ impl Planner<'_> {
                 return Err("its index map divides, which a product's operand cannot".into());
             }
         }
-        let keeps_zeros = self.op(op).is("rc.core.transpose") || class == Class::Pointwise && is_cheap(self.op(op));
+        let keeps_zeros = self.op(op).is(op::core::TRANSPOSE) || class == Class::Pointwise && self.is_cheap(op);
         if self.options.gathers && !keeps_zeros && self.lies_under_padding(target, op) {
             return Err("what is padded for windows lies in memory".into());
         }
@@ -273,14 +274,14 @@ impl Planner<'_> {
             Class::Pointwise if self.finishes_other_rows(target, op) => {
                 Err("it finishes the rows of another reduction than the kernel's".into())
             }
-            Class::Pointwise if self.op(op).is("rc.core.pad") && (windows || self.pads_sums(target, op)) => Ok(()),
-            Class::Pointwise if self.op(op).is("rc.core.pad") && self.feeds_windows(target, op) => {
+            Class::Pointwise if self.op(op).is(op::core::PAD) && (windows || self.pads_sums(target, op)) => Ok(()),
+            Class::Pointwise if self.op(op).is(op::core::PAD) && self.feeds_windows(target, op) => {
                 Err("every window would ask again which of its elements are inside".into())
             }
-            Class::Pointwise if target.anchor == Some(Class::Reduce) && self.op(op).is("rc.core.concat") => {
+            Class::Pointwise if target.anchor == Some(Class::Reduce) && self.op(op).is(op::core::CONCAT) => {
                 self.check_concat(target, op)
             }
-            Class::Pointwise if target.anchor == Some(Class::Contract) && !side && self.follows_others(target, op) => {
+            Class::Pointwise if target.anchor == Some(Class::Contract) && !side && self.follows_product(op) => {
                 Err("it goes with the product that it follows".into())
             }
             Class::Pointwise
@@ -291,7 +292,7 @@ impl Planner<'_> {
             Class::Pointwise if self.ends_moved_product(target, op) => {
                 Err("it goes with the product that it follows, whose narrow elements are moved then".into())
             }
-            Class::Pointwise if self.op(op).has(Traits::ELEMENTWISE) && !is_cheap(self.op(op)) => {
+            Class::Pointwise if self.op(op).has(Traits::ELEMENTWISE) && !self.is_cheap(op) => {
                 self.check_windows(target, op, &outputs)
             }
             Class::Reindex if !side && self.turns_rows(op) => self.check_repeated(target, op, &outputs),
@@ -313,7 +314,7 @@ impl Planner<'_> {
     fn turns_rows(&self, op: Op) -> bool {
         let shape = self.body.ty(self.body.result(op, 0)).shape();
         let many = |d: &i64| shape[*d as usize] != Dim::Static(1);
-        let Some(perm) = self.op(op).ints("perm").filter(|_| self.op(op).is("rc.core.transpose")) else { return false };
+        let Some(perm) = self.op(op).ints("perm").filter(|_| self.op(op).is(op::core::TRANSPOSE)) else { return false };
         // The dimensions with more than one element, by their numbers in the operand.
         let moved: Vec<i64> = (0..perm.len() as i64).filter(many).map(|d| perm[d as usize]).collect();
         moved.last() != moved.iter().max()
@@ -344,46 +345,14 @@ impl Planner<'_> {
 
     /// Whether the group reads the result, moved at most, through windows that overlap.
     fn feeds_windows(&self, target: &Group, op: Op) -> bool {
-        self.feeds(target, op, &|user| user.is("rc.core.window") && overlaps(user))
+        self.feeds(target, op, &|user| user.is(op::core::WINDOW) && overlaps(user))
     }
 
     /// Whether each element of the result is computed from a reduction of rows of its own, where the group reduces others: with
     /// that reduction it makes one kernel, here it would hold reductions of the same rows apart. Windows are no rows that others reduce.
     fn finishes_other_rows(&self, target: &Group, op: Op) -> bool {
-        let Some(row) = &target.row else { return false };
-        let shape = self.body.ty(self.body.result(op, 0)).shape();
-        let mut seen = FxHashSet::default();
-        let mut stack = vec![op];
-        while let Some(op) = stack.pop() {
-            for from in self.body.operands(op).filter_map(|v| self.body.defining_op(v)) {
-                let class = classify(self.op(from));
-                if class == Class::Reduce && self.body.ty(self.body.result(from, 0)).shape() == shape {
-                    return !self.reduces_windows(from) && self.row_of(from, class).is_some_and(|found| found != *row);
-                }
-                let along = class == Class::Pointwise && self.body.ty(self.body.result(from, 0)).shape() == shape;
-                if along && seen.insert(from) {
-                    stack.push(from);
-                }
-            }
-        }
-        false
-    }
-
-    /// Whether what it reduces was made of windows, element by element.
-    fn reduces_windows(&self, reduce: Op) -> bool {
-        let (mut stack, mut seen) = (vec![reduce], FxHashSet::default());
-        while let Some(op) = stack.pop() {
-            for from in self.body.operands(op).filter_map(|v| self.body.defining_op(v)) {
-                let moves = [Class::Pointwise, Class::Reindex].contains(&classify(self.op(from)));
-                if self.op(from).is("rc.core.window") {
-                    return true;
-                }
-                if moves && seen.len() < WALKED && seen.insert(from) {
-                    stack.push(from);
-                }
-            }
-        }
-        false
+        let finished = || self.facts.finished_row(self.body, op);
+        target.row.as_ref().is_some_and(|row| finished().is_some_and(|found| found != *row))
     }
 
     /// Overlapping windows would compute each element again for every one of them.
@@ -397,7 +366,7 @@ impl Planner<'_> {
 
     /// Every nest of the kernel that reads a concatenation computes each of its parts, and chooses one.
     fn check_concat(&self, target: &Group, op: Op) -> Result<(), String> {
-        let nests = 1 + target.ops.iter().filter(|&&op| classify(self.op(op)) == Class::Reduce).count();
+        let nests = 1 + target.ops.iter().filter(|&&op| self.class(op) == Class::Reduce).count();
         match self.op(op).operands().len() * nests {
             n if n as i64 > self.options.costs.choices => Err(format!("each element would be chosen among {n} parts")),
             _ => Ok(()),
@@ -406,38 +375,9 @@ impl Planner<'_> {
 
     /// Whether the kernel does nothing but concatenate: its parts may then be computed in its memory.
     fn concatenates(&self, target: &Group) -> bool {
-        let is_concat = |op: &Op| self.op(*op).is("rc.core.concat");
+        let is_concat = |op: &Op| self.op(*op).is(op::core::CONCAT);
         target.ops.iter().any(is_concat)
-            && target.ops.iter().all(|op| is_concat(op) || self.op(*op).is("rc.core.reshape"))
-    }
-
-    /// Whether it is computed from a product, element by element.
-    fn follows_product(&self, op: Op) -> bool {
-        !self.products_before(op).is_empty()
-    }
-
-    /// Whether it is computed from products, element by element, and none of them is the group's.
-    fn follows_others(&self, target: &Group, op: Op) -> bool {
-        let products = self.products_before(op);
-        !products.is_empty() && !products.iter().any(|p| target.ops.contains(p))
-    }
-
-    /// The products from which it is computed element by element.
-    fn products_before(&self, op: Op) -> Vec<Op> {
-        let mut products = Vec::new();
-        let mut seen = FxHashSet::default();
-        let mut stack = vec![op];
-        while let Some(op) = stack.pop() {
-            for from in self.body.operands(op).filter_map(|v| self.body.defining_op(v)) {
-                match classify(self.op(from)) {
-                    Class::Contract => products.push(from),
-                    Class::Pointwise if seen.insert(from) => stack.push(from),
-                    _ if is_view(self.op(from)) && seen.insert(from) => stack.push(from),
-                    _ => {}
-                }
-            }
-        }
-        products
+            && target.ops.iter().all(|op| is_concat(op) || self.op(*op).is(op::core::RESHAPE))
     }
 
     fn reads_with(&self, group: usize, op: Op, outputs: &[Value]) -> Result<Vec<Read>, String> {
@@ -502,7 +442,7 @@ impl Planner<'_> {
         if all.iter().any(|r| r.map != identity) {
             return Err("its elements are read at other places than their own".into());
         }
-        let gathers = self.groups[group].ops.iter().any(|&o| self.op(o).is("rc.core.gather"));
+        let gathers = self.groups[group].ops.iter().any(|&o| self.op(o).is(op::core::GATHER));
         if gathers { Err("an epilogue cannot gather".into()) } else { Ok(()) }
     }
 
@@ -536,23 +476,23 @@ impl Planner<'_> {
     /// product.
     fn chooses_matrices(&self, group: usize, op: Op) -> bool {
         let gather = self.op(op);
-        let dims = if gather.is("rc.core.gather") { index_dims(gather) } else { None };
+        let dims = if gather.is(op::core::GATHER) { index_dims(gather) } else { None };
         let Some((batch, own)) = dims else { return false };
         let axis = gather.int("axis").unwrap_or(0);
         let chosen = (0..batch as i64).chain(axis..axis + own as i64);
         let mut uses = self.uses_in(group, op);
         uses.all(|(user, operand)| {
             let dims = self.op(user).ints(if operand == 0 { "lhs_batch" } else { "rhs_batch" }).unwrap_or_default();
-            self.op(user).is("rc.core.dot") && chosen.clone().all(|d| dims.contains(&d))
+            self.op(user).is(op::core::DOT) && chosen.clone().all(|d| dims.contains(&d))
         })
     }
 
     /// Whether `op` is on the way from memory to windows, or from these to a product of the group that gathers its operand.
     fn gathers_windows(&self, target: &Group, op: Op) -> bool {
         let half = |v: Value| [Type::bf16(), Type::f16()].contains(&self.body.ty(v).elem());
-        let product = target.ops.iter().find(|&&o| classify(self.op(o)) == Class::Contract);
-        let fits = product.is_some_and(|&p| self.op(p).is("rc.core.dot") && self.body.operands(p).all(half));
-        let moves = |o: Op| classify(self.op(o)) == Class::Reindex || self.op(o).is("rc.core.pad");
+        let product = target.ops.iter().find(|&&o| self.class(o) == Class::Contract);
+        let fits = product.is_some_and(|&p| self.op(p).is(op::core::DOT) && self.body.operands(p).all(half));
+        let moves = |o: Op| self.class(o) == Class::Reindex || self.op(o).is(op::core::PAD);
         if !self.options.gathers || !fits || !moves(op) || !self.body.results(op).all(half) {
             return false;
         }
@@ -560,8 +500,8 @@ impl Planner<'_> {
             let from = moves(o).then(|| self.body.defining_op(self.body.operand(o, 0))).flatten();
             from.filter(|&from| moves(from))
         });
-        before.take(16).any(|o| self.op(o).is("rc.core.window"))
-            || self.feeds(target, op, &|user| user.is("rc.core.window"))
+        before.take(16).any(|o| self.op(o).is(op::core::WINDOW))
+            || self.feeds(target, op, &|user| user.is(op::core::WINDOW))
     }
 
     /// Whether the group reads the result, moved at most, in an operation that `wanted` is for.
@@ -573,7 +513,7 @@ impl Planner<'_> {
                 if wanted(user) {
                     return true;
                 }
-                if classify(user) == Class::Reindex || user.is("rc.core.pad") {
+                if self.class(user.op) == Class::Reindex || user.is(op::core::PAD) {
                     stack.extend(user.results());
                 }
             }
@@ -590,15 +530,15 @@ impl Planner<'_> {
 
     /// Whether it narrows a product's sums, which the group only moves then: a GPU's product stores the narrow elements.
     fn ends_moved_product(&self, target: &Group, op: Op) -> bool {
-        let narrows = self.op(op).is("rc.core.convert") && !is_cheap(self.op(op));
-        let moves = || target.ops.iter().all(|&o| classify(self.op(o)) == Class::Reindex);
+        let narrows = self.op(op).is(op::core::CONVERT) && !self.is_cheap(op);
+        let moves = || target.ops.iter().all(|&o| self.class(o) == Class::Reindex);
         self.options.gathers && target.anchor.is_none() && narrows && self.follows_product(op) && moves()
     }
 
     /// Whether it is a padding of windows that the group adds, or takes the extremes of: a GPU reads zeros, or another element of the same
     /// window, instead of what is outside.
     fn pads_sums(&self, target: &Group, op: Op) -> bool {
-        let mut reductions = target.ops.iter().filter(|&&o| classify(self.op(o)) == Class::Reduce);
+        let mut reductions = target.ops.iter().filter(|&&o| self.class(o) == Class::Reduce);
         let mut all = |kinds: &[&str]| {
             target.anchor == Some(Class::Reduce)
                 && self.options.gathers
@@ -615,15 +555,15 @@ impl Planner<'_> {
     /// those that it is moved from lies in memory. Windows do not.
     fn is_read_in_runs(&self, read: &Read) -> bool {
         let ranges = Space::new(&read.space, self.symbols).ranges;
-        let windows = |op: OpRef| op.is("rc.core.window");
+        let windows = |op: OpRef| op.is(op::core::WINDOW);
         let (mut value, mut map) = (read.value, read.map.clone());
         for _ in 0..16 {
             let op = self.body.defining_op(value).map(|op| self.op(op));
-            let moved = op.filter(|&op| classify(op) == Class::Reindex || pads_with_zeros(op));
+            let moved = op.filter(|&op| self.class(op.op) == Class::Reindex || pads_with_zeros(op));
             let reads_windows = moved.is_some_and(|op| {
                 let before = std::iter::successors(Some(op), |op| {
                     let from = self.op(self.body.defining_op(op.operand(0))?);
-                    (classify(from) == Class::Reindex || pads_with_zeros(from)).then_some(from)
+                    (self.class(from.op) == Class::Reindex || pads_with_zeros(from)).then_some(from)
                 });
                 before.take(16).any(windows)
             });
@@ -640,14 +580,14 @@ impl Planner<'_> {
     /// Whether `op` moves elements on the way from memory through windows to the left operand of a product of the group, which gathers these as it
     /// packs them: in runs of neighbours, once the windows are part of it.
     fn packs_windows(&self, target: &Group, op: Op, found: &[Read]) -> bool {
-        let moves = |op: Op| classify(self.op(op)) == Class::Reindex;
-        let is_window = |op: Op| self.op(op).is("rc.core.window");
+        let moves = |op: Op| self.class(op) == Class::Reindex;
+        let is_window = |op: Op| self.op(op).is(op::core::WINDOW);
         let (mut down, mut inside) = (op, false);
         let fits = loop {
             inside |= is_window(down);
             let user = self.body.uses(self.body.result(down, 0)).find(|(user, _)| target.ops.contains(user));
             match user {
-                Some((user, operand)) if self.op(user).is("rc.core.dot") => break operand == 0,
+                Some((user, operand)) if self.op(user).is(op::core::DOT) => break operand == 0,
                 Some((user, _)) if moves(user) => down = user,
                 _ => break false,
             }
@@ -661,27 +601,14 @@ impl Planner<'_> {
 
     /// Whether the group gathers from a result of `op`.
     fn is_table(&self, group: usize, op: Op) -> bool {
-        self.uses_in(group, op).any(|(user, i)| i == 0 && self.op(user).is("rc.core.gather"))
-    }
-
-    /// Whether `op` only moves elements of what the function's initializer computed: of a packed weight, perhaps.
-    fn moves_constant(&self, op: Op) -> bool {
-        let (mut value, root) = (self.body.result(op, 0), self.op(self.body.root()));
-        while let Some(op) = self.body.defining_op(value) {
-            if classify(self.op(op)) != Class::Reindex {
-                return false;
-            }
-            value = self.body.operand(op, 0);
-        }
-        let mut args = self.body.entry().into_iter().flat_map(|entry| self.body.block_args(entry));
-        args.position(|arg| arg == value).is_some_and(|i| i >= given_inputs(root))
+        self.uses_in(group, op).any(|(user, i)| i == 0 && self.op(user).is(op::core::GATHER))
     }
 
     /// Whether `op` feeds an operand of the group's product or attention.
     fn on_operand_side(&self, group: usize, op: Op) -> bool {
         let target = &self.groups[group];
         self.uses_in(group, op).any(|(user, _)| {
-            target.operand_side.contains(&user) || matches!(classify(self.op(user)), Class::Contract | Class::Attention)
+            target.operand_side.contains(&user) || matches!(self.class(user), Class::Contract | Class::Attention)
         })
     }
 

@@ -4,6 +4,7 @@
 use super::classify::{Class, classify};
 use rc_dialects::core::reindex::Reindex;
 use rc_dialects::interfaces::{Contraction, Reduction};
+use rc_dialects::op;
 use rc_ir::dim::Atom;
 use rc_ir::dim_range::Ranges;
 use rc_ir::{Body, Dim, Name, Op, OpRef, Type, Value};
@@ -178,13 +179,13 @@ pub fn sources(op: OpRef, map: &[Dim], ranges: &Ranges) -> Option<Vec<Source>> {
         return Some(vec![(op.operand(0), Some((reindex.source)(op, map, ranges)?))]);
     }
     match op.name().as_str() {
-        "rc.core.gather" => {
+        op::core::GATHER => {
             let axis = usize::try_from(op.int("axis")?).ok()?;
             let (batch, own) = index_dims(op)?;
             let at = [&map[..batch], &map[axis..axis + own]].concat();
             Some(vec![(op.operand(0), None), (op.operand(1), Some(at))])
         }
-        "rc.core.concat" => {
+        op::core::CONCAT => {
             let dim = usize::try_from(op.int("dim")?).ok()?;
             let mut start = Dim::Static(0);
             let mut out = Vec::new();
@@ -196,7 +197,7 @@ pub fn sources(op: OpRef, map: &[Dim], ranges: &Ranges) -> Option<Vec<Source>> {
             }
             Some(out)
         }
-        "rc.core.pad" => {
+        op::core::PAD => {
             let low = op.attr("low")?.as_shape()?;
             let at = map.iter().zip(low).map(|(&i, &l)| i - l).collect();
             Some(vec![(op.operand(0), Some(at)), (op.operand(1), Some(Vec::new()))])
@@ -224,7 +225,7 @@ pub fn pads_windows(pad: OpRef, clamps: bool) -> bool {
         .collect();
     let rank = sides.len() / 2;
     let fits = |user: OpRef| {
-        if !user.is("rc.core.window") {
+        if !user.is(op::core::WINDOW) {
             return false;
         }
         let ints = |name: &str| user.ints(name).unwrap_or_default();
@@ -235,12 +236,12 @@ pub fn pads_windows(pad: OpRef, clamps: bool) -> bool {
         overlaps && (!clamps || near)
     };
     let mut users = pad.body.uses(pad.result(0));
-    pad.is("rc.core.pad") && users.all(|(user, _)| fits(pad.body.op_ref(user)))
+    pad.is(op::core::PAD) && users.all(|(user, _)| fits(pad.body.op_ref(user)))
 }
 
 /// The number that a padding is with, where it is a constant.
 pub fn padding_value(pad: OpRef) -> Option<f64> {
-    let value = pad.is("rc.core.pad").then(|| rc_ir::op_def::constant_of(pad.body, pad.operand(1))).flatten();
+    let value = pad.is(op::core::PAD).then(|| rc_ir::op_def::constant_of(pad.body, pad.operand(1))).flatten();
     value.and_then(|v| v.as_splat()).filter(|v| *v != 0.0 || v.is_sign_positive())
 }
 

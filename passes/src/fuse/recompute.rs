@@ -2,6 +2,7 @@
 
 use super::classify::{Class, classify, is_cheap};
 use super::reads::{most_elements, padding_value, pads_windows, reduced_dims, tensor_bytes};
+use rc_dialects::op;
 use rc_ir::dim_range::Ranges;
 use rc_ir::{Block, Body, Op, OpRef, Traits, Type, Value};
 use rc_machine::Fusion;
@@ -83,16 +84,16 @@ pub fn round_in_products(body: &mut Body, block: Block) {
         let mut uses = body.uses(v);
         uses.next().filter(|_| uses.next().is_none()).map(|(user, _)| user)
     };
-    let converts: Vec<Op> = body.ops(block).filter(|&op| body.op_ref(op).is("rc.core.convert")).collect();
+    let converts: Vec<Op> = body.ops(block).filter(|&op| body.op_ref(op).is(op::core::CONVERT)).collect();
     for convert in converts {
         let Some(dot) = body.operands(convert).next().and_then(|v| body.defining_op(v)) else { continue };
         let (sums, narrow) = (body.result(dot, 0), body.ty(body.result(convert, 0)));
-        let fits = body.op_ref(dot).is("rc.core.dot")
+        let fits = body.op_ref(dot).is(op::core::DOT)
             && body.ty(sums).elem() == Type::f32()
             && [Type::bf16(), Type::f16()].contains(&narrow.elem())
             && body.operands(dot).all(|v| body.ty(v).elem() == narrow.elem());
         let moved =
-            only_use(body, body.result(convert, 0)).is_some_and(|user| body.op_ref(user).is("rc.core.transpose"));
+            only_use(body, body.result(convert, 0)).is_some_and(|user| body.op_ref(user).is(op::core::TRANSPOSE));
         if !(fits && moved && only_use(body, sums) == Some(convert)) {
             continue;
         }
@@ -107,7 +108,7 @@ pub fn round_in_products(body: &mut Body, block: Block) {
 
 /// Whether it transposes a product or attention that nothing else reads.
 fn orders_product(body: &Body, op: Op) -> bool {
-    let Some(from) = body.operands(op).next().filter(|_| body.op_ref(op).is("rc.core.transpose")) else { return false };
+    let Some(from) = body.operands(op).next().filter(|_| body.op_ref(op).is(op::core::TRANSPOSE)) else { return false };
     let product = body.defining_op(from).map(|def| classify(body.op_ref(def)));
     matches!(product, Some(Class::Contract | Class::Attention)) && body.uses(from).count() == 1
 }
@@ -134,7 +135,7 @@ fn copy_for_columns(body: &mut Body, op: Op, symbols: &Ranges, costs: &Fusion) {
 
 /// Arithmetic that costs less than reading its operands.
 fn is_light(op: OpRef) -> bool {
-    let names = ["rc.core.add", "rc.core.sub", "rc.core.mul", "rc.core.neg", "rc.core.convert"];
+    let names = [op::core::ADD, op::core::SUB, op::core::MUL, op::core::NEG, op::core::CONVERT];
     op.has(Traits::ELEMENTWISE) && names.iter().any(|&name| op.is(name)) && op.body.ty(op.result(0)).is_tensor()
 }
 
@@ -148,7 +149,7 @@ fn feeds_columns(body: &Body, op: Op) -> bool {
         }
         let mut users = body.results(op).flat_map(|r| body.uses(r).collect::<Vec<_>>());
         match (users.next(), users.next()) {
-            (Some((user, _)), None) if is_light(body.op_ref(op)) || body.op_ref(op).is("rc.core.reshape") => op = user,
+            (Some((user, _)), None) if is_light(body.op_ref(op)) || body.op_ref(op).is(op::core::RESHAPE) => op = user,
             _ => return false,
         }
     }

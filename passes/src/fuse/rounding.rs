@@ -1,11 +1,12 @@
 //! Products whose sums are rounded before anything else reads them: the rounding goes with the product, so that narrow elements are stored.
 
-use super::classify::{Class, classify};
-use super::plan::{Group, Planner, is_view};
+use super::classify::Class;
+use super::is_view;
+use super::plan::{Group, Planner};
 use rc_ir::{Op, Traits, Value};
 use rustc_hash::FxHashSet;
 
-/// Operations between a product and its rounding, at most.
+/// Operations between a product and its rounding, at most: a bound of the search. A bias, a scale and an activation are fewer.
 const WALKED: usize = 8;
 
 impl Planner<'_> {
@@ -34,7 +35,7 @@ impl Planner<'_> {
     /// The elementwise operations from a product to where its sums become narrower, with what is only computed for them, and their group.
     fn rounding_of(&self, product: Op) -> Option<(usize, Vec<Op>)> {
         let width = |value: Value| self.body.ty(value).elem().byte_width();
-        let mut value = self.body.results(product).next().filter(|_| classify(self.op(product)) == Class::Contract)?;
+        let mut value = self.body.results(product).next().filter(|_| self.class(product) == Class::Contract)?;
         let sums = width(value)?;
         let mut ops: Vec<Op> = Vec::new();
         let mut group = None;
@@ -63,7 +64,7 @@ impl Planner<'_> {
                     continue;
                 }
                 let alone = self.body.results(from).all(|v| self.body.uses(v).all(|(user, _)| taken.contains(&user)));
-                if !alone || ![Class::Pointwise, Class::Reindex].contains(&classify(self.op(from))) {
+                if !alone || ![Class::Pointwise, Class::Reindex].contains(&self.class(from)) {
                     return false;
                 }
                 taken.insert(from);

@@ -5,6 +5,7 @@ use super::places::Places;
 use crate::fuse::reads::Space;
 use rc_dialects::builder::CoreBuilder;
 use rc_dialects::core::attention::ATTENTION;
+use rc_dialects::op;
 use rc_ir::dim_range::Ranges;
 use rc_ir::op_def::constant_of;
 use rc_ir::{Attr, Body, Builder, Dim, Op, Result, Type, Value};
@@ -77,7 +78,7 @@ pub fn simplify_mask(body: &mut Body, op: Op, symbols: &Ranges) -> Result<bool> 
         let ty = b.ty(value).with_shape(&shape);
         operands.push(match b.ty(value) == ty {
             true => value,
-            false => b.op("rc.core.reshape").operand(value).result(ty).try_value()?,
+            false => b.op(op::core::RESHAPE).operand(value).result(ty).try_value()?,
         });
     }
     let made = b.op(&ATTENTION).operands(&operands).attrs(attrs).results(&types).try_build()?;
@@ -101,7 +102,7 @@ pub fn count_keys(body: &mut Body, op: Op, pays: &Fusion) -> Result<bool> {
     }
     let mut b = Builder::before(body, op);
     let ty = Type::tensor(&shape, Type::i32());
-    let place = b.op("rc.core.iota").attr("dim", Attr::i64(3)).result(ty).try_value()?;
+    let place = b.op(op::core::IOTA).attr("dim", Attr::i64(3)).result(ty).try_value()?;
     let (one, zero) = (b.splat(1.0, ty), b.splat(0.0, ty));
     let number = b.binary("add", place, one);
     let shown = b.select(mask, number, zero);
@@ -128,7 +129,7 @@ impl Reader<'_> {
         let (mut value, mut map) = (mask, map);
         loop {
             let op = self.body.op_ref(self.body.defining_op(value)?);
-            if op.is("rc.core.select") {
+            if op.is(op::core::SELECT) {
                 let splat = |i: usize| self.places.constant(op.operand(i));
                 let hidden = splat(2).filter(|&x| splat(1) == Some(0.0) && x < -1e4)?;
                 self.collect(op.operand(0), map, false, &mut out, DEPTH);
@@ -137,17 +138,17 @@ impl Reader<'_> {
             (value, map) = self
                 .places
                 .moved(value, &map)
-                .or_else(|| op.is("rc.core.convert").then(|| (op.operand(0), map.clone())))?;
+                .or_else(|| op.is(op::core::CONVERT).then(|| (op.operand(0), map.clone())))?;
         }
     }
 
     fn collect(&self, value: Value, map: Vec<Dim>, not: bool, out: &mut Vec<Condition>, depth: usize) {
         let op = self.body.defining_op(value).map(|op| self.body.op_ref(op)).filter(|_| depth > 0);
         match op {
-            Some(op) if op.is("rc.core.and") && !not => {
+            Some(op) if op.is(op::core::AND) && !not => {
                 op.operands().for_each(|v| self.collect(v, map.clone(), false, out, depth - 1));
             }
-            Some(op) if op.is("rc.core.not") => self.collect(op.operand(0), map, !not, out, depth - 1),
+            Some(op) if op.is(op::core::NOT) => self.collect(op.operand(0), map, !not, out, depth - 1),
             Some(_) => match self.places.moved(value, &map) {
                 Some((from, at)) if self.follows(from) => self.collect(from, at, not, out, depth - 1),
                 _ => out.push(Condition { value, map, not }),
@@ -167,7 +168,7 @@ impl Reader<'_> {
         let Some(op) = self.body.defining_op(condition.value).map(|op| self.body.op_ref(op)) else {
             return Seen::Unknown;
         };
-        if !op.is("rc.core.compare") {
+        if !op.is(op::core::COMPARE) {
             return Seen::Unknown;
         }
         let place = |i: usize| self.places.integer(op.operand(i), &condition.map);

@@ -19,6 +19,7 @@ use rc_dialects::core::gather::GATHER;
 use rc_dialects::core::reduce::REDUCE;
 use rc_dialects::core::shape::TRANSPOSE;
 use rc_dialects::func::FUNC;
+use rc_dialects::op;
 use rc_ir::effects::is_dead;
 use rc_ir::pass::{PassDef, PassKind, SymbolContext};
 use rc_ir::{Attr, AttrData, Blob, Body, Builder, Diagnostic, Op, Result, Type};
@@ -186,7 +187,7 @@ fn store_transposed(body: &mut Body, transpose: Op, cx: &mut SymbolContext) {
     let Some(value) = body.attr(constant, "value").and_then(|value| transposed(value, from, to, &perm, cx)) else {
         return;
     };
-    let built = Builder::before(body, transpose).op("rc.core.constant").attr("value", value).result(to).build();
+    let built = Builder::before(body, transpose).op(op::core::CONSTANT).attr("value", value).result(to).build();
     let result = body.result(built, 0);
     body.replace_op(transpose, &[result]);
     body.erase(constant);

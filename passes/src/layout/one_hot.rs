@@ -3,6 +3,7 @@
 use crate::fuse::{Class, classify};
 use rc_dialects::builder::CoreBuilder;
 use rc_dialects::core::reduce::REDUCE;
+use rc_dialects::op;
 use rc_ir::op_def::constant_of;
 use rc_ir::{Attr, Body, Builder, Dim, Op, OpRef, Result, Type, Value};
 
@@ -34,8 +35,8 @@ fn one_hot(op: OpRef) -> Option<(usize, Value, Value)> {
     let sums = op.name() == &REDUCE && op.str("kind") == Some("add");
     let [dim] = op.ints("dims").filter(|_| sums)?[..] else { return None };
     let (body, dim) = (op.body, usize::try_from(dim).ok()?);
-    let select = defined(body, op.operand(0), "rc.core.select")?;
-    let compare = defined(body, select.operand(0), "rc.core.compare").filter(|c| c.str("kind") == Some("eq"))?;
+    let select = defined(body, op.operand(0), op::core::SELECT)?;
+    let compare = defined(body, select.operand(0), op::core::COMPARE).filter(|c| c.str("kind") == Some("eq"))?;
     let zero = constant_of(body, select.operand(2)).and_then(|c| c.as_splat()) == Some(0.0);
     let (a, b) = (compare.operand(0), compare.operand(1));
     let class = if counts(body, a, dim) { b } else { a };
@@ -57,9 +58,9 @@ fn counts(body: &Body, value: Value, dim: usize) -> bool {
         return false;
     }
     match op.name().as_str() {
-        "rc.core.iota" => op.int("dim") == Some(dim as i64),
-        "rc.core.convert" => counts(body, op.operand(0), dim),
-        "rc.core.broadcast" => {
+        op::core::IOTA => op.int("dim") == Some(dim as i64),
+        op::core::CONVERT => counts(body, op.operand(0), dim),
+        op::core::BROADCAST => {
             let dims = op.ints("dims").unwrap_or_default();
             dims.iter().position(|&d| d == dim as i64).is_some_and(|d| counts(body, op.operand(0), d))
         }
@@ -79,7 +80,7 @@ fn shrunk(b: &mut Builder, value: Value, dim: usize, depth: usize) -> Option<Val
     }
     let op = body.defining_op(value).filter(|_| depth > 0)?;
     let at = body.op_ref(op);
-    if at.is("rc.core.broadcast") {
+    if at.is(op::core::BROADCAST) {
         let (from, dims) = (at.operand(0), at.ints("dims").unwrap_or_default());
         if dims.contains(&(dim as i64)) {
             return None;
@@ -88,7 +89,7 @@ fn shrunk(b: &mut Builder, value: Value, dim: usize, depth: usize) -> Option<Val
         if body.ty(from) == small {
             return Some(from);
         }
-        return b.op("rc.core.broadcast").operand(from).attr("dims", Attr::i64s(&dims)).result(small).try_value().ok();
+        return b.op(op::core::BROADCAST).operand(from).attr("dims", Attr::i64s(&dims)).result(small).try_value().ok();
     }
     if classify(at) != Class::Pointwise || at.results().len() != 1 {
         return None;

@@ -2,6 +2,7 @@
 
 use crate::fuse::reads::{Space, sources};
 use rc_dialects::core::reindex::Reindex;
+use rc_dialects::op;
 use rc_ir::op_def::constant_of;
 use rc_ir::{Body, Dim, OpRef, Value};
 use std::cell::Cell;
@@ -33,18 +34,18 @@ impl<'a> Places<'a> {
         let op = self.body.op_ref(self.body.defining_op(value)?);
         let at = |i: usize| self.integer(op.operand(i), map);
         let found = match op.name().as_str() {
-            "rc.core.iota" => map.get(usize::try_from(op.int("dim")?).ok()?).copied(),
-            "rc.core.add" => Some(at(0)? + at(1)?),
-            "rc.core.sub" => Some(at(0)? - at(1)?),
-            "rc.core.mul" => Some(at(0)? * at(1)?),
-            "rc.core.select" => at(if self.truth(op.operand(0), map)? { 1 } else { 2 }),
-            "rc.core.convert" if self.body.ty(op.operand(0)).elem() == rc_ir::Type::i1() => {
+            op::core::IOTA => map.get(usize::try_from(op.int("dim")?).ok()?).copied(),
+            op::core::ADD => Some(at(0)? + at(1)?),
+            op::core::SUB => Some(at(0)? - at(1)?),
+            op::core::MUL => Some(at(0)? * at(1)?),
+            op::core::SELECT => at(if self.truth(op.operand(0), map)? { 1 } else { 2 }),
+            op::core::CONVERT if self.body.ty(op.operand(0)).elem() == rc_ir::Type::i1() => {
                 Some(Dim::Static(self.truth(op.operand(0), map)?.into()))
             }
-            "rc.core.convert" => at(0),
-            "rc.core.gather" => self.gathered(op, map),
-            "rc.core.concat" => self.joined(op, map),
-            "rc.core.scan" => self.summed(op),
+            op::core::CONVERT => at(0),
+            op::core::GATHER => self.gathered(op, map),
+            op::core::CONCAT => self.joined(op, map),
+            op::core::SCAN => self.summed(op),
             _ => {
                 let (from, map) = self.moved(value, map)?;
                 self.integer(from, &map)
@@ -65,7 +66,7 @@ impl<'a> Places<'a> {
         }
         let op = self.body.op_ref(self.body.defining_op(value)?);
         match op.name().as_str() {
-            "rc.core.compare" => {
+            op::core::COMPARE => {
                 let excess = self.integer(op.operand(0), map)? - self.integer(op.operand(1), map)?;
                 let (low, high) = (self.least(excess)?, -self.least(Dim::Static(0) - excess)?);
                 let (same, other) = ((low, high) == (0, 0), low > 0 || high < 0);
@@ -80,7 +81,7 @@ impl<'a> Places<'a> {
                     _ => None,
                 }
             }
-            "rc.core.not" => Some(!self.truth(op.operand(0), map)?),
+            op::core::NOT => Some(!self.truth(op.operand(0), map)?),
             _ => {
                 let (from, map) = self.moved(value, map)?;
                 self.truth(from, &map)

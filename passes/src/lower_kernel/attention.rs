@@ -8,6 +8,7 @@ use super::scope::{Scope, Tiled};
 use crate::schedule::access::{Access, Iter};
 use crate::schedule::{AttentionAccesses, Schedule, attention_accesses, attention_iters};
 use rc_dialects::loop_::IterKind;
+use rc_dialects::op;
 use rc_ir::{Attr, Diagnostic, Dim, Name, Op, Result, Type, Value};
 
 pub struct Attention<'s> {
@@ -165,7 +166,7 @@ impl<'s> Attention<'s> {
             let scores = self.masked(p, scores, mask);
             let scores = self.hide_where_needed(p, scores, scope, at)?;
             let (best, sum, decay, weights) = self.weights(p, scores, state[0], state[1]);
-            let total = p.binary("rc.core.mul", state[2], decay);
+            let total = p.binary(op::core::MUL, state[2], decay);
             Ok::<_, Box<Diagnostic>>(vec![best, sum, self.values(p, weights, scope, at, total)?])
         })?;
         if let Some(stages) = self.schedule.stages() {
@@ -179,7 +180,7 @@ impl<'s> Attention<'s> {
     pub(super) fn logs(&self, p: &mut Program, best: Value, sum: Value) -> Value {
         let factor = self.factor(p) / Self::LOG2_E;
         let factor = self.constant(p, factor);
-        let log = p.unary("rc.core.log", sum);
+        let log = p.unary(op::core::LOG, sum);
         p.fma(best, factor, log)
     }
 
@@ -190,15 +191,15 @@ impl<'s> Attention<'s> {
             let memory = p.memory_of(*counts)?;
             let shown = p.read_index(memory, access, scope)?;
             let zero = p.constant_index(0);
-            let shown = p.binary("rc.core.max", shown, zero);
-            end = p.binary("rc.core.min", shown, end);
+            let shown = p.binary(op::core::MAX, shown, zero);
+            end = p.binary(op::core::MIN, shown, end);
         }
         if !self.causal {
             return Ok(end);
         }
         let rows = p.constant_index(rows);
         let last = p.add_index(first, rows);
-        Ok(p.binary("rc.core.min", last, end))
+        Ok(p.binary(op::core::MIN, last, end))
     }
     /// Whether it is told how many keys there are to see.
     pub(super) fn counts_keys(&self) -> bool {
@@ -208,7 +209,7 @@ impl<'s> Attention<'s> {
     pub(super) fn quotient(&self, p: &mut Program, total: Value, sum: Value) -> Value {
         let nothing = self.constant(p, 0.0);
         let none = p.compare("eq", sum, nothing);
-        let quotient = p.binary("rc.core.div", total, sum);
+        let quotient = p.binary(op::core::DIV, total, sum);
         p.select(none, nothing, quotient)
     }
 
@@ -242,7 +243,7 @@ impl<'s> Attention<'s> {
         let mut scores = scores;
         if self.scaled_early(p) {
             let scale = self.constant(p, self.scale * Self::LOG2_E);
-            scores = p.binary("rc.core.mul", scores, scale);
+            scores = p.binary(op::core::MUL, scores, scale);
         }
         match mask {
             None => scores,
@@ -264,7 +265,7 @@ impl<'s> Attention<'s> {
             let (n, m) = (Dim::symbol(self.name(N)), Dim::symbol(self.name(M)));
             let (key, query) = (p.index(n, &scope, Tiled::All)?, p.index(m, &scope, Tiled::All)?);
             let before = p.compare("le", key, query);
-            visible = Some(visible.map_or(before, |v| p.binary("rc.core.and", v, before)));
+            visible = Some(visible.map_or(before, |v| p.binary(op::core::AND, v, before)));
         }
         let low = self.constant(p, f64::NEG_INFINITY);
         Ok(visible.map_or(scores, |v| p.select(v, scores, low)))
@@ -281,7 +282,7 @@ impl<'s> Attention<'s> {
         if self.causal {
             let one = p.constant_index(1);
             let own = p.add_index(first, one);
-            seen = p.binary("rc.core.min", seen, own);
+            seen = p.binary(op::core::MIN, seen, own);
         }
         let keys = p.constant_index(keys);
         let end = p.add_index(at, keys);
@@ -300,19 +301,19 @@ impl<'s> Attention<'s> {
     ) -> (Value, Value, Value, Value) {
         let (low, nothing) = (self.constant(p, f64::NEG_INFINITY), self.constant(p, 0.0));
         let here = p.reduce(scores, &[1], "max");
-        let next = p.binary("rc.core.max", best, here);
+        let next = p.binary(op::core::MAX, best, here);
         // While nothing is visible the maximum is minus infinity; subtracting 0 then leaves exp(-inf) = 0.
         let unseen = p.compare("eq", next, low);
         let shift = p.select(unseen, nothing, next);
         let factor = self.factor(p);
         let factor = self.constant(p, factor);
-        let shift = p.binary("rc.core.mul", shift, factor);
-        let shift = p.unary("rc.core.neg", shift);
+        let shift = p.binary(op::core::MUL, shift, factor);
+        let shift = p.unary(op::core::NEG, shift);
         let (centred, moved) = (p.fma(scores, factor, shift), p.fma(best, factor, shift));
         let (weights, decay) = (p.power_of_2(centred), p.power_of_2(moved));
         let added = p.reduce(weights, &[1], "add");
-        let kept = p.binary("rc.core.mul", sum, decay);
-        let sum = p.binary("rc.core.add", kept, added);
+        let kept = p.binary(op::core::MUL, sum, decay);
+        let sum = p.binary(op::core::ADD, kept, added);
         (next, sum, decay, p.convert(weights, self.value_type(p)))
     }
     fn values(&self, p: &mut Program, weights: Value, scope: &Scope, at: Value, total: Value) -> Result<Value> {

@@ -12,6 +12,7 @@ use crate::schedule::access::{Access, Iter};
 use crate::schedule::{Schedule, attention_iters};
 use rc_dialects::constraints::default_acc;
 use rc_dialects::loop_::{IterKind, gradients_of};
+use rc_dialects::op;
 use rc_ir::{Attr, Diagnostic, Dim, Name, Op, Result, Type, Value};
 
 /// The operands' numbers.
@@ -165,7 +166,7 @@ impl<'s> AttentionBackward<'s> {
             "v" => sums,
             _ => {
                 let scale = self.constant(p, self.scale);
-                p.binary("rc.core.mul", sums, scale)
+                p.binary(op::core::MUL, sums, scale)
             }
         };
         let value = p.src.result(self.op, i);
@@ -188,7 +189,7 @@ impl<'s> AttentionBackward<'s> {
             if self.causal {
                 let rows = p.constant_index(rows);
                 let last = p.add_index(first, rows);
-                end = p.binary("rc.core.min", last, end);
+                end = p.binary(op::core::MIN, last, end);
             }
             return [zero, end];
         }
@@ -201,8 +202,8 @@ impl<'s> AttentionBackward<'s> {
             return [first, end];
         }
         let step = p.constant_index(step);
-        let past = p.binary("rc.core.rem", first, step);
-        [p.binary("rc.core.sub", first, past), end]
+        let past = p.binary(op::core::REM, first, step);
+        [p.binary(op::core::SUB, first, past), end]
     }
 
     fn own(&self, p: &mut Program, scope: &Scope) -> Result<Own> {
@@ -250,8 +251,8 @@ impl<'s> AttentionBackward<'s> {
             next[i] = dot(p, [factor, right[1], sums[i]], false, false, f.schedule.unit());
         }
         if let (Some(i), Some(gradient)) = (self.of.iter().position(|&n| n != "v"), gradient) {
-            let apart = p.binary("rc.core.sub", gradient, delta);
-            let gradient = p.binary("rc.core.mul", weights, apart);
+            let apart = p.binary(op::core::SUB, gradient, delta);
+            let gradient = p.binary(op::core::MUL, weights, apart);
             let factor = p.convert(gradient, f.factor_type(p));
             next[i] = dot(p, [factor, right[0], sums[i]], false, false, f.schedule.unit());
         }
@@ -262,10 +263,10 @@ impl<'s> AttentionBackward<'s> {
     fn exponents(&self, p: &mut Program, sums: Value, scope: &Scope) -> Result<Value> {
         let (low, high) = (self.constant(p, f64::NEG_INFINITY), self.constant(p, f64::INFINITY));
         let log = self.constant(p, LOG2_E);
-        let exponents = p.binary("rc.core.mul", sums, log);
+        let exponents = p.binary(op::core::MUL, sums, log);
         let mut seen = p.compare("ne", sums, low);
         if let Some(inside) = p.inside(scope, &|n| n == self.name(M)) {
-            seen = p.binary("rc.core.and", seen, inside);
+            seen = p.binary(op::core::AND, seen, inside);
         }
         Ok(p.select(seen, exponents, high))
     }
@@ -295,7 +296,7 @@ impl<'s> AttentionBackward<'s> {
             scores = if has_bias {
                 let (scale, log) = (self.constant(p, self.scale * LOG2_E), self.constant(p, LOG2_E));
                 let bias = p.convert(mask, self.acc);
-                let scores = p.binary("rc.core.mul", scores, scale);
+                let scores = p.binary(op::core::MUL, scores, scale);
                 p.fma(bias, log, scores)
             } else {
                 let low = self.constant(p, f64::NEG_INFINITY);
@@ -307,9 +308,9 @@ impl<'s> AttentionBackward<'s> {
             Some(None) => scores,
             Some(Some(hides)) => p.if_else(hides, |p| self.visible(p, scores, scope), |_| Ok(scores))?,
         };
-        let shift = p.unary("rc.core.neg", exponents);
+        let shift = p.unary(op::core::NEG, exponents);
         let centred = if has_bias {
-            p.binary("rc.core.add", scores, shift)
+            p.binary(op::core::ADD, scores, shift)
         } else {
             let factor = self.constant(p, self.scale * LOG2_E);
             p.fma(scores, factor, shift)
@@ -336,7 +337,7 @@ impl<'s> AttentionBackward<'s> {
             let last = p.add_index(key, last);
             parts.push(p.compare("gt", last, query));
         }
-        parts.into_iter().reduce(|a, b| p.binary("rc.core.or", a, b))
+        parts.into_iter().reduce(|a, b| p.binary(op::core::OR, a, b))
     }
     fn visible(&self, p: &mut Program, scores: Value, scope: &Scope) -> Result<Value> {
         let f = self;
@@ -345,7 +346,7 @@ impl<'s> AttentionBackward<'s> {
             let (n, m) = (Dim::symbol(f.name(N)), Dim::symbol(f.name(M)));
             let (key, query) = (p.index(n, scope, Tiled::All)?, p.index(m, scope, Tiled::All)?);
             let before = p.compare("le", key, query);
-            visible = Some(visible.map_or(before, |v| p.binary("rc.core.and", v, before)));
+            visible = Some(visible.map_or(before, |v| p.binary(op::core::AND, v, before)));
         }
         let low = self.constant(p, f64::NEG_INFINITY);
         Ok(visible.map_or(scores, |v| p.select(v, scores, low)))

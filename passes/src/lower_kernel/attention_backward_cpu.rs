@@ -9,6 +9,7 @@ use super::contract_cpu::transposed;
 use super::program::Program;
 use super::run::bind;
 use super::scope::Scope;
+use rc_dialects::op;
 use rc_ir::{Attr, Diagnostic, Result, Type, Value};
 
 /// Memory of the program's own.
@@ -45,8 +46,8 @@ impl AttentionBackward<'_> {
         };
         let first = scope.get(self.name(own)).expect("the grid has the rows").base;
         let (zero, size, whole) = (p.constant_index(0), p.size(self.iters[own].extent), p.constant_index(block));
-        let left = p.binary("rc.core.sub", size, first);
-        let end = p.binary("rc.core.min", left, whole);
+        let left = p.binary(op::core::SUB, size, first);
+        let end = p.binary(op::core::MIN, left, whole);
         let each_row = [zero, end, p.constant_index(rows)];
         p.for_loop(each_row, &[], |p, row, _| {
             for (&total, &width) in scratch.totals.iter().zip(&widths) {
@@ -166,16 +167,16 @@ impl AttentionBackward<'_> {
                 "v" => weights,
                 _ => {
                     let gradient = self.product(p, second, &scope, E, scratch.panels[1])?;
-                    let apart = p.binary("rc.core.sub", gradient, delta);
-                    p.binary("rc.core.mul", weights, apart)
+                    let apart = p.binary(op::core::SUB, gradient, delta);
+                    p.binary(op::core::MUL, weights, apart)
                 }
             };
             let factor = p.convert(factor, self.factor_type(p));
             keep(p, factor, scratch.factors[i], [zero, zero]);
         }
         let size = p.size(self.iters[other].extent);
-        let (left, all) = (p.binary("rc.core.sub", size, at.at), p.constant_index(step));
-        let count = p.binary("rc.core.min", left, all);
+        let (left, all) = (p.binary(op::core::SUB, size, at.at), p.constant_index(step));
+        let count = p.binary(op::core::MIN, left, all);
         for (i, name) in self.of.iter().enumerate() {
             let which = match *name {
                 "q" => K,
@@ -212,10 +213,10 @@ impl AttentionBackward<'_> {
 fn tile(p: &mut Program, memory: Value, at: [Value; 2], shape: [i64; 2]) -> Value {
     let ty = Type::tile(&shape, p.ty(memory).elem(), None);
     let mut b = p.build();
-    b.op("rc.kernel.load").operand(memory).operands(&at).attr("dims", Attr::i64s(&[0, 1])).result(ty).value()
+    b.op(op::kernel::LOAD).operand(memory).operands(&at).attr("dims", Attr::i64s(&[0, 1])).result(ty).value()
 }
 fn keep(p: &mut Program, tile: Value, memory: Value, at: [Value; 2]) {
     let mut b = p.build();
-    let op = b.op("rc.kernel.store").operand(tile).operand(memory).operands(&at);
+    let op = b.op(op::kernel::STORE).operand(tile).operand(memory).operands(&at);
     op.attr("dims", Attr::i64s(&[0, 1])).build();
 }

@@ -8,6 +8,7 @@ use super::contract_cpu::transposed;
 use super::program::Program;
 use super::run::bind;
 use super::scope::Scope;
+use rc_dialects::op;
 use rc_ir::{Attr, Diagnostic, Result, Type, Value};
 
 /// Memory of the program's own.
@@ -42,9 +43,9 @@ impl Attention<'_> {
         };
         let (zero, step) = (p.constant_index(0), p.constant_index(rows));
         let size = p.size(self.iters[M].extent);
-        let left = p.binary("rc.core.sub", size, first);
+        let left = p.binary(op::core::SUB, size, first);
         let whole = p.constant_index(block);
-        let end = p.binary("rc.core.min", left, whole);
+        let end = p.binary(op::core::MIN, left, whole);
         p.for_loop([zero, end, step], &[], |p, row, _| self.clear(p, &scratch, row, width))?;
         let bounds = [zero, self.last_key(p, scope, first, block)?, p.constant_index(keys)];
         p.for_loop(bounds, &[], |p, at, _| {
@@ -67,11 +68,11 @@ impl Attention<'_> {
     fn tile(&self, p: &mut Program, memory: Value, at: [Value; 2], shape: [i64; 2]) -> Value {
         let ty = Type::tile(&shape, p.ty(memory).elem(), None);
         let mut b = p.build();
-        b.op("rc.kernel.load").operand(memory).operands(&at).attr("dims", Attr::i64s(&[0, 1])).result(ty).value()
+        b.op(op::kernel::LOAD).operand(memory).operands(&at).attr("dims", Attr::i64s(&[0, 1])).result(ty).value()
     }
     fn keep(&self, p: &mut Program, tile: Value, memory: Value, at: [Value; 2]) {
         p.build()
-            .op("rc.kernel.store")
+            .op(op::kernel::STORE)
             .operand(tile)
             .operand(memory)
             .operands(&at)
@@ -139,9 +140,9 @@ impl Attention<'_> {
             return zero;
         }
         let rows = p.constant_index(self.rows());
-        let past = p.binary("rc.core.sub", at, first);
-        let past = p.binary("rc.core.max", past, zero);
-        let tiles = p.binary("rc.core.div", past, rows);
+        let past = p.binary(op::core::SUB, at, first);
+        let past = p.binary(op::core::MAX, past, zero);
+        let tiles = p.binary(op::core::DIV, past, rows);
         p.mul_index(tiles, rows)
     }
 
@@ -173,12 +174,12 @@ impl Attention<'_> {
         self.keep(p, sum, scratch.sum, [row, zero]);
         self.keep(p, weights, scratch.weights, [zero, zero]);
         let end = p.size(self.iters[N].extent);
-        let left = p.binary("rc.core.sub", end, at);
+        let left = p.binary(op::core::SUB, end, at);
         let all = p.constant_index(keys);
-        let count = p.binary("rc.core.min", left, all);
+        let count = p.binary(op::core::MIN, left, all);
         self.for_parts(p, width, |p, part| {
             let before = self.tile(p, scratch.total, [row, part], [rows, size]);
-            let start = p.binary("rc.core.mul", before, decay);
+            let start = p.binary(op::core::MUL, before, decay);
             let bounds = [zero, count, p.constant_index(1)];
             let total = p.for_loop(bounds, &[start], |p, i, acc| {
                 let w = self.tile(p, scratch.weights, [zero, i], [rows, 1]);

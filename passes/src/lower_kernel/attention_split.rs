@@ -9,6 +9,7 @@ use super::{Memory, Scheduled, begin, end, interface, spread_of};
 use crate::schedule::Target;
 use crate::schedule::access::{Access, Iter};
 use rc_dialects::loop_::IterKind;
+use rc_dialects::op;
 use rc_ir::{Attr, Body, Dim, Name, Result, Type, Value};
 
 /// What both kernels are made from.
@@ -20,7 +21,7 @@ pub struct AttentionSplit<'a> {
     part: Iter,
 }
 
-/// Threads of the second kernel: a program has the parts of one query.
+/// Threads of the second kernel: a program has the parts of one query, an element of a head's 64 to 256 for each thread.
 const THREADS: i64 = 128;
 
 impl<'a> AttentionSplit<'a> {
@@ -73,7 +74,7 @@ impl<'a> AttentionSplit<'a> {
         let length = self.length(&mut p, &attention, last);
         let lower = p.mul_index(starts[0], length);
         let upper = p.add_index(lower, length);
-        let upper = p.binary("rc.core.min", upper, last);
+        let upper = p.binary(op::core::MIN, upper, last);
         let [best, sum, total] = attention.walk(&mut p, &scope, [lower, upper])?;
         let [results, logs] = self.accesses(&attention);
         let log = attention.logs(&mut p, best, sum);
@@ -94,8 +95,8 @@ impl<'a> AttentionSplit<'a> {
         let (whole, all, rest) =
             (p.constant_index(whole), p.constant_index(parts * whole), p.constant_index(parts * whole - 1));
         let filled = p.add_index(last, rest);
-        let tiles = p.binary("rc.core.div", filled, all);
-        p.binary("rc.core.mul", tiles, whole)
+        let tiles = p.binary(op::core::DIV, filled, all);
+        p.binary(op::core::MUL, tiles, whole)
     }
 
     /// The kernel that weighs the parts.
@@ -128,17 +129,17 @@ impl<'a> AttentionSplit<'a> {
         let best = p.reduce(log, &[0], "max");
         let unseen = p.compare("eq", best, low);
         let shift = p.select(unseen, none, best);
-        let shifted = p.binary("rc.core.sub", log, shift);
-        let weight = p.unary("rc.core.exp", shifted);
+        let shifted = p.binary(op::core::SUB, log, shift);
+        let weight = p.unary(op::core::EXP, shifted);
         let sum = p.reduce(weight, &[0], "add");
-        let weighed = p.binary("rc.core.mul", part, weight);
+        let weighed = p.binary(op::core::MUL, part, weight);
         let total = p.reduce(weighed, &[0], "add");
         let out = attention.quotient(&mut p, total, sum);
         let one = attention.with(&scope, E, zero, Some(1), width);
         p.store(out, self.src.result(self.op(), 0), &attention.output, &one)?;
         if let Some((target, access)) = attention.sums() {
-            let log = p.unary("rc.core.log", sum);
-            let all = p.binary("rc.core.add", log, shift);
+            let log = p.unary(op::core::LOG, sum);
+            let all = p.binary(op::core::ADD, log, shift);
             p.store(all, target, access, &scope)?;
         }
         Ok(end(p, grid, THREADS))

@@ -7,6 +7,7 @@ use super::scope::{Scope, Tiled};
 use crate::schedule::access::{has_index, mentions};
 use crate::schedule::nest::Nest;
 use rc_dialects::loop_;
+use rc_dialects::op;
 use rc_ir::{Dim, Op, OpRef, Result, Value};
 use rustc_hash::FxHashMap;
 
@@ -23,13 +24,13 @@ impl Program<'_> {
 
     fn is_branch(&self, nest: &Nest, scope: &Scope, op: OpRef) -> bool {
         let reads = || op.operands().skip(1).any(|side| self.reads_memory(nest, side));
-        op.is("rc.core.select") && self.places(nest, scope, op.operand(0)).is_some() && reads()
+        op.is(op::core::SELECT) && self.places(nest, scope, op.operand(0)).is_some() && reads()
     }
 
     /// The two places that a condition compares, where neither differs within a tile.
     fn places(&self, nest: &Nest, scope: &Scope, condition: Value) -> Option<[Dim; 2]> {
         let compare = self.src.op_ref(self.src.defining_op(condition)?);
-        if !compare.is("rc.core.compare") {
+        if !compare.is(op::core::COMPARE) {
             return None;
         }
         let place = |i: usize| {

@@ -10,6 +10,7 @@ use crate::schedule::{Operand, Schedule};
 use rc_dialects::constraints::default_acc;
 use rc_dialects::kernel::{UNIT_TILE, word_width};
 use rc_dialects::loop_::IterKind;
+use rc_dialects::op;
 use rc_ir::{Attr, Name, OpRef, Result, Traits, Type, Value};
 use rc_machine::Unit;
 
@@ -129,7 +130,7 @@ impl<'n> Product<'n> {
         let entry = p.src.op_ref(self.nest.op).entry(0).expect("verified");
         let mut value = p.src.operand(p.src.last_op(entry).expect("verified"), which);
         while let Some(op) = p.src.defining_op(value) {
-            let converts = p.src.name(op) == "rc.core.convert" && !p.src.op_ref(op).has(Traits::CONSTANT);
+            let converts = p.src.name(op) == op::core::CONVERT && !p.src.op_ref(op).has(Traits::CONSTANT);
             if !converts {
                 return false;
             }
@@ -216,7 +217,7 @@ impl<'n> Product<'n> {
 pub fn dot(p: &mut Program, operands: [Value; 3], a_t: bool, b_t: bool, unit: Option<Unit>) -> Value {
     let flag = |on: bool| on.then(|| Attr::bool(true));
     let mut b = p.build();
-    let op = b.op("rc.kernel.dot").operand(operands[0]).operand(operands[1]).operand(operands[2]);
+    let op = b.op(op::kernel::DOT).operand(operands[0]).operand(operands[1]).operand(operands[2]);
     op.maybe_attr("a_t", flag(a_t))
         .maybe_attr("b_t", flag(b_t))
         .maybe_attr("unit", unit.map(|unit| Attr::str(unit.word())))

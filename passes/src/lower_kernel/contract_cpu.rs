@@ -14,6 +14,7 @@ use crate::schedule::Operand;
 use crate::schedule::access::Iter;
 use crate::schedule::contract_cpu::{by_rows, gathered_run, word_panels};
 use crate::schedule::nest::Nest;
+use rc_dialects::op;
 use rc_ir::{Attr, Diagnostic, Dim, Name, Result, Type, Value};
 
 /// Rows of k that are copied at once, where vectors run across k.
@@ -226,7 +227,7 @@ impl<'a, 'n> Blocked<'a, 'n> {
             let mut tile = self.sums(p, scope, at, range)?;
             if let Some(sums) = sums.filter(|_| adds) {
                 let before = self.kept(p, sums, at, self.m.tile);
-                tile = p.binary("rc.core.add", before, tile);
+                tile = p.binary(op::core::ADD, before, tile);
             }
             match (&mut then, sums) {
                 (Some(finish), _) => finish(p, scope, tile)?,
@@ -470,7 +471,7 @@ impl Panelled {
     fn scope(&self, p: &mut Program, scope: &Scope, n: &Part) -> Scope {
         let first = scope.get(n.iter.name).expect("bound by the loop over tiles").base;
         let (columns, zero) = (p.constant_index(n.tile), p.constant_index(0));
-        let panel = p.binary("rc.core.div", first, columns);
+        let panel = p.binary(op::core::DIV, first, columns);
         let scope = without(scope, n.iter.name).with(self.panel.name, bind(&self.panel, panel, None, 1));
         scope.with(self.lane.name, bind(&self.lane, zero, Some(1), n.tile))
     }
@@ -492,7 +493,7 @@ impl Runs {
     /// The scope with the run that starts at a place of k.
     fn scope(&self, p: &mut Program, scope: &Scope, k: Value, axis: usize) -> Scope {
         let (length, zero) = (p.constant_index(self.length), p.constant_index(0));
-        let number = p.binary("rc.core.div", k, length);
+        let number = p.binary(op::core::DIV, k, length);
         let scope = scope.with(self.number.name, bind(&self.number, number, None, 1));
         scope.with(self.lane.name, bind(&self.lane, zero, Some(axis), self.length))
     }
@@ -522,9 +523,9 @@ impl Windows {
 /// The number of the part of `size` elements that starts at a place, at most the last one's.
 fn numbered(p: &mut Program, parts: &Iter, place: Value, size: i64) -> Value {
     let size = p.constant_index(size);
-    let number = p.binary("rc.core.div", place, size);
+    let number = p.binary(op::core::DIV, place, size);
     let last = p.size(parts.extent - Dim::Static(1));
-    p.binary("rc.core.min", number, last)
+    p.binary(op::core::MIN, number, last)
 }
 
 impl Part {
@@ -551,7 +552,7 @@ impl Part {
         }
         let (tile, rest) = (p.constant_index(self.tile), p.constant_index(self.tile - 1));
         let count = p.add_index(self.count, rest);
-        let count = p.binary("rc.core.div", count, tile);
+        let count = p.binary(op::core::DIV, count, tile);
         let count = p.mul_index(count, tile);
         let bounds = [p.constant_index(0), count, p.constant_index(step)];
         for_each(p, bounds, body)
@@ -563,7 +564,7 @@ impl Part {
             return at;
         }
         let last = p.size(self.iter.extent - Dim::Static(1));
-        p.binary("rc.core.min", at, last)
+        p.binary(op::core::MIN, at, last)
     }
     /// The number of the tile that starts at an element.
     fn number(&self, p: &mut Program, element: Value) -> Value {
@@ -571,7 +572,7 @@ impl Part {
             return p.constant_index(0);
         }
         let tile = p.constant_index(self.tile);
-        p.binary("rc.core.div", element, tile)
+        p.binary(op::core::DIV, element, tile)
     }
 }
 
@@ -582,8 +583,8 @@ fn count(p: &mut Program, iter: &Iter, first: Value, block: i64) -> Value {
         return whole;
     }
     let size = p.size(iter.extent);
-    let left = p.binary("rc.core.sub", size, first);
-    p.binary("rc.core.min", left, whole)
+    let left = p.binary(op::core::SUB, size, first);
+    p.binary(op::core::MIN, left, whole)
 }
 
 fn for_each(p: &mut Program, bounds: [Value; 3], body: impl FnOnce(&mut Program, Value) -> Result) -> Result {
@@ -596,16 +597,16 @@ fn without(scope: &Scope, name: Name) -> Scope {
 
 fn store(p: &mut Program, tile: Value, memory: Value, at: &[Value], dims: [i64; 2]) {
     let mut b = p.build();
-    b.op("rc.kernel.store").operand(tile).operand(memory).operands(at).attr("dims", Attr::i64s(&dims)).build();
+    b.op(op::kernel::STORE).operand(tile).operand(memory).operands(at).attr("dims", Attr::i64s(&dims)).build();
 }
 fn load(p: &mut Program, memory: Value, at: &[Value], shape: [i64; 2], dims: [i64; 2]) -> Value {
     let ty = Type::tile(&shape, p.ty(memory).elem(), None);
     let mut b = p.build();
-    b.op("rc.kernel.load").operand(memory).operands(at).attr("dims", Attr::i64s(&dims)).result(ty).value()
+    b.op(op::kernel::LOAD).operand(memory).operands(at).attr("dims", Attr::i64s(&dims)).result(ty).value()
 }
 /// A tile turned around.
 pub(super) fn transposed(p: &mut Program, tile: Value) -> Value {
     let [rows, columns] = p.shape(tile);
     let ty = Type::tile(&[columns, rows], p.ty(tile).elem(), None);
-    p.build().op("rc.kernel.transpose").operand(tile).attr("perm", Attr::i64s(&[1, 0])).result(ty).value()
+    p.build().op(op::kernel::TRANSPOSE).operand(tile).attr("perm", Attr::i64s(&[1, 0])).result(ty).value()
 }

@@ -4,15 +4,15 @@ use super::Scheduled;
 use super::program::Program;
 use super::run::bind;
 use super::scope::Scope;
-use crate::expand_math::FUNCTIONS;
 use crate::schedule::WIDTH;
+use crate::work::is_function;
+use rc_dialects::op;
 use rc_ir::{Attr, Op, Result, Type, Value};
 use rc_machine::Unit;
 
-/// Instructions for each element from which an epilogue goes over its tile part by part.
+/// Operations on each element from which an epilogue goes over its tile part by part: their code for 128 registers, with that of the
+/// products, no longer stays in the instruction cache. One elementary function is as much.
 const LONG: usize = 12;
-/// Instructions of an elementary function, roughly.
-const FUNCTION: usize = 16;
 
 /// Stores the results of a product, and runs the nests after it on them.
 ///
@@ -51,12 +51,11 @@ fn run(p: &mut Program, scheduled: &Scheduled, scope: &Scope, tile: Value, store
 fn part(p: &mut Program, tile: Value, first: i64) -> Value {
     let ty = Type::tile(&[p.shape(tile)[0], WIDTH], p.ty(tile).elem(), None);
     let mut b = p.build();
-    b.op("rc.kernel.extract_slice").operand(tile).attr("offsets", Attr::i64s(&[0, first])).result(ty).value()
+    b.op(op::kernel::EXTRACT_SLICE).operand(tile).attr("offsets", Attr::i64s(&[0, first])).result(ty).value()
 }
 
 fn is_long(p: &Program, scheduled: &Scheduled) -> bool {
     let region = |op: Op| p.src.op_ref(op).entry(0).into_iter().flat_map(|block| p.src.ops(block).collect::<Vec<_>>());
-    let weight = |op: Op| if FUNCTIONS.contains(&p.src.name(op).as_str()) { FUNCTION } else { 1 };
-    let after = scheduled.group.nests[1..].iter();
-    after.flat_map(|nest| region(nest.op)).map(weight).sum::<usize>() >= LONG
+    let after: Vec<Op> = scheduled.group.nests[1..].iter().flat_map(|nest| region(nest.op)).collect();
+    after.len() >= LONG || after.iter().any(|&op| is_function(p.src.op_ref(op)))
 }

@@ -5,6 +5,7 @@ use super::program::{Program, RANK};
 use super::scope::{Bind, Scope, Tiled};
 use crate::schedule::access::{Access, mentions};
 use crate::schedule::nest::Nest;
+use rc_dialects::op;
 use rc_ir::dim::{Atom, Monomial};
 use rc_ir::dim_range::Ranges;
 use rc_ir::{Attr, Dim, Name, Result, Type, Value};
@@ -41,7 +42,7 @@ impl Product<'_> {
     /// The scope with the number of a run instead of the iterator that it is along.
     fn runs(&self, p: &mut Program, scope: &Scope, bind: Bind, (along, number): (Name, Name), run: i64) -> Scope {
         let length = p.constant_index(run);
-        let base = p.binary("rc.core.div", bind.base, length);
+        let base = p.binary(op::core::DIV, bind.base, length);
         let (size, extent) = (bind.size / run, bind.extent.ceildiv(Dim::Static(run)));
         let mut runs = scope.with(number, Bind { base, size, extent, ..bind });
         runs.binds.retain(|b| b.0 != along);
@@ -97,7 +98,7 @@ impl Program<'_> {
             for (checked, kind, bound) in [(below, "ge", zero), (beyond, "lt", end)] {
                 if checked {
                     let here = self.compare(kind, at, bound);
-                    inside = Some(inside.map_or(here, |i| self.binary("rc.core.and", i, here)));
+                    inside = Some(inside.map_or(here, |i| self.binary(op::core::AND, i, here)));
                 }
             }
         }
@@ -148,7 +149,7 @@ impl Program<'_> {
         }
         let (zero, ty) = (self.constant_index(0), Type::tile(&tile, self.ty(memory).elem(), None));
         let mut b = self.build();
-        let op = b.op("rc.kernel.gather").operand(memory).operands(&[zero]).operand(places);
+        let op = b.op(op::kernel::GATHER).operand(memory).operands(&[zero]).operand(places);
         let op = op.attr("dims", Attr::i64s(&dims)).attr("axis", Attr::i64(0)).attr("bounded", Attr::bool(true));
         Ok(op.result(ty).value())
     }

@@ -5,6 +5,7 @@ use super::run::bind;
 use super::scope::Scope;
 use crate::schedule::Schedule;
 use crate::schedule::access::Iter;
+use rc_dialects::op;
 use rc_ir::{Dim, Result, Value};
 
 /// The largest extent of a CUDA grid along y and z.
@@ -70,7 +71,7 @@ impl Program<'_> {
     /// bounds where tiles divide the extent.
     fn start(&mut self, id: Value, count: Dim, step: i64) -> Value {
         let (last, step) = (self.size(count - Dim::Static(1)), self.constant_index(step));
-        let id = self.binary("rc.core.min", id, last);
+        let id = self.binary(op::core::MIN, id, last);
         self.mul_index(id, step)
     }
     /// The place with a number: see [`Program::tile_after_tile`].
@@ -79,28 +80,28 @@ impl Program<'_> {
         let (mut out, mut rest) = (Vec::new(), number);
         if !outer.is_empty() {
             let plane = self.size(*columns * *rows);
-            let batch = self.binary("rc.core.div", rest, plane);
-            rest = self.binary("rc.core.rem", rest, plane);
+            let batch = self.binary(op::core::DIV, rest, plane);
+            rest = self.binary(op::core::REM, rest, plane);
             out = self.digits(batch, outer);
         }
         let few = self.ranges.interval(*rows).is_some_and(|r| r.1 <= 2 * BLOCK);
         if few {
             let rows = self.size(*rows);
-            out.push(self.binary("rc.core.div", rest, rows));
-            out.push(self.binary("rc.core.rem", rest, rows));
+            out.push(self.binary(op::core::DIV, rest, rows));
+            out.push(self.binary(op::core::REM, rest, rows));
             return out;
         }
         let (width, block, one) =
             (self.size(*columns * Dim::Static(BLOCK)), self.constant_index(BLOCK), self.constant_index(1));
-        let number = self.binary("rc.core.div", rest, width);
-        let inside = self.binary("rc.core.rem", rest, width);
+        let number = self.binary(op::core::DIV, rest, width);
+        let inside = self.binary(op::core::REM, rest, width);
         let first = self.mul_index(number, block);
         let rows = self.size(*rows);
-        let left = self.binary("rc.core.sub", rows, first);
-        let high = self.binary("rc.core.min", left, block);
-        let high = self.binary("rc.core.max", high, one);
-        let row = self.binary("rc.core.rem", inside, high);
-        out.push(self.binary("rc.core.div", inside, high));
+        let left = self.binary(op::core::SUB, rows, first);
+        let high = self.binary(op::core::MIN, left, block);
+        let high = self.binary(op::core::MAX, high, one);
+        let row = self.binary(op::core::REM, inside, high);
+        out.push(self.binary(op::core::DIV, inside, high));
         out.push(self.add_index(first, row));
         out
     }
@@ -122,8 +123,8 @@ impl Program<'_> {
                 break;
             }
             let count = self.size(count);
-            ids.push(self.binary("rc.core.rem", rest, count));
-            rest = self.binary("rc.core.div", rest, count);
+            ids.push(self.binary(op::core::REM, rest, count));
+            rest = self.binary(op::core::DIV, rest, count);
         }
         ids.reverse();
         ids

@@ -1,5 +1,7 @@
 //! Which results of a kernel may have an operand's memory.
 
+use rc_dialects::op;
+use rc_dialects::op::kernel::{BROADCAST, EXTENT, IOTA, LOAD, PROGRAM_ID, REDUCE, RETURN, STORE, VIEW};
 use rc_ir::{Attr, Body, Builder, Op, Traits, Value};
 
 /// Pairs of result and input numbers: what a program loads of the input are the elements that it stores of the result later on. As programs
@@ -19,7 +21,7 @@ pub fn in_place(kernel: &mut Body, inputs: usize, threads: i64) -> Vec<i64> {
     let (mut pairs, mut ordered) = (Vec::new(), Vec::new());
     for (result, &output) in outputs.iter().enumerate() {
         let [store] = accesses(kernel, output)[..] else { continue };
-        let Some(end) = place(store).filter(|_| kernel.name(store) == "rc.kernel.store") else { continue };
+        let Some(end) = place(store).filter(|_| kernel.name(store) == op::kernel::STORE) else { continue };
         for (input, &arg) in inputs.iter().enumerate().filter(|(_, arg)| kernel.ty(**arg) == kernel.ty(output)) {
             let before = |&op: &Op| place(op).is_some_and(|at| at < end) && reads_as(kernel, op, store);
             if accesses(kernel, arg).iter().all(before) {
@@ -31,7 +33,7 @@ pub fn in_place(kernel: &mut Body, inputs: usize, threads: i64) -> Vec<i64> {
     ordered.dedup();
     for store in ordered.into_iter().filter(|_| threads > 1) {
         if is_repeated(kernel, &order, store, threads) {
-            Builder::before(kernel, store).op("rc.kernel.barrier").attr("threads", Attr::i64(threads)).build();
+            Builder::before(kernel, store).op(op::kernel::BARRIER).attr("threads", Attr::i64(threads)).build();
         }
     }
     pairs
@@ -39,9 +41,9 @@ pub fn in_place(kernel: &mut Body, inputs: usize, threads: i64) -> Vec<i64> {
 
 /// Whether an operation reads no memory but by loads. What a reduction gives follows from all that was loaded for it: a store that needs it comes later.
 fn is_known(kernel: &Body, op: Op) -> bool {
-    let known = ["program_id", "extent", "view", "load", "store", "broadcast", "iota", "reduce", "return"];
-    match kernel.name(op).pretty().split_once('.') {
-        Some(("kernel", name)) => known.contains(&name),
+    let known = [PROGRAM_ID, EXTENT, VIEW, LOAD, STORE, BROADCAST, IOTA, REDUCE, RETURN];
+    match kernel.name(op).as_str() {
+        name if known.contains(&name) => true,
         _ => kernel.op_ref(op).has(Traits::ELEMENTWISE) || kernel.op_ref(op).has(Traits::CONSTANT),
     }
 }
@@ -56,7 +58,7 @@ fn is_repeated(kernel: &Body, ops: &[Op], store: Op, threads: i64) -> bool {
 
 /// What uses an argument, directly or as a view of another shape.
 fn accesses(kernel: &Body, memory: Value) -> Vec<Op> {
-    let view = |op: Op| kernel.name(op) == "rc.kernel.view" && kernel.operands(op).len() == 1;
+    let view = |op: Op| kernel.name(op) == op::kernel::VIEW && kernel.operands(op).len() == 1;
     kernel
         .uses(memory)
         .flat_map(|(op, _)| if view(op) { accesses(kernel, kernel.result(op, 0)) } else { vec![op] })
@@ -65,7 +67,7 @@ fn accesses(kernel: &Body, memory: Value) -> Vec<Op> {
 
 /// Whether a load has the elements that a store writes.
 fn reads_as(kernel: &Body, load: Op, store: Op) -> bool {
-    if kernel.name(load) != "rc.kernel.load" {
+    if kernel.name(load) != op::kernel::LOAD {
         return false;
     }
     let (read, written) = (kernel.operand(load, 0), kernel.operand(store, 1));

@@ -6,6 +6,7 @@ use crate::lower_tiles::ASYNC;
 use crate::schedule::Schedule;
 use crate::schedule::access::{Access, mentions};
 use crate::schedule::nest::Nest;
+use rc_dialects::op;
 use rc_ir::{Attr, Diagnostic, Dim, Result, Type, Value};
 
 /// Where a result waits.
@@ -69,9 +70,9 @@ impl Program<'_> {
 
     /// What is copied to shared memory is there for all threads.
     pub fn await_kept(&mut self) {
-        self.build().op("rc.kernel.async_commit").build();
-        self.build().op("rc.kernel.async_wait").attr("pending", Attr::i64(0)).build();
-        self.build().op("rc.kernel.barrier").build();
+        self.build().op(op::kernel::ASYNC_COMMIT).build();
+        self.build().op(op::kernel::ASYNC_WAIT).attr("pending", Attr::i64(0)).build();
+        self.build().op(op::kernel::BARRIER).build();
     }
 
     /// Writes a tile of a result that is kept; of any other, nothing.
@@ -84,7 +85,7 @@ impl Program<'_> {
         let tile = self.broadcast(tile, shape);
         let later = (!self.target.is_cpu()).then(|| Attr::bool(true));
         let mut b = self.build();
-        let store = b.op("rc.kernel.store").operand(tile).operand(memory).operands(&starts);
+        let store = b.op(op::kernel::STORE).operand(tile).operand(memory).operands(&starts);
         store.attr("dims", Attr::i64s(&dims)).maybe_attr(ASYNC, later).build();
         Ok(())
     }
@@ -99,7 +100,7 @@ impl Program<'_> {
         let (dims, shape, starts) = self.place_kept(&at, scope)?;
         let ty = Type::tile(&shape, self.ty(memory).elem(), None);
         let mut b = self.build();
-        let load = b.op("rc.kernel.load").operand(memory).operands(&starts).attr("dims", Attr::i64s(&dims));
+        let load = b.op(op::kernel::LOAD).operand(memory).operands(&starts).attr("dims", Attr::i64s(&dims));
         Ok(Some(load.result(ty).value()))
     }
 

@@ -2,6 +2,7 @@
 
 use super::{Lowered, Ref};
 use rc_dialects::loop_;
+use rc_dialects::op;
 use rc_ir::{Attr, Body, Builder, Dim, Name, Op, OpRef, Result, Value};
 
 /// Replaces every `loop.launch` of a body; `lowered` finds what the callee became.
@@ -36,7 +37,7 @@ fn launch(body: &mut Body, op: Op, target: &Lowered) -> Result<Vec<Value>> {
         let lookup = |n: Name| bound.iter().find(|b| b.0 == n).map(|b| b.1);
         let types: Vec<_> = step.results.iter().map(|t| t.map_dims(&|d| d.substitute(&lookup))).collect();
         let mut b = Builder::before(body, op);
-        let launch = b.op("rc.host.launch").operands(&inputs).attr("callee", Attr::str(step.callee.as_str()));
+        let launch = b.op(op::host::LAUNCH).operands(&inputs).attr("callee", Attr::str(step.callee.as_str()));
         let pairs = |list: &[i64]| Some(Attr::i64s(list)).filter(|_| !list.is_empty());
         let launch = launch.maybe_attr("updates", pairs(&step.updates)).maybe_attr("inplace", pairs(&step.inplace));
         let launch = launch.maybe_attr("bind", bind).maybe_attr("joins", joins).results(&types).try_build()?;

@@ -3,6 +3,7 @@
 use super::program::{Program, RANK};
 use super::scope::{Scope, Tiled};
 use crate::schedule::access::{Access, has_index};
+use rc_dialects::op;
 use rc_ir::{Attr, Diagnostic, Dim, Name, Result, Type, Value};
 
 impl Program<'_> {
@@ -26,12 +27,12 @@ impl Program<'_> {
     /// One element.
     pub fn read_scalar(&mut self, memory: Value, at: &[Value]) -> Value {
         let elem = self.ty(memory).elem();
-        self.build().op("rc.kernel.read").operand(memory).operands(at).result(elem).value()
+        self.build().op(op::kernel::READ).operand(memory).operands(at).result(elem).value()
     }
 
     /// Writes one element.
     pub fn write_scalar(&mut self, value: Value, memory: Value, at: &[Value]) {
-        self.build().op("rc.kernel.write").operand(value).operand(memory).operands(at).build();
+        self.build().op(op::kernel::WRITE).operand(value).operand(memory).operands(at).build();
     }
 
     /// The one integer at `access`, as an index.
@@ -67,7 +68,7 @@ impl Program<'_> {
         let starts = self.starts(access, scope)?;
         let ty = Type::tile(&shape, self.ty(memory).elem(), None);
         let mut b = self.build();
-        let op = b.op("rc.kernel.load").operand(memory).operands(&starts).attr("dims", Attr::i64s(&dims));
+        let op = b.op(op::kernel::LOAD).operand(memory).operands(&starts).attr("dims", Attr::i64s(&dims));
         Ok(op.maybe_attr("cache", hint).result(ty).value())
     }
 
@@ -139,7 +140,7 @@ impl Program<'_> {
         let starts = self.starts(access, scope)?;
         let ty = Type::tile(&shape, self.ty(memory).elem(), None);
         let mut b = self.build();
-        let op = b.op("rc.kernel.gather").operand(memory).operands(&starts).operand(at);
+        let op = b.op(op::kernel::GATHER).operand(memory).operands(&starts).operand(at);
         let op = op.maybe_attr("bounded", scope.may_miss.then(|| Attr::bool(true)));
         Ok(op.attr("dims", Attr::i64s(&dims)).attr("axis", Attr::i64(axis as i64)).result(ty).value())
     }
@@ -166,7 +167,7 @@ impl Program<'_> {
         let at = self.broadcast(at, self.shape(at));
         let starts = self.starts(access, scope)?;
         let mut b = self.build();
-        let op = b.op("rc.kernel.scatter").operand(tile).operand(memory).operands(&starts).operand(at);
+        let op = b.op(op::kernel::SCATTER).operand(tile).operand(memory).operands(&starts).operand(at);
         let op = op.attr("dims", Attr::i64s(&dims)).attr("axis", Attr::i64(axis as i64)).attr("kind", Attr::str(kind));
         op.results(&[]).build();
         Ok(())
@@ -211,7 +212,7 @@ impl Program<'_> {
         let tile = self.broadcast(tile, shape);
         let starts = self.starts(access, scope)?;
         let mut b = self.build();
-        b.op("rc.kernel.store").operand(tile).operand(memory).operands(&starts).attr("dims", Attr::i64s(&dims)).build();
+        b.op(op::kernel::STORE).operand(tile).operand(memory).operands(&starts).attr("dims", Attr::i64s(&dims)).build();
         Ok(())
     }
 }

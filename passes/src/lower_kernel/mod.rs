@@ -45,6 +45,7 @@ use grid::{Spread, scope_of};
 use program::Program;
 use rc_dialects::func::{SYMBOLS, symbols};
 use rc_dialects::loop_::{self, IterKind};
+use rc_dialects::op;
 use rc_ir::builder::new_function;
 use rc_ir::pass::{PassContext, PassDef, PassKind, has_op};
 use rc_ir::{Attr, Body, Diagnostic, Module, Name, Op, Result, Type, Value};
@@ -351,7 +352,7 @@ fn begin<'a>(
         Memory::Other(ty) => ty,
     });
     let types: Vec<Type> = types.map(|ty| Type::memref(&ty.shape(), ty.elem(), 0)).collect();
-    let made = new_function("rc.kernel.func", name.as_str(), &types, &[], src.loc(group.ops[0]));
+    let made = new_function(op::kernel::FUNC, name.as_str(), &types, &[], src.loc(group.ops[0]));
     let mut p = Program::new(src, target, group, symbol_ranges(&symbols(src)), made.body);
     let mut other = Vec::new();
     for (arg, &memory) in args.iter().zip(&made.args) {
@@ -370,7 +371,7 @@ fn begin<'a>(
 
 /// The finished function.
 fn end(mut p: Program, grid: [rc_ir::Dim; 3], threads: i64) -> Body {
-    p.build().op("rc.kernel.return").build();
+    p.build().op(op::kernel::RETURN).build();
     let (src, mut body) = (p.src, p.out);
     erase_dead(&mut body);
     let root = body.root();
@@ -466,7 +467,7 @@ fn longest_first(p: &mut Program, over: &[Spread], starts: &mut [Value], queries
     for (spread, start) in over.iter().zip(starts).filter(|s| s.0.iter.name == queries) {
         let last = spread.iter.extent.ceildiv(rc_ir::Dim::Static(spread.step)) - rc_ir::Dim::Static(1);
         let last = p.size(last * rc_ir::Dim::Static(spread.step));
-        *start = p.binary("rc.core.sub", last, *start);
+        *start = p.binary(op::core::SUB, last, *start);
     }
 }
 

@@ -7,6 +7,7 @@ use super::keep::Kept;
 use super::scope::Held;
 use crate::schedule::Target;
 use crate::schedule::group::Group;
+use rc_dialects::op;
 use rc_ir::attr::{AttrData, DenseData};
 use rc_ir::body::OpState;
 use rc_ir::dim_range::Ranges;
@@ -99,8 +100,8 @@ impl<'a> Program<'a> {
             return value;
         }
         let value = match dim {
-            Dim::Static(n) => self.head_op("rc.core.constant", &[], &[("value", Attr::index(n))], Type::index()),
-            _ => self.head_op("rc.kernel.extent", &[], &[("expr", Attr::shape(&[dim]))], Type::index()),
+            Dim::Static(n) => self.head_op(op::core::CONSTANT, &[], &[("value", Attr::index(n))], Type::index()),
+            _ => self.head_op(op::kernel::EXTENT, &[], &[("expr", Attr::shape(&[dim]))], Type::index()),
         };
         self.sizes.insert(dim, value);
         value
@@ -111,17 +112,17 @@ impl<'a> Program<'a> {
     /// A constant number.
     pub fn scalar(&mut self, value: Attr) -> Value {
         let ty = value.type_of().expect("a scalar attribute has a type");
-        self.head_op("rc.core.constant", &[], &[("value", value)], ty)
+        self.head_op(op::core::CONSTANT, &[], &[("value", value)], ty)
     }
     /// The program's place along an axis of the grid.
     pub fn program_id(&mut self, axis: i64) -> Value {
-        self.head_op("rc.kernel.program_id", &[], &[("axis", Attr::i64(axis))], Type::index())
+        self.head_op(op::kernel::PROGRAM_ID, &[], &[("axis", Attr::i64(axis))], Type::index())
     }
     /// Fixed memory of the program's own: on a GPU shared by its threads.
     pub fn alloc(&mut self, shape: &[i64], elem: Type) -> Value {
         let dims: Vec<Dim> = shape.iter().map(|&n| Dim::Static(n)).collect();
         let (align, space) = if self.target.is_cpu() { (64, 5) } else { (128, 3) };
-        self.head_op("rc.kernel.alloc", &[], &[("align", Attr::i64(align))], Type::memref(&dims, elem, space))
+        self.head_op(op::kernel::ALLOC, &[], &[("align", Attr::i64(align))], Type::memref(&dims, elem, space))
     }
     /// The memory of an argument seen as a dense memref of another shape.
     pub fn view(&mut self, memory: Value, shape: &[Dim]) -> Value {
@@ -132,7 +133,7 @@ impl<'a> Program<'a> {
         if let Some(v) = self.views.iter().find(|v| v.0 == memory && v.1 == shape) {
             return v.2;
         }
-        let view = self.head_op("rc.kernel.view", &[memory], &[], ty.with_shape(shape));
+        let view = self.head_op(op::kernel::VIEW, &[memory], &[], ty.with_shape(shape));
         self.views.push((memory, shape.to_vec(), view));
         view
     }
@@ -151,7 +152,7 @@ impl<'a> Program<'a> {
     pub fn splat(&mut self, shape: [i64; RANK], scalar: Attr) -> Value {
         let elem = scalar.type_of().expect("a scalar attribute has a type");
         let value = splat_attr(Type::tile(&shape, elem, None), scalar);
-        self.build().op("rc.core.constant").attr("value", value).value()
+        self.build().op(op::core::CONSTANT).attr("value", value).value()
     }
     pub fn zeros(&mut self, shape: [i64; RANK], elem: Type) -> Value {
         let zero = if elem.is_float() { Attr::float(0.0, elem) } else { Attr::int(0, elem) };
@@ -174,10 +175,10 @@ impl<'a> Program<'a> {
                 _ => Some(splat_attr(tile, splat)),
             };
             if let Some(attr) = attr {
-                return self.build().op("rc.core.constant").attr("value", attr).value();
+                return self.build().op(op::core::CONSTANT).attr("value", attr).value();
             }
         }
-        self.build().op("rc.kernel.broadcast").operand(value).result(Type::tile(&shape, ty.elem(), None)).value()
+        self.build().op(op::kernel::BROADCAST).operand(value).result(Type::tile(&shape, ty.elem(), None)).value()
     }
     /// The shape to which values of these shapes can all be repeated.
     pub fn common(&self, values: &[Value]) -> [i64; RANK] {
@@ -210,36 +211,36 @@ impl<'a> Program<'a> {
     /// 2 to the power of `a`, for weights of a softmax: those below the normal numbers count as none.
     pub fn power_of_2(&mut self, a: Value) -> Value {
         let elem = self.ty(a).elem();
-        self.elementwise("rc.core.exp2", &[a], Attr::dict([("flush".into(), Attr::bool(true))]), elem)
+        self.elementwise(op::core::EXP2, &[a], Attr::dict([("flush".into(), Attr::bool(true))]), elem)
     }
     pub fn compare(&mut self, kind: &str, a: Value, b: Value) -> Value {
         let attrs = Attr::dict([("kind".into(), Attr::str(kind))]);
-        self.elementwise("rc.core.compare", &[a, b], attrs, Type::i1())
+        self.elementwise(op::core::COMPARE, &[a, b], attrs, Type::i1())
     }
     pub fn select(&mut self, cond: Value, a: Value, b: Value) -> Value {
         let elem = self.ty(a).elem();
-        self.elementwise("rc.core.select", &[cond, a, b], Attr::empty_dict(), elem)
+        self.elementwise(op::core::SELECT, &[cond, a, b], Attr::empty_dict(), elem)
     }
     /// The value with elements of another type.
     pub fn convert(&mut self, value: Value, elem: Type) -> Value {
         if self.ty(value).elem() == elem {
             return value;
         }
-        self.elementwise("rc.core.convert", &[value], Attr::empty_dict(), elem)
+        self.elementwise(op::core::CONVERT, &[value], Attr::empty_dict(), elem)
     }
     /// `core.add` of two indices or index tiles; adding zero is nothing.
     pub fn add_index(&mut self, a: Value, b: Value) -> Value {
         match (self.index_constant(a), self.index_constant(b)) {
             (Some(0), _) => b,
             (_, Some(0)) => a,
-            _ => self.binary("rc.core.add", a, b),
+            _ => self.binary(op::core::ADD, a, b),
         }
     }
     pub fn mul_index(&mut self, a: Value, b: Value) -> Value {
         match (self.index_constant(a), self.index_constant(b)) {
             (Some(1), _) => b,
             (_, Some(1)) => a,
-            _ => self.binary("rc.core.mul", a, b),
+            _ => self.binary(op::core::MUL, a, b),
         }
     }
     fn index_constant(&self, value: Value) -> Option<i64> {
@@ -253,7 +254,7 @@ impl<'a> Program<'a> {
         let mut shape = [1; RANK];
         shape[dim] = size;
         let ty = Type::tile(&shape, Type::index(), None);
-        self.build().op("rc.kernel.iota").operand(start).attr("dim", Attr::i64(dim as i64)).result(ty).value()
+        self.build().op(op::kernel::IOTA).operand(start).attr("dim", Attr::i64(dim as i64)).result(ty).value()
     }
     /// `kernel.reduce` along dimensions; those of size 1 need none.
     pub fn reduce(&mut self, value: Value, dims: &[usize], kind: &str) -> Value {
@@ -265,7 +266,7 @@ impl<'a> Program<'a> {
         dims.iter().for_each(|&d| shape[d as usize] = 1);
         let ty = self.ty(value).with_shape(&shape.map(Dim::Static));
         let b = &mut self.build();
-        b.op("rc.kernel.reduce")
+        b.op(op::kernel::REDUCE)
             .operand(value)
             .attr("dims", Attr::i64s(&dims))
             .attr("kind", Attr::str(kind))
@@ -278,7 +279,7 @@ impl<'a> Program<'a> {
         let mut shape = self.shape(value);
         shape[dim] = 1;
         let mut b = self.build();
-        let op = b.op("rc.kernel.scan").operand(value).attr("dim", Attr::i64(dim as i64)).attr("kind", Attr::str(kind));
+        let op = b.op(op::kernel::SCAN).operand(value).attr("dim", Attr::i64(dim as i64)).attr("kind", Attr::str(kind));
         let op = op.attr("reverse", Attr::bool(reverse)).results(&[ty, ty.with_shape(&shape.map(Dim::Static))]).build();
         (self.out.result(op, 0), self.out.result(op, 1))
     }
@@ -286,23 +287,23 @@ impl<'a> Program<'a> {
     pub fn sort(&mut self, tiles: &[Value], count: Option<i64>) -> Vec<Value> {
         let types: Vec<Type> = tiles.iter().map(|&tile| self.ty(tile)).collect();
         let mut b = self.build();
-        let op = b.op("rc.kernel.sort").operands(tiles).maybe_attr("count", count.map(Attr::i64));
+        let op = b.op(op::kernel::SORT).operands(tiles).maybe_attr("count", count.map(Attr::i64));
         let op = op.results(&types).build();
         self.out.results(op).collect()
     }
     /// A sum with one more value: where that is a product of floats and the target has an instruction for both, rounded once.
     pub fn add_to(&mut self, sum: Value, value: Value) -> Value {
-        let product = self.out.defining_op(value).filter(|&op| self.out.name(op) == "rc.core.mul");
+        let product = self.out.defining_op(value).filter(|&op| self.out.name(op) == op::core::MUL);
         let fused = self.ty(sum).elem().is_float() && (!self.target.is_cpu() || self.target.has_fma());
         match product.filter(|_| fused) {
             Some(op) => self.fma(self.out.operand(op, 0), self.out.operand(op, 1), sum),
-            None => self.binary("rc.core.add", sum, value),
+            None => self.binary(op::core::ADD, sum, value),
         }
     }
     /// `a b + c`.
     pub fn fma(&mut self, a: Value, b: Value, c: Value) -> Value {
         let elem = self.ty(a).elem();
-        self.elementwise("rc.core.fma", &[a, b, c], Attr::empty_dict(), elem)
+        self.elementwise(op::core::FMA, &[a, b, c], Attr::empty_dict(), elem)
     }
     /// `kernel.if` with one result, of the type that `then` gives.
     pub fn if_else<E>(
@@ -317,16 +318,16 @@ impl<'a> Program<'a> {
         let detached = self.out.detached_block();
         (blocks[0], self.block) = (detached, detached);
         values[0] = then(self)?;
-        self.build().op("rc.kernel.yield").operand(values[0]).build();
+        self.build().op(op::kernel::YIELD).operand(values[0]).build();
         self.held.truncate(held);
         let detached = self.out.detached_block();
         (blocks[1], self.block) = (detached, detached);
         values[1] = otherwise(self)?;
-        self.build().op("rc.kernel.yield").operand(values[1]).build();
+        self.build().op(op::kernel::YIELD).operand(values[1]).build();
         self.held.truncate(held);
         self.block = outer;
         let ty = self.ty(values[0]);
-        let op = self.build().op("rc.kernel.if").operand(condition).results(&[ty]).regions(2).build();
+        let op = self.build().op(op::kernel::IF).operand(condition).results(&[ty]).regions(2).build();
         let regions = self.out.regions(op).to_vec();
         for (region, block) in regions.into_iter().zip(blocks) {
             self.out.attach_block(region, block);
@@ -342,7 +343,7 @@ impl<'a> Program<'a> {
     ) -> Result<Vec<Value>, E> {
         let op = self
             .build()
-            .op("rc.kernel.for")
+            .op(op::kernel::FOR)
             .operand(lower)
             .operand(upper)
             .operand(step)
@@ -355,7 +356,7 @@ impl<'a> Program<'a> {
         let args: Vec<Value> = self.out.block_args(inner).collect();
         let (outer, held) = (std::mem::replace(&mut self.block, inner), self.held.len());
         let next = body(self, args[0], &args[1..])?;
-        self.build().op("rc.kernel.yield").operands(&next).build();
+        self.build().op(op::kernel::YIELD).operands(&next).build();
         self.block = outer;
         self.held.truncate(held);
         Ok(self.out.results(op).collect())

@@ -6,6 +6,7 @@ use crate::schedule::nest::Nest;
 use rc_dialects::constraints::default_acc;
 use rc_dialects::interfaces::Combiner;
 use rc_dialects::loop_::IterKind;
+use rc_dialects::op;
 use rc_ir::{Attr, Diagnostic, Dim, Result, Type, Value};
 
 /// How one result of a nest is combined.
@@ -124,7 +125,7 @@ impl Accumulator {
             How::Contract => {
                 let factors = p.region(nest, scope, &[self.first, self.first + 1])?;
                 let (a, b) = (p.convert(factors[0], self.elem), p.convert(factors[1], self.elem));
-                let product = p.binary("rc.core.mul", a, b);
+                let product = p.binary(op::core::MUL, a, b);
                 let product = self.masked(p, scope, product, &reduces, Combiner::Add);
                 Ok(vec![p.add_to(before[0], product)])
             }
@@ -212,7 +213,7 @@ impl Accumulator {
                 let is = if self.elem.is_float() {
                     // The best is a NaN where there is one; then the first NaN counts.
                     let nan = p.compare("ne", values[0], values[0]);
-                    p.binary("rc.core.or", equal, nan)
+                    p.binary(op::core::OR, equal, nan)
                 } else {
                     equal
                 };
@@ -230,8 +231,8 @@ fn better(p: &mut Program, c: Combiner, (best, at): (Value, Value), (value, here
     let mut take = p.compare(if c == Combiner::Max { "gt" } else { "lt" }, value, best);
     if p.ty(value).elem().is_float() {
         let (nan, known) = (p.compare("ne", value, value), p.compare("eq", best, best));
-        let news = p.binary("rc.core.and", nan, known);
-        take = p.binary("rc.core.or", take, news);
+        let news = p.binary(op::core::AND, nan, known);
+        take = p.binary(op::core::OR, take, news);
     }
     vec![p.select(take, value, best), p.select(take, here, at)]
 }

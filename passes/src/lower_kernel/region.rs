@@ -6,6 +6,7 @@ use crate::schedule::access::Access;
 use crate::schedule::group::inverse;
 use crate::schedule::nest::Nest;
 use rc_dialects::loop_;
+use rc_dialects::op;
 use rc_ir::{Attr, Diagnostic, Name, Op, OpRef, Result, Traits, Type, Value};
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -110,7 +111,7 @@ impl Program<'_> {
 
     /// Divides what lies past the extents by one: there the divisor may be zero.
     fn guard_division(&mut self, op: OpRef, scope: &Scope, values: &mut [Value]) {
-        let divides = op.name() == "rc.core.div" || op.name() == "rc.core.rem";
+        let divides = op.name() == op::core::DIV || op.name() == op::core::REM;
         if !divides
             || self.ty(values[1]).elem().is_float()
             || rc_ir::op_def::constant_of(&self.out, values[1]).is_some()
@@ -147,7 +148,7 @@ impl Program<'_> {
         let src = self.src;
         let mut value = index;
         while let Some(op) = src.defining_op(value) {
-            if src.name(op) != "rc.core.convert" {
+            if src.name(op) != op::core::CONVERT {
                 return None;
             }
             value = src.operand(op, 0);

@@ -7,6 +7,7 @@ use crate::schedule::Schedule;
 use crate::schedule::access::Iter;
 use crate::schedule::nest::Nest;
 use rc_dialects::loop_::IterKind;
+use rc_dialects::op;
 use rc_ir::{Dim, Name, Result, Value};
 
 /// An iterator that a nest runs over within a program.
@@ -134,7 +135,7 @@ impl Program<'_> {
             let first = if nest.reverse && local.iter.kind == IterKind::Scan {
                 let chunk = Dim::Static(local.chunk);
                 let last = p.size((local.iter.extent.ceildiv(chunk) - Dim::Static(1)) * chunk);
-                p.binary("rc.core.sub", last, counter)
+                p.binary(op::core::SUB, last, counter)
             } else {
                 counter
             };

@@ -2,6 +2,7 @@
 
 use super::program::{Program, RANK};
 use crate::schedule::access::{Access, index_number};
+use rc_dialects::op;
 use rc_ir::dim::Atom;
 use rc_ir::{Diagnostic, Dim, Name, Result, Value};
 
@@ -130,25 +131,25 @@ impl Program<'_> {
             Atom::Symbol(name) => self.symbol(name, scope, tiled),
             Atom::Max(a, b) | Atom::Min(a, b) => {
                 let (x, y) = (self.index(a, scope, tiled)?, self.index(b, scope, tiled)?);
-                Ok(self.binary(if matches!(atom, Atom::Max(..)) { "rc.core.max" } else { "rc.core.min" }, x, y))
+                Ok(self.binary(if matches!(atom, Atom::Max(..)) { op::core::MAX } else { op::core::MIN }, x, y))
             }
             Atom::FloorDiv(a, b) | Atom::Mod(a, b) => {
                 let (x, y) = (self.index(a, scope, tiled)?, self.index(b, scope, tiled)?);
                 let natural = self.is_natural(a, scope);
                 let quotient = matches!(atom, Atom::FloorDiv(..));
                 if natural {
-                    return Ok(self.binary(if quotient { "rc.core.div" } else { "rc.core.rem" }, x, y));
+                    return Ok(self.binary(if quotient { op::core::DIV } else { op::core::REM }, x, y));
                 }
                 // floor(x / y) = (x - x mod y) / y, and x mod y is in 0..y.
-                let rem = self.binary("rc.core.rem", x, y);
+                let rem = self.binary(op::core::REM, x, y);
                 let zero = self.constant_index(0);
-                let (negative, up) = (self.compare("lt", rem, zero), self.binary("rc.core.add", rem, y));
+                let (negative, up) = (self.compare("lt", rem, zero), self.binary(op::core::ADD, rem, y));
                 let modulo = self.select(negative, up, rem);
                 if !quotient {
                     return Ok(modulo);
                 }
-                let whole = self.binary("rc.core.sub", x, modulo);
-                Ok(self.binary("rc.core.div", whole, y))
+                let whole = self.binary(op::core::SUB, x, modulo);
+                Ok(self.binary(op::core::DIV, whole, y))
             }
         }
     }
@@ -176,7 +177,7 @@ impl Program<'_> {
                     return Ok(all);
                 }
                 let last = self.size(bind.extent - Dim::Static(1));
-                Ok(self.binary("rc.core.min", all, last))
+                Ok(self.binary(op::core::MIN, all, last))
             }
         }
     }
@@ -188,7 +189,7 @@ impl Program<'_> {
             let Some(axis) = bind.axis.filter(|_| !bind.exact && of(name)) else { continue };
             let (at, end) = (self.iota(bind.base, axis, bind.size), self.size(bind.extent));
             let here = self.compare("lt", at, end);
-            mask = Some(mask.map_or(here, |m| self.binary("rc.core.and", m, here)));
+            mask = Some(mask.map_or(here, |m| self.binary(op::core::AND, m, here)));
         }
         mask
     }

@@ -7,6 +7,7 @@ use super::scope::{Scope, Tiled};
 use crate::schedule::Schedule;
 use crate::schedule::access::{Access, Iter};
 use crate::schedule::sort::Sort as Sizes;
+use rc_dialects::op;
 use rc_ir::{Attr, Dim, Name, Op, Result, Type, Value};
 
 pub struct Sort {
@@ -85,13 +86,13 @@ pub(super) fn keys(p: &mut Program, x: Value, descending: bool) -> Value {
     let width = elem.bit_width().unwrap_or(64);
     let keys = if elem.is_float() {
         let int = Type::int(width);
-        let bits = p.elementwise("rc.core.bitcast", &[x], Attr::empty_dict(), int);
+        let bits = p.elementwise(op::core::BITCAST, &[x], Attr::empty_dict(), int);
         let [zero, least, most] = [Attr::int(0, int), Attr::int(i64::MIN >> (64 - width), int), greatest(int)];
         let [zero, least, most] = [zero, least, most].map(|scalar| p.splat([1; RANK], scalar));
-        let negated = p.binary("rc.core.sub", least, bits);
+        let negated = p.binary(op::core::SUB, least, bits);
         let negative = p.compare("lt", bits, zero);
         let keys = p.select(negative, negated, bits);
-        let nan = p.elementwise("rc.core.is_nan", &[x], Attr::empty_dict(), Type::i1());
+        let nan = p.elementwise(op::core::IS_NAN, &[x], Attr::empty_dict(), Type::i1());
         p.select(nan, most, keys)
     } else {
         x
@@ -100,9 +101,9 @@ pub(super) fn keys(p: &mut Program, x: Value, descending: bool) -> Value {
     let mut keys = p.convert(keys, wide);
     if elem.is_unsigned() && width == 64 {
         let sign = p.splat([1; RANK], Attr::int(i64::MIN, wide));
-        keys = p.binary("rc.core.xor", keys, sign);
+        keys = p.binary(op::core::XOR, keys, sign);
     }
-    if descending { p.unary("rc.core.not", keys) } else { keys }
+    if descending { p.unary(op::core::NOT, keys) } else { keys }
 }
 
 /// The greatest signed integer of a type.

@@ -7,11 +7,8 @@ use super::program::{Program, RANK};
 use super::run::bind;
 use super::scope::Scope;
 use super::sort::{Sort, keys};
+use rc_dialects::op;
 use rc_ir::{Attr, Diagnostic, Dim, Result, Type, Value};
-
-/// Elements of a row from which on digits have the greater of the two widths: more counts to form, fewer passes.
-const LONG: i64 = 4096;
-const DIGIT_BITS: [u32; 2] = [8, 11];
 
 /// Keys and the places that they had.
 #[derive(Clone, Copy)]
@@ -78,7 +75,7 @@ impl Sort {
             // Digits have no sign: the least number is the one without bits.
             let sign = row.sign(p);
             let sign = p.splat([1; RANK], sign);
-            let keys = p.binary("rc.core.xor", keys, sign);
+            let keys = p.binary(op::core::XOR, keys, sign);
             store(p, keys, row.from.keys, first);
             Ok::<_, Box<Diagnostic>>(Vec::new())
         })?;
@@ -94,7 +91,7 @@ impl Sort {
             let scope = scope.with(j.name, bind(&j, first, Some(1), step));
             let ty = Type::tile(&[1, step], Type::int(32), None);
             let mut b = p.build();
-            let at = b.op("rc.kernel.load").operand(row.from.places).operand(first).attr("dims", Attr::i64s(&[-1, 0]));
+            let at = b.op(op::kernel::LOAD).operand(row.from.places).operand(first).attr("dims", Attr::i64s(&[-1, 0]));
             let at = at.result(ty).value();
             self.look_up(p, &scope, at).map(|()| Vec::new())
         })?;
@@ -106,7 +103,8 @@ impl Row {
     fn new(p: &mut Program, elem: Type, longest: i64) -> Row {
         let width = elem.bit_width().unwrap_or(64);
         let key = Type::int(if width > 32 || elem.is_unsigned() && width == 32 { 64 } else { 32 });
-        let bits = DIGIT_BITS[usize::from(longest >= LONG)];
+        let sorts = &p.target.cpu().sorts;
+        let bits = sorts.digits[usize::from(longest >= sorts.long)] as u32;
         let digits = Digit::of_width(key.bit_width().unwrap_or(64), bits);
         let [from, to] =
             [0, 1].map(|_| Items { keys: p.alloc(&[longest], key), places: p.alloc(&[longest], Type::int(32)) });
@@ -149,7 +147,7 @@ impl Row {
                 let value = digit.of(p, key);
                 let place = [p.constant_index(digit.number), value];
                 let (count, one) = (p.read_scalar(self.counts, &place), number(p, 1));
-                let count = p.binary("rc.core.add", count, one);
+                let count = p.binary(op::core::ADD, count, one);
                 p.write_scalar(count, self.counts, &place);
             }
             Ok::<_, Box<Diagnostic>>(Vec::new())
@@ -163,7 +161,7 @@ impl Row {
             let zeros = p.zeros([1, step], Type::int(32));
             let at = [p.constant_index(digit.number), first];
             let mut b = p.build();
-            let store = b.op("rc.kernel.store").operand(zeros).operand(self.counts).operands(&at);
+            let store = b.op(op::kernel::STORE).operand(zeros).operand(self.counts).operands(&at);
             store.attr("dims", Attr::i64s(&[0, 1])).build();
             Ok::<_, Box<Diagnostic>>(Vec::new())
         })?;
@@ -177,7 +175,7 @@ impl Row {
             let place = [p.constant_index(digit.number), value];
             let count = p.read_scalar(self.counts, &place);
             p.write_scalar(before[0], self.counts, &place);
-            Ok::<_, Box<Diagnostic>>(vec![p.binary("rc.core.add", before[0], count)])
+            Ok::<_, Box<Diagnostic>>(vec![p.binary(op::core::ADD, before[0], count)])
         })?;
         Ok(())
     }
@@ -191,7 +189,7 @@ impl Row {
             let place = if placed { p.read_scalar(from.places, &[at]) } else { p.convert(at, Type::int(32)) };
             let slot = [p.constant_index(digit.number), digit.of(p, key)];
             let (start, one) = (p.read_scalar(counts, &slot), number(p, 1));
-            let next = p.binary("rc.core.add", start, one);
+            let next = p.binary(op::core::ADD, start, one);
             p.write_scalar(next, counts, &slot);
             let there = p.convert(start, Type::index());
             p.write_scalar(key, to.keys, &[there]);
@@ -215,7 +213,7 @@ impl Row {
             let wanted = number(p, count);
             let reached = p.compare("lt", carried[0], wanted);
             let last = p.select(reached, value, carried[1]);
-            Ok::<_, Box<Diagnostic>>(vec![p.binary("rc.core.add", carried[0], own), last])
+            Ok::<_, Box<Diagnostic>>(vec![p.binary(op::core::ADD, carried[0], own), last])
         })?;
         let (from, to) = (self.from, self.to);
         let kept = p.for_loop([zero, length, one], &[zero], |p, at, carried| {
@@ -227,7 +225,7 @@ impl Row {
             p.write_scalar(place, to.places, &[carried[0]]);
             let [zero, one] = [0, 1].map(|n| p.constant_index(n));
             let more = p.select(stays, one, zero);
-            Ok::<_, Box<Diagnostic>>(vec![p.binary("rc.core.add", carried[0], more)])
+            Ok::<_, Box<Diagnostic>>(vec![p.binary(op::core::ADD, carried[0], more)])
         })?;
         std::mem::swap(&mut self.from, &mut self.to);
         Ok(kept[0])
@@ -250,10 +248,10 @@ impl Digit {
         let mut value = key;
         if self.shift > 0 {
             let by = p.scalar(Attr::int(i64::from(self.shift), ty));
-            value = p.binary("rc.core.shr", value, by);
+            value = p.binary(op::core::SHR, value, by);
         }
         let mask = p.scalar(Attr::int((1 << self.bits) - 1, ty));
-        let value = p.binary("rc.core.and", value, mask);
+        let value = p.binary(op::core::AND, value, mask);
         p.convert(value, Type::index())
     }
 }
@@ -266,5 +264,5 @@ fn number(p: &mut Program, n: i64) -> Value {
 /// Writes a tile of one row to memory of one dimension.
 fn store(p: &mut Program, tile: Value, memory: Value, first: Value) {
     let mut b = p.build();
-    b.op("rc.kernel.store").operand(tile).operand(memory).operand(first).attr("dims", Attr::i64s(&[-1, 0])).build();
+    b.op(op::kernel::STORE).operand(tile).operand(memory).operand(first).attr("dims", Attr::i64s(&[-1, 0])).build();
 }

@@ -14,10 +14,11 @@ use crate::schedule::nest::{Nest, symbol_ranges};
 use crate::schedule::{Kind, Schedule, Target};
 use rc_dialects::func::symbols;
 use rc_dialects::loop_::IterKind;
+use rc_dialects::op;
 use rc_ir::builder::new_function;
 use rc_ir::{Body, Dim, Name, Result, Type, Value};
 
-/// Rows and columns of a product that a program combines, at most.
+/// Rows and columns of a product that a program combines, at most: with 128 threads 16 elements of each, 64 bytes of a part in flight.
 const COMBINED: [i64; 2] = [16, 128];
 
 /// What both kernels are made from.
@@ -55,7 +56,7 @@ impl<'a> Split<'a> {
             return Err(fail("a reduction that is run together with another"));
         }
         let first = Group { ops: vec![op], nests: vec![nest.clone()], class: scheduled.group.class };
-        let made = new_function("rc.kernel.func", "unused", &[], &[], src.loc(op));
+        let made = new_function(op::kernel::FUNC, "unused", &[], &[], src.loc(op));
         let accumulators =
             Accumulator::of(&Program::new(src, target, &first, symbol_ranges(&symbols(src)), made.body), nest)?;
         if accumulators.iter().any(|a| matches!(a.how, How::Store | How::Scan(_))) {
@@ -172,7 +173,7 @@ impl<'a> Split<'a> {
         }
         let mut tiles = tiles.into_iter();
         let first = tiles.next().expect("a product has parts");
-        Ok(tiles.fold(first, |sum, tile| p.binary("rc.core.add", sum, tile)))
+        Ok(tiles.fold(first, |sum, tile| p.binary(op::core::ADD, sum, tile)))
     }
     /// Where a part begins and ends: all are as long, in whole tiles, but those at the end.
     fn bounds(&self, p: &mut Program, part: Value) -> [Value; 2] {
@@ -187,7 +188,7 @@ impl<'a> Split<'a> {
             return [first, end];
         }
         let size = p.size(extent);
-        [first, p.binary("rc.core.min", end, size)]
+        [first, p.binary(op::core::MIN, end, size)]
     }
 
     /// The kernel that combines the parts and runs the nests after the reduction.

@@ -3,6 +3,7 @@
 use crate::fuse::reads::{Source, Space, index_dims, padding_value, pads_windows, sources};
 use crate::fuse::{Class, classify};
 use rc_dialects::loop_::{GATHER, INDEX, NEST, YIELD};
+use rc_dialects::op;
 use rc_ir::{Attr, Block, Body, Builder, Dim, InsertPoint, Loc, Name, Op, OpRef, OpState, Result, Traits, Type, Value};
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -154,7 +155,7 @@ impl<'a> Emitter<'a> {
         let elem = self.source.ty(op.result(0)).elem();
         match classify(op) {
             Class::Splat if op.has(Traits::CONSTANT) => return Ok(self.constant(op, elem)),
-            Class::Splat if op.is("rc.core.extent") => {
+            Class::Splat if op.is(op::core::EXTENT) => {
                 let expr = op.attr("expr").and_then(|a| a.as_shape()).unwrap_or_default();
                 return Ok(self.index(expr[0]));
             }
@@ -166,14 +167,14 @@ impl<'a> Emitter<'a> {
             _ => return Err(op.error("is used before its nest")),
         }
         match op.name().as_str() {
-            "rc.core.iota" => {
+            op::core::IOTA => {
                 let dim = op.int("dim").unwrap_or(0) as usize;
                 let index = self.index(map[dim]);
                 return Ok(self.convert(index, elem));
             }
-            "rc.core.gather" => return self.gather(op, map),
-            "rc.core.concat" => return self.concat(op, map),
-            "rc.core.pad"
+            op::core::GATHER => return self.gather(op, map),
+            op::core::CONCAT => return self.concat(op, map),
+            op::core::PAD
                 if self.bounded
                     && padding_value(op) == Some(0.0)
                     && (self.contracts || pads_windows(op, false))
@@ -181,10 +182,10 @@ impl<'a> Emitter<'a> {
             {
                 return self.pad_operand(op, map);
             }
-            "rc.core.pad" if self.extreme.is_some() && padding_value(op) == self.extreme && pads_windows(op, true) => {
+            op::core::PAD if self.extreme.is_some() && padding_value(op) == self.extreme && pads_windows(op, true) => {
                 return self.pad_extreme(op, map);
             }
-            "rc.core.pad" => return self.pad(op, map),
+            op::core::PAD => return self.pad(op, map),
             _ => {}
         }
         let unknown = || op.error("has no index map");
@@ -218,7 +219,7 @@ impl<'a> Emitter<'a> {
             rc_ir::AttrData::Dense { data, .. } => scalar_attr(elem, &data.bytes),
             _ => value,
         };
-        self.builder().op("rc.core.constant").attr("value", scalar).result(elem).value()
+        self.builder().op(op::core::CONSTANT).attr("value", scalar).result(elem).value()
     }
 
     fn index(&mut self, expr: Dim) -> Value {
@@ -229,14 +230,14 @@ impl<'a> Emitter<'a> {
         if self.kernel.ty(value) == ty {
             value
         } else {
-            self.builder().op("rc.core.convert").operand(value).result(ty).value()
+            self.builder().op(op::core::CONVERT).operand(value).result(ty).value()
         }
     }
 
     /// The product of two factors in the type `acc`.
     pub fn product(&mut self, factors: [Value; 2], acc: Type) -> Value {
         let factors = factors.map(|factor| self.convert(factor, acc));
-        self.builder().op("rc.core.mul").operands(&factors).value()
+        self.builder().op(op::core::MUL).operands(&factors).value()
     }
 
     fn gather(&mut self, op: OpRef, map: &[Dim]) -> Result<Value> {
@@ -274,7 +275,7 @@ impl<'a> Emitter<'a> {
                 None => element,
                 Some(before) => {
                     let here = self.not_before(map[dim], start);
-                    self.builder().op("rc.core.select").operands(&[here, element, before]).value()
+                    self.builder().op(op::core::SELECT).operands(&[here, element, before]).value()
                 }
             });
             start = start + size;
@@ -284,7 +285,7 @@ impl<'a> Emitter<'a> {
             let elem = self.source.ty(op.result(0)).elem();
             let zero = rc_dialects::core::scalar::scalar_attr(elem, rc_dialects::core::scalar::Scalar::Int(0));
             let zero = zero.expect("a scalar type has a zero");
-            self.builder().op("rc.core.constant").attr("value", zero).result(elem).value()
+            self.builder().op(op::core::CONSTANT).attr("value", zero).result(elem).value()
         }))
     }
 
@@ -334,7 +335,7 @@ impl<'a> Emitter<'a> {
                 continue;
             }
             let Some(op) = self.source.defining_op(value).map(|op| self.source.op_ref(op)) else { continue };
-            if op.is("rc.core.gather") {
+            if op.is(op::core::GATHER) {
                 return false;
             }
             waiting.extend(op.operands());
@@ -363,11 +364,11 @@ impl<'a> Emitter<'a> {
         for ((&i, &l), &n) in map.iter().zip(low).zip(&shape) {
             if !self.space.ranges.always_le(l, i) {
                 let inside = self.not_before(i, l);
-                value = self.builder().op("rc.core.select").operands(&[inside, value, outside]).value();
+                value = self.builder().op(op::core::SELECT).operands(&[inside, value, outside]).value();
             }
             if !self.space.ranges.always_le(i, l + n - Dim::Static(1)) {
                 let beyond = self.not_before(i, l + n);
-                value = self.builder().op("rc.core.select").operands(&[beyond, outside, value]).value();
+                value = self.builder().op(op::core::SELECT).operands(&[beyond, outside, value]).value();
             }
         }
         Ok(value)
@@ -384,15 +385,15 @@ impl<'a> Emitter<'a> {
         let clamped = self.clamp(at, self.space.extents[dim]);
         let value = rest(self, clamped)?;
         let ty = self.kernel.ty(value);
-        let first = self.builder().op("rc.core.constant").attr("value", first).result(ty).value();
+        let first = self.builder().op(op::core::CONSTANT).attr("value", first).result(ty).value();
         let later = self.not_before(self.space.index(dim), Dim::Static(1));
-        Ok(self.builder().op("rc.core.select").operands(&[later, value, first]).value())
+        Ok(self.builder().op(op::core::SELECT).operands(&[later, value, first]).value())
     }
 
     /// `index >= bound`.
     fn not_before(&mut self, index: Dim, bound: Dim) -> Value {
         let (a, b) = (self.index(index), self.index(bound));
-        self.builder().op("rc.core.compare").operands(&[a, b]).attr("kind", Attr::str("ge")).result(Type::i1()).value()
+        self.builder().op(op::core::COMPARE).operands(&[a, b]).attr("kind", Attr::str("ge")).result(Type::i1()).value()
     }
 
     /// The index moved into `0..size`.

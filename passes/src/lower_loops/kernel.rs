@@ -8,6 +8,7 @@ use rc_dialects::core::attention::shared_heads;
 use rc_dialects::func::symbols;
 use rc_dialects::interfaces::{Contraction, Reduction};
 use rc_dialects::loop_::{ATTENTION, KERNEL, RETURN, SCATTER, SORT};
+use rc_dialects::op;
 use rc_ir::builder::new_function;
 use rc_ir::dim_range::Ranges;
 use rc_ir::{Attr, Block, Body, Builder, Dim, Name, Op, OpRef, Result, Type, Value};
@@ -85,12 +86,12 @@ impl Lowering<'_> {
                 Class::Reduce => self.reduce(kernel, block, op)?,
                 Class::Scan => self.scan(kernel, block, op)?,
                 Class::Contract => self.contract(kernel, block, op, &yielded)?,
-                Class::Attention if op.is("rc.core.attention_backward") => {
+                Class::Attention if op.is(op::core::ATTENTION_BACKWARD) => {
                     self.attention_backward(kernel, block, op, &yielded)?
                 }
                 Class::Attention => self.attention(kernel, block, op, &yielded)?,
-                Class::Alone if op.is("rc.core.scatter") => self.scatter(kernel, block, op)?,
-                Class::Alone if op.is("rc.core.sort") => self.sort(kernel, block, op)?,
+                Class::Alone if op.is(op::core::SCATTER) => self.scatter(kernel, block, op)?,
+                Class::Alone if op.is(op::core::SORT) => self.sort(kernel, block, op)?,
                 Class::Alone => {
                     return Err(op
                         .unsupported("has no loop form")

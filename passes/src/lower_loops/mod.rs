@@ -10,8 +10,8 @@ mod kernel;
 mod share;
 
 use rc_dialects::core::fusion::FUSION;
-use rc_dialects::core::slice::CONCAT;
 use rc_dialects::loop_::LAUNCH;
+use rc_dialects::op;
 use rc_ir::pass::{PassContext, PassDef, PassKind, has_op};
 use rc_ir::{Attr, Body, Builder, Dim, Module, Name, Op, Result, Traits, Type, Value};
 
@@ -84,8 +84,8 @@ fn launch(body: &mut Body, fusion: Op, callee: Name, bind: Attr, inputs: &[Type]
 /// Where a fusion that does nothing but concatenate its operands, each of them once and in some shape, puts them: `joins` of the launch.
 fn joins(body: &Body, fusion: Op) -> Option<Attr> {
     let entry = body.op_ref(fusion).entry(0)?;
-    let (concats, others): (Vec<Op>, Vec<Op>) = body.ops(entry).partition(|&op| body.name(op) == &CONCAT);
-    let moves = |&op: &Op| body.name(op) == "rc.core.reshape" || body.op_ref(op).has(Traits::TERMINATOR);
+    let (concats, others): (Vec<Op>, Vec<Op>) = body.ops(entry).partition(|&op| body.name(op) == op::core::CONCAT);
+    let moves = |&op: &Op| body.name(op) == op::core::RESHAPE || body.op_ref(op).has(Traits::TERMINATOR);
     let ([concat], true) = (&concats[..], others.iter().all(moves)) else { return None };
     let axis = usize::try_from(body.op_ref(*concat).int("dim")?).ok()?;
     let size = |dims: &[Dim]| dims.iter().fold(Dim::Static(1), |n, &d| n * d);
@@ -106,7 +106,7 @@ fn joins(body: &Body, fusion: Op) -> Option<Attr> {
 }
 
 fn reshape(b: &mut Builder, value: Value, ty: Type) -> Value {
-    if b.ty(value) == ty { value } else { b.op("rc.core.reshape").operand(value).result(ty).value() }
+    if b.ty(value) == ty { value } else { b.op(op::core::RESHAPE).operand(value).result(ty).value() }
 }
 
 /// Symbols that types or expressions mention, in order of first mention.

@@ -1,6 +1,7 @@
 //! Building the thread-phase body: operations at a cursor, and a prologue at the function's entry for what is the same
 //! everywhere (constants, a thread's place), each made once.
 
+use rc_dialects::op;
 use rc_ir::attr::{AttrData, DenseData};
 use rc_ir::{Attr, Block, Body, Builder, Dim, InsertPoint, Loc, Op, OpState, Result, Type, Value};
 use rustc_hash::FxHashMap;
@@ -123,7 +124,7 @@ impl Emit {
         if let Some(&value) = self.extents.get(&dim) {
             return Ok(value);
         }
-        let value = self.prologue("rc.kernel.extent", &[], &[("expr", Attr::shape(&[dim]))], None)?;
+        let value = self.prologue(op::kernel::EXTENT, &[], &[("expr", Attr::shape(&[dim]))], None)?;
         self.extents.insert(dim, value);
         Ok(value)
     }
@@ -132,7 +133,7 @@ impl Emit {
         self.alloc_with(memref, &[])
     }
     pub fn alloc_with(&mut self, memref: Type, attrs: &[(&str, Attr)]) -> Result<Value> {
-        self.prologue("rc.kernel.alloc", &[], attrs, Some(memref))
+        self.prologue(op::kernel::ALLOC, &[], attrs, Some(memref))
     }
     fn prologue(&mut self, name: &str, operands: &[Value], attrs: &[(&str, Attr)], ty: Option<Type>) -> Result<Value> {
         let types = ty.map(|t| [t]);
@@ -151,7 +152,7 @@ impl Emit {
             return Ok(value);
         }
         let value =
-            self.prologue("rc.core.constant", &[], &[("value", attr)], Some(attr.type_of().unwrap_or(Type::i1())))?;
+            self.prologue(op::core::CONSTANT, &[], &[("value", attr)], Some(attr.type_of().unwrap_or(Type::i1())))?;
         self.constants.insert(attr, value);
         Ok(value)
     }
@@ -183,20 +184,20 @@ impl Emit {
             return Ok(scalar);
         }
         let ty = Type::vector(&[lanes], self.ty(scalar));
-        self.value("rc.kernel.splat", &[scalar], &[], Some(ty))
+        self.value(op::kernel::SPLAT, &[scalar], &[], Some(ty))
     }
     /// One lane of a vector, or the scalar itself.
     pub fn extract(&mut self, value: Value, lane: i64) -> Result<Value> {
         if !self.ty(value).is_vector() {
             return Ok(value);
         }
-        self.value("rc.kernel.extract", &[value], &[("lane", Attr::i64(lane))], None)
+        self.value(op::kernel::EXTRACT, &[value], &[("lane", Attr::i64(lane))], None)
     }
     /// The values' lanes in order; the value itself where it is one.
     pub fn concat(&mut self, parts: &[Value]) -> Result<Value> {
         match parts {
             [one] => Ok(*one),
-            _ => self.value("rc.kernel.concat", parts, &[], None),
+            _ => self.value(op::kernel::CONCAT, parts, &[], None),
         }
     }
     /// `lanes` lanes from `start` on.
@@ -209,12 +210,12 @@ impl Emit {
             return self.extract(vector, start);
         }
         let part = Type::vector(&[lanes], ty.elem());
-        self.value("rc.kernel.slice", &[vector], &[("start", Attr::i64(start))], Some(part))
+        self.value(op::kernel::SLICE, &[vector], &[("start", Attr::i64(start))], Some(part))
     }
 
     /// The lanes of two vectors that `lanes` numbers, those of the first first.
     pub fn permute(&mut self, vectors: [Value; 2], lanes: &[i64]) -> Result<Value> {
-        self.value("rc.kernel.permute", &vectors, &[("lanes", Attr::i64s(lanes))], None)
+        self.value(op::kernel::PERMUTE, &vectors, &[("lanes", Attr::i64s(lanes))], None)
     }
 
     // ---- index arithmetic ----
@@ -226,13 +227,13 @@ impl Emit {
             Some(value) if ix.plus == 0 => Ok(value),
             Some(value) => {
                 let plus = self.index(ix.plus)?;
-                self.core("rc.core.add", &[value, plus])
+                self.core(op::core::ADD, &[value, plus])
             }
         }
     }
     pub fn add(&mut self, a: Ix, b: Ix) -> Result<Ix> {
         let value = match (a.value, b.value) {
-            (Some(a), Some(b)) => Some(self.core("rc.core.add", &[a, b])?),
+            (Some(a), Some(b)) => Some(self.core(op::core::ADD, &[a, b])?),
             (a, b) => a.or(b),
         };
         Ok(Ix { value, plus: a.plus + b.plus })
@@ -240,10 +241,10 @@ impl Emit {
     pub fn sub(&mut self, a: Ix, b: Ix) -> Result<Ix> {
         let Some(b_value) = b.value else { return Ok(a.plus(-b.plus)) };
         let a = self.get(a)?;
-        Ok(Ix { value: Some(self.core("rc.core.sub", &[a, b_value])?), plus: -b.plus })
+        Ok(Ix { value: Some(self.core(op::core::SUB, &[a, b_value])?), plus: -b.plus })
     }
     pub fn compare(&mut self, kind: &str, a: Value, b: Value) -> Result<Value> {
-        self.value("rc.core.compare", &[a, b], &[("kind", Attr::str(kind))], None)
+        self.value(op::core::COMPARE, &[a, b], &[("kind", Attr::str(kind))], None)
     }
 
     // ---- a thread's place, in the prologue ----
@@ -256,11 +257,11 @@ impl Emit {
         let mut value = of;
         if stride > 1 {
             let by = self.index(stride)?;
-            value = self.prologue("rc.core.div", &[value, by], &[], None)?;
+            value = self.prologue(op::core::DIV, &[value, by], &[], None)?;
         }
         if within != stride * size {
             let by = self.index(size)?;
-            value = self.prologue("rc.core.rem", &[value, by], &[], None)?;
+            value = self.prologue(op::core::REM, &[value, by], &[], None)?;
         }
         self.digits.insert((of, stride, size), value);
         Ok(value)
@@ -269,7 +270,7 @@ impl Emit {
         if let Some(value) = self.thread {
             return Ok(value);
         }
-        let value = self.prologue("rc.kernel.thread_id", &[], &[], Some(Type::index()))?;
+        let value = self.prologue(op::kernel::THREAD_ID, &[], &[], Some(Type::index()))?;
         self.body.set_value_name(value, rc_ir::Name::new("thread"));
         self.thread = Some(value);
         Ok(value)
@@ -296,10 +297,10 @@ impl Emit {
             let mut term = digit;
             if weight != 1 {
                 let by = self.index(weight)?;
-                term = self.prologue("rc.core.mul", &[digit, by], &[], None)?;
+                term = self.prologue(op::core::MUL, &[digit, by], &[], None)?;
             }
             sum = Some(match sum {
-                Some(sum) => self.prologue("rc.core.add", &[sum, term], &[], None)?,
+                Some(sum) => self.prologue(op::core::ADD, &[sum, term], &[], None)?,
                 None => term,
             });
         }

@@ -1,6 +1,7 @@
 //! Which tiles of a kernel must have one layout: those that meet in elementwise operations, reductions, repeats and loops.
 
 use super::indices::Indices;
+use rc_dialects::op;
 use rc_ir::{Body, Dim, Op, OpRef, Traits, Type, Value};
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -56,23 +57,23 @@ pub fn groups(body: &Body) -> Vec<Group> {
             );
         }
         match op.name().as_str() {
-            "rc.kernel.load"
-            | "rc.kernel.store"
-            | "rc.kernel.iota"
-            | "rc.kernel.transpose"
-            | "rc.kernel.convert_layout" => {}
-            "rc.kernel.dot" => sets.join(op.operand(2), op.result(0)),
-            "rc.kernel.for" => join_loop(op, &mut sets),
-            "rc.kernel.if" => join_branches(op, &mut sets),
-            "rc.kernel.gather" if gathers_runs(op) => {}
-            "rc.kernel.broadcast"
-            | "rc.kernel.pack"
-            | "rc.kernel.scan"
-            | "rc.kernel.sort"
-            | "rc.kernel.reduce"
-            | "rc.kernel.gather"
-            | "rc.kernel.scatter"
-            | "rc.kernel.extract_slice" => sets.join_all(&tiles(op)),
+            op::kernel::LOAD
+            | op::kernel::STORE
+            | op::kernel::IOTA
+            | op::kernel::TRANSPOSE
+            | op::kernel::CONVERT_LAYOUT => {}
+            op::kernel::DOT => sets.join(op.operand(2), op.result(0)),
+            op::kernel::FOR => join_loop(op, &mut sets),
+            op::kernel::IF => join_branches(op, &mut sets),
+            op::kernel::GATHER if gathers_runs(op) => {}
+            op::kernel::BROADCAST
+            | op::kernel::PACK
+            | op::kernel::SCAN
+            | op::kernel::SORT
+            | op::kernel::REDUCE
+            | op::kernel::GATHER
+            | op::kernel::SCATTER
+            | op::kernel::EXTRACT_SLICE => sets.join_all(&tiles(op)),
             _ if op.has(Traits::ELEMENTWISE) => sets.join_all(&tiles(op)),
             _ => {}
         }
@@ -91,7 +92,7 @@ pub fn groups(body: &Body) -> Vec<Group> {
         indices.meet(body, op);
         note_uses(body.op_ref(op), &indices, &mut groups, &mut |v| at.get(&sets.find(v)).copied());
     }
-    let loads = ops.iter().map(|&op| body.op_ref(op)).filter(|op| op.is("rc.kernel.load")).collect::<Vec<_>>();
+    let loads = ops.iter().map(|&op| body.op_ref(op)).filter(|op| op.is(op::kernel::LOAD)).collect::<Vec<_>>();
     for (n, &load) in loads.iter().enumerate() {
         let found = loads[..n].iter().rev().take(SLIDING).find_map(|&before| slides(before, load, &indices));
         if let (Some(d), Some(&g)) = (found, at.get(&sets.find(load.result(0)))) {
@@ -135,7 +136,7 @@ impl Group {
 
 /// Whether a gather has a place for each run of neighbours, not for each element.
 pub fn gathers_runs(op: OpRef) -> bool {
-    op.is("rc.kernel.gather") && run_of(op).is_some_and(|run| run.1 > 1)
+    op.is(op::kernel::GATHER) && run_of(op).is_some_and(|run| run.1 > 1)
 }
 
 /// The tile dimension along which the runs of a gather lie, and their length.
@@ -148,7 +149,7 @@ pub fn run_of(op: OpRef) -> Option<(usize, i64)> {
 /// The memory and the tile of a load, store, gather or scatter.
 pub fn accessed(op: OpRef) -> (Value, Value) {
     match op.name().as_str() {
-        "rc.kernel.store" | "rc.kernel.scatter" => (op.operand(1), op.operand(0)),
+        op::kernel::STORE | op::kernel::SCATTER => (op.operand(1), op.operand(0)),
         _ => (op.operand(0), op.result(0)),
     }
 }
@@ -163,7 +164,7 @@ pub fn consecutive_dim(op: OpRef) -> Option<usize> {
 
 /// The tile dimensions along which a gather's places follow from positions alone, element by element.
 fn places_along(op: OpRef) -> Vec<usize> {
-    if !op.is("rc.kernel.gather") || gathers_runs(op) {
+    if !op.is(op::kernel::GATHER) || gathers_runs(op) {
         return Vec::new();
     }
     let [places] = op.group("where")[..] else { return Vec::new() };
@@ -173,7 +174,7 @@ fn places_along(op: OpRef) -> Vec<usize> {
 
 /// Whether a value is computed from elements of memory.
 fn from_memory(body: &Body, value: Value) -> bool {
-    let reads = ["rc.kernel.load", "rc.kernel.gather", "rc.kernel.read", "rc.kernel.for"];
+    let reads = [op::kernel::LOAD, op::kernel::GATHER, op::kernel::READ, op::kernel::FOR];
     let (mut waiting, mut seen) = (vec![value], FxHashSet::default());
     while let Some(value) = waiting.pop() {
         let Some(op) = body.defining_op(value).filter(|_| seen.insert(value)) else { continue };
@@ -187,11 +188,11 @@ fn from_memory(body: &Body, value: Value) -> bool {
 
 fn note_uses(op: OpRef, indices: &Indices, groups: &mut [Group], group: &mut dyn FnMut(Value) -> Option<usize>) {
     match op.name().as_str() {
-        "rc.kernel.load" | "rc.kernel.gather" | "rc.kernel.store" | "rc.kernel.scatter" => {
+        op::kernel::LOAD | op::kernel::GATHER | op::kernel::STORE | op::kernel::SCATTER => {
             let tile = accessed(op).1;
             let Some(g) = group(tile) else { return };
             let ty = op.body.ty(tile);
-            groups[g].stored |= op.is("rc.kernel.store");
+            groups[g].stored |= op.is(op::kernel::STORE);
             groups[g].narrowest = groups[g].narrowest.min(ty.elem().byte_width().unwrap_or(4) as i64);
             if gathers_runs(op) {
                 groups[g].gathered_by.push(op.op);
@@ -205,19 +206,19 @@ fn note_uses(op: OpRef, indices: &Indices, groups: &mut [Group], group: &mut dyn
                 groups[g].accesses.push((elements, indices.neighbours(op)));
             }
         }
-        "rc.kernel.reduce" => {
+        op::kernel::REDUCE => {
             let Some(g) = group(op.operand(0)) else { return };
             groups[g].reduced.extend(op.ints("dims").unwrap_or_default().iter().map(|&d| d as usize));
         }
-        "rc.kernel.scan" => {
+        op::kernel::SCAN => {
             let Some(g) = group(op.operand(0)) else { return };
             groups[g].reduced.extend(op.int("dim").map(|d| d as usize));
         }
-        "rc.kernel.sort" => {
+        op::kernel::SORT => {
             let Some(g) = group(op.operand(0)) else { return };
             groups[g].sorted = true;
         }
-        "rc.kernel.dot" => {
+        op::kernel::DOT => {
             let [left, right, acc] = [0, 1, 2].map(|i| group(op.operand(i)));
             if let Some(g) = left {
                 groups[g].left_of.push(op.op);

@@ -1,8 +1,9 @@
 //! The indices of a kernel as expressions: each index value of the source is followed to symbols, program numbers and loop
 //! counters.
 
-use super::bounds::{Facts, quotient, remainder};
 use super::groups::accessed;
+use rc_dialects::op;
+use rc_ir::dim_range::Facts;
 use rc_ir::{Body, Dim, Op, OpRef, Value};
 use rustc_hash::FxHashMap;
 
@@ -54,7 +55,7 @@ impl Indices {
     /// Notes an operation of a walk through the whole function.
     pub fn meet(&mut self, src: &Body, op: Op) {
         self.note(src.op_ref(op));
-        if src.name(op) == "rc.kernel.for" {
+        if src.name(op) == op::kernel::FOR {
             self.enter(src, op, Part::All);
         }
     }
@@ -62,20 +63,20 @@ impl Indices {
         let operand = |i: usize| self.dim(op.operand(i));
         let nonneg = |a: Dim| self.facts.is_nonneg(a).then_some(a);
         Some(match op.name().as_str() {
-            "rc.core.constant" => Dim::Static(op.int("value")?),
-            "rc.kernel.extent" => self.facts.normal(*op.attr("expr")?.as_shape()?.first()?),
-            "rc.kernel.program_id" => {
+            op::core::CONSTANT => Dim::Static(op.int("value")?),
+            op::kernel::EXTENT => self.facts.normal(*op.attr("expr")?.as_shape()?.first()?),
+            op::kernel::PROGRAM_ID => {
                 let programs = *self.grid.get(usize::try_from(op.int("axis")?).ok()?)?;
                 self.facts.variable("program", Dim::Static(0), programs - Dim::Static(1))
             }
-            "rc.core.add" => operand(0) + operand(1),
-            "rc.core.sub" => operand(0) - operand(1),
-            "rc.core.mul" => operand(0) * operand(1),
-            "rc.core.max" => operand(0).max(operand(1)),
-            "rc.core.min" => operand(0).min(operand(1)),
+            op::core::ADD => operand(0) + operand(1),
+            op::core::SUB => operand(0) - operand(1),
+            op::core::MUL => operand(0) * operand(1),
+            op::core::MAX => operand(0).max(operand(1)),
+            op::core::MIN => operand(0).min(operand(1)),
             // Division truncates: of numbers that are not negative it is floordiv.
-            "rc.core.div" => quotient(nonneg(operand(0))?, nonneg(operand(1))?),
-            "rc.core.rem" => remainder(nonneg(operand(0))?, nonneg(operand(1))?),
+            op::core::DIV => self.facts.quotient(nonneg(operand(0))?, nonneg(operand(1))?),
+            op::core::REM => self.facts.remainder(nonneg(operand(0))?, nonneg(operand(1))?),
             _ => return None,
         })
     }
@@ -84,7 +85,7 @@ impl Indices {
         let compare = src
             .defining_op(condition)
             .map(|op| src.op_ref(op))
-            .filter(|op| op.is("rc.core.compare") && op.str("kind") == Some("lt"));
+            .filter(|op| op.is(op::core::COMPARE) && op.str("kind") == Some("lt"));
         let Some(op) = compare else { return false };
         let (a, b) = (self.dim(op.operand(0)), self.dim(op.operand(1)));
         let known = a != Dim::Dynamic && b != Dim::Dynamic;
@@ -139,7 +140,7 @@ impl Indices {
         let (lower, upper, step) = self.range(op);
         let dim = match (step, part) {
             (Dim::Static(n), _) if n < 1 => Dim::Dynamic,
-            (Dim::Static(_), Part::Rest) => lower + quotient(upper - lower, step) * step,
+            (Dim::Static(_), Part::Rest) => lower + self.facts.quotient(upper - lower, step) * step,
             // From a place that differs between programs: the counter is within the bounds.
             (Dim::Static(n), _) if !self.facts.divisible(lower, n) && self.facts.is_nonneg(lower) => {
                 self.facts.variable("loop", Dim::Static(0), upper - Dim::Static(1))
@@ -147,7 +148,7 @@ impl Indices {
             (Dim::Static(_), _) => {
                 let rounded =
                     if let Part::Whole = part { upper - lower } else { upper - lower + step - Dim::Static(1) };
-                let trips = quotient(rounded, step);
+                let trips = self.facts.quotient(rounded, step);
                 lower + step * self.facts.variable("loop", Dim::Static(0), trips - Dim::Static(1))
             }
             _ => Dim::Dynamic,

@@ -3,7 +3,6 @@
 //! - [`place`] gives every tile a layout and, on a GPU, stages operands of products in shared memory.
 //! - [`distribute()`] makes of each tile the registers that one thread holds.
 
-mod bounds;
 mod distribute;
 mod emit;
 mod groups;
@@ -19,6 +18,7 @@ pub use pipeline::ASYNC;
 pub use place::place;
 
 use crate::schedule::Target;
+use rc_dialects::op;
 use rc_ir::pass::{OptionKind, PassDef, PassKind, SymbolContext, option};
 use rc_ir::{Attr, Body, Diagnostic, Loc, Module, Result, Type};
 
@@ -42,23 +42,26 @@ Bounds are checked only where they are not proved from sizes, grid and loops.",
         Ok(PassKind::symbol(move |body: &mut Body, cx: &mut SymbolContext| {
             let phase = body.op_ref(body.root()).str("phase");
             if is_above_threads(body) && !(only_place && phase == Some("placed")) {
-                let lanes = if lanes == 0 { lanes_of_target(cx.module.attrs)? } else { lanes };
-                *body = if only_place { place(body, lanes)? } else { lower_tiles(body, Options { lanes })? };
+                let mut options = Options::of(&target_of(body, cx.module.attrs)?);
+                if lanes > 0 {
+                    options.lanes = lanes;
+                }
+                *body = if only_place { place(body, options)? } else { lower_tiles(body, options)? };
             }
             Ok(())
         }))
     })
 };
 
-/// The f32 lanes of the machine that the module is for.
-fn lanes_of_target(module: Attr) -> Result<i64> {
-    let target = Target::of("", "", module).map_err(|why| Diagnostic::error(Loc::UNKNOWN, why))?;
-    Ok(target.lanes(Type::f32()))
+/// The machine that a kernel of the module is for.
+fn target_of(kernel: &Body, module: Attr) -> Result<Target> {
+    let machine = kernel.op_ref(kernel.root()).str("target").unwrap_or("");
+    Target::of(machine, "", module).map_err(|why| Diagnostic::error(Loc::UNKNOWN, why))
 }
 
 fn is_above_threads(body: &Body) -> bool {
     let root = body.op_ref(body.root());
-    root.is("rc.kernel.func") && root.str("phase") != Some("thread")
+    root.is(op::kernel::FUNC) && root.str("phase") != Some("thread")
 }
 
 /// What the lowering is told of the machine.
@@ -66,11 +69,22 @@ fn is_above_threads(body: &Body) -> bool {
 pub struct Options {
     /// f32 lanes of the CPU's vectors: 4 (SSE, NEON), 8 (AVX2) or 16 (AVX-512).
     pub lanes: i64,
+    /// Registers of a GPU's multiprocessor.
+    pub registers: i64,
+    /// Tiles of operands in flight where no schedule says it, and the bytes of shared memory that they take at most.
+    pub stages: i64,
+    pub stage_bytes: i64,
 }
 
-impl Default for Options {
-    fn default() -> Options {
-        Options { lanes: 8 }
+impl Options {
+    pub fn of(target: &Target) -> Options {
+        let products = target.gpu.as_ref().map(|gpu| &gpu.products);
+        Options {
+            lanes: target.lanes(Type::f32()),
+            registers: target.registers,
+            stages: products.map_or(1, |p| p.mma_stages),
+            stage_bytes: products.map_or(0, |p| p.stage_bytes),
+        }
     }
 }
 
@@ -81,8 +95,8 @@ impl Default for Options {
 pub fn lower_tiles(kernel: &Body, options: Options) -> Result<Body> {
     let root = kernel.op_ref(kernel.root());
     match root.str("phase") {
-        Some("tile") => distribute(&place(kernel, options.lanes)?, options.lanes),
-        Some("placed") => distribute(kernel, options.lanes),
+        Some("tile") => distribute(&place(kernel, options)?, options),
+        Some("placed") => distribute(kernel, options),
         Some("thread") => Ok(kernel.clone()),
         _ => Err(root.error("expects 'phase' to be tile, placed or thread")),
     }

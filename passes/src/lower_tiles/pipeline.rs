@@ -2,13 +2,10 @@
 //! of this one. Shared memory has several stages; copies into them are `kernel.store` with `async`, visible after
 //! `kernel.async_wait` and a barrier.
 
+use super::Options;
+use rc_dialects::op;
 use rc_ir::body::ValueDef;
 use rc_ir::{Attr, Block, Body, Builder, Dim, InsertPoint, Mapping, Op, Result, Traits, Type, Value};
-
-/// Steps whose tiles are in shared memory at once, where they fit and the schedule does not say it.
-const STAGES: i64 = 3;
-/// Shared memory that pipelines may take, in bytes.
-const MEMORY: i64 = 96 << 10;
 
 /// The attribute of a store of a loaded tile that may complete later.
 pub const ASYNC: &str = "async";
@@ -22,12 +19,12 @@ struct Stream {
 }
 
 /// Pipelines every loop that can be.
-pub fn pipeline_loops(body: &mut Body) -> Result {
-    let loops: Vec<Op> = body.walk().into_iter().filter(|&op| body.name(op) == "rc.kernel.for").collect();
+pub fn pipeline_loops(body: &mut Body, options: Options) -> Result {
+    let loops: Vec<Op> = body.walk().into_iter().filter(|&op| body.name(op) == op::kernel::FOR).collect();
     for op in loops {
         let streams = streams(body, op);
         let bytes: i64 = streams.iter().map(|s| bytes_of(body.ty(body.result(s.load, 0)))).sum();
-        let usual = STAGES.min(MEMORY / bytes.max(1));
+        let usual = options.stages.min(options.stage_bytes / bytes.max(1));
         let stages = if bytes > 0 { body.op_ref(op).int("stages").unwrap_or(usual) } else { 0 };
         if stages > 1 {
             pipeline(body, op, streams, stages)?;
@@ -43,13 +40,13 @@ fn bytes_of(tile: Type) -> i64 {
 fn streams(body: &Body, for_op: Op) -> Vec<Stream> {
     let Some(block) = body.op_ref(for_op).entry(0) else { return Vec::new() };
     let mut found: Vec<Stream> = Vec::new();
-    let staged = |op: &Op| body.name(*op) == "rc.kernel.dot" && body.op_ref(*op).str("unit") != Some("wgmma");
+    let staged = |op: &Op| body.name(*op) == op::kernel::DOT && body.op_ref(*op).str("unit") != Some("wgmma");
     for dot in body.ops(block).filter(staged) {
         for i in 0..2 {
             let tile = body.operand(dot, i);
             let Some(load) = body
                 .defining_op(tile)
-                .filter(|&op| body.name(op) == "rc.kernel.load" && body.parent(op) == Some(block))
+                .filter(|&op| body.name(op) == op::kernel::LOAD && body.parent(op) == Some(block))
             else {
                 continue;
             };
@@ -76,7 +73,7 @@ fn collect(body: &Body, block: Block, value: Value, out: &mut Vec<Op>) -> bool {
         ValueDef::Result(op, _) if body.parent(op) != Some(block) => true,
         ValueDef::Result(op, _) => {
             let at = body.op_ref(op);
-            let simple = at.has(Traits::ELEMENTWISE) || at.has(Traits::CONSTANT) || at.is("rc.kernel.extent");
+            let simple = at.has(Traits::ELEMENTWISE) || at.has(Traits::CONSTANT) || at.is(op::kernel::EXTENT);
             out.push(op);
             simple && body.ty(value).is_index() && body.operands(op).all(|v| collect(body, block, v, out))
         }
@@ -91,7 +88,7 @@ fn pipeline(body: &mut Body, for_op: Op, mut streams: Vec<Stream>, stages: i64) 
         let first = body.entry().and_then(|entry| body.first_op(entry)).expect("a kernel has operations");
         let mut b = Builder::before(body, first);
         let memory = b
-            .op("rc.kernel.alloc")
+            .op(op::kernel::ALLOC)
             .attr("align", Attr::i64(1024))
             .result(Type::memref(&shape, ty.elem(), 3))
             .try_value()?;
@@ -110,21 +107,21 @@ fn pipeline(body: &mut Body, for_op: Op, mut streams: Vec<Stream>, stages: i64) 
     // At the start of each step: its tiles are there, and everyone is done with those before.
     let first = body.first_op(block).expect("a loop yields");
     let mut b = Builder::before(body, first);
-    b.op("rc.kernel.async_wait").attr("pending", Attr::i64(stages - 2)).try_build()?;
-    b.op("rc.kernel.barrier").try_build()?;
+    b.op(op::kernel::ASYNC_WAIT).attr("pending", Attr::i64(stages - 2)).try_build()?;
+    b.op(op::kernel::BARRIER).try_build()?;
     let distance = index(&mut b, stages - 1)?;
-    let span = b.op("rc.core.mul").operand(step).operand(distance).try_value()?;
-    let ahead = b.op("rc.core.add").operand(counter).operand(span).try_value()?;
-    let filled = b.op("rc.core.add").operand(stage).operand(distance).try_value()?;
+    let span = b.op(op::core::MUL).operand(step).operand(distance).try_value()?;
+    let ahead = b.op(op::core::ADD).operand(counter).operand(span).try_value()?;
+    let filled = b.op(op::core::ADD).operand(stage).operand(distance).try_value()?;
     let count = index(&mut b, stages)?;
-    let filled = b.op("rc.core.rem").operand(filled).operand(count).try_value()?;
+    let filled = b.op(op::core::REM).operand(filled).operand(count).try_value()?;
     issue(body, InsertPoint::Before(first), &streams, counter, ahead, upper, filled)?;
     for stream in &streams {
         let tile = body.result(stream.load, 0);
         let ty = Type::memref(&body.ty(tile).shape(), body.ty(tile).elem(), 3);
         let memory = stream.memory.expect("allocated");
         let mut b = Builder::before(body, stream.load);
-        let view = b.op("rc.kernel.view").operands(&[memory]).operands(&[stage]).result(ty).try_value()?;
+        let view = b.op(op::kernel::VIEW).operands(&[memory]).operands(&[stage]).result(ty).try_value()?;
         body.replace_all_uses(tile, view);
         body.erase(stream.load);
     }
@@ -132,14 +129,14 @@ fn pipeline(body: &mut Body, for_op: Op, mut streams: Vec<Stream>, stages: i64) 
     let mut yielded: Vec<Value> = body.operands(last).collect();
     let mut b = Builder::before(body, last);
     let (one, count) = (index(&mut b, 1)?, index(&mut b, stages)?);
-    let after = b.op("rc.core.add").operand(stage).operand(one).try_value()?;
-    yielded.push(b.op("rc.core.rem").operand(after).operand(count).try_value()?);
+    let after = b.op(op::core::ADD).operand(stage).operand(one).try_value()?;
+    yielded.push(b.op(op::core::REM).operand(after).operand(count).try_value()?);
     body.set_operands(last, &yielded);
     Ok(())
 }
 
 fn index(b: &mut Builder, n: i64) -> Result<Value> {
-    b.op("rc.core.constant").attr("value", Attr::index(n)).result(Type::index()).try_value()
+    b.op(op::core::CONSTANT).attr("value", Attr::index(n)).result(Type::index()).try_value()
 }
 
 /// The copies of the first steps, in front of the loop.
@@ -153,7 +150,7 @@ fn prologue(
 ) -> Result {
     if body.parent_op(for_op) != Some(body.root()) {
         // The last steps of an earlier run of this loop may still be read.
-        Builder::before(body, for_op).op("rc.kernel.barrier").try_build()?;
+        Builder::before(body, for_op).op(op::kernel::BARRIER).try_build()?;
     }
     for s in 0..stages - 1 {
         let mut b = Builder::before(body, for_op);
@@ -161,8 +158,8 @@ fn prologue(
         let at = if s == 0 {
             lower
         } else {
-            let span = b.op("rc.core.mul").operand(step).operand(stage).try_value()?;
-            b.op("rc.core.add").operand(lower).operand(span).try_value()?
+            let span = b.op(op::core::MUL).operand(step).operand(stage).try_value()?;
+            b.op(op::core::ADD).operand(lower).operand(span).try_value()?
         };
         issue(body, InsertPoint::Before(for_op), streams, counter, at, upper, stage)?;
     }
@@ -181,9 +178,9 @@ fn issue(
 ) -> Result {
     let loc = body.loc(streams[0].load);
     let mut b = Builder { body, at: point, loc };
-    let inside = b.op("rc.core.compare").operand(at).operand(upper).attr("kind", Attr::str("lt")).try_value()?;
-    let branch = b.op("rc.kernel.if").operand(inside).results(&[]).regions(1).try_build()?;
-    b.op("rc.kernel.async_commit").try_build()?;
+    let inside = b.op(op::core::COMPARE).operand(at).operand(upper).attr("kind", Attr::str("lt")).try_value()?;
+    let branch = b.op(op::kernel::IF).operand(inside).results(&[]).regions(1).try_build()?;
+    b.op(op::kernel::ASYNC_COMMIT).try_build()?;
     let region = body.regions(branch)[0];
     let block = body.add_block(region, &[]);
     for stream in streams {
@@ -197,13 +194,13 @@ fn issue(
         let (ty, memory) = (body.ty(tile), stream.memory.expect("allocated"));
         let mut b = Builder { body, at: InsertPoint::End(block), loc };
         let view = Type::memref(&ty.shape(), ty.elem(), 3);
-        let view = b.op("rc.kernel.view").operands(&[memory]).operands(&[stage]).result(view).try_value()?;
+        let view = b.op(op::kernel::VIEW).operands(&[memory]).operands(&[stage]).result(view).try_value()?;
         let zero = index(&mut b, 0)?;
-        let store = b.op("rc.kernel.store").operand(tile).operand(view).operands(&vec![zero; ty.rank()]);
+        let store = b.op(op::kernel::STORE).operand(tile).operand(view).operands(&vec![zero; ty.rank()]);
         let dims: Vec<i64> = (0..ty.rank() as i64).collect();
         store.attr("dims", Attr::i64s(&dims)).attr(ASYNC, Attr::bool(true)).try_build()?;
     }
-    Builder { body, at: InsertPoint::End(block), loc }.op("rc.kernel.yield").try_build()?;
+    Builder { body, at: InsertPoint::End(block), loc }.op(op::kernel::YIELD).try_build()?;
     Ok(())
 }
 

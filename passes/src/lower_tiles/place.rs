@@ -1,11 +1,13 @@
 //! `place`: from the tile to the placed phase. Every tile gets a layout; on a GPU, operands of products go to shared
 //! memory, and tiles that memory holds in another order are loaded in that order and converted.
 
+use super::Options;
 use super::groups::{Group, consecutive_dim, gathers_runs, groups, run_of};
 use super::indices::{GPU_ACCESS, Indices};
 use super::layout::{Layout, WARP};
 use super::pipeline::pipeline_loops;
 use crate::schedule::WIDTH;
+use rc_dialects::op;
 use rc_ir::attr::AttrData;
 use rc_ir::{Attr, Block, Body, Builder, InsertPoint, Op, OpRef, Result, Type, TypeData, Value, ValueDef};
 use rustc_hash::FxHashMap;
@@ -14,7 +16,8 @@ use rustc_hash::FxHashMap;
 ///
 /// # Errors
 /// A product whose unit does not fit its tile sizes.
-pub fn place(src: &Body, lanes: i64) -> Result<Body> {
+pub fn place(src: &Body, options: Options) -> Result<Body> {
+    let lanes = options.lanes;
     let mut body = src.clone();
     let root = body.op_ref(body.root());
     let cuda = root.str("target") == Some("cuda");
@@ -31,7 +34,7 @@ pub fn place(src: &Body, lanes: i64) -> Result<Body> {
         false => convert_where_memory_differs(&mut body, &|group, dim| square_layout(group, dim, lanes))?,
     }
     if cuda {
-        pipeline_loops(&mut body)?;
+        pipeline_loops(&mut body, options)?;
         stage_operands(&mut body)?;
     }
     body.set_attr(body.root(), "phase", Attr::str("placed"));
@@ -114,7 +117,7 @@ fn is_warpgroup(body: &Body, dot: Op) -> bool {
 
 /// Whether it is a load, or a gather in runs.
 fn is_load(op: OpRef) -> bool {
-    op.is("rc.kernel.load") || gathers_runs(op)
+    op.is(op::kernel::LOAD) || gathers_runs(op)
 }
 
 /// Operands of `wgmma` stay in shared memory, where the copy engine puts them.
@@ -124,7 +127,7 @@ fn shared_layout(body: &Body, group: &Group, dot: Op) -> Result<Layout> {
         let beside = |user: Op| is_warpgroup(body, user) && body.parent(user) == body.parent(dot);
         load.is_some() && body.uses(tile).all(|(user, _)| beside(user))
     };
-    let looped = body.parent_op(dot).filter(|&op| body.name(op) == "rc.kernel.for");
+    let looped = body.parent_op(dot).filter(|&op| body.name(op) == op::kernel::FOR);
     let (Some(looped), true) = (looped, group.tiles.iter().all(loaded)) else {
         let error =
             body.op_ref(dot).unsupported("with unit = wgmma for operands that are not loaded for it, in a loop");
@@ -268,7 +271,7 @@ fn laid_out(ty: Type, layout: &Layout) -> Type {
 fn give(body: &mut Body, tile: Value, layout: &Layout) {
     let ty = laid_out(body.ty(tile), layout);
     body.set_ty(tile, ty);
-    let Some(op) = body.defining_op(tile).filter(|&op| body.name(op) == "rc.core.constant") else { return };
+    let Some(op) = body.defining_op(tile).filter(|&op| body.name(op) == op::core::CONSTANT) else { return };
     if let Some(AttrData::Dense { data, .. }) = body.attr(op, "value").map(|a| a.data()) {
         let value = Attr::new(AttrData::Dense { ty, data: data.clone() });
         body.set_attr(op, "value", value);
@@ -288,7 +291,7 @@ fn convert_where_memory_differs(body: &mut Body, layout: &dyn Fn(&Group, usize) 
     let mut indices = Indices::new(body);
     for op in body.walk() {
         indices.meet(body, op);
-        let (load, store) = (body.name(op) == "rc.kernel.load", body.name(op) == "rc.kernel.store");
+        let (load, store) = (body.name(op) == op::kernel::LOAD, body.name(op) == op::kernel::STORE);
         if !load && !store {
             continue;
         }
@@ -307,20 +310,20 @@ fn convert_where_memory_differs(body: &mut Body, layout: &dyn Fn(&Group, usize) 
         if load {
             body.set_ty(tile, own);
             let mut b = Builder::after(body, op);
-            let converted = b.op("rc.kernel.convert_layout").operand(tile).result(ty).try_build()?;
+            let converted = b.op(op::kernel::CONVERT_LAYOUT).operand(tile).result(ty).try_build()?;
             let value = body.result(converted, 0);
             body.replace_all_uses(tile, value);
             body.set_operand(converted, 0, tile);
         } else {
             let mut b = Builder::before(body, op);
-            let value = b.op("rc.kernel.convert_layout").operand(tile).result(own).try_value()?;
+            let value = b.op(op::kernel::CONVERT_LAYOUT).operand(tile).result(own).try_value()?;
             body.set_operand(op, 0, value);
         }
     }
     Ok(())
 }
 fn feeds_only_products(body: &Body, tile: Value) -> bool {
-    body.has_uses(tile) && body.uses(tile).all(|(user, _)| body.name(user) == "rc.kernel.dot")
+    body.has_uses(tile) && body.uses(tile).all(|(user, _)| body.name(user) == op::kernel::DOT)
 }
 
 // ---- operands of products ----
@@ -328,7 +331,7 @@ fn feeds_only_products(body: &Body, tile: Value) -> bool {
 /// Tiles that a product reads go to shared memory: right before it, or where they are defined outside of its loop.
 fn stage_operands(body: &mut Body) -> Result {
     let mut staged: FxHashMap<Value, Value> = FxHashMap::default();
-    let dots: Vec<Op> = body.walk().into_iter().filter(|&op| body.name(op) == "rc.kernel.dot").collect();
+    let dots: Vec<Op> = body.walk().into_iter().filter(|&op| body.name(op) == op::kernel::DOT).collect();
     for dot in dots {
         let mut here: Vec<(Value, Value)> = Vec::new();
         for i in 0..2 {
@@ -374,7 +377,7 @@ fn allocate(body: &mut Body, tile: Value) -> Result<Value> {
     let ty = Type::memref(&body.ty(tile).shape(), body.ty(tile).elem(), 3);
     let name = body.value_name(tile);
     let mut b = at_start(body, entry);
-    let memory = b.op("rc.kernel.alloc").attr("align", Attr::i64(1024)).result(ty).try_value()?;
+    let memory = b.op(op::kernel::ALLOC).attr("align", Attr::i64(1024)).result(ty).try_value()?;
     if !name.is_empty() {
         b.name(memory, &format!("{name}_shared"));
     }
@@ -399,14 +402,14 @@ fn after_definition(body: &Body, value: Value) -> InsertPoint {
 fn copy_in(body: &mut Body, at: InsertPoint, copies: &[(Value, Value)]) -> Result {
     let loc = body.defining_op(copies[0].0).map_or(rc_ir::Loc::UNKNOWN, |op| body.loc(op));
     let mut b = Builder { body, at, loc };
-    b.op("rc.kernel.barrier").try_build()?;
-    let zero = b.op("rc.core.constant").attr("value", Attr::index(0)).result(Type::index()).try_value()?;
+    b.op(op::kernel::BARRIER).try_build()?;
+    let zero = b.op(op::core::CONSTANT).attr("value", Attr::index(0)).result(Type::index()).try_value()?;
     for &(tile, memory) in copies {
         let rank = b.ty(tile).rank();
         let dims: Vec<i64> = (0..rank as i64).collect();
-        let store = b.op("rc.kernel.store").operand(tile).operand(memory).operands(&vec![zero; rank]);
+        let store = b.op(op::kernel::STORE).operand(tile).operand(memory).operands(&vec![zero; rank]);
         store.attr("dims", Attr::i64s(&dims)).try_build()?;
     }
-    b.op("rc.kernel.barrier").try_build()?;
+    b.op(op::kernel::BARRIER).try_build()?;
     Ok(())
 }

@@ -1,33 +1,34 @@
 //! The kernel that has the programs of several.
 
 use rc_dialects::func::symbols;
+use rc_dialects::op;
 use rc_ir::builder::new_function;
 use rc_ir::clone::Mapping;
 use rc_ir::{Attr, Block, Body, Builder, Dim, Op, Type, Value};
 
 /// What a program needs no shared memory and no other program for.
 const ALONE: &[&str] = &[
-    "program_id",
-    "thread_id",
-    "extent",
-    "view",
-    "read",
-    "write",
-    "for",
-    "if",
-    "yield",
-    "splat",
-    "extract",
-    "insert",
-    "concat",
-    "slice",
-    "vector_reduce",
-    "bitcast",
-    "approx",
-    "shuffle",
-    "return",
-    "grid_wait",
-    "grid_launch",
+    op::kernel::PROGRAM_ID,
+    op::kernel::THREAD_ID,
+    op::kernel::EXTENT,
+    op::kernel::VIEW,
+    op::kernel::READ,
+    op::kernel::WRITE,
+    op::kernel::FOR,
+    op::kernel::IF,
+    op::kernel::YIELD,
+    op::kernel::SPLAT,
+    op::kernel::EXTRACT,
+    op::kernel::INSERT,
+    op::kernel::CONCAT,
+    op::kernel::SLICE,
+    op::kernel::VECTOR_REDUCE,
+    op::kernel::BITCAST,
+    op::kernel::APPROX,
+    op::kernel::SHUFFLE,
+    op::kernel::RETURN,
+    op::kernel::GRID_WAIT,
+    op::kernel::GRID_LAUNCH,
 ];
 
 /// What merging asks of a kernel.
@@ -55,7 +56,7 @@ impl Kernel {
     pub fn of(kernel: &Body) -> Kernel {
         let root = kernel.op_ref(kernel.root());
         let args: Vec<Value> = kernel.entry().into_iter().flat_map(|entry| kernel.block_args(entry)).collect();
-        let early = kernel.walk().into_iter().any(|op| kernel.name(op) == "rc.kernel.grid_wait");
+        let early = kernel.walk().into_iter().any(|op| kernel.name(op) == op::kernel::GRID_WAIT);
         Kernel {
             merges: root.str("phase") == Some("thread") && is_alone(kernel),
             threads: root.int("threads").unwrap_or(1),
@@ -70,16 +71,12 @@ fn is_alone(kernel: &Body) -> bool {
     let root = kernel.op_ref(kernel.root());
     let Some(entry) = kernel.entry() else { return false };
     let of_program = |op: Op| {
-        ["program_id", "grid_wait", "grid_launch"]
-            .iter()
-            .any(|n| kernel.op_ref(op).name().pretty() == format!("kernel.{n}"))
+        [op::kernel::PROGRAM_ID, op::kernel::GRID_WAIT, op::kernel::GRID_LAUNCH].contains(&kernel.name(op).as_str())
     };
-    let known = |op: Op| match kernel.name(op).pretty().split_once('.') {
-        Some(("core", _)) => true,
+    let known = |op: Op| match kernel.name(op).as_str() {
         // Of so many threads, that may be fewer than the merged kernel's.
-        Some(("kernel", "barrier")) => kernel.attr(op, "threads").is_some(),
-        Some(("kernel", name)) => ALONE.contains(&name),
-        _ => false,
+        op::kernel::BARRIER => kernel.attr(op, "threads").is_some(),
+        name => kernel.name(op).dialect() == "core" || ALONE.contains(&name),
     };
     let ops: Vec<Op> = kernel.walk().into_iter().filter(|&op| op != kernel.root()).collect();
     let plain = |name: &str| root.attr(name).is_none();
@@ -92,9 +89,9 @@ fn is_alone(kernel: &Body) -> bool {
 
 /// Whether anything but a read uses an argument, or a view of it.
 fn is_written(kernel: &Body, memory: Value) -> bool {
-    kernel.uses(memory).any(|(op, _)| match kernel.name(op).pretty() {
-        "kernel.view" => is_written(kernel, kernel.result(op, 0)),
-        name => name != "kernel.read",
+    kernel.uses(memory).any(|(op, _)| match kernel.name(op).as_str() {
+        op::kernel::VIEW => is_written(kernel, kernel.result(op, 0)),
+        name => name != op::kernel::READ,
     })
 }
 
@@ -103,7 +100,7 @@ fn is_stored_to(kernel: &Body, args: &[Value], arg: usize) -> bool {
     let described = kernel.attr(kernel.root(), "tensor_maps").and_then(|a| a.as_array()).unwrap_or_default();
     let maps = args.iter().filter(|&&a| !kernel.ty(a).is_memref());
     maps.zip(described).any(|(&map, about)| {
-        let stores = || kernel.uses(map).any(|(op, _)| kernel.name(op).pretty() != "kernel.tensor_load");
+        let stores = || kernel.uses(map).any(|(op, _)| kernel.name(op).as_str() != op::kernel::TENSOR_LOAD);
         about.get("arg").and_then(|a| a.as_int()) == Some(arg as i64) && stores()
     })
 }
@@ -157,7 +154,7 @@ pub fn merge(name: &str, members: &[Member], early: bool) -> (Body, Vec<Value>) 
         }
     }
     let first = members[0].kernel;
-    let made = new_function("rc.kernel.func", name, &types, &[], first.loc(first.root()));
+    let made = new_function(op::kernel::FUNC, name, &types, &[], first.loc(first.root()));
     let mut ends = Vec::new();
     let total = members.iter().fold(0, |sum, member| {
         ends.push(sum + member.programs());
@@ -177,12 +174,12 @@ pub fn merge(name: &str, members: &[Member], early: bool) -> (Body, Vec<Value>) 
     merging.body.set_attr(root, "grid", Attr::shape(&[Dim::Static(total), Dim::Static(1), Dim::Static(1)]));
     let mut b = Builder::at_end(&mut merging.body, made.entry);
     if early {
-        b.op("rc.kernel.grid_wait").build();
-        b.op("rc.kernel.grid_launch").build();
+        b.op(op::kernel::GRID_WAIT).build();
+        b.op(op::kernel::GRID_LAUNCH).build();
     }
-    let program = b.op("rc.kernel.program_id").attr("axis", Attr::i64(0)).value();
+    let program = b.op(op::kernel::PROGRAM_ID).attr("axis", Attr::i64(0)).value();
     merging.among(made.entry, program, 0, members.len());
-    Builder::at_end(&mut merging.body, made.entry).op("rc.kernel.return").build();
+    Builder::at_end(&mut merging.body, made.entry).op(op::kernel::RETURN).build();
     (merging.body, operands)
 }
 
@@ -204,13 +201,13 @@ impl Merging<'_> {
         let middle = (low + high) / 2;
         let mut b = Builder::at_end(&mut self.body, block);
         let bound = index(&mut b, self.ends[middle - 1]);
-        let below = b.op("rc.core.compare").operand(program).operand(bound).attr("kind", Attr::str("lt")).value();
-        let branch = b.op("rc.kernel.if").operand(below).results(&[]).regions(2).build();
+        let below = b.op(op::core::COMPARE).operand(program).operand(bound).attr("kind", Attr::str("lt")).value();
+        let branch = b.op(op::kernel::IF).operand(below).results(&[]).regions(2).build();
         let regions = self.body.regions(branch);
         for (region, (low, high)) in regions.into_iter().zip([(low, middle), (middle, high)]) {
             let block = self.body.add_block(region, &[]);
             self.among(block, program, low, high);
-            Builder::at_end(&mut self.body, block).op("rc.kernel.yield").build();
+            Builder::at_end(&mut self.body, block).op(op::kernel::YIELD).build();
         }
     }
 
@@ -221,9 +218,9 @@ impl Merging<'_> {
         let threads = self.body.op_ref(self.body.root()).int("threads").unwrap_or(1);
         if member.threads() < threads {
             let mut b = Builder::at_end(&mut self.body, block);
-            let (thread, own) = (b.op("rc.kernel.thread_id").value(), index(&mut b, member.threads()));
-            let works = b.op("rc.core.compare").operand(thread).operand(own).attr("kind", Attr::str("lt")).value();
-            let branch = b.op("rc.kernel.if").operand(works).results(&[]).regions(1).build();
+            let (thread, own) = (b.op(op::kernel::THREAD_ID).value(), index(&mut b, member.threads()));
+            let works = b.op(op::core::COMPARE).operand(thread).operand(own).attr("kind", Attr::str("lt")).value();
+            let branch = b.op(op::kernel::IF).operand(works).results(&[]).regions(1).build();
             let region = self.body.regions(branch)[0];
             block = self.body.add_block(region, &[]);
         }
@@ -232,9 +229,9 @@ impl Merging<'_> {
         let mut at = program;
         if start > 0 {
             let (start, zero) = (index(&mut b, start), index(&mut b, 0));
-            at = binary(&mut b, "rc.core.sub", at, start);
+            at = binary(&mut b, op::core::SUB, at, start);
             // It is not negative here, which the code generator is to know.
-            at = binary(&mut b, "rc.core.max", at, zero);
+            at = binary(&mut b, op::core::MAX, at, zero);
         }
         let [x, y, _] = grid(member.kernel).map(|extent| extent.unwrap_or(1));
         let [launch, at] = split(&mut b, at, programs(member.kernel).unwrap_or(1), member.launches.len() > 1);
@@ -250,15 +247,15 @@ impl Merging<'_> {
             next += buffers.len();
             let memory = match buffers {
                 [one] => *one,
-                _ => b.op("rc.kernel.choose").operand(launch).operands(buffers).result(member.kernel.ty(arg)).value(),
+                _ => b.op(op::kernel::CHOOSE).operand(launch).operands(buffers).result(member.kernel.ty(arg)).value(),
             };
             map.map(arg, memory);
         }
         let entry = member.kernel.entry().expect("merged kernels have a body");
         for op in member.kernel.ops(entry) {
-            match member.kernel.name(op).pretty() {
-                "kernel.return" | "kernel.grid_wait" | "kernel.grid_launch" => {}
-                "kernel.program_id" => {
+            match member.kernel.name(op).as_str() {
+                op::kernel::RETURN | op::kernel::GRID_WAIT | op::kernel::GRID_LAUNCH => {}
+                op::kernel::PROGRAM_ID => {
                     let axis = member.kernel.op_ref(op).int("axis").unwrap_or(0);
                     map.map(member.kernel.result(op, 0), [at_x, at_y, at_z][axis.clamp(0, 2) as usize]);
                 }
@@ -269,7 +266,7 @@ impl Merging<'_> {
             }
         }
         if member.threads() < threads {
-            Builder::at_end(&mut self.body, block).op("rc.kernel.yield").build();
+            Builder::at_end(&mut self.body, block).op(op::kernel::YIELD).build();
         }
     }
 }
@@ -280,7 +277,7 @@ fn split(b: &mut Builder, at: Value, count: i64, several: bool) -> [Value; 2] {
         return [index(b, 0), at];
     }
     let by = index(b, count);
-    [binary(b, "rc.core.div", at, by), binary(b, "rc.core.rem", at, by)]
+    [binary(b, op::core::DIV, at, by), binary(b, op::core::REM, at, by)]
 }
 
 fn binary(b: &mut Builder, op: &str, x: Value, y: Value) -> Value {
@@ -288,5 +285,5 @@ fn binary(b: &mut Builder, op: &str, x: Value, y: Value) -> Value {
 }
 
 fn index(b: &mut Builder, n: i64) -> Value {
-    b.op("rc.core.constant").attr("value", Attr::int(n, Type::index())).result(Type::index()).value()
+    b.op(op::core::CONSTANT).attr("value", Attr::int(n, Type::index())).result(Type::index()).value()
 }

@@ -13,6 +13,7 @@ use crate::schedule::Target;
 use kernel::{Kernel, Member, merge};
 use memory::Access;
 use rc_dialects::host::{FUNC, LAUNCH};
+use rc_dialects::op;
 use rc_ir::pass::{PassContext, PassDef, PassKind};
 use rc_ir::{Attr, Body, Builder, Diagnostic, Module, Name, Op, Value};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -56,7 +57,7 @@ pub fn merge_launches(module: &mut Module, target: &Target) -> Vec<Box<Diagnosti
     let places: Vec<usize> = (0..module.bodies.len()).filter(|&i| is_pending(&module.bodies[i])).collect();
     let kernel = |body: &Body| (body.symbol().unwrap_or_default(), Kernel::of(body));
     let kernels: FxHashMap<Name, Kernel> =
-        module.bodies.iter().filter(|body| body.name(body.root()) == "rc.kernel.func").map(kernel).collect();
+        module.bodies.iter().filter(|body| body.name(body.root()) == op::kernel::FUNC).map(kernel).collect();
     let (mut remarks, mut merged) = (Vec::new(), FxHashSet::default());
     for place in places {
         let groups = groups(&module.bodies[place], &kernels, target);

@@ -2,6 +2,7 @@
 
 use super::callee;
 use rc_dialects::host::{FUNC, LAUNCH};
+use rc_dialects::op;
 use rc_ir::structure::{bodies_equal, body_hash};
 use rc_ir::{Attr, Module, Name};
 use rustc_hash::FxHashMap;
@@ -13,7 +14,7 @@ const NAMES: &[&str] = &["sym_name", "origin"];
 pub fn share_kernels(module: &mut Module) {
     let mut by_hash: FxHashMap<u64, Vec<usize>> = FxHashMap::default();
     let mut same: FxHashMap<Name, Name> = FxHashMap::default();
-    for (i, body) in module.bodies.iter().enumerate().filter(|(_, body)| body.name(body.root()) == "rc.kernel.func") {
+    for (i, body) in module.bodies.iter().enumerate().filter(|(_, body)| body.name(body.root()) == op::kernel::FUNC) {
         let alike = by_hash.entry(body_hash(body, NAMES)).or_default();
         match alike.iter().find(|&&first| bodies_equal(&module.bodies[first], body, NAMES)) {
             Some(&first) => {

@@ -5,6 +5,7 @@
 //! - Of several elements for one place the last one stays: the greatest of the updates' numbers says which.
 
 use rc_dialects::builder::CoreBuilder;
+use rc_dialects::op;
 use rc_ir::{Attr, Body, Builder, Dim, Op, Type, Value};
 
 /// Rewrites a scatter of three operands; false where nothing combines its updates atomically.
@@ -54,7 +55,7 @@ fn widened(
         updates = b.convert(updates, wide(elem));
         updates = to(&mut b, updates, &kind);
     }
-    let made = b.op("rc.core.scatter").operand(x).operand(operands[1]).operand(updates);
+    let made = b.op(op::core::SCATTER).operand(x).operand(operands[1]).operand(updates);
     let made = made.attrs(attrs).attr("any_order", Attr::bool(true));
     let y = made.value();
     let y = back(&mut b, y);
@@ -65,7 +66,7 @@ fn widened(
 /// 32-bit integers in the order of floats; a NaN is beyond all on the side that wins.
 fn ordered(b: &mut Builder, x: Value, kind: &str) -> Value {
     let ty = b.ty(x).with_elem(Type::int(32));
-    let bits = b.op("rc.core.bitcast").operand(x).result(ty).value();
+    let bits = b.op(op::core::BITCAST).operand(x).result(ty).value();
     let key = flipped(b, bits);
     let nan = b.compare("ne", x, x);
     let most = b.splat(f64::from(if kind == "max" { i32::MAX } else { i32::MIN }), ty);
@@ -75,7 +76,7 @@ fn ordered(b: &mut Builder, x: Value, kind: &str) -> Value {
 fn from_ordered(b: &mut Builder, key: Value) -> Value {
     let bits = flipped(b, key);
     let ty = b.ty(bits).with_elem(Type::f32());
-    b.op("rc.core.bitcast").operand(bits).result(ty).value()
+    b.op(op::core::BITCAST).operand(bits).result(ty).value()
 }
 
 /// Negative numbers with all bits but the sign turned over: its own inverse.
@@ -100,16 +101,16 @@ fn last(body: &mut Body, scatter: Op) {
     let int = Type::int(if narrow { 32 } else { 64 });
     let mut b = Builder::before(body, scatter);
     let indices = b.reshape(operands[1], &[n, k]);
-    let numbers = b.op("rc.core.iota").attr("dim", Attr::i64(1)).result(Type::tensor(&[n, k], int)).value();
+    let numbers = b.op(op::core::IOTA).attr("dim", Attr::i64(1)).result(Type::tensor(&[n, k], int)).value();
     let none = b.splat(-1.0, Type::tensor(&[n, places], int));
-    let owners = b.op("rc.core.scatter").operand(none).operand(indices).operand(numbers).attr("kind", Attr::str("max"));
+    let owners = b.op(op::core::SCATTER).operand(none).operand(indices).operand(numbers).attr("kind", Attr::str("max"));
     let owners =
         owners.attr("axis", Attr::i64(1)).attr("batch", Attr::i64(1)).attr("any_order", Attr::bool(true)).value();
     let zero = b.splat(0.0, Type::tensor(&[n, places], int));
     let owned = b.compare("ge", owners, zero);
     let number = b.binary("max", owners, zero);
     let updates = b.reshape(operands[2], &[n, middle, k, slice]);
-    let taken = b.op("rc.core.gather").operand(updates).operand(number).attr("axis", Attr::i64(2));
+    let taken = b.op(op::core::GATHER).operand(updates).operand(number).attr("axis", Attr::i64(2));
     let taken = taken.attr("batch", Attr::i64(1)).value();
     let elem = b.ty(operands[0]).elem();
     let taken = b.convert(taken, elem);

@@ -10,6 +10,7 @@ mod narrow;
 mod price;
 mod sorted;
 
+use rc_dialects::op;
 use rc_ir::pass::{OptionKind, PassDef, PassKind, SymbolContext, option};
 use rc_ir::{Body, Diagnostic, Loc, Op};
 use rc_machine::Target;
@@ -29,7 +30,7 @@ pub static ORDER_SCATTERS: PassDef = PassDef {
         Ok(PassKind::symbol(move |body: &mut Body, cx: &mut SymbolContext| {
             let target = Target::of("", "", cx.module.attrs).map_err(|why| Diagnostic::error(Loc::UNKNOWN, why))?;
             let deterministic = cx.module.attrs.get("rc.deterministic").and_then(|a| a.as_bool()) == Some(true);
-            let scatters: Vec<Op> = body.walk().into_iter().filter(|&op| body.name(op) == "rc.core.scatter").collect();
+            let scatters: Vec<Op> = body.walk().into_iter().filter(|&op| body.name(op) == op::core::SCATTER).collect();
             for scatter in scatters {
                 if !is_open(body, scatter, least) {
                     continue;

@@ -2,6 +2,7 @@
 //! round them once, so that nobody stores wide updates or a wide table.
 
 use rc_dialects::core::convert::CONVERT;
+use rc_dialects::op;
 use rc_ir::op_def::constant_of;
 use rc_ir::{Attr, Body, Builder, Op, Type, Value};
 
@@ -21,8 +22,8 @@ pub fn narrowed(body: &mut Body, scatter: Op) -> Option<Op> {
     }
     let (indices, ty, attrs) = (at.operand(1), body.ty(result).with_elem(elem), body.attrs(scatter));
     let mut b = Builder::before(body, scatter);
-    let x = b.op("rc.core.constant").attr("value", Attr::splat(ty, 0.0)).value();
-    let made = b.op("rc.core.scatter").operands(&[x, indices, source]).attrs(attrs).build();
+    let x = b.op(op::core::CONSTANT).attr("value", Attr::splat(ty, 0.0)).value();
+    let made = b.op(op::core::SCATTER).operands(&[x, indices, source]).attrs(attrs).build();
     let sums: Value = body.result(made, 0);
     users.into_iter().for_each(|user| body.replace_op(user, &[sums]));
     body.erase(scatter);

@@ -3,6 +3,7 @@
 //! Sorted by index, the updates of a place lie together, in their order; so sums are formed in the same order at every run.
 
 use rc_dialects::builder::CoreBuilder;
+use rc_dialects::op;
 use rc_ir::{Attr, Body, Builder, Dim, Op, Type, Value};
 
 /// Batches, updates in each, places.
@@ -34,11 +35,11 @@ pub fn sort(body: &mut Body, scatter: Op, sizes: Sizes) {
     let keys = b.reshape(operands[1], &[sizes.b, Dim::Static(sizes.k)]);
     let keys = b.convert(keys, Type::int(32));
     let types = [b.ty(keys), b.ty(keys).with_elem(Type::i64())];
-    let sort = b.op("rc.tensor.sort").operand(keys).attr("dim", Attr::i64(1)).results(&types).build();
+    let sort = b.op(op::tensor::SORT).operand(keys).attr("dim", Attr::i64(1)).results(&types).build();
     let (sorted, order) = (b.body.result(sort, 0), b.body.result(sort, 1));
     let order = b.convert(order, Type::int(32));
     let starts = starts(&mut b, sorted, &sizes);
-    let made = b.op("rc.core.scatter").operand(operands[0]).operand(operands[1]).operand(operands[2]);
+    let made = b.op(op::core::SCATTER).operand(operands[0]).operand(operands[1]).operand(operands[2]);
     let made = made.operand(order).operand(starts);
     let keep = ["axis", "kind", "batch"].into_iter().fold(made, |made, key| made.maybe_attr(key, attrs.get(key)));
     let result = keep.result(ty).value();
@@ -49,7 +50,7 @@ pub fn sort(body: &mut Body, scatter: Op, sizes: Sizes) {
 fn starts(b: &mut Builder, sorted: Value, sizes: &Sizes) -> Value {
     let shape = [sizes.b, Dim::Static(sizes.places + 1)];
     let ty = Type::tensor(&shape, Type::int(32));
-    let place = b.op("rc.core.iota").attr("dim", Attr::i64(1)).result(ty).value();
+    let place = b.op(op::core::IOTA).attr("dim", Attr::i64(1)).result(ty).value();
     let all = b.splat(sizes.k as f64, ty);
     let mut found = b.splat(0.0, ty);
     let mut step = 1i64 << sizes.k.ilog2();
@@ -59,7 +60,7 @@ fn starts(b: &mut Builder, sorted: Value, sizes: &Sizes) -> Value {
         let at = b.binary("min", more, all);
         let at = b.binary_scalar("sub", at, 1.0);
         let gather =
-            b.op("rc.core.gather").operands(&[sorted, at]).attr("axis", Attr::i64(1)).attr("batch", Attr::i64(1));
+            b.op(op::core::GATHER).operands(&[sorted, at]).attr("axis", Attr::i64(1)).attr("batch", Attr::i64(1));
         let element = gather.value();
         let before = b.compare("lt", element, place);
         let up = b.binary("and", allowed, before);

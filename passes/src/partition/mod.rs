@@ -15,6 +15,7 @@ use cut::{Graph, INFINITE, SINK, SOURCE};
 pub use price::RECOMPUTE;
 use price::{Prices, counted};
 use rc_dialects::func::{donated_args, updated_args};
+use rc_dialects::op;
 use rc_ir::dim_range::Ranges;
 use rc_ir::pass::{OptionKind, PassContext, PassDef, PassKind, option};
 use rc_ir::{Body, Diagnostic, Module, Op, Result, Value};
@@ -245,7 +246,7 @@ impl<'a> Joint<'a> {
         let (body, mut out) = (self.body, <[FxHashSet<Value>; 2]>::default());
         let viewed = |value: &Value| {
             let view = body.op_ref(body.defining_op(*value)?);
-            (classify(view) == Class::Reindex || view.is("rc.core.pad")).then(|| view.operand(0))
+            (classify(view) == Class::Reindex || view.is(op::core::PAD)).then(|| view.operand(0))
         };
         for at in self.ops.iter().map(|&op| body.op_ref(op)) {
             if matches!(classify(at), Class::Contract | Class::Attention | Class::Alone) {

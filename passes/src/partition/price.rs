@@ -2,6 +2,7 @@
 
 use crate::fuse::{Class, classify};
 use crate::schedule::Target;
+use crate::work::work;
 use rc_dialects::interfaces::Contraction;
 use rc_ir::dim_range::Ranges;
 use rc_ir::{Body, Dim, Op, OpRef, Type, Value};
@@ -17,18 +18,6 @@ pub struct Prices<'a> {
     pub products: bool,
     /// The price of kept bytes, as a multiple of the time they take.
     pub weight: f64,
-}
-
-/// Operations of a multiplication's cost that an elementwise op takes.
-fn operations(op: OpRef) -> f64 {
-    match op.name().as_str() {
-        "rc.core.philox" => 60.0,
-        "rc.core.philox_word" => 20.0,
-        "rc.core.add" | "rc.core.sub" | "rc.core.mul" | "rc.core.fma" | "rc.core.neg" | "rc.core.max"
-        | "rc.core.min" | "rc.core.select" | "rc.core.compare" | "rc.core.convert" | "rc.core.abs" | "rc.core.and"
-        | "rc.core.or" => 1.0,
-        _ => 12.0,
-    }
 }
 
 impl Prices<'_> {
@@ -69,7 +58,7 @@ impl Prices<'_> {
         // Tflop/s are operations per picosecond.
         let time = match classify(op) {
             Class::Splat | Class::Reindex => 0.0,
-            Class::Pointwise => tflops(output * operations(op), self.target.flops_f32),
+            Class::Pointwise => tflops(output * work(op), self.target.flops_f32),
             Class::Reduce | Class::Scan => launch + tflops(input, self.target.flops_f32),
             Class::Contract | Class::Attention if !self.products && !marked => return None,
             Class::Contract => launch + tflops(2.0 * output * self.contracted(op), self.target.flops_mma),

@@ -7,6 +7,8 @@ use super::is_view;
 use super::lives::viewed;
 use rc_dialects::func::updated_args;
 use rc_dialects::host::{FUNC, LAUNCH};
+use rc_dialects::op;
+use rc_dialects::op::kernel::{GATHER, LOAD, READ, STORE, VIEW, WRITE};
 use rc_ir::{Attr, Body, Diagnostic, Dim, Module, Name, Op, Type, Value};
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -46,7 +48,7 @@ impl Kernels {
 }
 
 fn is_kernel(body: &Body) -> bool {
-    body.name(body.root()) == "rc.kernel.func"
+    body.name(body.root()) == op::kernel::FUNC
 }
 
 /// A memref with the strides of another.
@@ -58,9 +60,9 @@ fn strided(ty: Type, like: Type) -> Option<Type> {
 fn seen_as(body: &Body, memory: Value) -> Option<Vec<Value>> {
     let mut out = vec![memory];
     for (op, operand) in body.uses(memory) {
-        match (body.name(op).pretty(), operand) {
-            ("kernel.load" | "kernel.gather" | "kernel.read", 0) | ("kernel.store" | "kernel.write", 1) => {}
-            ("kernel.view", 0) if body.operands(op).len() == 1 => out.extend(seen_as(body, body.result(op, 0))?),
+        match (body.name(op).as_str(), operand) {
+            (LOAD | GATHER | READ, 0) | (STORE | WRITE, 1) => {}
+            (VIEW, 0) if body.operands(op).len() == 1 => out.extend(seen_as(body, body.result(op, 0))?),
             _ => return None,
         }
     }

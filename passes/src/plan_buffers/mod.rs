@@ -20,6 +20,7 @@ use lives::{Buffer, Lives, Root};
 use rc_dialects::core::foreign::FOREIGN;
 use rc_dialects::func::{INIT, SYMBOLS, arg_names, calls, constant_args, symbols};
 use rc_dialects::host::{self, ASSERT, CONSTANT, COPY, FUNC, LAUNCH, RETURN, VIEW};
+use rc_dialects::op;
 use rc_ir::builder::new_function;
 use rc_ir::pass::{OptionKind, PassContext, PassDef, PassKind, SymbolContext, option, run_on_symbols};
 use rc_ir::{Attr, Body, Builder, Diagnostic, Dim, Module, Name, Op, OpRef, Result, Traits, Type, Value};
@@ -164,7 +165,7 @@ fn remark(buffers: &[Buffer], placement: &place::Placement) -> String {
 
 /// Whether an operation gives other sizes to the same bytes.
 fn is_view(body: &Body, op: Op) -> bool {
-    body.name(op) == "rc.core.reshape"
+    body.name(op) == op::core::RESHAPE
 }
 
 /// A tensor's type in memory.
@@ -253,15 +254,15 @@ impl Rewriter<'_> {
         match op.name() {
             name if name == &LAUNCH => self.launch(b, op),
             name if name == &FOREIGN => self.foreign(b, op),
-            name if name == "func.return" => self.finish(b, op),
-            name if name == "rc.core.reshape" => {
+            name if name == op::func::RETURN => self.finish(b, op),
+            name if name == op::core::RESHAPE => {
                 let source = self.memory[&op.operand(0)];
                 let to = self.memory_type(op.result(0));
                 let view = view(b, source, Dim::Static(0), to);
                 self.define(b, op.result(0), view);
                 Ok(())
             }
-            name if name == "rc.core.assume_shape" => self.assume(b, op),
+            name if name == op::core::ASSUME_SHAPE => self.assume(b, op),
             _ if op.has(Traits::CONSTANT) => {
                 let value = op.attr("value").ok_or_else(|| op.error("has no value"))?;
                 let memory = b.op(&CONSTANT).attr("value", value).result(memref_of(op.body.ty(op.result(0)))).value();
@@ -429,5 +430,5 @@ fn symbols_of(dims: impl Iterator<Item = Dim>) -> Vec<Name> {
 
 /// The functions of a module that can be planned: those with a body of launches.
 pub fn is_planned(body: &Body) -> bool {
-    body.name(body.root()) == "func.func" && body.entry().is_some()
+    body.name(body.root()) == op::func::FUNC && body.entry().is_some()
 }

@@ -8,6 +8,7 @@ use super::symbolic::example;
 use crate::schedule::Target;
 use rc_dialects::func::symbols;
 use rc_dialects::host::LAUNCH;
+use rc_dialects::op;
 use rc_ir::{Attr, Body, Dim, Mapping, Module, Name, Op, OpRef, Result, Traits, Type, Value};
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -32,8 +33,8 @@ impl Prices {
         let target = Target::of("", "", module.attrs).unwrap_or_default();
         let multiplies = |body: &&rc_ir::Body| {
             body.walk().into_iter().any(|op| {
-                let name = body.name(op).pretty();
-                ["kernel.dot", "kernel.dot_words", "kernel.mma", "kernel.wgmma"].contains(&name)
+                let name = body.name(op).as_str();
+                [op::kernel::DOT, op::kernel::DOT_WORDS, op::kernel::MMA, op::kernel::WGMMA].contains(&name)
             })
         };
         Prices {
@@ -284,7 +285,7 @@ fn may_run_again(body: &Body, op: Op) -> bool {
 
 /// Whether it is neither a view nor a constant.
 fn makes(body: &Body, op: Op) -> bool {
-    !is_view(body, op) && !body.op_ref(op).has(Traits::CONSTANT) && body.name(op) != "rc.core.assume_shape"
+    !is_view(body, op) && !body.op_ref(op).has(Traits::CONSTANT) && body.name(op) != op::core::ASSUME_SHAPE
 }
 
 /// What was changed, to be taken back.

@@ -4,6 +4,7 @@ use super::matcher::Match;
 use super::rule::{NewOp, Rule, Slot};
 use super::val::{Val, encode};
 use rc_dialects::core::scalar::{Scalar, splat_attr};
+use rc_dialects::op;
 use rc_ir::op_def::{Arity, AttrKind};
 use rc_ir::rewrite::Anchor;
 use rc_ir::{Attr, Builder, Diagnostic, Name, Op, OpName, Pattern, Result, Rewriter, Traits, Type, Value};
@@ -128,7 +129,7 @@ fn repeated(rw: &mut Rewriter, op: Op, constant: OpName, number: Scalar, ty: Typ
     let mut b = Builder::before(rw.body, op);
     let scalar = b.op(constant).attr("value", value).try_value();
     Some(scalar.and_then(|scalar| {
-        b.op("rc.core.broadcast").operand(scalar).attr("dims", Attr::i64s(&[])).result(ty).try_value()
+        b.op(op::core::BROADCAST).operand(scalar).attr("dims", Attr::i64s(&[])).result(ty).try_value()
     }))
 }
 

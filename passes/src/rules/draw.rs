@@ -6,6 +6,7 @@ use super::random::Random;
 use super::rule::{AttrPattern, Condition, OpPattern, Part, Rule, Test, TypePattern};
 use super::val::{Ints, Kind, Val, encode};
 use rc_dialects::core::scalar::{Scalar, splat_attr};
+use rc_dialects::op;
 use rc_ir::builder::new_function;
 use rc_ir::op_def::{Arity, AttrDefault, AttrKind, InferArgs};
 use rc_ir::verify::verify_body;
@@ -75,7 +76,7 @@ impl Draw<'_> {
         }
         let constant = |at: usize| rule.conditions.iter().any(|c| asks_number(c, at));
         let args: Vec<Type> = holes.iter().filter(|h| !constant(h.0)).map(|h| h.1).collect();
-        let func = new_function("func.func", "pattern", &args, &[], Loc::UNKNOWN);
+        let func = new_function(op::func::FUNC, "pattern", &args, &[], Loc::UNKNOWN);
         let (mut body, entry) = (func.body, func.entry);
         let mut args = func.args.into_iter();
         for &(at, ty) in &holes {
@@ -275,7 +276,7 @@ impl Draw<'_> {
     /// A constant of one number everywhere.
     fn constant(&mut self, body: &mut Body, entry: Block, ty: Type) -> Option<Value> {
         let value = self.elements(ty)?;
-        Builder::at_end(body, entry).op("rc.core.constant").attr("value", value).result(ty).try_value().ok()
+        Builder::at_end(body, entry).op(op::core::CONSTANT).attr("value", value).result(ty).try_value().ok()
     }
     fn elements(&mut self, ty: Type) -> Option<Attr> {
         let numbers = self.rule.numbers.clone();
@@ -546,7 +547,7 @@ impl Draw<'_> {
 /// Returns the root's results.
 fn finish(body: &mut Body, entry: Block, root: Op) {
     let results: Vec<Value> = body.results(root).collect();
-    Builder::at_end(body, entry).op(OpName::new("func.return")).operands(&results).build();
+    Builder::at_end(body, entry).op(OpName::new(op::func::RETURN)).operands(&results).build();
     let inputs: Vec<Type> = body.block_args(entry).map(|v| body.ty(v)).collect();
     let outputs: Vec<Type> = results.iter().map(|&v| body.ty(v)).collect();
     let func = body.root();

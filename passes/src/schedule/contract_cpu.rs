@@ -190,7 +190,7 @@ fn models<'a>(body: &Body, group: &Group, p: &Problem, target: &'a Target) -> Ve
     models.into_iter().map(with_panels).collect()
 }
 
-/// Candidates that are kept.
+/// Candidates that are kept: a bound of the plan's size. Tuning takes the first 8.
 const MOST: usize = 64;
 
 impl Model<'_> {
@@ -376,7 +376,7 @@ impl Model<'_> {
     }
 }
 
-/// Elements of a run that is gathered at once.
+/// Elements of a run that is gathered at once: whole vectors of every machine, then parts of one.
 const GATHERED: [i64; 5] = [64, 32, 16, 8, 4];
 
 /// Where the operand with the iterator `own` is no plain tile of `own` and k: the most neighbours that a run along k has, in a block of k of that

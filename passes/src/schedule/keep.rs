@@ -10,7 +10,7 @@ use super::target::Target;
 use rc_dialects::loop_::NEST;
 use rc_ir::{Body, Value};
 
-/// Bytes of shared memory for what reductions exchange.
+/// Bytes of shared memory for what reductions exchange: a number of each of 32 warps for up to 64 results at once.
 const EXCHANGE: i64 = 8 << 10;
 
 /// Makes a copy of what several nests read of their row, where it fits; whether there was any: then the groups are others.

@@ -10,14 +10,6 @@ use super::{Candidate, Cost};
 use rc_dialects::loop_::IterKind;
 use rc_machine::{Target, Unit};
 
-/// Cycles of adding a vector's lanes, and of storing the result.
-const ADD: f64 = 6.0;
-/// Bytes of a cycle from the second-level cache, and from beyond it.
-const NEAR: f64 = 32.0;
-const FAR: f64 = 10.0;
-/// Columns of a tile, at most.
-const COLUMNS: i64 = 12;
-
 /// The ways to run a product of rows with rows; none where a factor does not lie along k, or is converted for each use.
 pub fn candidates(group: &Group, p: &Problem, target: &Target) -> Vec<Candidate> {
     let nest = &group.nests[0];
@@ -36,7 +28,7 @@ pub fn candidates(group: &Group, p: &Problem, target: &Target) -> Vec<Candidate>
         return Vec::new();
     }
     let mut out = Vec::new();
-    for columns in 1..=COLUMNS.min(p.sizes[1] as i64) {
+    for columns in 1..=target.cpu().dots.columns.min(p.sizes[1] as i64) {
         let most = (target.registers - 2) / (columns + 1);
         let tile = (1..=most.min(rows)).rev().find(|mr| rows % mr == 0).map(|mr| limit(group, p, mr, columns, target));
         let Some((mr, nr)) = tile.filter(|tile| tile.1 == columns) else { continue };
@@ -62,24 +54,25 @@ fn cost(p: &Problem, [mr, nr, lanes]: [i64; 3], block: i64, target: &Target) -> 
     let [m, n, k] = p.sizes;
     let steps = (k / lanes as f64).ceil();
     let step = step(p, [mr as f64, nr as f64], target);
-    let tile = steps * step + (mr * nr) as f64 * ADD + target.cpu().products.tile;
+    let tile = steps * step + (mr * nr) as f64 * target.cpu().dots.lanes + target.cpu().products.tile;
     let programs = (n / block as f64).ceil() * p.batch;
     let each = (m / mr as f64).ceil() * (block as f64 / nr as f64).ceil() * tile + target.cpu().products.program;
     let turns = (programs / target.cores as f64).ceil();
     let cycles = target.flops_f32 * 1e6 / target.cores as f64 / (4.0 * target.lanes(rc_ir::Type::f32()) as f64);
-    Cost { us: each * (turns + 0.25) / cycles, bound: "arithmetic" }
+    Cost { us: each * (turns + target.cpu().products.last) / cycles, bound: "arithmetic" }
 }
 
-/// Cycles of a step of a tile: two multiply-adds and two loads a cycle, half as many loads where they lie across two lines. About half of the time that
+/// Cycles of a step of a tile: two multiply-adds and two loads a cycle, half as many loads where they lie across two lines. A part of the time that
 /// vectors take to come from the second-level cache, and from beyond it, is not hidden.
 fn step(p: &Problem, [mr, nr]: [f64; 2], target: &Target) -> f64 {
+    let costs = &target.cpu().dots;
     let row = p.sizes[2] * p.acc.byte_width().unwrap_or(4) as f64;
     let (vector, rows) = (target.vector_bits as f64 / 8.0, p.sizes[0] * row);
     let load = if row % vector == 0.0 { 0.5 } else { 1.0 };
     // Rows at a distance of whole pages take one another's place.
     let stay = (mr + nr) * row <= target.shared_bytes as f64 / 2.0 && row % target.cpu().page_bytes as f64 != 0.0;
     let again = if stay { mr } else { mr + nr };
-    let near = if rows > target.shared_bytes as f64 / 2.0 { again * vector / NEAR } else { 0.0 };
-    let far = if rows > target.cache_bytes as f64 / 2.0 { mr * vector / FAR } else { 0.0 };
-    (mr * nr / 2.0).max((mr + nr) * load).max(target.cpu().products.latency) + 0.5 + (near + far) / 2.0
+    let near = if rows > target.shared_bytes as f64 / 2.0 { again * vector / costs.near_rate } else { 0.0 };
+    let far = if rows > target.cache_bytes as f64 / 2.0 { mr * vector / costs.far_rate } else { 0.0 };
+    (mr * nr / 2.0).max((mr + nr) * load).max(target.cpu().products.latency) + costs.step + (near + far) * costs.beside
 }

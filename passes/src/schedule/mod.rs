@@ -4,6 +4,7 @@
 //! of schedule holds its model; the remarks say what was chosen, the runner-up, and the numbers.
 
 pub mod access;
+mod apart;
 mod attention;
 mod attention_backward;
 mod attr;
@@ -150,17 +151,19 @@ pub fn schedule_kernel(body: &mut Body, target: &Target, tuning: &Tuning, top: u
     if tuning.apply(body, target, &mut remarks) {
         return Ok(remarks);
     }
+    let count = groups.len();
     for (number, group) in groups.into_iter().enumerate() {
         let mut plan = plan(body, &group, target)?;
         remarks.push(remark(body, &group, &plan, target));
         if top > 1 {
             near::complete(body, &group, &mut plan, target);
+            apart::add(body, &group, &mut plan.candidates, target)?;
             let listed = plan.candidates.iter().take(top).enumerate();
             let listed =
                 listed.map(|(i, c)| Diagnostic::remark(body.loc(group.ops[0]), format!("candidate {}: {c}", i + 1)));
             remarks.extend(listed);
         }
-        write(body, &group.ops, &plan.candidates[0].schedules, number);
+        write(body, &group.ops, &plan.candidates[0].schedules, number, count);
     }
     Ok(remarks)
 }
@@ -173,11 +176,12 @@ fn remark(body: &Body, group: &Group, plan: &Plan, target: &Target) -> Box<Diagn
     remark.note(loc, format!("runner-up: {}", plan.runner_up()))
 }
 
-/// Writes the schedules of a group's nests, which become kernel number `group` of their `loop.kernel`.
-pub fn write(body: &mut Body, ops: &[Op], schedules: &[Schedule], group: usize) {
+/// Writes the schedules of a group's nests, which become kernel number `group` of the `count` of their `loop.kernel`. A candidate may divide the group:
+/// its parts behind the first get numbers behind those of all groups.
+pub fn write(body: &mut Body, ops: &[Op], schedules: &[Schedule], group: usize, count: usize) {
     for (op, schedule) in ops.iter().zip(schedules) {
         let mut schedule = schedule.clone();
-        schedule.group = group as i64;
+        schedule.group = schedule.group * count as i64 + group as i64;
         let attr = schedule.to_attr();
         body.set_attr(*op, "schedule", attr);
     }
@@ -193,6 +197,7 @@ pub fn candidates(body: &mut Body, target: &Target) -> Result<Vec<(Vec<Op>, Vec<
     let ranked = |group: Group| {
         let mut plan = plan(body, &group, target)?;
         near::complete(body, &group, &mut plan, target);
+        apart::add(body, &group, &mut plan.candidates, target)?;
         Ok((group.ops, plan.candidates))
     };
     groups.into_iter().map(ranked).collect()

@@ -8,6 +8,7 @@ use super::nest::{Nest, extent_of, symbol_ranges};
 use super::target::Target;
 use super::tiles::{fit, storable};
 use super::{NONE, elems};
+use crate::work::work;
 use rc_dialects::loop_::IterKind;
 use rc_ir::{Body, Name, Value};
 
@@ -110,7 +111,7 @@ fn tile_fits(nest: &Nest, s: &Schedule, (axis, name): (usize, Name), size: i64, 
 
 /// What starting a wave of programs takes, in microseconds: on a GPU from the launch to their first operands.
 fn start_us(target: &Target) -> f64 {
-    target.gpu.as_ref().map_or(0.02, |gpu| gpu.products.fill_us)
+    target.gpu.as_ref().map_or_else(|| target.cpu().wave_us, |gpu| gpu.products.fill_us)
 }
 
 /// Waves of programs that read and write memory and compute, and leave cores idle in the last wave.
@@ -160,7 +161,7 @@ fn traffic(body: &Body, group: &Group, nests: &[Nest], schedules: &[Schedule]) -
 /// Operations on a point of a nest.
 fn operations(body: &Body, nest: &Nest) -> f64 {
     let entry = body.op_ref(nest.op).entry(0);
-    entry.map_or(1.0, |entry| body.ops(entry).count() as f64)
+    entry.map_or(1.0, |entry| body.ops(entry).map(|op| work(body.op_ref(op))).sum())
 }
 
 fn programs(nest: &Nest, s: &Schedule) -> f64 {

@@ -12,6 +12,7 @@ use super::share::Keys;
 use super::target::Target;
 use super::tiles::pow2;
 use rc_dialects::loop_::{self, IterKind};
+use rc_dialects::op;
 use rc_ir::builder::Builder;
 use rc_ir::{Attr, Block, Body, Dim, Mapping, Name, Op, OpState, Type, Value};
 
@@ -251,27 +252,27 @@ impl Pair {
                 let here = mean_of(body, block, mean, &mut taken_of(*part), elements[0] / elements[1]);
                 let there = mean_of(body, block, mean, &mut taken_of(*row), 1.0);
                 let mut b = Builder::at_end(body, block);
-                let d = b.op("rc.core.sub").operands(&[here, there]).value();
-                let square = b.op("rc.core.mul").operands(&[d, d]).value();
-                let count = b.op("rc.core.constant").attr("value", Attr::float(elements[0], elem)).value();
-                let moved = b.op("rc.core.mul").operands(&[square, count]).value();
-                b.op("rc.core.add").operands(&[*own, moved]).value()
+                let d = b.op(op::core::SUB).operands(&[here, there]).value();
+                let square = b.op(op::core::MUL).operands(&[d, d]).value();
+                let count = b.op(op::core::CONSTANT).attr("value", Attr::float(elements[0], elem)).value();
+                let moved = b.op(op::core::MUL).operands(&[square, count]).value();
+                b.op(op::core::ADD).operands(&[*own, moved]).value()
             }
             Form::Exponentials { difference, taken } => {
                 let part = finite(body, block, *part);
                 let here = copy_of(body, block, taken, &mut taken_of(part));
                 let mut map = taken_of(*row);
                 let there = copy_of(body, block, taken, &mut map);
-                let d = Builder::at_end(body, block).op("rc.core.sub").operands(&[here, there]).value();
+                let d = Builder::at_end(body, block).op(op::core::SUB).operands(&[here, there]).value();
                 map.map(body.result(difference, 0), d);
                 let end = yielded(body, b).expect("a verified nest yields");
                 let factor = copy_of(body, block, end, &mut map);
                 let mut b = Builder::at_end(body, block);
-                let scaled = b.op("rc.core.mul").operands(&[*own, factor]).value();
+                let scaled = b.op(op::core::MUL).operands(&[*own, factor]).value();
                 // A part without any but -inf adds nothing, whatever the factor.
-                let zero = b.op("rc.core.constant").attr("value", Attr::float(0.0, elem)).value();
-                let none = b.op("rc.core.compare").operands(&[*own, zero]).attr("kind", Attr::str("eq")).value();
-                b.op("rc.core.select").operands(&[none, zero, scaled]).value()
+                let zero = b.op(op::core::CONSTANT).attr("value", Attr::float(0.0, elem)).value();
+                let none = b.op(op::core::COMPARE).operands(&[*own, zero]).attr("kind", Attr::str("eq")).value();
+                b.op(op::core::SELECT).operands(&[none, zero, scaled]).value()
             }
         }
     }
@@ -290,16 +291,16 @@ impl Form {
     }
     /// `(x - mean)²`, where the first nest adds x.
     fn squares(body: &Body, first: &Nest, second: &Nest, row: Value, end: Value) -> Option<Form> {
-        let square = body.defining_op(end).filter(|&op| body.name(op) == "rc.core.mul")?;
+        let square = body.defining_op(end).filter(|&op| body.name(op) == op::core::MUL)?;
         let d = body.operand(square, 0);
         let difference =
-            body.defining_op(d).filter(|&op| body.operand(square, 1) == d && body.name(op) == "rc.core.sub")?;
+            body.defining_op(d).filter(|&op| body.operand(square, 1) == d && body.name(op) == op::core::SUB)?;
         let mut uses = body.uses(row);
         let (Some((mean, 0)), None) = (uses.next(), uses.next()) else { return None };
         let number = rc_ir::op_def::constant_of(body, *body.operands(mean).collect::<Vec<_>>().get(1)?)?.as_float()?;
         let n = elements_of(first);
-        let is_mean = body.name(mean) == "rc.core.div" && number == n
-            || body.name(mean) == "rc.core.mul" && (number * n - 1.0).abs() < 1e-6;
+        let is_mean = body.name(mean) == op::core::DIV && number == n
+            || body.name(mean) == op::core::MUL && (number * n - 1.0).abs() < 1e-6;
         let result = body.result(mean, 0);
         let (x, m) = (body.operand(difference, 0), body.operand(difference, 1));
         let mut keys = Keys::default();
@@ -311,15 +312,15 @@ impl Form {
     /// `exp(c (x - t))`, t from the maximum alone.
     fn exponentials(body: &Body, row: Value, end: Value) -> Option<Form> {
         let exp =
-            body.defining_op(end).filter(|&op| body.name(op) == "rc.core.exp" || body.name(op) == "rc.core.exp2")?;
+            body.defining_op(end).filter(|&op| body.name(op) == op::core::EXP || body.name(op) == op::core::EXP2)?;
         let mut scaled = body.operand(exp, 0);
         loop {
             let op = body.defining_op(scaled)?;
             let constant = |i: usize| rc_ir::op_def::constant_of(body, body.operand(op, i)).is_some();
             match body.name(op).as_str() {
-                "rc.core.mul" if constant(1) => scaled = body.operand(op, 0),
-                "rc.core.mul" if constant(0) => scaled = body.operand(op, 1),
-                "rc.core.sub" => {
+                op::core::MUL if constant(1) => scaled = body.operand(op, 0),
+                op::core::MUL if constant(0) => scaled = body.operand(op, 1),
+                op::core::SUB => {
                     let taken = body.operand(op, 1);
                     let [x, t] = [body.operand(op, 0), taken].map(|v| arguments(body, v));
                     return (t == [row] && !x.contains(&row)).then_some(Form::Exponentials { difference: op, taken });
@@ -369,10 +370,10 @@ fn arguments(body: &Body, value: Value) -> Vec<Value> {
 fn finite(body: &mut Body, block: Block, maximum: Value) -> Value {
     let elem = body.ty(maximum);
     let mut b = Builder::at_end(body, block);
-    let least = b.op("rc.core.constant").attr("value", Attr::float(f64::NEG_INFINITY, elem)).value();
-    let none = b.op("rc.core.compare").operands(&[maximum, least]).attr("kind", Attr::str("eq")).value();
-    let zero = b.op("rc.core.constant").attr("value", Attr::float(0.0, elem)).value();
-    b.op("rc.core.select").operands(&[none, zero, maximum]).value()
+    let least = b.op(op::core::CONSTANT).attr("value", Attr::float(f64::NEG_INFINITY, elem)).value();
+    let none = b.op(op::core::COMPARE).operands(&[maximum, least]).attr("kind", Attr::str("eq")).value();
+    let zero = b.op(op::core::CONSTANT).attr("value", Attr::float(0.0, elem)).value();
+    b.op(op::core::SELECT).operands(&[none, zero, maximum]).value()
 }
 
 /// The mean, as the operation `mean` makes it of a sum of all elements, of a sum of `part` of them.
@@ -381,11 +382,11 @@ fn mean_of(body: &mut Body, block: Block, mean: Op, map: &mut Mapping, part: f64
     let elem = body.ty(sum);
     let number =
         rc_ir::op_def::constant_of(body, body.operand(mean, 1)).and_then(|n| n.as_float()).expect("found by Form::of");
-    let divides = body.name(mean) == "rc.core.div";
+    let divides = body.name(mean) == op::core::DIV;
     let number = Attr::float(if divides { number * part } else { number / part }, elem);
     let name = body.name(mean).as_str();
     let mut b = Builder::at_end(body, block);
-    let number = b.op("rc.core.constant").attr("value", number).value();
+    let number = b.op(op::core::CONSTANT).attr("value", number).value();
     b.op(name).operands(&[sum, number]).value()
 }
 

@@ -3,6 +3,7 @@
 
 use super::group::Group;
 use super::nest::Nest;
+use crate::work::is_function;
 use rc_dialects::loop_::{self, IterKind};
 use rc_ir::builder::Builder;
 use rc_ir::{Attr, Body, Dim, Name, Op, OpState, Type, Value};
@@ -43,7 +44,7 @@ impl Keys {
         }
         let mut out: Vec<_> = body.block_args(entry).filter_map(|arg| Some((arg, keys.get(&arg)?.0, false))).collect();
         for op in body.ops(entry).filter(|&op| body.result_count(op) == 1) {
-            let slow = is_slow(body, op);
+            let slow = is_function(body.op_ref(op));
             let (mut operands, mut any) = (Vec::new(), slow);
             for v in body.operands(op) {
                 let (key, slow) = keys.get(&v).copied().unwrap_or_else(|| (self.of(Form::Other(v)), false));
@@ -83,10 +84,7 @@ pub fn share(body: &mut Body, group: &Group) -> bool {
 
 /// Whether a nest's region has a function that takes tens of instructions.
 pub fn computes_slowly(body: &Body, nest: &Nest) -> bool {
-    body.op_ref(nest.op).entry(0).is_some_and(|entry| body.ops(entry).any(|op| is_slow(body, op)))
-}
-fn is_slow(body: &Body, op: Op) -> bool {
-    crate::expand_math::FUNCTIONS.contains(&body.name(op).as_str())
+    body.op_ref(nest.op).entry(0).is_some_and(|entry| body.ops(entry).any(|op| is_function(body.op_ref(op))))
 }
 
 fn is_in(body: &Body, user: Op, values: &FxHashSet<Value>) -> bool {

@@ -7,6 +7,7 @@ use super::candidate::{Candidate, Cost};
 use super::contract::{Problem, limit};
 use super::group::Group;
 use super::nest::Nest;
+use crate::work::work_of_floats;
 use rc_dialects::loop_;
 use rc_ir::{Body, Dim, Name, Op, Type, Value};
 use rc_machine::{Target, Unit};
@@ -50,9 +51,9 @@ pub fn candidates(body: &Body, group: &Group, p: &Problem, target: &Target) -> O
     // A tile of rows that lie along n is whole swizzles wide: what is past its columns is copied for nothing.
     let across = brought[1 - p.roles.left].along() == p.roles.n;
     let held = |n: i64| if across { (n + WIDTH - 1) / WIDTH * WIDTH } else { n };
-    let splits = splits(group, p);
+    let splits = splits(group, p, target);
     let work = Work {
-        straddles: [0, 1].map(|f| straddles(body, nest, p, f, brought[f])),
+        straddles: [0, 1].map(|f| straddles(body, nest, p, f, brought[f], target)),
         runs: [0, 1].map(|f| match (brought[f], gathered_along(body, nest, p, f)) {
             (Brought::Runs(_), Some((_, length))) => (WIDTH / length.min(8)) as f64,
             _ => 0.0,
@@ -174,14 +175,12 @@ pub fn is_mapped(ty: Type) -> bool {
 }
 
 /// Into how many parts the sums may be cut, each with steps enough. A second kernel combines them, and runs the nests that follow.
-fn splits(group: &Group, p: &Problem) -> Vec<i64> {
+fn splits(group: &Group, p: &Problem, target: &Target) -> Vec<i64> {
+    let least = (target.gpu().warpgroups.part_steps * WIDTH) as f64;
     let whole = group.nests[1..].iter().all(|n| n.is_pointwise()) && group.nests[0].gathers.is_empty();
-    let enough = |n: &i64| *n == 1 || whole && p.sizes[2] / (*n as f64) >= (MIN_STEPS * WIDTH) as f64;
+    let enough = |n: &i64| *n == 1 || whole && p.sizes[2] / (*n as f64) >= least;
     (0..6).map(|i| 1 << i).filter(enough).collect()
 }
-
-/// Steps along k of a part, at least.
-const MIN_STEPS: i64 = 4;
 
 /// What else decides how long a product takes.
 struct Work {
@@ -195,16 +194,15 @@ struct Work {
     after: f64,
 }
 
-/// Bytes of a line of the second-level cache, as many as a row of a box has.
-const LINE: i64 = 128;
-
-fn straddles(body: &Body, nest: &Nest, p: &Problem, which: usize, brought: Brought) -> bool {
+fn straddles(body: &Body, nest: &Nest, p: &Problem, which: usize, brought: Brought, target: &Target) -> bool {
+    // A row of a box has as many bytes as a line, of elements of two.
+    let line = target.gpu().line_bytes / 2;
     let own = if which == p.roles.left { p.roles.m } else { p.roles.n };
     let row = operand_of(body, nest, which).and_then(|access| {
         let last = access.plain(&[own, p.roles.k])?.into_iter().last()??;
         (last == brought.along()).then(|| access.shape.last().copied()).flatten()
     });
-    matches!(brought, Brought::Boxes(_)) && row.is_some_and(|n| n.modulo(Dim::Static(LINE / 2)) != Dim::Static(0))
+    matches!(brought, Brought::Boxes(_)) && row.is_some_and(|n| n.modulo(Dim::Static(line)) != Dim::Static(0))
 }
 
 /// The operand that a factor is.
@@ -219,15 +217,10 @@ fn elements(body: &Body, nest: &Nest, which: usize) -> Option<f64> {
     shape.iter().map(|d| d.as_static().map(|n| n as f64)).product()
 }
 
-/// Operations of the nests that follow; an elementary function is several.
+/// Operations of the nests that follow.
 fn work_after(body: &Body, group: &Group) -> f64 {
     let entries = group.nests[1..].iter().filter_map(|n| body.op_ref(n.op).entry(0));
-    let cost = |op: Op| match crate::expand_math::FUNCTIONS.contains(&body.name(op).as_str()) {
-        true => 8.0,
-        false if body.ty(body.result(op, 0)).elem().is_float() => 1.0,
-        false => 0.0,
-    };
-    entries.flat_map(|e| body.ops(e).filter(|&op| body.result_count(op) == 1).collect::<Vec<_>>()).map(cost).sum()
+    entries.map(|entry| work_of_floats(body, body.ops(entry))).sum()
 }
 
 /// Waves of tiles, each step of which takes as long as the matrix units or the copies from the second-level

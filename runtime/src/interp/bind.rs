@@ -1,6 +1,7 @@
 //! Binding a function's symbols to what its arguments' shapes say.
 
 use rc_dialects::func::{arg_names, symbols_of};
+use rc_dialects::op;
 use rc_ir::dim::Atom;
 use rc_ir::{Body, Diagnostic, Dim, Loc, Name, Result, Type};
 
@@ -29,7 +30,7 @@ impl Signature {
         let ty = root.attr("function_type").and_then(|a| a.as_type()).and_then(Type::as_function);
         let (inputs, results) = ty.ok_or_else(|| root.unsupported("as a function: it has no function type"))?;
         // A planned function lists its results and the arena after its inputs.
-        let planned = root.is("rc.host.func");
+        let planned = root.is(op::host::FUNC);
         let count =
             if planned { root.int("inputs").unwrap_or(0).clamp(0, inputs.len() as i64) as usize } else { inputs.len() };
         Ok(Signature {
@@ -105,7 +106,7 @@ impl Signature {
 
 /// Whether the body learns sizes while it runs.
 pub(crate) fn assumes(body: &Body) -> bool {
-    body.walk().into_iter().any(|op| body.name(op) == "rc.core.assume_shape")
+    body.walk().into_iter().any(|op| body.name(op) == op::core::ASSUME_SHAPE)
 }
 
 /// Binds the symbols that follow from a type and its sizes; whether there were any.

@@ -4,6 +4,7 @@ use super::exec::Frame;
 use super::value::{Array, Value};
 use crate::program::while_limit;
 use rc_dialects::func::bindings;
+use rc_dialects::op;
 use rc_ir::{Name, OpRef, Result};
 
 impl Frame<'_> {
@@ -11,12 +12,12 @@ impl Frame<'_> {
         let values =
             |group: &str| op.group(group).iter().map(|&v| self.get(v).cloned()).collect::<Result<Vec<Value>>>();
         let (init, args) = (values("init")?, values("args")?);
-        match op.name().pretty() {
-            "core.if" => {
+        match op.name().as_str() {
+            op::core::IF => {
                 let holds = truth(&[self.get(op.operand(0))?.clone()]);
                 self.run_function(op, if holds { "then" } else { "else" }, args)
             }
-            "core.while" => {
+            op::core::WHILE => {
                 let mut carried = init;
                 let limit = while_limit(self.interp.module).unwrap_or(usize::MAX);
                 let mut turn = 0;

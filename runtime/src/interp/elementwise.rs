@@ -3,6 +3,7 @@
 use rayon::prelude::*;
 use rc_dialects::core::scalar::{self, IntType, Scalar};
 use rc_dialects::interfaces::{self, FloatFn, IntFn};
+use rc_dialects::op;
 use rc_ir::{OpRef, Result};
 
 use super::Mode;
@@ -41,13 +42,13 @@ impl Elementwise {
         let last = op.operands().next_back().ok_or_else(|| op.unsupported("without operands"))?;
         let (input, output) = (format(last)?, format(op.result(0))?);
         let function = match op.name().as_str() {
-            "rc.core.compare" => {
+            op::core::COMPARE => {
                 compare(op.str("kind").unwrap_or_default()).ok_or_else(|| op.error("has an unknown 'kind'"))?
             }
-            "rc.core.select" => Function::Select,
-            "rc.core.convert" => Function::Convert,
-            "rc.core.bitcast" => Function::Bitcast,
-            "rc.core.fma" if mode == Mode::Typed && input.ty == rc_ir::Type::f32() => {
+            op::core::SELECT => Function::Select,
+            op::core::CONVERT => Function::Convert,
+            op::core::BITCAST => Function::Bitcast,
+            op::core::FMA if mode == Mode::Typed && input.ty == rc_ir::Type::f32() => {
                 Function::Float(FloatFn::Ternary(|a, b, c| f64::from((a as f32).mul_add(b as f32, c as f32))))
             }
             _ => regular(op, input)?,

@@ -1,5 +1,6 @@
 //! Running the operations of a body on values.
 
+use rc_dialects::op;
 use std::sync::Arc;
 
 use rc_dialects::func::{SymbolDecl, bindings};
@@ -181,43 +182,43 @@ impl<'a> Frame<'a> {
 
     fn exec(&mut self, op: OpRef) -> Result<Vec<Value>> {
         self.check_room(op)?;
-        let value = match op.name().pretty() {
-            "core.constant" => {
+        let value = match op.name().as_str() {
+            op::core::CONSTANT => {
                 let attr = op.attr("value").ok_or_else(|| op.error("needs 'value'"))?;
                 self.constant(op, attr, op.body.ty(op.result(0)))
             }
-            "core.iota" => self.iota(op),
-            "core.broadcast" => self.broadcast(op),
-            "core.reshape" => self.reshape(op),
-            "core.transpose" => self.transpose(op),
-            "core.slice" => self.slice(op),
-            "core.pad" => self.pad(op),
-            "core.concat" => self.concat(op),
-            "core.reverse" => self.reverse(op),
-            "core.window" => self.window(op),
-            "core.gather" => self.gather(op),
-            "core.scatter" | "loop.scatter" => self.scatter(op),
-            "core.sort" | "loop.sort" => return self.sort(op),
-            "core.dim" => {
+            op::core::IOTA => self.iota(op),
+            op::core::BROADCAST => self.broadcast(op),
+            op::core::RESHAPE => self.reshape(op),
+            op::core::TRANSPOSE => self.transpose(op),
+            op::core::SLICE => self.slice(op),
+            op::core::PAD => self.pad(op),
+            op::core::CONCAT => self.concat(op),
+            op::core::REVERSE => self.reverse(op),
+            op::core::WINDOW => self.window(op),
+            op::core::GATHER => self.gather(op),
+            op::core::SCATTER | op::loop_::SCATTER => self.scatter(op),
+            op::core::SORT | op::loop_::SORT => return self.sort(op),
+            op::core::DIM => {
                 let dim = op.int("dim").unwrap_or(0) as usize;
                 Ok(Value::Int(self.array(op, 0)?.shape[dim] as i64))
             }
-            "core.extent" => Ok(Value::Int(self.sizes(op, "expr")?[0])),
-            "core.assume_shape" => self.assume_shape(op),
-            "core.reduce" => self.reduce(op),
-            "core.scan" => self.scan(op),
-            "core.dot" => self.dot(op),
-            "core.attention" => return self.attention(op),
-            "core.fusion" => return self.fusion(op),
-            "core.attention_backward" => return self.attention_backward(op),
-            "loop.nest" => return self.nest(op),
-            "loop.attention" => return self.nest_attention(op),
-            "loop.attention_backward" => return self.nest_attention_backward(op),
-            "host.launch" => return self.launch_on_tensors(op),
-            "loop.launch" => return self.launch_loops(op),
-            "func.call" | "core.call" => return self.call(op),
-            "core.if" | "core.while" | "core.for" => return self.control(op),
-            "core.foreign" => return self.foreign(op),
+            op::core::EXTENT => Ok(Value::Int(self.sizes(op, "expr")?[0])),
+            op::core::ASSUME_SHAPE => self.assume_shape(op),
+            op::core::REDUCE => self.reduce(op),
+            op::core::SCAN => self.scan(op),
+            op::core::DOT => self.dot(op),
+            op::core::ATTENTION => return self.attention(op),
+            op::core::FUSION => return self.fusion(op),
+            op::core::ATTENTION_BACKWARD => return self.attention_backward(op),
+            op::loop_::NEST => return self.nest(op),
+            op::loop_::ATTENTION => return self.nest_attention(op),
+            op::loop_::ATTENTION_BACKWARD => return self.nest_attention_backward(op),
+            op::host::LAUNCH => return self.launch_on_tensors(op),
+            op::loop_::LAUNCH => return self.launch_loops(op),
+            op::func::CALL | op::core::CALL => return self.call(op),
+            op::core::IF | op::core::WHILE | op::core::FOR => return self.control(op),
+            op::core::FOREIGN => return self.foreign(op),
             _ => return self.exec_by_trait(op),
         };
         Ok(vec![value?])
@@ -352,7 +353,7 @@ impl<'a> Frame<'a> {
     /// Runs an op by its definition in a lower dialect, made in a function of its own.
     fn decomposed(&mut self, op: OpRef, decompose: &Decompose) -> Result<Vec<Value>> {
         let (inputs, results) = (op.operand_types(), op.result_types());
-        let mut func = new_function("func.func", "decomposed", &inputs, &results, op.loc());
+        let mut func = new_function(op::func::FUNC, "decomposed", &inputs, &results, op.loc());
         if let Some(symbols) = self.body.attr(self.body.root(), rc_dialects::func::SYMBOLS) {
             func.body.set_attr(func.body.root(), rc_dialects::func::SYMBOLS, symbols);
         }
@@ -363,7 +364,7 @@ impl<'a> Frame<'a> {
         let mut builder = Builder::before(&mut func.body, copy);
         let values = (decompose.0)(&mut builder, copy)?;
         func.body.replace_op(copy, &values);
-        Builder::at_end(&mut func.body, func.entry).op("func.return").operands(&values).try_build()?;
+        Builder::at_end(&mut func.body, func.entry).op(op::func::RETURN).operands(&values).try_build()?;
         let args = op.operands().map(|v| self.get(v).cloned()).collect::<Result<Vec<_>>>()?;
         // The frame lives no longer than this call, so it may borrow the function made here.
         let mut frame = Frame::new(self.interp, &func.body, self.symbols.clone(), self.depth + 1)?;

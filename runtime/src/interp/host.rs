@@ -3,6 +3,7 @@
 mod control;
 mod foreign;
 
+use rc_dialects::op;
 use std::collections::BTreeMap;
 
 use rc_ir::{Name, OpRef, Result, Traits, Type, TypeData};
@@ -52,7 +53,7 @@ impl Frame<'_> {
         let body = self.interp.module.symbol(callee);
         let body = body.ok_or_else(|| op.error(format!("launches '{callee}', which the module does not have")))?;
         let root = body.op_ref(body.root());
-        if !root.is("rc.kernel.func") {
+        if !root.is(op::kernel::FUNC) {
             return Err(op
                 .unsupported(format!("of '{callee}' in the interpreter: it is a {}", root.name().pretty()))
                 .help("run the module before its kernels become machine code"));
@@ -206,12 +207,12 @@ impl Planned<'_, '_> {
     }
 
     fn exec(&mut self, op: OpRef) -> Result {
-        match op.name().pretty() {
-            "host.view" => {
+        match op.name().as_str() {
+            op::host::VIEW => {
                 let view = self.view(op)?;
                 self.frame.set(op.result(0), Value::Memory(view));
             }
-            "host.constant" => {
+            op::host::CONSTANT => {
                 let attr = op.attr("value").ok_or_else(|| op.error("needs 'value'"))?;
                 let ty = op.body.ty(op.result(0));
                 let shape = self.frame.shape_of(op, ty)?;
@@ -222,7 +223,7 @@ impl Planned<'_, '_> {
                 let memref = self.memory.given("a constant".into(), array, width_of(ty));
                 self.frame.set(op.result(0), Value::Memory(memref));
             }
-            "host.copy" => {
+            op::host::COPY => {
                 let (from, to) = (self.memref(op, 0)?, self.memref(op, 1)?);
                 if from.len() * from.width != to.len() * to.width || from.width != to.width {
                     return Err(op.error(format!("copies {:?} to {:?}", from.shape, to.shape)));
@@ -231,13 +232,13 @@ impl Planned<'_, '_> {
                 let array = self.read(op, &from, float)?;
                 self.write(&to, &array);
             }
-            "host.assert" => {
+            op::host::ASSERT => {
                 let (sizes, expected) = (self.frame.sizes(op, "sizes")?, self.frame.sizes(op, "expected")?);
                 if sizes != expected {
                     return Err(op.error(format!("does not hold: the sizes are {sizes:?}, not {expected:?}")));
                 }
             }
-            "host.launch" => {
+            op::host::LAUNCH => {
                 let args = (0..op.operands().len()).map(|i| self.memref(op, i)).collect::<Result<Vec<_>>>()?;
                 self.check_overlap(op, &args)?;
                 let callee = op.str("callee").unwrap_or_default();
@@ -245,8 +246,8 @@ impl Planned<'_, '_> {
                 self.overwrite(&written.iter().filter_map(|&i| args.get(i)).collect::<Vec<_>>());
                 self.frame.launch(op, &mut self.memory, &args)?;
             }
-            "host.foreign" => self.foreign(op)?,
-            "host.call" | "host.if" | "host.while" | "host.for" => self.control(op)?,
+            op::host::FOREIGN => self.foreign(op)?,
+            op::host::CALL | op::host::IF | op::host::WHILE | op::host::FOR => self.control(op)?,
             _ => return Err(op.unsupported("in a host.func in the interpreter")),
         }
         Ok(())

@@ -37,6 +37,7 @@ mod space;
 mod tests;
 mod value;
 
+use rc_dialects::op;
 use std::sync::OnceLock;
 
 use rc_dialects::func::{Initializer, given_inputs};
@@ -117,14 +118,14 @@ impl<'m> Interpreter<'m> {
         let signature = bind::Signature::of(body)?;
         let symbols = signature.bind(args, self.mode)?;
         let mut frame = Frame::new(self, body, symbols, 0)?;
-        let results = match root.name().pretty() {
-            "func.func" | "loop.kernel" => {
+        let results = match root.name().as_str() {
+            op::func::FUNC | op::loop_::KERNEL => {
                 let inputs = args.iter().map(|t| Array::host(t.clone())).zip(&signature.inputs);
                 let inputs = inputs.map(|(a, ty)| if ty.is_scalar() { a.element(0) } else { Value::Array(a) });
                 let results = frame.run(inputs.collect())?;
                 results.into_iter().zip(signature.results.iter().copied()).collect()
             }
-            "host.func" => {
+            op::host::FUNC => {
                 self.run_planned(&mut frame, &signature, args.iter().map(|t| Array::host(t.clone())).collect())?
             }
             _ => {

@@ -1,6 +1,7 @@
 //! The region of a nest, made ready to run on blocks of points: every scalar of it is an array, one element a point.
 
 use rc_dialects::loop_::Nest;
+use rc_dialects::op;
 use rc_ir::{Dim, OpRef, Result, Traits, Value as Name};
 
 use super::elementwise::Elementwise;
@@ -114,17 +115,17 @@ pub(crate) fn over(value: &Value, len: usize) -> Array {
 
 impl Step {
     fn new(frame: &Frame, op: OpRef, space: &Space) -> Result<Step> {
-        match op.name().pretty() {
-            "core.constant" => {
+        match op.name().as_str() {
+            op::core::CONSTANT => {
                 let value = op.attr("value").ok_or_else(|| op.error("needs 'value'"))?;
                 Ok(Step::Constant(frame.constant(op, value, op.body.ty(op.result(0)))?))
             }
-            "loop.index" => {
+            op::loop_::INDEX => {
                 let expr = op.attr("expr").and_then(|a| a.as_shape()).and_then(|s| s.first().copied());
                 let expr = expr.ok_or_else(|| op.error("needs 'expr'"))?;
                 Ok(Step::Index(space.resolve(expr, &frame.symbols)))
             }
-            "loop.gather" => {
+            op::loop_::GATHER => {
                 let source = frame.array(op, 0)?.ready(space.points());
                 let at = op.attr("at").and_then(|a| a.as_shape()).ok_or_else(|| op.error("needs 'at'"))?;
                 let access = Access::new(at, &source.shape, space, &frame.symbols);

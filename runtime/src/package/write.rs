@@ -7,6 +7,7 @@ use super::manifest::{
 use crate::files::write_whole;
 use crate::{Error, Result, Tensor};
 use rc_dialects::func::arg_names;
+use rc_dialects::op;
 use rc_ir::print::{PrintOptions, print_module};
 use rc_ir::{Body, Module};
 use rc_machine::{Needs, Target};
@@ -65,8 +66,8 @@ pub fn write(path: impl AsRef<Path>, contents: &Contents) -> Result<()> {
 
 /// What a module's code needs.
 fn needs(module: &Module) -> Result<Needs> {
-    let kernel = |b: &Body| b.name(b.root()) == "rc.kernel.func";
-    let planned = |b: &Body| b.name(b.root()) == "rc.host.func";
+    let kernel = |b: &Body| b.name(b.root()) == op::kernel::FUNC;
+    let planned = |b: &Body| b.name(b.root()) == op::host::FUNC;
     if module.bodies.iter().any(kernel) || !module.bodies.iter().any(planned) {
         return Err(Error::Invalid(
             "a package holds compiled modules: compile it with --lower-cpu or --lower-cuda".into(),

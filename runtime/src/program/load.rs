@@ -18,8 +18,8 @@ impl Program {
         let wanted = |b: &&Body| entry.map_or(!b.is_private(), |e| b.symbol().is_some_and(|s| s == e));
         let body = functions.find(wanted);
         let missing = || {
-            let what = entry.map_or("host.func".to_string(), |e| format!("host.func @{e}"));
-            Diagnostic::error(module.loc, format!("the module has no {what}"))
+            let name = entry.map_or(String::new(), |e| format!(" @{e}"));
+            Diagnostic::error(module.loc, format!("the module has no host.func{name}"))
                 .help("compile it with --lower-cpu or --lower-cuda")
         };
         Loader::load(module, body.ok_or_else(missing)?)

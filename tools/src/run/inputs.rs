@@ -3,6 +3,7 @@
 use super::{Failure, Options};
 use crate::files::note_line;
 use rc_dialects::func::{SymbolDecl, arg_names, given_inputs, symbols_of};
+use rc_dialects::op;
 use rc_ir::{Body, Module, Name};
 use rc_runtime::package::Package;
 use rc_runtime::program::{Bindings, TensorSpec};
@@ -85,7 +86,7 @@ fn check_names(weights: &[SafetensorsFile], specs: &[TensorSpec], found: &[Optio
 
 fn function<'m>(module: &'m Module, options: &Options) -> Result<&'m Body, Failure> {
     let runnable =
-        |b: &&Body| b.entry().is_some() && ["func.func", "rc.host.func"].contains(&b.name(b.root()).as_str());
+        |b: &&Body| b.entry().is_some() && [op::func::FUNC, op::host::FUNC].contains(&b.name(b.root()).as_str());
     let functions: Vec<&Body> = module.bodies.iter().filter(runnable).collect();
     match &options.entry {
         None => functions

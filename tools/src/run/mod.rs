@@ -9,6 +9,7 @@ use crate::opt::show;
 use inputs::Inputs;
 use rc::{Compiled, Executable, Machine, Target, compile_cached, compile_tuned, compile_watched, is_compiled};
 use rc_dialects::func::{given_inputs, set_constant_args, updated_args};
+use rc_dialects::op;
 use rc_ir::{Attr, Diagnostic, Loc, Module, Severity};
 use rc_kit::view::{self, Measured, Recorder};
 use rc_parser::ParseOptions;
@@ -346,7 +347,7 @@ fn in_turn(
     inputs: &Inputs,
     mut run: impl FnMut(&[Tensor]) -> Result<Vec<Tensor>, Failure>,
 ) -> Result<Vec<Tensor>, Failure> {
-    let function = module.symbol(inputs.function.as_str()).filter(|body| body.name(body.root()) == "func.func");
+    let function = module.symbol(inputs.function.as_str()).filter(|body| body.name(body.root()) == op::func::FUNC);
     let updates = function.map(updated_args).unwrap_or_default();
     check_steps(options, inputs, &updates)?;
     let mut tensors = inputs.tensors.clone();
@@ -377,7 +378,7 @@ fn report_errors(module: &Module, options: &Options, inputs: &Inputs, results: &
 
 fn check_gradients(module: &Module, options: &Options, inputs: &Inputs) -> Result<(), Failure> {
     let body = module.symbol(inputs.function.as_str());
-    if !body.is_some_and(|b| b.name(b.root()) == "func.func") {
+    if !body.is_some_and(|b| b.name(b.root()) == op::func::FUNC) {
         return Err("--check-gradients needs a function that is not planned or compiled".to_string().into());
     }
     let slopes = rc::check_gradients(module, &inputs.function, &inputs.tensors, options.seed)?;

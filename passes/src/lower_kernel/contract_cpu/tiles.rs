@@ -5,6 +5,7 @@ use crate::lower_kernel::program::Program;
 use crate::lower_kernel::run::bind;
 use crate::lower_kernel::scope::Scope;
 use rc_dialects::kernel::UNIT_TILE;
+use rc_dialects::op;
 use rc_ir::{Attr, Result, Value};
 use rc_machine::Unit;
 
@@ -29,7 +30,7 @@ impl Blocked<'_, '_> {
         let size = UNIT_TILE * self.width();
         let (size, rest) = (p.constant_index(size), p.constant_index(size - 1));
         let length = p.add_index(length, rest);
-        let tiles = p.binary("rc.core.div", length, size);
+        let tiles = p.binary(op::core::DIV, length, size);
         p.mul_index(tiles, size)
     }
     /// Memory for the sums of one tile.
@@ -54,7 +55,7 @@ impl Blocked<'_, '_> {
             (None, Some(from)) => {
                 let column = scope.get(self.n.iter.name).expect("bound by the loop over tiles").base;
                 let tile = p.constant_index(self.n.tile);
-                let panel = p.binary("rc.core.div", column, tile);
+                let panel = p.binary(op::core::DIV, column, tile);
                 (self.panels_of_words(p, from, words.width)?, panel, self.word(p, first))
             }
             (Some(Panel { memory, .. }), _) => (memory, self.n.number(p, at[1]), zero),
@@ -66,7 +67,7 @@ impl Blocked<'_, '_> {
         };
         let count = self.count_words(p, length);
         let mut b = p.build();
-        b.op("rc.kernel.dot_tiles")
+        b.op(op::kernel::DOT_TILES)
             .operand(left)
             .operands(&[at[0], zero])
             .operand(right)

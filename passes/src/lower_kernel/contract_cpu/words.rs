@@ -3,6 +3,7 @@
 use super::{Blocked, Side, load};
 use crate::lower_kernel::program::Program;
 use crate::lower_kernel::scope::Scope;
+use rc_dialects::op;
 use rc_ir::{Attr, Diagnostic, Dim, Result, Type, Value};
 use rc_machine::Unit;
 
@@ -33,7 +34,7 @@ impl Blocked<'_, '_> {
         let mut packed = pack(p, tile, other, words.width);
         if let Some(offset) = self.offset().filter(|_| side == Side::Left) {
             let bits = p.splat([1; 2], offset);
-            packed = p.binary("rc.core.xor", packed, bits);
+            packed = p.binary(op::core::XOR, packed, bits);
         }
         (packed, self.word(p, k))
     }
@@ -57,7 +58,7 @@ impl Blocked<'_, '_> {
             return k;
         }
         let width = p.constant_index(self.width());
-        p.binary("rc.core.div", k, width)
+        p.binary(op::core::DIV, k, width)
     }
     /// A row of a panel of the right operand that lies in words, as operand `from` of the nest.
     pub(super) fn packed_words(
@@ -71,7 +72,7 @@ impl Blocked<'_, '_> {
         let memory = self.panels_of_words(p, from, width)?;
         let tile = p.constant_index(self.n.tile);
         let column = scope.get(self.n.iter.name).expect("bound by the loop over tiles").base;
-        let (panel, first, zero) = (p.binary("rc.core.div", column, tile), self.word(p, first), p.constant_index(0));
+        let (panel, first, zero) = (p.binary(op::core::DIV, column, tile), self.word(p, first), p.constant_index(0));
         let word = p.add_index(first, k);
         let elements = load(p, memory, &[panel, word, zero], [1, self.n.tile * width], [1, 2]);
         Ok(pack(p, elements, 1, width))
@@ -102,7 +103,7 @@ impl Blocked<'_, '_> {
             let sums = self.product.dot(p, a, b, acc[0], false, false);
             Ok::<_, Box<Diagnostic>>(vec![sums, self.product.dot(p, repeated, b, acc[1], false, false)])
         })?;
-        Ok(p.binary("rc.core.sub", ends[0], ends[1]))
+        Ok(p.binary(op::core::SUB, ends[0], ends[1]))
     }
 }
 
@@ -111,5 +112,5 @@ fn pack(p: &mut Program, tile: Value, dim: usize, width: i64) -> Value {
     let mut shape = p.shape(tile);
     shape[dim] /= width;
     let ty = Type::tile(&shape, Type::i32(), None);
-    p.build().op("rc.kernel.pack").operand(tile).attr("dim", Attr::i64(dim as i64)).result(ty).value()
+    p.build().op(op::kernel::PACK).operand(tile).attr("dim", Attr::i64(dim as i64)).result(ty).value()
 }

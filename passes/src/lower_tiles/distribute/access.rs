@@ -7,6 +7,7 @@ use crate::lower_tiles::groups::run_of;
 use crate::lower_tiles::layout::{Distribution, Holder, shared_swizzle};
 use crate::lower_tiles::pipeline::ASYNC;
 use rc_dialects::constraints::memory_space;
+use rc_dialects::op;
 use rc_ir::{Attr, Dim, OpRef, Result, Type, Value};
 use rustc_hash::FxHashMap;
 use std::rc::Rc;
@@ -144,7 +145,7 @@ impl<'s> Distribute<'s> {
                 let mut attrs = self.access_attrs(&access, width);
                 attrs.extend(kind);
                 let ty = self.emit.ty(part[0]);
-                self.emit.op("rc.kernel.atomic", &groups, &attrs, Some(&[ty]))?;
+                self.emit.op(op::kernel::ATOMIC, &groups, &attrs, Some(&[ty]))?;
             }
         }
         Ok(())
@@ -157,7 +158,7 @@ impl<'s> Distribute<'s> {
 
     /// Whether a load's tile goes nowhere but into an asynchronous copy.
     fn is_copied_later(&self, op: OpRef<'s>) -> bool {
-        let is_async = |user: rc_ir::Op| self.src.name(user) == "rc.kernel.store" && self.src.op_ref(user).bool(ASYNC);
+        let is_async = |user: rc_ir::Op| self.src.name(user) == op::kernel::STORE && self.src.op_ref(user).bool(ASYNC);
         let tile = op.result(0);
         self.src.has_one_use(tile) && self.src.uses(tile).all(|(user, _)| is_async(user))
     }
@@ -191,21 +192,21 @@ impl<'s> Distribute<'s> {
                     None => None,
                     Some(inside) => {
                         let (all, none) = (self.emit.index(width)?, self.emit.index(0)?);
-                        Some(self.emit.core("rc.core.select", &[inside, all, none])?)
+                        Some(self.emit.core(op::core::SELECT, &[inside, all, none])?)
                     }
                 };
                 let source = source.iter().map(|&ix| self.emit.get(ix)).collect::<Result<Vec<_>>>()?;
                 let target = target.iter().map(|&ix| self.emit.get(ix)).collect::<Result<Vec<_>>>()?;
                 let groups: [&[Value]; 5] = [&[to.memref], &target, &[from.memref], &source, valid.as_slice()];
                 let attrs = [("bytes", Attr::i64(width * bytes)), ("swizzle", Attr::i64(to.swizzle))];
-                self.only_if(room, |work| work.emit.op("rc.kernel.async_copy", &groups, &attrs, None).map(drop))?;
+                self.only_if(room, |work| work.emit.op(op::kernel::ASYNC_COPY, &groups, &attrs, None).map(drop))?;
             }
         }
         Ok(())
     }
 
     pub(super) fn store(&mut self, op: OpRef<'s>) -> Result {
-        if let Some(load) = self.src.defining_op(op.operand(0)).filter(|&load| self.src.name(load) == "rc.kernel.load")
+        if let Some(load) = self.src.defining_op(op.operand(0)).filter(|&load| self.src.name(load) == op::kernel::LOAD)
             && self.is_copied_later(self.src.op_ref(load))
         {
             return self.copy_tile(self.src.op_ref(load), op);
@@ -239,7 +240,7 @@ impl<'s> Distribute<'s> {
                 let zero = self.emit.index(0)?;
                 let first = self.emit.compare("eq", digit, zero)?;
                 holds = Some(match holds {
-                    Some(holds) => self.emit.core("rc.core.and", &[holds, first])?,
+                    Some(holds) => self.emit.core(op::core::AND, &[holds, first])?,
                     None => first,
                 });
             }
@@ -368,11 +369,11 @@ impl<'s> Distribute<'s> {
             let indices = near.iter().map(|&ix| self.emit.get(ix)).collect::<Result<Vec<_>>>()?;
             let groups: [&[Value]; 2] = [&[access.memref], &indices];
             let attrs: Vec<_> = access.cache.map(|cache| ("cache", cache)).into_iter().collect();
-            let op = self.emit.op("rc.kernel.read", &groups, &attrs, Some(&[access.elem]))?;
+            let op = self.emit.op(op::kernel::READ, &groups, &attrs, Some(&[access.elem]))?;
             let value = self.emit.body.result(op, 0);
             let Some(inside) = inside else { return Ok(value) };
             let outside = self.emit.splat_constant(access.elem, other)?;
-            return self.emit.core("rc.core.select", &[inside, value, outside]);
+            return self.emit.core(op::core::SELECT, &[inside, value, outside]);
         }
         let pred = self.predicate(access, at, width)?;
         let valid = self.valid(access, at, width)?;
@@ -382,7 +383,7 @@ impl<'s> Distribute<'s> {
         let groups: [&[Value]; 4] = [&memref, &indices, pred.as_slice(), valid.as_slice()];
         let mut attrs = self.access_attrs(access, width);
         attrs.extend(access.cache.map(|cache| ("cache", cache)));
-        let op = self.emit.op("rc.kernel.read", &groups, &attrs, Some(&[ty]))?;
+        let op = self.emit.op(op::kernel::READ, &groups, &attrs, Some(&[ty]))?;
         let value = self.emit.body.result(op, 0);
         // What is not read is zero.
         if (pred.is_none() && valid.is_none()) || (other == 0.0 && other.is_sign_positive()) {
@@ -396,13 +397,13 @@ impl<'s> Distribute<'s> {
             let (count, lanes) = (self.emit.splat(valid, width)?, self.emit.lane_numbers(width, Type::index())?);
             let inside = self.emit.compare("lt", lanes, count)?;
             mask = Some(match mask {
-                Some(mask) => self.emit.core("rc.core.and", &[mask, inside])?,
+                Some(mask) => self.emit.core(op::core::AND, &[mask, inside])?,
                 None => inside,
             });
         }
         let outside = self.emit.splat_constant(ty, other)?;
         match mask {
-            Some(mask) => self.emit.core("rc.core.select", &[mask, value, outside]),
+            Some(mask) => self.emit.core(op::core::SELECT, &[mask, value, outside]),
             None => Ok(value),
         }
     }
@@ -419,7 +420,7 @@ impl<'s> Distribute<'s> {
             if let Some(extent) = check.upper {
                 let (index, last) = (self.emit.get(*ix)?, self.emit.sub(Ix::of(extent), Ix::constant(1))?);
                 let last = self.emit.get(last)?;
-                *ix = Ix::of(self.emit.core("rc.core.min", &[index, last])?);
+                *ix = Ix::of(self.emit.core(op::core::MIN, &[index, last])?);
             }
         }
         Ok(Some(near).filter(|_| access.only.is_none()))
@@ -437,7 +438,7 @@ impl<'s> Distribute<'s> {
             let (part, memref) = ([part], [access.memref]);
             let groups: [&[Value]; 5] = [&part, &memref, &indices, pred.as_slice(), valid.as_slice()];
             let attrs = self.access_attrs(access, width);
-            self.emit.op("rc.kernel.write", &groups, &attrs, None)?;
+            self.emit.op(op::kernel::WRITE, &groups, &attrs, None)?;
         }
         Ok(())
     }
@@ -478,7 +479,7 @@ impl<'s> Distribute<'s> {
                 }
             };
             all = match (all, inside) {
-                (Some(a), Some(b)) => Some(self.emit.core("rc.core.and", &[a, b])?),
+                (Some(a), Some(b)) => Some(self.emit.core(op::core::AND, &[a, b])?),
                 (a, b) => a.or(b),
             };
         }
@@ -507,7 +508,7 @@ impl<'s> Distribute<'s> {
             let (index, zero) = (self.emit.get(ix)?, self.emit.index(0)?);
             let positive = self.emit.compare("ge", index, zero)?;
             inside = Some(match inside {
-                Some(inside) => self.emit.core("rc.core.and", &[inside, positive])?,
+                Some(inside) => self.emit.core(op::core::AND, &[inside, positive])?,
                 None => positive,
             });
         }
@@ -539,7 +540,7 @@ impl Chosen {
         }
         let mut place = work.emit.extract(self.registers[register], lane)?;
         if !work.emit.ty(place).is_index() {
-            place = work.emit.value("rc.core.convert", &[place], &[], Some(Type::index()))?;
+            place = work.emit.value(op::core::CONVERT, &[place], &[], Some(Type::index()))?;
         }
         self.known.insert((register, lane), place);
         Ok(place)

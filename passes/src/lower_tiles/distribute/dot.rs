@@ -4,6 +4,7 @@
 use super::{Distribute, Mapped};
 use crate::lower_tiles::emit::Ix;
 use crate::lower_tiles::layout::{Distribution, Layout, shared_swizzle};
+use rc_dialects::op;
 use rc_ir::{Attr, OpRef, Result, Type, Value};
 use rustc_hash::FxHashMap;
 use std::rc::Rc;
@@ -99,13 +100,13 @@ impl<'s> Distribute<'s> {
     /// The sum plus the product.
     fn multiply_add(&mut self, op: OpRef, [x, y]: [Value; 2], sum: Value) -> Result<Value> {
         if let Some(of) = op.attr("of") {
-            return self.emit.value("rc.kernel.dot_words", &[x, y, sum], &[("of", of)], None);
+            return self.emit.value(op::kernel::DOT_WORDS, &[x, y, sum], &[("of", of)], None);
         }
         if self.emit.ty(sum).elem().is_float() {
-            return self.emit.core("rc.core.fma", &[x, y, sum]);
+            return self.emit.core(op::core::FMA, &[x, y, sum]);
         }
-        let product = self.emit.core("rc.core.mul", &[x, y])?;
-        self.emit.core("rc.core.add", &[product, sum])
+        let product = self.emit.core(op::core::MUL, &[x, y])?;
+        self.emit.core(op::core::ADD, &[product, sum])
     }
 
     /// The length of the contracted dimension.
@@ -169,7 +170,7 @@ impl<'s> Distribute<'s> {
         };
         if factor.elem != elem {
             let ty = self.emit.ty(value).with_elem(elem);
-            value = self.emit.value("rc.core.convert", &[value], &[], Some(ty))?;
+            value = self.emit.value(op::core::CONVERT, &[value], &[], Some(ty))?;
         }
         if !along {
             value = self.emit.splat(value, vec)?;
@@ -207,7 +208,7 @@ impl<'s> Distribute<'s> {
         if swizzle != 0 {
             attrs.push(("swizzle", Attr::i64(swizzle)));
         }
-        let op = self.emit.op("rc.kernel.read", &[&[memref], at, &[], &[]], &attrs, Some(&[ty]))?;
+        let op = self.emit.op(op::kernel::READ, &[&[memref], at, &[], &[]], &attrs, Some(&[ty]))?;
         Ok(self.emit.body.result(op, 0))
     }
 
@@ -247,7 +248,7 @@ impl<'s> Distribute<'s> {
                     let b = self.emit.slice(b, 4 * half, 4)?;
                     for (i, a) in a.iter().enumerate() {
                         let at = i * columns as usize + (2 * pair + half) as usize;
-                        acc[at] = self.emit.value("rc.kernel.mma", &[*a, b, acc[at]], &[], None)?;
+                        acc[at] = self.emit.value(op::kernel::MMA, &[*a, b, acc[at]], &[], None)?;
                     }
                 }
             }
@@ -303,7 +304,7 @@ impl<'s> Distribute<'s> {
         let at = if k_last { [free, k] } else { [k, free] };
         let attrs = [("trans", Attr::bool(trans)), ("swizzle", Attr::i64(shared_swizzle(ty)))];
         let result = Type::vector(&[8], ty.elem());
-        let op = self.emit.op("rc.kernel.ldmatrix", &[&memref, &at], &attrs, Some(&[result]))?;
+        let op = self.emit.op(op::kernel::LDMATRIX, &[&memref, &at], &attrs, Some(&[result]))?;
         Ok(self.emit.body.result(op, 0))
     }
     /// Accumulators of an earlier product, converted, lie as the next one's left operand does.

@@ -4,6 +4,7 @@ use super::{Distribute, Mapped};
 use crate::lower_tiles::emit::Ix;
 use crate::lower_tiles::layout::{Distribution, Holder, Layout};
 use rc_dialects::core::scalar;
+use rc_dialects::op;
 use rc_ir::{Dim, OpRef, OpState, Result, Type, Value};
 
 impl<'s> Distribute<'s> {
@@ -49,11 +50,11 @@ impl<'s> Distribute<'s> {
     /// Whether a comparison of places with a bound is seen to hold for all of a register's elements, as in the whole steps of a loop whose
     /// last one is cut off. Where a program has several threads, whose places differ, for all of the tile's elements.
     fn holds(&self, op: OpRef, spread: &Distribution, register: usize) -> bool {
-        if !op.is("rc.core.compare") || op.str("kind") != Some("lt") {
+        if !op.is(op::core::COMPARE) || op.str("kind") != Some("lt") {
             return false;
         }
         let unrepeated = |value: Value| match self.src.defining_op(value).map(|made| self.src.op_ref(made)) {
-            Some(made) if made.is("rc.kernel.broadcast") => made.operand(0),
+            Some(made) if made.is(op::kernel::BROADCAST) => made.operand(0),
             _ => value,
         };
         let [place, bound] = [0, 1].map(|i| unrepeated(op.operand(i)));
@@ -63,7 +64,7 @@ impl<'s> Distribute<'s> {
             Some(n) => Dim::Static(n as i64),
             None => self.indices.dim(bound),
         };
-        let Some(dim) = iota.int("dim").filter(|_| iota.is("rc.kernel.iota")).map(|d| d as usize) else { return false };
+        let Some(dim) = iota.int("dim").filter(|_| iota.is(op::kernel::IOTA)).map(|d| d as usize) else { return false };
         let lanes = if spread.vec_dim == Some(dim) { spread.vec } else { 1 };
         let size = iota.result_types()[0].static_shape().and_then(|shape| shape.get(dim).copied());
         let Some(end) = (if self.cuda { size } else { Some(spread.coords(register)[dim] + lanes) }) else {
@@ -111,14 +112,14 @@ impl<'s> Distribute<'s> {
     fn count_from(&mut self, first: Ix, spread: &Distribution, dim: usize, elem: Type) -> Result<Value> {
         let mut value = self.emit.get(first)?;
         if !elem.is_index() {
-            value = self.emit.value("rc.core.convert", &[value], &[], Some(elem))?;
+            value = self.emit.value(op::core::CONVERT, &[value], &[], Some(elem))?;
         }
         let value = self.emit.splat(value, spread.vec)?;
         if spread.vec_dim != Some(dim) {
             return Ok(value);
         }
         let lanes = self.emit.lane_numbers(spread.vec, elem)?;
-        self.emit.core("rc.core.add", &[value, lanes])
+        self.emit.core(op::core::ADD, &[value, lanes])
     }
 
     /// The registers of a part of a tile, where each thread has its part of it.

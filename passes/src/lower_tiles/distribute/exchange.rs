@@ -4,6 +4,7 @@
 use super::Distribute;
 use crate::lower_tiles::emit::Ix;
 use crate::lower_tiles::layout::Distribution;
+use rc_dialects::op;
 use rc_ir::{Attr, Dim, OpRef, Result, Type, Value};
 use rustc_hash::FxHashMap;
 
@@ -116,7 +117,7 @@ impl<'s> Distribute<'s> {
                     _ => [self.emit.slice(value, lane, places.width)?],
                 };
                 let align = [("align", Attr::i64(places.width * places.bytes))];
-                self.emit.op("rc.kernel.write", &[&part, &[memory], &at, only.as_slice(), &[]], &align, None)?;
+                self.emit.op(op::kernel::WRITE, &[&part, &[memory], &at, only.as_slice(), &[]], &align, None)?;
             }
         }
         self.barrier()?;
@@ -126,7 +127,7 @@ impl<'s> Distribute<'s> {
             let mut parts = Vec::new();
             for lane in 0..result.vec {
                 let at = [self.emit.get(base.plus(places.place(result, perm, r, lane)))?];
-                let op = self.emit.op("rc.kernel.read", &[&[memory], &at, &[], &[]], &[], Some(&[elem]))?;
+                let op = self.emit.op(op::kernel::READ, &[&[memory], &at, &[], &[]], &[], Some(&[elem]))?;
                 parts.push(self.emit.body.result(op, 0));
             }
             registers.push(self.emit.concat(&parts)?);
@@ -140,12 +141,12 @@ impl<'s> Distribute<'s> {
             let part = self.thread_part(spread, d)?;
             let Some(value) = part.value else { continue };
             let stride = self.emit.index(places.strides[at])?;
-            let term = self.emit.core("rc.core.mul", &[value, stride])?;
+            let term = self.emit.core(op::core::MUL, &[value, stride])?;
             base = self.emit.add(base, Ix::of(term))?;
             if let Some((_, run, skew)) = places.skew.filter(|s| s.0 == at) {
                 let (run, skew) = (self.emit.index(run)?, self.emit.index(skew)?);
-                let runs = self.emit.core("rc.core.div", &[value, run])?;
-                let term = self.emit.core("rc.core.mul", &[runs, skew])?;
+                let runs = self.emit.core(op::core::DIV, &[value, run])?;
+                let term = self.emit.core(op::core::MUL, &[runs, skew])?;
                 base = self.emit.add(base, Ix::of(term))?;
             }
         }

@@ -4,6 +4,7 @@
 
 use super::warpgroup::{DEPTH, Ring, Role, Roles, Stream, is_warpgroup_dot};
 use super::{Distribute, Mapped};
+use rc_dialects::op;
 use rc_ir::{Attr, Body, Op, OpRef, Result, Type, Value};
 
 /// The products of one loop.
@@ -63,7 +64,7 @@ impl Trailing {
         let number = body.operands(body.last_op(entry)?).position(|v| v == sums)?;
         let (arg, start) = (body.block_arg(entry, number + 1), body.operand(dot, 2));
         let scaled = || {
-            let mul = body.defining_op(start).filter(|&op| body.name(op) == "rc.core.mul")?;
+            let mul = body.defining_op(start).filter(|&op| body.name(op) == op::core::MUL)?;
             (body.parent(mul) == Some(entry) && body.has_one_use(start)).then(|| body.operands(mul).any(|v| v == arg))
         };
         let follows = start == arg || scaled() == Some(true);
@@ -116,15 +117,15 @@ impl<'s> Distribute<'s> {
                 fragments.push(self.fragment_of_registers(op, [self.warps, 1], 0, k)?);
             }
         }
-        self.emit.op("rc.kernel.wgmma_fence", &[], &[], None)?;
+        self.emit.op(op::kernel::WGMMA_FENCE, &[], &[], None)?;
         for (step, k) in (0..self.depth(op)?).step_by(DEPTH as usize).enumerate() {
             let mut attrs = vec![("n", Attr::i64(n)), ("k_offset", Attr::i64(k))];
             let flags = [("a_t", a_t), ("b_t", b_t), ("zero", from_zero && step == 0)];
             attrs.extend(flags.into_iter().filter(|f| f.1).map(|f| (f.0, Attr::bool(true))));
             let left = a.unwrap_or_else(|| fragments[step]);
-            sums = self.emit.value("rc.kernel.wgmma", &[left, b, sums], &attrs, None)?;
+            sums = self.emit.value(op::kernel::WGMMA, &[left, b, sums], &attrs, None)?;
         }
-        self.emit.op("rc.kernel.wgmma_commit", &[], &[], None)?;
+        self.emit.op(op::kernel::WGMMA_COMMIT, &[], &[], None)?;
         self.values.insert(op.result(0), Mapped::Sums(sums));
         if let Some(turns) = turns.filter(|_| !trails) {
             self.pass_turn(turns)?;
@@ -136,9 +137,9 @@ impl<'s> Distribute<'s> {
         let Roles { stage, parity, ref rings, .. } = *self.roles();
         let rings: Vec<Ring> = rings.iter().filter(|r| r.readers[0] == op.op && r.empty.is_some()).cloned().collect();
         for ring in rings {
-            self.emit.op("rc.kernel.mbarrier_wait", &[&[ring.full], &[stage], &[parity]], &[], None)?;
+            self.emit.op(op::kernel::MBARRIER_WAIT, &[&[ring.full], &[stage], &[parity]], &[], None)?;
             if ring.gathers() {
-                self.emit.op("rc.kernel.fence", &[], &[("kind", Attr::str("async_shared"))], None)?;
+                self.emit.op(op::kernel::FENCE, &[], &[("kind", Attr::str("async_shared"))], None)?;
             }
         }
         Ok(())
@@ -211,7 +212,7 @@ impl<'s> Distribute<'s> {
         let mut tiles = tiles.to_vec();
         tiles.dedup();
         let sums = self.flatten(tiles.iter().copied());
-        let waited = self.emit.op("rc.kernel.wgmma_wait", &[&sums], &[("pending", Attr::i64(pending))], None)?;
+        let waited = self.emit.op(op::kernel::WGMMA_WAIT, &[&sums], &[("pending", Attr::i64(pending))], None)?;
         for (i, &tile) in tiles.iter().enumerate() {
             let sums = self.emit.body.result(waited, i);
             if self.stays_whole(tile) {
@@ -228,7 +229,7 @@ impl<'s> Distribute<'s> {
         let src = self.src;
         let carried = self.roles().flight.trailing.iter().any(|t| src.result(t.dot, 0) == tile);
         src.uses(tile).all(|(user, number)| {
-            is_warpgroup_dot(src, user) && number == 2 || carried && src.name(user) == "rc.kernel.yield"
+            is_warpgroup_dot(src, user) && number == 2 || carried && src.name(user) == op::kernel::YIELD
         })
     }
     /// The barriers of what this product is the last to read of each step.
@@ -276,22 +277,22 @@ impl<'s> Distribute<'s> {
         let zero = self.emit.index(0)?;
         if !trails {
             let (first, second) = (self.emit.compare("eq", counter, lower)?, self.emit.compare("ne", group, zero)?);
-            let waits = self.emit.core("rc.core.and", &[first, second])?;
+            let waits = self.emit.core(op::core::AND, &[first, second])?;
             return self.branch(waits, |d| {
-                d.emit.op("rc.kernel.mbarrier_wait", &[&[turns], &[group], &[zero]], &[], None).map(drop)
+                d.emit.op(op::kernel::MBARRIER_WAIT, &[&[turns], &[group], &[zero]], &[], None).map(drop)
             });
         }
-        let (span, two) = (self.emit.core("rc.core.sub", &[counter, lower])?, self.emit.index(2)?);
-        let number = self.emit.core("rc.core.div", &[span, step])?;
-        let number = self.emit.core("rc.core.add", &[number, group])?;
-        let parity = self.emit.core("rc.core.rem", &[number, two])?;
-        self.emit.op("rc.kernel.mbarrier_wait", &[&[turns], &[group], &[parity]], &[], None).map(drop)
+        let (span, two) = (self.emit.core(op::core::SUB, &[counter, lower])?, self.emit.index(2)?);
+        let number = self.emit.core(op::core::DIV, &[span, step])?;
+        let number = self.emit.core(op::core::ADD, &[number, group])?;
+        let parity = self.emit.core(op::core::REM, &[number, two])?;
+        self.emit.op(op::kernel::MBARRIER_WAIT, &[&[turns], &[group], &[parity]], &[], None).map(drop)
     }
     /// This warp has started its products.
     fn pass_turn(&mut self, turns: Value) -> Result {
         let (group, one, leads) = (self.digit(4, 2, false)?, self.emit.index(1)?, self.roles().leads);
-        let other = self.emit.core("rc.core.sub", &[one, group])?;
-        self.branch(leads, |d| d.emit.op("rc.kernel.mbarrier_arrive", &[&[turns], &[other], &[]], &[], None).map(drop))
+        let other = self.emit.core(op::core::SUB, &[one, group])?;
+        self.branch(leads, |d| d.emit.op(op::kernel::MBARRIER_ARRIVE, &[&[turns], &[other], &[]], &[], None).map(drop))
     }
 
     /// The warpgroup's 64 rows of a left operand.
@@ -306,18 +307,18 @@ impl<'s> Distribute<'s> {
     /// This warp no longer reads the stage at hand.
     fn arrive(&mut self, empty: Value) -> Result {
         let Roles { stage, leads, .. } = *self.roles();
-        self.branch(leads, |d| d.emit.op("rc.kernel.mbarrier_arrive", &[&[empty], &[stage], &[]], &[], None).map(drop))
+        self.branch(leads, |d| d.emit.op(op::kernel::MBARRIER_ARRIVE, &[&[empty], &[stage], &[]], &[], None).map(drop))
     }
     /// The stage before the one at hand is empty, where `condition` holds.
     fn release(&mut self, empty: Value, condition: Value) -> Result {
         let Roles { stage, stages, leads, .. } = *self.roles();
-        let speaks = self.emit.core("rc.core.and", &[condition, leads])?;
+        let speaks = self.emit.core(op::core::AND, &[condition, leads])?;
         self.branch(speaks, |d| {
             let (zero, one, last) = (d.emit.index(0)?, d.emit.index(1)?, d.emit.index(stages - 1)?);
             let wraps = d.emit.compare("eq", stage, zero)?;
-            let before = d.emit.core("rc.core.sub", &[stage, one])?;
-            let before = d.emit.core("rc.core.select", &[wraps, last, before])?;
-            d.emit.op("rc.kernel.mbarrier_arrive", &[&[empty], &[before], &[]], &[], None).map(drop)
+            let before = d.emit.core(op::core::SUB, &[stage, one])?;
+            let before = d.emit.core(op::core::SELECT, &[wraps, last, before])?;
+            d.emit.op(op::kernel::MBARRIER_ARRIVE, &[&[empty], &[before], &[]], &[], None).map(drop)
         })
     }
 

@@ -6,14 +6,15 @@ use super::warpgroup::Stream;
 use crate::lower_tiles::emit::Ix;
 use crate::lower_tiles::groups::run_of;
 use crate::schedule::WIDTH;
+use rc_dialects::op;
 use rc_ir::{Attr, Block, OpRef, Result, Value};
 
 impl<'s> Distribute<'s> {
     /// The producer's part of a function, by all its threads.
     pub(super) fn gather_all(&mut self, entry: Block) -> Result {
         self.produce(entry)?;
-        self.emit.op("rc.kernel.async_commit", &[], &[], None)?;
-        self.emit.op("rc.kernel.async_wait", &[], &[("pending", Attr::i64(0))], None).map(drop)
+        self.emit.op(op::kernel::ASYNC_COMMIT, &[], &[], None)?;
+        self.emit.op(op::kernel::ASYNC_WAIT, &[], &[("pending", Attr::i64(0))], None).map(drop)
     }
 
     /// The stages of an operand that is gathered.
@@ -49,7 +50,7 @@ impl<'s> Distribute<'s> {
         let (row, column) = (self.thread_part(&spread, 0)?, self.thread_part(&spread, 1)?);
         let length = self.emit.index(run)?;
         let column = self.emit.get(column)?;
-        let column = self.emit.core("rc.core.mul", &[column, length])?;
+        let column = self.emit.core(op::core::MUL, &[column, length])?;
         let source = self.one(gather.operand(0));
         let zero = self.emit.index(0)?;
         for (r, &place) in registers.iter().enumerate() {
@@ -65,11 +66,11 @@ impl<'s> Distribute<'s> {
             let at = [row.plus(down % stream.rows), Ix::of(column).plus(across % WIDTH)];
             let at = at.into_iter().map(|ix| self.emit.get(ix)).collect::<Result<Vec<_>>>()?;
             let inside = self.emit.compare("ge", place, zero)?;
-            let valid = self.emit.core("rc.core.select", &[inside, length, zero])?;
-            let from = self.emit.core("rc.core.max", &[place, zero])?;
+            let valid = self.emit.core(op::core::SELECT, &[inside, length, zero])?;
+            let from = self.emit.core(op::core::MAX, &[place, zero])?;
             let groups: [&[Value]; 5] = [&[target], &at, &[source], &[from], &[valid]];
             let attrs = [("bytes", Attr::i64(run * 2)), ("swizzle", Attr::i64(128))];
-            self.emit.op("rc.kernel.async_copy", &groups, &attrs, None)?;
+            self.emit.op(op::kernel::ASYNC_COPY, &groups, &attrs, None)?;
         }
         Ok(())
     }

@@ -15,9 +15,11 @@ mod staged;
 mod warpgroup;
 mod words;
 
+use super::Options;
 use super::emit::{Emit, Ix};
 use super::indices::{Indices, Part};
 use super::layout::{Distribution, Holder, Layout};
+use rc_dialects::op;
 use rc_ir::{Attr, Block, Body, Dim, Op, OpRef, OpState, Result, Type, Value};
 use rustc_hash::FxHashMap;
 use std::rc::Rc;
@@ -46,6 +48,8 @@ struct Distribute<'s> {
     warps: i64,
     /// Bytes of a CPU's vector register.
     vector_bytes: i64,
+    /// Registers of a GPU's multiprocessor.
+    registers: i64,
     /// How many loops enclose the cursor.
     loops: usize,
     /// In a loop that only loads and computes, of which what is loaded element by element lies nearest to the bounds where it would be outside.
@@ -54,11 +58,11 @@ struct Distribute<'s> {
     roles: Option<warpgroup::Roles>,
 }
 
-/// The thread-phase form of a placed `kernel.func`. `lanes` is the CPU's f32 vector width.
+/// The thread-phase form of a placed `kernel.func`.
 ///
 /// # Errors
 /// A tile without a layout or with too many registers; operations that are not supported.
-pub fn distribute(src: &Body, lanes: i64) -> Result<Body> {
+pub fn distribute(src: &Body, options: Options) -> Result<Body> {
     let root = src.op_ref(src.root());
     let cuda = root.str("target") == Some("cuda");
     let threads = root.int("threads").unwrap_or(1);
@@ -72,7 +76,8 @@ pub fn distribute(src: &Body, lanes: i64) -> Result<Body> {
         thread_parts: FxHashMap::default(),
         cuda,
         warps: (threads / super::layout::WARP).max(1),
-        vector_bytes: lanes * 4,
+        vector_bytes: options.lanes * 4,
+        registers: options.registers,
         loops: 0,
         clamps: false,
         roles: None,
@@ -100,8 +105,8 @@ impl<'s> Distribute<'s> {
     /// A block on a GPU may be in place before what it reads is written. The next kernel's blocks may come once all of this one's run.
     fn await_inputs(&mut self) -> Result {
         if self.cuda {
-            self.emit.op("rc.kernel.grid_wait", &[], &[], None)?;
-            self.emit.op("rc.kernel.grid_launch", &[], &[], None)?;
+            self.emit.op(op::kernel::GRID_WAIT, &[], &[], None)?;
+            self.emit.op(op::kernel::GRID_LAUNCH, &[], &[], None)?;
         }
         Ok(())
     }
@@ -119,34 +124,34 @@ impl<'s> Distribute<'s> {
         }
         self.land_what_is_read(op)?;
         match op.name().as_str() {
-            "rc.kernel.load" => self.load(op),
-            "rc.kernel.gather" => self.gather(op),
-            "rc.kernel.store" => self.store(op),
-            "rc.kernel.scatter" => self.scatter(op),
-            "rc.kernel.reduce" => self.reduce(op),
-            "rc.kernel.scan" => self.scan(op),
-            "rc.kernel.sort" => self.sort(op),
-            "rc.kernel.dot" => self.dot(op),
-            "rc.kernel.pack" => self.pack(op),
-            "rc.kernel.iota" => self.iota(op),
-            "rc.kernel.broadcast" => self.broadcast(op),
-            "rc.kernel.extract_slice" => self.extract_slice(op),
-            "rc.kernel.transpose" => {
+            op::kernel::LOAD => self.load(op),
+            op::kernel::GATHER => self.gather(op),
+            op::kernel::STORE => self.store(op),
+            op::kernel::SCATTER => self.scatter(op),
+            op::kernel::REDUCE => self.reduce(op),
+            op::kernel::SCAN => self.scan(op),
+            op::kernel::SORT => self.sort(op),
+            op::kernel::DOT => self.dot(op),
+            op::kernel::PACK => self.pack(op),
+            op::kernel::IOTA => self.iota(op),
+            op::kernel::BROADCAST => self.broadcast(op),
+            op::kernel::EXTRACT_SLICE => self.extract_slice(op),
+            op::kernel::TRANSPOSE => {
                 let perm = op.ints("perm").unwrap_or_default().iter().map(|&p| p as usize).collect::<Vec<_>>();
                 self.permute(op, &perm)
             }
-            "rc.kernel.convert_layout" => {
+            op::kernel::CONVERT_LAYOUT => {
                 let same: Vec<usize> = (0..op.result_types()[0].rank()).collect();
                 self.permute(op, &same)
             }
-            "rc.kernel.for" if self.is_piped(op.op) => self.piped_loop(op),
-            "rc.kernel.for" => self.for_loop(op),
-            "rc.kernel.if" => self.if_op(op),
+            op::kernel::FOR if self.is_piped(op.op) => self.piped_loop(op),
+            op::kernel::FOR => self.for_loop(op),
+            op::kernel::IF => self.if_op(op),
             _ if !touches_tiles(op) => self.copy(op),
-            "rc.core.constant" => self.tile_constant(op),
-            "rc.kernel.yield" => {
+            op::core::CONSTANT => self.tile_constant(op),
+            op::kernel::YIELD => {
                 let values = self.flatten(op.operands());
-                self.emit.op("rc.kernel.yield", &[&values], &[], None).map(drop)
+                self.emit.op(op::kernel::YIELD, &[&values], &[], None).map(drop)
             }
             _ if op.has(rc_ir::Traits::ELEMENTWISE) => self.elementwise(op),
             _ => Err(op.unsupported("on tiles").help("lower it before lower-tiles")),
@@ -221,7 +226,7 @@ impl<'s> Distribute<'s> {
             return Ix::constant(n);
         }
         // A sum with a constant keeps it apart, so that places which differ by one have the rest in common.
-        let sum = self.src.defining_op(value).filter(|&op| self.src.name(op) == "rc.core.add");
+        let sum = self.src.defining_op(value).filter(|&op| self.src.name(op) == op::core::ADD);
         let terms = sum.map(|op| [self.src.operand(op, 0), self.src.operand(op, 1)]);
         match terms.map(|[a, b]| (a, self.indices.dim(b))) {
             Some((rest, Dim::Static(n))) if self.values.contains_key(&rest) => self.ix(rest).plus(n),
@@ -307,14 +312,14 @@ impl<'s> Distribute<'s> {
         }
         let Some(entry) = op.entry(0) else { return Ok(false) };
         // Loads and what is computed of them: threads do not wait for one another here.
-        let names = ["rc.kernel.load", "rc.kernel.iota", "rc.kernel.broadcast", "rc.kernel.yield"];
+        let names = [op::kernel::LOAD, op::kernel::IOTA, op::kernel::BROADCAST, op::kernel::YIELD];
         let src = self.src;
         let ops = || src.ops(entry).map(|o| src.op_ref(o));
         let computes = |o: OpRef| o.has(rc_ir::Traits::ELEMENTWISE) || o.has(rc_ir::Traits::CONSTANT);
         if !ops().all(|o| names.iter().any(|name| o.is(name)) || computes(o)) {
             return Ok(false);
         }
-        for load in ops().filter(|o| o.is("rc.kernel.load")) {
+        for load in ops().filter(|o| o.is(op::kernel::LOAD)) {
             let spread = self.spread(load, load.result_types()[0])?;
             if spread.registers > 1 && spread.vec == 1 && self.indices.neighbours(load) == 1 {
                 return Ok(true);
@@ -329,9 +334,9 @@ impl<'s> Distribute<'s> {
             return Ok(lower.plus(span.plus.max(0) / step * step));
         }
         let (span, step, zero) = (self.emit.get(span)?, self.emit.index(step)?, self.emit.index(0)?);
-        let span = self.emit.core("rc.core.max", &[span, zero])?;
-        let steps = self.emit.core("rc.core.div", &[span, step])?;
-        let whole = self.emit.core("rc.core.mul", &[steps, step])?;
+        let span = self.emit.core(op::core::MAX, &[span, zero])?;
+        let steps = self.emit.core(op::core::DIV, &[span, step])?;
+        let whole = self.emit.core(op::core::MUL, &[steps, step])?;
         self.emit.add(lower, Ix::of(whole))
     }
     fn loop_part(&mut self, op: OpRef<'s>, range: [Ix; 3], init: &[Value], part: Part) -> Result<Vec<Value>> {
@@ -340,7 +345,7 @@ impl<'s> Distribute<'s> {
         let unroll: Vec<(&str, Attr)> = op.attr("unroll").map(|a| ("unroll", a)).into_iter().collect();
         let groups: [&[Value]; 4] = [&bounds[..1], &bounds[1..2], &bounds[2..], init];
         let at = self.emit.block;
-        let made = self.emit.op("rc.kernel.for", &groups, &unroll, Some(&types))?;
+        let made = self.emit.op(op::kernel::FOR, &groups, &unroll, Some(&types))?;
         let region = self.emit.body.add_region(made);
         let args: Vec<Type> = std::iter::once(Type::index()).chain(types).collect();
         self.emit.block = self.emit.body.add_block(region, &args);
@@ -370,7 +375,7 @@ impl<'s> Distribute<'s> {
         let (counter, end) = (self.emit.get(whole)?, self.emit.get(upper)?);
         let left = self.emit.compare("lt", counter, end)?;
         let types: Vec<Type> = carried.iter().map(|&v| self.emit.ty(v)).collect();
-        let made = self.emit.op("rc.kernel.if", &[&[left]], &[], Some(&types))?;
+        let made = self.emit.op(op::kernel::IF, &[&[left]], &[], Some(&types))?;
         let at = self.emit.block;
         let then = self.emit.body.add_region(made);
         self.emit.block = self.emit.body.add_block(then, &[]);
@@ -378,7 +383,7 @@ impl<'s> Distribute<'s> {
         if !carried.is_empty() {
             let otherwise = self.emit.body.add_region(made);
             self.emit.block = self.emit.body.add_block(otherwise, &[]);
-            self.emit.op("rc.kernel.yield", &[carried], &[], None)?;
+            self.emit.op(op::kernel::YIELD, &[carried], &[], None)?;
         }
         self.emit.block = at;
         Ok(self.emit.body.results(made).collect())
@@ -401,9 +406,9 @@ impl<'s> Distribute<'s> {
     fn region_ops(&mut self, op: OpRef<'s>, region: usize) -> Result {
         let entry = op.entry(region).ok_or_else(|| op.error("has an empty region"))?;
         self.ops_of(entry)?;
-        let ends = self.emit.body.last_op(self.emit.block).is_some_and(|o| self.emit.body.name(o) == "rc.kernel.yield");
+        let ends = self.emit.body.last_op(self.emit.block).is_some_and(|o| self.emit.body.name(o) == op::kernel::YIELD);
         if !ends {
-            self.emit.op("rc.kernel.yield", &[&[]], &[], None)?;
+            self.emit.op(op::kernel::YIELD, &[&[]], &[], None)?;
         }
         Ok(())
     }
@@ -430,12 +435,12 @@ impl<'s> Distribute<'s> {
     /// Does something where a condition holds; without one, always.
     fn only_if(&mut self, condition: Option<Value>, body: impl FnOnce(&mut Self) -> Result) -> Result {
         let Some(condition) = condition else { return body(self) };
-        let made = self.emit.op("rc.kernel.if", &[&[condition]], &[], Some(&[]))?;
+        let made = self.emit.op(op::kernel::IF, &[&[condition]], &[], Some(&[]))?;
         let at = self.emit.block;
         let then = self.emit.body.add_region(made);
         self.emit.block = self.emit.body.add_block(then, &[]);
         body(self)?;
-        self.emit.op("rc.kernel.yield", &[&[]], &[], None)?;
+        self.emit.op(op::kernel::YIELD, &[&[]], &[], None)?;
         self.emit.block = at;
         Ok(())
     }
@@ -451,7 +456,7 @@ impl<'s> Distribute<'s> {
                 types.push(ty);
             }
         }
-        let made = self.emit.op("rc.kernel.if", &[&[condition]], &[], Some(&types))?;
+        let made = self.emit.op(op::kernel::IF, &[&[condition]], &[], Some(&types))?;
         let at = self.emit.block;
         for region in 0..self.src.regions(op.op).len() {
             let to = self.emit.body.add_region(made);
@@ -480,6 +485,6 @@ fn touches_tiles(op: OpRef) -> bool {
 
 /// Whether a loop loads or stores tiles: what bounds matter for.
 fn accesses_memory(op: OpRef) -> bool {
-    let names = ["rc.kernel.load", "rc.kernel.store", "rc.kernel.gather", "rc.kernel.scatter"];
+    let names = [op::kernel::LOAD, op::kernel::STORE, op::kernel::GATHER, op::kernel::SCATTER];
     op.body.walk_from(op.op).iter().any(|&o| names.contains(&op.body.name(o).as_str()))
 }

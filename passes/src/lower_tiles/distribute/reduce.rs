@@ -4,6 +4,7 @@
 use super::Distribute;
 use crate::lower_tiles::layout::{Distribution, Holder};
 use rc_dialects::interfaces::Combiner;
+use rc_dialects::op;
 use rc_ir::{Attr, Dim, OpRef, Result, Type, Value};
 
 impl<'s> Distribute<'s> {
@@ -17,7 +18,7 @@ impl<'s> Distribute<'s> {
         let mut parts = self.reduce_registers(op, &source, &result, &dims, combine)?;
         if source.vec_dim.is_some_and(|d| dims.contains(&d)) {
             for part in &mut parts {
-                *part = self.emit.value("rc.kernel.vector_reduce", &[*part], &[("kind", Attr::str(kind))], None)?;
+                *part = self.emit.value(op::kernel::VECTOR_REDUCE, &[*part], &[("kind", Attr::str(kind))], None)?;
             }
         }
         self.reduce_lanes(&source, &dims, combine, &mut parts)?;
@@ -66,7 +67,7 @@ impl<'s> Distribute<'s> {
                 for part in parts.iter_mut() {
                     let attrs = [("mode", Attr::str("xor")), ("by", Attr::i64(distance))];
                     let other =
-                        self.emit.op("rc.kernel.shuffle", &[&[*part], &[]], &attrs, Some(&[self.emit.ty(*part)]))?;
+                        self.emit.op(op::kernel::SHUFFLE, &[&[*part], &[]], &attrs, Some(&[self.emit.ty(*part)]))?;
                     let other = self.emit.body.result(other, 0);
                     *part = self.emit.core(combine, &[*part, other])?;
                 }
@@ -145,12 +146,12 @@ impl<'s> Distribute<'s> {
         match value {
             Some(value) => {
                 let (value, memory) = ([value], [memory]);
-                self.emit.op("rc.kernel.write", &[&value, &memory, &indices, &[], &[]], &[], None).map(|_| None)
+                self.emit.op(op::kernel::WRITE, &[&value, &memory, &indices, &[], &[]], &[], None).map(|_| None)
             }
             None => {
                 let ty = result.register_type(self.emit.ty(memory).elem());
                 let memory = [memory];
-                let op = self.emit.op("rc.kernel.read", &[&memory, &indices, &[], &[]], &[], Some(&[ty]))?;
+                let op = self.emit.op(op::kernel::READ, &[&memory, &indices, &[], &[]], &[], Some(&[ty]))?;
                 Ok(Some(self.emit.body.result(op, 0)))
             }
         }

@@ -4,6 +4,7 @@
 use super::Distribute;
 use crate::lower_tiles::layout::{Digit, Distribution, Holder, WARP};
 use rc_dialects::interfaces::Combiner;
+use rc_dialects::op;
 use rc_ir::{Attr, Dim, OpRef, Result, Type, Value};
 
 /// What is asked of a scan along one dimension.
@@ -125,7 +126,7 @@ impl<'s> Distribute<'s> {
         let before = self.shift(scan, digit.stride, included)?;
         let first = self.emit.index(0)?;
         let is_first = self.emit.compare("eq", at, first)?;
-        let before = self.emit.core("rc.core.select", &[is_first, scan.identity, before])?;
+        let before = self.emit.core(op::core::SELECT, &[is_first, scan.identity, before])?;
         let all = self.last_value(scan, digit, included)?;
         Ok((Some(before), all))
     }
@@ -136,7 +137,7 @@ impl<'s> Distribute<'s> {
             return Ok(at);
         }
         let last = self.emit.index(digit.size - 1)?;
-        self.emit.core("rc.core.sub", &[last, at])
+        self.emit.core(op::core::SUB, &[last, at])
     }
     /// The number of each lane with those of the lanes before it.
     fn prefix(&mut self, scan: &Scan, digit: Digit, at: Value, mut value: Value) -> Result<Value> {
@@ -146,7 +147,7 @@ impl<'s> Distribute<'s> {
             let sum = self.emit.core(scan.combine, &[other, value])?;
             let reach = self.emit.index(distance)?;
             let has = self.emit.compare("ge", at, reach)?;
-            value = self.emit.core("rc.core.select", &[has, sum, value])?;
+            value = self.emit.core(op::core::SELECT, &[has, sum, value])?;
             distance *= 2;
         }
         Ok(value)
@@ -154,12 +155,12 @@ impl<'s> Distribute<'s> {
     fn shift(&mut self, scan: &Scan, by: i64, value: Value) -> Result<Value> {
         let attrs = [("mode", Attr::str(if scan.reverse { "down" } else { "up" })), ("by", Attr::i64(by))];
         let ty = [self.emit.ty(value)];
-        let op = self.emit.op("rc.kernel.shuffle", &[&[value], &[]], &attrs, Some(&ty))?;
+        let op = self.emit.op(op::kernel::SHUFFLE, &[&[value], &[]], &attrs, Some(&ty))?;
         Ok(self.emit.body.result(op, 0))
     }
     fn lane_value(&mut self, lane: Value, value: Value) -> Result<Value> {
         let ty = [self.emit.ty(value)];
-        let op = self.emit.op("rc.kernel.shuffle", &[&[value], &[lane]], &[("mode", Attr::str("index"))], Some(&ty))?;
+        let op = self.emit.op(op::kernel::SHUFFLE, &[&[value], &[lane]], &[("mode", Attr::str("index"))], Some(&ty))?;
         Ok(self.emit.body.result(op, 0))
     }
     /// The value of the lane that comes last along the scan.
@@ -171,10 +172,10 @@ impl<'s> Distribute<'s> {
         }
         let (lane, own) = (self.digit(1, WARP, true)?, self.digit(digit.stride, digit.size, true)?);
         let last = self.emit.index(last)?;
-        let ahead = self.emit.core("rc.core.sub", &[last, own])?;
+        let ahead = self.emit.core(op::core::SUB, &[last, own])?;
         let stride = self.emit.index(digit.stride)?;
-        let ahead = self.emit.core("rc.core.mul", &[ahead, stride])?;
-        let lane = self.emit.core("rc.core.add", &[lane, ahead])?;
+        let ahead = self.emit.core(op::core::MUL, &[ahead, stride])?;
+        let lane = self.emit.core(op::core::ADD, &[lane, ahead])?;
         self.lane_value(lane, value)
     }
 
@@ -221,7 +222,7 @@ impl<'s> Distribute<'s> {
         let writes = self.emit.compare("eq", lane, zero)?;
         for (i, &end) in ends.iter().enumerate() {
             let at = [self.emit.index(i as i64)?, warp];
-            self.emit.op("rc.kernel.write", &[&[end], &[memory], &at, &[writes], &[]], &[], None)?;
+            self.emit.op(op::kernel::WRITE, &[&[end], &[memory], &at, &[writes], &[]], &[], None)?;
         }
         self.barrier()?;
         let lanes = Digit { holder: Holder::Lane, size: WARP, stride: 1 };
@@ -241,20 +242,20 @@ impl<'s> Distribute<'s> {
         let (count, each_ix) = (self.emit.index(each)?, self.emit.index(warps.size / each)?);
         let (start, which) = match each {
             1 => (place, zero),
-            _ => (self.emit.core("rc.core.div", &[place, count])?, self.emit.core("rc.core.rem", &[place, count])?),
+            _ => (self.emit.core(op::core::DIV, &[place, count])?, self.emit.core(op::core::REM, &[place, count])?),
         };
         let mut chosen = before;
         for (m, &sum) in included.iter().enumerate().take(each as usize - 1) {
             let next = self.emit.core(scan.combine, &[before, sum])?;
             let m = self.emit.index(m as i64 + 1)?;
             let is = self.emit.compare("eq", which, m)?;
-            chosen = self.emit.core("rc.core.select", &[is, next, chosen])?;
+            chosen = self.emit.core(op::core::SELECT, &[is, next, chosen])?;
         }
         let mut carries = Vec::new();
         for i in 0..ends.len() as i64 {
             let i = self.emit.index(i)?;
-            let first = self.emit.core("rc.core.mul", &[i, each_ix])?;
-            let lane = self.emit.core("rc.core.add", &[first, start])?;
+            let first = self.emit.core(op::core::MUL, &[i, each_ix])?;
+            let lane = self.emit.core(op::core::ADD, &[first, start])?;
             carries.push(Some(self.lane_value(lane, chosen)?));
         }
         Ok((carries, whole))
@@ -273,25 +274,25 @@ impl<'s> Distribute<'s> {
         pieces: i64,
     ) -> Result<Value> {
         let (count, m, all) = (self.emit.index(each)?, self.emit.index(m)?, self.emit.index(pieces)?);
-        let number = self.emit.core("rc.core.mul", &[lane, count])?;
-        let number = self.emit.core("rc.core.add", &[number, m])?;
+        let number = self.emit.core(op::core::MUL, &[lane, count])?;
+        let number = self.emit.core(op::core::ADD, &[number, m])?;
         let inside = self.emit.compare("lt", number, all)?;
         let size = self.emit.index(warps.size)?;
-        let register = self.emit.core("rc.core.div", &[number, size])?;
-        let mut place = self.emit.core("rc.core.rem", &[number, size])?;
+        let register = self.emit.core(op::core::DIV, &[number, size])?;
+        let mut place = self.emit.core(op::core::REM, &[number, size])?;
         if scan.reverse {
             let last = self.emit.index(warps.size - 1)?;
-            place = self.emit.core("rc.core.sub", &[last, place])?;
+            place = self.emit.core(op::core::SUB, &[last, place])?;
         }
         let own = self.digit(warps.stride, warps.size, false)?;
         let stride = self.emit.index(warps.stride)?;
-        let ahead = self.emit.core("rc.core.sub", &[place, own])?;
-        let ahead = self.emit.core("rc.core.mul", &[ahead, stride])?;
-        let from = self.emit.core("rc.core.add", &[warp, ahead])?;
+        let ahead = self.emit.core(op::core::SUB, &[place, own])?;
+        let ahead = self.emit.core(op::core::MUL, &[ahead, stride])?;
+        let from = self.emit.core(op::core::ADD, &[warp, ahead])?;
         let ty = [self.emit.ty(memory).elem()];
-        let op = self.emit.op("rc.kernel.read", &[&[memory], &[register, from], &[inside], &[]], &[], Some(&ty))?;
+        let op = self.emit.op(op::kernel::READ, &[&[memory], &[register, from], &[inside], &[]], &[], Some(&ty))?;
         let read = self.emit.body.result(op, 0);
-        self.emit.core("rc.core.select", &[inside, read, scan.identity])
+        self.emit.core(op::core::SELECT, &[inside, read, scan.identity])
     }
 }
 

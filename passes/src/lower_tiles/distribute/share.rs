@@ -1,6 +1,7 @@
 //! Reads that a thread has made already: windows of neighbouring results share elements.
 
 use rc_dialects::constraints::memory_space;
+use rc_dialects::op;
 use rc_ir::{Attr, Body, Op, Traits, Value};
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -10,7 +11,7 @@ pub fn share_reads(body: &mut Body) {
     let mut same: FxHashMap<Value, Value> = FxHashMap::default();
     let mut blocks: FxHashMap<_, FxHashMap<(&'static str, Vec<Value>, Attr), Value>> = FxHashMap::default();
     for op in body.walk() {
-        let read = body.name(op) == "rc.kernel.read";
+        let read = body.name(op) == op::kernel::READ;
         let pure = body.op_ref(op).has(Traits::ELEMENTWISE) && body.regions(op).is_empty();
         if !(read || pure) || body.results(op).len() != 1 || read && written.contains(&body.operand(op, 0)) {
             continue;
@@ -32,10 +33,10 @@ pub fn share_reads(body: &mut Body) {
 
 /// Memory that is no argument's, or that something else than reads uses.
 fn written(body: &Body) -> FxHashSet<Value> {
-    let reads = |op: Op| ["rc.kernel.read", "rc.kernel.view"].iter().any(|name| body.name(op) == *name);
+    let reads = |op: Op| [op::kernel::READ, op::kernel::VIEW].iter().any(|name| body.name(op) == *name);
     let mut out = FxHashSet::default();
     for op in body.walk() {
-        let views = body.name(op) == "rc.kernel.view";
+        let views = body.name(op) == op::kernel::VIEW;
         let own = body.results(op).filter(|&v| body.ty(v).is_memref());
         out.extend(own.filter(|&v| !views || memory_space(body.ty(v)) != 0));
         if !reads(op) {
@@ -43,7 +44,7 @@ fn written(body: &Body) -> FxHashSet<Value> {
         }
     }
     // What is written through a view is written, and through its source.
-    for op in body.walk().into_iter().filter(|&op| body.name(op) == "rc.kernel.view") {
+    for op in body.walk().into_iter().filter(|&op| body.name(op) == op::kernel::VIEW) {
         let (source, view) = (body.operand(op, 0), body.result(op, 0));
         if out.contains(&source) || out.contains(&view) {
             out.extend([source, view]);

@@ -6,6 +6,7 @@
 
 use super::Distribute;
 use crate::lower_tiles::layout::{Distribution, Holder, WARP};
+use rc_dialects::op;
 use rc_ir::{Attr, Dim, OpRef, Result, Type, Value};
 
 /// The elements of a thread: for each tile the numbers in their order.
@@ -88,8 +89,8 @@ impl<'s> Distribute<'s> {
                 let swapped = self.emit.compare("gt", items[0][left], items[0][left + 1])?;
                 for numbers in items.iter_mut() {
                     let [a, b] = [numbers[left], numbers[left + 1]];
-                    numbers[left] = self.emit.core("rc.core.select", &[swapped, b, a])?;
-                    numbers[left + 1] = self.emit.core("rc.core.select", &[swapped, a, b])?;
+                    numbers[left] = self.emit.core(op::core::SELECT, &[swapped, b, a])?;
+                    numbers[left + 1] = self.emit.core(op::core::SELECT, &[swapped, a, b])?;
                 }
             }
         }
@@ -104,12 +105,12 @@ impl<'s> Distribute<'s> {
             memory.push(self.shared(Type::memref(&[Dim::Static(size)], self.emit.ty(numbers[0]), 3))?);
         }
         let thread = self.emit.thread_id()?;
-        let thread = self.emit.value("rc.core.convert", &[thread], &[], Some(Type::int(32)))?;
+        let thread = self.emit.value(op::core::CONVERT, &[thread], &[], Some(Type::int(32)))?;
         let (each_number, zero) = (self.number(each)?, self.number(0)?);
-        let first = self.emit.core("rc.core.mul", &[thread, each_number])?;
+        let first = self.emit.core(op::core::MUL, &[thread, each_number])?;
         let (none, end) = (self.emit.splat_constant(self.emit.ty(items[0][0]), 0.0)?, self.emit.index(total)?);
         let one_thread = self.emit.compare("eq", thread, zero)?;
-        self.emit.op("rc.kernel.write", &[&[none], &[memory[0]], &[end], &[one_thread], &[]], &[], None)?;
+        self.emit.op(op::kernel::WRITE, &[&[none], &[memory[0]], &[end], &[one_thread], &[]], &[], None)?;
         Ok(Merge { memory, each, first, needed })
     }
 
@@ -127,7 +128,7 @@ impl<'s> Distribute<'s> {
                     _ => self.index_of(merge.first, i as i64 * wide)?,
                 }];
                 let align = [("align", Attr::i64(wide * bytes))];
-                self.emit.op("rc.kernel.write", &[&part, &[memory], &at, only.as_slice(), &[]], &align, None)?;
+                self.emit.op(op::kernel::WRITE, &[&part, &[memory], &at, only.as_slice(), &[]], &align, None)?;
             }
         }
         Ok(())
@@ -144,7 +145,7 @@ impl<'s> Distribute<'s> {
     /// The place of the thread's first element in its run of `width`, a power of two.
     fn place_in_run(&mut self, merge: &Merge, width: i64) -> Result<Value> {
         let mask = self.number(width - 1)?;
-        self.emit.core("rc.core.and", &[merge.first, mask])
+        self.emit.core(op::core::AND, &[merge.first, mask])
     }
 
     /// The thread's elements of the merged pairs of runs of `width`; threads whose elements are not needed keep theirs.
@@ -153,13 +154,13 @@ impl<'s> Distribute<'s> {
             return self.merge_own(merge, width);
         };
         let types: Vec<Type> = items.iter().flatten().map(|&v| self.emit.ty(v)).collect();
-        let made = self.emit.op("rc.kernel.if", &[&[active]], &[], Some(&types))?;
+        let made = self.emit.op(op::kernel::IF, &[&[active]], &[], Some(&types))?;
         let at = self.emit.block;
         for then in [true, false] {
             let region = self.emit.body.add_region(made);
             self.emit.block = self.emit.body.add_block(region, &[]);
             let values = if then { self.merge_own(merge, width)?.concat() } else { items.concat() };
-            self.emit.op("rc.kernel.yield", &[&values], &[], None)?;
+            self.emit.op(op::kernel::YIELD, &[&values], &[], None)?;
         }
         self.emit.block = at;
         let results: Vec<Value> = self.emit.body.results(made).collect();
@@ -169,15 +170,15 @@ impl<'s> Distribute<'s> {
     fn merge_own(&mut self, merge: &Merge, width: i64) -> Result<Items> {
         let run = width.min(merge.needed);
         let place = self.place_in_run(merge, 2 * width)?;
-        let left = self.emit.core("rc.core.sub", &[merge.first, place])?;
+        let left = self.emit.core(op::core::SUB, &[merge.first, place])?;
         let (distance, length) = (self.number(width)?, self.number(run)?);
-        let right = self.emit.core("rc.core.add", &[left, distance])?;
+        let right = self.emit.core(op::core::ADD, &[left, distance])?;
         let taken = self.taken(merge, [left, right], place, run)?;
-        let rest = self.emit.core("rc.core.sub", &[place, taken])?;
+        let rest = self.emit.core(op::core::SUB, &[place, taken])?;
         let (mut at_a, mut at_b) =
-            (self.emit.core("rc.core.add", &[left, taken])?, self.emit.core("rc.core.add", &[right, rest])?);
+            (self.emit.core(op::core::ADD, &[left, taken])?, self.emit.core(op::core::ADD, &[right, rest])?);
         let (end_a, end_b) =
-            (self.emit.core("rc.core.add", &[left, length])?, self.emit.core("rc.core.add", &[right, length])?);
+            (self.emit.core(op::core::ADD, &[left, length])?, self.emit.core(op::core::ADD, &[right, length])?);
         let keys = merge.memory[0];
         let [mut key_a, mut key_b] = [self.read_at(keys, at_a)?, self.read_at(keys, at_b)?];
         let mut out: Items = vec![Vec::new(); merge.memory.len()];
@@ -185,22 +186,22 @@ impl<'s> Distribute<'s> {
         for i in 0..merge.each {
             let (has_a, none_b) = (self.emit.compare("lt", at_a, end_a)?, self.emit.compare("ge", at_b, end_b)?);
             let first = self.emit.compare("le", key_a, key_b)?;
-            let first = self.emit.core("rc.core.and", &[first, has_a])?;
-            let first = self.emit.core("rc.core.or", &[first, none_b])?;
-            out[0].push(self.emit.core("rc.core.select", &[first, key_a, key_b])?);
-            let at = self.emit.core("rc.core.select", &[first, at_a, at_b])?;
+            let first = self.emit.core(op::core::AND, &[first, has_a])?;
+            let first = self.emit.core(op::core::OR, &[first, none_b])?;
+            out[0].push(self.emit.core(op::core::SELECT, &[first, key_a, key_b])?);
+            let at = self.emit.core(op::core::SELECT, &[first, at_a, at_b])?;
             for (&memory, numbers) in merge.memory.iter().zip(&mut out).skip(1) {
                 numbers.push(self.read_at(memory, at)?);
             }
             if i + 1 == merge.each {
                 break;
             }
-            let next = self.emit.core("rc.core.add", &[at, one])?;
+            let next = self.emit.core(op::core::ADD, &[at, one])?;
             let key = self.read_at(keys, next)?;
-            key_a = self.emit.core("rc.core.select", &[first, key, key_a])?;
-            at_a = self.emit.core("rc.core.select", &[first, next, at_a])?;
-            key_b = self.emit.core("rc.core.select", &[first, key_b, key])?;
-            at_b = self.emit.core("rc.core.select", &[first, at_b, next])?;
+            key_a = self.emit.core(op::core::SELECT, &[first, key, key_a])?;
+            at_a = self.emit.core(op::core::SELECT, &[first, next, at_a])?;
+            key_b = self.emit.core(op::core::SELECT, &[first, key_b, key])?;
+            at_b = self.emit.core(op::core::SELECT, &[first, at_b, next])?;
         }
         Ok(out)
     }
@@ -209,24 +210,24 @@ impl<'s> Distribute<'s> {
     /// after the one that the right run would end with. What is read where a number is too large lies in the pair, too.
     fn taken(&mut self, merge: &Merge, [left, right]: [Value; 2], place: Value, run: i64) -> Result<Value> {
         let (zero, length) = (self.number(0)?, self.number(run)?);
-        let least = self.emit.core("rc.core.sub", &[place, length])?;
-        let mut taken = self.emit.core("rc.core.max", &[least, zero])?;
-        let most = self.emit.core("rc.core.min", &[place, length])?;
-        let end = self.emit.core("rc.core.add", &[right, place])?;
+        let least = self.emit.core(op::core::SUB, &[place, length])?;
+        let mut taken = self.emit.core(op::core::MAX, &[least, zero])?;
+        let most = self.emit.core(op::core::MIN, &[place, length])?;
+        let end = self.emit.core(op::core::ADD, &[right, place])?;
         let one = self.number(1)?;
-        let before = self.emit.core("rc.core.sub", &[left, one])?;
+        let before = self.emit.core(op::core::SUB, &[left, one])?;
         let keys = merge.memory[0];
         let mut step = run;
         while step > 0 {
             let by = self.number(step)?;
-            let more = self.emit.core("rc.core.add", &[taken, by])?;
-            let mine = self.emit.core("rc.core.add", &[before, more])?;
+            let more = self.emit.core(op::core::ADD, &[taken, by])?;
+            let mine = self.emit.core(op::core::ADD, &[before, more])?;
             let mine = self.read_at(keys, mine)?;
-            let theirs = self.emit.core("rc.core.sub", &[end, more])?;
+            let theirs = self.emit.core(op::core::SUB, &[end, more])?;
             let theirs = self.read_at(keys, theirs)?;
             let (allowed, not_after) = (self.emit.compare("le", more, most)?, self.emit.compare("le", mine, theirs)?);
-            let up = self.emit.core("rc.core.and", &[allowed, not_after])?;
-            taken = self.emit.core("rc.core.select", &[up, more, taken])?;
+            let up = self.emit.core(op::core::AND, &[allowed, not_after])?;
+            taken = self.emit.core(op::core::SELECT, &[up, more, taken])?;
             step /= 2;
         }
         Ok(taken)
@@ -235,16 +236,16 @@ impl<'s> Distribute<'s> {
     fn read_at(&mut self, memory: Value, at: Value) -> Result<Value> {
         let at = [self.index_of(at, 0)?];
         let ty = [self.emit.ty(memory).elem()];
-        let read = self.emit.op("rc.kernel.read", &[&[memory], &at, &[], &[]], &[], Some(&ty))?;
+        let read = self.emit.op(op::kernel::READ, &[&[memory], &at, &[], &[]], &[], Some(&ty))?;
         Ok(self.emit.body.result(read, 0))
     }
     fn index_of(&mut self, number: Value, plus: i64) -> Result<Value> {
-        let index = self.emit.value("rc.core.convert", &[number], &[], Some(Type::index()))?;
+        let index = self.emit.value(op::core::CONVERT, &[number], &[], Some(Type::index()))?;
         match plus {
             0 => Ok(index),
             _ => {
                 let plus = self.emit.index(plus)?;
-                self.emit.core("rc.core.add", &[index, plus])
+                self.emit.core(op::core::ADD, &[index, plus])
             }
         }
     }

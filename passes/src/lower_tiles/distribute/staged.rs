@@ -7,6 +7,7 @@ use super::warpgroup::WARPGROUP;
 use crate::lower_tiles::emit::Ix;
 use crate::lower_tiles::layout::{Layout, WARP};
 use crate::schedule::{WIDTH, is_mapped};
+use rc_dialects::op;
 use rc_ir::{Attr, Dim, OpRef, Result, Type, Value};
 
 /// Rows of a warpgroup.
@@ -53,7 +54,7 @@ impl<'s> Distribute<'s> {
             if map.is_some() {
                 self.as_storer(|d| {
                     let attrs = [("pending", Attr::i64(pending)), ("read", Attr::bool(true))];
-                    d.emit.op("rc.kernel.bulk_wait", &[], &attrs, None).map(drop)
+                    d.emit.op(op::kernel::BULK_WAIT, &[], &attrs, None).map(drop)
                 })?;
             }
             if map.is_some() || i == 0 {
@@ -116,14 +117,14 @@ impl<'s> Distribute<'s> {
     fn as_storer(&mut self, body: impl FnOnce(&mut Self) -> Result) -> Result {
         let thread = self.emit.thread_id()?;
         let (size, zero) = (self.emit.index(WARPGROUP)?, self.emit.index(0)?);
-        let place = self.emit.core("rc.core.rem", &[thread, size])?;
+        let place = self.emit.core(op::core::REM, &[thread, size])?;
         let first = self.emit.compare("eq", place, zero)?;
         self.branch(first, body)
     }
     /// The warpgroup's threads wait for one another.
     fn group_barrier(&mut self, group: Value) -> Result {
         let attrs = [("id", Attr::i64(2)), ("threads", Attr::i64(WARPGROUP))];
-        self.emit.op("rc.kernel.barrier", &[&[group]], &attrs, None).map(drop)
+        self.emit.op(op::kernel::BARRIER, &[&[group]], &attrs, None).map(drop)
     }
 
     /// A part of the results, from column `first` on, in the buffer: four 8 x 8 matrices at a time.
@@ -141,13 +142,13 @@ impl<'s> Distribute<'s> {
             let fragment = self.emit.concat(&[part(0, 0), part(1, 0), part(0, 1), part(1, 1)])?;
             let column = self.emit.get(column.plus(at))?;
             let groups: [&[Value]; 3] = [&[fragment], &[buffer], &[row, column]];
-            self.emit.op("rc.kernel.stmatrix", &groups, &[("swizzle", Attr::i64(128))], None)?;
+            self.emit.op(op::kernel::STMATRIX, &groups, &[("swizzle", Attr::i64(128))], None)?;
         }
         Ok(())
     }
 
     fn copy_out(&mut self, staged: &Staged<'s>, map: Value, buffer: Value, first: i64, group: Value) -> Result {
-        self.emit.op("rc.kernel.fence", &[], &[("kind", Attr::str("async_shared"))], None)?;
+        self.emit.op(op::kernel::FENCE, &[], &[("kind", Attr::str("async_shared"))], None)?;
         self.group_barrier(group)?;
         self.roles.as_mut().expect("set").stores = true;
         let mut at = staged.at.clone();
@@ -155,8 +156,8 @@ impl<'s> Distribute<'s> {
         at[last] = at[last].plus(first);
         self.as_storer(|d| {
             let coords = at.iter().rev().map(|&ix| d.emit.get(ix)).collect::<Result<Vec<_>>>()?;
-            d.emit.op("rc.kernel.tensor_store", &[&[buffer], &[map], &coords], &[], None)?;
-            d.emit.op("rc.kernel.bulk_commit", &[], &[], None).map(drop)
+            d.emit.op(op::kernel::TENSOR_STORE, &[&[buffer], &[map], &coords], &[], None)?;
+            d.emit.op(op::kernel::BULK_COMMIT, &[], &[], None).map(drop)
         })
     }
 
@@ -172,7 +173,7 @@ impl<'s> Distribute<'s> {
         // All columns but those of the last tile are inside.
         let end = self.emit.get(staged.at[last].plus(first + WIDTH))?;
         let whole = self.emit.compare("le", end, extent)?;
-        let made = self.emit.op("rc.kernel.if", &[&[whole]], &[], Some(&[]))?;
+        let made = self.emit.op(op::kernel::IF, &[&[whole]], &[], Some(&[]))?;
         self.region_of(made, |d| d.rows(staged, buffer, first, false))?;
         self.region_of(made, |d| d.rows(staged, buffer, first, true))
     }
@@ -204,22 +205,22 @@ impl<'s> Distribute<'s> {
             // The swizzle of 128 bytes, whose part that depends on the row is known.
             let swizzle = self.emit.index(row % 8 * 8)?;
             for &(from, to, here) in &columns {
-                let from = self.emit.core("rc.core.xor", &[from, swizzle])?;
+                let from = self.emit.core(op::core::XOR, &[from, swizzle])?;
                 let groups: [&[Value]; 4] = [&[buffer], &[inner, from], &[], &[]];
-                let read = self.emit.op("rc.kernel.read", &groups, &[], Some(&[elem]))?;
+                let read = self.emit.op(op::kernel::READ, &groups, &[], Some(&[elem]))?;
                 let value = self.emit.body.result(read, 0);
                 let pred = self.both(inside, here)?;
                 let mut at = staged.at.iter().map(|&ix| self.emit.get(ix)).collect::<Result<Vec<_>>>()?;
                 (at[staged.down], at[last]) = (outer, to);
                 let groups: [&[Value]; 5] = [&[value], &[memref], &at, pred.as_slice(), &[]];
-                self.emit.op("rc.kernel.write", &groups, &[], None)?;
+                self.emit.op(op::kernel::WRITE, &groups, &[], None)?;
             }
         }
         Ok(())
     }
     fn both(&mut self, a: Option<Value>, b: Option<Value>) -> Result<Option<Value>> {
         match (a, b) {
-            (Some(a), Some(b)) => self.emit.core("rc.core.and", &[a, b]).map(Some),
+            (Some(a), Some(b)) => self.emit.core(op::core::AND, &[a, b]).map(Some),
             (a, b) => Ok(a.or(b)),
         }
     }
@@ -229,6 +230,6 @@ impl<'s> Distribute<'s> {
         if !self.roles().stores {
             return Ok(());
         }
-        self.as_storer(|d| d.emit.op("rc.kernel.bulk_wait", &[], &[("pending", Attr::i64(0))], None).map(drop))
+        self.as_storer(|d| d.emit.op(op::kernel::BULK_WAIT, &[], &[("pending", Attr::i64(0))], None).map(drop))
     }
 }

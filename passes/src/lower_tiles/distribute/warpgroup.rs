@@ -10,13 +10,12 @@ use super::{Distribute, Mapped};
 use crate::lower_tiles::emit::Ix;
 use crate::lower_tiles::layout::{Layout, WARP};
 use crate::schedule::{WIDTH, is_mapped};
+use rc_dialects::op;
 use rc_ir::{Attr, Block, Body, Dim, Op, OpRef, Result, Type, Value};
 use rustc_hash::FxHashSet;
 
 /// Threads of a warpgroup.
 pub(super) const WARPGROUP: i64 = 4 * WARP;
-/// Registers of a multiprocessor.
-const REGISTERS: i64 = 65536;
 /// Depth of one instruction, in elements.
 pub(super) const DEPTH: i64 = 16;
 
@@ -92,7 +91,7 @@ pub(super) fn warpgroup_dots(body: &Body) -> Vec<Op> {
     body.walk().into_iter().filter(|&op| is_warpgroup_dot(body, op)).collect()
 }
 pub(super) fn is_warpgroup_dot(body: &Body, op: Op) -> bool {
-    body.name(op) == "rc.kernel.dot" && body.op_ref(op).str("unit") == Some("wgmma")
+    body.name(op) == op::kernel::DOT && body.op_ref(op).str("unit") == Some("wgmma")
 }
 
 impl<'s> Distribute<'s> {
@@ -141,10 +140,10 @@ impl<'s> Distribute<'s> {
             stores: false,
         });
         self.branch(copies, |d| d.set_up_barriers())?;
-        self.emit.op("rc.kernel.barrier", &[], &[], None)?;
+        self.emit.op(op::kernel::BARRIER, &[], &[], None)?;
         self.await_inputs()?;
         let produces = self.emit.compare("ge", thread, first)?;
-        let made = self.emit.op("rc.kernel.if", &[&[produces]], &[], Some(&[]))?;
+        let made = self.emit.op(op::kernel::IF, &[&[produces]], &[], Some(&[]))?;
         let at = self.emit.block;
         self.region_of(made, |d| {
             d.set_registers(d.producer_registers(), "decrease")?;
@@ -156,7 +155,7 @@ impl<'s> Distribute<'s> {
         self.region_of(made, |d| d.consume(entry))?;
         self.emit.block = at;
         self.roles = None;
-        self.emit.op("rc.kernel.return", &[], &[], None)?;
+        self.emit.op(op::kernel::RETURN, &[], &[], None)?;
         let root = self.emit.body.root();
         // One thread copies; only where registers move between warpgroups, or all of them gather, is it more than one warp's.
         let alone = consumers == 1 && !gathers;
@@ -176,7 +175,7 @@ impl<'s> Distribute<'s> {
                 let ty = src.ty(dot.operand(i));
                 let Some(Layout::Shared { stages }) = Layout::of(ty) else { continue };
                 let load = src.defining_op(dot.operand(i));
-                let load = load.filter(|&op| src.name(op) == "rc.kernel.load" || src.name(op) == "rc.kernel.gather");
+                let load = load.filter(|&op| src.name(op) == op::kernel::LOAD || src.name(op) == op::kernel::GATHER);
                 let load = load.ok_or_else(|| dot.error("expects operands that are loaded to shared memory"))?;
                 looped |= src.parent(load) == src.parent(dot.op);
                 if let Some(ring) = rings.iter_mut().find(|r| r.streams.iter().any(|s| s.load == load)) {
@@ -185,7 +184,7 @@ impl<'s> Distribute<'s> {
                 } else if src.parent(load) == src.parent(dot.op) {
                     streams.push(self.stream(dot, i, stages)?);
                     most = stages;
-                } else if src.name(load) == "rc.kernel.gather" {
+                } else if src.name(load) == op::kernel::GATHER {
                     let error = src.op_ref(load).unsupported("for a product on warpgroups outside of its loop");
                     return Err(error.help("choose unit = mma"));
                 } else if src.parent(load) == Some(entry) {
@@ -232,12 +231,12 @@ impl<'s> Distribute<'s> {
         let region = self.emit.body.add_region(made);
         self.emit.block = self.emit.body.add_block(region, &[]);
         body(self)?;
-        self.emit.op("rc.kernel.yield", &[&[]], &[], None)?;
+        self.emit.op(op::kernel::YIELD, &[&[]], &[], None)?;
         self.emit.block = at;
         Ok(())
     }
     pub(super) fn branch(&mut self, condition: Value, body: impl FnOnce(&mut Self) -> Result) -> Result {
-        let made = self.emit.op("rc.kernel.if", &[&[condition]], &[], Some(&[]))?;
+        let made = self.emit.op(op::kernel::IF, &[&[condition]], &[], Some(&[]))?;
         self.region_of(made, body)
     }
     fn set_registers(&mut self, count: i64, action: &str) -> Result {
@@ -245,7 +244,7 @@ impl<'s> Distribute<'s> {
             return Ok(()); // Two warpgroups have as many as a thread may have.
         }
         let attrs = [("count", Attr::i64(count)), ("action", Attr::str(action))];
-        self.emit.op("rc.kernel.set_max_registers", &[], &attrs, None).map(drop)
+        self.emit.op(op::kernel::SET_MAX_REGISTERS, &[], &attrs, None).map(drop)
     }
     /// Registers that each thread of the producer keeps: addresses of what it gathers take more.
     fn producer_registers(&self) -> i64 {
@@ -263,7 +262,7 @@ impl<'s> Distribute<'s> {
         let (rings, stages, consumers) = (self.roles().rings.clone(), self.roles().stages, self.roles().consumers);
         for ring in &rings {
             for map in ring.streams.iter().filter_map(|s| s.map) {
-                self.emit.op("rc.kernel.tensor_prefetch", &[&[map]], &[], None)?;
+                self.emit.op(op::kernel::TENSOR_PREFETCH, &[&[map]], &[], None)?;
             }
             let count = if ring.empty.is_some() { stages } else { 1 };
             let arrivals = i64::from(ring.copies()) + if ring.gathers() { WARPGROUP } else { 0 };
@@ -272,17 +271,17 @@ impl<'s> Distribute<'s> {
                 for stage in 0..count {
                     let at = self.emit.index(stage)?;
                     let attrs = [("count", Attr::i64(arrivals))];
-                    self.emit.op("rc.kernel.mbarrier_init", &[&[barriers], &[at]], &attrs, None)?;
+                    self.emit.op(op::kernel::MBARRIER_INIT, &[&[barriers], &[at]], &attrs, None)?;
                 }
             }
         }
         if let Some(turns) = self.roles().flight.turns {
             for group in 0..consumers {
                 let at = self.emit.index(group)?;
-                self.emit.op("rc.kernel.mbarrier_init", &[&[turns], &[at]], &[("count", Attr::i64(4))], None)?;
+                self.emit.op(op::kernel::MBARRIER_INIT, &[&[turns], &[at]], &[("count", Attr::i64(4))], None)?;
             }
         }
-        self.emit.op("rc.kernel.fence", &[], &[("kind", Attr::str("mbarrier_init"))], None).map(drop)
+        self.emit.op(op::kernel::FENCE, &[], &[("kind", Attr::str("mbarrier_init"))], None).map(drop)
     }
 
     // ---- copies ----
@@ -295,7 +294,7 @@ impl<'s> Distribute<'s> {
         let Some(&[rows, columns]) = ty.static_shape().as_deref() else {
             return Err(dot.error("expects tiles of two dimensions"));
         };
-        if load.is("rc.kernel.gather") {
+        if load.is(op::kernel::GATHER) {
             return self.gathered_stream(load, dot, i, stages);
         }
         let memref = src.ty(load.operand(0));
@@ -332,7 +331,7 @@ impl<'s> Distribute<'s> {
     /// A new argument: the tensor map of the memory that a load or store accesses, for boxes of these extents.
     pub(super) fn tensor_map(&mut self, access: OpRef<'s>, extents: &[i64]) -> Result<Value> {
         let (src, entry) = (self.src, self.emit.entry());
-        let memory = access.group(if access.is("rc.kernel.store") { "target" } else { "source" })[0];
+        let memory = access.group(if access.is(op::kernel::STORE) { "target" } else { "source" })[0];
         let Some(arg) = self.argument_of(memory) else {
             return Err(access
                 .unsupported("by the copy engine of memory that is no argument")
@@ -383,9 +382,9 @@ impl<'s> Distribute<'s> {
                 self.op(op)?;
             } else if self.is_epilogue_read(op) {
                 self.prefetch_boxes(op)?;
-            } else if op.is("rc.kernel.for") && self.reads_for_epilogue(op) {
+            } else if op.is(op::kernel::FOR) && self.reads_for_epilogue(op) {
                 self.prefetch_in_parts(op)?;
-            } else if scalar && (rc_ir::effects::is_pure(src, op.op) || op.is("rc.kernel.read")) {
+            } else if scalar && (rc_ir::effects::is_pure(src, op.op) || op.is(op::kernel::READ)) {
                 self.copy(op)?;
             }
         }
@@ -393,11 +392,11 @@ impl<'s> Distribute<'s> {
     }
     /// Whether a load is of a tile for the epilogue, after the product's loop, that boxes of a tensor map cover.
     fn is_epilogue_read(&self, op: OpRef<'s>) -> bool {
-        let (Some(roles), true) = (&self.roles, op.is("rc.kernel.load")) else { return false };
+        let (Some(roles), true) = (&self.roles, op.is(op::kernel::LOAD)) else { return false };
         // The epilogue may be a loop over parts of the columns.
         let &[product, tiles] = roles.loops.as_slice() else { return false };
         let after = self.src.parent_op(op.op).is_some_and(|parent| {
-            let part = parent != product && self.src.name(parent) == "rc.kernel.for";
+            let part = parent != product && self.src.name(parent) == op::kernel::FOR;
             parent == tiles || part && self.src.parent_op(parent) == Some(tiles)
         });
         let (tile, memory) = (op.result_types()[0], self.src.ty(op.operand(0)));
@@ -422,7 +421,7 @@ impl<'s> Distribute<'s> {
             let mut at = start.clone();
             at[rank - 1] = at[rank - 1].plus(first);
             let coords = at.iter().rev().map(|&ix| self.emit.get(ix)).collect::<Result<Vec<_>>>()?;
-            let fetch = |d: &mut Self| d.emit.op("rc.kernel.box_prefetch", &[&[map], &coords], &[], None).map(drop);
+            let fetch = |d: &mut Self| d.emit.op(op::kernel::BOX_PREFETCH, &[&[map], &coords], &[], None).map(drop);
             match self.has_gatherers() {
                 true => self.branch(self.roles().copies, fetch)?,
                 false => fetch(self)?,
@@ -439,14 +438,14 @@ impl<'s> Distribute<'s> {
         let bounds = [0, 1, 2].map(|i| self.ix(looped.operand(i)));
         let values = [self.emit.get(bounds[0])?, self.emit.get(bounds[1])?, self.emit.get(bounds[2])?];
         let at = self.emit.block;
-        let made = self.emit.op("rc.kernel.for", &[&values[..1], &values[1..2], &values[2..], &[]], &[], Some(&[]))?;
+        let made = self.emit.op(op::kernel::FOR, &[&values[..1], &values[1..2], &values[2..], &[]], &[], Some(&[]))?;
         let region = self.emit.body.add_region(made);
         self.emit.block = self.emit.body.add_block(region, &[Type::index()]);
         let counter = self.emit.body.block_arg(self.emit.block, 0);
         self.indices.enter(self.src, looped.op, crate::lower_tiles::indices::Part::All);
         self.bind(self.src.block_arg(entry, 0), counter);
         self.produce(entry)?;
-        self.emit.op("rc.kernel.yield", &[&[]], &[], None)?;
+        self.emit.op(op::kernel::YIELD, &[&[]], &[], None)?;
         self.emit.block = at;
         Ok(())
     }
@@ -454,7 +453,7 @@ impl<'s> Distribute<'s> {
     fn argument_of(&self, memory: Value) -> Option<usize> {
         let src = self.src;
         let view = |&v: &Value| {
-            let view = src.defining_op(v).filter(|&op| src.name(op) == "rc.kernel.view" && src.operands(op).len() == 1);
+            let view = src.defining_op(v).filter(|&op| src.name(op) == op::kernel::VIEW && src.operands(op).len() == 1);
             view.map(|view| src.operand(view, 0))
         };
         let base = std::iter::successors(Some(memory), view).last()?;
@@ -477,7 +476,7 @@ impl<'s> Distribute<'s> {
         if loads.first() == Some(&load.op) {
             if let Some(empty) = ring.empty {
                 let parity = self.roles().parity;
-                self.emit.op("rc.kernel.mbarrier_wait", &[&[empty], &[stage], &[parity]], &[], None)?;
+                self.emit.op(op::kernel::MBARRIER_WAIT, &[&[empty], &[stage], &[parity]], &[], None)?;
             }
             if ring.copies() {
                 self.as_copier(ring, |d| d.expect(ring, stage))?;
@@ -488,7 +487,7 @@ impl<'s> Distribute<'s> {
             None => self.gather_in(ring.streams[stream], stage, load)?,
         }
         if ring.gathers() && loads.last() == Some(&load.op) {
-            self.emit.op("rc.kernel.async_arrive", &[&[ring.full], &[stage]], &[], None)?;
+            self.emit.op(op::kernel::ASYNC_ARRIVE, &[&[ring.full], &[stage]], &[], None)?;
         }
         Ok(())
     }
@@ -501,7 +500,7 @@ impl<'s> Distribute<'s> {
         let copied = ring.streams.iter().filter(|s| s.map.is_some());
         let bytes: i64 = copied.map(|s| s.parts * s.blocks * s.rows * WIDTH * 2).sum();
         let attrs = [("bytes", Attr::i64(bytes))];
-        self.emit.op("rc.kernel.mbarrier_expect", &[&[ring.full], &[stage]], &attrs, None).map(drop)
+        self.emit.op(op::kernel::MBARRIER_EXPECT, &[&[ring.full], &[stage]], &attrs, None).map(drop)
     }
     /// Starts the copies of one step's boxes.
     fn copy_boxes(&mut self, ring: &Ring, stream: Stream, map: Value, load: OpRef<'s>) -> Result {
@@ -522,7 +521,7 @@ impl<'s> Distribute<'s> {
             }
             let target = self.part_of(memory, &place)?;
             let groups: [&[Value]; 6] = [&[target], &[map], &coords, &[ring.full], &[stage], &[]];
-            self.emit.op("rc.kernel.tensor_load", &groups, &[], None)?;
+            self.emit.op(op::kernel::TENSOR_LOAD, &groups, &[], None)?;
         }
         Ok(())
     }
@@ -530,7 +529,7 @@ impl<'s> Distribute<'s> {
     pub(super) fn part_of(&mut self, memory: Value, at: &[Value]) -> Result<Value> {
         let ty = self.emit.ty(memory);
         let part = ty.with_shape(&ty.shape()[at.len()..]);
-        let op = self.emit.op("rc.kernel.view", &[&[memory], at], &[], Some(&[part]))?;
+        let op = self.emit.op(op::kernel::VIEW, &[&[memory], at], &[], Some(&[part]))?;
         Ok(self.emit.body.result(op, 0))
     }
 
@@ -559,7 +558,7 @@ impl<'s> Distribute<'s> {
         let types: Vec<Type> = init.iter().map(|&v| self.emit.ty(v)).collect();
         let at = self.emit.block;
         let groups: [&[Value]; 4] = [&values[..1], &values[1..2], &values[2..], &init];
-        let made = self.emit.op("rc.kernel.for", &groups, &[], Some(&types))?;
+        let made = self.emit.op(op::kernel::FOR, &groups, &[], Some(&types))?;
         let region = self.emit.body.add_region(made);
         let arguments: Vec<Type> = std::iter::once(Type::index()).chain(types).collect();
         self.emit.block = self.emit.body.add_block(region, &arguments);
@@ -591,7 +590,7 @@ impl<'s> Distribute<'s> {
         }
         let mut next = if consumes { self.flatten(self.src.operands(last)) } else { Vec::new() };
         next.extend([self.roles().stage, self.roles().parity]);
-        self.emit.op("rc.kernel.yield", &[&next], &[], None)?;
+        self.emit.op(op::kernel::YIELD, &[&next], &[], None)?;
         self.emit.block = at;
         let results: Vec<Value> = self.emit.body.results(made).collect();
         self.set_stage(&results);
@@ -627,11 +626,11 @@ impl<'s> Distribute<'s> {
     fn next_stage(&mut self) -> Result {
         let Roles { stage, parity, stages, .. } = *self.roles();
         let (zero, one, count) = (self.emit.index(0)?, self.emit.index(1)?, self.emit.index(stages)?);
-        let next = self.emit.core("rc.core.add", &[stage, one])?;
+        let next = self.emit.core(op::core::ADD, &[stage, one])?;
         let wraps = self.emit.compare("eq", next, count)?;
-        let other = self.emit.core("rc.core.sub", &[one, parity])?;
-        let stage = self.emit.core("rc.core.select", &[wraps, zero, next])?;
-        let parity = self.emit.core("rc.core.select", &[wraps, other, parity])?;
+        let other = self.emit.core(op::core::SUB, &[one, parity])?;
+        let stage = self.emit.core(op::core::SELECT, &[wraps, zero, next])?;
+        let parity = self.emit.core(op::core::SELECT, &[wraps, other, parity])?;
         let roles = self.roles.as_mut().expect("set");
         (roles.stage, roles.parity) = (stage, parity);
         Ok(())
@@ -641,7 +640,7 @@ impl<'s> Distribute<'s> {
 
     fn consume(&mut self, entry: Block) -> Result {
         let consumers = self.roles().consumers;
-        let left = REGISTERS - self.producer_registers() * WARPGROUP;
+        let left = self.registers - self.producer_registers() * WARPGROUP;
         self.set_registers((left / (consumers * WARPGROUP) / 8 * 8).min(240), "increase")?;
         let zero = self.emit.index(0)?;
         let roles = self.roles.as_mut().expect("set");
@@ -656,7 +655,7 @@ impl<'s> Distribute<'s> {
         let Some((ring, _)) = self.stream_of(load) else { return Ok(false) };
         if ring.empty.is_none() {
             let zero = self.emit.index(0)?;
-            self.emit.op("rc.kernel.mbarrier_wait", &[&[ring.full], &[zero], &[zero]], &[], None)?;
+            self.emit.op(op::kernel::MBARRIER_WAIT, &[&[ring.full], &[zero], &[zero]], &[], None)?;
         }
         Ok(true)
     }
@@ -670,7 +669,7 @@ impl<'s> Distribute<'s> {
             Some(roles) => vec![("id", Attr::i64(1)), ("threads", Attr::i64(roles.consumers * WARPGROUP))],
             None => Vec::new(),
         };
-        self.emit.op("rc.kernel.barrier", &[], &attrs, None).map(drop)
+        self.emit.op(op::kernel::BARRIER, &[], &attrs, None).map(drop)
     }
 }
 

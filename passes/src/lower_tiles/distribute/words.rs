@@ -3,6 +3,7 @@
 use super::Distribute;
 use crate::lower_tiles::layout::{Distribution, Layout};
 use rc_dialects::kernel::word_width;
+use rc_dialects::op;
 use rc_ir::{OpRef, Result, Type, Value};
 
 impl<'s> Distribute<'s> {
@@ -23,7 +24,7 @@ impl<'s> Distribute<'s> {
                 false => self.interleaved(&inputs, &source, &at, dim, width)?,
             };
             registers.push(self.emit.value(
-                "rc.kernel.bitcast",
+                op::kernel::BITCAST,
                 &[elements],
                 &[],
                 Some(result.register_type(to.elem())),
@@ -80,7 +81,7 @@ impl<'s> Distribute<'s> {
             let pair = Type::vector(&[source.vec], Type::int(16));
             rows = rows
                 .iter()
-                .map(|&row| self.emit.value("rc.kernel.bitcast", &[row], &[], Some(pair)))
+                .map(|&row| self.emit.value(op::kernel::BITCAST, &[row], &[], Some(pair)))
                 .collect::<Result<_>>()?;
         }
     }

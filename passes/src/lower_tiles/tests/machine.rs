@@ -2,6 +2,7 @@
 //! bounds or misaligned, and shared memory that two threads use without a barrier in between.
 
 use rc_dialects::core::scalar::{self, Scalar};
+use rc_dialects::op;
 use rc_ir::attr::{AttrData, scalar_bytes, scalar_value};
 use rc_ir::op_def::constant_of;
 use rc_ir::{Attr, Block, Body, Dim, Name, OpRef, Type, Value};
@@ -133,7 +134,7 @@ impl<'a> Machine<'a> {
         for op in self.body.ops(block) {
             let op = self.body.op_ref(op);
             match op.name().as_str() {
-                "rc.kernel.yield" | "rc.kernel.return" => {
+                op::kernel::YIELD | op::kernel::RETURN => {
                     return op.operands().map(|v| self.values[&v].clone()).collect();
                 }
                 _ => self.op(op),
@@ -145,21 +146,21 @@ impl<'a> Machine<'a> {
     fn op(&mut self, op: OpRef) {
         let name = op.name().as_str();
         match name {
-            "rc.core.constant" => self.constant(op),
-            "rc.kernel.extent" => {
+            op::core::CONSTANT => self.constant(op),
+            op::kernel::EXTENT => {
                 let dim: Dim = op.attr("expr").unwrap().as_shape().unwrap()[0];
                 let n = dim.evaluate(&|n| self.symbols.iter().find(|s| n == s.0).map(|s| s.1)).unwrap();
                 self.set(op.result(0), vec![vec![Scalar::Int(n.into())]; self.threads]);
             }
-            "rc.kernel.program_id" => {
+            op::kernel::PROGRAM_ID => {
                 let n = self.program[op.int("axis").unwrap() as usize];
                 self.set(op.result(0), vec![vec![Scalar::Int(n.into())]; self.threads]);
             }
-            "rc.kernel.thread_id" => {
+            op::kernel::THREAD_ID => {
                 self.set(op.result(0), (0..self.threads).map(|t| vec![Scalar::Int(t as i128)]).collect());
             }
-            "rc.kernel.alloc" => self.alloc(op),
-            "rc.kernel.view" => {
+            op::kernel::ALLOC => self.alloc(op),
+            op::kernel::VIEW => {
                 let (memory, first, shape) = self.memory(op.operand(0));
                 let at: Vec<i64> = op.operands().skip(1).map(|v| int(self.uniform(v))).collect();
                 let rest: i64 = shape[at.len()..].iter().product();
@@ -168,9 +169,9 @@ impl<'a> Machine<'a> {
                 let ty = self.body.ty(op.result(0)).static_shape().unwrap();
                 self.values.insert(op.result(0), Held::Memory(memory, first + offset, ty));
             }
-            "rc.kernel.async_copy" => self.async_copy(op),
-            "rc.kernel.async_commit" => self.copies.push(Vec::new()),
-            "rc.kernel.async_wait" => {
+            op::kernel::ASYNC_COPY => self.async_copy(op),
+            op::kernel::ASYNC_COMMIT => self.copies.push(Vec::new()),
+            op::kernel::ASYNC_WAIT => {
                 let keep = op.int("pending").unwrap() as usize + 1;
                 while self.copies.len() > keep {
                     for (memory, place, thread, value) in self.copies.remove(0) {
@@ -179,39 +180,39 @@ impl<'a> Machine<'a> {
                     }
                 }
             }
-            "rc.kernel.read" => self.read(op),
-            "rc.kernel.write" => self.write(op),
-            "rc.kernel.barrier" => self.epoch += 1,
-            "rc.kernel.grid_wait" | "rc.kernel.grid_launch" => {}
-            "rc.kernel.for" => self.for_loop(op),
-            "rc.kernel.if" => {
+            op::kernel::READ => self.read(op),
+            op::kernel::WRITE => self.write(op),
+            op::kernel::BARRIER => self.epoch += 1,
+            op::kernel::GRID_WAIT | op::kernel::GRID_LAUNCH => {}
+            op::kernel::FOR => self.for_loop(op),
+            op::kernel::IF => {
                 let region = usize::from(!self.uniform(op.operand(0)).is_true());
                 let results = op.entry(region).map_or(Vec::new(), |b| self.block(b));
                 op.results().zip(results).for_each(|(r, held)| drop(self.values.insert(r, held)));
             }
-            "rc.kernel.shuffle" => {
+            op::kernel::SHUFFLE => {
                 assert_eq!(op.str("mode"), Some("xor"));
                 let (by, source) = (op.int("by").unwrap() as usize, self.lanes(op.operand(0)).to_vec());
                 self.set(op.result(0), (0..self.threads).map(|t| source[t ^ by].clone()).collect());
             }
-            "rc.kernel.ldmatrix" => self.ldmatrix(op),
-            "rc.kernel.mma" => self.mma(op),
-            "rc.kernel.splat" => {
+            op::kernel::LDMATRIX => self.ldmatrix(op),
+            op::kernel::MMA => self.mma(op),
+            op::kernel::SPLAT => {
                 let n = self.body.ty(op.result(0)).static_shape().unwrap()[0] as usize;
                 self.each(op, |a| vec![a[0][0]; n]);
             }
-            "rc.kernel.extract" => self.each(op, |a| vec![a[0][op.int("lane").unwrap() as usize]]),
-            "rc.kernel.slice" => {
+            op::kernel::EXTRACT => self.each(op, |a| vec![a[0][op.int("lane").unwrap() as usize]]),
+            op::kernel::SLICE => {
                 let n = self.body.ty(op.result(0)).static_shape().unwrap()[0] as usize;
                 let start = op.int("start").unwrap() as usize;
                 self.each(op, |a| a[0][start..start + n].to_vec());
             }
-            "rc.kernel.concat" => self.each(op, |a| a.concat()),
-            "rc.kernel.permute" => {
+            op::kernel::CONCAT => self.each(op, |a| a.concat()),
+            op::kernel::PERMUTE => {
                 let lanes = op.ints("lanes").unwrap();
                 self.each(op, |a| lanes.iter().map(|&lane| a.concat()[lane as usize]).collect());
             }
-            "rc.kernel.vector_reduce" => {
+            op::kernel::VECTOR_REDUCE => {
                 let core = format!("rc.core.{}", op.str("kind").unwrap());
                 let elem = self.body.ty(op.result(0));
                 self.each(op, |a| vec![a[0][1..].iter().fold(a[0][0], |x, &y| eval(&core, elem, &[x, y]))]);

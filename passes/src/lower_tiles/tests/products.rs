@@ -3,6 +3,7 @@
 use super::machine::{Buffer, run};
 use super::programs::{lower, random};
 use crate::lower_tiles::{Options, lower_tiles};
+use rc_dialects::op;
 use rc_ir::Type;
 
 struct Product {
@@ -121,7 +122,7 @@ fn loads_of_products_are_pipelined() {
         let thread = lower(&product_program(&p, size), 8);
         let copies = |o: &&rc_ir::Op| {
             let op = thread.op_ref(**o);
-            op.is("rc.kernel.async_copy") && op.int("bytes") == Some(16) && op.group("valid").is_empty() != masked
+            op.is(op::kernel::ASYNC_COPY) && op.int("bytes") == Some(16) && op.group("valid").is_empty() != masked
         };
         thread.walk().iter().filter(copies).count()
     };
@@ -218,7 +219,8 @@ fn tiles_that_are_too_large_are_refused() {
     let p = Product { target: "cpu", threads: 1, unit: "fma", elem: "f32", tile: [64, 64, 1], b_t: false };
     let (module, _) = rc_parser::parse_module("test.ir", product_program(&p, [64, 64, 64]));
     let body = module.expect("parses").bodies.swap_remove(0);
-    let error = lower_tiles(&body, Options::default()).expect_err("512 registers");
+    let error = lower_tiles(&body, Options { lanes: 8, ..Options::of(&rc_machine::Target::default()) })
+        .expect_err("512 registers");
     assert!(
         error.message.starts_with("not supported: ") && error.message.contains("512 registers"),
         "{}",

@@ -5,11 +5,15 @@ use rc_ir::{Body, Type};
 /// Parses a kernel, checks that every phase verifies and survives printing and parsing, and gives its thread phase.
 pub fn lower(text: &str, lanes: i64) -> Body {
     let tile = parse(text);
-    let placed = place(&tile, lanes).unwrap_or_else(|d| panic!("{}", d.render()));
+    let placed = place(&tile, options(&tile, lanes)).unwrap_or_else(|d| panic!("{}", d.render()));
     check(&placed);
-    let thread = lower_tiles(&tile, Options { lanes }).unwrap_or_else(|d| panic!("{}", d.render()));
+    let thread = lower_tiles(&tile, options(&tile, lanes)).unwrap_or_else(|d| panic!("{}", d.render()));
     check(&thread);
     thread
+}
+fn options(kernel: &Body, lanes: i64) -> Options {
+    let machine = kernel.op_ref(kernel.root()).str("target").unwrap_or("cpu");
+    Options { lanes, ..Options::of(&rc_machine::Target::find(machine, None).expect("a machine that is known")) }
 }
 fn parse(text: &str) -> Body {
     rc_dialects::register();

@@ -6,12 +6,12 @@ use super::super::warpgroup::WIDTH;
 use rc_machine::Attention;
 use rc_machine::{Target, Unit};
 
-/// Shared memory for results on their way out, of each warpgroup, and for barriers.
+/// Shared memory for results on their way out, of each warpgroup, and for barriers: what lower-kernel allocates, 64 rows of 128 elements of two bytes.
 const STORES: i64 = 16 << 10;
 const BARRIERS: i64 = 2 << 10;
 /// Threads of a program with one computing warpgroup: a warp copies.
 const ALONE: i64 = 160;
-/// Shared memory of a block that the machine keeps for itself.
+/// Shared memory of a block that CUDA keeps for itself, on every architecture from sm_80 on.
 const OWN: i64 = 1 << 10;
 
 /// The sizes that decide.

@@ -6,23 +6,24 @@ use crate::interp::exec::{Frame, Symbols};
 use crate::interp::memory::MemRef;
 use crate::interp::value::{Array, Value};
 use rc_dialects::func::bindings;
+use rc_dialects::op;
 use rc_ir::{Name, OpRef, Result};
 
 impl Planned<'_, '_> {
     pub(super) fn control(&mut self, op: OpRef) -> Result {
         let args = self.arrays(op, "args")?;
-        match op.name().pretty() {
-            "host.if" => {
+        match op.name().as_str() {
+            op::host::IF => {
                 let condition = self.memref(op, 0)?;
                 let holds = self.read(op, &condition, false)?.is_true();
                 let given = self.callee(op, if holds { "then" } else { "else" }, args)?;
                 self.give(op, "results", &given)
             }
-            "host.call" => {
+            op::host::CALL => {
                 let given = self.callee(op, "callee", args)?;
                 self.give(op, "results", &given)
             }
-            "host.while" => {
+            op::host::WHILE => {
                 let mut carried = self.arrays(op, "carried")?;
                 while self.callee(op, "condition", [&carried[..], &args].concat())?.first().is_some_and(Array::is_true)
                 {
@@ -73,7 +74,7 @@ impl Planned<'_, '_> {
     fn callee(&self, op: OpRef, attr: &str, args: Vec<Array>) -> Result<Vec<Array>> {
         let name = Name::new(op.str(attr).ok_or_else(|| op.error(format!("expects '{attr}'")))?);
         let interp = self.frame.interp;
-        let body = interp.module.symbol(name).filter(|b| b.name(b.root()) == "rc.host.func");
+        let body = interp.module.symbol(name).filter(|b| b.name(b.root()) == op::host::FUNC);
         let body = body.ok_or_else(|| op.error(format!("calls @{name}, which is no planned function")))?;
         let bound = bindings(op).into_iter().map(|(name, dim)| Ok((name, self.frame.dim(op, dim)?)));
         let symbols = Symbols::new(bound.collect::<Result<_>>()?);

@@ -1,5 +1,6 @@
 //! A kernel's body as a flat list of instructions over registers, so that a thread can stop anywhere and go on later.
 
+use rc_dialects::op;
 use std::ops::Range;
 
 use rc_ir::{Block, OpRef, Result, Traits, Value as Name};
@@ -80,7 +81,7 @@ pub(crate) fn compile<'a>(frame: &Frame<'a>) -> Result<Code<'a>> {
 /// Whether the op sees a float as an integer or the other way round, which says nothing about a value kept as f64.
 fn uses_bits(op: OpRef) -> bool {
     let float = |v| op.body.ty(v).elem().is_float();
-    let casts = op.name().pretty().ends_with(".bitcast") || op.is("rc.kernel.pack");
+    let casts = op.name().pretty().ends_with(".bitcast") || op.is(op::kernel::PACK);
     casts && op.operands().zip(op.results()).any(|(a, b)| float(a) != float(b))
 }
 
@@ -110,15 +111,15 @@ impl<'a> Compiler<'a, '_> {
         for op in body.ops(block) {
             let op = body.op_ref(op);
             if op.has(Traits::TERMINATOR) {
-                match op.name().pretty() {
-                    "kernel.yield" => self.push(op, Kind::Copy, registers(op.operands()), outs.to_vec()),
+                match op.name().as_str() {
+                    op::kernel::YIELD => self.push(op, Kind::Copy, registers(op.operands()), outs.to_vec()),
                     _ => self.push(op, Kind::Return, vec![], vec![]),
                 };
                 continue;
             }
-            match op.name().pretty() {
-                "kernel.for" => self.counted(op)?,
-                "kernel.if" => self.choice(op)?,
+            match op.name().as_str() {
+                op::kernel::FOR => self.counted(op)?,
+                op::kernel::IF => self.choice(op)?,
                 _ => self.plain(op)?,
             }
         }
@@ -132,8 +133,8 @@ impl<'a> Compiler<'a, '_> {
                 .unsupported("in float64 mode: it works on the bits of a narrower float")
                 .help("take the reference from an earlier stage, before elementary functions are expanded"));
         }
-        let kind = match op.name().pretty() {
-            "core.constant" => {
+        let kind = match op.name().as_str() {
+            op::core::CONSTANT => {
                 let value = op.attr("value").ok_or_else(|| op.error("needs 'value'"))?;
                 Kind::Constant(self.frame.constant(op, value, op.body.ty(op.result(0)))?)
             }

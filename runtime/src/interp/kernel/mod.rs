@@ -19,6 +19,7 @@ mod tile;
 mod warp;
 mod words;
 
+use rc_dialects::op;
 use rc_ir::{Diagnostic, OpRef, Result};
 
 use super::exec::Frame;
@@ -105,20 +106,22 @@ pub(crate) fn written(root: OpRef) -> Vec<usize> {
     let mut arguments: Vec<usize> = Vec::new();
     for op in body.walk() {
         let op = body.op_ref(op);
-        let target = match op.name().pretty() {
-            "kernel.store" | "kernel.scatter" | "kernel.write" | "kernel.atomic" | "kernel.tensor_store" => {
-                op.operands().nth(1)
-            }
-            "kernel.dot_tiles" => op.group("c").first().copied(),
+        let target = match op.name().as_str() {
+            op::kernel::STORE
+            | op::kernel::SCATTER
+            | op::kernel::WRITE
+            | op::kernel::ATOMIC
+            | op::kernel::TENSOR_STORE => op.operands().nth(1),
+            op::kernel::DOT_TILES => op.group("c").first().copied(),
             _ => None,
         };
         // Through views, back to arguments.
         let mut waiting: Vec<_> = target.into_iter().collect();
         while let Some(value) = waiting.pop() {
             arguments.extend(body.block_args(entry).position(|a| a == value));
-            match body.defining_op(value).map(|op| (op, body.name(op).pretty())) {
-                Some((view, "kernel.view")) => waiting.push(body.operand(view, 0)),
-                Some((choice, "kernel.choose")) => waiting.extend(body.operands(choice).skip(1)),
+            match body.defining_op(value).map(|op| (op, body.name(op).as_str())) {
+                Some((view, op::kernel::VIEW)) => waiting.push(body.operand(view, 0)),
+                Some((choice, op::kernel::CHOOSE)) => waiting.extend(body.operands(choice).skip(1)),
                 _ => {}
             }
         }

@@ -1,5 +1,6 @@
 //! Which function runs which op.
 
+use rc_dialects::op;
 use rc_ir::{Body, OpRef, Result};
 
 use super::block::{Program, Run};
@@ -28,76 +29,76 @@ macro_rules! run {
 /// How an op that is neither elementwise nor control flow runs. An op that the interpreter does not know is an error.
 pub(crate) fn kind_of(op: OpRef, kernel: &Body) -> Result<Kind> {
     let whole = kernel.attr(kernel.root(), "phase").and_then(|a| a.as_str()) != Some("thread");
-    let run: Run = match op.name().pretty() {
-        "kernel.program_id" => run!(program_id),
-        "kernel.thread_id" => run!(thread_id),
-        "kernel.extent" => run!(extent),
-        "kernel.load" => run!(load),
-        "kernel.gather" => run!(gather),
-        "kernel.store" => run!(store),
-        "kernel.scatter" => run!(scatter),
-        "kernel.reduce" => run!(tile_reduce),
-        "kernel.scan" => run!(tile_scan),
-        "kernel.sort" => run!(tile_sort),
-        "kernel.dot" => run!(tile_dot),
-        "kernel.pack" => run!(pack),
-        "kernel.dot_words" => run!(dot_words),
-        "kernel.dot_tiles" => run!(dot_tiles),
-        "kernel.iota" => run!(tile_iota),
-        "kernel.broadcast" => run!(tile_broadcast),
-        "kernel.transpose" => run!(tile_transpose),
-        "kernel.extract_slice" => run!(tile_slice),
-        "kernel.convert_layout" => run!(same),
-        "kernel.alloc" => run!(alloc),
-        "kernel.view" => run!(view),
-        "kernel.choose" => run!(choose),
-        "kernel.read" => run!(read_vector),
-        "kernel.write" => run!(write_vector),
-        "kernel.atomic" => run!(atomic),
-        "kernel.splat" => run!(splat),
-        "kernel.extract" => run!(extract),
-        "kernel.insert" => run!(insert),
-        "kernel.concat" => run!(concat),
-        "kernel.slice" => run!(slice),
-        "kernel.permute" => run!(permute),
-        "kernel.vector_reduce" => run!(vector_reduce),
-        "kernel.bitcast" => run!(bitcast),
-        "kernel.approx" => run!(approx),
-        "kernel.elect" => run!(elect),
-        "kernel.fence" => run!(fence),
-        "kernel.set_max_registers"
-        | "kernel.grid_wait"
-        | "kernel.grid_launch"
-        | "kernel.tensor_prefetch"
-        | "kernel.box_prefetch"
-        | "kernel.wgmma_fence" => {
+    let run: Run = match op.name().as_str() {
+        op::kernel::PROGRAM_ID => run!(program_id),
+        op::kernel::THREAD_ID => run!(thread_id),
+        op::kernel::EXTENT => run!(extent),
+        op::kernel::LOAD => run!(load),
+        op::kernel::GATHER => run!(gather),
+        op::kernel::STORE => run!(store),
+        op::kernel::SCATTER => run!(scatter),
+        op::kernel::REDUCE => run!(tile_reduce),
+        op::kernel::SCAN => run!(tile_scan),
+        op::kernel::SORT => run!(tile_sort),
+        op::kernel::DOT => run!(tile_dot),
+        op::kernel::PACK => run!(pack),
+        op::kernel::DOT_WORDS => run!(dot_words),
+        op::kernel::DOT_TILES => run!(dot_tiles),
+        op::kernel::IOTA => run!(tile_iota),
+        op::kernel::BROADCAST => run!(tile_broadcast),
+        op::kernel::TRANSPOSE => run!(tile_transpose),
+        op::kernel::EXTRACT_SLICE => run!(tile_slice),
+        op::kernel::CONVERT_LAYOUT => run!(same),
+        op::kernel::ALLOC => run!(alloc),
+        op::kernel::VIEW => run!(view),
+        op::kernel::CHOOSE => run!(choose),
+        op::kernel::READ => run!(read_vector),
+        op::kernel::WRITE => run!(write_vector),
+        op::kernel::ATOMIC => run!(atomic),
+        op::kernel::SPLAT => run!(splat),
+        op::kernel::EXTRACT => run!(extract),
+        op::kernel::INSERT => run!(insert),
+        op::kernel::CONCAT => run!(concat),
+        op::kernel::SLICE => run!(slice),
+        op::kernel::PERMUTE => run!(permute),
+        op::kernel::VECTOR_REDUCE => run!(vector_reduce),
+        op::kernel::BITCAST => run!(bitcast),
+        op::kernel::APPROX => run!(approx),
+        op::kernel::ELECT => run!(elect),
+        op::kernel::FENCE => run!(fence),
+        op::kernel::SET_MAX_REGISTERS
+        | op::kernel::GRID_WAIT
+        | op::kernel::GRID_LAUNCH
+        | op::kernel::TENSOR_PREFETCH
+        | op::kernel::BOX_PREFETCH
+        | op::kernel::WGMMA_FENCE => {
             run!(nothing)
         }
-        "kernel.cluster_rank" => run!(cluster_rank),
-        "kernel.mbarrier_init" => run!(mbarrier_init),
-        "kernel.mbarrier_arrive" => run!(mbarrier_arrive),
-        "kernel.async_arrive" => run!(async_arrive),
-        "kernel.mbarrier_expect" => run!(mbarrier_expect),
-        "kernel.mbarrier_wait" => run!(mbarrier_wait),
-        "kernel.async_copy" => run!(async_copy),
-        "kernel.async_commit" => run!(async_commit),
-        "kernel.async_wait" => run!(async_wait),
-        "kernel.tensor_load" => run!(tensor_load),
-        "kernel.tensor_store" => run!(tensor_store),
-        "kernel.bulk_commit" => run!(nothing),
-        "kernel.bulk_wait" => run!(nothing),
-        "kernel.wgmma_commit" => run!(wgmma_commit),
-        "kernel.wgmma_wait" => run!(wgmma_wait),
-        "kernel.barrier" | "kernel.cluster_barrier" if whole => run!(nothing),
+        op::kernel::CLUSTER_RANK => run!(cluster_rank),
+        op::kernel::MBARRIER_INIT => run!(mbarrier_init),
+        op::kernel::MBARRIER_ARRIVE => run!(mbarrier_arrive),
+        op::kernel::ASYNC_ARRIVE => run!(async_arrive),
+        op::kernel::MBARRIER_EXPECT => run!(mbarrier_expect),
+        op::kernel::MBARRIER_WAIT => run!(mbarrier_wait),
+        op::kernel::ASYNC_COPY => run!(async_copy),
+        op::kernel::ASYNC_COMMIT => run!(async_commit),
+        op::kernel::ASYNC_WAIT => run!(async_wait),
+        op::kernel::TENSOR_LOAD => run!(tensor_load),
+        op::kernel::TENSOR_STORE => run!(tensor_store),
+        op::kernel::BULK_COMMIT => run!(nothing),
+        op::kernel::BULK_WAIT => run!(nothing),
+        op::kernel::WGMMA_COMMIT => run!(wgmma_commit),
+        op::kernel::WGMMA_WAIT => run!(wgmma_wait),
+        op::kernel::BARRIER | op::kernel::CLUSTER_BARRIER if whole => run!(nothing),
         name => {
             let meeting = match name {
                 // A cluster is one block here.
-                "kernel.barrier" | "kernel.cluster_barrier" => Meeting::Barrier,
-                "kernel.shuffle" => Meeting::Warp(|p, group, inst| p.shuffle(group, inst)),
-                "kernel.ldmatrix" => Meeting::Warp(|p, group, inst| p.ldmatrix(group, inst)),
-                "kernel.stmatrix" => Meeting::Warp(|p, group, inst| p.stmatrix(group, inst)),
-                "kernel.mma" => Meeting::Warp(|p, group, inst| p.mma(group, inst)),
-                "kernel.wgmma" => Meeting::Warpgroup(|p, group, inst| p.wgmma(group, inst)),
+                op::kernel::BARRIER | op::kernel::CLUSTER_BARRIER => Meeting::Barrier,
+                op::kernel::SHUFFLE => Meeting::Warp(|p, group, inst| p.shuffle(group, inst)),
+                op::kernel::LDMATRIX => Meeting::Warp(|p, group, inst| p.ldmatrix(group, inst)),
+                op::kernel::STMATRIX => Meeting::Warp(|p, group, inst| p.stmatrix(group, inst)),
+                op::kernel::MMA => Meeting::Warp(|p, group, inst| p.mma(group, inst)),
+                op::kernel::WGMMA => Meeting::Warpgroup(|p, group, inst| p.wgmma(group, inst)),
                 _ => return Err(op.unsupported("in the interpreter")),
             };
             if whole {

@@ -8,8 +8,8 @@ fn module() -> Module {
     let x = Type::tensor(&[s, Dim::Static(2)], Type::f32());
     let y = Type::tensor(&[t * 2.into() + 1.into()], Type::f32());
     let mut module = module_of(&[x, y], |b, a| {
-        let n = b.op("rc.core.dim").operands(&a[1..]).attr("dim", Attr::i64(0)).value();
-        vec![b.op("rc.core.neg").operands(&a[..1]).value(), n]
+        let n = b.op(op::core::DIM).operands(&a[1..]).attr("dim", Attr::i64(0)).value();
+        vec![b.op(op::core::NEG).operands(&a[..1]).value(), n]
     });
     set_symbols(&mut module.bodies[0], &[SymbolDecl::new("s", 1, 1024).multiple_of(2), SymbolDecl::new("t", 0, 9)]);
     let root = module.bodies[0].root();
@@ -53,7 +53,7 @@ fn unknown_functions_and_invalid_modules() {
     let error = Interpreter::new(&module, Mode::Typed).run("g", &[]).unwrap_err();
     assert!(error.message.contains("no function '@g'") && error.help.unwrap().contains("@f"));
     let ty = tensor(&[2], Type::f32());
-    let mut broken = module_of(&[ty], |b, a| vec![b.op("rc.core.neg").operands(a).value()]);
+    let mut broken = module_of(&[ty], |b, a| vec![b.op(op::core::NEG).operands(a).value()]);
     let body = &mut broken.bodies[0];
     let neg = body.walk()[1];
     body.set_ty(body.result(neg, 0), tensor(&[3], Type::f32()));

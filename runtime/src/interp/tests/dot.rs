@@ -23,9 +23,9 @@ fn products_in_every_layout() {
         for (lp, rp) in [([0, 1, 2], [0, 1, 2]), ([0, 2, 1], [2, 0, 1]), ([2, 1, 0], [1, 0, 2])] {
             let at = |perm: [i64; 3], d: i64| perm.iter().position(|&p| p == d).unwrap() as i64;
             let got = run_op(&[shape(&[b, m, k]), shape(&[b, n, k])], &[a.clone(), w.clone()], |bld, args| {
-                let l = bld.op("rc.core.transpose").operands(&args[..1]).attr("perm", Attr::i64s(&lp)).value();
-                let r = bld.op("rc.core.transpose").operands(&args[1..]).attr("perm", Attr::i64s(&rp)).value();
-                let dot = bld.op("rc.core.dot").operands(&[l, r]).result(result);
+                let l = bld.op(op::core::TRANSPOSE).operands(&args[..1]).attr("perm", Attr::i64s(&lp)).value();
+                let r = bld.op(op::core::TRANSPOSE).operands(&args[1..]).attr("perm", Attr::i64s(&rp)).value();
+                let dot = bld.op(op::core::DOT).operands(&[l, r]).result(result);
                 let dot = dot.attr("lhs_batch", Attr::i64s(&[at(lp, 0)])).attr("rhs_batch", Attr::i64s(&[at(rp, 0)]));
                 dot.attr("lhs_contract", Attr::i64s(&[at(lp, 2)]))
                     .attr("rhs_contract", Attr::i64s(&[at(rp, 2)]))
@@ -41,7 +41,7 @@ fn narrow_products_round_once() {
     let (a, w) = (random(DType::Bf16, &[1, 5, 64], 3), random(DType::Bf16, &[1, 7, 64], 4));
     let want = expected(&a, &w, (1, 5, 7, 64));
     let got = run_op(&[tensor(&[1, 5, 64], Type::bf16()), tensor(&[1, 7, 64], Type::bf16())], &[a, w], |b, args| {
-        let dot = b.op("rc.core.dot").operands(args).result(tensor(&[1, 5, 7], Type::bf16()));
+        let dot = b.op(op::core::DOT).operands(args).result(tensor(&[1, 5, 7], Type::bf16()));
         let dot = dot.attr("lhs_batch", Attr::i64s(&[0])).attr("rhs_batch", Attr::i64s(&[0]));
         dot.attr("lhs_contract", Attr::i64s(&[2])).attr("rhs_contract", Attr::i64s(&[2])).value()
     });
@@ -57,7 +57,7 @@ fn integer_products_wrap() {
     for (result, value) in [(Type::i8(), i64::from(400i64 as i8)), (Type::i32(), 400)] {
         let got =
             run_op(&[tensor(&[1, 2], Type::i8()), tensor(&[2, 1], Type::i8())], &[a.clone(), w.clone()], |b, args| {
-                let dot = b.op("rc.core.dot").operands(args).result(tensor(&[1, 1], result));
+                let dot = b.op(op::core::DOT).operands(args).result(tensor(&[1, 1], result));
                 dot.attr("lhs_contract", Attr::i64s(&[1])).attr("rhs_contract", Attr::i64s(&[0])).value()
             });
         assert_eq!(got.unwrap().to_i64(), [value]);
@@ -80,7 +80,7 @@ fn attention_is_softmax_of_scores_times_values() {
         let types = [ty(&[b, h, s, d]), ty(&[b, h, t, d]), ty(&[b, h, t, e]), ty(&[1, 1, s, t])];
         let got = run_op(&types, &[q.clone(), k.clone(), v.clone(), mask_tensor.clone()], |bld, a| {
             let op =
-                bld.op("rc.core.attention").operands(&a[..1]).operands(&a[1..2]).operands(&a[2..3]).operands(&a[3..]);
+                bld.op(op::core::ATTENTION).operands(&a[..1]).operands(&a[1..2]).operands(&a[2..3]).operands(&a[3..]);
             op.attr("causal", Attr::bool(causal)).value()
         });
         let (q, k, v) = (q.to_f64(), k.to_f64(), v.to_f64());
@@ -146,7 +146,7 @@ fn attention_backward_is_the_derivative() {
         let types: Vec<Type> = args.iter().map(ty).collect();
         for which in 0..3 {
             let got = run_op(&types, &args, |bld, a| {
-                let op = bld.op("rc.core.attention_backward");
+                let op = bld.op(op::core::ATTENTION_BACKWARD);
                 let op = (0..7).fold(op, |op, i| op.operands(&a[i..i + 1]));
                 let op = op.attr("causal", Attr::bool(causal)).attr("scale", Attr::float(0.4, Type::f64())).build();
                 bld.body.result(op, which)

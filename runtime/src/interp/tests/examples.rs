@@ -32,12 +32,12 @@ fn examples_run() {
     rc_dialects::register();
     let mut ran = 0;
     // What a foreign function computes is not the interpreter's.
-    let runs = |def: &&rc_ir::OpDef| !def.example.is_empty() && def.name != "rc.core.foreign";
+    let runs = |def: &&rc_ir::OpDef| !def.example.is_empty() && def.name != op::core::FOREIGN;
     for def in rc_ir::op_def::registered().into_iter().filter(runs) {
         let (module, errors) = rc_parser::parse_module(def.name, def.example);
         let Some(module) = module else { panic!("{}: {}", def.name, errors[0].render()) };
         for body in &module.bodies {
-            let runnable = body.name(body.root()) == "func.func" || body.name(body.root()) == "rc.loop.kernel";
+            let runnable = body.name(body.root()) == op::func::FUNC || body.name(body.root()) == op::loop_::KERNEL;
             if !runnable || body.entry().is_none() {
                 continue;
             }
@@ -95,13 +95,13 @@ fn launching(kernel: &Body) -> Option<String> {
 fn kernels_of_examples_run() {
     rc_dialects::register();
     let (mut ran, mut wrong) = (0, Vec::new());
-    for def in rc_ir::op_def::registered().into_iter().filter(|d| d.example.contains("kernel.func")) {
+    for def in rc_ir::op_def::registered().into_iter().filter(|d| d.example.contains(op::kernel::FUNC)) {
         let (module, _) = rc_parser::parse_module(def.name, def.example);
         let module = module.expect("another test reads all examples");
         let launches: Vec<(String, String)> = module
             .bodies
             .iter()
-            .filter(|b| b.name(b.root()) == "rc.kernel.func")
+            .filter(|b| b.name(b.root()) == op::kernel::FUNC)
             .filter_map(|b| Some((format!("launches_{}", b.symbol()?), launching(b)?)))
             .collect();
         for (name, text) in launches {

@@ -11,6 +11,7 @@ mod threads;
 mod tiles;
 mod units;
 
+use rc_dialects::op;
 use rc_ir::builder::new_function;
 use rc_ir::{Builder, Loc, Module, Type, Value};
 
@@ -24,10 +25,10 @@ pub fn tensor(shape: &[i64], elem: Type) -> Type {
 /// A module with the function `@f` that `build` fills; it returns what `build` gives.
 pub fn module_of(inputs: &[Type], build: impl FnOnce(&mut Builder, &[Value]) -> Vec<Value>) -> Module {
     rc_dialects::register();
-    let mut func = new_function("func.func", "f", inputs, &[], Loc::UNKNOWN);
+    let mut func = new_function(op::func::FUNC, "f", inputs, &[], Loc::UNKNOWN);
     let mut b = Builder::at_end(&mut func.body, func.entry);
     let results = build(&mut b, &func.args);
-    b.op("func.return").operands(&results).build();
+    b.op(op::func::RETURN).operands(&results).build();
     let types: Vec<Type> = results.iter().map(|&v| func.body.ty(v)).collect();
     func.body.set_attr(func.body.root(), "function_type", rc_ir::Attr::ty(Type::function(inputs, &types)));
     let mut module = Module::default();

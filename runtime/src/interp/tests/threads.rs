@@ -29,7 +29,7 @@ fn ramp(n: usize) -> Tensor {
 #[test]
 fn barriers_order_threads() {
     let want: Vec<f64> = (0..64).map(|i| f64::from((i + 1) % 64)).collect();
-    assert_eq!(launch(&neighbours("kernel.barrier"), &[ramp(64)]).unwrap(), want);
+    assert_eq!(launch(&neighbours(op::kernel::BARRIER), &[ramp(64)]).unwrap(), want);
 }
 
 #[test]
@@ -64,7 +64,7 @@ fn reads_before_overwriting_need_a_barrier() {
             );
         launched("phase = thread, grid = [1, 1, 1], threads = 32", &["32xf32"], "32xf32", &body)
     };
-    assert!(launch(&body("kernel.barrier"), &[ramp(32)]).is_ok());
+    assert!(launch(&body(op::kernel::BARRIER), &[ramp(32)]).is_ok());
     let error = launch(&body(""), &[ramp(32)]).unwrap_err();
     assert!(error.starts_with("race: "), "{error}");
 }
