@@ -174,6 +174,24 @@ def test_convolutions_and_running_statistics(train, own):
     close(ours.buffers(), theirs.buffers())
 
 
+def test_images_with_channels_last_in_bfloat16(own):
+    """Pooling to one pixel sets strides, and running statistics are kept in the weights' type."""
+
+    def net():
+        torch.manual_seed(3)
+        layers = nn.Conv2d(3, 8, 3, bias=False), nn.BatchNorm2d(8), nn.ReLU(), nn.AdaptiveAvgPool2d((1, 1)), nn.Flatten(1), nn.Linear(8, 5)
+        return nn.Sequential(*layers).to(torch.bfloat16, memory_format=torch.channels_last)
+
+    theirs, ours = net(), net()
+    f = torch.compile(ours, backend="rc", fullgraph=True)
+    for _ in range(2):
+        x = torch.randn(4, 3, 9, 9, dtype=torch.bfloat16).to(memory_format=torch.channels_last)
+        f(x).float().square().sum().backward()
+        theirs(x).float().square().sum().backward()
+    close([p.grad for p in ours.parameters()], [p.grad for p in theirs.parameters()], rtol=5e-2, atol=5e-2)
+    close(ours.buffers(), theirs.buffers(), rtol=2e-2, atol=2e-2)
+
+
 def test_versions_of_updated_buffers(own):
     ours = nn.Sequential(nn.Linear(3, 4), nn.BatchNorm1d(4))
     before = ours[1].running_mean._version

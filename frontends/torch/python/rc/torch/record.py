@@ -204,6 +204,12 @@ def _row_major(shape) -> tuple:
     return tuple(strides[::-1])
 
 
+def _lies_alike(x: torch.Tensor, sizes, strides, offset=None) -> bool:
+    """Whether each element of a tensor is where it is by these strides: those of dimensions of one element are nothing but numbers."""
+    same = all(n == 1 or old == new for n, old, new in zip(sizes, x.stride(), strides))
+    return tuple(sizes) == tuple(x.shape) and same and offset in (None, x.storage_offset())
+
+
 def _sources(handle: Handle | None):
     """A handle, and what it is a view of."""
     while handle is not None:
@@ -384,7 +390,10 @@ class Recorder(TorchDispatchMode):
         results = self._call(functional, args, kwargs)
         count = len(results) - len(written)
         for i, new in zip(written, results[count:]):
-            self._write(self.handle(args[i]), new)
+            target = self.handle(args[i])
+            if new.dtype != target.fake.dtype:
+                new = self._call(aten._to_copy.default, (new,), {"dtype": target.fake.dtype})
+            self._write(target, new)
         return tuple(results[:count])
 
     def _stride_anew(self, args, kwargs):
@@ -393,6 +402,10 @@ class Recorder(TorchDispatchMode):
         value = target.read()
         if target.source is not None or target.memory.is_argument or value.op is None or value.op.origin is not self.origin:
             raise GiveUp("strides are changed in place")
+        if _lies_alike(target.fake, *args[1:]) and not kwargs:
+            return aten.as_strided_.default(*args)
+        if value.requires_grad:
+            raise GiveUp("strides of what needs gradients are changed in place")
         rest = (mapped(args[1:], self._read), mapped(kwargs, self._read))
         op = Op(aten.as_strided.default, (value, *rest[0]), rest[1], None, self.origin)
         op.val = aten.as_strided_.default(*args, **kwargs)

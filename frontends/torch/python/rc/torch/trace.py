@@ -213,21 +213,21 @@ class _Trace:
             result = template.instance(handles, node, self.recorder.ops)
         else:
             result = self._run(node, args, kwargs, handles, key)
-        self._check(result, node.meta.get("example_value"))
+        self._check(node, result, node.meta.get("example_value"))
         return result
 
-    def _check(self, result, example):
+    def _check(self, node: Node, result, example):
         """That a call gives what Dynamo says that it gives, with gradients or without."""
         if isinstance(result, Handle) and isinstance(example, torch.Tensor):
             if result.fake.shape != example.shape or result.fake.dtype != example.dtype:
                 raise GiveUp("a result is not what Dynamo expects")
             if self.training and example.requires_grad != result.value.requires_grad:
                 if example.requires_grad:
-                    raise GiveUp("a result needs gradients by operations that rc does not see")
+                    raise GiveUp(f"a result needs gradients by operations that rc does not see: {node.name}")
                 self.recorder.stopped(result)
         elif isinstance(result, (tuple, list)) and isinstance(example, (tuple, list)) and len(result) == len(example):
             for r, e in zip(result, example):
-                self._check(r, e)
+                self._check(node, r, e)
 
     def _run(self, node: Node, args: tuple, kwargs: dict, handles: list[Handle], key: tuple):
         """Runs a call on fake tensors, and keeps its operations for further calls with this key."""
