@@ -481,3 +481,47 @@ def test_memory_budget(own):
             close(torch.autograd.grad(y, (x, w)), torch.autograd.grad(f(x, w), (x, w)))
             kept[budget] = sum(t.numel() for t in packed)
     assert kept[0.0] == 2 * 256 < kept[1.0]
+
+
+def test_a_backward_pass_without_memory(own, monkeypatch):
+    """The allocator's error comes through; gradients and saved tensors are as they were, and a second try succeeds."""
+    make, full = torch._C._dynamo.guards._empty_strided_cpu, [False]
+
+    def made(sizes, strides, dtype):
+        if full[0]:
+            raise torch.OutOfMemoryError("no memory")
+        return make(sizes, strides, dtype)
+
+    monkeypatch.setattr(torch._C._dynamo.guards, "_empty_strided_cpu", made)
+    net = nn.Sequential(nn.Linear(5, 7), nn.Tanh(), nn.Linear(7, 3))
+    x = torch.randn(4, 5)
+    f = torch.compile(net, backend="rc", fullgraph=True)
+    f(x).sum().backward()
+    before = [p.grad.clone() for p in net.parameters()]
+    loss = f(x).sum()
+    full[0] = True
+    with pytest.raises(torch.OutOfMemoryError, match="no memory"):
+        loss.backward(retain_graph=True)
+    full[0] = False
+    close([p.grad for p in net.parameters()], before, rtol=0, atol=0)
+    assert torch.is_grad_enabled()
+    loss.backward()
+    close([p.grad for p in net.parameters()], [2 * g for g in before])
+
+
+def test_gradients_that_are_nan_and_clipping(own):
+    def step(compiled):
+        torch.manual_seed(5)
+        net = nn.Linear(3, 2)
+        f = lambda x: net(x).sub(net(x)).sqrt().sum()
+        (torch.compile(f, backend="rc", fullgraph=True) if compiled else f)(torch.randn(4, 3)).backward()
+        before = [p.detach().clone() for p in net.parameters()]
+        with pytest.raises(RuntimeError, match="non-finite"):
+            nn.utils.clip_grad_norm_(net.parameters(), 1.0, error_if_nonfinite=True)
+        close(net.parameters(), before, rtol=0, atol=0)
+        norm = nn.utils.clip_grad_norm_(net.parameters(), 1.0)
+        return [norm, *(p.grad for p in net.parameters())]
+
+    ours, theirs = step(True), step(False)
+    assert ours[0].isnan()
+    close(ours, theirs)
