@@ -1,15 +1,16 @@
 //! Compiled modules, ready to run.
 
+use crate::call::{Frame, Merged, Picked, Tensors};
 use crate::cuda::{Device, Stream};
 use crate::on_device::{DeviceTensor, Given, Kept, queue};
-use crate::program::{Bindings, CpuProgram, CudaProgram, Guard, Program, Signature, Step};
+use crate::program::{Bindings, CpuProgram, CudaProgram, Guard, Program, Signature, Source, Step};
 use crate::{Allocator, Machine, Tensor};
 use rc_dialects::func::Initializer;
 use rc_ir::{Diagnostic, Module, Result};
 use rc_machine::Target;
 use std::collections::BTreeMap;
 use std::ffi::c_void;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Instant;
 
 /// A compiled function on the machine that it was compiled for, with the function that computes, once, what follows from constant arguments alone.
@@ -18,28 +19,22 @@ pub struct Executable {
     initializer: Option<(Initializer, Code)>,
     /// The check of the arguments that a caller gives.
     guard: Guard,
-    constants: Mutex<Option<Arc<Constants>>>,
+    constants: OnceLock<Constants>,
+    /// Held while they are computed.
+    first: Mutex<()>,
     /// What is the same at every call, on a GPU.
     kept: Mutex<Option<Arc<Kept>>>,
     allocator: Option<Arc<dyn Allocator>>,
 }
 
-/// What is the same at every call.
-struct Constants {
-    /// Arguments of the first call that the function reads itself, with their numbers.
-    given: Vec<(usize, Tensor)>,
-    /// What the initializer computed: the last inputs.
-    computed: Vec<Tensor>,
-}
+/// What is the same at every call: for each input its value, where it has one. Arguments of the first call that the function reads itself, and what the
+/// initializer computed, the last inputs.
+struct Constants(Vec<Option<Tensor>>);
 
 impl Constants {
     /// All inputs of a call that gives these.
-    fn and(&self, inputs: &[Tensor]) -> Vec<Tensor> {
-        let mut all: Vec<Tensor> = inputs.iter().chain(&self.computed).cloned().collect();
-        for (i, first) in &self.given {
-            all[*i] = first.clone();
-        }
-        all
+    fn and<'a, G: Tensors + ?Sized>(&'a self, given: &'a G) -> Merged<'a, G> {
+        Merged { fixed: &self.0, places: None, given }
     }
 }
 
@@ -97,7 +92,8 @@ impl Executable {
             code,
             initializer,
             guard,
-            constants: Mutex::default(),
+            constants: OnceLock::new(),
+            first: Mutex::default(),
             kept: Mutex::default(),
             allocator: None,
         })
@@ -139,13 +135,13 @@ impl Executable {
     /// # Errors
     /// As [`Executable::run`].
     pub fn initialize(&self, inputs: &[Tensor]) -> crate::Result<()> {
+        self.initialize_any(inputs)
+    }
+
+    pub(crate) fn initialize_any(&self, inputs: &(impl Tensors + ?Sized)) -> crate::Result<()> {
         match &self.code {
-            Code::Cpu(_) => self.all_inputs(inputs).map(drop),
-            Code::Cuda(program) => {
-                let given: Vec<Given> = inputs.iter().map(Given::Host).collect();
-                self.bind(&given)?;
-                self.kept(program, &given).map(drop)
-            }
+            Code::Cpu(_) => self.constants(inputs).map(drop),
+            Code::Cuda(program) => self.sources(program, &tensors(inputs)?, |_, _| Ok(())),
         }
     }
 
@@ -155,12 +151,14 @@ impl Executable {
     /// # Errors
     /// Inputs that do not fit the signature; a kernel's failure.
     pub fn run(&self, inputs: &[Tensor]) -> crate::Result<Vec<Tensor>> {
+        self.run_any(inputs)
+    }
+
+    pub(crate) fn run_any(&self, inputs: &(impl Tensors + ?Sized)) -> crate::Result<Vec<Tensor>> {
         match &self.code {
-            Code::Cpu(program) => program.run(&self.all_inputs(inputs)?),
+            Code::Cpu(program) => program.run(&self.constants(inputs)?.and(inputs)),
             Code::Cuda(program) => {
-                let given: Vec<Given> = inputs.iter().map(Given::Host).collect();
-                let bindings = self.bind(&given)?;
-                program.run(&bindings, &self.kept(program, &given)?.sources(inputs))
+                self.sources(program, &tensors(inputs)?, |bindings, sources| program.run(bindings, sources))
             }
         }
     }
@@ -171,17 +169,66 @@ impl Executable {
     /// # Errors
     /// As [`Executable::run`]; memory of another size or alignment than a result has.
     pub fn run_into(&self, inputs: &[Tensor], results: &mut [&mut [u8]]) -> crate::Result<()> {
+        self.run_any_into(inputs, results)
+    }
+
+    pub(crate) fn run_any_into(
+        &self,
+        inputs: &(impl Tensors + ?Sized),
+        results: &mut [&mut [u8]],
+    ) -> crate::Result<()> {
         match &self.code {
-            Code::Cpu(program) => program.run_into(&self.all_inputs(inputs)?, results),
-            Code::Cuda(_) => {
-                let given: Vec<Given> = inputs.iter().map(Given::Host).collect();
-                check_memory(&self.signature().shapes_of_results(&self.bind(&given)?)?, results)?;
-                for (tensor, memory) in self.run(inputs)?.iter().zip(results) {
+            Code::Cpu(program) => program.run_into(&self.constants(inputs)?.and(inputs), results),
+            Code::Cuda(program) => self.sources(program, &tensors(inputs)?, |bindings, sources| {
+                check_memory(&self.signature().shapes_of_results(bindings)?, results)?;
+                for (tensor, memory) in program.run(bindings, sources)?.iter().zip(results) {
                     memory.copy_from_slice(tensor.bytes());
                 }
                 Ok(())
-            }
+            }),
         }
+    }
+
+    /// Runs the function on memory of the caller's, and leaves its results there. On a CPU such a call makes and copies nothing of its own.
+    ///
+    /// # Errors
+    /// As [`Executable::run`]; results of another dtype or shape than they have, null pointers, memory that is not aligned or that a result shares.
+    ///
+    /// # Safety
+    /// The results may be written to, and nothing else uses their memory until this returns.
+    pub unsafe fn run_in(
+        &self,
+        inputs: &(impl Tensors + ?Sized),
+        results: &(impl Tensors + ?Sized),
+    ) -> crate::Result<()> {
+        match &self.code {
+            // SAFETY: the caller's.
+            Code::Cpu(program) => unsafe { program.run_in(&self.constants(inputs)?.and(inputs), results) },
+            Code::Cuda(program) => self.sources(program, &tensors(inputs)?, |bindings, sources| {
+                let mut frame = Frame::default();
+                frame.read(inputs)?;
+                frame.write(&self.signature().shapes_of_results(bindings)?, inputs, results)?;
+                for (tensor, to) in program.run(bindings, sources)?.iter().zip(&mut frame.outputs) {
+                    // SAFETY: the frame checked that it has the result's size; the caller vouches for the rest.
+                    unsafe {
+                        std::ptr::copy_nonoverlapping(tensor.as_ptr(), *to.get_mut() as *mut u8, tensor.bytes().len())
+                    };
+                }
+                Ok(())
+            }),
+        }
+    }
+
+    /// Has a GPU's program work on host tensors and what is kept there.
+    fn sources<T>(
+        &self,
+        program: &CudaProgram,
+        inputs: &[Tensor],
+        work: impl FnOnce(&Bindings, &[Source]) -> crate::Result<T>,
+    ) -> crate::Result<T> {
+        let given: Vec<Given> = inputs.iter().map(Given::Host).collect();
+        let bindings = self.bind(&given)?;
+        work(&bindings, &self.kept(program, &given)?.sources(inputs))
     }
 
     /// Queues the function on a stream (a `CUstream`) of its GPU, on tensors in that GPU's memory, and returns. What follows from constant arguments
@@ -249,30 +296,36 @@ impl Executable {
 
     /// The inputs of this call, with the constants of the first one.
     pub(crate) fn all_inputs(&self, inputs: &[Tensor]) -> crate::Result<Vec<Tensor>> {
-        let given = self.given();
-        if inputs.len() != given {
-            let what = format!("the function takes {given} arguments, {} were given", inputs.len());
-            return Err(crate::Error::Invalid(what));
-        }
-        Ok(self.constants(inputs)?.and(inputs))
+        tensors(&self.constants(inputs)?.and(inputs))
     }
 
     /// The constants: of these inputs, if this is the first call.
-    fn constants(&self, inputs: &[Tensor]) -> crate::Result<Arc<Constants>> {
-        let mut known = self.constants.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        if let Some(constants) = &*known {
-            return Ok(constants.clone());
+    fn constants(&self, inputs: &(impl Tensors + ?Sized)) -> crate::Result<&Constants> {
+        let (given, count) = (self.given(), inputs.count());
+        if count != given {
+            let what = format!("the function takes {given} arguments, {count} were given");
+            return Err(crate::Error::Invalid(what));
         }
-        let computed = match self.initializer.as_ref().and_then(|(init, code)| Some((init, code.cpu()?))) {
-            Some((init, code)) => code.run(&init.args.iter().map(|&i| inputs[i].clone()).collect::<Vec<_>>())?,
-            None => Vec::new(),
-        };
-        let read = self.code.program().constant_inputs.iter().filter(|&&i| i < inputs.len());
-        let given = read.map(|&i| Ok((i, inputs[i].kept()?))).collect::<crate::Result<_>>()?;
-        let constants = Constants { given, computed };
+        if let Some(constants) = self.constants.get() {
+            return Ok(constants);
+        }
+        let _first = self.first.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        if let Some(constants) = self.constants.get() {
+            return Ok(constants);
+        }
+        let mut all: Vec<Option<Tensor>> = vec![None; given];
+        if let Some((init, code)) = self.initializer.as_ref().and_then(|(init, code)| Some((init, code.cpu()?))) {
+            all.extend(code.run(&Picked(&init.args, inputs))?.into_iter().map(Some));
+        }
+        for &i in self.code.program().constant_inputs.iter().filter(|&&i| i < given) {
+            all[i] = Some(inputs.shared(i)?.kept()?);
+        }
+        let constants = Constants(all);
         // What does not fit is not kept.
-        self.signature().bind(&constants.and(inputs))?;
-        Ok(known.insert(Arc::new(constants)).clone())
+        let fits = constants.and(inputs);
+        let kind = |i| (fits.tensor(i).dtype(), fits.tensor(i).shape());
+        self.signature().bind_shapes(&(0..fits.count()).map(kind).collect::<Vec<_>>())?;
+        Ok(self.constants.get_or_init(|| constants))
     }
 
     /// The median time of `runs` runs, in milliseconds, after three that do not count. On a GPU inputs and results stay there, and the
@@ -300,13 +353,13 @@ impl Executable {
     ) -> crate::Result<Vec<f64>> {
         let program = match &self.code {
             Code::Cuda(program) => {
-                let given: Vec<Given> = inputs.iter().map(Given::Host).collect();
-                let (bindings, kept) = (self.bind(&given)?, self.kept(program, &given)?);
-                return program.times_ms(&bindings, &kept.sources(inputs), runs, warm, before);
+                return self.sources(program, inputs, |bindings, sources| {
+                    program.times_ms(bindings, sources, runs, warm, before)
+                });
             }
             Code::Cpu(program) => program,
         };
-        let inputs = &self.all_inputs(inputs)?;
+        let inputs = &self.constants(inputs)?.and(inputs);
         let mut times = Vec::with_capacity(runs);
         for i in 0..runs + warm {
             before()?;
@@ -330,7 +383,7 @@ impl Executable {
                 "times of single kernels on a GPU; use its vendor's profiler".into(),
             ));
         };
-        let inputs = &self.all_inputs(inputs)?;
+        let inputs = &self.constants(inputs)?.and(inputs);
         let mut rounds = Vec::with_capacity(runs);
         for i in 0..runs + 3 {
             let times = cpu.step_times(inputs)?;
@@ -358,6 +411,11 @@ impl Executable {
         kernels.sort_by(|a, b| b.milliseconds.total_cmp(&a.milliseconds));
         Ok(kernels)
     }
+}
+
+/// A call's tensors, sharing their memory.
+fn tensors(inputs: &(impl Tensors + ?Sized)) -> crate::Result<Vec<Tensor>> {
+    (0..inputs.count()).map(|i| inputs.shared(i)).collect()
 }
 
 /// Checks tensors that results are left in.

@@ -9,7 +9,7 @@
 //! | [`npy`], [`safetensors`] | tensors in files |
 //! | [`Model`], [`package`] | compiled models in one file: load, signature, run |
 //! | [`Executable`], [`program`] | a compiled module that runs |
-//! | [`DeviceTensor`], [`Allocator`] | the caller's memory on a GPU, and for what a run needs |
+//! | [`HostTensor`], [`DeviceTensor`], [`Allocator`] | the caller's memory on the host, on a GPU, and for what a run needs |
 //! | [`Resident`] | one with arguments that stay on the machine between runs |
 //! | [`cache`] | where what was compiled is kept on disk |
 //! | [`foreign`] | functions of the process, which programs call |
@@ -21,6 +21,7 @@
 
 mod allocator;
 pub mod cache;
+mod call;
 pub mod cpu;
 pub mod cuda;
 pub mod error;
@@ -40,6 +41,7 @@ pub mod safetensors;
 pub mod tensor;
 
 pub use allocator::Allocator;
+pub use call::{HostTensor, Tensors};
 pub use error::{Error, Result};
 pub use executable::{Executable, KernelTime, gpu_arch};
 pub use model::{LoadOptions, Model, Place};

@@ -1,9 +1,10 @@
 //! Packages, loaded: signature and run.
 
+use crate::call::{Merged, Tensors};
 use crate::cuda::Device;
 use crate::on_device::{DeviceTensor, Given};
 use crate::package::Package;
-use crate::program::{Guard, Signature};
+use crate::program::{Bindings, Guard, Signature};
 use crate::{Allocator, DType, Error, Executable, Machine, Needs, Result, Tensor};
 use rc_ir::{Diagnostic, Module};
 use std::ffi::c_void;
@@ -88,6 +89,8 @@ pub struct Model {
     package: Option<Arc<Package>>,
     /// For each argument of the function the package's weight; `None`: the caller's.
     weights: Vec<Option<Tensor>>,
+    /// For each argument of the function how many of the caller's stand before it.
+    places: Vec<usize>,
 }
 
 impl Model {
@@ -123,17 +126,7 @@ impl Model {
             false => package.unchecked_weight(spec.name.as_str()),
         };
         let weights = signature.inputs.iter().map(weight).collect::<Result<Vec<_>>>()?;
-        let mut given = weights.iter().map(Option::is_none);
-        signature.inputs.retain(|_| given.next().unwrap_or(true));
-        let guard = Guard::new(&signature, signature.inputs.len());
-        Ok(Model {
-            executable,
-            signature,
-            guard,
-            place: place_of(device.as_ref()),
-            package: Some(package.clone()),
-            weights,
-        })
+        Ok(Model::new(executable, signature, place_of(device.as_ref()), Some(package.clone()), weights))
     }
 
     /// A function of a compiled module (the first, where none is named), which has no weights of its own.
@@ -147,8 +140,24 @@ impl Model {
         let mut signature = executable.signature().clone();
         signature.inputs.truncate(executable.given());
         let weights = vec![None; signature.inputs.len()];
+        Ok(Model::new(executable, signature, place, None, weights))
+    }
+
+    fn new(
+        executable: Executable,
+        mut signature: Signature,
+        place: Place,
+        package: Option<Arc<Package>>,
+        weights: Vec<Option<Tensor>>,
+    ) -> Model {
+        let mut given = weights.iter().map(Option::is_none);
+        signature.inputs.retain(|_| given.next().unwrap_or(true));
         let guard = Guard::new(&signature, signature.inputs.len());
-        Ok(Model { executable, signature, guard, place, package: None, weights })
+        let before = |count: &mut usize, weight: &Option<Tensor>| {
+            Some(std::mem::replace(count, *count + usize::from(weight.is_none())))
+        };
+        let places = weights.iter().scan(0, before).collect();
+        Model { executable, signature, guard, place, package, weights, places }
     }
 
     /// Where it runs.
@@ -166,7 +175,8 @@ impl Model {
     /// # Errors
     /// Arguments that do not fit the signature, by name; a kernel's failure.
     pub fn run(&self, args: &[Tensor]) -> Result<Vec<Tensor>> {
-        self.executable.run(&self.all(args)?)
+        self.check(args.len())?;
+        self.executable.run_any(&self.and(args)).map_err(|error| self.blame(args, error))
     }
 
     /// Runs the function, and leaves its results in the caller's memory: for each the bytes of its elements in row-major order, aligned to its
@@ -175,7 +185,27 @@ impl Model {
     /// # Errors
     /// As [`Model::run`]; memory of another size or alignment than a result has.
     pub fn run_into(&self, args: &[Tensor], results: &mut [&mut [u8]]) -> Result<()> {
-        self.executable.run_into(&self.all(args)?, results)
+        self.check(args.len())?;
+        self.executable.run_any_into(&self.and(args), results).map_err(|error| self.blame(args, error))
+    }
+
+    /// Runs the function on memory of the caller's, and leaves its results there. On a CPU such a call makes and copies nothing of its own.
+    ///
+    /// # Errors
+    /// As [`Model::run`]; results of another dtype or shape than [`Model::result_shapes`] says, null pointers, memory that is not aligned or that a result
+    /// shares.
+    ///
+    /// # Safety
+    /// The results may be written to, and nothing else uses their memory until this returns.
+    pub unsafe fn run_in(&self, args: &(impl Tensors + ?Sized), results: &(impl Tensors + ?Sized)) -> Result<()> {
+        self.check(args.count())?;
+        // SAFETY: the caller's.
+        unsafe { self.executable.run_in(&self.and(args), results) }.map_err(|error| self.blame(args, error))
+    }
+
+    /// What is wrong with arguments, by the caller's numbers; else what went wrong with them.
+    fn blame(&self, args: &(impl Tensors + ?Sized), error: Error) -> Error {
+        self.guard.bind(|i| (args.tensor(i).dtype(), args.tensor(i).shape()), args.count()).err().unwrap_or(error)
     }
 
     /// Queues the function on a stream (a `CUstream`) of its GPU, on tensors in that GPU's memory, and returns. Results have the shapes that
@@ -213,27 +243,38 @@ impl Model {
         self.signature.shapes_of_results(&bindings)
     }
 
+    /// The values of the symbols for arguments of these.
+    ///
+    /// # Errors
+    /// Those that do not fit the signature, by name.
+    pub fn sizes(&self, args: &[(DType, &[usize])]) -> Result<Bindings> {
+        self.guard.bind(|i| args[i], args.len())
+    }
+
+    /// The shape of one result for arguments of these dtypes and shapes.
+    ///
+    /// # Errors
+    /// Those that do not fit the signature, by name; a result that there is not.
+    pub fn result_shape(&self, result: usize, args: &(impl Tensors + ?Sized)) -> Result<Vec<usize>> {
+        let bindings = self.guard.bind(|i| (args.tensor(i).dtype(), args.tensor(i).shape()), args.count())?;
+        let specs = &self.signature.outputs;
+        let spec =
+            specs.get(result).ok_or_else(|| Error::Invalid(format!("the function has {} results", specs.len())))?;
+        spec.sizes(&bindings)
+    }
+
     /// Computes what follows from the weights alone, where the caller gives none of what it needs; the first call does it otherwise.
     ///
     /// # Errors
     /// As [`Model::run`].
     pub fn initialize(&self, args: &[Tensor]) -> Result<()> {
-        self.executable.initialize(&self.all(args)?)
-    }
-
-    /// The executable itself, which takes the weights as arguments.
-    pub fn executable(&self) -> &Executable {
-        &self.executable
+        self.check(args.len())?;
+        self.executable.initialize_any(&self.and(args))
     }
 
     /// The caller's arguments and the weights, in the function's order.
-    ///
-    /// # Errors
-    /// Another number of arguments; weights that are damaged.
-    pub fn all(&self, args: &[Tensor]) -> Result<Vec<Tensor>> {
-        self.check(args.len())?;
-        let mut args = args.iter();
-        Ok(self.weights.iter().filter_map(|w| w.as_ref().or_else(|| args.next())).cloned().collect())
+    fn and<'a, G: Tensors + ?Sized>(&'a self, given: &'a G) -> Merged<'a, G> {
+        Merged { fixed: &self.weights, places: Some(&self.places), given }
     }
 
     /// Whether there are as many arguments as the function takes, and its weights are sound.

@@ -1,5 +1,6 @@
 //! Calls on memory of a GPU and a stream of the caller, and what stays on the GPU between calls.
 
+use crate::call::apart;
 use crate::cuda::{Buffer, Stream};
 use crate::program::{Bindings, CudaProgram, Source};
 use crate::tensor::byte_size;
@@ -201,36 +202,19 @@ pub(crate) unsafe fn queue(
 
 /// Results overlap neither arguments nor one another.
 fn check_apart(program: &CudaProgram, given: &[Given], results: &[DeviceTensor]) -> Result<()> {
-    let mut places = Vec::with_capacity(given.len() + results.len());
+    let extent =
+        |tensor: &DeviceTensor| Ok((tensor.address, tensor.address + byte_size(tensor.dtype, tensor.shape)? as u64));
+    let mut read = Vec::with_capacity(given.len());
     for (i, argument) in given.iter().enumerate() {
         let Given::Device(tensor) = argument else { continue };
         tensor.check(program, &|| format!("argument {i}"))?;
-        places.push((tensor.address, byte_size(tensor.dtype, tensor.shape)?, None));
+        read.push(extent(tensor)?);
     }
+    let mut written = Vec::with_capacity(results.len());
     for (i, tensor) in results.iter().enumerate() {
         tensor.check(program, &|| format!("result {i}"))?;
-        places.push((tensor.address, byte_size(tensor.dtype, tensor.shape)?, Some(i)));
+        let (from, to) = extent(tensor)?;
+        written.push((from, to, i));
     }
-    apart(places)
-}
-
-/// Places as (address, bytes, number of the result that it is): results overlap nothing.
-pub(crate) fn apart(mut places: Vec<(u64, usize, Option<usize>)>) -> Result<()> {
-    places.retain(|(_, bytes, _)| *bytes > 0);
-    places.sort_unstable();
-    // Where those before end, all and results alone.
-    let (mut all, mut written) = (0, 0);
-    for (start, bytes, result) in places {
-        if start < written || result.is_some() && start < all {
-            let what = "a result shares memory with an argument or another result";
-            return Err(Error::Invalid(match result {
-                Some(i) => format!("result {i} shares memory with an argument or another result"),
-                None => what.into(),
-            }));
-        }
-        let end = start + bytes as u64;
-        all = all.max(end);
-        written = if result.is_some() { written.max(end) } else { written };
-    }
-    Ok(())
+    apart(&mut written, read.into_iter(), |i| i)
 }

@@ -5,13 +5,13 @@ mod signature;
 mod tensor;
 
 use allocator::{Callers, RcAllocator};
-use runtime::{Error, LoadOptions, Model, Place, Tensor};
+use runtime::{Error, LoadOptions, Model, Place};
 use signature::{RcSignature, Texts};
 use std::cell::RefCell;
 use std::ffi::{CStr, CString, c_char, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use tensor::{OnDevice, RcTensor, inputs, results, shapes};
+use tensor::{OnHost, RcTensor, device_inputs, device_results};
 
 /// `rc_status`.
 #[repr(C)]
@@ -188,13 +188,12 @@ pub unsafe extern "C" fn rc_result_shape(
 ) -> RcStatus {
     call(|| {
         // SAFETY: as this function's.
-        let (model, inputs) = unsafe { (given(model)?, shapes(inputs, input_count)?) };
-        let all = model.model.result_shapes(&inputs)?;
-        let (_, sizes) = all.get(result).ok_or_else(|| invalid(format!("the function has {} results", all.len())))?;
+        let (model, inputs) = unsafe { (given(model)?, OnHost::inputs(inputs, input_count)?) };
+        let sizes = model.model.result_shape(result, &inputs)?;
         if shape.is_null() && !sizes.is_empty() {
             return Err(invalid("shape is null"));
         }
-        for (i, &size) in sizes.iter().enumerate() {
+        for (i, size) in sizes.into_iter().enumerate() {
             // SAFETY: not null, and the caller's for the result's rank.
             unsafe { shape.add(i).write(size as i64) };
         }
@@ -208,18 +207,18 @@ pub unsafe extern "C" fn rc_result_shape(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rc_run(
     model: *const RcModel,
-    inputs_at: *const RcTensor,
+    inputs: *const RcTensor,
     input_count: usize,
-    results_at: *const RcTensor,
+    results: *const RcTensor,
     result_count: usize,
 ) -> RcStatus {
     call(|| {
         // SAFETY: as this function's; the tensors are gone when it returns.
-        let (model, given) = unsafe { (given(model)?, inputs(inputs_at, input_count)?) };
-        let expected = model.model.result_shapes(&given.iter().map(|t| (t.dtype(), t.shape())).collect::<Vec<_>>())?;
+        let (model, inputs) = unsafe { (given(model)?, OnHost::inputs(inputs, input_count)?) };
         // SAFETY: as above.
-        let mut memory = unsafe { results(results_at, result_count, &expected, &given)? };
-        model.model.run_into(&given, &mut memory)
+        let results = unsafe { OnHost::results(results, result_count)? };
+        // SAFETY: as above; the runtime checks addresses and shapes.
+        unsafe { model.model.run_in(&inputs, &results) }
     })
 }
 
@@ -230,19 +229,19 @@ pub unsafe extern "C" fn rc_run(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn rc_run_on(
     model: *const RcModel,
-    inputs_at: *const RcTensor,
+    inputs: *const RcTensor,
     input_count: usize,
-    results_at: *const RcTensor,
+    results: *const RcTensor,
     result_count: usize,
     stream: *mut c_void,
 ) -> RcStatus {
     call(|| {
         // SAFETY: as this function's.
-        let (model, given) = unsafe { (given(model)?, OnDevice::inputs(inputs_at, input_count)?) };
+        let (model, inputs) = unsafe { (given(model)?, device_inputs(inputs, input_count)?) };
         // SAFETY: as above.
-        let results = unsafe { OnDevice::results(results_at, result_count)? };
+        let results = unsafe { device_results(results, result_count)? };
         // SAFETY: as above; the runtime checks addresses and shapes.
-        unsafe { model.model.run_on(&given.tensors(), &results.tensors(), stream) }
+        unsafe { model.model.run_on(&inputs, &results, stream) }
     })
 }
 
@@ -263,6 +262,3 @@ unsafe fn text<'a>(text: *const c_char, what: &str) -> Result<Option<&'a str>, E
     let text = unsafe { CStr::from_ptr(text) }.to_str();
     text.map(Some).map_err(|_| invalid(format!("{what} is not UTF-8")))
 }
-
-/// What a call's tensors are to the runtime.
-type Tensors = Vec<Tensor>;

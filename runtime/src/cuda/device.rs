@@ -68,6 +68,11 @@ unsafe impl Send for Device {}
 unsafe impl Sync for Device {}
 
 impl Device {
+    /// Lets this thread allocate and load while another one captures a stream, until the value is dropped: it takes no part in the capture.
+    pub fn relaxed(&self) -> Relaxed {
+        Relaxed::default()
+    }
+
     /// The number of devices; fails with [`Error::NoGpu`] where there is no driver.
     pub fn count() -> Result<usize> {
         init()?;
@@ -188,6 +193,25 @@ impl Drop for Device {
     fn drop(&mut self) {
         // SAFETY: retained in `open`. An error could only be reported to no one.
         unsafe { sys::cuDevicePrimaryCtxRelease_v2(self.handle) };
+    }
+}
+
+/// A thread that takes no part in captures of other threads.
+pub struct Relaxed(sys::CUstreamCaptureMode);
+
+impl Default for Relaxed {
+    fn default() -> Relaxed {
+        let mut mode = sys::CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_RELAXED;
+        // SAFETY: exchanges the mode of this thread. Without it, what is not allowed is an error of the call that does it.
+        _ = unsafe { sys::cuThreadExchangeStreamCaptureMode(&mut mode) };
+        Relaxed(mode)
+    }
+}
+
+impl Drop for Relaxed {
+    fn drop(&mut self) {
+        // SAFETY: as above: the mode that it had.
+        _ = unsafe { sys::cuThreadExchangeStreamCaptureMode(&mut self.0) };
     }
 }
 

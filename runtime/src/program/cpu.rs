@@ -4,13 +4,14 @@ use super::bands::{Guarded, POISON};
 use super::prepare::{At, Machine, PreparedStep, run_steps};
 use super::signature::Bindings;
 use super::{Addresses, Between, Code, Guard, Memory, Program, fixed};
+use crate::call::{Frame, Tensors};
 use crate::cpu::{Kernel, Launch, LoadedObject, Pool};
 use crate::executable::check_memory;
 use crate::foreign::{self, Function, On};
-use crate::tensor::{ALIGNMENT, AlignedBuffer};
-use crate::{Allocator, Error, Result, Tensor};
+use crate::tensor::{ALIGNMENT, AlignedBuffer, byte_size};
+use crate::{Allocator, DType, Error, Result, Tensor};
 use rustc_hash::FxHashMap;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -20,11 +21,18 @@ pub struct CpuProgram {
     guard: Guard,
     kernels: Vec<Kernel>,
     foreign: Vec<Function>,
-    /// The arena of the last run, and the steps for its sizes; runs of other sizes make them anew.
-    last: Mutex<Option<Prepared>>,
+    last: Mutex<Last>,
     allocator: Option<Arc<dyn Allocator>>,
     /// The results of the last run on host tensors. The next run writes to those that its caller let go, whose pages are there already.
     results: Mutex<Vec<Tensor>>,
+}
+
+/// What the next run need not make again.
+#[derive(Default)]
+struct Last {
+    /// The arena of the last run, and the steps for its sizes; runs of other sizes make them anew.
+    prepared: Option<Prepared>,
+    frame: Frame,
 }
 
 /// Steps with every size known.
@@ -32,7 +40,14 @@ struct Prepared {
     bindings: Bindings,
     arena: Arena,
     steps: Vec<PreparedStep>,
+    /// The results' dtypes and shapes.
+    results: Vec<Kind>,
+    /// Memory for a launch's arguments.
+    slots: Vec<u64>,
 }
+
+/// A tensor's dtype and shape.
+type Kind = (DType, Vec<usize>);
 
 /// Where steps work.
 enum Arena {
@@ -64,7 +79,7 @@ impl CpuProgram {
             guard,
             kernels,
             foreign,
-            last: Mutex::new(None),
+            last: Mutex::default(),
             allocator: None,
             results: Mutex::default(),
         })
@@ -80,7 +95,7 @@ impl CpuProgram {
     }
 
     /// Runs the program: inputs in order, results in order. Fails where the inputs do not fit its signature.
-    pub fn run(&self, inputs: &[Tensor]) -> Result<Vec<Tensor>> {
+    pub fn run(&self, inputs: &(impl Tensors + ?Sized)) -> Result<Vec<Tensor>> {
         self.run_watched(inputs, &mut |_| Ok(()))
     }
 
@@ -88,7 +103,7 @@ impl CpuProgram {
     ///
     /// # Errors
     /// As [`CpuProgram::run`].
-    pub fn step_times(&self, inputs: &[Tensor]) -> Result<Vec<Duration>> {
+    pub fn step_times(&self, inputs: &(impl Tensors + ?Sized)) -> Result<Vec<Duration>> {
         let (mut times, mut last) = (Vec::with_capacity(self.program.steps.len()), Instant::now());
         self.run_watched(inputs, &mut |step| {
             let now = Instant::now();
@@ -105,26 +120,93 @@ impl CpuProgram {
     ///
     /// # Errors
     /// As [`CpuProgram::run`]; memory of another size or alignment than a result has.
-    pub fn run_into(&self, inputs: &[Tensor], results: &mut [&mut [u8]]) -> Result<()> {
-        let bindings = self.bind(inputs)?;
-        check_memory(&self.program.signature.shapes_of_results(&bindings)?, results)?;
-        let to: Vec<*mut u8> = results.iter_mut().map(|memory| memory.as_mut_ptr()).collect();
+    pub fn run_into(&self, inputs: &(impl Tensors + ?Sized), results: &mut [&mut [u8]]) -> Result<()> {
+        let place = |expected: &[Kind], frame: &mut Frame| {
+            check_memory(expected, results)?;
+            frame.outputs.extend(results.iter_mut().map(|memory| AtomicU64::new(memory.as_mut_ptr() as u64)));
+            Ok(())
+        };
         // SAFETY: the memory has the results' sizes and is the caller's alone.
-        unsafe { self.run_to(&bindings, inputs, &to, &mut |_| Ok(())) }
+        unsafe { self.call(inputs, place, &mut |_| Ok(())) }
     }
 
-    fn bind(&self, inputs: &[Tensor]) -> Result<Bindings> {
-        self.guard.bind(|i| (inputs[i].dtype(), inputs[i].shape()), inputs.len())
+    /// Runs the program on memory of the caller's, and leaves its results there.
+    ///
+    /// # Errors
+    /// As [`CpuProgram::run`]; results of another dtype or shape than they have, null pointers, memory that is not aligned or that a result shares.
+    ///
+    /// # Safety
+    /// The results may be written to, and nothing else uses their memory until this returns.
+    pub unsafe fn run_in(&self, inputs: &(impl Tensors + ?Sized), results: &(impl Tensors + ?Sized)) -> Result<()> {
+        let place = |expected: &[Kind], frame: &mut Frame| frame.write(expected, inputs, results);
+        // SAFETY: the frame checks dtypes, shapes and places; the caller vouches for the rest.
+        unsafe { self.call(inputs, place, &mut |_| Ok(())) }
     }
 
-    fn run_watched(&self, inputs: &[Tensor], between: Between) -> Result<Vec<Tensor>> {
-        let bindings = self.bind(inputs)?;
-        let mut results = self.result_tensors(&bindings)?;
-        let to = results.iter_mut().map(Tensor::as_mut_ptr).collect::<Result<Vec<*mut u8>>>()?;
+    fn run_watched(&self, inputs: &(impl Tensors + ?Sized), between: Between) -> Result<Vec<Tensor>> {
+        let mut results = Vec::new();
+        let place = |expected: &[Kind], frame: &mut Frame| {
+            results = self.result_tensors(expected)?;
+            for result in &mut results {
+                frame.outputs.push(AtomicU64::new(result.as_mut_ptr()? as u64));
+            }
+            Ok(())
+        };
         // SAFETY: the results have the signature's sizes and are nobody else's.
-        unsafe { self.run_to(&bindings, inputs, &to, between)? };
+        unsafe { self.call(inputs, place, between)? };
         *self.results.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = results.clone();
         Ok(results)
+    }
+
+    /// Runs the program on inputs that fit its signature; `place` says where the results go.
+    ///
+    /// # Safety
+    /// What `place` leaves in the frame is an address for each result, of its size, aligned to its elements, that overlaps nothing.
+    unsafe fn call(
+        &self,
+        inputs: &(impl Tensors + ?Sized),
+        place: impl FnOnce(&[Kind], &mut Frame) -> Result<()>,
+        between: Between,
+    ) -> Result<()> {
+        let kind = |i| {
+            let tensor = inputs.tensor(i);
+            (tensor.dtype(), tensor.shape())
+        };
+        let count = inputs.count();
+        let mut last = self.last.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let Last { prepared, frame } = &mut *last;
+        let prepared = match prepared {
+            Some(prepared) if self.guard.gives(&prepared.bindings, kind, count) => prepared,
+            prepared => prepared.insert(self.prepare(self.guard.bind(kind, count)?)?),
+        };
+        frame.read(inputs)?;
+        place(&prepared.results, frame)?;
+        let _copies = self.apart(frame, inputs)?;
+        self.execute(prepared, &frame.inputs, &frame.outputs, between)
+    }
+
+    /// The caller's tensors stay what they are: what the program writes to are copies, which results that are left there begin as.
+    fn apart(&self, frame: &mut Frame, inputs: &(impl Tensors + ?Sized)) -> Result<Vec<Tensor>> {
+        let mut copies = Vec::new();
+        for &input in &self.program.updated_inputs {
+            frame.inputs[input] = match self.program.left_in.iter().position(|&left| left == Some(input)) {
+                Some(result) => {
+                    let tensor = inputs.tensor(input);
+                    let (bytes, to) = (byte_size(tensor.dtype(), tensor.shape())?, *frame.outputs[result].get_mut());
+                    // SAFETY: the result has the input's type, so as many bytes, and is nobody else's.
+                    unsafe { std::ptr::copy_nonoverlapping(frame.inputs[input], to as *mut u8, bytes) };
+                    to as *const u8
+                }
+                None => {
+                    let tensor = inputs.shared(input)?;
+                    let mut copy = Tensor::from_bytes(tensor.dtype(), tensor.shape(), tensor.bytes())?;
+                    let address = copy.as_mut_ptr()?;
+                    copies.push(copy);
+                    address.cast_const()
+                }
+            };
+        }
+        Ok(copies)
     }
 
     /// Runs the program on inputs whose memory it may update: its results, but for those that are left in inputs.
@@ -148,43 +230,14 @@ impl CpuProgram {
         Ok(results)
     }
 
-    /// Runs the program on inputs that [`Guard::bind`] gave these bindings for.
-    ///
-    /// # Safety
-    /// Each result has memory of its size, aligned to its elements, that overlaps nothing.
-    unsafe fn run_to(&self, bindings: &Bindings, inputs: &[Tensor], to: &[*mut u8], between: Between) -> Result<()> {
-        let mut from: Vec<*const u8> = inputs.iter().map(Tensor::as_ptr).collect();
-        // The caller's tensors stay what they are: what the program writes to are copies, which results that are left there begin as.
-        let mut copies: Vec<Tensor> = Vec::new();
-        for &input in &self.program.updated_inputs {
-            let bytes = inputs[input].bytes();
-            from[input] = match self.program.left_in.iter().position(|&left| left == Some(input)) {
-                // SAFETY: the result has the input's type, so as many bytes, and is nobody else's.
-                Some(result) => unsafe {
-                    std::ptr::copy_nonoverlapping(bytes.as_ptr(), to[result], bytes.len());
-                    to[result].cast_const()
-                },
-                None => {
-                    let mut copy = Tensor::from_bytes(inputs[input].dtype(), inputs[input].shape(), bytes)?;
-                    let address = copy.as_mut_ptr()?;
-                    copies.push(copy);
-                    address.cast_const()
-                }
-            };
-        }
-        // SAFETY: `bind` checked the inputs, the caller vouches for the results, and all outlive the call.
-        unsafe { self.run_between(bindings, &from, &fixed(to.iter().map(|&p| p as u64)), between) }
-    }
-
     /// Tensors for the results: those of the last run that nobody else has, else new ones.
-    fn result_tensors(&self, bindings: &Bindings) -> Result<Vec<Tensor>> {
+    fn result_tensors(&self, expected: &[Kind]) -> Result<Vec<Tensor>> {
         let mut last = std::mem::take(&mut *self.results.lock().unwrap_or_else(|poisoned| poisoned.into_inner()));
-        let mut results = Vec::with_capacity(self.program.signature.outputs.len());
-        for spec in &self.program.signature.outputs {
-            let sizes = spec.sizes(bindings)?;
-            let fits = |t: &mut Tensor| t.dtype() == spec.dtype && t.shape() == sizes && t.is_unique();
+        let mut results = Vec::with_capacity(expected.len());
+        for (dtype, shape) in expected {
+            let fits = |t: &mut Tensor| t.dtype() == *dtype && t.shape() == shape && t.is_unique();
             let found = last.iter_mut().position(fits).map(|i| last.swap_remove(i));
-            results.push(found.map_or_else(|| Tensor::zeros(spec.dtype, &sizes), Ok)?);
+            results.push(found.map_or_else(|| Tensor::zeros(*dtype, shape), Ok)?);
         }
         Ok(results)
     }
@@ -218,18 +271,16 @@ impl CpuProgram {
         between: Between,
     ) -> Result<()> {
         let mut last = self.last.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        let prepared = match last.take() {
+        let prepared = match &mut last.prepared {
             Some(prepared) if prepared.bindings == *bindings => prepared,
-            _ => self.prepare(bindings.clone())?,
+            prepared => prepared.insert(self.prepare(bindings.clone())?),
         };
-        let done = self.execute(&prepared, inputs, outputs, between);
-        *last = Some(prepared);
-        done
+        self.execute(prepared, inputs, outputs, between)
     }
 
     /// Gives back the memory that is held for the next run.
     pub fn release(&self) {
-        *self.last.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = None;
+        *self.last.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Last::default();
         self.results.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clear();
     }
 
@@ -240,10 +291,17 @@ impl CpuProgram {
             None => Arena::Own(AlignedBuffer::zeroed(bytes)?),
         };
         let steps = self.program.prepare(&bindings)?;
-        Ok(Prepared { bindings, arena, steps })
+        let results = self.program.signature.shapes_of_results(&bindings)?;
+        Ok(Prepared { bindings, arena, steps, results, slots: Vec::new() })
     }
 
-    fn execute(&self, prepared: &Prepared, inputs: &[*const u8], outputs: &Addresses, between: Between) -> Result<()> {
+    fn execute(
+        &self,
+        prepared: &mut Prepared,
+        inputs: &[*const u8],
+        outputs: &Addresses,
+        between: Between,
+    ) -> Result<()> {
         let lent = self.lend(&prepared.arena)?;
         let (arena, bytes) = match (&prepared.arena, &lent) {
             (Arena::Own(buffer), _) => (buffer.start(), buffer.bytes().len()),
@@ -254,7 +312,8 @@ impl CpuProgram {
             // SAFETY: the arena has so many bytes, and this run has it alone.
             unsafe { arena.write_bytes(POISON, bytes) };
         }
-        let mut run = Run { program: self, pool: Pool::global()?, arena, inputs, outputs, slots: Vec::new() };
+        let slots = &mut prepared.slots;
+        let mut run = Run { program: self, pool: Pool::global()?, arena, inputs, outputs, slots };
         for (number, step) in prepared.steps.iter().enumerate() {
             between(number)?;
             run_steps(&mut run, std::slice::from_ref(step), &mut Vec::new())?;
@@ -304,7 +363,7 @@ struct Run<'a> {
     inputs: &'a [*const u8],
     outputs: &'a Addresses,
     /// A launch's arguments.
-    slots: Vec<u64>,
+    slots: &'a mut Vec<u64>,
 }
 
 impl Run<'_> {
@@ -334,7 +393,7 @@ impl Machine for Run<'_> {
     fn simple(&mut self, step: &PreparedStep, turns: &[usize]) -> Result<()> {
         match step {
             PreparedStep::Launch { kernel, args, symbols, grid, pace } => {
-                let mut slots = std::mem::take(&mut self.slots);
+                let mut slots = std::mem::take(self.slots);
                 slots.clear();
                 slots.extend(args.iter().map(|a| self.address(a, turns) as u64));
                 slots.extend(symbols.iter().map(|&n| n as u64));
@@ -347,7 +406,7 @@ impl Machine for Run<'_> {
                 // kernel's symbols in their order; all outlive the launch.
                 unsafe { self.pool.launch(self.program.kernels[*kernel].entry(), &slots, launch)? };
                 pace.note(start.elapsed());
-                self.slots = slots;
+                *self.slots = slots;
                 let name = &self.program.program.kernels[*kernel].name;
                 guarded.iter().try_for_each(|buffer| buffer.check(&format!("the kernel {name}")))?;
             }

@@ -67,6 +67,19 @@ impl Guard {
         }
     }
 
+    /// Whether arguments of these dtypes and shapes give the symbols these values.
+    pub fn gives<'a>(
+        &self,
+        bindings: &Bindings,
+        argument: impl Fn(usize) -> (DType, &'a [usize]),
+        count: usize,
+    ) -> bool {
+        let same = |values: Values| {
+            self.symbols.iter().zip(values).all(|(symbol, n)| bindings.get(symbol) == Some(&(n as i64)))
+        };
+        self.values(&argument, count).is_some_and(same)
+    }
+
     /// The values of the symbols; `None` where the arguments do not fit.
     fn values<'a>(&self, argument: &impl Fn(usize) -> (DType, &'a [usize]), count: usize) -> Option<Values> {
         if count != self.arguments.len() {
@@ -151,6 +164,8 @@ mod tests {
             let found = guard.bind(|i| args[i], args.len()).map_err(|e| e.to_string());
             assert_eq!(found, expected, "{i}");
             assert_eq!(found.is_ok(), guard.values(&|i| args[i], args.len()).is_some(), "{i}");
+            let first = guard.bind(|i| given[0][i], 4).unwrap();
+            assert_eq!(i == 0, guard.gives(&first, |i| args[i], args.len()), "{i}");
             assert_eq!(found.is_ok(), i < 2, "{i}");
         }
     }
