@@ -3,9 +3,11 @@
 //! [`register`] makes dialects and passes known; [`compile`] runs the pipeline for a [`Target`]; [`Executable`] runs
 //! what comes out. [`CheckEachPass`] executes a module before and after every pass.
 
+pub mod buckets;
 pub mod cache;
 mod calibrate;
 mod check;
+mod function;
 mod gradients;
 mod package;
 mod pipeline;
@@ -17,6 +19,7 @@ mod version;
 pub use cache::{Cache, Compiled, compile_anew, compile_cached};
 pub use calibrate::{Figure, calibrate};
 pub use check::CheckEachPass;
+pub use function::Function;
 pub use gradients::check_gradients;
 pub use package::{Packing, is_compiled};
 pub use pipeline::{compile, compile_tuned, compile_watched, pipeline};

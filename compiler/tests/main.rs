@@ -6,3 +6,5 @@ mod foreign;
 mod frontend;
 mod processes;
 mod shared;
+mod shared_http;
+mod variants;

@@ -140,7 +140,7 @@ def test_results_where_the_caller_wants_them(model):
         ([np.empty((4, 2))], "is given as f64"),
         ([np.empty((2, 4), np.float32).T], "row-major"),
         ([constant], "cannot be written to"),
-        ([x.reshape(-1)[:8].reshape(4, 2)], "shares memory"),
+        ([x.reshape(-1)[:8].reshape(4, 2)], "result 0 and argument 0 share memory"),
     ]:
         with pytest.raises(rc.RcError, match=message):
             model.run(x, w, b, out=wrong)

@@ -91,7 +91,7 @@ def test_what_a_call_on_a_stream_gets_wrong():
         ((x, w[:5], v), out, r"argument 1 \(w\)"),
         ((x, w, v), out[:1], "has 2 results, 1 were given"),
         ((x, w, v), [out[0][:2], out[1]], r"result 0 is given as f32 of shape \[2, 32\]"),
-        ((x, w, v), [out[0], x], "result 1 shares memory"),
+        ((x, w, v), [out[0], x], "result 1 and argument 0 share memory"),
         ((torch.empty(4 * 48 + 1, device="cuda")[1:].view(4, 48), w, v), out, "no multiple of 16"),
     ]:
         with pytest.raises(rc.RcError, match=message):

@@ -9,6 +9,8 @@ from torch import nn
 from torch._dynamo.exc import BackendCompilerFailed
 from torch._dynamo.testing import CompileCounterWithBackend
 
+import rc.torch
+
 EPS = torch.finfo(torch.float32).eps
 
 
@@ -176,6 +178,29 @@ def test_sizes_that_come_back_get_programs(monkeypatch, caplog, options, program
     said = [line for line in caplog.messages if line.startswith("[time] compiled for")]
     assert len(said) == len(programs) and all(program in line for line, program in zip(said, programs))
     assert any("further sizes" in line for line in caplog.messages) == (options.get("variants") == 1)
+
+
+def test_sizes_are_filled_up_to_buckets():
+    weight = torch.randn(64, 16)
+    f = lambda x: torch.softmax(torch.nn.functional.gelu(x) @ weight.T, dim=1)
+    g = torch.compile(f, backend="rc", fullgraph=True, dynamic=True, options={"buckets": [8, 32]})
+    for n in (3, 8, 9, 32, 33, 5):
+        x = torch.randn(n, 16)
+        torch.testing.assert_close(g(x), f(x), rtol=1e-4, atol=1e-5)
+    lines = [lines for lines in rc.torch.variants().values() if any("filled up to" in line for line in lines)][-1]
+    assert lines[0] == "all sizes: 1 call" and len(lines) == 3, lines
+    assert ": 3 calls" in lines[1] and ": 2 calls" in lines[2], lines
+
+
+def test_sizes_that_rows_depend_on_are_not_filled_up(caplog):
+    f = lambda x: torch.softmax(x, dim=0) + 0.125
+    g = torch.compile(f, backend="rc", fullgraph=True, dynamic=True, options={"buckets": [8, 32]})
+    for n in (3, 9):
+        x = torch.randn(n, 16)
+        torch.testing.assert_close(g(x), f(x), rtol=1e-4, atol=1e-5)
+    assert any("'buckets' has no effect" in line for line in caplog.messages)
+    with pytest.raises(ValueError, match="buckets is a list of sizes"):
+        torch.compile(f, backend="rc", options={"buckets": [0]})
 
 
 def test_padding_by_symbolic_sizes():

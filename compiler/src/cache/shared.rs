@@ -1,11 +1,13 @@
-//! A store behind the folder, which several machines share: another directory.
+//! A store behind the folder, which several machines share: another directory, or a server.
 //!
 //! What it holds is copied to the folder before it is used, and only if its hash and its key are right: without a secret that tells that it is what
 //! somebody wrote there, with one that it was somebody who knows the secret. A store that hangs, fails or lies is a miss, which is said once.
 
-use std::fs;
-use std::io::{Read, Write};
-use std::path::PathBuf;
+mod directory;
+mod http;
+
+use directory::Directory;
+use http::Http;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::Duration;
@@ -20,7 +22,7 @@ const HASH: usize = blake3::OUT_LEN;
 /// How a store is found and used.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Settings {
-    /// A directory.
+    /// A directory, or the address of a server: `http://cache:8080/rc`.
     pub place: String,
     /// Whether what is compiled here is written to it.
     pub writes: bool,
@@ -93,8 +95,8 @@ impl Shared {
         if self.0.gives_nothing.load(Ordering::Relaxed) {
             return Ok(None);
         }
-        let (place, named, patience) = (self.0.settings.place.clone(), name.to_string(), self.0.settings.patience);
-        let found = match within(patience, move || get(&place, &named)) {
+        let (settings, named) = (self.0.settings.clone(), name.to_string());
+        let found = match within(settings.patience, move || store(&settings)?.get(&named)) {
             Ok(found) => found,
             Err(why) => {
                 self.0.gives_nothing.store(true, Ordering::Relaxed);
@@ -129,8 +131,8 @@ impl Shared {
         }
         let mut bytes = content.to_vec();
         bytes.extend_from_slice(self.hash(content).as_bytes());
-        let (place, named, patience) = (self.0.settings.place.clone(), name.to_string(), self.0.settings.patience);
-        let done = within(patience, move || put(&place, &named, &bytes));
+        let (settings, named) = (self.0.settings.clone(), name.to_string());
+        let done = within(settings.patience, move || store(&settings)?.put(&named, &bytes));
         done.or_else(|why| {
             self.0.takes_nothing.store(true, Ordering::Relaxed);
             self.warn::<()>(format!("is not written to any more: {why}")).map(drop)
@@ -160,39 +162,22 @@ fn within<T: Send + 'static>(
     receiver.recv_timeout(patience).unwrap_or_else(|_| Err(format!("no answer in {patience:?}")))
 }
 
-/// That a place is one on the file system.
-fn check_place(place: &str) -> Result<(), String> {
-    if place.contains("://") { Err("not supported: stores that are no directories".into()) } else { Ok(()) }
+/// Where entries are kept, by their names.
+trait Store {
+    /// The bytes of an entry, not more than [`LARGEST`]; `None` where there is none.
+    fn get(&self, name: &str) -> Result<Option<Vec<u8>>, String>;
+
+    /// Keeps an entry, whole or not at all.
+    fn put(&self, name: &str, bytes: &[u8]) -> Result<(), String>;
 }
 
-fn get(place: &str, name: &str) -> Result<Option<Vec<u8>>, String> {
-    check_place(place)?;
-    let file = match fs::File::open(PathBuf::from(place).join(name)) {
-        Ok(file) => file,
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound && fs::metadata(place).is_ok() => return Ok(None),
-        Err(e) => return Err(e.to_string()),
-    };
-    let mut bytes = Vec::new();
-    file.take(LARGEST).read_to_end(&mut bytes).map_err(|e| e.to_string())?;
-    Ok(Some(bytes))
-}
-
-fn put(place: &str, name: &str, bytes: &[u8]) -> Result<(), String> {
-    check_place(place)?;
-    let fail = |e: std::io::Error| e.to_string();
-    // The directory is somebody else's to make.
-    let mut file = tempfile::Builder::new().suffix(".part").tempfile_in(place).map_err(fail)?;
-    file.write_all(bytes).map_err(fail)?;
-    readable(file.as_file()).map_err(fail)?;
-    file.persist(PathBuf::from(place).join(name)).map(drop).map_err(|e| fail(e.error))
-}
-
-/// Lets others read a file that was made for its user alone.
-#[cfg(unix)]
-fn readable(file: &fs::File) -> std::io::Result<()> {
-    file.set_permissions(std::os::unix::fs::PermissionsExt::from_mode(0o644))
-}
-#[cfg(not(unix))]
-fn readable(_: &fs::File) -> std::io::Result<()> {
-    Ok(())
+/// The store at a place.
+fn store(settings: &Settings) -> Result<Box<dyn Store>, String> {
+    match settings.place.split_once("://") {
+        None => Ok(Box::new(Directory(settings.place.clone().into()))),
+        Some(("http", _)) => Ok(Box::new(Http::new(&settings.place, settings.patience))),
+        Some((scheme, _)) => {
+            Err(format!("not supported: {scheme}:// stores; a store is a directory, or a server at http://"))
+        }
+    }
 }

@@ -8,6 +8,7 @@ use crate::threads::{on_team, team};
 use crate::view;
 use pyo3::prelude::*;
 use rc::cache::Key;
+use rc::variants::Policy;
 use rc::{Target, TuneOptions, Tuning};
 use rc_ir::print::{PrintOptions, print_module};
 use rc_ir::{Diagnostic, Loc, Module, Severity, Type};
@@ -21,6 +22,9 @@ use std::time::{Duration, Instant};
 /// A program, the compiler's remarks and its warnings, the compiled module's text, the seconds of compiling and loading, and whether the module
 /// is from the cache.
 type Compiled = (PyProgram, Vec<String>, Vec<String>, Option<String>, (f64, f64), bool);
+
+/// How many programs for ranges of symbolic sizes, whether behind, and buckets.
+type Wanted = (usize, bool, Vec<i64>);
 
 /// Two modules, what is kept between them, and remarks.
 type Divided = (PyModule, PyModule, Vec<usize>, Vec<(String, Vec<Py<PyAny>>)>, Vec<String>);
@@ -59,22 +63,17 @@ impl PyModule {
         Ok((PyModule(module), report.diagnostics.iter().map(Diagnostic::render).collect()))
     }
 
-    /// Machine code of the first function for a processor of this machine, `cpu` or `cuda:0`, ready to run; from the cache, where it has it.
-    fn model(&self, py: Python<'_>, device: &str) -> PyResult<PyModel> {
+    /// Machine code of the first function for a processor of this machine, `cpu` or `cuda:0`, ready to run; from the cache, where it has it. `variants`: how
+    /// many programs for ranges of symbolic sizes may be made, whether behind the calls, and the buckets that sizes are
+    /// filled up to.
+    #[pyo3(signature = (device, variants=(0, false, Vec::new())))]
+    fn model(&self, py: Python<'_>, device: &str, variants: Wanted) -> PyResult<PyModel> {
         let place = crate::model::place(py, device)?;
         let done = on_team(py, || -> Result<_, Vec<Diagnostic>> {
-            if rc::is_compiled(&self.0) {
-                return Ok((self.0.clone(), Vec::new()));
-            }
             let (target, _) = target(device).map_err(|e| vec![*e])?;
-            let rc::Compiled { module, report, .. } = rc::compile_cached(&self.0, &target);
-            if report.succeeded() { Ok((module, report.diagnostics)) } else { Err(report.errors) }
+            rc::Function::compile(&self.0, &target, place, policy(variants))
         })?;
-        let (module, said) = done.map_err(|errors| error(py, &errors))?;
-        for warning in said.iter().filter(|d| d.severity == Severity::Warning) {
-            warn(py, warning)?;
-        }
-        crate::model::of_module(py, &module, place)
+        PyModel::of(py, done.map_err(|errors| error(py, &errors))?)
     }
 
     /// What the module's functions are called.
@@ -204,8 +203,9 @@ impl PyModule {
     /// is from the cache, which has no remarks. `anew`: it is not, and remarks are given. `graph` and `mapping`: a key under which the cache keeps the code too, for
     /// [`cached_graph`], and what it then gives back with it.
     /// `tuning`: a file of measured schedules, which count before the planners'; what is compiled with it is not kept.
-    /// `variants`: how many programs for ranges of symbolic sizes may be made on a GPU.
-    #[pyo3(signature = (device, text, anew, tuning=None, graph=None, mapping=None, variants=0))]
+    /// `variants`: how many programs for ranges of symbolic sizes may be made, whether behind the calls, and the buckets that sizes are
+    /// filled up to.
+    #[pyo3(signature = (device, text, anew, tuning=None, graph=None, mapping=None, variants=(0, false, Vec::new())))]
     #[allow(clippy::too_many_arguments)]
     fn compile(
         &self,
@@ -216,7 +216,7 @@ impl PyModule {
         tuning: Option<PathBuf>,
         graph: Option<&str>,
         mapping: Option<&str>,
-        variants: usize,
+        variants: Wanted,
     ) -> PyResult<Compiled> {
         let module = &self.0;
         let done = on_team(py, || -> Result<_, Vec<Diagnostic>> {
@@ -239,9 +239,7 @@ impl PyModule {
                 return Err(report.errors);
             }
             let program = PyProgram::load(&module, gpu.clone()).map_err(|d| vec![*d])?;
-            if let Some(gpu) = gpu {
-                program.fit(&self.0, target.clone(), gpu, variants);
-            }
+            program.fit(&self.0, target.clone(), gpu, policy(variants));
             let load = start.elapsed() - compiled;
             let (warnings, remarks): (Vec<_>, Vec<_>) =
                 report.diagnostics.iter().partition(|d| d.severity == Severity::Warning);
@@ -294,12 +292,6 @@ fn processor(name: &str) -> rc_ir::Result<Target> {
     Target::find(machine, Some(name)).map_err(|why| Diagnostic::error(Loc::UNKNOWN, why))
 }
 
-/// A warning of the compiler as Python's.
-fn warn(py: Python<'_>, warning: &Diagnostic) -> PyResult<()> {
-    let text = std::ffi::CString::new(warning.render().replace('\0', "?")).unwrap_or_default();
-    PyErr::warn(py, &py.get_type::<pyo3::exceptions::PyRuntimeWarning>(), &text, 2)
-}
-
 /// The pipeline from a module as a frontend writes it to a processor's machine code.
 #[pyfunction]
 pub fn pipeline(py: Python<'_>, target: &str) -> PyResult<String> {
@@ -310,6 +302,10 @@ pub fn pipeline(py: Python<'_>, target: &str) -> PyResult<String> {
 #[pyfunction]
 pub fn versions() -> &'static str {
     rc::versions()
+}
+
+fn policy((limit, behind, buckets): Wanted) -> Policy {
+    Policy { limit, behind, buckets, ..Policy::default() }
 }
 
 /// The processor that PyTorch calls `device`, and the GPU that it is.

@@ -52,6 +52,11 @@ class Model:
         """Where it runs: `cpu`, `cuda:0`."""
         return self._model.device
 
+    def variants(self) -> list[str]:
+        """The programs for ranges of symbolic sizes that `Module.compile` allowed for, a line each: for which sizes, the calls that they served, and why
+        they were made. The first line is the one for all sizes."""
+        return self._model.variants()
+
     def result_types(self, *args: TensorType) -> list[TensorType]:
         """The types of the results for arguments of these."""
         results = self._model.result_types([(kind.dtype, list(kind.shape or ())) for kind in args])

@@ -45,9 +45,14 @@ class Module:
         """The module with machine code for a processor, which need not be one of this machine."""
         return self.run(_native.pipeline(target), target)
 
-    def compile(self, device: str = "cpu") -> Model:
-        """The first function, ready to run on `cpu`, `cuda` or `cuda:1`. Compiled code is kept in rc's cache on disk."""
-        return Model(self._module.model(device))
+    def compile(self, device: str = "cpu", variants: int = 0, behind: bool = False, buckets: Sequence[int] = ()) -> Model:
+        """The first function, ready to run on `cpu`, `cuda` or `cuda:1`. Compiled code is kept in rc's cache on disk.
+
+        `variants`: of a function of symbolic sizes, how many programs may be compiled for ranges of sizes that calls come back to, beside the one for all
+        sizes. Each takes its time at the second call of such sizes, or, `behind`, another thread's, while the one for all sizes serves. `Model.variants`
+        lists them. With `buckets=[128, 256]`, sizes are filled up to the next of these where no row of a result depends on others; it is a warning where
+        the function does not allow it. Each takes what is declared constant from the first call that it serves."""
+        return Model(self._module.model(device, (variants, behind, list(buckets))))
 
     def package(
         self,

@@ -16,6 +16,7 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyTuple};
 use rc::Target;
+use rc::variants::Policy;
 use rc_dialects::func::Initializer;
 use rc_ir::{Module, Name, Result};
 use rc_runtime::cuda::Device;
@@ -25,22 +26,27 @@ use sizes::Sizes;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use tensors::{Tensors, Turn, turns};
-use variants::{Fits, Fitted};
+use variants::Fits;
 
 /// Machine code, and how a call's arguments and results map to its inputs and outputs.
 #[pyclass(name = "Program", frozen, dict, weakref)]
 pub struct PyProgram {
-    code: Code,
-    /// Of symbolic sizes on a GPU: programs for ranges of them.
+    loaded: Loaded,
+    /// Of symbolic sizes: programs for ranges of them.
     fits: std::sync::OnceLock<Fits>,
-    /// What the last inputs are computed by, of weights alone.
-    kept: Option<Kept>,
     /// The device in DLPack's numbers: its kind, and which of that kind.
     device: (i32, i32),
     call: std::sync::OnceLock<Call>,
     last: Mutex<Option<Arc<Sizes>>>,
     /// The addresses of inputs that were seen to share no memory with those that a call updates.
     apart: Mutex<Vec<usize>>,
+}
+
+/// Machine code that is ready to run.
+pub struct Loaded {
+    code: Code,
+    /// What the last inputs are computed by, of weights alone.
+    kept: Option<Kept>,
 }
 
 enum Code {
@@ -89,52 +95,22 @@ struct Empty {
     device: Py<PyAny>,
 }
 
-impl PyProgram {
+impl Loaded {
     /// The first function of a compiled module, on a GPU or without one on the CPU.
-    pub fn load(module: &Module, gpu: Option<Arc<Device>>) -> Result<PyProgram> {
-        match gpu {
-            Some(gpu) => PyProgram::cuda(module, gpu),
-            None => PyProgram::cpu(module),
-        }
-    }
-
-    fn cpu(module: &Module) -> Result<PyProgram> {
+    fn of(module: &Module, gpu: Option<&Arc<Device>>) -> Result<Loaded> {
         let fail = |e: rc_runtime::Error| rc_ir::Diagnostic::error(module.loc, e.to_string());
         let main = Program::load(module, None)?;
+        if let Some(gpu) = gpu {
+            let code = Code::Cuda(Box::new(CudaProgram::new(main, gpu).map_err(fail)?));
+            return Ok(Loaded { code, kept: None });
+        }
         let root = module.symbol(main.name).map(|body| body.op_ref(body.root()));
         let load = |init: Initializer| {
             let program = CpuProgram::new(Program::load(module, Some(init.function.as_str()))?).map_err(fail)?;
             Ok::<_, Box<rc_ir::Diagnostic>>(Kept::new(init, program))
         };
         let kept = root.and_then(Initializer::of).map(load).transpose()?;
-        let code = Code::Cpu(Box::new(CpuProgram::new(main).map_err(fail)?));
-        Ok(PyProgram { kept, ..PyProgram::new(code, (CPU, 0)) })
-    }
-
-    fn cuda(module: &Module, device: Arc<Device>) -> Result<PyProgram> {
-        let fail = |e: rc_runtime::Error| rc_ir::Diagnostic::error(module.loc, e.to_string());
-        let program = CudaProgram::new(Program::load(module, None)?, &device).map_err(fail)?;
-        Ok(PyProgram::new(Code::Cuda(Box::new(program)), (CUDA, device.ordinal() as i32)))
-    }
-
-    fn new(code: Code, device: (i32, i32)) -> PyProgram {
-        PyProgram {
-            code,
-            fits: std::sync::OnceLock::new(),
-            kept: None,
-            device,
-            call: std::sync::OnceLock::new(),
-            last: Mutex::new(None),
-            apart: Mutex::default(),
-        }
-    }
-
-    /// Has programs compiled for ranges of symbolic sizes, at most `limit`, from the module that this one was compiled from.
-    pub fn fit(&self, module: &Module, target: Target, gpu: Arc<Device>, limit: usize) {
-        let symbols = &self.signature().symbols;
-        if limit > 0 && !symbols.is_empty() {
-            _ = self.fits.set(Fits::new(module, symbols, target, gpu, limit));
-        }
+        Ok(Loaded { code: Code::Cpu(Box::new(CpuProgram::new(main).map_err(fail)?)), kept })
     }
 
     /// The program itself; none without machine code.
@@ -144,6 +120,38 @@ impl PyProgram {
             Code::Cpu(program) => Some(program.program()),
             Code::Cuda(program) => Some(program.program()),
         }
+    }
+}
+
+impl PyProgram {
+    /// The first function of a compiled module, on a GPU or without one on the CPU.
+    pub fn load(module: &Module, gpu: Option<Arc<Device>>) -> Result<PyProgram> {
+        let device = gpu.as_ref().map_or((CPU, 0), |gpu| (CUDA, gpu.ordinal() as i32));
+        Ok(PyProgram::new(Loaded::of(module, gpu.as_ref())?, device))
+    }
+
+    fn new(loaded: Loaded, device: (i32, i32)) -> PyProgram {
+        PyProgram {
+            loaded,
+            fits: std::sync::OnceLock::new(),
+            device,
+            call: std::sync::OnceLock::new(),
+            last: Mutex::new(None),
+            apart: Mutex::default(),
+        }
+    }
+
+    /// Has programs compiled for ranges of symbolic sizes, from the module that this one was compiled from.
+    pub fn fit(&self, module: &Module, target: Target, gpu: Option<Arc<Device>>, policy: Policy) {
+        let symbols = &self.signature().symbols;
+        if policy.limit > 0 && !symbols.is_empty() {
+            _ = self.fits.set(Fits::new(module, symbols, target, gpu, policy));
+        }
+    }
+
+    /// The program itself; none without machine code.
+    fn program(&self) -> Option<&Program> {
+        self.loaded.program()
     }
 
     /// The inputs that a call writes to.
@@ -180,8 +188,8 @@ impl PyProgram {
         name: String,
     ) -> PyResult<()> {
         let signature = self.signature();
-        let compiled = !matches!(self.code, Code::None);
-        let computed = self.kept.as_ref().map_or(0, |kept| kept.init.results);
+        let compiled = !matches!(self.loaded.code, Code::None);
+        let computed = self.loaded.kept.as_ref().map_or(0, |kept| kept.init.results);
         if compiled && (inputs.len() + computed != signature.inputs.len() || results.len() != signature.outputs.len()) {
             return Err(PyTypeError::new_err("as many inputs and results as the program has"));
         }
@@ -215,7 +223,7 @@ impl PyProgram {
     /// A program without machine code: its calls return arguments, views of them, and integers.
     #[staticmethod]
     fn empty() -> PyProgram {
-        PyProgram::new(Code::None, (CPU, 0))
+        PyProgram::new(Loaded { code: Code::None, kept: None }, (CPU, 0))
     }
 
     /// The arguments that a call updates in place.
@@ -225,19 +233,19 @@ impl PyProgram {
         self.updated_inputs().iter().filter_map(|&i| inputs.get(i).map(|input| input.arg)).collect()
     }
 
-    /// The ranges of symbolic sizes that there are programs for, beside the one for all.
+    /// The programs for ranges of symbolic sizes, a line each: sizes, calls, and why it was made.
     fn variants(&self) -> Vec<String> {
-        self.ranges()
+        self.explained()
     }
 
     /// Bytes of what is kept of weights between calls.
     fn kept_bytes(&self) -> usize {
-        self.kept.as_ref().map_or(0, Kept::bytes)
+        self.loaded.kept.as_ref().map_or(0, Kept::bytes)
     }
 
     /// Gives back what is kept of weights; the next call computes it anew.
     fn free_kept(&self) {
-        if let Some(kept) = &self.kept {
+        if let Some(kept) = &self.loaded.kept {
             kept.forget();
         }
     }
@@ -279,12 +287,13 @@ impl PyProgram {
             more.push(seed.bind(py).call0()?);
         }
         let mut inputs = self.inputs(call, &args, &more)?;
-        let kept = self.kept.as_ref().map(|kept| kept.values(call, &args, &inputs)).transpose()?;
-        inputs.addresses.extend(kept.iter().flat_map(|values| values.addresses()));
         let fitted = self.fitted(py, call, &inputs.sizes.bindings)?;
-        let turns = fitted.as_ref().map_or(&call.turns, |fitted| &fitted.turns);
+        let loaded = fitted.as_ref().map_or(&self.loaded, |fitted| &fitted.loaded);
+        let kept = loaded.kept.as_ref().map(|kept| kept.values(call, &args, &inputs)).transpose()?;
+        inputs.addresses.extend(kept.iter().flat_map(|values| values.addresses()));
+        let turns = fitted.as_ref().map_or(call.turns.as_slice(), |fitted| fitted.turns(call));
         let mut tensors = Tensors::new(call, turns, self.device, &inputs, args);
-        self.execute(py, call, &inputs, &mut tensors, fitted.as_deref())?;
+        self.execute(py, call, &inputs, &mut tensors, &loaded.code)?;
         for (arg, copy) in &inputs.copies {
             if self.updated_inputs().iter().any(|&i| call.inputs[i].arg == *arg) {
                 tensors.arg(py, *arg)?.call_method1("copy_", (copy,))?;
@@ -301,11 +310,11 @@ impl PyProgram {
         call: &Call,
         inputs: &Inputs<'_>,
         tensors: &mut Tensors,
-        fitted: Option<&Fitted>,
+        code: &Code,
     ) -> PyResult<()> {
         let bindings = &inputs.sizes.bindings;
         let mut failed = None;
-        let done = match &self.code {
+        let done = match code {
             Code::None => return Ok(()),
             Code::Cpu(program) => {
                 let from = Addresses(&inputs.addresses);
@@ -319,7 +328,6 @@ impl PyProgram {
                 py.detach(run)
             }
             Code::Cuda(program) => {
-                let program = fitted.map_or(&**program, |fitted| &fitted.code);
                 let bytes = program.program().arena_bytes(bindings).map_err(|e| plain(py, e))?;
                 let (size, stride) = (PyTuple::new(py, [bytes.max(1)])?, PyTuple::new(py, [1])?);
                 let (_held, arena) = call.empty(self.device, &size, &stride, call.bytes.bind(py))?;

@@ -1,96 +1,114 @@
 //! Programs for ranges of a graph's symbolic sizes, compiled when calls come back to them.
 
 use super::tensors::{Turn, turns};
-use super::{Call, PyProgram};
-use crate::threads::on_team;
+use super::{Call, Loaded, PyProgram};
+use crate::threads::team;
 use pyo3::prelude::*;
 use rc::Target;
-use rc::variants::{Found, Variants, narrowed};
+use rc::variants::{Found, News, Policy, Variants, narrowed};
 use rc_dialects::func::SymbolDecl;
-use rc_ir::{Diagnostic, Loc, Module};
-use rc_runtime::cuda::Device;
-use rc_runtime::program::{Bindings, CudaProgram, Program};
-use std::sync::Arc;
-use std::time::Instant;
+use rc_ir::{Module, Name};
+use rc_runtime::cuda::{Device, Stream};
+use rc_runtime::program::Bindings;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 /// What programs for ranges of sizes are compiled from.
 pub struct Fits {
     variants: Variants<Fitted>,
+    source: Arc<Source>,
+    /// Why sizes are not filled up, until it is said.
+    refused: Mutex<Option<News>>,
+}
+
+struct Source {
     module: Module,
     target: Target,
-    gpu: Arc<Device>,
+    gpu: Option<Arc<Device>>,
+    filled: Vec<Name>,
 }
 
 /// A program for a range of sizes, and what happens between its steps.
 pub struct Fitted {
-    pub code: CudaProgram,
-    pub turns: Vec<Turn>,
+    pub(super) loaded: Loaded,
+    turns: OnceLock<Vec<Turn>>,
+}
+
+impl Fitted {
+    pub(super) fn turns(&self, call: &Call) -> &[Turn] {
+        self.turns.get_or_init(|| {
+            let args: Vec<usize> = call.inputs.iter().map(|input| input.arg).collect();
+            turns(self.loaded.program(), &args, &call.returns)
+        })
+    }
 }
 
 impl Fits {
-    /// Of a module whose first function has these symbols: at most `limit` programs.
-    pub fn new(module: &Module, symbols: &[SymbolDecl], target: Target, gpu: Arc<Device>, limit: usize) -> Fits {
-        let same = module.attr("rc.deterministic").is_some();
-        Fits { variants: Variants::new(symbols.to_vec(), limit, same), module: module.clone(), target, gpu }
+    /// Of a module whose first function has these symbols.
+    pub fn new(
+        module: &Module,
+        symbols: &[SymbolDecl],
+        target: Target,
+        gpu: Option<Arc<Device>>,
+        policy: Policy,
+    ) -> Fits {
+        let at_once = policy.at_once || module.attr("rc.deterministic").is_some();
+        let (filled, refused) = rc::variants::filled(module, &target, &policy);
+        let variants = Variants::new(symbols.to_vec(), Policy { at_once, ..policy }, filled.clone());
+        let source = Arc::new(Source { module: module.clone(), target, gpu, filled });
+        Fits { variants, source, refused: Mutex::new(refused) }
+    }
+}
+
+impl Source {
+    fn compile(&self, ranges: &[SymbolDecl]) -> Result<Loaded, String> {
+        // Another thread may be capturing a stream, which loading code here is no part of.
+        let _relaxed = self.gpu.as_ref().map(|gpu| gpu.relaxed());
+        let narrowed = narrowed(&self.module, ranges, &self.filled);
+        let rc::Compiled { module, report, .. } = rc::compile_cached(&narrowed, &self.target);
+        if let Some(error) = report.errors.into_iter().next() {
+            return Err(error.message);
+        }
+        Loaded::of(&module, self.gpu.as_ref()).map_err(|e| e.message)
     }
 
-    fn compile(&self, ranges: &[SymbolDecl]) -> Result<CudaProgram, Diagnostic> {
-        let rc::Compiled { module, report, .. } = rc::compile_cached(&narrowed(&self.module, ranges), &self.target);
-        if let Some(error) = report.errors.into_iter().next() {
-            return Err(error);
-        }
-        let fail = |e: rc_runtime::Error| *Diagnostic::error(Loc::UNKNOWN, e.to_string());
-        CudaProgram::new(Program::load(&module, None).map_err(|e| *e)?, &self.gpu).map_err(fail)
+    /// Whether PyTorch captures its current stream. The default one has an error to tell while another one is captured.
+    fn is_captured(&self, stream: usize) -> bool {
+        let Some(gpu) = &self.gpu else { return false };
+        // SAFETY: PyTorch's current stream is one of the device.
+        unsafe { Stream::borrow(gpu, stream as *mut std::ffi::c_void) }.is_capturing().unwrap_or(true)
     }
 }
 
 impl PyProgram {
-    /// The program for these sizes, where there is one beside that for all. One that cannot be compiled is a warning.
+    /// The program for these sizes, where there is one beside that for all. One that cannot be compiled is a warning, and while PyTorch captures a graph
+    /// nothing is compiled: a later call does it.
     pub(super) fn fitted(&self, py: Python<'_>, call: &Call, sizes: &Bindings) -> PyResult<Option<Arc<Fitted>>> {
         let Some(fits) = self.fits.get() else { return Ok(None) };
-        let make = |ranges: &[SymbolDecl]| -> Result<Fitted, PyErr> {
-            let start = Instant::now();
-            let code = on_team(py, || fits.compile(ranges))?.map_err(|e| crate::errors::error(py, &[e]))?;
-            let args: Vec<usize> = call.inputs.iter().map(|input| input.arg).collect();
-            let turns = turns(Some(code.program()), &args, &call.returns);
-            say(
-                py,
-                "say",
-                ("time", format!("compiled for {} in {:.3} s", shown(ranges), start.elapsed().as_secs_f64())),
-            )?;
-            Ok(Fitted { code, turns })
+        let source = fits.source.clone();
+        let stream = if source.gpu.is_some() { call.exchange.stream(py, self.device)? as usize } else { 0 };
+        let captured = || fits.source.is_captured(stream);
+        let make = move |ranges: &[SymbolDecl]| -> Result<Fitted, String> {
+            let team = team().map_err(|e| format!("no threads to compile on: {e}"))?;
+            let loaded = team.install(|| source.compile(ranges))?;
+            Ok(Fitted { loaded, turns: OnceLock::new() })
         };
-        match fits.variants.find(sizes, make) {
-            Ok(Found::Variant(fitted)) => Ok(Some(fitted)),
-            Ok(Found::General) => Ok(None),
-            Ok(Found::Full) => {
-                let ranges: Vec<String> = fits.variants.ranges().iter().map(|ranges| shown(ranges)).collect();
-                let why = format!(
-                    "calls of further sizes run what was compiled for all: there are programs for {} already; the option \
-                     'variants' says how many there may be",
-                    ranges.join("; ")
-                );
-                say(py, "warn", (why,)).map(|()| None)
+        let Found { program, news } = py.detach(|| fits.variants.find(sizes, || !captured(), make));
+        let refused = fits.refused.lock().unwrap_or_else(PoisonError::into_inner).take();
+        for what in refused.into_iter().chain(news) {
+            match what {
+                News::Made(what) => say(py, "say", ("time", what))?,
+                News::Warning(why) => say(py, "warn", (why,))?,
             }
-            Err(error) => say(py, "warn", (format!("nothing was compiled for these sizes: {error}"),)).map(|()| None),
         }
+        Ok(program)
     }
 
-    /// The ranges of sizes that there are programs for, beside the one for all.
-    pub(super) fn ranges(&self) -> Vec<String> {
-        self.fits.get().map_or(Vec::new(), |fits| fits.variants.ranges().iter().map(|r| shown(r)).collect())
+    /// The programs for ranges of sizes, a line each.
+    pub(super) fn explained(&self) -> Vec<String> {
+        self.fits.get().map_or(Vec::new(), |fits| fits.variants.explain())
     }
 }
 
 fn say<'py>(py: Python<'py>, how: &str, what: impl pyo3::call::PyCallArgs<'py>) -> PyResult<()> {
     py.import("rc.torch.logs")?.call_method1(how, what).map(drop)
-}
-
-/// `b = 4, s = 65 to 128`.
-fn shown(ranges: &[SymbolDecl]) -> String {
-    let one = |r: &SymbolDecl| match r.min == r.max {
-        true => format!("{} = {}", r.name, r.min),
-        false => format!("{} = {} to {}", r.name, r.min, r.max),
-    };
-    ranges.iter().map(one).collect::<Vec<_>>().join(", ")
 }

@@ -1,7 +1,7 @@
 """rc's PyTorch frontend: `torch.compile(model, backend="rc")`."""
 
 from rc.torch.errors import UnsupportedOps
-from rc.torch.explain import Explanation, explain
+from rc.torch.explain import Explanation, explain, variants
 from rc.torch.export import export, package
 from rc.torch.minify import Minified, minify
 from rc.torch.options import Options
@@ -19,5 +19,6 @@ __all__ = [
     "kept_bytes",
     "minify",
     "package",
+    "variants",
     "warmup",
 ]

@@ -125,7 +125,7 @@ def compiled(module: Module, lowered: Lowered, options: Options, name: str, key:
             anew = folder is not None or any(logs.wants(topic) for topic in ("remarks", "fusion", "buffers"))
             text = folder is not None or logs.wants("output_code")
             program, remarks, warnings, code, (compiling, loading), cached = module.compile(
-                device, text, anew, measured, *kept, options.variants
+                device, text, anew, measured, *kept, options.programs(lowered.device)
             )
     except RcError as e:
         raise Problems(_blamed(e, lowered)) from e
@@ -170,6 +170,7 @@ def _laid_out(program: Program, lowered: Lowered, options: Options, name: str) -
     seed = (lambda: torch.empty_like(like).random_()) if lowered.seeded else None
     shown = f"rc: {name} ({len(lowered.nodes)} operations)"
     program.layout(lowered.inputs, lowered.integers, lowered.results, lowered.returns, lowered.captured, seed, options.graphs, shown)
+    program.name = shown
     ready(program)
     return Resolved(program, lowered.lazy, lowered.repeated) if lowered.lazy or lowered.repeated else program
 

@@ -7,9 +7,11 @@ from dataclasses import dataclass, field
 
 import torch
 
+from rc._native import Program
 from rc.torch import decompose
 from rc.torch.compile import problems_of
 from rc.torch.errors import place
+from rc.torch.weights import keeping
 
 
 @dataclass
@@ -30,6 +32,13 @@ class Explanation:
             lines.append(f"graph {i}: {count} operations, {len(foreign)} that rc cannot compile")
             lines += [f"  {op}: {why}" + (f"\n    at {where}" if where else "") for op, why, where in foreign]
         return "\n".join(lines)
+
+
+def variants() -> dict[str, list[str]]:
+    """Of each compiled graph with symbolic sizes on a GPU the programs that there are, a line each: for which sizes, the calls that they served, and why
+    they were made. The first line is the one for all sizes. The option `variants` says how many there may be."""
+    found = {program.name: program.variants() for program in keeping if isinstance(program, Program)}
+    return {name: lines for name, lines in sorted(found.items()) if lines}
 
 
 def explain(model, *args, **kwargs) -> Explanation:

@@ -57,13 +57,26 @@ class Options:
     """The file of measured schedules, text to commit: with `tune` what it does not have is measured and added to it; without, it is only read. By
     default, with `tune`, `rc/torch.tuning` in the user's cache folder."""
 
-    variants: int = 8
-    """Of a graph with symbolic sizes on a GPU: how many programs may be compiled for ranges of sizes that calls come back to, beside the one for all sizes.
-    Each takes its time at the second call of such sizes."""
+    variants: int | None = None
+    """Of a graph with symbolic sizes: how many programs may be compiled for ranges of sizes that calls come back to, beside the one for all sizes. By
+    default 8 on a GPU and with `buckets`, else none: on a CPU each keeps what it computes of weights for itself. Each takes its time at the second call of such
+    sizes. None is compiled while a CUDA graph is captured. `rc.torch.variants()` lists them."""
+
+    behind: bool = False
+    """Programs for ranges of sizes are compiled by another thread, while the one for all sizes serves."""
+
+    buckets: tuple[int, ...] = ()
+    """`[128, 256, 512]`: of a graph with symbolic sizes, sizes are filled up to the next of these, and each program is for one of them. It is a
+    warning where rows of a result depend on one another, as in attention."""
 
     memory_limit: int | None = None
     """Bytes that the intermediate results of each graph take at most. Values are computed again where they are used to keep it; it is an error where that
     is not enough. Arguments, weights and results are not counted."""
+
+    def programs(self, device: torch.device) -> tuple[int, bool, list[int]]:
+        """How many programs for ranges of sizes there may be on a device, whether behind the calls, and for which buckets."""
+        some = 8 if device.type != "cpu" or self.buckets else 0
+        return some if self.variants is None else self.variants, self.behind, list(self.buckets)
 
     def measured(self) -> str | None:
         """The file of measured schedules to compile with, if any. The folder of the default one is made."""
@@ -90,10 +103,13 @@ class Options:
                 hint = f'; did you mean "{near[0]}"?' if near else f"; there are {', '.join(known)}"
                 hint = f", which is Inductor's: {INDUCTORS[name]}" if name in INDUCTORS else hint
                 raise ValueError(f'rc has no option "{name}"{hint}')
-        chosen = Options(**(options or {}))
+        chosen = Options(**{**(options or {}), "buckets": tuple((options or {}).get("buckets") or ())})
         limit = chosen.memory_limit
         if limit is not None and (type(limit) is not int or not 0 < limit < 2**63):
             raise ValueError(f"rc's option memory_limit is a number of bytes from 1 to 2**63 - 1, not {limit!r}")
+        for bucket in chosen.buckets:
+            if type(bucket) is not int or not 0 < bucket < 2**63:
+                raise ValueError(f"rc's option buckets is a list of sizes from 1 to 2**63 - 1, not {chosen.buckets!r}")
         return chosen
 
 
