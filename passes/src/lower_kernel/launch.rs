@@ -25,7 +25,7 @@ pub fn lower_launches<'a>(body: &mut Body, lowered: &dyn Fn(Name) -> Option<&'a 
 fn launch(body: &mut Body, op: Op, target: &Lowered) -> Result<Vec<Value>> {
     let at = body.op_ref(op);
     let bind = at.attr("bind");
-    let joins = at.attr("joins").filter(|_| target.steps.len() == 1);
+    let joins = joins(at, target);
     let bound = bindings(at, target)?;
     let args: Vec<Value> = at.operands().collect();
     let mut made: Vec<Vec<Value>> = Vec::new();
@@ -47,6 +47,18 @@ fn launch(body: &mut Body, op: Op, target: &Lowered) -> Result<Vec<Value>> {
         resolve(&args, &made, *r).ok_or_else(|| body.op_ref(op).error("has fewer operands than its kernel takes"))
     };
     target.results.iter().map(find).collect()
+}
+
+/// `joins` in the order of the only kernel's inputs.
+fn joins(launch: OpRef, target: &Lowered) -> Option<Attr> {
+    let (&rows, places) = launch.attr("joins")?.as_shape()?.split_first()?;
+    let [step] = &target.steps[..] else { return None };
+    let place = |input: &Ref| match *input {
+        Ref::Arg(i) => places.get(2 * i..2 * i + 2),
+        Ref::Step(..) => None,
+    };
+    let places: Vec<&[Dim]> = step.inputs.iter().map(place).collect::<Option<_>>()?;
+    Some(Attr::shape(&[&[rows], places.concat().as_slice()].concat()))
 }
 
 fn resolve(args: &[Value], made: &[Vec<Value>], r: Ref) -> Option<Value> {

@@ -1,8 +1,8 @@
 //! Tensor maps that kernels take as parameters, encoded for the addresses and sizes of a launch.
 
 use crate::cuda::{Swizzle, TensorMap, TensorMapLayout};
-use crate::{Error, Result};
-use rc_ir::{Attr, Name, Type};
+use crate::{DType, Error, Result};
+use rc_ir::{Attr, Dim, Name, Type};
 
 /// A tensor map among a kernel's parameters.
 #[derive(Clone, Debug)]
@@ -40,24 +40,40 @@ impl MapParam {
 
     /// The map for an address, where the kernel's symbols have the values that `bind` gives.
     pub fn encode(&self, address: u64, bind: &dyn Fn(Name) -> Option<i64>) -> Result<TensorMap> {
-        let extent = |dim: &rc_ir::Dim| dim.evaluate(bind).and_then(|n| u64::try_from(n).ok());
-        let shape: Option<Vec<u64>> = self.tensor.shape().iter().map(extent).collect();
-        let mut shape = shape.ok_or_else(|| Error::Invalid(format!("{} has an unknown symbol", self.tensor)))?;
+        let unknown = || Error::Invalid(format!("{} has an unknown symbol", self.tensor));
+        TensorMap::encode(address, &self.layout(bind).ok_or_else(unknown)??)
+    }
+
+    /// `None` where a symbol has no value.
+    fn layout(&self, bind: &dyn Fn(Name) -> Option<i64>) -> Option<Result<TensorMapLayout>> {
+        let number = |dim: &Dim| dim.evaluate(bind).and_then(|n| u64::try_from(n).ok());
         // Of an empty tensor nothing is copied, and the driver takes no empty ones.
-        shape.iter_mut().for_each(|n| *n = (*n).max(1));
-        let elem = self.tensor.elem().to_string();
-        let invalid = || Error::Invalid(format!("a tensor map of {}", self.tensor));
-        let dtype = elem.parse().map_err(|_| invalid())?;
+        let extent = |dim: &Dim| number(dim).map(|n| n.max(1));
+        let shape: Vec<u64> = self.tensor.shape().iter().map(extent).collect::<Option<_>>()?;
+        let (Ok(dtype), Some(strides)) = (self.tensor.elem().to_string().parse::<DType>(), self.tensor.strides())
+        else {
+            return Some(Err(Error::Invalid(format!("a tensor map of {}", self.tensor))));
+        };
         let mut layout = TensorMapLayout::contiguous(dtype, &shape, &self.box_shape, self.swizzle);
         if !self.tensor.is_row_major() {
-            let strides = self.tensor.strides().ok_or_else(invalid)?;
-            let bytes = |dim: &rc_ir::Dim| extent(dim).map(|n| n.saturating_mul(dtype.size() as u64));
-            layout.strides = strides[..shape.len().saturating_sub(1)]
-                .iter()
-                .map(bytes)
-                .collect::<Option<_>>()
-                .ok_or_else(invalid)?;
+            let bytes = |dim: &Dim| Some(number(dim)?.saturating_mul(dtype.size() as u64));
+            layout.strides = strides.iter().take(layout.strides.len()).map(bytes).collect::<Option<_>>()?;
         }
-        TensorMap::encode(address, &layout)
+        Some(Ok(layout))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_may_lie_apart() {
+        let sizes = |list: &[i64]| list.iter().map(|&n| Dim::Static(n)).collect::<Vec<_>>();
+        let dense = Type::memref(&sizes(&[2, 12, 64]), Type::float(rc_ir::FloatKind::BF16), 0);
+        let of = |tensor| MapParam { param: 0, arg: 0, tensor, box_shape: vec![1, 4, 64], swizzle: Swizzle::B128 };
+        let strides = |tensor| of(tensor).layout(&|_| None).unwrap().unwrap().strides;
+        assert_eq!(strides(dense), [1536, 128]);
+        assert_eq!(strides(dense.with_strides(&sizes(&[1536, 128, 1]))), [3072, 256]);
     }
 }
