@@ -11,6 +11,7 @@ use rc_dialects::loop_::{self, IterKind, Nest};
 use rc_ir::pass::PassManager;
 use rc_ir::{Attr, AttrData, Body, Builder, Dim, Module, Name, Op, OpRef, Type, Value};
 use rc_parser::pipeline::parse_pipeline;
+use std::collections::HashMap;
 
 /// Why sizes of a symbol cannot be filled up, of a module's first function, for each symbol; `None` where they can be, to at most `largest`.
 pub fn refusals(module: &Module, target: &Target, largest: i64) -> Vec<(Name, Option<String>)> {
@@ -40,12 +41,18 @@ struct Check<'a> {
 
 type Checked = Result<(), String>;
 
+/// Of values that have rows in one dimension with others, how many elements lie before each row dimension that they were made of: elements of the same place
+/// are of the same row where this is the same.
+type Flat = HashMap<Value, Before>;
+type Before = Vec<Dim>;
+
 impl Check<'_> {
     fn function(&self, symbol: Name) -> Checked {
         let body = self.module.bodies.iter().find(|body| !body.is_private()).ok_or("there is no function")?;
         if func::updated_args(body).iter().any(Option::is_some) {
             return Err("the function updates arguments".into());
         }
+        let mut flat = Flat::new();
         for op in body.walk() {
             let at = body.op_ref(op);
             let name = at.name();
@@ -54,9 +61,9 @@ impl Check<'_> {
                 let (inputs, results) = ty.unwrap_or_default();
                 inputs.iter().chain(results).try_for_each(|&ty| plain(ty, symbol, "an argument or a result"))?;
             } else if name == &loop_::LAUNCH {
-                self.launch(at, symbol)?;
+                self.launch(at, symbol, &mut flat)?;
             } else if name.as_str() == "rc.core.reshape" {
-                reshape(at, symbol)?;
+                reshape(at, symbol, &mut flat)?;
             } else if name.as_str() != "func.return" {
                 refuse(at, symbol)?;
             }
@@ -64,58 +71,88 @@ impl Check<'_> {
         Ok(())
     }
 
-    fn launch(&self, at: OpRef, symbol: Name) -> Checked {
+    fn launch(&self, at: OpRef, symbol: Name, flat: &mut Flat) -> Checked {
         let callee = at.attr("callee").and_then(|a| a.as_str()).map(Name::new);
         let kernel = callee.and_then(|name| self.module.symbol(name)).ok_or("a kernel is missing")?;
         for (name, dim) in func::bindings(at).into_iter().filter(|(_, dim)| mentions(*dim, symbol)) {
             if dim != Dim::symbol(symbol) {
                 return Err(format!("a kernel works on {dim}"));
             }
-            self.kernel(kernel, name)?;
+            let args: Vec<Option<Before>> = at.operands().map(|value| flat.get(&value).cloned()).collect();
+            let results = self.kernel(kernel, name, &args)?;
+            let known = at.results().zip(results).filter_map(|(value, before)| Some((value, before?)));
+            flat.extend(known);
         }
         Ok(())
     }
 
-    fn kernel(&self, body: &Body, symbol: Name) -> Checked {
+    /// Of each result of a kernel how many elements lie before its rows, where it has them in one dimension with others.
+    fn kernel(&self, body: &Body, symbol: Name, args: &[Option<Before>]) -> Result<Vec<Option<Before>>, String> {
+        let entry = body.entry().ok_or("a kernel is empty")?;
+        let known = body.block_args(entry).zip(args).filter_map(|(value, before)| Some((value, before.clone()?)));
+        let mut flat: Flat = known.collect();
         let (mut positions, mut gathers) = (false, false);
+        let mut results = Vec::new();
         for op in body.walk() {
             let at = body.op_ref(op);
             let name = at.name();
             if name == &loop_::NEST {
-                self.nest(at, symbol, &mut positions, &mut gathers)?;
-            } else if op != body.root() && name != &loop_::RETURN && !within_nest(body, op) {
+                self.nest(at, symbol, &mut flat, (&mut positions, &mut gathers))?;
+            } else if name == &loop_::RETURN {
+                results = at.operands().map(|value| flat.get(&value).cloned()).collect();
+            } else if op != body.root() && !within_nest(body, op) {
                 refuse(at, symbol)?;
             }
         }
         if positions && gathers {
             return Err("elements are picked by what may follow from their positions".into());
         }
-        Ok(())
+        Ok(results)
     }
 
-    fn nest(&self, at: OpRef, symbol: Name, positions: &mut bool, gathers: &mut bool) -> Checked {
+    fn nest(&self, at: OpRef, symbol: Name, flat: &mut Flat, (positions, gathers): (&mut bool, &mut bool)) -> Checked {
         let nest = Nest::read(at).ok_or("a nest is malformed")?;
-        let mut rows = Vec::new();
+        let mut rows = Rows { symbol, iters: Vec::new(), flat: Vec::new(), largest: self.largest };
         for ((&iter, &extent), &kind) in nest.iters.iter().zip(&nest.extents).zip(&nest.kinds) {
-            if mentions(extent, symbol) {
-                if extent != Dim::symbol(symbol) || kind != IterKind::Parallel {
-                    return Err(format!("a result is computed of all {extent} elements along it"));
-                }
-                rows.push(iter);
+            if !mentions(extent, symbol) {
+                continue;
+            }
+            if kind != IterKind::Parallel {
+                return Err(format!("a result is computed of all {extent} elements along it"));
+            }
+            if extent == Dim::symbol(symbol) { rows.iters.push(iter) } else { rows.flat.push((iter, extent)) }
+        }
+        let mut before: Option<Before> = None;
+        for (value, map) in at.operands().zip(&nest.maps) {
+            let ty = at.body.ty(value);
+            if !rows.read(ty, map)? {
+                continue;
+            }
+            // Elements of one place are of one row in all operands.
+            let of = flat.get(&value).ok_or_else(|| unknown(ty))?;
+            if before.as_ref().is_some_and(|before| before != of) {
+                return Err("rows of several layouts meet".into());
+            }
+            before = Some(of.clone());
+        }
+        for (value, map) in at.results().zip(&nest.out_maps) {
+            let ty = at.body.ty(value);
+            if rows.written(ty, map)? {
+                flat.insert(value, before.clone().ok_or_else(|| unknown(ty))?);
             }
         }
-        let rows = Rows { symbol, iters: rows, largest: self.largest };
-        at.operand_types().iter().zip(&nest.maps).try_for_each(|(&ty, map)| rows.read(ty, map))?;
-        at.result_types().iter().zip(&nest.out_maps).try_for_each(|(&ty, map)| rows.written(ty, map))?;
         let Some(entry) = at.entry(0) else { return Ok(()) };
         for inner in at.body.ops(entry).map(|op| at.body.op_ref(op)) {
             let shape = |name: &str| inner.attr(name).and_then(Attr::as_shape).unwrap_or_default();
             if inner.name() == &loop_::GATHER {
                 *gathers |= inner.operands().len() > 1;
-                rows.read(at.body.ty(inner.operand(0)), shape("at"))?;
+                let ty = at.body.ty(inner.operand(0));
+                if rows.read(ty, shape("at"))? {
+                    return Err(unknown(ty));
+                }
             } else if inner.name() == &loop_::INDEX {
                 for &expr in shape("expr") {
-                    if mentions(expr, symbol) {
+                    if mentions(expr, symbol) || rows.flat.iter().any(|(iter, _)| mentions(expr, *iter)) {
                         return Err("what is computed knows how many there are".into());
                     }
                     *positions |= rows.iters.iter().any(|&iter| mentions(expr, iter));
@@ -128,10 +165,16 @@ impl Check<'_> {
     }
 }
 
+fn unknown(ty: Type) -> String {
+    format!("an intermediate result is {ty}")
+}
+
 /// The iterators of a nest that run over the rows.
 struct Rows {
     symbol: Name,
     iters: Vec<Name>,
+    /// Those that run over rows and other dimensions at once.
+    flat: Vec<(Name, Dim)>,
     largest: i64,
 }
 
@@ -140,34 +183,50 @@ impl Rows {
         expr.as_symbol().is_some_and(|name| self.iters.contains(&name))
     }
 
-    fn knows(&self, expr: Dim) -> bool {
-        mentions(expr, self.symbol) || self.iters.iter().any(|&iter| mentions(expr, iter))
+    fn is_flat(&self, expr: Dim, size: Dim) -> bool {
+        expr.as_symbol().is_some_and(|name| self.flat.contains(&(name, size)))
     }
 
-    /// Row by row, or one that there always is; what has other dimensions for the rows has enough of them.
-    fn read(&self, ty: Type, map: &[Dim]) -> Checked {
-        plain(ty, self.symbol, "an intermediate result")?;
+    fn knows(&self, expr: Dim) -> bool {
+        let flat = self.flat.iter().map(|(iter, _)| iter);
+        mentions(expr, self.symbol) || self.iters.iter().chain(flat).any(|&iter| mentions(expr, iter))
+    }
+
+    /// Row by row, or one that there always is; what has other dimensions for the rows has enough of them. Whether it has rows in one dimension with others.
+    fn read(&self, ty: Type, map: &[Dim]) -> Result<bool, String> {
+        let mut is_flat = false;
         for (&size, &expr) in ty.shape().iter().zip(map) {
             let fits = match mentions(size, self.symbol) {
-                true => self.is_row(expr) || !self.knows(expr),
+                true if size == Dim::symbol(self.symbol) => self.is_row(expr) || !self.knows(expr),
+                true => {
+                    is_flat = true;
+                    self.is_flat(expr, size)
+                }
                 false => !self.knows(expr) || self.is_row(expr) && size.as_static().is_some_and(|n| n >= self.largest),
             };
             if !fits {
                 return Err(format!("element {expr} along it is read"));
             }
         }
-        Ok(())
+        Ok(is_flat)
     }
 
-    fn written(&self, ty: Type, map: &[Dim]) -> Checked {
-        plain(ty, self.symbol, "an intermediate result")?;
+    fn written(&self, ty: Type, map: &[Dim]) -> Result<bool, String> {
+        let mut is_flat = false;
         for (&size, &expr) in ty.shape().iter().zip(map) {
-            let fits = if mentions(size, self.symbol) { self.is_row(expr) } else { !self.knows(expr) };
+            let fits = match mentions(size, self.symbol) {
+                true if size == Dim::symbol(self.symbol) => self.is_row(expr),
+                true => {
+                    is_flat = true;
+                    self.is_flat(expr, size)
+                }
+                false => !self.knows(expr),
+            };
             if !fits {
                 return Err(format!("element {expr} along it is written"));
             }
         }
-        Ok(())
+        Ok(is_flat)
     }
 }
 
@@ -192,8 +251,8 @@ fn plain(ty: Type, symbol: Name, what: &str) -> Checked {
 }
 
 /// That each row stays one: as many elements before it on both sides.
-fn reshape(at: OpRef, symbol: Name) -> Checked {
-    let before = |ty: Type| -> Vec<Dim> {
+fn reshape(at: OpRef, symbol: Name, flat: &mut Flat) -> Checked {
+    let before = |ty: Type| -> Before {
         let mut product = Dim::Static(1);
         let mut places = Vec::new();
         for dim in ty.shape() {
@@ -204,10 +263,20 @@ fn reshape(at: OpRef, symbol: Name) -> Checked {
         }
         places
     };
-    let (from, to) = (at.operand_types()[0], at.result_types()[0]);
-    plain(from, symbol, "an intermediate result")?;
-    plain(to, symbol, "an intermediate result")?;
-    if before(from) == before(to) { Ok(()) } else { Err("a reshape mixes rows".into()) }
+    let (from, to) = (at.operands().next(), at.results().next());
+    let (Some(from), Some(to)) = (from, to) else { return Ok(()) };
+    let rows = |ty: Type| plain(ty, symbol, "an intermediate result").is_ok();
+    let (from_ty, to_ty) = (at.body.ty(from), at.body.ty(to));
+    let of = match flat.get(&from) {
+        Some(of) => of.clone(),
+        None if rows(from_ty) => before(from_ty),
+        None => return Err(unknown(from_ty)),
+    };
+    if !rows(to_ty) {
+        flat.insert(to, of);
+        return Ok(());
+    }
+    if of == before(to_ty) { Ok(()) } else { Err("a reshape mixes rows".into()) }
 }
 
 fn mentions(dim: Dim, name: Name) -> bool {

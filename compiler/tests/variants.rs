@@ -69,7 +69,8 @@ fn none_are_made_where_none_are_asked_for() {
 
 const ROWS: &str = "func.func @main(%x: tensor<n x 5 x f32>, %ids: tensor<n x i64>, %table: tensor<10x5xf32>, %w: tensor<7x5xf32>) -> (tensor<n x 7 x f32>, tensor<5 x n x f32>, tensor<n x i64>) attributes {rc.symbols = #rc.symbols<n = [0, 100, 1]>} {
   %e = tensor.embedding %table, %ids : tensor<n x 5 x f32>
-  %y = core.add %x, %e : tensor<n x 5 x f32>
+  %y0 = core.add %x, %e : tensor<n x 5 x f32>
+  %y = tensor.gelu %y0 {approximate = none} : tensor<n x 5 x f32>
   %z = tensor.linear %y, %w : tensor<n x 7 x f32>
   %s = tensor.softmax %z {dim = 1} : tensor<n x 7 x f32>
   %t = core.transpose %y {perm = [1, 0]} : tensor<5 x n x f32>
@@ -130,6 +131,12 @@ fn sizes_that_results_depend_on_are_not_filled_up() {
             "tensor<n x 5 x f32>",
             "%y, %at = core.sort %x {dim = 0} : tensor<n x 5 x f32>, tensor<n x 5 x i64>",
             "all of them",
+        ),
+        // Rows one behind the other, and the same elements as columns.
+        (
+            "tensor<5 x n x f32>",
+            "%a = core.exp %x : tensor<n x 5 x f32>\n  %b = core.reshape %a : tensor<5 x n x f32>\n  %y = core.exp %b : tensor<5 x n x f32>",
+            "mixes rows",
         ),
         ("tensor<5*n x f32>", "%y = core.reshape %x : tensor<5*n x f32>", "5 * n"),
         ("tensor<1x5xf32>", "%y = core.slice %x {starts = [n - 1, 0], sizes = [1, 5]} : tensor<1x5xf32>", "is read"),
