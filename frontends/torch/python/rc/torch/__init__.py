@@ -1,5 +1,6 @@
 """rc's PyTorch frontend: `torch.compile(model, backend="rc")`."""
 
+from rc.torch import accelerate
 from rc.torch.errors import UnsupportedOps
 from rc.torch.explain import Explanation, explain, variants
 from rc.torch.export import export, package
@@ -22,3 +23,5 @@ __all__ = [
     "variants",
     "warmup",
 ]
+
+accelerate.introduce()
