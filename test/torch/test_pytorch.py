@@ -8,6 +8,8 @@ import pytest
 import torch
 from torch import nn
 
+import rc.torch  # noqa: F401
+
 SCRIPT = """
 import torch
 model = torch.nn.Sequential(torch.nn.Linear(7, 13), torch.nn.GELU(), torch.nn.Linear(13, 5))
