@@ -14,11 +14,21 @@ pub struct Cpu {
     pub page_bytes: i64,
     /// Microseconds that starting a wave of programs takes.
     pub wave_us: f64,
+    pub threads: CpuThreads,
     pub pointwise: CpuPointwise,
     pub windows: CpuWindows,
     pub products: CpuProducts,
     pub dots: CpuDots,
     pub sorts: CpuSorts,
+}
+
+/// Microseconds that a launch takes one thread from which on others share it.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CpuThreads {
+    /// Where they watch for the next launch, and where they sleep and are woken.
+    pub watching: f64,
+    pub asleep: f64,
 }
 
 /// Nests that compute each element for itself.
@@ -51,6 +61,8 @@ pub struct CpuWindows {
 pub struct CpuProducts {
     /// Elements of the sums at a time at most; of panels that no call packs, twice as many.
     pub depth: i64,
+    /// The same where rows of the left operand are read in place.
+    pub depth_in_place: i64,
     /// Bytes of a program's own memory at most.
     pub memory_bytes: i64,
     /// Rows of a tile of results at most.
@@ -68,11 +80,14 @@ pub struct CpuProducts {
     pub far: f64,
     /// Cycles besides that turning an element takes, where it is packed across the operand's rows.
     pub turn: f64,
-    /// Cycles of a vector of sums that waits for the next block of k: it is stored and added.
+    /// Cycles of a vector of sums that waits for the next block of k: it is stored and added; and where the second-level cache does not keep it.
     pub wait: f64,
+    pub wait_far: f64,
     /// How much longer a step takes whose right panel comes from the second-level cache, and whose left block comes from further away.
     pub right_second: f64,
     pub left_third: f64,
+    /// Cycles until a row of the left operand that is read in place, on a page of its own, arrives ahead of its use.
+    pub left_start: f64,
     /// Cycles of a step for each row of the left operand that is read in place: across its rows, and along rows that collide in the cache.
     pub left_across: f64,
     pub left_collides: f64,

@@ -1,6 +1,7 @@
 //! Threads that stay, waiting for the next parallel loop.
 //!
-//! A loop's calls are *chunks* that threads take from a counter; the caller takes part. One atomic word, the *gate*,
+//! Each thread has a *part* of a loop, the same one of equal loops, so that what it read and wrote last time is still in its cache. It takes
+//! *chunks* of its part from a counter, and then those that others have left; the caller takes part. One atomic word, the *gate*,
 //! admits workers: it holds the loop's number, whether it is open, and how many workers are inside. A worker enters
 //! by raising the count while the gate is open and its number new; the caller closes the gate when no chunk is left,
 //! and returns when the count has fallen to zero. A worker that wakes too late thus never delays a loop, which a
@@ -8,6 +9,7 @@
 
 use std::any::Any;
 use std::cell::Cell;
+use std::ops::Range;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, Once, PoisonError};
@@ -64,7 +66,7 @@ fn parse_threads(text: &str) -> Result<usize> {
 }
 
 /// A parallel loop's body: called with a thread's index and a range of iterations.
-type Body<'a> = dyn Fn(usize, std::ops::Range<u64>) + Sync + 'a;
+type Body<'a> = dyn Fn(usize, Range<u64>) + Sync + 'a;
 
 /// A team of threads. Loops from several callers at once, and loops inside loops, run on their calling thread alone.
 #[derive(Debug)]
@@ -84,8 +86,8 @@ struct Line<T>(T);
 struct Shared {
     /// `number << 32 | open << 31 | workers inside`.
     gate: Line<AtomicU64>,
-    /// The next iteration to hand out.
-    next: Line<AtomicU64>,
+    /// For each part `number << 32 | units that are handed out`; of another loop's number: none.
+    next: Line<Box<[AtomicU64]>>,
     /// The loop; written while the gate is shut and nobody is inside.
     job: Line<JobCell>,
     sleepers: Line<AtomicUsize>,
@@ -98,15 +100,23 @@ struct Shared {
 const OPEN: u64 = 1 << 31;
 const INSIDE: u64 = OPEN - 1;
 
+/// The lower half of a part's counter.
+const UNITS: u64 = u32::MAX as u64;
+/// A chunk is one part in so many of what is left of its thread's part: the last ones are short, so that threads end together.
+const TURNS: u64 = 4;
+
 struct Job {
     body: *const Body<'static>,
+    number: u64,
     end: u64,
-    /// The shortest chunk, but for the last.
+    /// The shortest chunk, but for the last of a part.
     least: u64,
-    /// A chunk is one part in so many of what is left: the last ones are short, so that threads end together.
-    turns: u64,
+    /// Parts into which the iterations are divided.
+    parts: u64,
     /// The first panic of a body.
     panic: Mutex<Option<Box<dyn Any + Send>>>,
+    /// Whether a body has panicked: the rest need not run.
+    stopped: AtomicBool,
 }
 
 /// The current loop, behind the gate.
@@ -126,7 +136,7 @@ impl Pool {
         }
         let shared = Arc::new(Shared {
             gate: Line(AtomicU64::new(0)),
-            next: Line(AtomicU64::new(0)),
+            next: Line((0..options.threads).map(|_| AtomicU64::new(0)).collect()),
             job: Line(JobCell(Cell::new(std::ptr::null()))),
             sleepers: Line(AtomicUsize::new(0)),
             lock: Mutex::new(()),
@@ -174,10 +184,15 @@ impl Pool {
         self.workers.len() + 1
     }
 
-    /// Runs `body(thread, range)` over consecutive pieces of `0..count`, each at least `grain` long but for the last,
+    /// Whether all threads watch for the next loop: sharing one then costs the least.
+    pub fn is_awake(&self) -> bool {
+        self.shared.sleepers.0.load(Ordering::Relaxed) == 0
+    }
+
+    /// Runs `body(thread, range)` over consecutive pieces of `0..count`, each at least `grain` long but for the last of a thread's part,
     /// until all are done. Calls with the same `thread` do not overlap. A panic in a body is raised again here, after
     /// every thread has left the loop.
-    pub fn for_each(&self, count: u64, grain: u64, body: &(dyn Fn(usize, std::ops::Range<u64>) + Sync)) {
+    pub fn for_each(&self, count: u64, grain: u64, body: &(dyn Fn(usize, Range<u64>) + Sync)) {
         if count == 0 {
             return;
         }
@@ -195,12 +210,11 @@ impl Pool {
     fn run(&self, end: u64, least: u64, body: &Body<'_>) -> Option<Box<dyn Any + Send>> {
         // SAFETY: the lifetime is forgotten only until the gate has shut behind the last worker, below.
         let body = unsafe { std::mem::transmute::<*const Body<'_>, *const Body<'static>>(body) };
-        let turns = 4 * self.threads() as u64;
-        let job = Job { body, end, least, turns, panic: Mutex::new(None) };
         let shared = &*self.shared;
+        let number = (shared.gate.0.load(Ordering::Relaxed) >> 32).wrapping_add(1) & UNITS;
+        let parts = end.div_ceil(least).min(self.threads() as u64);
+        let job = Job { body, number, end, least, parts, panic: Mutex::new(None), stopped: AtomicBool::new(false) };
         shared.job.0.0.set(&job);
-        shared.next.0.store(0, Ordering::Relaxed);
-        let number = (shared.gate.0.load(Ordering::Relaxed) >> 32).wrapping_add(1);
         // Sequentially consistent with `sleepers`: either this sees a sleeper, or the sleeper sees the open gate.
         shared.gate.0.store(number << 32 | OPEN, Ordering::SeqCst);
         if shared.sleepers.0.load(Ordering::SeqCst) > 0 {
@@ -236,23 +250,41 @@ impl Drop for Pool {
 }
 
 impl Job {
-    /// The next chunk; none where all are handed out.
-    fn take(&self, next: &AtomicU64) -> Option<std::ops::Range<u64>> {
-        let end_of = |start: u64| start.saturating_add(((self.end - start) / self.turns).max(self.least)).min(self.end);
-        let step = |start: u64| (start < self.end).then(|| end_of(start));
-        let start = next.fetch_update(Ordering::Relaxed, Ordering::Relaxed, step).ok()?;
-        Some(start..end_of(start))
+    /// Where a part starts, or the last one ends.
+    fn start(&self, part: u64) -> u64 {
+        let (each, more) = (self.end / self.parts, self.end % self.parts);
+        part * each + part.min(more)
     }
 
-    /// Takes chunks until none is left.
-    fn work(&self, thread: usize, next: &AtomicU64) {
+    /// The next chunk of a part; none where all of it is handed out.
+    fn take(&self, part: u64, next: &AtomicU64) -> Option<Range<u64>> {
+        let (start, end) = (self.start(part), self.start(part + 1));
+        let unit = (end - start) / UNITS + 1;
+        let units = (end - start).div_ceil(unit);
+        let done = |value: u64| if value >> 32 == self.number { value & UNITS } else { 0 };
+        let taken = |done: u64| ((units - done) / TURNS).max(self.least.div_ceil(unit)).min(units - done);
+        let step = |value: u64| {
+            let done = done(value);
+            (done < units).then(|| self.number << 32 | (done + taken(done)))
+        };
+        let before = done(next.fetch_update(Ordering::Relaxed, Ordering::Relaxed, step).ok()?);
+        let place = |units: u64| start.saturating_add(units * unit).min(end);
+        Some(place(before)..place(before + taken(before)))
+    }
+
+    /// Takes chunks until none is left, those of the thread's own part first.
+    fn work(&self, thread: usize, next: &[AtomicU64]) {
         // SAFETY: the caller of `run` keeps the body alive until the loop is over.
         let body = unsafe { &*self.body };
-        while let Some(range) = self.take(next) {
-            if let Err(panic) = catch_unwind(AssertUnwindSafe(|| body(thread, range))) {
-                self.panic.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(panic);
-                // The rest need not run.
-                next.store(self.end, Ordering::Relaxed);
+        for turn in 0..self.parts {
+            let part = (thread as u64 + turn) % self.parts;
+            while !self.stopped.load(Ordering::Relaxed)
+                && let Some(range) = self.take(part, &next[part as usize])
+            {
+                if let Err(panic) = catch_unwind(AssertUnwindSafe(|| body(thread, range))) {
+                    self.panic.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(panic);
+                    self.stopped.store(true, Ordering::Relaxed);
+                }
             }
         }
     }

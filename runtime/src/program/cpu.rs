@@ -397,7 +397,9 @@ impl Machine for Run<'_> {
                 slots.clear();
                 slots.extend(args.iter().map(|a| self.address(a, turns) as u64));
                 slots.extend(symbols.iter().map(|&n| n as u64));
-                let grain = if pace.is_short() { u64::MAX } else { 1 };
+                let [watching, asleep] = self.program.program.shared_from;
+                let alone = pace.is_short(if self.pool.is_awake() { watching } else { asleep });
+                let grain = if alone { u64::MAX } else { 1 };
                 let launch = Launch { grid: *grid, grain, scratch: self.program.program.kernels[*kernel].scratch };
                 let guarded = self.guarded(args.iter(), turns);
                 guarded.iter().for_each(Guarded::fill);
@@ -405,7 +407,7 @@ impl Machine for Run<'_> {
                 // SAFETY: the code was generated for these arguments: buffers of the planned sizes, the
                 // kernel's symbols in their order; all outlive the launch.
                 unsafe { self.pool.launch(self.program.kernels[*kernel].entry(), &slots, launch)? };
-                pace.note(start.elapsed());
+                pace.note(start.elapsed(), alone);
                 *self.slots = slots;
                 let name = &self.program.program.kernels[*kernel].name;
                 guarded.iter().try_for_each(|buffer| buffer.check(&format!("the kernel {name}")))?;

@@ -8,6 +8,7 @@ use super::{Binary, Code, Constant, MapParam, Memory, Place, Program, Step};
 use rc_dialects::func::{arg_names, symbols};
 use rc_dialects::host::{ASSERT, BINARY, CALL, CONSTANT, COPY, FOR, FOREIGN, FUNC, IF, LAUNCH, RETURN, VIEW, WHILE};
 use rc_ir::{AttrData, Blob, Body, Diagnostic, Dim, Module, Name, Op, OpRef, Result, Type, Value};
+use rc_machine::Target;
 use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
 
@@ -29,6 +30,13 @@ impl Program {
 /// Turns after which a `core.while` of the module is an error.
 pub(crate) fn while_limit(module: &Module) -> Option<usize> {
     module.attr("rc.while_limit")?.as_int().and_then(|n| usize::try_from(n).ok())
+}
+
+/// What `Program::shared_from` is for the module's processor; 0 where it does not say which.
+fn shared_from(module: &Module) -> Result<[u32; 2]> {
+    let threads = Target::of_module(module.attrs)?.and_then(|target| target.cpu).map(|cpu| cpu.threads);
+    let nanos = |us: f64| (1e3 * us) as u32;
+    Ok(threads.map_or([0; 2], |threads| [nanos(threads.watching), nanos(threads.asleep)]))
 }
 
 struct Loader<'a> {
@@ -156,6 +164,7 @@ impl<'a> Loader<'a> {
             steps: Vec::new(),
             asserts: Vec::new(),
             while_limit: while_limit(module),
+            shared_from: shared_from(module)?,
             guard: root.int("guard").and_then(|n| usize::try_from(n).ok()).unwrap_or(0),
         };
         let (kernels, constants) = (FxHashMap::default(), FxHashMap::default());

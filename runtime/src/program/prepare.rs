@@ -6,7 +6,7 @@ use crate::foreign::{self, Buffer, Call, Function, On};
 use crate::{DType, Error, Result};
 use rc_ir::Dim;
 use smallvec::SmallVec;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 /// A place in memory.
@@ -26,25 +26,34 @@ impl At {
     }
 }
 
-/// How a launch on a CPU went last: on one thread where all of them would take longer to come together than it takes.
+/// How long a launch on a CPU takes, as far as it was measured: on one thread alone, and on all together. In nanoseconds; 0: not known.
 #[derive(Debug, Default)]
-pub struct Pace(AtomicBool);
+pub struct Pace {
+    alone: AtomicU32,
+    together: AtomicU32,
+    runs: AtomicU32,
+}
 
 impl Pace {
-    /// A launch on all threads that is over sooner goes to one the next time.
-    const SHORT: Duration = Duration::from_micros(16);
-    /// A launch on one thread that takes longer goes to all.
-    const LONG: Duration = Duration::from_micros(30);
+    /// Runs after which what was measured is measured again: one may have been held up.
+    const REMEMBERED: u32 = 1024;
 
-    /// Whether one thread is to run it.
-    pub fn is_short(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
+    /// Whether one thread is to run it, where a launch is shared that takes it `least` nanoseconds.
+    pub fn is_short(&self, least: u32) -> bool {
+        match (self.alone.load(Ordering::Relaxed), self.together.load(Ordering::Relaxed)) {
+            (0, together) => together > 0 && together < least / 2,
+            (alone, _) => alone < least,
+        }
     }
 
     /// Notes what it took.
-    pub fn note(&self, took: Duration) {
-        let most = if self.is_short() { Pace::LONG } else { Pace::SHORT };
-        self.0.store(took < most, Ordering::Relaxed);
+    pub fn note(&self, took: Duration, alone: bool) {
+        let nanos = u32::try_from(took.as_nanos()).unwrap_or(u32::MAX).max(1);
+        if self.runs.fetch_add(1, Ordering::Relaxed) % Pace::REMEMBERED == Pace::REMEMBERED - 1 {
+            self.alone.store(0, Ordering::Relaxed);
+        }
+        let measured = if alone { &self.alone } else { &self.together };
+        measured.store(nanos, Ordering::Relaxed);
     }
 }
 
@@ -275,10 +284,24 @@ mod tests {
     #[test]
     fn short_launches_go_to_one_thread() {
         let (pace, micros) = (Pace::default(), Duration::from_micros);
-        assert!(!pace.is_short());
-        for (took, short) in [(100, false), (20, false), (5, true), (20, true), (40, false), (20, false)] {
-            pace.note(micros(took));
-            assert_eq!(pace.is_short(), short, "{took}");
-        }
+        assert!(!pace.is_short(6000), "nothing is known of it");
+        pace.note(micros(50), false);
+        assert!(!pace.is_short(6000));
+        pace.note(micros(2), false);
+        assert!(pace.is_short(6000), "two threads need so little that one may do");
+        pace.note(micros(8), true);
+        assert!(!pace.is_short(6000) && pace.is_short(16_000), "others are asleep, and waking them takes longer");
+        pace.note(micros(2), false);
+        assert!(!pace.is_short(6000), "what one thread takes is remembered");
+        pace.note(micros(4), true);
+        assert!(pace.is_short(6000));
+    }
+
+    #[test]
+    fn a_launch_that_was_held_up_once_is_measured_again() {
+        let (pace, micros) = (Pace::default(), Duration::from_micros);
+        pace.note(micros(900), true);
+        (0..Pace::REMEMBERED).for_each(|_| pace.note(micros(1), false));
+        assert!(pace.is_short(6000));
     }
 }

@@ -30,6 +30,27 @@ fn covers_each_iteration_once() {
     }
 }
 
+#[test]
+fn long_loops_are_covered() {
+    let pool = pool(3);
+    for count in [(1 << 34) + 5, 1 << 62] {
+        let total = AtomicU64::new(0);
+        pool.for_each(count, 1, &|_, range| add_length(&total, range));
+        assert_eq!(total.into_inner(), count);
+    }
+}
+
+#[test]
+fn a_thread_starts_with_its_own_part() {
+    let pool = pool(3);
+    let first = [const { AtomicU64::new(u64::MAX) }; 3];
+    pool.for_each(61, 1, &|thread, range| {
+        _ = first[thread].compare_exchange(u64::MAX, range.start, Ordering::Relaxed, Ordering::Relaxed);
+        std::thread::sleep(Duration::from_millis(5));
+    });
+    assert_eq!(first.map(AtomicU64::into_inner), [0, 21, 41]);
+}
+
 /// Loops in quick succession, and after pauses long enough for the workers to sleep.
 #[test]
 fn survives_many_loops() {
