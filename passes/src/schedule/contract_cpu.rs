@@ -227,7 +227,10 @@ impl Model<'_> {
         let depths = [4, 2].map(|part| (self.target.shared_bytes / part / line).clamp(self.lanes as i64, depth));
         // Panels that no call packs arrive ahead of their use from any cache: what a block costs besides its products is then the largest loss.
         let longest = if self.panels || self.distance.is_some() { 2 * depth } else { depth };
-        let k_parts: Vec<i64> = depths.into_iter().chain([longest]).map(|depth| (k + depth - 1) / depth).collect();
+        // Rows that are read in place are read the faster the longer they are.
+        let in_place = if self.run.is_none() { self.costs().depth_in_place.max(longest) } else { longest };
+        let k_parts: Vec<i64> =
+            depths.into_iter().chain([longest, in_place]).map(|depth| (k + depth - 1) / depth).collect();
         let mut out = Vec::new();
         for block_m in blocks(m, self.tile[0], PARTS) {
             for block_n in blocks(n, self.tile[1], PARTS) {
@@ -242,10 +245,11 @@ impl Model<'_> {
         }
         let made_words = |c: &Choice| self.word == 1 || (c.pack[0] && (c.pack[1] || self.panels));
         let whole = |c: &Choice| c.block[2] % self.shape[2] == 0 || c.block[2] >= k;
+        let short = |c: &Choice| !c.pack[0] || c.block[2] < longest + self.lanes as i64;
         out.retain(|c| {
             self.memory(c) <= self.costs().memory_bytes && (self.run.is_none() || c.pack[0] != self.distance.is_some())
         });
-        out.retain(|c| made_words(c) && whole(c));
+        out.retain(|c| made_words(c) && whole(c) && short(c));
         out
     }
     fn costs(&self) -> &CpuProducts {
@@ -303,7 +307,7 @@ impl Model<'_> {
         if c.block[0] * c.block[2] * self.bytes > self.target.cache_bytes {
             step *= costs.left_third; // and the left one's block from further away.
         }
-        let products = tiles[0] * tiles[1] * (sums * step + steps * costs.tile);
+        let products = tiles[0] * tiles[1] * (sums * step + steps * (costs.tile + self.starts(c)));
         let [m_parts, n_parts] = self.parts(c);
         let [left, right] = self.packing(c);
         let packing = sums
@@ -313,7 +317,8 @@ impl Model<'_> {
         let streamed = if self.panels { sums * tiles[1] * nr * m_parts * self.bytes as f64 / self.rate() } else { 0.0 };
         // The first of several blocks only leaves its sums, the last one only takes them.
         let waits = if self.outer > 1.0 { steps + 1.0 } else { steps - 1.0 };
-        let waiting = tiles[0] * tiles[1] * waits * costs.wait * mr * vectors;
+        let wait = if self.memory(c) > self.target.cache_bytes { costs.wait_far } else { costs.wait };
+        let waiting = tiles[0] * tiles[1] * waits * wait * mr * vectors;
         let programs = self.programs(c);
         let each = (products + packing + streamed + waiting) * self.batch / programs + costs.program;
         // Cores take programs as they get done, and the last one is waited for.
@@ -330,6 +335,21 @@ impl Model<'_> {
             false => Cost::longest(parts).bound,
         };
         Cost { us: each * (turns + costs.last) / self.cycles(), bound }
+    }
+    /// Cycles of a tile until the rows of the left operand that it reads in place arrive ahead of their use: those on pages of their own, from
+    /// further away than the second-level cache. A program's first columns find them furthest away.
+    fn starts(&self, c: &Choice) -> f64 {
+        let costs = self.costs();
+        let apart = self.sizes[2] * self.bytes;
+        // Rows at a distance with a large power of two have few sets of the cache.
+        let row = (c.block[2] * self.bytes).max(apart & -apart);
+        let near = 2 * c.block[0] * row <= self.target.cache_bytes;
+        if c.pack[0] || near || self.run.is_some() || !self.along_k[0] {
+            return 0.0;
+        }
+        let pages = apart as f64 / self.target.cpu().page_bytes as f64;
+        let columns = (c.block[1] / self.tile[1]) as f64;
+        costs.left_start * self.tile[0] as f64 * pages.min(1.0) * (1.0 + 1.0 / columns) / 2.0
     }
     /// Cycles that reading operands in place costs more for each step of a tile.
     fn reads(&self, c: &Choice) -> f64 {
