@@ -317,7 +317,7 @@ impl Model<'_> {
         let streamed = if self.panels { sums * tiles[1] * nr * m_parts * self.bytes as f64 / self.rate() } else { 0.0 };
         // The first of several blocks only leaves its sums, the last one only takes them.
         let waits = if self.outer > 1.0 { steps + 1.0 } else { steps - 1.0 };
-        let wait = if self.memory(c) > self.target.cache_bytes { costs.wait_far } else { costs.wait };
+        let wait = if 2 * self.memory(c) > self.target.cache_bytes { costs.wait_far } else { costs.wait };
         let waiting = tiles[0] * tiles[1] * waits * wait * mr * vectors;
         let programs = self.programs(c);
         let each = (products + packing + streamed + waiting) * self.batch / programs + costs.program;
