@@ -8,6 +8,7 @@ use super::reads::{
     tensor_bytes,
 };
 use super::{FuseOptions, Order, is_view};
+use crate::layout::attention::settling;
 use crate::schedule::access::Access;
 use rc_dialects::op;
 use rc_ir::dim_range::Ranges;
@@ -179,14 +180,17 @@ impl Planner<'_> {
 
     /// The group that `op` may join, made of several if need be; none where it has no users to join; an error says why not.
     fn home(&mut self, op: Op) -> Result<Option<usize>, String> {
+        if self.waits_for_attention(op) {
+            return Ok(None);
+        }
+        if self.class(op) == Class::Attention && self.body.result_count(op) > 1 {
+            return Ok(self.join_moves(&self.groups_of_results(op), op));
+        }
         let (groups, escapes) = self.groups_of_users(op)?;
         // What computes does not join views: they cost nothing as they are, and read what is stored.
         let views = |&g: &usize| self.groups[g].ops.iter().all(|&user| is_view(self.op(user)));
         let kernels: Vec<usize> = groups.iter().copied().filter(|g| is_view(self.op(op)) || !views(g)).collect();
         let stored = escapes || kernels.len() < groups.len();
-        if self.class(op) == Class::Attention && self.body.result_count(op) > 1 {
-            return Ok(self.join_moves(&kernels, op));
-        }
         match kernels.as_slice() {
             [] => Ok(None),
             &[group] => {
@@ -201,17 +205,29 @@ impl Planner<'_> {
         }
     }
 
+    /// Whether it transposes one of several results of attention, which stores it so: what uses it reads whole rows then.
+    fn waits_for_attention(&self, op: Op) -> bool {
+        let results =
+            |&from: &Op| self.body.result_count(from) > 1 && settling(self.body, self.body.operand(op, 0)) == Some(op);
+        let from =
+            self.op(op).is(op::core::TRANSPOSE).then(|| self.body.defining_op(self.body.operand(op, 0))).flatten();
+        from.filter(results).is_some_and(|_| self.body.uses(self.body.operand(op, 0)).count() == 1)
+    }
+
+    /// The groups that use any result of `op`.
+    fn groups_of_results(&self, op: Op) -> Vec<usize> {
+        let users = self.body.results(op).flat_map(|result| self.body.uses(result).map(|(user, _)| user));
+        let mut groups: Vec<usize> = users.filter_map(|user| self.of.get(&user).copied()).collect();
+        groups.sort_unstable();
+        groups.dedup();
+        groups
+    }
+
     /// The groups of what uses `op`, and whether it is a result of the function too.
     fn groups_of_users(&self, op: Op) -> Result<(Vec<usize>, bool), String> {
         let mut groups: Vec<usize> = Vec::new();
         let mut escapes = false;
-        let attends = self.class(op) == Class::Attention;
-        for (i, result) in self.body.results(op).enumerate() {
-            if attends && i > 0 {
-                // Attention stores its sums beside its result, whoever reads them.
-                escapes |= self.body.has_uses(result);
-                continue;
-            }
+        for result in self.body.results(op) {
             for (user, _) in self.body.uses(result) {
                 match self.of.get(&user) {
                     Some(&group) if !groups.contains(&group) => groups.push(group),
@@ -281,7 +297,13 @@ impl Planner<'_> {
             Class::Pointwise if target.anchor == Some(Class::Reduce) && self.op(op).is(op::core::CONCAT) => {
                 self.check_concat(target, op)
             }
-            Class::Pointwise if target.anchor == Some(Class::Contract) && !side && self.follows_product(op) => {
+            // To widen what another product rounded costs nothing where it is read.
+            Class::Pointwise
+                if target.anchor == Some(Class::Contract)
+                    && !side
+                    && !self.is_cheap(op)
+                    && self.follows_product(op) =>
+            {
                 Err("it goes with the product that it follows".into())
             }
             Class::Pointwise

@@ -1,16 +1,18 @@
 //! `layout`: decides how operands are stored, so that nothing is moved only to be read in another order.
 
+pub(crate) mod attention;
 mod channels;
 mod gathers;
 mod masks;
 mod one_hot;
 mod places;
+mod products;
 mod reshape;
 mod segments;
 mod sums;
 mod windows;
 
-use crate::fuse::symbol_ranges;
+use crate::fuse::{Class, classify, symbol_ranges};
 use crate::schedule::Target;
 use rc_dialects::core::attention::ATTENTION;
 use rc_dialects::core::constant::CONSTANT;
@@ -18,6 +20,7 @@ use rc_dialects::core::dot::DOT;
 use rc_dialects::core::gather::GATHER;
 use rc_dialects::core::reduce::REDUCE;
 use rc_dialects::core::shape::TRANSPOSE;
+use rc_dialects::core::slice::CONCAT;
 use rc_dialects::func::FUNC;
 use rc_dialects::op;
 use rc_ir::effects::is_dead;
@@ -27,6 +30,7 @@ use rc_ir::{Attr, AttrData, Blob, Body, Builder, Diagnostic, Op, Result, Type};
 pub static LAYOUT: PassDef = PassDef {
     summary: "Folds transposes into what reads them, and stores constants as they are read.",
     doc: "A product reads a transposed operand as it is stored, by other numbers of its dimensions, where its free dimensions keep their order. \
+A product that is only read transposed is that of its operands, exchanged. What else reads a result of attention that is transposed reads it in that order. \
 A constant that is only read transposed is stored transposed. What is gathered from a transposed table is gathered from the table as it is stored, and transposed itself. A few elements of a result of elementwise operations are computed from the operands' elements there. A remark says what was decided for each transpose of a product's operand or a \
 constant, with the bytes that are not moved, and why a transpose stays. Reshapes that collapse leading dimensions (for a product, say) move behind \
 products and elementwise operations, where they meet those that undo them; elementwise operations on any view of a product, or of what is computed from the sums of its own rows, work on these themselves, and on convolutions with channels last in that order, as do padding, windows, reductions and concatenations. \
@@ -62,6 +66,16 @@ fn run(body: &mut Body, cx: &mut SymbolContext) -> Result {
             gather_as_stored(body, op, cx);
         }
     }
+    for op in body.walk() {
+        if !body.is_erased(op) && body.name(op) == &CONCAT && attention::join_turned(body, op)? {
+            cx.count("joins of attention's results turned", 1);
+        }
+    }
+    for op in body.walk() {
+        if !body.is_erased(op) && classify(body.op_ref(op)) == Class::Attention {
+            cx.count("attention's results turned", attention::settle(body, op)?);
+        }
+    }
     let ops = body.walk();
     for &op in ops.iter().filter(|&&op| body.name(op) == &DOT).collect::<Vec<_>>() {
         for side in [Side::Lhs, Side::Rhs] {
@@ -69,7 +83,7 @@ fn run(body: &mut Body, cx: &mut SymbolContext) -> Result {
         }
     }
     for op in ops {
-        if !body.is_erased(op) && body.name(op) == &TRANSPOSE {
+        if !body.is_erased(op) && body.name(op) == &TRANSPOSE && !products::exchange(body, op, cx) {
             store_transposed(body, op, cx);
         }
     }

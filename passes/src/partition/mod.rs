@@ -10,6 +10,7 @@ mod split;
 
 use crate::autodiff::JOINT;
 use crate::fuse::{Class, classify, symbol_ranges};
+use crate::layout::attention::settling;
 use crate::schedule::Target;
 use cut::{Graph, INFINITE, SINK, SOURCE};
 pub use price::RECOMPUTE;
@@ -63,7 +64,10 @@ fn run(module: &mut Module, cx: &mut PassContext, budget: f64, products: bool) -
     }
     for i in joints.into_iter().rev() {
         let joint = Joint::of(&module.bodies[i])?;
-        let kept = joint.within(&target, budget, products, cx)?;
+        let mut kept = joint.within(&target, budget, products, cx)?;
+        let turned = joint.turned(&kept);
+        split::keep_turned(&mut module.bodies[i], &mut kept, &turned)?;
+        let joint = Joint::of(&module.bodies[i])?;
         let (forward, backward) = split::split(&module.bodies[i], &joint, &kept);
         module.bodies.splice(i..=i, [forward, backward]);
     }
@@ -169,6 +173,14 @@ impl<'a> Joint<'a> {
         }
         self.remark(&kept, &prices(1.0, true), cx);
         Ok(kept)
+    }
+
+    /// Of what is kept, the results of attention that the forward part transposes, with the transpose: it is kept in that order.
+    fn turned(&self, kept: &[Value]) -> Vec<(Value, Op)> {
+        let own = |v: Value| self.body.operands(self.end).any(|result| result == v);
+        let forward = |op: &Op| self.forward.contains(&self.body.result(*op, 0));
+        let found = |&v: &Value| settling(self.body, v).filter(forward).map(|transpose| (v, transpose));
+        kept.iter().filter(|&&v| !own(v)).filter_map(found).collect()
     }
 
     /// The bytes that are kept of what the function computes: its arguments are there in any case.

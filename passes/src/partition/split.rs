@@ -3,9 +3,10 @@
 use super::Joint;
 use crate::autodiff::{JOINT, set_results};
 use crate::dce::erase_unused;
+use crate::layout::attention::read_turned;
 use crate::partition::RECOMPUTE;
 use rc_dialects::func::{arg_dicts, symbols};
-use rc_ir::{Attr, Body, Dim, Name, Op, Type, Value};
+use rc_ir::{Attr, Body, Dim, Name, Op, Result, Type, Value};
 use rustc_hash::FxHashSet;
 
 /// The backward function's attribute that says what its first arguments are.
@@ -54,6 +55,17 @@ pub fn split(body: &Body, joint: &Joint, kept: &[Value]) -> (Body, Body) {
         saved.push(number as i64);
     }
     (forward(body, joint, &results), backward(body, joint, &kept, &saved))
+}
+
+/// Keeps transposes instead of what they are of, which other operations have of them, turned back.
+pub fn keep_turned(body: &mut Body, kept: &mut [Value], turned: &[(Value, Op)]) -> Result {
+    for &(value, transpose) in turned {
+        let others: Vec<(Op, usize)> = body.uses(value).filter(|&(user, _)| user != transpose).collect();
+        read_turned(body, transpose, &others)?;
+        let result = body.result(transpose, 0);
+        kept.iter_mut().filter(|v| **v == value).for_each(|v| *v = result);
+    }
+    Ok(())
 }
 
 /// A symbol has its value from a dimension of an argument: one that none of the backward function's has comes with an argument of the forward one.

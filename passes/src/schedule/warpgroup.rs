@@ -54,6 +54,7 @@ pub fn candidates(body: &Body, group: &Group, p: &Problem, target: &Target) -> O
     let splits = splits(group, p, target);
     let work = Work {
         straddles: [0, 1].map(|f| straddles(body, nest, p, f, brought[f], target)),
+        across: brought[1 - p.roles.left] == Brought::Boxes(p.roles.n),
         runs: [0, 1].map(|f| match (brought[f], gathered_along(body, nest, p, f)) {
             (Brought::Runs(_), Some((_, length))) => (WIDTH / length.min(8)) as f64,
             _ => 0.0,
@@ -186,6 +187,8 @@ fn splits(group: &Group, p: &Problem, target: &Target) -> Vec<i64> {
 struct Work {
     /// Of each factor in order, whether its rows start within lines of the cache: a copy reads a line more for each.
     straddles: [bool; 2],
+    /// Whether boxes of the right operand have rows along n: these start within lines too where tiles are no whole lines wide.
+    across: bool,
     /// Of each factor, how many runs threads gather for a row of its tile; none of boxes.
     runs: [f64; 2],
     /// Of each factor, how many elements lie in memory, where it is an operand of static sizes: windows overlap.
@@ -223,6 +226,11 @@ fn work_after(body: &Body, group: &Group) -> f64 {
     entries.map(|entry| work_of_floats(body, body.ops(entry))).sum()
 }
 
+/// Of tiles this wide beside one another, the part that start with a line.
+fn aligned(tile: i64) -> f64 {
+    (1i64 << tile.trailing_zeros()).min(WIDTH) as f64 / WIDTH as f64
+}
+
 /// Waves of tiles, each step of which takes as long as the matrix units or the copies from the second-level
 /// cache, whichever is slower, then the epilogue; the first tile waits for memory. Parts of the sums are written and read again, mostly in
 /// the second-level cache, by a kernel of their own.
@@ -237,16 +245,18 @@ fn cost(p: &Problem, work: &Work, [bm, bn, held]: [i64; 3], stages: i64, split: 
     let cache = model.cache_rate * target.bandwidth * 1e3 / target.cores as f64; // bytes to a core in a microsecond
     let steps = (k / WIDTH as f64 / parts).ceil();
     let arithmetic = 2.0 * rows * columns * WIDTH as f64 / (model.rate * flops);
-    let lines = |which: usize| if work.straddles[which] { 2.0 } else { 1.0 };
-    let copies = (rows * lines(p.roles.left) + held as f64 * lines(1 - p.roles.left)) * WIDTH as f64 * 2.0 / cache;
-    let runs = rows * work.runs[p.roles.left] + columns * work.runs[1 - p.roles.left];
+    let lines = |which: usize, tile: i64| if work.straddles[which] { 2.0 } else { 2.0 - aligned(tile) };
+    let (left, right) = (p.roles.left, 1 - p.roles.left);
+    let right_lines = lines(right, if work.across { bn } else { WIDTH });
+    let copies = (rows * lines(left, WIDTH) + held as f64 * right_lines) * WIDTH as f64 * 2.0 / cache;
+    let runs = rows * work.runs[left] + columns * work.runs[right];
     let gathers = if runs > 0.0 { model.gather_us + runs * model.gather_ns * 1e-3 } else { 0.0 };
     // Results leave through shared memory 64 columns at a time; of narrow tiles, each thread stores its own.
     let stores = if bn < WIDTH { 2.0 } else { (bn as f64 / WIDTH as f64).ceil() * WIDTH as f64 / columns };
     let epilogue =
         model.epilogue_us + stores * rows * columns * 4.0 / cache / 2.0 + work.after * columns * model.after_ns * 1e-3;
     let read = |which: usize, size: f64| work.elements[which].unwrap_or(f64::INFINITY).min(size * k * p.batch);
-    let moved = read(p.roles.left, m) + read(1 - p.roles.left, n) + m * n * p.batch;
+    let moved = read(left, m) + read(right, n) + m * n * p.batch;
     // What is on its way bounds the rate.
     let busy = share.min(1.0) * target.cores as f64;
     let way = (stages - 1) as f64 * (rows.min(m) + columns.min(n)) * WIDTH as f64 * 2.0 * busy / model.latency_us;
