@@ -155,6 +155,11 @@ fn feeds_columns(body: &Body, op: Op) -> bool {
     }
 }
 
+/// Whether it rounds to fewer bytes: its result is what lies in memory.
+fn narrows(body: &Body, op: Op) -> bool {
+    body.op_ref(op).is("rc.core.convert") && !is_cheap(body.op_ref(op))
+}
+
 /// Whether a result has more bytes than twice what light arithmetic makes it of.
 fn reads_less(body: &Body, op: Op, symbols: &Ranges, costs: &Fusion) -> bool {
     let bytes = |v: Value| tensor_bytes(body.ty(v), symbols);
@@ -163,7 +168,7 @@ fn reads_less(body: &Body, op: Op, symbols: &Ranges, costs: &Fusion) -> bool {
     while let Some(op) = stack.pop() {
         for value in body.operands(op) {
             let def = body.defining_op(value);
-            let light = def.filter(|&d| is_light(body.op_ref(d)) || is_cheap(body.op_ref(d)));
+            let light = def.filter(|&d| is_light(body.op_ref(d)) && !narrows(body, d) || is_cheap(body.op_ref(d)));
             match light {
                 Some(def) if seen.insert(def) => stack.push(def),
                 None if leaves.insert(value) => read += bytes(value),

@@ -402,10 +402,10 @@ class Recorder(TorchDispatchMode):
         value = target.read()
         if target.source is not None or target.memory.is_argument or value.op is None or value.op.origin is not self.origin:
             raise GiveUp("strides are changed in place")
-        if _lies_alike(target.fake, *args[1:]) and not kwargs:
-            return aten.as_strided_.default(*args)
         if value.requires_grad:
-            raise GiveUp("strides of what needs gradients are changed in place")
+            if kwargs or not _lies_alike(target.fake, *args[1:]):
+                raise GiveUp("strides of what needs gradients are changed in place")
+            return aten.as_strided_.default(*args)
         rest = (mapped(args[1:], self._read), mapped(kwargs, self._read))
         op = Op(aten.as_strided.default, (value, *rest[0]), rest[1], None, self.origin)
         op.val = aten.as_strided_.default(*args, **kwargs)
