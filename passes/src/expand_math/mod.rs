@@ -16,6 +16,7 @@
 //! | `log2`, `log10` | 2 ulp, exact for whole powers | 2 ulp, exact for whole powers |
 //! | `erfc`, `erfinv` | 2 ulp, computed in f64 | 8 ulp, subnormal results may become zero |
 //! | `lgamma`, `digamma` | 2 ulp, computed in f64 | 64 ulp of the larger of the result and 1 |
+//! | `div`, in kernels whose warpgroups multiply | 3 ulp | |
 //!
 //! bf16 and f16 are computed in f32 and rounded. On a GPU f32 uses `kernel.approx` (ex2, rcp, rsqrt) where
 //! the bound allows it, and what is rounded to 16 bits soon after has the bounds of [`narrow`] there.
@@ -27,6 +28,7 @@ mod hyperbolic;
 mod log;
 mod narrow;
 mod pow_f64;
+mod quotient;
 mod random;
 mod rem;
 mod special;
@@ -47,10 +49,10 @@ bit operations; 16-bit floats are computed in f32 and rounded; on CUDA kernel.ap
 rounded to 16 bits after a few operations are computed as exactly as that needs: exp, logistic, tanh and 1 + tanh within 2^-16, 1 + erf within 2^-14, 2^-19 where sums come before.",
     requires: &["lower-tiles"],
     pending: Some(|module: &Module| {
-        module
-            .bodies
-            .iter()
-            .any(|body| is_thread_kernel(body) && body.walk().iter().any(|&op| expands(body.op_ref(op))))
+        let expandable = |body: &Body| {
+            body.walk().iter().any(|&op| expands(body.op_ref(op))) || !quotient::divisions(body).is_empty()
+        };
+        module.bodies.iter().any(|body| is_thread_kernel(body) && expandable(body))
     }),
     ..PassDef::new("expand-math", |_| {
         Ok(PassKind::symbol(|body: &mut Body, cx: &mut SymbolContext| {
@@ -133,7 +135,8 @@ fn expand(body: &mut Body) -> Result<u64> {
         let value = expand_op(body, &mut constants, op, gpu)?;
         body.replace_op(op, &[value]);
     }
-    Ok(short + ops.len() as u64)
+    let divisions = quotient::expand_divisions(body, &mut constants);
+    Ok(short + ops.len() as u64 + divisions)
 }
 
 /// `1 + erf(x)` and `1 + tanh(x)`, where they are rounded to 16 bits soon; their number.

@@ -1,6 +1,7 @@
 //! Every expansion, evaluated operation by operation as typed, against f64 (for f64: the same with an allowance for the
 //! reference's own error), over dense and special inputs.
 
+use super::emit::{Constants, Math};
 use super::{expand_math, expands};
 use rc_dialects::core::scalar::{self, Scalar};
 use rc_dialects::core::special;
@@ -445,6 +446,24 @@ fn functions_of_two_numbers() {
             }
             println!("{op:10} {elem} {target:4}: {worst:.2} ulp");
         }
+    }
+}
+
+#[test]
+fn quotients_without_a_call() {
+    let values: Vec<f64> =
+        SPECIAL.iter().copied().chain((0..80).map(|i| (f64::from(i) - 40.0).exp2() * 1.37)).collect();
+    let mut body = kernel("div", 2, "f32", "cuda");
+    let op = body.walk().into_iter().find(|&op| body.name(op) == "rc.core.div").unwrap();
+    let (a, b, ty) = (body.operand(op, 0), body.operand(op, 1), Type::f32());
+    let constants = &mut Constants::default();
+    let value = Math { body: &mut body, constants, before: op, ty, approx: true }.quotient(a, b);
+    body.replace_op(op, &[value]);
+    for (&x, &y) in values.iter().flat_map(|x| values.iter().map(move |y| (x, y))) {
+        let (x, y) = (f64::from(x as f32), f64::from(y as f32));
+        let (got, exact) = (evaluate(&body, &[x, y], ty), x / y);
+        let want = if exact.abs() <= f64::from(f32::MAX) { exact } else { f64::from(exact as f32) };
+        assert!(ulps(got, want, ty) <= 3.0, "{x:e} / {y:e}: {got:e} for {want:e}");
     }
 }
 
