@@ -225,11 +225,13 @@ impl<'s> Distribute<'s> {
         }
     }
 
-    /// At the end: what is still being stored is in shared memory until then.
+    /// At the end: what is still being stored is in shared memory until it is read. That it is written before the next kernel goes on is the
+    /// kernel's end.
     pub(super) fn finish_stores(&mut self) -> Result {
         if !self.roles().stores {
             return Ok(());
         }
-        self.as_storer(|d| d.emit.op(op::kernel::BULK_WAIT, &[], &[("pending", Attr::i64(0))], None).map(drop))
+        let attrs = [("pending", Attr::i64(0)), ("read", Attr::bool(true))];
+        self.as_storer(|d| d.emit.op(op::kernel::BULK_WAIT, &[], &attrs, None).map(drop))
     }
 }
