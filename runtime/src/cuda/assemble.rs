@@ -1,8 +1,9 @@
 //! PTX to machine code, by the assembler in the driver.
 //!
 //! The driver's linker gives machine code that can be kept, and assembles for linking: registers that warps give to one another
-//! (`setmaxnreg`) are not counted on there, and a kernel that takes more of them than its threads have at the start keeps some in memory. Such
-//! PTX is loaded as it is ([`load_all`]): the driver assembles it as a whole program, one at a time, and keeps the code in a cache of its own.
+//! (`setmaxnreg`) are not counted on there, and a kernel that takes more of them than its threads have at the start keeps some in memory, or has its
+//! products of warpgroups wait for one another. Such PTX is loaded as it is ([`load_all`]): the driver assembles it as a whole program, one at a
+//! time, and keeps the code in a cache of its own.
 
 use std::ffi::{c_char, c_void};
 use std::sync::{Arc, Mutex};
@@ -60,10 +61,18 @@ pub fn assemble(device: &Device, ptx: &str, options: &AssembleOptions, cache: Op
     }
     device.bind()?;
     let cubin = Linker::new(options)?.assemble(ptx)?;
-    if let (Some(cache), Some(key)) = (cache, &key) {
+    // What the log says is needed again where it is slow.
+    if let (Some(cache), Some(key), false) = (cache, &key, cubin.is_serialized()) {
         cache.put(key, &cubin.bytes);
     }
     Ok(cubin)
+}
+
+impl Cubin {
+    /// Whether the assembler says that products of warpgroups wait for one another.
+    fn is_serialized(&self) -> bool {
+        self.log.contains("are serialized")
+    }
 }
 
 /// The kernels of these names, each in a module of its own: assembled several at once, on the CPU's pool, and loaded. Fails with the first
@@ -75,12 +84,16 @@ pub fn load_all(
     cache: Option<&CubinCache>,
 ) -> Result<Vec<Function>> {
     at_once(kernels, &|&(name, ptx)| {
-        let linked = Module::load(device, &assemble(device, ptx, options, cache)?.bytes)?.function(name)?;
-        if linked.info().local_memory == 0 || !ptx.contains("setmaxnreg") {
+        let cubin = assemble(device, ptx, options, cache)?;
+        let linked = Module::load(device, &cubin.bytes)?.function(name)?;
+        let (spilled, serialized) = (linked.info().local_memory, cubin.is_serialized());
+        let slow = serialized || spilled > 0 && ptx.contains("setmaxnreg");
+        if !slow {
             return Ok(linked);
         }
         let whole = Module::whole(device, ptx, options)?.function(name)?;
-        Ok(if whole.info().local_memory < linked.info().local_memory { whole } else { linked })
+        let better = whole.info().local_memory < spilled || serialized && whole.info().local_memory == spilled;
+        Ok(if better { whole } else { linked })
     })
 }
 
