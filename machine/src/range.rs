@@ -46,6 +46,7 @@ const COUNTS: &[&str] = &[
     "updates",
     "vectors",
     "whole",
+    "whole_registers",
     "wide",
 ];
 

@@ -165,7 +165,9 @@ impl Problem {
             stage: step * lines,
             steps: ceil(self.others, step),
         };
-        let (stages, resident) = resources.stages(among, &target.gpu().gradients, target)?;
+        let model = &target.gpu().gradients;
+        let most = model.most_registers[resources.rows as usize / 128];
+        let (stages, resident) = resources.stages(among, most, model, target)?;
         let tile = [rows, step, depth, width];
         let cost = self.cost(tile, Unit::Wgmma, resident, target);
         Some(Choice { tile, threads: 2 * rows, unit: Unit::Wgmma, stages: Some(stages), cost })

@@ -96,10 +96,20 @@ impl Problem {
             // One warpgroup leaves room for other programs, at least for a second; two take turns.
             let blocks = [128, 112, 96, 80, 64, 48, 32, 16];
             let blocks = blocks.iter().filter(|&&keys| keys < self.keys + 16 && (keys > 16 || self.keys <= 16));
+            let model = &target.gpu().attention;
             let of = |(rows, among)| {
-                blocks.clone().filter_map(move |&keys| self.warpgroup_tile([rows, keys], among, target))
+                let most = model.most_registers[rows as usize / 128];
+                blocks.clone().filter_map(move |&keys| self.warpgroup_tile([rows, keys], among, most, target))
             };
-            return [(64, 2), (64, 1), (128, 1)].into_iter().flat_map(of).collect();
+            // A third one where there are as many: a few queries wait for copies, and larger ones bring more at once.
+            let many = self.programs * ceil(self.queries, 64) > 2 * target.cores;
+            let ways = [(64, 3), (64, 2), (64, 1), (128, 1)].into_iter().skip(usize::from(!many));
+            let mut out: Vec<Choice> = ways.flat_map(of).collect();
+            if out.iter().all(|choice| choice.tile[0] == 64) {
+                let whole = |&keys: &i64| self.warpgroup_tile([128, keys], 1, model.whole_registers, target);
+                out.extend(blocks.clone().filter_map(whole));
+            }
+            return out;
         }
         let fits = |want: i64, size: i64| want.min(pow2(size)).max(16);
         let widths = self.widths.map(|w| pow2(w).max(if self.bytes == 2 { 16 } else { 1 }));
@@ -111,8 +121,9 @@ impl Problem {
         vec![choice([fits(32, self.queries), fits(32, self.keys), widths[0], widths[1]], 128, Unit::Fma, None)]
     }
 
-    /// A tile whose stages take a program's part of a multiprocessor's shared memory, of `among`.
-    fn warpgroup_tile(&self, [rows, keys]: [i64; 2], among: i64, target: &Target) -> Option<Choice> {
+    /// A tile whose stages take a program's part of a multiprocessor's shared memory, of `among`, and whose sums, scores and weights `most`
+    /// registers.
+    fn warpgroup_tile(&self, [rows, keys]: [i64; 2], among: i64, most: i64, target: &Target) -> Option<Choice> {
         let [depth, width] = self.widths.map(|w| ceil(w, 16) * 16);
         let fits = Resources {
             rows,
@@ -122,7 +133,7 @@ impl Problem {
             stage: keys * self.widths.map(|w| ceil(w, WIDTH) * WIDTH).iter().sum::<i64>() * 2,
             steps: ceil(self.keys, keys),
         };
-        let (stages, resident) = fits.stages(among, &target.gpu().attention, target)?;
+        let (stages, resident) = fits.stages(among, most, &target.gpu().attention, target)?;
         Some(Choice {
             tile: [rows, keys, depth, width],
             threads: 2 * rows,
@@ -195,7 +206,7 @@ impl Walk {
         let widths = self.widths[0] as f64 * narrow + self.widths[1] as f64;
         let products = (2 * self.rows * self.columns) as f64 * widths * cores / (model.rate * rate * 1e6);
         let each = model.score_ps + if self.masked { model.mask_ps } else { 0.0 };
-        let softmax = (self.rows * self.columns) as f64 * each * 1e-6;
+        let softmax = self.rows as f64 * (self.columns as f64 * each + self.widths[1] as f64 * model.sum_ps) * 1e-6;
         let warpgroups = if self.unit == Unit::Wgmma { (self.rows / 64).max(1) as f64 } else { 1.0 };
         let chain = model.step_us + (model.alone * products + softmax) / warpgroups;
         let units = products.max(softmax).max(model.overlap * (products + softmax));
@@ -228,8 +239,9 @@ pub struct Resources {
 }
 
 impl Resources {
-    /// Stages that fill a program's part of a multiprocessor's shared memory, of `among`, and how many programs there are at once.
-    pub fn stages(&self, among: i64, model: &Attention, target: &Target) -> Option<(i64, i64)> {
+    /// Stages that fill a program's part of a multiprocessor's shared memory, of `among`, and how many programs there are at once; none where
+    /// the program takes more than `most` registers.
+    pub fn stages(&self, among: i64, most: i64, model: &Attention, target: &Target) -> Option<(i64, i64)> {
         let fixed = BARRIERS + self.rows / 64 * STORES + self.own;
         let part = |n: i64| (target.shared_bytes + OWN) / n - OWN;
         let stages = ((part(among) - fixed) / self.stage).min(4).min(self.steps);
@@ -241,10 +253,7 @@ impl Resources {
                     && (self.registers + model.registers) * ALONE * n <= target.registers
         };
         let resident = (1..=4).rev().find(|&n| beside(n))?;
-        (stages >= self.steps.min(2)
-            && self.registers <= model.most_registers[self.rows as usize / 128]
-            && resident >= among)
-            .then_some((stages, resident))
+        (stages >= self.steps.min(2) && self.registers <= most && resident >= among).then_some((stages, resident))
     }
 }
 
