@@ -142,7 +142,7 @@ binary! {
         b.binary("mul", g, p.y)
     }]),
         "Elementwise quotient.",
-        "Floats are correctly rounded, f32 in kernels of warpgroups within 3 ulp. Integers truncate toward zero; the least integer over -1 wraps. \
+        "Floats are correctly rounded, f32 in kernels of warpgroups within 4 ulp. Integers truncate toward zero; the least integer over -1 wraps. \
          Integer division by zero is an error, which the interpreter reports; compiled, the result is undefined.";
     REM "rem" on NUMERIC "f32" PLAIN, float float(|a, b| a % b), int int(|a, b, _| a.checked_rem(b)), slopes Slopes(&[|_, p| p.g, |b, p| {
         let quotient = b.binary("div", p.xs[0], p.xs[1]);

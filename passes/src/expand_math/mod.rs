@@ -16,7 +16,7 @@
 //! | `log2`, `log10` | 2 ulp, exact for whole powers | 2 ulp, exact for whole powers |
 //! | `erfc`, `erfinv` | 2 ulp, computed in f64 | 8 ulp, subnormal results may become zero |
 //! | `lgamma`, `digamma` | 2 ulp, computed in f64 | 64 ulp of the larger of the result and 1 |
-//! | `div`, in kernels whose warpgroups multiply | 3 ulp | |
+//! | `div`, in kernels whose warpgroups multiply | 4 ulp | |
 //!
 //! bf16 and f16 are computed in f32 and rounded. On a GPU f32 uses `kernel.approx` (ex2, rcp, rsqrt) where
 //! the bound allows it, and what is rounded to 16 bits soon after has the bounds of [`narrow`] there.

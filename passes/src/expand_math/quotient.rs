@@ -31,7 +31,7 @@ pub fn expand_divisions(body: &mut Body, constants: &mut Constants) -> u64 {
 }
 
 impl Math<'_> {
-    /// a / b within 3 ulp by the hardware's reciprocal, without a branch.
+    /// a / b within 4 ulp by the hardware's reciprocal, without a branch.
     pub fn quotient(&mut self, a: Value, b: Value) -> Value {
         let (size, low, high) = (self.abs(b), self.c(1.0 / ORDINARY), self.c(ORDINARY));
         let (up, down, one) = (self.c(SCALE), self.c(1.0 / SCALE), self.c(1.0));

@@ -463,7 +463,7 @@ fn quotients_without_a_call() {
         let (x, y) = (f64::from(x as f32), f64::from(y as f32));
         let (got, exact) = (evaluate(&body, &[x, y], ty), x / y);
         let want = if exact.abs() <= f64::from(f32::MAX) { exact } else { f64::from(exact as f32) };
-        assert!(ulps(got, want, ty) <= 3.0, "{x:e} / {y:e}: {got:e} for {want:e}");
+        assert!(ulps(got, want, ty) <= 4.0, "{x:e} / {y:e}: {got:e} for {want:e}");
     }
 }
 
