@@ -84,7 +84,9 @@ impl Builder {
         let dim = usize::from(step.choices[1]) % x.rank();
         let by = i64::from(step.choices[2] % 9) - 4;
         let text = match step.choices[3] % 4 {
-            0 => format!("tensor.roll {} {{dims = [{dim}], shifts = [{by}]}}", x.name),
+            0 if x.shape[dim].as_number().is_some() => {
+                format!("tensor.roll {} {{dims = [{dim}], shifts = [{by}]}}", x.name)
+            }
             1 => format!("tensor.tril {} {{diagonal = {by}}}", x.name),
             2 => format!("tensor.triu {} {{diagonal = {by}}}", x.name),
             _ => format!("tensor.flip {} {{dims = [{dim}]}}", x.name),
