@@ -145,11 +145,14 @@ pub fn nest_of(body: &mut Body, group: &Group, nest: &Nest, value: Value) -> Opt
         ("out_maps", Attr::array(&[Attr::shape(&map)])),
         ("combiner", words(vec!["none"])),
     ];
+    // Operands that are read outside of their bounds are zero there for this nest, too.
+    let outside: Vec<i64> = (0..).zip(&used).filter(|(_, i)| nest.zero_outside[**i]).map(|(to, _)| to).collect();
+    let outside = (!outside.is_empty()).then(|| ("zero_outside", Attr::i64s(&outside)));
     let loc = body.defining_op(value).map_or(at.loc(), |op| body.loc(op));
     let mut state = OpState::new(&loop_::NEST, loc);
     state.operands = used.iter().map(|&i| at.operand(i)).collect();
     state.results.push(Type::tensor(&extents, body.ty(value)));
-    state.attrs = Attr::dict(attrs.into_iter().map(|(k, v)| (Name::new(k), v)));
+    state.attrs = Attr::dict(attrs.into_iter().chain(outside).map(|(k, v)| (Name::new(k), v)));
     state.regions = 1;
     let made = body.create(state);
     body.insert_before(nest.op, made);
