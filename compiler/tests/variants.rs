@@ -74,7 +74,8 @@ const ROWS: &str = "func.func @main(%x: tensor<n x 5 x f32>, %ids: tensor<n x i6
   %z = tensor.linear %y, %w : tensor<n x 7 x f32>
   %s = tensor.softmax %z {dim = 1} : tensor<n x 7 x f32>
   %t = core.transpose %y {perm = [1, 0]} : tensor<5 x n x f32>
-  %c = core.constant {value = dense<60> : tensor<n x i64>} : tensor<n x i64>
+  %k = core.constant {value = 60 : i64} : i64
+  %c = core.broadcast %k {dims = []} : tensor<n x i64>
   %q = core.div %c, %ids : tensor<n x i64>
   func.return %s, %t, %q
 }";
@@ -136,9 +137,9 @@ fn sizes_that_results_depend_on_are_not_filled_up() {
         (
             "tensor<5 x n x f32>",
             "%a = core.exp %x : tensor<n x 5 x f32>\n  %b = core.reshape %a : tensor<5 x n x f32>\n  %y = core.exp %b : tensor<5 x n x f32>",
-            "mixes rows",
+            "is read",
         ),
-        ("tensor<5*n x f32>", "%y = core.reshape %x : tensor<5*n x f32>", "5 * n"),
+        ("tensor<(5 * n) x f32>", "%y = core.reshape %x : tensor<(5 * n) x f32>", "5 * n"),
         ("tensor<1x5xf32>", "%y = core.slice %x {starts = [n - 1, 0], sizes = [1, 5]} : tensor<1x5xf32>", "is read"),
     ] {
         let text = format!("{}  {body}\n  func.return %y\n}}", head.replace("RESULT", result));
