@@ -21,7 +21,8 @@ fn with_sums(b: &mut Builder, op: Op) -> Option<Op> {
     Some(new.build())
 }
 
-/// `core.attention_backward` for q, k and v, whose scores are not stored. A mask's gradient has an element for each of the scores.
+/// `core.attention_backward` for q, k and v, whose scores are not stored. Where the mask's gradient is wanted and has an element for each of the
+/// scores, these are stored once: what the mask's gradient is made of gives the others.
 pub fn attention_vjp(v: &mut Vjp) -> Result {
     let (q, y, sums) = (v.operand(0), v.result(0), v.result(1));
     let group = shared_heads(v.ty(q), v.ty(v.operand(1))).expect("verified");
@@ -36,6 +37,16 @@ pub fn attention_vjp(v: &mut Vjp) -> Result {
     }
     let mask = v.at().group("mask").first().copied();
     let operands = [q, k, value, grad, sums, delta];
+    if let Some(mask) = mask.filter(|&mask| v.wants(3) && is_of_scores(v, mask, [q, k])) {
+        let scores = Scores::of(v.at(), operands, Some(mask))?;
+        let (p, ds) = scores.gradients(v);
+        let found = scores.products(v, p, ds);
+        v.give_with(0, |_| found[0]);
+        v.give_with(1, |v| sum_heads(v, found[1], group));
+        v.give_with(2, |v| sum_heads(v, found[2], group));
+        v.give_with(3, |v| sum_to_mask(v, ds));
+        return Ok(());
+    }
     if [0, 1, 2].iter().any(|&i| v.wants(i)) {
         let (causal, scale) = (v.at().attr("causal"), v.at().attr("scale"));
         let mut op = v.op(&ATTENTION_BACKWARD).operands(&[&operands[..], mask.as_slice()].concat());
@@ -54,6 +65,14 @@ pub fn attention_vjp(v: &mut Vjp) -> Result {
         v.give_with(3, |v| sum_to_mask(v, ds));
     }
     Ok(())
+}
+
+/// Whether what is added has an element for each of the scores.
+fn is_of_scores(v: &Vjp, mask: Value, [q, k]: [Value; 2]) -> bool {
+    let (mut shape, keys) = (v.ty(q).shape(), v.ty(k).shape());
+    let last = shape.len() - 1;
+    shape[last] = keys[last - 1];
+    v.ty(mask).shape() == shape
 }
 
 /// The gradient of what is added to the scores, from theirs.
@@ -113,16 +132,8 @@ pub fn define_backward(b: &mut Builder, op: Op) -> Result<Vec<Value>> {
     let at = b.body.op_ref(op);
     let operands = [0, 1, 2, 3, 4, 5].map(|i| at.operand(i));
     let scores = Scores::of(at, operands, at.operands().nth(6))?;
-    let [q, k, _, grad, ..] = operands;
-    let elem = b.ty(q).elem();
     let (p, ds) = scores.gradients(b);
-    let p = b.convert(p, elem);
-    let ds = b.binary_scalar("mul", ds, scores.scale);
-    let ds = b.convert(ds, elem);
-    let batch: Vec<i64> = (0..b.ty(q).rank() as i64 - 2).collect();
-    let (row, last) = (batch.len() as i64, batch.len() as i64 + 1);
-    let mut product = |x, y, sides: [&[i64]; 2]| b.contract(x, y, [&batch, &batch], sides, elem);
-    Ok(vec![product(ds, k, [&[last], &[row]]), product(ds, q, [&[row], &[row]]), product(p, grad, [&[row], &[row]])])
+    Ok(scores.products(b, p, ds).to_vec())
 }
 
 /// The scores of an attention with as many heads of keys as of queries.
@@ -153,6 +164,26 @@ impl Scores {
         let delta = over_keys(b, delta, dp);
         let centered = b.binary("sub", dp, delta);
         (p, b.binary("mul", p, centered))
+    }
+
+    /// The gradients of q, k and v from the probabilities and the gradient of the scores.
+    fn products(&self, b: &mut Builder, p: Value, ds: Value) -> [Value; 3] {
+        let [q, k, _, grad, ..] = self.operands;
+        let (elem, wide) = (b.ty(q).elem(), wide(b.ty(q)));
+        let (p, ds) = (b.convert(p, elem), b.convert(ds, elem));
+        let batch: Vec<i64> = (0..b.ty(q).rank() as i64 - 2).collect();
+        let (row, last) = (batch.len() as i64, batch.len() as i64 + 1);
+        let mut product = |x, y, sides: [&[i64]; 2], scale: Option<f64>| {
+            let sums = b.contract(x, y, [&batch, &batch], sides, wide);
+            let sums = scale.map_or(sums, |scale| b.binary_scalar("mul", sums, scale));
+            b.convert(sums, elem)
+        };
+        let scale = Some(self.scale);
+        [
+            product(ds, k, [&[last], &[row]], scale),
+            product(ds, q, [&[row], &[row]], scale),
+            product(p, grad, [&[row], &[row]], None),
+        ]
     }
 
     /// exp(q kᵀ scale + mask - sums), with rows of zeros where no key is seen.

@@ -41,6 +41,12 @@ The host encodes it from the address of that tensor: of the launch's operand `ar
 last and have no operand of their own), else of the operand in its place.",
         )
         .optional(),
+        attr(
+            "flush",
+            AttrKind::Bool,
+            "Whether subnormal numbers count as zero, read or computed (x86): a multiply-add with one takes a hundred cycles and more there.",
+        )
+        .default(AttrDefault::Bool(false)),
         attr("origin", AttrKind::Str, "The operations it came from.").optional(),
     ],
     regions: Regions::Exactly(1),

@@ -21,7 +21,7 @@ loop.kernel @keys(%q: tensor<2 x 6 x s x 8 x f32>, %k: tensor<2x6x5x8xf32>, %v: 
     operands: &[variadic("inputs", TENSOR)],
     results: &[variadic_result("gradients", TENSOR)],
     attrs: &[
-        attr("of", AttrKind::StrArray, "Whose gradients: [q], [k, v], [k] or [v]."),
+        attr("of", AttrKind::StrArray, "Whose gradients: [q], [k, v], [k], [v] or, on a CPU, [q, k, v]."),
         attr("iters", AttrKind::StrArray, "b, h, m, n, d, e."),
         attr("extents", AttrKind::Shape, "Each iterator's extent."),
         attr("maps", AttrKind::ShapeArray, "Where each operand is read."),
@@ -48,8 +48,10 @@ fn verify(op: OpRef) -> Result {
         return Err(op.error(format!("expects q, k, v, grad, sums, delta and at most a bias, got {n} operands")));
     }
     let of = gradients_of(op);
-    if !matches!(of[..], ["q"] | ["k", "v"] | ["k"] | ["v"]) {
-        return Err(op.error(format!("has the gradients {of:?} in 'of'")).help("one of [q], [k, v], [k], [v]"));
+    if !matches!(of[..], ["q"] | ["k", "v"] | ["k"] | ["v"] | ["q", "k", "v"]) {
+        return Err(op
+            .error(format!("has the gradients {of:?} in 'of'"))
+            .help("one of [q], [k, v], [k], [v], [q, k, v]"));
     }
     let outs = op.attr("out_maps").and_then(|a| a.as_array()).unwrap_or_default().len();
     if op.results().len() != of.len() || outs != of.len() {

@@ -16,6 +16,9 @@ mod context {
     pub const SCRATCH: i32 = 56;
 }
 
+/// Bits of MXCSR: subnormal results are zero (15), and subnormal operands (6).
+const FLUSH: i64 = 1 << 15 | 1 << 6;
+
 /// Two pointers: the slots of arguments, the context.
 pub(super) fn parameters<'m>(module: &'m ModuleBuilder<'_>) -> Vec<Parameter<'m>> {
     let pointer = Parameter { noalias: true, readonly: true, align: 8, ..Parameter::new(module.types().ptr) };
@@ -54,6 +57,7 @@ impl<'a, 'm> Lowering<'a, 'm> {
         if tiles {
             self.configure_tiles();
         }
+        let environment = self.flush_subnormals();
         let mut outcome = Ok(());
         b.for_loop((begin, end, b.i64(1)), &[], Unroll::No, |id, _| {
             self.programs = self.program_ids(id, x, y);
@@ -64,8 +68,28 @@ impl<'a, 'm> Lowering<'a, 'm> {
         if tiles {
             self.release_tiles();
         }
+        if let Some(found) = environment {
+            b.intrinsic("llvm.x86.sse.ldmxcsr", &[found], None);
+        }
         b.ret(None);
         Ok(())
+    }
+
+    /// Makes subnormal numbers zero until the end, where the kernel asks for it and the processor does it. Gives where the control register is
+    /// kept as it was found.
+    fn flush_subnormals(&self) -> Option<Value<'m>> {
+        let b = self.b;
+        let asks = self.body.op_ref(self.body.root()).bool("flush");
+        if !asks || !self.target.triple().starts_with("x86_64") {
+            return None;
+        }
+        let word = || b.alloca(b.ty.i32, 1, 4);
+        let (found, changed) = (word(), word());
+        b.intrinsic("llvm.x86.sse.stmxcsr", &[found], None);
+        let control = b.load(b.ty.i32, found, Access::aligned(4));
+        b.store(b.or(control, b.int(b.ty.i32, FLUSH)), changed, Access::aligned(4));
+        b.intrinsic("llvm.x86.sse.ldmxcsr", &[changed], None);
+        Some(found)
     }
 
     /// x, y, z of a linear program id; nothing is divided where an extent is 1.

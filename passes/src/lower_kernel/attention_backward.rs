@@ -28,7 +28,7 @@ const LOG2_E: f64 = std::f64::consts::LOG2_E;
 
 pub struct AttentionBackward<'s> {
     op: Op,
-    schedule: &'s Schedule,
+    pub(super) schedule: &'s Schedule,
     /// b, h, m, n, d, e.
     pub iters: [Iter; 6],
     /// Whose gradients.
@@ -117,8 +117,12 @@ impl<'s> AttentionBackward<'s> {
     pub fn axes(&self) -> [usize; 2] {
         if self.of_queries() { [M, N] } else { [N, M] }
     }
+    /// Whether it has all gradients, of a whole head.
+    pub fn of_head(&self) -> bool {
+        self.of.len() == 3
+    }
     fn of_queries(&self) -> bool {
-        self.of == ["q"]
+        self.of[0] == "q"
     }
     /// Rows of the program, and how many of the others are handled at once.
     pub(super) fn tile(&self) -> [i64; 2] {

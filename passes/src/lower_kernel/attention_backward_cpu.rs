@@ -64,7 +64,7 @@ impl AttentionBackward<'_> {
         p.for_loop(bounds, &[], |p, at, _| {
             let others = if own == M { [K, V] } else { [Q, GRAD] };
             for ((which, column), panel) in others.into_iter().zip([D, E]).zip(scratch.panels) {
-                self.turn(p, scope, which, column, at, panel)?;
+                self.turn(p, scope, which, column, at, bounds[2], panel)?;
             }
             p.for_loop(each_row, &[], |p, row, _| {
                 self.rows_of_block(p, &Step { scope, row, at }, &scratch, &widths, other).map(|()| Vec::new())
@@ -119,10 +119,20 @@ impl AttentionBackward<'_> {
         Ok(p.broadcast(value, shape))
     }
 
-    /// Copies an operand of the others, from `at` on, into its panel, square by square.
-    fn turn(&self, p: &mut Program, scope: &Scope, which: usize, column: usize, at: Value, panel: Value) -> Result {
+    /// Copies `count` rows of an operand of the others, from `at` on, into its panel, square by square.
+    #[allow(clippy::too_many_arguments)]
+    pub(super) fn turn(
+        &self,
+        p: &mut Program,
+        scope: &Scope,
+        which: usize,
+        column: usize,
+        at: Value,
+        count: Value,
+        panel: Value,
+    ) -> Result {
         let ([own, other], lanes) = (self.axes(), p.target.lanes(self.acc));
-        let [zero, step, end] = [0, lanes, self.tile()[1]].map(|n| p.constant_index(n));
+        let [zero, step] = [0, lanes].map(|n| p.constant_index(n));
         let width = p.constant_index(self.width(p, column)?);
         let each = |p: &mut Program, first: Value| {
             let place = p.add_index(at, first);
@@ -137,16 +147,24 @@ impl AttentionBackward<'_> {
                 Ok::<_, Box<Diagnostic>>(Vec::new())
             })
         };
-        p.for_loop([zero, end, step], &[], |p, first, _| each(p, first)).map(drop)
+        p.for_loop([zero, count, step], &[], |p, first, _| each(p, first)).map(drop)
     }
-    /// Rows of the program by columns of the others: a product with a panel.
-    fn product(&self, p: &mut Program, which: usize, scope: &Scope, column: usize, panel: Value) -> Result<Value> {
+    /// Rows of the program by columns of the others: a product with a panel, from `at` on.
+    pub(super) fn product(
+        &self,
+        p: &mut Program,
+        which: usize,
+        scope: &Scope,
+        column: usize,
+        panel: Value,
+        at: Value,
+    ) -> Result<Value> {
         let [rows, step] = self.tile();
         let (start, zero) = (p.zeros([rows, step], self.acc), p.constant_index(0));
         let bounds = [zero, p.constant_index(self.width(p, column)?), p.constant_index(1)];
         let sums = p.for_loop(bounds, &[start], |p, c, acc| {
             let left = self.line(p, which, scope, column, c, 0)?;
-            let right = tile(p, panel, [c, zero], [1, step]);
+            let right = tile(p, panel, [c, at], [1, step]);
             Ok::<_, Box<Diagnostic>>(vec![dot(p, [left, right, acc[0]], false, false, Some(rc_machine::Unit::Fma))])
         })?;
         Ok(sums[0])
@@ -158,7 +176,7 @@ impl AttentionBackward<'_> {
         let both = self.with(&scope, other, at.at, 1, step);
         let own = self.axes()[0];
         let [first, second] = if own == M { [Q, GRAD] } else { [K, V] };
-        let scores = self.product(p, first, &scope, D, scratch.panels[0])?;
+        let scores = self.product(p, first, &scope, D, scratch.panels[0], zero)?;
         let queries = if own == M { scope.clone() } else { self.with(&self.without(at.scope, own), M, at.at, 1, step) };
         let [exponents, delta] = self.rows(p, &queries)?;
         let weights = self.probabilities(p, scores, exponents, &both, None)?;
@@ -166,7 +184,7 @@ impl AttentionBackward<'_> {
             let factor = match *name {
                 "v" => weights,
                 _ => {
-                    let gradient = self.product(p, second, &scope, E, scratch.panels[1])?;
+                    let gradient = self.product(p, second, &scope, E, scratch.panels[1], zero)?;
                     let apart = p.binary(op::core::SUB, gradient, delta);
                     p.binary(op::core::MUL, weights, apart)
                 }
@@ -210,12 +228,16 @@ impl AttentionBackward<'_> {
     }
 }
 
-fn tile(p: &mut Program, memory: Value, at: [Value; 2], shape: [i64; 2]) -> Value {
+pub(super) fn tile(p: &mut Program, memory: Value, at: [Value; 2], shape: [i64; 2]) -> Value {
+    tile_along(p, memory, at, [0, 1], shape)
+}
+/// A tile whose dimensions run along these of the memory.
+pub(super) fn tile_along(p: &mut Program, memory: Value, at: [Value; 2], dims: [i64; 2], shape: [i64; 2]) -> Value {
     let ty = Type::tile(&shape, p.ty(memory).elem(), None);
     let mut b = p.build();
-    b.op(op::kernel::LOAD).operand(memory).operands(&at).attr("dims", Attr::i64s(&[0, 1])).result(ty).value()
+    b.op(op::kernel::LOAD).operand(memory).operands(&at).attr("dims", Attr::i64s(&dims)).result(ty).value()
 }
-fn keep(p: &mut Program, tile: Value, memory: Value, at: [Value; 2]) {
+pub(super) fn keep(p: &mut Program, tile: Value, memory: Value, at: [Value; 2]) {
     let mut b = p.build();
     let op = b.op(op::kernel::STORE).operand(tile).operand(memory).operands(&at);
     op.attr("dims", Attr::i64s(&[0, 1])).build();

@@ -1,6 +1,8 @@
 //! Attention on the CPU: tiles as large as the vector registers. A program goes over blocks of keys; for each it turns the
 //! keys around in memory of its own, then takes its queries a few at a time. Running maxima, sums and results of all its
 //! queries lie in its own memory, too.
+//!
+//! Fewer queries than a head has vectors are multiplied with the keys as these lie: sums of vectors along the head, whose lanes are added at the end.
 
 use super::attention::{Attention, D, E, M, N};
 use super::contract::dot;
@@ -11,9 +13,12 @@ use super::scope::Scope;
 use rc_dialects::op;
 use rc_ir::{Attr, Diagnostic, Result, Type, Value};
 
+/// The most queries that each read the keys where they lie.
+const FEW: i64 = 4;
+
 /// Memory of the program's own.
 struct Scratch {
-    /// Keys, `[d, keys]`, padded to whole squares.
+    /// Keys, `[d, keys]`, padded to whole squares; of a few queries, their scores, `[rows, keys]`.
     panel: Value,
     /// `[rows, keys]`.
     weights: Value,
@@ -31,11 +36,14 @@ impl Attention<'_> {
         let first = scope.get(self.name(M)).expect("the grid has the queries").base;
         let (depth, part) = (self.head_size(p, D)?, self.part(p)?);
         let width = next_multiple(self.head_size(p, E)?, part);
+        let lanes = p.target.lanes(self.acc);
+        let few = rows * lanes <= depth && rows <= FEW;
+        let panel = match few {
+            true => ([rows, keys], self.acc),
+            false => ([next_multiple(depth, lanes), keys], p.src.ty(p.src.operand(self.op, 1)).elem()),
+        };
         let scratch = Scratch {
-            panel: p.alloc(
-                &[next_multiple(depth, p.target.lanes(self.acc)), keys],
-                p.src.ty(p.src.operand(self.op, 1)).elem(),
-            ),
+            panel: p.alloc(&panel.0, panel.1),
             weights: p.alloc(&[rows, keys], self.value_type(p)),
             best: p.alloc(&[block, 1], self.acc),
             sum: p.alloc(&[block, 1], self.acc),
@@ -49,10 +57,17 @@ impl Attention<'_> {
         p.for_loop([zero, end, step], &[], |p, row, _| self.clear(p, &scratch, row, width))?;
         let bounds = [zero, self.last_key(p, scope, first, block)?, p.constant_index(keys)];
         p.for_loop(bounds, &[], |p, at, _| {
-            self.turn_keys(p, scope, at, &scratch, depth)?;
+            if !few {
+                self.turn_keys(p, scope, at, &scratch, depth)?;
+            }
             let start = self.first_row(p, first, at);
             p.for_loop([start, end, step], &[], |p, row, _| {
-                self.rows_of_block(p, scope, row, at, &scratch, depth, width)
+                let scope = self.at_row(p, scope, row);
+                let scores = match few {
+                    true => self.scores_of_few(p, &scope, at, &scratch, depth)?,
+                    false => self.scores_of_rows(p, &scope, &scratch, depth)?,
+                };
+                self.rows_of_block(p, &scope, row, at, &scratch, scores, width)
             })?;
             Ok::<_, Box<Diagnostic>>(Vec::new())
         })?;
@@ -146,6 +161,55 @@ impl Attention<'_> {
         p.mul_index(tiles, rows)
     }
 
+    /// The scores of a tile of queries: a product with the panel.
+    fn scores_of_rows(&self, p: &mut Program, scope: &Scope, scratch: &Scratch, depth: i64) -> Result<Value> {
+        let (rows, keys, zero) = (self.rows(), self.keys(), p.constant_index(0));
+        let start = p.zeros([rows, keys], self.acc);
+        let bounds = [zero, p.constant_index(depth), p.constant_index(1)];
+        let sums = p.for_loop(bounds, &[start], |p, d, acc| {
+            let q = self.load(p, 0, &self.with(scope, D, d, None, 1), [rows, 1], M)?;
+            let k = self.tile(p, scratch.panel, [d, zero], [1, keys]);
+            Ok::<_, Box<Diagnostic>>(vec![dot(p, [q, k, acc[0]], false, false, Some(rc_machine::Unit::Fma))])
+        })?;
+        Ok(sums[0])
+    }
+    /// The scores of a few queries with the keys from `at` on, as many keys at a time as a vector has lanes.
+    fn scores_of_few(&self, p: &mut Program, scope: &Scope, at: Value, scratch: &Scratch, depth: i64) -> Result<Value> {
+        let (rows, keys, lanes) = (self.rows(), self.keys(), p.target.lanes(self.acc));
+        let first = scope.get(self.name(M)).expect("bound by the caller").base;
+        let [zero, depth, all, step] = [0, depth, keys, lanes].map(|n| p.constant_index(n));
+        let size = p.size(self.iters[N].extent);
+        let left = p.binary("rc.core.sub", size, at);
+        let end = p.binary("rc.core.min", left, all);
+        let end = p.rounded_up(end, lanes);
+        p.for_loop([end, all, step], &[], |p, n, _| {
+            let none = p.zeros([rows, lanes], self.acc);
+            self.keep(p, none, scratch.panel, [zero, n]);
+            Ok::<_, Box<Diagnostic>>(Vec::new())
+        })?;
+        p.for_loop([zero, end, step], &[], |p, n, _| {
+            let key = p.add_index(at, n);
+            let there = self.with(&self.without_rows(scope), N, key, Some(0), lanes);
+            for row in 0..rows {
+                let row = p.constant_index(row);
+                let query = p.add_index(first, row);
+                let own = self.with(scope, M, query, None, 1);
+                let start = p.zeros([lanes, lanes], self.acc);
+                let sums = p.for_loop([zero, depth, step], &[start], |p, d, sums| {
+                    let q = self.load(p, 0, &self.with(&own, D, d, Some(1), lanes), [1, lanes], D)?;
+                    let k = self.load(p, 1, &self.with(&there, D, d, Some(1), lanes), [lanes, lanes], D)?;
+                    let [q, k] = [q, k].map(|factor| p.convert(factor, self.acc));
+                    Ok::<_, Box<Diagnostic>>(vec![p.fma(k, q, sums[0])])
+                })?[0];
+                let turned = transposed(p, sums);
+                let scores = p.reduce(turned, &[0], "add");
+                self.keep(p, scores, scratch.panel, [row, n]);
+            }
+            Ok::<_, Box<Diagnostic>>(Vec::new())
+        })?;
+        Ok(self.tile(p, scratch.panel, [zero, zero], [rows, keys]))
+    }
+
     #[allow(clippy::too_many_arguments)]
     fn rows_of_block(
         &self,
@@ -154,19 +218,11 @@ impl Attention<'_> {
         row: Value,
         at: Value,
         scratch: &Scratch,
-        depth: i64,
+        scores: Value,
         width: i64,
     ) -> Result<Vec<Value>> {
         let (rows, keys, zero, size) = (self.rows(), self.keys(), p.constant_index(0), self.part(p)?);
-        let scope = self.at_row(p, scope, row);
-        let start = p.zeros([rows, keys], self.acc);
-        let bounds = [zero, p.constant_index(depth), p.constant_index(1)];
-        let scores = p.for_loop(bounds, &[start], |p, d, acc| {
-            let q = self.load(p, 0, &self.with(&scope, D, d, None, 1), [rows, 1], M)?;
-            let k = self.tile(p, scratch.panel, [d, zero], [1, keys]);
-            Ok::<_, Box<Diagnostic>>(vec![dot(p, [q, k, acc[0]], false, false, Some(rc_machine::Unit::Fma))])
-        })?[0];
-        let scores = self.mask(p, scores, &scope, at)?;
+        let scores = self.mask(p, scores, scope, at)?;
         let best = self.tile(p, scratch.best, [row, zero], [rows, 1]);
         let sum = self.tile(p, scratch.sum, [row, zero], [rows, 1]);
         let (best, sum, decay, weights) = self.weights(p, scores, best, sum);
@@ -184,7 +240,7 @@ impl Attention<'_> {
             let total = p.for_loop(bounds, &[start], |p, i, acc| {
                 let w = self.tile(p, scratch.weights, [zero, i], [rows, 1]);
                 let key = p.add_index(at, i);
-                let scope = self.with(&self.without_rows(&scope), N, key, None, 1);
+                let scope = self.with(&self.without_rows(scope), N, key, None, 1);
                 let scope = self.with(&scope, E, part, Some(1), size);
                 let value = self.load(p, 2, &scope, [1, size], N)?;
                 Ok::<_, Box<Diagnostic>>(vec![dot(p, [w, value, acc[0]], false, false, Some(rc_machine::Unit::Fma))])

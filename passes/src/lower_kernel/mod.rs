@@ -7,6 +7,7 @@
 mod attention;
 mod attention_backward;
 mod attention_backward_cpu;
+mod attention_backward_head;
 mod attention_cpu;
 mod attention_split;
 mod branch;
@@ -330,6 +331,12 @@ fn lower_group(
     Ok(made)
 }
 
+/// Whether it sums products: subnormal factors, as the smallest of a softmax, count as zero there.
+fn multiplies(group: &Group) -> bool {
+    let attention = matches!(group.class, Class::Attention | Class::AttentionBackward);
+    attention || group.nests.iter().any(|n| n.combiners.contains(&"contract"))
+}
+
 /// An argument of a kernel.
 #[derive(Clone, Copy)]
 enum Memory {
@@ -372,6 +379,7 @@ fn begin<'a>(
 /// The finished function.
 fn end(mut p: Program, grid: [rc_ir::Dim; 3], threads: i64) -> Body {
     p.build().op(op::kernel::RETURN).build();
+    let flush = p.target.is_cpu() && multiplies(p.group);
     let (src, mut body) = (p.src, p.out);
     erase_dead(&mut body);
     let root = body.root();
@@ -379,6 +387,9 @@ fn end(mut p: Program, grid: [rc_ir::Dim; 3], threads: i64) -> Body {
     body.set_attr(root, "target", Attr::str(p.target.word()));
     body.set_attr(root, "grid", Attr::shape(&grid));
     body.set_attr(root, "threads", Attr::i64(threads));
+    if flush {
+        body.set_attr(root, "flush", Attr::bool(true));
+    }
     for attr in ["origin", SYMBOLS] {
         if let Some(value) = src.attr(src.root(), attr) {
             body.set_attr(root, attr, value);
@@ -565,17 +576,21 @@ fn attend_backward(p: &mut Program, scheduled: &Scheduled) -> Result<[rc_ir::Dim
     let over = spread_of(p.src, op, schedule, iters)?;
     let (grid, mut starts) = p.spread(&over);
     let [row, other] = backward.axes();
-    if backward.causal && row == attention::M {
+    if backward.causal && row == attention::M && !backward.of_head() {
         longest_first(p, &over, &mut starts, iters[row].name);
     }
     let scope = scope_of(&over, &starts, schedule);
-    let needed = [0, 1, row].iter().all(|&i| scope.get(iters[i].name).is_some());
+    let head = backward.of_head();
+    let wanted: &[usize] = if head { &[0, 1] } else { &[0, 1, row] };
+    let needed = wanted.iter().all(|&i| scope.get(iters[i].name).is_some());
     if !needed || schedule.axes != [iters[row].name, iters[other].name] {
         let error = p.src.op_ref(op).error("expects a schedule with b, h and the rows of its gradients in its grid");
         return Err(error.help("the axes are m, n for q's gradient, n, m for k's and v's"));
     }
     let block = schedule.block_of(iters[row].name);
     match (p.target.is_cpu(), block) {
+        (false, _) if head => return Err(p.src.op_ref(op).unsupported("of q, k and v at once but on the CPU")),
+        (true, _) if head => backward.run_on_head(p, &scope)?,
         (false, Some(_)) => return Err(p.src.op_ref(op).error("has a schedule with 'block', which is for the CPU")),
         (false, None) => backward.run(p, &scope)?,
         (true, block) => backward.run_on_cpu(p, &scope, block.unwrap_or(schedule.tile_of(iters[row].name)))?,

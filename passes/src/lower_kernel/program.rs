@@ -39,6 +39,8 @@ pub struct Program<'a> {
     pub held: Vec<Held>,
     /// Indices of gathers that are numbers here, read before the loops of a product.
     pub numbers: Vec<Held>,
+    /// Whether nothing that is read here of padded operands is padding.
+    pub no_padding: bool,
     entry: Block,
     /// The last of the operations at the head of the function: constants, sizes, views.
     head: Option<Op>,
@@ -63,6 +65,7 @@ impl<'a> Program<'a> {
             kept: FxHashMap::default(),
             held: Vec::new(),
             numbers: Vec::new(),
+            no_padding: false,
             entry,
             head: None,
             sizes: FxHashMap::default(),
@@ -108,6 +111,13 @@ impl<'a> Program<'a> {
     }
     pub fn constant_index(&mut self, n: i64) -> Value {
         self.size(Dim::Static(n))
+    }
+    /// The next multiple of `n` from an index that is not negative.
+    pub fn rounded_up(&mut self, index: Value, n: i64) -> Value {
+        let (past, n) = (self.constant_index(n - 1), self.constant_index(n));
+        let end = self.add_index(index, past);
+        let count = self.binary("rc.core.div", end, n);
+        self.mul_index(count, n)
     }
     /// A constant number.
     pub fn scalar(&mut self, value: Attr) -> Value {

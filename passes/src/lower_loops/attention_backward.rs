@@ -1,7 +1,8 @@
-//! The nests of `core.attention_backward`: q's gradient in one, k's and v's in another.
+//! The nests of `core.attention_backward`: q's gradient in one, k's and v's in another; on a CPU all three in one where heads keep its cores busy.
 
 use super::kernel::Lowering;
 use crate::fuse::reads::Space;
+use crate::schedule::takes_heads;
 use rc_dialects::loop_::ATTENTION_BACKWARD;
 use rc_ir::{Attr, Block, Body, Builder, Dim, OpRef, Result, Type, Value};
 
@@ -54,7 +55,11 @@ impl Lowering<'_> {
         let scale = scale.ok_or_else(|| op.unsupported("with a symbolic head size").help("give 'scale'"))?;
         let iters: Vec<Attr> = space.iters.iter().map(|n| Attr::str(n.as_str())).collect();
         let together = extents[4].as_static().zip(extents[5].as_static()).is_some_and(|(d, e)| d + e <= TOGETHER);
-        let groups: &[&[usize]] = if together { &[&[0], &[1, 2]] } else { &[&[0], &[1], &[2]] };
+        let groups: &[&[usize]] = match together {
+            _ if self.takes_heads(op, &extents) => &[&[0, 1, 2]],
+            true => &[&[0], &[1, 2]],
+            false => &[&[0], &[1], &[2]],
+        };
         for group in groups {
             let used: Vec<usize> = group.iter().copied().filter(|&i| self.source.has_uses(op.result(i))).collect();
             if used.is_empty() {
@@ -90,5 +95,13 @@ impl Lowering<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Whether one nest has all gradients, of known sizes.
+    fn takes_heads(&self, op: OpRef, extents: &[Dim; 6]) -> bool {
+        let sizes: Option<Vec<i64>> = extents.iter().map(|e| e.as_static()).collect();
+        let (Some(target), Some(n)) = (self.target, sizes) else { return false };
+        let all = (0..3).all(|i| self.source.has_uses(op.result(i)));
+        all && takes_heads(target, n[0] * n[1], [n[2], n[3]], n[4])
     }
 }

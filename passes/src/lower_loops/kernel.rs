@@ -4,6 +4,7 @@ use super::emit::{Emitter, NestSpec};
 use super::{collapse, symbols_in};
 use crate::fuse::reads::{Space, contraction_space, iterator_name, reduced_dims};
 use crate::fuse::{Class, classify, forward_map, symbol_ranges};
+use crate::schedule::Target;
 use rc_dialects::core::attention::shared_heads;
 use rc_dialects::func::symbols;
 use rc_dialects::interfaces::{Contraction, Reduction};
@@ -22,7 +23,7 @@ pub struct LoweredFusion {
 }
 
 /// Makes the kernel of a fusion.
-pub fn kernel_of(body: &Body, fusion: Op) -> Result<LoweredFusion> {
+pub fn kernel_of(body: &Body, fusion: Op, target: Option<&Target>) -> Result<LoweredFusion> {
     let op = body.op_ref(fusion);
     let entry = op.entry(0).ok_or_else(|| op.error("has no body"))?;
     let (inputs, results) = (op.operand_types(), op.result_types());
@@ -34,6 +35,7 @@ pub fn kernel_of(body: &Body, fusion: Op) -> Result<LoweredFusion> {
     declare_symbols(body, entry, &mut new.body);
     let mut lowering = Lowering {
         source: body,
+        target,
         entry,
         ranges: symbol_ranges(body),
         tensors: FxHashMap::default(),
@@ -68,6 +70,8 @@ const PACKED: i64 = 64;
 
 pub(super) struct Lowering<'a> {
     pub(super) source: &'a Body,
+    /// The machine, where the module names one.
+    pub(super) target: Option<&'a Target>,
     entry: Block,
     pub(super) ranges: Ranges,
     /// Tensors of the kernel by values of the fusion: arguments and results of nests.

@@ -9,6 +9,7 @@ mod emit;
 mod kernel;
 mod share;
 
+use crate::schedule::Target;
 use rc_dialects::core::fusion::FUSION;
 use rc_dialects::loop_::LAUNCH;
 use rc_dialects::op;
@@ -33,9 +34,10 @@ pub static LOWER_LOOPS: PassDef = PassDef {
 pub fn lower_loops(module: &mut Module) -> Result {
     let mut shared = share::Kernels::of(module);
     let mut made: Vec<Body> = Vec::new();
+    let target = Target::of("", "", module.attrs).ok();
     for index in 0..module.bodies.len() {
         let mut body = std::mem::replace(&mut module.bodies[index], placeholder());
-        let result = lower_body(&mut body, &mut shared, &mut made);
+        let result = lower_body(&mut body, target.as_ref(), &mut shared, &mut made);
         module.bodies[index] = body;
         result?;
     }
@@ -47,7 +49,7 @@ fn placeholder() -> Body {
     Body::new(rc_ir::OpState::new("builtin.placeholder", rc_ir::Loc::UNKNOWN))
 }
 
-fn lower_body(body: &mut Body, shared: &mut share::Kernels, made: &mut Vec<Body>) -> Result {
+fn lower_body(body: &mut Body, target: Option<&Target>, shared: &mut share::Kernels, made: &mut Vec<Body>) -> Result {
     let fusions: Vec<Op> = body.walk().into_iter().filter(|&op| body.name(op) == &FUSION).collect();
     for fusion in fusions {
         // What nothing uses has no results to compute.
@@ -55,7 +57,7 @@ fn lower_body(body: &mut Body, shared: &mut share::Kernels, made: &mut Vec<Body>
             body.erase(fusion);
             continue;
         }
-        let kernel = kernel::kernel_of(body, fusion)?;
+        let kernel = kernel::kernel_of(body, fusion, target)?;
         let (callee, bind) = shared.intern(kernel.body, made);
         launch(body, fusion, callee, bind, &kernel.inputs, &kernel.results);
     }

@@ -41,6 +41,8 @@ pub struct Kernel {
     pub programs: i64,
     /// Whether it waits by itself for the kernels before it.
     pub early: bool,
+    /// Whether subnormal numbers count as zero.
+    pub flush: bool,
     /// Which arguments it writes to.
     pub writes: Vec<bool>,
 }
@@ -50,7 +52,8 @@ impl Kernel {
     /// that is nothing lost where a launch has no program for each core.
     pub fn joins(&self, other: &Kernel, cores: i64) -> bool {
         let (fewer, more) = if self.threads < other.threads { (self, other) } else { (other, self) };
-        self.early == other.early && (fewer.threads == more.threads || fewer.programs <= cores)
+        let alike = (self.early, self.flush) == (other.early, other.flush);
+        alike && (fewer.threads == more.threads || fewer.programs <= cores)
     }
 
     pub fn of(kernel: &Body) -> Kernel {
@@ -62,6 +65,7 @@ impl Kernel {
             threads: root.int("threads").unwrap_or(1),
             programs: programs(kernel).unwrap_or(0),
             early,
+            flush: root.bool("flush"),
             writes: (0..args.len()).map(|i| is_written(kernel, args[i]) || is_stored_to(kernel, &args, i)).collect(),
         }
     }
@@ -164,7 +168,7 @@ pub fn merge(name: &str, members: &[Member], early: bool) -> (Body, Vec<Value>) 
     let threads = members.iter().map(Member::threads).max().unwrap_or(1);
     let root = merging.body.root();
     merging.body.set_attr(root, "threads", Attr::i64(threads));
-    for kept in ["phase", "target", "origin"] {
+    for kept in ["phase", "target", "flush", "origin"] {
         if let Some(value) = first.attr(first.root(), kept) {
             let root = merging.body.root();
             merging.body.set_attr(root, kept, value);

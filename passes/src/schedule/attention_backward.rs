@@ -14,6 +14,23 @@ use rc_dialects::loop_::gradients_of;
 use rc_ir::{Attr, Body, Op, Type, Value};
 use rc_machine::Unit;
 
+/// Tiles of rows in a block of a whole head's gradients: they hold as many keys as a number of steps does.
+const HEAD_BLOCK: i64 = 8;
+
+/// Rows of a tile and columns: their sums fill the registers.
+fn cpu_tile(target: &Target) -> [i64; 2] {
+    [if target.registers >= 32 { 12 } else { 6 }, 2 * target.lanes(Type::f32())]
+}
+
+/// Whether on a CPU a program has all gradients of a head: five products instead of seven, if heads keep the cores busy, the sums of q's gradient
+/// stay in the cache and there are scores to fill tiles.
+pub fn takes_heads(target: &Target, heads: i64, [queries, keys]: [i64; 2], widths: i64) -> bool {
+    let turns = (heads + target.cores - 1) / target.cores;
+    let tile = cpu_tile(target)[0];
+    let cached = 4 * queries * widths <= target.cache_bytes;
+    target.is_cpu() && turns * target.cores * 5 <= heads * 7 && cached && queries.min(keys) >= tile
+}
+
 /// `None` if the op does not have the six iterators b, h, m, n, d, e.
 pub fn plan(body: &Body, op: Op, target: &Target) -> Option<Plan> {
     let ([b, h, m, n, d, e], extents) = iters(body, op)?;
@@ -21,15 +38,25 @@ pub fn plan(body: &Body, op: Op, target: &Target) -> Option<Plan> {
     let size = |i: usize| extent_of(&ranges, extents[i]);
     let at = body.op_ref(op);
     let of = gradients_of(at);
-    let of_queries = of == ["q"];
+    let of_queries = of[0] == "q";
     let (rows, row, inner, inner_size) = if of_queries { (m, size(M), n, size(N)) } else { (n, size(N), m, size(M)) };
     let programs = |block: i64| size(0) * size(1) * ((row + block - 1) / block);
     let (this, other) = if of_queries { ("queries", "keys") } else { ("keys", "queries") };
     let mut s = Schedule::new(Kind::Attention(Attention::default()));
     s.axes = [rows, inner];
     s.grid = vec![b, h, rows];
+    if target.is_cpu() && of.len() == 3 {
+        let [taken, step] = cpu_tile(target);
+        let block = HEAD_BLOCK * taken;
+        s.grid = vec![b, h];
+        s.tile = vec![(m, taken), (n, step), (d, size(D)), (e, size(E))];
+        s.kind = Kind::Attention(Attention { block: vec![(m, block), (n, block)], ..Attention::default() });
+        let heads = size(0) * size(1);
+        let why = format!("gradients of q, k, v: blocks of {block} x {block} scores, {heads} programs of a head each");
+        return Some(Plan::of_rule(vec![s], why, "q's apart from k's and v's: seven products, not five".into()));
+    }
     if target.is_cpu() {
-        let (taken, step) = (if target.registers >= 32 { 12 } else { 6 }, 2 * target.lanes(Type::f32()));
+        let [taken, step] = cpu_tile(target);
         let taken = row.clamp(1, taken);
         // Turning the others around pays for itself over many rows; a few programs for each core keep all busy.
         let mut block = taken * 16;

@@ -38,6 +38,7 @@ use rc_ir::pass::{
 };
 
 pub use attention::{Accesses as AttentionAccesses, accesses as attention_accesses, iters as attention_iters};
+pub use attention_backward::takes_heads;
 pub use attr::{Kind, NONE, Operand, Schedule, reference};
 pub use candidate::{Candidate, Cost, Plan};
 pub use contract_cpu::{panel_columns, tile_columns};

@@ -63,8 +63,12 @@ pub fn plan(body: &Body, op: Op, target: &Target) -> Option<Plan> {
     if target.is_cpu() {
         s.grid = vec![o.name, l.name];
         let along = if flat { a } else { l };
+        let narrow = target.cpu().vectors * lanes;
+        // Of rows apart in memory, the longest pieces that leave a program for each core.
+        let programs = |width: i64| extent_of(&ranges, o.extent) * ((extent_of(&ranges, l.extent) + width - 1) / width);
+        let wide = [4, 2].map(|n| n * narrow).into_iter().find(|&width| !flat && programs(width) >= target.cores);
         s.axes[1] = along.name;
-        s.set_tile(along.name, fit(target, along.extent.as_static(), target.cpu().vectors * lanes, lanes));
+        s.set_tile(along.name, fit(target, along.extent.as_static(), wide.unwrap_or(narrow), lanes));
         let why = format!("updates one by one in memory, {} elements at a time", s.tile_of(along.name));
         let other = "tiles of places in registers: every update is read for every tile";
         return Some(Plan::of_rule(vec![s], why, other.into()));

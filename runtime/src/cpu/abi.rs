@@ -56,7 +56,8 @@
 //! - Position-independent (`reloc-model=pic`), small code model; no thread-local storage, no constructors, no calls
 //!   to libc (mark functions `"no-builtins"`, and lower `llvm.memcpy` and kin to loops or to the entries).
 //! - It does not unwind, and nothing unwinds through it.
-//! - It leaves the floating-point environment (MXCSR) as found: round to nearest, no flushing of subnormals.
+//! - It leaves the floating-point environment (MXCSR) as found: round to nearest, no flushing of subnormals. Kernels with `flush` flush them
+//!   while they run.
 //! - Threads have 8 MiB of stack; larger private memory is scratch, its size given at launch.
 
 use std::mem::offset_of;
