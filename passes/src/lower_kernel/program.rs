@@ -39,8 +39,6 @@ pub struct Program<'a> {
     pub held: Vec<Held>,
     /// Indices of gathers that are numbers here, read before the loops of a product.
     pub numbers: Vec<Held>,
-    /// Whether nothing that is read here of padded operands is padding.
-    pub no_padding: bool,
     entry: Block,
     /// The last of the operations at the head of the function: constants, sizes, views.
     head: Option<Op>,
@@ -65,7 +63,6 @@ impl<'a> Program<'a> {
             kept: FxHashMap::default(),
             held: Vec::new(),
             numbers: Vec::new(),
-            no_padding: false,
             entry,
             head: None,
             sizes: FxHashMap::default(),
