@@ -8,6 +8,7 @@ use crate::Target;
 use crate::pipeline::early;
 use rc_dialects::func::{self, SymbolDecl, set_symbols};
 use rc_dialects::loop_::{self, IterKind, Nest};
+use rc_dialects::op;
 use rc_ir::pass::PassManager;
 use rc_ir::{Attr, AttrData, Body, Builder, Dim, Module, Name, Op, OpRef, Type, Value};
 use rc_parser::pipeline::parse_pipeline;
@@ -62,9 +63,9 @@ impl Check<'_> {
                 inputs.iter().chain(results).try_for_each(|&ty| plain(ty, symbol, "an argument or a result"))?;
             } else if name == &loop_::LAUNCH {
                 self.launch(at, symbol, &mut flat)?;
-            } else if name.as_str() == "rc.core.reshape" {
+            } else if name.as_str() == op::core::RESHAPE {
                 reshape(at, symbol, &mut flat)?;
-            } else if name.as_str() != "func.return" {
+            } else if name.as_str() != op::func::RETURN {
                 refuse(at, symbol)?;
             }
         }
@@ -362,7 +363,7 @@ fn fill(body: &mut Body, fixed: &dyn Fn(Dim) -> Dim) {
 /// The first rows of a value.
 fn cut(b: &mut Builder, value: Value, ty: Type) -> Value {
     let starts = vec![Dim::Static(0); ty.rank()];
-    let op = b.op("rc.core.slice").operand(value);
+    let op = b.op(op::core::SLICE).operand(value);
     op.attr("starts", Attr::shape(&starts)).attr("sizes", Attr::shape(&ty.shape())).result(ty).value()
 }
 
@@ -381,11 +382,11 @@ fn copies(b: &mut Builder, mut value: Value, wanted: Type) -> Value {
         };
         let first = cut(b, value, with(Dim::Static(1)));
         let row: Vec<Dim> = ty.shape().iter().enumerate().filter(|&(i, _)| i != d).map(|(_, &n)| n).collect();
-        let row = b.op("rc.core.reshape").operand(first).result(ty.with_shape(&row)).value();
+        let row = b.op(op::core::RESHAPE).operand(first).result(ty.with_shape(&row)).value();
         let kept: Vec<i64> = (0..ty.rank() as i64).filter(|&i| i != d as i64).collect();
         let more = with(size - has);
-        let more = b.op("rc.core.broadcast").operand(row).attr("dims", Attr::i64s(&kept)).result(more).value();
-        let whole = b.op("rc.core.concat").operands(&[value, more]).attr("dim", Attr::i64(d as i64));
+        let more = b.op(op::core::BROADCAST).operand(row).attr("dims", Attr::i64s(&kept)).result(more).value();
+        let whole = b.op(op::core::CONCAT).operands(&[value, more]).attr("dim", Attr::i64(d as i64));
         value = whole.result(with(size)).value();
     }
     value

@@ -36,7 +36,7 @@ fn sizes_that_come_back_get_a_program() {
     assert_eq!(
         f.explain(),
         [
-            "all sizes: 6 calls",
+            "all sizes: 7 calls",
             "n = 100: 2 calls, made at call 2 of such sizes, with n = 100; n had the same value in all calls",
             "n = 5 to 8: 1 call, made at call 2 of such sizes, with n = 6",
             "no more are made: the limit is 2",
@@ -129,8 +129,8 @@ fn sizes_that_results_depend_on_are_not_filled_up() {
         ("tensor<n x 5 x f32>", "%y = core.reverse %x {dims = [0]} : tensor<n x 5 x f32>", "is read"),
         ("tensor<n x 5 x f32>", "%y = core.scan %x {dim = 0, kind = add} : tensor<n x 5 x f32>", "n"),
         (
-            "tensor<n x 5 x f32>",
-            "%y, %at = core.sort %x {dim = 0} : tensor<n x 5 x f32>, tensor<n x 5 x i64>",
+            "tensor<5 x n x f32>",
+            "%t = core.transpose %x {perm = [1, 0]} : tensor<5 x n x f32>\n  %y, %at = core.sort %t : tensor<5 x n x f32>, tensor<5 x n x i64>",
             "all of them",
         ),
         // Rows one behind the other, and the same elements as columns.

@@ -76,7 +76,7 @@ fn failure(name: &str, text: &str, [rows, columns]: [usize; 2], arch: &str) -> O
         return Some(d.render());
     }
     for body in lowered.bodies.iter_mut().filter(|b| b.name(b.root()) == "rc.kernel.func") {
-        match lower_tiles(body, Options::default()) {
+        match lower_tiles(body, Options::of(&target)) {
             Ok(threads) => *body = threads,
             Err(d) => return Some(d.render()),
         }

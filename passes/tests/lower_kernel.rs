@@ -127,7 +127,7 @@ fn check_runs(name: &str, module: &Module, symbols: &[(&str, i64)], tolerance: f
         check(&lowered);
         check_results(&format!("{name} on {}, tiles", target.name), &lowered, &run(&lowered, &args), &want, tolerance);
         for body in lowered.bodies.iter_mut().filter(|b| b.name(b.root()) == "rc.kernel.func") {
-            let options = Options { lanes: target.lanes(Type::f32()) };
+            let options = Options::of(&target);
             *body = lower_tiles(body, options).unwrap_or_else(|d| panic!("{name} on {}: {}", target.name, d.render()));
         }
         check_results(

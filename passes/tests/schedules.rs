@@ -55,8 +55,7 @@ fn change(module: &mut Module, kind: &str, changes: &[(&str, Attr)]) {
 fn lowered(mut module: Module, target: &Target) -> (String, Vec<Tensor>) {
     lower_module(&mut module, target).unwrap_or_else(|d| panic!("{}", d.render()));
     for body in module.bodies.iter_mut().filter(|b| b.name(b.root()) == "rc.kernel.func") {
-        *body = lower_tiles(body, Options { lanes: target.lanes(Type::f32()) })
-            .unwrap_or_else(|d| panic!("{}", d.render()));
+        *body = lower_tiles(body, Options::of(target)).unwrap_or_else(|d| panic!("{}", d.render()));
     }
     let text = print_module(&module, &PrintOptions::default());
     let main = module.symbol(Name::new("main")).unwrap();

@@ -2,6 +2,7 @@
 //! has the assembler wait for each product of a warpgroup before it starts the next.
 
 use super::emit::{Constants, Math};
+use rc_dialects::op;
 use rc_ir::{Body, Op, Type, Value};
 
 /// Divisors beyond these, up or down, are scaled before the reciprocal is taken, which has no subnormal numbers.
@@ -12,8 +13,8 @@ const SCALE: f64 = 1_073_741_824.0; // 2^30
 /// The divisions in f32 of a kernel whose warpgroups multiply.
 pub fn divisions(body: &Body) -> Vec<Op> {
     let ops = body.walk();
-    let divides = |op: Op| body.name(op) == "rc.core.div" && body.ty(body.result(op, 0)).elem() == Type::f32();
-    match ops.iter().any(|&op| body.name(op) == "rc.kernel.wgmma") {
+    let divides = |op: Op| body.name(op) == op::core::DIV && body.ty(body.result(op, 0)).elem() == Type::f32();
+    match ops.iter().any(|&op| body.name(op) == op::kernel::WGMMA) {
         true => ops.into_iter().filter(|&op| divides(op)).collect(),
         false => Vec::new(),
     }

@@ -454,7 +454,7 @@ fn quotients_without_a_call() {
     let values: Vec<f64> =
         SPECIAL.iter().copied().chain((0..80).map(|i| (f64::from(i) - 40.0).exp2() * 1.37)).collect();
     let mut body = kernel("div", 2, "f32", "cuda");
-    let op = body.walk().into_iter().find(|&op| body.name(op) == "rc.core.div").unwrap();
+    let op = body.walk().into_iter().find(|&op| body.name(op) == op::core::DIV).unwrap();
     let (a, b, ty) = (body.operand(op, 0), body.operand(op, 1), Type::f32());
     let constants = &mut Constants::default();
     let value = Math { body: &mut body, constants, before: op, ty, approx: true }.quotient(a, b);

@@ -157,7 +157,7 @@ fn feeds_columns(body: &Body, op: Op) -> bool {
 
 /// Whether it rounds to fewer bytes: its result is what lies in memory.
 fn narrows(body: &Body, op: Op) -> bool {
-    body.op_ref(op).is("rc.core.convert") && !is_cheap(body.op_ref(op))
+    body.op_ref(op).is(op::core::CONVERT) && !is_cheap(body.op_ref(op))
 }
 
 /// Whether a result has more bytes than twice what light arithmetic makes it of.

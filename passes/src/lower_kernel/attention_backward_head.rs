@@ -14,6 +14,7 @@ use super::contract::dot;
 use super::program::Program;
 use super::run::bind;
 use super::scope::Scope;
+use rc_dialects::op;
 use rc_ir::{Diagnostic, Result, Value};
 use rc_machine::Unit;
 
@@ -90,8 +91,8 @@ impl AttentionBackward<'_> {
     /// The block of at most `size` from `first` on.
     fn range(&self, p: &mut Program, i: usize, first: Value, size: i64) -> Range {
         let (end, size) = (p.size(self.iters[i].extent), p.constant_index(size));
-        let left = p.binary("rc.core.sub", end, first);
-        Range { first, count: p.binary("rc.core.min", left, size) }
+        let left = p.binary(op::core::SUB, end, first);
+        Range { first, count: p.binary(op::core::MIN, left, size) }
     }
     /// The first query of a tile that sees the keys from `key` on.
     fn first_query(&self, p: &mut Program, key: Value) -> Value {
@@ -99,8 +100,8 @@ impl AttentionBackward<'_> {
             return p.constant_index(0);
         }
         let rows = p.constant_index(self.tile()[0]);
-        let past = p.binary("rc.core.rem", key, rows);
-        p.binary("rc.core.sub", key, past)
+        let past = p.binary(op::core::REM, key, rows);
+        p.binary(op::core::SUB, key, past)
     }
 
     /// What a block of queries and one of keys give one another.
@@ -134,8 +135,8 @@ impl AttentionBackward<'_> {
             let key = p.add_index(keys.first, row);
             let start = match self.causal {
                 true => {
-                    let past = p.binary("rc.core.sub", key, queries.first);
-                    p.binary("rc.core.max", past, zero)
+                    let past = p.binary(op::core::SUB, key, queries.first);
+                    p.binary(op::core::MAX, past, zero)
                 }
                 false => zero,
             };
@@ -153,8 +154,8 @@ impl AttentionBackward<'_> {
         }
         let rows = p.constant_index(tiles * self.tile()[0]);
         let last = p.add_index(query, rows);
-        let seen = p.binary("rc.core.sub", last, keys.first);
-        p.binary("rc.core.min", seen, keys.count)
+        let seen = p.binary(op::core::SUB, last, keys.first);
+        p.binary(op::core::MIN, seen, keys.count)
     }
 
     /// Probabilities and the scores' gradients of a tile of queries, the one from `query` on, to the rows from `row` on. Past what causal
@@ -170,8 +171,8 @@ impl AttentionBackward<'_> {
             let scores = self.product(p, Q, &scope, D, scratch.panels[0], key)?;
             let weights = self.probabilities(p, scores, exponents, &both, None)?;
             let gradient = self.product(p, GRAD, &scope, E, scratch.panels[1], key)?;
-            let apart = p.binary("rc.core.sub", gradient, delta);
-            let gradient = p.binary("rc.core.mul", weights, apart);
+            let apart = p.binary(op::core::SUB, gradient, delta);
+            let gradient = p.binary(op::core::MUL, weights, apart);
             for (factor, memory) in [weights, gradient].into_iter().zip(scratch.factors) {
                 let factor = p.convert(factor, self.factor_type(p));
                 keep(p, factor, memory, [row, key]);

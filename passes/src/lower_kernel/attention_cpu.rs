@@ -179,8 +179,8 @@ impl Attention<'_> {
         let first = scope.get(self.name(M)).expect("bound by the caller").base;
         let [zero, depth, all, step] = [0, depth, keys, lanes].map(|n| p.constant_index(n));
         let size = p.size(self.iters[N].extent);
-        let left = p.binary("rc.core.sub", size, at);
-        let end = p.binary("rc.core.min", left, all);
+        let left = p.binary(op::core::SUB, size, at);
+        let end = p.binary(op::core::MIN, left, all);
         let end = p.rounded_up(end, lanes);
         p.for_loop([end, all, step], &[], |p, n, _| {
             let none = p.zeros([rows, lanes], self.acc);

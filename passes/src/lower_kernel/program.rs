@@ -113,7 +113,7 @@ impl<'a> Program<'a> {
     pub fn rounded_up(&mut self, index: Value, n: i64) -> Value {
         let (past, n) = (self.constant_index(n - 1), self.constant_index(n));
         let end = self.add_index(index, past);
-        let count = self.binary("rc.core.div", end, n);
+        let count = self.binary(op::core::DIV, end, n);
         self.mul_index(count, n)
     }
     /// A constant number.

@@ -95,7 +95,9 @@ fn launching(kernel: &Body) -> Option<String> {
 fn kernels_of_examples_run() {
     rc_dialects::register();
     let (mut ran, mut wrong) = (0, Vec::new());
-    for def in rc_ir::op_def::registered().into_iter().filter(|d| d.example.contains(op::kernel::FUNC)) {
+    // As texts name it.
+    let func = op::kernel::FUNC.trim_start_matches("rc.");
+    for def in rc_ir::op_def::registered().into_iter().filter(|d| d.example.contains(func)) {
         let (module, _) = rc_parser::parse_module(def.name, def.example);
         let module = module.expect("another test reads all examples");
         let launches: Vec<(String, String)> = module
