@@ -350,31 +350,6 @@ fn row_major(shape: &[Dim]) -> Vec<Dim> {
     strides
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn sizes(list: &[i64]) -> Vec<Dim> {
-        list.iter().map(|&n| Dim::Static(n)).collect()
-    }
-
-    #[test]
-    fn strided_memrefs_are_seen_in_other_shapes() {
-        let rows = Type::memref(&sizes(&[4, 6, 8]), Type::f32(), 0).with_strides(&sizes(&[240, 40, 1]));
-        assert_eq!(rows.to_string(), "memref<4x6x8xf32, strided<[240, 40, 1]>>");
-        let strides = |shape: &[i64]| rows.seen_as(&sizes(shape)).map(|ty| ty.strides().unwrap().to_vec());
-        assert_eq!(strides(&[24, 8]), Some(sizes(&[40, 1])));
-        assert_eq!(strides(&[2, 1, 12, 2, 4]), Some(sizes(&[480, 480, 40, 4, 1])));
-        assert_eq!(strides(&[24, 1, 8]).map(|s| (s[0], s[2])), Some((Dim::Static(40), Dim::Static(1))));
-        assert_eq!(strides(&[192]), None);
-        assert_eq!(strides(&[16, 12]), None);
-        assert_eq!(strides(&[24, 9]), None);
-        let dense = Type::memref(&sizes(&[4, 6]), Type::f32(), 0);
-        assert_eq!(dense.with_strides(&sizes(&[6, 1])), dense);
-        assert_eq!(dense.seen_as(&sizes(&[24])), Some(Type::memref(&sizes(&[24]), Type::f32(), 0)));
-    }
-}
-
 /// The strides of the same elements in another shape. Neighbouring dimensions of which the outer one steps over the whole inner one are a run; the new
 /// dimensions must be those of each run in turn.
 fn restrided(shape: &[Dim], strides: &[Dim], new: &[Dim]) -> Option<Vec<Dim>> {
@@ -399,4 +374,29 @@ fn restrided(shape: &[Dim], strides: &[Dim], new: &[Dim]) -> Option<Vec<Dim>> {
     let rest = new[out.len()..].iter().all(|&size| size == one);
     out.resize(new.len(), one);
     rest.then_some(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sizes(list: &[i64]) -> Vec<Dim> {
+        list.iter().map(|&n| Dim::Static(n)).collect()
+    }
+
+    #[test]
+    fn strided_memrefs_are_seen_in_other_shapes() {
+        let rows = Type::memref(&sizes(&[4, 6, 8]), Type::f32(), 0).with_strides(&sizes(&[240, 40, 1]));
+        assert_eq!(rows.to_string(), "memref<4x6x8xf32, strided<[240, 40, 1]>>");
+        let strides = |shape: &[i64]| rows.seen_as(&sizes(shape)).map(|ty| ty.strides().unwrap().to_vec());
+        assert_eq!(strides(&[24, 8]), Some(sizes(&[40, 1])));
+        assert_eq!(strides(&[2, 1, 12, 2, 4]), Some(sizes(&[480, 480, 40, 4, 1])));
+        assert_eq!(strides(&[24, 1, 8]).map(|s| (s[0], s[2])), Some((Dim::Static(40), Dim::Static(1))));
+        assert_eq!(strides(&[192]), None);
+        assert_eq!(strides(&[16, 12]), None);
+        assert_eq!(strides(&[24, 9]), None);
+        let dense = Type::memref(&sizes(&[4, 6]), Type::f32(), 0);
+        assert_eq!(dense.with_strides(&sizes(&[6, 1])), dense);
+        assert_eq!(dense.seen_as(&sizes(&[24])), Some(Type::memref(&sizes(&[24]), Type::f32(), 0)));
+    }
 }

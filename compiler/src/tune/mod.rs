@@ -92,7 +92,8 @@ pub fn tune(
         false => std::thread::scope(|scope| {
             let (ready, prepared) = std::sync::mpsc::sync_channel(1);
             let bench = &bench;
-            scope.spawn(move || left().try_for_each(|kernel| ready.send((kernel, bench.prepare(kernel, DOUBT, stop)))));
+            // Nobody takes any more where measuring has ended.
+            scope.spawn(move || left().all(|kernel| ready.send((kernel, bench.prepare(kernel, DOUBT, stop))).is_ok()));
             prepared.into_iter().for_each(|(kernel, prepared)| measure(kernel, prepared));
         }),
     }
