@@ -72,9 +72,7 @@ impl Builder {
         let dim = usize::from(step.choices[1]) % x.rank();
         let n = x.shape[dim].at(MOST) as f64;
         let numbers = if x.is_float() { x.numbers.times(n, x.elem) } else { Numbers::integers() };
-        // Sums of integers are of 64 bits, as PyTorch's.
-        let elem = if x.is_float() { x.elem } else { "i64" };
-        let value = self.op(&format!("tensor.cumsum {} {{dim = {dim}}}", x.name), elem, &x.shape.clone(), numbers);
+        let value = self.op(&format!("tensor.cumsum {} {{dim = {dim}}}", x.name), x.elem, &x.shape.clone(), numbers);
         self.keep(value)
     }
 
