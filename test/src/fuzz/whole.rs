@@ -271,17 +271,20 @@ impl Builder {
         format!("{what}{}", self.functions.matches("func.func").count())
     }
 
+    /// The sum of all elements of integers.
+    fn total(&mut self, n: &Value) -> Value {
+        let dims: Vec<usize> = (0..n.rank()).collect();
+        if dims.is_empty() {
+            return n.clone();
+        }
+        let text = format!("core.reduce {} {{dims = {dims:?}, kind = add}}", n.name);
+        self.op(&text, n.elem, &[], Numbers::integers())
+    }
+
     fn conditional(&mut self, step: &Step) -> Option<()> {
         let x = self.pick(step.operands[0], |v| v.is_float())?;
         let n = self.pick(step.operands[1], |v| is_integer(v.elem))?;
-        let dims: Vec<usize> = (0..n.rank()).collect();
-        let sum = match dims.is_empty() {
-            true => n.clone(),
-            false => {
-                let text = format!("core.reduce {} {{dims = {dims:?}, kind = add}}", n.name);
-                self.op(&text, n.elem, &[], Numbers::integers())
-            }
-        };
+        let sum = self.total(&n);
         let limit = self.splat(f64::from(step.choices[1] % 40), n.elem, &[]);
         let text = format!("core.compare {}, {} {{kind = lt}}", sum.name, limit.name);
         let condition = self.op(&text, "i1", &[], Numbers::integers());
@@ -332,14 +335,7 @@ impl Builder {
     fn continued(&mut self, step: &Step) -> Option<()> {
         let x = self.pick(step.operands[0], |v| v.is_float())?;
         let n = self.pick(step.operands[1], |v| is_integer(v.elem))?;
-        let dims: Vec<usize> = (0..n.rank()).collect();
-        let sum = match dims.is_empty() {
-            true => n.clone(),
-            false => {
-                let text = format!("core.reduce {} {{dims = {dims:?}, kind = add}}", n.name);
-                self.op(&text, n.elem, &[], Numbers::integers())
-            }
-        };
+        let sum = self.total(&n);
         let (three, zero) = (self.splat(3.0, n.elem, &[]), self.splat(0.0, n.elem, &[]));
         let most = self.call2("and", &sum, &three);
         let (condition, body) = (self.callee("goes_on"), self.callee("turn"));
