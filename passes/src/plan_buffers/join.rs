@@ -11,6 +11,7 @@ use rc_dialects::op;
 use rc_dialects::op::kernel::{GATHER, LOAD, READ, STORE, VIEW, WRITE};
 use rc_ir::{Attr, Body, Diagnostic, Dim, Module, Name, Op, Type, Value};
 use rustc_hash::{FxHashMap, FxHashSet};
+use std::collections::hash_map::Entry;
 
 /// Bytes at whose multiples parts and their rows must lie: the widest accesses and tensor maps ask for it.
 const ACCESS: i64 = 16;
@@ -21,21 +22,11 @@ pub struct Kernels(FxHashMap<Name, Vec<Option<Vec<Type>>>>);
 impl Kernels {
     pub fn of(module: &Module) -> Kernels {
         let seen = |body: &Body| -> Option<Vec<_>> {
-            let arguments = body.block_args(body.entry()?);
-            Some(
-                arguments
-                    .map(|arg| seen_as(body, arg).map(|seen| seen.into_iter().map(|v| body.ty(v)).collect()))
-                    .collect(),
-            )
+            let types = |values: Vec<Value>| values.into_iter().map(|value| body.ty(value)).collect();
+            Some(body.block_args(body.entry()?).map(|arg| seen_as(body, arg).map(types)).collect())
         };
-        Kernels(
-            module
-                .bodies
-                .iter()
-                .filter(|body| is_kernel(body))
-                .filter_map(|body| Some((body.symbol()?, seen(body)?)))
-                .collect(),
-        )
+        let kernels = module.bodies.iter().filter(|body| is_kernel(body));
+        Kernels(kernels.filter_map(|body| Some((body.symbol()?, seen(body)?))).collect())
     }
 
     /// Whether a kernel can take an argument at the strides of `ty`.
@@ -231,15 +222,17 @@ pub fn specialize(module: &mut Module) {
                 continue;
             }
             let Some(kernel) = module.symbol(callee) else { continue };
-            let kernel = with_strides(kernel, &types);
-            let name = *made.entry((callee, types)).or_insert_with(|| {
-                let name = module.fresh_symbol(callee.as_str());
-                let mut kernel = kernel;
-                let root = kernel.root();
-                kernel.set_attr(root, "sym_name", Attr::str(name.as_str()));
-                module.bodies.push(kernel);
-                name
-            });
+            let name = match made.entry((callee, types)) {
+                Entry::Occupied(known) => *known.get(),
+                Entry::Vacant(new) => {
+                    let mut kernel = with_strides(kernel, &new.key().1);
+                    let name = *new.insert(module.fresh_symbol(callee.as_str()));
+                    let root = kernel.root();
+                    kernel.set_attr(root, "sym_name", Attr::str(name.as_str()));
+                    module.bodies.push(kernel);
+                    name
+                }
+            };
             module.bodies[index].set_attr(op, "callee", Attr::str(name.as_str()));
         }
     }
