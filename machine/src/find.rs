@@ -1,7 +1,8 @@
 //! Descriptions by name, and the nearest one where there is none of that name.
 
 use crate::cpus;
-use crate::target::{Machine, Target, Unit, capability};
+use crate::matrix::Unit;
+use crate::target::{Machine, Target, capability};
 use rc_ir::Attr;
 
 impl Default for Target {

@@ -1,5 +1,6 @@
 //! Figures that no machine has, and constants that no cost model can take.
 
+use crate::matrix::Unit;
 use crate::target::{Machine, Target};
 use toml::{Table, Value};
 
@@ -77,7 +78,6 @@ fn figures(t: &Target) -> Vec<(&'static str, f64, f64, f64)> {
     let mut out = vec![
         ("cores", t.cores as f64, 1.0, 1e6),
         ("threads", t.threads as f64, 1.0, 65536.0),
-        ("registers", t.registers as f64, 4.0, 1e8),
         ("shared_bytes", t.shared_bytes as f64, 1024.0, 1e9),
         ("cache_bytes", t.cache_bytes as f64, 1024.0, 1e12),
         ("vector_bits", t.vector_bits as f64, 64.0, 2048.0),
@@ -91,8 +91,11 @@ fn figures(t: &Target) -> Vec<(&'static str, f64, f64, f64)> {
         ("merged_kernels", t.merged_kernels as f64, 0.0, 1024.0),
         ("launch_us", t.launch_us, 0.0, 1e6),
     ];
-    if t.machine == Machine::Cuda {
+    if t.machine == Machine::Cpu {
+        out.push(("registers", t.registers as f64, 8.0, 256.0));
+    } else {
         out.extend([
+            ("registers", t.registers as f64, 16384.0, 1e8),
             ("block_threads", t.block_threads as f64, 32.0, 1024.0),
             ("thread_registers", t.thread_registers as f64, 16.0, 255.0),
             ("parameter_bytes", t.parameter_bytes as f64, 128.0, 32764.0),
@@ -134,8 +137,21 @@ impl Target {
         if self.machine == Machine::Cpu && self.cpu.is_none() {
             is_wrong("machine", "[cpu] is missing: start from another description, base = \"x86-64\"".into());
         }
-        if let Some(m) = self.matrix.iter().find(|m| m.shape.iter().any(|&n| n < 1)) {
-            is_wrong("matrix", format!("a matrix instruction has the shape {:?}", m.shape));
+        if let Some(why) = self.matrix.iter().find_map(|m| m.misfit(self.vector_bits)) {
+            is_wrong("matrix", why);
+        }
+        let multiplies = match self.machine {
+            Machine::Cpu => Unit::Fma,
+            Machine::Cuda => Unit::Mma,
+        };
+        if !self.has_unit(multiplies) {
+            is_wrong(
+                "matrix",
+                format!(
+                    "'matrix' has no instruction with unit = {:?}, which every such machine has",
+                    multiplies.word()
+                ),
+            );
         }
         wrong
     }

@@ -65,11 +65,11 @@ mod tests {
 
     #[test]
     fn comments_and_order_stay() {
-        let text = "# Mine.\nbase = \"x86-64-v3\"\ncores = 4\nbandwidth = 20   # GB/s\nlaunch_us = 2.0 # us\nmatrix = [\n]\n\n[cpu.products]\ntile = 3.0 # mine\n";
+        let text = "# Mine.\nbase = \"x86-64-v3\"\ncores = 4\nbandwidth = 20   # GB/s\nlaunch_us = 2.0 # us\nmatrix = [\n  { unit = \"fma\", shape = [1, 8, 1], operands = \"f32\", accumulator = \"f32\", layout = \"vector\" },\n]\n\n[cpu.products]\ntile = 3.0 # mine\n";
         let figures =
             [("bandwidth", 123.456), ("launch_us", 0.98765), ("flops_f32", 0.081234), ("cache_bandwidth", 1234.5)];
         let out = Target::rewrite("t.toml", text, &figures).unwrap();
-        let want = "# Mine.\nbase = \"x86-64-v3\"\ncores = 4\nbandwidth = 123  # GB/s\nlaunch_us = 0.988 # us\nmatrix = [\n]\nflops_f32 = 0.0812\ncache_bandwidth = 1234\n\n[cpu.products]\ntile = 3.0 # mine\n";
+        let want = "# Mine.\nbase = \"x86-64-v3\"\ncores = 4\nbandwidth = 123  # GB/s\nlaunch_us = 0.988 # us\nmatrix = [\n  { unit = \"fma\", shape = [1, 8, 1], operands = \"f32\", accumulator = \"f32\", layout = \"vector\" },\n]\nflops_f32 = 0.0812\ncache_bandwidth = 1234\n\n[cpu.products]\ntile = 3.0 # mine\n";
         assert_eq!(out, want);
         assert_eq!(Target::rewrite("t.toml", text, &[]).unwrap(), text);
         assert!(Target::rewrite("t.toml", text, &[("bandwidth", -1.0)]).is_err());

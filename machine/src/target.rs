@@ -3,6 +3,7 @@
 use crate::cpu::Cpu;
 use crate::fusion::Fusion;
 use crate::gpu::Gpu;
+use crate::matrix::{Matrix, Unit};
 use rc_ir::Type;
 use serde::{Deserialize, Serialize};
 
@@ -20,80 +21,6 @@ impl Machine {
         match self {
             Machine::Cpu => "cpu",
             Machine::Cuda => "cuda",
-        }
-    }
-}
-
-/// What multiplies matrices.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Unit {
-    /// Multiply-adds of vectors (CPU) or scalars (GPU).
-    Fma,
-    /// `mma.sync` of a warp.
-    Mma,
-    /// `wgmma.mma_async` of four warps.
-    Wgmma,
-    /// Dot products of pairs of bf16 in vectors.
-    #[serde(rename = "avx512_bf16")]
-    Avx512Bf16,
-    /// Dot products of four bytes in vectors.
-    Vnni,
-    /// Products of tiles.
-    Amx,
-}
-
-impl Unit {
-    /// What each is called.
-    pub const WORDS: &'static [(Unit, &'static str)] = &[
-        (Unit::Fma, "fma"),
-        (Unit::Mma, "mma"),
-        (Unit::Wgmma, "wgmma"),
-        (Unit::Avx512Bf16, "avx512_bf16"),
-        (Unit::Vnni, "vnni"),
-        (Unit::Amx, "amx"),
-    ];
-    pub fn word(self) -> &'static str {
-        Unit::WORDS.iter().find(|w| w.0 == self).expect("every unit has a word").1
-    }
-    /// Whether a CPU's unit multiplies words of several neighbours.
-    pub fn multiplies_words(self) -> bool {
-        matches!(self, Unit::Avx512Bf16 | Unit::Vnni | Unit::Amx)
-    }
-}
-
-/// A matrix instruction.
-#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Matrix {
-    pub unit: Unit,
-    /// m, n and k of one instruction; of `wgmma` the greatest n.
-    pub shape: [i64; 3],
-    pub operands: String,
-    pub accumulator: String,
-    /// How fragments lie in registers.
-    pub layout: String,
-    /// Of a CPU: cycles until a core may start the next one; half a cycle where there are two at once.
-    #[serde(default = "two_a_cycle", skip_serializing_if = "is_two_a_cycle")]
-    pub cycles: f64,
-}
-
-fn two_a_cycle() -> f64 {
-    0.5
-}
-fn is_two_a_cycle(cycles: &f64) -> bool {
-    *cycles == two_a_cycle()
-}
-
-impl Matrix {
-    /// LLVM's names of the features of a CPU that has it, besides those of its vectors.
-    pub fn features(&self) -> &'static [&'static str] {
-        match self.unit {
-            Unit::Avx512Bf16 => &["avx512bf16"],
-            Unit::Vnni => &["avx512vnni"],
-            Unit::Amx if self.operands == "bf16" => &["amx-tile", "amx-bf16"],
-            Unit::Amx => &["amx-tile", "amx-int8"],
-            _ => &[],
         }
     }
 }
