@@ -4,13 +4,14 @@ EXAMPLE ?= examples/mlp.ir
 
 PREFIX ?= /usr/local
 
-.PHONY: help setup build demo docs test test-torch test-python test-update bench install-c dist
+.PHONY: help setup build demo docs test test-torch test-python test-view test-update bench install-c dist
 
 help:
 	@echo 'make demo         set up, build, lower $(EXAMPLE) step by step, run it and compare with float64'
 	@echo 'make test         set up and run all tests'
 	@echo 'make test-torch   the same against PyTorch, in a virtual environment'
 	@echo 'make test-python  import rc in a virtual environment without PyTorch'
+	@echo 'make test-view    the page of rc-opt --view in headless Chromium'
 	@echo 'make test-update  rewrite the expectations of the FileCheck-style tests; read the diff'
 	@echo 'make docs         rewrite the reference pages from the declarations'
 	@echo 'make bench        rc beside its peers'
@@ -41,6 +42,9 @@ test-torch: setup
 
 test-python: setup
 	bash scripts/test-python.sh
+
+test-view: setup
+	bash scripts/test-view.sh
 
 dist: setup
 	bash scripts/dist.sh
