@@ -7,6 +7,14 @@ module.exports = grammar({
   name: "rc_ir",
   extras: ($) => [/\s/, $.comment],
   word: ($) => $.word,
+  conflicts: ($) => [
+    // `{a.b}` is a region with an operation, or a dictionary with an entry.
+    [$._plain_operation, $.entry],
+    // Types in parentheses may turn out to be the arguments of a function type.
+    [$.result_types, $.function_type],
+    // After `kernel.barrier` a value is an operand, or a result of the next operation.
+    [$._plain_operation],
+  ],
 
   rules: {
     source_file: ($) => repeat($._top_level),
@@ -20,7 +28,7 @@ module.exports = grammar({
 
     // %a, %b:2 = core.add %x, %y {…} ({ … }) : tensor<4xf32>
     operation: ($) =>
-      prec.right(seq(optional(seq($.results, "=")), choice($._generic_operation, $._symbol_operation, $._plain_operation), optional($.location))),
+      seq(optional(seq($.results, "=")), choice($._generic_operation, $._symbol_operation, $._plain_operation), optional($.location)),
     results: ($) => list1(seq($.value, optional(seq(":", $.number)))),
 
     // "rc.core.add"(%a, %b)[^bb1] <{…}> ({ … }) {…} : (t, t) -> t
@@ -53,14 +61,12 @@ module.exports = grammar({
 
     // core.reduce %x bias(%b) iter(%acc = %init) [^bb1] {…} (…) : t, t
     _plain_operation: ($) =>
-      prec.right(
-        seq(
-          field("name", $.operation_name),
-          repeat(choice(",", $.operand, $.operand_group, $.successors, $.label)),
-          optional($.dictionary),
-          optional($.regions),
-          optional(seq(":", list1($._type))),
-        ),
+      seq(
+        field("name", $.operation_name),
+        repeat(choice(",", $.operand, $.operand_group, $.successors, $.label)),
+        optional($.dictionary),
+        optional($.regions),
+        optional(seq(":", list1($._type))),
       ),
     operand: ($) => prec.right(seq($.value, optional($.index_map))),
     operand_group: ($) => seq($.word, "(", list(choice($.operand, seq($.value, "=", $.value))), ")"),
@@ -68,7 +74,7 @@ module.exports = grammar({
     successors: ($) => seq("[", list1($.label), "]"),
 
     regions: ($) => seq("(", list1(choice($.region, seq("(", list($.argument), ")", $.region), seq("(", list($.argument), ")", "{", repeat(choice($.block_label, $.operation)), "}"))), ")"),
-    region: ($) => seq("{", repeat(choice($.block_label, $.operation)), "}"),
+    region: ($) => prec(1, seq("{", repeat(choice($.block_label, $.operation)), "}")),
     block_label: ($) => seq($.label, optional(seq("(", list($.argument), ")")), ":"),
     argument: ($) => seq($.value, ":", $._type, optional($.dictionary), optional($.location)),
     location: ($) => seq("loc", "(", repeat($._balanced), ")"),
@@ -80,7 +86,7 @@ module.exports = grammar({
     _attribute: ($) =>
       prec.right(
         seq(
-          choice($.number, $.string, $.symbol_reference, $.dictionary, $.array, $.named_attribute, $.constant, $._type),
+          choice($.number, $.string, $.symbol_reference, $.dictionary, $.array, $.named_attribute, $.parameters, $.constant, $._type),
           optional(seq(":", $._type)),
         ),
       ),
