@@ -441,15 +441,39 @@ def test_checkpoints_inside_of_a_graph(drop, own):
     assert found[1][1] <= 2 * x.numel() + (drop > 0) < found[0][1]
 
 
-def test_symbolic_sizes_are_left_to_aot_autograd(caplog, monkeypatch):
-    monkeypatch.setenv("RC_LOGS", "autograd")
-    f = torch.compile(lambda x, w: (x @ w).tanh(), backend="rc", fullgraph=True, dynamic=True)
+SYMBOLIC = {
+    "product": lambda x, w: (x @ w).tanh(),
+    "norm": lambda x, w: F.layer_norm(x, (6,)) @ w + x.shape[0],
+    "attention": lambda x, w: F.scaled_dot_product_attention(*(x[None, None] for _ in range(3)), is_causal=True) @ w,
+    "parts": lambda x, w: torch.cat([x[1:] @ w, (x[:1] * x.shape[0]) @ w]).reshape(-1, 2).softmax(-1),
+    "convolution": lambda x, w: F.avg_pool1d(F.conv1d(x.t().unsqueeze(0), w.t().unsqueeze(2), padding=1), 2),
+    "two results": lambda x, w: (x * 2, (x @ w).sum(0)),
+}
+
+
+@pytest.mark.parametrize("name", SYMBOLIC)
+def test_symbolic_sizes(name, own):
+    torch._dynamo.reset()
+    compiled = torch.compile(SYMBOLIC[name], backend="rc", fullgraph=True)
+
+    def f(x, w):
+        torch._dynamo.mark_dynamic(x, 0)
+        return compiled(x, w)
+
     w = torch.randn(6, 4)
-    for n in (3, 5, 8):
+    for n in (4, 6, 9, 2):
         x = torch.randn(n, 6)
-        ours, theirs = gradients(f, (x, w)), gradients(lambda x, w: (x @ w).tanh(), (x, w))
+        ours, theirs = gradients(f, (x, w)), gradients(SYMBOLIC[name], (x, w))
+        close(ours[0], theirs[0])
         close(ours[1], theirs[1])
-    assert "left to AOTAutograd: an argument of unknown sizes" in caplog.text
+
+
+def test_results_of_symbolic_sizes_that_nothing_follows(own):
+    torch._dynamo.reset()
+    f = torch.compile(lambda x: (x.sin(), x.cos()), backend="rc", fullgraph=True, dynamic=True)
+    for n in (3, 5):
+        x = torch.randn(n, 4, requires_grad=True)
+        close(torch.autograd.grad(f(x)[1].sum(), x), [-x.sin()])
 
 
 @pytest.mark.parametrize("name", LEFT)

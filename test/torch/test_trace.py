@@ -10,6 +10,8 @@ from rc.torch.backend import rc
 from rc.torch.trace import trace
 from torch import nn
 from torch._dynamo.backends.common import aot_autograd
+from torch._dynamo.testing import CompileCounterWithBackend
+from torch.nn import functional as F
 
 
 def graphs(f, *args, **kwargs):
@@ -299,8 +301,60 @@ def test_random_programs(seed):
         torch.testing.assert_close(tuple(found), expected)
 
 
-def test_symbols_are_left_to_aot_autograd():
-    assert graphs(lambda x: x * 2, torch.randn(3), dynamic=True)[0] is None
+SYMBOLIC = {
+    "elementwise": lambda x: (x * 2).relu() + x.sum(0),
+    "sizes": lambda x: (x / x.shape[0], torch.arange(x.shape[0] * 2), x.reshape(x.shape[1], -1) + 1, x.new_zeros(x.shape[0] // 2 + 1, 3)),
+    "parts": lambda x: (x[:, 1:3] * 2, x[1:].exp(), torch.cat([x, x[:1]]), x[x.shape[0] - 2 :] + 1),
+    "in place": lambda x: (x * 2).add_(1).index_put_((torch.arange(x.shape[0]),), x),
+    "a part in place": lambda x: torch.zeros_like(x).index_fill_(1, torch.tensor([1]), 3.0) + F.pad(x, (0, 0, 1, 0))[1:],
+    "products": lambda x: F.softmax(x @ x.t() / 4, -1) @ x,
+    "repeated": lambda x: F.layer_norm(F.layer_norm(x, (8,)), (8,)).unsqueeze(1).expand(-1, 3, -1).sum(1),
+    "masks": lambda x: torch.ones(x.shape[0], x.shape[0], dtype=torch.bool).tril().logical_not().float() @ x,
+}
+
+
+@pytest.mark.parametrize("name", SYMBOLIC)
+def test_sizes_that_are_known_by_name(name):
+    f = SYMBOLIC[name]
+    assert graphs(f, torch.randn(5, 8), dynamic=True)[0] is not None
+    torch._dynamo.reset()
+    g = torch.compile(f, backend="rc", fullgraph=True, dynamic=True)
+    with torch._dynamo.config.patch(error_on_recompile=True):
+        for n in (5, 9, 4, 13):
+            x = torch.randn(n, 8)
+            torch.testing.assert_close(g(x), f(x), rtol=1e-4, atol=1e-5)
+
+
+def test_what_pytorch_runs_gets_sizes_of_the_call():
+    """A size in the arguments of an operation that rc does not compile is no constant."""
+    f = lambda x: torch.ops.aten.histc.default(x, x.shape[0] + 2, -1, 1) * 2
+    torch._dynamo.reset()
+    g = torch.compile(f, backend="rc", fullgraph=True, dynamic=True, options={"fallback": True})
+    for n in (5, 8, 13):
+        x = torch.rand(n)
+        torch.testing.assert_close(g(x), f(x))
+
+
+class Scaled(nn.Module):
+    """Numbers of the program: those of arithmetic may change without a new graph, those that an operation takes as constants have guards."""
+
+    def __init__(self):
+        super().__init__()
+        self.scale, self.temperature, self.eps = 2.5, 3.0, 1e-5
+
+    def forward(self, x):
+        return F.layer_norm(x * self.scale + 1 / self.temperature, (4,), eps=self.eps)
+
+
+def test_numbers_of_the_program():
+    torch._dynamo.reset()
+    model, count = Scaled(), CompileCounterWithBackend("rc")
+    f = torch.compile(model, backend=count, dynamic=True)
+    for scale, temperature, eps, graphs_ in ((2.5, 3.0, 1e-5, 1), (0.5, 7.0, 1e-5, 1), (0.5, 7.0, 0.1, 2), (1.5, -2.0, 0.1, 2)):
+        model.scale, model.temperature, model.eps = scale, temperature, eps
+        x = torch.randn(3, 4)
+        torch.testing.assert_close(f(x), model(x))
+        assert count.frame_count == graphs_
 
 
 def test_modes_around_the_call():

@@ -9,12 +9,12 @@ mod price;
 mod split;
 
 use crate::autodiff::JOINT;
-use crate::fuse::{Class, classify, symbol_ranges};
+use crate::fuse::{Class, classify};
 use crate::layout::attention::settling;
 use crate::schedule::Target;
 use cut::{Graph, INFINITE, SINK, SOURCE};
 pub use price::RECOMPUTE;
-use price::{Prices, counted};
+use price::{Prices, counted, counted_sizes};
 use rc_dialects::func::{donated_args, updated_args};
 use rc_dialects::op;
 use rc_ir::dim_range::Ranges;
@@ -30,7 +30,7 @@ below the forward function's number of arguments is that argument, the others ar
 target's bandwidth, twice; computing again costs operations over its peak, and a launch for a reduction. Products, attention and what is a kernel of its \
 own are kept, unless `recompute-products`; what follows from counters alone (random numbers, masks) is computed again; so is what has the attribute \
 `rc.recompute` (and what it is decomposed to). `memory-budget` bounds the bytes that are kept: what is larger than 1 is bytes, else a share of what would be kept without a bound. \
-Symbolic sizes count as their largest. Donated arguments are the forward function's alone, which results may update.",
+Symbolic sizes count as their largest, one that may be beyond 65,536 as 1024. Donated arguments are the forward function's alone, which results may update.",
     options: &[
         option(
             "memory-budget",
@@ -133,7 +133,7 @@ impl<'a> Joint<'a> {
         let donated = donated_args(body).into_iter().filter_map(|i| all.get(i).copied()).collect();
         let updates = updated_args(body).into_iter().zip(body.operands(end));
         let updates = updates.filter_map(|(argument, result)| argument.map(|_| result)).collect();
-        let ranges = symbol_ranges(body);
+        let ranges = counted_sizes(body);
         let (arguments, gradients) = (all[..arguments].to_vec(), all[arguments..].to_vec());
         Ok(Joint { body, ops, end, arguments, donated, gradients, results, updates, backward, forward, ranges })
     }

@@ -3,6 +3,7 @@
 use crate::fuse::{Class, classify};
 use crate::schedule::Target;
 use crate::work::work;
+use rc_dialects::func::symbols;
 use rc_dialects::interfaces::Contraction;
 use rc_ir::dim_range::Ranges;
 use rc_ir::{Body, Dim, Op, OpRef, Type, Value};
@@ -21,7 +22,7 @@ pub struct Prices<'a> {
 }
 
 impl Prices<'_> {
-    /// The largest number that a size may be.
+    /// What a size counts as.
     fn most(&self, size: Dim) -> f64 {
         self.ranges.interval(size).map_or(1.0, |(_, high)| high as f64)
     }
@@ -38,15 +39,15 @@ impl Prices<'_> {
     /// Writing a value in the forward function, where it is not `there` in any case, and reading it in the backward one.
     pub fn keeping(&self, ty: Type, there: bool) -> u64 {
         let times = if there { 1.0 } else { 2.0 };
-        (self.weight * times * self.moving(self.bytes(ty))).ceil() as u64 + 1
+        picoseconds(self.weight * times * self.moving(self.bytes(ty))) + 1
     }
     /// Writing a value that was computed again, and reading it: what a product reads is no part of its kernel.
     pub fn storing(&self, ty: Type) -> u64 {
-        (2.0 * self.moving(self.bytes(ty))).ceil() as u64
+        picoseconds(2.0 * self.moving(self.bytes(ty)))
     }
     /// Reading an argument, which is there all the time.
     pub fn reading(&self, ty: Type) -> u64 {
-        self.moving(self.bytes(ty)).ceil() as u64 + 1
+        picoseconds(self.moving(self.bytes(ty))) + 1
     }
     /// Computing an op again; none where that must not be.
     pub fn again(&self, op: OpRef) -> Option<u64> {
@@ -67,7 +68,7 @@ impl Prices<'_> {
             Class::Alone | Class::Outside if marked => launch,
             Class::Alone | Class::Outside => return None,
         };
-        Some(time.ceil() as u64)
+        Some(picoseconds(time))
     }
     fn contracted(&self, op: OpRef) -> f64 {
         let roles = op.def().and_then(|d| d.interface::<Contraction>()).and_then(|c| (c.0)(op));
@@ -80,6 +81,25 @@ impl Prices<'_> {
         4.0 * self.elements(q) * keys
     }
 }
+
+/// A price: at most an hour, of which sums stay within 64 bits.
+fn picoseconds(time: f64) -> u64 {
+    time.ceil().min(3.6e15) as u64
+}
+
+/// The sizes that symbols count as: their largest; of a symbol without a bound to speak of a usual one.
+pub fn counted_sizes(body: &Body) -> Ranges {
+    let mut ranges = Ranges::new();
+    for symbol in symbols(body) {
+        let most = if symbol.max > BOUND { USUAL.max(symbol.min) } else { symbol.max };
+        ranges.set(symbol.name, symbol.min, most);
+    }
+    ranges
+}
+
+/// A larger bound is none: frontends know no better.
+const BOUND: i64 = 65536;
+const USUAL: i64 = 1024;
 
 /// Values that follow from counters and numbers alone: random numbers, masks, positions. They are computed again.
 pub fn counted(body: &Body, ops: &[Op], arguments: &[Value]) -> FxHashMap<Value, bool> {

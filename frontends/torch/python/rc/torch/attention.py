@@ -7,6 +7,9 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 from torch.fx import Node
+from torch.fx.experimental.symbolic_shapes import statically_known_true
+
+from rc.torch import layout
 
 _library = torch.library.Library("rc", "DEF")
 _library.define("attention(Tensor q, Tensor k, Tensor v, Tensor? mask, bool causal, float scale) -> (Tensor, Tensor)")
@@ -36,24 +39,32 @@ def _fits(q, k, v, mask, dropout_p, is_causal, enable_gqa) -> bool:
     plain = all(x.layout == torch.strided and not x.is_nested for x in (q, k, v))
     if not plain or dropout_p or q.dtype not in FLOATS or not q.dtype == k.dtype == v.dtype or is_causal and mask is not None:
         return False
-    if not (q.dim() == k.dim() == v.dim() == 4) or any(not isinstance(s, int) for x in (q, k, v) for s in x.shape):
+    # The heads and their widths are not symbolic; batch and lengths may be.
+    if not (q.dim() == k.dim() == v.dim() == 4) or any(not isinstance(s, int) for x in (q, k, v) for s in x.shape[1::2]):
         return False
     batch, heads, queries, depth = q.shape
     shared, keys = k.shape[1], k.shape[2]
-    if k.shape != (batch, shared, keys, depth) or v.shape[:3] != k.shape[:3] or 0 in (*q.shape, *k.shape, *v.shape):
+    if not _equal(k.shape, (batch, shared, keys, depth)) or not _equal(v.shape[:3], k.shape[:3]):
+        return False
+    if not all(statically_known_true(s > 0) for s in (*q.shape, *k.shape, *v.shape)):
         return False
     if heads != shared and not (enable_gqa and heads % shared == 0):
         return False
     if mask is None:
         return True
     wide = (1,) * (4 - mask.dim()) + tuple(mask.shape)
-    fits = mask.dim() <= 4 and all(m in (1, s) for m, s in zip(wide, (batch, heads, queries, keys)))
+    fits = mask.dim() <= 4 and all(_equal([m], [1]) or _equal([m], [s]) for m, s in zip(wide, (batch, heads, queries, keys)))
     return fits and mask.dtype in (torch.bool, q.dtype) and not mask.requires_grad
+
+
+def _equal(a, b) -> bool:
+    """Whether sizes are known to be the same, without a guard."""
+    return all(statically_known_true(m == n) for m, n in zip(a, b, strict=True))
 
 
 def _like(q, size: int):
     """A result whose dimensions lie in memory as those of the queries do, as PyTorch's kernels give it."""
-    order = sorted(range(4), key=lambda d: (-q.stride(d), d))
+    order = sorted(range(4), key=lambda d: (-layout.hint(q.stride(d)), d))
     return torch.empty_permuted((*q.shape[:3], size), order, dtype=q.dtype, device=q.device)
 
 

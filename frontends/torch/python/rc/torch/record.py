@@ -16,8 +16,11 @@ from dataclasses import dataclass
 
 import torch
 from torch._C import DispatchKey
+from torch._prims_common import get_computation_dtype
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, in_kernel_invocation_manager
 from torch.utils._python_dispatch import TorchDispatchMode, autograd_would_have_decomposed
+from torch.utils._sympy.interp import sympy_interp
+from torch.utils._sympy.reference import TensorReferenceAnalysis
 
 from rc.torch import derivatives
 
@@ -104,6 +107,8 @@ _ALIASES = {aten.alias.default, aten.detach.default}
 
 _DIRECT = {aten._unsafe_view.default, aten.fill.Scalar, aten.slice_scatter.default, aten.select_scatter.default}
 
+_ARITHMETIC = {aten.add.Tensor, aten.sub.Tensor, aten.mul.Tensor, aten.div.Tensor}
+
 _REFUSED_TAGS = {
     torch.Tag.dynamic_output_shape: "its result's size depends on data",
     torch.Tag.data_dependent_output: "its result depends on data",
@@ -169,10 +174,26 @@ def mapped(x, f):
         return {k: mapped(v, f) for k, v in x.items()}
     if isinstance(x, tuple):
         # Named tuples, and the sizes of a tensor.
-        return x if kind is torch.Size else tuple([mapped(v, f) for v in x])
-    if isinstance(x, (torch.SymInt, torch.SymFloat, torch.SymBool)):
+        return x if kind is torch.Size and not is_symbolic(x) else tuple([mapped(v, f) for v in x])
+    if isinstance(x, (torch.SymInt, torch.SymFloat, torch.SymBool)) and x.node.hint is None:
         raise GiveUp("a number depends on data")
     return x
+
+
+def _constant(x):
+    """A number as the program has it now, with a guard."""
+    return float(x) if isinstance(x, torch.SymFloat) else x
+
+
+def is_symbolic(x) -> bool:
+    """Whether the sizes of one of these tensors, or one of these numbers, are known by name alone."""
+    if isinstance(x, torch.Tensor):
+        return x._has_symbolic_sizes_strides
+    if isinstance(x, dict):
+        x = x.values()
+    elif not isinstance(x, (tuple, list)):
+        return isinstance(x, (torch.SymInt, torch.SymFloat, torch.SymBool))
+    return any(map(is_symbolic, x))
 
 
 def _masks(indices) -> bool:
@@ -227,6 +248,8 @@ class Recorder(TorchDispatchMode):
         self.handles: dict[int, Handle] = {}
         self.dtypes: dict[tuple, torch.dtype] = {}
         self.origin = None
+        self.numbers: dict[object, Handle] = {}
+        """The arguments, tensors of one element, that Dynamo passes floats of the program as, by their symbols."""
         self.writes = 0
         self.later: list[Handle] = []
         """Results of the operation at hand that follow what needs gradients, and have none."""
@@ -238,6 +261,8 @@ class Recorder(TorchDispatchMode):
 
     def _call(self, func, args, kwargs):
         kind = kind_of(func)
+        if any(isinstance(x, torch.SymFloat) for x in (*args, *kwargs.values())):
+            args, kwargs = self._with_numbers(func, args), {k: _constant(x) for k, x in kwargs.items()}
         if func is aten.as_strided_.default:
             return self._stride_anew(args, kwargs)
         if kind.functional is not None and torch.Tag.inplace_view not in func.tags:
@@ -260,6 +285,25 @@ class Recorder(TorchDispatchMode):
         if func is aten.lift_fresh.default and type(args[0]) is torch.Tensor:
             return self._constant(args[0])
         return self._record(func, kind, args, kwargs)
+
+    def _with_numbers(self, func, args: tuple) -> tuple:
+        """The arguments of an operation, with floats of the program that Dynamo knows by name: those of arithmetic on the CPU are computed from the tensors that
+        they are passed as; the rest become constants, with guards."""
+        if func not in _ARITHMETIC or self._device(args) != torch.device("cpu"):
+            return tuple(map(_constant, args))
+        dtype = next(x.dtype for x in args if isinstance(x, torch.Tensor))
+        dtype = get_computation_dtype(dtype if dtype.is_floating_point else torch.get_default_dtype())
+        return tuple([self._number(x, dtype) if isinstance(x, torch.SymFloat) else x for x in args])
+
+    def _number(self, x: torch.SymFloat, dtype: torch.dtype) -> torch.Tensor:
+        symbols = x.node.expr.free_symbols
+        if not symbols <= self.numbers.keys():
+            raise GiveUp("a number that depends on sizes and is no integer")
+        for handle in (self.numbers[s] for s in symbols):
+            self.handles[id(handle.fake)] = handle
+        with self:
+            value = sympy_interp(TensorReferenceAnalysis, {s: self.numbers[s].fake for s in symbols}, x.node.expr)
+        return self._call(aten._to_copy.default, (value,), {"dtype": dtype})
 
     def _decomposition(self, func, args):
         """What says an operation in parts; where gradients are needed, in parts that have its derivative."""
@@ -325,6 +369,8 @@ class Recorder(TorchDispatchMode):
 
     def _metadata(self, func, kind: Kind, args, kwargs):
         """An operation's result as fake tensors."""
+        if is_symbolic((args, kwargs)):
+            return func(*args, **kwargs)
         device = self._device(args) if kind.direct and "device" not in kwargs else None
         with torch._C._DisablePythonDispatcher():
             # For the metadata alone there is nothing to decompose.
@@ -347,8 +393,8 @@ class Recorder(TorchDispatchMode):
         return devices.pop() if len(devices) == 1 else None
 
     def _result(self, op: Op, index: int | None, fake: torch.Tensor, source: Handle | None, needs: bool = False):
-        if type(fake) is not FakeTensor or id(fake) in self.handles or fake._has_symbolic_sizes_strides:
-            raise GiveUp(f"{op.target}: its result is not a new tensor of fixed sizes")
+        if type(fake) is not FakeTensor or id(fake) in self.handles:
+            raise GiveUp(f"{op.target}: its result is not a new tensor")
         memory = source.memory if source is not None else Memory()
         handle = self.handles[id(fake)] = Handle(Value(op, index, fake), fake, memory, source, op)
         if needs and fake.is_complex():

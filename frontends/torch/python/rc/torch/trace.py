@@ -1,8 +1,8 @@
 """Graphs of ATen operations without AOTAutograd, where there is nothing for it to do.
 
-AOTAutograd runs a graph twice, under PyTorch's proxies: seconds for a model of some hundred operations. A graph with fixed sizes
-that gives new tensors is run once instead, by a `Recorder`; for training too, where rc differentiates all of its operations. What models repeat is not run again: a call of the same function, with arguments of the
-same metadata, has the operations of the first.
+AOTAutograd runs a graph twice, under PyTorch's proxies: seconds for a model of some hundred operations. A graph that gives new tensors is run once
+instead, by a `Recorder`; for training too, where rc differentiates all of its operations. What models repeat is not run again: a call of the same
+function, with arguments of the same metadata, has the operations of the first. A size that is known by name stands in the graph as a node that computes it.
 """
 
 from __future__ import annotations
@@ -13,14 +13,18 @@ import torch
 from torch._dispatch.python import enable_python_dispatcher
 from torch._guards import TracingContext
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
-from torch.fx import Graph, GraphModule, Node
+from torch.fx import Graph, GraphModule, Node, Proxy
 from torch.fx._lazy_graph_module import _LazyGraphModule
 from torch.fx.experimental.proxy_tensor import disable_autocast_cache
+from torch.utils._sympy.interp import sympy_interp
+from torch.utils._sympy.reference import PythonReferenceAnalysis
 
 from rc.torch import decompose, layout, logs
 from rc.torch.record import GiveUp, Handle, Memory, Op, Recorder, Value, mapped
 
 _PLAIN = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer, FakeTensor)
+_NUMBERS = (int, torch.SymInt)
+_SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 _CHECKPOINT = torch.ops.higher_order.tag_activation_checkpoint
 _INERT = {torch._C._log_api_usage_once}
 """Functions without tensors that change nothing."""
@@ -61,7 +65,8 @@ def needs_gradients(example_inputs) -> bool:
 
 def has_key(gm: GraphModule, example_inputs) -> bool:
     """Whether a graph is one that is traced without AOTAutograd, and follows from its nodes and inputs alone."""
-    return not needs_gradients(example_inputs) and _unfit(gm, example_inputs) is None
+    numbers = any(isinstance(x, _NUMBERS) for x in example_inputs)
+    return not numbers and not needs_gradients(example_inputs) and _unfit(gm, example_inputs) is None
 
 
 def _mode(gm: GraphModule) -> FakeTensorMode | None:
@@ -76,9 +81,7 @@ def _unfit(gm: GraphModule, example_inputs) -> str | None:
     context = TracingContext.try_get()
     if context is None or context.fake_mode is None or context.fakify_first_call:
         return "a graph that Dynamo does not know by fake tensors"
-    if any(isinstance(x, (int, torch.SymInt)) for x in example_inputs):
-        return "an argument of unknown sizes"
-    if not all(type(x) in _PLAIN for x in example_inputs):
+    if not all(type(x) in _PLAIN + _NUMBERS for x in example_inputs):
         return "an argument that is no plain tensor"
     if next(gm.parameters(), None) is not None:
         return "a graph with parameters of its own"
@@ -120,8 +123,9 @@ class _Trace:
         arguments, given, inputs = [], [], iter(self.example_inputs)
         for node in self.gm.graph.nodes:
             if node.op == "placeholder":
-                arguments.append(self._argument(node, next(inputs)))
-                given.append(arguments[-1].value)
+                value = self.env[node] = self._argument(node, next(inputs))
+                arguments.append(value)
+                given.append(value.value if type(value) is Handle else Value(None, None, value))
             elif node.op == "output":
                 return self._graph(arguments, given, self._results(node, arguments))
             else:
@@ -158,9 +162,10 @@ class _Trace:
             op.again = id(op) not in given
         return results
 
-    def _graph(self, arguments: list[Handle], given: list[Value], results: list[tuple[Value, FakeTensor]]) -> GraphModule:
+    def _graph(self, arguments: list, given: list[Value], results: list[tuple[Value, FakeTensor]]) -> GraphModule:
         """`given` are the values of the arguments at the start."""
-        changed = [(i, h.read()) for i, (h, value) in enumerate(zip(arguments, given)) if h.value is not value]
+        handles = [(i, h, value) for i, (h, value) in enumerate(zip(arguments, given)) if type(h) is Handle]
+        changed = [(i, h.read()) for i, h, value in handles if h.value is not value]
         gm = graph_of(given, self.recorder.ops, results, changed)
         if self.training:
             wanted = [i for i, (value, _) in enumerate(results) if value.requires_grad]
@@ -168,18 +173,18 @@ class _Trace:
             gm.meta["rc.gradients"] = wanted, [i for i, value in enumerate(given) if id(value) in reached]
         return gm
 
-    def _argument(self, node: Node, given: torch.Tensor) -> Handle:
-        fake = given if type(given) is FakeTensor else node.meta.get("example_value")
-        if type(fake) is not FakeTensor or fake.fake_mode is not self.mode or _metadata(fake) != _metadata(given):
+    def _argument(self, node: Node, given: torch.Tensor | int | torch.SymInt) -> Handle | int | torch.SymInt:
+        known = node.meta.get("example_value")
+        if isinstance(given, _NUMBERS):
+            return mapped(known, None) if isinstance(known, _NUMBERS) else given
+        fake = given if type(given) is FakeTensor else known
+        if type(fake) is not FakeTensor or fake.fake_mode is not self.mode or _hinted(fake) != _hinted(given):
             raise GiveUp("an argument that Dynamo knows otherwise")
-        if fake._has_symbolic_sizes_strides:
-            raise GiveUp("an argument of unknown sizes")
         requires_grad = self.training and fake.requires_grad
         fake = fake.detach() if requires_grad else fake
-        self.env[node] = Handle(Value(None, None, fake, requires_grad=requires_grad), fake, Memory(is_argument=True))
-        return self.env[node]
+        return Handle(Value(None, None, fake, requires_grad=requires_grad), fake, Memory(is_argument=True))
 
-    def _results(self, node: Node, arguments: list[Handle]) -> list[tuple[Value, FakeTensor]]:
+    def _results(self, node: Node, arguments: list) -> list[tuple[Value, FakeTensor]]:
         """The values of the results, each with a fake tensor of memory that is no other's."""
         results = _of_nodes(list(node.args[0]), self.env)
         if not all(type(r) is Handle and r.read().op is not None and not r.fake.requires_grad for r in results):
@@ -188,7 +193,7 @@ class _Trace:
             raise GiveUp("results share memory")
         if len({id(r.value) for r in results}) < len(results):
             raise GiveUp("results are one value")
-        taken = {layout.storage(a.fake) for a in arguments}
+        taken = {layout.storage(a.fake) for a in arguments if type(a) is Handle}
         found = []
         for r in results:
             fake = r.fake
@@ -206,6 +211,9 @@ class _Trace:
             return args[0][args[1]]
         if node.target in _INERT:
             return None
+        if node.target == "item" and isinstance(known := node.meta.get("example_value"), torch.SymFloat):
+            self.recorder.numbers[known.node.expr] = args[0]
+            return known
         handles: list[Handle] = []
         key = (node.op, node.target, self._key(args, handles), self._key(kwargs, handles))
         template = self.templates.get(key)
@@ -219,7 +227,7 @@ class _Trace:
     def _check(self, node: Node, result, example):
         """That a call gives what Dynamo says that it gives, with gradients or without."""
         if isinstance(result, Handle) and isinstance(example, torch.Tensor):
-            if result.fake.shape != example.shape or result.fake.dtype != example.dtype:
+            if [*map(layout.hint, result.fake.shape)] != [*map(layout.hint, example.shape)] or result.fake.dtype != example.dtype:
                 raise GiveUp("a result is not what Dynamo expects")
             if self.training and example.requires_grad != result.value.requires_grad:
                 if example.requires_grad:
@@ -240,7 +248,7 @@ class _Trace:
             result = node.target(*args, **kwargs) if node.op == "call_function" else getattr(args[0], node.target)(*args[1:], **kwargs)
         found: list[Handle] = []
         result = mapped(result, lambda fake: found.append(recorder.handle(fake)) or found[-1])
-        if not found and not handles:
+        if not found and not handles and not isinstance(result, _SYMBOLIC):
             # It may have switched a mode.
             self.templates.clear()
         template = Template(handles, before, recorder.ops[first:], result)
@@ -276,6 +284,8 @@ class _Trace:
             return kind, *[(k, self._key(v, handles)) for k, v in x.items()]
         if kind is slice:
             return kind, *[self._key(v, handles) for v in (x.start, x.stop, x.step)]
+        if kind in (torch.SymInt, torch.SymFloat):
+            return kind, x.node.expr
         # Zeros of both signs are two.
         return kind, x.hex() if kind is float else _Same(x)
 
@@ -308,7 +318,23 @@ def known_metadata(x: torch.Tensor) -> tuple:
 
 
 def _metadata(x: torch.Tensor) -> tuple:
-    return x.shape, x.stride(), x.storage_offset(), x.dtype, x.device, x.requires_grad, x.is_conj(), x.is_neg()
+    sizes = _sizes_of(x)
+    if x._has_symbolic_sizes_strides:
+        sizes = tuple([n.node.expr if isinstance(n, torch.SymInt) else n for n in sizes])
+    return sizes, *_kind_of(x)
+
+
+def _hinted(x: torch.Tensor) -> tuple:
+    """As `_metadata`, for the sizes at the time of tracing."""
+    return [layout.hint(n) for n in _sizes_of(x)], *_kind_of(x)
+
+
+def _sizes_of(x: torch.Tensor) -> tuple:
+    return *x.shape, *x.stride(), x.storage_offset()
+
+
+def _kind_of(x: torch.Tensor) -> tuple:
+    return x.dim(), x.dtype, x.device, x.requires_grad, x.is_conj(), x.is_neg()
 
 
 def _of_nodes(x, env):
@@ -389,16 +415,16 @@ def _copied(x, known: dict[int, Handle], value, op):
     return x
 
 
-def of_values(x, f):
-    """An operation's arguments with each value `v` replaced by `f(v)`."""
+def of_values(x, f, size=lambda x: x):
+    """An operation's arguments with each value `v` replaced by `f(v)`, and each size that is known by name by `size` of it."""
     kind = type(x)
     if kind is Value:
         return f(x)
     if kind is tuple or kind is list:
-        return kind([of_values(v, f) for v in x])
+        return kind([of_values(v, f, size) for v in x])
     if kind is dict:
-        return {k: of_values(v, f) for k, v in x.items()}
-    return x
+        return {k: of_values(v, f, size) for k, v in x.items()}
+    return size(x) if kind is torch.SymInt else x
 
 
 _KEPT = ("stack_trace", "nn_module_stack", "source_fn_stack")
@@ -440,9 +466,10 @@ def graph_of(arguments: list[Value], ops: list[Op], results: list[tuple[Value, F
             item.meta = {**nodes[key].meta, "val": value.val}
         return item
 
+    sizes = Sizes(graph, arguments, nodes)
     kept: dict[Node, dict] = {}
     for op in _needed(ops, [value for value, _ in results] + [value for _, value in changed]):
-        args, kwargs = of_values(op.args, node_of), of_values(op.kwargs, node_of)
+        args, kwargs = of_values(op.args, node_of, sizes), of_values(op.kwargs, node_of, sizes)
         node = nodes[id(op)] = graph.create_node("call_function", op.target, args, kwargs, name=op.target._opname)
         about = kept.get(op.origin)
         if about is None:
@@ -458,6 +485,52 @@ def graph_of(arguments: list[Value], ops: list[Op], results: list[tuple[Value, F
         copy.meta["val"] = placeholder.meta["val"]
     graph.output(tuple(given))
     return _LazyGraphModule(constants, graph)
+
+
+class Sizes:
+    """The nodes of a graph that compute sizes from those of its arguments."""
+
+    def __init__(self, graph: Graph, arguments: list[Value], nodes: dict[int, Node]):
+        self.graph, self.given = graph, [(a.val, nodes[id(a)]) for a in arguments]
+        self.nodes: dict[object, Node] = {}
+        """By expressions."""
+
+    def __call__(self, size: torch.SymInt) -> Node | int:
+        expression = size.node.expr
+        if expression.is_number:
+            return int(expression)
+        if expression not in self.nodes:
+            symbols = {s: Proxy(self._symbol(s)) for s in expression.free_symbols}
+            last = next(iter(reversed(self.graph.nodes)))
+            self.nodes[expression] = sympy_interp(PythonReferenceAnalysis, symbols, expression).node
+            for node in self._after(last):
+                node.meta["val"] = node.target(*torch.fx.map_arg(node.args, lambda n: n.meta["val"]))
+        return self.nodes[expression]
+
+    def _after(self, last: Node) -> list[Node]:
+        found, node = [], last.next
+        while node.op != "root":
+            found.append(node)
+            node = node.next
+        return found
+
+    def _symbol(self, symbol) -> Node:
+        """The argument that is this size, or the size of one."""
+        if symbol not in self.nodes:
+            self.nodes[symbol] = self._found(symbol)
+        return self.nodes[symbol]
+
+    def _found(self, symbol) -> Node:
+        for val, node in self.given:
+            if isinstance(val, torch.SymInt) and val.node.expr == symbol:
+                return node
+        for val, node in self.given:
+            for d, n in enumerate(val.shape if isinstance(val, torch.Tensor) else ()):
+                if isinstance(n, torch.SymInt) and n.node.expr == symbol:
+                    size = self.graph.call_function(torch.ops.aten.sym_size.int, (node, d))
+                    size.meta["val"] = n
+                    return size
+        raise GiveUp(f"the size {symbol}, which no argument has")
 
 
 def _needed(ops: list[Op], results: list[Value]) -> list[Op]:

@@ -60,7 +60,8 @@ def _compile(gm: GraphModule, options: Options) -> Step:
         (folder / f"{number}_forward.ir").write_text(forward.text())
         (folder / f"{number}_backward.ir").write_text(backward.text())
     kept = [(list(sizes), TO_TORCH[element]) for element, sizes in kept]
-    dtypes = {i: node.meta["val"].dtype for i, node in enumerate(gm.graph.find_nodes(op="placeholder"))}
+    placeholders = [node.meta["val"] for node in gm.graph.find_nodes(op="placeholder")]
+    dtypes = {i: val.dtype for i, val in enumerate(placeholders) if isinstance(val, torch.Tensor)}
     step = Step(lowered, dtypes, results, arguments, values, saved, kept)
     forward, backward = _compiled(forward, backward, lowered, options, number)
     step.forward = step.forward_of(forward, options, f"forward {number}")
@@ -127,7 +128,7 @@ class Step:
         results = [*self.lowered.results, *((sizes, strides_of(sizes, row_major(len(sizes))), dtype) for sizes, dtype in self.kept)]
         returns = [("result", value) for value in self.values]
         returns += [("result", self.count + i) for i in range(len(self.kept))]
-        program.layout(self.lowered.inputs, [], results, returns, [], None, options.graphs, self._shown(name))
+        program.layout(self.lowered.inputs, self.lowered.integers, results, returns, [], None, options.graphs, self._shown(name))
         return ready(program)
 
     def backward_of(self, program: Program, options: Options, name: str) -> Program:
@@ -179,6 +180,7 @@ class _Step(torch.autograd.Function):
         count = len(step.values)
         results = tuple(values[:count])
         ctx.step, ctx.count = step, len(args)
+        ctx.like = [(results[i].shape, results[i].stride()) for i in step.wanted]
         ctx.save_for_backward(*(args[a] if a is not None else values[r] for a, r in zip(step.of_arguments, step.of_results)))
         ctx.set_materialize_grads(False)
         if step.flat:
@@ -192,7 +194,7 @@ class _Step(torch.autograd.Function):
         step = ctx.step
         values = list(ctx.saved_tensors)
         ctx.maybe_clear_saved_tensors()
-        values += [_given(gradients[i], step, i) for i in step.wanted]
+        values += [_given(gradients[i], step, i, *like) for i, like in zip(step.wanted, ctx.like)]
         found = step.backward(values)
         if torch.is_grad_enabled():
             found = _only_once(found)
@@ -202,10 +204,10 @@ class _Step(torch.autograd.Function):
         return tuple(of_arguments)
 
 
-def _given(gradient: torch.Tensor | None, step: Step, i: int) -> torch.Tensor:
-    """A result's gradient: zeros where nothing follows the result."""
+def _given(gradient: torch.Tensor | None, step: Step, i: int, sizes, strides) -> torch.Tensor:
+    """A result's gradient: zeros where nothing follows the result, which has these sizes and strides."""
     if gradient is None:
-        sizes, strides, dtype = step.lowered.results[step.values[i]]
+        dtype = step.lowered.results[step.values[i]][2]
         return torch.empty_strided(sizes, strides, dtype=dtype, device=step.lowered.device).zero_()
     return gradient.resolve_neg()
 
