@@ -21,7 +21,7 @@ def main():
     p.add_argument("--batch", type=int, default=1)
     p.add_argument("--length", type=int, default=128)
     p.add_argument("--steps", type=int, default=50)
-    p.add_argument("--rate", type=float, default=6e-4)
+    p.add_argument("--rate", type=float, default=1e-4)
     p.add_argument("--threads", type=int, default=2, help="cores, on the CPU")
     p.add_argument("--tiny", action="store_true", help="two layers, 64 wide")
     o = p.parse_args()

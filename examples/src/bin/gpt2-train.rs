@@ -34,7 +34,7 @@ struct Options {
     #[arg(long, default_value_t = 0)]
     seed: u64,
     /// The learning rate
-    #[arg(long, default_value_t = 6e-4)]
+    #[arg(long, default_value_t = 1e-4)]
     rate: f64,
     /// Steps in which the learning rate grows to what it is
     #[arg(long, default_value_t = 10)]
