@@ -213,6 +213,15 @@ impl<P: Send + Sync + 'static> Variants<P> {
         lines
     }
 
+    /// The programs that were made, and for which sizes.
+    pub fn made(&self) -> Vec<(String, Arc<P>)> {
+        let made = |variant: &Variant<P>| match &variant.stage {
+            Stage::Ready(program) => Some((shown(&variant.ranges), program.clone())),
+            _ => None,
+        };
+        lock(&self.state).made.iter().filter_map(made).collect()
+    }
+
     fn narrowed(&self, state: &mut State<P>, values: &[i64]) -> Vec<SymbolDecl> {
         if state.same.is_empty() {
             state.same = values.iter().map(|&v| Some(v)).collect();

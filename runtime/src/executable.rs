@@ -111,6 +111,18 @@ impl Executable {
         self.allocator = Some(allocator);
     }
 
+    /// Whether launches on a GPU are CUDA graphs, from the second run on: they are, unless the variable `RC_GRAPHS` is `off`.
+    pub fn set_graphs(&self, on: bool) {
+        if let Code::Cuda(program) = &self.code {
+            program.set_graphs(on);
+        }
+    }
+
+    /// What became of launches on a GPU, a line for each stretch between which the host has something to do: whether they were CUDA graphs, and why not.
+    pub fn explain_graphs(&self) -> Vec<String> {
+        if let Code::Cuda(program) = &self.code { program.explain_graphs() } else { Vec::new() }
+    }
+
     /// How many arguments a caller gives.
     pub fn given(&self) -> usize {
         self.signature().inputs.len() - self.initializer.as_ref().map_or(0, |(init, _)| init.results)

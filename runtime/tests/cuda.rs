@@ -21,7 +21,7 @@ struct Fixture {
 
 fn main() {
     let mut arguments = Arguments::from_args();
-    let tests: [(&str, Test); 13] = [
+    let tests: [(&str, Test); 15] = [
         ("device_info", device_info),
         ("copies", copies),
         ("launches", launches),
@@ -34,6 +34,8 @@ fn main() {
         ("clusters", clusters),
         ("programmatic_launches_keep_order", programmatic_launches_keep_order),
         ("graphs", graphs),
+        ("graphs_are_patched_while_they_run", graphs_are_patched_while_they_run),
+        ("what_launches_take", what_launches_take),
         ("tensor_maps", tensor_maps),
     ];
     let device = Device::open(0);
@@ -301,24 +303,103 @@ fn graphs(f: &Fixture) -> Result<()> {
         }
         unsafe { exec.launch(&f.stream)? };
         assert!(f.words(&x)? == stepped(count, 13) && f.words(&y)? == stepped(count, 2), "patched");
-
-        let z = f.buffer(&data)?;
-        let mut args = KernelArgs::new(&[Arg::Pointer(z.address())]);
-        let graph = Graph::capture(&f.stream, std::slice::from_ref(&step), |stream| {
-            z.copy_from(stream, 0, &z, 0, 0)?;
-            (0..4)
-                .try_for_each(|_| unsafe { stream.launch(&step, &LaunchConfig { programmatic, ..config }, &mut args) })
-        })?;
-        assert_eq!(graph.node_count()?, 4);
-        assert!(f.words(&z)? == data, "a capture ran");
-        let exec = graph.instantiate()?;
-        unsafe { exec.launch(&f.stream)? };
-        assert!(f.words(&z)? == stepped(count, 4), "captured, programmatic: {programmatic}");
     }
-    // A capture that fails ends, and the stream works on.
-    let failed = Graph::capture(&f.stream, &[], |_| Err(Error::Invalid("no".into())));
-    assert_eq!(failed.unwrap_err().to_string(), "no");
     f.stream.synchronize()
+}
+
+/// A copy between launches, patched too; an exec that is patched while its runs are queued.
+fn graphs_are_patched_while_they_run(f: &Fixture) -> Result<()> {
+    let step = f.function("step")?;
+    let count = 132 * 1024;
+    let config = LaunchConfig::new([count / 256, 1, 1], [256, 1, 1]);
+    let data: Vec<u32> = (0..count).collect();
+    let bytes = 4 * count as usize;
+    let (x, copy) = (f.buffer(&data)?, f.buffer(&vec![0; count as usize])?);
+    let mut args = KernelArgs::new(&[Arg::Pointer(x.address())]);
+    let mut graph = Graph::new(&f.device)?;
+    // SAFETY: the kernel touches a word for each thread, and copies have the buffers' size, here and below.
+    let (first, copied) = unsafe {
+        let first = graph.add_kernel(&step, &config, &mut args, &[])?;
+        let copied = graph.add_copy(copy.address(), x.address(), bytes, &[Dependency::Full(first)])?;
+        graph.add_kernel(&step, &config, &mut args, &[Dependency::Full(copied)])?;
+        (first, copied)
+    };
+    let mut exec = graph.instantiate()?;
+    unsafe { exec.launch(&f.stream)? };
+    assert!(f.words(&copy)? == stepped(count, 1) && f.words(&x)? == stepped(count, 2));
+    // Sixty-four runs are queued; each steps a buffer of its own first, and copies it to another one.
+    let all: Vec<(Buffer, Buffer)> =
+        (0..64).map(|_| Ok((f.buffer(&data)?, f.buffer(&vec![0; count as usize])?))).collect::<Result<_>>()?;
+    for (from, to) in &all {
+        args.set(0, &Arg::Pointer(from.address()))?;
+        unsafe {
+            exec.set_kernel(first, &step, &config, &mut args)?;
+            exec.set_copy(copied, to.address(), from.address(), bytes)?;
+            exec.launch(&f.stream)?;
+        }
+    }
+    for (from, to) in &all {
+        assert!(f.words(from)? == stepped(count, 1) && f.words(to)? == stepped(count, 1));
+    }
+    Ok(())
+}
+
+/// What the host takes for launches one by one, for a graph of them, and for patching it: printed, for the rule of `program/graphs.rs`.
+fn what_launches_take(f: &Fixture) -> Result<()> {
+    const LAUNCHES: usize = 300;
+    let scale = f.function("scale")?;
+    let x = f.buffer(&[0; 256])?;
+    let config = LaunchConfig::new([1, 1, 1], [256, 1, 1]);
+    let mut args = KernelArgs::new(&[Arg::Pointer(x.address()), Arg::I64(0), Arg::F32(1.0)]);
+    let micros = |times: usize, work: &mut dyn FnMut() -> Result<()>| -> Result<f64> {
+        let mut best = f64::INFINITY;
+        for _ in 0..times {
+            f.stream.synchronize()?;
+            let start = std::time::Instant::now();
+            work()?;
+            best = best.min(start.elapsed().as_secs_f64() * 1e6);
+        }
+        f.stream.synchronize()?;
+        Ok(best)
+    };
+    for launches in [3, 30, LAUNCHES] {
+        // SAFETY: with n = 0 the kernel touches nothing, here and below.
+        let one_by_one =
+            micros(20, &mut || (0..launches).try_for_each(|_| unsafe { f.stream.launch(&scale, &config, &mut args) }))?;
+        let (free, _) = f.device.memory()?;
+        let start = std::time::Instant::now();
+        let mut graph = Graph::new(&f.device)?;
+        let mut nodes = Vec::new();
+        for _ in 0..launches {
+            let before: Vec<Dependency> =
+                nodes.last().map(|&node| Dependency::Programmatic(node)).into_iter().collect();
+            nodes.push(unsafe { graph.add_kernel(&scale, &config, &mut args, &before)? });
+        }
+        let added = start.elapsed().as_secs_f64() * 1e6;
+        let mut exec = graph.instantiate()?;
+        let made = start.elapsed().as_secs_f64() * 1e6;
+        let first = micros(1, &mut || unsafe { exec.launch(&f.stream) })?;
+        let again = micros(20, &mut || unsafe { exec.launch(&f.stream) })?;
+        let taken = free.saturating_sub(f.device.memory()?.0);
+        println!(
+            "{launches} launches: {one_by_one:.1} us; nodes {added:.0} us, ready {made:.0} us, {taken} bytes; a run: first {first:.1} us, then {again:.1} us"
+        );
+        for share in [1, 4, 2] {
+            let patched: Vec<_> = nodes.iter().copied().step_by(share).collect();
+            let mut n = 1;
+            let mut patch = 0.0;
+            let both = micros(20, &mut || {
+                n += 1;
+                args.set(2, &Arg::F32(n as f32))?;
+                let start = std::time::Instant::now();
+                patched.iter().try_for_each(|&node| unsafe { exec.set_kernel(node, &scale, &config, &mut args) })?;
+                patch = start.elapsed().as_secs_f64() * 1e6;
+                unsafe { exec.launch(&f.stream) }
+            })?;
+            println!("  {} patched: {patch:.1} us, with the run {both:.1} us", patched.len());
+        }
+    }
+    Ok(())
 }
 
 fn tensor_maps(f: &Fixture) -> Result<()> {

@@ -85,13 +85,20 @@ impl KernelArgs {
         result
     }
 
-    /// One argument: an array of addresses.
-    pub fn table(addresses: &[u64]) -> KernelArgs {
-        let mut lines = vec![Line::default(); addresses.len().div_ceil(8)];
-        for (line, words) in lines.iter_mut().zip(addresses.chunks(8)) {
-            line.0[..words.len()].copy_from_slice(words);
+    /// No arguments, in memory that is there already.
+    pub fn clear(&mut self) {
+        self.lines.clear();
+        self.places.clear();
+    }
+
+    /// Adds an argument that is an array of addresses.
+    pub fn push_table(&mut self, addresses: impl ExactSizeIterator<Item = u64>) {
+        let (start, count) = (self.lines.len(), addresses.len());
+        self.lines.resize(start + count.div_ceil(8), Line::default());
+        for (i, address) in addresses.enumerate() {
+            self.lines[start + i / 8].0[i % 8] = address;
         }
-        KernelArgs { lines, places: vec![(0, size_of_val(addresses))], pointers: Vec::new() }
+        self.places.push((start, count * size_of::<u64>()));
     }
 
     /// Adds an argument.
@@ -163,7 +170,8 @@ mod tests {
     #[test]
     fn addresses_in_a_table() {
         let addresses: Vec<u64> = (1..20).collect();
-        let mut args = KernelArgs::table(&addresses);
+        let mut args = KernelArgs::default();
+        args.push_table(addresses.iter().copied());
         args.check("k", &[19 * 8]).unwrap();
         assert_eq!(bytes(&mut args, 0), addresses.iter().flat_map(|a| a.to_le_bytes()).collect::<Vec<_>>());
     }

@@ -1,11 +1,9 @@
-//! Graphs: launches recorded once and replayed as one.
-//!
-//! A graph is built node by node ([`Graph::add_kernel`]), which gives the nodes to patch later, or captured from a
-//! stream ([`Graph::capture`]), which takes in what libraries queue.
+//! Graphs: launches recorded once and replayed as one, built node by node, which gives the nodes to patch later.
 
 use std::sync::Arc;
 
-use cudarc::driver::sys::{self, CUstreamCaptureMode};
+use cudarc::driver::sys;
+use rustc_hash::FxHashMap;
 
 use super::args::KernelArgs;
 use super::device::Device;
@@ -39,8 +37,8 @@ pub enum Dependency {
 pub struct Graph {
     device: Arc<Device>,
     handle: sys::CUgraph,
-    /// The kernels of the nodes, which must stay loaded.
-    functions: Vec<Function>,
+    /// The kernels of the nodes by their handles, which must stay loaded.
+    functions: FxHashMap<usize, Function>,
 }
 
 // SAFETY: the driver's graphs are not locked, and `&mut` guards them here.
@@ -53,7 +51,7 @@ impl Graph {
         let mut handle = std::ptr::null_mut();
         // SAFETY: writes one handle.
         check(unsafe { sys::cuGraphCreate(&mut handle, 0) }, "cuGraphCreate")?;
-        Ok(Graph { device: device.clone(), handle, functions: Vec::new() })
+        Ok(Graph { device: device.clone(), handle, functions: FxHashMap::default() })
     }
 
     /// Adds a launch that waits for `dependencies`. [`LaunchConfig::programmatic`] has no meaning here: the kind of
@@ -74,13 +72,32 @@ impl Graph {
         // SAFETY: the parameters outlive the call, which copies them.
         let status = unsafe { sys::cuGraphAddKernelNode_v2(&mut node, self.handle, std::ptr::null(), 0, &params) };
         check_with(status, || format!("cuGraphAddKernelNode(`{}`, {config:?})", function.name()))?;
-        self.functions.push(function.clone());
+        keep(&mut self.functions, function);
         if let Some(cluster) = config.cluster {
             let id = sys::CUlaunchAttributeID::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION;
             // SAFETY: the value is of the attribute's kind.
             let status = unsafe { sys::cuGraphKernelNodeSetAttribute(node, id, &cluster_value(cluster)) };
             check(status, "cuGraphKernelNodeSetAttribute(cluster)")?;
         }
+        for dependency in dependencies {
+            self.add_edge(*dependency, node)?;
+        }
+        Ok(Node(node))
+    }
+
+    /// Adds a copy between two places of the device, of at least one byte, that waits for `dependencies`.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Stream::copy`], whenever the graph runs.
+    pub unsafe fn add_copy(&mut self, to: u64, from: u64, bytes: usize, dependencies: &[Dependency]) -> Result<Node> {
+        let (params, context) = (copy_params(to, from, bytes), self.device.context());
+        self.device.bind()?;
+        let mut node = std::ptr::null_mut();
+        // SAFETY: the parameters outlive the call, which copies them.
+        let status =
+            unsafe { sys::cuGraphAddMemcpyNode(&mut node, self.handle, std::ptr::null(), 0, &params, context) };
+        check_with(status, || format!("cuGraphAddMemcpyNode({bytes} bytes)"))?;
         for dependency in dependencies {
             self.add_edge(*dependency, node)?;
         }
@@ -100,30 +117,6 @@ impl Graph {
         };
         // SAFETY: one edge between two nodes, which the driver finds in this graph or refuses.
         check(unsafe { sys::cuGraphAddDependencies_v2(self.handle, &from, &to, &edge, 1) }, "cuGraphAddDependencies")
-    }
-
-    /// Records what `queue` queues on `stream`, without running it. Nothing else may use the stream meanwhile, and
-    /// `queue` may not synchronize or allocate. `functions` are the kernels that it launches, which the graph keeps
-    /// loaded.
-    pub fn capture(
-        stream: &Stream,
-        functions: &[Function],
-        queue: impl FnOnce(&Stream) -> Result<()>,
-    ) -> Result<Graph> {
-        let device = stream.device();
-        device.bind()?;
-        let mode = CUstreamCaptureMode::CU_STREAM_CAPTURE_MODE_THREAD_LOCAL;
-        // SAFETY: the stream is valid.
-        check(unsafe { sys::cuStreamBeginCapture_v2(stream.handle(), mode) }, "cuStreamBeginCapture")?;
-        let result = queue(stream);
-        let mut handle = std::ptr::null_mut();
-        // Ends in any case, or the stream would go on recording.
-        // SAFETY: begun above, on this thread.
-        let status = unsafe { sys::cuStreamEndCapture(stream.handle(), &mut handle) };
-        let graph = Graph { device: device.clone(), handle, functions: functions.to_vec() };
-        result?;
-        check(status, "cuStreamEndCapture")?;
-        Ok(graph)
     }
 
     /// The number of nodes.
@@ -148,10 +141,47 @@ impl Graph {
 
 impl Drop for Graph {
     fn drop(&mut self) {
-        // SAFETY: made in `new` or `capture`, where a failed capture leaves null; destroyed once.
-        if !self.handle.is_null() && self.device.bind().is_ok() {
+        // SAFETY: made in `new`, destroyed once.
+        if self.device.bind().is_ok() {
             unsafe { sys::cuGraphDestroy(self.handle) };
         }
+    }
+}
+
+/// Keeps a kernel loaded.
+fn keep(functions: &mut FxHashMap<usize, Function>, function: &Function) {
+    functions.entry(function.handle() as usize).or_insert_with(|| function.clone());
+}
+
+/// A copy along one dimension.
+fn copy_params(to: u64, from: u64, bytes: usize) -> sys::CUDA_MEMCPY3D {
+    let kind = sys::CUmemorytype::CU_MEMORYTYPE_DEVICE;
+    sys::CUDA_MEMCPY3D {
+        srcXInBytes: 0,
+        srcY: 0,
+        srcZ: 0,
+        srcLOD: 0,
+        srcMemoryType: kind,
+        srcHost: std::ptr::null(),
+        srcDevice: from,
+        srcArray: std::ptr::null_mut(),
+        reserved0: std::ptr::null_mut(),
+        srcPitch: bytes,
+        srcHeight: 1,
+        dstXInBytes: 0,
+        dstY: 0,
+        dstZ: 0,
+        dstLOD: 0,
+        dstMemoryType: kind,
+        dstHost: std::ptr::null_mut(),
+        dstDevice: to,
+        dstArray: std::ptr::null_mut(),
+        reserved1: std::ptr::null_mut(),
+        dstPitch: bytes,
+        dstHeight: 1,
+        WidthInBytes: bytes,
+        Height: 1,
+        Depth: 1,
     }
 }
 
@@ -210,15 +240,24 @@ impl GraphExec {
         // SAFETY: the parameters outlive the call, which copies them; the caller vouches for the node.
         let status = unsafe { sys::cuGraphExecKernelNodeSetParams_v2(self.handle, node.0, &params) };
         check_with(status, || format!("cuGraphExecKernelNodeSetParams(`{}`, {config:?})", function.name()))?;
-        let functions = &mut self.graph.functions;
-        let kept = functions.iter().any(|known| known.handle() == function.handle());
-        if !kept {
-            functions.push(function.clone());
-        }
+        keep(&mut self.graph.functions, function);
         Ok(())
     }
 
-    /// Queues a run of the whole graph.
+    /// Replaces a copy's node, before the next run.
+    ///
+    /// # Safety
+    ///
+    /// As for [`Graph::add_copy`]; and `node` is a copy of the graph that this was made from.
+    pub unsafe fn set_copy(&mut self, node: Node, to: u64, from: u64, bytes: usize) -> Result<()> {
+        let (params, context) = (copy_params(to, from, bytes), self.graph.device.context());
+        self.graph.device.bind()?;
+        // SAFETY: the parameters outlive the call, which copies them; the caller vouches for the node.
+        let status = unsafe { sys::cuGraphExecMemcpyNodeSetParams(self.handle, node.0, &params, context) };
+        check_with(status, || format!("cuGraphExecMemcpyNodeSetParams({bytes} bytes)"))
+    }
+
+    /// Queues a run of the whole graph, behind its runs before on any stream.
     ///
     /// # Safety
     ///

@@ -1,32 +1,53 @@
-//! Programs on a CUDA GPU: constants stay on the device, and the launches are one graph, kept while sizes and addresses stay.
+//! Programs on a CUDA GPU: constants stay on the device, and launches between which the host has nothing to do are CUDA graphs.
 
-use super::prepare::{At, Machine, PreparedStep, needs_host, run_steps};
-use super::replay::Seen;
+use super::graphs::Pool;
+use super::prepare::{PreparedStep, needs_host};
+use super::queue::{Exec, Queue};
 use super::signature::Bindings;
-use super::{Addresses, Between, Code, Memory, Program, fixed};
-use crate::cuda::{
-    Arg, AssembleOptions, Buffer, CubinCache, Device, Event, Function, Graph, GraphExec, KernelArgs, LaunchConfig,
-    Stream, load_all,
-};
-use crate::foreign::{self, On};
+use super::stretch::{Places, Stretch};
+use super::{Addresses, Between, Code, Program, fixed};
+use crate::cuda::{AssembleOptions, Buffer, CubinCache, Device, Event, Function, Stream, load_all};
+use crate::foreign;
 use crate::{Error, Result, Tensor};
+use rustc_hash::FxHashMap;
 use std::ffi::c_void;
-use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// A program with its machine code and constants on a device.
 pub struct CudaProgram {
-    program: Program,
+    pub(super) program: Program,
     pub(super) device: Arc<Device>,
-    pub(super) stream: Stream,
+    stream: Stream,
     pub(super) kernels: Vec<Function>,
-    foreign: Vec<foreign::Function>,
-    pub(super) constants: Vec<Buffer>,
+    pub(super) foreign: Vec<foreign::Function>,
+    _constants: Vec<Buffer>,
+    /// Where they are.
+    pub(super) places: Vec<u64>,
     last: Mutex<Option<Prepared>>,
-    /// The steps of the last run on the caller's memory.
-    steps: Mutex<Option<(Bindings, Arc<Vec<PreparedStep>>)>>,
-    /// Runs on the caller's memory, the latest first.
-    pub(super) seen: Mutex<Vec<Seen>>,
+    /// Those of the last runs' sizes, the latest first.
+    plans: Mutex<Vec<Arc<Plan>>>,
+    /// Of each stretch, by its first step.
+    graphs: Mutex<FxHashMap<usize, Pool<Exec>>>,
+    /// Whether stretches are graphs.
+    as_graphs: AtomicBool,
+}
+
+/// Plans that a program keeps; the one that was used longest ago goes first.
+const PLANS: usize = 8;
+
+/// What a run of known sizes queues.
+struct Plan {
+    bindings: Bindings,
+    stops: Vec<usize>,
+    pieces: Vec<(usize, Piece)>,
+}
+
+/// Some of a program's outermost steps, from one on.
+enum Piece {
+    Stretch(Arc<Stretch>),
+    /// One that needs the host: data decides what comes next, or a function of the process is called.
+    Host(PreparedStep),
 }
 
 /// What an input of a run on host tensors is.
@@ -38,7 +59,7 @@ pub enum Source<'a> {
     Kept(u64),
 }
 
-/// Memory and a graph for sizes that are known.
+/// Memory for sizes that are known.
 struct Prepared {
     bindings: Bindings,
     /// The memory of inputs from the host.
@@ -47,7 +68,6 @@ struct Prepared {
     addresses: Vec<u64>,
     outputs: Vec<Buffer>,
     arena: Buffer,
-    work: Work,
 }
 
 /// Inputs that stay on the device, with what a run on them needs.
@@ -63,14 +83,6 @@ impl CudaInputs {
         let constant = || Error::Invalid(format!("argument {i} is constant: it was taken at the first call"));
         self.0.inputs[i].as_ref().ok_or_else(constant)
     }
-}
-
-/// What a run queues.
-enum Work {
-    Nothing,
-    Graph(GraphExec),
-    /// One step after the other, as data decides.
-    Steps(Vec<PreparedStep>),
 }
 
 impl CudaProgram {
@@ -100,11 +112,28 @@ impl CudaProgram {
             stream,
             kernels,
             foreign,
-            constants,
+            places: constants.iter().map(Buffer::address).collect(),
+            _constants: constants,
             last: Mutex::new(None),
-            steps: Mutex::new(None),
-            seen: Mutex::new(Vec::new()),
+            plans: Mutex::default(),
+            graphs: Mutex::default(),
+            as_graphs: AtomicBool::new(std::env::var("RC_GRAPHS").as_deref() != Ok("off")),
         })
+    }
+
+    /// Whether launches between which the host has nothing to do are CUDA graphs, from the second run on. They are, unless the variable `RC_GRAPHS`
+    /// is `off`.
+    pub fn set_graphs(&self, on: bool) {
+        self.as_graphs.store(on, Ordering::Relaxed);
+    }
+
+    /// What became of runs' launches, a line for each stretch of them: whether they were CUDA graphs, and why not.
+    pub fn explain_graphs(&self) -> Vec<String> {
+        let graphs = locked(&self.graphs);
+        let mut pools: Vec<_> = graphs.iter().collect();
+        pools.sort_unstable_by_key(|(first, _)| **first);
+        let off = if self.as_graphs.load(Ordering::Relaxed) { "" } else { " (graphs are off)" };
+        pools.iter().map(|(first, pool)| format!("from step {first}: {}{off}", pool.explain())).collect()
     }
 
     pub fn program(&self) -> &Program {
@@ -118,7 +147,7 @@ impl CudaProgram {
 
     /// Runs the program: inputs in order, which these bindings are of, and results, on the host, in order.
     pub fn run(&self, bindings: &Bindings, inputs: &[Source]) -> Result<Vec<Tensor>> {
-        let mut last = self.last.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let mut last = locked(&self.last);
         let prepared = self.prepared(last.take(), bindings, inputs)?;
         let results = self.execute(&prepared, inputs);
         *last = Some(prepared);
@@ -176,9 +205,11 @@ impl CudaProgram {
         warm: usize,
         before: &mut dyn FnMut() -> Result<()>,
     ) -> Result<Vec<f64>> {
-        let mut last = self.last.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
+        let mut last = locked(&self.last);
         let prepared = self.prepared(last.take(), bindings, inputs)?;
         self.execute(&prepared, inputs)?;
+        // The second run makes graphs.
+        self.replay(&prepared)?;
         let (start, end) = (Event::new(&self.device)?, Event::new(&self.device)?);
         let mut times = Vec::with_capacity(runs);
         for i in 0..runs + warm {
@@ -215,17 +246,19 @@ impl CudaProgram {
     ) -> Result<()> {
         let outputs = fixed(outputs.iter().copied());
         // SAFETY: the caller vouches for the same.
-        unsafe { self.run_between(bindings, inputs, &outputs, arena, stream, &mut |_| Ok(())) }
+        unsafe { self.run_between(bindings, inputs, &outputs, arena, stream, &[], &mut |_| Ok(())) }
     }
 
     /// As [`CudaProgram::run_at`], on memory that need be there while steps that use it are queued ([`Program::uses`]): `between` may come to give and take
-    /// it, from an allocator that gives a stream's memory to what comes later on that stream.
+    /// it, from an allocator that gives a stream's memory to what comes later on that stream. It comes before the steps `stops`, which are sorted, before
+    /// some others, and after the last. Launches between stops may be one CUDA graph, unless the caller captures its stream.
     ///
     /// # Errors
     /// As there, and those of `between`.
     ///
     /// # Safety
-    /// As there, for each step.
+    /// As there, for the steps between two stops.
+    #[allow(clippy::too_many_arguments)]
     pub unsafe fn run_between(
         &self,
         bindings: &Bindings,
@@ -233,34 +266,72 @@ impl CudaProgram {
         outputs: &Addresses,
         arena: u64,
         stream: *mut c_void,
+        stops: &[usize],
         between: Between,
     ) -> Result<()> {
-        let steps = self.steps(bindings)?;
+        let plan = self.plan(bindings, stops)?;
         // SAFETY: the caller's stream is one of the device.
         let stream = unsafe { Stream::borrow(&self.device, stream) };
-        let address = |memory| match memory {
-            Memory::Input(i) => inputs[i],
-            Memory::Output(i) => outputs[i].load(Ordering::Relaxed),
-            Memory::Arena => arena,
-            Memory::Constant(i) => self.constants[i].address(),
-        };
-        let mut queue = Queue { program: self, stream: &stream, address: &address, after_kernel: false };
-        for (number, step) in steps.iter().enumerate() {
-            between(number)?;
-            run_steps(&mut queue, std::slice::from_ref(step), &mut Vec::new())?;
+        // Where another stream is captured, the default one cannot be asked.
+        let as_graphs = self.as_graphs.load(Ordering::Relaxed) && !stream.is_capturing().unwrap_or(true);
+        let mut bases = Vec::with_capacity(inputs.len() + outputs.len() + 1);
+        for (first, piece) in &plan.pieces {
+            between(*first)?;
+            bases.clear();
+            bases.extend_from_slice(inputs);
+            bases.extend(outputs.iter().map(|address| address.load(Ordering::Relaxed)));
+            bases.push(arena);
+            let queue = Queue::new(self, &stream, &bases);
+            match piece {
+                Piece::Stretch(stretch) if as_graphs => {
+                    locked(&self.graphs).entry(*first).or_default().run(&queue, stretch, &bases)?;
+                }
+                Piece::Stretch(stretch) => queue.nodes(stretch.nodes())?,
+                Piece::Host(step) => queue.step(step)?,
+            }
         }
-        between(steps.len())
+        between(self.program.steps.len())
     }
 
-    /// The steps for these values of the symbols; those of the last are kept.
-    pub(super) fn steps(&self, bindings: &Bindings) -> Result<Arc<Vec<PreparedStep>>> {
-        let mut last = self.steps.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        if let Some((_, steps)) = last.as_ref().filter(|(known, _)| known == bindings) {
-            return Ok(steps.clone());
+    /// What a run of these sizes queues; those of the last are kept.
+    fn plan(&self, bindings: &Bindings, stops: &[usize]) -> Result<Arc<Plan>> {
+        let mut plans = locked(&self.plans);
+        let known = plans.iter().position(|plan| plan.bindings == *bindings && plan.stops == stops);
+        if let Some(place) = known {
+            plans[..=place].rotate_right(1);
+            return Ok(plans[0].clone());
         }
-        let steps = Arc::new(self.program.prepare(bindings)?);
-        *last = Some((bindings.clone(), steps.clone()));
-        Ok(steps)
+        let pieces = self.pieces(self.program.prepare(bindings)?, stops)?;
+        let plan = Arc::new(Plan { bindings: bindings.clone(), stops: stops.to_vec(), pieces });
+        plans.insert(0, plan.clone());
+        plans.truncate(PLANS);
+        Ok(plan)
+    }
+
+    fn pieces(&self, steps: Vec<PreparedStep>, stops: &[usize]) -> Result<Vec<(usize, Piece)>> {
+        let places = Places { program: &self.program, constants: &self.places };
+        let (mut pieces, mut waiting) = (Vec::new(), Vec::new());
+        let flush = |waiting: &mut Vec<PreparedStep>, end: usize, pieces: &mut Vec<(usize, Piece)>| {
+            if !waiting.is_empty() {
+                let stretch = Stretch::record(&places, waiting)?;
+                pieces.push((end - waiting.len(), Piece::Stretch(Arc::new(stretch))));
+                waiting.clear();
+            }
+            Ok::<_, Error>(())
+        };
+        let count = steps.len();
+        for (number, step) in steps.into_iter().enumerate() {
+            let by_host = needs_host(std::slice::from_ref(&step));
+            if by_host || stops.binary_search(&number).is_ok() {
+                flush(&mut waiting, number, &mut pieces)?;
+            }
+            match by_host {
+                true => pieces.push((number, Piece::Host(step))),
+                false => waiting.push(step),
+            }
+        }
+        flush(&mut waiting, count, &mut pieces)?;
+        Ok(pieces)
     }
 
     fn prepared(&self, last: Option<Prepared>, bindings: &Bindings, inputs: &[Source]) -> Result<Prepared> {
@@ -299,30 +370,10 @@ impl CudaProgram {
     }
 
     fn replay(&self, prepared: &Prepared) -> Result<()> {
-        match &prepared.work {
-            Work::Nothing => Ok(()),
-            // SAFETY: the graph's launches were queued for the memory that `prepared` holds.
-            Work::Graph(graph) => unsafe { graph.launch(&self.stream) },
-            Work::Steps(steps) => {
-                let (inputs, outputs) = (&prepared.addresses, &prepared.outputs);
-                self.queue_all(&self.stream, steps, &self.addresses(inputs, outputs, &prepared.arena))
-            }
-        }
-    }
-
-    /// Where memory is.
-    fn addresses<'a>(
-        &'a self,
-        inputs: &'a [u64],
-        outputs: &'a [Buffer],
-        arena: &'a Buffer,
-    ) -> impl Fn(Memory) -> u64 + 'a {
-        move |memory| match memory {
-            Memory::Input(i) => inputs[i],
-            Memory::Output(i) => outputs[i].address(),
-            Memory::Arena => arena.address(),
-            Memory::Constant(i) => self.constants[i].address(),
-        }
+        let Prepared { bindings, addresses, outputs, arena, .. } = prepared;
+        let outputs: Vec<u64> = outputs.iter().map(Buffer::address).collect();
+        // SAFETY: `prepared` holds memory of the sizes that its bindings give.
+        unsafe { self.run_at(bindings, addresses, &outputs, arena.address(), self.stream.raw()) }
     }
 
     fn prepare(&self, bindings: Bindings, sources: &[Source]) -> Result<Prepared> {
@@ -352,102 +403,12 @@ impl CudaProgram {
             buffer.fill(&self.stream, 0, buffer.size(), UNWRITTEN)?;
         }
         self.stream.synchronize()?;
-        let steps = self.program.prepare(&bindings)?;
-        let work = if needs_host(&steps) {
-            Work::Steps(steps)
-        } else {
-            let address = self.addresses(&addresses, &outputs, &arena);
-            let graph = Graph::capture(&self.stream, &self.kernels, |stream| self.queue_all(stream, &steps, &address))?;
-            if graph.node_count()? == 0 { Work::Nothing } else { Work::Graph(graph.instantiate()?) }
-        };
-        Ok(Prepared { bindings, inputs, addresses, outputs, arena, work })
-    }
-
-    /// Queues steps in order. A kernel that waits by itself may start before the one ahead of it, if that is the program's own, has ended.
-    pub(super) fn queue_all(
-        &self,
-        stream: &Stream,
-        steps: &[PreparedStep],
-        address: &dyn Fn(Memory) -> u64,
-    ) -> Result<()> {
-        run_steps(&mut Queue { program: self, stream, address, after_kernel: false }, steps, &mut Vec::new())
+        Ok(Prepared { bindings, inputs, addresses, outputs, arena })
     }
 }
 
-/// A run that is being queued.
-struct Queue<'a> {
-    program: &'a CudaProgram,
-    stream: &'a Stream,
-    address: &'a dyn Fn(Memory) -> u64,
-    after_kernel: bool,
-}
-
-impl Queue<'_> {
-    fn at(&self, at: &At, turns: &[usize]) -> u64 {
-        (self.address)(at.memory) + at.offset(turns) as u64
-    }
-
-    fn launch(&self, kernel: usize, args: &[u64], symbols: &[i64], grid: &[u64; 3]) -> Result<()> {
-        let binary = &self.program.program.kernels[kernel];
-        let mut values: Vec<Arg> = args.iter().map(|&address| Arg::Pointer(address)).collect();
-        let bind = |name| binary.symbols.iter().position(|&s| s == name).map(|i| symbols[i]);
-        for map in &binary.maps {
-            let encoded = Arg::TensorMap(map.encode(args[map.arg], &bind)?);
-            match values.get_mut(map.param) {
-                Some(value) => *value = encoded,
-                None => values.push(encoded),
-            }
-        }
-        values.extend(symbols.iter().map(|&n| Arg::I64(n)));
-        let too_large = |_| Error::Invalid(format!("the kernel {} has a grid of {grid:?} blocks", binary.name));
-        let mut extents = [0u32; 3];
-        for (extent, &n) in extents.iter_mut().zip(grid) {
-            *extent = u32::try_from(n).map_err(too_large)?;
-        }
-        let mut config = LaunchConfig::new(extents, [binary.threads, 1, 1]).shared_memory(binary.shared);
-        config.cluster = binary.cluster;
-        config.programmatic = binary.early && self.after_kernel;
-        let mut values = if binary.table { KernelArgs::table(args) } else { KernelArgs::new(&values) };
-        // SAFETY: the code was generated for these arguments: buffers of the planned sizes, the kernel's
-        // symbols in their order; they live as long as the graph.
-        unsafe { self.stream.launch(&self.program.kernels[kernel], &config, &mut values) }
-    }
-}
-
-impl Machine for Queue<'_> {
-    fn simple(&mut self, step: &PreparedStep, turns: &[usize]) -> Result<()> {
-        match step {
-            PreparedStep::Launch { kernel, args, symbols, grid, .. } => {
-                let args: Vec<u64> = args.iter().map(|a| self.at(a, turns)).collect();
-                self.launch(*kernel, &args, symbols, grid)?;
-                self.after_kernel |= !grid.contains(&0);
-            }
-            PreparedStep::Copy { from, to, bytes } => {
-                // SAFETY: both places have that many bytes, and the plan gives results memory of their own.
-                unsafe { self.stream.copy(self.at(to, turns), self.at(from, turns), *bytes)? };
-                self.after_kernel = false;
-            }
-            PreparedStep::Foreign(call) => {
-                let program = self.program;
-                let function = (program.program.foreign[call.function].as_str(), &program.foreign[call.function]);
-                let on = On::Cuda { device: program.device.ordinal(), stream: self.stream.raw() };
-                call.run(function, on, |at| self.at(at, turns))?;
-                self.after_kernel = false;
-            }
-            PreparedStep::If { .. } | PreparedStep::Loop(_) => {}
-        }
-        Ok(())
-    }
-
-    fn truth(&mut self, at: &At, turns: &[usize]) -> Result<bool> {
-        if self.stream.is_capturing()? {
-            let what = "a choice or a loop that depends on what is computed, while a CUDA graph is captured";
-            return Err(Error::Unsupported(format!("{what}: run this function outside of the capture")));
-        }
-        self.after_kernel = false;
-        // SAFETY: the plan gives a condition a byte, which the steps before write.
-        Ok(unsafe { self.stream.read_byte(self.at(at, turns))? } != 0)
-    }
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The byte that memory starts with: NaN in every float type.

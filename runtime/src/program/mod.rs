@@ -3,13 +3,15 @@
 mod bands;
 mod cpu;
 mod cuda;
+mod graphs;
 mod guard;
 mod load;
 pub(crate) use load::while_limit;
 mod maps;
 mod prepare;
-mod replay;
+mod queue;
 mod signature;
+mod stretch;
 mod uses;
 
 pub use cpu::CpuProgram;

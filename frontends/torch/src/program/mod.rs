@@ -23,9 +23,8 @@ use rc_runtime::cuda::Device;
 use rc_runtime::program::{CpuProgram, CudaProgram, Program, Signature};
 use returns::{Layout, Objects, PyReturn, Return};
 use sizes::Sizes;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
-use tensors::{Tensors, Turn, turns};
+use tensors::{Tensors, Turns};
 use variants::Fits;
 
 /// Machine code, and how a call's arguments and results map to its inputs and outputs.
@@ -68,13 +67,13 @@ struct Call {
     dtypes: Vec<Py<PyAny>>,
     returns: Vec<Return>,
     /// Which results are made, and which arguments are let go, before each step and after the last.
-    turns: Vec<Turn>,
+    turns: Turns,
     /// Tensors of the program itself, which it takes after a call's arguments.
     captured: Vec<Py<PyAny>>,
     /// What makes the seed of a call, the last of all.
     seed: Option<Py<PyAny>>,
-    /// Whether calls on a GPU are replayed as graphs where their memory is that of an earlier one.
-    replay: bool,
+    /// Whether launches are CUDA graphs.
+    graphs: bool,
     profiler: Profiler,
 }
 
@@ -111,6 +110,18 @@ impl Loaded {
         };
         let kept = root.and_then(Initializer::of).map(load).transpose()?;
         Ok(Loaded { code: Code::Cpu(Box::new(CpuProgram::new(main).map_err(fail)?)), kept })
+    }
+
+    /// Has a GPU's program queue its launches one by one, where they are not to be CUDA graphs.
+    fn set_graphs(&self, on: bool) {
+        if let (Code::Cuda(program), false) = (&self.code, on) {
+            program.set_graphs(false);
+        }
+    }
+
+    /// What became of a GPU's launches, a line for each stretch.
+    fn explain_graphs(&self) -> Vec<String> {
+        if let Code::Cuda(program) = &self.code { program.explain_graphs() } else { Vec::new() }
     }
 
     /// The program itself; none without machine code.
@@ -171,10 +182,10 @@ impl PyProgram {
     /// Says how a call maps to the program. `inputs`: for each input, the argument's position, its dimensions from slowest to
     /// fastest, its sizes in that order, and whether its elements are complex; `integers`: (argument, symbol); `results`: for each result, (sizes, strides, torch dtype); `returns`: ("result", i),
     /// ("arg", i), ("view", (base, sizes, strides, offset)), ("int", size) or ("constant", object), a base being one of the first two.
-    /// `captured` are tensors that come after a call's arguments, and `seed`, if it is not None, makes one that comes last. `replay`:
-    /// calls on a GPU whose memory is that of an earlier call are replayed as one graph. `name`: of the calls' ranges in PyTorch's profiler.
+    /// `captured` are tensors that come after a call's arguments, and `seed`, if it is not None, makes one that comes last. `graphs`:
+    /// launches on a GPU are CUDA graphs. `name`: of the calls' ranges in PyTorch's profiler.
     #[allow(clippy::type_complexity, clippy::too_many_arguments)]
-    #[pyo3(signature = (inputs, integers, results, returns, captured=Vec::new(), seed=None, replay=false, name="rc".to_string()))]
+    #[pyo3(signature = (inputs, integers, results, returns, captured=Vec::new(), seed=None, graphs=true, name="rc".to_string()))]
     fn layout(
         &self,
         py: Python<'_>,
@@ -184,7 +195,7 @@ impl PyProgram {
         returns: Vec<PyReturn<'_>>,
         captured: Vec<Py<PyAny>>,
         seed: Option<Py<PyAny>>,
-        replay: bool,
+        graphs: bool,
         name: String,
     ) -> PyResult<()> {
         let signature = self.signature();
@@ -201,7 +212,8 @@ impl PyProgram {
             complex,
         };
         let returns = returns.into_iter().map(Return::new).collect::<PyResult<Vec<Return>>>()?;
-        let turns = turns(self.program(), &inputs.iter().map(|input| input.0).collect::<Vec<_>>(), &returns);
+        self.loaded.set_graphs(graphs);
+        let turns = Turns::new(self.program(), &inputs.iter().map(|input| input.0).collect::<Vec<_>>(), &returns);
         let call = Call {
             exchange: Exchange::of_torch(py)?,
             empty: Empty::new(py, self.device)?,
@@ -214,7 +226,7 @@ impl PyProgram {
             turns,
             captured,
             seed,
-            replay,
+            graphs,
             profiler: Profiler::new(py, name)?,
         };
         self.call.set(call).map_err(|_| PyTypeError::new_err("the layout is set already"))
@@ -236,6 +248,13 @@ impl PyProgram {
     /// The programs for ranges of symbolic sizes, a line each: sizes, calls, and why it was made.
     fn variants(&self) -> Vec<String> {
         self.explained()
+    }
+
+    /// What became of launches on a GPU, a line for each stretch of them: whether they were CUDA graphs, and why not.
+    fn graphs(&self) -> Vec<String> {
+        let mut lines = self.loaded.explain_graphs();
+        lines.extend(self.explained_graphs());
+        lines
     }
 
     /// Bytes of what is kept of weights between calls.
@@ -291,7 +310,7 @@ impl PyProgram {
         let loaded = fitted.as_ref().map_or(&self.loaded, |fitted| &fitted.loaded);
         let kept = loaded.kept.as_ref().map(|kept| kept.values(call, &args, &inputs)).transpose()?;
         inputs.addresses.extend(kept.iter().flat_map(|values| values.addresses()));
-        let turns = fitted.as_ref().map_or(call.turns.as_slice(), |fitted| fitted.turns(call));
+        let turns = fitted.as_ref().map_or(&call.turns, |fitted| fitted.turns(call));
         let mut tensors = Tensors::new(call, turns, self.device, &inputs, args);
         self.execute(py, call, &inputs, &mut tensors, &loaded.code)?;
         for (arg, copy) in &inputs.copies {
@@ -334,18 +353,11 @@ impl PyProgram {
                 let stream = call.exchange.stream(py, self.device)?;
                 let from: Vec<u64> = inputs.addresses.iter().map(|&p| p as u64).collect();
                 let arena = arena.address() as u64;
-                if call.replay {
-                    tensors.take_all(py)?;
-                    let to: Vec<u64> =
-                        tensors.addresses.iter().map(|address| address.load(Ordering::Relaxed)).collect();
-                    // SAFETY: as above; PyTorch's allocator keeps memory until work queued on its stream is done.
-                    unsafe { program.replay_at(bindings, &from, &to, arena, stream) }
-                } else {
-                    let results = tensors.addresses.clone();
-                    let between: rc_runtime::program::Between = &mut |step| tensors.between(step, &mut failed);
-                    // SAFETY: as above; what is let go is given to what comes later on the stream alone.
-                    unsafe { program.run_between(bindings, &from, &results, arena, stream, between) }
-                }
+                let stops = tensors.join(py);
+                let results = tensors.addresses.clone();
+                let between: rc_runtime::program::Between = &mut |step| tensors.between(step, &mut failed);
+                // SAFETY: as above; what is let go is given to what comes later on the stream alone, whose order PyTorch's allocator goes by.
+                unsafe { program.run_between(bindings, &from, &results, arena, stream, stops, between) }
             }
         };
         match failed {

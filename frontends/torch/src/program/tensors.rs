@@ -9,11 +9,11 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 use rc_runtime::program::Program;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 /// What happens before a step.
-#[derive(Default)]
+#[derive(Clone, Default, PartialEq, Debug)]
 pub struct Turn {
     /// Results that are made.
     makes: Vec<usize>,
@@ -21,26 +21,74 @@ pub struct Turn {
     leaves: Vec<usize>,
 }
 
-/// What happens before each step, and after the last. `args`: the argument of each input.
-pub fn turns(program: Option<&Program>, args: &[usize], returns: &[Return]) -> Vec<Turn> {
-    let Some(program) = program else { return Vec::new() };
-    let uses = program.uses();
-    let mut turns: Vec<Turn> = (0..=program.steps.len()).map(|_| Turn::default()).collect();
-    for (result, first) in uses.first_output.iter().enumerate().filter(|&(i, _)| program.left_in[i].is_none()) {
-        turns[first.unwrap_or(0)].makes.push(result);
+/// What happens before each step of a program, and after the last.
+#[derive(Default)]
+pub struct Turns {
+    each: Vec<Turn>,
+    /// On a GPU: for calls that hold arguments alone, and for those that do not.
+    alone: OnceLock<Joined>,
+    shared: OnceLock<Joined>,
+}
+
+/// Turns that come together before few steps, so that launches between them are one CUDA graph.
+pub struct Joined {
+    pub turns: Vec<Turn>,
+    /// These steps.
+    pub stops: Vec<usize>,
+}
+
+/// Of all memory that a call lets go of, one in so many parts may be held until the next stop.
+const PARTS: usize = 16;
+
+/// Memory that is worth a stop, in bytes.
+const WORTH: usize = 1 << 20;
+
+impl Turns {
+    /// `args`: the argument of each input.
+    pub fn new(program: Option<&Program>, args: &[usize], returns: &[Return]) -> Turns {
+        let Some(program) = program else { return Turns::default() };
+        let uses = program.uses();
+        let mut turns: Vec<Turn> = (0..=program.steps.len()).map(|_| Turn::default()).collect();
+        for (result, first) in uses.first_output.iter().enumerate().filter(|&(i, _)| program.left_in[i].is_none()) {
+            turns[first.unwrap_or(0)].makes.push(result);
+        }
+        for (input, (&arg, last)) in args.iter().zip(&uses.last_input).enumerate() {
+            // What is written to may be a copy, which goes to the argument in the end.
+            if !program.updated_inputs.contains(&input) && returns.iter().all(|r| r.arg() != Some(arg)) {
+                turns[last.map_or(0, |step| step + 1)].leaves.push(arg);
+            }
+        }
+        Turns { each: turns, ..Turns::default() }
     }
-    for (input, (&arg, last)) in args.iter().zip(&uses.last_input).enumerate() {
-        // What is written to may be a copy, which goes to the argument in the end.
-        if !program.updated_inputs.contains(&input) && returns.iter().all(|r| r.arg() != Some(arg)) {
-            turns[last.map_or(0, |step| step + 1)].leaves.push(arg);
+}
+
+/// Joins turns; `freed` says how many bytes it frees to let go of an argument.
+fn join(turns: &[Turn], freed: impl Fn(usize) -> usize) -> Joined {
+    let bytes = |turn: &Turn| turn.leaves.iter().map(|&arg| freed(arg)).sum::<usize>();
+    let least = (turns.iter().map(bytes).sum::<usize>() / PARTS).max(WORTH);
+    let (mut stops, mut waiting) = (vec![0], 0);
+    for (step, turn) in turns.iter().enumerate().skip(1) {
+        waiting += bytes(turn);
+        // What is made here may lie where something was that is let go.
+        if waiting >= least && !turn.makes.is_empty() {
+            stops.push(step);
+            waiting = 0;
         }
     }
-    turns
+    let mut joined = vec![Turn::default(); turns.len()];
+    for (step, turn) in turns.iter().enumerate() {
+        let before = stops.partition_point(|&stop| stop <= step) - 1;
+        joined[stops[before]].makes.extend(&turn.makes);
+        let after = if stops[before] == step { Some(&step) } else { stops.get(before + 1) };
+        joined[after.copied().unwrap_or(turns.len() - 1)].leaves.extend(&turn.leaves);
+    }
+    Joined { turns: joined, stops }
 }
 
 /// Arguments and results of a call.
 pub struct Tensors<'a> {
     call: &'a Call,
+    all: &'a Turns,
     turns: &'a [Turn],
     device: (i32, i32),
     sizes: Arc<Sizes>,
@@ -53,7 +101,7 @@ pub struct Tensors<'a> {
 impl<'a> Tensors<'a> {
     pub fn new(
         call: &'a Call,
-        turns: &'a [Turn],
+        all: &'a Turns,
         device: (i32, i32),
         inputs: &Inputs<'_>,
         args: Bound<'_, PyTuple>,
@@ -61,7 +109,8 @@ impl<'a> Tensors<'a> {
         let count = call.results.len();
         Tensors {
             call,
-            turns,
+            all,
+            turns: &all.each,
             device,
             sizes: inputs.sizes.clone(),
             args: args.iter().map(|arg| Some(arg.unbind())).collect(),
@@ -101,10 +150,21 @@ impl<'a> Tensors<'a> {
         })
     }
 
-    /// Makes all results.
-    pub fn take_all(&mut self, py: Python<'_>) -> PyResult<()> {
-        let turns = self.turns;
-        turns.iter().flat_map(|turn| &turn.makes).try_for_each(|&result| self.make(py, result))
+    /// Joins turns for a GPU, and says at which steps they come.
+    pub fn join(&mut self, py: Python<'_>) -> &'a [usize] {
+        let alone: Vec<bool> =
+            self.args.iter().map(|arg| arg.as_ref().is_some_and(|arg| arg.get_refcnt(py) == 1)).collect();
+        let (call, sizes) = (self.call, &self.sizes);
+        let freed = |arg: usize| {
+            let inputs = call.inputs.iter().zip(&sizes.bytes).filter(|(input, _)| input.arg == arg);
+            if alone.get(arg) == Some(&true) { inputs.map(|(_, bytes)| bytes).sum() } else { 0 }
+        };
+        let joined = match alone.contains(&true) {
+            true => self.all.alone.get_or_init(|| join(&self.all.each, freed)),
+            false => self.all.shared.get_or_init(|| join(&self.all.each, |_| 0)),
+        };
+        self.turns = &joined.turns;
+        &joined.stops
     }
 
     fn make(&mut self, py: Python<'_>, i: usize) -> PyResult<()> {
@@ -114,5 +174,46 @@ impl<'a> Tensors<'a> {
         self.addresses[i].store(memory.address() as u64, Ordering::Relaxed);
         self.results[i] = Some(result.unbind());
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn turn(makes: &[usize], leaves: &[usize]) -> Turn {
+        Turn { makes: makes.to_vec(), leaves: leaves.to_vec() }
+    }
+
+    #[test]
+    fn turns_that_free_nothing_are_one_stop() {
+        let turns = [turn(&[0], &[]), turn(&[1], &[5]), turn(&[], &[]), turn(&[2], &[6]), turn(&[], &[7])];
+        let joined = join(&turns, |_| 0);
+        assert_eq!(joined.stops, [0]);
+        assert_eq!(joined.turns[0], turn(&[0, 1, 2], &[]));
+        assert_eq!(joined.turns[4], turn(&[], &[5, 6, 7]));
+        assert!(joined.turns[1..4].iter().all(|turn| *turn == Turn::default()));
+    }
+
+    #[test]
+    fn results_lie_where_arguments_were() {
+        let turns =
+            [turn(&[0], &[4]), turn(&[], &[5]), turn(&[1], &[6]), turn(&[2], &[]), turn(&[3], &[7]), turn(&[], &[8])];
+        let joined = join(&turns, |arg| if arg == 8 { 0 } else { WORTH });
+        assert_eq!(joined.stops, [0, 2, 4], "nothing is let go before step 3");
+        assert_eq!(joined.turns[0], turn(&[0], &[4]));
+        assert_eq!(joined.turns[2], turn(&[1, 2], &[5, 6]));
+        assert_eq!(joined.turns[4], turn(&[3], &[7]));
+        assert_eq!(joined.turns[5], turn(&[], &[8]));
+        assert_eq!(join(&turns, |_| WORTH / 8).stops, [0], "too little");
+    }
+
+    #[test]
+    fn there_are_few_stops() {
+        let turns: Vec<Turn> = (0..500).map(|i| turn(&[i], &[i])).collect();
+        let joined = join(&turns, |_| 4 * WORTH);
+        assert!((PARTS - 1..=PARTS + 1).contains(&joined.stops.len()), "{:?}", joined.stops);
+        let all = |of: fn(&Turn) -> &Vec<usize>| joined.turns.iter().flat_map(of).copied().collect::<Vec<_>>();
+        assert!(all(|turn| &turn.makes).into_iter().eq(0..500) && all(|turn| &turn.leaves).into_iter().eq(0..500));
     }
 }

@@ -1,6 +1,6 @@
 //! Programs for ranges of a graph's symbolic sizes, compiled when calls come back to them.
 
-use super::tensors::{Turn, turns};
+use super::tensors::Turns;
 use super::{Call, Loaded, PyProgram};
 use crate::threads::team;
 use pyo3::prelude::*;
@@ -30,14 +30,14 @@ struct Source {
 /// A program for a range of sizes, and what happens between its steps.
 pub struct Fitted {
     pub(super) loaded: Loaded,
-    turns: OnceLock<Vec<Turn>>,
+    turns: OnceLock<Turns>,
 }
 
 impl Fitted {
-    pub(super) fn turns(&self, call: &Call) -> &[Turn] {
+    pub(super) fn turns(&self, call: &Call) -> &Turns {
         self.turns.get_or_init(|| {
             let args: Vec<usize> = call.inputs.iter().map(|input| input.arg).collect();
-            turns(self.loaded.program(), &args, &call.returns)
+            Turns::new(self.loaded.program(), &args, &call.returns)
         })
     }
 }
@@ -87,9 +87,11 @@ impl PyProgram {
         let source = fits.source.clone();
         let stream = if source.gpu.is_some() { call.exchange.stream(py, self.device)? as usize } else { 0 };
         let captured = || fits.source.is_captured(stream);
+        let graphs = call.graphs;
         let make = move |ranges: &[SymbolDecl]| -> Result<Fitted, String> {
             let team = team().map_err(|e| format!("no threads to compile on: {e}"))?;
             let loaded = team.install(|| source.compile(ranges))?;
+            loaded.set_graphs(graphs);
             Ok(Fitted { loaded, turns: OnceLock::new() })
         };
         let Found { program, news } = py.detach(|| fits.variants.find(sizes, || !captured(), make));
@@ -106,6 +108,15 @@ impl PyProgram {
     /// The programs for ranges of sizes, a line each.
     pub(super) fn explained(&self) -> Vec<String> {
         self.fits.get().map_or(Vec::new(), |fits| fits.variants.explain())
+    }
+
+    /// What became of their launches on a GPU.
+    pub(super) fn explained_graphs(&self) -> Vec<String> {
+        let made = self.fits.get().map_or(Vec::new(), |fits| fits.variants.made());
+        let lines = |(sizes, fitted): (String, Arc<Fitted>)| {
+            fitted.loaded.explain_graphs().into_iter().map(move |line| format!("{sizes}: {line}"))
+        };
+        made.into_iter().flat_map(lines).collect()
     }
 }
 

@@ -2,7 +2,7 @@
 
 from rc.torch import accelerate
 from rc.torch.errors import UnsupportedOps
-from rc.torch.explain import Explanation, explain, variants
+from rc.torch.explain import Explanation, explain, graphs, variants
 from rc.torch.export import export, package
 from rc.torch.minify import Minified, minify
 from rc.torch.options import Options
@@ -17,6 +17,7 @@ __all__ = [
     "explain",
     "export",
     "free_kept",
+    "graphs",
     "kept_bytes",
     "minify",
     "package",

@@ -41,6 +41,13 @@ def variants() -> dict[str, list[str]]:
     return {name: lines for name, lines in sorted(found.items()) if lines}
 
 
+def graphs() -> dict[str, list[str]]:
+    """Of each compiled graph on a GPU what became of its launches, a line for each stretch of them between which the host has something to do: how many calls were one CUDA
+    graph, how many launches were patched, and why there is none."""
+    found = {program.name: program.graphs() for program in keeping if isinstance(program, Program)}
+    return {name: lines for name, lines in sorted(found.items()) if lines}
+
+
 def explain(model, *args, **kwargs) -> Explanation:
     """Runs a model once, by PyTorch, and says which graphs it gives and which of their operations rc cannot compile, with their
     reasons and Python lines. More than one graph means that Dynamo broke the model apart, at the breaks that it names."""

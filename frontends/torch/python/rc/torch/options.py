@@ -16,9 +16,9 @@ INDUCTORS = {
     "triton.cudagraphs": 'options={"graphs": True}',
     "trace.enabled": 'options={"dump": "a directory"}',
     "trace.graph_diagram": 'options={"dump": "a directory"}',
-    "max_autotune": 'mode="max-autotune-no-cudagraphs"',
-    "max_autotune_gemm": 'mode="max-autotune-no-cudagraphs", which measures all kernels',
-    "coordinate_descent_tuning": 'mode="max-autotune-no-cudagraphs"',
+    "max_autotune": 'mode="max-autotune"',
+    "max_autotune_gemm": 'mode="max-autotune", which measures all kernels',
+    "coordinate_descent_tuning": 'mode="max-autotune"',
     "epilogue_fusion": "rc always fuses what follows a product",
     "shape_padding": "rc's products take any sizes",
     "fallback_random": "rc's random numbers are its own",
@@ -38,8 +38,9 @@ class Options:
     """A directory that gets each graph as PyTorch traced it (`.fx.txt`) and as rc's text (`.ir`), what it was compiled to (`.compiled.ir`) and what the passes
     decided (`.remarks.txt`). RC_DUMP names it too."""
 
-    graphs: bool = False
-    """Calls on a GPU whose arguments and results have the addresses of an earlier call are replayed as one CUDA graph: `mode="reduce-overhead"`."""
+    graphs: bool = True
+    """Launches on a GPU are CUDA graphs from the second call on, patched where a call's memory or sizes are others. `RC_GRAPHS=off` switches them off for the
+    process. `rc.torch.graphs()` says what became of them."""
 
     emulate_precision_casts: bool = False
     """Rounds to 16 bits after each operation on bfloat16 and float16, as eager does. Without it, a kernel keeps the precision of float32 between
@@ -50,8 +51,8 @@ class Options:
     graphs."""
 
     tune: bool = False
-    """The best few schedules of each kernel are measured, and the fastest is taken: `mode="max-autotune-no-cudagraphs"`, and with `graphs`
-    `mode="max-autotune"`."""
+    """The best few schedules of each kernel are measured, and the fastest is taken: `mode="max-autotune"`, and without `graphs`
+    `mode="max-autotune-no-cudagraphs"`."""
 
     tuning_file: str | None = None
     """The file of measured schedules, text to commit: with `tune` what it does not have is measured and added to it; without, it is only read. By
@@ -93,9 +94,7 @@ class Options:
             hint = f'; did you mean "{near[0]}"?' if near else f"; there are {', '.join(MODES)}"
             raise ValueError(f'rc has no mode "{mode}"{hint}')
         if mode is not None and mode.startswith("max-autotune"):
-            options = {"tune": True, **(options or {})}
-        if mode in ("reduce-overhead", "max-autotune"):
-            options = {"graphs": True, **(options or {})}
+            options = {"tune": True, "graphs": mode == "max-autotune", **(options or {})}
         known = [f.name for f in fields(Options)]
         for name in options or {}:
             if name not in known:
