@@ -64,6 +64,13 @@ host.func @main(%x: memref<t x f32>, %y: memref<t x f32>, %arena: memref<?xi8>) 
         .optional(),
         attr("guard", AttrKind::I64, "Bytes before and after each buffer in the arena that nothing may write to.")
             .optional(),
+        attr(
+            "slabs",
+            AttrKind::I64Array,
+            "Pairs of numbers of bytes in the arena, where each slab begins and ends. Each buffer's view says which it is in; a caller may hold slabs apart, \
+each from the first use of one of its buffers to the last. Their bytes may overlap, their buffers do not while both are in use.",
+        )
+        .optional(),
         attr("merged", AttrKind::Bool, "Whether launches that may be one are.").default(AttrDefault::Bool(false)),
         attr("sym_visibility", AttrKind::Str, "`private` where only this module calls it.").optional(),
     ],
@@ -113,7 +120,10 @@ pub static VIEW: OpDef = OpDef {
     example: FUNC.example,
     operands: &[operand("memory", MEMREF)],
     results: &[result("buffer", MEMREF)],
-    attrs: &[attr("offset", AttrKind::Shape, "One expression, in bytes.")],
+    attrs: &[
+        attr("offset", AttrKind::Shape, "One expression, in bytes."),
+        attr("slab", AttrKind::I64, "Of a buffer in the arena: its slab among those of the function.").optional(),
+    ],
     effects: Effects::Pure,
     ..OpDef::new("rc.host.view")
 };

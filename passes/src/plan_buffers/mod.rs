@@ -12,9 +12,11 @@ mod order;
 pub mod pack;
 mod place;
 mod recompute;
+mod slabs;
 mod symbolic;
 mod timeline;
 
+use crate::schedule::Target;
 use join::{Joins, Kernels};
 use lives::{Buffer, Lives, Root};
 use rc_dialects::core::foreign::FOREIGN;
@@ -25,6 +27,7 @@ use rc_ir::builder::new_function;
 use rc_ir::pass::{OptionKind, PassContext, PassDef, PassKind, SymbolContext, option, run_on_symbols};
 use rc_ir::{Attr, Body, Builder, Diagnostic, Dim, Module, Name, Op, OpRef, Result, Traits, Type, Value};
 use rustc_hash::FxHashMap;
+use slabs::Slabs;
 use timeline::Timeline;
 
 pub static PLAN_BUFFERS: PassDef = PassDef {
@@ -61,9 +64,10 @@ fn run(module: &mut Module, cx: &mut PassContext, limit: Option<i64>, guard: i64
     let limit = limit.or_else(|| recompute::limit_of(module.attrs));
     let limit = limit.map(|bytes| Limit { bytes, prices: recompute::Prices::of(module) });
     let kernels = Kernels::of(module);
+    let divide = guard == 0 && Target::of("", "", module.attrs).is_ok_and(|target| !target.is_cpu());
     let plan = |body: &mut Body, cx: &mut SymbolContext| {
         if is_planned(body) {
-            let (planned, remarks) = plan_buffers(body, &kernels, limit.as_ref(), guard)?;
+            let (planned, remarks) = plan_buffers(body, &kernels, limit.as_ref(), guard, divide)?;
             *body = planned;
             remarks.into_iter().for_each(|remark| cx.report(Box::new(remark)));
         }
@@ -88,7 +92,8 @@ pub struct Limit {
 /// Alignment of buffers in the arena, in bytes.
 pub const ALIGNMENT: i64 = 256;
 
-/// Plans the memory of a function; gives the `host.func` and remarks with the numbers. `guard`: bytes around each buffer.
+/// Plans the memory of a function; gives the `host.func` and remarks with the numbers. `guard`: bytes around each buffer; `divide`: whether callers
+/// may hold the arena in slabs.
 ///
 /// # Errors
 /// If the buffers' sizes are more than 63 bits hold, or the arena is larger than the limit.
@@ -97,6 +102,7 @@ pub fn plan_buffers(
     kernels: &Kernels,
     limit: Option<&Limit>,
     guard: i64,
+    divide: bool,
 ) -> Result<(Body, Vec<Diagnostic>)> {
     let reordered = order::reorder(body, limit.is_some());
     let mut again = recompute::Again::default();
@@ -129,10 +135,11 @@ pub fn plan_buffers(
         *Diagnostic::remark(loc, text)
     });
     let remark = timeline.explain(body, Diagnostic::remark(loc, remark(&lives.buffers, &placement)));
-    let remarks =
-        reordered.into_iter().chain(kept).chain([*remark]).chain(lives.joins().remarks(body)).chain(lives.copied(body));
-    let remarks = remarks.collect();
-    Ok((Rewriter::rewrite(body, &lives, &placement, guard)?, remarks))
+    let slabs = if divide { Slabs::of(body, &lives, &placement) } else { None };
+    let divided = slabs.as_ref().map(|slabs| slabs.remark(body));
+    let remarks = reordered.into_iter().chain(kept).chain([*remark]).chain(divided);
+    let remarks = remarks.chain(lives.joins().remarks(body)).chain(lives.copied(body)).collect();
+    Ok((Rewriter::rewrite(body, &lives, &placement, slabs.as_ref(), guard)?, remarks))
 }
 
 /// The part of a limit by which less is to be alive where places do not keep it.
@@ -183,6 +190,7 @@ struct Rewriter<'a> {
     from: &'a Body,
     lives: &'a Lives,
     placement: &'a place::Placement,
+    slabs: Option<&'a Slabs>,
     /// Memory by tensor value.
     memory: FxHashMap<Value, Value>,
     arguments: Vec<Value>,
@@ -192,7 +200,13 @@ struct Rewriter<'a> {
 }
 
 impl Rewriter<'_> {
-    fn rewrite(from: &Body, lives: &Lives, placement: &place::Placement, guard: i64) -> Result<Body> {
+    fn rewrite(
+        from: &Body,
+        lives: &Lives,
+        placement: &place::Placement,
+        slabs: Option<&Slabs>,
+        guard: i64,
+    ) -> Result<Body> {
         let root = from.op_ref(from.root());
         let (inputs, results) = root.attr("function_type").and_then(|t| t.as_type()?.as_function()).expect("verified");
         let arena = Type::memref(&[Dim::Dynamic], Type::i8(), 0);
@@ -209,6 +223,9 @@ impl Rewriter<'_> {
         new.body.set_attr(target, "arena", Attr::shape(&[placement.size]));
         if guard > 0 {
             new.body.set_attr(target, "guard", Attr::i64(guard));
+        }
+        if let Some(slabs) = slabs {
+            new.body.set_attr(target, "slabs", Attr::i64s(&slabs.ranges()));
         }
         let entry = from.entry().expect("planned functions have a body");
         let is_read = |&i: &usize| from.has_uses(from.block_arg(entry, i));
@@ -241,7 +258,7 @@ impl Rewriter<'_> {
         let results = new.args[inputs.len()..inputs.len() + results.len()].to_vec();
         let arena = *new.args.last().expect("an arena");
         new.body.set_value_name(arena, Name::new("arena"));
-        let mut rewriter = Rewriter { from, lives, placement, memory, arguments, results, arena, guard };
+        let mut rewriter = Rewriter { from, lives, placement, slabs, memory, arguments, results, arena, guard };
         let mut b = Builder::at_end(&mut new.body, new.entry);
         for op in from.ops(entry) {
             b.loc = from.loc(op);
@@ -314,7 +331,15 @@ impl Rewriter<'_> {
     fn buffer(&self, b: &mut Builder, index: usize, ty: Type) -> Value {
         match self.lives.buffers[index].result {
             Some(i) => view(b, self.results[i], Dim::Static(0), memref_of(ty)),
-            None => view(b, self.arena, self.placement.offsets[index] + Dim::Static(self.guard), memref_of(ty)),
+            None => {
+                let offset = self.placement.offsets[index] + Dim::Static(self.guard);
+                let buffer = view(b, self.arena, offset, memref_of(ty));
+                if let Some(slab) = self.slabs.and_then(|slabs| slabs.of_buffer(index)) {
+                    let op = b.body.defining_op(buffer).expect("a view");
+                    b.body.set_attr(op, "slab", Attr::i64(slab as i64));
+                }
+                buffer
+            }
         }
     }
 

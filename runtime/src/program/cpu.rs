@@ -382,7 +382,7 @@ impl Run<'_> {
         let base = match at.memory {
             Memory::Input(i) => self.inputs[i],
             Memory::Output(i) => self.outputs[i].load(Ordering::Relaxed) as *const u8,
-            Memory::Arena => self.arena.cast_const(),
+            Memory::Arena(_) => self.arena.cast_const(),
             Memory::Constant(i) => self.program.program.constants[i].bytes.bytes().as_ptr(),
         };
         base.wrapping_add(at.offset(turns))

@@ -5,7 +5,7 @@ use super::prepare::{PreparedStep, needs_host};
 use super::queue::{Exec, Queue};
 use super::signature::Bindings;
 use super::stretch::{Places, Stretch};
-use super::{Addresses, Between, Code, Program, fixed};
+use super::{Addresses, Arena, Between, Code, Program, fixed};
 use crate::cuda::{AssembleOptions, Buffer, CubinCache, Device, Event, Function, Stream, load_all};
 use crate::foreign;
 use crate::{Error, Result, Tensor};
@@ -246,10 +246,10 @@ impl CudaProgram {
     ) -> Result<()> {
         let outputs = fixed(outputs.iter().copied());
         // SAFETY: the caller vouches for the same.
-        unsafe { self.run_between(bindings, inputs, &outputs, arena, stream, &[], &mut |_| Ok(())) }
+        unsafe { self.run_between(bindings, inputs, &outputs, Arena::Whole(arena), stream, &[], &mut |_| Ok(())) }
     }
 
-    /// As [`CudaProgram::run_at`], on memory that need be there while steps that use it are queued ([`Program::uses`]): `between` may come to give and take
+    /// As [`CudaProgram::run_at`], on memory that need be there while steps that use it are queued ([`Program::uses`]), slabs of the arena too: `between` may come to give and take
     /// it, from an allocator that gives a stream's memory to what comes later on that stream. It comes before the steps `stops`, which are sorted, before
     /// some others, and after the last. Launches between stops may be one CUDA graph, unless the caller captures its stream.
     ///
@@ -264,7 +264,7 @@ impl CudaProgram {
         bindings: &Bindings,
         inputs: &[u64],
         outputs: &Addresses,
-        arena: u64,
+        arena: Arena<'_>,
         stream: *mut c_void,
         stops: &[usize],
         between: Between,
@@ -274,13 +274,22 @@ impl CudaProgram {
         let stream = unsafe { Stream::borrow(&self.device, stream) };
         // Where another stream is captured, the default one cannot be asked.
         let as_graphs = self.as_graphs.load(Ordering::Relaxed) && !stream.is_capturing().unwrap_or(true);
-        let mut bases = Vec::with_capacity(inputs.len() + outputs.len() + 1);
+        let mut bases = Vec::with_capacity(inputs.len() + outputs.len() + self.program.slabs.len().max(1));
         for (first, piece) in &plan.pieces {
             between(*first)?;
             bases.clear();
             bases.extend_from_slice(inputs);
             bases.extend(outputs.iter().map(|address| address.load(Ordering::Relaxed)));
-            bases.push(arena);
+            match arena {
+                Arena::Whole(address) => bases.resize(bases.capacity(), address),
+                // Places count from the arena's start.
+                Arena::Slabs(slabs) => bases.extend(
+                    slabs
+                        .iter()
+                        .zip(&self.program.slabs)
+                        .map(|(address, (from, _))| address.load(Ordering::Relaxed).wrapping_sub(*from as u64)),
+                ),
+            }
             let queue = Queue::new(self, &stream, &bases);
             match piece {
                 Piece::Stretch(stretch) if as_graphs => {

@@ -117,6 +117,17 @@ fn inputs_in(root: OpRef, list: &str, inputs: usize) -> Result<Vec<usize>> {
     all.ok_or_else(|| root.error(format!("has {inputs} inputs, and others in '{list}'")))
 }
 
+/// Where the slabs of a function's arena begin and end.
+fn slabs(root: OpRef) -> Result<Vec<(usize, usize)>> {
+    let numbers = root.ints("slabs").unwrap_or_default();
+    let range = |pair: &[i64]| match *pair {
+        [from, to] if 0 <= from && from <= to => Some((from as usize, to as usize)),
+        _ => None,
+    };
+    let ranges: Option<Vec<_>> = numbers.chunks(2).map(range).collect();
+    ranges.ok_or_else(|| root.error("has malformed pairs of bytes in 'slabs'"))
+}
+
 impl<'a> Loader<'a> {
     fn load(module: &'a Module, body: &'a Body) -> Result<Program> {
         let root = body.op_ref(body.root());
@@ -126,7 +137,7 @@ impl<'a> Loader<'a> {
         let names = arg_names(body);
         for (i, &arg) in args.iter().enumerate() {
             let memory = match i {
-                _ if i + 1 == args.len() => Memory::Arena,
+                _ if i + 1 == args.len() => Memory::Arena(0),
                 _ if i < inputs => Memory::Input(i),
                 _ => Memory::Output(i - inputs),
             };
@@ -158,6 +169,7 @@ impl<'a> Loader<'a> {
             updated_inputs,
             left_in,
             arena,
+            slabs: slabs(root)?,
             constants: Vec::new(),
             kernels: Vec::new(),
             foreign: Vec::new(),
@@ -196,6 +208,9 @@ impl<'a> Loader<'a> {
                 let offset = op.attr("offset").and_then(|a| a.as_shape()).and_then(|s| s.first().copied());
                 let offset = offset.ok_or_else(|| op.error("expects one expression in 'offset'"))?;
                 let mut place = scope.place(op.operand(0)).plus(scope.dim(offset));
+                if scope.calls == 0 && scope.is_arena(op.operand(0)) {
+                    place.memory = Memory::Arena(self.slab(op)?);
+                }
                 // A part of a buffer has no bands of its own.
                 place.guarded = place.guarded.filter(|_| op.body.ty(op.result(0)).is_row_major());
                 if self.program.guard > 0 && scope.is_arena(op.operand(0)) {
@@ -229,6 +244,17 @@ impl<'a> Loader<'a> {
             n if [&CALL, &IF, &WHILE, &FOR].iter().any(|control| n == *control) => self.control(scope, op)?,
             _ => return Err(op.unsupported("in a compiled function")),
         })
+    }
+
+    /// The slab of a view of the arena.
+    fn slab(&self, op: OpRef) -> Result<usize> {
+        let number = op.int("slab").map_or(Some(0), |n| usize::try_from(n).ok());
+        let count = self.program.slabs.len();
+        // Where there are slabs, each view names one.
+        let named = count == 0 || op.attr("slab").is_some();
+        number
+            .filter(|&n| named && n < count.max(1))
+            .ok_or_else(|| op.error(format!("names none of the function's {count} slabs in 'slab'")))
     }
 
     fn constant(&mut self, op: OpRef) -> Result<usize> {

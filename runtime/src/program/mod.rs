@@ -34,6 +34,14 @@ pub type Addresses = [AtomicU64];
 /// What a caller does between a program's outermost steps: called with the number of each before it, and with how many they are after the last.
 pub type Between<'a> = &'a mut dyn FnMut(usize) -> crate::Result<()>;
 
+/// Where the arena is.
+#[derive(Clone, Copy)]
+pub enum Arena<'a> {
+    Whole(u64),
+    /// The address of each slab, which may be written before the first step that uses it ([`Program::uses`]).
+    Slabs(&'a Addresses),
+}
+
 /// Fixed addresses.
 pub(crate) fn fixed(addresses: impl Iterator<Item = u64>) -> Vec<AtomicU64> {
     addresses.map(AtomicU64::new).collect()
@@ -53,6 +61,8 @@ pub struct Program {
     pub left_in: Vec<Option<usize>>,
     /// Bytes of the arena.
     pub arena: Dim,
+    /// Where in the arena its slabs begin and end, which a caller may hold apart; empty where it is held as a whole.
+    pub slabs: Vec<(usize, usize)>,
     /// The bytes of constants; [`Place::Constant`] refers to them.
     pub constants: Vec<Constant>,
     pub kernels: Vec<Binary>,
@@ -111,7 +121,8 @@ pub enum Code {
 pub enum Memory {
     Input(usize),
     Output(usize),
-    Arena,
+    /// This slab of the arena, in which offsets count from the arena's start.
+    Arena(usize),
     Constant(usize),
 }
 

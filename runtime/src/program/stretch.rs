@@ -137,7 +137,7 @@ impl Stretch {
     }
 }
 
-/// Where a program's memory is, as bases: inputs, results, the arena. Constants stay where they are.
+/// Where a program's memory is, as bases: inputs, results, the arena's slabs, or the arena. Constants stay where they are.
 pub struct Places<'a> {
     pub program: &'a Program,
     pub constants: &'a [u64],
@@ -149,7 +149,7 @@ impl Places<'_> {
         let (base, start) = match at.memory {
             Memory::Input(i) => (Some(i), 0),
             Memory::Output(i) => (Some(inputs + i), 0),
-            Memory::Arena => (Some(inputs + outputs), 0),
+            Memory::Arena(slab) => (Some(inputs + outputs + slab), 0),
             Memory::Constant(i) => (None, self.constants[i]),
         };
         Spot { base: base.map(|base| base as u32), offset: start + at.offset(turns) as u64 }

@@ -20,7 +20,7 @@ use rc::variants::Policy;
 use rc_dialects::func::Initializer;
 use rc_ir::{Module, Name, Result};
 use rc_runtime::cuda::Device;
-use rc_runtime::program::{CpuProgram, CudaProgram, Program, Signature};
+use rc_runtime::program::{Arena, CpuProgram, CudaProgram, Program, Signature};
 use returns::{Layout, Objects, PyReturn, Return};
 use sizes::Sizes;
 use std::sync::{Arc, Mutex};
@@ -347,12 +347,18 @@ impl PyProgram {
                 py.detach(run)
             }
             Code::Cuda(program) => {
-                let bytes = program.program().arena_bytes(bindings).map_err(|e| plain(py, e))?;
-                let (size, stride) = (PyTuple::new(py, [bytes.max(1)])?, PyTuple::new(py, [1])?);
-                let (_held, arena) = call.empty(self.device, &size, &stride, call.bytes.bind(py))?;
                 let stream = call.exchange.stream(py, self.device)?;
                 let from: Vec<u64> = inputs.addresses.iter().map(|&p| p as u64).collect();
-                let arena = arena.address() as u64;
+                let slabs = (!program.program().slabs.is_empty()).then(|| tensors.hold_slabs(program.program()));
+                let whole = match slabs {
+                    Some(_) => None,
+                    None => {
+                        let bytes = program.program().arena_bytes(bindings).map_err(|e| plain(py, e))?;
+                        Some(call.bytes(py, self.device, bytes)?)
+                    }
+                };
+                let whole = whole.as_ref().map_or(0, |(_, memory)| memory.address() as u64);
+                let arena = slabs.as_ref().map_or(Arena::Whole(whole), |slabs| Arena::Slabs(slabs));
                 let stops = tensors.join(py);
                 let results = tensors.addresses.clone();
                 let between: rc_runtime::program::Between = &mut |step| tensors.between(step, &mut failed);
@@ -379,6 +385,12 @@ fn raised(py: Python<'_>, error: rc_runtime::Error) -> PyErr {
 }
 
 impl Call {
+    /// So many bytes, and where they are.
+    fn bytes<'py>(&self, py: Python<'py>, device: (i32, i32), bytes: usize) -> PyResult<(Bound<'py, PyAny>, DlTensor)> {
+        let (size, stride) = (PyTuple::new(py, [bytes.max(1)])?, PyTuple::new(py, [1])?);
+        self.empty(device, &size, &stride, self.bytes.bind(py))
+    }
+
     /// A new tensor of PyTorch's, and its memory.
     fn empty<'py>(
         &self,

@@ -1,5 +1,6 @@
 //! The tensors of a call, there while they are used: a result is made before the first step that writes to it, an argument that the caller
-//! does not hold is let go after the last that reads it. Of a backward pass, gradients then lie where activations were.
+//! does not hold is let go after the last that reads it, and on a GPU the slabs of the arena are made and let go in the same way. Of a backward pass,
+//! gradients then lie where activations were.
 
 use super::Call;
 use super::inputs::Inputs;
@@ -19,6 +20,15 @@ pub struct Turn {
     makes: Vec<usize>,
     /// Arguments that are let go.
     leaves: Vec<usize>,
+    /// Slabs of the arena that are made, and that are let go.
+    begins: Vec<usize>,
+    ends: Vec<usize>,
+}
+
+impl Turn {
+    fn is_empty(&self) -> bool {
+        [&self.makes, &self.leaves, &self.begins, &self.ends].iter().all(|list| list.is_empty())
+    }
 }
 
 /// What happens before each step of a program, and after the last.
@@ -58,19 +68,28 @@ impl Turns {
                 turns[last.map_or(0, |step| step + 1)].leaves.push(arg);
             }
         }
+        for (slab, uses) in uses.slabs.iter().enumerate() {
+            let Some((first, last)) = *uses else { continue };
+            turns[first].begins.push(slab);
+            turns[last + 1].ends.push(slab);
+        }
         Turns { each: turns, ..Turns::default() }
     }
 }
 
-/// Joins turns; `freed` says how many bytes it frees to let go of an argument.
-fn join(turns: &[Turn], freed: impl Fn(usize) -> usize) -> Joined {
-    let bytes = |turn: &Turn| turn.leaves.iter().map(|&arg| freed(arg)).sum::<usize>();
+/// Joins turns; `freed` says how many bytes it frees to let go of an argument, `slabs` those of slabs of the arena.
+fn join(turns: &[Turn], freed: impl Fn(usize) -> usize, slabs: &[usize]) -> Joined {
+    let ended = |slab: usize| slabs.get(slab).copied().unwrap_or(0);
+    let bytes = |turn: &Turn| {
+        turn.leaves.iter().map(|&arg| freed(arg)).sum::<usize>()
+            + turn.ends.iter().map(|&slab| ended(slab)).sum::<usize>()
+    };
     let least = (turns.iter().map(bytes).sum::<usize>() / PARTS).max(WORTH);
     let (mut stops, mut waiting) = (vec![0], 0);
     for (step, turn) in turns.iter().enumerate().skip(1) {
         waiting += bytes(turn);
         // What is made here may lie where something was that is let go.
-        if waiting >= least && !turn.makes.is_empty() {
+        if waiting >= least && !(turn.makes.is_empty() && turn.begins.is_empty()) {
             stops.push(step);
             waiting = 0;
         }
@@ -79,8 +98,11 @@ fn join(turns: &[Turn], freed: impl Fn(usize) -> usize) -> Joined {
     for (step, turn) in turns.iter().enumerate() {
         let before = stops.partition_point(|&stop| stop <= step) - 1;
         joined[stops[before]].makes.extend(&turn.makes);
+        joined[stops[before]].begins.extend(&turn.begins);
         let after = if stops[before] == step { Some(&step) } else { stops.get(before + 1) };
-        joined[after.copied().unwrap_or(turns.len() - 1)].leaves.extend(&turn.leaves);
+        let after = after.copied().unwrap_or(turns.len() - 1);
+        joined[after].leaves.extend(&turn.leaves);
+        joined[after].ends.extend(&turn.ends);
     }
     Joined { turns: joined, stops }
 }
@@ -96,6 +118,15 @@ pub struct Tensors<'a> {
     results: Vec<Option<Py<PyAny>>>,
     /// Of the results, once they are made.
     pub addresses: Arc<[AtomicU64]>,
+    slabs: Slabs,
+}
+
+/// The slabs of an arena: their bytes, and the memory of those that are in use.
+#[derive(Default)]
+struct Slabs {
+    bytes: Vec<usize>,
+    tensors: Vec<Option<Py<PyAny>>>,
+    addresses: Arc<[AtomicU64]>,
 }
 
 impl<'a> Tensors<'a> {
@@ -116,7 +147,16 @@ impl<'a> Tensors<'a> {
             args: args.iter().map(|arg| Some(arg.unbind())).collect(),
             results: (0..count).map(|_| None).collect(),
             addresses: (0..count).map(|_| AtomicU64::new(0)).collect(),
+            slabs: Slabs::default(),
         }
+    }
+
+    /// Has the slabs of a program's arena made and let go between its steps: gives where their addresses are.
+    pub fn hold_slabs(&mut self, program: &Program) -> Arc<[AtomicU64]> {
+        let bytes: Vec<usize> = program.slabs.iter().map(|(from, to)| to - from).collect();
+        let addresses: Arc<[AtomicU64]> = bytes.iter().map(|_| AtomicU64::new(0)).collect();
+        self.slabs = Slabs { tensors: bytes.iter().map(|_| None).collect(), bytes, addresses: addresses.clone() };
+        addresses
     }
 
     /// An argument that was not let go.
@@ -134,7 +174,7 @@ impl<'a> Tensors<'a> {
     /// Makes and lets go what a step asks for; an error of PyTorch's is put aside.
     pub fn between(&mut self, step: usize, failed: &mut Option<PyErr>) -> rc_runtime::Result<()> {
         let turn = &self.turns[step];
-        if turn.makes.is_empty() && turn.leaves.is_empty() {
+        if turn.is_empty() {
             return Ok(());
         }
         let done = Python::attach(|py| {
@@ -142,6 +182,10 @@ impl<'a> Tensors<'a> {
                 // The program's own tensors come after the arguments.
                 self.args.get_mut(arg).map(Option::take);
             }
+            for &slab in &turn.ends {
+                self.slabs.tensors.get_mut(slab).map(Option::take);
+            }
+            turn.begins.iter().try_for_each(|&slab| self.begin(py, slab))?;
             turn.makes.iter().try_for_each(|&result| self.make(py, result))
         });
         done.map_err(|error| {
@@ -154,17 +198,26 @@ impl<'a> Tensors<'a> {
     pub fn join(&mut self, py: Python<'_>) -> &'a [usize] {
         let alone: Vec<bool> =
             self.args.iter().map(|arg| arg.as_ref().is_some_and(|arg| arg.get_refcnt(py) == 1)).collect();
-        let (call, sizes) = (self.call, &self.sizes);
+        let (call, sizes, slabs) = (self.call, &self.sizes, &self.slabs.bytes);
         let freed = |arg: usize| {
             let inputs = call.inputs.iter().zip(&sizes.bytes).filter(|(input, _)| input.arg == arg);
             if alone.get(arg) == Some(&true) { inputs.map(|(_, bytes)| bytes).sum() } else { 0 }
         };
         let joined = match alone.contains(&true) {
-            true => self.all.alone.get_or_init(|| join(&self.all.each, freed)),
-            false => self.all.shared.get_or_init(|| join(&self.all.each, |_| 0)),
+            true => self.all.alone.get_or_init(|| join(&self.all.each, freed, slabs)),
+            false => self.all.shared.get_or_init(|| join(&self.all.each, |_| 0, slabs)),
         };
         self.turns = &joined.turns;
         &joined.stops
+    }
+
+    /// Makes a slab, where slabs are held apart.
+    fn begin(&mut self, py: Python<'_>, slab: usize) -> PyResult<()> {
+        let Some(&bytes) = self.slabs.bytes.get(slab) else { return Ok(()) };
+        let (tensor, memory) = self.call.bytes(py, self.device, bytes)?;
+        self.slabs.addresses[slab].store(memory.address() as u64, Ordering::Relaxed);
+        self.slabs.tensors[slab] = Some(tensor.unbind());
+        Ok(())
     }
 
     fn make(&mut self, py: Python<'_>, i: usize) -> PyResult<()> {

@@ -80,7 +80,7 @@ impl<'a> Loader<'a> {
                 .help("a function must not call itself"));
         }
         let bound: FxHashMap<Name, Dim> = bindings(op).into_iter().map(|(name, dim)| (name, scope.dim(dim))).collect();
-        let start = Place::start(Memory::Arena).plus(scope.end);
+        let start = Place::start(Memory::Arena(0)).plus(scope.end);
         let places = args.iter().chain(results).chain([&start]).cloned();
         let places: FxHashMap<Value, Place> = params.iter().copied().zip(places).collect();
         let mut inner =
