@@ -3,7 +3,7 @@
 use crate::call::{Frame, Merged, Picked, Tensors};
 use crate::cuda::{Device, Stream};
 use crate::on_device::{DeviceTensor, Given, Kept, queue};
-use crate::program::{Bindings, CpuProgram, CudaProgram, Guard, Program, Signature, Source, Step};
+use crate::program::{Bindings, CpuProgram, CudaProgram, Guard, Program, Signature, Source};
 use crate::{Allocator, Machine, Tensor};
 use rc_dialects::func::Initializer;
 use rc_ir::{Diagnostic, Module, Result};
@@ -385,43 +385,44 @@ impl Executable {
     }
 
     /// What each kernel's launches took in one run in milliseconds, medians of `runs` runs after three that do not count; the kernel that
-    /// took longest first.
+    /// took longest first. On a GPU each launch by itself, where a run has some begin before the one ahead has ended.
     ///
     /// # Errors
-    /// As [`Executable::run`]; on a GPU, whose kernels overlap.
+    /// As [`Executable::run`].
     pub fn profile(&self, inputs: &[Tensor], runs: usize) -> crate::Result<Vec<KernelTime>> {
-        let Code::Cpu(cpu) = &self.code else {
-            return Err(crate::Error::Unsupported(
-                "times of single kernels on a GPU; use its vendor's profiler".into(),
-            ));
-        };
-        let inputs = &self.constants(inputs)?.and(inputs);
         let mut rounds = Vec::with_capacity(runs);
         for i in 0..runs + 3 {
-            let times = cpu.step_times(inputs)?;
+            let times = self.launch_times(inputs)?;
             if i >= 3 {
                 rounds.push(times);
             }
         }
         let mut kernels: BTreeMap<&str, KernelTime> = BTreeMap::new();
-        for (i, step) in cpu.program().steps.iter().enumerate() {
-            let name = match step {
-                Step::Launch { kernel, .. } => cpu.program().kernels[*kernel].name.as_str(),
-                Step::Copy { .. } => "copy",
-                Step::If { .. } => "a choice",
-                Step::Loop(_) => "a loop",
-                Step::Foreign(call) => cpu.program().foreign[call.function].as_str(),
-            };
-            let mut times: Vec<f64> = rounds.iter().map(|round| 1e3 * round[i].as_secs_f64()).collect();
+        for (i, (name, _)) in rounds.first().into_iter().flatten().enumerate() {
+            let mut times: Vec<f64> = rounds.iter().filter_map(|round| Some(round.get(i)?.1)).collect();
             times.sort_by(f64::total_cmp);
             let kernel =
-                kernels.entry(name).or_insert(KernelTime { name: name.into(), launches: 0, milliseconds: 0.0 });
+                kernels.entry(name).or_insert(KernelTime { name: name.clone(), launches: 0, milliseconds: 0.0 });
             kernel.launches += 1;
             kernel.milliseconds += times[times.len() / 2];
         }
         let mut kernels: Vec<KernelTime> = kernels.into_values().collect();
         kernels.sort_by(|a, b| b.milliseconds.total_cmp(&a.milliseconds));
         Ok(kernels)
+    }
+
+    /// What each step of one run took, in order, in milliseconds.
+    fn launch_times(&self, inputs: &[Tensor]) -> crate::Result<Vec<(String, f64)>> {
+        let cpu = match &self.code {
+            Code::Cuda(program) => {
+                return self.sources(program, inputs, |bindings, sources| program.launch_times(bindings, sources));
+            }
+            Code::Cpu(cpu) => cpu,
+        };
+        let times = cpu.step_times(&self.constants(inputs)?.and(inputs))?;
+        let program = cpu.program();
+        let named = program.steps.iter().zip(times);
+        Ok(named.map(|(step, time)| (step.name(program).to_string(), 1e3 * time.as_secs_f64())).collect())
     }
 }
 

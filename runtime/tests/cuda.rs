@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use libtest_mimic::{Arguments, Failed, Trial};
 use rc_runtime::cuda::{
-    Arg, AssembleOptions, Buffer, CubinCache, Dependency, Device, Event, Function, Graph, KernelArgs, LaunchConfig,
-    Module, PinnedBuffer, Stream, Swizzle, TensorMap, TensorMapLayout, assemble, load_all,
+    Arg, AssembleOptions, Buffer, CubinCache, Dependency, Device, Event, Function, Gate, Graph, KernelArgs,
+    LaunchConfig, Module, PinnedBuffer, Stream, Swizzle, TensorMap, TensorMapLayout, assemble, load_all,
 };
 use rc_runtime::{DType, Error, Result};
 
@@ -21,9 +21,10 @@ struct Fixture {
 
 fn main() {
     let mut arguments = Arguments::from_args();
-    let tests: [(&str, Test); 15] = [
+    let tests: [(&str, Test); 16] = [
         ("device_info", device_info),
         ("copies", copies),
+        ("gates", gates),
         ("launches", launches),
         ("bad_launches_are_errors", bad_launches_are_errors),
         ("bad_ptx_comes_with_the_log", bad_ptx_comes_with_the_log),
@@ -107,6 +108,29 @@ fn copies(f: &Fixture) -> Result<()> {
     unsafe { a.download_async(&f.stream, 0, pinned.bytes_mut())? };
     f.stream.synchronize()?;
     assert_eq!(pinned.bytes()[16], 5);
+    Ok(())
+}
+
+fn gates(f: &Fixture) -> Result<()> {
+    let a = f.buffer(&[1, 2])?;
+    let beside = Stream::new(&f.device)?;
+    let seen = || -> Result<[u8; 8]> {
+        let mut bytes = [0; 8];
+        a.download(&beside, 0, &mut bytes)?;
+        Ok(bytes)
+    };
+    f.stream.synchronize()?;
+    let gate = Gate::new(&f.device)?;
+    for turn in 0..3 {
+        let before = seen()?;
+        let closed = gate.close(&f.stream)?;
+        a.fill(&f.stream, 0, 4, 7 + turn)?;
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        assert_eq!(seen()?, before, "it waits");
+        drop(closed);
+        f.stream.synchronize()?;
+        assert_eq!(seen()?[..4], [7 + turn; 4]);
+    }
     Ok(())
 }
 

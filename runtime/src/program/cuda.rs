@@ -37,14 +37,14 @@ pub struct CudaProgram {
 const PLANS: usize = 8;
 
 /// What a run of known sizes queues.
-struct Plan {
+pub(super) struct Plan {
     bindings: Bindings,
     stops: Vec<usize>,
-    pieces: Vec<(usize, Piece)>,
+    pub(super) pieces: Vec<(usize, Piece)>,
 }
 
 /// Some of a program's outermost steps, from one on.
-enum Piece {
+pub(super) enum Piece {
     Stretch(Arc<Stretch>),
     /// One that needs the host: data decides what comes next, or a function of the process is called.
     Host(PreparedStep),
@@ -226,6 +226,24 @@ impl CudaProgram {
         Ok(times)
     }
 
+    /// Has memory of the program's own, with these inputs in it, and gives a function its stream and where the memory begins.
+    pub(super) fn on_prepared<T>(
+        &self,
+        bindings: &Bindings,
+        inputs: &[Source],
+        work: impl FnOnce(&Stream, &[u64]) -> Result<T>,
+    ) -> Result<T> {
+        let mut last = locked(&self.last);
+        let prepared = self.prepared(last.take(), bindings, inputs)?;
+        self.upload(&prepared, inputs)?;
+        let outputs = fixed(prepared.outputs.iter().map(Buffer::address));
+        let mut bases = Vec::new();
+        self.leave_bases(&mut bases, &prepared.addresses, &outputs, Arena::Whole(prepared.arena.address()));
+        let result = work(&self.stream, &bases);
+        *last = Some(prepared);
+        result
+    }
+
     /// Queues the program on the caller's memory and stream, and returns at once: a device address for each input and each result,
     /// row-major, and the arena's, of [`Program::arena_bytes`]. `stream` is a `CUstream` of the program's device.
     ///
@@ -274,7 +292,7 @@ impl CudaProgram {
         let stream = unsafe { Stream::borrow(&self.device, stream) };
         // Where another stream is captured, the default one cannot be asked.
         let as_graphs = self.as_graphs.load(Ordering::Relaxed) && !stream.is_capturing().unwrap_or(true);
-        let mut bases = Vec::with_capacity(inputs.len() + outputs.len() + self.program.slabs.len().max(1));
+        let mut bases = Vec::new();
         for (first, piece) in &plan.pieces {
             between(*first)?;
             bases.clear();
@@ -302,8 +320,26 @@ impl CudaProgram {
         between(self.program.steps.len())
     }
 
+    /// Leaves in `bases` where a run's memory begins: inputs, results, and the arena or its slabs.
+    fn leave_bases(&self, bases: &mut Vec<u64>, inputs: &[u64], outputs: &Addresses, arena: Arena) {
+        bases.clear();
+        bases.extend_from_slice(inputs);
+        bases.extend(outputs.iter().map(|address| address.load(Ordering::Relaxed)));
+        let slabs = &self.program.slabs;
+        match arena {
+            Arena::Whole(address) => bases.extend(std::iter::repeat_n(address, slabs.len().max(1))),
+            // Places count from the arena's start.
+            Arena::Slabs(addresses) => bases.extend(
+                addresses
+                    .iter()
+                    .zip(slabs)
+                    .map(|(address, (from, _))| address.load(Ordering::Relaxed).wrapping_sub(*from as u64)),
+            ),
+        }
+    }
+
     /// What a run of these sizes queues; those of the last are kept.
-    fn plan(&self, bindings: &Bindings, stops: &[usize]) -> Result<Arc<Plan>> {
+    pub(super) fn plan(&self, bindings: &Bindings, stops: &[usize]) -> Result<Arc<Plan>> {
         let mut plans = locked(&self.plans);
         let known = plans.iter().position(|plan| plan.bindings == *bindings && plan.stops == stops);
         if let Some(place) = known {

@@ -9,6 +9,7 @@ mod load;
 pub(crate) use load::while_limit;
 mod maps;
 mod prepare;
+mod profile;
 mod queue;
 mod signature;
 mod stretch;

@@ -75,7 +75,7 @@ mod tests {
     fn load(text: &str) -> rc_ir::Result<Program> {
         let (module, errors) = rc_parser::parse_module("test", text);
         assert!(errors.is_empty(), "{errors:?}");
-        Program::load(&module, None)
+        Program::load(&module.expect("it parses"), None)
     }
 
     #[test]

@@ -73,10 +73,10 @@ pub struct Options {
     /// Run this many times and report the median
     #[arg(long, value_name = "RUNS", num_args = 0..=1, require_equals = true, default_missing_value = "20")]
     pub bench: Option<usize>,
-    /// Run this many times and report how long each kernel took (CPU)
+    /// Run this many times and report how long each kernel took; on a GPU each launch by itself
     #[arg(long, value_name = "RUNS", num_args = 0..=1, require_equals = true, default_missing_value = "20")]
     pub profile: Option<usize>,
-    /// Compile anew, and write a page that shows the compilation, with how long each kernel took (CPU)
+    /// Compile anew, and write a page that shows the compilation, with how long each kernel took
     #[arg(long, value_name = "FILE", conflicts_with_all = ["interpret", "tuning"])]
     pub view: Option<PathBuf>,
     /// Say what a package's function takes and gives, and do not run it
@@ -298,10 +298,7 @@ fn compiled(module: &Module, options: &Options, inputs: &Inputs) -> Result<Vec<T
         }
     }
     if let Some(path) = &options.view {
-        let measured = match options.device {
-            Device::Cpu => executable.profile(&inputs.tensors, VIEWED_RUNS)?,
-            Device::Cuda => Vec::new(),
-        };
+        let measured = executable.profile(&inputs.tensors, VIEWED_RUNS)?;
         let each = |k: rc::KernelTime| Measured { us: 1e3 * k.milliseconds / k.launches.max(1) as f64, kernel: k.name };
         let measured: Vec<Measured> = measured.into_iter().map(each).collect();
         let page = view::page(&options.input.display().to_string(), &recorder, &said, &measured);

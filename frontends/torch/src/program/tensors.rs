@@ -195,9 +195,10 @@ impl<'a> Tensors<'a> {
     }
 
     /// Joins turns for a GPU, and says at which steps they come.
-    pub fn join(&mut self, py: Python<'_>) -> &'a [usize] {
-        let alone: Vec<bool> =
-            self.args.iter().map(|arg| arg.as_ref().is_some_and(|arg| arg.get_refcnt(py) == 1)).collect();
+    pub fn join(&mut self, _attached: Python<'_>) -> &'a [usize] {
+        // SAFETY: the interpreter is held, and the object is there.
+        let held = |arg: &Py<PyAny>| unsafe { pyo3::ffi::Py_REFCNT(arg.as_ptr()) };
+        let alone: Vec<bool> = self.args.iter().map(|arg| arg.as_ref().is_some_and(|arg| held(arg) == 1)).collect();
         let (call, sizes, slabs) = (self.call, &self.sizes, &self.slabs.bytes);
         let freed = |arg: usize| {
             let inputs = call.inputs.iter().zip(&sizes.bytes).filter(|(input, _)| input.arg == arg);
