@@ -21,7 +21,7 @@ struct Fixture {
 
 fn main() {
     let mut arguments = Arguments::from_args();
-    let tests: [(&str, Test); 16] = [
+    let tests: [(&str, Test); 17] = [
         ("device_info", device_info),
         ("copies", copies),
         ("gates", gates),
@@ -37,6 +37,7 @@ fn main() {
         ("graphs", graphs),
         ("graphs_are_patched_while_they_run", graphs_are_patched_while_they_run),
         ("what_launches_take", what_launches_take),
+        ("what_early_starts_save", what_early_starts_save),
         ("tensor_maps", tensor_maps),
     ];
     let device = Device::open(0);
@@ -368,6 +369,39 @@ fn graphs_are_patched_while_they_run(f: &Fixture) -> Result<()> {
     Ok(())
 }
 
+/// What 300 launches take on the device, that wait for the end of the one before or start early: printed.
+fn what_early_starts_save(f: &Fixture) -> Result<()> {
+    let step = f.function("step")?;
+    let x = f.buffer(&vec![0; 132 * 256])?;
+    let config = LaunchConfig::new([132, 1, 1], [256, 1, 1]);
+    let mut args = KernelArgs::new(&[Arg::Pointer(x.address())]);
+    let (start, end) = (Event::new(&f.device)?, Event::new(&f.device)?);
+    let micros = |work: &mut dyn FnMut() -> Result<()>| -> Result<f64> {
+        work()?;
+        start.record(&f.stream)?;
+        (0..4).try_for_each(|_| work())?;
+        end.record(&f.stream)?;
+        end.synchronize()?;
+        Ok(end.microseconds_since(&start)? / 1200.0)
+    };
+    for programmatic in [false, true] {
+        let mut graph = Graph::new(&f.device)?;
+        let mut before: Option<Dependency> = None;
+        for _ in 0..300 {
+            // SAFETY: the kernel touches a word for each thread, here and below.
+            let node = unsafe { graph.add_kernel(&step, &config, &mut args, before.as_slice())? };
+            before = Some(if programmatic { Dependency::Programmatic(node) } else { Dependency::Full(node) });
+        }
+        let exec = graph.instantiate()?;
+        let graph = micros(&mut || unsafe { exec.launch(&f.stream) })?;
+        let config = LaunchConfig { programmatic, ..config };
+        let launches =
+            micros(&mut || (0..300).try_for_each(|_| unsafe { f.stream.launch(&step, &config, &mut args) }))?;
+        println!("early: {programmatic}: {graph:.2} us a kernel of a graph, {launches:.2} us one by one");
+    }
+    Ok(())
+}
+
 /// What the host takes for launches one by one, for a graph of them, and for patching it: printed, for the rule of `program/graphs.rs`.
 fn what_launches_take(f: &Fixture) -> Result<()> {
     const LAUNCHES: usize = 300;
@@ -386,6 +420,8 @@ fn what_launches_take(f: &Fixture) -> Result<()> {
         f.stream.synchronize()?;
         Ok(best)
     };
+    let pooled = micros(20, &mut || Buffer::on_stream(&f.stream, 8 << 20, None).map(drop))?;
+    println!("8 MiB of the pool: {pooled:.1} us");
     for launches in [3, 30, LAUNCHES] {
         // SAFETY: with n = 0 the kernel touches nothing, here and below.
         let one_by_one =

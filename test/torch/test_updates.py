@@ -188,3 +188,28 @@ def test_optimizers(kind):
             s()
     for a, b in zip(model.parameters(), twin.parameters()):
         torch.testing.assert_close(a, b)
+
+
+def test_writes_are_counted_once():
+    """A graph that writes to arguments is called without AOTAutograd's wrappers, and counts its writes as PyTorch does."""
+
+    class Cache(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.register_buffer("cache", torch.zeros(4, 8))
+            self.register_buffer("count", torch.zeros(()))
+
+        def forward(self, x, i):
+            self.cache.index_copy_(0, i, x)
+            self.count.add_(1)
+            return self.cache.sum(1) + self.count
+
+    eager, own = Cache(), Cache()
+    f = torch.compile(own, backend="rc")
+    with torch.no_grad():
+        for i in range(3):
+            args = torch.randn(1, 8), torch.tensor([i])
+            before = own.cache._version, own.count._version
+            torch.testing.assert_close(f(*args), eager(*args))
+            torch.testing.assert_close(own.cache, eager.cache)
+            assert (own.cache._version, own.count._version) == (before[0] + 1, before[1] + 1)

@@ -1,11 +1,11 @@
 //! Devices and what they have.
 
 use std::ffi::CStr;
-use std::sync::Arc;
+use std::sync::{Arc, Once};
 
 use cudarc::driver::sys::{self, CUdevice_attribute as Attribute};
 
-use super::driver::{check, check_with, init};
+use super::driver::{CUresult, check, check_with, init};
 use crate::{Error, Result};
 
 /// What a device has. Sizes are in bytes, rates in kHz.
@@ -60,7 +60,12 @@ pub struct Device {
     handle: sys::CUdevice,
     context: sys::CUcontext,
     info: DeviceInfo,
+    /// Done when the driver's pool has been told what to keep.
+    pool: Once,
 }
+
+/// Bytes that the driver's pool keeps when a stream is waited for. By itself it gives all back, and the next run pays for new memory.
+const POOLED: u64 = 256 << 20;
 
 // SAFETY: the driver's handles may be used on any thread once the context is current there, which `bind` ensures.
 unsafe impl Send for Device {}
@@ -95,7 +100,7 @@ impl Device {
             check(sys::cuDevicePrimaryCtxRetain(&mut context, handle), "cuDevicePrimaryCtxRetain")?;
         }
         // Held by the device from here on, so that an error below releases the context.
-        let mut device = Device { ordinal, handle, context, info: DeviceInfo::default() };
+        let mut device = Device { ordinal, handle, context, info: DeviceInfo::default(), pool: Once::new() };
         device.info = device.query()?;
         device.bind()?;
         Ok(Arc::new(device))
@@ -141,6 +146,22 @@ impl Device {
         // SAFETY: writes one integer; an address that the driver does not know is an error, not an access.
         let status = unsafe { sys::cuPointerGetAttribute((&raw mut ordinal).cast(), attribute, address) };
         Ok(status == sys::CUresult::CUDA_SUCCESS && usize::try_from(ordinal) == Ok(self.ordinal))
+    }
+
+    /// Has the driver's pool keep some memory between runs, unless somebody told it what to keep.
+    pub(super) fn keep_pooled(&self) {
+        self.pool.call_once(|| {
+            let attribute = sys::CUmemPool_attribute::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD;
+            let (mut pool, mut kept, mut wanted) = (std::ptr::null_mut(), 0u64, POOLED);
+            // SAFETY: each call reads or writes one handle or one number. Where one fails, memory comes as before.
+            unsafe {
+                let found = sys::cuDeviceGetDefaultMemPool(&mut pool, self.handle) == CUresult::CUDA_SUCCESS
+                    && sys::cuMemPoolGetAttribute(pool, attribute, (&raw mut kept).cast()) == CUresult::CUDA_SUCCESS;
+                if found && kept == 0 {
+                    sys::cuMemPoolSetAttribute(pool, attribute, (&raw mut wanted).cast());
+                }
+            }
+        });
     }
 
     pub(super) fn context(&self) -> sys::CUcontext {

@@ -55,6 +55,7 @@ impl Buffer {
             return Buffer::of_caller(device, size, allocator, stream.raw());
         }
         device.bind()?;
+        device.keep_pooled();
         let mut address = 0;
         // SAFETY: writes one address.
         let status = unsafe { sys::cuMemAllocAsync(&mut address, size.max(1), stream.handle()) };

@@ -311,6 +311,8 @@ impl CudaProgram {
             let queue = Queue::new(self, &stream, &bases);
             match piece {
                 Piece::Stretch(stretch) if as_graphs => {
+                    // Another thread may be capturing a stream, which making and dropping graphs is no part of.
+                    let _relaxed = self.device.relaxed();
                     locked(&self.graphs).entry(*first).or_default().run(&queue, stretch, &bases)?;
                 }
                 Piece::Stretch(stretch) => queue.nodes(stretch.nodes())?,

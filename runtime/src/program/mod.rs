@@ -13,6 +13,7 @@ mod profile;
 mod queue;
 mod signature;
 mod stretch;
+mod turns;
 mod uses;
 
 pub use cpu::CpuProgram;
@@ -21,6 +22,7 @@ pub use guard::Guard;
 pub use maps::MapParam;
 pub use rc_dialects::func::SymbolDecl;
 pub use signature::{Bindings, Signature, TensorSpec, evaluate};
+pub use turns::{Joined, Turn, join};
 pub use uses::Uses;
 
 use crate::DType;

@@ -5,7 +5,9 @@ use super::{Foreign, Loop, Memory, Passed, Place, Program, Step, Until};
 use crate::foreign::{self, Buffer, Call, Function, On};
 use crate::{DType, Error, Result};
 use rc_ir::Dim;
+use rustc_hash::FxHashMap;
 use smallvec::SmallVec;
+use std::cell::RefCell;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
@@ -141,7 +143,7 @@ impl Program {
                 )));
             }
         }
-        Prepare(bindings, self.while_limit).steps(&self.steps)
+        Prepare { bindings, while_limit: self.while_limit, known: RefCell::default() }.steps(&self.steps)
     }
 
     /// Bytes of the arena where the symbols have these values.
@@ -150,12 +152,25 @@ impl Program {
     }
 }
 
-/// The symbols' values, and the turns that a loop may take whose end data decides.
-struct Prepare<'a>(&'a Bindings, Option<usize>);
+struct Prepare<'a> {
+    bindings: &'a Bindings,
+    /// Turns that a loop may take whose end data decides.
+    while_limit: Option<usize>,
+    /// Expressions that were evaluated: steps share most of them.
+    known: RefCell<FxHashMap<Dim, i64>>,
+}
 
 impl Prepare<'_> {
     fn number(&self, dim: Dim) -> Result<i64> {
-        evaluate(dim, self.0)
+        if let Some(value) = dim.as_static() {
+            return evaluate(Dim::Static(value), self.bindings);
+        }
+        if let Some(&value) = self.known.borrow().get(&dim) {
+            return Ok(value);
+        }
+        let value = evaluate(dim, self.bindings)?;
+        self.known.borrow_mut().insert(dim, value);
+        Ok(value)
     }
 
     fn at(&self, place: &Place) -> Result<At> {
@@ -217,7 +232,7 @@ impl Prepare<'_> {
         let until = match &inner.until {
             Until::Times(times) => PreparedUntil::Times(self.number(*times)? as usize),
             Until::False { test, flag } => {
-                PreparedUntil::False { test: self.both(test)?, flag: self.at(flag)?, limit: self.1 }
+                PreparedUntil::False { test: self.both(test)?, flag: self.at(flag)?, limit: self.while_limit }
             }
         };
         Ok(PreparedLoop { until, body: self.both(&inner.body)?, back: self.steps(&inner.back)? })

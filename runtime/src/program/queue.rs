@@ -131,8 +131,6 @@ impl Driver for Queue<'_> {
     type Exec = Exec;
 
     fn build(&self, stretch: &Stretch, bases: &[u64]) -> Result<Exec> {
-        // Another thread may be capturing a stream, which making a graph is no part of.
-        let _relaxed = self.program.device.relaxed();
         let mut graph = Graph::new(&self.program.device)?;
         let mut nodes = Vec::with_capacity(stretch.nodes().len());
         let mut before = None;

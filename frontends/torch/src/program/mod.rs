@@ -359,11 +359,11 @@ impl PyProgram {
                 };
                 let whole = whole.as_ref().map_or(0, |(_, memory)| memory.address() as u64);
                 let arena = slabs.as_ref().map_or(Arena::Whole(whole), |slabs| Arena::Slabs(slabs));
-                let stops = tensors.join(py);
+                let joined = tensors.join(py);
                 let results = tensors.addresses.clone();
                 let between: rc_runtime::program::Between = &mut |step| tensors.between(step, &mut failed);
                 // SAFETY: as above; what is let go is given to what comes later on the stream alone, whose order PyTorch's allocator goes by.
-                unsafe { program.run_between(bindings, &from, &results, arena, stream, stops, between) }
+                unsafe { program.run_between(bindings, &from, &results, arena, stream, &joined.stops, between) }
             }
         };
         match failed {

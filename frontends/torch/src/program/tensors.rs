@@ -9,49 +9,18 @@ use super::sizes::Sizes;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
-use rc_runtime::program::Program;
+use rc_runtime::program::{Joined, Program, Turn, join};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
-
-/// What happens before a step.
-#[derive(Clone, Default, PartialEq, Debug)]
-pub struct Turn {
-    /// Results that are made.
-    makes: Vec<usize>,
-    /// Arguments that are let go.
-    leaves: Vec<usize>,
-    /// Slabs of the arena that are made, and that are let go.
-    begins: Vec<usize>,
-    ends: Vec<usize>,
-}
-
-impl Turn {
-    fn is_empty(&self) -> bool {
-        [&self.makes, &self.leaves, &self.begins, &self.ends].iter().all(|list| list.is_empty())
-    }
-}
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 /// What happens before each step of a program, and after the last.
 #[derive(Default)]
 pub struct Turns {
     each: Vec<Turn>,
-    /// On a GPU: for calls that hold arguments alone, and for those that do not.
-    alone: OnceLock<Joined>,
-    shared: OnceLock<Joined>,
+    /// Joined for a GPU, and the bytes that they were joined for: of calls that let go of memory, and of those that do not.
+    frees: Mutex<Option<(usize, Arc<Joined>)>>,
+    holds: OnceLock<Arc<Joined>>,
 }
-
-/// Turns that come together before few steps, so that launches between them are one CUDA graph.
-pub struct Joined {
-    pub turns: Vec<Turn>,
-    /// These steps.
-    pub stops: Vec<usize>,
-}
-
-/// Of all memory that a call lets go of, one in so many parts may be held until the next stop.
-const PARTS: usize = 16;
-
-/// Memory that is worth a stop, in bytes.
-const WORTH: usize = 1 << 20;
 
 impl Turns {
     /// `args`: the argument of each input.
@@ -75,43 +44,25 @@ impl Turns {
         }
         Turns { each: turns, ..Turns::default() }
     }
-}
 
-/// Joins turns; `freed` says how many bytes it frees to let go of an argument, `slabs` those of slabs of the arena.
-fn join(turns: &[Turn], freed: impl Fn(usize) -> usize, slabs: &[usize]) -> Joined {
-    let ended = |slab: usize| slabs.get(slab).copied().unwrap_or(0);
-    let bytes = |turn: &Turn| {
-        turn.leaves.iter().map(|&arg| freed(arg)).sum::<usize>()
-            + turn.ends.iter().map(|&slab| ended(slab)).sum::<usize>()
-    };
-    let least = (turns.iter().map(bytes).sum::<usize>() / PARTS).max(WORTH);
-    let (mut stops, mut waiting) = (vec![0], 0);
-    for (step, turn) in turns.iter().enumerate().skip(1) {
-        waiting += bytes(turn);
-        // What is made here may lie where something was that is let go.
-        if waiting >= least && !(turn.makes.is_empty() && turn.begins.is_empty()) {
-            stops.push(step);
-            waiting = 0;
+    /// Joined for a call that lets go of so many bytes of arguments; `slabs` are the bytes of the arena's.
+    fn joined(&self, bytes: usize, freed: impl Fn(usize) -> usize, slabs: &[usize]) -> Arc<Joined> {
+        if bytes == 0 {
+            return self.holds.get_or_init(|| Arc::new(join(&self.each, freed, slabs))).clone();
+        }
+        let mut known = self.frees.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*known {
+            Some((before, joined)) if bytes <= before.saturating_mul(2) => joined.clone(),
+            _ => known.insert((bytes, Arc::new(join(&self.each, freed, slabs)))).1.clone(),
         }
     }
-    let mut joined = vec![Turn::default(); turns.len()];
-    for (step, turn) in turns.iter().enumerate() {
-        let before = stops.partition_point(|&stop| stop <= step) - 1;
-        joined[stops[before]].makes.extend(&turn.makes);
-        joined[stops[before]].begins.extend(&turn.begins);
-        let after = if stops[before] == step { Some(&step) } else { stops.get(before + 1) };
-        let after = after.copied().unwrap_or(turns.len() - 1);
-        joined[after].leaves.extend(&turn.leaves);
-        joined[after].ends.extend(&turn.ends);
-    }
-    Joined { turns: joined, stops }
 }
 
 /// Arguments and results of a call.
 pub struct Tensors<'a> {
     call: &'a Call,
-    all: &'a Turns,
-    turns: &'a [Turn],
+    turns: &'a Turns,
+    joined: Option<Arc<Joined>>,
     device: (i32, i32),
     sizes: Arc<Sizes>,
     args: Vec<Option<Py<PyAny>>>,
@@ -132,7 +83,7 @@ struct Slabs {
 impl<'a> Tensors<'a> {
     pub fn new(
         call: &'a Call,
-        all: &'a Turns,
+        turns: &'a Turns,
         device: (i32, i32),
         inputs: &Inputs<'_>,
         args: Bound<'_, PyTuple>,
@@ -140,8 +91,8 @@ impl<'a> Tensors<'a> {
         let count = call.results.len();
         Tensors {
             call,
-            all,
-            turns: &all.each,
+            turns,
+            joined: None,
             device,
             sizes: inputs.sizes.clone(),
             args: args.iter().map(|arg| Some(arg.unbind())).collect(),
@@ -173,7 +124,8 @@ impl<'a> Tensors<'a> {
 
     /// Makes and lets go what a step asks for; an error of PyTorch's is put aside.
     pub fn between(&mut self, step: usize, failed: &mut Option<PyErr>) -> rc_runtime::Result<()> {
-        let turn = &self.turns[step];
+        let joined = self.joined.clone();
+        let turn = &joined.as_ref().map_or(&self.turns.each, |joined| &joined.turns)[step];
         if turn.is_empty() {
             return Ok(());
         }
@@ -194,22 +146,21 @@ impl<'a> Tensors<'a> {
         })
     }
 
-    /// Joins turns for a GPU, and says at which steps they come.
-    pub fn join(&mut self, _attached: Python<'_>) -> &'a [usize] {
-        // SAFETY: the interpreter is held, and the object is there.
-        let held = |arg: &Py<PyAny>| unsafe { pyo3::ffi::Py_REFCNT(arg.as_ptr()) };
-        let alone: Vec<bool> = self.args.iter().map(|arg| arg.as_ref().is_some_and(|arg| held(arg) == 1)).collect();
-        let (call, sizes, slabs) = (self.call, &self.sizes, &self.slabs.bytes);
-        let freed = |arg: usize| {
-            let inputs = call.inputs.iter().zip(&sizes.bytes).filter(|(input, _)| input.arg == arg);
-            if alone.get(arg) == Some(&true) { inputs.map(|(_, bytes)| bytes).sum() } else { 0 }
-        };
-        let joined = match alone.contains(&true) {
-            true => self.all.alone.get_or_init(|| join(&self.all.each, freed, slabs)),
-            false => self.all.shared.get_or_init(|| join(&self.all.each, |_| 0, slabs)),
-        };
-        self.turns = &joined.turns;
-        &joined.stops
+    /// Joins turns for a GPU. A call that lets go of more than twice the memory of those before has them joined anew, at more stops.
+    pub fn join(&mut self, py: Python<'_>) -> Arc<Joined> {
+        // SAFETY: the object is held, and so is the interpreter.
+        let count = |arg: &Py<PyAny>| unsafe { pyo3::ffi::Py_REFCNT(arg.bind(py).as_ptr()) };
+        let is_alone = |arg: &Option<Py<PyAny>>| arg.as_ref().is_some_and(|arg| count(arg) == 1);
+        let alone: Vec<bool> = self.args.iter().map(is_alone).collect();
+        let mut bytes = vec![0; alone.len()];
+        for (input, size) in self.call.inputs.iter().zip(&self.sizes.bytes) {
+            if alone.get(input.arg) == Some(&true) {
+                bytes[input.arg] += size;
+            }
+        }
+        let freed = |arg: usize| bytes.get(arg).copied().unwrap_or(0);
+        let joined = self.turns.joined(bytes.iter().sum(), freed, &self.slabs.bytes);
+        self.joined.insert(joined).clone()
     }
 
     /// Makes a slab, where slabs are held apart.
@@ -228,46 +179,5 @@ impl<'a> Tensors<'a> {
         self.addresses[i].store(memory.address() as u64, Ordering::Relaxed);
         self.results[i] = Some(result.unbind());
         Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn turn(makes: &[usize], leaves: &[usize]) -> Turn {
-        Turn { makes: makes.to_vec(), leaves: leaves.to_vec() }
-    }
-
-    #[test]
-    fn turns_that_free_nothing_are_one_stop() {
-        let turns = [turn(&[0], &[]), turn(&[1], &[5]), turn(&[], &[]), turn(&[2], &[6]), turn(&[], &[7])];
-        let joined = join(&turns, |_| 0);
-        assert_eq!(joined.stops, [0]);
-        assert_eq!(joined.turns[0], turn(&[0, 1, 2], &[]));
-        assert_eq!(joined.turns[4], turn(&[], &[5, 6, 7]));
-        assert!(joined.turns[1..4].iter().all(|turn| *turn == Turn::default()));
-    }
-
-    #[test]
-    fn results_lie_where_arguments_were() {
-        let turns =
-            [turn(&[0], &[4]), turn(&[], &[5]), turn(&[1], &[6]), turn(&[2], &[]), turn(&[3], &[7]), turn(&[], &[8])];
-        let joined = join(&turns, |arg| if arg == 8 { 0 } else { WORTH });
-        assert_eq!(joined.stops, [0, 2, 4], "nothing is let go before step 3");
-        assert_eq!(joined.turns[0], turn(&[0], &[4]));
-        assert_eq!(joined.turns[2], turn(&[1, 2], &[5, 6]));
-        assert_eq!(joined.turns[4], turn(&[3], &[7]));
-        assert_eq!(joined.turns[5], turn(&[], &[8]));
-        assert_eq!(join(&turns, |_| WORTH / 8).stops, [0], "too little");
-    }
-
-    #[test]
-    fn there_are_few_stops() {
-        let turns: Vec<Turn> = (0..500).map(|i| turn(&[i], &[i])).collect();
-        let joined = join(&turns, |_| 4 * WORTH);
-        assert!((PARTS - 1..=PARTS + 1).contains(&joined.stops.len()), "{:?}", joined.stops);
-        let all = |of: fn(&Turn) -> &Vec<usize>| joined.turns.iter().flat_map(of).copied().collect::<Vec<_>>();
-        assert!(all(|turn| &turn.makes).into_iter().eq(0..500) && all(|turn| &turn.leaves).into_iter().eq(0..500));
     }
 }

@@ -199,5 +199,5 @@ fn few_launches_are_no_graph() {
     let launch = Launch { kernel: 0, args: vec![Spot::of(0, 0)], symbols: vec![], grid: [1; 3] };
     let s = Arc::new(Stretch::new(vec![Node::Launch(launch); LEAST - 1]));
     (0..4).for_each(|_| assert_eq!(case.run(&s, &[1]), [Separately]));
-    assert!(case.pool.explain().ends_with("a graph takes 3"));
+    assert!(case.pool.explain().ends_with("a graph takes 2"));
 }

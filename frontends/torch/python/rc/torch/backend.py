@@ -51,7 +51,7 @@ def rc(gm: GraphModule, example_inputs, *, options: dict | None = None, mode: st
     prepare()
     _call_ours(gm)
     on_gpu = any(getattr(x, "is_cuda", False) for x in example_inputs)
-    bare: list[Program] = []
+    bare: list[Program | Writing] = []
     with sdpa_kernel([SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]) if on_gpu else contextlib.nullcontext():
         start = time.perf_counter()
         training = needs_gradients(example_inputs)
@@ -88,8 +88,10 @@ def _autograd(options: Options, count: int, weights: frozenset[int], bare: list[
 
     def inference(gm: GraphModule, inputs):
         function = compiled(gm, "inference", weights if len(inputs) == count else frozenset())
-        if isinstance(function, Program) and len(inputs) == count and _plain():
+        if isinstance(function, (Program, Writing)) and len(inputs) == count and _plain():
             bare.append(function)
+            if isinstance(function, Writing):
+                function.count_writes(TracingContext.get().fw_metadata.mutated_graph_handled_indices_seen_by_autograd)
         return function
 
     return aot_autograd(

@@ -170,14 +170,14 @@ def _laid_out(program: Program, lowered: Lowered, options: Options, name: str) -
     seed = (lambda: torch.empty_like(like).random_()) if lowered.seeded else None
     shown = f"rc: {name} ({len(lowered.nodes)} operations)"
     program.layout(lowered.inputs, lowered.integers, lowered.results, lowered.returns, lowered.captured, seed, options.graphs, shown)
-    program.name = shown
-    ready(program)
+    ready(program, shown)
     return Resolved(program, lowered.lazy, lowered.repeated) if lowered.lazy or lowered.repeated else program
 
 
-def ready(program: Program) -> Program:
+def ready(program: Program, name: str) -> Program:
     """A program with its layout, as callers of compiled functions know it."""
     program._boxed_call = True
+    program.name = name
     keeping.add(program)
     return program
 

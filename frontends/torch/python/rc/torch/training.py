@@ -129,7 +129,7 @@ class Step:
         returns = [("result", value) for value in self.values]
         returns += [("result", self.count + i) for i in range(len(self.kept))]
         program.layout(self.lowered.inputs, self.lowered.integers, results, returns, [], None, options.graphs, self._shown(name))
-        return ready(program)
+        return ready(program, self._shown(name))
 
     def backward_of(self, program: Program, options: Options, name: str) -> Program:
         """It takes what is saved and the gradients of results, and returns those of arguments."""
@@ -152,7 +152,7 @@ class Step:
             results.append((sizes, strides_of(sizes, order), self.dtypes[i]))
         returns = [("result", i) for i in range(len(results))]
         program.layout(inputs, [], results, returns, [], None, options.graphs, self._shown(name))
-        return ready(program)
+        return ready(program, self._shown(name))
 
     def _as_input(self, number: int) -> tuple:
         """How a result of the lowered function is passed on."""

@@ -36,10 +36,16 @@ class Write:
     args: tuple
 
     def run(self, argument: torch.Tensor, results: list):
-        given = lambda args: torch.utils._pytree.tree_map_only(Result, lambda r: results[r.position], args)
         for view, args in self.views:
-            argument = view(argument, *given(args))
-        self.target(argument, *given(self.args))
+            argument = view(argument, *_filled(args, results))
+        self.target(argument, *_filled(self.args, results))
+
+
+def _filled(args, results: list):
+    """Arguments with the results in their places. It runs at every call."""
+    if isinstance(args, (tuple, list)):
+        return [_filled(arg, results) for arg in args]
+    return results[args.position] if isinstance(args, Result) else args
 
 
 class Writing:
@@ -48,17 +54,26 @@ class Writing:
     def __init__(self, function, writes: list[Write], count: int):
         self._boxed_call = True
         self.function, self.writes, self.count = function, writes, count
+        self.counted: tuple[int, ...] = ()
+        """Arguments whose writes are counted here."""
+
+    def count_writes(self, arguments: list[int]):
+        """Has calls count writes to these arguments, as AOTAutograd does: autograd finds by them that what it kept was changed."""
+        by_pytorch = {write.argument for write in self.writes}
+        self.counted = tuple(i for i in arguments if i not in by_pytorch)
 
     def __call__(self, *args):
         """Takes the arguments, or one list of them, which it empties; gives the first results, those of the graph's own."""
         given = args[0] if len(args) == 1 and isinstance(args[0], list) else list(args)
+        if self.counted:
+            torch.autograd.graph.increment_version([given[i] for i in self.counted])
         written = [given[write.argument] for write in self.writes]
-        results = list(self.function(given))
-        with torch.no_grad():
-            for write, argument in zip(self.writes, written):
-                write.run(argument, results)
-        del results[self.count :]
-        return results
+        results = self.function(given)
+        if written:
+            with torch.no_grad():
+                for write, argument in zip(self.writes, written):
+                    write.run(argument, results)
+        return results[: self.count]
 
 
 def separate(gm: GraphModule) -> tuple[list[Write], int]:

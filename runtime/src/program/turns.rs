@@ -1,0 +1,114 @@
+//! What a caller does between a program's steps, where it gives memory for as long as steps use it: results and slabs of the arena are made, arguments and slabs let go.
+
+/// What happens before a step.
+#[derive(Clone, Default, PartialEq, Debug)]
+pub struct Turn {
+    /// Results that are made.
+    pub makes: Vec<usize>,
+    /// Arguments that are let go.
+    pub leaves: Vec<usize>,
+    /// Slabs of the arena that are made, and that are let go.
+    pub begins: Vec<usize>,
+    pub ends: Vec<usize>,
+}
+
+impl Turn {
+    pub fn is_empty(&self) -> bool {
+        [&self.makes, &self.leaves, &self.begins, &self.ends].iter().all(|list| list.is_empty())
+    }
+}
+
+/// Turns that come together before few steps, so that launches between them are one CUDA graph.
+pub struct Joined {
+    pub turns: Vec<Turn>,
+    /// These steps.
+    pub stops: Vec<usize>,
+}
+
+/// Of all memory that a call lets go of, one in so many parts may be held until the next stop.
+const PARTS: usize = 16;
+
+/// Memory that is worth a stop, in bytes.
+const WORTH: usize = 1 << 20;
+
+/// Joins turns; `freed` says how many bytes it frees to let go of an argument, `slabs` how many each slab has.
+pub fn join(turns: &[Turn], freed: impl Fn(usize) -> usize, slabs: &[usize]) -> Joined {
+    let ended = |slab: usize| slabs.get(slab).copied().unwrap_or(0);
+    let bytes = |turn: &Turn| {
+        let arguments: usize = turn.leaves.iter().map(|&arg| freed(arg)).sum();
+        arguments + turn.ends.iter().map(|&slab| ended(slab)).sum::<usize>()
+    };
+    let least = (turns.iter().map(bytes).sum::<usize>() / PARTS).max(WORTH);
+    let (mut stops, mut waiting) = (vec![0], 0);
+    for (step, turn) in turns.iter().enumerate().skip(1) {
+        waiting += bytes(turn);
+        // What is made here may lie where something was that is let go.
+        if waiting >= least && !(turn.makes.is_empty() && turn.begins.is_empty()) {
+            stops.push(step);
+            waiting = 0;
+        }
+    }
+    let mut joined = vec![Turn::default(); turns.len()];
+    for (step, turn) in turns.iter().enumerate() {
+        let before = stops.partition_point(|&stop| stop <= step) - 1;
+        joined[stops[before]].makes.extend(&turn.makes);
+        joined[stops[before]].begins.extend(&turn.begins);
+        let after = if stops[before] == step { Some(&step) } else { stops.get(before + 1) };
+        let after = after.copied().unwrap_or(turns.len() - 1);
+        joined[after].leaves.extend(&turn.leaves);
+        joined[after].ends.extend(&turn.ends);
+    }
+    Joined { turns: joined, stops }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn turn(makes: &[usize], leaves: &[usize]) -> Turn {
+        Turn { makes: makes.to_vec(), leaves: leaves.to_vec(), ..Turn::default() }
+    }
+
+    #[test]
+    fn turns_that_free_nothing_are_one_stop() {
+        let turns = [turn(&[0], &[]), turn(&[1], &[5]), turn(&[], &[]), turn(&[2], &[6]), turn(&[], &[7])];
+        let joined = join(&turns, |_| 0, &[]);
+        assert_eq!(joined.stops, [0]);
+        assert_eq!(joined.turns[0], turn(&[0, 1, 2], &[]));
+        assert_eq!(joined.turns[4], turn(&[], &[5, 6, 7]));
+        assert!(joined.turns[1..4].iter().all(|turn| *turn == Turn::default()));
+    }
+
+    #[test]
+    fn results_lie_where_arguments_were() {
+        let turns =
+            [turn(&[0], &[4]), turn(&[], &[5]), turn(&[1], &[6]), turn(&[2], &[]), turn(&[3], &[7]), turn(&[], &[8])];
+        let joined = join(&turns, |arg| if arg == 8 { 0 } else { WORTH }, &[]);
+        assert_eq!(joined.stops, [0, 2, 4], "nothing is let go before step 3");
+        assert_eq!(joined.turns[0], turn(&[0], &[4]));
+        assert_eq!(joined.turns[2], turn(&[1, 2], &[5, 6]));
+        assert_eq!(joined.turns[4], turn(&[3], &[7]));
+        assert_eq!(joined.turns[5], turn(&[], &[8]));
+        assert_eq!(join(&turns, |_| WORTH / 8, &[]).stops, [0], "too little");
+    }
+
+    #[test]
+    fn slabs_lie_where_arguments_and_slabs_were() {
+        let mut turns = vec![Turn::default(); 6];
+        (turns[0].begins, turns[2].ends, turns[3].begins, turns[5].ends) = (vec![0], vec![0], vec![1], vec![1]);
+        let joined = join(&turns, |_| 0, &[WORTH, 3 * WORTH]);
+        assert_eq!(joined.stops, [0, 3]);
+        assert_eq!((&joined.turns[3].ends, &joined.turns[3].begins), (&vec![0], &vec![1]));
+        assert_eq!(joined.turns[5].ends, [1]);
+        assert_eq!(join(&turns, |_| 0, &[1, 1]).turns[0].begins, [0, 1], "too little for a stop");
+    }
+
+    #[test]
+    fn there_are_few_stops() {
+        let turns: Vec<Turn> = (0..500).map(|i| turn(&[i], &[i])).collect();
+        let joined = join(&turns, |_| 4 * WORTH, &[]);
+        assert!((PARTS - 1..=PARTS + 1).contains(&joined.stops.len()), "{:?}", joined.stops);
+        let all = |of: fn(&Turn) -> &Vec<usize>| joined.turns.iter().flat_map(of).copied().collect::<Vec<_>>();
+        assert!(all(|turn| &turn.makes).into_iter().eq(0..500) && all(|turn| &turn.leaves).into_iter().eq(0..500));
+    }
+}
