@@ -13,7 +13,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-PASSES = "decompose,canonicalize,cse,dce,layout,hoist-constants,{spread}fuse,cse,lower-kernel,plan-buffers,{last}"
+PASSES = "decompose,canonicalize,cse,dce,layout,hoist-constants,in-parts,{spread}fuse,cse,lower-kernel,plan-buffers,{last}"
 SPREAD = "align-products,cse,split-scans,order-scatters,split-sorts,"
 PLANNED = re.compile(r"(\d+) buffers of (.+?) bytes in all lie in an arena of (.+?) bytes; .*?no plan needs less than (\d+)")
 PLACES = re.compile(r"greatest values (\d+) were planned")

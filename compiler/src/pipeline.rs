@@ -17,7 +17,7 @@ pub(crate) fn early(target: &Target) -> String {
         Machine::Cpu => "",
         Machine::Cuda => "align-products,cse,split-scans,order-scatters,split-sorts,",
     };
-    format!("decompose,canonicalize,cse,dce,layout,hoist-constants,{spread}fuse,cse,")
+    format!("decompose,canonicalize,cse,dce,layout,hoist-constants,in-parts,{spread}fuse,cse,")
 }
 
 fn last(target: &Target) -> &'static str {

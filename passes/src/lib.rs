@@ -9,6 +9,7 @@ pub mod decompose;
 pub mod expand_math;
 pub mod fuse;
 pub mod hoist_constants;
+pub mod in_parts;
 pub mod layout;
 pub mod lower_kernel;
 pub mod lower_loops;
@@ -41,6 +42,7 @@ pub fn register() {
         &split_sorts::SPLIT_SORTS,
         &align_products::ALIGN_PRODUCTS,
         &order_scatters::ORDER_SCATTERS,
+        &in_parts::IN_PARTS,
         &fuse::FUSE,
         &fuse::OUTLINE_OPS,
         &lower_loops::LOWER_LOOPS,

@@ -8,11 +8,11 @@ use rustc_hash::FxHashSet;
 /// Phases that need no LLVM, each with the passes from the start.
 pub const PHASES: [(&str, &str); 6] = [
     ("core", "decompose,canonicalize,cse,dce,layout"),
-    ("fusions", "decompose,canonicalize,cse,dce,layout,fuse,cse"),
-    ("loops", "decompose,canonicalize,cse,dce,layout,fuse,cse,lower-loops"),
-    ("schedules", "decompose,canonicalize,cse,dce,layout,fuse,cse,schedule"),
-    ("tiles", "decompose,canonicalize,cse,dce,layout,fuse,cse,lower-kernel"),
-    ("threads", "decompose,canonicalize,cse,dce,layout,fuse,cse,lower-tiles,merge-launches,expand-math"),
+    ("fusions", "decompose,canonicalize,cse,dce,layout,in-parts,fuse,cse"),
+    ("loops", "decompose,canonicalize,cse,dce,layout,in-parts,fuse,cse,lower-loops"),
+    ("schedules", "decompose,canonicalize,cse,dce,layout,in-parts,fuse,cse,schedule"),
+    ("tiles", "decompose,canonicalize,cse,dce,layout,in-parts,fuse,cse,lower-kernel"),
+    ("threads", "decompose,canonicalize,cse,dce,layout,in-parts,fuse,cse,lower-tiles,merge-launches,expand-math"),
 ];
 
 /// The text of a symbol, and of what it refers to, after a phase (a name of [`PHASES`]) or a pipeline. Errors: in words.

@@ -15,9 +15,12 @@ pub mod reads;
 mod recompute;
 mod rounding;
 mod scalars;
+mod weigh;
 
 pub use classify::{Class, classify, is_cheap};
-pub use pass::{FUSE, OUTLINE_OPS};
+pub use merge::restore_order;
+pub use pass::{FUSE, OUTLINE_OPS, of_target};
+pub use weigh::peak_of;
 
 use rc_dialects::core::reindex::Reindex;
 use rc_dialects::op;
@@ -39,11 +42,14 @@ pub struct FuseOptions {
     pub gathers: bool,
     /// What pays on the machine.
     pub costs: Fusion,
+    /// Operations whose results are stored, whatever uses them.
+    pub apart: FxHashSet<Op>,
 }
 
 impl Default for FuseOptions {
     fn default() -> Self {
-        FuseOptions { fuse: true, max_ops: 64, panels: false, gathers: false, costs: Target::default().fusion }
+        let costs = Target::default().fusion;
+        FuseOptions { fuse: true, max_ops: 64, panels: false, gathers: false, costs, apart: FxHashSet::default() }
     }
 }
 
@@ -67,7 +73,7 @@ pub fn fuse(body: &mut Body, options: &FuseOptions) -> Vec<Diagnostic> {
             remarks.extend(outline::outline(body, &group.ops, &symbols, &order));
         }
         outline::erase_dead(body, block);
-        merge::restore_order(body, block);
+        restore_order(body, block);
     }
     remarks
 }

@@ -1,15 +1,18 @@
 //! The passes `fuse` and `outline-ops`.
 
+use super::weigh::weigh;
 use super::{Class, FuseOptions, classify, excess, fuse, scalars};
+use crate::plan_buffers::limit_of;
 use crate::schedule::Target;
 use rc_dialects::op;
 use rc_ir::pass::{OptionKind, PassDef, PassKind, SymbolContext, option};
-use rc_ir::{Body, Module, Result};
+use rc_ir::{Attr, Body, Module, Result};
 
 pub static FUSE: PassDef = PassDef {
     summary: "Groups operations that become one kernel.",
     doc: "Elementwise operations and index maps join what uses them; reductions join what reads them row by row; a product \
 takes elementwise epilogues; attention takes the index maps around it. Remarks say what was fused, what was not, and why. \
+In a module with `rc.memory_limit = BYTES` a result is stored instead where what it is computed of would be held too long, which a remark says. \
 In a module with `rc.excess_precision = true` a float that a fusion rounds to 16 bits and widens again keeps its precision.",
     options: &[option(
         "max-ops",
@@ -37,15 +40,13 @@ pub static OUTLINE_OPS: PassDef = PassDef {
 fn run(body: &mut Body, cx: &mut SymbolContext, options: &FuseOptions) -> Result {
     if body.name(body.root()) == op::func::FUNC {
         scalars::to_tensors(body);
-        let options = match Target::of("", "", cx.module.attrs) {
-            Ok(target) => FuseOptions {
-                panels: target.is_cpu(),
-                gathers: !target.is_cpu(),
-                costs: target.fusion,
-                ..options.clone()
-            },
-            Err(_) => options.clone(),
-        };
+        let mut options = of_target(cx.module.attrs, options);
+        if let (Some(limit), true) = (limit_of(cx.module.attrs), options.fuse) {
+            let target = Target::of("", "", cx.module.attrs).unwrap_or_default();
+            let (weighed, remarks) = weigh(body, &options, limit, &target);
+            options = weighed;
+            remarks.into_iter().for_each(|remark| cx.report(Box::new(remark)));
+        }
         for remark in fuse(body, &options) {
             cx.report(Box::new(remark));
         }
@@ -54,6 +55,16 @@ fn run(body: &mut Body, cx: &mut SymbolContext, options: &FuseOptions) -> Result
         }
     }
     Ok(())
+}
+
+/// The options with what the module's target says.
+pub fn of_target(attrs: Attr, options: &FuseOptions) -> FuseOptions {
+    match Target::of("", "", attrs) {
+        Ok(target) => {
+            FuseOptions { panels: target.is_cpu(), gathers: !target.is_cpu(), costs: target.fusion, ..options.clone() }
+        }
+        Err(_) => options.clone(),
+    }
 }
 
 /// Whether a function has an operation that has to be in a fusion and is not.

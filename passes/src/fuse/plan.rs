@@ -119,7 +119,7 @@ impl Planner<'_> {
         if matches!(class, Class::Outside | Class::Splat) {
             return;
         }
-        if !fuse || matches!(class, Class::Alone | Class::Scan) {
+        if !fuse || matches!(class, Class::Alone | Class::Scan) || self.options.apart.contains(&op) {
             self.start(op, class);
             return;
         }

@@ -8,7 +8,7 @@
 mod control;
 mod join;
 mod lives;
-mod order;
+pub(crate) mod order;
 pub mod pack;
 mod place;
 mod recompute;
@@ -26,6 +26,7 @@ use rc_dialects::op;
 use rc_ir::builder::new_function;
 use rc_ir::pass::{OptionKind, PassContext, PassDef, PassKind, SymbolContext, option, run_on_symbols};
 use rc_ir::{Attr, Body, Builder, Diagnostic, Dim, Module, Name, Op, OpRef, Result, Traits, Type, Value};
+pub(crate) use recompute::limit_of;
 use rustc_hash::FxHashMap;
 use slabs::Slabs;
 use timeline::Timeline;
@@ -61,7 +62,7 @@ A module with `rc.memory_limit = BYTES` has that limit in each of its functions.
 };
 
 fn run(module: &mut Module, cx: &mut PassContext, limit: Option<i64>, guard: i64) -> Result {
-    let limit = limit.or_else(|| recompute::limit_of(module.attrs));
+    let limit = limit.or_else(|| limit_of(module.attrs));
     let limit = limit.map(|bytes| Limit { bytes, prices: recompute::Prices::of(module) });
     let kernels = Kernels::of(module);
     let divide = guard == 0 && Target::of("", "", module.attrs).is_ok_and(|target| !target.is_cpu());

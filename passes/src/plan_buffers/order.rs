@@ -4,6 +4,7 @@
 use super::control::scratch_sizes;
 use super::symbolic::example;
 use super::{bytes_of, is_view};
+use rc_dialects::core::fusion::FUSION;
 use rc_dialects::func::{symbols, updated_args};
 use rc_dialects::host::LAUNCH;
 use rc_ir::{Block, Body, Diagnostic, Dim, Op, Traits, Value};
@@ -15,13 +16,13 @@ use std::rc::Rc;
 /// remark has both peaks, and who holds them.
 pub fn reorder(body: &mut Body, any: bool) -> Option<Diagnostic> {
     let entry = body.entry()?;
-    let graph = Graph::of(body, entry)?;
+    let graph = Graph::of(body, entry).filter(|graph| graph.nodes.len() > 2)?;
     let before: Vec<u32> = (0..graph.nodes.len() as u32).collect();
     let (old, holder) = graph.peak(&before);
     if old <= graph.least() {
         return None;
     }
-    let order = graph.search()?;
+    let order = graph.search(EFFORT)?;
     let (new, _) = graph.peak(&order);
     let least = if any { 1 } else { (old / 100).max(1) };
     if new > old - least {
@@ -32,6 +33,16 @@ pub fn reorder(body: &mut Body, any: bool) -> Option<Diagnostic> {
     let text =
         format!("launches are reordered: intermediate results take {new} bytes at once, {old} in the order as written");
     Some(*Diagnostic::remark(body.loc(body.root()), text).note(loc, format!("the {old} bytes were held here")))
+}
+
+/// The bytes of intermediate results of a fused function, in the best order that a short search finds: of what is stored, without what kernels need besides and
+/// without what is computed in place.
+pub fn least_peak(body: &Body) -> Option<i64> {
+    let graph = Graph::of(body, body.entry()?)?;
+    let written: Vec<u32> = (0..graph.nodes.len() as u32).collect();
+    let (peak, least) = (graph.peak(&written).0, graph.least());
+    let found = if peak > least { graph.search(EFFORT / 16).map(|order| graph.peak(&order).0) } else { None };
+    Some(found.map_or(peak, |found| found.min(peak)))
 }
 
 struct Node {
@@ -58,7 +69,6 @@ struct Graph {
 }
 
 impl Graph {
-    /// `None` where there is nothing to choose.
     fn of(body: &Body, entry: Block) -> Option<Graph> {
         let ops: Vec<Op> = body.ops(entry).collect();
         let (&end, ops) = ops.split_last()?;
@@ -70,6 +80,7 @@ impl Graph {
             }
             body.operands(end).map(|v| roots.get(&v).copied().unwrap_or(v)).collect()
         };
+        let joined = joined(body, &ops, &given);
         let mut sizes: Vec<Dim> = Vec::new();
         let mut graph = Graph { nodes: Vec::new(), memories: Vec::new(), reads: Vec::new() };
         let mut made: FxHashMap<Value, (u32, u32)> = FxHashMap::default();
@@ -96,7 +107,7 @@ impl Graph {
                 needs.extend(readers.get(arg).into_iter().flatten().copied().filter(|&reader| reader < number));
             }
             // Whatever is no launch keeps its place among all.
-            if body.name(op) != &LAUNCH {
+            if body.name(op) != &LAUNCH && body.name(op) != &FUSION {
                 needs.extend(barrier.unwrap_or(0)..number);
                 barrier = Some(number);
             } else {
@@ -109,7 +120,11 @@ impl Graph {
             let mut results = SmallVec::new();
             for result in body.results(op) {
                 let memory = sizes.len() as u32;
-                sizes.push(if given.contains(&result) { Dim::Static(0) } else { bytes_of(body.ty(result)) });
+                sizes.push(if given.contains(&result) || joined.contains(&result) {
+                    Dim::Static(0)
+                } else {
+                    bytes_of(body.ty(result))
+                });
                 results.push(memory);
                 made.insert(result, (number, memory));
             }
@@ -126,7 +141,7 @@ impl Graph {
             }
             graph.reads[number].iter().for_each(|&m| graph.memories[m as usize].readers += 1);
         }
-        (graph.nodes.len() > 2).then_some(graph)
+        Some(graph)
     }
 
     /// What a node's run takes besides what is alive before it.
@@ -199,9 +214,9 @@ struct Path {
 }
 
 impl Graph {
-    fn search(&self) -> Option<Vec<u32>> {
+    fn search(&self, effort: usize) -> Option<Vec<u32>> {
         let count = self.nodes.len();
-        let width = (EFFORT / (count * (count + self.memories.len()) * 2)).clamp(1, WIDEST);
+        let width = (effort / (count * (count + self.memories.len()) * 2)).clamp(1, WIDEST);
         let waits: Vec<u32> = self.nodes.iter().map(|n| n.needs.len() as u32).collect();
         let ready = (0..count as u32).filter(|&n| waits[n as usize] == 0).collect();
         let readers = self.memories.iter().map(|m| m.readers).collect();
@@ -268,6 +283,13 @@ impl Graph {
         }
         state
     }
+}
+
+/// The operands of fusions that do nothing but concatenate, for a result of the function: they will lie in it.
+fn joined(body: &Body, ops: &[Op], given: &FxHashSet<Value>) -> FxHashSet<Value> {
+    let concatenates = |op: &&Op| body.name(**op) == &FUSION && body.op_ref(**op).str("kind") == Some("concat");
+    let whole = ops.iter().filter(concatenates).filter(|&&op| body.results(op).all(|v| given.contains(&v)));
+    whole.flat_map(|&op| body.operands(op)).collect()
 }
 
 /// A number with random bits for each node: the exclusive or over a set names the set.

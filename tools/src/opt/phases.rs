@@ -22,8 +22,8 @@ pub const PHASES: [Phase; 8] = [
     Phase {
         name: "core",
         summary: "the closed set of operations, simplified",
-        cpu: "decompose,canonicalize,cse,dce,layout,hoist-constants",
-        cuda: "decompose,canonicalize,cse,dce,layout,hoist-constants,align-products,cse,split-scans,order-scatters,split-sorts",
+        cpu: "decompose,canonicalize,cse,dce,layout,hoist-constants,in-parts",
+        cuda: "decompose,canonicalize,cse,dce,layout,hoist-constants,in-parts,align-products,cse,split-scans,order-scatters,split-sorts",
     },
     same("fusions", "what becomes one kernel", "fuse,cse"),
     same("loops", "each fusion as nests over iteration spaces", "lower-loops"),
