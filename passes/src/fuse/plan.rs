@@ -280,7 +280,10 @@ impl Planner<'_> {
             }
         }
         let keeps_zeros = self.op(op).is(op::core::TRANSPOSE) || class == Class::Pointwise && self.is_cheap(op);
-        if self.options.gathers && !keeps_zeros && self.lies_under_padding(target, op) {
+        if (self.options.gathers || target.anchor == Some(Class::Reduce))
+            && !keeps_zeros
+            && self.lies_under_padding(target, op)
+        {
             return Err("what is padded for windows lies in memory".into());
         }
         match class {
@@ -558,12 +561,12 @@ impl Planner<'_> {
     }
 
     /// Whether it is a padding of windows that the group adds, or takes the extremes of: a GPU reads zeros, or another element of the same
-    /// window, instead of what is outside.
+    /// window, instead of what is outside. So does a CPU where whole vectors are padding, and not many steps of a tile of windows have any.
     fn pads_sums(&self, target: &Group, op: Op) -> bool {
         let mut reductions = target.ops.iter().filter(|&&o| self.class(o) == Class::Reduce);
         let mut all = |kinds: &[&str]| {
             target.anchor == Some(Class::Reduce)
-                && self.options.gathers
+                && (self.options.gathers || self.options.panels && kinds == ["add"] && pads_whole_vectors(self.op(op)))
                 && reductions.all(|&o| self.op(o).str("kind").is_some_and(|kind| kinds.contains(&kind)))
         };
         match padding_value(self.op(op)) {
@@ -646,3 +649,19 @@ impl Planner<'_> {
         self.order.outputs(self.body, &self.groups[group].ops)
     }
 }
+
+/// Whether a padding is along other dimensions than the last, of narrow windows that are at each place.
+fn pads_whole_vectors(pad: OpRef) -> bool {
+    let last = |side: &str| pad.attr(side).and_then(|a| a.as_shape()).and_then(|dims| dims.last().copied());
+    let narrow = |user: OpRef| {
+        let all = |name: &str, most: i64| user.ints(name).unwrap_or_default().iter().all(|&n| n <= most);
+        all("sizes", NARROW) && all("strides", 1) && all("dilations", 1)
+    };
+    let mut users = pad.body.uses(pad.result(0));
+    last("low") == Some(Dim::Static(0))
+        && last("high") == Some(Dim::Static(0))
+        && users.all(|(user, _)| narrow(pad.body.op_ref(user)))
+}
+
+/// The elements of windows along a side whose padding a CPU reads in place.
+const NARROW: i64 = 3;

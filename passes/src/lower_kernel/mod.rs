@@ -17,6 +17,7 @@ mod epilogue;
 mod gathered;
 mod grid;
 mod in_place;
+mod inside;
 mod keep;
 mod launch;
 mod memory;

@@ -31,6 +31,8 @@ pub struct Program<'a> {
     /// The iterators that programs are spread over, where each runs nests once over what it reads: what depends on all of them
     /// is read by no other program, and only once.
     pub spread_over: Option<Vec<Name>>,
+    /// Whether a branch is written in which all that is read lies in memory: no padding.
+    pub no_padding: bool,
     /// The memory of tensors: arguments of the function.
     pub memory: FxHashMap<Value, Value>,
     /// Results of nests that wait in the program's own memory.
@@ -59,6 +61,7 @@ impl<'a> Program<'a> {
             block: entry,
             loc,
             spread_over: None,
+            no_padding: false,
             memory: FxHashMap::default(),
             kept: FxHashMap::default(),
             held: Vec::new(),

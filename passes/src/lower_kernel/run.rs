@@ -153,6 +153,19 @@ impl Program<'_> {
         carried: &[Value],
         stores: &[bool],
     ) -> Result<Vec<Value>> {
+        if let [only] = accumulators
+            && matches!(only.how, How::Combine(_))
+            && let Some(inside) = self.reads_no_padding(nest, scope)?
+        {
+            let whole = |p: &mut Self| {
+                p.no_padding = true;
+                let next = only.step(p, nest, scope, carried);
+                p.no_padding = false;
+                next.map(|next| next[0])
+            };
+            let masked = |p: &mut Self| only.step(p, nest, scope, carried).map(|next| next[0]);
+            return Ok(vec![self.if_else(inside, whole, masked)?]);
+        }
         let mut next = Vec::new();
         let plain: Vec<usize> = (0..accumulators.len()).filter(|&i| accumulators[i].how == How::Store).collect();
         let wanted: Vec<usize> = plain.iter().map(|&i| accumulators[i].first).collect();
