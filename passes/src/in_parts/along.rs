@@ -102,6 +102,7 @@ mod tests {
     fn along(text: &str, number: usize, d: usize) -> Option<(Along, Vec<Option<usize>>)> {
         let (module, errors) = rc_parser::parse_module("test", text);
         assert!(errors.is_empty(), "{errors:?}");
+        let module = module.expect("it parses");
         let body = &module.bodies[0];
         let entry = body.entry().unwrap();
         let op = body.ops(entry).next().unwrap();
