@@ -13,9 +13,8 @@ pub struct Region {
     pub size: i64,
 }
 
-/// What is less than this part of the large value need not be computed in blocks, and what is more than that one is not to lie in memory as a whole.
+/// What is less than this part of the large value need not be computed in blocks.
 const SMALL: i64 = 8;
-const WHOLE: i64 = 2;
 
 /// The regions around a large value, one for each of its dimensions that leads to one.
 pub fn regions(body: &Body, makes: Op) -> Vec<Region> {
@@ -39,8 +38,7 @@ pub fn bytes(body: &Body, value: Value) -> Option<i64> {
 fn region(body: &Body, makes: Op, d: usize) -> Option<Region> {
     let result = body.result(makes, 0);
     let (size, block) = (body.ty(result).static_shape()?[d], body.parent(makes)?);
-    let above = |v: Value, part: i64| bytes(body, v).is_none_or(|n| n > bytes(body, result).unwrap_or(0) / part);
-    let large = |v: Value| above(v, SMALL);
+    let large = |v: Value| bytes(body, v).is_none_or(|n| n > bytes(body, result).unwrap_or(0) / SMALL);
     let upstream = upstream(body, makes, d, &large);
     let mut walk = Walk { body, size, cut: FxHashMap::default(), after: FxHashSet::default() };
     let mut ops = Vec::new();
@@ -68,10 +66,9 @@ fn region(body: &Body, makes: Op, d: usize) -> Option<Region> {
         }
     }
     ops.retain(|(op, _)| kept.contains(op));
-    let given = |v: Value| body.uses(v).any(|(user, _)| !kept.contains(&user));
-    let whole = ops.iter().filter(|(_, f)| matches!(f.result, Along::Dim(_))).map(|&(op, _)| body.result(op, 0));
-    let fits = ops.len() > 1 && !whole.into_iter().any(|v| above(v, WHOLE) && given(v));
-    fits.then_some(Region { ops, size })
+    // What others read of the value itself would be put together from its blocks.
+    let given = body.uses(result).any(|(user, _)| !kept.contains(&user));
+    (ops.len() > 1 && !given).then_some(Region { ops, size })
 }
 
 /// What makes a value, as far as it is large: operations, each with the dimension of its result that is cut.

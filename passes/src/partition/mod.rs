@@ -252,6 +252,13 @@ impl<'a> Joint<'a> {
         Ok(args.chain(made.filter(|v| !forward[available[v]])).collect())
     }
 
+    /// Whether rows are reduced that are read elsewhere too: a product's kernel does not have them when its rows are done.
+    fn is_read_twice(&self, value: Value) -> bool {
+        let forward = |op: &Op| !self.body.results(*op).any(|v| self.backward.contains(&v));
+        let users: Vec<Op> = self.body.uses(value).map(|(op, _)| op).filter(forward).collect();
+        users.len() > 1 && users.iter().any(|&op| classify(self.body.op_ref(op)) == Class::Reduce)
+    }
+
     /// What products and the like read, of the forward part and of the backward one: it lies in memory in any case. Views of it, windows and padding do
     /// not: a product reads them where the map leads.
     fn stored(&self) -> [FxHashSet<Value>; 2] {
@@ -264,6 +271,10 @@ impl<'a> Joint<'a> {
             if matches!(classify(at), Class::Contract | Class::Attention | Class::Alone) {
                 let part = usize::from(at.results().any(|v| self.backward.contains(&v)));
                 out[part].extend(at.operands().filter_map(|v| std::iter::successors(Some(v), viewed).last()));
+            }
+            let own = classify(at) == Class::Contract && !self.backward.contains(&at.result(0));
+            if own && self.is_read_twice(at.result(0)) {
+                out[0].insert(at.result(0));
             }
         }
         out
