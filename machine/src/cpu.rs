@@ -78,19 +78,19 @@ pub struct CpuProducts {
     /// Cycles that packing an element takes from the second-level cache, and from further away.
     pub near: f64,
     pub far: f64,
-    /// Cycles besides that turning an element takes, where it is packed across the operand's rows.
+    /// Cycles besides that turning an element takes, where it is packed across the operand's rows, and a word of several.
     pub turn: f64,
-    /// Cycles of a vector of sums that waits for the next block of k: it is stored and added; and where the second-level cache does not keep it.
+    pub turn_word: f64,
+    /// Cycles of a vector of sums that waits for the next block of k: it is stored and added.
     pub wait: f64,
-    pub wait_far: f64,
-    /// How much longer a step takes whose right panel comes from the second-level cache, and whose left block comes from further away.
+    /// How much longer a step takes whose right panel comes from the second-level cache.
     pub right_second: f64,
-    pub left_third: f64,
+    /// Bytes of a cycle that come from beyond the second-level cache, as far as nothing hides it.
+    pub third_rate: f64,
     /// Cycles until a row of the left operand that is read in place, on a page of its own, arrives ahead of its use.
     pub left_start: f64,
-    /// Cycles of a step for each row of the left operand that is read in place: across its rows, and along rows that collide in the cache.
+    /// Cycles of a step for each row of the left operand that is read in place, across its rows.
     pub left_across: f64,
-    pub left_collides: f64,
     /// Cycles of a step for each vector of the right operand that is read in place: from rows on one page, and from rows on pages of their own.
     pub right_near: f64,
     pub right_far: f64,

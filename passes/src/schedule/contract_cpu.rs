@@ -302,10 +302,7 @@ impl Model<'_> {
         let steps = self.steps(c);
         let mut step = self.step() + self.reads(c);
         if !self.panels && c.block[2] * self.tile[1] * self.bytes * 4 > self.target.shared_bytes * 3 {
-            step *= costs.right_second; // The right operand's panel comes from the second-level cache,
-        }
-        if c.block[0] * c.block[2] * self.bytes > self.target.cache_bytes {
-            step *= costs.left_third; // and the left one's block from further away.
+            step *= costs.right_second; // The right operand's panel comes from the second-level cache.
         }
         let products = tiles[0] * tiles[1] * (sums * step + steps * (costs.tile + self.starts(c)));
         let [m_parts, n_parts] = self.parts(c);
@@ -317,16 +314,19 @@ impl Model<'_> {
         let streamed = if self.panels { sums * tiles[1] * nr * m_parts * self.bytes as f64 / self.rate() } else { 0.0 };
         // The first of several blocks only leaves its sums, the last one only takes them.
         let waits = if self.outer > 1.0 { steps + 1.0 } else { steps - 1.0 };
-        let wait = if 2 * self.memory(c) > self.target.cache_bytes { costs.wait_far } else { costs.wait };
+        let far = 2.0 * self.lanes * self.bytes as f64 / costs.third_rate;
+        let wait = costs.wait + if 2 * self.memory(c) > self.target.cache_bytes { far } else { 0.0 };
         let waiting = tiles[0] * tiles[1] * waits * wait * mr * vectors;
         let programs = self.programs(c);
-        let each = (products + packing + streamed + waiting) * self.batch / programs + costs.program;
+        let again = self.read_again(c) / costs.third_rate;
+        let each = (products + packing + streamed + waiting) * self.batch / programs + again + costs.program;
         // Cores take programs as they get done, and the last one is waited for.
         let turns = (programs / self.target.cores as f64).ceil();
         let parts = [
             ("arithmetic", products),
             ("packing", packing),
             ("memory", streamed),
+            ("the left operand from beyond the cache", again * programs / self.batch),
             ("sums that wait", waiting),
             ("starting programs", costs.program * programs / self.batch),
         ];
@@ -336,10 +336,31 @@ impl Model<'_> {
         };
         Cost { us: each * (turns + costs.last) / self.cycles(), bound }
     }
+    /// Bytes of the left operand that a program reads from beyond the second-level cache as it multiplies: of each panel of columns anew, where the
+    /// block does not stay in the cache beside what else is used.
+    fn read_again(&self, c: &Choice) -> f64 {
+        let ([m, n, k], steps) = (c.block, self.steps(c));
+        let beside = if self.panels { self.tile[1] * k } else { n * k } + if steps > 1.0 { m * n } else { 0 };
+        // Pages that are anywhere in memory do not fill all of its sets alike.
+        let room = 0.75 * self.target.cache_bytes as f64;
+        let stays = |elements: f64| (elements + beside as f64) * self.bytes as f64 <= room;
+        let panels = (n / self.tile[1]) as f64;
+        // Elements of a row that the row before does not have: windows overlap.
+        let own = self.distance.map_or(self.sizes[2] as f64 * self.outer, |distance| distance as f64);
+        let block = m as f64 * own.min(k as f64);
+        let elements = match (c.pack[0], self.distance.is_some()) {
+            (true, _) if stays(block) => 0.0,
+            (true, _) => block * steps * (panels - 1.0),
+            (false, _) if stays(self.sizes[0] as f64 * own) => 0.0,
+            (false, true) if stays(m as f64 * own) => m as f64 * own,
+            (false, _) if stays(block) => block * steps,
+            (false, _) => block * steps * panels,
+        };
+        elements * self.bytes as f64
+    }
     /// Cycles of a tile until the rows of the left operand that it reads in place arrive ahead of their use: those on pages of their own, from
     /// further away than the second-level cache. A program's first columns find them furthest away.
     fn starts(&self, c: &Choice) -> f64 {
-        let costs = self.costs();
         let apart = self.sizes[2] * self.bytes;
         // Rows at a distance with a large power of two have few sets of the cache.
         let row = (c.block[2] * self.bytes).max(apart & -apart);
@@ -349,7 +370,7 @@ impl Model<'_> {
         }
         let pages = apart as f64 / self.target.cpu().page_bytes as f64;
         let columns = (c.block[1] / self.tile[1]) as f64;
-        costs.left_start * self.tile[0] as f64 * pages.min(1.0) * (1.0 + 1.0 / columns) / 2.0
+        self.costs().left_start * self.tile[0] as f64 * pages.min(1.0) * (1.0 + 1.0 / columns) / 2.0
     }
     /// Cycles that reading operands in place costs more for each step of a tile.
     fn reads(&self, c: &Choice) -> f64 {
@@ -357,14 +378,7 @@ impl Model<'_> {
         let vectors = nr / self.lanes;
         let (costs, mut extra) = (self.costs(), 0.0);
         if !c.pack[0] {
-            // Rows whose distance is a multiple of a page take one another's place in the first-level cache.
-            let distance = self.distance.unwrap_or(self.sizes[2]);
-            let collide = distance * self.bytes % self.target.cpu().page_bytes == 0 && self.sizes[0] > 8;
-            extra += match (self.along_k[0] || self.distance.is_some(), collide) {
-                (true, false) => 0.0,
-                (true, true) => costs.left_collides * mr,
-                (false, _) => costs.left_across * mr,
-            };
+            extra += if self.along_k[0] || self.distance.is_some() { 0.0 } else { costs.left_across * mr };
             extra += self.distance.and(self.run).map_or(0.0, |run| costs.run / run as f64);
             extra += if self.converts[0] { mr } else { 0.0 };
         }
@@ -386,9 +400,14 @@ impl Model<'_> {
         let costs = self.costs();
         let cycles = |i: usize, turns: bool| {
             let near = c.block[i] * c.block[2] * self.bytes * 2 <= self.target.cache_bytes;
-            let row = if self.along_k[i] { c.block[2] } else { c.block[i] };
+            let row = match (self.along_k[i], self.run.filter(|_| i == 0)) {
+                (_, Some(run)) => run,
+                (true, None) => c.block[2],
+                (false, None) => c.block[i],
+            };
             let converted = if self.converts[i] { 1.0 / self.lanes } else { 0.0 };
-            let turned = if turns { costs.turn } else { 0.0 };
+            let turn = if self.word > 1 { costs.turn_word } else { costs.turn };
+            let turned = if turns { turn } else { 0.0 };
             self.tile[i] as f64
                 * (if near { costs.near } else { costs.far } + costs.row / row as f64 + turned + converted)
         };
