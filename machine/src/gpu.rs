@@ -67,6 +67,8 @@ pub struct Warpgroups {
     pub epilogue_us: f64,
     /// The rate of the second-level cache for operands, in multiples of `bandwidth`.
     pub cache_rate: f64,
+    /// Bytes that the shared memory of a multiprocessor takes in or gives in a nanosecond.
+    pub shared_rate: f64,
     /// Bytes of shared memory that stay free for what the epilogue exchanges and for barriers.
     pub reserve_bytes: i64,
     /// Tiles of operands in flight, at most.

@@ -3,6 +3,7 @@
 use super::Lowering;
 use crate::emit::{Space, Type, Value};
 use rc_dialects::constraints::memory_space;
+use rc_dialects::op;
 use rc_ir::{self as ir, OpRef, Result, op_def::constant_of};
 use smallvec::SmallVec;
 
@@ -31,26 +32,53 @@ impl<'a, 'm> Lowering<'a, 'm> {
         })
     }
 
-    /// The address of an element in shared memory whose 16-byte pieces are permuted as a tensor map with this
-    /// swizzle permutes them: by xoring bits of the address itself.
-    pub fn swizzled(&self, op: OpRef, address: Value<'m>, swizzle: i64) -> Result<Value<'m>> {
-        let b = self.b;
+    /// The address of an element in shared memory whose 16-byte pieces are permuted as a tensor map with the operation's `swizzle`
+    /// permutes them: by xoring bits of the address itself. Whole turns of the permutation, eight rows, are added behind, where
+    /// neighbouring accesses share what comes before.
+    pub fn shared_address(&mut self, op: OpRef, memref: ir::Value, indices: &[ir::Value]) -> Result<Value<'m>> {
+        let swizzle = op.int("swizzle").unwrap_or(0);
         let mask = match swizzle {
-            0 => return Ok(address),
+            0 => return self.address(op, memref, indices),
             32 => 0x10,
             64 => 0x30,
             128 => 0x70,
             _ => return Err(op.error(format!("has 'swizzle' = {swizzle}: 0, 32, 64 or 128"))),
         };
-        let bytes = b.ptrtoint(address, b.ty.i32);
+        let ty = self.body.ty(memref);
+        let width = ty.elem().byte_width().unwrap_or(1) as i64;
+        let (to, strides) = (self.b.ty.i32, strides(op, ty)?);
+        let (mut start, mut constant) = (Term::Value(self.b.ptrtoint(self.values.one(memref), to)), 0i64);
+        for (&index, &stride) in indices.iter().zip(&strides) {
+            let Some(stride) = stride.as_static() else {
+                return Err(op.unsupported(format!("with 'swizzle' of {ty}")));
+            };
+            let (index, fixed) = self.without_constant(index);
+            constant += fixed * stride * width;
+            if let Some(index) = index {
+                let part = self.times(Term::Value(self.index(index, to)), Term::Constant(stride * width), to);
+                start = self.plus(start, part, to);
+            }
+        }
+        let turn = 8 * swizzle;
+        start = self.plus(start, Term::Constant(constant.rem_euclid(turn)), to);
+        let (b, bytes) = (self.b, self.term(start, to));
         let row = b.and(b.lshr(bytes, b.i32(3)), b.i32(mask));
-        Ok(b.inttoptr(b.xor(bytes, row), b.ty.ptr_in(Space::Shared)))
+        let place = b.inttoptr(b.xor(bytes, row), b.ty.ptr_in(Space::Shared));
+        Ok(match constant.div_euclid(turn) * turn {
+            0 => place,
+            turns => b.gep(b.ty.i8, place, b.i64(turns)),
+        })
     }
 
-    /// [`Lowering::address`] with the operation's `swizzle`.
-    pub fn shared_address(&mut self, op: OpRef, memref: ir::Value, indices: &[ir::Value]) -> Result<Value<'m>> {
-        let address = self.address(op, memref, indices)?;
-        self.swizzled(op, address, op.int("swizzle").unwrap_or(0))
+    /// An index less the constant that was added to it last.
+    fn without_constant(&self, index: ir::Value) -> (Option<ir::Value>, i64) {
+        let number = |v: ir::Value| constant_of(self.body, v).and_then(|a| a.as_int());
+        if let Some(constant) = number(index) {
+            return (None, constant);
+        }
+        let added = self.body.defining_op(index).filter(|&op| self.body.name(op) == op::core::ADD);
+        let constant = added.and_then(|op| Some((self.body.operand(op, 0), number(self.body.operand(op, 1))?)));
+        constant.map_or((Some(index), 0), |(value, constant)| (Some(value), constant))
     }
 
     /// How many elements behind the first an element lies.
