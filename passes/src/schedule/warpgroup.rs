@@ -249,6 +249,9 @@ fn cost(p: &Problem, work: &Work, [bm, bn, held]: [i64; 3], stages: i64, split: 
     let (left, right) = (p.roles.left, 1 - p.roles.left);
     let right_lines = lines(right, if work.across { bn } else { WIDTH });
     let copies = (rows * lines(left, WIDTH) + held as f64 * right_lines) * WIDTH as f64 * 2.0 / cache;
+    // Shared memory takes in both tiles, and each warpgroup's products read its rows and all columns.
+    let shared = (rows + held as f64 + (WIDTH as f64 + columns) * rows / WIDTH as f64) * WIDTH as f64 * 2.0
+        / (model.shared_rate * 1e3);
     let runs = rows * work.runs[left] + columns * work.runs[right];
     let gathers = if runs > 0.0 { model.gather_us + runs * model.gather_ns * 1e-3 } else { 0.0 };
     // Results leave through shared memory 64 columns at a time; of narrow tiles, each thread stores its own.
@@ -265,8 +268,13 @@ fn cost(p: &Problem, work: &Work, [bm, bn, held]: [i64; 3], stages: i64, split: 
         1 => 0.0,
         _ => model.combine_us + 8.0 * parts * m * n * p.batch / (model.combine_rate * target.bandwidth * 1e3),
     };
-    let step = [("arithmetic", arithmetic), ("copies", copies), ("gathering", gathers), ("latency", model.step_us)];
-    let step = Cost::longest(step);
+    let step = Cost::longest([
+        ("arithmetic", arithmetic),
+        ("copies", copies),
+        ("shared memory", shared),
+        ("gathering", gathers),
+        ("latency", model.step_us),
+    ]);
     let waves = waves * (steps * step.us + epilogue);
     let cost = Cost::longest([(step.bound, waves), ("memory", memory)]);
     Cost { us: cost.us + model.beside * waves.min(memory) + model.start_us + combine, ..cost }
