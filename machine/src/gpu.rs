@@ -99,10 +99,11 @@ pub struct Attention {
     /// The part of `flops_mma`, without matrix units of `flops_f32`, that both products reach.
     pub rate: f64,
     /// Picoseconds of a multiprocessor for a score's softmax, for each of the sums that a step scales, and for what is read of a mask or bias
-    /// besides.
+    /// besides, by threads or from shared memory.
     pub score_ps: f64,
     pub sum_ps: f64,
     pub mask_ps: f64,
+    pub staged_ps: f64,
     /// Microseconds of latency in a step, and how much longer a program alone takes for its products.
     pub step_us: f64,
     pub alone: f64,
@@ -118,6 +119,8 @@ pub struct Attention {
     pub most_registers: [i64; 2],
     /// The same in a program of two that is assembled whole.
     pub whole_registers: i64,
+    /// The same, with those of a mask, where threads read one.
+    pub masked_registers: i64,
     /// How far the last wave of programs counts as a whole one, from 0 to 1.
     pub whole_waves: f64,
 }

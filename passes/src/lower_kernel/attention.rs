@@ -5,6 +5,7 @@ use super::contract::dot;
 use super::program::Program;
 use super::run::{bind, divides};
 use super::scope::{Scope, Tiled};
+use crate::lower_tiles::Layout;
 use crate::schedule::access::{Access, Iter};
 use crate::schedule::{AttentionAccesses, Schedule, attention_accesses, attention_iters};
 use rc_dialects::loop_::IterKind;
@@ -125,9 +126,9 @@ impl<'s> Attention<'s> {
     /// log2(e): weights are powers of two.
     const LOG2_E: f64 = std::f64::consts::LOG2_E;
 
-    /// What scores are multiplied by before they become exponents of two: the scale, unless the mask has done that.
+    /// What scores are multiplied by before they become exponents of two.
     fn factor(&self, p: &Program) -> f64 {
-        if self.scaled_early(p) { 1.0 } else { self.scale * Self::LOG2_E }
+        if self.scaled_early(p) { Self::LOG2_E } else { self.scale * Self::LOG2_E }
     }
     /// Whether scores are scaled before their maximum is taken: a bias is added to them, or a factor would turn their order.
     fn scaled_early(&self, p: &Program) -> bool {
@@ -236,24 +237,37 @@ impl<'s> Attention<'s> {
     fn load_mask(&self, p: &mut Program, scope: &Scope, at: Value) -> Result<Option<Value>> {
         let Some((value, access)) = self.inputs.get(3) else { return Ok(None) };
         let scope = self.with(scope, N, at, Some(1), self.keys());
-        p.load(*value, access, &scope).map(Some)
+        let tile = p.load(*value, access, &scope)?;
+        if let (true, Some(stages)) = (self.schedule.stages_bias(), self.schedule.stages()) {
+            let ty = p.ty(tile);
+            let layout = Layout::Shared { stages: stages.max(1) }.to_attr();
+            p.out.set_ty(tile, Type::tile(&ty.static_shape().unwrap_or_default(), ty.elem(), Some(layout)));
+        }
+        Ok(Some(tile))
     }
     /// Scaled if [`Attention::scaled_early`]; a bias added, or minus infinity where a mask hides.
     fn masked(&self, p: &mut Program, scores: Value, mask: Option<Value>) -> Value {
-        let mut scores = scores;
-        if self.scaled_early(p) {
-            let scale = self.constant(p, self.scale * Self::LOG2_E);
-            scores = p.binary(op::core::MUL, scores, scale);
-        }
+        let scaled = |p: &mut Program| match self.scaled_early(p) {
+            true => {
+                let scale = self.constant(p, self.scale);
+                p.binary(op::core::MUL, scores, scale)
+            }
+            false => scores,
+        };
         match mask {
-            None => scores,
+            None => scaled(p),
             Some(mask) if p.ty(mask).elem() == Type::i1() => {
-                let low = self.constant(p, f64::NEG_INFINITY);
+                let (scores, low) = (scaled(p), self.constant(p, f64::NEG_INFINITY));
                 p.select(mask, scores, low)
             }
-            Some(bias) => {
-                let (bias, log) = (p.convert(bias, self.acc), self.constant(p, Self::LOG2_E));
-                p.fma(bias, log, scores)
+            Some(mut bias) => {
+                let ty = p.ty(bias);
+                if Layout::of(ty).is_some() {
+                    let own = Type::tile(&ty.static_shape().unwrap_or_default(), ty.elem(), None);
+                    bias = p.build().op(op::kernel::CONVERT_LAYOUT).operand(bias).result(own).value();
+                }
+                let (bias, scale) = (p.convert(bias, self.acc), self.constant(p, self.scale));
+                p.fma(scores, scale, bias)
             }
         }
     }

@@ -14,6 +14,7 @@ mod place;
 pub(crate) mod tests;
 
 pub use distribute::distribute;
+pub use layout::Layout;
 pub use pipeline::ASYNC;
 pub use place::place;
 

@@ -100,7 +100,23 @@ pub fn plan(body: &Body, op: Op, target: &Target) -> Option<Plan> {
     let elem = body.op_ref(op).operand_types()[0].elem();
     let all = parallel([b, h, m, n, d, e], extents);
     // A mask that is the same for all queries is read once a step.
-    let masked = accesses(body, op, &ranges, &all).is_some_and(|a| a.inputs[3..].iter().any(|i| i.mentions(m)));
+    let own = accesses(body, op, &ranges, &all)?.inputs.into_iter().nth(3).filter(|mask| mask.mentions(m));
+    let warpgroups = fits_warpgroups(body, op, target);
+    let mask = match &own {
+        None => gpu::Mask { read: gpu::Read::Not, bytes: 0, sharing: 1 },
+        Some(access) => gpu::Mask {
+            read: match warpgroups && is_staged(body, op, access, &all) {
+                true => gpu::Read::Staged,
+                false => gpu::Read::Direct,
+            },
+            bytes: body.ty(body.operand(op, 3)).elem().byte_width().unwrap_or(1) as i64,
+            sharing: [(b, 0), (h, 1)]
+                .into_iter()
+                .filter(|&(name, _)| !access.mentions(name))
+                .map(|(_, i)| size(i))
+                .product(),
+        },
+    };
     let problem = gpu::Problem {
         programs: size(0) * size(1),
         queries: size(M),
@@ -108,20 +124,31 @@ pub fn plan(body: &Body, op: Op, target: &Target) -> Option<Plan> {
         widths: [size(D), size(E)],
         bytes: elem.byte_width().unwrap_or(4) as i64,
         causal: body.op_ref(op).bool("causal"),
-        masked,
-        warpgroups: fits_warpgroups(body, op, target),
+        mask,
+        warpgroups,
     };
     if problem.causal {
         s.grid = vec![m, b, h]; // The longest rows of all heads first.
+    } else if let Some(access) =
+        own.filter(|_| 2 * mask.bytes * size(M) * size(N) * problem.programs / mask.sharing > target.cache_bytes)
+    {
+        // Programs beside one another read the same part of a mask that the cache does not hold.
+        s.grid.sort_by_key(|&name| !access.mentions(name));
     }
+    let staged_bias = mask.read == gpu::Read::Staged;
     let candidate = |choice: gpu::Choice| {
         let [rows, keys, depth, width] = choice.tile;
         let mut s = s.clone();
         s.tile = vec![(m, rows), (n, keys), (d, depth), (e, width)];
         s.threads = choice.threads;
         let split = (choice.parts > 1).then_some(choice.parts);
-        s.kind =
-            Kind::Attention(Attention { unit: Some(choice.unit), stages: choice.stages, split, block: Vec::new() });
+        s.kind = Kind::Attention(Attention {
+            unit: Some(choice.unit),
+            stages: choice.stages,
+            split,
+            staged_bias,
+            block: Vec::new(),
+        });
         Candidate { schedules: vec![s], what: choice.text(), cost: Some(choice.cost) }
     };
     let candidates = problem.ranked(target).into_iter().map(candidate).collect();
@@ -143,6 +170,13 @@ fn fits_warpgroups(body: &Body, op: Op, target: &Target) -> bool {
         && accesses.inputs.iter().zip(operands).all(|(access, [row, column])| {
             copied_by_boxes(access, &all, [row, column]) && (column == D || access.clips(&all[row]))
         })
+}
+
+/// Whether the copy engine can bring tiles of a bias: its rows are keys of two bytes.
+fn is_staged(body: &Body, op: Op, access: &Access, iters: &[Iter; 6]) -> bool {
+    let elem = body.ty(body.operand(op, 3)).elem();
+    let own = body.ty(body.operand(op, 0)).elem();
+    elem == own && copied_by_boxes(access, iters, [M, N])
 }
 
 /// Whether warpgroups multiply rows as wide as these.

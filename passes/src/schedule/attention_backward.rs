@@ -2,7 +2,7 @@
 //! walks over the others.
 
 use super::access::Access;
-use super::attention::gpu::{Resources, Walk, ceil};
+use super::attention::gpu::{Read, Resources, Walk, ceil};
 use super::attention::{D, E, M, N, copied_by_boxes, iters, on_warpgroups, parallel};
 use super::attr::{Attention, Kind, Schedule};
 use super::nest::{extent_of, symbol_ranges};
@@ -210,9 +210,10 @@ impl Problem {
             rows,
             columns: step,
             widths: [scores, self.of.iter().map(|&i| [depth, width][i]).sum()],
-            masked: self.masked,
+            mask: if self.masked { Read::Direct } else { Read::Not },
             unit,
             bytes: step * (self.widths[0] + self.widths[1]) * if self.half { 2 } else { 4 },
+            own_bytes: 0,
             shared: self.rows > rows,
         };
         walk.cost(&target.gpu().gradients, target)

@@ -100,6 +100,8 @@ knobs! {
         pub unit: Option<Unit>,
         /// On a GPU: tiles of keys and values in flight.
         pub stages: Option<i64>,
+        /// On a GPU: whether tiles of a bias come to shared memory with those of the keys.
+        pub staged_bias: bool,
     }
 }
 
@@ -266,6 +268,10 @@ impl Schedule {
             _ => None,
         }
     }
+    /// Whether tiles of attention's bias come to shared memory.
+    pub fn stages_bias(&self) -> bool {
+        matches!(&self.kind, Kind::Attention(Attention { staged_bias: true, .. }))
+    }
     /// Whether a product packs its left or right operand.
     pub fn packs(&self, operand: Operand) -> bool {
         self.contract().is_some_and(|own| own.pack.contains(&operand))
@@ -341,8 +347,24 @@ const EXAMPLE: &str =
 
 /// In which order a reader wants them.
 const ORDER: &[&str] = &[
-    "kind", "group", "collapse", "grid", "tile", "axes", "block", "inner", "threads", "split", "unit", "stages",
-    "programs", "pack", "gather", "keep", "resident",
+    "kind",
+    "group",
+    "collapse",
+    "grid",
+    "tile",
+    "axes",
+    "block",
+    "inner",
+    "threads",
+    "split",
+    "unit",
+    "stages",
+    "staged_bias",
+    "programs",
+    "pack",
+    "gather",
+    "keep",
+    "resident",
 ];
 
 /// The reference page of schedules.

@@ -142,7 +142,7 @@ impl<'s> Distribute<'s> {
             }
             op::kernel::CONVERT_LAYOUT => {
                 let same: Vec<usize> = (0..op.result_types()[0].rank()).collect();
-                self.permute(op, &same)
+                if self.read_staged(op)? { Ok(()) } else { self.permute(op, &same) }
             }
             op::kernel::FOR if self.is_piped(op.op) => self.piped_loop(op),
             op::kernel::FOR => self.for_loop(op),

@@ -47,8 +47,10 @@ pub(super) struct Ring {
     pub(super) full: Value,
     /// The same, where stages are filled again.
     pub(super) empty: Option<Value>,
-    /// The first and the last product that reads them.
+    /// The first and the last product that reads them, or what threads read them for.
     pub(super) readers: [Op; 2],
+    /// Whether threads read them: each says then that it has, instead of one for its warp.
+    pub(super) by_threads: bool,
 }
 
 impl Ring {
@@ -190,7 +192,13 @@ impl<'s> Distribute<'s> {
                 } else if src.parent(load) == Some(entry) {
                     let stream = self.stream(dot, i, 1)?;
                     let full = self.barriers(1)?;
-                    rings.push(Ring { streams: vec![stream], full, empty: None, readers: [dot.op; 2] });
+                    rings.push(Ring {
+                        streams: vec![stream],
+                        full,
+                        empty: None,
+                        readers: [dot.op; 2],
+                        by_threads: false,
+                    });
                 } else {
                     return Err(src
                         .op_ref(load)
@@ -204,8 +212,14 @@ impl<'s> Distribute<'s> {
             }
             if !streams.is_empty() {
                 let (full, empty) = (self.barriers(most)?, Some(self.barriers(most)?));
-                rings.push(Ring { streams, full, empty, readers: [dot.op; 2] });
+                rings.push(Ring { streams, full, empty, readers: [dot.op; 2], by_threads: false });
             }
+        }
+        let block = src.parent(dots[0]).expect("in a block");
+        for op in src.ops(block).filter(|&op| reads_staged(src, op)) {
+            let stream = self.staged_tile(src.op_ref(op), most)?;
+            let (full, empty) = (self.barriers(most)?, Some(self.barriers(most)?));
+            rings.push(Ring { streams: vec![stream], full, empty, readers: [op; 2], by_threads: true });
         }
         Ok((rings, most))
     }
@@ -266,7 +280,8 @@ impl<'s> Distribute<'s> {
             }
             let count = if ring.empty.is_some() { stages } else { 1 };
             let arrivals = i64::from(ring.copies()) + if ring.gathers() { WARPGROUP } else { 0 };
-            let kinds = [(Some(ring.full), arrivals), (ring.empty, 4 * consumers)];
+            let done = consumers * if ring.by_threads { WARPGROUP } else { WARPGROUP / WARP };
+            let kinds = [(Some(ring.full), arrivals), (ring.empty, done)];
             for (barriers, arrivals) in kinds.into_iter().filter_map(|(b, n)| Some((b?, n))) {
                 for stage in 0..count {
                     let at = self.emit.index(stage)?;
@@ -297,12 +312,27 @@ impl<'s> Distribute<'s> {
         if load.is(op::kernel::GATHER) {
             return self.gathered_stream(load, dot, i, stages);
         }
-        let memref = src.ty(load.operand(0));
+        let parts = if i == 0 && !dot.bool("a_t") { self.warps / 4 } else { 1 };
+        self.boxes(load, [stages, parts, rows / parts, columns])
+    }
+    /// The copies of a tile that threads read: a bias.
+    fn staged_tile(&mut self, converted: OpRef<'s>, stages: i64) -> Result<Stream> {
+        let src = self.src;
+        let tile = converted.operand(0);
+        let load = src.defining_op(tile).map(|op| src.op_ref(op)).filter(|op| op.is(op::kernel::LOAD));
+        let load = load.ok_or_else(|| converted.error("expects a tile that is loaded to shared memory"))?;
+        let Some(&[rows, columns]) = src.ty(tile).static_shape().as_deref() else {
+            return Err(converted.error("expects a tile of two dimensions"));
+        };
+        self.boxes(load, [stages, 1, rows, columns])
+    }
+    /// A load as copies of boxes: so many parts of a tile, each of so many rows.
+    fn boxes(&mut self, load: OpRef<'s>, [stages, parts, rows, columns]: [i64; 4]) -> Result<Stream> {
+        let (ty, memref) = (load.result_types()[0], self.src.ty(load.operand(0)));
         let dims = load.ints("dims").unwrap_or_default();
         let last = memref.rank() as i64 - 1;
-        let parts = if i == 0 && !dot.bool("a_t") { self.warps / 4 } else { 1 };
         // Columns past those of the tile fill the last block: they are copied, and nothing reads them.
-        let (rows, blocks) = (rows / parts, (columns + WIDTH - 1) / WIDTH);
+        let blocks = (columns + WIDTH - 1) / WIDTH;
         let fits = dims.len() == 2 && dims[0] >= 0 && dims[1] == last && columns % DEPTH == 0 && rows <= 256;
         if !fits || ty.elem().byte_width() != Some(2) || memref.rank() > 5 {
             let error = load.unsupported(format!("by the copy engine of {ty} from {memref} along {dims:?}"));
@@ -312,7 +342,7 @@ impl<'s> Distribute<'s> {
         extents[dims[0] as usize] = rows;
         extents[last as usize] = WIDTH;
         let map = Some(self.tensor_map(load, &extents)?);
-        let memory = self.stages_of(tile, [stages, parts, blocks, rows])?;
+        let memory = self.stages_of(load.result(0), [stages, parts, blocks, rows])?;
         Ok(Stream { load: load.op, map, memory, parts, blocks, rows })
     }
     /// Shared memory for the stages of a tile.
@@ -580,6 +610,7 @@ impl<'s> Distribute<'s> {
                 }
                 if innermost {
                     self.land_before_the_next_step()?;
+                    self.release_what_is_read()?;
                 }
             }
             false => self.produce(entry)?,
@@ -659,6 +690,55 @@ impl<'s> Distribute<'s> {
         }
         Ok(true)
     }
+    /// Reads a tile of the step at hand from shared memory as the accumulators of a product lie.
+    pub(super) fn read_staged(&mut self, op: OpRef<'s>) -> Result<bool> {
+        let (src, tile) = (self.src, op.operand(0));
+        let stream = src.defining_op(tile).filter(|_| reads_staged(src, op.op)).and_then(|load| self.stream_of(load));
+        let Some((ring, stream)) = stream else { return Ok(false) };
+        let (stream, to) = (ring.streams[stream], op.result_types()[0]);
+        let (spread, warps) = (self.spread(op, to)?, self.warps);
+        if Layout::of(to) != Some(Layout::Mma { warps: [warps, 1] }) {
+            return Err(op
+                .unsupported(format!("from shared memory to {to}"))
+                .help("choose a schedule without staged_bias"));
+        }
+        let Roles { stage, parity, .. } = *self.roles();
+        self.emit.op(op::kernel::MBARRIER_WAIT, &[&[ring.full], &[stage], &[parity]], &[], None)?;
+        let (rows, columns) = (spread.shape[0] / 16 / warps, spread.shape[1]);
+        // Four matrices of 8 x 8: rows 0-7 and 8-15, each for columns 0-7, then for 8-15.
+        let (row, chunk) = (self.digit(1, 16, true)?, self.digit(16, 2, true)?);
+        let warp = self.digit(1, warps, false)?;
+        let down = self.emit.combine_digits(&[(warp, 16 * rows), (row, 1)])?;
+        let along = self.emit.combine_digits(&[(chunk, 8)])?;
+        let mut registers = vec![stage; spread.registers];
+        for (i, column) in (0..rows).flat_map(|i| (0..columns).step_by(16).map(move |c| (i, c))) {
+            let mut place = vec![stage];
+            if stream.blocks > 1 {
+                place.push(self.emit.index(column / WIDTH)?);
+            }
+            place.push(self.emit.get(down.plus(16 * i))?);
+            place.push(self.emit.get(along.plus(column % WIDTH))?);
+            let attrs = [("trans", Attr::bool(false)), ("swizzle", Attr::i64(128))];
+            let result = Type::vector(&[8], to.elem());
+            let read = self.emit.op(op::kernel::LDMATRIX, &[&[stream.memory], &place], &attrs, Some(&[result]))?;
+            let four = self.emit.body.result(read, 0);
+            for (part, (down, across)) in [(0, 0), (8, 0), (0, 8), (8, 8)].into_iter().enumerate() {
+                let register = spread.locate(&[16 * i + down, column + across]).0;
+                registers[register] = self.emit.slice(four, 2 * part as i64, 2)?;
+            }
+        }
+        self.bind_tile(op.result(0), registers);
+        Ok(true)
+    }
+    /// At the end of a step: what threads have read is empty. Its products, which depend on that, have been started: a read that is issued may wait
+    /// for long behind those of other products, and an arrival does not wait for it.
+    fn release_what_is_read(&mut self) -> Result {
+        let stage = self.roles().stage;
+        let read: Vec<Value> = self.roles().rings.iter().filter(|r| r.by_threads).filter_map(|r| r.empty).collect();
+        read.into_iter().try_for_each(|empty| {
+            self.emit.op(op::kernel::MBARRIER_ARRIVE, &[&[empty], &[stage], &[]], &[], None).map(drop)
+        })
+    }
     /// Whether this loop is around the product.
     pub(super) fn is_piped(&self, op: Op) -> bool {
         self.roles.as_ref().is_some_and(|r| r.loops.contains(&op))
@@ -671,6 +751,12 @@ impl<'s> Distribute<'s> {
         };
         self.emit.op(op::kernel::BARRIER, &[], &attrs, None).map(drop)
     }
+}
+
+/// Whether threads read a tile from shared memory into registers.
+fn reads_staged(body: &Body, op: Op) -> bool {
+    let of = |v: Value| Layout::of(body.ty(v));
+    body.name(op) == op::kernel::CONVERT_LAYOUT && matches!(of(body.operand(op, 0)), Some(Layout::Shared { .. }))
 }
 
 /// The operations on tiles that compute the places of what the rings gather.

@@ -25,9 +25,29 @@ pub struct Problem {
     /// Of an element.
     pub bytes: i64,
     pub causal: bool,
-    /// Whether a mask or a bias is read.
-    pub masked: bool,
+    pub mask: Mask,
     pub warpgroups: bool,
+}
+
+/// What is added to each score, or hides it.
+#[derive(Clone, Copy)]
+pub struct Mask {
+    pub read: Read,
+    /// Bytes of an element.
+    pub bytes: i64,
+    /// Programs of the same queries and other heads that read the same.
+    pub sharing: i64,
+}
+
+/// How a mask comes to the scores.
+#[derive(Clone, Copy, PartialEq)]
+pub enum Read {
+    /// There is none, or it is the same for all queries.
+    Not,
+    /// Threads read what belongs to their scores.
+    Direct,
+    /// Boxes to shared memory, with the keys.
+    Staged,
 }
 
 pub struct Choice {
@@ -130,9 +150,17 @@ impl Problem {
             // Sums take half a register a column, scores and weights three quarters of one a key.
             registers: keys * 3 / 4 + width / 2,
             own: rows * ceil(depth, WIDTH) * WIDTH * 2,
-            stage: keys * self.widths.map(|w| ceil(w, WIDTH) * WIDTH).iter().sum::<i64>() * 2,
+            stage: keys * self.widths.map(|w| ceil(w, WIDTH) * WIDTH).iter().sum::<i64>() * 2
+                + if self.mask.read == Read::Staged { rows * ceil(keys, WIDTH) * WIDTH * 2 } else { 0 },
             steps: ceil(self.keys, keys),
         };
+        // What threads read of a mask is on its way meanwhile, a quarter of a register a key.
+        if self.mask.read == Read::Direct
+            && keys > 32
+            && fits.registers + keys / 4 > target.gpu().attention.masked_registers
+        {
+            return None;
+        }
         let (stages, resident) = fits.stages(among, most, &target.gpu().attention, target)?;
         Some(Choice {
             tile: [rows, keys, depth, width],
@@ -157,9 +185,10 @@ impl Problem {
             rows,
             columns: keys,
             widths: [depth, width],
-            masked: self.masked,
+            mask: self.mask.read,
             unit: choice.unit,
             bytes: keys * self.widths.iter().sum::<i64>() * self.bytes,
+            own_bytes: if self.mask.read == Read::Not { 0 } else { rows * keys * self.mask.bytes / self.mask.sharing },
             shared: self.queries > rows,
         };
         let combine = match choice.parts {
@@ -185,11 +214,11 @@ pub struct Walk {
     pub columns: i64,
     /// Depths of the products that give scores, and columns of those that add to sums, all together.
     pub widths: [i64; 2],
-    /// Whether a mask or a bias is read.
-    pub masked: bool,
+    pub mask: Read,
     pub unit: Unit,
-    /// What a step brings.
+    /// What a step brings, besides what is for this program alone.
     pub bytes: i64,
+    pub own_bytes: i64,
     /// Whether other programs bring the same.
     pub shared: bool,
 }
@@ -205,7 +234,12 @@ impl Walk {
         let narrow = ((1.0 + model.narrow / self.columns as f64) / 2.0).max(1.0);
         let widths = self.widths[0] as f64 * narrow + self.widths[1] as f64;
         let products = (2 * self.rows * self.columns) as f64 * widths * cores / (model.rate * rate * 1e6);
-        let each = model.score_ps + if self.masked { model.mask_ps } else { 0.0 };
+        let each = model.score_ps
+            + match self.mask {
+                Read::Not => 0.0,
+                Read::Direct => model.mask_ps,
+                Read::Staged => model.staged_ps,
+            };
         let softmax = self.rows as f64 * (self.columns as f64 * each + self.widths[1] as f64 * model.sum_ps) * 1e-6;
         let warpgroups = if self.unit == Unit::Wgmma { (self.rows / 64).max(1) as f64 } else { 1.0 };
         let chain = model.step_us + (model.alone * products + softmax) / warpgroups;
@@ -218,7 +252,8 @@ impl Walk {
         // Programs of the same keys find them in the second-level cache.
         let shared = if self.shared { 2.0 } else { 1.0 };
         // A core alone gets at most a few times its share of the memory's rate.
-        let copies = self.bytes as f64 / (shared * target.bandwidth * 1e3 * (1.0 / busy).min(2.0 / cores));
+        let copies = (self.bytes as f64 / shared + self.own_bytes as f64)
+            / (target.bandwidth * 1e3 * (1.0 / busy).min(2.0 / cores));
         let units = units * (busy / cores).max(1.0);
         let step = Cost::longest([("latency", chain), ("arithmetic", units), ("copies", copies)]);
         Cost { us: waves * (model.start_us + self.steps * step.us), ..step }
