@@ -295,19 +295,7 @@ impl CudaProgram {
         let mut bases = Vec::new();
         for (first, piece) in &plan.pieces {
             between(*first)?;
-            bases.clear();
-            bases.extend_from_slice(inputs);
-            bases.extend(outputs.iter().map(|address| address.load(Ordering::Relaxed)));
-            match arena {
-                Arena::Whole(address) => bases.resize(bases.capacity(), address),
-                // Places count from the arena's start.
-                Arena::Slabs(slabs) => bases.extend(
-                    slabs
-                        .iter()
-                        .zip(&self.program.slabs)
-                        .map(|(address, (from, _))| address.load(Ordering::Relaxed).wrapping_sub(*from as u64)),
-                ),
-            }
+            self.leave_bases(&mut bases, inputs, outputs, arena);
             let queue = Queue::new(self, &stream, &bases);
             match piece {
                 Piece::Stretch(stretch) if as_graphs => {
