@@ -155,6 +155,7 @@ impl Cpu {
 pub struct Cuda {
     arch: Name,
     ptx_version: u32,
+    shared_bytes: u64,
     tensor_maps: bool,
     warpgroups: bool,
 }
@@ -180,6 +181,7 @@ impl Cuda {
         Ok(Self {
             arch: Name::new(&target.arch),
             ptx_version: target.ptx,
+            shared_bytes: target.shared_bytes as u64,
             tensor_maps: target.tensor_maps,
             warpgroups: target.has_warpgroups(),
         })
@@ -193,6 +195,11 @@ impl Cuda {
     /// The PTX version times ten.
     pub fn ptx_version(&self) -> u32 {
         self.ptx_version
+    }
+
+    /// Shared memory of a block, in bytes.
+    pub fn shared_bytes(&self) -> u64 {
+        self.shared_bytes
     }
 
     /// Whether TMA (`cp.async.bulk.tensor`), clusters and transaction barriers exist.

@@ -36,8 +36,12 @@ enum Kind {
 }
 
 impl Allocations {
-    /// Gives each allocation its place and notes in `info` what memory the kernel needs.
-    pub fn plan(body: &Body, info: &mut KernelInfo, gpu: bool) -> Result<Allocations> {
+    /// Gives each allocation its place and notes in `info` what memory the kernel needs. `room`: the shared memory of a GPU's block.
+    ///
+    /// # Errors
+    /// More shared memory than there is; shared memory on a CPU.
+    pub fn plan(body: &Body, info: &mut KernelInfo, room: Option<u64>) -> Result<Allocations> {
+        let gpu = room.is_some();
         let mut ops: Vec<OpRef> =
             body.walk().into_iter().map(|op| body.op_ref(op)).filter(|op| op.is(op::kernel::ALLOC)).collect();
         // The most aligned first: little lies between them.
@@ -65,8 +69,10 @@ impl Allocations {
         }
         let root = body.op_ref(body.root());
         let dynamic = shared.end > STATIC_SHARED;
-        let bytes = u32::try_from(shared.end)
-            .map_err(|_| root.error(format!("needs {} bytes of shared memory", shared.end)))?;
+        let room = room.unwrap_or_default();
+        let bytes = u32::try_from(shared.end).ok().filter(|_| shared.end <= room).ok_or_else(|| {
+            root.error(format!("needs {} bytes of shared memory; a block of the machine has {room}", shared.end))
+        })?;
         (info.static_shared, info.dynamic_shared) = if dynamic { (0, bytes) } else { (bytes, 0) };
         info.scratch = scratch.end.next_multiple_of(64);
         Ok(Allocations { places, shared: shared.end, shared_align: shared.align.max(16) as u32 })

@@ -118,7 +118,11 @@ fn add_kernel(module: &ModuleBuilder, body: &Body, target: &Processor) -> Result
         }
         _ => {}
     }
-    let allocations = Allocations::plan(body, &mut info, gpu)?;
+    let room = match target {
+        Processor::Cuda(cuda) => Some(cuda.shared_bytes()),
+        Processor::Cpu(_) => None,
+    };
+    let allocations = Allocations::plan(body, &mut info, room)?;
     if gpu {
         cuda::declare_shared(module, &info, &allocations);
     }

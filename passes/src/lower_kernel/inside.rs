@@ -39,8 +39,8 @@ impl Program<'_> {
             let mut start = self.index(e, scope, Tiled::First)?;
             if let Some(&(_, last)) = bounds.iter().find(|bound| bound.0 == d) {
                 let (zero, last) = (self.constant_index(0), self.constant_index(last));
-                start = self.binary("rc.core.min", start, last);
-                start = self.binary("rc.core.max", start, zero);
+                start = self.binary(op::core::MIN, start, last);
+                start = self.binary(op::core::MAX, start, zero);
             }
             starts.push(start);
         }

@@ -102,8 +102,8 @@ impl<'s> Distribute<'s> {
         elem: Type,
     ) -> Result<Vec<Value>> {
         let places = Places::of(source, result, perm, elem);
-        let memory = self.shared(Type::memref(&[Dim::Static(places.size)], elem, 3))?;
-        if self.loops > 0 {
+        let (memory, is_used) = self.exchange_memory(places.size, elem)?;
+        if self.loops > 0 || is_used {
             self.barrier()?;
         }
         let only = self.one_of_copies(source)?;
@@ -153,10 +153,32 @@ impl<'s> Distribute<'s> {
         Ok(base)
     }
 
+    /// Shared memory for so many elements that change threads, and whether others did there before: each exchange has its own, while there is room.
+    fn exchange_memory(&mut self, size: i64, elem: Type) -> Result<(Value, bool)> {
+        let bytes = size * elem.byte_width().unwrap_or(4).max(1) as i64;
+        let taken: i64 = self.exchanges.iter().map(|e| e.bytes).sum();
+        let fits = |e: &&Exchange| e.elem == elem && e.bytes >= bytes;
+        if taken + bytes > self.exchange_room
+            && let Some(known) = self.exchanges.iter().find(fits)
+        {
+            return Ok((known.memory, true));
+        }
+        let memory = self.shared(Type::memref(&[Dim::Static(size)], elem, 3))?;
+        self.exchanges.push(Exchange { memory, elem, bytes });
+        Ok((memory, false))
+    }
+
     /// Shared memory for the whole function.
     pub(super) fn shared(&mut self, ty: Type) -> Result<Value> {
         self.emit.alloc(ty)
     }
+}
+
+/// Shared memory by which elements changed threads.
+pub(super) struct Exchange {
+    memory: Value,
+    elem: Type,
+    bytes: i64,
 }
 
 /// Where a register takes the same lane of as many registers as it has lanes, those and the lane: a column of a square.

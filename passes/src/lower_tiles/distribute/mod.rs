@@ -50,6 +50,9 @@ struct Distribute<'s> {
     vector_bytes: i64,
     /// Registers of a GPU's multiprocessor.
     registers: i64,
+    /// Shared memory for elements that change threads, and the bytes from which on it is used again.
+    exchanges: Vec<exchange::Exchange>,
+    exchange_room: i64,
     /// How many loops enclose the cursor.
     loops: usize,
     /// In a loop that only loads and computes, of which what is loaded element by element lies nearest to the bounds where it would be outside.
@@ -78,6 +81,8 @@ pub fn distribute(src: &Body, options: Options) -> Result<Body> {
         warps: (threads / super::layout::WARP).max(1),
         vector_bytes: options.lanes * 4,
         registers: options.registers,
+        exchanges: Vec::new(),
+        exchange_room: options.shared_bytes / 4,
         loops: 0,
         clamps: false,
         roles: None,
