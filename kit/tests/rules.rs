@@ -98,7 +98,7 @@ const MISTAKES: &[(&str, &str, &str, &str)] = &[
     (
         "rule a(%x) { %y = core.transpose %x {perm = 1.5} } => { %y = %x }",
         "1.5",
-        "'perm' holds an array of 64-bit integers, array<i64: …>, and this is a number",
+        "'perm' holds an array of 64-bit integers, `array<i64: …>`, and this is a number",
         "",
     ),
     (

@@ -45,3 +45,33 @@ fn the_book_has_all_its_pages() {
     there.sort();
     assert_eq!(linked, there);
 }
+
+/// Types in the text are code: elsewhere a renderer takes `<i1>` for markup, and shows nothing.
+#[test]
+fn no_page_has_markup() {
+    let docs = tools::root().join("docs");
+    let mut found = Vec::new();
+    for folder in ["", "reference"] {
+        for page in std::fs::read_dir(docs.join(folder)).unwrap().flatten().map(|e| e.path()) {
+            if page.extension().is_some_and(|e| e == "md") {
+                found.extend(
+                    markup(&std::fs::read_to_string(&page).unwrap()).map(|line| format!("{}: {line}", page.display())),
+                );
+            }
+        }
+    }
+    assert!(found.is_empty(), "write types as code:\n{}", found.join("\n"));
+}
+
+/// The lines with a tag outside of code.
+fn markup(text: &str) -> impl Iterator<Item = &str> {
+    let mut fenced = false;
+    text.lines().filter(move |line| {
+        fenced ^= line.trim_start().starts_with("```");
+        let outside = line.split('`').step_by(2);
+        let is_tag = |part: &str| {
+            part.match_indices('<').any(|(i, _)| part[i + 1..].starts_with(|c: char| c.is_ascii_alphabetic()))
+        };
+        !fenced && !line.trim_start().starts_with("```") && outside.into_iter().any(is_tag)
+    })
+}

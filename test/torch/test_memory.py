@@ -60,10 +60,10 @@ def twice(x, w, v, u):
 
 
 def test_a_memory_limit_is_kept():
-    """What is read at the start and at the end is computed again."""
+    """What is read at the start and at the end is computed again; under less memory products are computed by parts of their rows."""
     x, w, v, u = torch.randn(256, 256) / 16, torch.randn(256, 1024) / 16, torch.randn(1024, 256) / 16, torch.randn(256, 256) / 16
     expected = twice(x, w, v, u)
-    for limit in (None, 1310720):
+    for limit in (None, 1310720, 300000):
         torch._dynamo.reset()
         f = torch.compile(twice, backend="rc", fullgraph=True, options={"memory_limit": limit})
         torch.testing.assert_close(f(x, w, v, u), expected, rtol=1e-4, atol=1e-4)
@@ -71,9 +71,9 @@ def test_a_memory_limit_is_kept():
 
 def test_a_memory_limit_that_cannot_be_kept_is_an_error():
     args = torch.randn(256, 256), torch.randn(256, 1024), torch.randn(1024, 256), torch.randn(256, 256)
-    for options in ({"memory_limit": 1310719}, {"memory_limit": 1310719, "fallback": True}):
+    for options in ({"memory_limit": 1000}, {"memory_limit": 1000, "fallback": True}):
         torch._dynamo.reset()
-        with pytest.raises(Exception, match="the limit of 1310719 bytes is not kept: intermediate results take 1310720"):
+        with pytest.raises(Exception, match=r"the limit of 1000 bytes is not kept: intermediate results take \d{4,6}\n"):
             torch.compile(twice, backend="rc", options=options)(*args)
 
 

@@ -13,7 +13,7 @@ const BIND: &str = "The functions' symbols, each as a one-element shape.";
 
 pub static IF: OpDef = OpDef {
     summary: "The results of one of two functions.",
-    doc: "Calls `then` where the condition, a tensor<i1>, holds, and `else` where it does not, with the same arguments; both give results of \
+    doc: "Calls `then` where the condition, a `tensor<i1>`, holds, and `else` where it does not, with the same arguments; both give results of \
           the same types. Functions must have no effects. `bind` is as for core.call, for both. On a GPU the host waits for the condition.",
     example: r#"
 func.func @main(%x: tensor<4xf32>) -> tensor<4xf32> {
@@ -47,7 +47,7 @@ func.func private @negate(%x: tensor<4xf32>) -> tensor<4xf32> {
 
 pub static WHILE: OpDef = OpDef {
     summary: "Values that a function changes for as long as another says so.",
-    doc: "The values `init` and the arguments are those of both functions. As long as `condition` gives a true tensor<i1> of the values, \
+    doc: "The values `init` and the arguments are those of both functions. As long as `condition` gives a true `tensor<i1>` of the values, \
           `body` gives the next ones, of the same types. The results are the values at the end. The arguments stay as they are. `bind` is as \
           for core.call, for both. `at_most` is a promise that derivatives rely on: where it is broken, what follows of a differentiated loop is NaN. On a GPU the host waits for each condition.",
     example: r#"

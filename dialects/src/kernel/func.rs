@@ -36,7 +36,7 @@ kernel.func @scale(%x: memref<s x 64 x f32>, %y: memref<s x 64 x f32>) attribute
             "tensor_maps",
             AttrKind::Array,
             "For each argument that is a tensor map, in order, what it describes: \
-#rc.tensor_map<tensor = memref<m x k x bf16>, box = [128, 64], swizzle = 128>, the box outermost dimension first. \
+`#rc.tensor_map<tensor = memref<m x k x bf16>, box = [128, 64], swizzle = 128>`, the box outermost dimension first. \
 The host encodes it from the address of that tensor: of the launch's operand `arg` where the map names one (such arguments come \
 last and have no operand of their own), else of the operand in its place.",
         )
