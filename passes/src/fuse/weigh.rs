@@ -89,9 +89,7 @@ fn candidate(body: &Body, op: Op) -> Option<Candidate> {
             match classify(body.op_ref(maker)) {
                 Class::Splat | Class::Outside => {}
                 Class::Pointwise | Class::Reindex if seen.len() < CHAIN && !is_shared(body, maker) => {
-                    if seen.insert(maker) {
-                        stack.push(maker);
-                    }
+                    stack.extend(seen.insert(maker).then_some(maker));
                 }
                 _ if leaves.insert(value) => read = read.checked_add(bytes(body, value)?)?,
                 _ => {}

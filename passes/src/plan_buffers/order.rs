@@ -80,7 +80,7 @@ impl Graph {
             }
             body.operands(end).map(|v| roots.get(&v).copied().unwrap_or(v)).collect()
         };
-        let joined = joined(body, &ops, &given);
+        let joined = joined(body, ops, &given);
         let mut sizes: Vec<Dim> = Vec::new();
         let mut graph = Graph { nodes: Vec::new(), memories: Vec::new(), reads: Vec::new() };
         let mut made: FxHashMap<Value, (u32, u32)> = FxHashMap::default();
