@@ -82,3 +82,28 @@ def test_what_is_no_memory_limit_is_an_error(limit):
     torch._dynamo.reset()
     with pytest.raises(Exception, match="memory_limit is a number of bytes from 1 to"):
         torch.compile(torch.sin, backend="rc", options={"memory_limit": limit})(torch.randn(3))
+
+
+def full_of_nan(device):
+    """Leaves the allocator's free memory full of NaN."""
+    held = [torch.full((n,), float("nan"), device=device) for n in (1 << 24, *[1 << 20] * 16, *[1 << 16] * 64, *[1 << 10] * 64)]
+    del held
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU"))])
+def test_a_training_step_reads_no_memory_that_it_did_not_write(device):
+    """On a GPU the arena's slabs come and go during a step."""
+    torch.manual_seed(0)
+    block = lambda: torch.nn.Sequential(torch.nn.Linear(128, 512), torch.nn.GELU(), torch.nn.Linear(512, 128), torch.nn.LayerNorm(128))
+    model = torch.nn.Sequential(*[block() for _ in range(4)]).to(device)
+    f, x = torch.compile(model, backend="rc"), torch.randn(512, 128, device=device)
+    for _ in range(3):
+        found = []
+        for call in (f, model):
+            model.zero_grad()
+            loss = call(x).sin().mean()
+            full_of_nan(device)
+            loss.backward()
+            found.append([p.grad.clone() for p in model.parameters()])
+        for a, b in zip(*found):
+            torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-6)
