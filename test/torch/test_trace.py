@@ -335,6 +335,15 @@ def test_what_pytorch_runs_gets_sizes_of_the_call():
         torch.testing.assert_close(g(x), f(x))
 
 
+def test_floats_of_sizes_do_not_fix_the_sizes():
+    f = lambda x: x * (1 / x.shape[0] ** 0.5) + F.softplus(x, beta=1 + x.shape[0] / 8)
+    torch._dynamo.reset()
+    g = torch.compile(f, backend="rc", fullgraph=True, dynamic=True)
+    for n in (5, 8, 13):
+        x = torch.randn(n, 4)
+        torch.testing.assert_close(g(x), f(x))
+
+
 class Scaled(nn.Module):
     """Numbers of the program: those of arithmetic may change without a new graph, those that an operation takes as constants have guards."""
 

@@ -175,14 +175,11 @@ def mapped(x, f):
     if isinstance(x, tuple):
         # Named tuples, and the sizes of a tensor.
         return x if kind is torch.Size and not is_symbolic(x) else tuple([mapped(v, f) for v in x])
-    if isinstance(x, (torch.SymInt, torch.SymFloat, torch.SymBool)) and x.node.hint is None:
+    if isinstance(x, (torch.SymFloat, torch.SymBool)):
+        raise GiveUp("a number that depends on sizes and is no integer")
+    if isinstance(x, torch.SymInt) and x.node.hint is None:
         raise GiveUp("a number depends on data")
     return x
-
-
-def _constant(x):
-    """A number as the program has it now, with a guard."""
-    return float(x) if isinstance(x, torch.SymFloat) else x
 
 
 def is_symbolic(x) -> bool:
@@ -262,7 +259,7 @@ class Recorder(TorchDispatchMode):
     def _call(self, func, args, kwargs):
         kind = kind_of(func)
         if any(isinstance(x, torch.SymFloat) for x in (*args, *kwargs.values())):
-            args, kwargs = self._with_numbers(func, args), {k: _constant(x) for k, x in kwargs.items()}
+            args, kwargs = self._with_numbers(func, args), {k: self._constant(x) for k, x in kwargs.items()}
         if func is aten.as_strided_.default:
             return self._stride_anew(args, kwargs)
         if kind.functional is not None and torch.Tag.inplace_view not in func.tags:
@@ -288,17 +285,29 @@ class Recorder(TorchDispatchMode):
 
     def _with_numbers(self, func, args: tuple) -> tuple:
         """The arguments of an operation, with floats of the program that Dynamo knows by name: those of arithmetic on the CPU are computed from the tensors that
-        they are passed as; the rest become constants, with guards."""
+        they are passed as; the rest become constants, with guards. What follows from sizes is left to AOTAutograd."""
         if func not in _ARITHMETIC or self._device(args) != torch.device("cpu"):
-            return tuple(map(_constant, args))
+            return tuple(map(self._constant, args))
         dtype = next(x.dtype for x in args if isinstance(x, torch.Tensor))
         dtype = get_computation_dtype(dtype if dtype.is_floating_point else torch.get_default_dtype())
         return tuple([self._number(x, dtype) if isinstance(x, torch.SymFloat) else x for x in args])
 
-    def _number(self, x: torch.SymFloat, dtype: torch.dtype) -> torch.Tensor:
+    def _constant(self, x):
+        """A number as the program has it now, with a guard."""
+        if isinstance(x, torch.SymFloat):
+            self._symbols_of(x)
+            return float(x)
+        return x
+
+    def _symbols_of(self, x: torch.SymFloat) -> set:
+        """What a float is computed from: floats of the program alone, as a guard of a size would fix the size."""
         symbols = x.node.expr.free_symbols
         if not symbols <= self.numbers.keys():
             raise GiveUp("a number that depends on sizes and is no integer")
+        return symbols
+
+    def _number(self, x: torch.SymFloat, dtype: torch.dtype) -> torch.Tensor:
+        symbols = self._symbols_of(x)
         for handle in (self.numbers[s] for s in symbols):
             self.handles[id(handle.fake)] = handle
         with self:

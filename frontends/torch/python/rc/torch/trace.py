@@ -24,7 +24,6 @@ from rc.torch.record import GiveUp, Handle, Memory, Op, Recorder, Value, mapped
 
 _PLAIN = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer, FakeTensor)
 _NUMBERS = (int, torch.SymInt)
-_SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 _CHECKPOINT = torch.ops.higher_order.tag_activation_checkpoint
 _INERT = {torch._C._log_api_usage_once}
 """Functions without tensors that change nothing."""
@@ -211,7 +210,8 @@ class _Trace:
             return args[0][args[1]]
         if node.target in _INERT:
             return None
-        if node.target == "item" and isinstance(known := node.meta.get("example_value"), torch.SymFloat):
+        known = node.meta.get("example_value")
+        if node.target == "item" and isinstance(known, torch.SymFloat) and known.node.hint is not None:
             self.recorder.numbers[known.node.expr] = args[0]
             return known
         handles: list[Handle] = []
@@ -246,9 +246,11 @@ class _Trace:
         args, kwargs = (_of_handles(x, fakes) for x in (args, kwargs))
         with recorder:
             result = node.target(*args, **kwargs) if node.op == "call_function" else getattr(args[0], node.target)(*args[1:], **kwargs)
+        if isinstance(result, (torch.SymFloat, torch.SymBool)):
+            return result
         found: list[Handle] = []
         result = mapped(result, lambda fake: found.append(recorder.handle(fake)) or found[-1])
-        if not found and not handles and not isinstance(result, _SYMBOLIC):
+        if not found and not handles and not isinstance(result, _NUMBERS):
             # It may have switched a mode.
             self.templates.clear()
         template = Template(handles, before, recorder.ops[first:], result)
