@@ -186,7 +186,7 @@ mod tests {
             Item { first, end: first + 1 + random.below(60), size: 1 + random.below(1000) as i64 }
         };
         let items: Vec<Item> = (0..2000).map(|_| item(&mut random)).collect();
-        let (before, bound) = (skyline::place(&items).0, lower_bound(&items));
+        let (before, bound) = (skyline::place(&items, skyline::Rule::Length, u64::MAX).unwrap().0, lower_bound(&items));
         let after = lower(&items, bound, before.clone(), 50_000_000, &mut random).0;
         assert!(bound <= after.height && after.height < before.height, "{} of {}", after.height, before.height);
         for (i, a) in items.iter().enumerate() {

@@ -15,6 +15,7 @@ mod skyline;
 mod tight;
 
 use random::Random;
+use skyline::Rule;
 
 /// A buffer: alive in `first..end`, which is not empty, of `size` bytes, at least 0.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -82,7 +83,18 @@ fn pack_to(items: &[Item], goal: i64, effort: u64) -> Packing {
     let widths: Vec<u64> = items.iter().map(|item| item.length() as u64).collect();
     let items = &compressed(items)[..];
     let bound = lower_bound(items).max(goal);
-    let (mut packing, mut order) = skyline::place(items);
+    let (mut packing, mut order) =
+        skyline::place(items, Rule::Length, u64::MAX).expect("an effort without a bound is enough");
+    for rule in [Rule::Area, Rule::Size] {
+        if packing.height <= bound {
+            return packing;
+        }
+        if let Some((other, places)) =
+            skyline::place(items, rule, effort / 128).filter(|(other, _)| other.height < packing.height)
+        {
+            (packing, order) = (other, places);
+        }
+    }
     let mut spent = 0;
     for kind in first_fit::orders(items) {
         let work = first_fit::WORK * first_fit::pairs(items);

@@ -1,18 +1,50 @@
-//! Best fit on a skyline: the lowest stretch of time gets the item of the longest life that fits into it; where none does, the
+//! Best fit on a skyline: the lowest stretch of time gets, of the items that fit into it, the one of the longest life, or the largest; where none fits, the
 //! stretch is raised to its lower neighbour.
 
 use super::{Item, Packing};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-/// The packing, and the items in the order of their places, the lowest first.
-pub fn place(items: &[Item]) -> (Packing, Vec<u32>) {
-    let mut waiting = Waiting::new(items);
+/// Which of the items that fit goes first.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Rule {
+    Length,
+    Area,
+    Size,
+}
+
+impl Rule {
+    fn key(self, item: &Item) -> Key {
+        let (length, size) = (item.length() as i128, i128::from(item.size));
+        match self {
+            Rule::Length => [length, size],
+            Rule::Area => [length * size, size],
+            Rule::Size => [size, length],
+        }
+    }
+    /// No item that lives so long has a larger key.
+    fn at_most(self, length: usize) -> Key {
+        match self {
+            Rule::Length => [length as i128, i128::MAX],
+            Rule::Area => [(length as i128).saturating_mul(i128::from(i64::MAX)), i128::MAX],
+            Rule::Size => [i128::MAX; 2],
+        }
+    }
+}
+
+type Key = [i128; 2];
+
+/// The packing, and the items in the order of their places, the lowest first; none where `effort` is not enough.
+pub fn place(items: &[Item], rule: Rule, effort: u64) -> Option<(Packing, Vec<u32>)> {
+    let mut waiting = Waiting::new(items, rule);
     let mut sky = Sky::new(items.iter().map(|i| i.end).max().unwrap_or(0));
     let mut offsets = vec![0; items.len()];
     let mut order = Vec::new();
     while order.len() < items.len() {
         let Some((at, height)) = sky.lowest() else { break };
+        if waiting.looked_at > effort {
+            return None;
+        }
         let stretch = sky.stretches[at];
         match waiting.take(stretch.first, stretch.end) {
             Some(i) => {
@@ -23,7 +55,7 @@ pub fn place(items: &[Item]) -> (Packing, Vec<u32>) {
             None => sky.raise(at),
         }
     }
-    (Packing::of(items, offsets), order)
+    Some((Packing::of(items, offsets), order))
 }
 
 #[derive(Clone, Copy)]
@@ -131,41 +163,44 @@ impl Sky {
     }
 }
 
-/// The items that wait, by start; a tree of the least end and the longest life below each node.
+/// The items that wait, by start; a tree of the least end and the first by the rule below each node.
 struct Waiting<'a> {
     items: &'a [Item],
+    rule: Rule,
     /// Numbers of items in the order of their starts.
     by_first: Vec<u32>,
     leaves: usize,
-    nodes: Vec<(usize, (usize, i64))>,
+    nodes: Vec<(usize, Key)>,
+    /// Nodes.
+    looked_at: u64,
 }
 
-const NONE: (usize, (usize, i64)) = (usize::MAX, (0, -1));
+const NONE: (usize, Key) = (usize::MAX, [0, -1]);
 
 impl<'a> Waiting<'a> {
-    fn new(items: &'a [Item]) -> Waiting<'a> {
+    fn new(items: &'a [Item], rule: Rule) -> Waiting<'a> {
         let mut by_first: Vec<u32> = (0..items.len() as u32).collect();
         by_first.sort_by_key(|&i| (items[i as usize].first, i));
         let leaves = items.len().next_power_of_two();
         let mut nodes = vec![NONE; 2 * leaves];
         for (place, &i) in by_first.iter().enumerate() {
             let item = &items[i as usize];
-            nodes[leaves + place] = (item.end, (item.length(), item.size));
+            nodes[leaves + place] = (item.end, rule.key(item));
         }
         for node in (1..leaves).rev() {
             nodes[node] = Self::both(nodes[2 * node], nodes[2 * node + 1]);
         }
-        Waiting { items, by_first, leaves, nodes }
+        Waiting { items, rule, by_first, leaves, nodes, looked_at: 0 }
     }
-    fn both(a: (usize, (usize, i64)), b: (usize, (usize, i64))) -> (usize, (usize, i64)) {
+    fn both(a: (usize, Key), b: (usize, Key)) -> (usize, Key) {
         (a.0.min(b.0), a.1.max(b.1))
     }
-    /// Takes the item of the longest life (then the largest) that lives within a stretch of time.
+    /// Takes the first item by the rule that lives within a stretch of time.
     fn take(&mut self, first: usize, end: usize) -> Option<u32> {
         let place = |moment: usize| self.by_first.partition_point(|&i| self.items[i as usize].first < moment);
         let (from, to) = (place(first), place(end));
         let mut best = None;
-        self.longest(1, (0, self.leaves), (from, to), end, &mut best);
+        self.foremost(1, (0, self.leaves), (from, to), end, &mut best);
         let (_, place) = best?;
         let mut node = self.leaves + place;
         self.nodes[node] = NONE;
@@ -175,14 +210,15 @@ impl<'a> Waiting<'a> {
         }
         Some(self.by_first[place])
     }
-    fn longest(
-        &self,
+    fn foremost(
+        &mut self,
         node: usize,
         span: (usize, usize),
         wanted: (usize, usize),
         end: usize,
-        best: &mut Option<((usize, i64), usize)>,
+        best: &mut Option<(Key, usize)>,
     ) {
+        self.looked_at += 1;
         let outside = span.1 <= wanted.0 || wanted.1 <= span.0;
         if outside || self.nodes[node].0 > end || best.is_some_and(|(b, _)| self.at_most(node, span, end) <= b) {
             return;
@@ -195,13 +231,14 @@ impl<'a> Waiting<'a> {
         let mut children = [(2 * node, (span.0, middle)), (2 * node + 1, (middle, span.1))];
         children.sort_by_key(|&(child, span)| Reverse(self.at_most(child, span, end)));
         for (child, span) in children {
-            self.longest(child, span, wanted, end, best);
+            self.foremost(child, span, wanted, end, best);
         }
     }
-    /// No item below a node that ends by then lives longer: none begins before the node's first.
-    fn at_most(&self, node: usize, span: (usize, usize), end: usize) -> (usize, i64) {
+    /// No item below a node that ends by then goes before this: none begins before the node's first.
+    fn at_most(&self, node: usize, span: (usize, usize), end: usize) -> Key {
         let first = self.by_first.get(span.0).map_or(end, |&i| self.items[i as usize].first);
         let room = end.saturating_sub(first);
-        if room < self.nodes[node].1.0 { (room, i64::MAX) } else { self.nodes[node].1 }
+        let limit = self.rule.at_most(room);
+        limit.min(self.nodes[node].1)
     }
 }

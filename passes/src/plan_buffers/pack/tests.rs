@@ -29,9 +29,11 @@ proptest! {
         for order in first_fit::orders(&items) {
             check(&items, &first_fit::place(&items, &order));
         }
-        let (packing, order) = skyline::place(&items);
-        check(&items, &packing);
-        prop_assert_eq!(order.len(), items.len());
+        for rule in [Rule::Length, Rule::Area, Rule::Size] {
+            let (packing, order) = skyline::place(&items, rule, u64::MAX).unwrap();
+            check(&items, &packing);
+            prop_assert_eq!(order.len(), items.len());
+        }
     }
 }
 
