@@ -260,6 +260,31 @@ def test_results_without_gradients(own):
     close(ours, theirs)
 
 
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_logits_beside_a_loss(own, dynamic, monkeypatch):
+    def f(x, w, t):
+        y = x @ w
+        return F.cross_entropy(y, t), y
+
+    zeroed, count = torch.Tensor.zero_, []
+    monkeypatch.setattr(torch.Tensor, "zero_", lambda x: (count.append(x.shape), zeroed(x))[1])
+    g = torch.compile(f, backend="rc", fullgraph=True, dynamic=dynamic)
+    w = torch.randn(7, 13, requires_grad=True)
+    for n in 5, 6, 9:
+        x, t = torch.randn(n, 7, requires_grad=True), torch.randint(13, (n,))
+        # The logits' gradient comes in some calls only.
+        for weight in None, 0.3, None:
+            found = []
+            for h in g, f:
+                loss, y = h(x, w, t)
+                found.append(torch.autograd.grad(loss if weight is None else loss + weight * y.tanh().sum(), (x, w)))
+            close(*found)
+        g(x, w, t)[1].sum().backward()
+        torch.testing.assert_close(w.grad, x.sum(0)[:, None].expand(7, 13))
+        w.grad = None
+    assert all(not shape for shape in count), "zeros are made of logits' size"
+
+
 def test_gradients_of_some_results(own):
     f = lambda x: (x.sin(), x.cos(), x.exp())
     compiled = torch.compile(f, backend="rc", fullgraph=True)
