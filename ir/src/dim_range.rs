@@ -14,6 +14,15 @@ use crate::dim::{Atom, Dim, Polynomial};
 use crate::intern::Name;
 use rustc_hash::FxHashMap;
 
+/// A larger bound of a size is none: frontends know no better.
+const UNBOUNDED: i64 = 65536;
+const USUAL: i64 = 1024;
+
+/// The example of a symbol's values that costs and plans are made for: its greatest, or a usual one where it has no bound to speak of.
+pub fn counted(low: i64, high: i64) -> i64 {
+    if high > UNBOUNDED { USUAL.max(low) } else { high }
+}
+
 /// Inclusive bounds of symbols (a function's, or a nest's iterators).
 #[derive(Clone, Debug, Default)]
 pub struct Ranges {
@@ -41,6 +50,11 @@ impl Ranges {
     }
     pub fn get(&self, name: Name) -> Option<(i64, i64)> {
         self.bounds.get(&name).copied()
+    }
+
+    /// What an expression counts as where costs are weighed, with its symbols as [`counted`]. `None` where a symbol has no range, or 64 bits do not hold it.
+    pub fn counted(&self, dim: Dim) -> Option<i64> {
+        dim.evaluate(&|name| self.get(name).map(|(low, high)| counted(low, high)))
     }
 
     /// Inclusive bounds of an expression, by interval arithmetic; `None` where a symbol has none.

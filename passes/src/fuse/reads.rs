@@ -278,13 +278,13 @@ pub fn is_projection(map: &[Dim]) -> bool {
     map.iter().all(|d| d.is_static() || d.as_symbol().is_some())
 }
 
-/// The elements of a shape, with unknown sizes at their upper bounds; for costs.
+/// The elements of a shape, with symbols as they count for costs; so many at most that sums of bytes stay within 64 bits.
 pub fn most_elements(shape: &[Dim], ranges: &Ranges) -> i64 {
     let elements = shape.iter().fold(Dim::Static(1), |n, &d| n * d);
-    ranges.interval(elements).map_or(i64::MAX / 16, |r| r.1)
+    ranges.counted(elements).unwrap_or(i64::MAX).min(1 << 46)
 }
 
-/// Bytes of a tensor, with unknown sizes at their upper bounds; for costs.
+/// Bytes of a tensor, with symbols as they count for costs.
 pub fn tensor_bytes(ty: Type, ranges: &Ranges) -> i64 {
-    most_elements(&ty.shape(), ranges).saturating_mul(ty.elem().byte_width().unwrap_or(8) as i64)
+    most_elements(&ty.shape(), ranges) * ty.elem().byte_width().unwrap_or(8) as i64
 }

@@ -9,12 +9,12 @@ mod price;
 mod split;
 
 use crate::autodiff::JOINT;
-use crate::fuse::{Class, classify};
+use crate::fuse::{Class, classify, symbol_ranges};
 use crate::layout::attention::settling;
 use crate::schedule::Target;
 use cut::{Graph, INFINITE, SINK, SOURCE};
 pub use price::RECOMPUTE;
-use price::{Prices, counted, counted_sizes};
+use price::{Prices, counted};
 use rc_dialects::func::{donated_args, updated_args};
 use rc_dialects::op;
 use rc_ir::dim_range::Ranges;
@@ -134,7 +134,7 @@ impl<'a> Joint<'a> {
         let donated = donated_args(body).into_iter().filter_map(|i| all.get(i).copied()).collect();
         let updates = updated_args(body).into_iter().zip(body.operands(end));
         let updates = updates.filter_map(|(argument, result)| argument.map(|_| result)).collect();
-        let ranges = counted_sizes(body);
+        let ranges = symbol_ranges(body);
         let (arguments, gradients) = (all[..arguments].to_vec(), all[arguments..].to_vec());
         Ok(Joint { body, ops, end, arguments, donated, gradients, results, updates, backward, forward, ranges })
     }

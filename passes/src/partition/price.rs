@@ -3,7 +3,6 @@
 use crate::fuse::{Class, classify};
 use crate::schedule::Target;
 use crate::work::work;
-use rc_dialects::func::symbols;
 use rc_dialects::interfaces::Contraction;
 use rc_ir::dim_range::Ranges;
 use rc_ir::{Body, Dim, Op, OpRef, Type, Value};
@@ -22,9 +21,8 @@ pub struct Prices<'a> {
 }
 
 impl Prices<'_> {
-    /// What a size counts as.
     fn most(&self, size: Dim) -> f64 {
-        self.ranges.interval(size).map_or(1.0, |(_, high)| high as f64)
+        self.ranges.counted(size).map_or(1.0, |n| n as f64)
     }
     fn elements(&self, ty: Type) -> f64 {
         ty.shape().iter().map(|&d| self.most(d)).product()
@@ -86,20 +84,6 @@ impl Prices<'_> {
 fn picoseconds(time: f64) -> u64 {
     time.ceil().min(3.6e15) as u64
 }
-
-/// The sizes that symbols count as: their largest; of a symbol without a bound to speak of a usual one.
-pub fn counted_sizes(body: &Body) -> Ranges {
-    let mut ranges = Ranges::new();
-    for symbol in symbols(body) {
-        let most = if symbol.max > BOUND { USUAL.max(symbol.min) } else { symbol.max };
-        ranges.set(symbol.name, symbol.min, most);
-    }
-    ranges
-}
-
-/// A larger bound is none: frontends know no better.
-const BOUND: i64 = 65536;
-const USUAL: i64 = 1024;
 
 /// Values that follow from counters and numbers alone: random numbers, masks, positions. They are computed again.
 pub fn counted(body: &Body, ops: &[Op], arguments: &[Value]) -> FxHashMap<Value, bool> {
