@@ -11,6 +11,7 @@ import functools
 import hashlib
 import json
 import os
+import sys
 from pathlib import Path
 
 import torch
@@ -103,6 +104,9 @@ def _function(target) -> str:
     module, name = getattr(target, "__module__", None), getattr(target, "__qualname__", getattr(target, "__name__", None))
     # Functions in C have no module of their own.
     module = module or getattr(getattr(target, "__self__", None), "__name__", None) or getattr(target, "__objclass__", type(None)).__module__
+    # What PyTorch makes of two functions, such as `max_pool2d`, is known by its name in the module.
+    if name and "<" in name and getattr(sys.modules.get(module), target.__name__, None) is target:
+        name = target.__name__
     if not name or "<" in name or not any(module == trusted or module.startswith(f"{trusted}.") for trusted in _TRUSTED):
         raise NoKey(f"the function {target}")
     return f"{module}.{name}"
