@@ -24,7 +24,7 @@ use rc_runtime::program::{Arena, CpuProgram, CudaProgram, Program, Signature};
 use returns::{Layout, Objects, PyReturn, Return};
 use sizes::Sizes;
 use std::sync::{Arc, Mutex};
-use tensors::{Tensors, Turns};
+use tensors::{Args, Tensors, Turns};
 use variants::Fits;
 
 /// Machine code, and how a call's arguments and results map to its inputs and outputs.
@@ -278,20 +278,20 @@ impl PyProgram {
             Some(Ok(list)) => {
                 let given = list.to_tuple();
                 list.del_slice(0, list.len())?;
-                self.run_in_range(given)
+                self.run_in_range(given, false)
             }
-            _ => self.run_in_range(args),
+            _ => self.run_in_range(args, true),
         }
     }
 }
 
 impl PyProgram {
-    /// Runs the program, as a range of PyTorch's profiler where that runs.
-    fn run_in_range<'py>(&self, args: Bound<'py, PyTuple>) -> PyResult<Bound<'py, PyList>> {
+    /// Runs the program, as a range of PyTorch's profiler where that runs. `held`: the caller holds the arguments until it has returned.
+    fn run_in_range<'py>(&self, args: Bound<'py, PyTuple>, held: bool) -> PyResult<Bound<'py, PyList>> {
         let py = args.py();
         let call = self.call.get().ok_or_else(|| PyTypeError::new_err("the program has no layout"))?;
         let range = call.profiler.enter(py)?;
-        let results = self.run(call, args);
+        let results = self.run(call, args, held);
         if let Some(range) = range {
             let none = py.None();
             range.call_method1("__exit__", (&none, &none, &none))?;
@@ -299,7 +299,7 @@ impl PyProgram {
         results
     }
 
-    fn run<'py>(&self, call: &Call, args: Bound<'py, PyTuple>) -> PyResult<Bound<'py, PyList>> {
+    fn run<'py>(&self, call: &Call, args: Bound<'py, PyTuple>, held: bool) -> PyResult<Bound<'py, PyList>> {
         let py = args.py();
         let mut more: Vec<_> = call.captured.iter().map(|tensor| tensor.bind(py).clone()).collect();
         if let Some(seed) = &call.seed {
@@ -311,7 +311,7 @@ impl PyProgram {
         let kept = loaded.kept.as_ref().map(|kept| kept.values(call, &args, &inputs)).transpose()?;
         inputs.addresses.extend(kept.iter().flat_map(|values| values.addresses()));
         let turns = fitted.as_ref().map_or(&call.turns, |fitted| fitted.turns(call));
-        let mut tensors = Tensors::new(call, turns, self.device, &inputs, args);
+        let mut tensors = Tensors::new(call, turns, self.device, &inputs, Args::new(args, held));
         self.execute(py, call, &inputs, &mut tensors, &loaded.code)?;
         for (arg, copy) in &inputs.copies {
             if self.updated_inputs().iter().any(|&i| call.inputs[i].arg == *arg) {

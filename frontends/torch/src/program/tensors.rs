@@ -58,6 +58,50 @@ impl Turns {
     }
 }
 
+/// The arguments of a call.
+pub enum Args {
+    /// The caller holds them, so that none can be let go.
+    Held(Py<PyTuple>),
+    /// Each until it is let go.
+    Given(Vec<Option<Py<PyAny>>>),
+}
+
+impl Args {
+    /// Those of a tuple that the caller holds, or that nobody else does.
+    pub fn new(args: Bound<'_, PyTuple>, held: bool) -> Args {
+        if held { Args::Held(args.unbind()) } else { Args::Given(args.iter().map(|arg| Some(arg.unbind())).collect()) }
+    }
+
+    fn count(&self, py: Python<'_>) -> usize {
+        match self {
+            Args::Held(args) => args.bind(py).len(),
+            Args::Given(args) => args.len(),
+        }
+    }
+
+    /// One that was not let go.
+    fn get<'py>(&self, py: Python<'py>, i: usize) -> Option<Bound<'py, PyAny>> {
+        match self {
+            Args::Held(args) => args.bind(py).get_item(i).ok(),
+            Args::Given(args) => args.get(i)?.as_ref().map(|arg| arg.bind(py).clone()),
+        }
+    }
+
+    fn let_go(&mut self, i: usize) {
+        if let Args::Given(args) = self {
+            args.get_mut(i).map(Option::take);
+        }
+    }
+
+    /// Whether each goes away when it is let go; nothing where none is.
+    fn alone(&self, py: Python<'_>) -> Vec<bool> {
+        let Args::Given(args) = self else { return Vec::new() };
+        // SAFETY: the object is held, and so is the interpreter.
+        let count = |arg: &Py<PyAny>| unsafe { pyo3::ffi::Py_REFCNT(arg.bind(py).as_ptr()) };
+        args.iter().map(|arg| arg.as_ref().is_some_and(|arg| count(arg) == 1)).collect()
+    }
+}
+
 /// Arguments and results of a call.
 pub struct Tensors<'a> {
     call: &'a Call,
@@ -65,7 +109,7 @@ pub struct Tensors<'a> {
     joined: Option<Arc<Joined>>,
     device: (i32, i32),
     sizes: Arc<Sizes>,
-    args: Vec<Option<Py<PyAny>>>,
+    args: Args,
     results: Vec<Option<Py<PyAny>>>,
     /// Of the results, once they are made.
     pub addresses: Arc<[AtomicU64]>,
@@ -81,13 +125,7 @@ struct Slabs {
 }
 
 impl<'a> Tensors<'a> {
-    pub fn new(
-        call: &'a Call,
-        turns: &'a Turns,
-        device: (i32, i32),
-        inputs: &Inputs<'_>,
-        args: Bound<'_, PyTuple>,
-    ) -> Tensors<'a> {
+    pub fn new(call: &'a Call, turns: &'a Turns, device: (i32, i32), inputs: &Inputs<'_>, args: Args) -> Tensors<'a> {
         let count = call.results.len();
         Tensors {
             call,
@@ -95,7 +133,7 @@ impl<'a> Tensors<'a> {
             joined: None,
             device,
             sizes: inputs.sizes.clone(),
-            args: args.iter().map(|arg| Some(arg.unbind())).collect(),
+            args,
             results: (0..count).map(|_| None).collect(),
             addresses: (0..count).map(|_| AtomicU64::new(0)).collect(),
             slabs: Slabs::default(),
@@ -112,8 +150,8 @@ impl<'a> Tensors<'a> {
 
     /// An argument that was not let go.
     pub fn arg<'py>(&self, py: Python<'py>, i: usize) -> PyResult<Bound<'py, PyAny>> {
-        let arg = self.args.get(i).and_then(Option::as_ref).map(|arg| arg.bind(py).clone());
-        arg.ok_or_else(|| PyTypeError::new_err(format!("argument {i} is missing: {} were given", self.args.len())))
+        let missing = || format!("argument {i} is missing: {} were given", self.args.count(py));
+        self.args.get(py, i).ok_or_else(|| PyTypeError::new_err(missing()))
     }
 
     /// A result that was made.
@@ -132,7 +170,7 @@ impl<'a> Tensors<'a> {
         let done = Python::attach(|py| {
             for &arg in &turn.leaves {
                 // The program's own tensors come after the arguments.
-                self.args.get_mut(arg).map(Option::take);
+                self.args.let_go(arg);
             }
             for &slab in &turn.ends {
                 self.slabs.tensors.get_mut(slab).map(Option::take);
@@ -148,10 +186,7 @@ impl<'a> Tensors<'a> {
 
     /// Joins turns for a GPU. A call that lets go of more than twice the memory of those before has them joined anew, at more stops.
     pub fn join(&mut self, py: Python<'_>) -> Arc<Joined> {
-        // SAFETY: the object is held, and so is the interpreter.
-        let count = |arg: &Py<PyAny>| unsafe { pyo3::ffi::Py_REFCNT(arg.bind(py).as_ptr()) };
-        let is_alone = |arg: &Option<Py<PyAny>>| arg.as_ref().is_some_and(|arg| count(arg) == 1);
-        let alone: Vec<bool> = self.args.iter().map(is_alone).collect();
+        let alone = self.args.alone(py);
         let mut bytes = vec![0; alone.len()];
         for (input, size) in self.call.inputs.iter().zip(&self.sizes.bytes) {
             if alone.get(input.arg) == Some(&true) {
