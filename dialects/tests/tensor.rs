@@ -155,3 +155,57 @@ fn what_does_not_fit_is_said() {
         assert!(said.contains(message), "{op}\n{said}");
     }
 }
+
+#[test]
+fn normalized_over_chosen_dimensions() {
+    let (x, w, b) = (random(&[3, 7, 5], 1), random(&[1, 7, 1], 2), random(&[1, 7, 1], 3));
+    let out = run(
+        "func.func @f(%x: tensor<3x7x5xf32>, %w: tensor<1x7x1xf32>, %b: tensor<1x7x1xf32>) -> (tensor<3x7x5xf32>, tensor<7xf32>, tensor<7xf32>) {
+  %y, %mean, %variance = tensor.normalize %x weight(%w) bias(%b) {dims = [0, -1], eps = 0.1} : tensor<3x7x5xf32>, tensor<7xf32>, tensor<7xf32>
+  func.return %y, %mean, %variance
+}",
+        &[x.clone(), w.clone(), b.clone()],
+    );
+    let (x, w, b) = (x.to_f64(), w.to_f64(), b.to_f64());
+    let of = |c: usize| (0..15).map(move |i| (i / 5 * 7 + c) * 5 + i % 5);
+    let mean: Vec<f64> = (0..7).map(|c| of(c).map(|i| x[i]).sum::<f64>() / 15.0).collect();
+    let variance: Vec<f64> = (0..7).map(|c| of(c).map(|i| (x[i] - mean[c]).powi(2)).sum::<f64>() / 15.0).collect();
+    let normal = |(i, x): (usize, &f64)| {
+        let c = i / 5 % 7;
+        (x - mean[c]) / (variance[c] + 0.1).sqrt() * w[c] + b[c]
+    };
+    let y: Vec<f64> = x.iter().enumerate().map(normal).collect();
+    close(&out[0].to_f64(), &y);
+    close(&out[1].to_f64(), &mean);
+    close(&out[2].to_f64(), &variance);
+}
+
+#[test]
+fn normalized_over_nothing_or_over_one() {
+    let text = "func.func @f(%x: tensor<0x3xf32>, %z: tensor<1x3xf32>) -> (tensor<0x3xf32>, tensor<3xf32>, tensor<1x3xf32>, tensor<3xf32>) {
+  %y, %mean, %v = tensor.normalize %x {dims = [0]} : tensor<0x3xf32>, tensor<3xf32>, tensor<3xf32>
+  %u, %m, %zero = tensor.normalize %z {dims = [0]} : tensor<1x3xf32>, tensor<3xf32>, tensor<3xf32>
+  func.return %y, %mean, %u, %zero
+}";
+    let out = run(text, &[random(&[0, 3], 1), random(&[1, 3], 2)]);
+    assert!(out[0].to_f64().is_empty() && out[1].to_f64().iter().all(|x| x.is_nan()));
+    close(&out[2].to_f64(), &[0.0; 3]);
+    close(&out[3].to_f64(), &[0.0; 3]);
+}
+
+#[test]
+fn normalize_refuses_what_does_not_fit() {
+    let with = |row: &str, other: &str, dims: &str| {
+        error(&format!(
+            "func.func @f(%x: tensor<3x4xf32>, %w: tensor<{row}xf32>, %b: tensor<{other}xf32>) -> tensor<3x4xf32> {{
+  %y, %m, %v = tensor.normalize %x weight(%w) bias(%b) {{dims = [{dims}]}} : tensor<3x4xf32>, tensor<3xf32>, tensor<3xf32>
+  func.return %y
+}}"
+        ))
+    };
+    assert_eq!(with("1x4", "1x4", "1"), "");
+    assert!(with("4", "4", "1").contains("needs the sizes of tensor<3x4xf32>, or 1"), "{}", with("4", "4", "1"));
+    assert!(with("1x4", "3x4", "1").contains("but a bias of type"), "{}", with("1x4", "3x4", "1"));
+    assert!(with("1x4", "1x4", "2").contains("outside of rank 2"), "{}", with("1x4", "1x4", "2"));
+    assert!(with("1x4", "1x4", "1, -1").contains("twice"), "{}", with("1x4", "1x4", "1, -1"));
+}

@@ -277,6 +277,42 @@ fn forms_with_more_dimensions() {
     assert!(wrong.is_empty(), "{} wrong\n{}", wrong.len(), wrong.join("\n"));
 }
 
+/// Statistics of channels, of rows, of groups with weights that run within them, of everything and of single elements; weights or none.
+#[test]
+fn normalizations() {
+    let mut wrong = Vec::new();
+    for (dims, kept, row) in [
+        ("0, 2", "4", Some("1x4x1")),
+        ("0, 2", "4", None),
+        ("-1", "3x4", Some("1x1x5")),
+        ("1, 2", "3", Some("1x4x1")),
+        ("1, 2", "3", Some("1x4x5")),
+        ("1, 2", "3", Some("3x1x5")),
+        ("2", "3x4", Some("3x4x1")),
+        ("0, 1, 2", "", Some("1x1x1")),
+        ("0, 1, 2", "", Some("3x1x5")),
+        ("", "3x4x5", Some("1x4x1")),
+    ] {
+        let ty =
+            |shape: &str| if shape.is_empty() { "tensor<f64>".to_string() } else { format!("tensor<{shape}xf64>") };
+        let (row, groups) = match row {
+            Some(row) => (ty(row), "weight(%w) bias(%b) "),
+            None => (ty("1"), ""),
+        };
+        let (x, kept) = (ty("3x4x5"), ty(kept));
+        let source = format!(
+            "func.func @f(%x: {x}, %w: {row}, %b: {row}) -> ({x}, {kept}, {kept}) {{
+  %y, %mean, %variance = tensor.normalize %x {groups}{{dims = [{dims}], eps = 1.0e-03}} : {x}, {kept}, {kept}
+  func.return %y, %mean, %variance
+}}
+"
+        );
+        let what = format!("dims [{dims}], weight {row}");
+        wrong.extend(check(&what, &parse(&what, &source), Name::new("f"), true).err());
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
 /// Indices twice, factors of zero, kinds of scatter.
 #[test]
 fn scattered_updates() {

@@ -13,6 +13,7 @@ mod conv_derivative;
 pub mod merge;
 mod norm;
 mod norm_derivative;
+mod normalize;
 mod place;
 mod pool;
 mod pool_derivative;
@@ -37,6 +38,7 @@ pub fn register() {
         attention::OPS,
         conv::OPS,
         norm::OPS,
+        normalize::OPS,
         place::OPS,
         pool::OPS,
         product::OPS,

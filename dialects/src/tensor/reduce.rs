@@ -74,7 +74,7 @@ pub static CROSS_ENTROPY: OpDef = OpDef {
 };
 
 /// The reduced dimensions, from 0 and in order.
-fn reduced_dims(dims: Option<Vec<i64>>, rank: usize) -> std::result::Result<Vec<i64>, String> {
+pub fn reduced_dims(dims: Option<Vec<i64>>, rank: usize) -> std::result::Result<Vec<i64>, String> {
     let rank = rank as i64;
     let Some(dims) = dims else { return Ok((0..rank).collect()) };
     let mut out = Vec::with_capacity(dims.len());

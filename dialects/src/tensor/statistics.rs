@@ -69,7 +69,7 @@ fn infer_arg(args: &InferArgs) -> Inferred {
 }
 
 /// The number of elements along `dims`.
-fn count(shape: &[Dim], dims: &[i64]) -> Dim {
+pub fn count(shape: &[Dim], dims: &[i64]) -> Dim {
     dims.iter().fold(Dim::Static(1), |n, &d| n * shape[d as usize])
 }
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from rc.torch.build import Build, T, numel
+from rc.torch.dtypes import compute
 from rc.torch.ops.product import unused
-from rc.torch.ops.reduce import variance
 from rc.torch.ops.table import out_dtype, out_shape, translates
 
 
@@ -21,61 +21,58 @@ def _affine(b: Build, y: T, weight: T | None, bias: T | None, shape) -> T:
     return y
 
 
+def _normalize(b: Build, x: T, weight: T | None, bias: T | None, row, dims: list[int], eps: float) -> list[T]:
+    """The normalized tensor, and mean and variance without the dimensions `dims`. `row`: the shape of weight and bias, of x's rank."""
+    weight, bias = (t if t is None else b.reshape(t, row) for t in (weight, bias))
+    return b.op("tensor.normalize", x, weight, bias, dims=dims, eps=eps)
+
+
 @translates("native_layer_norm")
 def native_layer_norm(b: Build, x: T, shape, weight, bias, eps: float) -> list:
     first = x.rank - len(shape)
-    dims = list(range(first, x.rank))
     of_one_type = all(t is None or t.dtype == x.dtype for t in (weight, bias))
     if unused(b, 1, 2) and len(shape) == 1 and of_one_type:
         return [b.op("tensor.layer_norm", x, weight, bias, eps=eps), None, None]
-    c = b.upcast(x)
-    mean, var = variance(b, c, dims, 0)
-    rstd = _rstd(b, var, eps)
-    y = b.binary("mul", b.binary("sub", c, b.expand(mean, c.shape)), b.expand(rstd, c.shape))
-    y = b.convert(_affine(b, y, weight, bias, tuple(shape)), x.dtype)
-    stats = [b.convert(b.reshape(s, out_shape(b, i)), out_dtype(b, i)) for i, s in ((1, mean), (2, rstd))]
-    return [y, *stats]
+    row = (1,) * first + tuple(x.shape[first:])
+    y, mean, var = _normalize(b, x, weight, bias, row, list(range(first, x.rank)), eps)
+    return [y, *(b.convert(b.reshape(s, out_shape(b, i)), out_dtype(b, i)) for i, s in ((1, mean), (2, _rstd(b, var, eps))))]
 
 
 @translates("native_group_norm")
 def native_group_norm(b: Build, x: T, weight, bias, n, c_, hxw, groups: int, eps: float) -> list:
-    c, own = b.upcast(x), numel([c_]) // groups
+    own = numel([c_]) // groups
     # A dimension of its own for a group's channels: weight and bias run along it, and no place divides.
-    rows = b.reshape(c, [n, groups, own, hxw])
-    mean, var = variance(b, rows, [2, 3], 0)
-    rstd = _rstd(b, var, eps)
-    y = b.binary("mul", b.binary("sub", rows, b.expand(mean, rows.shape)), b.expand(rstd, rows.shape))
-    y = b.reshape(_affine(b, y, weight, bias, (groups, own, 1)), x.shape)
-    stats = [b.convert(b.reshape(s, out_shape(b, i)), out_dtype(b, i)) for i, s in ((1, mean), (2, rstd))]
-    return [b.convert(y, x.dtype), *stats]
+    rows = b.reshape(x, [n, groups, own, hxw])
+    y, mean, var = _normalize(b, rows, weight, bias, (1, groups, own, 1), [2, 3], eps)
+    stats = [b.convert(b.reshape(s, out_shape(b, i)), out_dtype(b, i)) for i, s in ((1, mean), (2, _rstd(b, var, eps)))]
+    return [b.reshape(y, x.shape), *stats]
 
 
-def _batch_norm(b: Build, x: T, weight, bias, mean: T, var: T, eps: float) -> tuple[T, T]:
-    """The normalized tensor, and 1/sqrt(var + eps); statistics of shape [channels] in the type of computation."""
-    shape = (x.shape[1],) + (1,) * (x.rank - 2)
-    rstd = _rstd(b, var, eps)
-    y = b.binary("mul", b.binary("sub", x, b.reshape(mean, shape)), b.reshape(rstd, shape))
-    return _affine(b, y, weight, bias, shape), rstd
+def _by_statistics(b: Build, x: T, weight, bias, mean: T, var: T, eps: float) -> T:
+    """x normalized by given statistics, of shape [channels], in their type."""
+    shape, c = (x.shape[1],) + (1,) * (x.rank - 2), mean.dtype
+    y = b.binary("mul", b.binary("sub", b.convert(x, c), b.reshape(mean, shape)), b.reshape(_rstd(b, var, eps), shape))
+    return b.convert(_affine(b, y, weight, bias, shape), x.dtype)
+
+
+def _by_batch(b: Build, x: T, weight, bias, eps: float) -> list[T]:
+    """x normalized by its own statistics, which follow: mean and variance of each channel."""
+    row = [1] * x.rank
+    row[1] = x.shape[1]
+    return _normalize(b, x, weight, bias, row, [d for d in range(x.rank) if d != 1], eps)
 
 
 @translates("_native_batch_norm_legit_no_training")
 def batch_norm_inference(b: Build, x: T, weight, bias, mean, var, momentum: float, eps: float) -> list:
-    c = b.upcast(x)
-    y, _ = _batch_norm(b, c, weight, bias, b.convert(mean, c.dtype), b.convert(var, c.dtype), eps)
-    return [b.convert(y, x.dtype), *(b.full(0, out_dtype(b, i), out_shape(b, i)) for i in (1, 2))]
-
-
-def _batch_statistics(b: Build, x: T) -> tuple[T, T]:
-    mean, var = variance(b, x, [d for d in range(x.rank) if d != 1], 0)
-    return b.reshape(mean, [x.shape[1]]), b.reshape(var, [x.shape[1]])
+    c = compute(x.dtype)
+    y = _by_statistics(b, x, weight, bias, b.convert(mean, c), b.convert(var, c), eps)
+    return [y, *(b.full(0, out_dtype(b, i), out_shape(b, i)) for i in (1, 2))]
 
 
 @translates("_native_batch_norm_legit.no_stats")
 def batch_norm_no_stats(b: Build, x: T, weight, bias, training: bool, momentum: float, eps: float) -> list:
-    c = b.upcast(x)
-    mean, var = _batch_statistics(b, c)
-    y, rstd = _batch_norm(b, c, weight, bias, mean, var, eps)
-    return [b.convert(y, x.dtype), b.convert(mean, out_dtype(b, 1)), b.convert(rstd, out_dtype(b, 2))]
+    y, mean, var = _by_batch(b, x, weight, bias, eps)
+    return [y, b.convert(mean, out_dtype(b, 1)), b.convert(_rstd(b, var, eps), out_dtype(b, 2))]
 
 
 def _running(b: Build, x: T, mean: T, var: T, old_mean: T, old_var: T, momentum: float) -> tuple[T, T]:
@@ -89,27 +86,23 @@ def _running(b: Build, x: T, mean: T, var: T, old_mean: T, old_var: T, momentum:
 
 @translates("_native_batch_norm_legit_functional")
 def batch_norm_functional(b: Build, x: T, weight, bias, running_mean, running_var, training: bool, momentum: float, eps: float) -> list:
-    c = b.upcast(x)
     if not training:
-        mean, var = b.convert(running_mean, c.dtype), b.convert(running_var, c.dtype)
-        y, _ = _batch_norm(b, c, weight, bias, mean, var, eps)
+        c = compute(x.dtype)
+        y = _by_statistics(b, x, weight, bias, b.convert(running_mean, c), b.convert(running_var, c), eps)
         empty = [b.full(0, out_dtype(b, i), out_shape(b, i)) for i in (1, 2)]
-        return [b.convert(y, x.dtype), *empty, b.convert(running_mean, out_dtype(b, 3)), b.convert(running_var, out_dtype(b, 4))]
-    mean, var = _batch_statistics(b, c)
-    y, rstd = _batch_norm(b, c, weight, bias, mean, var, eps)
-    rest = [mean, rstd, *_running(b, x, mean, var, running_mean, running_var, momentum)]
-    return [b.convert(y, x.dtype), *(b.convert(t, out_dtype(b, i)) for i, t in enumerate(rest, 1))]
+        return [y, *empty, b.convert(running_mean, out_dtype(b, 3)), b.convert(running_var, out_dtype(b, 4))]
+    y, mean, var = _by_batch(b, x, weight, bias, eps)
+    rest = [mean, _rstd(b, var, eps), *_running(b, x, mean, var, running_mean, running_var, momentum)]
+    return [y, *(b.convert(t, out_dtype(b, i)) for i, t in enumerate(rest, 1))]
 
 
 @translates("_batch_norm_with_update_functional")
 def batch_norm_with_update(b: Build, x: T, weight, bias, running_mean, running_var, momentum: float, eps: float) -> list:
-    c = b.upcast(x)
-    mean, var = _batch_statistics(b, c)
-    y, rstd = _batch_norm(b, c, weight, bias, mean, var, eps)
+    y, mean, var = _by_batch(b, x, weight, bias, eps)
     new_mean, new_var = _running(b, x, mean, var, running_mean, running_var, momentum)
     reserve = b.full(0, out_dtype(b, 3), out_shape(b, 3))
-    rest = [mean, rstd, reserve, new_mean, new_var]
-    return [b.convert(y, x.dtype), *(b.convert(t, out_dtype(b, i)) for i, t in enumerate(rest, 1))]
+    rest = [mean, _rstd(b, var, eps), reserve, new_mean, new_var]
+    return [y, *(b.convert(t, out_dtype(b, i)) for i, t in enumerate(rest, 1))]
 
 
 @translates("_batch_norm_no_update")
