@@ -5,7 +5,6 @@ use rc_ir::{Attr, Body, Diagnostic, Module, Name};
 use rc_machine::Target;
 use rc_parser::pipeline::parse_pipeline;
 use rc_passes::autodiff::{AUTODIFF, Mode, Request, autodiff};
-use rc_passes::partition::without;
 
 /// The two functions of a training step.
 pub struct Divided {
@@ -46,18 +45,6 @@ pub fn divide(
     let saved = backward.bodies.first().and_then(|body| body.attr(body.root(), "rc.saved")).and_then(Attr::as_ints);
     let saved = saved.unwrap_or_default().iter().map(|&k| k as usize).collect();
     Ok(Divided { forward, backward, saved, remarks: report.diagnostics })
-}
-
-/// The backward function for calls in which no gradient comes for these of its arguments: it does not take them.
-///
-/// # Errors
-/// Those of the passes that take out what the gradients leave.
-pub fn without_gradients(backward: &Module, absent: &[usize]) -> Result<Module, Vec<Diagnostic>> {
-    let mut module = backward.clone();
-    let function = module.bodies.iter_mut().find(|body| !body.is_private());
-    function.into_iter().for_each(|body| without(body, absent));
-    let report = PassManager::new(parse_pipeline("training", "canonicalize,cse,dce")?).run(&mut module);
-    if report.succeeded() { Ok(module) } else { Err(report.errors) }
 }
 
 /// A module of one of the joint module's public functions, with the private ones.

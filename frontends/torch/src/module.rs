@@ -170,12 +170,6 @@ impl PyModule {
         Ok((PyModule(forward), PyModule(backward), saved, kept, remarks))
     }
 
-    /// A derivative's module for calls in which nothing gives the gradients that are its arguments of these numbers; it does not take them.
-    fn without_gradients(&self, py: Python<'_>, absent: Vec<usize>) -> PyResult<PyModule> {
-        let done = on_team(py, || rc::without_gradients(&self.0, &absent))?;
-        done.map(PyModule).map_err(|errors| error(py, &errors))
-    }
-
     /// What the arguments of the module's first function are called.
     fn argument_names(&self) -> Vec<String> {
         let first = self.0.bodies.iter().find(|body| !body.is_private());

@@ -21,7 +21,6 @@ use rc_ir::dim_range::Ranges;
 use rc_ir::pass::{OptionKind, PassContext, PassDef, PassKind, option};
 use rc_ir::{Body, Diagnostic, Module, Op, Result, Value};
 use rustc_hash::{FxHashMap, FxHashSet};
-pub use split::without;
 
 pub static PARTITION: PassDef = PassDef {
     summary: "Makes of a joint function a forward and a backward one, and decides what is kept between them.",

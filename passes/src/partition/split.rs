@@ -5,9 +5,8 @@ use crate::autodiff::{JOINT, set_results};
 use crate::dce::erase_unused;
 use crate::layout::attention::read_turned;
 use crate::partition::RECOMPUTE;
-use rc_dialects::CoreBuilder;
 use rc_dialects::func::{arg_dicts, symbols};
-use rc_ir::{Attr, Body, Builder, Dim, Name, Op, Result, Type, Value};
+use rc_ir::{Attr, Body, Dim, Name, Op, Result, Type, Value};
 use rustc_hash::FxHashSet;
 
 /// The backward function's attribute that says what its first arguments are.
@@ -122,19 +121,6 @@ fn backward(body: &Body, joint: &Joint, kept: &[Value], saved: &[i64]) -> Body {
     new.set_attr(root, SAVED, Attr::i64s(saved));
     named(&mut new, "backward");
     new
-}
-
-/// A backward function without the arguments of these numbers, gradients that nothing gives: they count as -0.0, which added to anything leaves it.
-pub fn without(body: &mut Body, absent: &[usize]) {
-    let entry = body.entry().expect("checked");
-    let arguments: Vec<Value> = body.block_args(entry).collect();
-    let first = body.ops(entry).next().expect("a function ends with its results");
-    for &i in absent {
-        let ty = body.ty(arguments[i]);
-        let zero = Builder::before(body, first).splat(-0.0, ty);
-        body.replace_all_uses(arguments[i], zero);
-    }
-    keep_args(body, &(0..arguments.len()).filter(|i| !absent.contains(i)).collect::<Vec<_>>());
 }
 
 /// Moves what is computed again, which does not follow the gradients, to where it is used first: at the function's start all of it would be held at once.

@@ -5,9 +5,7 @@ The graph is lowered as one for inference is. rc differentiates it, decides what
 
 from __future__ import annotations
 
-import threading
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import torch
@@ -58,27 +56,17 @@ def _compile(gm: GraphModule, options: Options) -> Step:
     logs.say("time", f"{len(lowered.nodes)} operations: translated in {translated - began:.3f} s, differentiated in {divided - translated:.3f} s")
     for remark in remarks:
         logs.say("autograd" if " keeps " in remark else "remarks", remark.strip())
+    if (folder := dump_folder(options)) is not None:
+        (folder / f"{number}_forward.ir").write_text(forward.text())
+        (folder / f"{number}_backward.ir").write_text(backward.text())
     kept = [(list(sizes), TO_TORCH[element]) for element, sizes in kept]
     placeholders = [node.meta["val"] for node in gm.graph.find_nodes(op="placeholder")]
     dtypes = {i: val.dtype for i, val in enumerate(placeholders) if isinstance(val, torch.Tensor)}
     step = Step(lowered, dtypes, results, arguments, values, saved, kept)
-    absent = step.unexpected()
-    part = without(backward, step, absent)
-    if (folder := dump_folder(options)) is not None:
-        (folder / f"{number}_forward.ir").write_text(forward.text())
-        (folder / f"{number}_backward.ir").write_text(part.text())
-    forward, program = _compiled(forward, part, lowered, options, number)
+    forward, backward = _compiled(forward, backward, lowered, options, number)
     step.forward = step.forward_of(forward, options, f"forward {number}")
-    step.backward[absent] = step.backward_of(program, absent, options, f"backward {number}")
-    if absent:
-        step.whole = lambda: step.backward_of(compiled(backward, lowered, options, f"backward {number}"), (), options, f"backward {number}")
+    step.backward = step.backward_of(backward, options, f"backward {number}")
     return step
-
-
-def without(backward: Module, step: Step, absent: tuple[int, ...]) -> Module:
-    """The backward function of calls in which no gradients of these results come."""
-    first = len(step.saved)
-    return backward.without_gradients([first + step.wanted.index(i) for i in absent]) if absent else backward
 
 
 def _compiled(forward: Module, backward: Module, lowered: Lowered, options: Options, number: int) -> tuple[Program, Program]:
@@ -125,11 +113,7 @@ class Step:
         self.flat = [i for i in range(len(values)) if i not in results]
         self.updated = [value for kind, value in lowered.returns if kind == "arg"]
         self.forward: Program | None = None
-        self.backward: dict[tuple[int, ...], Program] = {}
-        """By the results whose gradients a program does not take."""
-        self.whole: Callable[[], Program] | None = None
-        """Compiles the one that takes all, where it is not there."""
-        self.lock = threading.Lock()
+        self.backward: Program | None = None
         inputs = len(lowered.inputs)
         self.of_arguments = [lowered.inputs[k][0] if k < inputs else None for k in saved]
         returned = {value: i for i, value in enumerate(values)}
@@ -139,20 +123,6 @@ class Step:
         """Where the forward function returns its result of this number."""
         return returned[number] if number < self.count else len(self.values) + number - self.count
 
-    def unexpected(self) -> tuple[int, ...]:
-        """The results that probably get no gradient: those beside a loss, as logits that are looked at."""
-        losses = [i for i in self.wanted if not self.lowered.results[self.values[i]][0]]
-        return tuple(i for i in self.wanted if losses and i not in losses)
-
-    def backward_for(self, gradients) -> tuple[tuple[int, ...], Program]:
-        """The program for what comes, and the results whose gradients it does not take."""
-        with self.lock:
-            for absent, program in self.backward.items():
-                if all(gradients[i] is None for i in absent):
-                    return absent, program
-            program = self.backward[()] = self.whole()
-            return (), program
-
     def forward_of(self, program: Program, options: Options, name: str) -> Program:
         """With the layout of its calls: it returns the graph's results, then what is kept."""
         results = [*self.lowered.results, *((sizes, strides_of(sizes, row_major(len(sizes))), dtype) for sizes, dtype in self.kept)]
@@ -161,8 +131,8 @@ class Step:
         program.layout(self.lowered.inputs, self.lowered.integers, results, returns, [], None, options.graphs, self._shown(name))
         return ready(program, self._shown(name))
 
-    def backward_of(self, program: Program, absent: tuple[int, ...], options: Options, name: str) -> Program:
-        """It takes what is saved and the gradients of results but the absent ones, and returns those of arguments."""
+    def backward_of(self, program: Program, options: Options, name: str) -> Program:
+        """It takes what is saved and the gradients of results, and returns those of arguments."""
         inputs, results, count = [], [], len(self.lowered.inputs)
         for k in self.saved:
             if k < count:
@@ -174,8 +144,7 @@ class Step:
                 about = (row_major(len(sizes)), sizes, False)
             inputs.append((len(inputs), *about))
         for i in self.wanted:
-            if i not in absent:
-                inputs.append((len(inputs), *self._as_input(self.values[i])))
+            inputs.append((len(inputs), *self._as_input(self.values[i])))
         orders = {position: (order, physical) for position, order, physical, _ in self.lowered.inputs}
         for i in self.arguments:
             order, physical = orders[i]
@@ -225,9 +194,8 @@ class _Step(torch.autograd.Function):
         step = ctx.step
         values = list(ctx.saved_tensors)
         ctx.maybe_clear_saved_tensors()
-        absent, program = step.backward_for(gradients)
-        values += [_given(gradients[i], step, i, *like) for i, like in zip(step.wanted, ctx.like) if i not in absent]
-        found = program(values)
+        values += [_given(gradients[i], step, i, *like) for i, like in zip(step.wanted, ctx.like)]
+        found = step.backward(values)
         if torch.is_grad_enabled():
             found = _only_once(found)
         of_arguments = [None] * (ctx.count + 1)
