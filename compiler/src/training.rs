@@ -5,6 +5,7 @@ use rc_ir::{Attr, Body, Diagnostic, Module, Name};
 use rc_machine::Target;
 use rc_parser::pipeline::parse_pipeline;
 use rc_passes::autodiff::{AUTODIFF, Mode, Request, autodiff};
+use rc_passes::partition;
 
 /// The two functions of a training step.
 pub struct Divided {
@@ -45,6 +46,15 @@ pub fn divide(
     let saved = backward.bodies.first().and_then(|body| body.attr(body.root(), "rc.saved")).and_then(Attr::as_ints);
     let saved = saved.unwrap_or_default().iter().map(|&k| k as usize).collect();
     Ok(Divided { forward, backward, saved, remarks: report.diagnostics })
+}
+
+/// A backward function's module without the gradients of results of these numbers, which are zero.
+pub fn without(backward: &Module, absent: &[usize]) -> Module {
+    let mut module = backward.clone();
+    if let Some(body) = module.bodies.iter_mut().find(|body| !body.is_private()) {
+        partition::without(body, absent);
+    }
+    module
 }
 
 /// A module of one of the joint module's public functions, with the private ones.

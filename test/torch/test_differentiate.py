@@ -603,3 +603,22 @@ def test_gradients_that_are_nan_and_clipping(own):
     ours, theirs = step(True), step(False)
     assert ours[0].isnan()
     close(ours, theirs)
+
+
+def test_gradients_of_a_loss_alone(own, monkeypatch):
+    """Of what a model returns beside its loss no zeros are made; where it has a gradient too, another backward function is compiled."""
+    made = []
+    compiled_step = backend.compile_step
+    monkeypatch.setattr(backend, "compile_step", lambda *args: made.append(compiled_step(*args)) or made[-1])
+    f = lambda x, w: ((x @ w).exp().mean(), x @ w, x.sin())
+    torch.manual_seed(0)
+    x, w = torch.randn(4, 5), torch.randn(5, 3)
+    g = torch.compile(f, backend="rc", fullgraph=True)
+    for chosen in ([0], [0, 1], [2], [0, 1, 2], [0]):
+        found = []
+        for h in (g, f):
+            a, b = (t.clone().requires_grad_() for t in (x, w))
+            results = h(a, b)
+            found.append(torch.autograd.grad(sum((results[i] * 3).sum() for i in chosen), [a, b], allow_unused=True, materialize_grads=True))
+        close(*found)
+        assert [list(step.backwards) for step in made] == [[(0,)] if chosen == [0] and len(made[0].backwards) == 1 else [(0,), (0, 1, 2)]]

@@ -170,6 +170,11 @@ impl PyModule {
         Ok((PyModule(forward), PyModule(backward), saved, kept, remarks))
     }
 
+    /// A backward function's module without the gradients of results of these numbers, which are zero.
+    fn without(&self, absent: Vec<usize>) -> PyModule {
+        PyModule(rc::without(&self.0, &absent))
+    }
+
     /// What the arguments of the module's first function are called.
     fn argument_names(&self) -> Vec<String> {
         let first = self.0.bodies.iter().find(|body| !body.is_private());

@@ -20,6 +20,7 @@ mod weigh;
 pub use classify::{Class, classify, is_cheap};
 pub use merge::restore_order;
 pub use pass::{FUSE, OUTLINE_OPS, of_target};
+pub(crate) use plan::overlaps;
 pub use weigh::peak_of;
 
 use rc_dialects::core::reindex::Reindex;

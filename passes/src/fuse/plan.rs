@@ -92,7 +92,7 @@ fn pads_with_zeros(op: OpRef) -> bool {
 }
 
 /// Whether a `core.window` has an element in several windows.
-fn overlaps(op: OpRef) -> bool {
+pub(crate) fn overlaps(op: OpRef) -> bool {
     let sizes = op.ints("sizes").unwrap_or_default();
     let steps = |name: &str| op.ints(name).unwrap_or_else(|| vec![1; sizes.len()]);
     sizes.iter().zip(steps("strides")).zip(steps("divisors")).any(|((&size, stride), divisor)| size * divisor > stride)

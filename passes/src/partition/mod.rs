@@ -4,12 +4,15 @@
 //! deep nets with sublinear memory cost", 2016, for the question, and PyTorch's partitioner for the graph): a value that the backward function needs is
 //! kept, at the price of its bytes, or computed again, at the price of its operations and of what these need.
 
+mod absent;
 mod cut;
 mod price;
 mod split;
 
+pub use absent::without;
+
 use crate::autodiff::JOINT;
-use crate::fuse::{Class, classify, symbol_ranges};
+use crate::fuse::{Class, classify, overlaps, symbol_ranges};
 use crate::layout::attention::settling;
 use crate::schedule::Target;
 use cut::{Graph, INFINITE, SINK, SOURCE};
@@ -44,16 +47,25 @@ Symbolic sizes count as their largest, one that may be beyond 65,536 as 1024. Do
             "false",
             "Whether products and attention may be computed again.",
         ),
+        option(
+            "absent",
+            OptionKind::Str,
+            "",
+            "Numbers, separated by spaces, of gradients of results that the backward function does not take: they are zero.",
+        ),
     ],
     requires: &["decompose"],
     ..PassDef::new("partition", |options| {
         let budget = options.float("memory-budget");
         let products = options.bool("recompute-products");
-        Ok(PassKind::module(move |module: &mut Module, cx: &mut PassContext| run(module, cx, budget, products)))
+        let absent = options.str("absent").to_string();
+        Ok(PassKind::module(move |module: &mut Module, cx: &mut PassContext| {
+            run(module, cx, budget, products, &absent)
+        }))
     })
 };
 
-fn run(module: &mut Module, cx: &mut PassContext, budget: f64, products: bool) -> Result {
+fn run(module: &mut Module, cx: &mut PassContext, budget: f64, products: bool, absent: &str) -> Result {
     let target = Target::of("", "", module.attrs).map_err(|why| Diagnostic::error(module.loc, why))?;
     let joints: Vec<usize> =
         (0..module.bodies.len()).filter(|&i| module.bodies[i].attr(module.bodies[i].root(), JOINT).is_some()).collect();
@@ -68,7 +80,11 @@ fn run(module: &mut Module, cx: &mut PassContext, budget: f64, products: bool) -
         let turned = joint.turned(&kept);
         split::keep_turned(&mut module.bodies[i], &mut kept, &turned)?;
         let joint = Joint::of(&module.bodies[i])?;
-        let (forward, backward) = split::split(&module.bodies[i], &joint, &kept);
+        let (forward, mut backward) = split::split(&module.bodies[i], &joint, &kept);
+        let absent = joint.numbers(absent)?;
+        if !absent.is_empty() {
+            without(&mut backward, &absent);
+        }
         module.bodies.splice(i..=i, [forward, backward]);
     }
     Ok(())
@@ -136,6 +152,18 @@ impl<'a> Joint<'a> {
         let ranges = symbol_ranges(body);
         let (arguments, gradients) = (all[..arguments].to_vec(), all[arguments..].to_vec());
         Ok(Joint { body, ops, end, arguments, donated, gradients, results, updates, backward, forward, ranges })
+    }
+
+    /// Numbers of gradients of results, as text.
+    fn numbers(&self, text: &str) -> Result<Vec<usize>> {
+        let number = |word: &str| word.parse().ok().filter(|&n: &usize| n < self.gradients.len());
+        let numbers: Option<Vec<usize>> = text.split_whitespace().map(number).collect();
+        let all = self.gradients.len();
+        numbers.ok_or_else(|| {
+            self.body
+                .op_ref(self.body.root())
+                .error(format!("takes gradients of {all} results, and '{text}' are to be absent"))
+        })
     }
 
     /// What to keep so that it is no more than the budget. Bytes become dearer until it is.
@@ -259,18 +287,26 @@ impl<'a> Joint<'a> {
         users.len() > 1 && users.iter().any(|&op| classify(self.body.op_ref(op)) == Class::Reduce)
     }
 
-    /// What products and the like read, of the forward part and of the backward one: it lies in memory in any case. Views of it, windows and padding do
-    /// not: a product reads them where the map leads.
+    /// What products and the like read, and pools whose windows overlap, of the forward part and of the backward one: it lies in memory in any case.
+    /// Views of it, windows and padding do not: a product reads them where the map leads.
     fn stored(&self) -> [FxHashSet<Value>; 2] {
         let (body, mut out) = (self.body, <[FxHashSet<Value>; 2]>::default());
         let viewed = |value: &Value| {
             let view = body.op_ref(body.defining_op(*value)?);
             (classify(view) == Class::Reindex || view.is(op::core::PAD)).then(|| view.operand(0))
         };
+        let follows = |op: Op| usize::from(body.results(op).any(|v| self.backward.contains(&v)));
         for at in self.ops.iter().map(|&op| body.op_ref(op)) {
+            let source = |v: Value| std::iter::successors(Some(v), viewed).last();
+            if at.is(op::core::WINDOW) && overlaps(at) {
+                // What the function's own results do not need is computed in the backward part.
+                let own = |op: Op| body.results(op).any(|v| self.forward.contains(&v));
+                for (user, _) in body.uses(at.result(0)) {
+                    out[usize::from(!own(user))].extend(source(at.operand(0)));
+                }
+            }
             if matches!(classify(at), Class::Contract | Class::Attention | Class::Alone) {
-                let part = usize::from(at.results().any(|v| self.backward.contains(&v)));
-                out[part].extend(at.operands().filter_map(|v| std::iter::successors(Some(v), viewed).last()));
+                out[follows(at.op)].extend(at.operands().filter_map(source));
             }
             let own = classify(at) == Class::Contract && !self.backward.contains(&at.result(0));
             if own && self.is_read_twice(at.result(0)) {

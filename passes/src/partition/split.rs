@@ -68,12 +68,12 @@ pub fn keep_turned(body: &mut Body, kept: &mut [Value], turned: &[(Value, Op)]) 
     Ok(())
 }
 
-/// A symbol has its value from a dimension of an argument: one that none of the backward function's has comes with an argument of the forward one.
+/// A symbol has its value from a dimension of an argument: one that nothing kept has comes with an argument of the forward one. Gradients may be absent.
 fn with_sizes(body: &Body, joint: &Joint, kept: &[Value]) -> Vec<Value> {
     let mut out = kept.to_vec();
     let has = |v: &Value, name: Name| body.ty(*v).shape().contains(&Dim::symbol(name));
     for symbol in symbols(body) {
-        if !out.iter().chain(&joint.gradients).any(|v| has(v, symbol.name)) {
+        if !out.iter().any(|v| has(v, symbol.name)) {
             let own = joint.arguments.iter().filter(|v| !joint.donated.contains(v));
             out.extend(own.copied().find(|v| has(v, symbol.name)));
         }
@@ -148,7 +148,7 @@ fn delay(body: &mut Body, follows: &FxHashSet<Value>) {
 }
 
 /// The function takes these of its arguments, in this order; the others have no uses.
-fn keep_args(body: &mut Body, wanted: &[usize]) {
+pub fn keep_args(body: &mut Body, wanted: &[usize]) {
     let entry = body.entry().expect("checked");
     let dicts = arg_dicts(body);
     let has_dicts = body.attr(body.root(), "arg_attrs").is_some();

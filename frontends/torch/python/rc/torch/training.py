@@ -6,6 +6,7 @@ The graph is lowered as one for inference is. rc differentiates it, decides what
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import torch
@@ -63,9 +64,11 @@ def _compile(gm: GraphModule, options: Options) -> Step:
     placeholders = [node.meta["val"] for node in gm.graph.find_nodes(op="placeholder")]
     dtypes = {i: val.dtype for i, val in enumerate(placeholders) if isinstance(val, torch.Tensor)}
     step = Step(lowered, dtypes, results, arguments, values, saved, kept)
-    forward, backward = _compiled(forward, backward, lowered, options, number)
-    step.forward = step.forward_of(forward, options, f"forward {number}")
-    step.backward = step.backward_of(backward, options, f"backward {number}")
+    name, given = f"backward {number}", step.likely()
+    one, two = _compiled(forward, step.without_others(backward, given), lowered, options, number)
+    step.forward = step.forward_of(one, options, f"forward {number}")
+    step.backwards[given] = step.backward_of(two, given, options, name)
+    step.later = lambda: step.backward_of(compiled(backward, lowered, options, name), tuple(results), options, name)
     return step
 
 
@@ -113,7 +116,10 @@ class Step:
         self.flat = [i for i in range(len(values)) if i not in results]
         self.updated = [value for kind, value in lowered.returns if kind == "arg"]
         self.forward: Program | None = None
-        self.backward: Program | None = None
+        self.backwards: dict[tuple[int, ...], Program] = {}
+        """Backward functions, by the results that they take gradients of."""
+        self.later: Callable[[], Program] | None = None
+        """Compiles the one that takes all."""
         inputs = len(lowered.inputs)
         self.of_arguments = [lowered.inputs[k][0] if k < inputs else None for k in saved]
         returned = {value: i for i, value in enumerate(values)}
@@ -131,8 +137,26 @@ class Step:
         program.layout(self.lowered.inputs, self.lowered.integers, results, returns, [], None, options.graphs, self._shown(name))
         return ready(program, self._shown(name))
 
-    def backward_of(self, program: Program, options: Options, name: str) -> Program:
-        """It takes what is saved and the gradients of results, and returns those of arguments."""
+    def likely(self) -> tuple[int, ...]:
+        """The results that have gradients in most steps: the losses, where there are some."""
+        losses = tuple(i for i in self.wanted if not self.lowered.results[self.values[i]][0])
+        return losses or tuple(self.wanted)
+
+    def without_others(self, backward: Module, given: tuple[int, ...]) -> Module:
+        absent = [number for number, i in enumerate(self.wanted) if i not in given]
+        return backward.without(absent) if absent else backward
+
+    def backward(self, given: set[int]) -> tuple[Program, tuple[int, ...]]:
+        """A backward function that takes gradients of these results, and all that it takes them of."""
+        for results, program in self.backwards.items():
+            if given <= set(results):
+                return program, results
+        results = tuple(self.wanted)
+        program = self.backwards[results] = self.later()
+        return program, results
+
+    def backward_of(self, program: Program, given: tuple[int, ...], options: Options, name: str) -> Program:
+        """It takes what is saved and the gradients of the results `given`, and returns those of arguments."""
         inputs, results, count = [], [], len(self.lowered.inputs)
         for k in self.saved:
             if k < count:
@@ -143,7 +167,7 @@ class Step:
                 sizes, _ = self.kept[k - count - self.count]
                 about = (row_major(len(sizes)), sizes, False)
             inputs.append((len(inputs), *about))
-        for i in self.wanted:
+        for i in given:
             inputs.append((len(inputs), *self._as_input(self.values[i])))
         orders = {position: (order, physical) for position, order, physical, _ in self.lowered.inputs}
         for i in self.arguments:
@@ -180,7 +204,7 @@ class _Step(torch.autograd.Function):
         count = len(step.values)
         results = tuple(values[:count])
         ctx.step, ctx.count = step, len(args)
-        ctx.like = [(results[i].shape, results[i].stride()) for i in step.wanted]
+        ctx.like = {i: (results[i].shape, results[i].stride()) for i in step.wanted}
         ctx.save_for_backward(*(args[a] if a is not None else values[r] for a, r in zip(step.of_arguments, step.of_results)))
         ctx.set_materialize_grads(False)
         if step.flat:
@@ -194,8 +218,9 @@ class _Step(torch.autograd.Function):
         step = ctx.step
         values = list(ctx.saved_tensors)
         ctx.maybe_clear_saved_tensors()
-        values += [_given(gradients[i], step, i, *like) for i, like in zip(step.wanted, ctx.like)]
-        found = step.backward(values)
+        program, given = step.backward({i for i in step.wanted if gradients[i] is not None})
+        values += [_given(gradients[i], step, i, *ctx.like[i]) for i in given]
+        found = program(values)
         if torch.is_grad_enabled():
             found = _only_once(found)
         of_arguments = [None] * (ctx.count + 1)
