@@ -6,6 +6,7 @@
 //! time, and keeps the code in a cache of its own.
 
 use std::ffi::{c_char, c_void};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use cudarc::driver::sys::{self, CUjit_option as Option_};
@@ -75,7 +76,7 @@ impl Cubin {
     }
 }
 
-/// The kernels of these names, each in a module of its own: assembled several at once, on the CPU's pool, and loaded. Fails with the first
+/// The kernels of these names, each in a module of its own: assembled several at once, the longest first, and loaded. Fails with the first
 /// error in their order.
 pub fn load_all(
     device: &Arc<Device>,
@@ -83,7 +84,9 @@ pub fn load_all(
     options: &AssembleOptions,
     cache: Option<&CubinCache>,
 ) -> Result<Vec<Function>> {
-    at_once(kernels, &|&(name, ptx)| {
+    let mut order: Vec<usize> = (0..kernels.len()).collect();
+    order.sort_by_key(|&i| std::cmp::Reverse(kernels[i].1.len()));
+    at_once(kernels, &order, &|&(name, ptx)| {
         let cubin = assemble(device, ptx, options, cache)?;
         let linked = Module::load(device, &cubin.bytes)?.function(name)?;
         let (spilled, serialized) = (linked.info().local_memory, cubin.is_serialized());
@@ -97,14 +100,23 @@ pub fn load_all(
     })
 }
 
-/// What is made of each, on the CPU's pool.
-fn at_once<S: Sync, T: Send>(from: &[S], make: &(dyn Fn(&S) -> Result<T> + Sync)) -> Result<Vec<T>> {
+/// What is made of each, on as many threads as the CPU's pool has, the first of `order` first. The pool itself runs one job at a time, and what it does not
+/// take on one thread: a backward function's kernels are assembled while the forward function's are.
+fn at_once<S: Sync, T: Send>(from: &[S], order: &[usize], make: &(dyn Fn(&S) -> Result<T> + Sync)) -> Result<Vec<T>> {
     let results: Vec<Mutex<Option<Result<T>>>> = from.iter().map(|_| Mutex::new(None)).collect();
-    Pool::global()?.for_each(from.len() as u64, 1, &|_, range| {
-        for i in range {
-            let result = make(&from[i as usize]);
-            *results[i as usize].lock().unwrap_or_else(|e| e.into_inner()) = Some(result);
+    let next = AtomicUsize::new(0);
+    let work = || {
+        while let Some(&i) = order.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let result = make(&from[i]);
+            *results[i].lock().unwrap_or_else(|e| e.into_inner()) = Some(result);
         }
+    };
+    let threads = Pool::global()?.threads().min(from.len());
+    std::thread::scope(|scope| {
+        for _ in 1..threads {
+            scope.spawn(work);
+        }
+        work();
     });
     let missing = || Err(Error::Invalid("a module was not assembled".into()));
     results.into_iter().map(|r| r.into_inner().unwrap_or_else(|e| e.into_inner()).unwrap_or_else(missing)).collect()
