@@ -104,13 +104,21 @@ pub fn define_transpose(b: &mut Builder, op: Op, windows: &Windows) -> Result<Ve
     let taken = b.window(y, &dims, &taps, &vec![1; rank], &apart);
     let counts = b.ty(taken).shape()[..=rank].to_vec();
     let taken = window_rows(b, taken, rank);
-    let w = classes.weights(b, w, groups);
-    let w = if groups > 1 { w } else { whole_channels(b, w) };
     // Where no weights are, the bias is all there is: it is added to all results once they are in their places.
     let dense = classes.number() == windows.strides.iter().product::<i64>();
     let own = bias.filter(|_| dense).map(|bias| classes.bias(b, bias, groups));
     let elem = if dense || bias.is_none() { result.elem() } else { default_acc(result.elem()) };
-    let x = multiplied(b, taken, w, rank, [groups, least], own, elem);
+    let x = if is_narrow(b, w) {
+        let w = classes.weights(b, w, groups);
+        let w = if groups > 1 { w } else { whole_channels(b, w) };
+        multiplied(b, taken, w, rank, [groups, least], own, elem)
+    } else {
+        let w = classes.columns(b, w);
+        let rows = in_groups(b, taken, rank, 1);
+        let acc = default_acc(b.ty(w).elem());
+        let y = b.contract(rows, w, [&[], &[]], [&[1], &[0]], acc);
+        finished(b, y, &[1], own, elem)
+    };
     let x = classes.places(b, x, &counts, &sizes, groups);
     let x = to_first(b, x, rank);
     Ok(vec![if dense { x } else { with_bias(b, op, x) }])
@@ -170,14 +178,18 @@ fn window_rows(b: &mut Builder, taken: Value, rank: usize) -> Value {
     b.permute(taken, &perm)
 }
 
+/// Whether elements have 16 bits. Matrix units then multiply by weights in rows, `[results, k]`; vectors by columns side by side, `[k, results]`.
+fn is_narrow(b: &Builder, x: Value) -> bool {
+    b.ty(x).elem().byte_width() == Some(2)
+}
+
 /// The tensor with zeros after the channels, its last dimension.
 fn whole_channels(b: &mut Builder, x: Value) -> Value {
     let rank = b.ty(x).rank();
     let channels = b.ty(x).shape()[rank - 1].as_static().unwrap_or(0);
     let mut more = vec![Dim::Static(0); rank];
     more[rank - 1] = Dim::Static((CHANNELS - channels % CHANNELS) % CHANNELS);
-    let narrow = b.ty(x).elem().byte_width() == Some(2);
-    if narrow { b.pad_or_crop(x, 0.0, &vec![Dim::Static(0); rank], &more) } else { x }
+    if is_narrow(b, x) { b.pad_or_crop(x, 0.0, &vec![Dim::Static(0); rank], &more) } else { x }
 }
 
 /// Windows `[n, places.., window.., c]` as a matrix `[rows, window * c]`, or one for each group.
@@ -211,30 +223,36 @@ fn multiplied(
     let rows = in_groups(b, taken, rank, groups);
     let (g, length) = (Dim::Static(groups), product(&ws[1..]));
     let each = ws[0].floordiv(g);
-    let (y, along, shape): (_, &[i64], Vec<Dim>) = if groups == 1 {
+    let y = if groups == 1 {
         let w = b.reshape(w, &[ws[0], length]);
-        (b.contract(rows, w, [&[], &[]], [&[1], &[1]], acc), &[1], vec![ws[0]])
+        b.contract(rows, w, [&[], &[]], [&[1], &[1]], acc)
     } else {
         let w = b.reshape(w, &[g, each, length]);
-        (b.contract(rows, w, [&[0], &[0]], [&[2], &[2]], acc), &[0, 2], vec![g, each])
+        b.contract(rows, w, [&[0], &[0]], [&[2], &[2]], acc)
     };
-    let y = match bias {
-        None => y,
-        Some(bias) => {
-            let bias = b.reshape(bias, &shape);
-            let bias = b.convert(bias, acc);
-            let whole = b.ty(y).shape().to_vec();
-            let bias = b.broadcast(bias, &whole, along);
-            b.binary("add", y, bias)
-        }
-    };
-    let y = b.convert(y, elem);
+    let y = finished(b, y, if groups == 1 { &[1] } else { &[0, 2] }, bias, elem);
     if groups == 1 {
         return y;
     }
     let rows = b.ty(y).shape()[1];
     let y = b.permute(y, &[1, 0, 2]);
     b.reshape(y, &[rows, ws[0]])
+}
+
+/// The sums with the bias, whose elements lie along these dimensions, rounded.
+fn finished(b: &mut Builder, sums: Value, along: &[i64], bias: Option<Value>, elem: Type) -> Value {
+    let y = match bias {
+        None => sums,
+        Some(bias) => {
+            let (whole, acc) = (b.ty(sums).shape().to_vec(), b.ty(sums).elem());
+            let shape: Vec<Dim> = along.iter().map(|&d| whole[d as usize]).collect();
+            let bias = b.reshape(bias, &shape);
+            let bias = b.convert(bias, acc);
+            let bias = b.broadcast(bias, &whole, along);
+            b.binary("add", sums, bias)
+        }
+    };
+    b.convert(y, elem)
 }
 
 /// Weights `[o, window.., c]` of groups with fewer than `least` channels as those of fewer groups with more, and how many these are.
@@ -286,6 +304,25 @@ impl Classes {
     }
     /// Weights `[o, c / groups, window..]` as `[groups * classes * c / groups, taps.., o / groups]`, taps from last to first.
     fn weights(&self, b: &mut Builder, w: Value, groups: i64) -> Value {
+        let [g, outs, c] = [Dim::Static(groups), b.ty(w).shape()[0].floordiv(Dim::Static(groups)), b.ty(w).shape()[1]];
+        let (w, taps, own) = self.split(b, w, groups);
+        let perm = [&[0], own.as_slice(), &[2], taps.as_slice(), &[1]].concat();
+        let w = b.permute(w, &perm);
+        b.reshape(w, &[&[g * Dim::Static(self.number()) * c], self.taps().as_slice(), &[outs]].concat())
+    }
+    /// The same of one group as a matrix `[taps * o, classes * c]`.
+    fn columns(&self, b: &mut Builder, w: Value) -> Value {
+        let [outs, c] = [b.ty(w).shape()[0], b.ty(w).shape()[1]];
+        let (w, taps, own) = self.split(b, w, 1);
+        let perm = [taps.as_slice(), &[0, 1], own.as_slice(), &[2]].concat();
+        let w = b.permute(w, &perm);
+        b.reshape(w, &[product(&self.taps()) * outs, Dim::Static(self.number()) * c])
+    }
+    fn taps(&self) -> Vec<Dim> {
+        self.0.iter().map(|c| Dim::Static(c.taps)).collect()
+    }
+    /// Weights as `[groups, o / groups, c / groups, taps, classes, ..]`, taps from last to first, and which dimensions taps and classes are.
+    fn split(&self, b: &mut Builder, w: Value, groups: i64) -> (Value, Vec<i64>, Vec<i64>) {
         let (rank, shape) = (self.0.len(), b.ty(w).shape().to_vec());
         let mut high = vec![Dim::Static(0); rank + 2];
         for (i, c) in self.0.iter().enumerate() {
@@ -296,13 +333,9 @@ impl Classes {
         let split = self.0.iter().flat_map(|c| [Dim::Static(c.taps), Dim::Static(c.classes)]);
         let split: Vec<Dim> = [g, outs, shape[1]].into_iter().chain(split).collect();
         let w = b.reshape(w, &split);
-        let flipped: Vec<i64> = (0..rank as i64).map(|i| 3 + 2 * i).collect();
-        let w = b.op(op::core::REVERSE).operand(w).attr("dims", Attr::i64s(&flipped)).value();
-        let own: Vec<i64> = (0..rank as i64).map(|i| 4 + 2 * i).collect();
-        let perm = [&[0], own.as_slice(), &[2], flipped.as_slice(), &[1]].concat();
-        let w = b.permute(w, &perm);
-        let taps: Vec<Dim> = self.0.iter().map(|c| Dim::Static(c.taps)).collect();
-        b.reshape(w, &[&[g * Dim::Static(self.number()) * shape[1]], taps.as_slice(), &[outs]].concat())
+        let [taps, own] = [3, 4].map(|first| (0..rank as i64).map(|i| first + 2 * i).collect::<Vec<_>>());
+        let w = b.op(op::core::REVERSE).operand(w).attr("dims", Attr::i64s(&taps)).value();
+        (w, taps, own)
     }
     /// The bias of all classes.
     fn bias(&self, b: &mut Builder, bias: Value, groups: i64) -> Value {
