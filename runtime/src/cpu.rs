@@ -4,9 +4,11 @@
 //! LoadedObject::load(bytes)   an ELF x86-64 object becomes executable memory (object.rs, memory.rs, relocate.rs)
 //!   .kernel(name)             a function with the ABI of abi.rs
 //! Pool::global()?.launch(…)   the kernel over a grid, on every thread (pool.rs, launch.rs)
+//!                .copy(…)     memory, on every thread (copy.rs)
 //! ```
 
 pub mod abi;
+mod copy;
 mod launch;
 mod memory;
 mod object;

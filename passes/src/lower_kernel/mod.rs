@@ -501,7 +501,7 @@ fn scatter_updates(p: &mut Program, scheduled: &Scheduled) -> Result<[rc_ir::Dim
     let scope = scope_of(&over, &starts, schedule);
     match (p.target.is_cpu(), in_memory) {
         _ if by_place => scatter.run_by_place(p, schedule, &scope)?,
-        (true, _) => scatter.run_on_cpu(p, schedule, &scope, begins_in_place(p.src, op))?,
+        (true, _) => scatter.run_on_cpu(p, schedule, &scope, begins_as_copy(p.src, op, schedule, p.target))?,
         (_, true) => scatter.run_in_memory(p, &scope)?,
         (_, false) => scatter.run(p, &scope)?,
     }
@@ -532,16 +532,20 @@ fn has_updates(schedule: &Schedule, sizes: &crate::schedule::scatter::Scatter) -
 fn updated(src: &Body, target: &Target, scheduled: &Scheduled) -> Option<(Value, Value)> {
     let op = *scheduled.group.ops.first().filter(|_| scheduled.group.class == Class::Scatter)?;
     let sizes = crate::schedule::scatter::Scatter::read(src.op_ref(op))?;
-    let begins = has_updates(&scheduled.schedules[0], &sizes) || target.is_cpu() && begins_in_place(src, op);
+    let schedule = &scheduled.schedules[0];
+    let begins =
+        if target.is_cpu() { begins_as_copy(src, op, schedule, target) } else { has_updates(schedule, &sizes) };
     begins.then(|| (src.result(op, 0), src.operand(op, 0)))
 }
 
-/// Whether what a scatter begins with is made for it alone: a CPU's programs then combine the updates with that memory, and copy nothing.
-fn begins_in_place(src: &Body, op: Op) -> bool {
+/// Whether a CPU's programs combine the updates with memory that holds what the scatter begins with, and copy nothing: where that is made for it alone,
+/// or is copied faster before.
+fn begins_as_copy(src: &Body, op: Op, schedule: &Schedule, target: &Target) -> bool {
     let (scatter, x) = (src.op_ref(op), src.operand(op, 0));
-    let nest = src.defining_op(x).is_some_and(|nest| src.name(nest) == &loop_::NEST);
+    let Some(sizes) = crate::schedule::scatter::Scatter::read(scatter) else { return false };
     let same = src.ty(x) == src.ty(scatter.result(0)) && scatter.operands().len() == 3;
-    nest && same && src.uses(x).count() == 1
+    let own = src.defining_op(x).is_some_and(|nest| src.name(nest) == &loop_::NEST) && src.uses(x).count() == 1;
+    same && (own || !crate::schedule::scatter::copies_slices(src, &sizes, schedule, target))
 }
 
 fn attend(p: &mut Program, scheduled: &Scheduled) -> Result<[rc_ir::Dim; 3]> {

@@ -71,9 +71,9 @@ impl Scatter {
         Ok(p.convert(tile, self.elem))
     }
 
-    /// On a CPU: x is copied, unless the result has its memory; then each update is combined with its place in memory.
-    pub fn run_on_cpu(&self, p: &mut Program, schedule: &Schedule, scope: &Scope, in_place: bool) -> Result {
-        if !in_place {
+    /// On a CPU: x is copied, unless the result begins as it; then each update is combined with its place in memory.
+    pub fn run_on_cpu(&self, p: &mut Program, schedule: &Schedule, scope: &Scope, begun: bool) -> Result {
+        if !begun {
             self.copy(p, schedule, scope)?;
         }
         let ([_, a, _], k) = (self.sizes.iters, self.sizes.updates().name);

@@ -1,6 +1,6 @@
 //! Schedules of scatters.
 //!
-//! On a CPU a program has all places of a slice, and each update changes its own in memory, one after the other. On a GPU
+//! On a CPU a program has all places of a slice, or some of its columns, and each update changes its own in memory, one after the other. On a GPU
 //! programs have updates, which they combine with memory atomically; or, where the order of the updates counts or there are no atomics for
 //! their combination, a tile of places in registers, and ask of each update whether it is one of them: no memory is read that
 //! another thread wrote. Updates that are sorted by place are combined by the place's own program.
@@ -12,6 +12,9 @@ use super::tiles::{fit, pow2};
 use super::{Plan, access::Iter};
 use rc_dialects::loop_::IterKind;
 use rc_ir::{Body, Dim, Name, Op, OpRef, Type};
+
+/// Bytes of a line of a CPU's caches.
+const LINE: i64 = 64;
 
 /// A scatter's sizes: x is [b, o, a, l], the indices [b, k], the updates [b, o, k, l].
 #[derive(Clone, Debug)]
@@ -63,12 +66,14 @@ pub fn plan(body: &Body, op: Op, target: &Target) -> Option<Plan> {
     if target.is_cpu() {
         s.grid = vec![o.name, l.name];
         let along = if flat { a } else { l };
-        let narrow = target.cpu().vectors * lanes;
-        // Of rows apart in memory, the longest pieces that leave a program for each core.
+        let usual = target.cpu().vectors * lanes;
+        // Of rows apart in memory, the longest pieces that leave a program for each core; no two programs write to one line.
+        let line = lanes.max(LINE / elem.byte_width().map_or(LINE, |n| n as i64));
         let programs = |width: i64| extent_of(&ranges, o.extent) * ((extent_of(&ranges, l.extent) + width - 1) / width);
-        let wide = [4, 2].map(|n| n * narrow).into_iter().find(|&width| !flat && programs(width) >= target.cores);
+        let widths = std::iter::successors(Some(4 * usual), |width| Some(width / 2)).take_while(|&width| width > line);
+        let wide = widths.chain([line]).find(|&width| programs(width) >= target.cores).unwrap_or(line);
         s.axes[1] = along.name;
-        s.set_tile(along.name, fit(target, along.extent.as_static(), wide.unwrap_or(narrow), lanes));
+        s.set_tile(along.name, fit(target, along.extent.as_static(), if flat { usual } else { wide }, lanes));
         let why = format!("updates one by one in memory, {} elements at a time", s.tile_of(along.name));
         let other = "tiles of places in registers: every update is read for every tile";
         return Some(Plan::of_rule(vec![s], why, other.into()));
@@ -91,6 +96,15 @@ pub fn plan(body: &Body, op: Op, target: &Target) -> Option<Plan> {
     s.threads = 128;
     let why = format!("{places} places of {wide} elements in registers, every update asked for");
     Some(Plan::of_rule(vec![s], why, "updates one by one in memory: threads would wait for one another".into()))
+}
+
+/// Whether a CPU's program copies what its slices begin as, which its cache then holds as they are updated: where it has whole slices, and each core some.
+/// Else the result begins as a copy, which all threads make a stretch of memory each.
+pub fn copies_slices(body: &Body, scatter: &Scatter, schedule: &Schedule, target: &Target) -> bool {
+    let [o, _, l] = scatter.iters;
+    let ranges = symbol_ranges(&rc_dialects::func::symbols(body));
+    let whole = l.extent == Dim::Static(1) || l.extent.as_static().is_some_and(|n| n <= schedule.tile_of(l.name));
+    whole && extent_of(&ranges, o.extent) >= target.cores
 }
 
 /// Programs have a place and take the updates that are sorted for it.

@@ -1,7 +1,7 @@
 //! Programs on the CPU.
 
 use super::bands::{Guarded, POISON};
-use super::prepare::{At, Machine, PreparedStep, run_steps};
+use super::prepare::{At, Machine, Pace, PreparedStep, run_steps};
 use super::signature::Bindings;
 use super::{Addresses, Between, Code, Guard, Memory, Program, fixed};
 use crate::call::{Frame, Tensors};
@@ -378,6 +378,12 @@ impl Run<'_> {
         places.filter_map(guarded).map(|(start, bytes)| unsafe { Guarded::new(start, bytes, band) }).collect()
     }
 
+    /// Whether a step that takes so long is not worth sharing.
+    fn is_short(&self, pace: &Pace) -> bool {
+        let [watching, asleep] = self.program.program.shared_from;
+        pace.is_short(if self.pool.is_awake() { watching } else { asleep })
+    }
+
     fn address(&self, at: &At, turns: &[usize]) -> *const u8 {
         let base = match at.memory {
             Memory::Input(i) => self.inputs[i],
@@ -397,8 +403,7 @@ impl Machine for Run<'_> {
                 slots.clear();
                 slots.extend(args.iter().map(|a| self.address(a, turns) as u64));
                 slots.extend(symbols.iter().map(|&n| n as u64));
-                let [watching, asleep] = self.program.program.shared_from;
-                let alone = pace.is_short(if self.pool.is_awake() { watching } else { asleep });
+                let alone = self.is_short(pace);
                 let grain = if alone { u64::MAX } else { 1 };
                 let launch = Launch { grid: *grid, grain, scratch: self.program.program.kernels[*kernel].scratch };
                 let guarded = self.guarded(args.iter(), turns);
@@ -412,10 +417,13 @@ impl Machine for Run<'_> {
                 let name = &self.program.program.kernels[*kernel].name;
                 guarded.iter().try_for_each(|buffer| buffer.check(&format!("the kernel {name}")))?;
             }
-            // SAFETY: both places have that many bytes, and the plan gives results memory of their own.
-            PreparedStep::Copy { from, to, bytes } => unsafe {
-                std::ptr::copy(self.address(from, turns), self.address(to, turns).cast_mut(), *bytes);
-            },
+            PreparedStep::Copy { from, to, bytes, pace } => {
+                let (alone, start) = (self.is_short(pace), Instant::now());
+                let grain = if alone { u64::MAX } else { 1 };
+                // SAFETY: both places have that many bytes, and the plan gives results memory of their own.
+                unsafe { self.pool.copy(self.address(from, turns), self.address(to, turns).cast_mut(), *bytes, grain) };
+                pace.note(start.elapsed(), alone);
+            }
             PreparedStep::Foreign(call) => {
                 let function =
                     (self.program.program.foreign[call.function].as_str(), &self.program.foreign[call.function]);

@@ -28,7 +28,7 @@ impl At {
     }
 }
 
-/// How long a launch on a CPU takes, as far as it was measured: on one thread alone, and on all together. In nanoseconds; 0: not known.
+/// How long a launch or a copy on a CPU takes, as far as it was measured: on one thread alone, and on all together. In nanoseconds; 0: not known.
 #[derive(Debug, Default)]
 pub struct Pace {
     alone: AtomicU32,
@@ -62,7 +62,7 @@ impl Pace {
 /// Steps with every size known.
 pub enum PreparedStep {
     Launch { kernel: usize, args: Vec<At>, symbols: Vec<i64>, grid: [u64; 3], pace: Pace },
-    Copy { from: At, to: At, bytes: usize },
+    Copy { from: At, to: At, bytes: usize, pace: Pace },
     If { condition: At, branches: [Vec<PreparedStep>; 2] },
     Loop(Box<PreparedLoop>),
     Foreign(Box<PreparedForeign>),
@@ -204,7 +204,8 @@ impl Prepare<'_> {
                 }
             }
             Step::Copy { from, to, bytes } => {
-                PreparedStep::Copy { from: self.at(from)?, to: self.at(to)?, bytes: self.number(*bytes)? as usize }
+                let (from, to, bytes) = (self.at(from)?, self.at(to)?, self.number(*bytes)? as usize);
+                PreparedStep::Copy { from, to, bytes, pace: Pace::default() }
             }
             Step::If { condition, branches } => {
                 PreparedStep::If { condition: self.at(condition)?, branches: self.both(branches)? }

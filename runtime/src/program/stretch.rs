@@ -168,7 +168,7 @@ impl Places<'_> {
                 let args = args.iter().map(|at| self.spot(at, turns)).collect();
                 Some(Node::Launch(Launch { kernel: *kernel, args, symbols: symbols.clone(), grid: extents }))
             }
-            PreparedStep::Copy { from, to, bytes } if *bytes > 0 => {
+            PreparedStep::Copy { from, to, bytes, .. } if *bytes > 0 => {
                 Some(Node::Copy { to: self.spot(to, turns), from: self.spot(from, turns), bytes: *bytes })
             }
             _ => None,
