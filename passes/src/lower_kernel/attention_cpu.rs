@@ -34,9 +34,8 @@ impl Attention<'_> {
     pub fn run_on_cpu(&self, p: &mut Program, scope: &Scope, block: i64, output: Value) -> Result {
         let (rows, keys) = (self.rows(), self.keys());
         let first = scope.get(self.name(M)).expect("the grid has the queries").base;
-        let (depth, part) = (self.head_size(p, D)?, self.part(p)?);
-        let width = next_multiple(self.head_size(p, E)?, part);
         let lanes = p.target.lanes(self.acc);
+        let (depth, width) = (self.head_size(p, D)?, next_multiple(self.head_size(p, E)?, lanes));
         let few = rows * lanes <= depth && rows <= FEW;
         let panel = match few {
             true => ([rows, keys], self.acc),
@@ -101,28 +100,28 @@ impl Attention<'_> {
         self.keep(p, low, scratch.best, [row, zero]);
         let none = p.zeros([self.rows(), 1], self.acc);
         self.keep(p, none, scratch.sum, [row, zero]);
-        let size = self.part(p)?;
-        self.for_parts(p, width, |p, part| {
+        self.for_parts(p, width, |p, part, size| {
             let none = p.zeros([self.rows(), size], self.acc);
             self.keep(p, none, scratch.total, [row, part]);
             Ok(())
         })
     }
-    /// Results of a query that are computed at once: whole vectors, as many as keys at most.
-    fn part(&self, p: &Program) -> Result<i64> {
-        let size = self.head_size(p, E)?;
-        let parts = (size + self.keys() - 1) / self.keys();
-        Ok(next_multiple((size + parts - 1) / parts, p.target.lanes(self.acc)))
-    }
-    /// A loop over the results of a query, a part at a time.
+    /// The results of a query in parts, each with its start and size: as many as a block has keys, as long as there are so many, then the rest.
     fn for_parts(
         &self,
         p: &mut Program,
         width: i64,
-        body: impl FnOnce(&mut Program, Value) -> Result,
+        body: impl Fn(&mut Program, Value, i64) -> Result,
     ) -> Result<Vec<Value>> {
-        let bounds = [p.constant_index(0), p.constant_index(width), p.constant_index(self.part(p)?)];
-        p.for_loop(bounds, &[], |p, part, _| body(p, part).map(|()| Vec::new()))
+        let rest = width % self.keys();
+        let [zero, whole, keys] = [0, width - rest, self.keys()].map(|n| p.constant_index(n));
+        if rest < width {
+            p.for_loop([zero, whole, keys], &[], |p, part, _| body(p, part, self.keys()).map(|()| Vec::new()))?;
+        }
+        if rest > 0 {
+            body(p, whole, rest)?;
+        }
+        Ok(Vec::new())
     }
 
     /// Copies keys from `at` on into the panel, square by square.
@@ -221,7 +220,7 @@ impl Attention<'_> {
         scores: Value,
         width: i64,
     ) -> Result<Vec<Value>> {
-        let (rows, keys, zero, size) = (self.rows(), self.keys(), p.constant_index(0), self.part(p)?);
+        let (rows, keys, zero) = (self.rows(), self.keys(), p.constant_index(0));
         let scores = self.mask(p, scores, scope, at)?;
         let best = self.tile(p, scratch.best, [row, zero], [rows, 1]);
         let sum = self.tile(p, scratch.sum, [row, zero], [rows, 1]);
@@ -233,7 +232,7 @@ impl Attention<'_> {
         let left = p.binary(op::core::SUB, end, at);
         let all = p.constant_index(keys);
         let count = p.binary(op::core::MIN, left, all);
-        self.for_parts(p, width, |p, part| {
+        self.for_parts(p, width, |p, part, size| {
             let before = self.tile(p, scratch.total, [row, part], [rows, size]);
             let start = p.binary(op::core::MUL, before, decay);
             let bounds = [zero, count, p.constant_index(1)];
@@ -259,7 +258,7 @@ impl Attention<'_> {
         width: i64,
         output: Value,
     ) -> Result<Vec<Value>> {
-        let (rows, zero, size) = (self.rows(), p.constant_index(0), self.part(p)?);
+        let (rows, zero) = (self.rows(), p.constant_index(0));
         let scope = self.at_row(p, scope, row);
         let sum = self.tile(p, scratch.sum, [row, zero], [rows, 1]);
         let best = self.tile(p, scratch.best, [row, zero], [rows, 1]);
@@ -267,7 +266,7 @@ impl Attention<'_> {
             let logs = self.logs(p, best, sum);
             p.store(logs, target, access, &scope)?;
         }
-        self.for_parts(p, width, |p, part| {
+        self.for_parts(p, width, |p, part, size| {
             let total = self.tile(p, scratch.total, [row, part], [rows, size]);
             let out = self.quotient(p, total, sum);
             p.store(out, output, &self.output, &self.with(&scope, E, part, Some(1), size))
