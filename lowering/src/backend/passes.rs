@@ -42,14 +42,15 @@ impl Pipeline {
 }
 
 fn light(target: &Processor) -> String {
-    // Generic pointers become global or shared ones where that can be seen, before anything reasons about aliasing.
-    let spaces = match target {
-        Processor::Cuda(_) => "infer-address-spaces,",
-        Processor::Cpu(_) => "",
+    // Generic pointers become global or shared ones where that can be seen, before anything reasons about aliasing. A CPU's loads under the same
+    // condition become one branch.
+    let (spaces, branches) = match target {
+        Processor::Cuda(_) => ("infer-address-spaces,", ""),
+        Processor::Cpu(_) => ("", "jump-threading,"),
     };
     format!(
         "always-inline,function(sroa,{spaces}early-cse<memssa>,simplifycfg,instcombine<no-verify-fixpoint>,\
          loop-mssa(loop-rotate,licm),loop-unroll<O2;no-runtime;no-partial;no-upperbound;no-peeling>,\
-         instcombine<no-verify-fixpoint>,gvn<no-pre>,loop-mssa(licm),simplifycfg,adce)"
+         instcombine<no-verify-fixpoint>,gvn<no-pre>,{branches}loop-mssa(licm),simplifycfg,adce)"
     )
 }

@@ -285,3 +285,14 @@ fn elems(body: &Body, group: &Group) -> Type {
     });
     tiles::widest(types.chain([Type::f32()]))
 }
+
+/// The same of what differs along an iterator: an index of a row is read once for all of it.
+fn elems_along(body: &Body, group: &Group, along: Name) -> Type {
+    let types = group.nests.iter().flat_map(|nest| {
+        let op = body.op_ref(nest.op);
+        let operands = op.operand_types().into_iter().enumerate();
+        let read = operands.filter(|(i, _)| nest.inputs.get(*i).is_none_or(|access| access.mentions(along)));
+        read.map(|(_, t)| t).chain(op.result_types()).map(|t| t.elem()).collect::<Vec<_>>()
+    });
+    tiles::widest(types.chain([Type::f32()]))
+}

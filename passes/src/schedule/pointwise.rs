@@ -5,7 +5,7 @@ use super::attr::{Kind, Schedule};
 use super::group::{Group, collapse};
 use super::nest::extent_of;
 use super::tiles::{best_outer, fit, pow2, storable};
-use super::{Plan, elems};
+use super::{Plan, elems, elems_along};
 use crate::schedule::target::Target;
 use rc_ir::{Body, Name};
 use rc_machine::Cpu;
@@ -14,11 +14,14 @@ use rc_machine::Cpu;
 /// next one if that is short; a square tile where an operand is read transposed.
 pub fn plan(body: &Body, mut group: Group, target: &Target) -> Plan {
     let mut pairs = collapse(body, &mut group, &|_, _| true);
-    let lanes = target.lanes(elems(body, &group));
     if !target.is_cpu() {
+        let lanes = target.lanes(elems(body, &group));
         pairs.extend(collapse_odd_rows(body, &mut group, lanes, target));
     }
     let nest = group.nests.last().expect("a group has a nest").clone();
+    let inner = nest.outputs[0].innermost().or(nest.iters.last().map(|i| i.name));
+    let along = inner.filter(|_| target.is_cpu());
+    let lanes = target.lanes(along.map_or_else(|| elems(body, &group), |x| elems_along(body, &group, x)));
     let outputs: Vec<_> = group.nests.iter().flat_map(|n| &n.outputs).collect();
     // A GPU's thread has two loads of each operand in flight where with one all threads that it holds would not do: some would wait for others to end.
     let each = target.gpu.as_ref().map_or(1, |gpu| {
@@ -33,7 +36,6 @@ pub fn plan(body: &Body, mut group: Group, target: &Target) -> Plan {
     let mut schedule = Schedule::new(Kind::Pointwise);
     schedule.collapse = pairs;
     schedule.grid = nest.iters.iter().map(|i| i.name).collect();
-    let inner = nest.outputs[0].innermost().or(nest.iters.last().map(|i| i.name));
     let across = inner.and_then(|x| transposed(&group, x));
     let mut note = "contiguous";
     if let Some(x) = inner.and_then(|x| nest.iter(x)) {
