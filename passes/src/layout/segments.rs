@@ -64,14 +64,16 @@ impl Segments {
         }
         Some(along)
     }
-    /// The first shape's dimensions that are those `dims` of the second; `None` where a run has dimensions of both kinds.
-    pub fn reduced(&self, dims: &[i64]) -> Option<Vec<i64>> {
+    /// The first shape's dimensions that are those `dims` of the second, `from`; `None` where a run has dimensions of both kinds, but for such of one element.
+    pub fn reduced(&self, from: &[Dim], dims: &[i64]) -> Option<Vec<i64>> {
         let mut reduced = Vec::new();
-        for [to, from] in &self.pairs {
-            let count = from.clone().filter(|&d| dims.contains(&(d as i64))).count();
-            if count == from.len() {
+        for [to, run] in &self.pairs {
+            let many: Vec<usize> = run.clone().filter(|&d| from[d] != Dim::Static(1)).collect();
+            let counted = if many.is_empty() { run.clone().collect() } else { many };
+            let count = counted.iter().filter(|&&d| dims.contains(&(d as i64))).count();
+            if count == counted.len() {
                 reduced.extend(to.clone().map(|d| d as i64));
-            } else if count > 0 {
+            } else if count > 0 && counted.iter().any(|&d| from[d] != Dim::Static(1)) {
                 return None;
             }
         }
@@ -97,6 +99,18 @@ mod tests {
         assert_eq!(pairs(&[5], &[5, 1, 1]), Some(vec![[0..1, 0..1]]));
         assert_eq!(pairs(&[6], &[4]), None);
         assert_eq!(pairs(&[6, 2], &[6, 4]), None);
+    }
+
+    #[test]
+    fn runs_are_reduced_as_a_whole_but_for_units() {
+        let reduced = |to: &[i64], from: &[i64], dims: &[i64]| {
+            let [to, from] = [to, from].map(|sizes| sizes.iter().map(|&n| Dim::Static(n)).collect::<Vec<_>>());
+            Segments::between(&to, &from)?.reduced(&from, dims)
+        };
+        assert_eq!(reduced(&[1, 40], &[1, 1, 40], &[2]), Some(vec![1]));
+        assert_eq!(reduced(&[7, 40], &[7, 1, 40], &[0]), Some(vec![0]));
+        assert_eq!(reduced(&[6, 4], &[2, 3, 4], &[1]), None);
+        assert_eq!(reduced(&[6, 4], &[2, 3, 4], &[0, 1]), Some(vec![0]));
     }
 
     #[test]

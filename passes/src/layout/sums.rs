@@ -6,10 +6,10 @@ use super::segments::Segments;
 use rc_dialects::core::convert::CONVERT;
 use rc_dialects::core::reduce::REDUCE;
 use rc_dialects::core::shape::RESHAPE;
-use rc_ir::{Attr, Body, Builder, Op, Result};
+use rc_ir::{Attr, Body, Builder, Dim, Op, Result};
 
-/// Reduces what a reshape is of, converted if the reshape is; whether it did. Reductions along the last dimension stay: they go with
-/// others of the same rows.
+/// Reduces what a reshape is of, converted if the reshape is; whether it did. Reductions along the last dimension stay, as they go with
+/// others of the same rows, but for those of a view that only has other dimensions of one element and is read by nothing else.
 pub fn behind_reshape(body: &mut Body, op: Op) -> Result<bool> {
     if body.name(op) != &REDUCE {
         return Ok(false);
@@ -22,11 +22,14 @@ pub fn behind_reshape(body: &mut Body, op: Op) -> Result<bool> {
     let (from, to) = (body.ty(operand).shape(), body.ty(source).shape());
     let at = body.op_ref(op);
     let dims = at.ints("dims").unwrap_or_default();
-    let along_last = dims.contains(&(from.len() as i64 - 1));
+    // What this alone reads in another shape with the same rows goes with what is read in its own.
+    let many = |shape: &[Dim]| shape.iter().copied().filter(|d| *d != Dim::Static(1)).collect::<Vec<_>>();
+    let alone = convert.is_none() && body.uses(operand).count() == 1 && many(&from) == many(&to);
+    let along_last = dims.contains(&(from.len() as i64 - 1)) && !alone;
     if along_last || from.is_empty() || at.str("kind").is_none_or(|kind| kind.starts_with("arg")) {
         return Ok(false);
     }
-    let Some(reduced) = Segments::between(&to, &from).and_then(|s| s.reduced(&dims)) else { return Ok(false) };
+    let Some(reduced) = Segments::between(&to, &from).and_then(|s| s.reduced(&from, &dims)) else { return Ok(false) };
     let source = match convert {
         Some(_) => {
             let ty = body.ty(operand).with_shape(&to);
