@@ -13,6 +13,7 @@ mod attention_split;
 mod branch;
 mod contract;
 mod contract_cpu;
+mod early;
 mod epilogue;
 mod gathered;
 mod grid;
@@ -325,6 +326,9 @@ fn lower_group(
         _ => run_nests(&mut p, scheduled, outputs)?,
     };
     let mut made = end(p, grid, scheduled.schedules[0].threads);
+    if !target.is_cpu() && scheduled.group.class == Class::Rows && scheduled.schedules[0].contract().is_none() {
+        early::load_early(&mut made);
+    }
     if let Some(programs) = scheduled.schedules[0].resident() {
         let root = made.root();
         made.set_attr(root, "min_blocks", Attr::i64(programs));
