@@ -31,11 +31,16 @@ const ALONE: &[&str] = &[
     op::kernel::GRID_LAUNCH,
 ];
 
+/// What launches of one kernel share: each program has it for itself.
+const OF_PROGRAM: &[&str] = &[op::kernel::ALLOC, op::kernel::BARRIER];
+
 /// What merging asks of a kernel.
 #[derive(Clone, Debug)]
 pub struct Kernel {
     /// Whether it may be one of several.
     pub merges: bool,
+    /// Whether several launches of it may become one.
+    pub repeats: bool,
     pub threads: i64,
     /// Programs of a launch.
     pub programs: i64,
@@ -61,7 +66,8 @@ impl Kernel {
         let args: Vec<Value> = kernel.entry().into_iter().flat_map(|entry| kernel.block_args(entry)).collect();
         let early = kernel.walk().into_iter().any(|op| kernel.name(op) == op::kernel::GRID_WAIT);
         Kernel {
-            merges: root.str("phase") == Some("thread") && is_alone(kernel),
+            merges: root.str("phase") == Some("thread") && is_alone(kernel, false),
+            repeats: root.str("phase") == Some("thread") && is_alone(kernel, true),
             threads: root.int("threads").unwrap_or(1),
             programs: programs(kernel).unwrap_or(0),
             early,
@@ -71,13 +77,16 @@ impl Kernel {
     }
 }
 
-fn is_alone(kernel: &Body) -> bool {
+/// Whether a program needs nothing but its number to know its work; with other launches of the same kernel alone, its block's threads
+/// may share memory too.
+fn is_alone(kernel: &Body, alike: bool) -> bool {
     let root = kernel.op_ref(kernel.root());
     let Some(entry) = kernel.entry() else { return false };
     let of_program = |op: Op| {
         [op::kernel::PROGRAM_ID, op::kernel::GRID_WAIT, op::kernel::GRID_LAUNCH].contains(&kernel.name(op).as_str())
     };
     let known = |op: Op| match kernel.name(op).as_str() {
+        name if alike && OF_PROGRAM.contains(&name) => true,
         // Of so many threads, that may be fewer than the merged kernel's.
         op::kernel::BARRIER => kernel.attr(op, "threads").is_some(),
         name => kernel.name(op).dialect() == "core" || ALONE.contains(&name),
@@ -177,7 +186,8 @@ pub fn merge(name: &str, members: &[Member], early: bool) -> (Body, Vec<Value>) 
     let root = merging.body.root();
     merging.body.set_attr(root, "grid", Attr::shape(&[Dim::Static(total), Dim::Static(1), Dim::Static(1)]));
     let mut b = Builder::at_end(&mut merging.body, made.entry);
-    if early {
+    // Launches of one kernel wait where it does.
+    if early && members.len() > 1 {
         b.op(op::kernel::GRID_WAIT).build();
         b.op(op::kernel::GRID_LAUNCH).build();
     }
@@ -258,7 +268,8 @@ impl Merging<'_> {
         let entry = member.kernel.entry().expect("merged kernels have a body");
         for op in member.kernel.ops(entry) {
             match member.kernel.name(op).as_str() {
-                op::kernel::RETURN | op::kernel::GRID_WAIT | op::kernel::GRID_LAUNCH => {}
+                op::kernel::RETURN => {}
+                op::kernel::GRID_WAIT | op::kernel::GRID_LAUNCH if self.members.len() > 1 => {}
                 op::kernel::PROGRAM_ID => {
                     let axis = member.kernel.op_ref(op).int("axis").unwrap_or(0);
                     map.map(member.kernel.result(op, 0), [at_x, at_y, at_z][axis.clamp(0, 2) as usize]);

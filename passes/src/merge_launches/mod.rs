@@ -24,7 +24,7 @@ const DONE: &str = "merged";
 
 pub static MERGE_LAUNCHES: PassDef = PassDef {
     summary: "Makes one launch of several that touch different memory.",
-    doc: "A launch joins one before it, with none between them whose memory it touches, where sizes are known and no block shares memory or waits for its threads, nor has much fewer threads than the other's. The kernel of the merged launch has the programs of all; launches of one kernel share its code. `merged_kernels` of the target bounds the kernels \
+    doc: "A launch joins one before it, with none between them whose memory it touches, where sizes are known and no block shares memory or waits for its threads, nor has much fewer threads than the other's; launches of one kernel may do either. The kernel of the merged launch has the programs of all; launches of one kernel share its code. `merged_kernels` of the target bounds the kernels \
 in one, `parameter_bytes` the buffers. A remark says how many launches became one. Equal kernels become one before and after that.",
     requires: &["plan-buffers", "lower-tiles"],
     pending: Some(|module| module.bodies.iter().any(is_pending)),
@@ -112,13 +112,14 @@ fn groups(function: &Body, kernels: &FxHashMap<Name, Kernel>, target: &Target) -
         let kernel = kernels.get(&callee).filter(|_| function.name(op) == &LAUNCH);
         let writes = |i: usize| kernel.is_none_or(|kernel| kernel.writes.get(i) != Some(&false));
         let Some(access) = Access::of(function, op, writes) else { continue };
-        let Some(kernel) = kernel.filter(|kernel| kernel.merges) else {
+        let Some(kernel) = kernel.filter(|kernel| kernel.merges || kernel.repeats) else {
             items.push(Item::Other(access));
             continue;
         };
         let operands = function.operand_count(op);
         let fits = |group: &Group| {
-            group.launches.iter().all(|(other, _)| kernels[other].joins(kernel, target.cores))
+            let alike = |other: &Name| *other == callee || kernels[other].merges && kernel.merges;
+            group.launches.iter().all(|(other, _)| alike(other) && kernels[other].joins(kernel, target.cores))
                 && group.operands + operands <= most
                 && (group.has(callee) || (group.launches.len() as i64) < target.merged_kernels)
         };
