@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use libtest_mimic::{Arguments, Failed, Trial};
 use rc_runtime::cuda::{
-    Arg, AssembleOptions, Buffer, CubinCache, Dependency, Device, Event, Function, Gate, Graph, KernelArgs,
-    LaunchConfig, Module, PinnedBuffer, Stream, Swizzle, TensorMap, TensorMapLayout, assemble, load_all,
+    Arg, AssembleOptions, Buffer, Conditional, Conditions, CubinCache, Decides, Dependency, Device, Event, Function,
+    Gate, Graph, KernelArgs, LaunchConfig, Module, Node, PinnedBuffer, Stream, Swizzle, TensorMap, TensorMapLayout,
+    assemble, load_all,
 };
 use rc_runtime::{DType, Error, Result};
 
@@ -21,7 +22,7 @@ struct Fixture {
 
 fn main() {
     let mut arguments = Arguments::from_args();
-    let tests: [(&str, Test); 17] = [
+    let tests: [(&str, Test); 19] = [
         ("device_info", device_info),
         ("copies", copies),
         ("gates", gates),
@@ -36,6 +37,8 @@ fn main() {
         ("programmatic_launches_keep_order", programmatic_launches_keep_order),
         ("graphs", graphs),
         ("graphs_are_patched_while_they_run", graphs_are_patched_while_they_run),
+        ("graphs_choose", graphs_choose),
+        ("graphs_repeat", graphs_repeat),
         ("what_launches_take", what_launches_take),
         ("what_early_starts_save", what_early_starts_save),
         ("tensor_maps", tensor_maps),
@@ -366,6 +369,83 @@ fn graphs_are_patched_while_they_run(f: &Fixture) -> Result<()> {
     for (from, to) in &all {
         assert!(f.words(from)? == stepped(count, 1) && f.words(to)? == stepped(count, 1));
     }
+    Ok(())
+}
+
+/// A byte decides which of two branches steps its buffer; another byte after a patch.
+fn graphs_choose(f: &Fixture) -> Result<()> {
+    let (step, conditions) = (f.function("step")?, Conditions::load(&f.device)?);
+    let config = LaunchConfig::new([1, 1, 1], [256, 1, 1]);
+    let flags = f.buffer(&[0x0100])?;
+    let branches = [f.buffer(&[0; 256])?, f.buffer(&[0; 256])?];
+    let mut graph = Graph::new(&f.device)?;
+    let handles = [graph.handle()?, graph.handle()?];
+    let decides = Decides::Choice(handles);
+    // SAFETY: the flags are in the buffer, and the kernel touches a word for each thread, here and below.
+    let first = unsafe { conditions.add(&mut graph, flags.address(), decides, &[])? };
+    let (mut last, mut stepped) = (first, Vec::new());
+    for (handle, x) in handles.into_iter().zip(&branches) {
+        last = graph.add_conditional(Conditional::If, handle, &[Dependency::Full(last)], |body| {
+            let mut args = KernelArgs::new(&[Arg::Pointer(x.address())]);
+            stepped.push(unsafe { body.add_kernel(&step, &config, &mut args, &[])? });
+            Ok(())
+        })?;
+    }
+    let mut exec = graph.instantiate()?;
+    unsafe { exec.launch(&f.stream)? };
+    assert_eq!((f.words(&branches[0])?[0], f.words(&branches[1])?[255]), (0, 1));
+    // The second byte is not 0; and the branch steps another buffer.
+    let other = f.buffer(&[5; 256])?;
+    unsafe {
+        conditions.set(&mut exec, first, flags.address() + 1, decides)?;
+        exec.set_kernel(stepped[0], &step, &config, &mut KernelArgs::new(&[Arg::Pointer(other.address())]))?;
+        exec.launch(&f.stream)?;
+    }
+    assert_eq!((f.words(&branches[0])?[0], f.words(&other)?[0], f.words(&branches[1])?[255]), (0, 2 * 5 + 1, 1));
+    Ok(())
+}
+
+/// A loop in a loop, whose words count down: the inner one begins anew in each turn of the outer one. What a turn takes is printed.
+fn graphs_repeat(f: &Fixture) -> Result<()> {
+    let (count_down, conditions) = (f.function("count_down")?, Conditions::load(&f.device)?);
+    let config = LaunchConfig::new([1, 1, 1], [1, 1, 1]);
+    let (outer, inner, start) = (f.buffer(&[3, 0])?, f.buffer(&[0, 0])?, f.buffer(&[5])?);
+    let counting = |graph: &mut Graph, x: &Buffer, before: Option<Node>| {
+        let mut args = KernelArgs::new(&[Arg::Pointer(x.address())]);
+        let before = before.map(Dependency::Full);
+        // SAFETY: the kernel touches the two words of a buffer.
+        unsafe { graph.add_kernel(&count_down, &config, &mut args, before.as_slice()) }
+    };
+    let turns = |graph: &mut Graph, x: &Buffer, before: Option<Node>, body: &dyn Fn(&mut Graph) -> Result<Node>| {
+        let handle = graph.handle()?;
+        let (decides, before) = (Decides::While(handle), before.map(Dependency::Full));
+        // SAFETY: the flag is the first word's lowest byte, here and below.
+        let first = unsafe { conditions.add(graph, x.address(), decides, before.as_slice())? };
+        graph.add_conditional(Conditional::While, handle, &[Dependency::Full(first)], |graph| {
+            let last = body(graph)?;
+            unsafe { conditions.add(graph, x.address(), decides, &[Dependency::Full(last)]) }.map(drop)
+        })
+    };
+    let mut graph = Graph::new(&f.device)?;
+    turns(&mut graph, &outer, None, &|graph| {
+        // SAFETY: both places have a word.
+        let anew = unsafe { graph.add_copy(inner.address(), start.address(), 4, &[])? };
+        let rest = turns(graph, &inner, Some(anew), &|graph| counting(graph, &inner, None))?;
+        counting(graph, &outer, Some(rest))
+    })?;
+    let exec = graph.instantiate()?;
+    // SAFETY: the buffers are there until the stream is done, here and below.
+    unsafe { exec.launch(&f.stream)? };
+    assert_eq!((f.words(&outer)?, f.words(&inner)?), (vec![0, 3], vec![0, 15]));
+    let (begin, end) = (Event::new(&f.device)?, Event::new(&f.device)?);
+    outer.upload(&f.stream, 0, &1u32.to_le_bytes())?;
+    start.upload(&f.stream, 0, &200u32.to_le_bytes())?;
+    begin.record(&f.stream)?;
+    unsafe { exec.launch(&f.stream)? };
+    end.record(&f.stream)?;
+    end.synchronize()?;
+    assert_eq!(f.words(&inner)?, [0, 215]);
+    println!("a turn of a loop of one launch: {:.2} us", end.microseconds_since(&begin)? / 200.0);
     Ok(())
 }
 

@@ -1,5 +1,7 @@
 """Control flow, transforms and custom operations: compiled, run by PyTorch where `fallback` allows it, or named with their lines."""
 
+import gc
+
 import pytest
 import torch
 from torch._dynamo.exc import BackendCompilerFailed
@@ -7,6 +9,10 @@ from torch._higher_order_ops.associative_scan import associative_scan
 from torch._higher_order_ops.map import map as map_
 from torch._higher_order_ops.scan import scan
 from torch._higher_order_ops.while_loop import while_loop
+
+import rc.torch
+
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
 
 
 @torch.library.custom_op("rc_test::twice", mutates_args=())
@@ -44,7 +50,7 @@ def mutating(x):
 def collatz(n):
     """Steps to 1: a choice inside of a loop."""
     step = lambda i, n: (i + 1, torch.cond(n % 2 == 0, lambda n: n // 2, lambda n: 3 * n + 1, (n,)))
-    return while_loop(lambda i, n: n > 1, step, (torch.zeros((), dtype=torch.int64), n))
+    return while_loop(lambda i, n: n > 1, step, (torch.zeros((), dtype=torch.int64, device=n.device), n))
 
 
 def power(x, w):
@@ -56,7 +62,7 @@ def power(x, w):
         u = u / u.norm()
         return i + 1, u, (u - v).abs().max()
 
-    return while_loop(go_on, step, (torch.zeros((), dtype=torch.int64), x, torch.ones(())))
+    return while_loop(go_on, step, (torch.zeros((), dtype=torch.int64, device=x.device), x, x.new_ones(())))
 
 
 def recurrent(x, w, h):
@@ -71,7 +77,7 @@ def recurrent(x, w, h):
 
 CONTROL = {
     "choice": (lambda x: torch.cond(x.sum() > 0, lambda x: (x.sin() + 1, x.sum(0)), lambda x: (x.cos(), x[0] * 2), (x,)), [(5, 3)]),
-    "counted": (lambda x: while_loop(lambda i, x: i < 5, lambda i, x: (i + 1, x * 2), (torch.zeros((), dtype=torch.int64), x)), [(4, 7)]),
+    "counted": (lambda x: while_loop(lambda i, x: i < 5, lambda i, x: (i + 1, x * 2), (torch.zeros((), dtype=torch.int64, device=x.device), x)), [(4, 7)]),
     "never": (lambda x: while_loop(lambda x: x.sum() < -1e9, lambda x: (x * 2,), (x,)), [(4, 7)]),
     "odd": (lambda x: while_loop(lambda x: x.abs().max() < 40, lambda x: (x * 2,), (x,)), [(4, 7)]),
     "power": (power, [(6,), (6, 6)]),
@@ -104,6 +110,36 @@ def test_choices_inside_of_loops():
     compiled = torch.compile(collatz, backend="rc", fullgraph=True)
     for n, steps in ((1, 0), (2, 1), (27, 111), (97, 118)):
         assert [int(x) for x in compiled(torch.tensor(n))] == [steps, 1]
+
+
+@needs_gpu
+@pytest.mark.parametrize("name", CONTROL)
+def test_control_flow_is_part_of_cuda_graphs(name):
+    f, shapes = CONTROL[name]
+    compiled = torch.compile(f, backend="rc", fullgraph=True)
+    kept = []
+    for i in range(8):
+        args = [(-1) ** (i // 2) * torch.rand(*shape, device="cuda") for shape in shapes]
+        kept.append((compiled(*args), f(*args)))
+        args[0].mul_(-3)
+    for found, expected in kept:
+        torch.testing.assert_close(found, expected)
+    assert_graphs(7)
+
+
+@needs_gpu
+def test_choices_inside_of_loops_are_part_of_cuda_graphs():
+    compiled = torch.compile(collatz, backend="rc", fullgraph=True)
+    for n, steps in ((1, 0), (2, 1), (27, 111), (97, 118), (1, 0), (6, 8)):
+        assert [int(x) for x in compiled(torch.tensor(n, device="cuda"))] == [steps, 1]
+    assert_graphs(5)
+
+
+def assert_graphs(calls):
+    """All launches were CUDA graphs, but for the first call."""
+    gc.collect()
+    [lines] = rc.torch.graphs().values()
+    assert len(lines) == 1 and f"{calls} calls by a CUDA graph" in lines[0] and "1 calls launch by launch" in lines[0], lines
 
 
 @pytest.mark.parametrize("sign", [1, -1])

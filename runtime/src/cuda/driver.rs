@@ -25,6 +25,8 @@ const NEEDED: &[&str] = &[
     "cuGraphAddKernelNode_v2",
     "cuGraphAddDependencies_v2",
     "cuGraphExecKernelNodeSetParams_v2",
+    "cuGraphAddNode_v2",
+    "cuGraphConditionalHandleCreate",
     "cuFuncGetParamInfo",
 ];
 

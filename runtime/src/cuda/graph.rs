@@ -32,12 +32,27 @@ pub enum Dependency {
     Programmatic(Node),
 }
 
+/// What a kernel tells a conditional node by whether to run its body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Handle(pub(super) u64);
+
+/// When a conditional node runs its body.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Conditional {
+    /// Once, where its handle is not 0 when it is reached.
+    If,
+    /// Again and again while its handle is not 0.
+    While,
+}
+
 /// Launches and what they wait for.
 #[derive(Debug)]
 pub struct Graph {
     device: Arc<Device>,
     handle: sys::CUgraph,
-    /// The kernels of the nodes by their handles, which must stay loaded.
+    /// Whether it is the body of a node, which goes with that node's graph.
+    inner: bool,
+    /// The kernels of the nodes by their handles, which must stay loaded; those of bodies too.
     functions: FxHashMap<usize, Function>,
 }
 
@@ -51,7 +66,64 @@ impl Graph {
         let mut handle = std::ptr::null_mut();
         // SAFETY: writes one handle.
         check(unsafe { sys::cuGraphCreate(&mut handle, 0) }, "cuGraphCreate")?;
-        Ok(Graph { device: device.clone(), handle, functions: FxHashMap::default() })
+        Ok(Graph { device: device.clone(), handle, inner: false, functions: FxHashMap::default() })
+    }
+
+    /// A handle for a conditional node of this graph. Until a kernel of the same run sets it, it has no value.
+    pub fn handle(&mut self) -> Result<Handle> {
+        let mut handle = 0;
+        self.device.bind()?;
+        // SAFETY: writes one handle.
+        let status =
+            unsafe { sys::cuGraphConditionalHandleCreate(&mut handle, self.handle, self.device.context(), 0, 0) };
+        check(status, "cuGraphConditionalHandleCreate")?;
+        Ok(Handle(handle))
+    }
+
+    /// Adds a node that runs a body as its handle says, and fills the body. Nodes in there have [`Dependency::Full`] alone.
+    ///
+    /// # Errors
+    /// The driver's, and those of `fill`.
+    pub fn add_conditional(
+        &mut self,
+        kind: Conditional,
+        handle: Handle,
+        dependencies: &[Dependency],
+        fill: impl FnOnce(&mut Graph) -> Result<()>,
+    ) -> Result<Node> {
+        let type_ = match kind {
+            Conditional::If => sys::CUgraphConditionalNodeType::CU_GRAPH_COND_TYPE_IF,
+            Conditional::While => sys::CUgraphConditionalNodeType::CU_GRAPH_COND_TYPE_WHILE,
+        };
+        let conditional = sys::CUDA_CONDITIONAL_NODE_PARAMS {
+            handle: handle.0,
+            type_,
+            size: 1,
+            phGraph_out: std::ptr::null_mut(),
+            ctx: self.device.context(),
+        };
+        let mut params = sys::CUgraphNodeParams {
+            type_: sys::CUgraphNodeType::CU_GRAPH_NODE_TYPE_CONDITIONAL,
+            reserved0: [0; 3],
+            __bindgen_anon_1: sys::CUgraphNodeParams_st__bindgen_ty_1 { reserved1: [0; 29] },
+            reserved2: 0,
+        };
+        params.__bindgen_anon_1.conditional = conditional;
+        let (mut node, none) = (std::ptr::null_mut(), std::ptr::null());
+        self.device.bind()?;
+        // SAFETY: the parameters are of the node's type; the driver writes the body's place into them.
+        let status = unsafe { sys::cuGraphAddNode_v2(&mut node, self.handle, none, std::ptr::null(), 0, &mut params) };
+        check_with(status, || format!("cuGraphAddNode({kind:?})"))?;
+        for dependency in dependencies {
+            self.add_edge(*dependency, node)?;
+        }
+        // SAFETY: the driver wrote an array of one graph, which is there as long as the node.
+        let body = unsafe { *params.__bindgen_anon_1.conditional.phGraph_out };
+        let mut body =
+            Graph { device: self.device.clone(), handle: body, inner: true, functions: FxHashMap::default() };
+        fill(&mut body)?;
+        self.functions.extend(body.functions.drain());
+        Ok(Node(node))
     }
 
     /// Adds a launch that waits for `dependencies`. [`LaunchConfig::programmatic`] has no meaning here: the kind of
@@ -142,7 +214,7 @@ impl Graph {
 impl Drop for Graph {
     fn drop(&mut self) {
         // SAFETY: made in `new`, destroyed once.
-        if self.device.bind().is_ok() {
+        if !self.inner && self.device.bind().is_ok() {
             unsafe { sys::cuGraphDestroy(self.handle) };
         }
     }

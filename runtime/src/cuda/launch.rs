@@ -29,7 +29,7 @@ pub struct LaunchConfig {
 
 impl LaunchConfig {
     /// Without clusters, dynamic shared memory or early start.
-    pub fn new(grid: [u32; 3], block: [u32; 3]) -> LaunchConfig {
+    pub const fn new(grid: [u32; 3], block: [u32; 3]) -> LaunchConfig {
         LaunchConfig { grid, block, cluster: None, shared_memory: 0, programmatic: false }
     }
 

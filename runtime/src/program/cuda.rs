@@ -3,16 +3,17 @@
 use super::graphs::Pool;
 use super::prepare::{PreparedStep, needs_host};
 use super::queue::{Exec, Queue};
+use super::record::Places;
 use super::signature::Bindings;
-use super::stretch::{Places, Stretch};
+use super::stretch::Stretch;
 use super::{Addresses, Arena, Between, Code, Program, fixed};
-use crate::cuda::{AssembleOptions, Buffer, CubinCache, Device, Event, Function, Stream, load_all};
+use crate::cuda::{AssembleOptions, Buffer, Conditions, CubinCache, Device, Event, Function, Stream, load_all};
 use crate::foreign;
 use crate::{Error, Result, Tensor};
 use rustc_hash::FxHashMap;
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// A program with its machine code and constants on a device.
 pub struct CudaProgram {
@@ -21,6 +22,7 @@ pub struct CudaProgram {
     stream: Stream,
     pub(super) kernels: Vec<Function>,
     pub(super) foreign: Vec<foreign::Function>,
+    conditions: OnceLock<Result<Conditions, String>>,
     _constants: Vec<Buffer>,
     /// Where they are.
     pub(super) places: Vec<u64>,
@@ -46,7 +48,7 @@ pub(super) struct Plan {
 /// Some of a program's outermost steps, from one on.
 pub(super) enum Piece {
     Stretch(Arc<Stretch>),
-    /// One that needs the host: data decides what comes next, or a function of the process is called.
+    /// One that needs the host: a function of the process is called, or turns are counted.
     Host(PreparedStep),
 }
 
@@ -112,6 +114,7 @@ impl CudaProgram {
             stream,
             kernels,
             foreign,
+            conditions: OnceLock::new(),
             places: constants.iter().map(Buffer::address).collect(),
             _constants: constants,
             last: Mutex::new(None),
@@ -138,6 +141,12 @@ impl CudaProgram {
 
     pub fn program(&self) -> &Program {
         &self.program
+    }
+
+    /// What tells graphs how to go on, loaded at the first use.
+    pub(super) fn conditions(&self) -> Result<&Conditions> {
+        let loaded = self.conditions.get_or_init(|| Conditions::load(&self.device).map_err(|e| e.to_string()));
+        loaded.as_ref().map_err(|why| Error::Unsupported(format!("choices and loops in a CUDA graph: {why}")))
     }
 
     /// The device.

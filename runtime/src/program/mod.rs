@@ -11,6 +11,7 @@ mod maps;
 mod prepare;
 mod profile;
 mod queue;
+mod record;
 mod signature;
 mod stretch;
 mod turns;

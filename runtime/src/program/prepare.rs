@@ -117,14 +117,20 @@ pub enum PreparedUntil {
     },
 }
 
-/// Whether the host has to take part while it runs: to know what is computed, or to call a function.
+/// Whether the host has to take part while it runs: to call a function, or to count turns.
 pub fn needs_host(steps: &[PreparedStep]) -> bool {
+    let any = |all: &[Vec<PreparedStep>]| all.iter().any(|steps| needs_host(steps));
     steps.iter().any(|step| match step {
         PreparedStep::Launch { .. } | PreparedStep::Copy { .. } => false,
+        PreparedStep::If { branches, .. } => any(branches),
         // What it does may be none of the graph's: memory that it takes, other streams.
-        PreparedStep::If { .. } | PreparedStep::Foreign(_) => true,
+        PreparedStep::Foreign(_) => true,
         PreparedStep::Loop(inner) => {
-            matches!(inner.until, PreparedUntil::False { .. }) || inner.body.iter().any(|body| needs_host(body))
+            any(&inner.body)
+                || match &inner.until {
+                    PreparedUntil::Times(_) => false,
+                    PreparedUntil::False { test, limit, .. } => limit.is_some() || any(test),
+                }
         }
     })
 }
@@ -247,6 +253,44 @@ pub trait Machine {
 
     /// Whether the byte at a place is not 0 once all steps before are done.
     fn truth(&mut self, at: &At, turns: &[usize]) -> Result<bool>;
+
+    /// Runs the first branch where a byte is not 0, else the second.
+    fn choose(&mut self, condition: &At, branches: &[Vec<PreparedStep>; 2], turns: &mut Vec<usize>) -> Result<()>
+    where
+        Self: Sized,
+    {
+        let [holds, otherwise] = branches;
+        let branch = if self.truth(condition, turns)? { holds } else { otherwise };
+        run_steps(self, branch, turns)
+    }
+
+    /// Runs a loop that ends when a test leaves 0; its turn is the last of `turns`.
+    fn repeat(&mut self, test: &Test, inner: &PreparedLoop, turns: &mut Vec<usize>) -> Result<()>
+    where
+        Self: Sized,
+    {
+        let mut turn = 0;
+        loop {
+            run_steps(self, &test.steps[turn % 2], turns)?;
+            if !self.truth(test.flag, turns)? {
+                break;
+            }
+            if let Some(limit) = test.limit.filter(|&limit| turn >= limit) {
+                return Err(Error::Invalid(format!("a core.while has not ended after {limit} turns")));
+            }
+            run_steps(self, &inner.body[turn % 2], turns)?;
+            turn += 1;
+            *turns.last_mut().expect("of this loop") = turn;
+        }
+        if turn % 2 == 1 { run_steps(self, &inner.back, turns) } else { Ok(()) }
+    }
+}
+
+/// What ends a loop: [`PreparedUntil::False`].
+pub struct Test<'a> {
+    pub steps: &'a [Vec<PreparedStep>; 2],
+    pub flag: &'a At,
+    limit: Option<usize>,
 }
 
 /// Runs steps in order; `turns` are those of the loops around them.
@@ -256,11 +300,7 @@ pub fn run_steps(machine: &mut impl Machine, steps: &[PreparedStep], turns: &mut
             PreparedStep::Launch { .. } | PreparedStep::Copy { .. } | PreparedStep::Foreign(_) => {
                 machine.simple(step, turns)?;
             }
-            PreparedStep::If { condition, branches } => {
-                let [holds, otherwise] = branches;
-                let branch = if machine.truth(condition, turns)? { holds } else { otherwise };
-                run_steps(machine, branch, turns)?;
-            }
+            PreparedStep::If { condition, branches } => machine.choose(condition, branches, turns)?,
             PreparedStep::Loop(inner) => run_loop(machine, inner, turns)?,
         }
     }
@@ -270,24 +310,20 @@ pub fn run_steps(machine: &mut impl Machine, steps: &[PreparedStep], turns: &mut
 fn run_loop(machine: &mut impl Machine, inner: &PreparedLoop, turns: &mut Vec<usize>) -> Result<()> {
     let depth = turns.len();
     turns.push(0);
-    let mut turn = 0;
-    while match &inner.until {
-        PreparedUntil::Times(times) => turn < *times,
+    match &inner.until {
         PreparedUntil::False { test, flag, limit } => {
-            run_steps(machine, &test[turn % 2], turns)?;
-            let goes_on = machine.truth(flag, turns)?;
-            if let Some(limit) = limit.filter(|&limit| goes_on && turn >= limit) {
-                return Err(Error::Invalid(format!("a core.while has not ended after {limit} turns")));
-            }
-            goes_on
+            machine.repeat(&Test { steps: test, flag, limit: *limit }, inner, turns)?;
         }
-    } {
-        run_steps(machine, &inner.body[turn % 2], turns)?;
-        turn += 1;
-        turns[depth] = turn;
-    }
-    if turn % 2 == 1 {
-        run_steps(machine, &inner.back, turns)?;
+        PreparedUntil::Times(times) => {
+            for turn in 0..*times {
+                turns[depth] = turn;
+                run_steps(machine, &inner.body[turn % 2], turns)?;
+            }
+            turns[depth] = *times;
+            if times % 2 == 1 {
+                run_steps(machine, &inner.back, turns)?;
+            }
+        }
     }
     turns.pop();
     Ok(())

@@ -3,7 +3,7 @@
 use super::cuda::{Piece, Source};
 use super::queue::Queue;
 use super::signature::Bindings;
-use super::stretch::Node;
+use super::stretch::{Node, outermost};
 use super::{CudaProgram, Step};
 use crate::Result;
 use crate::cuda::{Event, Gate, Stream};
@@ -11,9 +11,12 @@ use crate::cuda::{Event, Gate, Stream};
 /// Launches that are queued, with marks between them, before the first starts: few enough for the driver's queue.
 const AT_ONCE: usize = 64;
 
+const CHOICE: &str = "a choice";
+const LOOP: &str = "a loop";
+
 impl CudaProgram {
-    /// What each launch, copy or step by the host of one run takes by itself, in milliseconds, in order. A launch begins when the one before has
-    /// ended, and does not wait for the host.
+    /// What each launch, copy, or step in which the host takes part takes by itself, in milliseconds, in order: functions of the process, choices and loops as a
+    /// whole. A launch begins when the one before has ended, and does not wait for the host.
     ///
     /// # Errors
     /// As [`CudaProgram::run`].
@@ -25,25 +28,44 @@ impl CudaProgram {
             for (first, piece) in &self.plan(bindings, &[])?.pieces {
                 match piece {
                     Piece::Stretch(stretch) => {
-                        for nodes in stretch.nodes().chunks(AT_ONCE) {
-                            let names = nodes.iter().map(|node| self.name_of(node));
-                            let took = self.timed(stream, &gate, &queue, nodes)?;
-                            times.extend(names.zip(took));
-                        }
+                        times.extend(self.stretch_times(stream, &gate, &queue, stretch.nodes())?)
                     }
                     Piece::Host(step) => {
-                        let marks = [Event::new(self.device())?, Event::new(self.device())?];
-                        marks[0].record(stream)?;
-                        queue.step(step)?;
-                        marks[1].record(stream)?;
-                        marks[1].synchronize()?;
-                        let milliseconds = marks[1].microseconds_since(&marks[0])? / 1e3;
-                        times.push((self.program().steps[*first].name(self.program()).to_string(), milliseconds));
+                        let took = self.marked(stream, || queue.step(step))?;
+                        times.push((self.program().steps[*first].name(self.program()).to_string(), took));
                     }
                 }
             }
             Ok(times)
         })
+    }
+
+    /// What each of a stretch's nodes takes: what decides, with all inside of it.
+    fn stretch_times(&self, stream: &Stream, gate: &Gate, queue: &Queue, nodes: &[Node]) -> Result<Vec<(String, f64)>> {
+        let outer: Vec<_> = outermost(nodes, 0..nodes.len()).map(|(at, [_, rest])| at..rest.end).collect();
+        let mut times = Vec::new();
+        for run in outer.chunk_by(|a, b| !nodes[a.start].decides() && !nodes[b.start].decides()) {
+            let run = &nodes[run[0].start..run[run.len() - 1].end];
+            if run[0].decides() {
+                times.push((self.name_of(&run[0]), self.marked(stream, || queue.nodes(run))?));
+                continue;
+            }
+            for nodes in run.chunks(AT_ONCE) {
+                let names = nodes.iter().map(|node| self.name_of(node));
+                times.extend(names.zip(self.timed(stream, gate, queue, nodes)?));
+            }
+        }
+        Ok(times)
+    }
+
+    /// What some work takes in which the host takes part.
+    fn marked(&self, stream: &Stream, work: impl FnOnce() -> Result<()>) -> Result<f64> {
+        let marks = [Event::new(self.device())?, Event::new(self.device())?];
+        marks[0].record(stream)?;
+        work()?;
+        marks[1].record(stream)?;
+        marks[1].synchronize()?;
+        Ok(marks[1].microseconds_since(&marks[0])? / 1e3)
     }
 
     fn timed(&self, stream: &Stream, gate: &Gate, queue: &Queue, nodes: &[Node]) -> Result<Vec<f64>> {
@@ -66,6 +88,8 @@ impl CudaProgram {
         match node {
             Node::Launch(launch) => self.program().kernels[launch.kernel].name.to_string(),
             Node::Copy { .. } => "copy".into(),
+            Node::If { .. } => CHOICE.into(),
+            Node::While { .. } => LOOP.into(),
         }
     }
 }
@@ -76,8 +100,8 @@ impl Step {
         match self {
             Step::Launch { kernel, .. } => program.kernels[*kernel].name.as_str(),
             Step::Copy { .. } => "copy",
-            Step::If { .. } => "a choice",
-            Step::Loop(_) => "a loop",
+            Step::If { .. } => CHOICE,
+            Step::Loop(_) => LOOP,
             Step::Foreign(call) => program.foreign[call.function].as_str(),
         }
     }

@@ -3,11 +3,13 @@
 use super::CudaProgram;
 use super::graphs::Driver;
 use super::prepare::{At, Machine, PreparedStep, run_steps};
-use super::stretch::{Launch, Node, Places, Stretch};
-use crate::cuda::{self, Arg, Dependency, Graph, GraphExec, KernelArgs, LaunchConfig, Stream};
+use super::record::Places;
+use super::stretch::{Launch, Node, Spot, Stretch, outermost};
+use crate::cuda::{self, Arg, Conditional, Decides, Dependency, Graph, GraphExec, KernelArgs, LaunchConfig, Stream};
 use crate::foreign::On;
 use crate::{Error, Result};
 use std::cell::RefCell;
+use std::ops::Range;
 
 /// A run on a stream, on memory that begins at these bases.
 pub struct Queue<'a> {
@@ -18,25 +20,62 @@ pub struct Queue<'a> {
     args: RefCell<KernelArgs>,
 }
 
-/// A graph, and its nodes in order.
+/// A graph, and what its nodes are in there, in order.
 pub struct Exec {
     graph: GraphExec,
-    nodes: Vec<cuda::Node>,
+    nodes: Vec<Placed>,
 }
+
+/// What a node is in a graph.
+#[derive(Clone, Copy)]
+enum Placed {
+    Work(cuda::Node),
+    /// What reads the flag: of a loop before it, and at the end of each turn.
+    Decides([Option<cuda::Node>; 2], Decides),
+}
+
+/// A graph that is being made of a stretch.
+struct Making<'a> {
+    queue: &'a Queue<'a>,
+    stretch: &'a Stretch,
+    /// What the nodes are, as far as they are made.
+    placed: Vec<Option<Placed>>,
+}
+
+/// The node that the next one waits for, and whether it is a kernel that the next may start before the end of.
+type Before = Option<(bool, cuda::Node)>;
 
 impl<'a> Queue<'a> {
     pub fn new(program: &'a CudaProgram, stream: &'a Stream, bases: &'a [u64]) -> Queue<'a> {
         Queue { program, stream, bases, args: RefCell::default() }
     }
 
-    /// Queues launches and copies in order. A kernel that waits by itself may start before the one ahead of it has ended.
+    /// Queues nodes in order, and waits for what decides. A kernel that waits by itself may start before the one ahead of it has ended.
     pub fn nodes(&self, nodes: &[Node]) -> Result<()> {
         let mut after_kernel = false;
-        for node in nodes {
-            self.node(node, after_kernel)?;
-            after_kernel = matches!(node, Node::Launch(_));
+        for (at, [first, second]) in outermost(nodes, 0..nodes.len()) {
+            match &nodes[at] {
+                Node::If { flag, .. } => self.nodes(&nodes[if self.truth(flag)? { first } else { second }])?,
+                Node::While { flag, .. } => {
+                    while self.truth(flag)? {
+                        self.nodes(&nodes[first.clone()])?;
+                    }
+                }
+                node => self.node(node, after_kernel)?,
+            }
+            after_kernel = matches!(nodes[at], Node::Launch(_));
         }
         Ok(())
+    }
+
+    /// Whether a byte is not 0 when all that is queued is done.
+    fn truth(&self, flag: &Spot) -> Result<bool> {
+        if self.stream.is_capturing()? {
+            let what = "a choice or a loop that depends on what is computed, while a CUDA graph is captured";
+            return Err(Error::Unsupported(format!("{what}: run this function outside of the capture")));
+        }
+        // SAFETY: the plan gives a condition a byte, which the nodes before write.
+        Ok(unsafe { self.stream.read_byte(flag.address(self.bases))? } != 0)
     }
 
     /// Runs a step that needs the host.
@@ -59,6 +98,7 @@ impl<'a> Queue<'a> {
             Node::Copy { to, from, bytes } => unsafe {
                 self.stream.copy(to.address(self.bases), from.address(self.bases), *bytes)
             },
+            Node::If { .. } | Node::While { .. } => unreachable!("the nodes inside are queued as it decides"),
         }
     }
 
@@ -96,35 +136,98 @@ impl<'a> Queue<'a> {
         launch.symbols.iter().for_each(|&n| values.push(&Arg::I64(n)));
         Ok(())
     }
+}
 
-    /// Adds a node to a graph, behind the one before it.
-    fn add(
-        &self,
-        graph: &mut Graph,
-        node: &Node,
-        bases: &[u64],
-        before: Option<(bool, cuda::Node)>,
-    ) -> Result<cuda::Node> {
-        let full = before.map(|(_, node)| Dependency::Full(node));
+impl Making<'_> {
+    /// Adds these nodes to a graph, one behind the other.
+    fn fill(&mut self, graph: &mut Graph, range: Range<usize>, inner: bool) -> Result<Before> {
+        let mut before = None;
+        for (at, inside) in outermost(self.stretch.nodes(), range) {
+            before = Some(match &self.stretch.nodes()[at] {
+                Node::If { flag, .. } => (false, self.choice(graph, at, flag, inside, before)?),
+                Node::While { flag, .. } => (false, self.turns(graph, at, flag, inside[0].clone(), before)?),
+                node => {
+                    let added = self.add(graph, node, before)?;
+                    self.placed[at] = Some(Placed::Work(added));
+                    (!inner && matches!(node, Node::Launch(_)), added)
+                }
+            });
+        }
+        Ok(before)
+    }
+
+    /// Adds a launch or a copy.
+    fn add(&self, graph: &mut Graph, node: &Node, before: Before) -> Result<cuda::Node> {
+        let (queue, bases) = (self.queue, self.queue.bases);
         match node {
             Node::Launch(launch) => {
-                let args = &mut *self.args.borrow_mut();
-                self.arguments(args, launch, bases)?;
-                let early = self.is_early(launch);
+                let args = &mut *queue.args.borrow_mut();
+                queue.arguments(args, launch, bases)?;
                 let dependency = match before {
-                    Some((true, node)) if early => Some(Dependency::Programmatic(node)),
-                    _ => full,
+                    Some((true, node)) if queue.is_early(launch) => Some(Dependency::Programmatic(node)),
+                    _ => full(before),
                 };
-                let function = &self.program.kernels[launch.kernel];
+                let function = &queue.program.kernels[launch.kernel];
                 // SAFETY: as where it is queued by itself; whoever launches the graph vouches for the memory.
-                unsafe { graph.add_kernel(function, &self.config(launch), args, dependency.as_slice()) }
+                unsafe { graph.add_kernel(function, &queue.config(launch), args, dependency.as_slice()) }
             }
             // SAFETY: as above.
             Node::Copy { to, from, bytes } => unsafe {
-                graph.add_copy(to.address(bases), from.address(bases), *bytes, full.as_slice())
+                graph.add_copy(to.address(bases), from.address(bases), *bytes, full(before).as_slice())
             },
+            Node::If { .. } | Node::While { .. } => unreachable!("these are more than one node"),
         }
     }
+
+    /// Adds what reads a flag and decides.
+    fn decide(&self, graph: &mut Graph, flag: &Spot, decides: Decides, before: Before) -> Result<cuda::Node> {
+        let conditions = self.queue.program.conditions()?;
+        // SAFETY: as for other launches.
+        unsafe { conditions.add(graph, flag.address(self.queue.bases), decides, full(before).as_slice()) }
+    }
+
+    fn choice(
+        &mut self,
+        graph: &mut Graph,
+        at: usize,
+        flag: &Spot,
+        branches: [Range<usize>; 2],
+        before: Before,
+    ) -> Result<cuda::Node> {
+        let handles = [graph.handle()?, graph.handle()?];
+        let decides = Decides::Choice(handles);
+        let mut last = self.decide(graph, flag, decides, before)?;
+        self.placed[at] = Some(Placed::Decides([Some(last), None], decides));
+        for (handle, branch) in handles.into_iter().zip(branches) {
+            let fill = |body: &mut Graph| self.fill(body, branch, true).map(drop);
+            last = graph.add_conditional(Conditional::If, handle, &[Dependency::Full(last)], fill)?;
+        }
+        Ok(last)
+    }
+
+    fn turns(
+        &mut self,
+        graph: &mut Graph,
+        at: usize,
+        flag: &Spot,
+        inside: Range<usize>,
+        before: Before,
+    ) -> Result<cuda::Node> {
+        let handle = graph.handle()?;
+        let decides = Decides::While(handle);
+        let first = self.decide(graph, flag, decides, before)?;
+        let fill = |body: &mut Graph| {
+            let last = self.fill(body, inside, true)?;
+            let again = self.decide(body, flag, decides, last)?;
+            self.placed[at] = Some(Placed::Decides([Some(first), Some(again)], decides));
+            Ok(())
+        };
+        graph.add_conditional(Conditional::While, handle, &[Dependency::Full(first)], fill)
+    }
+}
+
+fn full(before: Before) -> Option<Dependency> {
+    before.map(|(_, node)| Dependency::Full(node))
 }
 
 impl Driver for Queue<'_> {
@@ -132,21 +235,16 @@ impl Driver for Queue<'_> {
 
     fn build(&self, stretch: &Stretch, bases: &[u64]) -> Result<Exec> {
         let mut graph = Graph::new(&self.program.device)?;
-        let mut nodes = Vec::with_capacity(stretch.nodes().len());
-        let mut before = None;
-        for node in stretch.nodes() {
-            let added = self.add(&mut graph, node, bases, before)?;
-            before = Some((matches!(node, Node::Launch(_)), added));
-            nodes.push(added);
-        }
-        Ok(Exec { graph: graph.instantiate()?, nodes })
+        let (count, on) = (stretch.nodes().len(), Queue::new(self.program, self.stream, bases));
+        let mut making = Making { queue: &on, stretch, placed: vec![None; count] };
+        making.fill(&mut graph, 0..count, false)?;
+        Ok(Exec { nodes: making.placed.into_iter().flatten().collect(), graph: graph.instantiate()? })
     }
 
     fn patch(&self, exec: &mut Exec, nodes: &[u32], stretch: &Stretch, bases: &[u64]) -> Result<()> {
         for &i in nodes {
-            let place = exec.nodes[i as usize];
-            match &stretch.nodes()[i as usize] {
-                Node::Launch(launch) => {
+            match (exec.nodes[i as usize], &stretch.nodes()[i as usize]) {
+                (Placed::Work(place), Node::Launch(launch)) => {
                     let args = &mut *self.args.borrow_mut();
                     self.arguments(args, launch, bases)?;
                     let function = &self.program.kernels[launch.kernel];
@@ -154,9 +252,17 @@ impl Driver for Queue<'_> {
                     unsafe { exec.graph.set_kernel(place, function, &self.config(launch), args)? }
                 }
                 // SAFETY: as above.
-                Node::Copy { to, from, bytes } => unsafe {
+                (Placed::Work(place), Node::Copy { to, from, bytes }) => unsafe {
                     exec.graph.set_copy(place, to.address(bases), from.address(bases), *bytes)?;
                 },
+                (Placed::Decides(places, decides), Node::If { flag, .. } | Node::While { flag, .. }) => {
+                    let conditions = self.program.conditions()?;
+                    for place in places.into_iter().flatten() {
+                        // SAFETY: as above.
+                        unsafe { conditions.set(&mut exec.graph, place, flag.address(bases), decides)? }
+                    }
+                }
+                _ => return Err(Error::Invalid("a graph of other nodes".into())),
             }
         }
         Ok(())
@@ -209,12 +315,7 @@ impl Machine for Turns<'_> {
     }
 
     fn truth(&mut self, at: &At, turns: &[usize]) -> Result<bool> {
-        if self.queue.stream.is_capturing()? {
-            let what = "a choice or a loop that depends on what is computed, while a CUDA graph is captured";
-            return Err(Error::Unsupported(format!("{what}: run this function outside of the capture")));
-        }
         self.after_kernel = false;
-        // SAFETY: the plan gives a condition a byte, which the steps before write.
-        Ok(unsafe { self.queue.stream.read_byte(self.at(at, turns))? } != 0)
+        self.queue.truth(&self.places().spot(at, turns))
     }
 }

@@ -1,18 +1,16 @@
-//! Launches and copies between which the host has nothing to do, with every size a number: what one CUDA graph runs.
+//! Launches, copies, choices and loops in which the host has nothing to do, with every size a number: what one CUDA graph runs.
 //!
 //! Addresses are given as places in a call's memory. A call says where its memory begins: its bases. Which launches depend on which base is
 //! known, so that a graph made for other bases, or for other sizes, is patched where it differs and nowhere else.
 
-use super::prepare::{At, Machine, PreparedStep, run_steps};
-use super::{Memory, Program};
-use crate::{Error, Result};
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A place in a call's memory: bytes from one of its bases, or an address that is the same at every call.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Spot {
-    base: Option<u32>,
-    offset: u64,
+    pub base: Option<u32>,
+    pub offset: u64,
 }
 
 impl Spot {
@@ -26,11 +24,25 @@ impl Spot {
     }
 }
 
-/// A launch or a copy.
+/// A launch, a copy, or what decides about the nodes after it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Node {
     Launch(Launch),
-    Copy { to: Spot, from: Spot, bytes: usize },
+    Copy {
+        to: Spot,
+        from: Spot,
+        bytes: usize,
+    },
+    /// So many nodes where the byte is not 0, else so many after these.
+    If {
+        flag: Spot,
+        branches: [usize; 2],
+    },
+    /// So many nodes again and again while the byte is not 0.
+    While {
+        flag: Spot,
+        inner: usize,
+    },
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -43,11 +55,26 @@ pub struct Launch {
 
 impl Node {
     fn spots(&self) -> impl Iterator<Item = &Spot> {
-        let (args, copied): (&[Spot], _) = match self {
+        let (args, others): (&[Spot], _) = match self {
             Node::Launch(launch) => (&launch.args, [None, None]),
             Node::Copy { to, from, .. } => (&[], [Some(to), Some(from)]),
+            Node::If { flag, .. } | Node::While { flag, .. } => (&[], [Some(flag), None]),
         };
-        args.iter().chain(copied.into_iter().flatten())
+        args.iter().chain(others.into_iter().flatten())
+    }
+
+    /// How many of the nodes after it are inside of it: of a choice in each branch.
+    fn inside(&self) -> [usize; 2] {
+        match self {
+            Node::Launch(_) | Node::Copy { .. } => [0, 0],
+            Node::If { branches, .. } => *branches,
+            Node::While { inner, .. } => [*inner, 0],
+        }
+    }
+
+    /// Whether it decides about others.
+    pub fn decides(&self) -> bool {
+        matches!(self, Node::If { .. } | Node::While { .. })
     }
 
     /// Whether a graph's node of the other can be patched to be this.
@@ -55,6 +82,8 @@ impl Node {
         match (self, other) {
             (Node::Launch(a), Node::Launch(b)) => a.kernel == b.kernel,
             (Node::Copy { .. }, Node::Copy { .. }) => true,
+            (Node::If { branches: a, .. }, Node::If { branches: b, .. }) => a == b,
+            (Node::While { inner: a, .. }, Node::While { inner: b, .. }) => a == b,
             _ => false,
         }
     }
@@ -64,13 +93,25 @@ impl Node {
         let sizes = match (self, other) {
             (Node::Launch(a), Node::Launch(b)) => (a.grid, &a.symbols) == (b.grid, &b.symbols),
             (Node::Copy { bytes: a, .. }, Node::Copy { bytes: b, .. }) => a == b,
-            _ => false,
+            _ => self.is_like(other),
         };
         sizes && self.spots().map(|spot| spot.address(bases)).eq(other.spots().map(|spot| spot.address(others)))
     }
 }
 
-/// Launches and copies, one after the other.
+/// The nodes of a range that are inside of none: the place of each, and of the nodes inside of it.
+pub fn outermost(nodes: &[Node], range: Range<usize>) -> impl Iterator<Item = (usize, [Range<usize>; 2])> {
+    let mut next = range.start;
+    std::iter::from_fn(move || {
+        let at = (next < range.end).then_some(next)?;
+        let [first, second] = nodes[at].inside();
+        let middle = at + 1 + first;
+        next = middle + second;
+        Some((at, [at + 1..middle, middle..next]))
+    })
+}
+
+/// Nodes, one after the other.
 #[derive(Debug)]
 pub struct Stretch {
     /// No other one of this process has it.
@@ -94,16 +135,6 @@ impl Stretch {
         }
         static NEXT: AtomicU64 = AtomicU64::new(0);
         Stretch { id: NEXT.fetch_add(1, Ordering::Relaxed), nodes, users }
-    }
-
-    /// What these steps queue, none of which needs the host.
-    ///
-    /// # Errors
-    /// A grid that is too large.
-    pub fn record(places: &Places, steps: &[PreparedStep]) -> Result<Stretch> {
-        let mut recorder = Recorder { places, nodes: Vec::new() };
-        run_steps(&mut recorder, steps, &mut Vec::new())?;
-        Ok(Stretch::new(recorder.nodes))
     }
 
     pub fn nodes(&self) -> &[Node] {
@@ -134,61 +165,6 @@ impl Stretch {
         nodes.sort_unstable();
         nodes.dedup();
         nodes
-    }
-}
-
-/// Where a program's memory is, as bases: inputs, results, the arena's slabs, or the arena. Constants stay where they are.
-pub struct Places<'a> {
-    pub program: &'a Program,
-    pub constants: &'a [u64],
-}
-
-impl Places<'_> {
-    pub fn spot(&self, at: &At, turns: &[usize]) -> Spot {
-        let (inputs, outputs) = (self.program.signature.inputs.len(), self.program.signature.outputs.len());
-        let (base, start) = match at.memory {
-            Memory::Input(i) => (Some(i), 0),
-            Memory::Output(i) => (Some(inputs + i), 0),
-            Memory::Arena(slab) => (Some(inputs + outputs + slab), 0),
-            Memory::Constant(i) => (None, self.constants[i]),
-        };
-        Spot { base: base.map(|base| base as u32), offset: start + at.offset(turns) as u64 }
-    }
-
-    /// What a step queues, if anything: it is a launch or a copy, or nothing is recorded.
-    pub fn node(&self, step: &PreparedStep, turns: &[usize]) -> Result<Option<Node>> {
-        Ok(match step {
-            PreparedStep::Launch { kernel, args, symbols, grid, .. } if !grid.contains(&0) => {
-                let name = self.program.kernels[*kernel].name;
-                let too_large = |_| Error::Invalid(format!("the kernel {name} has a grid of {grid:?} blocks"));
-                let mut extents = [0u32; 3];
-                for (extent, &n) in extents.iter_mut().zip(grid) {
-                    *extent = u32::try_from(n).map_err(too_large)?;
-                }
-                let args = args.iter().map(|at| self.spot(at, turns)).collect();
-                Some(Node::Launch(Launch { kernel: *kernel, args, symbols: symbols.clone(), grid: extents }))
-            }
-            PreparedStep::Copy { from, to, bytes, .. } if *bytes > 0 => {
-                Some(Node::Copy { to: self.spot(to, turns), from: self.spot(from, turns), bytes: *bytes })
-            }
-            _ => None,
-        })
-    }
-}
-
-struct Recorder<'a> {
-    places: &'a Places<'a>,
-    nodes: Vec<Node>,
-}
-
-impl Machine for Recorder<'_> {
-    fn simple(&mut self, step: &PreparedStep, turns: &[usize]) -> Result<()> {
-        self.nodes.extend(self.places.node(step, turns)?);
-        Ok(())
-    }
-
-    fn truth(&mut self, _: &At, _: &[usize]) -> Result<bool> {
-        Err(Error::Invalid("a choice that depends on what is computed, in a graph".into()))
     }
 }
 

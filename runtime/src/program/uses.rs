@@ -73,6 +73,7 @@ mod tests {
 }";
 
     fn load(text: &str) -> rc_ir::Result<Program> {
+        rc_dialects::register();
         let (module, errors) = rc_parser::parse_module("test", text);
         assert!(errors.is_empty(), "{errors:?}");
         Program::load(&module.expect("it parses"), None)

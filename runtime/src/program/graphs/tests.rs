@@ -27,6 +27,7 @@ fn meaning(stretch: &Stretch, bases: &[u64], i: usize) -> u64 {
     match &stretch.nodes()[i] {
         Node::Launch(launch) => launch.args[0].address(bases) * 1000 + u64::from(launch.grid[0]),
         Node::Copy { to, .. } => to.address(bases),
+        Node::If { flag, .. } | Node::While { flag, .. } => flag.address(bases),
     }
 }
 
