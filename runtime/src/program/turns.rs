@@ -31,22 +31,21 @@ const PARTS: usize = 16;
 /// Memory that is worth a stop, in bytes.
 const WORTH: usize = 1 << 20;
 
-/// Joins turns; `freed` says how many bytes it frees to let go of an argument, `slabs` how many each slab has.
-pub fn join(turns: &[Turn], freed: impl Fn(usize) -> usize, slabs: &[usize]) -> Joined {
-    let ended = |slab: usize| slabs.get(slab).copied().unwrap_or(0);
-    let bytes = |turn: &Turn| {
-        let arguments: usize = turn.leaves.iter().map(|&arg| freed(arg)).sum();
-        arguments + turn.ends.iter().map(|&slab| ended(slab)).sum::<usize>()
-    };
+/// Joins turns; `freed` says how many bytes it frees to let go of an argument, `results` and `slabs` how many each of them has.
+pub fn join(turns: &[Turn], freed: impl Fn(usize) -> usize, results: &[usize], slabs: &[usize]) -> Joined {
+    let sum = |of: &[usize], bytes: &[usize]| of.iter().map(|&i| bytes.get(i).copied().unwrap_or(0)).sum::<usize>();
+    let bytes = |turn: &Turn| turn.leaves.iter().map(|&arg| freed(arg)).sum::<usize>() + sum(&turn.ends, slabs);
+    let made = |turn: &Turn| sum(&turn.makes, results) + sum(&turn.begins, slabs);
     let least = (turns.iter().map(bytes).sum::<usize>() / PARTS).max(WORTH);
-    let (mut stops, mut waiting) = (vec![0], 0);
-    for (step, turn) in turns.iter().enumerate().skip(1) {
-        waiting += bytes(turn);
-        // What is made here may lie where something was that is let go.
-        if waiting >= least && !(turn.makes.is_empty() && turn.begins.is_empty()) {
+    let (mut stops, mut waiting, mut to_come) = (vec![0], 0, turns.iter().map(made).sum::<usize>());
+    for (step, turn) in turns.iter().enumerate() {
+        waiting += if step == 0 { 0 } else { bytes(turn) };
+        // What is made from here on may lie where something was that is let go.
+        if waiting.min(to_come) >= least && made(turn) > 0 {
             stops.push(step);
             waiting = 0;
         }
+        to_come -= made(turn);
     }
     let mut joined = vec![Turn::default(); turns.len()];
     for (step, turn) in turns.iter().enumerate() {
@@ -72,7 +71,7 @@ mod tests {
     #[test]
     fn turns_that_free_nothing_are_one_stop() {
         let turns = [turn(&[0], &[]), turn(&[1], &[5]), turn(&[], &[]), turn(&[2], &[6]), turn(&[], &[7])];
-        let joined = join(&turns, |_| 0, &[]);
+        let joined = join(&turns, |_| 0, &[WORTH; 3], &[]);
         assert_eq!(joined.stops, [0]);
         assert_eq!(joined.turns[0], turn(&[0, 1, 2], &[]));
         assert_eq!(joined.turns[4], turn(&[], &[5, 6, 7]));
@@ -83,30 +82,33 @@ mod tests {
     fn results_lie_where_arguments_were() {
         let turns =
             [turn(&[0], &[4]), turn(&[], &[5]), turn(&[1], &[6]), turn(&[2], &[]), turn(&[3], &[7]), turn(&[], &[8])];
-        let joined = join(&turns, |arg| if arg == 8 { 0 } else { WORTH }, &[]);
+        let results = [WORTH; 4];
+        let joined = join(&turns, |arg| if arg == 8 { 0 } else { WORTH }, &results, &[]);
         assert_eq!(joined.stops, [0, 2, 4], "nothing is let go before step 3");
         assert_eq!(joined.turns[0], turn(&[0], &[4]));
         assert_eq!(joined.turns[2], turn(&[1, 2], &[5, 6]));
         assert_eq!(joined.turns[4], turn(&[3], &[7]));
         assert_eq!(joined.turns[5], turn(&[], &[8]));
-        assert_eq!(join(&turns, |_| WORTH / 8, &[]).stops, [0], "too little");
+        assert_eq!(join(&turns, |_| WORTH / 8, &results, &[]).stops, [0], "too little");
+        let small = [WORTH, WORTH, WORTH, WORTH - 1];
+        assert_eq!(join(&turns, |_| WORTH, &small, &[]).stops, [0, 2], "too little is made after step 2");
     }
 
     #[test]
     fn slabs_lie_where_arguments_and_slabs_were() {
         let mut turns = vec![Turn::default(); 6];
         (turns[0].begins, turns[2].ends, turns[3].begins, turns[5].ends) = (vec![0], vec![0], vec![1], vec![1]);
-        let joined = join(&turns, |_| 0, &[WORTH, 3 * WORTH]);
+        let joined = join(&turns, |_| 0, &[], &[WORTH, 3 * WORTH]);
         assert_eq!(joined.stops, [0, 3]);
         assert_eq!((&joined.turns[3].ends, &joined.turns[3].begins), (&vec![0], &vec![1]));
         assert_eq!(joined.turns[5].ends, [1]);
-        assert_eq!(join(&turns, |_| 0, &[1, 1]).turns[0].begins, [0, 1], "too little for a stop");
+        assert_eq!(join(&turns, |_| 0, &[], &[1, 1]).turns[0].begins, [0, 1], "too little for a stop");
     }
 
     #[test]
     fn there_are_few_stops() {
         let turns: Vec<Turn> = (0..500).map(|i| turn(&[i], &[i])).collect();
-        let joined = join(&turns, |_| 4 * WORTH, &[]);
+        let joined = join(&turns, |_| 4 * WORTH, &[4 * WORTH; 500], &[]);
         assert!((PARTS - 1..=PARTS + 1).contains(&joined.stops.len()), "{:?}", joined.stops);
         let all = |of: fn(&Turn) -> &Vec<usize>| joined.turns.iter().flat_map(of).copied().collect::<Vec<_>>();
         assert!(all(|turn| &turn.makes).into_iter().eq(0..500) && all(|turn| &turn.leaves).into_iter().eq(0..500));

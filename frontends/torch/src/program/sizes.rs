@@ -5,7 +5,8 @@ use crate::errors::plain;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 use rc_ir::Dim;
-use rc_runtime::program::{Bindings, Signature, evaluate};
+use rc_runtime::program::{Bindings, Signature, TensorSpec, evaluate};
+use rc_runtime::tensor::byte_size;
 
 /// Everything that follows from the sizes of the arguments.
 pub struct Sizes {
@@ -14,7 +15,9 @@ pub struct Sizes {
     pub bindings: Bindings,
     /// Sizes and strides of each result.
     pub results: Vec<(Py<PyTuple>, Py<PyTuple>)>,
-    /// Of each input that machine code reads.
+    /// Bytes of each result.
+    pub result_bytes: Vec<usize>,
+    /// Bytes of each input that machine code reads.
     pub bytes: Vec<usize>,
 }
 
@@ -32,7 +35,9 @@ impl Sizes {
         let tuple = |dims: &[Dim]| PyTuple::new(py, numbers(py, dims, &bindings)?).map(Bound::unbind);
         let results =
             call.results.iter().map(|l| Ok((tuple(&l.sizes)?, tuple(&l.strides)?))).collect::<PyResult<_>>()?;
-        Ok(Sizes { key, bindings, results, bytes: Vec::new() })
+        let bytes = |spec: &TensorSpec| byte_size(spec.dtype, &spec.sizes(&bindings)?);
+        let result_bytes = signature.outputs.iter().map(bytes).collect::<Result<_, _>>().map_err(|e| plain(py, e))?;
+        Ok(Sizes { key, bindings, results, result_bytes, bytes: Vec::new() })
     }
 }
 

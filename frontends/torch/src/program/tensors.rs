@@ -45,15 +45,15 @@ impl Turns {
         Turns { each: turns, ..Turns::default() }
     }
 
-    /// Joined for a call that lets go of so many bytes of arguments; `slabs` are the bytes of the arena's.
-    fn joined(&self, bytes: usize, freed: impl Fn(usize) -> usize, slabs: &[usize]) -> Arc<Joined> {
+    /// Joined for a call that lets go of so many bytes of arguments; `results` and `slabs` are the bytes of these.
+    fn joined(&self, bytes: usize, freed: impl Fn(usize) -> usize, results: &[usize], slabs: &[usize]) -> Arc<Joined> {
         if bytes == 0 {
-            return self.holds.get_or_init(|| Arc::new(join(&self.each, freed, slabs))).clone();
+            return self.holds.get_or_init(|| Arc::new(join(&self.each, freed, results, slabs))).clone();
         }
         let mut known = self.frees.lock().unwrap_or_else(PoisonError::into_inner);
         match &*known {
             Some((before, joined)) if bytes <= before.saturating_mul(2) => joined.clone(),
-            _ => known.insert((bytes, Arc::new(join(&self.each, freed, slabs)))).1.clone(),
+            _ => known.insert((bytes, Arc::new(join(&self.each, freed, results, slabs)))).1.clone(),
         }
     }
 }
@@ -194,7 +194,7 @@ impl<'a> Tensors<'a> {
             }
         }
         let freed = |arg: usize| bytes.get(arg).copied().unwrap_or(0);
-        let joined = self.turns.joined(bytes.iter().sum(), freed, &self.slabs.bytes);
+        let joined = self.turns.joined(bytes.iter().sum(), freed, &self.sizes.result_bytes, &self.slabs.bytes);
         self.joined.insert(joined).clone()
     }
 
