@@ -139,17 +139,27 @@ fn is_light(op: OpRef) -> bool {
     op.has(Traits::ELEMENTWISE) && names.iter().any(|&name| op.is(name)) && op.body.ty(op.result(0)).is_tensor()
 }
 
-/// Whether all that an operation's result is for is a sum over columns, perhaps of a view.
+/// Whether all that an operation's result is for is a sum over columns, perhaps of a view: what lies side by side in memory goes to different sums.
 fn feeds_columns(body: &Body, op: Op) -> bool {
-    let mut op = op;
+    let rank = |v: Value| body.ty(v).rank() as i64;
+    // The dimension that lies side by side where the arithmetic is done.
+    let (mut op, mut last) = (op, rank(body.operand(op, 0)) - 1);
     loop {
-        if classify(body.op_ref(op)) == Class::Reduce {
-            let rank = body.ty(body.operand(op, 0)).rank();
-            return reduced_dims(body.op_ref(op)).is_some_and(|dims| !dims.contains(&(rank - 1)));
+        let at = body.op_ref(op);
+        if classify(at) == Class::Reduce {
+            return reduced_dims(at).is_some_and(|dims| !dims.contains(&(last as usize)));
         }
+        let view = if at.is(op::core::TRANSPOSE) {
+            let perm = at.ints("perm").unwrap_or_default();
+            perm.iter().position(|&d| d == last).map(|d| d as i64)
+        } else if at.is(op::core::RESHAPE) {
+            (last == rank(at.operand(0)) - 1).then(|| rank(at.result(0)) - 1)
+        } else {
+            is_light(at).then_some(last)
+        };
         let mut users = body.results(op).flat_map(|r| body.uses(r).collect::<Vec<_>>());
-        match (users.next(), users.next()) {
-            (Some((user, _)), None) if is_light(body.op_ref(op)) || body.op_ref(op).is(op::core::RESHAPE) => op = user,
+        match (users.next(), users.next(), view) {
+            (Some((user, _)), None, Some(dim)) => (op, last) = (user, dim),
             _ => return false,
         }
     }
