@@ -2,8 +2,8 @@
 //!
 //! The driver's linker gives machine code that can be kept, and assembles for linking: registers that warps give to one another
 //! (`setmaxnreg`) are not counted on there, and a kernel that takes more of them than its threads have at the start keeps some in memory, or has its
-//! products of warpgroups wait for one another. Such PTX is loaded as it is ([`load_all`]): the driver assembles it as a whole program, one at a
-//! time, and keeps the code in a cache of its own.
+//! products of warpgroups wait for one another. Such PTX is loaded as it is ([`load_all`]): the driver assembles it as a whole program, and keeps the
+//! code in a cache of its own. Libraries it assembles several at once, without a log; modules one at a time.
 
 use std::ffi::{c_char, c_void};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -93,6 +93,12 @@ pub fn load_all(
         let slow = serialized || spilled > 0 && ptx.contains("setmaxnreg");
         if !slow {
             return Ok(linked);
+        }
+        if !serialized {
+            let library = Module::library(device, ptx)?.function(name)?;
+            if library.info().local_memory == 0 {
+                return Ok(library);
+            }
         }
         let whole = Module::whole(device, ptx, options)?.function(name)?;
         let better = whole.info().local_memory < spilled || serialized && whole.info().local_memory == spilled;

@@ -28,6 +28,9 @@ const NEEDED: &[&str] = &[
     "cuGraphAddNode_v2",
     "cuGraphConditionalHandleCreate",
     "cuFuncGetParamInfo",
+    "cuLibraryLoadData",
+    "cuLibraryGetModule",
+    "cuLibraryUnload",
 ];
 
 /// Finds and initializes the driver, once; fails with [`Error::NoGpu`].

@@ -17,6 +17,8 @@ use crate::{Error, Result};
 pub struct Module {
     device: Arc<Device>,
     handle: sys::CUmodule,
+    /// What it is a part of, which unloads it.
+    library: Option<sys::CUlibrary>,
 }
 
 // SAFETY: the driver's handles may be used on any thread.
@@ -35,7 +37,33 @@ impl Module {
         let mut handle = std::ptr::null_mut();
         // SAFETY: the bytes are an ELF file and outlive the call, which copies them.
         check(unsafe { sys::cuModuleLoadData(&mut handle, cubin.as_ptr().cast()) }, "cuModuleLoadData")?;
-        Ok(Arc::new(Module { device: device.clone(), handle }))
+        Ok(Arc::new(Module { device: device.clone(), handle, library: None }))
+    }
+
+    /// Assembles PTX as a library, which does not wait for others that are being assembled, and loads it. The assembler's log is not kept.
+    pub fn library(device: &Arc<Device>, ptx: &str) -> Result<Arc<Module>> {
+        let text = terminated(ptx)?;
+        device.bind()?;
+        let (mut library, mut handle, none) = (std::ptr::null_mut(), std::ptr::null_mut(), std::ptr::null_mut());
+        // SAFETY: the text is terminated and is read in the call; there are no options.
+        let status = unsafe {
+            sys::cuLibraryLoadData(
+                &mut library,
+                text.as_ptr().cast(),
+                none,
+                none.cast(),
+                0,
+                none.cast(),
+                none.cast(),
+                0,
+            )
+        };
+        check(status, "cuLibraryLoadData(PTX)")?;
+        // SAFETY: writes one handle, of a library that is loaded.
+        let status = unsafe { sys::cuLibraryGetModule(&mut handle, library) };
+        let module = Module { device: device.clone(), handle, library: Some(library) };
+        check(status, "cuLibraryGetModule")?;
+        Ok(Arc::new(module))
     }
 
     /// Assembles PTX as a whole program, or takes its code from the driver's cache, and loads it.
@@ -53,7 +81,7 @@ impl Module {
             sys::cuModuleLoadDataEx(&mut handle, text.as_ptr().cast(), count, keys, values)
         };
         settings.check(status, "cuModuleLoadDataEx(PTX)")?;
-        Ok(Arc::new(Module { device: device.clone(), handle }))
+        Ok(Arc::new(Module { device: device.clone(), handle, library: None }))
     }
 
     /// Assembles PTX, or takes its code from `cache`, and loads it.
@@ -94,9 +122,14 @@ impl Module {
 
 impl Drop for Module {
     fn drop(&mut self) {
-        // SAFETY: loaded in `load`, unloaded once, with no function left.
+        // SAFETY: loaded by one of the functions above, unloaded once, with no function left.
         if self.device.bind().is_ok() {
-            unsafe { sys::cuModuleUnload(self.handle) };
+            unsafe {
+                match self.library {
+                    Some(library) => sys::cuLibraryUnload(library),
+                    None => sys::cuModuleUnload(self.handle),
+                }
+            };
         }
     }
 }
