@@ -250,6 +250,16 @@ impl Body {
     pub fn value_capacity(&self) -> usize {
         self.values.len()
     }
+    /// Makes room for as much as another body has.
+    pub fn reserve_as(&mut self, other: &Body) {
+        self.ops.reserve(other.ops.len());
+        self.uses.reserve(other.uses.len());
+        self.values.reserve(other.values.len());
+        self.names.reserve(other.names.len());
+        self.blocks.reserve(other.blocks.len());
+        self.regions.reserve(other.regions.len());
+        self.extras.reserve(other.extras.len());
+    }
     /// Gives back memory that growth left unused.
     pub fn shrink(&mut self) {
         self.ops.shrink_to_fit();

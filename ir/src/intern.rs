@@ -13,7 +13,26 @@ const SHARDS: usize = 16;
 /// An append-only set of `T` with dense ids.
 pub struct Interner<T: 'static> {
     items: boxcar::Vec<T>,
-    shards: [RwLock<HashTable<u32>>; SHARDS],
+    shards: [RwLock<Table>; SHARDS],
+}
+
+/// An id with the hash of its datum, so that a table grows without a look at the data.
+#[derive(Clone, Copy)]
+struct Entry {
+    hash: u32,
+    id: u32,
+}
+
+type Table = HashTable<Entry>;
+
+/// A table's hash, which uses the low and the top bits.
+fn spread(hash: u32) -> u64 {
+    u64::from(hash).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
+fn hash_of(datum: &(impl Hash + ?Sized)) -> u32 {
+    let hash = FxBuildHasher.hash_one(datum);
+    (hash ^ (hash >> 32)) as u32
 }
 
 impl<T: Eq + Hash> Interner<T> {
@@ -34,35 +53,39 @@ impl<T: Eq + Hash> Interner<T> {
         T: std::borrow::Borrow<Q>,
         Q: Eq,
     {
-        let hash = FxBuildHasher.hash_one(key);
-        // The table uses the low and the top bits of the hash; the shard takes bits between.
-        let shard = &self.shards[(hash >> 40) as usize % SHARDS];
-        let same = |&id: &u32| self.get(id).borrow() == key;
-        if let Some(&id) = shard.read().find(hash, same) {
+        let hash = hash_of(key);
+        let find = |table: &Table| self.find(table, hash, |known| known.borrow() == key);
+        if let Some(id) = find(&self.shard(hash).read()) {
             return id;
         }
-        let mut table = shard.write();
-        if let Some(&id) = table.find(hash, same) {
-            return id;
-        }
-        let id = u32::try_from(self.items.push(make())).expect("fewer than 2^32 distinct interned data");
-        table.insert_unique(hash, id, |&id| FxBuildHasher.hash_one(self.get(id).borrow()));
-        id
+        let mut table = self.shard(hash).write();
+        find(&table).unwrap_or_else(|| self.insert(&mut table, hash, make()))
     }
 
     /// The id of `datum`.
     pub fn intern(&self, datum: T) -> u32 {
-        let hash = FxBuildHasher.hash_one(&datum);
-        let shard = &self.shards[(hash >> 40) as usize % SHARDS];
-        if let Some(&id) = shard.read().find(hash, |&id| self.get(id) == &datum) {
+        let hash = hash_of(&datum);
+        let find = |table: &Table| self.find(table, hash, |known| *known == datum);
+        if let Some(id) = find(&self.shard(hash).read()) {
             return id;
         }
-        let mut table = shard.write();
-        if let Some(&id) = table.find(hash, |&id| self.get(id) == &datum) {
-            return id;
+        let mut table = self.shard(hash).write();
+        match find(&table) {
+            Some(id) => id,
+            None => self.insert(&mut table, hash, datum),
         }
+    }
+
+    fn shard(&self, hash: u32) -> &RwLock<Table> {
+        // The table takes the low and the top bits.
+        &self.shards[(spread(hash) >> 40) as usize % SHARDS]
+    }
+    fn find(&self, table: &Table, hash: u32, same: impl Fn(&T) -> bool) -> Option<u32> {
+        table.find(spread(hash), |entry| entry.hash == hash && same(self.get(entry.id))).map(|entry| entry.id)
+    }
+    fn insert(&self, table: &mut Table, hash: u32, datum: T) -> u32 {
         let id = u32::try_from(self.items.push(datum)).expect("fewer than 2^32 distinct interned data");
-        table.insert_unique(hash, id, |&id| FxBuildHasher.hash_one(self.get(id)));
+        table.insert_unique(spread(hash), Entry { hash, id }, |entry| spread(entry.hash));
         id
     }
 }

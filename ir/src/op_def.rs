@@ -495,7 +495,8 @@ impl PartialEq<&str> for OpName {
 }
 impl PartialEq<&OpDef> for OpName {
     fn eq(&self, other: &&OpDef) -> bool {
-        self.as_str() == other.name
+        // A name has one declaration that is registered.
+        self.def().map_or_else(|| self.as_str() == other.name, |def| std::ptr::eq(def, *other))
     }
 }
 

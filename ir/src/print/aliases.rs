@@ -2,8 +2,9 @@
 
 use super::{Printer, types};
 use crate::attr::{Attr, AttrData};
+use crate::body::Body;
 use crate::module::Module;
-use crate::op_def::AttrKind;
+use crate::op_def::{AttrKind, OpDef};
 use indexmap::IndexMap;
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -42,10 +43,16 @@ impl Printer<'_> {
     }
 }
 
+/// Whether a declaration asks for a dialect attribute.
+fn may_have(def: &OpDef) -> bool {
+    def.attrs.iter().any(|attr| matches!(attr.kind, AttrKind::Dialect(_)))
+}
+
 /// The dialect attributes that declarations ask for, in the order of their first mention, with how often they occur.
 fn candidates(module: &Module) -> IndexMap<Attr, usize> {
     let mut counts = IndexMap::new();
-    for body in &module.bodies {
+    let has_some = |body: &Body| body.ops_since(0).any(|op| body.name(op).def().is_some_and(|def| may_have(def)));
+    for body in module.bodies.iter().filter(|body| has_some(body)) {
         for op in body.walk() {
             let Some(def) = body.name(op).def() else { continue };
             for &(key, value) in body.attrs(op).as_dict().unwrap_or_default() {

@@ -4,6 +4,7 @@ use super::{Printer, discardable, types};
 use crate::attr::{Attr, AttrData};
 use crate::body::{Body, Op, Region};
 use crate::intern::Name;
+use crate::op_def::OpName;
 
 impl Printer<'_> {
     pub(super) fn generic_module_start(&mut self, attrs: Attr) {
@@ -23,7 +24,7 @@ impl Printer<'_> {
     pub(super) fn generic_op(&mut self, body: &Body, op: Op, indent: usize) {
         self.indent(indent);
         self.results(body, op);
-        self.quoted(body.name(op).as_str());
+        self.quoted_name(body.name(op));
         self.out.push('(');
         self.values(body, body.operands(op));
         self.out.push(')');
@@ -37,7 +38,7 @@ impl Printer<'_> {
             }
         }
         let attrs = body.attrs(op);
-        let entries = attrs.as_dict().unwrap_or_default();
+        let entries = if def.is_some() { attrs.as_dict().unwrap_or_default() } else { &[] };
         if def.is_some() {
             self.properties(entries, |key| !discardable(def, key));
         }
@@ -53,6 +54,14 @@ impl Printer<'_> {
         self.out.push('\n');
     }
 
+    fn quoted_name(&mut self, name: OpName) {
+        if let Some(text) = self.quoted.get(name.id()) {
+            return self.out.push_str(text);
+        }
+        let start = self.out.len();
+        self.quoted(name.as_str());
+        self.quoted.put(name.id(), &self.out[start..]);
+    }
     fn quoted(&mut self, text: &str) {
         if text.bytes().all(|b| matches!(b, 0x20..=0x7e) && b != b'"' && b != b'\\') {
             self.out.push('"');

@@ -160,7 +160,9 @@ struct Printer<'a> {
     attrs: TextCache,
     names: Names,
     aliases: aliases::Aliases,
-    /// How the names of operations print in the pretty form.
+    /// How the names of operations print in the generic form,
+    quoted: TextCache,
+    /// and in the pretty one.
     op_names: FxHashMap<OpName, String>,
 }
 
@@ -175,6 +177,7 @@ impl<'a> Printer<'a> {
             attrs: TextCache::default(),
             names: Names::default(),
             aliases: aliases::Aliases::default(),
+            quoted: TextCache::default(),
             op_names: FxHashMap::default(),
         }
     }

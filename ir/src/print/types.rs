@@ -19,7 +19,7 @@ pub fn write_type(f: &mut dyn Write, ty: Type, form: Form) -> fmt::Result {
                 Signedness::Signed => "si",
                 Signedness::Unsigned => "ui",
             })?;
-            write!(f, "{width}")
+            write_int(f, *width)
         }
         TypeData::Float(kind) => f.write_str(kind.as_str()),
         TypeData::Complex(elem) => {
@@ -92,8 +92,11 @@ pub fn write_type(f: &mut dyn Write, ty: Type, form: Form) -> fmt::Result {
             }
             Ok(())
         }
-        TypeData::Opaque(text) => write!(f, "!{text}"),
-        TypeData::Foreign(text) => write!(f, "{text}"),
+        TypeData::Opaque(text) => {
+            f.write_char('!')?;
+            f.write_str(text.as_str())
+        }
+        TypeData::Foreign(text) => f.write_str(text.as_str()),
     }
 }
 
@@ -129,6 +132,10 @@ fn write_shaped(f: &mut dyn Write, shape: &[Dim], elem: Type, form: Form) -> fmt
     for dim in shape {
         match dim {
             Dim::Expr(_) if !spelled => f.write_str("?x")?,
+            Dim::Static(n) if !spelled => {
+                write_int(f, *n)?;
+                f.write_char('x')?;
+            }
             _ if !spelled => write!(f, "{dim}x")?,
             Dim::Expr(_) if dim.as_symbol().is_none() => write!(f, "({dim}) x ")?,
             _ => write!(f, "{dim} x ")?,
@@ -139,7 +146,8 @@ fn write_shaped(f: &mut dyn Write, shape: &[Dim], elem: Type, form: Form) -> fmt
 
 fn write_sizes(f: &mut dyn Write, shape: &[i64], elem: Type, form: Form) -> fmt::Result {
     for n in shape {
-        write!(f, "{n}x")?;
+        write_int(f, *n)?;
+        f.write_char('x')?;
     }
     write_type(f, elem, form)
 }
@@ -149,7 +157,7 @@ fn write_tail(f: &mut dyn Write, attrs: &[Option<Attr>], form: Form) -> fmt::Res
         f.write_str(", ")?;
         match attr.data() {
             // A memory space's type is understood.
-            AttrData::Int { value, ty } if *ty == Type::i64() => write!(f, "{value}")?,
+            AttrData::Int { value, ty } if *ty == Type::i64() => write_int(f, *value)?,
             _ => write_attr(f, *attr, form)?,
         }
     }
@@ -176,7 +184,8 @@ pub fn write_attr(f: &mut dyn Write, attr: Attr, form: Form) -> fmt::Result {
             if *ty == Type::i1() {
                 return write!(f, "{}", *value != 0);
             }
-            write!(f, "{value} : ")?;
+            write_int(f, *value)?;
+            f.write_str(" : ")?;
             write_type(f, *ty, form)
         }
         AttrData::Float { bits, ty } => {
@@ -204,7 +213,7 @@ pub fn write_attr(f: &mut dyn Write, attr: Attr, form: Form) -> fmt::Result {
                 match elem.data() {
                     TypeData::Float(_) => write_float(f, *elem, value as u64)?,
                     _ if *elem == Type::i1() => write!(f, "{}", value != 0)?,
-                    _ => write!(f, "{value}")?,
+                    _ => write_int(f, value)?,
                 }
             }
             f.write_char('>')
@@ -262,7 +271,7 @@ pub fn write_attr(f: &mut dyn Write, attr: Attr, form: Form) -> fmt::Result {
             }
             Ok(())
         }
-        AttrData::Opaque(text) => write!(f, "{text}"),
+        AttrData::Opaque(text) => f.write_str(text.as_str()),
     }
 }
 
@@ -332,6 +341,11 @@ pub fn write_string(f: &mut dyn Write, text: &str) -> fmt::Result {
     f.write_char('"')
 }
 
+/// An integer in decimal digits.
+fn write_int(f: &mut dyn Write, value: impl itoa::Integer) -> fmt::Result {
+    f.write_str(itoa::Buffer::new().format(value))
+}
+
 /// A float literal that reads back to the same bits: six digits where they suffice, more where not,
 /// hexadecimal for infinities and NaNs.
 pub fn write_float(f: &mut dyn Write, ty: Type, bits: u64) -> fmt::Result {
@@ -339,9 +353,9 @@ pub fn write_float(f: &mut dyn Write, ty: Type, bits: u64) -> fmt::Result {
     let value = float_from_bits(kind, bits);
     let digits = if value.is_finite() { &[6, 9, 17][..] } else { &[] };
     for &digits in digits {
-        let text = scientific(value, digits);
-        if text.parse::<f64>().is_ok_and(|v| crate::attr::float_to_bits(kind, v) == bits) {
-            return f.write_str(&text);
+        let text = Scientific::of(value, digits);
+        if text.as_str().parse::<f64>().is_ok_and(|v| crate::attr::float_to_bits(kind, v) == bits) {
+            return text.write(f);
         }
     }
     match kind {
@@ -351,12 +365,40 @@ pub fn write_float(f: &mut dyn Write, ty: Type, bits: u64) -> fmt::Result {
     }
 }
 
-/// `-1.250000e-01`: C's `%.{digits}e`.
-fn scientific(value: f64, digits: usize) -> String {
-    let text = format!("{value:.digits$e}");
-    let (mantissa, exponent) = text.split_once('e').expect("an exponent");
-    let exponent: i32 = exponent.parse().expect("an integer exponent");
-    format!("{mantissa}e{}{:02}", if exponent < 0 { '-' } else { '+' }, exponent.abs())
+/// A number as `-1.25e-1`, in place: large constants have many.
+#[derive(Default)]
+struct Scientific {
+    bytes: [u8; 32],
+    len: usize,
+}
+
+impl Scientific {
+    fn of(value: f64, digits: usize) -> Scientific {
+        let mut text = Scientific::default();
+        write!(text, "{value:.digits$e}").expect("at most 25 bytes");
+        text
+    }
+    fn as_str(&self) -> &str {
+        std::str::from_utf8(&self.bytes[..self.len]).expect("digits and signs")
+    }
+    /// As C's `%e` writes it: `-1.250000e-01`.
+    fn write(&self, f: &mut dyn Write) -> fmt::Result {
+        let (mantissa, exponent) = self.as_str().split_once('e').expect("an exponent");
+        f.write_str(mantissa)?;
+        let (sign, digits) = exponent.strip_prefix('-').map_or(("e+", exponent), |digits| ("e-", digits));
+        f.write_str(sign)?;
+        f.write_str(if digits.len() < 2 { "0" } else { "" })?;
+        f.write_str(digits)
+    }
+}
+
+impl Write for Scientific {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        let end = self.len + text.len();
+        self.bytes.get_mut(self.len..end).ok_or(fmt::Error)?.copy_from_slice(text.as_bytes());
+        self.len = end;
+        Ok(())
+    }
 }
 
 fn write_elements(f: &mut dyn Write, ty: Type, data: &DenseData) -> fmt::Result {
@@ -402,8 +444,8 @@ fn write_element(f: &mut dyn Write, elem: Type, bytes: &[u8]) -> fmt::Result {
     match elem.data() {
         TypeData::Float(_) => write_float(f, elem, bits),
         TypeData::Integer { width: 1, .. } => write!(f, "{}", bits & 1 != 0),
-        TypeData::Integer { width: 64, signedness: Signedness::Unsigned } => write!(f, "{bits}"),
-        TypeData::Integer { width: 64, .. } | TypeData::Index => write!(f, "{}", bits as i64),
+        TypeData::Integer { width: 64, signedness: Signedness::Unsigned } => write_int(f, bits),
+        TypeData::Integer { width: 64, .. } | TypeData::Index => write_int(f, bits as i64),
         _ => write!(f, "{}", scalar_value(elem, bytes)),
     }
 }

@@ -91,12 +91,11 @@ impl Verifier<'_, '_> {
         }
         let def = body.name(op).def();
         let fits = def.is_none_or(|def| self.declared(op, def));
-        let successors = body.successors(op);
-        if !successors.is_empty() {
-            self.successors(op, &successors);
-        }
-        for (i, region) in body.regions(op).into_iter().enumerate() {
-            self.region(op, def, i, region);
+        if body.has_extra(op) {
+            self.successors(op, &body.successors(op));
+            for (i, region) in body.regions(op).into_iter().enumerate() {
+                self.region(op, def, i, region);
+            }
         }
         // After the regions, so that a hook may rely on what is in them being checked.
         if let Some(verify) = def.and_then(|d| d.verify)
@@ -130,7 +129,8 @@ impl Verifier<'_, '_> {
         let body = self.body;
         let last = body.last_op(block);
         for op in body.ops(block).filter(|&op| Some(op) != last) {
-            if body.op_ref(op).has(Traits::TERMINATOR) || !body.successors(op).is_empty() {
+            let branches = body.has_extra(op) && !body.successors(op).is_empty();
+            if branches || body.op_ref(op).has(Traits::TERMINATOR) {
                 self.error(op, "must be the last operation of its block");
             }
         }
