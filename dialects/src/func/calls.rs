@@ -6,7 +6,7 @@ use super::updates::donated_args;
 use crate::core::call::CALL as BINDING_CALL;
 use crate::core::control::{FOR, IF, WHILE, slice_of};
 use crate::op;
-use rc_ir::{Diagnostic, Module, Name, OpDef, OpRef, Result, Traits, Type, Value};
+use rc_ir::{Body, Diagnostic, Module, Name, OpDef, OpRef, Result, Traits, Type, Value};
 
 /// A function that an op calls, with the types of what it passes and expects.
 pub struct Call {
@@ -18,7 +18,8 @@ pub struct Call {
 /// Checks every call of a module against its callee: that it exists, and that types agree after binding its symbols.
 pub fn verify_calls(module: &Module) -> Vec<Box<Diagnostic>> {
     let mut errors = Vec::new();
-    for body in &module.bodies {
+    let has_calls = |body: &Body| body.ops_since(0).any(|op| may_call(body.op_ref(op)));
+    for body in module.bodies.iter().filter(|body| has_calls(body)) {
         for op in body.walk() {
             let op = body.op_ref(op);
             let calls = calls(op);
@@ -37,10 +38,15 @@ pub fn callee(op: OpRef) -> Option<Name> {
     }
 }
 
+/// Whether an op is one of those that call functions.
+fn may_call(op: OpRef) -> bool {
+    const CALLS: [&OpDef; 5] = [&IF, &WHILE, &FOR, &CALL, &BINDING_CALL];
+    op.def().is_some() && CALLS.iter().any(|def| op.name() == *def)
+}
+
 /// The functions that an op calls: one of a call, two of a choice, those of a loop.
 pub fn calls(op: OpRef) -> Vec<Call> {
-    let may_call: [&OpDef; 5] = [&IF, &WHILE, &FOR, &CALL, &BINDING_CALL];
-    if !may_call.iter().any(|def| op.name() == *def) {
+    if !may_call(op) {
         return Vec::new();
     }
     let types = |values: &[Value]| values.iter().map(|&v| op.body.ty(v)).collect::<Vec<Type>>();
