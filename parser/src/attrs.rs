@@ -1,14 +1,11 @@
 //! Attributes. In the generic spelling a word that is no keyword is an error; inside `#rc.name<…>`
 //! ("short") it is a string, and `[1, 2]` is `array<i64: 1, 2>`.
 
-use crate::cursor::{Parser, clipped};
+use crate::cursor::{Parser, RecentDicts, clipped};
 use crate::lexer::Token;
 use rc_ir::op_def::AttrKind;
 use rc_ir::suggest::did_you_mean;
 use rc_ir::{Attr, AttrData, Name, Result, Type};
-
-/// A dictionary whose text is longer is parsed each time.
-const MEMO_LIMIT: usize = 256;
 
 pub(crate) type Entry = (Name, Attr);
 
@@ -184,15 +181,14 @@ impl<'s> Parser<'s> {
     /// `{a = 1 : i64, b}` in the generic spelling.
     pub fn dict(&mut self) -> Result<Attr> {
         let start = self.start;
-        let end = self.brace_end(start);
-        let text = end.map(|end| &self.text[start..end]);
-        if let Some(&dict) = text.and_then(|t| self.dicts.get(t)) {
-            self.seek(end.expect("a text that ends"));
+        let slot = RecentDicts::slot::<32>(self.text, start);
+        if let Some((end, dict)) = slot.and_then(|slot| self.recent_dicts.get(slot, self.text, start)) {
+            self.seek(end);
             return Ok(dict);
         }
         let dict = self.dict_of(&mut |p, _| p.attr())?;
-        if let Some(text) = text {
-            self.dicts.insert(text, dict);
+        if let Some(slot) = slot {
+            self.recent_dicts.set(slot, &self.text[start..self.behind], dict);
         }
         Ok(dict)
     }
@@ -228,35 +224,6 @@ impl<'s> Parser<'s> {
             return Err(self.error_at(at..at + 1, format!("the attribute '{}' is given twice", twice[0].0)));
         }
         Ok(Attr::new(AttrData::Dict(entries.into())))
-    }
-
-    /// The end of the brace at `from`, if that is near and simple.
-    fn brace_end(&self, from: usize) -> Option<usize> {
-        let bytes = self.text.as_bytes();
-        let bytes = &bytes[..bytes.len().min(from + MEMO_LIMIT)];
-        let mut depth = 0;
-        let mut at = from;
-        while let Some(&byte) = bytes.get(at) {
-            at += 1;
-            match byte {
-                b'{' => depth += 1,
-                b'}' => {
-                    depth -= 1;
-                    if depth == 0 {
-                        return Some(at);
-                    }
-                }
-                b'"' => {
-                    while *bytes.get(at)? != b'"' {
-                        at += if bytes[at] == b'\\' { 2 } else { 1 };
-                    }
-                    at += 1;
-                }
-                b'/' => return None,
-                _ => {}
-            }
-        }
-        None
     }
 
     // ---- named attributes ----

@@ -2,9 +2,9 @@
 //! their text, names of ops, aliases.
 
 use crate::ParseOptions;
+use crate::generic::Signature;
 use crate::lexer::Token;
 use crate::scope::Scope;
-use logos::Logos;
 use rc_ir::loc::Source;
 use rc_ir::{Attr, Diagnostic, Loc, OpName, Result, Type};
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -13,24 +13,61 @@ use std::ops::Range;
 /// Regions, types, attributes and brackets nest this deep.
 const DEPTH_LIMIT: u32 = 1000;
 
-/// Types that are found without a look at their whole text.
-pub(crate) const RECENT: usize = 256;
+/// What was read last for each of some hashes of how a text starts: most of what occurs again is found here.
+pub(crate) struct Recent<'s, T, const SLOTS: usize> {
+    slots: Box<[Option<(&'s str, T)>; SLOTS]>,
+}
+
+impl<'s, T: Copy, const SLOTS: usize> Recent<'s, T, SLOTS> {
+    fn new() -> Self {
+        Recent { slots: Box::new([None; SLOTS]) }
+    }
+    /// The slot for what starts at `at`, by `BYTES` bytes from there.
+    #[inline]
+    pub fn slot<const BYTES: usize>(text: &str, at: usize) -> Option<usize> {
+        let bytes = text.as_bytes().get(at..)?.first_chunk::<BYTES>()?;
+        let (words, _) = bytes.as_chunks::<8>();
+        let key = words.iter().fold(0u64, |key, &word| {
+            (key.rotate_left(29) ^ u64::from_le_bytes(word)).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+        });
+        Some((key >> 40) as usize % SLOTS)
+    }
+    /// What a slot holds, where its text is what stands at `at`, and the end of that.
+    #[inline]
+    pub fn get(&mut self, slot: usize, text: &'s str, at: usize) -> Option<(usize, T)> {
+        let (known, value) = self.slots[slot]?;
+        let end = at + known.len();
+        let found = text.as_bytes().get(at..end)? == known.as_bytes();
+        if found {
+            // The next one is compared with what was just read: an older place is in no cache.
+            self.slots[slot] = Some((&text[at..end], value));
+        }
+        found.then_some((end, value))
+    }
+    pub fn set(&mut self, slot: usize, text: &'s str, value: T) {
+        self.slots[slot] = Some((text, value));
+    }
+}
+
+pub(crate) type RecentTypes<'s> = Recent<'s, Type, 512>;
+pub(crate) type RecentDicts<'s> = Recent<'s, Attr, 512>;
+pub(crate) type RecentSignatures<'s> = Recent<'s, Signature, 256>;
 
 pub(crate) struct Parser<'s> {
     pub text: &'s str,
     source: &'s Source,
-    lexer: logos::Lexer<'s, Token>,
     /// The token that comes next, and its bytes.
     pub token: Token,
     pub start: usize,
     pub end: usize,
+    /// The end of the token before it.
+    pub behind: usize,
     depth: u32,
     pub options: ParseOptions,
     pub diagnostics: Vec<Diagnostic>,
-    pub types: FxHashMap<&'s str, Type>,
-    /// Of these the last for each of some hashes of how they start: most types are found here.
-    pub recent_types: Box<[Option<(&'s str, Type)>; RECENT]>,
-    pub dicts: FxHashMap<&'s str, Attr>,
+    pub recent_types: RecentTypes<'s>,
+    pub recent_dicts: RecentDicts<'s>,
+    pub recent_signatures: RecentSignatures<'s>,
     pub op_names: FxHashMap<&'s str, OpName>,
     /// The registered dialects, once an op of none of them has been met.
     pub dialects: Option<FxHashSet<&'static str>>,
@@ -62,16 +99,16 @@ impl<'s> Parser<'s> {
         let mut parser = Parser {
             text,
             source,
-            lexer: Token::lexer(text),
             token: Token::End,
             start: 0,
             end: 0,
+            behind: 0,
             depth: 0,
             options,
             diagnostics: Vec::new(),
-            types: FxHashMap::default(),
-            recent_types: Box::new([None; RECENT]),
-            dicts: FxHashMap::default(),
+            recent_types: Recent::new(),
+            recent_dicts: Recent::new(),
+            recent_signatures: Recent::new(),
             op_names: FxHashMap::default(),
             dialects: None,
             attr_aliases: FxHashMap::default(),
@@ -90,20 +127,13 @@ impl<'s> Parser<'s> {
 
     #[inline]
     pub fn advance(&mut self) {
-        self.token = match self.lexer.next() {
-            Some(Ok(token)) => token,
-            Some(Err(())) => Token::Error,
-            None => Token::End,
-        };
-        let span = self.lexer.span();
-        (self.start, self.end) = (span.start, span.end);
+        self.behind = self.end;
+        (self.token, self.start, self.end) = Token::next(self.text, self.end);
     }
     /// Reads on from the byte `at`.
+    #[inline]
     pub fn seek(&mut self, at: usize) {
-        if at < self.lexer.span().end {
-            self.lexer = Token::lexer(self.text);
-        }
-        self.lexer.bump(at - self.lexer.span().end);
+        self.end = at;
         self.advance();
     }
     /// The text of the next token.
@@ -144,14 +174,19 @@ impl<'s> Parser<'s> {
         if self.take(token) {
             return Ok(());
         }
-        Err(self.expected(&format!("{} {context}", token.describe())))
+        Err(self.missing(token, context))
+    }
+    #[cold]
+    fn missing(&self, token: Token, context: &str) -> Box<Diagnostic> {
+        self.expected(&format!("{} {context}", token.describe()))
     }
     /// As [`Parser::expect`], for the token that closes what began at `open`.
+    #[inline]
     pub fn expect_close(&mut self, token: Token, open: usize, context: &str) -> Result {
         if self.take(token) {
             return Ok(());
         }
-        let error = self.expected(&format!("{} {context}", token.describe()));
+        let error = self.missing(token, context);
         Err(if self.is(Token::End) { error.note(self.loc(open), "opened here") } else { error })
     }
 
@@ -172,6 +207,9 @@ impl<'s> Parser<'s> {
             item(self)?;
             if self.take(Token::Comma) {
                 continue;
+            }
+            if self.take(close) {
+                return Ok(());
             }
             return self.expect_close(close, at, &format!("or ',' {context}"));
         }

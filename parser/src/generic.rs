@@ -1,10 +1,10 @@
 //! The generic form: `%r = "dialect.op"(%a, %b)[^bb1] <{…}> ({ … }) {…} : (t, t) -> t`.
 
-use crate::cursor::Parser;
+use crate::cursor::{Parser, RecentSignatures};
 use crate::lexer::Token;
 use crate::ops::{ResultName, Start, Target, TypeVec, Uses};
-use crate::scope::Labels;
-use rc_ir::{Attr, Op, Result, Value};
+use crate::scope::{Labels, ValueUse};
+use rc_ir::{Attr, Body, Op, Result, Type, Value};
 use smallvec::SmallVec;
 
 impl<'s> Parser<'s> {
@@ -77,11 +77,18 @@ impl<'s> Parser<'s> {
     fn signature(
         &mut self,
         target: &mut Target,
-        uses: &[crate::scope::ValueUse],
+        uses: &[ValueUse],
         results: &mut TypeVec,
     ) -> Result<SmallVec<[Value; 4]>> {
         self.expect(Token::Colon, "and the operation's type")?;
         let at = self.start;
+        let slot = RecentSignatures::slot::<48>(self.text, at);
+        if let Some((end, known)) = slot.and_then(|slot| self.recent_signatures.get(slot, self.text, at))
+            && usize::from(known.operands) == uses.len()
+            && !continues_word(self.byte(end))
+        {
+            return self.known_signature(target, uses, results, (end, known));
+        }
         self.expect(Token::ParenOpen, "and the types of the operands")?;
         let mut operands = SmallVec::new();
         let mut given = 0;
@@ -105,6 +112,54 @@ impl<'s> Parser<'s> {
         }
         self.expect(Token::Arrow, "and the types of the results")?;
         self.result_types(results)?;
+        if let (Some(slot), Some(signature)) = (slot, Signature::of(target.body, &operands, results)) {
+            self.recent_signatures.set(slot, &self.text[at..self.behind], signature);
+        }
         Ok(operands)
+    }
+
+    /// The rest of a signature that ends at a place, as it was read before.
+    fn known_signature(
+        &mut self,
+        target: &mut Target,
+        uses: &[ValueUse],
+        results: &mut TypeVec,
+        (end, known): (usize, Signature),
+    ) -> Result<SmallVec<[Value; 4]>> {
+        let (operand_types, rest) = known.types.split_at(uses.len());
+        let mut operands = SmallVec::new();
+        for (&written, &ty) in uses.iter().zip(operand_types) {
+            operands.push(self.value(target.body, written, Some(ty))?);
+        }
+        results.extend_from_slice(&rest[..usize::from(known.results)]);
+        self.seek(end);
+        Ok(operands)
+    }
+}
+
+/// Whether a byte behind a type would make it another one.
+fn continues_word(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'$' | b'.' | b'<')
+}
+
+/// The types of an operation's operands, and of its results.
+#[derive(Clone, Copy)]
+pub(crate) struct Signature {
+    types: [Type; 4],
+    operands: u8,
+    results: u8,
+}
+
+impl Signature {
+    /// `None` where there are more types than are remembered.
+    fn of(body: &Body, operands: &[Value], results: &[Type]) -> Option<Signature> {
+        let mut types = [Type::none(); 4];
+        if operands.len() + results.len() > types.len() {
+            return None;
+        }
+        for (slot, ty) in types.iter_mut().zip(operands.iter().map(|&v| body.ty(v)).chain(results.iter().copied())) {
+            *slot = ty;
+        }
+        Some(Signature { types, operands: operands.len() as u8, results: results.len() as u8 })
     }
 }

@@ -79,6 +79,10 @@ impl<'s> Parser<'s> {
             return self.grouped_op(module);
         }
         let mut body = Body::new(OpState::new("builtin.module", Loc::UNKNOWN));
+        if let Some(last) = module.bodies.last() {
+            // Functions of a text are often of a size.
+            body.reserve_as(last);
+        }
         let late = self.late_locs.len();
         let result = self.op(Target { body: &mut body, is_root: true, region: None }, &mut Labels::default());
         let result = result.and_then(|_| self.check_undefined());

@@ -1,101 +1,59 @@
 //! Types. Most occur many times, so a type is looked up by its text before it is parsed.
 
-use crate::cursor::{Parser, RECENT};
+use crate::cursor::{Parser, RecentTypes};
 use crate::lexer::Token;
+use crate::ops::TypeVec;
 use rc_ir::suggest::did_you_mean;
 use rc_ir::types::{FloatKind, Signedness};
 use rc_ir::{Attr, AttrData, Dim, Name, Result, Type, TypeData};
+use smallvec::SmallVec;
 
-/// A type whose text is longer is parsed each time.
-const MEMO_LIMIT: usize = 512;
 /// Words that start a type with parameters.
 const CONSTRUCTORS: [&str; 5] = ["tensor", "memref", "vector", "tuple", "complex"];
 
 impl<'s> Parser<'s> {
     pub fn ty(&mut self) -> Result<Type> {
         match self.token {
-            Token::Word | Token::Bang => {
-                let bracket = self.byte(self.end) == b'<';
-                let recent = self.recent(self.end).filter(|_| bracket);
-                if let Some((text, ty)) = recent.and_then(|at| self.recent_types[at])
-                    && self.text.as_bytes()[self.start..].starts_with(text.as_bytes())
-                {
-                    self.seek(self.start + text.len());
-                    return Ok(ty);
-                }
-                let end = if bracket { self.angle_end(self.end) } else { Some(self.end) };
-                let text = end.map(|end| &self.text[self.start..end]);
-                if let Some((text, &ty)) = text.and_then(|text| Some((text, self.types.get(text)?))) {
-                    if let Some(at) = recent {
-                        self.recent_types[at] = Some((text, ty));
-                    }
-                    self.seek(self.start + text.len());
-                    return Ok(ty);
-                }
-                let ty = self.nested(|p| if p.is(Token::Bang) { p.named_type() } else { p.builtin_type() })?;
-                if let Some(text) = text {
-                    self.types.insert(text, ty);
-                }
-                Ok(ty)
-            }
-            Token::ParenOpen => self.nested(|p| p.function_type()),
-            _ => Err(self.expected("a type")),
+            Token::Word | Token::Bang => {}
+            Token::ParenOpen => return self.nested(|p| p.function_type()),
+            _ => return Err(self.expected("a type")),
         }
-    }
-
-    /// Where a type whose parameters start at `from` is remembered, by its first 16 bytes from there.
-    fn recent(&self, from: usize) -> Option<usize> {
-        let bytes = self.text.as_bytes().get(from..from + 16)?;
-        let (a, b) = bytes.split_first_chunk::<8>()?;
-        let b = b.first_chunk::<8>()?;
-        let key = u64::from_le_bytes(*a).wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ u64::from_le_bytes(*b);
-        Some((key.wrapping_mul(0xff51_afd7_ed55_8ccd) >> 56) as usize % RECENT)
-    }
-
-    /// The end of the bracket `<` at `from`, if that is near and simple.
-    fn angle_end(&self, from: usize) -> Option<usize> {
-        let bytes = self.text.as_bytes();
-        let bytes = &bytes[..bytes.len().min(from + MEMO_LIMIT)];
-        let mut depth = 0;
-        let mut at = from;
-        while let Some(&byte) = bytes.get(at) {
-            at += 1;
-            match byte {
-                b'<' => depth += 1,
-                b'>' if bytes[at - 2] != b'-' => {
-                    depth -= 1;
-                    if depth == 0 {
-                        return Some(at);
-                    }
-                }
-                b'"' | b'/' => return None,
-                _ => {}
-            }
+        let (at, bracket) = (self.start, self.byte(self.end) == b'<');
+        let slot = RecentTypes::slot::<16>(self.text, if bracket { self.end } else { at });
+        if let Some((end, ty)) = slot.and_then(|slot| self.recent_types.get(slot, self.text, at))
+            && if bracket { self.byte(end - 1) == b'>' } else { end == self.end }
+        {
+            self.seek(end);
+            return Ok(ty);
         }
-        None
+        let ty = self.nested(|p| if p.is(Token::Bang) { p.named_type() } else { p.builtin_type() })?;
+        if let Some(slot) = slot {
+            self.recent_types.set(slot, &self.text[at..self.behind], ty);
+        }
+        Ok(ty)
     }
 
     /// Types with commas between, in parentheses.
-    pub fn type_list(&mut self, into: &mut impl Extend<Type>) -> Result {
+    pub fn type_list(&mut self, into: &mut TypeVec) -> Result {
         self.list(Token::ParenOpen, Token::ParenClose, "in a list of types", &mut |p| {
-            into.extend([p.ty()?]);
+            into.push(p.ty()?);
             Ok(())
         })
     }
 
     fn function_type(&mut self) -> Result<Type> {
-        let (mut inputs, mut results) = (Vec::new(), Vec::new());
+        let (mut inputs, mut results) = (TypeVec::new(), TypeVec::new());
         self.type_list(&mut inputs)?;
         self.expect(Token::Arrow, "in a function type")?;
         self.result_types(&mut results)?;
         Ok(Type::function(&inputs, &results))
     }
     /// What follows `->`: one type, or any number in parentheses.
-    pub fn result_types(&mut self, into: &mut impl Extend<Type>) -> Result {
+    pub fn result_types(&mut self, into: &mut TypeVec) -> Result {
         if self.is(Token::ParenOpen) {
             return self.type_list(into);
         }
-        into.extend([self.ty()?]);
+        into.push(self.ty()?);
         Ok(())
     }
 
@@ -185,7 +143,7 @@ impl<'s> Parser<'s> {
                 encoding = with;
             }
         }
-        Ok(Type::new(TypeData::Tensor { shape: shape.into(), elem, encoding }))
+        Ok(Type::new(TypeData::Tensor { shape: shape.as_slice().into(), elem, encoding }))
     }
 
     fn memref(&mut self) -> Result<Type> {
@@ -216,7 +174,7 @@ impl<'s> Parser<'s> {
         }
         // 0 is the default one.
         space = space.filter(|s| s.as_int() != Some(0));
-        Ok(Type::new(TypeData::MemRef { shape: shape.into(), elem, layout, space }))
+        Ok(Type::new(TypeData::MemRef { shape: shape.as_slice().into(), elem, layout, space }))
     }
 
     /// Puts the symbolic sizes in place of `?`.
@@ -254,8 +212,8 @@ impl<'s> Parser<'s> {
     }
 
     /// `4x?xf32` and `s x 768 x f32`. Tokens do not fit here (`0x4xf32`), so this reads bytes.
-    fn shape(&mut self) -> Result<(Vec<Dim>, Type)> {
-        let mut shape = Vec::new();
+    fn shape(&mut self) -> Result<(SmallVec<[Dim; 6]>, Type)> {
+        let mut shape = SmallVec::new();
         let mut at = self.start;
         loop {
             at = self.skip_space(at);

@@ -443,3 +443,22 @@ func.func @f(%x: f32) -> f32 {
     let two = "%0 = foo.one : i32\n%1 = foo.one : i32\n";
     reads(two, two);
 }
+
+/// Types, dictionaries and signatures are known by how they start: what goes on otherwise is another one.
+#[test]
+fn texts_that_start_alike() {
+    let wide = "tensor<4x1024x768xf32>";
+    let types = ["i3", "i32", "i3", "!foo.long_enough_name", "!foo.long_enough_name<i3>", "!foo.long_enough_name_2"];
+    let ops = types.map(|ty| format!("\"foo.op\"(%a, %a) {{a = \"}}\", b = {ty}}} : ({wide}, {wide}) -> {ty}"));
+    // What is behind them, a comment too, is no part of them.
+    let one = format!("\"foo.op\"(%a, %a) {{c}} : ({wide}, {wide}) -> i3");
+    let others = ["", " // >", " // > %a", " // > {"].map(|end| format!("{one}{end}"));
+    let body = [ops.join("\n"), others.join("\n")].join("\n");
+    let text = format!("\"foo.all\"() ({{\n^bb0(%a: {wide}):\n{body}\n}}) : () -> ()\n");
+    let module = parse(&text);
+    check_round_trip(&module);
+    let printed = generic(&module);
+    let found: Vec<&str> = printed.lines().filter_map(|l| l.get(l.find("\"foo.op")?..)).collect();
+    let expected: Vec<&str> = ops.iter().map(String::as_str).chain([one.as_str(); 4]).collect();
+    assert_eq!(found, expected);
+}
