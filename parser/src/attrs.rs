@@ -51,7 +51,8 @@ impl<'s> Parser<'s> {
             "dense" if bracket => self.dense(),
             "dense_resource" if bracket => self.dense_resource(),
             "array" if bracket => self.dense_array(),
-            "affine_map" | "affine_set" | "strided" | "opaque" | "sparse" if bracket => self.kept_as_text(self.end),
+            "affine_map" | "affine_set" | "strided" | "opaque" if bracket => self.kept_as_text(self.end),
+            "sparse" if bracket => self.sparse(),
             "distinct" if self.byte(self.end) == b'[' => {
                 let id = self.balanced_end(self.end, false)?;
                 if self.byte(id) != b'<' {
@@ -80,6 +81,15 @@ impl<'s> Parser<'s> {
         let end = self.balanced_end(bracket, self.slice() == "affine_set")?;
         self.seek(end);
         Ok(self.opaque(start, end))
+    }
+    /// `sparse<[[0, 1]], [2]> : tensor<3x4xi32>`, as text.
+    fn sparse(&mut self) -> Result<Attr> {
+        let start = self.start;
+        let end = self.balanced_end(self.end, false)?;
+        self.seek(end);
+        self.expect(Token::Colon, "and the type of the constant")?;
+        self.ty()?;
+        Ok(self.opaque(start, self.behind))
     }
     /// An attribute that rc does not interpret: its text, which ends before the next token.
     pub fn opaque(&self, start: usize, end: usize) -> Attr {

@@ -444,6 +444,12 @@ func.func @f(%x: f32) -> f32 {
     reads(two, two);
 }
 
+#[test]
+fn sparse_constants_have_a_type() {
+    let text = "foo.a {few = sparse<[[0, 0], [1, 2]], [1, 5]> : tensor<3x4xi32>, none = sparse<> : tensor<2xi8>}\n";
+    fixed(text);
+}
+
 /// Types, dictionaries and signatures are known by how they start: what goes on otherwise is another one.
 #[test]
 fn texts_that_start_alike() {
