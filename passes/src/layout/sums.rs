@@ -29,7 +29,9 @@ pub fn behind_reshape(body: &mut Body, op: Op) -> Result<bool> {
     if along_last || from.is_empty() || at.str("kind").is_none_or(|kind| kind.starts_with("arg")) {
         return Ok(false);
     }
-    let Some(reduced) = Segments::between(&to, &from).and_then(|s| s.reduced(&from, &dims)) else { return Ok(false) };
+    let reduced = Segments::between(&to, &from).and_then(|s| s.reduced(&from, &dims));
+    // What reduces dimensions of one element alone is no reduction of anything else.
+    let Some(reduced) = reduced.filter(|reduced| !reduced.is_empty()) else { return Ok(false) };
     let source = match convert {
         Some(_) => {
             let ty = body.ty(operand).with_shape(&to);
