@@ -51,7 +51,7 @@ fn may_have(def: &OpDef) -> bool {
 /// The dialect attributes that declarations ask for, in the order of their first mention, with how often they occur.
 fn candidates(module: &Module) -> IndexMap<Attr, usize> {
     let mut counts = IndexMap::new();
-    let has_some = |body: &Body| body.ops_since(0).any(|op| body.name(op).def().is_some_and(|def| may_have(def)));
+    let has_some = |body: &Body| body.ops_since(0).any(|op| body.name(op).def().is_some_and(may_have));
     for body in module.bodies.iter().filter(|body| has_some(body)) {
         for op in body.walk() {
             let Some(def) = body.name(op).def() else { continue };
