@@ -262,6 +262,23 @@ def test_dropout_is_the_same_in_both_directions(own):
     assert torch.equal(f(x), y) and not torch.equal(f(x), y)
 
 
+def test_noise_that_is_made_in_place_again_and_again(own):
+    def f(x, w):
+        for _ in range(3):
+            noise = torch.empty([x.shape[0], 1], dtype=x.dtype).bernoulli_(0.8)
+            noise.div_(0.8)
+            x = x * w * noise
+        return x
+
+    torch._dynamo.reset()
+    x, w = torch.rand(64, 4, requires_grad=True), torch.ones(4, requires_grad=True)
+    y = torch.compile(f, backend="rc", fullgraph=True)(x, w)
+    y.sum().backward()
+    assert 0 < (y == 0).sum() < y.numel()
+    torch.testing.assert_close(x.grad * x.detach(), y.detach())
+    torch.testing.assert_close(w.grad, 3 * y.detach().sum(0))
+
+
 def detached(x, w):
     y = x * w
     with torch.no_grad():

@@ -398,7 +398,8 @@ class Template:
         for i, new in self.writes:
             handles[i].write(value(new))
         known = {id(old): handle for old, handle in zip(self.handles, handles)}
-        return _copied(self.result, known, value, lambda op: made.get(id(op)))
+        # An alias is no operation of its own.
+        return _copied(self.result, known, value, lambda op: made.get(id(op), op))
 
 
 def _copied(x, known: dict[int, Handle], value, op):
