@@ -71,6 +71,8 @@ def minimum(lhs: Value, rhs: Value) -> Value:
     """Elementwise minimum, NaN where either is NaN, with broadcasting."""
 def mul(lhs: Value, rhs: Value) -> Value:
     """Elementwise product, with broadcasting."""
+def normalize(x: Value, weight: Value | None = None, bias: Value | None = None, *, dims: Sequence[int], eps: float = 1e-5) -> list[Value]:
+    """(x - mean) / sqrt(variance + eps) over dimensions, scaled and shifted, with mean and variance."""
 def pad(x: Value, *, low: Sequence[int], high: Sequence[int], mode: Literal["constant", "reflect", "replicate", "circular"] = "constant", value: float = 0.0) -> Value:
     """Adds elements before and after, along each dimension."""
 def permute(x: Value, *, dims: Sequence[int]) -> Value:
