@@ -120,7 +120,8 @@ pub fn plan(body: &Body, op: Op, target: &Target) -> Option<Plan> {
     let problem = gpu::Problem {
         programs: size(0) * size(1),
         queries: size(M),
-        keys: size(N),
+        // Without keys a tile has one that is hidden.
+        keys: size(N).max(1),
         widths: [size(D), size(E)],
         bytes: elem.byte_width().unwrap_or(4) as i64,
         causal: body.op_ref(op).bool("causal"),
