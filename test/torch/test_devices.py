@@ -11,11 +11,10 @@ NUMBER = torch.tensor(3.0)
 TABLE = torch.ones(5)
 
 
-def lowered(f, *devices):
+def graph(f, *devices):
     with FakeTensorMode(allow_non_fake_inputs=True):
-        args = [torch.empty((4,) if device == "cuda" else (), device=device) for device in devices]
-        gm = make_fx(torch.func.functionalize(f))(*args)
-    return Lowering(gm).run().module.text()
+        args = [torch.empty((4,), device=device) for device in devices]
+        return make_fx(torch.func.functionalize(f))(*args)
 
 
 def test_numbers_on_the_cpu_are_constants_of_a_gpus_graph():
@@ -24,18 +23,52 @@ def test_numbers_on_the_cpu_are_constants_of_a_gpus_graph():
         y[1:].fill_(torch.ops.aten.lift_fresh_copy(NUMBER))
         return (y + x,)
 
-    assert "dense<3.000000e+00>" in lowered(f, "cuda")
+    assert "dense<3.000000e+00>" in Lowering(graph(f, "cuda")).run().module.text()
+
+
+def test_what_is_computed_on_the_cpu_is_computed_with_the_rest():
+    def mask(x):
+        hidden = torch.zeros(3, 4).to(x.device, torch.bool)
+        return ((~hidden).cumsum(1) * torch.ops.aten.lift_fresh_copy(TABLE)[2] + x,)
+
+    done = Lowering(graph(mask, "cuda")).run()
+    assert done.device.type == "cuda" and not done.moved
+
+
+def test_arguments_on_the_cpu_are_copied_at_each_call():
+    done = Lowering(graph(lambda n, x, m: (x + n.to(x.device) * m.sum().to(x.device),), "cpu", "cuda", "cpu")).run()
+    assert done.device.type == "cuda" and done.moved == [0, 2]
+
+
+def test_a_number_beside_a_tensor_is_copied():
+    def f(x, n):
+        return (x + n,)
+
+    with FakeTensorMode():
+        gm = make_fx(f)(torch.empty(4, device="cuda"), torch.empty(()))
+    assert Lowering(gm).run().moved == [1]
 
 
 @pytest.mark.parametrize(
     "f, devices",
     [
-        (lambda x, n: (x + n,), ("cuda", "cpu")),
         (lambda x: (x + 1, torch.ops.aten.lift_fresh_copy(NUMBER) * 2), ("cuda",)),
-        (lambda x: (x + torch.ops.aten.lift_fresh_copy(TABLE)[2],), ("cuda",)),
+        (lambda x: ((x + 1).cpu(),), ("cuda",)),
+        (lambda x, n: (x + 1, n * 2), ("cuda", "cpu")),
     ],
-    ids=["argument", "result", "table"],
+    ids=["constant", "copy", "argument"],
 )
-def test_other_tensors_on_the_cpu_are_named(f, devices):
+def test_results_on_the_cpu_are_named(f, devices):
     with pytest.raises(Problems, match="on cpu among those on cuda"):
-        lowered(f, *devices)
+        Lowering(graph(f, *devices)).run()
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_a_call_takes_arguments_from_where_they_lie():
+    def f(x, table, n):
+        return x * table.to(x.device)[: x.shape[0]] + n
+
+    compiled = torch.compile(f, backend="rc", fullgraph=True)
+    for n in (2.0, 3.0):
+        x, table, n = torch.randn(4, device="cuda"), torch.randn(9), torch.tensor(n)
+        torch.testing.assert_close(compiled(x, table, n), f(x, table, n))

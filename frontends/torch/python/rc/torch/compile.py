@@ -52,12 +52,12 @@ class Split:
 
 
 class Resolved:
-    """A function whose arguments at some positions are conjugated and negated in memory first, and of those that are repeated along dimensions
-    only one element is passed along each."""
+    """A function whose arguments at some positions are conjugated and negated in memory first; of those that are repeated along dimensions
+    only one element is passed along each, and those that lie elsewhere are copied to the function's device."""
 
-    def __init__(self, function: Program | Split | Resolved, positions: list[int], repeated: list[tuple[int, list[int]]] = ()):
+    def __init__(self, function: Program | Split | Resolved, positions: list[int], repeated: list[tuple[int, list[int]]] = (), moved=(), device=None):
         self._boxed_call = True
-        self.function, self.positions, self.repeated = function, positions, repeated
+        self.function, self.positions, self.repeated, self.moved, self.device = function, positions, repeated, moved, device
 
     @property
     def updated(self) -> list[int]:
@@ -73,6 +73,8 @@ class Resolved:
         for i, dims in self.repeated:
             for d in dims:
                 values[i] = values[i].narrow(d, 0, 1)
+        for i in self.moved:
+            values[i] = values[i].to(self.device)
         return self.function(values)
 
 
@@ -147,7 +149,7 @@ def compiled(module: Module, lowered: Lowered, options: Options, name: str, key:
 
 def compiled_before(key: str, example_inputs, options: Options) -> Program | Resolved | None:
     """The program that another process compiled for a graph of this key."""
-    devices = [x.device for x in example_inputs]
+    devices = [x.device for x in example_inputs if x.device.type != "cpu"]
     device = max(set(devices), key=devices.count) if devices else torch.device("cpu")
     found = cache.found(key, device)
     return _laid_out(*found, options, f"inference {next_number()}") if found is not None else None
@@ -171,7 +173,9 @@ def _laid_out(program: Program, lowered: Lowered, options: Options, name: str) -
     shown = f"rc: {name} ({len(lowered.nodes)} operations)"
     program.layout(lowered.inputs, lowered.integers, lowered.results, lowered.returns, lowered.captured, seed, options.graphs, shown)
     ready(program, shown)
-    return Resolved(program, lowered.lazy, lowered.repeated) if lowered.lazy or lowered.repeated else program
+    if not (lowered.lazy or lowered.repeated or lowered.moved):
+        return program
+    return Resolved(program, lowered.lazy, lowered.repeated, lowered.moved, lowered.device)
 
 
 def ready(program: Program, name: str) -> Program:

@@ -40,6 +40,8 @@ class Lowered:
     """Arguments whose negation or conjugation may not be in their memory yet."""
     repeated: list = field(default_factory=list)
     """Arguments that are repeated along dimensions, with these: a call takes one element along each."""
+    moved: list = field(default_factory=list)
+    """Arguments on the CPU that a GPU's program takes: a call copies them there."""
     seeded: bool = False
     """Whether a call draws a seed, passed last."""
     device: torch.device = torch.device("cpu")
@@ -68,13 +70,13 @@ def tensor_problem(val, device: torch.device | None = None) -> str | None:
 
 
 def device_of(gm: GraphModule) -> torch.device:
-    """The device that a graph computes on: that of most of its values."""
+    """The device that a graph computes on: that of most of its values that are not on the CPU, which a GPU computes with the rest."""
     count: dict[torch.device, int] = {}
     for node in gm.graph.nodes:
         val = node.meta.get("val")
-        if isinstance(val, torch.Tensor) and (val.dim() > 0 or val.device.type != "cpu"):
+        if isinstance(val, torch.Tensor) and val.device.type != "cpu":
             count[val.device] = count.get(val.device, 0) + 1
-    return max(count, key=lambda d: (count[d], d.type != "cpu")) if count else torch.device("cpu")
+    return max(count, key=lambda d: count[d]) if count else torch.device("cpu")
 
 
 class Lowering:
@@ -137,7 +139,7 @@ class Lowering:
         for position, node in enumerate(self.placeholders):
             val = node.meta.get("val")
             if isinstance(val, torch.Tensor):
-                if (why := tensor_problem(val, self.device)) is None:
+                if (why := self._problem_inside(val)) is None:
                     nodes.append(node)
                 else:
                     # Only what uses it is a problem; a graph may pass it through.
@@ -174,7 +176,8 @@ class Lowering:
     def _is_direct(self, node: Node) -> bool:
         """Whether every call passes an argument's own memory."""
         val = node.meta["val"]
-        return self.names is None and node.op == "placeholder" and self._dense(val) and not (val.is_conj() or val.is_neg())
+        own = node.op == "placeholder" and val.device == self.device
+        return self.names is None and own and self._dense(val) and not (val.is_conj() or val.is_neg())
 
     def _updates(self, inputs: list[Node]) -> dict[int, Node]:
         """The results that are left in arguments, by their places among the graph's, and the arguments."""
@@ -193,9 +196,11 @@ class Lowering:
         self.orders[node] = order
         if node.op == "get_attr":
             position = len(self.placeholders) + len(self.out.captured)
-            self.out.captured.append(val.resolve_conj().resolve_neg())
+            self.out.captured.append(val.resolve_conj().resolve_neg().to(self.device))
         else:
             position = self.placeholders.index(node)
+            if val.device != self.device:
+                self.out.moved.append(position)
             if val.is_conj() or val.is_neg():
                 self.out.lazy.append(position)
             if repeated:
@@ -281,14 +286,14 @@ class Lowering:
         """An operation that PyTorch runs."""
         val = node.meta.get("val")
         for v in _tensors(val):
-            if why := self._problem_inside(v):
+            if why := tensor_problem(v, self.device):
                 raise Unsupported(why)
         self.build.symbols = self.symbols
         return self._checked(val, foreign.call(self.build, node, self.device, self._value))
 
     def _problem_inside(self, val) -> str | None:
-        """Why rc cannot hold a tensor between operations. Numbers on the CPU go into a GPU's kernels, as constants: arguments are none."""
-        return tensor_problem(val, None if val.dim() == 0 and val.device.type == "cpu" else self.device)
+        """Why rc cannot hold a tensor that is no result. What PyTorch has on the CPU is on the GPU with the rest."""
+        return tensor_problem(val, None if val.device.type == "cpu" else self.device)
 
     def _check_symbols(self, val):
         """That every symbol in the sizes of a result has a value before the operation runs."""

@@ -94,8 +94,8 @@ def budget() -> float:
 def _check(lowered: Lowered, written: list[int], arguments: list[int]):
     if not set(arguments) <= {position for position, *_ in lowered.inputs}:
         raise Unsupported("gradients of an argument that is not used")
-    if lowered.lazy or lowered.repeated:
-        raise Unsupported("an argument that is conjugated, negated or repeated in memory")
+    if lowered.lazy or lowered.repeated or lowered.moved:
+        raise Unsupported("an argument that is conjugated, negated, repeated in memory or on another device")
     if any(kind not in ("result", "arg") for kind, _ in lowered.returns):
         raise Unsupported("a result that is a view or no tensor")
     updated = [value for kind, value in lowered.returns if kind == "arg"]
