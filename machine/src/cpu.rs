@@ -19,6 +19,7 @@ pub struct Cpu {
     pub windows: CpuWindows,
     pub products: CpuProducts,
     pub dots: CpuDots,
+    pub attention: CpuAttention,
     pub sorts: CpuSorts,
 }
 
@@ -113,6 +114,22 @@ pub struct CpuDots {
     pub near_rate: f64,
     pub far_rate: f64,
     pub beside: f64,
+}
+
+/// Attention by tiles of queries and keys; cycles of a core.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CpuAttention {
+    /// Of a tile, besides what follows.
+    pub step: f64,
+    /// Of a vector of scores: mask, maximum, exponential, sum.
+    pub softmax: f64,
+    /// Of a vector of results that is read, scaled and written in a step.
+    pub total: f64,
+    /// Of turning around a square of keys, as large as a vector.
+    pub square: f64,
+    /// Of adding the lanes of a vector's worth of sums, where keys are read as they lie.
+    pub lanes: f64,
 }
 
 /// Sorts of rows by counting digits.

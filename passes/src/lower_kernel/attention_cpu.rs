@@ -10,11 +10,9 @@ use super::contract_cpu::transposed;
 use super::program::Program;
 use super::run::bind;
 use super::scope::Scope;
+use crate::schedule::reads_keys_in_place;
 use rc_dialects::op;
 use rc_ir::{Attr, Diagnostic, Result, Type, Value};
-
-/// The most queries that each read the keys where they lie.
-const FEW: i64 = 4;
 
 /// Memory of the program's own.
 struct Scratch {
@@ -36,7 +34,7 @@ impl Attention<'_> {
         let first = scope.get(self.name(M)).expect("the grid has the queries").base;
         let lanes = p.target.lanes(self.acc);
         let (depth, width) = (self.head_size(p, D)?, next_multiple(self.head_size(p, E)?, lanes));
-        let few = rows * lanes <= depth && rows <= FEW;
+        let few = reads_keys_in_place(rows, depth, lanes);
         let panel = match few {
             true => ([rows, keys], self.acc),
             false => ([next_multiple(depth, lanes), keys], p.src.ty(p.src.operand(self.op, 1)).elem()),

@@ -9,6 +9,7 @@ use rc_dialects::loop_::IterKind;
 use rc_ir::dim_range::Ranges;
 use rc_ir::{Attr, Body, Dim, Name, Op, Type, Value};
 
+pub(super) mod cpu;
 pub(super) mod gpu;
 
 /// The iterators of `loop.attention`, by role.
@@ -73,29 +74,25 @@ pub fn plan(body: &Body, op: Op, target: &Target) -> Option<Plan> {
     let ([b, h, m, n, d, e], extents) = iters(body, op)?;
     let ranges = nest::symbol_ranges(&rc_dialects::func::symbols(body));
     let size = |i: usize| extent_of(&ranges, extents[i]);
-    let mut own = Attention::default();
     let mut s = Schedule::new(Kind::Attention(Attention::default()));
     s.grid = vec![b, h, m];
     s.axes = [m, n];
     if target.is_cpu() {
-        let rows = size(M).clamp(1, if target.registers >= 32 { 12 } else { 6 });
-        // A sum takes its next product four cycles later, and two are started in a cycle: of few queries, more keys.
-        let keys = (8 / rows).max(2) * target.lanes(Type::f32());
-        // Turning the keys around pays for itself over many queries; a few programs for each core keep all busy.
-        let programs = |block: i64| size(0) * size(1) * ((size(M) + block - 1) / block);
-        let mut block = rows * 16;
-        while block > rows && programs(block) < 4 * target.cores {
-            block = (block / 2 + rows - 1) / rows * rows;
-        }
-        s.tile = vec![(m, rows), (n, keys)];
-        own.block = vec![(m, block)];
-        let why = format!(
-            "{rows} queries and {keys} keys at a time, {block} queries for each of {} programs; scores never leave the core",
-            programs(block)
-        );
-        let other = format!("{} queries at a time: more registers than the machine's {}", rows + 2, target.registers);
-        s.kind = Kind::Attention(own);
-        return Some(Plan::of_rule(vec![s], why, other));
+        let problem = cpu::Problem {
+            heads: size(0) * size(1),
+            queries: size(M),
+            keys: size(N),
+            widths: [size(D), size(E)],
+            causal: body.op_ref(op).bool("causal"),
+        };
+        let candidate = |choice: cpu::Choice| {
+            let mut s = s.clone();
+            s.tile = vec![(m, choice.rows), (n, choice.keys)];
+            s.kind = Kind::Attention(Attention { block: vec![(m, choice.block)], ..Attention::default() });
+            Candidate { schedules: vec![s], what: choice.text(&problem), cost: Some(choice.cost) }
+        };
+        let candidates = problem.ranked(target).into_iter().map(candidate).collect();
+        return Some(Plan::of_model("attention: ".into(), candidates, "one query and few keys have one tile"));
     }
     let elem = body.op_ref(op).operand_types()[0].elem();
     let all = parallel([b, h, m, n, d, e], extents);

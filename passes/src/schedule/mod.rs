@@ -37,7 +37,9 @@ use rc_ir::pass::{
     OptionDef, OptionKind, Options, PassContext, PassDef, PassKind, SymbolContext, option, run_on_symbols,
 };
 
-pub use attention::{Accesses as AttentionAccesses, accesses as attention_accesses, iters as attention_iters};
+pub use attention::{
+    Accesses as AttentionAccesses, accesses as attention_accesses, cpu::reads_keys_in_place, iters as attention_iters,
+};
 pub use attention_backward::takes_heads;
 pub use attr::{Kind, NONE, Operand, Schedule, reference};
 pub use candidate::{Candidate, Cost, Plan};
