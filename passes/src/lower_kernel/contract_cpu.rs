@@ -49,6 +49,8 @@ struct Runs {
     number: Iter,
     lane: Iter,
     length: i64,
+    /// Whether k is a number of whole runs.
+    whole: bool,
 }
 
 /// Windows that are read in place: rows of a tile lie at one distance from one another.
@@ -416,7 +418,9 @@ impl<'a, 'n> Blocked<'a, 'n> {
         let ends = p.for_loop([zero, length, run], &[start], |p, at, acc| {
             let from = p.add_index(first, at);
             let rows = windows.scope(p, scope, &self.m, &self.n, from);
-            p.for_loop([zero, run, one], acc, |p, lane, acc| {
+            let left = (!windows.runs.whole).then(|| p.binary(op::core::SUB, length, at));
+            let end = left.map_or(run, |left| p.binary(op::core::MIN, left, run));
+            p.for_loop([zero, end, one], acc, |p, lane, acc| {
                 let here = rows.with(windows.runs.lane.name, bind(&windows.runs.lane, lane, None, 1));
                 let a = p.region(&windows.runs.nest, &here, &[self.which(Side::Left)])?[0];
                 let a = p.broadcast(a, [self.m.tile, 1]);
@@ -488,7 +492,8 @@ impl Runs {
         let mut iters = nest.iters.clone();
         iters.retain(|i| i.name != k.name);
         iters.extend([number, lane]);
-        Some(Runs { nest: nest.substituted(&[(k.name, at)], iters), number, lane, length })
+        let whole = k.extent.modulo(run) == Dim::Static(0);
+        Some(Runs { nest: nest.substituted(&[(k.name, at)], iters), number, lane, length, whole })
     }
     /// The scope with the run that starts at a place of k.
     fn scope(&self, p: &mut Program, scope: &Scope, k: Value, axis: usize) -> Scope {
