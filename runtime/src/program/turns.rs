@@ -25,27 +25,34 @@ pub struct Joined {
     pub stops: Vec<usize>,
 }
 
-/// Of all memory that a call lets go of, one in so many parts may be held until the next stop.
-const PARTS: usize = 16;
+/// Of all memory that a call lets go of, what may be held for longer than steps use it, beyond the most that they use at once, is one in so many parts: there are no more stops
+/// than parts.
+const PARTS: usize = 64;
 
 /// Memory that is worth a stop, in bytes.
 const WORTH: usize = 1 << 20;
 
-/// Joins turns; `freed` says how many bytes it frees to let go of an argument, `results` and `slabs` how many each of them has.
+/// Joins turns; `freed` says how many bytes it frees to let go of an argument, `results` and `slabs` how many each of them has. What is made between two stops is made at the first,
+/// and what is let go waits for the second: there is a stop where more would be held than at the busiest step otherwise.
 pub fn join(turns: &[Turn], freed: impl Fn(usize) -> usize, results: &[usize], slabs: &[usize]) -> Joined {
     let sum = |of: &[usize], bytes: &[usize]| of.iter().map(|&i| bytes.get(i).copied().unwrap_or(0)).sum::<usize>();
-    let bytes = |turn: &Turn| turn.leaves.iter().map(|&arg| freed(arg)).sum::<usize>() + sum(&turn.ends, slabs);
+    let left = |turn: &Turn| turn.leaves.iter().map(|&arg| freed(arg)).sum::<usize>() + sum(&turn.ends, slabs);
     let made = |turn: &Turn| sum(&turn.makes, results) + sum(&turn.begins, slabs);
-    let least = (turns.iter().map(bytes).sum::<usize>() / PARTS).max(WORTH);
-    let (mut stops, mut waiting, mut to_come) = (vec![0], 0, turns.iter().map(made).sum::<usize>());
-    for (step, turn) in turns.iter().enumerate() {
-        waiting += if step == 0 { 0 } else { bytes(turn) };
-        // What is made from here on may lie where something was that is let go.
-        if waiting.min(to_come) >= least && made(turn) > 0 {
-            stops.push(step);
-            waiting = 0;
+    // Bytes that are held, beyond those at the call's start.
+    let sizes: Vec<(i64, i64)> = turns.iter().map(|turn| (left(turn) as i64, made(turn) as i64)).collect();
+    let held = sizes.iter().scan(0, |held, (left, made)| {
+        *held += made - left;
+        Some(*held)
+    });
+    let all = sizes.iter().map(|(left, _)| *left as usize).sum::<usize>();
+    let most = held.max().unwrap_or(0) + (all / PARTS).max(WORTH) as i64;
+    let (mut stops, mut held, mut waiting) = (vec![0], 0, 0);
+    for (step, (left, made)) in sizes.iter().enumerate() {
+        (held, waiting) = (held + made, waiting + left);
+        if step == 0 || *made > 0 && held > most {
+            stops.extend((step > 0).then_some(step));
+            (held, waiting) = (held - waiting, 0);
         }
-        to_come -= made(turn);
     }
     let mut joined = vec![Turn::default(); turns.len()];
     for (step, turn) in turns.iter().enumerate() {
@@ -84,21 +91,26 @@ mod tests {
             [turn(&[0], &[4]), turn(&[], &[5]), turn(&[1], &[6]), turn(&[2], &[]), turn(&[3], &[7]), turn(&[], &[8])];
         let results = [WORTH; 4];
         let joined = join(&turns, |arg| if arg == 8 { 0 } else { WORTH }, &results, &[]);
-        assert_eq!(joined.stops, [0, 2, 4], "nothing is let go before step 3");
-        assert_eq!(joined.turns[0], turn(&[0], &[4]));
-        assert_eq!(joined.turns[2], turn(&[1, 2], &[5, 6]));
-        assert_eq!(joined.turns[4], turn(&[3], &[7]));
-        assert_eq!(joined.turns[5], turn(&[], &[8]));
+        assert_eq!(joined.stops, [0, 3], "one result more than at the start may be held");
+        assert_eq!(joined.turns[0], turn(&[0, 1], &[4]));
+        assert_eq!(joined.turns[3], turn(&[2, 3], &[5, 6]));
+        assert_eq!(joined.turns[5], turn(&[], &[7, 8]));
         assert_eq!(join(&turns, |_| WORTH / 8, &results, &[]).stops, [0], "too little");
-        let small = [WORTH, WORTH, WORTH, WORTH - 1];
-        assert_eq!(join(&turns, |_| WORTH, &small, &[]).stops, [0, 2], "too little is made after step 2");
+    }
+
+    #[test]
+    fn stops_are_where_most_is_held() {
+        // Much is let go at first, and the most is held in the end.
+        let turns = [turn(&[], &[0, 1]), turn(&[0], &[2]), turn(&[1], &[3]), turn(&[2], &[4]), turn(&[3], &[])];
+        assert_eq!(join(&turns, |_| 2 * WORTH, &[WORTH, WORTH, WORTH, 16 * WORTH], &[]).stops, [0, 4]);
+        assert_eq!(join(&turns, |_| 2 * WORTH, &[WORTH, WORTH, WORTH, 4 * WORTH], &[]).stops, [0, 3]);
     }
 
     #[test]
     fn slabs_lie_where_arguments_and_slabs_were() {
         let mut turns = vec![Turn::default(); 6];
         (turns[0].begins, turns[2].ends, turns[3].begins, turns[5].ends) = (vec![0], vec![0], vec![1], vec![1]);
-        let joined = join(&turns, |_| 0, &[], &[WORTH, 3 * WORTH]);
+        let joined = join(&turns, |_| 0, &[], &[2 * WORTH, 3 * WORTH]);
         assert_eq!(joined.stops, [0, 3]);
         assert_eq!((&joined.turns[3].ends, &joined.turns[3].begins), (&vec![0], &vec![1]));
         assert_eq!(joined.turns[5].ends, [1]);
@@ -109,7 +121,7 @@ mod tests {
     fn there_are_few_stops() {
         let turns: Vec<Turn> = (0..500).map(|i| turn(&[i], &[i])).collect();
         let joined = join(&turns, |_| 4 * WORTH, &[4 * WORTH; 500], &[]);
-        assert!((PARTS - 1..=PARTS + 1).contains(&joined.stops.len()), "{:?}", joined.stops);
+        assert!((PARTS / 2..=PARTS + 1).contains(&joined.stops.len()), "{:?}", joined.stops);
         let all = |of: fn(&Turn) -> &Vec<usize>| joined.turns.iter().flat_map(of).copied().collect::<Vec<_>>();
         assert!(all(|turn| &turn.makes).into_iter().eq(0..500) && all(|turn| &turn.leaves).into_iter().eq(0..500));
     }
