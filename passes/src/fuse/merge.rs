@@ -79,6 +79,64 @@ impl Planner<'_> {
         groups.iter().find(fits).copied()
     }
 
+    /// Makes one group of those that sum the columns of the same rows and read an operand of these in common, as a normalization's gradients of its scale
+    /// and its shift: the operand is read once then.
+    pub(super) fn join_sums(&mut self) {
+        let sums: Vec<usize> = (0..self.groups.len()).filter(|&group| self.sums_columns(group)).collect();
+        for (i, &other) in sums.iter().enumerate() {
+            let into = sums[..i].iter().copied().find(|&into| self.reads_in_common(into, other));
+            if let Some(into) = into.filter(|&into| self.may_sum_with(into, other)) {
+                let taken = std::mem::take(&mut self.groups[other]);
+                self.of.extend(taken.ops.iter().map(|&op| (op, into)));
+                self.groups[into] = Group::of_all(&[&self.groups[into], &taken]).expect("was checked");
+            }
+        }
+    }
+
+    /// Whether all that a group does is to sum columns, and to finish the sums.
+    fn sums_columns(&self, group: usize) -> bool {
+        let target = &self.groups[group];
+        let Some((shape, dims)) = target.row.as_ref().filter(|_| target.anchor == Some(Class::Reduce)) else {
+            return false;
+        };
+        let rows: Vec<Dim> = (0..shape.len()).filter(|d| !dims.contains(d)).map(|d| shape[d]).collect();
+        let adds = |o: &Op| self.class(*o) != Class::Reduce || self.op(*o).str("kind") == Some("add");
+        !dims.contains(&(shape.len() - 1))
+            && target.ops.iter().all(|o| self.goes_element_by_element(*o) && adds(o))
+            && self.outputs(group).iter().all(|&v| self.body.ty(v).shape().as_slice() == rows)
+    }
+
+    /// Whether groups reduce the same rows, and read an operand of their size that neither computes.
+    fn reads_in_common(&self, a: usize, b: usize) -> bool {
+        let [a, b] = [a, b].map(|group| &self.groups[group]);
+        let Some((shape, _)) = a.row.as_ref().filter(|_| a.row == b.row) else { return false };
+        let elements = most_elements(shape, self.symbols);
+        let outside = |group: &Group, v: Value| self.body.defining_op(v).is_none_or(|def| !group.ops.contains(&def));
+        let large = |v: &Value| most_elements(&self.body.ty(*v).shape(), self.symbols) == elements;
+        let read: FxHashSet<Value> = a.ops.iter().flat_map(|&o| self.body.operands(o)).filter(large).collect();
+        let mut others = b.ops.iter().flat_map(|&o| self.body.operands(o));
+        others.any(|v| read.contains(&v) && outside(a, v) && outside(b, v))
+    }
+
+    /// Whether one kernel may have the sums of both groups, of which neither follows from the other.
+    fn may_sum_with(&mut self, into: usize, other: usize) -> bool {
+        let Some(all) = Group::of_all(&[&self.groups[into], &self.groups[other]]) else { return false };
+        let follows = |a: usize, b: usize| {
+            let made = |v: Value| self.body.defining_op(v).is_some_and(|def| self.groups[a].ops.contains(&def));
+            self.groups[b].ops.iter().any(|&o| self.body.operands(o).any(made))
+        };
+        let ends: Vec<u32> = all.ops.iter().map(|&o| self.order.number(o)).collect();
+        let far = ends.iter().max() > ends.iter().min().map(|first| first + REACH).as_ref();
+        let Some(&op) = all.ops.iter().next() else { return false };
+        if all.quarters() > 4 * self.options.max_ops || far || follows(into, other) || follows(other, into) {
+            return false;
+        }
+        let before = std::mem::replace(&mut self.groups[into], all);
+        let between = self.lies_between(into, op);
+        self.groups[into] = before;
+        !between
+    }
+
     fn check_merged(&self, group: usize, op: Op, escapes: bool) -> Result<(), String> {
         let outputs = self.outputs(group);
         if !self.fit_together(&outputs) {

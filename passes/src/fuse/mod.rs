@@ -19,6 +19,7 @@ mod weigh;
 
 pub use classify::{Class, classify, is_cheap};
 pub use merge::restore_order;
+pub use ops::row_of;
 pub use pass::{FUSE, OUTLINE_OPS, of_target};
 pub(crate) use plan::overlaps;
 pub use weigh::peak_of;

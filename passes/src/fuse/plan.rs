@@ -25,7 +25,7 @@ pub struct Group {
     operand_side: FxHashSet<Op>,
     pub(super) anchor: Option<Class>,
     /// For groups with reductions: the shape that rows are reduced from, and along which dimensions.
-    row: Option<Row>,
+    pub(super) row: Option<Row>,
 }
 
 impl Group {
@@ -80,6 +80,9 @@ pub fn plan(body: &Body, block: Block, symbols: &Ranges, order: &Order, options:
     let ops: Vec<Op> = body.ops(block).collect();
     for &op in ops.iter().rev() {
         planner.place(op, options.fuse);
+    }
+    if options.fuse && options.gathers {
+        planner.join_sums();
     }
     let mut groups = planner.groups;
     groups.retain(|g| !g.ops.iter().all(|&op| is_view(body.op_ref(op))));

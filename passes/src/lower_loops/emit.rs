@@ -14,7 +14,8 @@ pub struct NestSpec {
     pub out_map: Vec<Dim>,
     pub combiner: &'static str,
     pub acc: Option<Type>,
-    pub ty: Type,
+    /// The type and the name of each result; all lie where `out_map` says.
+    pub results: Vec<(Type, Name)>,
 }
 
 /// Builds one nest.
@@ -404,8 +405,13 @@ impl<'a> Emitter<'a> {
         if r.always_le(low, last) { low } else { low.min(last) }
     }
 
-    /// Ends the region with `scalars` and gives the nest's result.
-    pub fn finish(mut self, scalars: &[Value], spec: NestSpec, name: Name) -> Value {
+    /// Ends the region with `scalars` and gives the nest's one result.
+    pub fn finish(self, scalars: &[Value], spec: NestSpec) -> Value {
+        self.finish_all(scalars, spec)[0]
+    }
+
+    /// Ends the region with `scalars` and gives the nest's results.
+    pub fn finish_all(mut self, scalars: &[Value], spec: NestSpec) -> Vec<Value> {
         self.builder().op(&YIELD).operands(scalars).build();
         let rank = self.space.iters.len();
         let reduced = |d: usize| self.reduced.contains(&d) || d >= rank - spec.reduce;
@@ -422,12 +428,12 @@ impl<'a> Emitter<'a> {
             ("kinds", words((0..rank).map(kind).collect())),
             ("extents", Attr::shape(&self.space.extents)),
             ("maps", Attr::array(&maps)),
-            ("out_maps", Attr::array(&[Attr::shape(&spec.out_map)])),
-            ("combiner", words(vec![spec.combiner])),
+            ("out_maps", Attr::array(&vec![Attr::shape(&spec.out_map); spec.results.len()])),
+            ("combiner", words(vec![spec.combiner; spec.results.len()])),
         ];
         let mut state = OpState::new(&NEST, self.loc);
         state.operands = operands.into_iter().collect();
-        state.results.push(spec.ty);
+        state.results.extend(spec.results.iter().map(|(ty, _)| *ty));
         let acc = spec.acc.map(|t| ("acc", Attr::ty(t)));
         let outside: Vec<i64> = (0..).zip(&self.zero_outside).filter(|z| *z.1).map(|z| z.0).collect();
         let outside = (!outside.is_empty()).then(|| ("zero_outside", Attr::i64s(&outside)));
@@ -449,9 +455,11 @@ impl<'a> Emitter<'a> {
         }
         self.kernel.insert_before(self.nest, nest);
         self.kernel.erase(self.nest);
-        let result = self.kernel.result(nest, 0);
-        self.kernel.set_value_name(result, name);
-        result
+        let results: Vec<Value> = self.kernel.results(nest).collect();
+        for (&result, (_, name)) in results.iter().zip(spec.results) {
+            self.kernel.set_value_name(result, name);
+        }
+        results
     }
 }
 

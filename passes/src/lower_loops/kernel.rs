@@ -3,7 +3,7 @@
 use super::emit::{Emitter, NestSpec};
 use super::{collapse, symbols_in};
 use crate::fuse::reads::{Space, contraction_space, iterator_name, reduced_dims};
-use crate::fuse::{Class, classify, forward_map, symbol_ranges};
+use crate::fuse::{Class, classify, forward_map, row_of, symbol_ranges};
 use crate::schedule::Target;
 use rc_dialects::core::attention::shared_heads;
 use rc_dialects::func::symbols;
@@ -128,8 +128,14 @@ impl Lowering<'_> {
         let mut emitter = self.emitter(kernel, block, space.clone());
         emitter.loc = loc;
         let scalar = emitter.scalar(value, &map)?;
-        let spec = NestSpec { reduce: 0, out_map: space.symbols(), combiner: "none", acc: None, ty };
-        Ok(emitter.finish(&[scalar], spec, self.source.value_name(value)))
+        let spec = NestSpec {
+            reduce: 0,
+            out_map: space.symbols(),
+            combiner: "none",
+            acc: None,
+            results: vec![(ty, self.source.value_name(value))],
+        };
+        Ok(emitter.finish(&[scalar], spec))
     }
 
     /// The space of a result: where it has the shape of the fusion's sums, with the iterators over which these are.
@@ -143,7 +149,11 @@ impl Lowering<'_> {
         Space::at(shape, kept, &self.ranges)
     }
 
+    /// Lowers a reduction, with those that go beside it.
     fn reduce(&mut self, kernel: &mut Body, block: Block, op: OpRef) -> Result {
+        if self.tensors.contains_key(&op.result(0)) {
+            return Ok(());
+        }
         let unknown = || op.error("does not say what it reduces");
         let info = op.def().and_then(|d| d.interface::<Reduction>()).and_then(|r| (r.0)(op)).ok_or_else(unknown)?;
         let shape = self.source.ty(op.operand(0)).shape();
@@ -151,18 +161,54 @@ impl Lowering<'_> {
         let map = space.identity();
         let dims = reduced_dims(op).ok_or_else(unknown)?;
         let out_map = (0..shape.len()).filter(|d| !dims.contains(d)).map(|d| space.index(d)).collect();
+        let source = self.source;
+        let all: Vec<OpRef> = [op.op].into_iter().chain(self.beside(op)).map(|op| source.op_ref(op)).collect();
         let mut emitter = self.emitter(kernel, block, space);
         emitter.loc = op.loc();
         emitter.reduced = dims;
         emitter.bounded = info.combiner.kind() == "add";
         emitter.extreme = matches!(info.combiner.kind(), "max" | "argmax").then_some(f64::NEG_INFINITY);
-        let scalar = emitter.scalar(op.operand(0), &map)?;
-        let ty = self.source.ty(op.result(0));
+        let scalars = all.iter().map(|op| emitter.scalar(op.operand(0), &map)).collect::<Result<Vec<_>>>()?;
         let acc = matches!(info.combiner.kind(), "add" | "mul").then_some(info.acc);
-        let spec = NestSpec { reduce: 0, out_map, combiner: info.combiner.kind(), acc, ty };
-        let tensor = emitter.finish(&[scalar], spec, self.source.value_name(op.result(0)));
-        self.tensors.insert(op.result(0), tensor);
+        let results = all.iter().map(|op| (source.ty(op.result(0)), source.value_name(op.result(0)))).collect();
+        let spec = NestSpec { reduce: 0, out_map, combiner: info.combiner.kind(), acc, results };
+        let tensors = emitter.finish_all(&scalars, spec);
+        self.tensors.extend(all.iter().map(|op| op.result(0)).zip(tensors));
         Ok(())
+    }
+
+    /// Sums over columns of the same rows that do not follow from one another: on a GPU one nest has them all, which reads the rows once.
+    fn beside(&self, op: OpRef) -> Vec<Op> {
+        let rows =
+            |op: OpRef| (op.str("kind").map(str::to_string), row_of(op.body, op.op), op.body.ty(op.result(0)).elem());
+        let own = rows(op);
+        let columns = own.1.as_ref().is_some_and(|(shape, dims)| !dims.contains(&(shape.len() - 1)));
+        if !self.target.is_some_and(|target| !target.is_cpu()) || own.0.as_deref() != Some("add") || !columns {
+            return Vec::new();
+        }
+        let others = self.source.ops(self.entry).map(|other| self.source.op_ref(other));
+        let fits = |other: &OpRef| {
+            other.op != op.op
+                && classify(*other) == Class::Reduce
+                && !self.tensors.contains_key(&other.result(0))
+                && rows(*other) == own
+                && self.follows_tensors(other.operand(0))
+        };
+        others.filter(fits).map(|other| other.op).collect()
+    }
+
+    /// Whether a value is computed element by element from what the kernel has already.
+    fn follows_tensors(&self, value: Value) -> bool {
+        let (mut waiting, mut seen) = (vec![value], FxHashSet::default());
+        while let Some(value) = waiting.pop() {
+            let made = self.source.defining_op(value).filter(|_| !self.tensors.contains_key(&value));
+            let Some(op) = made.filter(|&op| seen.insert(op)) else { continue };
+            if classify(self.source.op_ref(op)).is_anchor() {
+                return false;
+            }
+            waiting.extend(self.source.operands(op));
+        }
+        true
     }
 
     fn scan(&mut self, kernel: &mut Body, block: Block, op: OpRef) -> Result {
@@ -192,8 +238,14 @@ impl Lowering<'_> {
             }
         };
         let acc = matches!(info.combiner.kind(), "add" | "mul").then_some(info.acc);
-        let spec = NestSpec { reduce: 0, out_map: map, combiner: info.combiner.kind(), acc, ty };
-        let tensor = emitter.finish(&[scalar], spec, self.source.value_name(op.result(0)));
+        let spec = NestSpec {
+            reduce: 0,
+            out_map: map,
+            combiner: info.combiner.kind(),
+            acc,
+            results: vec![(ty, self.source.value_name(op.result(0)))],
+        };
+        let tensor = emitter.finish(&[scalar], spec);
         self.tensors.insert(op.result(0), tensor);
         Ok(())
     }
@@ -218,8 +270,14 @@ impl Lowering<'_> {
             emitter.loc = op.loc();
             let sum = emitter.scalar(op.result(0), &map)?;
             let rounded = emitter.convert(sum, ty.elem());
-            let spec = NestSpec { reduce: 0, out_map: out, combiner: "none", acc: None, ty };
-            let tensor = emitter.finish(&[rounded], spec, self.source.value_name(op.result(0)));
+            let spec = NestSpec {
+                reduce: 0,
+                out_map: out,
+                combiner: "none",
+                acc: None,
+                results: vec![(ty, self.source.value_name(op.result(0)))],
+            };
+            let tensor = emitter.finish(&[rounded], spec);
             self.tensors.insert(op.result(0), tensor);
         }
         Ok(())
@@ -277,15 +335,19 @@ impl Lowering<'_> {
         let lhs = emitter.scalar(op.operand(0), &maps[0])?;
         let rhs = emitter.scalar(op.operand(1), &maps[1])?;
         let ty = self.source.ty(end);
+        let results = vec![(ty, self.source.value_name(end))];
         let (scalars, spec) = if rank > outs {
-            (vec![lhs, rhs], NestSpec { reduce: rank - outs, out_map, combiner: "contract", acc: Some(roles.acc), ty })
+            (
+                vec![lhs, rhs],
+                NestSpec { reduce: rank - outs, out_map, combiner: "contract", acc: Some(roles.acc), results },
+            )
         } else {
             // Nothing is summed over.
             let product = emitter.product([lhs, rhs], roles.acc);
             let rounded = emitter.convert(product, ty.elem());
-            (vec![rounded], NestSpec { reduce: 0, out_map, combiner: "none", acc: None, ty })
+            (vec![rounded], NestSpec { reduce: 0, out_map, combiner: "none", acc: None, results })
         };
-        let tensor = emitter.finish(&scalars, spec, self.source.value_name(end));
+        let tensor = emitter.finish(&scalars, spec);
         self.tensors.insert(end, tensor);
         Ok(())
     }
