@@ -100,6 +100,8 @@ pub struct Cpu {
     pub features: String,
     /// What multiplies matrices.
     pub units: Vec<Unit>,
+    /// Whether loads take masks at no cost, as with AVX-512.
+    pub masks: bool,
 }
 
 impl Cpu {
@@ -120,7 +122,13 @@ impl Cpu {
             )));
         }
         let units = target.matrix.iter().filter(|m| target.runs(m)).map(|m| m.unit).collect();
-        Ok(Self { triple: target.triple.clone(), name: name.clone(), features: target.features.join(","), units })
+        Ok(Self {
+            triple: target.triple.clone(),
+            name: name.clone(),
+            features: target.features.join(","),
+            units,
+            masks: target.vector_bits >= 512,
+        })
     }
 
     /// Whether it has an instruction for `x * y + z`, as processors since AVX2 have.

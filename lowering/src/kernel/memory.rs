@@ -13,6 +13,9 @@ use rc_dialects::constraints::memory_space;
 use rc_ir::{self as ir, OpRef, Result};
 use smallvec::smallvec;
 
+/// Lanes of which one comparison makes a mask.
+const MASKED: usize = 16;
+
 /// One access: where, how many lanes of what, and which of them.
 struct Place<'m> {
     address: Value<'m>,
@@ -232,7 +235,6 @@ impl<'a, 'm> Lowering<'a, 'm> {
     /// The first `valid` lanes, the others zero.
     fn load_some(&self, place: &Place<'m>, valid: Value<'m>) -> Parts<'m> {
         let b = self.b;
-        let full = b.icmp(ICmp::Sge, valid, b.i32(place.lanes as i32));
         let some = || {
             if self.gpu {
                 let lanes: Vec<Value<'m>> = (0..place.lanes).map(|lane| self.load_one(place, valid, lane)).collect();
@@ -242,6 +244,11 @@ impl<'a, 'm> Lowering<'a, 'm> {
             let loaded = b.masked_load(place.address, mask, b.zero(integer), place.align);
             vec![b.bitcast(loaded, self.memory_vector(place))]
         };
+        // A branch in a loop costs registers, a mask that is the same at each step nothing.
+        if matches!(self.target, Processor::Cpu(cpu) if cpu.masks) && place.lanes <= MASKED {
+            return Parts::from_vec(some());
+        }
+        let full = b.icmp(ICmp::Sge, valid, b.i32(place.lanes as i32));
         Parts::from_vec(b.if_else(full, &self.raw_types(place), || self.load_all(place).into_vec(), some))
     }
 
