@@ -12,13 +12,16 @@ use rc_ir::{Attr, Builder, Dim, Op, OpRef, Result, Type, Value};
 /// shared memory at once for speed.
 const CHANNELS: i64 = 4;
 
-/// Whether a convolution can be computed so: one group, or one for each channel with one result each, or groups whose channels come in
-/// whole multiples.
+/// And of so many where there are more, since a GPU copies 16 bytes at once in the time of 8, if windows hold each channel this often.
+const WIDE_CHANNELS: i64 = 8;
+const OFTEN: i64 = 4;
+
+/// Whether a convolution can be computed so: one group, or one for each channel, or groups whose channels come in whole multiples.
 pub fn supports(op: OpRef) -> bool {
     let w = op.body.ty(op.operand(1));
     let (shape, groups) = (w.shape(), groups_of(op));
     let length = product(&shape[1..]).as_static();
-    let depthwise = shape[1] == Dim::Static(1) && shape[0] == Dim::Static(groups);
+    let depthwise = shape[1] == Dim::Static(1);
     let whole = |n: Dim| n.as_static().is_some_and(|n| n % CHANNELS == 0);
     let grouped = whole(shape[1]) && whole(shape[0].floordiv(Dim::Static(groups)));
     length.is_some() && (groups == 1 || depthwise || grouped)
@@ -57,7 +60,9 @@ pub fn define(b: &mut Builder, op: Op, windows: &Windows) -> Result<Vec<Value>> 
     let depthwise = groups > 1 && b.ty(w).shape()[1] == Dim::Static(1);
     let rank = windows.rank();
     let (x, w) = (to_last(b, x, rank), to_last(b, w, rank));
-    let (x, w) = if groups > 1 { (x, w) } else { (whole_channels(b, x), whole_channels(b, w)) };
+    let unit = channels_together(windows, b.ty(x));
+    let (x, w) = if groups > 1 { (x, w) } else { (whole_channels(b, x, unit), whole_channels(b, w, unit)) };
+    let x = if depthwise { for_results(b, x, w) } else { x };
     let taken = windows.take_at(b, x, 1, 0.0);
     let places = b.ty(taken).shape()[..=rank].to_vec();
     let taken = window_rows(b, taken, rank);
@@ -92,7 +97,7 @@ pub fn define_transpose(b: &mut Builder, op: Op, windows: &Windows) -> Result<Ve
     let sizes = result.shape()[2..].to_vec();
     let classes = Classes((0..rank).map(|i| windows.remainders(i)).collect());
     let y = to_last(b, y, rank);
-    let y = if groups > 1 { y } else { whole_channels(b, y) };
+    let y = if groups > 1 { y } else { whole_channels(b, y, CHANNELS) };
     let mut low = vec![Dim::Static(0); rank + 2];
     let mut high = low.clone();
     for i in 0..rank {
@@ -110,7 +115,7 @@ pub fn define_transpose(b: &mut Builder, op: Op, windows: &Windows) -> Result<Ve
     let elem = if dense || bias.is_none() { result.elem() } else { default_acc(result.elem()) };
     let x = if is_narrow(b, w) {
         let w = classes.weights(b, w, groups);
-        let w = if groups > 1 { w } else { whole_channels(b, w) };
+        let w = if groups > 1 { w } else { whole_channels(b, w, CHANNELS) };
         multiplied(b, taken, w, rank, [groups, least], own, elem)
     } else {
         let w = classes.columns(b, w);
@@ -133,7 +138,7 @@ pub fn define_weight_grad(b: &mut Builder, op: Op, windows: &Windows) -> Result<
     let (x, y, groups, rank) = (at.operand(0), at.operand(1), groups_of(at), windows.rank());
     let result = b.ty(b.body.result(op, 0));
     let (x, y) = (to_last(b, x, rank), to_last(b, y, rank));
-    let x = if groups > 1 { x } else { whole_channels(b, x) };
+    let x = if groups > 1 { x } else { whole_channels(b, x, CHANNELS) };
     let ys = b.ty(y).shape().to_vec();
     let taken = windows.take_at(b, x, 1, 0.0);
     let mut shape = b.ty(taken).shape().to_vec();
@@ -183,12 +188,20 @@ fn is_narrow(b: &Builder, x: Value) -> bool {
     b.ty(x).elem().byte_width() == Some(2)
 }
 
-/// The tensor with zeros after the channels, its last dimension.
-fn whole_channels(b: &mut Builder, x: Value) -> Value {
+/// How many channels of `[n, sizes.., c]` come together. Those that are no multiple of four are copied in any case.
+fn channels_together(windows: &Windows, x: Type) -> i64 {
+    let shape = x.shape();
+    let Some(channels) = shape.last().and_then(|c| c.as_static()).filter(|&c| c > CHANNELS) else { return CHANNELS };
+    let often = windows.sizes.iter().product::<i64>() >= OFTEN * windows.strides.iter().product::<i64>();
+    if channels % CHANNELS != 0 || often { WIDE_CHANNELS } else { CHANNELS }
+}
+
+/// The tensor with zeros after the channels, its last dimension, to a multiple of `unit`.
+fn whole_channels(b: &mut Builder, x: Value, unit: i64) -> Value {
     let rank = b.ty(x).rank();
     let channels = b.ty(x).shape()[rank - 1].as_static().unwrap_or(0);
     let mut more = vec![Dim::Static(0); rank];
-    more[rank - 1] = Dim::Static((CHANNELS - channels % CHANNELS) % CHANNELS);
+    more[rank - 1] = Dim::Static((unit - channels % unit) % unit);
     if is_narrow(b, x) { b.pad_or_crop(x, 0.0, &vec![Dim::Static(0); rank], &more) } else { x }
 }
 
@@ -278,6 +291,20 @@ fn wide_groups(b: &mut Builder, w: Value, groups: i64, least: i64) -> (Value, i6
     let w = b.op(op::core::SELECT).operands(&[same, split, zero]).value();
     let w = b.reshape(w, &[&[shape[0]], window, &[n * shape[last]]].concat());
     (w, groups / joined)
+}
+
+/// Channels, the last dimension, repeated for as many results as the weights `[o, window.., 1]` give each of them.
+fn for_results(b: &mut Builder, x: Value, w: Value) -> Value {
+    let (mut shape, results) = (b.ty(x).shape().to_vec(), b.ty(w).shape()[0]);
+    let rank = shape.len();
+    let channels = shape[rank - 1];
+    if channels == results {
+        return x;
+    }
+    shape.push(results.floordiv(channels));
+    let x = b.broadcast(x, &shape, &(0..rank as i64).collect::<Vec<_>>());
+    shape.truncate(rank - 1);
+    b.reshape(x, &[shape.as_slice(), &[results]].concat())
 }
 
 /// Where every channel has weights of its own, windows `[n, places.., window.., c]` and weights `[c, window.., 1]`.

@@ -1,14 +1,17 @@
 //! `decompose`: operations of `tensor` become what their definitions in `core` say.
 
+mod pairs;
+
 use crate::partition::RECOMPUTE;
 use crate::schedule::Target;
 use rc_dialects::builder::CoreBuilder;
 use rc_dialects::constraints::default_acc;
-use rc_dialects::core::shape::RESHAPE;
+use rc_dialects::core::shape::{RESHAPE, TRANSPOSE};
 use rc_dialects::interfaces::Decompose;
 use rc_dialects::tensor::{ADAPTIVE_AVG_POOL, CONV, CONV_TRANSPOSE, CONV_WEIGHT_GRAD, channels_last};
 use rc_ir::pass::{OptionKind, PassDef, PassKind, SymbolContext, has_op, option};
 use rc_ir::{Attr, Body, Builder, Dim, Op, Result, Value};
+use rustc_hash::FxHashSet;
 
 pub static DECOMPOSE: PassDef = PassDef {
     summary: "Replaces operations by their definitions in core.",
@@ -52,7 +55,8 @@ fn order_channels_last(body: &mut Body, cpu: Option<&Target>) -> u64 {
     let is_gradient = |op: Op| gradients.iter().any(|def| body.name(op) == *def);
     let (convolutions, rest): (Vec<Op>, Vec<Op>) =
         body.walk().into_iter().partition(|&op| body.name(op) == &CONV || is_gradient(op));
-    let mixing = rest.into_iter().filter(|&op| mixes_channels(body, op)).count();
+    let first = channels_first(body);
+    let mixing = rest.into_iter().filter(|&op| mixes_channels(body, op, &first)).count();
     let supports = |&op: &Op| {
         let narrow = body.ty(body.operand(op, 0)).elem().byte_width() == Some(2);
         match is_gradient(op) {
@@ -73,7 +77,12 @@ fn order_channels_last(body: &mut Body, cpu: Option<&Target>) -> u64 {
     let convolutions: Vec<Op> = convolutions.into_iter().filter(supports).collect();
     for &op in &convolutions {
         body.set_attr(op, "order", Attr::str("channels_last"));
-        let Some(cpu) = cpu else { continue };
+        let Some(cpu) = cpu else {
+            if body.name(op) == &CONV {
+                pairs::take_pairs(body, op);
+            }
+            continue;
+        };
         let lanes = cpu.lanes(default_acc(body.ty(body.operand(op, 0)).elem()));
         if body.op_ref(op).int("groups").is_some_and(|n| n > 1) && body.name(op) != &CONV_WEIGHT_GRAD {
             body.set_attr(op, "group_channels", Attr::i64(lanes));
@@ -109,9 +118,29 @@ fn pad_channels(body: &mut Body, op: Op) {
     }
 }
 
-/// Whether it is a reshape that puts channels and places in one dimension, but for one that flattens all of them.
-fn mixes_channels(body: &Body, op: Op) -> bool {
-    if body.name(op) != &RESHAPE {
+/// What has images, channels, and then places: convolutions' results, and what is made of them in that order.
+fn channels_first(body: &Body) -> FxHashSet<Value> {
+    let mut first = FxHashSet::default();
+    for op in body.walk() {
+        let convolves = [&CONV, &CONV_TRANSPOSE].iter().any(|def| body.name(op) == *def);
+        let stays =
+            || body.name(op) != &TRANSPOSE || body.op_ref(op).ints("perm").is_some_and(|perm| places_stay(&perm));
+        if convolves || body.operands(op).any(|v| first.contains(&v)) && stays() {
+            first.extend(body.results(op));
+        }
+    }
+    first
+}
+
+/// Whether a permutation leaves the last two dimensions where they are: it is one of channels, as a shuffle's.
+fn places_stay(perm: &[i64]) -> bool {
+    let rank = perm.len();
+    rank > 3 && perm[rank - 2..] == [rank as i64 - 2, rank as i64 - 1]
+}
+
+/// Whether it is a reshape of `first` that puts channels and places in one dimension, but for one that flattens all of them.
+fn mixes_channels(body: &Body, op: Op, first: &FxHashSet<Value>) -> bool {
+    if body.name(op) != &RESHAPE || !first.contains(&body.operand(op, 0)) {
         return false;
     }
     let (from, to) = (body.ty(body.operand(op, 0)).shape(), body.ty(body.result(op, 0)).shape());

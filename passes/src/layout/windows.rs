@@ -1,18 +1,18 @@
-//! Padding, windows, reductions and concatenations of what is transposed to channels first, and views of a window's elements as one dimension: they work
-//! on channels last too, so that pooling between two convolutions moves nothing.
+//! Padding, windows, slices, reductions and concatenations of what is transposed to channels first, views of a window's elements as one dimension, and of
+//! places in more or fewer dimensions: they work on channels last too, so that what lies between two convolutions moves nothing.
 
 use super::channels::{brings_channels_first, transposed};
 use super::reshape::replace;
 use rc_dialects::core::reduce::REDUCE;
 use rc_dialects::core::shape::{RESHAPE, TRANSPOSE};
-use rc_dialects::core::slice::{CONCAT, PAD};
+use rc_dialects::core::slice::{CONCAT, PAD, SLICE};
 use rc_dialects::core::window::WINDOW;
 use rc_ir::{Attr, Body, Dim, Op, OpDef, Result, Value};
 
 /// Moves a transpose to channels first behind one of these operations; whether it did.
 pub fn behind_windows(body: &mut Body, op: Op) -> Result<bool> {
     let name = body.name(op);
-    if ![&PAD, &WINDOW, &REDUCE, &CONCAT, &RESHAPE].iter().any(|def| name == *def) {
+    if ![&PAD, &WINDOW, &SLICE, &REDUCE, &CONCAT, &RESHAPE].iter().any(|def| name == *def) {
         return Ok(false);
     }
     let count = if name == &CONCAT { body.operands(op).count() } else { 1 };
@@ -22,7 +22,7 @@ pub fn behind_windows(body: &mut Body, op: Op) -> Result<bool> {
     let Some(sources) = sources.collect::<Option<Vec<Value>>>().filter(|_| brings_channels_first(&perm)) else {
         return Ok(false);
     };
-    if name == &RESHAPE && !views_elements(body, op, &perm) {
+    if name == &RESHAPE && !views_elements(body, op, &perm) && !views_places(body, op, &perm) {
         return Ok(false);
     }
     let innermost = perm.iter().max().copied();
@@ -52,6 +52,13 @@ fn views_elements(body: &Body, op: Op, perm: &[i64]) -> bool {
     let kept = places_end(perm);
     from.len() > kept && to.len() > kept && from[..kept] == to[..kept]
 }
+
+/// Whether a reshape leaves images and channels as they are, and has places in other dimensions after them, and nothing else.
+fn views_places(body: &Body, op: Op, perm: &[i64]) -> bool {
+    let (from, to) = (body.ty(body.operand(op, 0)).shape(), body.ty(body.result(op, 0)).shape());
+    places_end(perm) == from.len() && to.len() > 2 && from[..2] == to[..2]
+}
+
 /// How many dimensions are images, channels and places: those that a transpose to channels first moves, and the first.
 fn places_end(perm: &[i64]) -> usize {
     perm[1] as usize + 1
@@ -86,6 +93,21 @@ fn numbered(body: &Body, op: Op, perm: &[i64]) -> (Vec<(&'static str, Attr)>, Ve
     if is(&CONCAT) {
         let dim = at.int("dim").unwrap_or_default();
         return (vec![("dim", Attr::i64(source(&dim)))], perm.to_vec());
+    }
+    if is(&SLICE) {
+        let back = inverse(perm);
+        let sizes = |name: &'static str| {
+            let sizes = at.attr(name).and_then(|a| a.as_shape()).unwrap_or_default();
+            (name, Attr::shape(&permuted(sizes, &back)))
+        };
+        let steps =
+            at.ints("strides").map(|steps| Attr::i64s(&back.iter().map(|&d| steps[d as usize]).collect::<Vec<_>>()));
+        let steps = steps.map(|steps| ("strides", steps));
+        return ([sizes("starts"), sizes("sizes")].into_iter().chain(steps).collect(), perm.to_vec());
+    }
+    if is(&RESHAPE) && views_places(body, op, perm) {
+        let rank = body.ty(body.result(op, 0)).rank() as i64;
+        return (Vec::new(), [0, rank - 1].into_iter().chain(1..rank - 1).collect());
     }
     if is(&RESHAPE) {
         let elements = places_end(perm)..body.ty(body.result(op, 0)).rank();

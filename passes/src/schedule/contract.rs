@@ -34,7 +34,11 @@ pub struct Problem {
 
 /// `None` where the group is no product of two matrices.
 pub fn plan(body: &Body, mut group: Group, target: &Target) -> Option<Plan> {
-    let pairs = collapse(body, &mut group, &|_, _| true);
+    let mut pairs = collapse(body, &mut group, &|_, _| true);
+    if let Some((joined, rows)) = join_rows(body, &group).filter(|_| !target.is_cpu()) {
+        pairs.extend(rows);
+        group = joined;
+    }
     let nest = &group.nests[0];
     let roles = Roles::of(body, nest)?;
     let (m, n) = (*nest.iter(roles.m)?, *nest.iter(roles.n)?);
@@ -49,7 +53,7 @@ pub fn plan(body: &Body, mut group: Group, target: &Target) -> Option<Plan> {
     let batch = points / sizes.iter().product::<f64>();
     let mut problem = Problem { roles, m, n, sizes, batch, factors, acc, aligned: true, gathered: false };
     for factor in 0..2 {
-        let runs = warpgroup::gathered_along(body, nest, &problem, factor).is_some_and(|g| g.1 >= 4);
+        let runs = warpgroup::gathered_along(body, nest, &problem.roles, factor).is_some_and(|g| g.1 >= 4);
         problem.gathered |= runs && !is_plain(body, nest, &problem, factor);
     }
     problem.aligned = problem.gathered || nest.inputs.iter().all(|a| warpgroup::strides_fit(&a.shape));
@@ -59,7 +63,7 @@ pub fn plan(body: &Body, mut group: Group, target: &Target) -> Option<Plan> {
         }
         false => {
             let gather = warpgroup::gathered(&problem, &|factor| {
-                let runs = warpgroup::gathered_along(body, nest, &problem, factor);
+                let runs = warpgroup::gathered_along(body, nest, &problem.roles, factor);
                 runs.is_some() && !is_plain(body, nest, &problem, factor)
             });
             let mut all = cuda(&group, &problem, &gather, target);
@@ -89,6 +93,38 @@ pub fn plan(body: &Body, mut group: Group, target: &Target) -> Option<Plan> {
         candidate.schedules = vec![candidate.schedules[0].clone(); group.nests.len()];
     }
     Some(out)
+}
+
+/// A batch of products with fewer rows each than a tile has, whose left operands lie apart (the windows of an image, say), as one product: its rows are
+/// gathered in runs. Gives the pairs of iterators that are one.
+fn join_rows(body: &Body, group: &Group) -> Option<(Group, Vec<[Name; 2]>)> {
+    let roles = Roles::of(body, &group.nests[0])?;
+    let rows = group.nests[0].iter(roles.m)?.extent.as_static()?;
+    let (mut joined, mut pairs) = (group.clone(), Vec::new());
+    while let Some((pair, next)) = with_row_before(body, &joined).filter(|_| rows < warpgroup::WIDTH) {
+        pairs.push(pair);
+        joined = next;
+    }
+    let nest = &joined.nests[0];
+    let roles = Roles::of(body, nest)?;
+    let run = warpgroup::gathered_along(body, nest, &roles, roles.left)?;
+    (run.1 >= 4 && !pairs.is_empty()).then_some((joined, pairs))
+}
+
+/// The group with the rows of products and the iterator before as one, where only the left operand and the results are along it.
+fn with_row_before(body: &Body, group: &Group) -> Option<([Name; 2], Group)> {
+    let nest = &group.nests[0];
+    let row = Roles::of(body, nest)?.m;
+    let at = nest.iters.iter().position(|i| i.name == row)?;
+    let pair @ [outer, inner] = [nest.iters[at.checked_sub(1)?].name, row];
+    if nest.inputs.iter().any(|a| a.mentions(outer) && !a.mentions(inner)) {
+        return None;
+    }
+    let has = |n: &Nest| pair.iter().any(|&name| n.iter(name).is_some());
+    let rest = group.nests[1..].iter().map(|n| if has(n) { n.collapsed(outer, inner) } else { Some(n.clone()) });
+    let first = nest.along_results(outer, inner)?;
+    let nests = [Some(first)].into_iter().chain(rest).collect::<Option<_>>()?;
+    Some((pair, Group { nests, ..group.clone() }))
 }
 
 fn us(candidate: &Candidate) -> f64 {

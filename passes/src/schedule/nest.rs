@@ -174,7 +174,7 @@ impl Nest {
         })
     }
     /// The nest with both iterators as one, along which the results lie, however its operands are then read.
-    fn along_results(&self, outer: Name, inner: Name) -> Option<Nest> {
+    pub fn along_results(&self, outer: Name, inner: Name) -> Option<Nest> {
         let name = [collapsed_name(outer, inner)];
         self.as_one(outer, inner).filter(|out| out.outputs.iter().all(|x| x.plain(&name).is_some()))
     }

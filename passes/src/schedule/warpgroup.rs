@@ -7,6 +7,7 @@ use super::candidate::{Candidate, Cost};
 use super::contract::{Problem, limit};
 use super::group::Group;
 use super::nest::Nest;
+use super::roles::Roles;
 use crate::work::work_of_floats;
 use rc_dialects::loop_;
 use rc_ir::{Body, Dim, Name, Op, Type, Value};
@@ -55,7 +56,7 @@ pub fn candidates(body: &Body, group: &Group, p: &Problem, target: &Target) -> O
     let work = Work {
         straddles: [0, 1].map(|f| straddles(body, nest, p, f, brought[f], target)),
         across: brought[1 - p.roles.left] == Brought::Boxes(p.roles.n),
-        runs: [0, 1].map(|f| match (brought[f], gathered_along(body, nest, p, f)) {
+        runs: [0, 1].map(|f| match (brought[f], gathered_along(body, nest, &p.roles, f)) {
             (Brought::Runs(_), Some((_, length))) => (WIDTH / length.min(8)) as f64,
             _ => 0.0,
         }),
@@ -118,16 +119,16 @@ pub fn gathered(p: &Problem, is: &dyn Fn(usize) -> bool) -> Vec<Operand> {
 
 fn brought(body: &Body, nest: &Nest, p: &Problem, which: usize) -> Option<Brought> {
     let boxes = copied_along(body, nest, p, which).map(Brought::Boxes);
-    boxes.or_else(|| gathered_along(body, nest, p, which).filter(|g| g.1 >= 4).map(|g| Brought::Runs(g.0)))
+    boxes.or_else(|| gathered_along(body, nest, &p.roles, which).filter(|g| g.1 >= 4).map(|g| Brought::Runs(g.0)))
 }
 
 /// The iterator along which a factor, an operand as it is, is read in runs, and how long these are.
-pub fn gathered_along(body: &Body, nest: &Nest, p: &Problem, which: usize) -> Option<(Name, i64)> {
+pub fn gathered_along(body: &Body, nest: &Nest, roles: &Roles, which: usize) -> Option<(Name, i64)> {
     let access = operand_of(body, nest, which)?;
-    let own = if which == p.roles.left { p.roles.m } else { p.roles.n };
-    let along = [p.roles.k, own].map(|iter| (iter, access.run(iter)));
+    let own = if which == roles.left { roles.m } else { roles.n };
+    let along = [roles.k, own].map(|iter| (iter, access.run(iter)));
     let best = along.into_iter().max_by_key(|a| a.1)?;
-    let tiled = access.mentions(own) && access.mentions(p.roles.k);
+    let tiled = access.mentions(own) && access.mentions(roles.k);
     (tiled && best.1 > 1 && access.shape.iter().all(|d| d.is_static())).then_some(best)
 }
 
