@@ -2,7 +2,7 @@
 
 use super::{Lowering, value::Parts};
 use crate::backend::Processor;
-use crate::emit::{FCmp, ICmp, Type, Value, same_shape};
+use crate::emit::{FCmp, FastMath, ICmp, Type, Value, same_shape};
 use melior::ir::ValueLike;
 use rc_dialects::op;
 use rc_ir::{self as ir, OpRef, Result};
@@ -93,8 +93,8 @@ impl<'a, 'm> Lowering<'a, 'm> {
             (op::core::MUL, &[x, y]) => b.fmul(x, y),
             (op::core::DIV, &[x, y]) => b.fdiv(x, y),
             (op::core::FMA, &[x, y, z]) => self.fma(elem, x, y, z),
-            (op::core::MAX, &[x, y]) => b.fmaximum(x, y),
-            (op::core::MIN, &[x, y]) => b.fminimum(x, y),
+            (op::core::MAX, &[x, y]) => self.extreme(op, || b.fmaximum(x, y)),
+            (op::core::MIN, &[x, y]) => self.extreme(op, || b.fminimum(x, y)),
             (op::core::CLAMP, &[x, low, high]) => b.fminimum(b.fmaximum(x, low), high),
             (op::core::NEG, &[x]) => b.fneg(x),
             (op::core::ABS, &[x]) => b.fabs(x),
@@ -144,6 +144,12 @@ impl<'a, 'm> Lowering<'a, 'm> {
             (false, _) => return b.f32_to_f16(x),
         };
         b.bitcast(half, to(b.ty.i16))
+    }
+
+    /// A maximum or minimum. Which zero a reduction gives is not said, and x86 needs twice as many instructions to say it.
+    fn extreme(&self, op: OpRef, build: impl FnOnce() -> Value<'m>) -> Value<'m> {
+        let any_zero = FastMath { nsz: true, ..FastMath::default() };
+        if is_reduction(op) { self.b.with_fast_math(any_zero, build) } else { build() }
     }
 
     // ---- Integers
@@ -275,4 +281,17 @@ impl<'a, 'm> Lowering<'a, 'm> {
         };
         Ok(b.icmp(predicate, x, y))
     }
+}
+
+/// Whether an operation is a step of a reduction: one of its operands is what a loop carries, or the lanes of its result, or of what follows from it
+/// by the same operation, are reduced.
+fn is_reduction(op: OpRef) -> bool {
+    let is_carried = |value: ir::Value| op.body.defining_op(value).is_none();
+    let reduces = |user: ir::Op| {
+        let user = op.body.op_ref(user);
+        user.is(op::kernel::VECTOR_REDUCE) || user.name() == op.name() && is_reduction(user)
+    };
+    op.is(op::kernel::VECTOR_REDUCE)
+        || op.operands().any(is_carried)
+        || op.results().any(|result| op.body.uses(result).any(|(user, _)| reduces(user)))
 }

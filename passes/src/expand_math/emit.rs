@@ -171,6 +171,12 @@ impl Math<'_> {
         let above = self.compare("gt", x, limit);
         self.select(above, limit, x)
     }
+    /// `x < limit ? limit : x`: a NaN stays.
+    pub fn at_least(&mut self, x: Value, limit: f64) -> Value {
+        let limit = self.c(limit);
+        let below = self.compare("lt", x, limit);
+        self.select(below, limit, x)
+    }
     /// `magnitude`, which is not negative, with the sign of `x`.
     pub fn with_sign_of(&mut self, magnitude: Value, x: Value) -> Value {
         let sign = self.sign_bit(x);

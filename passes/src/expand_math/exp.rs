@@ -1,7 +1,8 @@
 //! `exp`, `exp2`, `expm1`, and what is made of them: `logistic`, `tanh`.
 //!
-//! With x = n ln 2 + f, |f| <= ln 2 / 2, exp(x) = 2^n exp(f), and exp(f) - 1 is a minimax polynomial. n is found by adding
-//! 1.5 * 2^23 (f32), which leaves it in the low bits of the sum. Subnormal results become zero, but for `exp2`.
+//! With x = n ln 2 + f, |f| <= ln 2 / 2, exp(x) = 2^n exp(f), and exp(f) is a minimax polynomial. n is found by adding
+//! 1.5 * 2^23 + 127 (f32), which leaves the exponent of 2^n in the low bits of the sum. There are no branches and no masks: n is at most 127, so that
+//! f goes up to ln 2 before the result overflows, and at least -127, for which 2^n is zero. Subnormal results become zero or stay, but for `exp2`.
 
 use super::emit::Math;
 use rc_dialects::op;
@@ -22,22 +23,42 @@ const EXPM1_F64: &[f64] = &[
     2.5109272355766312e-08,
     2.087533011557584e-09,
 ];
-/// 2^f - 1 = f Q(f) on |f| <= 0.5, relative to 2^f 2^-28.9 and 2^-58.0.
+/// exp(f) on -0.3475 <= f <= 0.694, relative error 2^-29.3 and 2^-56.5.
+const EXP_F32: &[f64] =
+    &[1.0, 1.0, 4.9999995e-01, 1.66667002e-01, 4.16680636e-02, 8.32675576e-03, 1.38393639e-03, 2.32487832e-04];
+const EXP_F64: &[f64] = &[
+    1.0,
+    1.0,
+    0.500_000_000_000_001,
+    0.166_666_666_666_657_77,
+    0.041_666_666_666_583_02,
+    0.008_333_333_333_818_54,
+    0.001_388_888_890_540_981_2,
+    0.000_198_412_688_777_062_9,
+    2.480_157_952_132_636_3e-5,
+    2.755_812_713_564_472e-6,
+    2.755_219_584_531_988e-7,
+    2.482_981_849_128_214_4e-8,
+    2.463_986_986_766_098_8e-9,
+];
+/// 2^f on -0.5 <= f <= 1, relative error 2^-29.1 and 2^-55.9; 2 at 1.
 const EXP2_F32: &[f64] =
-    &[6.931471825e-01, 2.402264774e-01, 5.550332367e-02, 9.618436918e-03, 1.339887385e-03, 1.535336341e-04];
+    &[1.0, 6.931_471_6e-1, 2.402_265e-1, 5.550_443_6e-2, 9.618_145e-3, 1.331_835e-3, 1.545_483_8e-4, 1.737_284_7e-5];
 #[expect(clippy::approx_constant, reason = "a coefficient near ln 2, not equal")]
 const EXP2_F64: &[f64] = &[
-    0.6931471805599453,
-    0.2402265069591013,
-    0.055504108664820084,
-    0.00961812910759412,
-    0.001333355814677463,
-    0.00015403530457112067,
-    1.525273349311665e-05,
-    1.3215435282336804e-06,
-    1.0178199576815802e-07,
-    7.073783241791062e-09,
-    4.4347705024668045e-10,
+    1.0,
+    0.693_147_180_559_945_6,
+    0.240_226_506_959_100_83,
+    0.055_504_108_664_808_66,
+    0.009_618_129_107_628_346,
+    0.001_333_355_814_828_230_8,
+    0.000_154_035_303_854_774_03,
+    1.525_273_271_482_398e-5,
+    1.321_549_585_817_735_4e-6,
+    1.017_835_296_787_386_5e-7,
+    7.051_556_563_266_937e-9,
+    4.428_547_883_579_001e-10,
+    2.959_189_088_717_041_6e-11,
 ];
 const LN2_F64: [f64; 2] = [std::f64::consts::LN_2, 2.3190468138462996e-17];
 const LN2_F32: [f64; 2] = [0.693_147_182_464_599_6, -1.904_654_212_133_6e-9];
@@ -47,19 +68,27 @@ const LOG2E_F32: [f64; 2] = [1.442_695_021_629_333_5, 1.925_963_033_500_011e-8];
 
 /// x as n parts of a step and the rest.
 struct Reduced {
-    /// n plus 1.5 * 2^mantissa: its low bits are n.
+    /// A number whose low bits are the exponent of a power of two that follows from n.
     shifted: Value,
     rest: Value,
 }
 
 impl Math<'_> {
-    fn magic(&self) -> f64 {
-        1.5 * (1u64 << self.format().mantissa) as f64
+    /// A number whose sum with n has n + `exponent` in its low bits.
+    fn magic(&self, exponent: i64) -> f64 {
+        (3 * (1i64 << (self.format().mantissa - 1)) + exponent) as f64
     }
-    fn reduce_by_ln2(&mut self, x: Value) -> Reduced {
+    /// n where it is not more than the bias: the exponent of 2^n is in the low bits.
+    fn at_most_bias(&mut self, shifted: Value) -> Value {
+        let bias = self.format().bias;
+        self.at_most(shifted, self.magic(2 * bias))
+    }
+    /// x / ln 2, with the exponent that n = 0 has; `limited`, where n is not to be more than the bias.
+    fn reduce_by_ln2(&mut self, x: Value, exponent: i64, limited: bool) -> Reduced {
         let ln2 = if self.is_f64() { LN2_F64 } else { LN2_F32 };
-        let (log2e, magic) = (self.c(std::f64::consts::LOG2_E), self.c(self.magic()));
+        let (log2e, magic) = (self.c(std::f64::consts::LOG2_E), self.c(self.magic(exponent)));
         let shifted = self.fma(x, log2e, magic);
+        let shifted = if limited { self.at_most_bias(shifted) } else { shifted };
         let n = self.sub(shifted, magic);
         let (high, low) = (self.c(-ln2[0]), self.c(-ln2[1]));
         let rest = self.fma(n, high, x);
@@ -72,21 +101,11 @@ impl Math<'_> {
         let square = self.mul(f, f);
         self.fma(square, p, f)
     }
-    /// `p * 2^n` by adding n to the exponent: right where p and the result are normal numbers.
-    fn scale(&mut self, p: Value, shifted: Value) -> Value {
-        let (bits, n) = (self.bits(p), self.bits(shifted));
-        let n = self.shl(n, self.format().mantissa);
-        let sum = self.add(bits, n);
-        self.float(sum)
-    }
-    /// 2^(n - 1), for n from 2 - bias to bias + 1.
-    fn half_power(&mut self, shifted: Value) -> Value {
-        let format = self.format();
+    /// The power of two whose exponent is in the low bits.
+    fn power(&mut self, shifted: Value) -> Value {
         let n = self.bits(shifted);
-        let n = self.shl(n, format.mantissa);
-        let bias = self.i((format.bias - 1) << format.mantissa);
-        let sum = self.add(n, bias);
-        self.float(sum)
+        let n = self.shl(n, self.format().mantissa);
+        self.float(n)
     }
     /// The value within (`low`, `high`]; `below` at and under `low`; above `high`, infinity; NaN for NaN.
     fn within(&mut self, x: Value, value: Value, low: f64, below: f64, high: f64) -> Value {
@@ -102,22 +121,26 @@ impl Math<'_> {
     /// within 1.
     pub fn exp_inside(&mut self, x: Value) -> Value {
         if self.approx {
-            let (f, shifted) = self.reduce_to_base_2(x);
-            let p = self.hardware("ex2", f);
-            return self.scale(p, shifted);
+            let Reduced { shifted, rest } = self.reduce_to_base_2(x);
+            let (p, power) = (self.hardware("ex2", rest), self.power(shifted));
+            return self.mul(p, power);
         }
-        let reduced = self.reduce_by_ln2(x);
-        let (one, q) = (self.c(1.0), self.expm1_rest(reduced.rest));
-        let p = self.add(q, one);
-        self.scale(p, reduced.shifted)
+        let reduced = self.reduce_by_ln2(x, self.format().bias, false);
+        self.exp_of(&reduced)
+    }
+    fn exp_of(&mut self, reduced: &Reduced) -> Value {
+        let p = self.polynomial(reduced.rest, if self.is_f64() { EXP_F64 } else { EXP_F32 });
+        let power = self.power(reduced.shifted);
+        self.mul(p, power)
     }
     /// f32: x / ln 2 as n and a rest.
-    fn reduce_to_base_2(&mut self, x: Value) -> (Value, Value) {
-        let (high, low, magic) = (self.c(LOG2E_F32[0]), self.c(LOG2E_F32[1]), self.c(self.magic()));
+    fn reduce_to_base_2(&mut self, x: Value) -> Reduced {
+        let magic = self.c(self.magic(self.format().bias));
+        let (high, low) = (self.c(LOG2E_F32[0]), self.c(LOG2E_F32[1]));
         let shifted = self.fma(x, high, magic);
         let n = self.sub(magic, shifted);
-        let f = self.fma(x, high, n);
-        (self.fma(x, low, f), shifted)
+        let rest = self.fma(x, high, n);
+        Reduced { shifted, rest: self.fma(x, low, rest) }
     }
     /// exp(x) for all x by the hardware's ex2 (2.06 ulp measured on sm_90), within 3 ulp. With t + r = x / ln 2, t rounded:
     /// 2^t + 2^t (r ln 2). Limits take the cases: 2^t flushes to zero at the lower, and is infinite at the upper one, where r > 0.
@@ -134,26 +157,15 @@ impl Math<'_> {
         let r = self.mul(r, ln2);
         self.fma(power, r, power)
     }
-    /// `value` = exp(x), with the cases that it does not cover.
-    fn exp_cases(&mut self, x: Value, value: Value) -> Value {
-        let (low, high) =
-            if self.is_f64() { (-708.396_418_532_264_1, 709.782_712_893_384) } else { (-87.336_544, 88.722_831_726) };
-        self.within(x, value, low, 0.0, high)
-    }
     /// Within 1 ulp; with hardware approximations 3.
     pub fn exp(&mut self, x: Value) -> Value {
         if self.approx {
             return self.exp_by_hardware(x);
         }
-        let value = self.exp_inside(x);
-        self.exp_cases(x, value)
-    }
-    /// 2^(n + f), |f| <= 0.5.
-    fn power_of_2(&mut self, f: Value, shifted: Value) -> Value {
-        let q = self.polynomial(f, if self.is_f64() { EXP2_F64 } else { EXP2_F32 });
-        let one = self.c(1.0);
-        let p = self.fma(q, f, one);
-        self.scale(p, shifted)
+        let bias = self.format().bias;
+        let x = self.at_least(x, -bias as f64 * std::f64::consts::LN_2);
+        let reduced = self.reduce_by_ln2(x, bias, true);
+        self.exp_of(&reduced)
     }
     /// Within 2 ulp, by the hardware's ex2 within 3; exact for integers. Where the result is subnormal, that of a larger number, scaled down.
     pub fn exp2(&mut self, x: Value) -> Value {
@@ -172,25 +184,21 @@ impl Math<'_> {
         if self.approx {
             return self.hardware("ex2", x);
         }
-        let magic = self.c(self.magic());
+        let bias = self.format().bias;
+        let (x, magic) = (self.at_least(x, -bias as f64), self.c(self.magic(bias)));
         let shifted = self.add(x, magic);
+        let shifted = self.at_most_bias(shifted);
         let n = self.sub(shifted, magic);
         let f = self.sub(x, n);
-        let value = self.power_of_2(f, shifted);
-        let bias = self.format().bias as f64;
-        // The largest number below bias + 1.
-        let high = if self.is_f64() {
-            f64::from_bits(1024f64.to_bits() - 1)
-        } else {
-            f64::from(f32::from_bits(128f32.to_bits() - 1))
-        };
-        self.within(x, value, 1.0 - bias, 0.0, high)
+        let p = self.polynomial(f, if self.is_f64() { EXP2_F64 } else { EXP2_F32 });
+        let power = self.power(shifted);
+        self.mul(p, power)
     }
     /// exp(x) - 1 where x is not NaN, not below -18 (f32) or -38 (f64) and does not overflow: 2 (2^(n-1) q + 2^(n-1) - 1/2).
     fn expm1_inside(&mut self, x: Value) -> Value {
-        let reduced = self.reduce_by_ln2(x);
+        let reduced = self.reduce_by_ln2(x, self.format().bias - 1, false);
         let q = self.expm1_rest(reduced.rest);
-        let power = self.half_power(reduced.shifted);
+        let power = self.power(reduced.shifted);
         let half = self.c(0.5);
         let less = self.sub(power, half);
         let value = self.fma(q, power, less);

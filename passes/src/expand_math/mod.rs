@@ -3,7 +3,7 @@
 //!
 //! | op | f32 | f64 |
 //! |---|---|---|
-//! | `exp` | 2 ulp, on a GPU 3; subnormal results become zero | 2 ulp; subnormal results become zero |
+//! | `exp` | 2 ulp, on a GPU 3; subnormal results may become zero | 2 ulp; subnormal results may become zero |
 //! | `exp2` | 2 ulp, on a GPU 3; with `flush`, subnormal results become zero | 2 ulp, as in f32 |
 //! | `log`, `rsqrt` | 2 ulp | 2 ulp |
 //! | `expm1`, `log1p`, `tanh` | 4 ulp | 4 ulp |

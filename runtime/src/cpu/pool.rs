@@ -87,7 +87,7 @@ struct Shared {
     /// `number << 32 | open << 31 | workers inside`.
     gate: Line<AtomicU64>,
     /// For each part `number << 32 | units that are handed out`; of another loop's number: none.
-    next: Line<Box<[AtomicU64]>>,
+    next: Box<[Line<AtomicU64>]>,
     /// The loop; written while the gate is shut and nobody is inside.
     job: Line<JobCell>,
     sleepers: Line<AtomicUsize>,
@@ -136,7 +136,7 @@ impl Pool {
         }
         let shared = Arc::new(Shared {
             gate: Line(AtomicU64::new(0)),
-            next: Line((0..options.threads).map(|_| AtomicU64::new(0)).collect()),
+            next: (0..options.threads).map(|_| Line(AtomicU64::new(0))).collect(),
             job: Line(JobCell(Cell::new(std::ptr::null()))),
             sleepers: Line(AtomicUsize::new(0)),
             lock: Mutex::new(()),
@@ -220,7 +220,7 @@ impl Pool {
         if shared.sleepers.0.load(Ordering::SeqCst) > 0 {
             shared.wake_some(end.div_ceil(least) - 1);
         }
-        job.work(0, &shared.next.0);
+        job.work(0, &shared.next);
         // Shut the gate, then wait for those inside.
         let mut inside = shared.gate.0.fetch_and(!OPEN, Ordering::AcqRel) & INSIDE;
         let mut tries = 0u32;
@@ -273,13 +273,13 @@ impl Job {
     }
 
     /// Takes chunks until none is left, those of the thread's own part first.
-    fn work(&self, thread: usize, next: &[AtomicU64]) {
+    fn work(&self, thread: usize, next: &[Line<AtomicU64>]) {
         // SAFETY: the caller of `run` keeps the body alive until the loop is over.
         let body = unsafe { &*self.body };
         for turn in 0..self.parts {
             let part = (thread as u64 + turn) % self.parts;
             while !self.stopped.load(Ordering::Relaxed)
-                && let Some(range) = self.take(part, &next[part as usize])
+                && let Some(range) = self.take(part, &next[part as usize].0)
             {
                 if let Err(panic) = catch_unwind(AssertUnwindSafe(|| body(thread, range))) {
                     self.panic.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(panic);
@@ -297,7 +297,7 @@ impl Shared {
         while let Some(number) = self.enter(last) {
             last = number;
             // SAFETY: inside the gate the job is valid; the caller waits for this thread to leave.
-            unsafe { (*self.job.0.0.get()).work(thread, &self.next.0) };
+            unsafe { (*self.job.0.0.get()).work(thread, &self.next) };
             self.gate.0.fetch_sub(1, Ordering::Release);
         }
     }
