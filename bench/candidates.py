@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """What the models of schedules predict beside what is measured, on random kernels.
 
-    python3 bench/candidates.py target/release [--count=60] [--seed=1] [--device=cpu] [--top=8] [--threads=1] [--csv=FILE]
+    python3 bench/candidates.py target/release [--count=60] [--seed=1] [--device=cpu] [--top=8] [--threads=1] [--seconds=S] [--csv=FILE]
 
 Draws kernels (products, reductions, elementwise chains, attention, normalizations), has rc-tune run the best candidates of each, and prints by family
 how often the model's pick is within 10 % of the best, how much slower it is on the average, and the rank correlation (Spearman) of predicted and
@@ -16,6 +16,7 @@ import random
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 
@@ -159,15 +160,19 @@ def main():
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--top", type=int, default=8)
     parser.add_argument("--threads", type=int, default=1, help="of the CPU")
+    parser.add_argument("--seconds", type=float, default=math.inf, help="after so many no further kernel is begun")
     parser.add_argument("--csv", type=Path, help="all times, as text")
     options = parser.parse_args()
     rng = random.Random(options.seed)
     elem = "f32" if options.device == "cpu" else "bf16"
     env = {**os.environ, "RC_NUM_THREADS": str(options.threads)}
     families, rows = {f.__name__: [] for f in FAMILIES}, []
+    end = time.monotonic() + options.seconds
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "kernel.ir"
         for i in range(options.count):
+            if time.monotonic() > end:
+                break
             family = FAMILIES[i % len(FAMILIES)]
             path.write_text(family(rng, elem))
             for candidates in measured(options.folder / "rc-tune", path, options, env):
