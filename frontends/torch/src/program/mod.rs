@@ -4,6 +4,7 @@ mod inputs;
 mod kept;
 mod returns;
 mod sizes;
+mod spares;
 mod tensors;
 mod variants;
 
@@ -23,6 +24,7 @@ use rc_runtime::cuda::Device;
 use rc_runtime::program::{Arena, CpuProgram, CudaProgram, Program, Signature};
 use returns::{Layout, Objects, PyReturn, Return};
 use sizes::Sizes;
+use spares::Spares;
 use std::sync::{Arc, Mutex};
 use tensors::{Args, Tensors, Turns};
 use variants::Fits;
@@ -65,6 +67,8 @@ struct Call {
     integers: Vec<(usize, Name)>,
     results: Vec<Layout>,
     dtypes: Vec<Py<PyAny>>,
+    /// Where the memory of results is kept for the next call.
+    spares: Option<Spares>,
     returns: Vec<Return>,
     /// Which results are made, and which arguments are let go, before each step and after the last.
     turns: Turns,
@@ -165,6 +169,10 @@ impl PyProgram {
         self.loaded.program()
     }
 
+    fn spares(&self) -> Option<&Spares> {
+        self.call.get()?.spares.as_ref()
+    }
+
     /// The inputs that a call writes to.
     fn updated_inputs(&self) -> &[usize] {
         self.program().map_or(&[], |program| &program.updated_inputs)
@@ -183,9 +191,9 @@ impl PyProgram {
     /// fastest, its sizes in that order, and whether its elements are complex; `integers`: (argument, symbol); `results`: for each result, (sizes, strides, torch dtype); `returns`: ("result", i),
     /// ("arg", i), ("view", (base, sizes, strides, offset)), ("int", size) or ("constant", object), a base being one of the first two.
     /// `captured` are tensors that come after a call's arguments, and `seed`, if it is not None, makes one that comes last. `graphs`:
-    /// launches on a GPU are CUDA graphs. `name`: of the calls' ranges in PyTorch's profiler.
+    /// launches on a GPU are CUDA graphs. `name`: of the calls' ranges in PyTorch's profiler. `spares`: on a CPU, the memory of large results is kept for the next call.
     #[allow(clippy::type_complexity, clippy::too_many_arguments)]
-    #[pyo3(signature = (inputs, integers, results, returns, captured=Vec::new(), seed=None, graphs=true, name="rc".to_string()))]
+    #[pyo3(signature = (inputs, integers, results, returns, captured=Vec::new(), seed=None, graphs=true, name="rc".to_string(), spares=false))]
     fn layout(
         &self,
         py: Python<'_>,
@@ -197,6 +205,7 @@ impl PyProgram {
         seed: Option<Py<PyAny>>,
         graphs: bool,
         name: String,
+        spares: bool,
     ) -> PyResult<()> {
         let signature = self.signature();
         let compiled = !matches!(self.loaded.code, Code::None);
@@ -221,6 +230,7 @@ impl PyProgram {
             inputs: inputs.into_iter().enumerate().map(input).collect(),
             integers: integers.into_iter().map(|(arg, name)| (arg, Name::new(&name))).collect(),
             results: results.iter().map(|(sizes, strides, _)| Layout::new(sizes, strides)).collect(),
+            spares: (spares && self.device.0 == CPU).then(|| Spares::new(py, results.len())).transpose()?,
             dtypes: results.into_iter().map(|(.., dtype)| dtype).collect(),
             returns,
             turns,
@@ -257,15 +267,19 @@ impl PyProgram {
         lines
     }
 
-    /// Bytes of what is kept of weights between calls.
-    fn kept_bytes(&self) -> usize {
-        self.loaded.kept.as_ref().map_or(0, Kept::bytes)
+    /// Bytes of what is kept of weights between calls, and of results' memory that nobody else has.
+    fn kept_bytes(&self, py: Python<'_>) -> usize {
+        let spares = self.spares().map_or(0, |spares| spares.bytes(py));
+        self.loaded.kept.as_ref().map_or(0, Kept::bytes) + spares
     }
 
-    /// Gives back what is kept of weights; the next call computes it anew.
+    /// Gives back what is kept of weights, which the next call computes anew, and of results' memory.
     fn free_kept(&self) {
         if let Some(kept) = &self.loaded.kept {
             kept.forget();
+        }
+        if let Some(spares) = self.spares() {
+            spares.forget();
         }
     }
 
@@ -411,6 +425,24 @@ impl Call {
         keywords.set_item("device", &self.empty.device)?;
         keywords.set_item("dtype", dtype)?;
         let tensor = self.empty.general.bind(py).call((sizes, strides), Some(&keywords))?;
+        let memory = self.exchange.tensor(&tensor)?;
+        Ok((tensor, memory))
+    }
+}
+
+impl Call {
+    /// A tensor on a storage of PyTorch's, and its memory.
+    fn on_storage<'py>(
+        &self,
+        storage: &Bound<'py, PyAny>,
+        sizes: &Bound<'py, PyTuple>,
+        strides: &Bound<'py, PyTuple>,
+        dtype: &Bound<'py, PyAny>,
+    ) -> PyResult<(Bound<'py, PyAny>, DlTensor)> {
+        let py = storage.py();
+        let none = PyTuple::new(py, [0])?;
+        let (tensor, _) = self.empty((CPU, 0), &none, &PyTuple::new(py, [1])?, dtype)?;
+        tensor.call_method1(pyo3::intern!(py, "set_"), (storage, 0, sizes, strides))?;
         let memory = self.exchange.tensor(&tensor)?;
         Ok((tensor, memory))
     }

@@ -6,6 +6,7 @@ use super::Call;
 use super::inputs::Inputs;
 use super::returns::Return;
 use super::sizes::Sizes;
+use super::spares::Spares;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::PyTuple;
@@ -208,9 +209,18 @@ impl<'a> Tensors<'a> {
     }
 
     fn make(&mut self, py: Python<'_>, i: usize) -> PyResult<()> {
+        let bytes = self.sizes.result_bytes[i];
+        let spares = self.call.spares.as_ref().filter(|_| Spares::wants(bytes));
         let (sizes, strides) = &self.sizes.results[i];
         let (sizes, strides, dtype) = (sizes.bind(py), strides.bind(py), self.call.dtypes[i].bind(py));
-        let (result, memory) = self.call.empty(self.device, sizes, strides, dtype)?;
+        let (result, memory) = match spares.and_then(|spares| spares.take(py, i, bytes)) {
+            Some(storage) => self.call.on_storage(&storage, sizes, strides, dtype)?,
+            None => {
+                let (result, memory) = self.call.empty(self.device, sizes, strides, dtype)?;
+                spares.map_or(Ok(()), |spares| spares.keep(i, &result, memory.address() as usize, bytes))?;
+                (result, memory)
+            }
+        };
         self.addresses[i].store(memory.address() as u64, Ordering::Relaxed);
         self.results[i] = Some(result.unbind());
         Ok(())

@@ -171,7 +171,7 @@ def _laid_out(program: Program, lowered: Lowered, options: Options, name: str) -
     like = torch.empty((), dtype=torch.int64, device=lowered.device)
     seed = (lambda: torch.empty_like(like).random_()) if lowered.seeded else None
     shown = f"rc: {name} ({len(lowered.nodes)} operations)"
-    program.layout(lowered.inputs, lowered.integers, lowered.results, lowered.returns, lowered.captured, seed, options.graphs, shown)
+    program.layout(lowered.inputs, lowered.integers, lowered.results, lowered.returns, lowered.captured, seed, options.graphs, shown, name.startswith("inference"))
     ready(program, shown)
     if not (lowered.lazy or lowered.repeated or lowered.moved):
         return program

@@ -29,7 +29,7 @@ def _is_weight(x) -> bool:
 
 
 def kept_bytes() -> int:
-    """Bytes that compiled programs keep of their weights, beside the weights themselves."""
+    """Bytes that compiled programs keep of their weights, beside the weights themselves, and of large results' memory that nobody else has."""
     return sum(program.kept_bytes() for program in keeping)
 
 
