@@ -242,19 +242,27 @@ fn define_max_pool(b: &mut Builder, op: Op) -> Result<Vec<Value>> {
     let flat = b.reshape(taken, &flat_shape);
     let reduce = b.op(op::core::REDUCE).operand(flat).attr("dims", Attr::i64s(&[rank as i64]));
     let number = reduce.attr("kind", Attr::str("argmax")).value();
+    let number = b.convert(number, counted_in(&shape[lead..]));
     let indices = place(b, &windows, number, &shape[lead..]);
-    Ok(vec![values, indices])
+    Ok(vec![values, b.convert(indices, Type::i64())])
+}
+
+/// The type that row-major places in dimensions of these sizes are computed in, a GPU's and vectors' own where that holds them.
+pub fn counted_in(sizes: &[Dim]) -> Type {
+    let fits = product(sizes).as_static().is_some_and(|n| n <= i64::from(i32::MAX) / 2);
+    if fits { Type::i32() } else { Type::i64() }
 }
 
 /// The row-major place in dimensions of `sizes` of element `number` of each window.
 fn place(b: &mut Builder, windows: &Windows, number: Value, sizes: &[Dim]) -> Value {
-    let shape = b.ty(number).shape().to_vec();
+    let (shape, elem) = (b.ty(number).shape().to_vec(), b.ty(number).elem());
     let lead = shape.len() - windows.rank();
     let (mut rest, mut places) = (number, Vec::new());
     for i in (0..windows.rank()).rev() {
         let element = b.binary_scalar("rem", rest, windows.sizes[i] as f64);
         rest = b.binary_scalar("div", rest, windows.sizes[i] as f64);
-        let window = iota(b, &[shape[lead + i]], 0);
+        let counter = Type::tensor(&[shape[lead + i]], elem);
+        let window = b.op(op::core::IOTA).attr("dim", Attr::i64(0)).result(counter).value();
         let start = b.binary_scalar("mul", window, windows.strides[i] as f64);
         let start = b.binary_scalar("sub", start, windows.padding[i] as f64);
         let start = b.broadcast(start, &shape, &[(lead + i) as i64]);
@@ -268,7 +276,7 @@ fn place(b: &mut Builder, windows: &Windows, number: Value, sizes: &[Dim]) -> Va
         sum = Some(match sum {
             None => at,
             Some(sum) => {
-                let size = b.size(sizes[i], Type::i64(), &shape);
+                let size = b.size(sizes[i], elem, &shape);
                 let outer = b.binary("mul", sum, size);
                 b.binary("add", outer, at)
             }
@@ -282,17 +290,20 @@ fn define_max_pool_grad(b: &mut Builder, op: Op) -> Result<Vec<Value>> {
     let (y, indices, windows) = (at.operand(0), at.operand(1), windows_of(at));
     let sizes = at.attr("sizes").and_then(|a| a.as_shape()).expect("verified").to_vec();
     let (elem, rank) = (b.ty(y).elem(), b.ty(y).rank());
-    let wide = b.convert(y, compute_type(elem));
-    let indices = b.convert(indices, Type::i64());
+    let kept = fixed(&sizes).is_some() && b.ty(indices).elem() == Type::i32();
+    let indices = if kept { indices } else { b.convert(indices, Type::i64()) };
     let [gradients, maxima] = match fixed(&sizes) {
         // Windows that do not hold an element have their maximum elsewhere; where there are none, the gradient is zero.
-        Some(sizes) => [wide, indices].map(|y| windows.near(b, y, &sizes)),
-        None => [(wide, 0.0), (indices, -1.0)].map(|(y, value)| windows.holders(b, y, &sizes, value)),
+        Some(sizes) => [y, indices].map(|y| windows.near(b, y, &sizes)),
+        None => [(y, 0.0), (indices, -1.0)].map(|(y, value)| windows.holders(b, y, &sizes, value)),
     };
+    // What lies in memory is as narrow as it is given.
+    let gradients = b.convert(gradients, compute_type(elem));
     let space = b.ty(maxima).shape().to_vec();
     let lead = rank - windows.rank();
     // The row-major number of each element.
-    let number = iota(b, &[product(&sizes)], 0);
+    let counter = Type::tensor(&[product(&sizes)], b.ty(maxima).elem());
+    let number = b.op(op::core::IOTA).attr("dim", Attr::i64(0)).result(counter).value();
     let number = b.reshape(number, &sizes);
     let number = b.broadcast(number, &space, &(lead as i64..rank as i64).collect::<Vec<_>>());
     let mine = b.compare("eq", maxima, number);

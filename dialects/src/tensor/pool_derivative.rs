@@ -1,6 +1,6 @@
 //! Pools and their gradients are each other's derivatives.
 
-use super::pool::{AVG_POOL, AVG_POOL_GRAD, MAX_POOL_GRAD};
+use super::pool::{AVG_POOL, AVG_POOL_GRAD, MAX_POOL_GRAD, counted_in};
 use super::spatial::product;
 use crate::builder::CoreBuilder;
 use crate::derivative::Vjp;
@@ -21,7 +21,13 @@ fn with_sizes(v: &Vjp) -> Attr {
 
 pub fn max_pool_vjp(v: &mut Vjp) -> Result {
     let (g, places, attrs) = (v.g(), v.result(1), with_sizes(v));
-    v.give_with(0, |v| v.op(&MAX_POOL_GRAD).operand(g).operand(places).attrs(attrs).value());
+    let sizes = attrs.get("sizes").and_then(|a| a.as_shape()).unwrap_or_default();
+    let narrow = counted_in(sizes);
+    v.give_with(0, |v| {
+        // What is kept, or computed again, is as narrow as places are computed in.
+        let places = v.convert(places, narrow);
+        v.op(&MAX_POOL_GRAD).operand(g).operand(places).attrs(attrs).value()
+    });
     Ok(())
 }
 

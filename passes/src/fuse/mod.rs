@@ -15,6 +15,7 @@ pub mod reads;
 mod recompute;
 mod rounding;
 mod scalars;
+mod sink;
 mod weigh;
 
 pub use classify::{Class, classify, is_cheap};

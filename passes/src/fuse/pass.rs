@@ -1,7 +1,7 @@
 //! The passes `fuse` and `outline-ops`.
 
 use super::weigh::weigh;
-use super::{Class, FuseOptions, classify, excess, fuse, scalars};
+use super::{Class, FuseOptions, classify, excess, fuse, scalars, sink};
 use crate::plan_buffers::limit_of;
 use crate::schedule::Target;
 use rc_dialects::op;
@@ -41,6 +41,9 @@ fn run(body: &mut Body, cx: &mut SymbolContext, options: &FuseOptions) -> Result
     if body.name(body.root()) == op::func::FUNC {
         scalars::to_tensors(body);
         let mut options = of_target(cx.module.attrs, options);
+        if let Some(entry) = body.entry().filter(|_| options.fuse && options.gathers) {
+            sink::finish_windows(body, entry)?;
+        }
         if let (Some(limit), true) = (limit_of(cx.module.attrs), options.fuse) {
             let target = Target::of("", "", cx.module.attrs).unwrap_or_default();
             let (weighed, remarks) = weigh(body, &options, limit, &target);

@@ -12,6 +12,8 @@ mod segments;
 mod sums;
 mod windows;
 
+pub(crate) use reshape::as_shape;
+
 use crate::fuse::{Class, classify, symbol_ranges};
 use crate::schedule::Target;
 use rc_dialects::core::attention::ATTENTION;
