@@ -126,35 +126,70 @@ impl Builder {
         Some(self.op(&format!("tensor.linear {}, {}{bias}", x.name, w.name), x.elem, &shape, numbers))
     }
 
-    /// A convolution of a value's images with themselves, or pooling.
+    /// A convolution of a value's images, or pooling.
     fn convolved(&mut self, step: &Step) -> Option<Value> {
         let spatial = |d: &Size| d.as_number().is_some_and(|n| n > 3);
         let x = self.pick(step.operands[0], |v| v.is_float() && v.rank() > 2 && v.shape[2..].iter().all(spatial))?;
         let rank = x.rank() - 2;
-        let (window, stride) = (1 + i64::from(step.choices[1]) % 3, 1 + i64::from(step.choices[2]) % 2);
-        let out = |d: &Size| Size::number((d.c - window) / stride + 1);
-        let (windows, strides) = (vec![window; rank], vec![stride; rank]);
-        let mut shape = x.shape.clone();
-        shape[2..].iter_mut().for_each(|d| *d = out(d));
-        let count = window.pow(rank as u32);
-        if step.choices[3].is_multiple_of(2) {
-            let numbers = x.numbers.times(count as f64, x.elem);
-            let numbers = Numbers { bound: x.numbers.bound, grid: None, error: numbers.error + rounding(x.elem) };
-            let text = format!("tensor.avg_pool {} {{window = {windows:?}, strides = {strides:?}}}", x.name);
-            return Some(self.op(&text, x.elem, &shape, numbers));
+        let of = |choice: u16, n: i64| i64::from(choice) % n;
+        let (window, stride) = (1 + of(step.choices[1], 3), 1 + of(step.choices[2], 2));
+        if step.choices[3].is_multiple_of(3) {
+            return Some(self.averaged(&x, window, stride));
         }
+        // Rows of windows along an image, padded or not, next to one another or not.
+        let (padding, dilation) =
+            (of(step.choices[2] / 2, window), if window < 3 { 1 + of(step.choices[1] / 3, 2) } else { 1 });
         let channels = x.shape[1];
-        let mut kernel = vec![Size::number(1 + i64::from(step.choices[3]) % 5), channels];
+        let groups = match channels.as_number() {
+            Some(n) if n % 2 == 0 && n > 0 && step.choices[2] / 8 % 4 == 0 => 2,
+            _ => 1,
+        };
+        // More results than these would have the interpreter busy.
+        let among: &[i64] = if elements(&x.shape, MOST) < 1024 { &[1, 3, 8, 16, 24, 48] } else { &[1, 2, 3] };
+        let results = groups * among[usize::from(step.choices[3] / 3) % among.len()];
+        let mut kernel =
+            vec![Size::number(results), channels.as_number().map_or(channels, |n| Size::number(n / groups))];
         kernel.extend(vec![Size::number(window); rank]);
-        let w = self.splat(0.25, x.elem, &kernel);
+        let w = self.weights(usize::from(step.choices[0]) % kernel.len(), x.elem, &kernel);
+        let mut shape = x.shape.clone();
         shape[1] = kernel[0];
-        let numbers = x.numbers.product(w.numbers, "f64").times((count * channels.at(MOST)) as f64, x.elem);
-        let (zeros, ones) = (vec![0; rank], vec![1; rank]);
+        let reach = dilation * (window - 1) + 1;
+        shape[2..].iter_mut().for_each(|d| *d = Size::number((d.c + 2 * padding - reach) / stride + 1));
+        let count = window.pow(rank as u32) as f64 * channels.at(MOST) as f64;
+        let numbers = x.numbers.product(w.numbers, "f64").times(count, x.elem);
+        let [strides, paddings, dilations] = [stride, padding, dilation].map(|n| vec![n; rank]);
         let text = format!(
-            "tensor.conv {}, {} {{strides = {strides:?}, padding = {zeros:?}, dilations = {ones:?}, groups = 1}}",
+            "tensor.conv {}, {} {{strides = {strides:?}, padding = {paddings:?}, dilations = {dilations:?}, groups = {groups}}}",
             x.name, w.name
         );
         Some(self.op(&text, x.elem, &shape, numbers))
+    }
+
+    fn averaged(&mut self, x: &Value, window: i64, stride: i64) -> Value {
+        let rank = x.rank() - 2;
+        let mut shape = x.shape.clone();
+        shape[2..].iter_mut().for_each(|d| *d = Size::number((d.c - window) / stride + 1));
+        let numbers = x.numbers.times(window.pow(rank as u32) as f64, x.elem);
+        let numbers = Numbers { bound: x.numbers.bound, grid: None, error: numbers.error + rounding(x.elem) };
+        let (windows, strides) = (vec![window; rank], vec![stride; rank]);
+        let text = format!("tensor.avg_pool {} {{window = {windows:?}, strides = {strides:?}}}", x.name);
+        self.op(&text, x.elem, &shape, numbers)
+    }
+
+    /// Multiples of a quarter, three of them in turn along a dimension.
+    fn weights(&mut self, dim: usize, elem: &'static str, shape: &[Size]) -> Value {
+        let at = self.op(&format!("core.iota {{dim = {dim}}}"), "i32", shape, Numbers::integers());
+        let three = self.splat(3.0, "i32", shape);
+        let rest = self.call2("rem", &at, &three);
+        let numbers = Numbers { bound: 2.0, ..Numbers::integers() };
+        let turn = self.op(&format!("core.convert {}", rest.name), elem, shape, numbers);
+        let quarter = self.splat(0.25, elem, shape);
+        self.op(
+            &format!("core.mul {}, {}", turn.name, quarter.name),
+            elem,
+            shape,
+            numbers.product(quarter.numbers, elem),
+        )
     }
 
     fn normalized(&mut self, step: &Step) -> Option<()> {
