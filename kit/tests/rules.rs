@@ -5,7 +5,7 @@ use rc_ir::loc::Source;
 use rc_ir::pass::{PassInstance, PassManager};
 use rc_ir::rewrite::{RewriteConfig, apply_patterns};
 use rc_kit::prove::{Effort, prove};
-use rc_passes::rules::{FUNCTIONS, RuleSet, read, resolved};
+use rc_passes::rules::{BUILT_IN, FUNCTIONS, RuleSet, read, resolved};
 
 fn errors(text: &str) -> Vec<Diagnostic> {
     let source = Source::register("t.rules", text.into());
@@ -190,6 +190,103 @@ const MISTAKES: &[(&str, &str, &str, &str)] = &[
         "two rules are named 'a'",
         "by their names",
     ),
+    (
+        "rule a(%xs...) { %y = $op: elementwize %xs... } => { %y = $op %xs... : type(%y) }",
+        "elementwize",
+        "no class of operations 'elementwize'; did you mean 'elementwise'?",
+        "$op: elementwise",
+    ),
+    (
+        "rule a(%xs...) { %y = $op %xs... } => { %y = $op %xs... : type(%y) }",
+        "$op",
+        "which operations fit",
+        "$op: elementwise",
+    ),
+    (
+        "rule a(%xs...) { %y = $op: elementwise %xs... } => { %y = $other %xs... : type(%y) }",
+        "$other",
+        "nothing binds '$other'",
+        "",
+    ),
+    (
+        "rule a(%x) { %y = core.transpose %x {perm = $p} } => { %y = $p %x : type(%y) }",
+        "$p",
+        "expected the name of an operation, found a list",
+        "",
+    ),
+    (
+        "rule a(%xs...) { %y = $op: elementwise %xs... } => { %y = $op %xs... }",
+        "op",
+        "does not follow from its operands",
+        ": type(%y)",
+    ),
+    (
+        "rule a(%xs..., %zs...) { %y = $op: elementwise %xs..., %zs... } => { %y = $op %xs... : type(%y) }",
+        "$op",
+        "lists of any length beside one another",
+        "an operand between two",
+    ),
+    (
+        "rule a(%xs...) { %y = $op: elementwise %xs... } where $op in {core.add, core.mull} => { %y = $op %xs... : type(%y) }",
+        "core.mull",
+        "no operation 'core.mull'; did you mean 'core.mul'?",
+        "",
+    ),
+    (
+        "rule a(%x) { %y = core.transpose %x {perm = $p} } where $p in {add, 1} => { %y = %x }",
+        "$p in {add",
+        "do not go together",
+        "one kind",
+    ),
+    (
+        "form f(%v) -> %w { a(%x) { %v = core.neg %x } => { %w = %x } }\n\
+         rule a(%x) { %y = core.exp %x } where let %z = g(%x) => { %y = core.exp %z }",
+        "g",
+        "there is no form 'g'",
+        "stand before",
+    ),
+    (
+        "form f(%v, $n: int) -> %w { a(%x) { %v = core.neg %x } => { %w = %x } }\n\
+         rule a(%x) { %y = core.exp %x } where let %z = f(%x) => { %y = core.exp %z }",
+        "f",
+        "'f' takes a value and one argument, and gives one and nothing",
+        "",
+    ),
+    (
+        "form f(%v, $n: int) -> %w { a(%x) { %v = core.neg %x } => { %w = %x } }\n\
+         rule a(%x) { %y = core.exp %x } where let %z = f(%x, shape(%x)) => { %y = core.exp %z }",
+        "shape(%x)",
+        "expected an integer, found a list",
+        "",
+    ),
+    ("form f(%v, $n: itn) -> %w { a(%x) { %v = core.neg %x } => { %w = %x } }", "itn", "did you mean 'int'?", "ints"),
+    ("form f(%v) -> %w { }", "f", "the form has no cases", "write one"),
+    ("form f(%v) -> %w { a(%x) { %u = core.neg %x } => { %w = %x } }", "%u", "does not make '%v'", "end the pattern"),
+    (
+        "form f(%v) -> %w { a(%x) { %v = core.neg %x } => { %u = %x } }",
+        "{ %u = %x }",
+        "does not make '%w'",
+        "end it with",
+    ),
+    (
+        "form f(%v) -> %w, $n: int { a(%x) { %v = core.neg %x } => { %w = %x } }",
+        "a",
+        "does not give '$n'",
+        "'let $n = …'",
+    ),
+    (
+        "form f(%v) -> %w { a(%x) { %v = core.neg %x } => { %w = %x } }\n\
+         rule a(%xs...) { %y = core.concat %xs... {dim = 0} } where let %z = f(%xs...) => { %y = core.exp %z }",
+        "%z",
+        "one value and several do not go together",
+        "let %w... = form(%v...)",
+    ),
+    (
+        "rule a(%x) { %y = core.neg %x } => { %z = core.exp %x %y = core.log %z } remark %z (\"said\")",
+        "%z",
+        "the pattern has no '%z'",
+        "",
+    ),
     // By trying them.
     (
         "rule a(%x: tensor<$m x $n x f32>) { %y = core.transpose %x {perm = [1, 0]} } => { %y = %x }",
@@ -359,15 +456,15 @@ fn right_rules_are_proved_and_wrong_ones_are_not() {
 
 #[test]
 fn built_in_rules_are_checked_and_proved() {
-    let text = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../passes/rules/canonicalize.rules"))
-        .expect("the rules");
-    let set = rules(&text);
-    assert!(set.rules.len() > 20);
     let effort = Effort { programs: 25, ..Effort::default() };
-    for rule in &set.rules {
-        let proved = prove(rule, effort).unwrap_or_else(|e| panic!("{}", e.render()));
-        println!("{proved}");
-        assert!(proved.programs >= 5, "{proved}");
+    for (name, text) in BUILT_IN {
+        let set = rules(text);
+        assert!(set.rules.len() >= 4, "{name}");
+        for rule in &set.rules {
+            let proved = prove(rule, effort).unwrap_or_else(|e| panic!("{}", e.render()));
+            println!("{proved}");
+            assert!(proved.programs >= 5, "{proved}");
+        }
     }
 }
 

@@ -5,7 +5,9 @@ use super::{PatternSet, Rewriter, limit};
 use crate::body::{Body, Op};
 use crate::diag::{Diagnostic, Result};
 use crate::effects::{is_dead, is_removable};
+use crate::loc::Loc;
 use crate::op_def::{Fold, OpName, Traits, constant_of};
+use rustc_hash::FxHashSet;
 
 /// What the driver does besides applying patterns.
 #[derive(Clone, Debug)]
@@ -40,6 +42,8 @@ pub struct Outcome {
     pub folded: usize,
     /// Dead ops erased.
     pub erased: usize,
+    /// What patterns said, once each, and where.
+    pub remarks: Vec<(Loc, String)>,
 }
 
 impl Outcome {
@@ -94,6 +98,8 @@ pub fn apply_patterns(body: &mut Body, patterns: &PatternSet, config: &RewriteCo
             work.push(op);
         }
     }
+    let mut said = FxHashSet::default();
+    driver.outcome.remarks = rewriter.remarks.drain(..).filter(|remark| said.insert(remark.clone())).collect();
     Ok(driver.outcome)
 }
 

@@ -5,12 +5,15 @@ use crate::attr::Attr;
 use crate::body::{Block, Body, Op, Value};
 use crate::builder::{Builder, InsertPoint};
 use crate::diag::Result;
+use crate::loc::Loc;
 use crate::types::Type;
 
 /// A body under rewriting. Operations that a pattern makes are found by themselves; those that it changes in
 /// place, erases or replaces it changes through these methods, so that they and their users are visited again.
 pub struct Rewriter<'a> {
     pub body: &'a mut Body,
+    /// What patterns say of what they did or nearly did, and where.
+    pub remarks: Vec<(Loc, String)>,
     /// Ops to visit again.
     pub(super) touched: Vec<Op>,
     pub(super) constants: Option<Constants>,
@@ -19,7 +22,7 @@ pub struct Rewriter<'a> {
 impl<'a> Rewriter<'a> {
     /// For use outside a driver.
     pub fn new(body: &'a mut Body) -> Rewriter<'a> {
-        Rewriter { body, touched: Vec::new(), constants: None }
+        Rewriter { body, remarks: Vec::new(), touched: Vec::new(), constants: None }
     }
     /// Builds before `op`, with its location.
     pub fn before(&mut self, op: Op) -> Builder<'_> {

@@ -18,7 +18,42 @@ impl<T> At<T> {
     }
 }
 
-/// `rule name(holes) assuming words { pattern } where conditions => { replacement }`
+/// A file: forms, and the rules that use them.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct File<'s> {
+    pub forms: Vec<Form<'s>>,
+    pub rules: Vec<Rule<'s>>,
+}
+
+/// `form name(%v: type, %i, $n: int) -> %w, $k: number { cases }`: what a value is in another form, by the first case that it fits.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Form<'s> {
+    pub name: At<&'s str>,
+    pub value: Hole<'s>,
+    pub takes: Vec<Take<'s>>,
+    /// The value in that form.
+    pub makes: At<&'s str>,
+    /// More values, and variables.
+    pub gives: Vec<Take<'s>>,
+    /// Each a rule without words that are taken for granted, whose pattern may be empty.
+    pub cases: Vec<Rule<'s>>,
+}
+
+/// What a form takes or gives besides its value: another value of the graph, or something that is computed.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Take<'s> {
+    Value(At<&'s str>),
+    Var(Typed<'s>),
+}
+
+/// A variable and what it holds: `$n: int`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Typed<'s> {
+    pub name: At<&'s str>,
+    pub kind: At<&'s str>,
+}
+
+/// `rule name(holes) assuming words { pattern } where conditions => { replacement } remark %x (text)`
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rule<'s> {
     pub name: At<&'s str>,
@@ -29,6 +64,14 @@ pub struct Rule<'s> {
     pub replacement: Vec<Statement<'s>>,
     /// Where the replacement stands.
     pub replaced_at: Span,
+    pub remark: Option<Remark<'s>>,
+}
+
+/// `remark %x ("text ", $n)`: what is said where a value comes from.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Remark<'s> {
+    pub at: At<&'s str>,
+    pub text: Vec<At<Expr<'s>>>,
 }
 
 /// A value that the pattern takes: `%x`, `%x: tensor<$n x f32>`, `%rest...`.
@@ -55,12 +98,30 @@ pub enum What<'s> {
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct OpNode<'s> {
-    pub name: At<&'s str>,
+    pub name: OpWord<'s>,
     pub operands: Vec<Operand<'s>>,
     /// `mask(%m)`
     pub groups: Vec<(At<&'s str>, Vec<Operand<'s>>)>,
     pub attrs: Vec<AttrEntry<'s>>,
     pub types: Vec<At<Expr<'s>>>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+pub enum OpWord<'s> {
+    /// `core.add`
+    Is(At<&'s str>),
+    /// `$op: elementwise` in a pattern: any operation of a class.
+    Any(At<&'s str>, At<&'s str>),
+    /// `$op` in a replacement.
+    Same(At<&'s str>),
+}
+
+impl<'s> OpWord<'s> {
+    /// The word that stands for the operation, and where.
+    pub fn word(&self) -> &At<&'s str> {
+        let (OpWord::Is(word) | OpWord::Any(word, _) | OpWord::Same(word)) = self;
+        word
+    }
 }
 
 /// `%x`, or `%xs...`
@@ -80,9 +141,23 @@ pub enum AttrEntry<'s> {
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum Condition<'s> {
-    Holds(At<Expr<'s>>),
+    /// With what is said where all before it hold and it does not: `… else ("text ", $n)`.
+    Holds(At<Expr<'s>>, Vec<At<Expr<'s>>>),
     /// `let $n = …`
     Let(At<&'s str>, At<Expr<'s>>),
+    /// `let %w, $k = form(%v, $n)`
+    Form(Use<'s>),
+}
+
+/// A form, asked for: `let %w..., $k = form(%v..., $n)`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Use<'s> {
+    pub makes: Operand<'s>,
+    /// Values and variables.
+    pub gives: Vec<At<Expr<'s>>>,
+    pub form: At<&'s str>,
+    pub value: Operand<'s>,
+    pub args: Vec<At<Expr<'s>>>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -137,6 +212,8 @@ pub enum Expr<'s> {
     Negate(Box<At<Expr<'s>>>),
     Not(Box<At<Expr<'s>>>),
     Binary(Binary, Box<At<Expr<'s>>>, Box<At<Expr<'s>>>),
+    /// `$k in {add, max}`
+    In(Box<At<Expr<'s>>>, Vec<At<Expr<'s>>>),
     /// `tensor<$m x 4 x $e>`
     Tensor(Vec<Dims<'s>>, Box<At<Expr<'s>>>),
 }

@@ -4,7 +4,7 @@ use logos::Logos;
 use std::ops::Range;
 
 /// The tokens of a text. Nothing stands between statements, so a value that starts one is told from an operand here: it follows a block's start, or
-/// what ends a statement, be that a word at the end of a line.
+/// what ends a statement, be that a word or a variable at the end of a line.
 pub fn tokens(text: &str) -> impl Iterator<Item = (Result<Token<'_>, ()>, Range<usize>)> {
     let mut last: Option<(Token, usize)> = None;
     Token::lexer(text).spanned().map(move |(token, span)| {
@@ -20,8 +20,8 @@ pub fn tokens(text: &str) -> impl Iterator<Item = (Result<Token<'_>, ()>, Range<
 fn starts(before: Token, between: &str) -> bool {
     use Token::{BraceClose, BraceOpen, Ellipsis, Greater, ParenClose, Value, Var, Word};
     match before {
-        BraceOpen | BraceClose | Greater | Value(_) | Ellipsis | ParenClose | Var(_) => true,
-        Word(_) => between.contains('\n'),
+        BraceOpen | BraceClose | Greater | Value(_) | Ellipsis | ParenClose => true,
+        Word(_) | Var(_) => between.contains('\n'),
         _ => false,
     }
 }
@@ -32,6 +32,12 @@ fn starts(before: Token, between: &str) -> bool {
 pub enum Token<'s> {
     #[token("rule")]
     Rule,
+    #[token("form")]
+    Form,
+    #[token("remark")]
+    Remark,
+    #[token("in")]
+    In,
     #[token("where")]
     Where,
     #[token("assuming")]
@@ -105,6 +111,8 @@ pub enum Token<'s> {
     NotEqual,
     #[token("=>")]
     Becomes,
+    #[token("->")]
+    Arrow,
     #[token("=")]
     Equal,
     #[token(",")]

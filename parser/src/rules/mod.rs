@@ -28,11 +28,11 @@ use rc_ir::{Diagnostic, Result};
 /// Rules nest this many brackets and signs at most.
 const DEPTH_LIMIT: usize = 100;
 
-/// The rules of a source.
+/// The rules of a source, and the forms that they use.
 ///
 /// # Errors
 /// The first thing that does not fit the grammar.
-pub fn parse(source: &Source) -> Result<Vec<ast::Rule<'_>>> {
+pub fn parse(source: &Source) -> Result<ast::File<'_>> {
     let text = source.text.as_str();
     check_depth(source)?;
     let tokens = lexer::tokens(text).map(|(token, span)| match token {
@@ -127,8 +127,8 @@ mod tests {
               %c = t.op {..%a, k = \"s\"} : type(%c)
             }";
         let source = Source::register("t.rules", text.to_string());
-        let rules = parse(&source).unwrap_or_else(|e| panic!("{}", e.render()));
-        let [rule] = rules.as_slice() else { panic!("one rule") };
+        let file = parse(&source).unwrap_or_else(|e| panic!("{}", e.render()));
+        let [rule] = file.rules.as_slice() else { panic!("one rule") };
         assert_eq!((rule.name.node, rule.holes.len(), rule.assuming[0].node), ("a-b", 3, "finite"));
         let Some(At { node: Expr::Tensor(dims, _), .. }) = &rule.holes[0].ty else { panic!("a tensor") };
         assert_eq!(dims.iter().map(|d| d.many).collect::<Vec<_>>(), [true, false, false]);

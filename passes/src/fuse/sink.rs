@@ -1,9 +1,9 @@
 //! Elementwise operations on a view of sums of windows, as of a pool's gradient: they work on the sums themselves, and their result is viewed. One kernel has both then.
 
 use super::classify::{Class, classify};
-use crate::layout::as_shape;
 use rc_dialects::op;
-use rc_ir::{Block, Body, Builder, Op, Result, Traits, Value};
+use rc_ir::op_def::constant_of;
+use rc_ir::{Attr, AttrData, Block, Body, Builder, Dim, Op, Result, Traits, Value};
 
 /// Operations between windows and their sum, at most.
 const NEAR: usize = 32;
@@ -79,4 +79,25 @@ fn on_source(body: &mut Body, op: Op, view: Value, source: Value) -> Result<Valu
         body.erase(unused);
     }
     Ok(result)
+}
+
+/// A value seen in another shape of as many elements.
+fn as_shape(body: &mut Body, before: Op, value: Value, shape: &[Dim]) -> Result<Value> {
+    let ty = body.ty(value).with_shape(shape);
+    let number = match constant_of(body, value).map(|a| a.data()) {
+        Some(AttrData::Dense { data, .. }) if data.splat => Some(data.clone()),
+        _ => None,
+    };
+    let reshape = body.defining_op(value).filter(|&op| body.op_ref(op).is(op::core::RESHAPE));
+    let source = reshape.map_or(value, |op| body.operand(op, 0));
+    if body.ty(source).shape().as_slice() == shape {
+        return Ok(source);
+    }
+    let mut b = Builder::before(body, before);
+    match number {
+        Some(data) => {
+            b.op(op::core::CONSTANT).attr("value", Attr::new(AttrData::Dense { ty, data })).result(ty).try_value()
+        }
+        None => b.op(op::core::RESHAPE).operand(source).result(ty).try_value(),
+    }
 }

@@ -1,20 +1,17 @@
 //! `layout`: decides how operands are stored, so that nothing is moved only to be read in another order.
 
 pub(crate) mod attention;
-mod channels;
 mod gathers;
 mod masks;
 mod one_hot;
 mod places;
-mod products;
-mod reshape;
 mod segments;
-mod sums;
-mod windows;
+mod views;
 
-pub(crate) use reshape::as_shape;
+pub(crate) use segments::Segments;
 
 use crate::fuse::{Class, classify, symbol_ranges};
+use crate::rules::transposes;
 use crate::schedule::Target;
 use rc_dialects::core::attention::ATTENTION;
 use rc_dialects::core::constant::CONSTANT;
@@ -27,7 +24,7 @@ use rc_dialects::func::FUNC;
 use rc_dialects::op;
 use rc_ir::effects::is_dead;
 use rc_ir::pass::{PassDef, PassKind, SymbolContext};
-use rc_ir::{Attr, AttrData, Blob, Body, Builder, Diagnostic, Op, Result, Type};
+use rc_ir::{Attr, AttrData, Blob, Body, Builder, Diagnostic, Op, OpDef, Result, Type};
 
 pub static LAYOUT: PassDef = PassDef {
     summary: "Folds transposes into what reads them, and stores constants as they are read.",
@@ -35,7 +32,7 @@ pub static LAYOUT: PassDef = PassDef {
 A product that is only read transposed is that of its operands, exchanged. What else reads a result of attention that is transposed reads it in that order. \
 A constant that is only read transposed is stored transposed. What is gathered from a transposed table is gathered from the table as it is stored, and transposed itself. A few elements of a result of elementwise operations are computed from the operands' elements there. A remark says what was decided for each transpose of a product's operand or a \
 constant, with the bytes that are not moved, and why a transpose stays. Reshapes that collapse leading dimensions (for a product, say) move behind \
-products and elementwise operations, where they meet those that undo them; elementwise operations on any view of a product, or of what is computed from the sums of its own rows, work on these themselves, and on convolutions with channels last in that order, as do padding, windows, reductions and concatenations. \
+products and elementwise operations, where they meet those that undo them, by the rules of `passes/rules/layout.rules` and `transposes.rules`; elementwise operations on any view of a product, or of what is computed from the sums of its own rows, work on these themselves, and on convolutions with channels last in that order, as do padding, windows, reductions and concatenations. \
 Masks of attention that follow from positions are taken out: what is true everywhere, and what hides the keys after a query, which becomes `causal`. Where a few queries go over many keys, those are counted that a mask shows, once for all attentions that have it. Sums of rows that have one element at most, of classes compared with a counter, are read off.",
     ..PassDef::new("layout", |_| Ok(PassKind::symbol(run)))
 };
@@ -61,13 +58,12 @@ fn run(body: &mut Body, cx: &mut SymbolContext) -> Result {
             cx.count("sums read off", 1);
         }
     }
-    cx.count("gathers moved", gathers::move_gathers(body, target.fusion.gathered)?);
-    cx.count("reshapes moved", reshape::move_reshapes(body)?);
-    for op in body.walk() {
-        if body.name(op) == &GATHER {
-            gather_as_stored(body, op, cx);
-        }
-    }
+    let gathers = gathers::move_gathers(body, target.fusion.gathered, cx)?;
+    cx.count("gathers moved", gathers);
+    let views = views::move_views(body, cx)?;
+    cx.count("views moved", views);
+    let ops = body.walk();
+    read_as_stored(body, &ops, &GATHER, cx)?;
     for op in body.walk() {
         if !body.is_erased(op) && body.name(op) == &CONCAT && attention::join_turned(body, op)? {
             cx.count("joins of attention's results turned", 1);
@@ -79,110 +75,33 @@ fn run(body: &mut Body, cx: &mut SymbolContext) -> Result {
         }
     }
     let ops = body.walk();
-    for &op in ops.iter().filter(|&&op| body.name(op) == &DOT).collect::<Vec<_>>() {
-        for side in [Side::Lhs, Side::Rhs] {
-            while fold_into_dot(body, op, side, cx) {}
-        }
-    }
+    read_as_stored(body, &ops, &DOT, cx)?;
+    read_as_stored(body, &ops, &TRANSPOSE, cx)?;
     for op in ops {
-        if !body.is_erased(op) && body.name(op) == &TRANSPOSE && !products::exchange(body, op, cx) {
+        if !body.is_erased(op) && body.name(op) == &TRANSPOSE {
             store_transposed(body, op, cx);
         }
     }
     Ok(())
 }
 
-#[derive(Clone, Copy)]
-enum Side {
-    Lhs,
-    Rhs,
-}
-
-impl Side {
-    fn operand(self) -> usize {
-        self as usize
-    }
-    /// The attributes that number this operand's dimensions.
-    fn attrs(self) -> [&'static str; 2] {
-        match self {
-            Side::Lhs => ["lhs_batch", "lhs_contract"],
-            Side::Rhs => ["rhs_batch", "rhs_contract"],
+/// Has operations of a name that read transposed values read them as they are stored, by `transposes.rules`.
+fn read_as_stored(body: &mut Body, ops: &[Op], def: &'static OpDef, cx: &mut SymbolContext) -> Result {
+    for &op in ops {
+        let mut next = Some(op).filter(|&op| !body.is_erased(op) && body.name(op) == def);
+        while let Some(applied) = next.map(|op| transposes().apply_at(body, op, None, cx)).transpose()?.flatten() {
+            for read in applied.read {
+                if is_dead(body, read) {
+                    body.erase(read);
+                }
+            }
+            next = body.defining_op(applied.values[0]).filter(|&op| body.name(op) == def);
         }
     }
+    Ok(())
 }
 
-/// Makes a gather read the source of its transposed table, and transposes what it gives: the table itself is larger, or has to lie in memory.
-fn gather_as_stored(body: &mut Body, gather: Op, cx: &mut SymbolContext) {
-    let Some(transpose) = body.defining_op(body.operand(gather, 0)).filter(|&op| body.name(op) == &TRANSPOSE) else {
-        return;
-    };
-    let op = body.op_ref(gather);
-    let (perm, axis) = (body.op_ref(transpose).ints("perm").unwrap_or_default(), op.int("axis").unwrap_or(0));
-    if op.int("batch").unwrap_or(0) != 0 {
-        return;
-    }
-    let own = body.ty(body.operand(gather, 1)).rank() as i64;
-    let (source, indices, result) = (body.operand(transpose, 0), body.operand(gather, 1), body.result(gather, 0));
-    let stored_axis = perm[axis as usize];
-    // Where a dimension of the table as it is stored is in what is gathered from it.
-    let place = |d: i64| if d < stored_axis { d } else { d + own - 1 };
-    let order: Vec<i64> = (perm.iter().enumerate())
-        .flat_map(|(i, &d)| if i as i64 == axis { (d..d + own).collect() } else { vec![place(d)] })
-        .collect();
-    let mut b = Builder::before(body, gather);
-    let gathered = b.op(&GATHER).operands(&[source, indices]).attr("axis", Attr::i64(stored_axis)).value();
-    let turned = b.op(&TRANSPOSE).operand(gathered).attr("perm", Attr::i64s(&order)).value();
-    debug_assert_eq!(b.ty(turned), b.ty(result));
-    body.replace_op(gather, &[turned]);
-    cx.remark(
-        body.loc(transpose),
-        format!("the table is gathered from as it is stored, and what is gathered transposed by {order:?}"),
-    );
-    cx.count("transposes moved behind gathers", 1);
-    if is_dead(body, transpose) {
-        body.erase(transpose);
-    }
-}
-
-/// Makes a product read the source of its transposed operand; whether it did.
-fn fold_into_dot(body: &mut Body, dot: Op, side: Side, cx: &mut SymbolContext) -> bool {
-    let value = body.operand(dot, side.operand());
-    let Some(transpose) = body.defining_op(value).filter(|&op| body.name(op) == &TRANSPOSE) else { return false };
-    let perm = body.op_ref(transpose).ints("perm").unwrap_or_default();
-    let numbered = side.attrs().map(|name| body.op_ref(dot).ints(name).unwrap_or_default());
-    let free: Vec<i64> =
-        (0..perm.len() as i64).filter(|d| !numbered.iter().any(|n| n.contains(d))).map(|d| perm[d as usize]).collect();
-    let ty = body.ty(value);
-    if !free.is_sorted() {
-        cx.remark(
-            body.loc(transpose),
-            format!("the transpose {perm:?} stays: the product's free dimensions would change their order"),
-        );
-        return false;
-    }
-    for (name, dims) in side.attrs().into_iter().zip(&numbered) {
-        if !dims.is_empty() {
-            let stored: Vec<i64> = dims.iter().map(|&d| perm[d as usize]).collect();
-            body.set_attr(dot, name, Attr::i64s(&stored));
-        }
-    }
-    let source = body.operand(transpose, 0);
-    body.set_operand(dot, side.operand(), source);
-    cx.remark(
-        body.loc(transpose),
-        format!(
-            "the product reads its operand as it is stored, not transposed by {perm:?}: {} not moved",
-            bytes_text(ty)
-        ),
-    );
-    cx.count("transposes folded", 1);
-    if is_dead(body, transpose) {
-        body.erase(transpose);
-    }
-    true
-}
-
-fn bytes_text(ty: Type) -> String {
+pub(crate) fn bytes_text(ty: Type) -> String {
     let count = ty.static_shape().map(|shape| shape.iter().product::<i64>());
     match count.zip(ty.elem().byte_width()) {
         Some((n, width)) => format!("{} bytes are", n * width as i64),

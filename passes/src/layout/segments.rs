@@ -1,6 +1,6 @@
 //! How the dimensions of two shapes with as many elements correspond.
 
-use rc_ir::{Body, Dim, Op};
+use rc_ir::Dim;
 use std::ops::Range;
 
 /// Two shapes cut into the shortest runs of dimensions with as many elements, pairwise: `[4, 1, 64, 3136]` and `[4, 64, 56, 56]`
@@ -41,28 +41,18 @@ impl Segments {
         let rest = to[i..].iter().chain(&from[j..]).all(one);
         rest.then(|| Segments { to: to.to_vec(), pairs })
     }
-    /// Along which dimensions of the one shape the operand of a broadcast to the other runs, without its dimensions of one element.
-    pub fn broadcast(&self, body: &Body, broadcast: Op) -> Option<Vec<i64>> {
-        let dims = body.op_ref(broadcast).ints("dims")?;
-        let sizes = body.ty(body.operand(broadcast, 0)).shape();
-        let result = body.ty(body.result(broadcast, 0)).shape();
-        let mut along = Vec::new();
-        for (&dim, &size) in dims.iter().zip(&sizes) {
-            if size == Dim::Static(1) {
-                continue;
+    /// For each dimension of the second shape, `from`, which one it is of the first; -1 where it is in a run with others, or has one element.
+    pub fn places(&self, from: &[Dim]) -> Vec<i64> {
+        let mut places = vec![-1; from.len()];
+        let many = |shape: &[Dim], range: &Range<usize>| -> Vec<usize> {
+            range.clone().filter(|&d| shape[d] != Dim::Static(1)).collect()
+        };
+        for [to, run] in &self.pairs {
+            if let ([at], [d]) = (&many(&self.to, to)[..], &many(from, run)[..]) {
+                places[*d] = *at as i64;
             }
-            let [to, from] = self.pairs.iter().find(|p| p[1].contains(&(dim as usize)))?;
-            let many = |shape: &[Dim], range: &Range<usize>| -> Vec<usize> {
-                range.clone().filter(|&d| shape[d] != Dim::Static(1)).collect()
-            };
-            let (to, from) = (many(&self.to, to), many(&result, from));
-            let [at] = to[..] else { return None };
-            if from != [dim as usize] {
-                return None;
-            }
-            along.push(at as i64);
         }
-        Some(along)
+        places
     }
     /// The first shape's dimensions that are those `dims` of the second, `from`; `None` where a run has dimensions of both kinds, but for such of one element.
     pub fn reduced(&self, from: &[Dim], dims: &[i64]) -> Option<Vec<i64>> {

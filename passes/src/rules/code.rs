@@ -16,6 +16,8 @@ pub enum Code {
     /// Elements, and whole lists of them.
     List(Vec<(bool, Code)>),
     Call(&'static Function, Vec<Code>),
+    /// Whether the pass that applies the rule chose a value.
+    Chosen(usize),
     Index(Box<Code>, Box<Code>),
     Negate(Box<Code>),
     Not(Box<Code>),
@@ -29,6 +31,8 @@ pub struct Scope<'a> {
     pub body: &'a Body,
     pub values: &'a [Option<Value>],
     pub vars: &'a [Option<Val>],
+    /// The values that a pass chose; `None` where no pass chooses, and all are.
+    pub chosen: Option<&'a [Value]>,
 }
 
 impl Code {
@@ -42,6 +46,10 @@ impl Code {
             Code::Call(function, args) => {
                 let args = args.iter().map(|a| a.eval(scope)).collect::<Option<SmallVec<[Val; 2]>>>()?;
                 (function.call)(scope.body, &args)
+            }
+            Code::Chosen(n) => {
+                let value = scope.values[*n]?;
+                Some(Val::Bool(scope.chosen.is_none_or(|chosen| chosen.contains(&value))))
             }
             Code::Index(list, index) => indexed(list.eval(scope)?, index.eval(scope)?),
             Code::Negate(code) => match code.eval(scope)? {

@@ -3,14 +3,15 @@
 use super::code::Code;
 use super::matcher::Match;
 use super::random::Random;
-use super::rule::{AttrPattern, Condition, OpPattern, Part, Rule, Test, TypePattern};
+use super::rule::{AttrPattern, Condition, OpPattern, Part, Rule, Slot, Test, TypePattern, Use, is_elementwise};
 use super::val::{Ints, Kind, Val, encode};
 use rc_dialects::core::scalar::{Scalar, splat_attr};
 use rc_dialects::op;
 use rc_ir::builder::new_function;
-use rc_ir::op_def::{Arity, AttrDefault, AttrKind, InferArgs};
+use rc_ir::op_def::{Arity, AttrDefault, AttrKind, InferArgs, OpDef, registered};
 use rc_ir::verify::verify_body;
 use rc_ir::{Attr, Block, Body, Builder, Dim, Loc, Name, Op, OpName, Pattern, Result, Rewriter, Traits, Type, Value};
+use smallvec::SmallVec;
 
 /// Attributes and types of an operation are drawn so often before another program is begun.
 const TRIES: usize = 40;
@@ -28,10 +29,7 @@ pub struct Instance {
 impl Rule {
     /// A program that the rule matches; `None` where this draw has come to none.
     pub fn draw(&self, random: &mut Random) -> Option<Instance> {
-        let mut draw = Draw { rule: self, random, found: Match::default(), types: Vec::new(), list: None };
-        draw.found.values.resize(self.values.len(), None);
-        draw.found.vars.resize(self.vars.len(), None);
-        let instance = draw.program()?;
+        let instance = Draw::new(self, random).program()?;
         let (body, root) = (&instance.body, instance.root);
         (self.may_match(body, root) && self.matches(body, root, &mut Match::default())).then_some(instance)
     }
@@ -52,6 +50,9 @@ impl Rule {
     }
 }
 
+/// Values and all else that a form takes.
+type Takes = (Vec<Option<Value>>, Vec<Option<Val>>);
+
 struct Draw<'r> {
     rule: &'r Rule,
     random: &'r mut Random,
@@ -60,69 +61,215 @@ struct Draw<'r> {
     types: Vec<Type>,
     /// The length of the list that was drawn last for the operation at hand.
     list: Option<usize>,
+    /// Of the pattern's operations of any name, by number: which they are here.
+    names: Vec<(usize, &'static OpDef)>,
+    /// How many values holes of several are.
+    counts: Vec<(usize, usize)>,
+    /// Of a form's case: the type of its value.
+    wanted: Option<Type>,
 }
 
-impl Draw<'_> {
+/// The forms that a rule asks for.
+fn uses(rule: &Rule) -> impl Iterator<Item = &Use> {
+    rule.conditions
+        .iter()
+        .filter_map(|condition| if let Condition::Form(asked) = condition { Some(asked) } else { None })
+}
+
+impl<'r> Draw<'r> {
+    fn new(rule: &'r Rule, random: &'r mut Random) -> Draw<'r> {
+        let mut found = Match::default();
+        found.values.resize(rule.values.len(), None);
+        found.vars.resize(rule.vars.len(), None);
+        found.ops.resize(rule.ops.len(), None);
+        Draw { rule, random, found, types: Vec::new(), list: None, names: Vec::new(), counts: Vec::new(), wanted: None }
+    }
+
     fn program(&mut self) -> Option<Instance> {
-        let rule = self.rule;
-        let mut holes: Vec<(usize, Type)> = Vec::new();
-        for at in 0..rule.holes {
-            let count = if rule.values[at].many { self.random.below(4) } else { 1 };
-            for _ in 0..count {
-                let ty = self.hole_type(at)?;
-                self.types.push(ty);
-                holes.push((at, ty));
-            }
-        }
-        let constant = |at: usize| rule.conditions.iter().any(|c| asks_number(c, at));
-        let args: Vec<Type> = holes.iter().filter(|h| !constant(h.0)).map(|h| h.1).collect();
-        let func = new_function(op::func::FUNC, "pattern", &args, &[], Loc::UNKNOWN);
+        let func = new_function(op::func::FUNC, "pattern", &[], &[], Loc::UNKNOWN);
         let (mut body, entry) = (func.body, func.entry);
-        let mut args = func.args.into_iter();
-        for &(at, ty) in &holes {
-            let value = if constant(at) { self.constant(&mut body, entry, ty)? } else { args.next()? };
-            if body.value_name(value).is_empty() {
-                body.set_value_name(value, Name::new(&rule.values[at].name));
-            }
-            if rule.values[at].many {
-                match self.found.many.iter_mut().find(|m| m.0 == at) {
-                    Some((_, values)) => values.push(value),
-                    None => self.found.many.push((at, [value].into_iter().collect())),
-                }
-            } else {
-                self.found.values[at] = Some(value);
-            }
-        }
-        let mut root = None;
-        // The pattern's order is from the root up, and a value is defined before it is read.
-        for at in self.in_order() {
-            let op = self.operation(&mut body, entry, &rule.ops[at])?;
-            for (i, &value) in rule.ops[at].results.iter().enumerate() {
-                let result = body.result(op, i);
-                body.set_value_name(result, Name::new(&rule.values[value].name));
-                self.found.values[value] = Some(result);
-                self.types.push(body.ty(result));
-            }
-            root = (at == 0).then_some(op).or(root);
-        }
-        let root = root?;
+        let root = self.pattern(&mut body, entry)?;
         finish(&mut body, entry, root);
         verify_body(&body).is_empty().then_some(Instance { body, root })
     }
 
-    /// The operations, each after those that make its operands.
-    fn in_order(&self) -> Vec<usize> {
-        let mut known: Vec<usize> = (0..self.rule.holes).collect();
-        let mut out = Vec::new();
-        while out.len() < self.rule.ops.len() {
-            let ready = |op: &OpPattern| op.operands.groups.iter().flatten().all(|s| known.contains(&s.value));
-            let next = (0..self.rule.ops.len()).find(|i| !out.contains(i) && ready(&self.rule.ops[*i]));
-            // Operations are written in this order, so that there is always one.
-            let Some(next) = next else { break };
-            known.extend(&self.rule.ops[next].results);
-            out.push(next);
+    /// The holes and operations of the pattern, those first whose values nothing else decides; gives the root.
+    fn pattern(&mut self, body: &mut Body, entry: Block) -> Option<Op> {
+        let rule = self.rule;
+        self.choose_operations()?;
+        let formed = |at: usize| uses(rule).any(|asked| asked.value.value == at);
+        for at in 0..rule.holes {
+            if self.is_known(at) {
+                continue;
+            }
+            let made = rule.ops.iter().any(|op| op.results.contains(&at));
+            if !made && !formed(at) {
+                self.hole(body, entry, at)?;
+            }
         }
-        out
+        let mut done = vec![false; rule.ops.len()];
+        loop {
+            let known = |slot: &Slot| self.is_known(slot.value);
+            let ready = |at: &usize| !done[*at] && rule.ops[*at].operands.groups.iter().flatten().all(known);
+            if let Some(at) = (0..rule.ops.len()).find(ready) {
+                done[at] = true;
+                let op = self.operation(body, entry, &rule.ops[at])?;
+                for (i, &value) in rule.ops[at].results.iter().enumerate() {
+                    let result = body.result(op, i);
+                    body.set_value_name(result, Name::new(&rule.values[value].name));
+                    self.found.values[value] = Some(result);
+                    self.types.push(body.ty(result));
+                }
+                self.found.ops[at] = Some(op);
+                continue;
+            }
+            // What conditions compute of what is known may decide the rest.
+            self.compute(body);
+            let Some(asked) =
+                uses(rule).find(|asked| asked.value.value < rule.holes && !self.is_known(asked.value.value))
+            else {
+                break;
+            };
+            self.hole_in_form(body, entry, asked)?;
+        }
+        rule.ops.first().and(self.found.ops[0])
+    }
+
+    fn is_known(&self, value: usize) -> bool {
+        self.found.values[value].is_some() || self.found.many_of(value).is_some()
+    }
+
+    /// Which operations those of any name are, and how many operands holes of several values stand for.
+    fn choose_operations(&mut self) -> Option<()> {
+        for (at, pattern) in self.rule.ops.iter().enumerate() {
+            if pattern.any.is_none() {
+                continue;
+            }
+            let fits = |def: &&&'static OpDef| {
+                is_elementwise(def)
+                    && def.name.starts_with("rc.core.")
+                    && def.operands.iter().all(|o| o.arity == Arity::One)
+            };
+            let all: Vec<&'static OpDef> = registered().into_iter().filter(|def| fits(&def)).collect();
+            let def = *self.random.choose(&all)?;
+            self.names.push((at, def));
+            let slots: Vec<Slot> = pattern.operands.groups.concat();
+            let mut left = def.operands.len().checked_sub(slots.iter().filter(|s| !s.many).count())?;
+            let lists: Vec<usize> = slots.iter().filter(|s| s.many).map(|s| s.value).collect();
+            for (i, &value) in lists.iter().enumerate() {
+                let count = if i + 1 == lists.len() { left } else { self.random.below(left + 1) };
+                left -= count;
+                self.counts.push((value, count));
+            }
+        }
+        Some(())
+    }
+
+    /// How many values a hole is.
+    fn count(&mut self, at: usize) -> usize {
+        match self.counts.iter().find(|c| c.0 == at) {
+            Some(&(_, count)) => count,
+            None if self.rule.values[at].many => self.random.below(4),
+            None => 1,
+        }
+    }
+
+    /// A hole that may be anything: arguments, or constants where conditions ask for numbers.
+    fn hole(&mut self, body: &mut Body, entry: Block, at: usize) -> Option<()> {
+        let constant = self.rule.conditions.iter().any(|c| asks_number(c, at));
+        let mut values = SmallVec::new();
+        for _ in 0..self.count(at) {
+            let ty = self.hole_type(at)?;
+            self.types.push(ty);
+            values.push(if constant { self.constant(body, entry, ty)? } else { body.add_block_arg(entry, ty) });
+        }
+        self.bind(body, at, values);
+        Some(())
+    }
+
+    /// A hole that a form is asked of: each of its values by one of the form's cases.
+    fn hole_in_form(&mut self, body: &mut Body, entry: Block, asked: &Use) -> Option<()> {
+        let at = asked.value.value;
+        let takes = self.takes(body, asked);
+        let mut values = SmallVec::new();
+        for _ in 0..self.count(at) {
+            // A type that is not known is that which the form comes to.
+            let pattern = &self.rule.values[at].ty;
+            let ty = if self.is_said(pattern) { Some(self.hole_type(at)?) } else { None };
+            values.push(self.formed(body, entry, asked, ty, &takes)?);
+            let ty = body.ty(*values.last()?);
+            self.types.push(ty);
+            pattern.matches(body, ty, &mut self.found).then_some(())?;
+        }
+        self.bind(body, at, values);
+        Some(())
+    }
+
+    /// Whether the variables of a type are known.
+    fn is_said(&self, ty: &TypePattern) -> bool {
+        let known = |part: &Part| !matches!(part, Part::Var(var) if self.found.vars[*var].is_none());
+        match ty {
+            TypePattern::Any => false,
+            TypePattern::Whole(part) => known(part),
+            TypePattern::Tensor(sizes, elem) => sizes.iter().all(|size| known(&size.1)) && known(elem),
+        }
+    }
+
+    /// What a form is given, as far as it is known.
+    fn takes(&self, body: &Body, asked: &Use) -> Takes {
+        let scope = self.found.scope(body);
+        (
+            asked.values.iter().map(|&v| self.found.values[v]).collect(),
+            asked.args.iter().map(|code| code.eval(scope)).collect(),
+        )
+    }
+
+    /// A value of a type that fits a form.
+    fn formed(&mut self, body: &mut Body, entry: Block, asked: &Use, ty: Option<Type>, takes: &Takes) -> Option<Value> {
+        let case = self.random.choose(&asked.form.cases)?;
+        let types = self.types.clone();
+        let mut draw = Draw { types, wanted: ty, ..Draw::new(case, self.random) };
+        draw.found.values[1..=takes.0.len()].clone_from_slice(&takes.0);
+        draw.found.vars[..takes.1.len()].clone_from_slice(&takes.1);
+        if ty.is_some_and(|ty| !case.values[0].ty.matches(body, ty, &mut draw.found)) {
+            return None;
+        }
+        if !case.ops.is_empty() {
+            let root = draw.pattern(body, entry)?;
+            let value = body.result(root, case.ops[0].results.iter().position(|&v| v == 0)?);
+            return ty.is_none_or(|ty| body.ty(value) == ty).then_some(value);
+        }
+        draw.compute(body);
+        if let Some(asked) = uses(case).find(|asked| asked.value.value == 0) {
+            let takes = draw.takes(body, asked);
+            return draw.formed(body, entry, asked, ty, &takes);
+        }
+        let ty = ty.or_else(|| draw.hole_type(0))?;
+        let constant = case.conditions.iter().any(|c| asks_number(c, 0));
+        if constant { draw.constant(body, entry, ty) } else { Some(body.add_block_arg(entry, ty)) }
+    }
+
+    fn bind(&mut self, body: &mut Body, at: usize, values: SmallVec<[Value; 4]>) {
+        for &value in &values {
+            if body.value_name(value).is_empty() {
+                body.set_value_name(value, Name::new(&self.rule.values[at].name));
+            }
+        }
+        match values[..] {
+            [value] if !self.rule.values[at].many => self.found.values[at] = Some(value),
+            _ => self.found.many.push((at, values)),
+        }
+    }
+
+    /// Variables that conditions give a value, of what is known.
+    fn compute(&mut self, body: &Body) {
+        for condition in &self.rule.conditions {
+            if let Condition::Let(var, code) = condition
+                && self.found.vars[*var].is_none()
+            {
+                self.found.vars[*var] = code.eval(self.found.scope(body));
+            }
+        }
     }
 
     fn hole_type(&mut self, at: usize) -> Option<Type> {
@@ -173,6 +320,7 @@ impl Draw<'_> {
 
     fn part(&mut self, part: &Part, kind: Kind, ty: fn(&mut Self) -> Type) -> Option<Val> {
         let var = match part {
+            Part::Any => return self.anything(kind, ty),
             Part::Is(code) => {
                 return code.eval(self.found.scope(&Body::new(rc_ir::body::OpState::new("draw", Loc::UNKNOWN))));
             }
@@ -182,14 +330,18 @@ impl Draw<'_> {
             self.found.vars[var] = Some(val.clone());
             return Some(val);
         }
-        let val = match kind {
-            Kind::Int => Val::Int(Dim::Static(self.size())),
-            Kind::Ints => Val::Ints(self.sizes()),
-            Kind::Type => Val::Type(ty(self)),
-            _ => return None,
-        };
+        let val = self.anything(kind, ty)?;
         self.found.vars[var] = Some(val.clone());
         Some(val)
+    }
+
+    fn anything(&mut self, kind: Kind, ty: fn(&mut Self) -> Type) -> Option<Val> {
+        match kind {
+            Kind::Int => Some(Val::Int(Dim::Static(self.size()))),
+            Kind::Ints => Some(Val::Ints(self.sizes())),
+            Kind::Type => Some(Val::Type(ty(self))),
+            _ => None,
+        }
     }
 
     /// What a condition says that a variable is, once what that depends on is known; of an integer that all elements are, so many.
@@ -201,10 +353,14 @@ impl Draw<'_> {
     }
     fn equal_to(&self, var: usize) -> Option<Val> {
         let empty = Body::new(rc_ir::body::OpState::new("draw", Loc::UNKNOWN));
-        let scope =
-            super::code::Scope { body: &empty, values: &vec![None; self.rule.values.len()], vars: &self.found.vars };
+        let scope = super::code::Scope {
+            body: &empty,
+            values: &vec![None; self.rule.values.len()],
+            vars: &self.found.vars,
+            chosen: None,
+        };
         self.rule.conditions.iter().find_map(|condition| match condition {
-            Condition::Holds(Code::Binary(rc_parser::rules::ast::Binary::Eq, a, b)) => match (&**a, &**b) {
+            Condition::Holds(Code::Binary(rc_parser::rules::ast::Binary::Eq, a, b), _) => match (&**a, &**b) {
                 (Code::Var(v), code) | (code, Code::Var(v)) if *v == var => code.eval(scope),
                 _ => None,
             },
@@ -288,6 +444,11 @@ impl Draw<'_> {
     }
 
     fn operation(&mut self, body: &mut Body, entry: Block, pattern: &OpPattern) -> Option<Op> {
+        let number = self.rule.ops.iter().position(|op| std::ptr::eq(op, pattern));
+        let (name, def) = match self.names.iter().find(|n| Some(n.0) == number) {
+            Some(&(_, def)) => (OpName::new(def.name), def),
+            None => (pattern.name, pattern.def),
+        };
         let mut groups: Vec<Vec<Value>> = Vec::new();
         for slots in &pattern.operands.groups {
             let mut group = Vec::new();
@@ -300,7 +461,10 @@ impl Draw<'_> {
             groups.push(group);
         }
         let operands: Vec<Value> = groups.concat();
-        for (group, declared) in groups.iter().zip(pattern.def.operands) {
+        if pattern.any.is_some() {
+            groups = operands_of(&groups);
+        }
+        for (group, declared) in groups.iter().zip(def.operands) {
             let few = declared.arity == Arity::One && group.len() != 1;
             if few || group.iter().any(|&v| !(declared.constraint.check)(body.ty(v))) {
                 return None;
@@ -311,26 +475,26 @@ impl Draw<'_> {
         (0..TRIES).find_map(|_| {
             self.found.vars.clone_from(&before);
             self.list = None;
-            let attrs = self.attributes(pattern, &types, body)?;
-            let args = InferArgs { operands: &types, attrs, def: pattern.def };
-            let results = match pattern.def.infer {
-                Some(infer) if !pattern.def.has(Traits::CONSTANT) => infer(&args).ok()?.to_vec(),
+            let attrs = self.attributes(pattern, def, &types, body)?;
+            let args = InferArgs { operands: &types, attrs, def };
+            let results = match def.infer {
+                Some(infer) if !def.has(Traits::CONSTANT) => infer(&args).ok()?.to_vec(),
                 _ => self.result_types(pattern, &types, attrs)?,
             };
             if results.len() != pattern.results.len() || !results.iter().all(|&ty| is_small(ty)) {
                 return None;
             }
             let fits = pattern.types.iter().zip(&results).all(|(p, &ty)| p.matches(body, ty, &mut self.found));
-            let declared = pattern.def.results.iter().zip(&results).all(|(d, &ty)| (d.constraint.check)(ty));
+            let declared = def.results.iter().zip(&results).all(|(d, &ty)| (d.constraint.check)(ty));
             (fits && declared).then_some(())?;
             let attrs = self.with_elements(pattern, attrs, results.first().copied())?;
             let mut b = Builder::at_end(body, entry);
-            let mut op = b.op(pattern.name).attrs(attrs);
+            let mut op = b.op(name).attrs(attrs);
             for group in &groups {
                 op = op.operands(group);
             }
             let op = op.results(&results).try_build().ok()?;
-            match pattern.def.verify {
+            match def.verify {
                 Some(verify) if verify(body.op_ref(op)).is_err() => {
                     body.erase(op);
                     None
@@ -341,9 +505,9 @@ impl Draw<'_> {
     }
 
     /// Attributes that the pattern asks for, and any for the others.
-    fn attributes(&mut self, pattern: &OpPattern, operands: &[Type], body: &Body) -> Option<Attr> {
+    fn attributes(&mut self, pattern: &OpPattern, def: &'static OpDef, operands: &[Type], body: &Body) -> Option<Attr> {
         let mut attrs = Attr::empty_dict();
-        for declared in pattern.def.attrs {
+        for declared in def.attrs {
             if declared.kind == AttrKind::Elements {
                 continue;
             }
@@ -465,6 +629,9 @@ impl Draw<'_> {
     /// Of an operation whose declaration does not say it: types near that of its first operand.
     fn result_types(&mut self, pattern: &OpPattern, operands: &[Type], attrs: Attr) -> Option<Vec<Type>> {
         let wanted = pattern.types.first();
+        if let Some(ty) = self.wanted.filter(|_| pattern.results.contains(&0)) {
+            return Some(vec![ty]);
+        }
         let free = matches!(wanted, None | Some(TypePattern::Any))
             || matches!(wanted, Some(TypePattern::Whole(Part::Var(v))) if self.found.vars[*v].is_none() && self.asked(*v, 0).is_none());
         let ty = match (wanted, operands.first()) {
@@ -544,6 +711,11 @@ impl Draw<'_> {
     }
 }
 
+/// A group for each operand.
+fn operands_of(groups: &[Vec<Value>]) -> Vec<Vec<Value>> {
+    groups.iter().flatten().map(|&value| vec![value]).collect()
+}
+
 /// Returns the root's results.
 fn finish(body: &mut Body, entry: Block, root: Op) {
     let results: Vec<Value> = body.results(root).collect();
@@ -561,8 +733,10 @@ fn is_small(ty: Type) -> bool {
 
 /// Whether a condition asks for the number that a hole is, which is a constant then.
 fn asks_number(condition: &Condition, hole: usize) -> bool {
-    let (Condition::Holds(code) | Condition::Let(_, code)) = condition;
-    asks(code, hole)
+    match condition {
+        Condition::Holds(code, _) | Condition::Let(_, code) => asks(code, hole),
+        Condition::Form(_) => false,
+    }
 }
 
 fn asks(code: &Code, hole: usize) -> bool {

@@ -1,9 +1,11 @@
 //! The functions of expressions in rules.
 
 use super::val::{Ints, Kind, Val};
+use crate::layout::{Segments, bytes_text};
 use rc_dialects::core::fold::uniform;
+use rc_dialects::core::shape::BROADCAST;
 use rc_ir::op_def::constant_of;
-use rc_ir::{Body, Dim, Traits, Type, Value};
+use rc_ir::{Body, Dim, Name, Traits, Type, Value};
 use smallvec::SmallVec;
 
 /// A function, as `inverse($p)` calls it.
@@ -63,6 +65,17 @@ pub static FUNCTIONS: &[Function] = &[
             Some(Val::Bool(op.is_some_and(|op| body.op_ref(op).has(Traits::ELEMENTWISE))))
         },
     ),
+    function("broadcast", &[Kind::Value], Kind::Bool, "Whether a broadcast makes a value.", |body, args| {
+        let op = body.defining_op(value(args)?);
+        Some(Val::Bool(op.is_some_and(|op| body.name(op) == &BROADCAST)))
+    }),
+    function(
+        "chosen",
+        &[Kind::Value],
+        Kind::Bool,
+        "Whether the pass that has the rule chose a value, by what it knows of the program and of the machine; any, in a file of one's own.",
+        |_, _| None,
+    ),
     function("float", &[Kind::Type], Kind::Bool, "Whether an element type is a float.", |_, args| {
         Some(Val::Bool(ty(args)?.elem().is_float()))
     }),
@@ -121,6 +134,64 @@ pub static FUNCTIONS: &[Function] = &[
     function("min", &[Kind::Int, Kind::Int], Kind::Int, "The smaller of two integers.", |_, args| {
         Some(Val::Int(int(args, 0)?.min(int(args, 1)?)))
     }),
+    function(
+        "ordered",
+        &[Kind::Ints],
+        Kind::Ints,
+        "The integers of a list from the least to the greatest.",
+        |_, args| {
+            let mut list = places(args, 0)?;
+            list.sort_unstable();
+            Some(Val::Ints(list.into_iter().map(Dim::Static).collect()))
+        },
+    ),
+    function(
+        "ranks",
+        &[Kind::Ints],
+        Kind::Ints,
+        "For each integer of a list how many others in it are less.",
+        |_, args| {
+            let list = places(args, 0)?;
+            let less = |n: &i64| list.iter().filter(|m| *m < n).count() as i64;
+            Some(Val::Ints(list.iter().map(|n| Dim::Static(less(n))).collect()))
+        },
+    ),
+    function("take", &[Kind::Ints, Kind::Int], Kind::Ints, "The first so many integers of a list.", |_, args| {
+        let (list, n) = (ints(args, 0)?, usize::try_from(int(args, 1)?.as_static()?).ok()?);
+        Some(Val::Ints(list.get(..n)?.iter().copied().collect()))
+    }),
+    function("drop", &[Kind::Ints, Kind::Int], Kind::Ints, "A list without its first so many integers.", |_, args| {
+        let (list, n) = (ints(args, 0)?, usize::try_from(int(args, 1)?.as_static()?).ok()?);
+        Some(Val::Ints(list.get(n..)?.iter().copied().collect()))
+    }),
+    function(
+        "in_view",
+        &[Kind::Ints, Kind::Ints, Kind::Ints],
+        Kind::Ints,
+        "Of dimensions of a shape, those that they are of another shape with as many elements; no value where one is joined or split with others.",
+        |_, args| {
+            let (from, to) = (ints(args, 1)?, ints(args, 2)?);
+            Segments::between(&to, &from)?.reduced(&from, &places(args, 0)?).map(list_of)
+        },
+    ),
+    function(
+        "places",
+        &[Kind::Ints, Kind::Ints],
+        Kind::Ints,
+        "For each dimension of a shape, which one it is of another shape with as many elements; -1 where it is joined or split with others.",
+        |_, args| Some(list_of(Segments::between(&ints(args, 1)?, &ints(args, 0)?)?.places(&ints(args, 0)?))),
+    ),
+    function("int", &[Kind::Bool], Kind::Ints, "1 where a condition holds, 0 where it does not.", |_, args| {
+        let int = |b: &bool| Dim::Static(i64::from(*b));
+        match args {
+            [Val::Bools(all)] => Some(Val::Ints(all.iter().map(int).collect())),
+            [Val::Bool(one)] => Some(Val::Int(int(one))),
+            _ => None,
+        }
+    }),
+    function("bytes", &[Kind::Value], Kind::Word, "The bytes of a value, in words.", |body, args| {
+        Some(Val::Word(Name::new(&bytes_text(body.ty(value(args)?))).as_str()))
+    }),
     function("any", &[Kind::Bool], Kind::Bool, "Whether one of several conditions holds.", |_, args| match args {
         [Val::Bools(all)] => Some(Val::Bool(all.contains(&true))),
         [Val::Bool(one)] => Some(Val::Bool(*one)),
@@ -153,6 +224,9 @@ fn ints(args: &[Val], at: usize) -> Option<Ints> {
 }
 fn places(args: &[Val], at: usize) -> Option<SmallVec<[i64; 6]>> {
     ints(args, at)?.iter().map(|d| d.as_static()).collect()
+}
+fn list_of(list: Vec<i64>) -> Val {
+    Val::Ints(list.into_iter().map(Dim::Static).collect())
 }
 /// The sizes of a value that has a known shape.
 fn sizes(ty: Type) -> Option<Ints> {

@@ -11,8 +11,8 @@ use rc_parser::rules::ast::Binary;
 pub enum Gate {
     /// An operation of this name makes it.
     Made(usize, OpName),
-    /// One of two is made by such an operation.
-    MadeEither(OpName),
+    /// One of several is made by such an operation.
+    MadeAny(OpName),
     /// Two are one value.
     Same(usize, usize),
     /// It is one number everywhere.
@@ -31,7 +31,7 @@ impl Gate {
         };
         match self {
             Gate::Made(i, name) => made(i, name),
-            Gate::MadeEither(name) => made(0, name) || made(1, name),
+            Gate::MadeAny(name) => (0..body.operand_count(op)).any(|i| made(i, name)),
             Gate::Same(i, j) => body.operand(op, i) == body.operand(op, j),
             Gate::Number(i) => uniform(body, body.operand(op, i)).is_some(),
             Gate::NumberEither => {
@@ -42,9 +42,13 @@ impl Gate {
     }
 }
 
-/// The gates of a rule whose root has a fixed number of operands.
+/// The gates of a rule whose root has a fixed number of operands, or is any elementwise operation.
 pub fn gates(rule: &Rule) -> Vec<Gate> {
-    let root = &rule.ops[0];
+    let Some(root) = rule.ops.first() else { return Vec::new() };
+    if root.any.is_some() {
+        let singles = root.operands.groups.iter().flatten().filter(|s| !s.many);
+        return singles.filter_map(|slot| maker(rule, slot.value)).map(Gate::MadeAny).collect();
+    }
     let slots: Vec<usize> = root.operands.groups.iter().flatten().map(|s| s.value).collect();
     if root.operands.segments || root.operands.groups.iter().any(|g| !matches!(g[..], [s] if !s.many)) {
         return Vec::new();
@@ -54,8 +58,8 @@ pub fn gates(rule: &Rule) -> Vec<Gate> {
         if let Some(first) = slots[..i].iter().position(|s| s == slot) {
             out.push(Gate::Same(first, i));
         }
-        if let Some(maker) = rule.ops[1..].iter().find(|op| op.results.contains(slot)) {
-            out.push(if root.commutes { Gate::MadeEither(maker.name) } else { Gate::Made(i, maker.name) });
+        if let Some(name) = maker(rule, *slot) {
+            out.push(if root.commutes { Gate::MadeAny(name) } else { Gate::Made(i, name) });
         }
         if rule.conditions.iter().any(|condition| needs_number(condition, *slot)) {
             out.push(if root.commutes { Gate::NumberEither } else { Gate::Number(i) });
@@ -67,13 +71,31 @@ pub fn gates(rule: &Rule) -> Vec<Gate> {
     out
 }
 
+/// What must make a value: an operation of the pattern, or the one that all cases of a form have, which it is asked to fit.
+fn maker(rule: &Rule, value: usize) -> Option<OpName> {
+    if let Some(op) = rule.ops[1..].iter().find(|op| op.results.contains(&value)) {
+        return op.any.is_none().then_some(op.name);
+    }
+    rule.conditions.iter().find_map(|condition| match condition {
+        Condition::Form(asked) if asked.value.value == value => {
+            let mut names =
+                asked.form.cases.iter().map(|case| case.ops.first().filter(|op| op.any.is_none()).map(|op| op.name));
+            let first = names.next()??;
+            names.all(|name| name == Some(first)).then_some(first)
+        }
+        _ => None,
+    })
+}
+
 /// Whether a condition fails where a value is not one number everywhere.
 fn needs_number(condition: &Condition, value: usize) -> bool {
     let number = |code: &Code| matches!(code, Code::Call(function, args) if function.name == "splat" && matches!(args[..], [Code::Value(v)] if v == value));
     match condition {
         Condition::Let(_, code) => number(code),
-        Condition::Holds(Code::Binary(op, a, b)) if !matches!(op, Binary::And | Binary::Or) => number(a) || number(b),
-        Condition::Holds(_) => false,
+        Condition::Holds(Code::Binary(op, a, b), _) if !matches!(op, Binary::And | Binary::Or) => {
+            number(a) || number(b)
+        }
+        Condition::Holds(..) | Condition::Form(_) => false,
     }
 }
 
@@ -81,7 +103,7 @@ fn needs_number(condition: &Condition, value: usize) -> bool {
 fn is_typed(condition: &Condition, value: usize, result: usize) -> bool {
     let of = |code: &Code, value: usize| matches!(code, Code::Call(function, args) if function.name == "type" && matches!(args[..], [Code::Value(v)] if v == value));
     match condition {
-        Condition::Holds(Code::Binary(Binary::Eq, a, b)) => {
+        Condition::Holds(Code::Binary(Binary::Eq, a, b), _) => {
             of(a, value) && of(b, result) || of(b, value) && of(a, result)
         }
         _ => false,

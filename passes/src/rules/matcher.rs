@@ -1,11 +1,13 @@
 //! Matching: from the root up its operands, each operation of a pattern looked at once; once for each order where operands commute.
 
-use super::code::Scope;
-use super::rule::{AttrPattern, Condition, OpPattern, Part, Rule, Slot, Test, TypePattern};
+use super::code::{Code, Scope};
+use super::rule::{AttrPattern, Condition, Form, OpPattern, Part, Rule, Slot, Test, TypePattern, Use, is_elementwise};
 use super::val::{Ints, Val, decode, same_number};
 use rc_dialects::core::scalar::splat_of;
 use rc_ir::{Attr, Body, Op, Type, TypeData, Value};
 use smallvec::SmallVec;
+use std::ops::Range;
+use std::sync::Arc;
 
 /// What a rule's names stand for.
 #[derive(Default)]
@@ -15,11 +17,29 @@ pub struct Match {
     pub ops: SmallVec<[Option<Op>; 6]>,
     /// The values of holes that take several.
     pub many: SmallVec<[(usize, SmallVec<[Value; 4]>); 1]>,
+    /// What the pass chose, where it chooses.
+    pub chosen: Option<SmallVec<[Value; 2]>>,
+    /// What a form takes: its first variables.
+    pub takes: SmallVec<[Val; 2]>,
+    /// Values in other forms, in the order of the conditions.
+    pub formed: Vec<Formed>,
+    /// Where a remark belongs, and its text: of a condition that alone does not hold.
+    pub missed: Option<(Value, String)>,
+}
+
+/// Values in another form.
+pub struct Formed {
+    pub form: Arc<Form>,
+    /// What they are called: of one value each that the form makes.
+    pub makes: Vec<usize>,
+    pub many: bool,
+    /// For each the case, and what its names stand for.
+    pub parts: Vec<(usize, Match)>,
 }
 
 impl Match {
     pub fn scope<'a>(&'a self, body: &'a Body) -> Scope<'a> {
-        Scope { body, values: &self.values, vars: &self.vars }
+        Scope { body, values: &self.values, vars: &self.vars, chosen: self.chosen.as_deref() }
     }
     pub fn many_of(&self, value: usize) -> Option<&[Value]> {
         self.many.iter().find(|m| m.0 == value).map(|m| m.1.as_slice())
@@ -43,14 +63,32 @@ impl Rule {
     /// Whether the root may be `op`, as far as can be said before anything is bound.
     pub fn may_match(&self, body: &Body, op: Op) -> bool {
         let root = &self.ops[0];
-        let counted = || body.operand_count(op) == root.operands.groups.len();
-        body.name(op) == root.name
-            && (self.gates.is_empty() || counted() && self.gates.iter().all(|gate| gate.is_open(body, op)))
+        let open = || self.gates.iter().all(|gate| gate.is_open(body, op));
+        match root.any {
+            Some(_) => open() && root.is_name_of(body, op),
+            None if self.gates.is_empty() => root.is_name_of(body, op),
+            None => root.is_name_of(body, op) && body.operand_count(op) == root.operands.groups.len() && open(),
+        }
     }
 
     /// What the names stand for where the pattern's root is `op` and the conditions hold: whether they do.
     pub fn matches(&self, body: &Body, op: Op, found: &mut Match) -> bool {
         found.values = SmallVec::from_elem(None, self.values.len());
+        found.ops = SmallVec::from_elem(None, self.ops.len());
+        found.ops[0] = Some(op);
+        self.graph_matches(body, 0, found)
+    }
+
+    /// Whether a value fits this case of a form.
+    fn fits(&self, body: &Body, values: &[Value], takes: &[Val], found: &mut Match) -> bool {
+        let value = values[0];
+        found.values = SmallVec::from_elem(None, self.values.len());
+        found.values.iter_mut().zip(values).for_each(|(slot, &value)| *slot = Some(value));
+        found.takes = takes.iter().cloned().collect();
+        if self.ops.is_empty() {
+            return self.rest_matches(body, found);
+        }
+        let Some(op) = body.defining_op(value).filter(|&op| self.may_match(body, op)) else { return false };
         found.ops = SmallVec::from_elem(None, self.ops.len());
         found.ops[0] = Some(op);
         self.graph_matches(body, 0, found)
@@ -66,8 +104,11 @@ impl Rule {
         if pattern.attrs.iter().any(|a| a.is_refused(body, op)) {
             return false;
         }
+        if pattern.operands.slide() {
+            return self.sliding_matches(body, at, op, found);
+        }
         if !pattern.commutes {
-            return operands_match(pattern, body, op, found) && self.graph_matches(body, at + 1, found);
+            return operands_match(pattern, body, op, 0, found) && self.graph_matches(body, at + 1, found);
         }
         let [first, second] = [pattern.operands.groups[0][0].value, pattern.operands.groups[1][0].value];
         let [a, b] = [body.operand(op, 0), body.operand(op, 1)];
@@ -80,6 +121,16 @@ impl Rule {
         a != b && found.bind(first, b) && found.bind(second, a) && self.graph_matches(body, at + 1, found)
     }
 
+    /// Tries each length of the first of two lists of operands.
+    fn sliding_matches(&self, body: &Body, at: usize, op: Op, found: &mut Match) -> bool {
+        let before = (found.values.clone(), found.many.len());
+        (0..body.operand_count(op)).any(|first| {
+            found.values.clone_from(&before.0);
+            found.many.truncate(before.1);
+            operands_match(&self.ops[at], body, op, first, found) && self.graph_matches(body, at + 1, found)
+        })
+    }
+
     /// The operation that number `at` of the pattern is to be.
     fn located(&self, body: &Body, at: usize, found: &mut Match) -> Option<Op> {
         let pattern = &self.ops[at];
@@ -88,16 +139,21 @@ impl Rule {
             _ => body.defining_op(found.values[pattern.results[pattern.through]]?)?,
         };
         found.ops[at] = Some(op);
-        (body.name(op) == pattern.name && body.result_count(op) == pattern.results.len()).then_some(op)
+        (pattern.is_name_of(body, op) && body.result_count(op) == pattern.results.len()).then_some(op)
     }
 
     /// Attributes, types and conditions.
     fn rest_matches(&self, body: &Body, found: &mut Match) -> bool {
         // An order of operands that was tried before has left nothing.
         found.vars.clear();
+        found.vars.extend(found.takes.iter().cloned().map(Some));
         found.vars.resize(self.vars.len(), None);
+        found.formed.clear();
         for (pattern, at) in self.ops.iter().zip(0..) {
             let op: Op = found.ops[at].expect("located");
+            if pattern.any.is_some_and(|var| !found.set(var, Val::Op(body.name(op)))) {
+                return false;
+            }
             let results = pattern.types.iter().zip(body.results(op));
             if !results.into_iter().all(|(ty, value)| ty.matches(body, body.ty(value), found))
                 || !pattern.attrs.iter().all(|a| a.matches(body, op, found))
@@ -119,16 +175,88 @@ impl Rule {
             }
         }
         self.conditions.iter().all(|condition| match condition {
-            Condition::Holds(code) => code.holds(found.scope(body)),
+            Condition::Holds(code, said) => code.holds(found.scope(body)) || self.misses(body, said, found),
             Condition::Let(var, code) => match code.eval(found.scope(body)) {
                 Some(val) => found.set(*var, val),
                 None => false,
             },
+            Condition::Form(asked) => asked.matches(body, found),
+        })
+    }
+
+    /// Keeps what is to be said of a condition that does not hold.
+    fn misses(&self, body: &Body, said: &[Code], found: &mut Match) -> bool {
+        let at = self.remark.as_ref().map_or(self.ops.first().map(|root| root.results[0]), |remark| Some(remark.at));
+        if let Some(value) = at.and_then(|at| found.values[at]).filter(|_| !said.is_empty()) {
+            found.missed = Some((value, text(said, found.scope(body))));
+        }
+        false
+    }
+}
+
+/// What a remark's parts say together.
+pub fn text(parts: &[Code], scope: Scope) -> String {
+    parts.iter().filter_map(|part| part.eval(scope)).map(|val| val.to_string()).collect()
+}
+
+impl Use {
+    /// Whether the values fit the form; binds what it gives, and those of its values that are there already.
+    fn matches(&self, body: &Body, found: &mut Match) -> bool {
+        let takes: Option<SmallVec<[Val; 2]>> = self.args.iter().map(|code| code.eval(found.scope(body))).collect();
+        let values: SmallVec<[Value; 4]> = match found.values[self.value.value] {
+            Some(value) => [value].into_iter().collect(),
+            None => found.many_of(self.value.value).unwrap_or_default().into(),
+        };
+        let Some(takes) = takes.filter(|_| self.value.many || !values.is_empty()) else { return false };
+        let others: Option<SmallVec<[Value; 2]>> = self.values.iter().map(|&value| found.values[value]).collect();
+        let Some(others) = others else { return false };
+        let with =
+            |value: Value| std::iter::once(value).chain(others.iter().copied()).collect::<SmallVec<[Value; 2]>>();
+        let parts: Option<Vec<(usize, Match)>> =
+            values.iter().map(|&value| self.form.case_of(body, &with(value), &takes, found)).collect();
+        let Some(parts) = parts else { return false };
+        if self.value.many {
+            let known = |(case, part): &(usize, Match)| part.values[self.form.cases[*case].results[0]];
+            if let Some(values) = parts.iter().map(known).collect() {
+                found.many.push((self.makes[0], values));
+            }
+        } else {
+            let (case, part) = &parts[0];
+            for (&value, &made) in self.makes.iter().zip(&self.form.cases[*case].results) {
+                found.values[value] = part.values[made];
+            }
+            for (&var, &given) in self.gives.iter().zip(&self.form.cases[*case].gives) {
+                if !part.vars[given].clone().is_some_and(|val| found.set(var, val)) {
+                    return false;
+                }
+            }
+        }
+        found.formed.push(Formed { form: self.form.clone(), makes: self.makes.clone(), many: self.value.many, parts });
+        true
+    }
+}
+
+impl Form {
+    /// The first case that a value, with the others that the form takes, fits.
+    fn case_of(&self, body: &Body, values: &[Value], takes: &[Val], of: &Match) -> Option<(usize, Match)> {
+        self.cases.iter().enumerate().find_map(|(at, case)| {
+            let mut found = Match { chosen: of.chosen.clone(), ..Match::default() };
+            case.fits(body, values, takes, &mut found).then_some((at, found))
         })
     }
 }
 
-fn operands_match(pattern: &OpPattern, body: &Body, op: Op, found: &mut Match) -> bool {
+impl OpPattern {
+    fn is_name_of(&self, body: &Body, op: Op) -> bool {
+        match self.any {
+            Some(_) => body.name(op).def().is_some_and(is_elementwise),
+            None => body.name(op) == self.name,
+        }
+    }
+}
+
+/// `first`: how long the first of two lists is.
+fn operands_match(pattern: &OpPattern, body: &Body, op: Op, first: usize, found: &mut Match) -> bool {
     let count = body.operand_count(op);
     if pattern.operands.segments {
         let sizes = body.op_ref(op).ints("operandSegmentSizes");
@@ -138,7 +266,7 @@ fn operands_match(pattern: &OpPattern, body: &Body, op: Op, found: &mut Match) -
             .groups
             .iter()
             .zip(ranges)
-            .all(|(slots, range)| group_matches(slots, body, op, range, found));
+            .all(|(slots, range)| group_matches(slots, body, op, range, first, found));
     }
     // Sizes follow from the number of operands: at most one group takes what the others leave.
     let fixed: usize = pattern.operands.groups.iter().flatten().filter(|s| !s.many).count();
@@ -150,7 +278,7 @@ fn operands_match(pattern: &OpPattern, body: &Body, op: Op, found: &mut Match) -
     for slots in &pattern.operands.groups {
         let many = if slots.iter().any(|s| s.many) { count - fixed } else { 0 };
         let size = slots.iter().filter(|s| !s.many).count() + many;
-        if !group_matches(slots, body, op, start..start + size, found) {
+        if !group_matches(slots, body, op, start..start + size, first, found) {
             return false;
         }
         start += size;
@@ -158,15 +286,20 @@ fn operands_match(pattern: &OpPattern, body: &Body, op: Op, found: &mut Match) -
     true
 }
 
-fn group_matches(slots: &[Slot], body: &Body, op: Op, range: std::ops::Range<usize>, found: &mut Match) -> bool {
+fn group_matches(slots: &[Slot], body: &Body, op: Op, range: Range<usize>, first: usize, found: &mut Match) -> bool {
     let single = slots.iter().filter(|s| !s.many).count();
+    let mut lists = match slots.len() - single {
+        2 if range.len() < single + first => return false,
+        2 => [first, range.len() - single - first].into_iter(),
+        _ => [range.len().saturating_sub(single), 0].into_iter(),
+    };
     if range.len() < single || (single == slots.len() && range.len() != single) {
         return false;
     }
     let mut at = range.start;
     for slot in slots {
         if slot.many {
-            let size = range.len() - single;
+            let size = lists.next().unwrap_or(0);
             let values: SmallVec<[Value; 4]> = (at..at + size).map(|i| body.operand(op, i)).collect();
             at += size;
             match found.many_of(slot.value) {
@@ -219,23 +352,33 @@ impl AttrPattern {
     }
 }
 
+/// Of several lists of any length all but one have a length that is known.
 fn list_matches(parts: &[(bool, Part)], list: &[rc_ir::Dim], body: &Body, found: &mut Match) -> bool {
-    let single = parts.iter().filter(|p| !p.0).count();
-    if list.len() < single || (single == parts.len() && list.len() != single) {
-        return false;
-    }
+    let several = parts.iter().filter(|p| p.0).count() > 1;
+    let length = |(many, part): &(bool, Part)| match (many, part) {
+        (false, _) => Some(1),
+        (true, Part::Var(var)) if several => match &found.vars[*var] {
+            Some(Val::Ints(list)) => Some(list.len()),
+            _ => None,
+        },
+        (true, _) => None,
+    };
+    let lengths: SmallVec<[Option<usize>; 6]> = parts.iter().map(length).collect();
+    let Some(mut left) = list.len().checked_sub(lengths.iter().flatten().sum()) else { return false };
     let mut at = 0;
-    parts.iter().all(|(many, part)| {
-        let size = if *many { list.len() - single } else { 1 };
+    let fits = parts.iter().zip(lengths).all(|((many, part), length)| {
+        let size = length.unwrap_or_else(|| std::mem::take(&mut left));
         let here: Ints = list[at..at + size].iter().copied().collect();
         at += size;
         part.matches(if *many { Val::Ints(here) } else { Val::Int(here[0]) }, body, found)
-    })
+    });
+    fits && at == list.len()
 }
 
 impl Part {
     fn matches(&self, val: Val, body: &Body, found: &mut Match) -> bool {
         match self {
+            Part::Any => true,
             Part::Var(var) => found.set(*var, val),
             Part::Is(code) => code.eval(found.scope(body)) == Some(val),
         }

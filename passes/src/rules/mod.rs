@@ -22,6 +22,7 @@ mod resolve;
 mod rule;
 mod val;
 
+pub use build::Applied;
 pub use check::arguments;
 pub use draw::Instance;
 pub use functions::{FUNCTIONS, Function};
@@ -29,10 +30,14 @@ pub use pass::REWRITE;
 pub use random::Random;
 pub use rule::{Assuming, Rule};
 
+use matcher::Match;
 use rc_ir::loc::Source;
 use rc_ir::pass::SymbolContext;
-use rc_ir::rewrite::PatternSet;
-use rc_ir::{Diagnostic, Loc};
+use rc_ir::rewrite::{PatternSet, Rewriter};
+use rc_ir::{Body, Diagnostic, Loc, Op, OpName, Result, Value};
+use rule::is_elementwise;
+use rustc_hash::FxHashMap;
+use smallvec::SmallVec;
 use std::path::Path;
 use std::sync::{Arc, LazyLock};
 
@@ -40,9 +45,32 @@ use std::sync::{Arc, LazyLock};
 #[derive(Clone)]
 pub struct RuleSet {
     pub rules: Vec<Arc<Rule>>,
+    /// The numbers of the rules by the operations that their roots are.
+    roots: FxHashMap<OpName, Vec<usize>>,
+    /// Those of rules of any elementwise operation.
+    any: Vec<usize>,
 }
 
 impl RuleSet {
+    fn new(rules: Vec<Arc<Rule>>) -> RuleSet {
+        let (mut roots, mut any) = (FxHashMap::<OpName, Vec<usize>>::default(), Vec::new());
+        for (number, rule) in rules.iter().enumerate() {
+            match rule.ops[0].any {
+                Some(_) => any.push(number),
+                None => roots.entry(rule.ops[0].name).or_default().push(number),
+            }
+        }
+        RuleSet { rules, roots, any }
+    }
+    /// The numbers of the rules whose root an operation of this name may be, in order.
+    fn of(&self, name: OpName) -> SmallVec<[usize; 8]> {
+        let mut numbers: SmallVec<[usize; 8]> = self.roots.get(&name).into_iter().flatten().copied().collect();
+        if !self.any.is_empty() && name.def().is_some_and(is_elementwise) {
+            numbers.extend(self.any.iter().copied());
+            numbers.sort_unstable();
+        }
+        numbers
+    }
     /// The rules as patterns, in their order.
     pub fn patterns(&self) -> PatternSet {
         let mut set = PatternSet::new();
@@ -55,6 +83,43 @@ impl RuleSet {
             set.add_shared(rule.clone());
         });
     }
+    /// Applies the first rule that fits an operation. `chosen`: what the pass chose, where it chooses.
+    ///
+    /// # Errors
+    /// An operation that a rule makes is refused by its declaration.
+    pub fn apply_at(
+        &self,
+        body: &mut Body,
+        op: Op,
+        chosen: Option<&[Value]>,
+        cx: &mut SymbolContext,
+    ) -> Result<Option<Applied>> {
+        let numbers = self.of(body.name(op));
+        let mut rewriter = Rewriter::new(body);
+        let mut applied = None;
+        for number in numbers {
+            let rule = &self.rules[number];
+            if let Some(done) = rule.apply(op, chosen, &mut rewriter)? {
+                cx.count(rule.statistic, 1);
+                applied = Some(Applied { rule: number, ..done });
+                break;
+            }
+        }
+        rewriter.remarks.into_iter().for_each(|(loc, text)| cx.remark(loc, text));
+        Ok(applied)
+    }
+    /// The rules of these names.
+    pub fn only(&self, names: &[&str]) -> RuleSet {
+        RuleSet::new(self.rules.iter().filter(|rule| names.contains(&rule.name)).cloned().collect())
+    }
+    /// The operand that an operation gives as it is, by a rule for it alone: a reshape to the same shape is its operand.
+    fn given_operand(&self, body: &Body, op: Op) -> Option<Value> {
+        let mut found = Match::default();
+        let plain = |rule: &&Rule| rule.ops.len() == 1 && rule.makes.is_empty() && rule.assuming == Assuming::default();
+        let rules = self.of(body.name(op)).into_iter().map(|number| &*self.rules[number]).filter(plain);
+        let rule = rules.into_iter().find(|rule| rule.may_match(body, op) && rule.matches(body, op, &mut found))?;
+        found.values[rule.results[0]]
+    }
     /// Counts how often each rule was applied.
     pub fn count(&self, applied: &[usize], cx: &mut SymbolContext) {
         for (rule, &n) in self.rules.iter().zip(applied).filter(|a| *a.1 > 0) {
@@ -63,22 +128,45 @@ impl RuleSet {
     }
 }
 
-/// The rules that `canonicalize` applies: a test checks and proves them.
+/// Files of rules that are part of rc: a test checks and proves each.
+pub static BUILT_IN: [(&str, &str); 3] = [
+    ("canonicalize.rules", include_str!("../../rules/canonicalize.rules")),
+    ("layout.rules", include_str!("../../rules/layout.rules")),
+    ("transposes.rules", include_str!("../../rules/transposes.rules")),
+];
+
+/// One of them by its number, read when it is first asked for.
+macro_rules! built_in {
+    ($number:expr) => {{
+        static RULES: LazyLock<RuleSet> = LazyLock::new(|| {
+            rc_dialects::register();
+            let (name, text) = BUILT_IN[$number];
+            resolved(&Source::register(name, text.into())).unwrap_or_else(|errors| panic!("{}", errors[0].render()))
+        });
+        &RULES
+    }};
+}
+
+/// The rules that `canonicalize` applies.
 pub fn canonicalizations() -> &'static RuleSet {
-    static RULES: LazyLock<RuleSet> = LazyLock::new(|| {
-        rc_dialects::register();
-        let text = include_str!("../../rules/canonicalize.rules");
-        resolved(&Source::register("canonicalize.rules", text.into()))
-            .unwrap_or_else(|errors| panic!("{}", errors[0].render()))
-    });
-    &RULES
+    built_in!(0)
+}
+
+/// The rules by which `layout` moves transposes and reshapes.
+pub fn moves() -> &'static RuleSet {
+    built_in!(1)
+}
+
+/// The rules by which what reads transposed values reads them as they are stored.
+pub fn transposes() -> &'static RuleSet {
+    built_in!(2)
 }
 
 /// The rules of a file, checked.
 ///
 /// # Errors
 /// As [`read`]; the file cannot be read.
-pub fn read_file(path: &str) -> Result<RuleSet, Vec<Diagnostic>> {
+pub fn read_file(path: &str) -> std::result::Result<RuleSet, Vec<Diagnostic>> {
     let bytes =
         std::fs::read(Path::new(path)).map_err(|e| vec![*Diagnostic::error(Loc::UNKNOWN, format!("{path}: {e}"))])?;
     match String::from_utf8(bytes) {
@@ -91,7 +179,7 @@ pub fn read_file(path: &str) -> Result<RuleSet, Vec<Diagnostic>> {
 ///
 /// # Errors
 /// Everything that is wrong with them.
-pub fn read(source: &Source) -> Result<RuleSet, Vec<Diagnostic>> {
+pub fn read(source: &Source) -> std::result::Result<RuleSet, Vec<Diagnostic>> {
     rc_dialects::register();
     let rules = resolved(source)?;
     let errors = check::check(&rules.rules);
@@ -102,10 +190,16 @@ pub fn read(source: &Source) -> Result<RuleSet, Vec<Diagnostic>> {
 ///
 /// # Errors
 /// Names, kinds and declarations that do not fit.
-pub fn resolved(source: &Source) -> Result<RuleSet, Vec<Diagnostic>> {
-    let written = rc_parser::rules::parse(source).map_err(|error| vec![*error])?;
+pub fn resolved(source: &Source) -> std::result::Result<RuleSet, Vec<Diagnostic>> {
+    let file = rc_parser::rules::parse(source).map_err(|error| vec![*error])?;
     let mut errors = Vec::new();
-    let rules = written.iter().filter_map(|rule| resolve::resolve(source, rule, &mut errors)).map(Arc::new).collect();
+    let mut forms = Vec::new();
+    for form in &file.forms {
+        forms.extend(resolve::form(source, form, &forms, &mut errors).map(Arc::new));
+    }
+    let written = &file.rules;
+    let rules =
+        (written.iter()).filter_map(|rule| resolve::resolve(source, rule, &forms, &mut errors)).map(Arc::new).collect();
     for (i, rule) in written.iter().enumerate() {
         if let Some(first) = written[..i].iter().find(|r| r.name.node == rule.name.node) {
             let message = format!("two rules are named '{}'", rule.name.node);
@@ -114,5 +208,5 @@ pub fn resolved(source: &Source) -> Result<RuleSet, Vec<Diagnostic>> {
             errors.push(*error.help("statistics and errors speak of rules by their names"));
         }
     }
-    if errors.is_empty() { Ok(RuleSet { rules }) } else { Err(errors) }
+    if errors.is_empty() { Ok(RuleSet::new(rules)) } else { Err(errors) }
 }

@@ -35,6 +35,7 @@ fn run(body: &mut Body, rules: &RuleSet, most: Option<usize>, cx: &mut SymbolCon
     let config = RewriteConfig { fold: false, erase_dead: true, max_rewrites: most };
     let outcome = apply_patterns(body, &rules.patterns(), &config)?;
     rules.count(&outcome.applied, cx);
+    outcome.remarks.into_iter().for_each(|(loc, text)| cx.remark(loc, text));
     Ok(())
 }
 

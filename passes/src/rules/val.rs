@@ -2,8 +2,9 @@
 
 use rc_dialects::core::scalar::{Scalar, splat_attr};
 use rc_ir::op_def::AttrKind;
-use rc_ir::{Attr, Dim, Type, Value};
+use rc_ir::{Attr, Dim, OpName, Type, Value};
 use smallvec::SmallVec;
+use std::fmt;
 
 /// Several integers: a permutation, the sizes of a shape.
 pub type Ints = SmallVec<[Dim; 6]>;
@@ -20,6 +21,8 @@ pub enum Val {
     /// A word of an attribute, or a string.
     Word(&'static str),
     Type(Type),
+    /// The name of an operation.
+    Op(OpName),
     /// An attribute that rules do not look into.
     Attr(Attr),
     /// A value of the matched graph.
@@ -37,9 +40,20 @@ pub enum Kind {
     Number,
     Word,
     Type,
+    Op,
     Attr,
     Value,
 }
+
+/// The words for what a form takes and gives.
+pub const KIND_WORDS: [(&str, Kind); 6] = [
+    ("int", Kind::Int),
+    ("ints", Kind::Ints),
+    ("bool", Kind::Bool),
+    ("number", Kind::Number),
+    ("word", Kind::Word),
+    ("type", Kind::Type),
+];
 
 impl Kind {
     pub fn describe(self) -> &'static str {
@@ -50,6 +64,7 @@ impl Kind {
             Kind::Number => "a number",
             Kind::Word => "a word",
             Kind::Type => "a type",
+            Kind::Op => "the name of an operation",
             Kind::Attr => "an attribute",
             Kind::Value => "a value of the graph",
         }
@@ -102,6 +117,26 @@ pub fn encode(kind: AttrKind, value: &Val, result: Option<Type>) -> Option<Attr>
         (AttrKind::Elements, Val::Number(x)) => splat_attr(result?, x.convert(result?.elem())?)?,
         _ => return None,
     })
+}
+
+/// As a remark says it.
+impl fmt::Display for Val {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let list = |f: &mut fmt::Formatter<'_>, all: Vec<String>| write!(f, "[{}]", all.join(", "));
+        match self {
+            Val::Int(n) => write!(f, "{n}"),
+            Val::Ints(all) => list(f, all.iter().map(Dim::to_string).collect()),
+            Val::Bool(b) => write!(f, "{b}"),
+            Val::Bools(all) => list(f, all.iter().map(bool::to_string).collect()),
+            Val::Number(Scalar::Int(n)) => write!(f, "{n}"),
+            Val::Number(x) => write!(f, "{:?}", x.float()),
+            Val::Word(word) => f.write_str(word),
+            Val::Type(ty) => write!(f, "{ty}"),
+            Val::Op(name) => f.write_str(name.pretty()),
+            Val::Attr(attr) => write!(f, "{attr}"),
+            Val::Value(_) | Val::Absent => Ok(()),
+        }
+    }
 }
 
 /// Whether two numbers are the same one: 0.0 and -0.0 are two, and an integer literal is also the float that it is.

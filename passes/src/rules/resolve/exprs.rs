@@ -67,6 +67,7 @@ impl<'s> Resolver<'_, 's> {
             }
             Expr::Not(inner) => (Code::Not(Box::new(self.of_kind(inner, &[Kind::Bool])?.0)), Kind::Bool),
             Expr::Binary(op, a, b) => return self.binary(*op, a, b),
+            Expr::In(value, words) => return self.one_of(value, words),
             Expr::Tensor(dims, elem) => {
                 let dims: Option<Vec<_>> = dims.iter().map(|d| self.sizes(d)).collect();
                 let elem = self.of_kind(elem, &[Kind::Type])?;
@@ -129,6 +130,10 @@ impl<'s> Resolver<'_, 's> {
             self.error_help(&name.span, message, function.doc);
             return None;
         }
+        if function.name == "chosen" {
+            let value = self.of_kind(&args[0], &[Kind::Value])?.0;
+            return if let Code::Value(n) = value { Some((Code::Chosen(n), Kind::Bool)) } else { None };
+        }
         let args: Vec<Option<Code>> = (args.iter().zip(function.takes))
             .map(|(arg, &takes)| {
                 // Of an integer the same may be asked as of a list of one.
@@ -149,6 +154,8 @@ impl<'s> Resolver<'_, 's> {
             (right, y) = (as_number(right)?, Kind::Number);
         } else if x == Kind::Int && y == Kind::Number {
             (left, x) = (as_number(left)?, Kind::Number);
+        } else if x == Kind::Op && y == Kind::Word {
+            (right, y) = (self.as_op(&right, &b.span)?, Kind::Op);
         }
         let whole = |k: Kind| matches!(k, Kind::Int | Kind::Ints);
         let fits = match op {
@@ -180,9 +187,29 @@ impl<'s> Resolver<'_, 's> {
         Some((Code::Binary(op, Box::new(left), Box::new(right)), gives))
     }
 
+    /// `$k in {add, max}`: whether it is one of these.
+    fn one_of(&mut self, value: &At<Expr<'s>>, words: &[At<Expr<'s>>]) -> Option<(Code, Kind)> {
+        let mut any = None;
+        for word in words {
+            let (same, _) = self.binary(Binary::Eq, value, word)?;
+            any = Some(match any {
+                Some(before) => Code::Binary(Binary::Or, Box::new(before), Box::new(same)),
+                None => same,
+            });
+        }
+        Some((any?, Kind::Bool))
+    }
+
+    /// A word that names an operation.
+    fn as_op(&mut self, code: &Code, span: &std::ops::Range<usize>) -> Option<Code> {
+        let Code::Is(Val::Word(word)) = code else { return None };
+        self.declared(&At { node: *word, span: span.clone() }).map(|(name, _)| Code::Is(Val::Op(name)))
+    }
+
     /// A type in the pattern: its variables are bound.
     pub fn type_pattern(&mut self, ty: &At<Expr<'s>>) -> TypePattern {
         match &ty.node {
+            Expr::Var("_") => TypePattern::Any,
             Expr::Var(name) => TypePattern::Whole(Part::Var(self.bind_var(name, Kind::Type, &ty.span))),
             Expr::Word(word) => match rc_parser::parse_type(word) {
                 Ok(ty) => TypePattern::Whole(Part::Is(Code::Is(Val::Type(ty)))),
@@ -192,9 +219,10 @@ impl<'s> Resolver<'_, 's> {
                 }
             },
             Expr::Tensor(dims, elem) => {
-                let parts: Vec<(bool, Part)> = dims.iter().map(|d| (d.many, self.size_part(d))).collect();
                 self.one_list(dims.iter().filter(|d| d.many).map(|d| &d.expr));
+                let parts: Vec<(bool, Part)> = dims.iter().map(|d| (d.many, self.size_part(d))).collect();
                 let elem = match &elem.node {
+                    Expr::Var("_") => Part::Any,
                     Expr::Var(name) => Part::Var(self.bind_var(name, Kind::Type, &elem.span)),
                     _ => self.known(elem, Kind::Type),
                 };
@@ -214,12 +242,14 @@ impl<'s> Resolver<'_, 's> {
         );
     }
 
-    /// Of several parts at most one may take what the others leave.
+    /// Of several parts at most one may take what the others leave. How long lists are that operations have bound is known where holes are matched.
     pub fn one_list<'e>(&mut self, lists: impl Iterator<Item = &'e At<Expr<'s>>>)
     where
         's: 'e,
     {
-        if let Some(second) = lists.into_iter().nth(1) {
+        let known = |this: &Self, list: &Expr| matches!(list, Expr::Var(name) if this.in_holes && this.var_names.contains_key(name));
+        let open: Vec<_> = lists.into_iter().filter(|list| !known(self, &list.node)).collect();
+        if let Some(second) = open.get(1) {
             let span = second.span.clone();
             self.error_help(
                 &span,
@@ -232,6 +262,7 @@ impl<'s> Resolver<'_, 's> {
     fn size_part(&mut self, dims: &Dims<'s>) -> Part {
         let kind = if dims.many { Kind::Ints } else { Kind::Int };
         match &dims.expr.node {
+            Expr::Var("_") => Part::Any,
             Expr::Var(name) => Part::Var(self.bind_var(name, kind, &dims.expr.span)),
             _ => self.known(&dims.expr, kind),
         }

@@ -3,16 +3,16 @@
 use super::Resolver;
 use super::exprs::as_number;
 use crate::rules::code::Code;
-use crate::rules::rule::{AttrPattern, NewOp, OpPattern, Operands, Part, Slot, Test, TypePattern};
+use crate::rules::rule::{AttrPattern, ELEMENTWISE, NewOp, OpPattern, Operands, Part, Slot, Test, TypePattern};
 use crate::rules::val::{Kind, Val, encode};
 use rc_ir::op_def::{Arity, AttrDef, AttrKind, GroupSyntax, OpDef, Regions, registered, resolve_pretty};
 use rc_ir::suggest::did_you_mean;
 use rc_ir::{Attr, Dim, Effects, Name, OpName, Traits};
-use rc_parser::rules::ast::{At, AttrEntry, Expr, OpNode, Operand, Rule, Statement, What};
+use rc_parser::rules::ast::{At, AttrEntry, Expr, OpNode, OpWord, Operand, Rule, Statement, What};
 
 impl<'s> Resolver<'_, 's> {
     /// The declaration of an operation that rules may speak of.
-    fn declared(&mut self, name: &At<&'s str>) -> Option<(OpName, &'static OpDef)> {
+    pub fn declared(&mut self, name: &At<&str>) -> Option<(OpName, &'static OpDef)> {
         let op = resolve_pretty(name.node);
         let Some(def) = op.def() else {
             let names: Vec<&str> = registered().iter().map(|d| OpName::new(d.name).pretty()).collect();
@@ -43,7 +43,20 @@ impl<'s> Resolver<'_, 's> {
     }
 
     pub fn op_pattern(&mut self, statement: &Statement<'s>, node: &OpNode<'s>) -> Option<OpPattern> {
-        let (name, def) = self.declared(&node.name)?;
+        let (name, def, any) = match &node.name {
+            OpWord::Any(var, class) => {
+                (OpName::new(ELEMENTWISE.name), self.class(class)?, Some(self.bind_var(var.node, Kind::Op, &var.span)))
+            }
+            OpWord::Same(var) => {
+                self.error_help(
+                    &var.span,
+                    "a pattern says which operations fit",
+                    format!("write ${}: elementwise", var.node),
+                );
+                return None;
+            }
+            OpWord::Is(name) => self.declared(name).map(|(name, def)| (name, def, None))?,
+        };
         self.check_results(statement, node, def);
         let groups = self.groups(node, def, false);
         let attrs: Vec<AttrPattern> =
@@ -55,14 +68,25 @@ impl<'s> Resolver<'_, 's> {
         let commutes =
             def.has(Traits::COMMUTATIVE) && groups.len() == 2 && groups.iter().all(single) && groups[0] != groups[1];
         let operands = Operands { groups, segments: def.has_segments() };
-        Some(OpPattern { name, def, operands, commutes, attrs, results, types, through: 0 })
+        Some(OpPattern { name, def, any, operands, commutes, attrs, results, types, through: 0 })
+    }
+
+    /// The declaration that stands for those of a class of operations.
+    fn class(&mut self, word: &At<&'s str>) -> Option<&'static OpDef> {
+        if word.node == ELEMENTWISE.name {
+            return Some(&ELEMENTWISE);
+        }
+        let hint = did_you_mean(word.node, [ELEMENTWISE.name]);
+        let message = format!("there is no class of operations '{}'{hint}", word.node);
+        self.error_help(&word.span, message, "write $op: elementwise, or the name of an operation");
+        None
     }
 
     fn check_results(&mut self, statement: &Statement<'s>, node: &OpNode<'s>, def: &OpDef) {
         let fixed = def.results.iter().all(|r| r.arity == Arity::One);
         if fixed && statement.results.len() != def.results.len() {
             let (has, names) = (def.results.len(), statement.results.len());
-            let message = format!("'{}' has {has} results, and {names} are named", node.name.node);
+            let message = format!("'{}' has {has} results, and {names} are named", node.name.word().node);
             self.error(&statement.results[0].span, message);
         }
     }
@@ -86,9 +110,10 @@ impl<'s> Resolver<'_, 's> {
         let many = node.operands.iter().any(|o| o.many);
         if spare.is_none_or(|n| n > 0 && !open) || (many && !open) {
             let wanted = if open { format!("at least {fixed}") } else { fixed.to_string() };
-            let message = format!("'{}' takes {wanted} operands, and has {}", node.name.node, node.operands.len());
+            let message =
+                format!("'{}' takes {wanted} operands, and has {}", node.name.word().node, node.operands.len());
             let names: Vec<&str> = def.operands.iter().map(|o| o.name).collect();
-            self.error_help(&node.name.span, message, format!("they are {}", names.join(", ")));
+            self.error_help(&node.name.word().span, message, format!("they are {}", names.join(", ")));
             return out;
         }
         let mut operands = node.operands.iter();
@@ -103,23 +128,32 @@ impl<'s> Resolver<'_, 's> {
             let Some(at) = at else {
                 let names = def.operands.iter().filter(|o| o.syntax == GroupSyntax::Named).map(|o| o.name);
                 let hint = did_you_mean(name.node, names);
-                self.error(&name.span, format!("'{}' has no operands named '{}'{hint}", node.name.node, name.node));
+                self.error(
+                    &name.span,
+                    format!("'{}' has no operands named '{}'{hint}", node.name.word().node, name.node),
+                );
                 continue;
             };
             for operand in operands {
                 out[at].extend(self.slot(operand, new));
             }
         }
-        for (group, declared) in out.iter().zip(def.operands) {
-            if group.iter().filter(|s| s.many).count() > 1 {
-                let message = format!("two lists of any length among the operands '{}'", declared.name);
-                self.error_help(&node.name.span, message, "how long each is cannot be said: name the operands of one");
+        for (group, declared) in out.iter().zip(def.operands).filter(|_| !new) {
+            let lists = group.iter().filter(|s| s.many).count();
+            if lists > 2 || group.windows(2).any(|pair| pair[0].many && pair[1].many) {
+                let message =
+                    format!("lists of any length beside one another, or three, among the operands '{}'", declared.name);
+                self.error_help(
+                    &node.name.word().span,
+                    message,
+                    "how long each is cannot be said: put an operand between two, or name the operands of one",
+                );
             }
         }
         out
     }
 
-    fn slot(&mut self, operand: &Operand<'s>, new: bool) -> Option<Slot> {
+    pub fn slot(&mut self, operand: &Operand<'s>, new: bool) -> Option<Slot> {
         let made = new.then(|| self.made.get(operand.name.node).copied()).flatten();
         let Some(value) = made.or_else(|| self.names.get(operand.name.node).copied()) else {
             let hint = did_you_mean(operand.name.node, self.names.keys().chain(self.made.keys()).copied());
@@ -148,7 +182,11 @@ impl<'s> Resolver<'_, 's> {
         let names: Vec<&str> = def.attrs.iter().map(|a| a.name).collect();
         let hint = did_you_mean(name.node, names.iter().copied());
         let help = if names.is_empty() { "it has none".into() } else { format!("it has {}", names.join(", ")) };
-        self.error_help(&name.span, format!("'{}' has no attribute '{}'{hint}", node.name.node, name.node), help);
+        self.error_help(
+            &name.span,
+            format!("'{}' has no attribute '{}'{hint}", node.name.word().node, name.node),
+            help,
+        );
         None
     }
 
@@ -248,10 +286,10 @@ impl<'s> Resolver<'_, 's> {
     }
 
     /// The operations of the replacement.
-    pub fn replacement(&mut self, rule: &Rule<'s>) -> Vec<NewOp> {
+    ///
+    /// `root`: the values to make.
+    pub fn replacement(&mut self, rule: &Rule<'s>, root: &[&'s str]) -> Vec<NewOp> {
         let mut out = Vec::new();
-        let root: Vec<&str> =
-            rule.pattern.last().map(|s| s.results.iter().map(|r| r.node).collect()).unwrap_or_default();
         for statement in &rule.replacement {
             let made = match &statement.what {
                 What::Value(name) => self.alias(statement, name),
@@ -287,7 +325,7 @@ impl<'s> Resolver<'_, 's> {
             self.error(&second.span, "one value has one name");
         }
         let slot = self.slot(&Operand { name: name.clone(), many: false }, true)?;
-        let root = self.values.get(slot.value).is_some() && self.maker.get(&slot.value) == Some(&0);
+        let root = !self.in_form && self.maker.get(&slot.value) == Some(&0);
         if root {
             self.error_help(
                 &name.span,
@@ -300,14 +338,25 @@ impl<'s> Resolver<'_, 's> {
     }
 
     fn new_op(&mut self, statement: &Statement<'s>, node: &OpNode<'s>) -> Option<Made> {
-        let (name, def) = self.declared(&node.name)?;
+        let (name, def, any) = match &node.name {
+            OpWord::Any(var, class) => {
+                self.error_help(&class.span, "the class is for the pattern", format!("write ${} alone", var.node));
+                return None;
+            }
+            OpWord::Same(var) => {
+                let (code, _) = self.of_kind(&At { node: Expr::Var(var.node), span: var.span.clone() }, &[Kind::Op])?;
+                let Code::Var(var) = code else { return None };
+                (OpName::new(ELEMENTWISE.name), &ELEMENTWISE, Some(var))
+            }
+            OpWord::Is(name) => self.declared(name).map(|(name, def)| (name, def, None))?,
+        };
         self.check_results(statement, node, def);
         let operands = self.groups(node, def, true);
         for slot in operands.iter().flatten() {
-            if self.maker.get(&slot.value) == Some(&0) {
+            if self.maker.get(&slot.value) == Some(&0) && !self.in_form {
                 let message = format!("the replacement reads '%{}', which it replaces", self.values[slot.value].name);
                 self.error_help(
-                    &node.name.span,
+                    &node.name.word().span,
                     message,
                     "use a hole, or a result of another operation of the pattern",
                 );
@@ -341,8 +390,8 @@ impl<'s> Resolver<'_, 's> {
             let given =
                 node.attrs.iter().any(|a| matches!(a, AttrEntry::Named { name, .. } if name.node == required.name));
             if !given {
-                let message = format!("'{}' needs the attribute '{}'", node.name.node, required.name);
-                self.error_help(&node.name.span, message, format!("it is {}", required.kind.desc()));
+                let message = format!("'{}' needs the attribute '{}'", node.name.word().node, required.name);
+                self.error_help(&node.name.word().span, message, format!("it is {}", required.kind.desc()));
             }
         }
         let types: Vec<Code> = node.types.iter().filter_map(|ty| self.new_type(ty)).collect();
@@ -355,14 +404,14 @@ impl<'s> Resolver<'_, 's> {
                 self.values.len() - 1
             })
             .collect();
-        let (loc, span) = (self.source.loc(node.name.span.start), node.name.span.clone());
-        let new = NewOp { name, def, operands, attrs, base, types, results, loc, span };
+        let (loc, span) = (self.source.loc(node.name.word().span.start), node.name.word().span.clone());
+        let new = NewOp { name, def, any, operands, attrs, base, types, results, loc, span };
         // A constant's type says what its number is.
         let number =
             new.attrs.iter().any(|(_, kind, code)| *kind == AttrKind::Elements && !matches!(code, Code::Var(_)));
         if new.types.is_empty() && node.types.is_empty() && (number || !new.is_inferred()) {
-            let message = format!("the type of '{}' does not follow from its operands", node.name.node);
-            self.error_help(&node.name.span, message, "write it, as in : type(%y)");
+            let message = format!("the type of '{}' does not follow from its operands", node.name.word().node);
+            self.error_help(&node.name.word().span, message, "write it, as in : type(%y)");
         }
         Some(Made::Op(new))
     }
