@@ -32,6 +32,11 @@ const PARTS: usize = 64;
 /// Memory that is worth a stop, in bytes.
 const WORTH: usize = 1 << 20;
 
+/// Where many results are made before the first stop's launches, these are divided, so that the device begins early: the first of them come after one in so many parts of what is made,
+/// the next after one in fewer.
+const EARLY: [usize; 2] = [16, 4];
+const MANY: usize = 32;
+
 /// Joins turns; `freed` says how many bytes it frees to let go of an argument, `results` and `slabs` how many each of them has. What is made between two stops is made at the first,
 /// and what is let go waits for the second: there is a stop where more would be held than at the busiest step otherwise.
 pub fn join(turns: &[Turn], freed: impl Fn(usize) -> usize, results: &[usize], slabs: &[usize]) -> Joined {
@@ -54,6 +59,7 @@ pub fn join(turns: &[Turn], freed: impl Fn(usize) -> usize, results: &[usize], s
             (held, waiting) = (held - waiting, 0);
         }
     }
+    stops.splice(1..1, early(turns, stops.get(1).copied()));
     let mut joined = vec![Turn::default(); turns.len()];
     for (step, turn) in turns.iter().enumerate() {
         let before = stops.partition_point(|&stop| stop <= step) - 1;
@@ -65,6 +71,24 @@ pub fn join(turns: &[Turn], freed: impl Fn(usize) -> usize, results: &[usize], s
         joined[after].ends.extend(&turn.ends);
     }
     Joined { turns: joined, stops }
+}
+
+/// Stops before `end` that let the device begin while the host makes the rest.
+fn early(turns: &[Turn], end: Option<usize>) -> Vec<usize> {
+    let turns = &turns[..end.unwrap_or(turns.len() - 1)];
+    let made: Vec<usize> = turns.iter().map(|turn| turn.makes.len() + turn.begins.len()).collect();
+    let all = made.iter().sum::<usize>();
+    let after = |parts: &usize| {
+        let mut so_far = 0;
+        made.iter().position(|made| {
+            so_far += made;
+            so_far > all / parts
+        })
+    };
+    let mut stops: Vec<usize> =
+        EARLY.iter().filter(|_| all >= MANY).filter_map(after).filter(|&step| step > 0).collect();
+    stops.dedup();
+    stops
 }
 
 #[cfg(test)]
@@ -96,6 +120,15 @@ mod tests {
         assert_eq!(joined.turns[3], turn(&[2, 3], &[5, 6]));
         assert_eq!(joined.turns[5], turn(&[], &[7, 8]));
         assert_eq!(join(&turns, |_| WORTH / 8, &results, &[]).stops, [0], "too little");
+    }
+
+    #[test]
+    fn the_device_begins_early() {
+        let turns: Vec<Turn> = (0..65).map(|i| turn(if i < 64 { &[7] } else { &[] }, &[])).collect();
+        assert_eq!(join(&turns, |_| 0, &[], &[]).stops, [0, 4, 16]);
+        assert_eq!(join(&turns[40..], |_| 0, &[], &[]).stops, [0], "few are made");
+        let at_once = [turn(&[3; 40], &[]), turn(&[1], &[]), Turn::default()];
+        assert_eq!(join(&at_once, |_| 0, &[], &[]).stops, [0]);
     }
 
     #[test]
