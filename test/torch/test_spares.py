@@ -12,7 +12,7 @@ def compiled():
 
 
 def test_memory_of_a_result_that_was_let_go_is_used_again():
-    f, x = compiled(), torch.randn(512, 512)
+    f, x = compiled(), torch.randn(1024, 512)
     first = f(x).data_ptr()
     assert f(x).data_ptr() == first
     assert rc.torch.kept_bytes() == x.nbytes
@@ -22,7 +22,7 @@ def test_memory_of_a_result_that_was_let_go_is_used_again():
 
 
 def test_results_that_somebody_has_stay():
-    f, xs = compiled(), [torch.randn(512, 512) for _ in range(6)]
+    f, xs = compiled(), [torch.randn(1024, 512) for _ in range(6)]
     whole, view = f(xs[0]), f(xs[1])[3:, 5:]
     array, storage = f(xs[2]).numpy(), f(xs[3]).untyped_storage()
     others = [f(x) for x in xs]
@@ -30,13 +30,13 @@ def test_results_that_somebody_has_stay():
     torch.testing.assert_close(whole, xs[0] * 2 + 1)
     torch.testing.assert_close(view, (xs[1] * 2 + 1)[3:, 5:])
     torch.testing.assert_close(torch.from_numpy(array), xs[2] * 2 + 1)
-    torch.testing.assert_close(torch.empty(0).set_(storage, 0, (512, 512)), xs[3] * 2 + 1)
+    torch.testing.assert_close(torch.empty(0).set_(storage, 0, (1024, 512)), xs[3] * 2 + 1)
     for x, y in zip(xs, others):
         torch.testing.assert_close(y, x * 2 + 1)
 
 
 def test_a_loop_that_holds_the_last_result_needs_two_memories():
-    f, x, places = compiled(), torch.randn(512, 512), set()
+    f, x, places = compiled(), torch.randn(1024, 512), set()
     y = None
     for _ in range(6):
         y = f(x)
@@ -45,7 +45,7 @@ def test_a_loop_that_holds_the_last_result_needs_two_memories():
 
 
 def test_memory_that_lies_elsewhere_now_is_not_used():
-    f, x = compiled(), torch.randn(512, 512)
+    f, x = compiled(), torch.randn(1024, 512)
     y = f(x)
     y.untyped_storage().resize_(0)
     del y
@@ -60,7 +60,7 @@ def test_memory_that_lies_elsewhere_now_is_not_used():
 
 
 def test_results_may_be_written_to_resized_and_differentiated():
-    f, x = compiled(), torch.randn(512, 512)
+    f, x = compiled(), torch.randn(1024, 512)
     for _ in range(3):
         y = f(x)
         assert y._version == 0 and y.is_leaf and not y.requires_grad
@@ -69,7 +69,7 @@ def test_results_may_be_written_to_resized_and_differentiated():
         y.requires_grad_()
         (y * y).sum().backward()
         torch.testing.assert_close(y.grad, 2 * y.detach())
-        y.detach().resize_(1024, 1024)
+        y.detach().resize_(2048, 1024)
         del y
     with torch.inference_mode():
         assert f(x).is_inference()
@@ -80,7 +80,7 @@ def test_symbolic_sizes():
     torch._dynamo.reset()
     rc.torch.free_kept()
     f = torch.compile(lambda x: x * 2 + 1, backend="rc", dynamic=True)
-    for rows in (512, 512, 700, 512, 700):
+    for rows in (1024, 1024, 1400, 1024, 1400):
         x = torch.randn(rows, 300)
         torch.testing.assert_close(f(x), x * 2 + 1)
         assert rc.torch.kept_bytes() in (0, x.nbytes)
@@ -89,8 +89,8 @@ def test_symbolic_sizes():
 def test_steps_of_training_keep_none():
     torch._dynamo.reset()
     rc.torch.free_kept()
-    layer = torch.nn.Linear(512, 512)
+    layer = torch.nn.Linear(512, 1024)
     step = torch.compile(lambda x: layer(x).relu().sum(), backend="rc", dynamic=False)
     for _ in range(2):
-        step(torch.randn(512, 512)).backward()
+        step(torch.randn(1024, 512)).backward()
     assert rc.torch.kept_bytes() == 0

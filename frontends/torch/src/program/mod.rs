@@ -430,24 +430,6 @@ impl Call {
     }
 }
 
-impl Call {
-    /// A tensor on a storage of PyTorch's, and its memory.
-    fn on_storage<'py>(
-        &self,
-        storage: &Bound<'py, PyAny>,
-        sizes: &Bound<'py, PyTuple>,
-        strides: &Bound<'py, PyTuple>,
-        dtype: &Bound<'py, PyAny>,
-    ) -> PyResult<(Bound<'py, PyAny>, DlTensor)> {
-        let py = storage.py();
-        let none = PyTuple::new(py, [0])?;
-        let (tensor, _) = self.empty((CPU, 0), &none, &PyTuple::new(py, [1])?, dtype)?;
-        tensor.call_method1(pyo3::intern!(py, "set_"), (storage, 0, sizes, strides))?;
-        let memory = self.exchange.tensor(&tensor)?;
-        Ok((tensor, memory))
-    }
-}
-
 impl Profiler {
     fn new(py: Python<'_>, name: String) -> PyResult<Profiler> {
         let module = py.import("torch.autograd.profiler")?.into_any().unbind();

@@ -213,13 +213,18 @@ impl<'a> Tensors<'a> {
         let spares = self.call.spares.as_ref().filter(|_| Spares::wants(bytes));
         let (sizes, strides) = &self.sizes.results[i];
         let (sizes, strides, dtype) = (sizes.bind(py), strides.bind(py), self.call.dtypes[i].bind(py));
-        let (result, memory) = match spares.and_then(|spares| spares.take(py, i, bytes)) {
-            Some(storage) => self.call.on_storage(&storage, sizes, strides, dtype)?,
-            None => {
-                let (result, memory) = self.call.empty(self.device, sizes, strides, dtype)?;
-                spares.map_or(Ok(()), |spares| spares.keep(i, &result, memory.address() as usize, bytes))?;
-                (result, memory)
+        let spare = spares.map(|spares| spares.take(i, bytes, sizes, strides)).transpose()?.flatten();
+        let (result, memory) = match (spare, spares) {
+            (Some(spare), _) => {
+                let memory = self.call.exchange.tensor(&spare)?;
+                (spare, memory)
             }
+            (None, Some(spares)) => {
+                let new = self.call.empty(self.device, sizes, strides, dtype)?;
+                let memory = new.1;
+                (spares.keep(i, bytes, new, sizes, strides)?, memory)
+            }
+            (None, None) => self.call.empty(self.device, sizes, strides, dtype)?,
         };
         self.addresses[i].store(memory.address() as u64, Ordering::Relaxed);
         self.results[i] = Some(result.unbind());
