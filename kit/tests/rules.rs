@@ -216,7 +216,7 @@ const MISTAKES: &[(&str, &str, &str, &str)] = &[
     ),
     (
         "rule a(%xs...) { %y = $op: elementwise %xs... } => { %y = $op %xs... }",
-        "op",
+        "$op",
         "does not follow from its operands",
         ": type(%y)",
     ),

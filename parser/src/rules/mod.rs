@@ -133,7 +133,7 @@ mod tests {
         let Some(At { node: Expr::Tensor(dims, _), .. }) = &rule.holes[0].ty else { panic!("a tensor") };
         assert_eq!(dims.iter().map(|d| d.many).collect::<Vec<_>>(), [true, false, false]);
         assert_eq!((rule.pattern.len(), rule.conditions.len(), rule.replacement.len()), (2, 3, 2));
-        let Condition::Holds(At { node: Expr::Binary(Binary::Or, _, right), .. }) = &rule.conditions[1] else {
+        let Condition::Holds(At { node: Expr::Binary(Binary::Or, _, right), .. }, _) = &rule.conditions[1] else {
             panic!("or binds loosest")
         };
         assert!(matches!(right.node, Expr::Binary(Binary::And, ..)));
@@ -144,7 +144,7 @@ mod tests {
     fn carets_stand_under_the_mistake() {
         assert_eq!(error("rule a(%x) { %y = core.neg %x } = { %y = %x }"), "32: expected '=>' or 'where', found '='");
         assert_eq!(error("rule a(%x) { %y core.neg %x }"), "16: expected ',' or '=', found 'core.neg'");
-        assert_eq!(error("rul a"), "0: expected 'rule', found 'rul'");
+        assert_eq!(error("rul a"), "0: expected 'form' or 'rule', found 'rul'");
         assert_eq!(error("rule a(%x)"), "10: expected '{' or 'assuming', found the end of the file");
         assert_eq!(error("rule a(%x) { %y = \u{e9} }"), "18: '\u{e9}' starts nothing that rules have");
         assert!(error(&format!("rule a() {{}} where {} => {{}}", "(".repeat(100_000))).contains("more than 100 parts"));
