@@ -38,6 +38,8 @@ pub struct CpuThreads {
 pub struct CpuPointwise {
     /// Operations at most with which a program takes up to twice as many vectors.
     pub light: i64,
+    /// Vectors that a program takes where it computes elementary functions, at most.
+    pub function_vectors: i64,
     /// What starting a program takes, in vectors that are copied.
     pub program_vectors: i64,
 }

@@ -245,11 +245,16 @@ impl<'a, 'm> Lowering<'a, 'm> {
             vec![b.bitcast(loaded, self.memory_vector(place))]
         };
         // A branch in a loop costs registers, a mask that is the same at each step nothing.
-        if matches!(self.target, Processor::Cpu(cpu) if cpu.masks) && place.lanes <= MASKED {
+        if self.has_masks(place) {
             return Parts::from_vec(some());
         }
         let full = b.icmp(ICmp::Sge, valid, b.i32(place.lanes as i32));
         Parts::from_vec(b.if_else(full, &self.raw_types(place), || self.load_all(place).into_vec(), some))
+    }
+
+    /// Whether the CPU loads and stores some lanes of a vector in one instruction, by a mask.
+    fn has_masks(&self, place: &Place<'m>) -> bool {
+        matches!(self.target, Processor::Cpu(cpu) if cpu.masks) && place.lanes <= MASKED
     }
 
     fn load_one(&self, place: &Place<'m>, valid: Value<'m>, lane: usize) -> Value<'m> {
@@ -300,6 +305,11 @@ impl<'a, 'm> Lowering<'a, 'm> {
 
     fn store_some(&self, place: &Place<'m>, valid: Value<'m>, parts: &[Value<'m>]) {
         let b = self.b;
+        // Branches would have the computation of each vector wait for the one before.
+        if self.has_masks(place) {
+            self.store_masked(place, parts[0], valid);
+            return;
+        }
         let full = b.icmp(ICmp::Sge, valid, b.i32(place.lanes as i32));
         let rest = || {
             if self.gpu {

@@ -183,7 +183,7 @@ impl Lowering<'_> {
             |op: OpRef| (op.str("kind").map(str::to_string), row_of(op.body, op.op), op.body.ty(op.result(0)).elem());
         let own = rows(op);
         let columns = own.1.as_ref().is_some_and(|(shape, dims)| !dims.contains(&(shape.len() - 1)));
-        if !self.target.is_some_and(|target| !target.is_cpu()) || own.0.as_deref() != Some("add") || !columns {
+        if self.target.is_none_or(|target| target.is_cpu()) || own.0.as_deref() != Some("add") || !columns {
             return Vec::new();
         }
         let others = self.source.ops(self.entry).map(|other| self.source.op_ref(other));

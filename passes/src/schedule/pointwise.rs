@@ -7,7 +7,8 @@ use super::nest::extent_of;
 use super::tiles::{best_outer, fit, pow2, storable};
 use super::{Plan, elems, elems_along};
 use crate::schedule::target::Target;
-use rc_ir::{Body, Name};
+use crate::work::is_function;
+use rc_ir::{Body, Name, Op};
 use rc_machine::Cpu;
 
 /// One tile for each program: all of the innermost iterator that is contiguous in the results, up to a size, and rows of the
@@ -76,15 +77,18 @@ pub fn plan(body: &Body, mut group: Group, target: &Target) -> Plan {
     Plan::of_rule(vec![schedule; group.nests.len()], why, other)
 }
 
-/// Vectors that a CPU's program takes of a row: where little is computed, so many that they divide a row of `row` vectors into few parts, and evenly.
+/// Vectors that a CPU's program takes of a row: so many that they divide a row of `row` vectors into few parts, and evenly, where little is computed, or
+/// elementary functions: in these each step waits for the one before, while those of other vectors run.
 fn vectors(body: &Body, group: &Group, row: Option<i64>, cpu: &Cpu) -> i64 {
-    let computed: usize =
-        group.ops.iter().filter_map(|&op| body.op_ref(op).entry(0)).map(|entry| body.ops(entry).count()).sum();
+    let entries = group.ops.iter().filter_map(|&op| body.op_ref(op).entry(0));
+    let computed: Vec<Op> = entries.flat_map(|entry| body.ops(entry)).collect();
     let (usual, costs) = (cpu.vectors, &cpu.pointwise);
-    let light = computed as i64 <= costs.light;
-    let Some(row) = row.filter(|&row| row > usual && light) else { return usual };
+    let functions = computed.iter().any(|&op| is_function(body.op_ref(op)));
+    let most = [(computed.len() as i64 <= costs.light, 2 * usual), (functions, costs.function_vectors)];
+    let most = most.into_iter().filter(|case| case.0).map(|case| case.1).fold(usual, i64::max);
+    let Some(row) = row.filter(|&row| row > usual) else { return usual };
     let cost = |vectors: &i64| (row + vectors - 1) / vectors * (vectors + costs.program_vectors);
-    (usual..=2 * usual).min_by_key(cost).unwrap_or(usual)
+    (usual..=most).min_by_key(cost).unwrap_or(usual)
 }
 
 /// Whether elements along `y` have in common what index maps compute along `x`, which is more than where to start.

@@ -141,7 +141,7 @@ impl Builder {
             (of(step.choices[2] / 2, window), if window < 3 { 1 + of(step.choices[1] / 3, 2) } else { 1 });
         let channels = x.shape[1];
         let groups = match channels.as_number() {
-            Some(n) if n % 2 == 0 && n > 0 && step.choices[2] / 8 % 4 == 0 => 2,
+            Some(n) if n % 2 == 0 && n > 0 && (step.choices[2] / 8).is_multiple_of(4) => 2,
             _ => 1,
         };
         // More results than these would have the interpreter busy.
