@@ -107,7 +107,8 @@ impl LlvmModule {
     /// States what holds for every function that rc generates.
     fn add_attributes(&self) {
         let nounwind = enum_attribute(&self.context, "nounwind");
-        let no_builtins = string_attribute(&self.context, "no-builtins");
+        let no_builtins = string_attribute(&self.context, "no-builtins", "");
+        let frame_pointer = string_attribute(&self.context, "frame-pointer", "all");
         let convergent = enum_attribute(&self.context, "convergent");
         for function in self.module.definitions() {
             // SAFETY: the functions and calls are the module's, the attributes its context's, and both outlive this.
@@ -115,6 +116,10 @@ impl LlvmModule {
                 // No unwind tables, and no loop turned into a call of memset or memcpy.
                 LLVMAddAttributeAtIndex(function, LLVMAttributeFunctionIndex, nounwind);
                 LLVMAddAttributeAtIndex(function, LLVMAttributeFunctionIndex, no_builtins);
+                if let Processor::Cpu(_) = self.target {
+                    // LLVM aligns the stack for vectors that it spills only where it has a frame pointer; others may lie across two cache lines.
+                    LLVMAddAttributeAtIndex(function, LLVMAttributeFunctionIndex, frame_pointer);
+                }
                 if let Processor::Cuda(_) = self.target {
                     // A barrier or an aligned instruction must stay under the control flow that it was written under.
                     LLVMAddAttributeAtIndex(function, LLVMAttributeFunctionIndex, convergent);

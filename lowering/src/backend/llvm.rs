@@ -250,10 +250,11 @@ pub(super) fn enum_attribute(context: &Context, name: &str) -> LLVMAttributeRef 
     }
 }
 
-/// A string attribute without a value, such as `"no-builtins"`.
-pub(super) fn string_attribute(context: &Context, name: &str) -> LLVMAttributeRef {
-    // SAFETY: as above, and the value is empty.
-    unsafe { LLVMCreateStringAttribute(context.raw(), name.as_ptr().cast(), name.len() as u32, c"".as_ptr(), 0) }
+/// A string attribute, such as `"no-builtins"`, whose value is empty.
+pub(super) fn string_attribute(context: &Context, name: &str, value: &str) -> LLVMAttributeRef {
+    let [(name, names), (value, values)] = [name, value].map(|text| (text.as_ptr().cast(), text.len() as u32));
+    // SAFETY: as above, for both strings.
+    unsafe { LLVMCreateStringAttribute(context.raw(), name, names, value, values) }
 }
 
 fn initialize_targets() {

@@ -147,7 +147,12 @@ impl<'a, 'm> Lowering<'a, 'm> {
         if self.ranges.is_narrow(valid) {
             return value;
         }
-        b.trunc(b.smin(b.smax(value, b.i64(0)), b.i64(i32::MAX.into())), b.ty.i32)
+        let inside = if self.ranges.fits_32_bits(valid) {
+            value
+        } else {
+            b.smin(b.smax(value, b.i64(0)), b.i64(i32::MAX.into()))
+        };
+        b.trunc(inside, b.ty.i32)
     }
 
     /// For one lane, `valid` is a condition like `pred`.

@@ -47,7 +47,12 @@ impl IndexRanges {
 
     /// Whether an index value is kept in 32 bits.
     pub fn is_narrow(&self, value: Value) -> bool {
-        self.narrow && self.of(value).is_some_and(fits_i32)
+        self.narrow && self.fits_32_bits(value)
+    }
+
+    /// Whether 32 bits hold an index value, be it kept in 64.
+    pub fn fits_32_bits(&self, value: Value) -> bool {
+        self.of(value).is_some_and(fits_i32)
     }
 
     /// Whether values with these bounds are kept in 32 bits.

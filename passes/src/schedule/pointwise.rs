@@ -31,7 +31,7 @@ pub fn plan(body: &Body, mut group: Group, target: &Target) -> Plan {
     });
     let width = nest.outputs[0].innermost().and_then(|x| nest.iter(x)?.extent.as_static());
     let want = match &target.cpu {
-        Some(cpu) => lanes * vectors(body, &group, width.map(|n| (n + lanes - 1) / lanes), cpu),
+        Some(cpu) => lanes * vectors(body, &group, width, lanes, cpu),
         None => 128 * each,
     };
     let mut schedule = Schedule::new(Kind::Pointwise);
@@ -77,18 +77,20 @@ pub fn plan(body: &Body, mut group: Group, target: &Target) -> Plan {
     Plan::of_rule(vec![schedule; group.nests.len()], why, other)
 }
 
-/// Vectors that a CPU's program takes of a row: so many that they divide a row of `row` vectors into few parts, and evenly, where little is computed, or
+/// Vectors that a CPU's program takes of a row: so many that they divide a row of `width` elements into few parts, and evenly, where little is computed, or
 /// elementary functions: in these each step waits for the one before, while those of other vectors run.
-fn vectors(body: &Body, group: &Group, row: Option<i64>, cpu: &Cpu) -> i64 {
+fn vectors(body: &Body, group: &Group, width: Option<i64>, lanes: i64, cpu: &Cpu) -> i64 {
     let entries = group.ops.iter().filter_map(|&op| body.op_ref(op).entry(0));
     let computed: Vec<Op> = entries.flat_map(|entry| body.ops(entry)).collect();
     let (usual, costs) = (cpu.vectors, &cpu.pointwise);
     let functions = computed.iter().any(|&op| is_function(body.op_ref(op)));
     let most = [(computed.len() as i64 <= costs.light, 2 * usual), (functions, costs.function_vectors)];
     let most = most.into_iter().filter(|case| case.0).map(|case| case.1).fold(usual, i64::max);
-    let Some(row) = row.filter(|&row| row > usual) else { return usual };
-    let cost = |vectors: &i64| (row + vectors - 1) / vectors * (vectors + costs.program_vectors);
-    (usual..=most).min_by_key(cost).unwrap_or(usual)
+    let Some(width) = width.filter(|&width| width > usual * lanes) else { return usual };
+    let programs = |vectors: i64| (width + vectors * lanes - 1) / (vectors * lanes);
+    let cost = |vectors: &i64| programs(*vectors) * (vectors + costs.program_vectors);
+    let fits = |vectors: &i64| *vectors <= costs.partial_vectors || width % (vectors * lanes) == 0;
+    (usual..=most).filter(fits).min_by_key(cost).unwrap_or(usual)
 }
 
 /// Whether elements along `y` have in common what index maps compute along `x`, which is more than where to start.
