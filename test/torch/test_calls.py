@@ -108,3 +108,76 @@ def test_constants_and_seeds_are_the_programs_own():
     a = f(x)
     torch.manual_seed(3)
     assert torch.equal(f(x), a)
+
+
+class Wrapped(torch.Tensor):
+    """A tensor of a class of the user's."""
+
+
+# In place: each changes the tensor that a program was called with before, and is one that it takes.
+CHANGES = {
+    "data": lambda x: setattr(x, "data", torch.randn(4, 4)),
+    "set_": lambda x: x.set_(torch.randn(4, 4)),
+    "set_ with an offset": lambda x: x.set_(torch.randn(64).untyped_storage(), 7, (4, 4), (4, 1)),
+    "storage that moves": lambda x: x.data.resize_(100000),
+    "t_": lambda x: x.t_(),
+    "as_strided_": lambda x: x.as_strided_((4, 4), (0, 1)),
+    "written": lambda x: x.normal_(),
+    "resize_ and back": lambda x: x.requires_grad_(False).resize_(1000).resize_(4, 4),
+    "swapped": lambda x: torch.utils.swap_tensors(x, type(x)(torch.randn(4, 4))),
+}
+
+
+@pytest.fixture(scope="module")
+def program():
+    f, given = compiled(lambda x: x * 2 + 1)
+    f(torch.randn(4, 4))
+    return given[0]
+
+
+@pytest.mark.parametrize("kind", [torch.Tensor, nn.Parameter, nn.Buffer, Wrapped])
+@pytest.mark.parametrize("change", CHANGES)
+def test_arguments_that_are_changed_in_place(program, kind, change):
+    with torch.no_grad():
+        make = lambda: torch.randn(4, 4).as_subclass(Wrapped) if kind is Wrapped else kind(torch.randn(4, 4))
+        x = make()
+        for _ in range(2):
+            torch.testing.assert_close(program(x)[0], x.as_subclass(torch.Tensor) * 2 + 1)
+            if change != "swapped" or kind is not Wrapped:
+                CHANGES[change](x)
+            torch.testing.assert_close(program(x)[0], x.as_subclass(torch.Tensor) * 2 + 1)
+
+
+def test_arguments_that_become_what_a_program_does_not_take(program):
+    whole = torch.randn(4, 4)
+    becomes = [
+        (whole.view(torch.int32), "elements of type f32"),  # The same memory.
+        (whole.flatten(), "rank 2"),
+        (whole[:3], "3, where 4"),
+        (torch.empty(4, 4, dtype=torch.float8_e4m3fn), "elements of type f32|float8"),
+    ]
+    for other, message in becomes:
+        x = torch.Tensor(whole)
+        torch.testing.assert_close(program(x)[0], whole * 2 + 1)
+        x.data = other
+        with pytest.raises(Exception, match=message):
+            program(x)
+    with torch._subclasses.FakeTensorMode() as mode:
+        fake = mode.from_tensor(whole)
+    with pytest.raises(TypeError, match="a tensor without memory"):
+        program(fake)
+    for other in (whole.to_sparse(), torch.empty(4, 4, device="meta"), None, 1, "x", nn.Linear(2, 2), torch.Tensor):
+        with pytest.raises(Exception):
+            program(other)
+    torch.testing.assert_close(program(whole)[0], whole * 2 + 1)
+
+
+DTYPES = "float64 float32 float16 bfloat16 int64 int32 int16 int8 uint8 bool complex64 complex128".split()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_elements_of_each_type_are_read(dtype):
+    dtype = getattr(torch, dtype)
+    for shape in ((), (0, 3), (3, 1, 2)):
+        x = torch.randint(0, 2, shape).to(dtype)
+        check(lambda x: torch.stack([x, x]), x)

@@ -3,6 +3,7 @@
 //!
 //! The layouts are those of `dlpack.h` 1.x; PyTorch offers the table as `torch.Tensor.__dlpack_c_exchange_api__` since 2.10.
 
+use crate::direct::Direct;
 use pyo3::exceptions::{PyBufferError, PyImportError};
 use pyo3::ffi;
 use pyo3::prelude::*;
@@ -74,9 +75,9 @@ struct Table {
     current_stream: unsafe extern "C" fn(i32, i32, *mut *mut c_void) -> i32,
 }
 
-/// PyTorch's table of exchange functions.
+/// PyTorch's table of exchange functions, and what reads most of its tensors without it.
 #[derive(Clone, Copy)]
-pub struct Exchange(&'static Table);
+pub struct Exchange(&'static Table, Option<&'static Direct>);
 
 // SAFETY: the table is constant and lives as long as the process.
 unsafe impl Send for Exchange {}
@@ -97,11 +98,20 @@ impl Exchange {
             let found = table.version.major;
             return Err(PyImportError::new_err(format!("rc reads DLPack 1; this PyTorch has DLPack {found}")));
         }
-        Ok(Exchange(table))
+        let table = Exchange(table, None);
+        Ok(Exchange(table.0, Direct::of_torch(py, &table)))
     }
 
     /// The memory of a tensor, valid while the object lives and is not resized.
+    #[inline(always)]
     pub fn tensor(&self, object: &Bound<'_, PyAny>) -> PyResult<DlTensor> {
+        // SAFETY: the caller holds the object.
+        let direct = self.1.and_then(|direct| unsafe { direct.tensor(object.as_ptr()) });
+        direct.map_or_else(|| self.tensor_of_object(object), Ok)
+    }
+
+    /// As [`Exchange::tensor`], by DLPack's function whatever the object.
+    pub fn tensor_of_object(&self, object: &Bound<'_, PyAny>) -> PyResult<DlTensor> {
         let mut out = std::mem::MaybeUninit::uninit();
         // SAFETY: the caller holds the object; on success all fields are written.
         match unsafe { (self.0.from_object)(object.as_ptr().cast(), out.as_mut_ptr()) } {
@@ -118,17 +128,14 @@ impl Exchange {
         &self,
         py: Python<'py>,
         address: *mut u8,
-        (device_type, device_id): (i32, i32),
+        device: (i32, i32),
         dtype: DType,
         shape: Vec<i64>,
         count: &Arc<AtomicUsize>,
     ) -> PyResult<Bound<'py, PyAny>> {
         let strides = row_major(&shape);
-        let (code, bits) = code_of(dtype);
-        let (ndim, lanes, byte_offset) = (shape.len() as i32, 1, 0);
-        let (data, none) = (address, std::ptr::null());
-        let tensor =
-            DlTensor { data, device_type, device_id, ndim, code, bits, lanes, shape: none, strides: none, byte_offset };
+        let none = std::ptr::null();
+        let tensor = DlTensor::new(address, device, code_of(dtype), shape.len() as i32, none, none);
         let version = Version { major: 1, minor: 0 };
         let managed = Managed { version, context: std::ptr::null_mut(), deleter: Some(delete_view), flags: 0, tensor };
         count.fetch_add(1, Ordering::AcqRel);
@@ -162,6 +169,25 @@ impl Exchange {
 }
 
 impl DlTensor {
+    pub fn new(
+        data: *mut u8,
+        (device_type, device_id): (i32, i32),
+        (code, bits): (u8, u8),
+        ndim: i32,
+        shape: *const i64,
+        strides: *const i64,
+    ) -> DlTensor {
+        DlTensor { data, device_type, device_id, ndim, code, bits, lanes: 1, shape, strides, byte_offset: 0 }
+    }
+    /// DLPack's numbers for the elements' type: its kind, and its bits.
+    pub fn code(&self) -> (u8, u8) {
+        (self.code, self.bits)
+    }
+    /// Whether both are of the same memory in the same way.
+    pub fn is_same(&self, other: &DlTensor) -> bool {
+        let place = |t: &DlTensor| (t.address(), t.device_type, t.code(), t.lanes);
+        place(self) == place(other) && self.shape() == other.shape() && self.strides() == other.strides()
+    }
     pub fn shape(&self) -> &[i64] {
         self.slice(self.shape)
     }
@@ -261,20 +287,10 @@ struct Owner {
 pub fn capsule(py: Python<'_>, tensor: Tensor, versioned: bool) -> PyResult<Bound<'_, PyAny>> {
     let shape: Vec<i64> = tensor.shape().iter().map(|&n| n as i64).collect();
     let strides = row_major(&shape);
-    let ((code, bits), data) = (code_of(tensor.dtype()), tensor.as_ptr().cast_mut());
+    let (code, data) = (code_of(tensor.dtype()), tensor.as_ptr().cast_mut());
     let owner = Box::new(Owner { _tensor: tensor, shape, strides });
-    let shown = DlTensor {
-        data,
-        device_type: CPU,
-        device_id: 0,
-        ndim: owner.shape.len() as i32,
-        code,
-        bits,
-        lanes: 1,
-        shape: owner.shape.as_ptr(),
-        strides: owner.strides.as_ptr(),
-        byte_offset: 0,
-    };
+    let shown =
+        DlTensor::new(data, (CPU, 0), code, owner.shape.len() as i32, owner.shape.as_ptr(), owner.strides.as_ptr());
     let context = Box::into_raw(owner).cast();
     let (pointer, name, destructor): (*mut c_void, _, ffi::PyCapsule_Destructor) = if versioned {
         let version = Version { major: 1, minor: 0 };

@@ -4,13 +4,14 @@
 //! Graph(symbols, args)      a function under construction; one call, `op`, makes any operation
 //!   .finish(results)        the module
 //! Module.compile(target)    machine code
-//! Program(…)(tensors)       runs on PyTorch's tensors' own memory, exchanged by DLPack's C functions
+//! Program(…)(tensors)       runs on PyTorch's tensors' own memory, read by its C functions or DLPack's
 //! Model, Array              the same for every other library: packages and modules, run on arrays of NumPy's protocol or DLPack
 //! ```
 
 mod array;
 mod attrs;
 mod dim;
+mod direct;
 mod dlpack;
 mod errors;
 mod foreign;

@@ -126,7 +126,8 @@ impl PyProgram {
             key = rest;
             if let Some(dtype) = input.dtype {
                 let address = tensor.address();
-                if rank != input.order.len() || !self.reads(input, dtype, &tensor) || !self.aligned(address, dtype) {
+                let is_read = self.reads(input, dtype, &tensor) && self.aligned(address, dtype);
+                if rank != input.order.len() || address.is_null() || !is_read {
                     return Ok(None);
                 }
                 addresses.push(address);
@@ -158,6 +159,9 @@ impl PyProgram {
                 copies.push((input.arg, copy));
             }
             let count = tensor.shape().iter().product::<i64>() as usize;
+            if count > 0 && tensor.address().is_null() {
+                return Err(PyTypeError::new_err(format!("argument {}: a tensor without memory", input.arg)));
+            }
             bytes.push(count * dtype.size() * (1 + usize::from(input.complex)));
             addresses.push(tensor.address());
         }
