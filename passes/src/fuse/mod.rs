@@ -4,6 +4,7 @@
 //! (softmax, normalization); a product takes elementwise epilogues; attention takes the index maps of its operands
 //! and of its result. Everything else starts a kernel of its own, and a remark says why.
 
+mod again;
 mod classify;
 mod excess;
 mod merge;
@@ -68,12 +69,11 @@ pub fn fuse(body: &mut Body, options: &FuseOptions) -> Vec<Diagnostic> {
             recompute::round_in_products(body, block);
             recompute::copy_paddings(body, block);
         }
-        let order = Order::of(body, block);
-        let plan = plan::plan(body, block, &symbols, &order, options);
+        let plan = plan::plan(body, block, &symbols, options);
         remarks.extend(plan.remarks);
         // Producers come last in the plan, and their fusions first in the block.
         for group in plan.groups.iter().rev() {
-            remarks.extend(outline::outline(body, &group.ops, &symbols, &order));
+            remarks.extend(outline::outline(body, &group.ops, &symbols, &plan.order));
         }
         outline::erase_dead(body, block);
         restore_order(body, block);
@@ -104,10 +104,15 @@ impl Order {
     fn number(&self, op: Op) -> u32 {
         self.0[op.index()]
     }
+    /// Numbers a copy as what it is a copy of.
+    fn add_copy(&mut self, op: Op, copy: Op) {
+        self.0.resize(self.0.len().max(copy.index() + 1), 0);
+        self.0[copy.index()] = self.0[op.index()];
+    }
     /// A group's operations in program order.
     fn sorted(&self, ops: &FxHashSet<Op>) -> Vec<Op> {
         let mut sorted: Vec<Op> = ops.iter().copied().collect();
-        sorted.sort_unstable_by_key(|op| self.0[op.index()]);
+        sorted.sort_unstable_by_key(|op| (self.0[op.index()], op.index()));
         sorted
     }
     /// Values that operations of the group define and others use, in program order.

@@ -11,6 +11,7 @@ use rc_ir::{Block, Body, Dim, Op, Value};
 pub type Row = (Vec<Dim>, Vec<usize>);
 
 /// What is known of an operation.
+#[derive(Clone)]
 pub struct Fact {
     pub class: Class,
     /// Whether doing it again costs less than storing its result.
@@ -39,6 +40,13 @@ impl Ops {
             ops.0[op.index()] = Some(fact);
         }
         ops
+    }
+
+    /// Of a copy, what is known of the operation.
+    pub fn add_copy(&mut self, op: Op, copy: Op) {
+        let fact = self.get(op).cloned();
+        self.0.resize_with(self.0.len().max(copy.index() + 1), || None);
+        self.0[copy.index()] = fact;
     }
 
     /// Of an operation of the block.

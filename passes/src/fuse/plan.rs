@@ -59,34 +59,39 @@ impl Group {
 pub struct Plan {
     pub groups: Vec<Group>,
     pub remarks: Vec<Diagnostic>,
+    pub order: Order,
 }
 
 pub(super) struct Planner<'a> {
-    pub(super) body: &'a Body,
+    pub(super) body: &'a mut Body,
     pub(super) symbols: &'a Ranges,
-    pub(super) order: &'a Order,
+    pub(super) order: Order,
     /// What each operation of the block is.
-    facts: Ops,
+    pub(super) facts: Ops,
     pub(super) options: &'a FuseOptions,
     pub(super) groups: Vec<Group>,
     pub(super) of: FxHashMap<Op, usize>,
     remarks: Vec<Diagnostic>,
+    /// Copies of operations that are not placed yet.
+    pub(super) copies: FxHashMap<Op, Vec<Op>>,
 }
 
-/// Plans the fusions of a block.
-pub fn plan(body: &Body, block: Block, symbols: &Ranges, order: &Order, options: &FuseOptions) -> Plan {
-    let (facts, of) = (Ops::of(body, block), FxHashMap::default());
-    let mut planner = Planner { body, symbols, order, facts, options, groups: Vec::new(), of, remarks: Vec::new() };
-    let ops: Vec<Op> = body.ops(block).collect();
+/// Plans the fusions of a block. What several kernels compute each for itself is copied.
+pub fn plan(body: &mut Body, block: Block, symbols: &Ranges, options: &FuseOptions) -> Plan {
+    let (order, facts) = (Order::of(body, block), Ops::of(body, block));
+    let (groups, remarks, of, copies) = <(Vec<Group>, Vec<Diagnostic>, FxHashMap<_, _>, FxHashMap<_, _>)>::default();
+    let mut planner = Planner { body, symbols, order, facts, options, groups, of, remarks, copies };
+    let ops: Vec<Op> = planner.body.ops(block).collect();
     for &op in ops.iter().rev() {
+        planner.place_copies(op);
         planner.place(op, options.fuse);
     }
     if options.fuse && options.gathers {
         planner.join_sums();
     }
-    let mut groups = planner.groups;
+    let Planner { body, mut groups, remarks, order, .. } = planner;
     groups.retain(|g| !g.ops.iter().all(|&op| is_view(body.op_ref(op))));
-    Plan { groups, remarks: planner.remarks }
+    Plan { groups, remarks, order }
 }
 
 /// Whether it is a padding with zeros.
@@ -138,6 +143,9 @@ impl Planner<'_> {
                     self.join(self.groups.len() - 1, op, class);
                     return;
                 }
+                if self.compute_again(op) {
+                    return;
+                }
                 self.remarks.push(*Diagnostic::remark(self.body.loc(op), message));
                 self.start(op, class);
             }
@@ -165,7 +173,7 @@ impl Planner<'_> {
         if class == Class::Reduce { row_of(self.body, op) } else { None }
     }
 
-    fn join(&mut self, group: usize, op: Op, class: Class) {
+    pub(super) fn join(&mut self, group: usize, op: Op, class: Class) {
         let side = self.on_operand_side(group, op);
         let row = self.row_of(op, class);
         let target = &mut self.groups[group];
@@ -182,7 +190,7 @@ impl Planner<'_> {
     }
 
     /// The group that `op` may join, made of several if need be; none where it has no users to join; an error says why not.
-    fn home(&mut self, op: Op) -> Result<Option<usize>, String> {
+    pub(super) fn home(&mut self, op: Op) -> Result<Option<usize>, String> {
         if self.waits_for_attention(op) {
             return Ok(None);
         }
@@ -227,7 +235,7 @@ impl Planner<'_> {
     }
 
     /// The groups of what uses `op`, and whether it is a result of the function too.
-    fn groups_of_users(&self, op: Op) -> Result<(Vec<usize>, bool), String> {
+    pub(super) fn groups_of_users(&self, op: Op) -> Result<(Vec<usize>, bool), String> {
         let mut groups: Vec<usize> = Vec::new();
         let mut escapes = false;
         for result in self.body.results(op) {

@@ -133,6 +133,17 @@ fn copy_for_columns(body: &mut Body, op: Op, symbols: &Ranges, costs: &Fusion) {
     }
 }
 
+/// Whether light arithmetic that several kernels use is computed again by each: they then read its operands, of no more bytes than half its result's.
+pub fn is_computed_again(body: &Body, op: Op, symbols: &Ranges, costs: &Fusion) -> bool {
+    let at = body.op_ref(op);
+    is_light(at) && !is_cheap(at) && !narrows(body, op) && reads_less(body, op, symbols, costs)
+}
+
+/// Whether it makes operands of light arithmetic that is computed again, and is so too.
+pub fn goes_along(body: &Body, op: Op) -> bool {
+    is_light(body.op_ref(op)) && !narrows(body, op) || is_cheap(body.op_ref(op)) && !orders_product(body, op)
+}
+
 /// Arithmetic that costs less than reading its operands.
 fn is_light(op: OpRef) -> bool {
     let names = [op::core::ADD, op::core::SUB, op::core::MUL, op::core::NEG, op::core::CONVERT];
@@ -178,7 +189,7 @@ fn reads_less(body: &Body, op: Op, symbols: &Ranges, costs: &Fusion) -> bool {
     while let Some(op) = stack.pop() {
         for value in body.operands(op) {
             let def = body.defining_op(value);
-            let light = def.filter(|&d| is_light(body.op_ref(d)) && !narrows(body, d) || is_cheap(body.op_ref(d)));
+            let light = def.filter(|&d| goes_along(body, d));
             match light {
                 Some(def) if seen.insert(def) => stack.push(def),
                 None if leaves.insert(value) => read += bytes(value),
