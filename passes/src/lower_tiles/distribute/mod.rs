@@ -3,6 +3,7 @@
 
 mod access;
 mod dot;
+mod edge;
 mod elementwise;
 mod exchange;
 mod flight;
@@ -94,7 +95,7 @@ pub fn distribute(src: &Body, options: Options) -> Result<Body> {
     match warpgroup::warpgroup_dots(src).as_slice() {
         [] => {
             work.await_inputs()?;
-            work.ops_of(entry)?;
+            work.program(entry)?;
         }
         dots => work.specialized(entry, dots)?,
     }
