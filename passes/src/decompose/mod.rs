@@ -3,19 +3,24 @@
 mod pairs;
 
 use crate::partition::RECOMPUTE;
+use crate::rules::attentions;
 use crate::schedule::Target;
 use rc_dialects::builder::CoreBuilder;
 use rc_dialects::constraints::default_acc;
+use rc_dialects::core::dot::DOT;
 use rc_dialects::core::shape::{RESHAPE, TRANSPOSE};
 use rc_dialects::interfaces::Decompose;
+use rc_dialects::op;
 use rc_dialects::tensor::{ADAPTIVE_AVG_POOL, CONV, CONV_TRANSPOSE, CONV_WEIGHT_GRAD, channels_last};
+use rc_ir::effects::is_dead;
 use rc_ir::pass::{OptionKind, PassDef, PassKind, SymbolContext, has_op, option};
 use rc_ir::{Attr, Body, Builder, Dim, Op, Result, Value};
 use rustc_hash::FxHashSet;
 
 pub static DECOMPOSE: PassDef = PassDef {
     summary: "Replaces operations by their definitions in core.",
-    doc: "Every operation that has a definition (the interface Decompose) is replaced by it, until none is left. Locations and names stay.",
+    doc: "Every operation that has a definition (the interface Decompose) is replaced by it, until none is left. Locations and names stay. \
+          Before, a softmax of scores between two products becomes attention, by the rules of `passes/rules/attention.rules`.",
     pending: Some(|module| has_op(module, |name| name.def().is_some_and(|d| d.interface::<Decompose>().is_some()))),
     options: &[option(
         "order",
@@ -34,12 +39,30 @@ pub static DECOMPOSE: PassDef = PassDef {
             if order == "channels_last" || order == "auto" && known {
                 cx.count("convolutions with channels last", order_channels_last(body, cpu.as_ref()));
             }
+            recognize_attention(body, cx)?;
             let replaced = decompose(body)?;
             cx.count("operations replaced", replaced);
             Ok(())
         }))
     })
 };
+
+/// Makes a softmax between two products one operation.
+fn recognize_attention(body: &mut Body, cx: &mut SymbolContext) -> Result {
+    let ops = body.walk();
+    if !ops.iter().any(|&op| body.name(op) == op::tensor::SOFTMAX) {
+        return Ok(());
+    }
+    for &op in ops.iter().filter(|&&op| body.name(op) == &DOT).collect::<Vec<_>>() {
+        attentions().apply_at(body, op, None, cx)?;
+    }
+    for op in ops.into_iter().rev() {
+        if !body.is_erased(op) && is_dead(body, op) {
+            body.erase(op);
+        }
+    }
+    Ok(())
+}
 
 /// A GPU reads parts of different sizes as windows, once; for a CPU the products with matrices of shares take less.
 fn pool_by_windows(body: &mut Body) {

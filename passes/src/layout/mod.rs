@@ -11,7 +11,7 @@ mod views;
 pub(crate) use segments::Segments;
 
 use crate::fuse::{Class, classify, symbol_ranges};
-use crate::rules::transposes;
+use crate::rules::{Applied, attentions, transposes};
 use crate::schedule::Target;
 use rc_dialects::core::attention::ATTENTION;
 use rc_dialects::core::constant::CONSTANT;
@@ -43,10 +43,15 @@ fn run(body: &mut Body, cx: &mut SymbolContext) -> Result {
     }
     let target = Target::of("", "", cx.module.attrs).map_err(|why| Diagnostic::error(body.loc(body.root()), why))?;
     let symbols = symbol_ranges(body);
+    let mut simpler = 0;
     for op in body.walk() {
         if body.name(op) == &ATTENTION && masks::simplify_mask(body, op, &symbols)? {
-            cx.count("masks", 1);
+            simpler += 1;
         }
+    }
+    cx.count("masks", simpler);
+    if simpler > 0 {
+        see_keys(body, cx)?;
     }
     for op in body.walk() {
         if body.name(op) == &ATTENTION && masks::count_keys(body, op, &target.fusion)? {
@@ -85,16 +90,34 @@ fn run(body: &mut Body, cx: &mut SymbolContext) -> Result {
     Ok(())
 }
 
+/// What a rule of `attention.rules` has made NaN for queries that see no key is as it was, where each is known to see one.
+fn see_keys(body: &mut Body, cx: &mut SymbolContext) -> Result {
+    for op in body.walk() {
+        if !body.is_erased(op)
+            && body.name(op) == op::core::SUB
+            && let Some(applied) = attentions().apply_at(body, op, None, cx)?
+        {
+            erase_read(body, &applied);
+        }
+    }
+    Ok(())
+}
+
+/// Erases what a rule has read and nothing else reads.
+fn erase_read(body: &mut Body, applied: &Applied) {
+    for &read in &applied.read {
+        if is_dead(body, read) {
+            body.erase(read);
+        }
+    }
+}
+
 /// Has operations of a name that read transposed values read them as they are stored, by `transposes.rules`.
 fn read_as_stored(body: &mut Body, ops: &[Op], def: &'static OpDef, cx: &mut SymbolContext) -> Result {
     for &op in ops {
         let mut next = Some(op).filter(|&op| !body.is_erased(op) && body.name(op) == def);
         while let Some(applied) = next.map(|op| transposes().apply_at(body, op, None, cx)).transpose()?.flatten() {
-            for read in applied.read {
-                if is_dead(body, read) {
-                    body.erase(read);
-                }
-            }
+            erase_read(body, &applied);
             next = body.defining_op(applied.values[0]).filter(|&op| body.name(op) == def);
         }
     }

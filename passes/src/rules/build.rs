@@ -39,7 +39,7 @@ pub struct Applied {
 impl Rule {
     /// Rewrites `op` where the rule matches. `chosen`: what the pass chose, where it chooses.
     pub fn apply(&self, op: Op, chosen: Option<&[Value]>, rw: &mut Rewriter) -> Result<Option<Applied>> {
-        if !self.may_match(rw.body, op) {
+        if self.chooses && chosen.is_some_and(<[Value]>::is_empty) || !self.may_match(rw.body, op) {
             return Ok(None);
         }
         let mut found = Match { chosen: chosen.map(Into::into), ..Match::default() };

@@ -3,6 +3,7 @@
 use super::val::{Ints, Kind, Val};
 use crate::layout::{Segments, bytes_text};
 use rc_dialects::core::fold::uniform;
+use rc_dialects::core::scalar::Scalar;
 use rc_dialects::core::shape::BROADCAST;
 use rc_ir::op_def::constant_of;
 use rc_ir::{Body, Dim, Name, Traits, Type, Value};
@@ -156,6 +157,10 @@ pub static FUNCTIONS: &[Function] = &[
             Some(Val::Ints(list.iter().map(|n| Dim::Static(less(n))).collect()))
         },
     ),
+    function("reciprocal", &[Kind::Number], Kind::Number, "1 divided by a number.", |_, args| match args {
+        [Val::Number(x)] => Some(Val::Number(Scalar::Float(1.0 / x.float()))),
+        _ => None,
+    }),
     function("take", &[Kind::Ints, Kind::Int], Kind::Ints, "The first so many integers of a list.", |_, args| {
         let (list, n) = (ints(args, 0)?, usize::try_from(int(args, 1)?.as_static()?).ok()?);
         Some(Val::Ints(list.get(..n)?.iter().copied().collect()))

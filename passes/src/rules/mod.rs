@@ -129,10 +129,11 @@ impl RuleSet {
 }
 
 /// Files of rules that are part of rc: a test checks and proves each.
-pub static BUILT_IN: [(&str, &str); 3] = [
+pub static BUILT_IN: [(&str, &str); 4] = [
     ("canonicalize.rules", include_str!("../../rules/canonicalize.rules")),
     ("layout.rules", include_str!("../../rules/layout.rules")),
     ("transposes.rules", include_str!("../../rules/transposes.rules")),
+    ("attention.rules", include_str!("../../rules/attention.rules")),
 ];
 
 /// One of them by its number, read when it is first asked for.
@@ -160,6 +161,11 @@ pub fn moves() -> &'static RuleSet {
 /// The rules by which what reads transposed values reads them as they are stored.
 pub fn transposes() -> &'static RuleSet {
     built_in!(2)
+}
+
+/// The rules by which a softmax between two products is attention.
+pub fn attentions() -> &'static RuleSet {
+    built_in!(3)
 }
 
 /// The rules of a file, checked.

@@ -167,6 +167,7 @@ impl<'r, 's> Resolver<'r, 's> {
             vars: std::mem::take(&mut self.vars),
             ops,
             gates: Vec::new(),
+            chooses: conditions.iter().any(|c| matches!(c, Condition::Holds(Code::Chosen(_), _))),
             conditions,
             makes,
             results,

@@ -26,6 +26,8 @@ pub struct Rule {
     /// What the root must be for anything else to be looked at.
     pub gates: Vec<Gate>,
     pub conditions: Vec<Condition>,
+    /// Whether a condition asks for what the pass chose.
+    pub chooses: bool,
     pub makes: Vec<NewOp>,
     /// The values that take the place of the root's results; of a form's case the value in that form.
     pub results: Vec<usize>,
