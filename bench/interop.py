@@ -3,7 +3,7 @@
 
     bench/interop.py target/release/rc-opt llvm-project/mlir/test/IR xdsl/tests/filecheck
 
-A module counts as equal where `mlir-opt` prints the same of what rc-opt prints as of the module itself. Modules that `mlir-opt` does not take (tests of
+A module counts as equal where `mlir-opt` prints the same of what rc-opt prints as of the module itself, or as of its own text. Modules that `mlir-opt` does not take (tests of
 errors, dialects that it does not have) do not count. Exit code 1: less than --least percent come back equal.
 """
 
@@ -48,7 +48,9 @@ def try_module(text, rc_opt, mlir_opt):
     after, error = run([mlir_opt, *GENERIC], through)
     if error:
         return "not read back", reason(error)
-    return ("equal", "") if after == before else ("different", "comes back different")
+    # Some modules (two maps that print alike) come back different from mlir-opt, too.
+    equal = after == before or after == run([mlir_opt, *GENERIC], before)[0]
+    return ("equal", "") if equal else ("different", "comes back different")
 
 
 def modules(folders):

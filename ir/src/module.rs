@@ -65,6 +65,17 @@ pub struct Module {
     pub bodies: Vec<Body>,
     /// What `dense_resource<name>` refers to.
     pub resources: IndexMap<Name, Blob>,
+    /// Resources that rc has no use for, as they are written.
+    pub foreign: Vec<ForeignResources>,
+}
+
+/// `dialect_resources: { owner: { … } }` of another dialect than `builtin`, or `external_resources: { owner: { … } }`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ForeignResources {
+    pub external: bool,
+    pub owner: Name,
+    /// With its braces.
+    pub text: Box<str>,
 }
 
 impl std::fmt::Debug for Body {
@@ -75,7 +86,13 @@ impl std::fmt::Debug for Body {
 
 impl Default for Module {
     fn default() -> Self {
-        Module { attrs: Attr::empty_dict(), loc: Loc::UNKNOWN, bodies: Vec::new(), resources: IndexMap::new() }
+        Module {
+            attrs: Attr::empty_dict(),
+            loc: Loc::UNKNOWN,
+            bodies: Vec::new(),
+            resources: IndexMap::new(),
+            foreign: Vec::new(),
+        }
     }
 }
 

@@ -80,7 +80,7 @@ impl<'s> Parser<'s> {
         let start = self.start;
         let end = self.balanced_end(bracket, self.slice() == "affine_set")?;
         self.seek(end);
-        Ok(self.opaque(start, end))
+        self.opaque(start, end)
     }
     /// `sparse<[[0, 1]], [2]> : tensor<3x4xi32>`, as text.
     fn sparse(&mut self) -> Result<Attr> {
@@ -89,11 +89,12 @@ impl<'s> Parser<'s> {
         self.seek(end);
         self.expect(Token::Colon, "and the type of the constant")?;
         self.ty()?;
-        Ok(self.opaque(start, self.behind))
+        self.opaque(start, self.behind)
     }
     /// An attribute that rc does not interpret: its text, which ends before the next token.
-    pub fn opaque(&self, start: usize, end: usize) -> Attr {
-        Attr::new(AttrData::Opaque(Name::new(self.text[start..end].trim_end())))
+    pub fn opaque(&self, start: usize, end: usize) -> Result<Attr> {
+        let text = self.without_aliases(self.text[start..end].trim_end())?;
+        Ok(Attr::new(AttrData::Opaque(Name::new(&text))))
     }
 
     // ---- strings and symbols ----
@@ -105,7 +106,7 @@ impl<'s> Parser<'s> {
             && self.bytes_of(&text[1..text.len() - 1], at + 1).is_ok_and(|b| String::from_utf8(b).is_err())
         {
             self.advance();
-            return Ok(self.opaque(at, at + text.len()));
+            return self.opaque(at, at + text.len());
         }
         self.string().map(|s| Attr::str(&s))
     }
@@ -243,7 +244,8 @@ impl<'s> Parser<'s> {
         let (at, word) = (self.start, &self.slice()[1..]);
         let bracket = self.byte(self.end) == b'<';
         if !word.contains('.') && !bracket {
-            let Some(&attr) = self.attr_aliases.get(word) else {
+            let known = self.attr_aliases.get(word).copied();
+            let Some(attr) = known.map_or_else(|| self.loc_attr(word), |attr| Ok(Some(attr)))? else {
                 let hint = did_you_mean(word, self.attr_aliases.keys().copied());
                 return Err(self
                     .error(format!("undefined attribute alias '#{word}'{hint}"))
@@ -275,9 +277,9 @@ impl<'s> Parser<'s> {
                 // Some have a type.
                 if self.take(Token::Colon) {
                     self.ty()?;
-                    return Ok(self.opaque(at, self.start));
+                    return self.opaque(at, self.start);
                 }
-                Ok(self.opaque(at, end))
+                self.opaque(at, end)
             }
         }
     }

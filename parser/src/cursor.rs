@@ -74,6 +74,8 @@ pub(crate) struct Parser<'s> {
     pub attr_aliases: FxHashMap<&'s str, Attr>,
     pub type_aliases: FxHashMap<&'s str, Type>,
     pub loc_aliases: FxHashMap<&'s str, Loc>,
+    /// How aliases of locations are written, once an attribute has been one of them.
+    pub loc_texts: Option<FxHashMap<&'s str, &'s str>>,
     /// Locations written as aliases that come later in the file: where they are needed.
     pub late_locs: Vec<LateLoc<'s>>,
     pub scope: Scope<'s>,
@@ -114,6 +116,7 @@ impl<'s> Parser<'s> {
             attr_aliases: FxHashMap::default(),
             type_aliases: FxHashMap::default(),
             loc_aliases: FxHashMap::default(),
+            loc_texts: None,
             late_locs: Vec::new(),
             scope: Scope::default(),
             grouped: false,

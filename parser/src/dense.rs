@@ -22,7 +22,7 @@ impl Parser<'_> {
         let ty = self.ty()?;
         let after = self.start;
         if is_foreign(ty) {
-            return Ok(self.opaque(at, after));
+            return self.opaque(at, after);
         }
         let layout = self.layout(ty, type_at..after)?;
         self.seek(elements);

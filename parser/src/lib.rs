@@ -12,6 +12,7 @@
 //! assert_eq!(module.unwrap().to_string(), "%x = foo.bar {n = 3 : i64} : f32\n");
 //! ```
 
+mod aliases;
 mod attrs;
 mod cursor;
 mod dense;

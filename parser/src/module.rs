@@ -6,7 +6,7 @@ use crate::lexer::Token;
 use crate::locs::WrittenLoc;
 use crate::ops::Target;
 use crate::scope::Labels;
-use rc_ir::module::GROUP;
+use rc_ir::module::{ForeignResources, GROUP};
 use rc_ir::suggest::did_you_mean;
 use rc_ir::{Attr, Blob, Body, Loc, Module, Name, OpState, Result};
 
@@ -324,9 +324,12 @@ impl<'s> Parser<'s> {
             if section == "dialect_resources" {
                 self.dialect_resources(module)?;
             } else if section == "external_resources" {
-                // Other tools' notes (reproducers), which rc has no use for.
-                let end = self.balanced_end(self.start, false)?;
-                self.seek(end);
+                // Other tools' notes, such as reproducers.
+                self.list(Token::BraceOpen, Token::BraceClose, "in resources", &mut |p| {
+                    let owner = p.resource_name()?;
+                    p.expect(Token::Colon, "and its resources")?;
+                    p.foreign_resources(true, owner, module)
+                })?;
             } else {
                 return Err(self
                     .error(format!("unknown section '{section}'"))
@@ -344,12 +347,20 @@ impl<'s> Parser<'s> {
             p.expect(Token::Word, "the name of a dialect")?;
             p.expect(Token::Colon, "and its resources")?;
             if dialect != "builtin" {
-                return Err(p
-                    .error(format!("not supported: resources of the dialect '{dialect}'"))
-                    .help("rc reads those of builtin"));
+                return p.foreign_resources(false, Name::new(dialect), module);
             }
             p.list(Token::BraceOpen, Token::BraceClose, "in resources", &mut |p| p.resource(module))
         })
+    }
+    /// Resources that rc does not interpret, from their brace on.
+    fn foreign_resources(&mut self, external: bool, owner: Name, module: &mut Module) -> Result {
+        if !self.is(Token::BraceOpen) {
+            return Err(self.expected("'{' and resources"));
+        }
+        let (start, end) = (self.start, self.balanced_end(self.start, false)?);
+        self.seek(end);
+        module.foreign.push(ForeignResources { external, owner, text: self.text[start..end].into() });
+        Ok(())
     }
     /// `text "…"`, or the bytes in hex digits, after their alignment.
     fn blob(&mut self) -> Result<Blob> {

@@ -19,7 +19,7 @@ impl Parser<'_> {
         let ty = if self.take(Token::Colon) { Some(self.ty()?) } else { ty };
         let ty = ty.unwrap_or_else(|| if token == Token::Float { Type::f64() } else { Type::i64() });
         if matches!(ty.data(), TypeData::Foreign(_)) {
-            return Ok(self.opaque(at, self.start));
+            return self.opaque(at, self.behind);
         }
         let value = self.scalar(negative, token, text, ty).map_err(|why| self.error_at(range, why))?;
         Ok(match value {
@@ -64,10 +64,16 @@ impl Parser<'_> {
 
     /// `array<i64: 1, 2>`.
     pub fn dense_array(&mut self) -> Result<Attr> {
+        let at = self.start;
         self.advance();
         let open = self.start;
         self.expect(Token::Less, "after 'array'")?;
         let elem = self.ty()?;
+        if matches!(elem.data(), TypeData::Foreign(_)) {
+            let end = self.balanced_end(open, false)?;
+            self.seek(end);
+            return self.opaque(at, end);
+        }
         let fits = elem.is_float() || (elem.is_int() && elem.bit_width().is_some_and(|w| w <= 64));
         if !fits {
             return Err(self

@@ -59,7 +59,7 @@ impl<'s> Parser<'s> {
 
     /// Whether a word starts a type.
     pub fn is_type_word(word: &str) -> bool {
-        CONSTRUCTORS.contains(&word) || scalar_type(word).is_some() || is_foreign_float(word)
+        CONSTRUCTORS.contains(&word) || scalar_type(word).is_some() || is_foreign(word)
     }
 
     fn builtin_type(&mut self) -> Result<Type> {
@@ -94,7 +94,7 @@ impl<'s> Parser<'s> {
                 Ok(Type::new(TypeData::Tuple(types.into())))
             }),
             "complex" => self.parameters(|p| Ok(Type::new(TypeData::Complex(p.ty()?)))),
-            _ if is_foreign_float(word) => {
+            _ if is_foreign(word) => {
                 self.advance();
                 Ok(Type::new(TypeData::Foreign(Name::new(word))))
             }
@@ -319,9 +319,9 @@ impl<'s> Parser<'s> {
             return Ok(Type::new(TypeData::Opaque(Name::new(word))));
         }
         let end = self.balanced_end(self.end, false)?;
-        let text = &self.text[at + 1..end];
+        let text = self.without_aliases(&self.text[at + 1..end])?;
         self.seek(end);
-        Ok(Type::new(TypeData::Opaque(Name::new(text))))
+        Ok(Type::new(TypeData::Opaque(Name::new(&text))))
     }
 
     fn rc_type(&mut self, name: &'s str) -> Result<Type> {
@@ -393,8 +393,12 @@ impl<'s> Parser<'s> {
     }
 }
 
-fn is_foreign_float(word: &str) -> bool {
-    matches!(word, "f80" | "f128") || word.starts_with("f8E") || word.starts_with("f6E") || word.starts_with("f4E")
+/// Words for numbers that rc does not compute with.
+fn is_foreign(word: &str) -> bool {
+    matches!(word, "f80" | "f128" | "i0" | "si0" | "ui0")
+        || word.starts_with("f8E")
+        || word.starts_with("f6E")
+        || word.starts_with("f4E")
 }
 
 fn scalar_type(word: &str) -> Option<Type> {

@@ -390,6 +390,47 @@ fn locations() {
     assert_same(&rc_ir::print::print_module(&parse(&printed), &options), expected, "locations read back");
 }
 
+/// What rc does not interpret is kept as its text, with what its aliases stand for.
+#[test]
+fn aliases_in_what_is_kept() {
+    reads(
+        "!t = i32\n#a = 3 : i64\nfoo.op {x = #bar.b<!t, \"!t\", #a, !t.u, #a<1>>}",
+        "foo.op {x = #bar.b<i32, \"!t\", 3 : i64, !t.u, #a<1>>}\n",
+    );
+    reads("!t = i32\nfoo.op {x = !bar.b<!t>}", "foo.op {x = !bar.b<i32>}\n");
+    // Aliases of locations may come later, and stand where attributes do.
+    reads(
+        "!t = tuple<>\nfoo.op {x = #l}\n#l = loc(fused<#n>[#m, \"b\"])\n#m = loc(\"a\":1:2)\n#n = loc(fused<!t>[\"c\"])",
+        "foo.op {x = loc(fused<loc(fused<tuple<>>[\"c\"])>[\"a\":1:2, \"b\"])}\n",
+    );
+    for (text, error) in [
+        ("foo.op {x = #l}\n#l = loc(fused[#l])\n", "stands for itself"),
+        ("foo.op {x = #late}\n#late = 1 : i32\n", "undefined attribute alias '#late'"),
+    ] {
+        let (_, errors) =
+            rc_parser::parse_module_with("test.ir", text.into(), &rc_parser::ParseOptions { allow_unregistered: true });
+        assert!(errors.iter().any(|e| e.message.contains(error)), "{errors:?}");
+    }
+    // Twice as much with each alias.
+    let doubling: String = (1..30).map(|n| format!("#l{n} = loc(fused[#l{}, #l{}])\n", n - 1, n - 1)).collect();
+    let text = format!("foo.op {{x = #l29}}\n#l0 = loc(\"a\")\n{doubling}");
+    let (_, errors) =
+        rc_parser::parse_module_with("test.ir", text, &rc_parser::ParseOptions { allow_unregistered: true });
+    assert!(errors.iter().any(|e| e.message.contains("more than 65536 characters")), "{errors:?}");
+}
+
+#[test]
+fn what_other_tools_keep_in_a_module_stays() {
+    fixed("foo.op {a = array<i0: 0, 0>, n = 0 : si0, t = i0}\n");
+    let both = "foo.op\n\n{-#\n  dialect_resources: {\n    bar: {x: \"a\", y: 1}\n  },\n  external_resources: {\n    tool: {z: true}\n  }\n#-}\n";
+    fixed(both);
+    let mut module = parse(both);
+    module.add_resource("w", Type::tensor_of(&[4], Type::i8()), Blob::new(vec![1, 2, 3, 4]));
+    check_round_trip(&module);
+    assert_eq!(parse(&generic(&module)).foreign, module.foreign);
+    fixed("foo.op\n\n{-#\n  external_resources: {\n    tool: {z: true}\n  }\n#-}\n");
+}
+
 #[test]
 fn long_attributes_have_aliases() {
     let (a, b) = ("a".repeat(50), "b".repeat(90));
