@@ -15,7 +15,7 @@ pub fn augment(command: Command) -> Command {
     command
         .disable_help_flag(true)
         .arg(
-            flag("help", "Print this, or what a pass or an operation does, with an example")
+            flag("help", "Print this; what a pass or an operation does, with an example")
                 .short('h')
                 .num_args(0..=1)
                 .require_equals(true)
@@ -34,18 +34,12 @@ pub fn augment(command: Command) -> Command {
         .arg(flag("list-phases", "Print the phases of --compile-to").action(ArgAction::SetTrue))
         .arg(flag("print-docs", "Print a reference page: passes, schedule, or a dialect").value_name("PAGE"))
         .arg(
-            flag(
-                "print-target",
-                "Print a target as a file for --target-file: this machine's CPU, or what --target, --arch or --target-file names",
-            )
-            .action(ArgAction::SetTrue),
+            flag("print-target", "Print a file for --target-file: of this CPU, --target, --arch")
+                .action(ArgAction::SetTrue),
         )
+        .arg(flag("check-rules", "Prove a file of rewrite rules by running both sides of each").value_name("FILE"))
         .arg(
-            flag("check-rules", "Prove the rewrite rules of a file: run both sides of each on random programs and inputs")
-                .value_name("FILE"),
-        )
-        .arg(
-            flag("completions", "Print completions for a shell")
+            flag("completions", "Print completions: bash, elvish, fish, powershell, zsh")
                 .value_parser(clap::value_parser!(clap_complete::Shell))
                 .value_name("SHELL"),
         )
@@ -71,13 +65,18 @@ pub fn asked(matches: &ArgMatches, command: &Command) -> Option<Result<String, S
     lists.iter().find(|(name, _)| matches.get_flag(name)).map(|(_, list)| Ok(list()))
 }
 
+/// Characters of a line of the screen.
+const WIDTH: usize = 100;
+
 /// One screen: the options, and the names of the passes.
 fn short_help(command: &Command) -> String {
-    let mut out = command.clone().render_help().to_string();
+    // One line for each option: what values are possible, its help says.
+    let mut options = command.clone().mut_args(one_line).next_line_help(false).term_width(WIDTH);
+    let mut out = options.render_help().to_string();
     out += "\nPasses, run in the order of their flags (--fuse=max-ops=32); --help=PASS says more:\n";
     let mut line = String::from(" ");
     for pass in registered() {
-        if line.len() + pass.name.len() > 100 {
+        if line.len() + pass.name.len() >= WIDTH {
             let _ = writeln!(out, "{line}");
             line = String::from(" ");
         }
@@ -85,6 +84,11 @@ fn short_help(command: &Command) -> String {
     }
     let _ = writeln!(out, "{line}");
     out
+}
+
+fn one_line(arg: Arg) -> Arg {
+    let takes_value = arg.get_action().takes_values();
+    if takes_value { arg.hide_possible_values(true) } else { arg }
 }
 
 fn completions(shell: clap_complete::Shell, command: &Command) -> String {
@@ -138,12 +142,12 @@ fn indented(text: &str) -> String {
     wrapped(text).trim_end().lines().map(|line| format!("      {line}")).collect::<Vec<_>>().join("\n")
 }
 
-/// Text in lines of 100 characters at most.
+/// Text in lines of [`WIDTH`] characters at most.
 fn wrapped(text: &str) -> String {
     let mut out = String::new();
     let mut width = 0;
     for word in text.split_whitespace() {
-        if width > 0 && width + 1 + word.chars().count() > 100 {
+        if width > 0 && width + 1 + word.chars().count() > WIDTH {
             out.push('\n');
             width = 0;
         }

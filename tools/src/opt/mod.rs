@@ -50,10 +50,10 @@ pub struct IoOptions {
     /// Accept operations of dialects that are not registered
     #[arg(long)]
     pub allow_unregistered_dialect: bool,
-    /// Process the pieces of the input between lines `// -----` one by one
+    /// Process pieces between lines `// -----` one by one
     #[arg(long)]
     pub split_input_file: bool,
-    /// Check diagnostics against `expected-error@+1 {{…}}` comments
+    /// Check diagnostics against `expected-error@+1 {{…}}`
     #[arg(long)]
     pub verify_diagnostics: bool,
 }

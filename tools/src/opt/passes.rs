@@ -31,11 +31,15 @@ pub fn augment(mut command: Command) -> Command {
         command = command.arg(flag.action(ArgAction::Append).help(pass.summary).hide(true));
     }
     let flag = |name: &'static str, help: &'static str| {
-        Arg::new(name).long(name).action(ArgAction::SetTrue).help(help).help_heading("Passes: how they run")
+        Arg::new(name)
+            .long(name)
+            .action(ArgAction::SetTrue)
+            .help(help)
+            .help_heading("Passes: how they run (what is printed goes to standard error)")
     };
     let file = |name: &'static str, help: &'static str| {
         let arg = Arg::new(name).long(name).value_name("FILE").value_parser(clap::value_parser!(PathBuf));
-        arg.help(help).help_heading("Passes: how they run")
+        arg.help(help).help_heading("Passes: how they run (what is printed goes to standard error)")
     };
     PhaseOptions::augment_args(command)
         .arg(
@@ -43,39 +47,39 @@ pub fn augment(mut command: Command) -> Command {
                 .long("pass-pipeline")
                 .value_name("PIPELINE")
                 .help("Run these passes: 'fuse{max-ops=64},lower-cuda{arch=sm_90a}'")
-                .help_heading("Passes: how they run"),
+                .help_heading("Passes: how they run (what is printed goes to standard error)"),
         )
         .arg(
             Arg::new("arch")
                 .long("arch")
                 .value_name("ARCH")
-                .help("The processor to compile for: host, or LLVM's name of a CPU; sm_90a (default), sm_80, …; for a package several, with commas between them")
-                .help_heading("Passes: how they run"),
+                .help("Processor: host, LLVM's name of a CPU, sm_90a; of a package a,b")
+                .help_heading("Passes: how they run (what is printed goes to standard error)"),
         )
         .arg(
             Arg::new("target")
                 .long("target")
                 .value_name("MACHINE")
                 .value_parser(["cpu", "cuda"])
-                .help("The machine to schedule for, where no lowering says it")
-                .help_heading("Passes: how they run"),
+                .help("Machine to schedule for where no lowering says it: cpu, cuda")
+                .help_heading("Passes: how they run (what is printed goes to standard error)"),
         )
         .arg(
             Arg::new("target-file")
                 .long("target-file")
-                .value_name("FILE.toml")
+                .value_name("FILE")
                 .value_parser(clap::value_parser!(PathBuf))
                 .conflicts_with("arch")
-                .help("The machine to compile for, described in a file as --print-target writes it")
-                .help_heading("Passes: how they run"),
+                .help("Machine to compile for, as --print-target writes it")
+                .help_heading("Passes: how they run (what is printed goes to standard error)"),
         )
         .arg(
             Arg::new("memory-limit")
                 .long("memory-limit")
                 .value_name("BYTES")
                 .value_parser(clap::value_parser!(i64).range(1..))
-                .help("What intermediate results of a function take at most; values are computed again for it, and it is an error where it is not kept")
-                .help_heading("Passes: how they run"),
+                .help("What intermediate results may take; kept, or an error")
+                .help_heading("Passes: how they run (what is printed goes to standard error)"),
         )
         .arg(
             Arg::new("emit")
@@ -83,44 +87,41 @@ pub fn augment(mut command: Command) -> Command {
                 .value_name("KIND")
                 .value_parser(["ir", "llvm", "asm", "obj", "ptx", "package"])
                 .default_value("ir")
-                .help("What to print of a lowered module; package: compile for each --arch, and pack into one file for rc-run and librc_runtime")
-                .help_heading("Passes: how they run"),
+                .help("What to print: ir, llvm, asm, obj, ptx, or a package")
+                .help_heading("Passes: how they run (what is printed goes to standard error)"),
         )
         .arg(
             Arg::new("weights")
                 .long("weights")
-                .value_name("FILE.safetensors")
+                .value_name("FILE")
                 .action(ArgAction::Append)
-                .help("Tensors for the arguments of these names, which go into a package")
-                .help_heading("Passes: how they run"),
+                .help("Safetensors for arguments of these names, put into a package")
+                .help_heading("Passes: how they run (what is printed goes to standard error)"),
         )
         .arg(
             Arg::new("weights-beside")
                 .long("weights-beside")
-                .value_name("FILE.safetensors")
-                .help("The same, of a file in the package's folder, which stays there")
-                .help_heading("Passes: how they run"),
+                .value_name("FILE")
+                .help("The same, of a file that stays beside the package")
+                .help_heading("Passes: how they run (what is printed goes to standard error)"),
         )
         .arg(flag("verify-each", "Verify after every pass (on by default)"))
         .arg(flag("no-verify-each", "Verify only what is read"))
-        .arg(flag("print-ir-after-all", "Print the IR after every pass, on standard error"))
+        .arg(flag("print-ir-after-all", "Print the IR after every pass"))
         .arg(
-            flag("diff-after-change", "Print what every pass changed, operation by operation, on standard error")
+            flag("diff-after-change", "Print what every pass changed, operation by operation")
                 .alias("print-ir-after-change"),
         )
-        .arg(flag("print-ir-after-failure", "Print the IR that a failing pass left, on standard error"))
-        .arg(flag(
-            "check-each-pass",
-            "Run the module before and after every pass on random inputs, and name the first that changes a result",
-        ))
-        .arg(flag("timing", "Print how long every pass took, on standard error"))
-        .arg(flag("statistics", "Print the passes' counters, on standard error"))
-        .arg(flag("print-rules-applied", "Print how often each rewrite rule was applied, by pass, on standard error"))
+        .arg(flag("print-ir-after-failure", "Print the IR that a failing pass left"))
+        .arg(flag("check-each-pass", "Run before and after every pass; name the first that is wrong"))
+        .arg(flag("timing", "Print how long every pass took"))
+        .arg(flag("statistics", "Print the passes' counters"))
+        .arg(flag("print-rules-applied", "Print how often each rewrite rule was applied, by pass"))
         .arg(flag("remarks", "Show what the passes decided, and why"))
-        .arg(file("remarks-file", "Write remarks, warnings and errors as JSON, one on each line"))
+        .arg(file("remarks-file", "Write remarks, warnings and errors as lines of JSON"))
         .arg(file("trace", "Write when each pass ran, for Perfetto (ui.perfetto.dev)"))
-        .arg(file("view", "Write a page that shows the compilation: phases, graph, kernels, buffers, remarks"))
-        .arg(file("reproducer", "Where a pass fails or changes a result, write a reduced module that shows it"))
+        .arg(file("view", "Write a page that shows the compilation"))
+        .arg(file("reproducer", "Where a pass fails, write a reduced module that shows it"))
 }
 
 /// What looks on while passes run.

@@ -69,7 +69,7 @@ pub struct PhaseOptions {
     /// The phase that the input is in: go on after it
     #[arg(long, value_name = "PHASE")]
     pub compile_from: Option<String>,
-    /// Write the module after each phase to a file, headed by the command that goes on from it
+    /// Write each phase, headed by the command that goes on from it
     #[arg(long, value_name = "DIR")]
     pub dump_phases: Option<PathBuf>,
 }
