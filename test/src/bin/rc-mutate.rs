@@ -1,9 +1,12 @@
-//! `rc-mutate`: broken texts, pipelines and messages to the language server. Nothing may panic, hang or take much memory.
+//! `rc-mutate`: broken texts, pipelines, rewrite rules and messages to the language server. Nothing may panic, hang or take much memory.
 
 use clap::{Parser, ValueEnum};
+use rc_ir::loc::Source;
 use rc_ir::pass::{PassManager, registered};
 use rc_ir::print::{PrintOptions, print_module};
+use rc_ir::rewrite::{RewriteConfig, apply_patterns};
 use rc_parser::ParseOptions;
+use rc_passes::rules::{BUILT_IN, read};
 use rc_test::mutate::{Random, mutated, pipeline};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -17,6 +20,8 @@ enum What {
     Text,
     /// Texts that are right run through pipelines
     Pipelines,
+    /// Rules are read, and applied to texts that are right
+    Rules,
     /// A language server gets files, changes and questions
     Messages,
 }
@@ -60,16 +65,24 @@ fn main() -> ExitCode {
     if options.what != What::Messages {
         std::panic::set_hook(Box::new(|_| ()));
     }
+    let rules = rules_and_forms();
     let mut server = None;
     while Instant::now() < until {
         let input = mutated(random.pick::<String>(&files), random.pick::<String>(&files), &mut random);
-        let start = Instant::now();
+        let start = busy();
         let (input, found) = match options.what {
             What::Text => (vec![input.clone()], text(&input)),
             What::Pipelines => pipelines(random.pick::<String>(&files), &input, &mut random),
+            What::Rules => {
+                let changed = mutated(random.pick::<String>(&rules), random.pick::<String>(&rules), &mut random);
+                apply_rules(&changed, random.pick::<String>(&files))
+            }
             What::Messages => messages(&mut server, &options.lsp, &input, &mut random),
         };
-        let found = found.or_else(|| (start.elapsed() > SLOW).then(|| format!("takes {:?}", start.elapsed())));
+        let found = found.or_else(|| {
+            let took = busy().saturating_sub(start);
+            (took > SLOW).then(|| format!("takes {took:?}"))
+        });
         cases += 1;
         if let Some(why) = found {
             wrong += 1;
@@ -79,6 +92,15 @@ fn main() -> ExitCode {
     }
     println!("{cases} cases of seed {seed}, {wrong} wrong");
     if wrong == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// What the process has computed for, whatever else the machine does.
+fn busy() -> Duration {
+    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
+    let behind_name = stat.rsplit(')').next().unwrap_or_default();
+    // User and system time, in hundredths of a second.
+    let ticks = behind_name.split_whitespace().skip(11).take(2).filter_map(|n| n.parse::<u64>().ok());
+    Duration::from_millis(ticks.sum::<u64>() * 10)
 }
 
 fn files(folders: &[PathBuf]) -> Vec<String> {
@@ -165,6 +187,47 @@ fn pipelines(file: &str, mutated: &[u8], random: &mut Random) -> (Vec<Vec<u8>>, 
     };
     let found = catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| Some(panic_text(panic)));
     (vec![format!("// RUN: rc-opt --pass-pipeline='{line}' %s").into_bytes(), bytes.to_vec()], found)
+}
+
+/// rc's own rules one by one, each behind the forms of its file.
+fn rules_and_forms() -> Vec<String> {
+    let mut found = Vec::new();
+    for (_, text) in BUILT_IN {
+        let pieces: Vec<&str> = text.split("\n\n").collect();
+        let forms: String =
+            pieces.iter().filter(|piece| piece.contains("form ")).map(|piece| format!("{piece}\n")).collect();
+        let rules = pieces.iter().filter(|piece| piece.contains("rule "));
+        found
+            .extend(rules.map(|rule| if rule.contains("let %") { format!("{forms}{rule}") } else { rule.to_string() }));
+    }
+    found
+}
+
+/// What is wrong with how rules are read, and applied to a text.
+fn apply_rules(bytes: &[u8], file: &str) -> (Vec<Vec<u8>>, Option<String>) {
+    let text = String::from_utf8_lossy(bytes).into_owned();
+    let run = || -> Option<String> {
+        let rules = match read(&Source::register("mutated.rules", text.clone())) {
+            Ok(rules) => rules,
+            Err(errors) => {
+                errors.iter().for_each(|d| drop(d.render()));
+                return None;
+            }
+        };
+        let (module, _) = rc_parser::parse_bytes("file.ir", file.as_bytes().to_vec(), &ParseOptions::default());
+        let mut module = module.filter(|module| rc_dialects::verify(module).is_empty())?;
+        let config = RewriteConfig { fold: false, erase_dead: true, max_rewrites: Some(1000) };
+        for body in &mut module.bodies {
+            if let Err(error) = apply_patterns(body, &rules.patterns(), &config) {
+                error.render();
+                return None;
+            }
+        }
+        let broken = rc_dialects::verify(&module);
+        broken.first().map(|error| format!("rules leave what does not verify: {}", error.message))
+    };
+    let found = catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| Some(panic_text(panic)));
+    (vec![text.into_bytes(), file.as_bytes().to_vec()], found)
 }
 
 /// A language server and how many questions it was asked.
