@@ -86,7 +86,11 @@ impl Facts {
     }
     /// Whether `a <= b` is proved.
     pub fn le(&self, a: Dim, b: Dim) -> bool {
-        self.nonneg(b - a, FUEL) || self.conditions.iter().any(|&c| self.nonneg(b - a - c, FUEL))
+        self.is_nonneg(b - a)
+    }
+    /// Assumes `a <= b` until [`Facts::forget`].
+    pub fn assume_le(&mut self, a: Dim, b: Dim) {
+        self.conditions.push(b - a);
     }
     /// Assumes `a < b` until [`Facts::forget`].
     pub fn assume_less(&mut self, a: Dim, b: Dim) {
@@ -102,7 +106,7 @@ impl Facts {
     }
     /// Whether `dim >= 0` is proved.
     pub fn is_nonneg(&self, dim: Dim) -> bool {
-        self.nonneg(dim, FUEL)
+        self.nonneg(dim, FUEL) || self.conditions.iter().any(|&c| self.nonneg(dim - c, FUEL))
     }
 
     fn nonneg(&self, dim: Dim, fuel: u32) -> bool {

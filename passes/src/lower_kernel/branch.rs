@@ -1,5 +1,5 @@
-//! Selections whose condition is the same for all of a tile, as where several tensors lie one after the other. On a CPU only the chosen side is
-//! computed, in a branch, where the other's memory would be read as well.
+//! Selections whose condition is the same for all of a tile, or of most, as where several tensors lie one after the other. On a CPU only the chosen side
+//! is computed, in a branch, where the other's memory would be read as well; both are for a tile in which the condition changes.
 
 use super::program::Program;
 use super::region::Element;
@@ -24,23 +24,57 @@ impl Program<'_> {
 
     fn is_branch(&self, nest: &Nest, scope: &Scope, op: OpRef) -> bool {
         let reads = || op.operands().skip(1).any(|side| self.reads_memory(nest, side));
-        op.is(op::core::SELECT) && self.places(nest, scope, op.operand(0)).is_some() && reads()
+        let chosen = |op: OpRef| self.condition(nest, scope, op.operand(0)).is_some();
+        !self.no_branches && op.is(op::core::SELECT) && chosen(op) && reads()
     }
 
-    /// The two places that a condition compares, where neither differs within a tile.
-    fn places(&self, nest: &Nest, scope: &Scope, condition: Value) -> Option<[Dim; 2]> {
+    /// What a selection asks for, where it compares places of which one differs within a tile at most, along one dimension.
+    fn condition(&self, nest: &Nest, scope: &Scope, condition: Value) -> Option<Condition> {
         let compare = self.src.op_ref(self.src.defining_op(condition)?);
         if !compare.is(op::core::COMPARE) {
             return None;
         }
+        let kind = compare.str("kind")?;
         let place = |i: usize| {
             let op = self.src.op_ref(self.src.defining_op(compare.operand(i))?);
             let expr = op.attr("expr").filter(|_| op.name() == &loop_::INDEX)?.as_shape()?[0];
-            let expr = nest.resolve(expr);
-            let differs = has_index(expr) || scope.tiled().iter().any(|&name| mentions(expr, name));
-            (!differs).then_some(expr)
+            Some(nest.resolve(expr)).filter(|&expr| !has_index(expr))
         };
-        Some([place(0)?, place(1)?])
+        let places = [place(0)?, place(1)?];
+        let along = |i: usize| scope.tiled().into_iter().filter(move |&name| mentions(places[i], name));
+        let mut moving = (0..2).flat_map(|i| along(i).map(move |name| (i, name)));
+        let Some((side, name)) = moving.next() else {
+            return Some(Condition { kind: kind.into(), places, moving: None });
+        };
+        let negated = negation(kind)?;
+        let (rest, bind) = (places[side] - Dim::symbol(name), scope.get(name)?);
+        // Of a tile that is all of a row it is known for each element.
+        if moving.next().is_some() || mentions(rest, name) || self.constant(bind.base) == Some(0) {
+            return None;
+        }
+        // From this value on the answer is another one.
+        let strict = matches!((kind, side), ("lt" | "ge", 0) | ("gt" | "le", 1));
+        let change = places[1 - side] - rest + Dim::Static(i64::from(!strict));
+        let whole = change.as_static().is_some_and(|n| n % bind.size == 0) && self.is_multiple(bind.base, bind.size);
+        Some(Condition {
+            kind: kind.into(),
+            places,
+            moving: Some(Moving { side, span: bind.size - 1, negated, whole }),
+        })
+    }
+
+    fn constant(&self, value: Value) -> Option<i64> {
+        let op = self.out.op_ref(self.out.defining_op(value)?);
+        op.is(op::core::CONSTANT).then(|| op.int("value")).flatten()
+    }
+
+    /// Whether an index is a number times a multiple of `n`.
+    fn is_multiple(&self, value: Value, n: i64) -> bool {
+        let times = |op: Op| {
+            let op = self.out.op_ref(op);
+            op.is(op::core::MUL) && op.operands().any(|v| self.constant(v).is_some_and(|c| c % n == 0))
+        };
+        self.out.defining_op(value).is_some_and(times)
     }
 
     fn reads_memory(&self, nest: &Nest, value: Value) -> bool {
@@ -80,16 +114,68 @@ impl Program<'_> {
     }
 
     fn branch(&mut self, nest: &Nest, scope: &Scope, op: OpRef, known: &Known) -> Result<Element> {
-        let places = self.places(nest, scope, op.operand(0)).expect("checked by the caller");
-        let compare = self.src.op_ref(self.src.defining_op(op.operand(0)).expect("a comparison"));
+        let Condition { kind, places, moving } =
+            self.condition(nest, scope, op.operand(0)).expect("checked by the caller");
         let [a, b] = [self.index(places[0], scope, Tiled::First)?, self.index(places[1], scope, Tiled::First)?];
-        let condition = self.compare(compare.str("kind").unwrap_or_default(), a, b);
         let side = |p: &mut Self, value: Value| -> Result<Value> {
             let element = p.value_of(nest, scope, value, &mut known.clone())?;
             let tile = p.tile_of(element, scope.shape());
             Ok(p.broadcast(tile, scope.shape()))
         };
-        let chosen = self.if_else(condition, |p| side(p, op.operand(1)), |p| side(p, op.operand(2)))?;
+        let (holds, fails) = (op.operand(1), op.operand(2));
+        let Some(Moving { side: at, span, negated, whole: false }) = moving else {
+            let condition = self.compare(&kind, a, b);
+            let chosen = self.if_else(condition, |p| side(p, holds), |p| side(p, fails))?;
+            return Ok(Element::Tile(chosen));
+        };
+        let span = self.constant_index(span);
+        let mut last = [a, b];
+        last[at] = self.binary(op::core::ADD, last[at], span);
+        let (all, none) = match (kind.as_str(), at) {
+            ("lt" | "le", 0) | ("gt" | "ge", 1) => (last, [a, b]),
+            _ => ([a, b], last),
+        };
+        let all = self.compare(&kind, all[0], all[1]);
+        let both = |p: &mut Self| {
+            p.no_branches = true;
+            let selected = side(p, op.result(0));
+            p.no_branches = false;
+            selected
+        };
+        let otherwise = |p: &mut Self| {
+            let none = p.compare(negated, none[0], none[1]);
+            p.if_else(none, |p| side(p, fails), both)
+        };
+        let chosen = self.if_else(all, |p| side(p, holds), otherwise)?;
         Ok(Element::Tile(chosen))
     }
+}
+
+/// What a selection asks for.
+struct Condition {
+    kind: String,
+    places: [Dim; 2],
+    moving: Option<Moving>,
+}
+
+/// A place that grows by one from element to element along a tile.
+struct Moving {
+    /// Which of the two it is.
+    side: usize,
+    /// From the tile's first element to its last.
+    span: i64,
+    /// The opposite comparison.
+    negated: &'static str,
+    /// Whether the answer is the same for all of each tile.
+    whole: bool,
+}
+
+fn negation(kind: &str) -> Option<&'static str> {
+    Some(match kind {
+        "lt" => "ge",
+        "ge" => "lt",
+        "le" => "gt",
+        "gt" => "le",
+        _ => return None,
+    })
 }

@@ -33,6 +33,8 @@ pub struct Program<'a> {
     pub spread_over: Option<Vec<Name>>,
     /// Whether a branch is written in which all that is read lies in memory: no padding.
     pub no_padding: bool,
+    /// Whether both sides of selections are written, where a tile lies on both.
+    pub no_branches: bool,
     /// The memory of tensors: arguments of the function.
     pub memory: FxHashMap<Value, Value>,
     /// Results of nests that wait in the program's own memory.
@@ -62,6 +64,7 @@ impl<'a> Program<'a> {
             loc,
             spread_over: None,
             no_padding: false,
+            no_branches: false,
             memory: FxHashMap::default(),
             kept: FxHashMap::default(),
             held: Vec::new(),

@@ -80,19 +80,22 @@ impl Indices {
             _ => return None,
         })
     }
-    /// Assumes a condition, where it says that one index is less than another. Forget it after the branch.
-    pub fn assume(&mut self, src: &Body, condition: Value) -> bool {
-        let compare = src
-            .defining_op(condition)
-            .map(|op| src.op_ref(op))
-            .filter(|op| op.is(op::core::COMPARE) && op.str("kind") == Some("lt"));
-        let Some(op) = compare else { return false };
+    /// Assumes that a condition holds, or not, where it compares indices. Gives how much is to be forgotten after the branch.
+    pub fn assume(&mut self, src: &Body, condition: Value, holds: bool) -> usize {
+        let compare = src.defining_op(condition).map(|op| src.op_ref(op)).filter(|op| op.is(op::core::COMPARE));
+        let Some(op) = compare else { return 0 };
         let (a, b) = (self.dim(op.operand(0)), self.dim(op.operand(1)));
-        let known = a != Dim::Dynamic && b != Dim::Dynamic;
-        if known {
-            self.facts.assume_less(a, b);
+        if a == Dim::Dynamic || b == Dim::Dynamic {
+            return 0;
         }
-        known
+        match (op.str("kind").unwrap_or_default(), holds) {
+            ("lt", true) | ("ge", false) => self.facts.assume_less(a, b),
+            ("le", true) | ("gt", false) => self.facts.assume_le(a, b),
+            ("gt", true) | ("le", false) => self.facts.assume_less(b, a),
+            ("ge", true) | ("lt", false) => self.facts.assume_le(b, a),
+            _ => return 0,
+        }
+        1
     }
     /// The bounds and step of a `kernel.for`.
     pub fn range(&self, op: OpRef) -> (Dim, Dim, Dim) {

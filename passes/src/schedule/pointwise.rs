@@ -1,14 +1,15 @@
 //! Schedules of nests that compute every element for itself.
 
-use super::access::Iter;
+use super::access::{Iter, mentions};
 use super::attr::{Kind, Schedule};
 use super::group::{Group, collapse};
-use super::nest::extent_of;
+use super::nest::{Nest, extent_of};
 use super::tiles::{best_outer, fit, pow2, storable};
 use super::{Plan, elems, elems_along};
 use crate::schedule::target::Target;
 use crate::work::is_function;
-use rc_ir::{Body, Name, Op};
+use rc_dialects::{loop_, op};
+use rc_ir::{Body, Dim, Name, Op, Value};
 use rc_machine::Cpu;
 
 /// One tile for each program: all of the innermost iterator that is contiguous in the results, up to a size, and rows of the
@@ -50,6 +51,7 @@ pub fn plan(body: &Body, mut group: Group, target: &Target) -> Plan {
             None => (want, 1),
         };
         let size = storable(&outputs, x, None, fit(target, x.extent.as_static(), want_x, lanes), target);
+        let size = if target.is_cpu() && across.is_none() { undivided(body, &group, x, size, lanes) } else { size };
         schedule.axes[1] = x.name;
         schedule.set_tile(x.name, size);
         let rows = if across.is_some() { want_y } else { (want / size).max(1) };
@@ -91,6 +93,35 @@ fn vectors(body: &Body, group: &Group, width: Option<i64>, lanes: i64, cpu: &Cpu
     let cost = |vectors: &i64| programs(*vectors) * (vectors + costs.program_vectors);
     let fits = |vectors: &i64| *vectors <= costs.partial_vectors || width % (vectors * lanes) == 0;
     (usual..=most).filter(fits).min_by_key(cost).unwrap_or(usual)
+}
+
+/// A size of tiles along `x`, at least half as large, of which none lies on both sides of where a selection changes, as from one tensor of a concatenation
+/// to the next; the size as it is where there is none.
+fn undivided(body: &Body, group: &Group, x: &Iter, size: i64, lanes: i64) -> i64 {
+    let changes: Vec<i64> = group.nests.iter().flat_map(|nest| changes(body, nest, x.name)).collect();
+    if changes.is_empty() || x.extent.as_static().is_none_or(|n| n <= size) {
+        return size;
+    }
+    let divides = |n: &i64| n % lanes == 0 && changes.iter().all(|change| change % n == 0);
+    ((size + 1) / 2..=size).rev().find(divides).unwrap_or(size)
+}
+
+/// The values of an iterator from which on selections of a nest choose another side.
+fn changes(body: &Body, nest: &Nest, x: Name) -> Vec<i64> {
+    let place = |value: Value| {
+        let op = body.op_ref(body.defining_op(value)?);
+        let expr = op.attr("expr").filter(|_| op.name() == &loop_::INDEX)?.as_shape()?[0];
+        Some(nest.resolve(expr))
+    };
+    let change = |op: Op| {
+        let compare = body.op_ref(body.defining_op(body.op_ref(op).operand(0))?);
+        let places = [place(compare.operand(0))?, place(compare.operand(1))?];
+        let side = places.iter().position(|&e| mentions(e, x))?;
+        (places[1 - side] - (places[side] - Dim::symbol(x))).as_static()
+    };
+    let Some(entry) = body.op_ref(nest.op).entry(0) else { return Vec::new() };
+    let selections = body.ops(entry).filter(|&op| body.op_ref(op).is(op::core::SELECT));
+    selections.filter_map(change).collect()
 }
 
 /// Whether elements along `y` have in common what index maps compute along `x`, which is more than where to start.

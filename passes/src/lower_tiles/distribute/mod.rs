@@ -467,11 +467,9 @@ impl<'s> Distribute<'s> {
         for region in 0..self.src.regions(op.op).len() {
             let to = self.emit.body.add_region(made);
             self.emit.block = self.emit.body.add_block(to, &[]);
-            let assumed = region == 0 && self.indices.assume(self.src, op.operand(0));
+            let assumed = self.indices.assume(self.src, op.operand(0), region == 0);
             self.region_ops(op, region)?;
-            if assumed {
-                self.indices.facts.forget();
-            }
+            (0..assumed).for_each(|_| self.indices.facts.forget());
         }
         self.emit.block = at;
         let results: Vec<Value> = self.emit.body.results(made).collect();
