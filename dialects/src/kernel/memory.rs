@@ -106,6 +106,7 @@ kernel.func @example(%a: memref<8xf32>, %b: memref<8xf32>, %x: memref<8xf32>, %y
 pub static READ: OpDef = OpDef {
     summary: "One thread's load: a scalar, or a vector along the last dimension.",
     doc: "With `pred` false nothing is read and the result is zero. With `valid`, only the first that many lanes are read, the others are zero. \
+With `skip` the first that many are not read either, and are zero: the index may then lie as far before the first element. \
 `align` is the alignment in bytes that the address is known to have: the element's size by default. \
 `swizzle` applies to shared memory: the 16-byte chunk number of the address is xored as the tensor-map swizzle of that many bytes does.",
     example: r#"
@@ -125,6 +126,7 @@ kernel.func @example(%x: memref<n x f32>, %y: memref<n x f32>) attributes {phase
         variadic("indices", INDEX).bracketed(),
         optional("pred", I1),
         optional("valid", INDEX),
+        optional("skip", INDEX),
     ],
     results: &[result("value", SCALAR_OR_VECTOR)],
     attrs: &[

@@ -58,16 +58,23 @@ pub enum Ordering {
 
 /// MLIR's mark for an index that is an operand rather than a constant.
 const DYNAMIC_INDEX: i32 = i32::MIN;
+/// LLVM's mark for an address inside of what its base points to.
+const INBOUNDS: i32 = 3;
 
 impl<'m> Builder<'m> {
     /// The address of element `index` (an `i32` or `i64`, signed) in an array of `element` at `base`.
     pub fn gep(&self, element: Type<'m>, base: Value<'m>, index: Value<'m>) -> Value<'m> {
-        self.gep_op(element, &[base, index], DYNAMIC_INDEX)
+        self.gep_op(element, &[base, index], DYNAMIC_INDEX, INBOUNDS)
+    }
+
+    /// [`Builder::gep`] of an element that may lie outside of what `base` points to.
+    pub fn gep_outside(&self, element: Type<'m>, base: Value<'m>, index: Value<'m>) -> Value<'m> {
+        self.gep_op(element, &[base, index], DYNAMIC_INDEX, 0)
     }
 
     /// [`Builder::gep`] with a constant index.
     pub fn gep_const(&self, element: Type<'m>, base: Value<'m>, index: i32) -> Value<'m> {
-        if index == 0 { base } else { self.gep_op(element, &[base], index) }
+        if index == 0 { base } else { self.gep_op(element, &[base], index, INBOUNDS) }
     }
 
     /// The address `bytes` (an `i32` or `i64`, signed) past `base`.
@@ -75,11 +82,11 @@ impl<'m> Builder<'m> {
         self.gep(self.ty.i8, base, bytes)
     }
 
-    fn gep_op(&self, element: Type<'m>, operands: &[Value<'m>], index: i32) -> Value<'m> {
+    fn gep_op(&self, element: Type<'m>, operands: &[Value<'m>], index: i32, flags: i32) -> Value<'m> {
         let attributes = [
             ("rawConstantIndices", self.i32_array(&[index])),
             ("elem_type", TypeAttribute::new(element).into()),
-            ("noWrapFlags", self.i32_attribute(3)), // inbounds
+            ("noWrapFlags", self.i32_attribute(flags)),
         ];
         self.op1("llvm.getelementptr", operands, operands[0].r#type(), &attributes)
     }

@@ -23,7 +23,11 @@ impl<'a, 'm> Lowering<'a, 'm> {
         }
         let base = self.values.one(memref);
         let element = self.memory_type(op, ty.elem())?;
+        // What skips its first lanes may start before the first element.
+        let outside = !op.group("skip").is_empty();
         Ok(match self.offset(op, ty, indices)? {
+            Term::Constant(offset) if outside => self.b.gep_outside(element, base, self.b.i64(offset)),
+            Term::Value(offset) if outside => self.b.gep_outside(element, base, offset),
             Term::Constant(offset) => match i32::try_from(offset) {
                 Ok(offset) => self.b.gep_const(element, base, offset),
                 Err(_) => self.b.gep(element, base, self.b.i64(offset)),

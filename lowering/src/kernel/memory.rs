@@ -28,6 +28,8 @@ struct Place<'m> {
     pred: Option<Value<'m>>,
     /// In `i32`.
     valid: Option<Value<'m>>,
+    /// In `i32`.
+    skip: Option<Value<'m>>,
     cache: &'static str,
     global: bool,
 }
@@ -69,10 +71,11 @@ impl<'a, 'm> Lowering<'a, 'm> {
         let place = self.place_of(op, op.operand(0), ty)?;
         // Loaded under the condition, taken apart after it: several loads are then under way at once.
         let types = self.raw_types(&place);
-        let raw = match (place.valid, place.pred) {
-            (Some(valid), pred) if place.lanes > 1 => self.guarded(pred, &types, |l| l.load_some(&place, valid)),
-            (valid, pred) => {
-                let pred = self.scalar_guard(valid, pred);
+        let partial = place.lanes > 1 && (place.valid.is_some() || place.skip.is_some());
+        let raw = match partial {
+            true => self.guarded(place.pred, &types, |l| l.load_some(&place)),
+            false => {
+                let pred = self.scalar_guard(&place);
                 self.guarded(pred, &types, |l| l.load_all(&place))
             }
         };
@@ -111,8 +114,8 @@ impl<'a, 'm> Lowering<'a, 'm> {
                     Parts::new()
                 });
             }
-            (valid, pred) => {
-                let pred = self.scalar_guard(valid, pred);
+            _ => {
+                let pred = self.scalar_guard(&place);
                 self.guarded(pred, &[], |l| {
                     l.store_all(&place, &parts);
                     Parts::new()
@@ -135,6 +138,7 @@ impl<'a, 'm> Lowering<'a, 'm> {
             align: op.int("align").map_or(bytes, |align| (align as u64).max(bytes)) as u32,
             pred: first("pred").map(|pred| self.values.one(pred)),
             valid: first("valid").map(|valid| self.clamped(valid)),
+            skip: first("skip").map(|skip| self.clamped(skip)),
             cache: op.str("cache").unwrap_or("default"),
             global: memory_space(ty) == 0,
         })
@@ -155,14 +159,12 @@ impl<'a, 'm> Lowering<'a, 'm> {
         b.trunc(inside, b.ty.i32)
     }
 
-    /// For one lane, `valid` is a condition like `pred`.
-    fn scalar_guard(&self, valid: Option<Value<'m>>, pred: Option<Value<'m>>) -> Option<Value<'m>> {
+    /// For one lane, `valid` and `skip` are conditions like `pred`.
+    fn scalar_guard(&self, place: &Place<'m>) -> Option<Value<'m>> {
         let b = self.b;
-        let valid = valid.map(|valid| b.icmp(ICmp::Sgt, valid, b.i32(0)));
-        match (valid, pred) {
-            (Some(x), Some(y)) => Some(b.and(x, y)),
-            (x, y) => x.or(y),
-        }
+        let valid = place.valid.map(|valid| b.icmp(ICmp::Sgt, valid, b.i32(0)));
+        let kept = place.skip.map(|skip| b.icmp(ICmp::Sle, skip, b.i32(0)));
+        [valid, kept, place.pred].into_iter().flatten().reduce(|x, y| b.and(x, y))
     }
 
     /// What `build` gives where the condition holds, zeros elsewhere.
@@ -237,15 +239,15 @@ impl<'a, 'm> Lowering<'a, 'm> {
         b.scalars(b.load(b.ty.vector(words, b.ty.i32), place.address, access))
     }
 
-    /// The first `valid` lanes, the others zero.
-    fn load_some(&self, place: &Place<'m>, valid: Value<'m>) -> Parts<'m> {
+    /// The first `valid` lanes without the first `skip`, the others zero.
+    fn load_some(&self, place: &Place<'m>) -> Parts<'m> {
         let b = self.b;
         let some = || {
             if self.gpu {
-                let lanes: Vec<Value<'m>> = (0..place.lanes).map(|lane| self.load_one(place, valid, lane)).collect();
+                let lanes: Vec<Value<'m>> = (0..place.lanes).map(|lane| self.load_one(place, lane)).collect();
                 return if self.words(place).is_some() { self.pack(&lanes) } else { lanes };
             }
-            let (integer, mask) = (self.mask_type(place), self.lane_mask(place, valid));
+            let (integer, mask) = (self.mask_type(place), self.lane_mask(place));
             let loaded = b.masked_load(place.address, mask, b.zero(integer), place.align);
             vec![b.bitcast(loaded, self.memory_vector(place))]
         };
@@ -253,7 +255,9 @@ impl<'a, 'm> Lowering<'a, 'm> {
         if self.has_masks(place) {
             return Parts::from_vec(some());
         }
-        let full = b.icmp(ICmp::Sge, valid, b.i32(place.lanes as i32));
+        let ends = place.valid.map(|valid| b.icmp(ICmp::Sge, valid, b.i32(place.lanes as i32)));
+        let starts = place.skip.map(|skip| b.icmp(ICmp::Sle, skip, b.i32(0)));
+        let full = ends.into_iter().chain(starts).reduce(|x, y| b.and(x, y)).expect("a partial load");
         Parts::from_vec(b.if_else(full, &self.raw_types(place), || self.load_all(place).into_vec(), some))
     }
 
@@ -262,9 +266,9 @@ impl<'a, 'm> Lowering<'a, 'm> {
         matches!(self.target, Processor::Cpu(cpu) if cpu.masks) && place.lanes <= MASKED
     }
 
-    fn load_one(&self, place: &Place<'m>, valid: Value<'m>, lane: usize) -> Value<'m> {
+    fn load_one(&self, place: &Place<'m>, lane: usize) -> Value<'m> {
         let b = self.b;
-        let inside = b.icmp(ICmp::Sgt, valid, b.i32(lane as i32));
+        let inside = self.inside(place, b.i32(lane as i32), &|count| count);
         let align = self.element_bytes(place.element) as u32;
         let load = || {
             let address = b.gep_const(place.element, place.address, lane as i32);
@@ -340,7 +344,7 @@ impl<'a, 'm> Lowering<'a, 'm> {
     fn store_masked(&self, place: &Place<'m>, value: Value<'m>, valid: Value<'m>) {
         let b = self.b;
         let masked = || {
-            let (integer, mask) = (self.mask_type(place), self.lane_mask(place, valid));
+            let (integer, mask) = (self.mask_type(place), self.lane_mask(place));
             b.masked_store(b.bitcast(value, integer), place.address, mask, place.align);
             vec![]
         };
@@ -371,9 +375,17 @@ impl<'a, 'm> Lowering<'a, 'm> {
         t.vector(place.lanes, integer)
     }
 
-    fn lane_mask(&self, place: &Place<'m>, valid: Value<'m>) -> Value<'m> {
+    fn lane_mask(&self, place: &Place<'m>) -> Value<'m> {
         let b = self.b;
-        b.icmp(ICmp::Slt, b.lane_numbers(place.lanes, b.ty.i32), b.splat(valid, place.lanes))
+        self.inside(place, b.lane_numbers(place.lanes, b.ty.i32), &|count| b.splat(count, place.lanes))
+    }
+
+    /// Whether lanes of these numbers are accessed, `spread` being a count as their type.
+    fn inside(&self, place: &Place<'m>, lanes: Value<'m>, spread: &dyn Fn(Value<'m>) -> Value<'m>) -> Value<'m> {
+        let b = self.b;
+        let before = place.valid.map(|valid| b.icmp(ICmp::Slt, lanes, spread(valid)));
+        let after = place.skip.map(|skip| b.icmp(ICmp::Sge, lanes, spread(skip)));
+        before.into_iter().chain(after).reduce(|x, y| b.and(x, y)).expect("a partial access")
     }
 
     pub fn element_bytes(&self, ty: Type<'m>) -> usize {

@@ -49,7 +49,7 @@ pub(super) struct Access {
     swizzle: i64,
     /// A load's cache hint.
     cache: Option<Attr>,
-    /// On the CPU the last dimension's bound is a count of valid lanes.
+    /// On the CPU the last dimension's bounds are counts of lanes: those that are valid, and those that are skipped before.
     counts_lanes: bool,
     /// Whether elements outside are read at the nearest place inside and replaced, instead of left out.
     clamps: bool,
@@ -320,10 +320,11 @@ impl<'s> Distribute<'s> {
             return Order::Apart;
         }
         if !self.cuda {
-            if access.checks[k].lower {
+            let Check { lower, upper } = access.checks[k];
+            if lower && !(op.is(op::kernel::LOAD) || op.is(op::kernel::GATHER)) {
                 return Order::Apart;
             }
-            access.counts_lanes = access.checks[k].upper.is_some();
+            access.counts_lanes = lower || upper.is_some();
             return Order::Consecutive(spread.vec);
         }
         // Both are powers of two, but for a vector that a person's layout asks for.
@@ -376,26 +377,27 @@ impl<'s> Distribute<'s> {
             return self.emit.core(op::core::SELECT, &[inside, value, outside]);
         }
         let pred = self.predicate(access, at, width)?;
-        let valid = self.valid(access, at, width)?;
+        let (valid, skip) = (self.valid(access, at, width)?, self.skip(access, at, width)?);
         let indices = at.iter().map(|&ix| self.emit.get(ix)).collect::<Result<Vec<_>>>()?;
         let ty = if width > 1 { Type::vector(&[width], access.elem) } else { access.elem };
         let memref = [access.memref];
-        let groups: [&[Value]; 4] = [&memref, &indices, pred.as_slice(), valid.as_slice()];
+        let groups: [&[Value]; 5] = [&memref, &indices, pred.as_slice(), valid.as_slice(), skip.as_slice()];
         let mut attrs = self.access_attrs(access, width);
         attrs.extend(access.cache.map(|cache| ("cache", cache)));
         let op = self.emit.op(op::kernel::READ, &groups, &attrs, Some(&[ty]))?;
         let value = self.emit.body.result(op, 0);
         // What is not read is zero.
-        if (pred.is_none() && valid.is_none()) || (other == 0.0 && other.is_sign_positive()) {
+        if (pred.is_none() && valid.is_none() && skip.is_none()) || (other == 0.0 && other.is_sign_positive()) {
             return Ok(value);
         }
         let mut mask = match pred {
             Some(pred) => Some(self.emit.splat(pred, width)?),
             None => None,
         };
-        if let Some(valid) = valid {
-            let (count, lanes) = (self.emit.splat(valid, width)?, self.emit.lane_numbers(width, Type::index())?);
-            let inside = self.emit.compare("lt", lanes, count)?;
+        for (kind, bound) in [("lt", valid), ("ge", skip)] {
+            let Some(bound) = bound else { continue };
+            let (count, lanes) = (self.emit.splat(bound, width)?, self.emit.lane_numbers(width, Type::index())?);
+            let inside = self.emit.compare(kind, lanes, count)?;
             mask = Some(match mask {
                 Some(mask) => self.emit.core(op::core::AND, &[mask, inside])?,
                 None => inside,
@@ -463,6 +465,15 @@ impl<'s> Distribute<'s> {
             }
             _ => Ok(None),
         }
+    }
+    /// How many lanes of a CPU's vector lie before the last dimension's first element, where some may.
+    fn skip(&mut self, access: &Access, at: &[Ix], width: i64) -> Result<Option<Value>> {
+        let last = at.len().wrapping_sub(1);
+        if !access.checks.get(last).is_some_and(|c| c.lower) || !access.counts_lanes || width == 1 {
+            return Ok(None);
+        }
+        let count = self.emit.sub(Ix::constant(0), at[last])?;
+        self.emit.get(count).map(Some)
     }
     /// Whether a piece is to be accessed; `None`: yes.
     fn predicate(&mut self, access: &mut Access, at: &[Ix], width: i64) -> Result<Option<Value>> {

@@ -308,10 +308,15 @@ impl<'a> Machine<'a> {
         let zero = if ty.elem().is_float() { Scalar::Float(0.0) } else { Scalar::Int(0) };
         let mut out = vec![vec![zero; width]; self.threads];
         for (t, lanes) in out.iter_mut().enumerate() {
-            let Some((at, valid)) = self.access(op, t, width) else { continue };
-            for (lane, place) in self.places(op, &memory, &at, valid).into_iter().enumerate() {
+            let Some((mut at, valid)) = self.access(op, t, width) else { continue };
+            let skipped = op.group("skip").first().map_or(0, |&v| int(self.lanes(v)[t][0])).clamp(0, valid as i64);
+            *at.last_mut().unwrap() += skipped;
+            if skipped == valid as i64 {
+                continue;
+            }
+            for (i, place) in self.places(op, &memory, &at, valid - skipped as usize).into_iter().enumerate() {
                 self.mark(memory.0, place, t, false, op);
-                lanes[lane] = self.buffers[memory.0].data[place];
+                lanes[skipped as usize + i] = self.buffers[memory.0].data[place];
             }
         }
         self.set(op.result(0), out);

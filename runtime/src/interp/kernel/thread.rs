@@ -131,19 +131,28 @@ impl Program<'_, '_> {
 
     pub fn read_vector(&mut self, t: usize, inst: &Inst) -> Result<Step> {
         let memref = self.memref(t, inst.group(0)[0], inst)?;
-        let index = self.ints(t, inst.group(1), inst)?;
+        let mut index = self.ints(t, inst.group(1), inst)?;
         let ty = self.result_type(inst);
         let (shape, format) = (inst.shape.clone(), inst.format()?);
         let lanes = shape.iter().product();
         let touched = self.touched(t, inst, 2, lanes)?;
-        let at = self.lanes(inst, &memref, &index, touched, "reads")?;
+        let skipped = match inst.group(4).first() {
+            Some(&skip) => self.int(t, skip, inst)?.clamp(0, touched as i64) as usize,
+            None => 0,
+        };
+        if let Some(last) = index.last_mut() {
+            *last += skipped as i64;
+        }
+        let at = self.lanes(inst, &memref, &index, touched - skipped, "reads")?;
+        let zero = || if format.is_float() { Value::Float(0.0) } else { Value::Int(0) };
         let mut values = Vec::with_capacity(lanes);
+        values.resize_with(skipped, zero);
         for at in at {
             let value = self.read(t, &memref, at, inst.op.loc())?;
             check_class(&value, format, inst.op.loc())?;
             values.push(value);
         }
-        values.resize(lanes, if format.is_float() { Value::Float(0.0) } else { Value::Int(0) });
+        values.resize_with(lanes, zero);
         let value = if ty.is_vector() { Value::Array(gathered(shape, &values, format)) } else { values[0].clone() };
         self.set(t, inst.outs[0], value);
         Ok(Step::Next)

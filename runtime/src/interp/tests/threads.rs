@@ -113,6 +113,19 @@ fn vectors_with_bounds() {
 }
 
 #[test]
+fn vectors_that_begin_before_memory() {
+    let body = constants(&[0, 2, 3])
+        + "  %before = core.sub %c0, %c2 : index
+  %v = kernel.read %x0[%before] valid(%c3) skip(%c2) : vector<4xf32>
+  kernel.write %v, %y[%c0]";
+    let text = launched("phase = thread, grid = [1, 1, 1]", &["7xf32"], "4xf32", &body);
+    let x = || f32s(&[7], &[5.0; 7]);
+    assert_eq!(launch(&text, &[x()]).unwrap(), [0.0, 0.0, 5.0, 0.0]);
+    let error = launch(&text.replace(" skip(%c2)", ""), &[x()]).unwrap_err();
+    assert!(error.contains("reads index -2 along dimension 0, which has 7"), "{error}");
+}
+
+#[test]
 fn memory_that_nothing_wrote_is_reported() {
     let body = constants(&[0])
         + "  %m = kernel.alloc : memref<4xf32, 5>
