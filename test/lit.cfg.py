@@ -1,5 +1,6 @@
 # The suite by LLVM's lit: `lit test`. Programs are those of RC_BIN, or of target/release; a test runs in the repository's root.
 
+import inspect
 import os
 import pathlib
 import shutil
@@ -18,7 +19,10 @@ if [ $crash ]; then [ $code -ge 101 ]; else [ $code -eq 1 ]; fi; )"""
 config.name = "rc"
 config.suffixes = [".ir"]
 config.excludes = ["Inputs"]
-config.test_format = lit.formats.ShTest(execute_external=True, preamble_commands=[f"cd {root}", "set -o pipefail", NOT])
+# bash runs the tests: lit's own shell has no functions. From LLVM 23 on that has to be asked for twice.
+bash = {"execute_external": True, "force_execute_external": True}
+bash = {name: bash[name] for name in inspect.signature(lit.formats.ShTest).parameters if name in bash}
+config.test_format = lit.formats.ShTest(**bash, preamble_commands=[f"cd {root}", "set -o pipefail", NOT])
 config.test_source_root = str(root / "test")
 config.test_exec_root = os.environ.get("RC_LIT_OUTPUT", str(root / "target/lit"))
 config.environment["PATH"] = os.pathsep.join([str(programs), str(llvm), os.environ["PATH"]])
