@@ -3,6 +3,7 @@
 mod cache;
 mod executable;
 mod foreign;
+mod forged;
 mod frontend;
 mod processes;
 mod shared;

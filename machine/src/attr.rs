@@ -119,5 +119,10 @@ mod tests {
         assert!(unknown.message.contains("corez"), "{}", unknown.message);
         assert!(read(&[("machine", Attr::str("tpu"))]).is_err());
         assert!(read(&[("machine", Attr::str("cpu")), ("cores", Attr::i64(0))]).is_err());
+        for feature in ["", "+", "avx2", "é", "+avx2,-avx", "-a\0"] {
+            let features = [("machine", Attr::str("cpu")), ("features", Attr::array(&[Attr::str(feature)]))];
+            let wrong = read(&features).unwrap_err();
+            assert!(wrong.message.contains("'features' has"), "{}", wrong.message);
+        }
     }
 }

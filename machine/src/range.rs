@@ -131,6 +131,13 @@ impl Target {
         if !(self.vector_bits as u64).is_power_of_two() {
             is_wrong("vector_bits", format!("'vector_bits' is {}, and no power of two", self.vector_bits));
         }
+        let is_feature = |f: &&String| f.len() > 1 && f.starts_with(['+', '-']) && !f.contains([',', '\0']);
+        if let Some(feature) = self.features.iter().find(|f| !is_feature(f)) {
+            is_wrong(
+                "features",
+                format!("'features' has {feature:?}: a feature is \"+avx2\", or \"-avx2\" without it"),
+            );
+        }
         if self.machine == Machine::Cuda && self.gpu.is_none() {
             is_wrong("machine", "[gpu] is missing: start from another description, base = \"cuda\"".into());
         }
