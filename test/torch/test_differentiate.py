@@ -546,6 +546,25 @@ def test_results_of_symbolic_sizes_that_nothing_follows(own):
         close(torch.autograd.grad(f(x)[1].sum(), x), [-x.sin()])
 
 
+RESIZED = [
+    ("nearest", (5, 7), {}),
+    ("nearest-exact", (5, 7), {}),
+    ("linear", (7,), {}),
+    ("bilinear", (5, 7), {}),
+    ("bilinear", (5, 7), {"align_corners": True}),
+    ("trilinear", (3, 2, 5), {}),
+    ("bicubic", (5, 7), {}),
+]
+
+
+@pytest.mark.parametrize("mode, elements, options", RESIZED)
+@pytest.mark.parametrize("how", [{"scale_factor": 2.0}, {"size": 11}, {"size": 3}, {"size": 1}], ids=["twice", "more", "less", "one"])
+def test_resizing(mode, elements, options, how, own):
+    f = lambda x: F.interpolate(x * 2, mode=mode, **how, **options).sin()
+    check(f, torch.randn(2, 3, *elements, dtype=torch.float64), rtol=1e-9, atol=1e-9)
+    check(f, torch.randn(2, 3, *(1 for _ in elements), dtype=torch.float64), rtol=1e-9, atol=1e-9)
+
+
 @pytest.mark.parametrize("name", LEFT)
 def test_left_to_aot_autograd(name, caplog, monkeypatch):
     monkeypatch.setenv("RC_LOGS", "autograd")

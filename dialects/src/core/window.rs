@@ -1,10 +1,10 @@
 //! Windows that slide over dimensions: what convolutions and pooling read.
 
 use crate::builder::CoreBuilder;
-use crate::constraints::{Inferred, SHAPED, dims_attr, one, reshaped};
+use crate::constraints::{Inferred, SHAPED, default_acc, dims_attr, one, reshaped};
 use crate::derivative::{Derivative, Vjp};
 use rc_ir::op_def::{AttrKind, InferArgs, attr, operand, result};
-use rc_ir::{Builder, Dim, Effects, OpDef, OpRef, Result, Value};
+use rc_ir::{Attr, Builder, Dim, Effects, OpDef, OpRef, Result, Type, Value};
 
 pub static WINDOW: OpDef = OpDef {
     summary: "Every window of a tensor: windows slide along dimensions, and their elements are new last dimensions.",
@@ -114,11 +114,15 @@ pub fn windows(size: Dim, span: i64, stride: i64) -> Option<Dim> {
 fn window_vjp(v: &mut Vjp) -> Result {
     let (g, shape) = (v.g(), v.ty(v.operand(0)).shape());
     let at = v.at();
-    if at.attr("counts").is_some() {
-        let error = at.unsupported("with 'counts' in a function to be differentiated");
-        return Err(error.help("differentiate the tensor operation that it comes from"));
-    }
     let dims = at.ints("dims").unwrap_or_default();
+    if at.attr("counts").is_some() {
+        let reads = (0..dims.len()).map(|i| shape[dims[i] as usize].as_static().map(|size| Reads::of(at, i, size)));
+        let Some(reads) = reads.collect::<Option<Vec<Reads>>>() else {
+            return Err(at.unsupported("the derivative of windows with 'counts' along a symbolic size"));
+        };
+        v.give_with(0, |v| gather_windows(v, g, &dims, &reads));
+        return Ok(());
+    }
     let steps = |name: &str| at.ints(name).unwrap_or_else(|| vec![1; dims.len()]);
     let (strides, dilations) = (steps("strides"), steps("dilations"));
     v.give_with(0, |v| {
@@ -128,6 +132,65 @@ fn window_vjp(v: &mut Vjp) -> Result {
         })
     });
     Ok(())
+}
+
+/// Which windows read an element, along one dimension with 'counts': some of `longest` neighbours, the first of them `(i * stride + offset) floordiv divisor`
+/// for element i.
+struct Reads {
+    size: i64,
+    stride: i64,
+    divisor: i64,
+    offset: i64,
+    longest: i64,
+    /// Whether element i is element k of neighbour t: [size, elements of a window, longest].
+    table: Vec<f64>,
+}
+
+impl Reads {
+    fn of(op: OpRef, i: usize, size: i64) -> Reads {
+        let step = |name: &str| op.ints(name).map_or(1, |n| n[i]);
+        let (count, taps, stride, divisor) = (step("counts"), step("sizes"), step("divisors"), step("strides"));
+        let fixed = Dim::Static;
+        let place =
+            |o: i64, k: i64| element(op, i, (fixed(o), fixed(k)), fixed(size)).as_static().expect("of integers");
+        // The first and the last window that reads each element; of one that none reads, any.
+        let mut readers = vec![(i64::MAX, i64::MIN); size as usize];
+        for (o, k) in (0..count).flat_map(|o| (0..taps).map(move |k| (o, k))) {
+            let (first, last) = &mut readers[place(o, k) as usize];
+            (*first, *last) = ((*first).min(o), (*last).max(o));
+        }
+        let read = || readers.iter().zip(0..).filter(|(r, _)| r.0 <= r.1);
+        let offset = read().map(|(r, i)| r.0 * divisor - i * stride).min().unwrap_or(0);
+        let first = |i: i64| (i * stride + offset).div_euclid(divisor);
+        let longest = read().map(|(r, i)| r.1 - first(i) + 1).max().unwrap_or(1);
+        let reads = |i: i64, k: i64, t: i64| (0..count).contains(&(first(i) + t)) && place(first(i) + t, k) == i;
+        let each = (0..size).flat_map(|i| (0..taps).flat_map(move |k| (0..longest).map(move |t| (i, k, t))));
+        let table = each.map(|(i, k, t)| f64::from(u8::from(reads(i, k, t)))).collect();
+        Reads { size, stride, divisor, offset, longest, table }
+    }
+}
+
+/// For each element the sum of what windows have that read it: of windows over these windows, without those that do not.
+fn gather_windows(b: &mut Builder, g: Value, dims: &[i64], reads: &[Reads]) -> Value {
+    let (elem, all) = (b.ty(g).elem(), b.ty(g).shape().to_vec());
+    let (rank, count) = (all.len() - dims.len(), dims.len());
+    let list = |f: &dyn Fn(&Reads) -> i64| Attr::i64s(&reads.iter().map(f).collect::<Vec<_>>());
+    let wide = b.convert(g, default_acc(elem));
+    let op = b.op(&WINDOW).operand(wide).attr("dims", Attr::i64s(dims)).attr("sizes", list(&|r| r.longest));
+    let op = op.attr("strides", list(&|r| r.stride)).attr("divisors", list(&|r| r.divisor));
+    let taken = op.attr("offsets", list(&|r| r.offset)).attr("counts", list(&|r| r.size)).value();
+    let (elem_wide, space) = (b.ty(taken).elem(), b.ty(taken).shape().to_vec());
+    let zero = b.splat(0.0, b.ty(taken));
+    let mut read = taken;
+    for (i, r) in reads.iter().enumerate() {
+        let along = [dims[i] as usize, rank + i, rank + count + i];
+        let table = b.dense(&r.table, Type::tensor(&along.map(|d| space[d]), elem_wide));
+        let table = b.broadcast(table, &space, &along.map(|d| d as i64));
+        let here = b.compare("gt", table, zero);
+        read = b.select(here, read, zero);
+    }
+    let sum = b.reduce("add", read, &(rank as i64..space.len() as i64).collect::<Vec<_>>());
+    b.convert(sum, elem)
 }
 
 /// Windows along `dim`, whose elements are the last dimension, added where they came from.

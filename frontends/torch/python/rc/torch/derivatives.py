@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import torch
 
-from rc.torch import attention  # noqa: F401 - it declares rc::attention
+from rc.torch import attention, resize  # noqa: F401 - they declare rc::attention and rc::resize
 from rc.torch.ops.table import lookup
 
 aten = torch.ops.aten
@@ -38,7 +38,7 @@ _SMOOTH = _operations(
     embedding index_select gather index.Tensor _unsafe_index.Tensor
     convolution max_pool1d_with_indices max_pool2d_with_indices max_pool3d_with_indices avg_pool1d avg_pool2d avg_pool3d
     _adaptive_avg_pool2d _adaptive_avg_pool3d"""
-)
+) | {torch.ops.rc.resize.default}
 
 _FIRST = _operations(
     """native_layer_norm native_group_norm _native_batch_norm_legit.no_stats _native_batch_norm_legit_functional
