@@ -34,13 +34,13 @@ impl Class {
 
 pub fn classify(op: OpRef) -> Class {
     let Some(def) = op.def() else { return Class::Outside };
-    let computes =
-        def.effects == Effects::Pure && op.results().len() > 0 && op.result_types().iter().all(|t| t.is_tensor());
+    let tensors = op.result_types().iter().all(|t| t.is_tensor());
+    let computes = def.effects == Effects::Pure && op.results().len() > 0 && tensors;
     if def.has(Traits::CONSTANT) {
         let splat = op.attr("value").is_some_and(|v| v.as_splat().is_some());
         return if splat { Class::Splat } else { Class::Outside };
     }
-    if is_scalar(op) {
+    if !(tensors && op.results().len() > 0) && is_scalar(op) {
         return Class::Splat;
     }
     if !computes || op.name().dialect() != "core" {

@@ -4,7 +4,7 @@
 use super::classify::{Class, classify};
 use super::ops::{Ops, Row, row_of};
 use super::reads::{
-    Read, Space, index_dims, is_affine, is_panelled, is_projection, most_elements, padding_value, pads_windows, reads,
+    Read, Scope, Space, index_dims, is_affine, is_panelled, is_projection, most_elements, padding_value, pads_windows,
     tensor_bytes,
 };
 use super::{FuseOptions, Order, is_view};
@@ -281,7 +281,7 @@ impl Planner<'_> {
         }
         // An elementwise operation reads its operands where its result is read, which can be written already.
         if side || !self.op(op).has(Traits::ELEMENTWISE) {
-            let found = self.reads_with(group, op, &outputs)?;
+            let found = self.reads_with(group, op, &outputs, side)?;
             let panels = self.options.panels && self.facts.get(op).is_some_and(|fact| fact.moves_constant);
             let follows = |map: &[Dim]| map == [Dim::Dynamic] || is_affine(map) || panels && is_panelled(map);
             let gathered = |r: &Read| windows && self.is_read_in_runs(r);
@@ -393,6 +393,10 @@ impl Planner<'_> {
 
     /// Overlapping windows would compute each element again for every one of them.
     fn check_windows(&self, target: &Group, op: Op, outputs: &[Value]) -> Result<(), String> {
+        let moves = |o: &Op| !self.op(*o).has(Traits::ELEMENTWISE) && self.class(*o) != Class::Reduce;
+        if !self.scope(target, None).after(op).iter().any(moves) {
+            return Ok(());
+        }
         match self.times_read(target, op, outputs, |r| !is_projection(&r.map))? {
             n if n >= self.options.costs.times => Err(format!("it would be computed {n:.0} times for each element")),
             n if n > 1.5 && self.follows_product(op) => Err("it goes with the product that it follows".into()),
@@ -416,16 +420,22 @@ impl Planner<'_> {
             && target.ops.iter().all(|op| is_concat(op) || self.op(*op).is(op::core::RESHAPE))
     }
 
-    fn reads_with(&self, group: usize, op: Op, outputs: &[Value]) -> Result<Vec<Read>, String> {
-        let mut ops = self.groups[group].ops.clone();
-        ops.insert(op);
-        reads(self.body, &ops, outputs, self.symbols).ok_or_else(|| "an index map cannot be written".to_string())
+    fn scope<'s>(&'s self, target: &'s Group, also: Option<Op>) -> Scope<'s> {
+        Scope { body: self.body, facts: &self.facts, group: &target.ops, also }
+    }
+
+    /// Reads by the group with `op`: all, or none where only maps that cannot be written are asked for.
+    fn reads_with(&self, group: usize, op: Op, outputs: &[Value], all: bool) -> Result<Vec<Read>, String> {
+        let scope = self.scope(&self.groups[group], Some(op));
+        let found = scope.reads(if all { None } else { Some(op) }, outputs, self.symbols);
+        found.ok_or_else(|| "an index map cannot be written".to_string())
     }
 
     /// Reads of `op`'s result by the group as it is.
     fn reads_of(&self, target: &Group, op: Op, outputs: &[Value]) -> Result<Vec<Read>, String> {
-        let all = reads(self.body, &target.ops, outputs, self.symbols).ok_or("an index map cannot be written")?;
-        Ok(all.into_iter().filter(|r| self.body.results(op).any(|v| v == r.value)).collect())
+        let found = self.scope(target, None).reads(Some(op), outputs, self.symbols);
+        let found = found.ok_or("an index map cannot be written")?;
+        Ok(found.into_iter().filter(|r| self.body.results(op).any(|v| v == r.value)).collect())
     }
 
     /// A reduction joins what reads it once for each row of the same rows.

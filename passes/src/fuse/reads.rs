@@ -2,6 +2,7 @@
 //! Fusion asks it whether maps are what a kernel can do; lower-loops makes the same walk to emit code.
 
 use super::classify::{Class, classify};
+use super::ops::Ops;
 use rc_dialects::core::reindex::Reindex;
 use rc_dialects::interfaces::{Contraction, Reduction};
 use rc_dialects::op;
@@ -64,52 +65,101 @@ pub struct Read {
     pub through_anchor: bool,
 }
 
-/// All reads, from the given roots, of values made by anchors of the group or from outside of it.
-/// `None` where a map cannot be written.
-pub fn reads(body: &Body, group: &FxHashSet<Op>, outputs: &[Value], symbols: &Ranges) -> Option<Vec<Read>> {
-    let mut walk = Walk { body, group, found: Vec::new(), seen: FxHashSet::default() };
-    for &value in outputs {
-        let space = Space::new(&body.ty(value).shape(), symbols);
-        walk.visit(value, space.identity(), &space, false)?;
+/// The operations of a kernel whose reads are asked for.
+pub struct Scope<'a> {
+    pub body: &'a Body,
+    pub facts: &'a Ops,
+    pub group: &'a FxHashSet<Op>,
+    /// One that is to join them.
+    pub also: Option<Op>,
+}
+
+impl Scope<'_> {
+    fn contains(&self, op: Op) -> bool {
+        self.also == Some(op) || self.group.contains(&op)
     }
-    let mut anchors: Vec<Op> = group.iter().copied().filter(|&op| classify(body.op_ref(op)).is_anchor()).collect();
-    anchors.sort();
-    for op in anchors {
-        walk.anchor(body.op_ref(op), symbols)?;
+
+    fn class(&self, op: Op) -> Class {
+        self.facts.get(op).map_or_else(|| classify(self.body.op_ref(op)), |fact| fact.class)
     }
-    Some(walk.found)
+
+    /// The operations that what `op` gives leads to.
+    pub fn after(&self, op: Op) -> FxHashSet<Op> {
+        let mut after = FxHashSet::default();
+        let mut stack = vec![op];
+        while let Some(op) = stack.pop() {
+            let users = self.body.results(op).flat_map(|r| self.body.uses(r)).map(|(user, _)| user);
+            stack.extend(users.filter(|&user| self.contains(user) && after.insert(user)));
+        }
+        after
+    }
+
+    /// All reads of values made by anchors of the scope or from outside of it, from `outputs` and the anchors; of what `op` gives alone, or of what it
+    /// reads, where one is named. `None` where a map cannot be written.
+    pub fn reads(&self, op: Option<Op>, outputs: &[Value], symbols: &Ranges) -> Option<Vec<Read>> {
+        let way = op.map(|op| self.after(op).into_iter().chain([op]).collect::<FxHashSet<Op>>());
+        let anchor = |&op: &Op| self.contains(op) && self.class(op).is_anchor();
+        let mut anchors: Vec<Op> = match &way {
+            Some(way) => way.iter().copied().filter(anchor).collect(),
+            None => self.group.iter().copied().chain(self.also).filter(anchor).collect(),
+        };
+        anchors.sort();
+        let mut walk = Walk { scope: self, way, found: Vec::new(), roots: Vec::new(), seen: FxHashSet::default() };
+        for &value in outputs {
+            let space = Space::new(&self.body.ty(value).shape(), symbols);
+            walk.from_root(value, space.identity(), &space, false)?;
+        }
+        for op in anchors {
+            walk.anchor(self.body.op_ref(op), symbols)?;
+        }
+        Some(walk.found)
+    }
 }
 
 struct Walk<'a> {
-    body: &'a Body,
-    group: &'a FxHashSet<Op>,
+    scope: &'a Scope<'a>,
+    /// What is walked through, where not all is.
+    way: Option<FxHashSet<Op>>,
     found: Vec<Read>,
-    seen: FxHashSet<(Value, Vec<Dim>, Vec<Dim>, bool)>,
+    /// The shapes of the roots' spaces, which `seen` has by their numbers.
+    roots: Vec<Vec<Dim>>,
+    seen: FxHashSet<(Value, Vec<Dim>, usize, bool)>,
 }
 
 impl Walk<'_> {
     fn anchor(&mut self, op: OpRef, symbols: &Ranges) -> Option<()> {
         for (i, value) in op.operands().enumerate() {
             let (space, map) = operand_access(op, i, symbols)?;
-            let through = !matches!(classify(op), Class::Reduce | Class::Scan);
-            self.visit(value, map, &space, through)?;
+            let through = !matches!(self.scope.class(op.op), Class::Reduce | Class::Scan);
+            self.from_root(value, map, &space, through)?;
         }
         Some(())
     }
 
-    fn visit(&mut self, value: Value, map: Vec<Dim>, space: &Space, through_anchor: bool) -> Option<()> {
-        if !self.seen.insert((value, map.clone(), space.extents.clone(), through_anchor)) {
+    fn from_root(&mut self, value: Value, map: Vec<Dim>, space: &Space, through_anchor: bool) -> Option<()> {
+        let known = self.roots.iter().position(|extents| *extents == space.extents);
+        let root = known.unwrap_or(self.roots.len());
+        if known.is_none() {
+            self.roots.push(space.extents.clone());
+        }
+        self.visit(value, map, (space, root), through_anchor)
+    }
+
+    fn visit(&mut self, value: Value, map: Vec<Dim>, root: (&Space, usize), through_anchor: bool) -> Option<()> {
+        let (def, space) = (self.scope.body.defining_op(value), root.0);
+        if self.way.as_ref().is_some_and(|way| !def.is_some_and(|def| way.contains(&def)))
+            || !self.seen.insert((value, map.clone(), root.1, through_anchor))
+        {
             return Some(());
         }
-        let def = self.body.defining_op(value).filter(|op| self.group.contains(op));
-        let class = def.map_or(Class::Outside, |op| classify(self.body.op_ref(op)));
-        let (Some(op), false) = (def, class.is_anchor()) else {
+        let inside = def.filter(|&op| self.scope.contains(op) && !self.scope.class(op).is_anchor());
+        let Some(op) = inside else {
             self.found.push(Read { value, map, space: space.extents.clone(), through_anchor });
             return Some(());
         };
-        for (operand, map) in sources(self.body.op_ref(op), &map, &space.ranges)? {
+        for (operand, map) in sources(self.scope.body.op_ref(op), &map, &space.ranges)? {
             match map {
-                Some(map) => self.visit(operand, map, space, through_anchor)?,
+                Some(map) => self.visit(operand, map, root, through_anchor)?,
                 // A gathered table: it has to be in memory.
                 None => self.found.push(Read {
                     value: operand,
