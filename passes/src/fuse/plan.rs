@@ -7,6 +7,7 @@ use super::reads::{
     Read, Scope, Space, index_dims, is_affine, is_panelled, is_projection, most_elements, padding_value, pads_windows,
     tensor_bytes,
 };
+use super::recompute::is_light_on_less;
 use super::{FuseOptions, Order, is_view};
 use crate::layout::attention::settling;
 use crate::schedule::access::Access;
@@ -398,10 +399,20 @@ impl Planner<'_> {
             return Ok(());
         }
         match self.times_read(target, op, outputs, |r| !is_projection(&r.map))? {
-            n if n >= self.options.costs.times => Err(format!("it would be computed {n:.0} times for each element")),
+            n if n >= self.options.costs.times && !self.may_be_repeated(op, n) => {
+                Err(format!("it would be computed {n:.0} times for each element"))
+            }
             n if n > 1.5 && self.follows_product(op) => Err("it goes with the product that it follows".into()),
             _ => Ok(()),
         }
+    }
+
+    /// Whether a GPU computes it `times` for each element rather than read more: light arithmetic on much less than its result, as a gradient of a
+    /// weighted sum of windows.
+    fn may_be_repeated(&self, op: Op, times: f64) -> bool {
+        self.options.gathers
+            && times <= REPEATED * self.options.costs.times
+            && is_light_on_less(self.body, op, self.symbols, &self.options.costs)
     }
 
     /// Every nest of the kernel that reads a concatenation computes each of its parts, and chooses one.
@@ -683,6 +694,9 @@ fn pads_whole_vectors(pad: OpRef) -> bool {
         && last("high") == Some(Dim::Static(0))
         && users.all(|(user, _)| narrow(pad.body.op_ref(user)))
 }
+
+/// How much oftener than other arithmetic light arithmetic on little is computed again for windows.
+const REPEATED: f64 = 4.0;
 
 /// The elements of windows along a side whose padding a CPU reads in place.
 const NARROW: i64 = 3;

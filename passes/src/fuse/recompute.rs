@@ -133,10 +133,14 @@ fn copy_for_columns(body: &mut Body, op: Op, symbols: &Ranges, costs: &Fusion) {
     }
 }
 
-/// Whether light arithmetic that several kernels use is computed again by each: they then read its operands, of no more bytes than half its result's.
+/// Whether light arithmetic that several kernels use is computed again by each: they then read its operands.
 pub fn is_computed_again(body: &Body, op: Op, symbols: &Ranges, costs: &Fusion) -> bool {
-    let at = body.op_ref(op);
-    is_light(at) && !is_cheap(at) && !narrows(body, op) && reads_less(body, op, symbols, costs)
+    !is_cheap(body.op_ref(op)) && !narrows(body, op) && is_light_on_less(body, op, symbols, costs)
+}
+
+/// Whether it is light arithmetic on operands of no more bytes than half its result's.
+pub fn is_light_on_less(body: &Body, op: Op, symbols: &Ranges, costs: &Fusion) -> bool {
+    is_light(body.op_ref(op)) && reads_less(body, op, symbols, costs)
 }
 
 /// Whether it makes operands of light arithmetic that is computed again, and is so too.
