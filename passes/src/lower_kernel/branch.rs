@@ -22,10 +22,13 @@ impl Program<'_> {
         self.target.is_cpu() && nest.is_pointwise() && self.src.ops(entry).any(branches)
     }
 
+    /// One that compares places along a tile chooses between memory and memory: a row and its padding are read by masks.
     fn is_branch(&self, nest: &Nest, scope: &Scope, op: OpRef) -> bool {
-        let reads = || op.operands().skip(1).any(|side| self.reads_memory(nest, side));
-        let chosen = |op: OpRef| self.condition(nest, scope, op.operand(0)).is_some();
-        !self.no_branches && op.is(op::core::SELECT) && chosen(op) && reads()
+        if self.no_branches || !op.is(op::core::SELECT) {
+            return false;
+        }
+        let reads = op.operands().skip(1).filter(|&side| self.reads_memory(nest, side)).count();
+        self.condition(nest, scope, op.operand(0)).is_some_and(|c| reads > usize::from(c.moving.is_some()))
     }
 
     /// What a selection asks for, where it compares places of which one differs within a tile at most, along one dimension.
