@@ -16,6 +16,7 @@ pub struct Cpu {
     pub wave_us: f64,
     pub threads: CpuThreads,
     pub pointwise: CpuPointwise,
+    pub columns: CpuColumns,
     pub windows: CpuWindows,
     pub products: CpuProducts,
     pub dots: CpuDots,
@@ -44,6 +45,16 @@ pub struct CpuPointwise {
     pub partial_vectors: i64,
     /// What starting a program takes, in vectors that are copied.
     pub program_vectors: i64,
+}
+
+/// Sums over columns.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CpuColumns {
+    /// Vectors of results that a program has at most.
+    pub vectors: i64,
+    /// Bytes that could be read in the time that going to a tile's next row takes.
+    pub row_bytes: i64,
 }
 
 /// Windows in register tiles.

@@ -17,7 +17,7 @@ mod range;
 mod rewrite;
 mod target;
 
-pub use cpu::{Cpu, CpuPointwise, CpuProducts, CpuWindows};
+pub use cpu::{Cpu, CpuColumns, CpuPointwise, CpuProducts, CpuWindows};
 pub use fit::Needs;
 pub use fusion::Fusion;
 pub use gpu::{Align, Attention, Columns, Gpu, Products, Rows, Warpgroups};

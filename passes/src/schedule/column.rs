@@ -10,7 +10,7 @@ use super::tiles::{best_outer, fit, pow2, storable};
 use super::{Plan, elems};
 use rc_dialects::loop_::IterKind;
 use rc_ir::{Body, Dim, Name};
-use rc_machine::Columns;
+use rc_machine::{Columns, Cpu};
 
 /// A program takes a few columns and goes down them; on a GPU several rows at once, combined at the end.
 pub fn plan(body: &Body, mut group: Group, target: &Target) -> Plan {
@@ -20,7 +20,7 @@ pub fn plan(body: &Body, mut group: Group, target: &Target) -> Plan {
     let lanes = target.lanes(elems(body, &group));
     let programs = leader.results();
     let (columns, down, split) = match &target.cpu {
-        Some(cpu) => (cpu.vectors * lanes, 1, None),
+        Some(cpu) => (cpu_columns(body, &group, leader, lanes, cpu, target), 1, None),
         None => gpu_tile(body, &group, leader, programs, target),
     };
     let lane = lane_iter(leader, &rows);
@@ -57,6 +57,25 @@ pub fn plan(body: &Body, mut group: Group, target: &Target) -> Plan {
         None => (why, "row: reads would not be contiguous".to_string()),
     };
     Plan::of_rule(schedules, why, other)
+}
+
+/// Columns of a CPU's tile. Wide ones go to a new row, on another page as a rule, less often; as many are taken as end soonest on all cores.
+/// Tiles are not wide that leave a part of one, which takes as long and has masks, or whose rows other nests read again, which are to stay in
+/// the caches.
+fn cpu_columns(body: &Body, group: &Group, leader: &Nest, lanes: i64, cpu: &Cpu, target: &Target) -> i64 {
+    let (usual, rows) = (cpu.vectors * lanes, group.rows());
+    let again = |n: &Nest| n.op != leader.op && n.iters.iter().any(|i| !rows.contains(&i.name));
+    let Some(extent) = lane_extent(leader).filter(|_| !group.nests.iter().any(again)) else { return usual };
+    let bytes = body.op_ref(leader.op).operand_types().iter().filter_map(|t| t.elem().byte_width()).max().unwrap_or(4);
+    let time = |width: &i64| {
+        let programs = leader.results() / *width as f64;
+        let row = width * bytes as i64 + cpu.columns.row_bytes;
+        (programs / target.cores as f64).ceil() * row as f64
+    };
+    let most = cpu.columns.vectors * lanes / leader.outputs.len().max(1) as i64;
+    let widths = std::iter::successors(Some(usual), |width| Some(2 * width)).take_while(|&width| width <= most);
+    let whole = widths.filter(|width| extent % width == 0);
+    whole.min_by(|a, b| time(a).total_cmp(&time(b))).unwrap_or(usual)
 }
 
 /// The parallel iterator along which windows are reduced side by side: the results lie along it, and so do the elements that each
