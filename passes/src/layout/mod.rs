@@ -10,7 +10,7 @@ mod views;
 
 pub(crate) use segments::Segments;
 
-use crate::fuse::{Class, classify, symbol_ranges};
+use crate::fuse::symbol_ranges;
 use crate::rules::{Applied, attentions, transposes};
 use crate::schedule::Target;
 use rc_dialects::core::attention::ATTENTION;
@@ -75,7 +75,8 @@ fn run(body: &mut Body, cx: &mut SymbolContext) -> Result {
         }
     }
     for op in body.walk() {
-        if !body.is_erased(op) && classify(body.op_ref(op)) == Class::Attention {
+        let name = body.name(op);
+        if !body.is_erased(op) && (name == &ATTENTION || name == op::core::ATTENTION_BACKWARD) {
             cx.count("attention's results turned", attention::settle(body, op)?);
         }
     }

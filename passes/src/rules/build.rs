@@ -22,7 +22,7 @@ impl Pattern for Rule {
         }
     }
     fn rewrite(&self, op: Op, rw: &mut Rewriter) -> Result<bool> {
-        Ok(self.apply(op, None, rw)?.is_some())
+        Ok(self.apply(op, &mut Match::default(), rw)?.is_some())
     }
 }
 
@@ -37,21 +37,21 @@ pub struct Applied {
 }
 
 impl Rule {
-    /// Rewrites `op` where the rule matches. `chosen`: what the pass chose, where it chooses.
-    pub fn apply(&self, op: Op, chosen: Option<&[Value]>, rw: &mut Rewriter) -> Result<Option<Applied>> {
-        if self.chooses && chosen.is_some_and(<[Value]>::is_empty) || !self.may_match(rw.body, op) {
+    /// Rewrites `op` where the rule matches. `found` says what the pass chose, where it chooses; else it is room to match in.
+    pub fn apply(&self, op: Op, found: &mut Match, rw: &mut Rewriter) -> Result<Option<Applied>> {
+        let nothing = found.chosen.as_ref().is_some_and(|chosen| chosen.is_empty());
+        if self.chooses && nothing || !self.may_match(rw.body, op) {
             return Ok(None);
         }
-        let mut found = Match { chosen: chosen.map(Into::into), ..Match::default() };
-        if !self.matches(rw.body, op, &mut found) {
-            rw.remarks.extend(found.missed.map(|(value, text)| (origin(rw.body, value), text)));
+        if !self.matches(rw.body, op, found) {
+            rw.remarks.extend(found.missed.take().map(|(value, text)| (origin(rw.body, value), text)));
             return Ok(None);
         }
         if let Some(remark) = &self.remark {
             let at = found.values[remark.at].expect("of the pattern");
             rw.remarks.push((origin(rw.body, at), text(&remark.text, found.scope(rw.body))));
         }
-        self.make_all(op, &mut found, rw)?;
+        self.make_all(op, found, rw)?;
         let values: SmallVec<[Value; 2]> = self.results.iter().map(|&v| found.values[v].expect("bound")).collect();
         for (old, &new) in rw.body.results(op).zip(&values) {
             let (is, becomes) = (rw.body.ty(old), rw.body.ty(new));

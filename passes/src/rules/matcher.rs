@@ -2,9 +2,9 @@
 
 use super::code::{Code, Scope};
 use super::rule::{AttrPattern, Condition, Form, OpPattern, Part, Rule, Slot, Test, TypePattern, Use, is_elementwise};
-use super::val::{Ints, Val, decode, same_number};
+use super::val::{Val, decode, same_number};
 use rc_dialects::core::scalar::splat_of;
-use rc_ir::{Attr, Body, Op, Type, TypeData, Value};
+use rc_ir::{Attr, Body, Dim, Op, Type, TypeData, Value};
 use smallvec::SmallVec;
 use std::ops::Range;
 use std::sync::Arc;
@@ -19,8 +19,8 @@ pub struct Match {
     pub many: SmallVec<[(usize, SmallVec<[Value; 4]>); 1]>,
     /// What the pass chose, where it chooses.
     pub chosen: Option<SmallVec<[Value; 2]>>,
-    /// What a form takes: its first variables.
-    pub takes: SmallVec<[Val; 2]>,
+    /// How many of the first variables a form takes: they stay.
+    pub takes: usize,
     /// Values in other forms, in the order of the conditions.
     pub formed: Vec<Formed>,
     /// Where a remark belongs, and its text: of a condition that alone does not hold.
@@ -38,6 +38,17 @@ pub struct Formed {
 }
 
 impl Match {
+    /// Forgets what another rule has left, and makes room for the names of this one.
+    fn start(&mut self, rule: &Rule) {
+        self.values.clear();
+        self.values.resize(rule.values.len(), None);
+        self.ops.clear();
+        self.ops.resize(rule.ops.len(), None);
+        self.many.clear();
+        self.vars.clear();
+        self.takes = 0;
+        self.missed = None;
+    }
     pub fn scope<'a>(&'a self, body: &'a Body) -> Scope<'a> {
         Scope { body, values: &self.values, vars: &self.vars, chosen: self.chosen.as_deref() }
     }
@@ -73,24 +84,25 @@ impl Rule {
 
     /// What the names stand for where the pattern's root is `op` and the conditions hold: whether they do.
     pub fn matches(&self, body: &Body, op: Op, found: &mut Match) -> bool {
-        found.values = SmallVec::from_elem(None, self.values.len());
-        found.ops = SmallVec::from_elem(None, self.ops.len());
+        found.start(self);
         found.ops[0] = Some(op);
         self.graph_matches(body, 0, found)
     }
 
     /// Whether a value fits this case of a form.
     fn fits(&self, body: &Body, values: &[Value], takes: &[Val], found: &mut Match) -> bool {
-        let value = values[0];
-        found.values = SmallVec::from_elem(None, self.values.len());
+        let maker = body.defining_op(values[0]).filter(|&op| !self.ops.is_empty() && self.may_match(body, op));
+        if maker.is_none() && !self.ops.is_empty() {
+            return false;
+        }
+        found.start(self);
         found.values.iter_mut().zip(values).for_each(|(slot, &value)| *slot = Some(value));
-        found.takes = takes.iter().cloned().collect();
-        if self.ops.is_empty() {
+        found.vars.extend(takes.iter().cloned().map(Some));
+        found.takes = takes.len();
+        if maker.is_none() {
             return self.rest_matches(body, found);
         }
-        let Some(op) = body.defining_op(value).filter(|&op| self.may_match(body, op)) else { return false };
-        found.ops = SmallVec::from_elem(None, self.ops.len());
-        found.ops[0] = Some(op);
+        found.ops[0] = maker;
         self.graph_matches(body, 0, found)
     }
 
@@ -121,10 +133,24 @@ impl Rule {
         a != b && found.bind(first, b) && found.bind(second, a) && self.graph_matches(body, at + 1, found)
     }
 
+    /// What makes the operand between two lists, `%before..., %x, %after...`, where the pattern says it.
+    fn slid(&self, at: usize) -> Option<&OpPattern> {
+        let [slots] = &self.ops[at].operands.groups[..] else { return None };
+        let [before, single, after] = slots[..] else { return None };
+        let makes = |op: &&OpPattern| op.results.contains(&single.value);
+        (before.many && !single.many && after.many).then(|| self.ops.iter().find(makes))?
+    }
+
     /// Tries each length of the first of two lists of operands.
     fn sliding_matches(&self, body: &Body, at: usize, op: Op, found: &mut Match) -> bool {
         let before = (found.values.clone(), found.many.len());
+        let single = self.slid(at);
         (0..body.operand_count(op)).any(|first| {
+            if let Some(wanted) = single
+                && body.defining_op(body.operand(op, first)).is_none_or(|maker| !wanted.is_name_of(body, maker))
+            {
+                return false;
+            }
             found.values.clone_from(&before.0);
             found.many.truncate(before.1);
             operands_match(&self.ops[at], body, op, first, found) && self.graph_matches(body, at + 1, found)
@@ -145,8 +171,7 @@ impl Rule {
     /// Attributes, types and conditions.
     fn rest_matches(&self, body: &Body, found: &mut Match) -> bool {
         // An order of operands that was tried before has left nothing.
-        found.vars.clear();
-        found.vars.extend(found.takes.iter().cloned().map(Some));
+        found.vars.truncate(found.takes);
         found.vars.resize(self.vars.len(), None);
         found.formed.clear();
         for (pattern, at) in self.ops.iter().zip(0..) {
@@ -239,10 +264,9 @@ impl Use {
 impl Form {
     /// The first case that a value, with the others that the form takes, fits.
     fn case_of(&self, body: &Body, values: &[Value], takes: &[Val], of: &Match) -> Option<(usize, Match)> {
-        self.cases.iter().enumerate().find_map(|(at, case)| {
-            let mut found = Match { chosen: of.chosen.clone(), ..Match::default() };
-            case.fits(body, values, takes, &mut found).then_some((at, found))
-        })
+        let mut found = Match { chosen: of.chosen.clone(), ..Match::default() };
+        let at = self.cases.iter().position(|case| case.fits(body, values, takes, &mut found))?;
+        Some((at, found))
     }
 }
 
@@ -353,26 +377,34 @@ impl AttrPattern {
 }
 
 /// Of several lists of any length all but one have a length that is known.
-fn list_matches(parts: &[(bool, Part)], list: &[rc_ir::Dim], body: &Body, found: &mut Match) -> bool {
+fn list_matches(parts: &[(bool, Part)], list: &[Dim], body: &Body, found: &mut Match) -> bool {
     let several = parts.iter().filter(|p| p.0).count() > 1;
-    let length = |(many, part): &(bool, Part)| match (many, part) {
-        (false, _) => Some(1),
-        (true, Part::Var(var)) if several => match &found.vars[*var] {
+    let length = |(many, part): &(bool, Part)| if *many { length_of(part, several, found) } else { Some(1) };
+    let known = parts.iter().filter_map(length).sum();
+    let Some(mut left) = list.len().checked_sub(known) else { return false };
+    let mut rest = list;
+    for (many, part) in parts {
+        let size = if *many { length_of(part, several, found).unwrap_or_else(|| std::mem::take(&mut left)) } else { 1 };
+        let Some((here, behind)) = rest.split_at_checked(size) else { return false };
+        rest = behind;
+        let fits =
+            if *many { part.matches_list(here, body, found) } else { part.matches(Val::Int(here[0]), body, found) };
+        if !fits {
+            return false;
+        }
+    }
+    rest.is_empty()
+}
+
+/// How long a list of any length is to be, where it is one of several and bound already.
+fn length_of(part: &Part, several: bool, found: &Match) -> Option<usize> {
+    match part {
+        Part::Var(var) if several => match &found.vars[*var] {
             Some(Val::Ints(list)) => Some(list.len()),
             _ => None,
         },
-        (true, _) => None,
-    };
-    let lengths: SmallVec<[Option<usize>; 6]> = parts.iter().map(length).collect();
-    let Some(mut left) = list.len().checked_sub(lengths.iter().flatten().sum()) else { return false };
-    let mut at = 0;
-    let fits = parts.iter().zip(lengths).all(|((many, part), length)| {
-        let size = length.unwrap_or_else(|| std::mem::take(&mut left));
-        let here: Ints = list[at..at + size].iter().copied().collect();
-        at += size;
-        part.matches(if *many { Val::Ints(here) } else { Val::Int(here[0]) }, body, found)
-    });
-    fits && at == list.len()
+        _ => None,
+    }
 }
 
 impl Part {
@@ -381,6 +413,16 @@ impl Part {
             Part::Any => true,
             Part::Var(var) => found.set(*var, val),
             Part::Is(code) => code.eval(found.scope(body)) == Some(val),
+        }
+    }
+    fn matches_list(&self, list: &[Dim], body: &Body, found: &mut Match) -> bool {
+        match self {
+            Part::Any => true,
+            Part::Var(var) => match &found.vars[*var] {
+                Some(before) => matches!(before, Val::Ints(before) if before.as_slice() == list),
+                None => found.set(*var, Val::Ints(list.into())),
+            },
+            Part::Is(_) => self.matches(Val::Ints(list.into()), body, found),
         }
     }
 }

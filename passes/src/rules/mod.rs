@@ -37,7 +37,6 @@ use rc_ir::rewrite::{PatternSet, Rewriter};
 use rc_ir::{Body, Diagnostic, Loc, Op, OpName, Result, Value};
 use rule::is_elementwise;
 use rustc_hash::FxHashMap;
-use smallvec::SmallVec;
 use std::path::Path;
 use std::sync::{Arc, LazyLock};
 
@@ -60,16 +59,19 @@ impl RuleSet {
                 None => roots.entry(rule.ops[0].name).or_default().push(number),
             }
         }
+        for (_, numbers) in roots.iter_mut().filter(|(name, _)| name.def().is_some_and(is_elementwise)) {
+            numbers.extend(&any);
+            numbers.sort_unstable();
+        }
         RuleSet { rules, roots, any }
     }
     /// The numbers of the rules whose root an operation of this name may be, in order.
-    fn of(&self, name: OpName) -> SmallVec<[usize; 8]> {
-        let mut numbers: SmallVec<[usize; 8]> = self.roots.get(&name).into_iter().flatten().copied().collect();
-        if !self.any.is_empty() && name.def().is_some_and(is_elementwise) {
-            numbers.extend(self.any.iter().copied());
-            numbers.sort_unstable();
+    fn of(&self, name: OpName) -> &[usize] {
+        match self.roots.get(&name) {
+            Some(numbers) => numbers,
+            None if name.def().is_some_and(is_elementwise) => &self.any,
+            None => &[],
         }
-        numbers
     }
     /// The rules as patterns, in their order.
     pub fn patterns(&self) -> PatternSet {
@@ -97,9 +99,10 @@ impl RuleSet {
         let numbers = self.of(body.name(op));
         let mut rewriter = Rewriter::new(body);
         let mut applied = None;
-        for number in numbers {
+        let mut found = Match { chosen: chosen.map(Into::into), ..Match::default() };
+        for &number in numbers {
             let rule = &self.rules[number];
-            if let Some(done) = rule.apply(op, chosen, &mut rewriter)? {
+            if let Some(done) = rule.apply(op, &mut found, &mut rewriter)? {
                 cx.count(rule.statistic, 1);
                 applied = Some(Applied { rule: number, ..done });
                 break;
@@ -116,8 +119,8 @@ impl RuleSet {
     fn given_operand(&self, body: &Body, op: Op) -> Option<Value> {
         let mut found = Match::default();
         let plain = |rule: &&Rule| rule.ops.len() == 1 && rule.makes.is_empty() && rule.assuming == Assuming::default();
-        let rules = self.of(body.name(op)).into_iter().map(|number| &*self.rules[number]).filter(plain);
-        let rule = rules.into_iter().find(|rule| rule.may_match(body, op) && rule.matches(body, op, &mut found))?;
+        let rules = self.of(body.name(op)).iter().map(|&number| &*self.rules[number]);
+        let rule = rules.filter(plain).find(|rule| rule.may_match(body, op) && rule.matches(body, op, &mut found))?;
         found.values[rule.results[0]]
     }
     /// Counts how often each rule was applied.
