@@ -104,7 +104,7 @@ class Lowering:
         self.bound: set[str] = set()
         """Symbols whose values a call gives: sizes of arguments, integers, sizes that a foreign operation brings."""
         self.out = Lowered(None, device=self.device)
-        self.placeholders = [n for n in gm.graph.nodes if n.op == "placeholder"]
+        self.placeholders = {n: i for i, n in enumerate(n for n in gm.graph.nodes if n.op == "placeholder")}
         self.attributes: list[Node] = []
         self.bases: set[Node] = set()
         self.orders: dict[Node, list[int]] = {}
@@ -112,8 +112,9 @@ class Lowering:
     def run(self) -> Lowered:
         inputs = self._inputs()
         self.updates = self._updates(inputs)
+        self.updated = set(self.updates.values())
         plan = self._plan_outputs()
-        used = [n for n in inputs if n.users or n in self.bases or n in self.updates.values()]
+        used = [n for n in inputs if n.users or n in self.bases or n in self.updated]
         args = [self._argument(node) for node in used] + self._seed()
         self.graph = Graph("main", args, self._those(used, self._is_weight), self._those(used, self._is_donated))
         self.build = Build(self.graph)
@@ -167,11 +168,11 @@ class Lowering:
         """Whether what follows from an argument alone is kept between calls."""
         val = node.meta["val"]
         lazy = val.is_conj() or val.is_neg()
-        return self.device.type == "cpu" and node.op == "placeholder" and not lazy and self.placeholders.index(node) in self.weights
+        return self.device.type == "cpu" and node.op == "placeholder" and not lazy and self.placeholders[node] in self.weights
 
     def _is_donated(self, node: Node) -> bool:
         """Whether the program may write to an argument."""
-        return node in self.updates.values() or bool(node.meta.get("rc.donated")) and self._is_direct(node)
+        return node in self.updated or bool(node.meta.get("rc.donated")) and self._is_direct(node)
 
     def _is_direct(self, node: Node) -> bool:
         """Whether every call passes an argument's own memory."""
@@ -181,8 +182,8 @@ class Lowering:
 
     def _updates(self, inputs: list[Node]) -> dict[int, Node]:
         """The results that are left in arguments, by their places among the graph's, and the arguments."""
-        asked = self.gm.graph.output_node().meta.get("rc.updates", {})
-        return {place: node for place, node in asked.items() if node in inputs and self._is_direct(node)}
+        asked, known = self.gm.graph.output_node().meta.get("rc.updates", {}), set(inputs)
+        return {place: node for place, node in asked.items() if node in known and self._is_direct(node)}
 
     def _those(self, nodes: list[Node], condition) -> list[int]:
         return [i for i, node in enumerate(nodes) if condition(node)]
@@ -198,7 +199,7 @@ class Lowering:
             position = len(self.placeholders) + len(self.out.captured)
             self.out.captured.append(val.resolve_conj().resolve_neg().to(self.device))
         else:
-            position = self.placeholders.index(node)
+            position = self.placeholders[node]
             if val.device != self.device:
                 self.out.moved.append(position)
             if val.is_conj() or val.is_neg():
@@ -414,7 +415,7 @@ class Lowering:
         if self.names is not None:
             return ("new", out)
         if out.op == "placeholder":
-            return ("arg", self.placeholders.index(out))
+            return ("arg", self.placeholders[out])
         if not isinstance(val, torch.Tensor):
             return ("int", out)
         if tensor_problem(val) is None and out.op != "get_attr":
@@ -428,7 +429,7 @@ class Lowering:
 
     def _finish(self, plan):
         values, index, left = [], {}, []
-        args = [position for position, *_ in self.out.inputs]
+        args = {position: i for i, (position, *_) in enumerate(self.out.inputs)}
         for entry in plan:
             node = entry[1]
             if entry[0] == "int" and isinstance(node.meta.get("val"), torch.SymFloat):
@@ -443,7 +444,7 @@ class Lowering:
                         self.problems.append((node, str(why)))
                     continue
                 if entry[0] == "update":
-                    left.append((len(values), args.index(self.placeholders.index(entry[2]))))
+                    left.append((len(values), args[self.placeholders[entry[2]]]))
                     values.append(self._result(node, value, self.orders[entry[2]]))
                     continue
                 index[node] = len(values)
@@ -473,12 +474,12 @@ class Lowering:
             case ("new", node):
                 return ("result", index[node])
             case ("update", _, argument):
-                return ("arg", self.placeholders.index(argument))
+                return ("arg", self.placeholders[argument])
             case ("int", node):
                 return ("int", self._value(node))
             case ("view", base, node):
                 val, root = node.meta["val"], base.meta["val"]
-                at = ("arg", self.placeholders.index(base)) if base.op == "placeholder" else ("result", index[base])
+                at = ("arg", self.placeholders[base]) if base.op == "placeholder" else ("result", index[base])
                 offset = val.storage_offset() - root.storage_offset()
                 return ("view", (at, self.symbols.dims(val.shape), self.symbols.dims(val.stride()), self.symbols.dim(offset)))
             case _:

@@ -85,7 +85,7 @@ def separate(gm: GraphModule) -> tuple[list[Write], int]:
     count = len(results)
     if not copies:
         return [], count
-    placeholders = [n for n in gm.graph.nodes if n.op == "placeholder"]
+    placeholders = {n: i for i, n in enumerate(n for n in gm.graph.nodes if n.op == "placeholder")}
     written = {n.args[0] for n in copies}
 
     def given(arg):
@@ -112,7 +112,7 @@ def separate(gm: GraphModule) -> tuple[list[Write], int]:
         argument.meta["rc.donated"] = value.target in _PUT and value.args[0] is argument and set(argument.users) == {value, node}
         for views, target, args in _writes(argument, value):
             views = [(view, given(more)) for view, more in views]
-            writes.append(Write(placeholders.index(argument), views, target, tuple(given(list(args)))))
+            writes.append(Write(placeholders[argument], views, target, tuple(given(list(args)))))
             if target is aten.copy_.default and not views and _alike(argument, value):
                 updated[len(results) - 1] = argument
         # What the graph returns as the written argument is the argument.
