@@ -34,16 +34,15 @@ impl Class {
 
 pub fn classify(op: OpRef) -> Class {
     let Some(def) = op.def() else { return Class::Outside };
-    let tensors = op.result_types().iter().all(|t| t.is_tensor());
-    let computes = def.effects == Effects::Pure && op.results().len() > 0 && tensors;
+    let gives_tensors = op.results().len() > 0 && op.result_types().iter().all(|t| t.is_tensor());
     if def.has(Traits::CONSTANT) {
         let splat = op.attr("value").is_some_and(|v| v.as_splat().is_some());
         return if splat { Class::Splat } else { Class::Outside };
     }
-    if !(tensors && op.results().len() > 0) && is_scalar(op) {
+    if !gives_tensors && is_scalar(op) {
         return Class::Splat;
     }
-    if !computes || op.name().dialect() != "core" {
+    if !gives_tensors || def.effects != Effects::Pure || op.name().dialect() != "core" {
         return Class::Outside;
     }
     if def.interface::<Reindex>().is_some() {

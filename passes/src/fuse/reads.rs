@@ -107,7 +107,7 @@ impl Scope<'_> {
         let mut walk = Walk { scope: self, way, found: Vec::new(), roots: Vec::new(), seen: FxHashSet::default() };
         for &value in outputs {
             let space = Space::new(&self.body.ty(value).shape(), symbols);
-            walk.from_root(value, space.identity(), &space, false)?;
+            walk.visit_root(value, space.identity(), &space, false)?;
         }
         for op in anchors {
             walk.anchor(self.body.op_ref(op), symbols)?;
@@ -131,12 +131,12 @@ impl Walk<'_> {
         for (i, value) in op.operands().enumerate() {
             let (space, map) = operand_access(op, i, symbols)?;
             let through = !matches!(self.scope.class(op.op), Class::Reduce | Class::Scan);
-            self.from_root(value, map, &space, through)?;
+            self.visit_root(value, map, &space, through)?;
         }
         Some(())
     }
 
-    fn from_root(&mut self, value: Value, map: Vec<Dim>, space: &Space, through_anchor: bool) -> Option<()> {
+    fn visit_root(&mut self, value: Value, map: Vec<Dim>, space: &Space, through_anchor: bool) -> Option<()> {
         let known = self.roots.iter().position(|extents| *extents == space.extents);
         let root = known.unwrap_or(self.roots.len());
         if known.is_none() {
