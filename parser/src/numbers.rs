@@ -16,11 +16,12 @@ impl Parser<'_> {
             return Err(self.expected("a number"));
         }
         self.advance();
-        let ty = if self.take(Token::Colon) { Some(self.ty()?) } else { ty };
-        let ty = ty.unwrap_or_else(|| if token == Token::Float { Type::f64() } else { Type::i64() });
-        if matches!(ty.data(), TypeData::Foreign(_)) {
+        let written = if self.take(Token::Colon) { Some(self.ty()?) } else { None };
+        if written.is_some_and(|ty| is_foreign(token, text, ty)) {
             return self.opaque(at, self.behind);
         }
+        let ty = written.or(ty);
+        let ty = ty.unwrap_or_else(|| if token == Token::Float { Type::f64() } else { Type::i64() });
         let value = self.scalar(negative, token, text, ty).map_err(|why| self.error_at(range, why))?;
         Ok(match value {
             Scalar::Bits(bits) => Attr::new(AttrData::Float { bits, ty }),
@@ -119,6 +120,15 @@ impl Parser<'_> {
             Ok(())
         })?;
         Ok(Attr::new(AttrData::DenseArray { elem, values: values.into() }))
+    }
+}
+
+/// Whether rc has no such numbers, and keeps their text.
+fn is_foreign(token: Token, text: &str, ty: Type) -> bool {
+    match ty.data() {
+        TypeData::Foreign(_) => true,
+        TypeData::Integer { width, .. } => *width > 127 && token == Token::Int && text.parse::<i128>().is_err(),
+        _ => false,
     }
 }
 
