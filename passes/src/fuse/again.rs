@@ -1,17 +1,18 @@
-//! Light arithmetic that several kernels use which cannot be one: each computes it for itself where that reads less than the stored result.
+//! Light arithmetic, and paddings with zeros, that several kernels use which cannot be one: each computes it for itself where that reads less than the stored result.
 
 use super::classify::Class;
 use super::is_view;
-use super::plan::Planner;
+use super::plan::{Planner, pads_with_zeros};
 use super::recompute::{goes_along, is_computed_again};
 use rc_ir::{Mapping, Op, Traits, Value};
 
 impl Planner<'_> {
-    /// Has the kernels that use an operation compute it, each for itself, with what it is made of. Gives whether it is part of them all, and lies nowhere.
+    /// Has the kernels that use light arithmetic or a padding with zeros compute it, each for itself, with what it is made of. Gives whether it is part of them all, and lies nowhere.
     pub(super) fn compute_again(&mut self, op: Op) -> bool {
         let result = |v: Value| self.body.uses(v).any(|(user, _)| self.op(user).has(Traits::TERMINATOR));
+        let pads = pads_with_zeros(self.op(op));
         if !self.options.gathers
-            || !is_computed_again(self.body, op, self.symbols, &self.options.costs)
+            || !pads && !is_computed_again(self.body, op, self.symbols, &self.options.costs)
             || self.body.results(op).any(result)
         {
             return false;
@@ -21,7 +22,7 @@ impl Planner<'_> {
         let takes = |&g: &usize| !views(g) && self.check(g, op, false).is_ok();
         let taking: Vec<usize> = groups.iter().copied().filter(takes).collect();
         let everywhere = taking.len() == groups.len();
-        if groups.len() < 2 {
+        if groups.len() < 2 || pads && !everywhere {
             return false;
         }
         let class = self.class(op);

@@ -11,7 +11,7 @@ use rc_ir::{Attr, Body, Module, Result};
 pub static FUSE: PassDef = PassDef {
     summary: "Groups operations that become one kernel.",
     doc: "Elementwise operations and index maps join what uses them; reductions join what reads them row by row; a product \
-takes elementwise epilogues; attention takes the index maps around it. On a GPU, kernels that use light arithmetic and cannot be one compute it each for itself, where that reads \
+takes elementwise epilogues; attention takes the index maps around it. On a GPU, kernels that use light arithmetic, or a padding with zeros, and cannot be one compute it each for itself, where that reads \
 less than its stored result. Remarks say what was fused, what was not, and why. \
 In a module with `rc.memory_limit = BYTES` a result is stored instead where what it is computed of would be held too long, which a remark says. \
 In a module with `rc.excess_precision = true` a float that a fusion rounds to 16 bits and widens again keeps its precision.",

@@ -96,7 +96,7 @@ pub fn plan(body: &mut Body, block: Block, symbols: &Ranges, options: &FuseOptio
 }
 
 /// Whether it is a padding with zeros.
-fn pads_with_zeros(op: OpRef) -> bool {
+pub(super) fn pads_with_zeros(op: OpRef) -> bool {
     padding_value(op) == Some(0.0)
 }
 
