@@ -56,6 +56,16 @@ def test_a_package_gives_what_the_model_does(tmp_path, weights):
             torch.testing.assert_close(run(path, *given, folder=tmp_path), model(*given), rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("weights", ["inside", "beside"])
+def test_weights_whose_names_begin_with_a_number(tmp_path, weights):
+    model, x = torch.nn.Sequential(torch.nn.Linear(3, 5), torch.nn.Linear(5, 2)).eval(), torch.randn(4, 3)
+    path = str(tmp_path / "model.rcp")
+    rc.torch.package(model, (x,), path, weights=weights)
+    model_there = rc.load(path)
+    assert "weight" not in str(model_there.signature)
+    torch.testing.assert_close(torch.from_dlpack(model_there(x)), model(x).detach())
+
+
 def test_what_cannot_be_packaged_is_said(tmp_path):
     model, path = Model().eval(), str(tmp_path / "model.rcp")
     with pytest.raises(RcError, match="sm_70"):

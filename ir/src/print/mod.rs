@@ -12,7 +12,7 @@ mod resources;
 mod short;
 pub mod types;
 
-pub use names::is_default_label;
+pub use names::{is_default_label, name_in_text};
 pub use pretty::is_visibility;
 pub use pretty_op::is_bare_op_name;
 pub use short::{is_bare_word, write_params, write_short};

@@ -110,7 +110,7 @@ impl Names {
         let entry = if label.is_empty() {
             NUMBER | number
         } else {
-            let mut label = valid(label);
+            let mut label = name_in_text(label);
             if is_default_label(label.as_str()) || labels.contains(&label) {
                 let base = label;
                 let fresh = (0..).map(|k| Name::new(&format!("{base}_{k}"))).find(|n| !labels.contains(n));
@@ -147,7 +147,7 @@ impl Names {
         self.fresh_text(name)
     }
     fn fresh_text(&mut self, name: Name) -> u32 {
-        let mut unique = valid(name);
+        let mut unique = name_in_text(name);
         if self.used.contains(&unique) {
             let base = unique;
             let suffix = self.suffixes.entry(base).or_insert(0);
@@ -236,11 +236,11 @@ pub fn is_default_label(label: &str) -> bool {
     label.strip_prefix("bb").is_some_and(|rest| !rest.is_empty() && rest.bytes().all(|b| b.is_ascii_digit()))
 }
 
-/// The name itself where the grammar has it (`[A-Za-z_$.-][A-Za-z0-9_$.-]*`), else one made from it.
-fn valid(name: Name) -> Name {
+/// What a value of this name is called in text: the name itself where the grammar has it (`[A-Za-z_$.-][A-Za-z0-9_$.-]*`), else one made from it.
+pub fn name_in_text(name: Name) -> Name {
     let ok = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'$' | b'.' | b'-');
     let text = name.as_str();
-    let starts_well = !text.as_bytes()[0].is_ascii_digit();
+    let starts_well = !text.starts_with(|c: char| c.is_ascii_digit());
     if starts_well && text.bytes().all(ok) {
         return name;
     }

@@ -25,6 +25,7 @@ use rc_dialects::host::{self, ASSERT, CONSTANT, COPY, FUNC, LAUNCH, RETURN, VIEW
 use rc_dialects::op;
 use rc_ir::builder::new_function;
 use rc_ir::pass::{OptionKind, PassContext, PassDef, PassKind, SymbolContext, option, run_on_symbols};
+use rc_ir::print::name_in_text;
 use rc_ir::{Attr, Body, Builder, Diagnostic, Dim, Module, Name, Op, OpRef, Result, Traits, Type, Value};
 pub(crate) use recompute::limit_of;
 use rustc_hash::FxHashMap;
@@ -235,7 +236,7 @@ impl Rewriter<'_> {
             new.body.set_attr(target, "constant", Attr::i64s(&constant));
         }
         let called = arg_names(from);
-        if from.block_args(entry).zip(&called).any(|(arg, &name)| from.value_name(arg) != name) {
+        if from.block_args(entry).zip(&called).any(|(arg, &name)| name_in_text(from.value_name(arg)) != name) {
             let names: Vec<Attr> = called.iter().map(|name| Attr::str(name.as_str())).collect();
             new.body.set_attr(target, "names", Attr::array(&names));
         }
