@@ -55,8 +55,8 @@ impl Problem {
         let mut out = Vec::new();
         for rows in (1..=most).filter(|rows| *rows == most || [1, 2, 3, 4, 6, 8, 12].contains(rows)) {
             for vectors in [1, 2, 4, 8] {
-                // A quarter of the registers is for operands; one tile more than there are keys is waste.
-                if rows * vectors * 4 > target.registers * 3 || vectors > 1 && (vectors / 2) * lanes >= self.keys {
+                // Sums, the keys that all queries are multiplied with, and a query's element; one tile more than there are keys is waste.
+                if (rows + 1) * vectors + 1 > target.registers || vectors > 1 && (vectors / 2) * lanes >= self.keys {
                     continue;
                 }
                 let (keys, block) = (vectors * lanes, self.block(rows, target));
