@@ -8,6 +8,7 @@ mod elementwise;
 mod exchange;
 mod flight;
 mod gather;
+mod order;
 mod reduce;
 mod scan;
 mod share;
@@ -102,6 +103,8 @@ pub fn distribute(src: &Body, options: Options) -> Result<Body> {
     let mut out = work.emit.body;
     if cuda {
         share::share_reads(&mut out);
+    } else {
+        order::compute_before_writes(&mut out);
     }
     out.set_attr(out.root(), "phase", Attr::str("thread"));
     Ok(out)
