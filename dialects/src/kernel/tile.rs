@@ -72,6 +72,14 @@ kernel.func @example(%table: memref<16x8xf32>, %ids: memref<4xi64>, %y: memref<4
         attr("dims", AttrKind::I64Array, "The memref dimension along which each tile dimension runs, or -1."),
         attr("axis", AttrKind::I64, "The gathered memref dimension."),
         attr("bounded", AttrKind::Bool, "Negative places are outside.").default(AttrDefault::Bool(false)),
+        attr(
+            "falls",
+            AttrKind::I64,
+            "The tile dimension along which each place is one less than the place before it, or -1.",
+        )
+        .default(AttrDefault::Int(-1)),
+        attr("clamped", AttrKind::Bool, "Of places that fall those past what is used are the last one that is.")
+            .default(AttrDefault::Bool(false)),
         attr("other", AttrKind::F64, "What lies outside.").default(AttrDefault::Float(0.0)),
     ],
     effects: Effects::Read,

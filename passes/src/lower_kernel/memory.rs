@@ -1,8 +1,8 @@
 //! Loads, gathers and stores of tiles.
 
 use super::program::{Program, RANK};
-use super::scope::{Scope, Tiled};
-use crate::schedule::access::{Access, has_index};
+use super::scope::{Bind, Scope, Tiled};
+use crate::schedule::access::{Access, has_index, mentions};
 use rc_dialects::op;
 use rc_ir::{Attr, Diagnostic, Dim, Name, Result, Type, Value};
 
@@ -100,11 +100,20 @@ impl Program<'_> {
                 (0, gathered_along(access, 0, all, &tiled).expect("one dimension is gathered along"))
             }
         };
-        let places = self.address(access.exprs[at], scope)?;
+        let place = access.exprs[at];
+        let places = self.address(place, scope)?;
         let memory = self.view(memory, &access.shape);
         let mut rest = access;
         rest.exprs[at] = Dim::Static(0);
-        self.emit_gather(memory, &rest, &along, at, places, scope)
+        let tile = self.emit_gather(memory, &rest, &along, at, places, scope)?;
+        if let Some(Bind { axis: Some(axis), exact, .. }) = falls_along(place, scope).filter(|_| !scope.may_miss) {
+            let op = self.out.defining_op(tile).expect("a gather gives the tile");
+            self.out.set_attr(op, "falls", Attr::i64(*axis as i64));
+            if !exact {
+                self.out.set_attr(op, "clamped", Attr::bool(true));
+            }
+        }
+        Ok(tile)
     }
 
     /// Index tiles that are within bounds wherever the iterators are, and 0 or in bounds past them.
@@ -250,4 +259,10 @@ pub fn tile_dims(along: &[Option<Name>], scope: &Scope) -> (Vec<i64>, [i64; RANK
 
 fn words(names: &[Name]) -> String {
     names.iter().map(|n| n.as_str()).collect::<Vec<_>>().join(", ")
+}
+
+/// The tiled iterator along which an expression falls by one in each step.
+fn falls_along(e: Dim, scope: &Scope) -> Option<&Bind> {
+    let falls = |name: Name| mentions(e, name) && !mentions(e + Dim::symbol(name), name);
+    scope.binds.iter().find(|(name, bind)| bind.axis.is_some() && falls(*name)).map(|(_, bind)| bind)
 }

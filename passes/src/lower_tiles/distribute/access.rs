@@ -94,8 +94,14 @@ impl<'s> Distribute<'s> {
         }
         let mut places = self.chosen_places(op, places)?;
         let mut registers = Vec::with_capacity(access.spread.registers);
+        let reversed = self.reads_reversed(op, axis, &mut access);
         for r in 0..access.spread.registers {
-            let at = access.at(self, r)?;
+            let mut at = access.at(self, r)?;
+            if reversed {
+                at[axis] = Ix::of(places.of(self, &access.spread, r, 0)?).plus(1 - access.spread.vec);
+                registers.push(self.read_reversed(&mut access, &at)?);
+                continue;
+            }
             let lanes = places.lanes(&access.spread);
             let mut parts = Vec::new();
             for lane in 0..lanes {
@@ -116,6 +122,25 @@ impl<'s> Distribute<'s> {
         }
         self.bind_tile(op.result(0), registers);
         Ok(())
+    }
+
+    /// Whether the elements of a CPU's vector lie one before the other. Past what is used they may lie before the memory's first: they are skipped.
+    fn reads_reversed(&self, op: OpRef<'s>, axis: usize, access: &mut Access) -> bool {
+        let falls = op.int("falls").and_then(|d| usize::try_from(d).ok());
+        let last = axis + 1 == access.starts.len();
+        let reversed = !self.cuda && last && access.spread.vec > 1 && falls.is_some() && access.spread.vec_dim == falls;
+        if reversed {
+            access.counts_lanes = true;
+            access.checks[axis].lower = op.bool("clamped");
+        }
+        reversed
+    }
+    /// The vector whose last element is the first in memory, at `at`.
+    fn read_reversed(&mut self, access: &mut Access, at: &[Ix]) -> Result<Value> {
+        let vec = access.spread.vec;
+        let value = self.read_piece(access, at, vec, 0.0)?;
+        let lanes: Vec<i64> = (0..vec).rev().collect();
+        self.emit.permute([value, value], &lanes)
     }
 
     /// Atomic updates of the elements that `where` names; one that it places outside is left out.
