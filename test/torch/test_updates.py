@@ -12,6 +12,18 @@ def cache(c, at, k, q):
     return attend(q, c, c)
 
 
+def again(c, at, k, q):
+    c.index_copy_(2, at, k)
+    c.index_put_((torch.zeros_like(at), at), q[0, 0] * 2, accumulate=True)
+    return attend(q, c, c)
+
+
+def before(c, at, k, q):
+    old = c.sum()
+    c.index_copy_(2, at, k)
+    return old + c.sum()
+
+
 def window(c, at, k, q):
     c[:, :, 3:4] = k
     c[:, 1, 2:6:2, 1:3] = 1.5
@@ -38,7 +50,7 @@ def whole(c, at, k, q):
 
 @pytest.mark.parametrize(
     ("f", "writes"),
-    [(cache, ["index_put_"]), (window, ["copy_", "copy_"]), (swap, []), (twice, ["index_put_", "index_put_"]), (whole, [])],
+    [(cache, []), (again, []), (before, ["index_put_"]), (window, ["copy_", "copy_"]), (swap, []), (twice, ["index_put_", "index_put_"]), (whole, [])],
 )
 def test_written_arguments(f, writes, monkeypatch):
     seen, run = [], Write.run
@@ -52,6 +64,37 @@ def test_written_arguments(f, writes, monkeypatch):
         if b is not None:
             torch.testing.assert_close(a, b)
     assert seen == writes
+
+
+def test_a_cache_with_gaps_is_written_at_its_places():
+    """One that is part of a larger tensor: copying all of it would take longer than the step."""
+    torch._dynamo.reset()
+    theirs, at, k, q = torch.randn(2, 4, 12, 8), torch.tensor([5]), torch.randn(2, 4, 1, 8), torch.randn(2, 4, 1, 8)
+    ours = theirs.clone()
+    seen, run = [], Write.run
+    with pytest.MonkeyPatch.context() as patch, torch.no_grad():
+        patch.setattr(Write, "run", lambda self, *args: seen.append(self.target._opname) or run(self, *args))
+        out = torch.compile(cache, backend="rc", fullgraph=True)(ours[:, :, :9], at, k, q)
+        torch.testing.assert_close(out, cache(theirs[:, :, :9], at, k, q))
+    torch.testing.assert_close(ours, theirs)
+    assert seen == ["index_put_"]
+
+
+def test_a_cache_that_is_passed_twice():
+    torch._dynamo.reset()
+
+    def f(a, b, at, k):
+        a.index_copy_(1, at, k)
+        return a + b
+
+    compiled = torch.compile(f, backend="rc", dynamic=False)
+    first, other, at, k = torch.randn(3, 5), torch.randn(3, 5), torch.tensor([4]), torch.randn(3, 1)
+    with torch.no_grad():
+        for b in (other, first):
+            theirs = first.clone()
+            ours = first.clone()
+            torch.testing.assert_close(compiled(ours, ours if b is first else b, at, k), f(theirs, theirs if b is first else b, at, k))
+            torch.testing.assert_close(ours, theirs)
 
 
 def test_lengths_that_change():

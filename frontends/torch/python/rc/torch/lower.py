@@ -79,6 +79,21 @@ def device_of(gm: GraphModule) -> torch.device:
     return max(count, key=lambda d: count[d]) if count else torch.device("cpu")
 
 
+def is_dense(val, symbols: Symbols) -> bool:
+    """Whether a tensor's elements lie one after another, in some order of its dimensions."""
+    try:
+        return layout.dense_order(val, symbols) is not None
+    except Unsupported:
+        return False
+
+
+def is_direct(node: Node, device: torch.device, symbols: Symbols) -> bool:
+    """Whether every call passes an argument's own memory to the program."""
+    val = node.meta["val"]
+    own = node.op == "placeholder" and val.device == device
+    return own and is_dense(val, symbols) and not (val.is_conj() or val.is_neg())
+
+
 class Lowering:
     """Lowers one graph; gathers what it cannot, and goes on to find the rest."""
 
@@ -116,7 +131,7 @@ class Lowering:
         plan = self._plan_outputs()
         used = [n for n in inputs if n.users or n in self.bases or n in self.updated]
         args = [self._argument(node) for node in used] + self._seed()
-        self.graph = Graph("main", args, self._those(used, self._is_weight), self._those(used, self._is_donated))
+        self.graph = Graph("main", args, self._those(used, self._is_weight), self._those(used, self.updated.__contains__))
         self.build = Build(self.graph)
         self.build.functions = Functions(self.device)
         if self.out.seeded:
@@ -170,20 +185,10 @@ class Lowering:
         lazy = val.is_conj() or val.is_neg()
         return self.device.type == "cpu" and node.op == "placeholder" and not lazy and self.placeholders[node] in self.weights
 
-    def _is_donated(self, node: Node) -> bool:
-        """Whether the program may write to an argument."""
-        return node in self.updated or bool(node.meta.get("rc.donated")) and self._is_direct(node)
-
-    def _is_direct(self, node: Node) -> bool:
-        """Whether every call passes an argument's own memory."""
-        val = node.meta["val"]
-        own = node.op == "placeholder" and val.device == self.device
-        return self.names is None and own and self._dense(val) and not (val.is_conj() or val.is_neg())
-
     def _updates(self, inputs: list[Node]) -> dict[int, Node]:
         """The results that are left in arguments, by their places among the graph's, and the arguments."""
-        asked, known = self.gm.graph.output_node().meta.get("rc.updates", {}), set(inputs)
-        return {place: node for place, node in asked.items() if node in known and self._is_direct(node)}
+        asked, known = self.gm.graph.output_node().meta.get("rc.updates", {}), set(inputs) if self.names is None else set()
+        return {place: node for place, node in asked.items() if node in known and is_direct(node, self.device, self.symbols)}
 
     def _those(self, nodes: list[Node], condition) -> list[int]:
         return [i for i, node in enumerate(nodes) if condition(node)]
@@ -378,7 +383,7 @@ class Lowering:
         args = {}
         for i, node in enumerate(self.placeholders):
             val = node.meta.get("val")
-            if isinstance(val, torch.Tensor) and tensor_problem(val, self.device) is None and self._dense(val):
+            if isinstance(val, torch.Tensor) and tensor_problem(val, self.device) is None and is_dense(val, self.symbols):
                 args.setdefault(layout.storage(val), node)
         outputs = list(self.gm.graph.output_node().args[0])
         wholes = self._wholes([out for place, out in enumerate(outputs) if place not in self.updates], args)
@@ -391,7 +396,7 @@ class Lowering:
         for out in outputs:
             val = out.meta.get("val") if isinstance(out, Node) else None
             if isinstance(val, torch.Tensor) and tensor_problem(val) is None and layout.storage(val) not in args:
-                if self._dense(val) and self._fills(val):
+                if is_dense(val, self.symbols) and self._fills(val):
                     wholes.setdefault(layout.storage(val), out)
         return wholes
 
@@ -401,12 +406,6 @@ class Lowering:
         if isinstance(bytes_, torch.SymInt) or isinstance(offset, torch.SymInt):
             return False
         return offset == 0 and all(isinstance(s, int) for s in val.shape) and val.numel() * val.element_size() == bytes_
-
-    def _dense(self, val) -> bool:
-        try:
-            return layout.dense_order(val, self.symbols) is not None
-        except Unsupported:
-            return False
 
     def _plan_output(self, out, args, wholes):
         if not isinstance(out, Node):

@@ -1,8 +1,8 @@
 """Arguments that a graph writes to: parameters in an optimizer's step, caches, counters, running statistics.
 
 AOTAutograd ends such a graph by copying each new value into its argument. The compiled function leaves the new value there itself. Where the new value
-is the old one with new elements at some places, as a cache's is after a token, only these are written: the graph gives them as results, and
-they are put in place after the compiled function.
+is the old one with new elements at some places, as a cache's is after a token, only these are written: by the function too, where nothing else
+reads the old value; else the graph gives them as results, and they are put in place after the function.
 """
 
 from __future__ import annotations
@@ -12,6 +12,10 @@ from dataclasses import dataclass
 
 import torch
 from torch.fx import GraphModule, Node
+
+from rc.torch.foreign import is_custom
+from rc.torch.lower import device_of, is_direct
+from rc.torch.symbols import Symbols
 
 aten = torch.ops.aten
 
@@ -87,6 +91,9 @@ def separate(gm: GraphModule) -> tuple[list[Write], int]:
         return [], count
     placeholders = {n: i for i, n in enumerate(n for n in gm.graph.nodes if n.op == "placeholder")}
     written = {n.args[0] for n in copies}
+    device = device_of(gm)
+    # A program writes to no argument before the last call of such an operation, which may fail.
+    calls_nothing = not any(n.op == "call_function" and is_custom(n.target) for n in gm.graph.nodes)
 
     def given(arg):
         """The argument as the operation after the graph gets it."""
@@ -108,9 +115,8 @@ def separate(gm: GraphModule) -> tuple[list[Write], int]:
     updated = {}
     for node in copies:
         argument, value = node.args[:2]
-        # Nothing else reads what was there: the program may put the new elements in place itself.
-        argument.meta["rc.donated"] = value.target in _PUT and value.args[0] is argument and set(argument.users) == {value, node}
-        for views, target, args in _writes(argument, value):
+        in_place = calls_nothing and _puts_in_place(argument, value, node) and is_direct(argument, device, Symbols())
+        for views, target, args in [_whole(value)] if in_place else _writes(argument, value):
             views = [(view, given(more)) for view, more in views]
             writes.append(Write(placeholders[argument], views, target, tuple(given(list(args)))))
             if target is aten.copy_.default and not views and _alike(argument, value):
@@ -157,11 +163,27 @@ def _writes(argument: Node, value: Node) -> list[tuple]:
     while value is not argument:
         step = _step([], value)
         if step is None:
-            return [([], aten.copy_.default, (value,))]
+            return [_whole(value)]
         before, *write = step
         writes.insert(0, tuple(write))
         value = before
     return writes
+
+
+def _whole(value: Node) -> tuple:
+    return [], aten.copy_.default, (value,)
+
+
+def _puts_in_place(argument: Node, value: Node, copy: Node) -> bool:
+    """Whether a value is the argument with new elements at some places, and nothing else reads what was there before."""
+    while value.op == "call_function" and value.target in _PUT and not value.kwargs:
+        before = value.args[0]
+        if before is argument:
+            return set(argument.users) == {value, copy}
+        if not isinstance(before, Node) or set(before.users) != {value}:
+            return False
+        value = before
+    return False
 
 
 def _step(views: list[tuple], value: Node) -> tuple | None:
