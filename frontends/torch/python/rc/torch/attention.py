@@ -68,15 +68,18 @@ def _like(q, size: int):
     return torch.empty_permuted((*q.shape[:3], size), order, dtype=q.dtype, device=q.device)
 
 
-@torch.library.register_fake("rc::attention", lib=_library)
-def _(q, k, v, mask, causal, scale):
+def _attention(q, k, v, mask, causal, scale):
     sums = torch.empty(q.shape[:3], dtype=torch.float64 if q.dtype == torch.float64 else torch.float32, device=q.device)
     return _like(q, v.shape[-1]), sums
 
 
-@torch.library.register_fake("rc::attention_backward", lib=_library)
-def _(grad, q, k, v, mask, y, sums, causal, scale):
+def _attention_backward(grad, q, k, v, mask, y, sums, causal, scale):
     return torch.empty_like(q), torch.empty_like(k), torch.empty_like(v)
+
+
+# As `register_fake` has it, which looks through all modules of the process for the caller's first.
+_library.impl("attention", _attention, "Meta")
+_library.impl("attention_backward", _attention_backward, "Meta")
 
 
 def _scores(q, k, mask, causal, scale):

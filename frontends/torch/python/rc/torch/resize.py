@@ -38,11 +38,11 @@ def _eager(x, sizes, mode, align_corners, scales):
     return F.interpolate(x, mode=mode, **named, **aligned)
 
 
-@torch.library.register_fake("rc::resize", lib=_library)
-def _(x, sizes, mode, align_corners, scales):
+def _resize(x, sizes, mode, align_corners, scales):
     y = x.new_empty([*x.shape[:2], *sizes])
     last = x.dim() == 4 and x.is_contiguous(memory_format=torch.channels_last) and not x.is_contiguous()
     return y.to(memory_format=torch.channels_last) if last else y
 
 
+_library.impl("resize", _resize, "Meta")
 _library.impl("resize", _eager, "CompositeExplicitAutograd")
