@@ -8,6 +8,9 @@ use serde::{Deserialize, Serialize};
 pub struct Cpu {
     /// Vectors of a row that a program takes at once: their values stay in registers.
     pub vectors: i64,
+    /// How many times as long a row is a long one, of which a program takes other vectors at once where it goes over it several times or sums it.
+    pub long: i64,
+    pub long_vectors: i64,
     /// Elements of a row for which a program of its own pays, besides the kernel that combines the parts.
     pub part: i64,
     /// Bytes from one place to the next with which both have the same set of the first-level cache.
@@ -91,6 +94,8 @@ pub struct CpuProducts {
     pub tile: f64,
     pub row: f64,
     pub run: f64,
+    /// Cycles that an elementary function of a vector of results takes.
+    pub function: f64,
     /// Cycles that packing an element takes from the second-level cache, and from further away.
     pub near: f64,
     pub far: f64,
@@ -125,6 +130,8 @@ pub struct CpuDots {
     /// Cycles of adding a vector's lanes and storing the result, and of a step besides loads and multiply-adds.
     pub lanes: f64,
     pub step: f64,
+    /// Cycles that an elementary function of a result takes: they are computed one by one.
+    pub function: f64,
     /// Bytes of a cycle from the second-level cache, and from beyond it, and the part of both times that nothing hides.
     pub near_rate: f64,
     pub far_rate: f64,

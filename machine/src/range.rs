@@ -24,6 +24,8 @@ const COUNTS: &[&str] = &[
     "line_bytes",
     "load_bytes",
     "loads",
+    "long",
+    "long_vectors",
     "longest",
     "max_stages",
     "memory_bytes",

@@ -7,6 +7,7 @@ use super::nest::{Nest, extent_of};
 use super::roles::Roles;
 use super::tiles::{pow2, storable};
 use super::{Candidate, Cost, Plan, contract_cpu, lanes_cpu, warpgroup};
+use crate::work::is_function;
 use rc_ir::{Body, Dim, Name, Type};
 use rc_machine::{Target, Unit};
 
@@ -30,6 +31,8 @@ pub struct Problem {
     pub aligned: bool,
     /// Whether an operand's tiles are gathered.
     pub gathered: bool,
+    /// Elementary functions that each result goes through.
+    pub functions: f64,
 }
 
 /// `None` where the group is no product of two matrices.
@@ -51,7 +54,18 @@ pub fn plan(body: &Body, mut group: Group, target: &Target) -> Option<Plan> {
     let factors = factor_types(body, nest);
     let acc = nest.acc.unwrap_or_else(|| rc_dialects::constraints::default_acc(factors[0]));
     let batch = points / sizes.iter().product::<f64>();
-    let mut problem = Problem { roles, m, n, sizes, batch, factors, acc, aligned: true, gathered: false };
+    let mut problem = Problem {
+        roles,
+        m,
+        n,
+        sizes,
+        batch,
+        factors,
+        acc,
+        aligned: true,
+        gathered: false,
+        functions: functions(body, &group),
+    };
     for factor in 0..2 {
         let runs = warpgroup::gathered_along(body, nest, &problem.roles, factor).is_some_and(|g| g.1 >= 4);
         problem.gathered |= runs && !is_plain(body, nest, &problem, factor);
@@ -93,6 +107,13 @@ pub fn plan(body: &Body, mut group: Group, target: &Target) -> Option<Plan> {
         candidate.schedules = vec![candidate.schedules[0].clone(); group.nests.len()];
     }
     Some(out)
+}
+
+/// Elementary functions of floats that a group's nests after the first compute of each result.
+fn functions(body: &Body, group: &Group) -> f64 {
+    let entries = group.ops[1..].iter().filter_map(|&op| body.op_ref(op).entry(0));
+    let computed = entries.flat_map(|entry| body.ops(entry)).map(|op| body.op_ref(op));
+    computed.filter(|&op| is_function(op) && op.result_types()[0].elem().is_float()).count() as f64
 }
 
 /// A batch of products with fewer rows each than a tile has, whose left operands lie apart (the windows of an image, say), as one product: its rows are

@@ -30,6 +30,8 @@ struct Model<'a> {
     sizes: [i64; 3],
     outer: f64,
     batch: f64,
+    /// Elementary functions that each result goes through.
+    functions: f64,
     /// The tile of results in registers.
     tile: [i64; 2],
     lanes: f64,
@@ -137,6 +139,7 @@ fn models<'a>(body: &Body, group: &Group, p: &Problem, target: &'a Target) -> Ve
         sizes: p.sizes.map(|n| n as i64),
         outer: sums / p.sizes[2],
         batch: p.batch * p.sizes[2] / sums,
+        functions: p.functions,
         tile: tile(0, &|_| true).expect("there are tiles of any number of rows"),
         lanes: lanes as f64,
         bytes: p.acc.byte_width().unwrap_or(4) as i64,
@@ -317,9 +320,11 @@ impl Model<'_> {
         let far = 2.0 * self.lanes * self.bytes as f64 / costs.third_rate;
         let wait = costs.wait + if 2 * self.memory(c) > self.target.cache_bytes { far } else { 0.0 };
         let waiting = tiles[0] * tiles[1] * waits * wait * mr * vectors;
+        let functions = tiles[0] * tiles[1] * mr * vectors * self.functions * costs.function;
         let programs = self.programs(c);
         let again = self.read_again(c) / costs.third_rate;
-        let each = (products + packing + streamed + waiting) * self.batch / programs + again + costs.program;
+        let each =
+            (products + packing + streamed + waiting + functions) * self.batch / programs + again + costs.program;
         // Cores take programs as they get done, and the last one is waited for.
         let turns = (programs / self.target.cores as f64).ceil();
         let parts = [
@@ -328,6 +333,7 @@ impl Model<'_> {
             ("memory", streamed),
             ("the left operand from beyond the cache", again * programs / self.batch),
             ("sums that wait", waiting),
+            ("functions of the results", functions),
             ("starting programs", costs.program * programs / self.batch),
         ];
         let bound = match programs < self.target.cores as f64 {

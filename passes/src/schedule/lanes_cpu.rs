@@ -54,7 +54,9 @@ fn cost(p: &Problem, [mr, nr, lanes]: [i64; 3], block: i64, target: &Target) -> 
     let [m, n, k] = p.sizes;
     let steps = (k / lanes as f64).ceil();
     let step = step(p, [mr as f64, nr as f64], target);
-    let tile = steps * step + (mr * nr) as f64 * target.cpu().dots.lanes + target.cpu().products.tile;
+    let costs = &target.cpu().dots;
+    let results = (mr * nr) as f64 * (costs.lanes + p.functions * costs.function);
+    let tile = steps * step + results + target.cpu().products.tile;
     let programs = (n / block as f64).ceil() * p.batch;
     let each = (m / mr as f64).ceil() * (block as f64 / nr as f64).ceil() * tile + target.cpu().products.program;
     let turns = (programs / target.cores as f64).ceil();

@@ -10,7 +10,7 @@ use super::tiles::{fit, pow2, storable};
 use super::{Plan, elems, keep};
 use rc_dialects::loop_::IterKind;
 use rc_ir::{Body, Dim, Name, Value};
-use rc_machine::Rows;
+use rc_machine::{Cpu, Rows};
 
 /// Elements of a row in each thread's registers: where there are many, four loads of eight are in flight before the first is
 /// used, and what a reduction costs is shared by them; where there are few, all threads that the machine holds take part.
@@ -53,7 +53,7 @@ pub fn plan(body: &Body, mut group: Group, target: &Target) -> Plan {
     let costs = target.gpu.as_ref().map(|gpu| &gpu.rows);
     let each = costs.map_or(1, |c| c.each);
     let (want, each) = match form {
-        _ if target.is_cpu() => (target.cpu().vectors * lanes, 1),
+        _ if target.is_cpu() => (vectors(longest, lanes, target.cpu()) * lanes, 1),
         Form::Registers => {
             let want = group.nests.iter().map(|n| at_once(n, &rows, &target.gpu().rows)).max().unwrap_or(1);
             let deep = costs.is_some_and(|c| group.nests.iter().any(|n| goes_deep(n, &rows, want, c)));
@@ -116,6 +116,11 @@ pub fn plan(body: &Body, mut group: Group, target: &Target) -> Plan {
         (_, Form::Chunks) => format!("persistent rows: {longest} elements, more than {}", target.gpu().rows.longest),
     };
     Plan::of_rule(schedules, why, other)
+}
+
+/// Vectors that a CPU's program takes of a row at once: of a long one it goes over the rest, by masks, only once in many steps.
+fn vectors(longest: i64, lanes: i64, cpu: &Cpu) -> i64 {
+    if longest >= cpu.long * cpu.vectors * lanes { cpu.long_vectors } else { cpu.vectors }
 }
 
 /// How many programs of whole rows share a multiprocessor, so that one loads while another combines: of many threads no two would, with as many registers
