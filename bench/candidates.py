@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 """What the models of schedules predict beside what is measured, on random kernels.
 
-    python3 bench/candidates.py target/release [--count=60] [--seed=1] [--device=cpu] [--top=8] [--threads=1] [--seconds=S] [--csv=FILE]
+    python3 bench/candidates.py target/release [--count=60] [--seed=1] [--device=cpu] [--top=8] [--threads=1] [--seconds=S]
+        [--target-file=FILE] [--csv=FILE]
 
 Draws kernels (products, reductions, elementwise chains, attention, normalizations), has rc-tune run the best candidates of each, and prints by family
 how often the model's pick is within 10 % of the best, how much slower it is on the average, and the rank correlation (Spearman) of predicted and
-measured times: of the candidates of a kernel, where there are several, and of all picks. Times are the shortest of their runs.
+measured times: of the candidates of a kernel, where there are several, and of all picks. Times are the shortest of their runs, which candidates take
+in turns; --target-file tries other figures of the machine.
 """
 
 import argparse
@@ -127,6 +129,7 @@ def correlation(a, b):
 
 def measured(rc_tune, path, options, env):
     command = [rc_tune, "--candidates", f"--device={options.device}", f"--top={options.top}", path]
+    command += [f"--target-file={options.target_file}"] if options.target_file else []
     done = subprocess.run(command, capture_output=True, text=True, env=env)
     if done.returncode:
         sys.exit(f"{path.read_text()}\n{done.stderr}")
@@ -161,6 +164,7 @@ def main():
     parser.add_argument("--top", type=int, default=8)
     parser.add_argument("--threads", type=int, default=1, help="of the CPU")
     parser.add_argument("--seconds", type=float, default=math.inf, help="after so many no further kernel is begun")
+    parser.add_argument("--target-file", type=Path, help="the figures of the machine at hand")
     parser.add_argument("--csv", type=Path, help="all times, as text")
     options = parser.parse_args()
     rng = random.Random(options.seed)

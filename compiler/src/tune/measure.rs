@@ -18,6 +18,9 @@ type Result<T> = std::result::Result<T, String>;
 const SPAN_MS: f64 = 20.0;
 const RUNS: [usize; 2] = [5, 40];
 
+/// Rounds in which candidates that are compared take turns.
+const TURNS: usize = 10;
+
 /// Rounds of runs with cold caches, of each of two schedules, and runs of a round.
 const ROUNDS: usize = 3;
 const COLD_RUNS: usize = 3;
@@ -200,36 +203,32 @@ impl<'a> Bench<'a> {
     }
 
     /// What each of the best candidates of a kernel takes, and what the model says that it does. Of several groups only the candidate's own is not
-    /// the model's choice.
+    /// the model's choice. They are run in turns: a processor's frequency, and who else uses it, change from one moment to the next.
     ///
     /// # Errors
     /// If the model's choice does not run.
     pub fn compare(&self, kernel: &Kernel, progress: &Progress) -> Result<Vec<Compared>> {
         let inputs = self.inputs(kernel)?;
         let prepared = self.prepare(kernel, f64::INFINITY, &|| false);
-        let loaded = std::iter::once(prepared.first).chain(prepared.others);
-        let mut out = Vec::new();
-        for trial in loaded {
-            let measured = trial.and_then(|trial| {
-                let once = trial.executable.median_ms(&inputs, 1).map_err(|e| e.to_string())?.max(1e-3);
-                let runs = ((SPAN_MS / once) as usize).clamp(RUNS[0], RUNS[1]);
-                let times = trial.executable.times_ms(&inputs, runs, 1, &mut || Ok(()));
-                let shortest = times.map_err(|e| e.to_string())?.into_iter().fold(f64::INFINITY, f64::min);
-                let chosen = || kernel.groups.iter().zip(&trial.choice).map(|((_, ranked), &i)| &ranked[i]);
-                Ok(Compared {
-                    origin: kernel.origin.clone(),
-                    what: kernel.what(&trial.choice),
-                    model_us: chosen().filter_map(|c| Some(c.cost?.us)).sum(),
-                    us: 1e3 * shortest,
-                })
-            });
-            match measured {
-                Ok(compared) => out.push(compared),
-                Err(why) => progress.skips(format!("{}: {why}", kernel.origin)),
-            }
+        let mut trials: Vec<Trial> = Vec::new();
+        let skip = |why: String| progress.skips(format!("{}: {why}", kernel.origin));
+        for trial in std::iter::once(prepared.first).chain(prepared.others) {
+            trial.map_or_else(&skip, |trial| trials.push(trial));
+        }
+        for _ in 0..TURNS {
+            trials.retain_mut(|trial| shorten(trial, &inputs).map_err(&skip).is_ok());
         }
         progress.did(kernel.trials(self.options.top, f64::INFINITY));
-        Ok(out)
+        let compared = |trial: Trial| {
+            let chosen = kernel.groups.iter().zip(&trial.choice).map(|((_, ranked), &i)| &ranked[i]);
+            Compared {
+                origin: kernel.origin.clone(),
+                what: kernel.what(&trial.choice),
+                model_us: chosen.filter_map(|c| Some(c.cost?.us)).sum(),
+                us: 1e3 * trial.ms,
+            }
+        };
+        Ok(trials.into_iter().map(compared).collect())
     }
 
     fn load(&self, kernel: &Kernel, choice: Vec<usize>) -> Result<Trial> {
@@ -301,6 +300,15 @@ fn usual(symbol: &SymbolDecl) -> i64 {
     let near = symbol.max.min(symbol.min.max(512));
     let multiple = near.div_euclid(symbol.divisor) * symbol.divisor;
     if symbol.allows(multiple) { multiple } else { multiple + symbol.divisor }
+}
+
+/// Runs a trial for a round, and notes its shortest run where that is shorter than those before.
+fn shorten(trial: &mut Trial, inputs: &[Tensor]) -> Result<()> {
+    let times = |runs: usize| trial.executable.times_ms(inputs, runs, 1, &mut || Ok(())).map_err(|e| e.to_string());
+    let once = times(1)?.into_iter().fold(1e-3, f64::max);
+    let runs = ((SPAN_MS / TURNS as f64 / once) as usize).clamp(1, RUNS[1] / RUNS[0]);
+    trial.ms = times(runs)?.into_iter().fold(trial.ms, f64::min);
+    Ok(())
 }
 
 /// A schedule changes the order of sums, and nothing else.

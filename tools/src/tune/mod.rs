@@ -21,6 +21,9 @@ pub struct Options {
     /// Where to measure
     #[arg(long, value_enum, default_value_t = Device::Cpu)]
     pub device: Device,
+    /// The machine at hand as a file describes it, as rc-opt --print-target writes it
+    #[arg(long, value_name = "FILE", conflicts_with = "calibrate")]
+    pub target_file: Option<PathBuf>,
     /// Schedules of each kernel that are measured
     #[arg(long, value_name = "COUNT", default_value_t = 8, value_parser = clap::value_parser!(u16).range(2..=64))]
     pub top: u16,
@@ -46,7 +49,7 @@ pub fn run(options: &Options) -> Result<(), Failure> {
     let module = read(input)?;
     let symbols: Bindings = named_values(&options.symbols)?.into_iter().collect();
     let how = TuneOptions { top: options.top.into(), symbols };
-    let target = target(options.device, None, None)?;
+    let target = target(options.device, None, options.target_file.as_deref())?;
     if options.candidates {
         return list(&compare(&module, &target, &how).map_err(Failure::Diagnostics)?);
     }
