@@ -193,6 +193,13 @@ impl Math<'_> {
         let power = self.power(shifted);
         self.mul(p, power)
     }
+    /// f32: 2^n and x - n with the integer n that is nearest to x, from -126 to 127.
+    pub fn power_and_rest(&mut self, x: Value) -> (Value, Value) {
+        let magic = self.c(self.magic(self.format().bias));
+        let shifted = self.add(x, magic);
+        let n = self.sub(shifted, magic);
+        (self.power(shifted), self.sub(x, n))
+    }
     /// exp(x) - 1 where x is not NaN, not below -18 (f32) or -38 (f64) and does not overflow: 2 (2^(n-1) q + 2^(n-1) - 1/2).
     fn expm1_inside(&mut self, x: Value) -> Value {
         let reduced = self.reduce_by_ln2(x, self.format().bias - 1, false);

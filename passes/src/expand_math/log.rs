@@ -87,16 +87,25 @@ impl Math<'_> {
         let normal = self.select(tiny, raised, x);
         let (down, zero) = (self.c(-(format.mantissa as f64)), self.c(0.0));
         let offset = self.select(tiny, down, zero);
-        let bits = self.bits(normal);
-        let e = self.exponent(bits);
-        let shift = self.shl(e, format.mantissa);
-        let m = self.sub(bits, shift);
-        let (m, one) = (self.float(m), self.c(1.0));
-        let f = self.sub(m, one);
-        let e = self.convert(e, self.ty.elem());
+        let (f, e) = self.parts(normal);
         let e = self.add(e, offset);
         let value = self.log_of_parts(f, e);
         self.log_cases(x, value, x)
+    }
+    /// A positive normal number as (1 + f) 2^e.
+    fn parts(&mut self, x: Value) -> (Value, Value) {
+        let bits = self.bits(x);
+        let e = self.exponent(bits);
+        let shift = self.shl(e, self.format().mantissa);
+        let m = self.sub(bits, shift);
+        let (m, one) = (self.float(m), self.c(1.0));
+        let f = self.sub(m, one);
+        (f, self.convert(e, self.ty.elem()))
+    }
+    /// The logarithm of a positive normal number, within 2 ulp.
+    pub fn log_inside(&mut self, x: Value) -> Value {
+        let (f, e) = self.parts(x);
+        self.log_of_parts(f, e)
     }
     /// log(1 + x), within 4 ulp. With 1 + x about 2^e: f = 2^-e x + (2^-e - 1), where 2^-e is applied in two steps.
     pub fn log1p(&mut self, x: Value) -> Value {

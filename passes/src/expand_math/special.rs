@@ -1,25 +1,59 @@
-//! `rsqrt` and `erf`.
+//! `rsqrt`, `erf` and `erfinv`.
 
 use super::emit::Math;
 use rc_dialects::op;
 use rc_ir::Value;
 
-/// erf(x) = x + x P(x^2) on |x| < 0.875, relative error 2^-26.8.
-const ERF_NEAR: &[f64] =
-    &[1.283791512e-01, -3.761255145e-01, 1.128245518e-01, -2.679146267e-02, 5.032181274e-03, -6.203253870e-04];
-/// erf(x) = 1 - exp(-Q(x)) on [0.875, 3.95], relative error 2^-33.5.
-const ERF_FAR: &[f64] = &[
-    -1.620243129e-04,
-    1.129453182e+00,
-    6.334734559e-01,
-    1.081390306e-01,
-    -2.502714284e-02,
-    4.135645926e-03,
-    -4.270833160e-04,
-    2.045140172e-05,
+/// log2(1 - erf x) = x Q(x) on [0, 3.95], weighted with what it does to erf: relative error 2^-27.9.
+const ERF_EXPONENT: &[f64] = &[
+    -1.6279070351259373,
+    -0.9184476253022457,
+    -0.14827706633131243,
+    0.027632030090442797,
+    0.00023140303851062224,
+    -0.0024050127036189853,
+    0.0009129908531280724,
+    -0.00016972055544433278,
+    1.3353976833199567e-05,
+];
+/// 2^f - 1 = f E(f) on |f| <= 0.5, relative error 2^-26.4.
+const EXP2M1: &[f64] = &[
+    0.6931471881045523,
+    0.24022649772769863,
+    0.05550356575295429,
+    0.009618239298291562,
+    0.0013391193574090812,
+    0.00015403493336847273,
 ];
 
-/// For f64: the same on |x| < 0.875, relative error 2^-61.4; Q(x) of x - 1.5625 on [0.875, 2.25], 2^-61.1, and of x - 4.125 on [2.25, 6], 2^-59.2.
+/// erfinv(x) = x P(w) with w = -log(1 - x^2) on [0, 5], relative error 2^-27.4, and P(w - 10.5) on [5, 16], 2^-24.8.
+const ERFINV_NEAR: &[f64] = &[
+    0.8862269204948156,
+    0.23201381803758295,
+    0.011548653902613823,
+    -0.0023342961952263794,
+    -0.0001274816313113553,
+    4.4565205102558815e-05,
+    3.983241674282758e-06,
+    -1.9764620311426315e-06,
+    2.2103059732595817e-07,
+    -8.791021079934153e-09,
+];
+const ERFINV_FAR: &[f64] = &[
+    3.0742059186834605,
+    0.15509863302567214,
+    -0.003562504832880815,
+    0.0001555296490377937,
+    -7.581210984386468e-06,
+    3.045034357701536e-07,
+    -4.31458867971101e-09,
+    -1.8059169760848835e-09,
+    4.952633827658632e-10,
+    -4.144198856022182e-11,
+];
+
+/// For f64: erf(x) = x + x P(x^2) on |x| < 0.875, relative error 2^-61.4, and 1 - exp(-Q(x)); Q of x - 1.5625 on [0.875, 2.25], 2^-61.1, and of
+/// x - 4.125 on [2.25, 6], 2^-59.2.
 const ERF_NEAR_F64: &[f64] = &[
     0.1283791670955126,
     -0.3761263890318374,
@@ -84,15 +118,31 @@ impl Math<'_> {
         let raised = self.mul(value, down);
         self.select(tiny, raised, value)
     }
-    /// Within 4 ulp.
+    /// Within 4 ulp. In f32 1 - 2^q with q = x Q(x) = n + f: (1 - 2^n) - 2^n (2^f - 1), without branches and masks.
     pub fn erf(&mut self, x: Value) -> Value {
+        if self.is_f64() {
+            return self.erf_f64(x);
+        }
+        let magnitude = self.abs(x);
+        // Beyond, it is 1 to the last place.
+        let magnitude = self.at_most(magnitude, 3.95);
+        let q = self.polynomial(magnitude, ERF_EXPONENT);
+        let q = self.mul(q, magnitude);
+        let (power, f) = self.power_and_rest(q);
+        let e = self.polynomial(f, EXP2M1);
+        let (e, one) = (self.mul(e, f), self.c(1.0));
+        let (less, minus) = (self.sub(one, power), self.neg(e));
+        let value = self.fma(minus, power, less);
+        self.with_sign_of(value, x)
+    }
+    fn erf_f64(&mut self, x: Value) -> Value {
         let square = self.mul(x, x);
-        let p = self.polynomial(square, if self.is_f64() { ERF_NEAR_F64 } else { ERF_NEAR });
+        let p = self.polynomial(square, ERF_NEAR_F64);
         let near = self.fma(p, x, x);
         let magnitude = self.abs(x);
         // Beyond, it is 1 to the last place.
-        let clipped = self.at_most(magnitude, if self.is_f64() { 6.0 } else { 3.95 });
-        let q = if self.is_f64() { self.erf_exponent_f64(clipped) } else { self.polynomial(clipped, ERF_FAR) };
+        let clipped = self.at_most(magnitude, 6.0);
+        let q = self.erf_exponent_f64(clipped);
         let minus = self.neg(q);
         let (e, one) = (self.exp_inside(minus), self.c(1.0));
         let far = self.sub(one, e);
@@ -101,6 +151,26 @@ impl Math<'_> {
         let limit = self.c(0.875);
         let is_far = self.compare("ge", magnitude, limit);
         self.select(is_far, far, near)
+    }
+    /// f32, within 2 ulp; f64 within 8.
+    pub fn erfinv(&mut self, x: Value) -> Value {
+        if self.is_f64() {
+            return self.erfinv_f64(x);
+        }
+        let (one, minus) = (self.c(1.0), self.neg(x));
+        let rest = self.fma(minus, x, one);
+        let log = self.log_inside(rest);
+        let w = self.neg(log);
+        let (limit, middle) = (self.c(5.0), self.c(10.5));
+        let from_middle = self.sub(w, middle);
+        let (near, far) = (self.polynomial(w, ERFINV_NEAR), self.polynomial(from_middle, ERFINV_FAR));
+        let is_near = self.compare("lt", w, limit);
+        let inside = self.select(is_near, near, far);
+        let (infinity, nan, magnitude) = (self.c(f64::INFINITY), self.c(f64::NAN), self.abs(x));
+        let (is_end, is_inside) = (self.compare("eq", magnitude, one), self.compare("lt", magnitude, one));
+        let outside = self.select(is_end, infinity, nan);
+        let factor = self.select(is_inside, inside, outside);
+        self.mul(x, factor)
     }
     /// Q(x) on [0.875, 6].
     fn erf_exponent_f64(&mut self, x: Value) -> Value {
