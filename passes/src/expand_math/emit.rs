@@ -192,6 +192,44 @@ impl Math<'_> {
         let both = self.op(op::core::OR, &[x, bits]);
         self.float(both)
     }
+    /// Values of these types, computed the short way where `usual` holds for all elements, else the long way: a branch on a CPU. On a GPU, whose threads
+    /// would wait for one another, the long way.
+    pub fn usually<const N: usize>(
+        &mut self,
+        types: [Type; N],
+        usual: impl FnOnce(&mut Math) -> Value,
+        short: impl FnOnce(&mut Math) -> [Value; N],
+        long: impl FnOnce(&mut Math) -> [Value; N],
+    ) -> [Value; N] {
+        if self.body.op_ref(self.body.root()).str("target") == Some("cuda") {
+            return long(self);
+        }
+        let usual = usual(self);
+        let all = match self.ty.is_scalar() {
+            true => usual,
+            false => self.op_as(op::kernel::VECTOR_REDUCE, &[usual], &[("kind", Attr::str("and"))], Some(Type::i1())),
+        };
+        let mut b = Builder::before(self.body, self.before);
+        let branch = b.op(op::kernel::IF).operand(all).results(&types).regions(2).build();
+        self.way(branch, 0, short);
+        self.way(branch, 1, long);
+        std::array::from_fn(|i| self.body.result(branch, i))
+    }
+    /// Writes a region of a branch.
+    fn way<const N: usize>(&mut self, branch: Op, region: usize, write: impl FnOnce(&mut Math) -> [Value; N]) {
+        let region = self.body.regions(branch)[region];
+        let block = self.body.add_block(region, &[]);
+        let at_end = |body: &mut Body, values: &[Value]| {
+            let mut b = Builder { body, at: InsertPoint::End(block), loc: Loc::UNKNOWN };
+            b.op(op::kernel::YIELD).operands(values).build()
+        };
+        let end = at_end(self.body, &[]);
+        let mut inside =
+            Math { body: self.body, constants: self.constants, before: end, ty: self.ty, approx: self.approx };
+        let values = write(&mut inside);
+        self.body.erase(end);
+        at_end(self.body, &values);
+    }
     /// The same arithmetic in f64.
     pub fn in_f64(&mut self) -> Math<'_> {
         let ty = self.ty.with_elem(Type::f64());

@@ -5,10 +5,6 @@ use rc_dialects::op;
 use rc_ir::{Type, Value};
 
 impl Math<'_> {
-    pub fn tan(&mut self, x: Value) -> Value {
-        let (sine, cosine) = (self.sin(x), self.cos(x));
-        self.div(sine, cosine)
-    }
     pub fn atan(&mut self, x: Value) -> Value {
         let one = self.c(1.0);
         self.atan2(x, one)

@@ -1,4 +1,4 @@
-//! The remainder of floats, exact: long division in steps of 48 bits of the quotient, from the highest.
+//! The remainder of floats, exact: long division in steps of 48 bits of the quotient, from the highest; of a short quotient in one.
 
 use super::emit::Math;
 use rc_dialects::op;
@@ -13,13 +13,12 @@ impl Math<'_> {
     /// x - y trunc(x / y), with the sign of x; exact. NaN where x is infinite or y is 0; x where y is infinite.
     pub fn rem(&mut self, x: Value, y: Value) -> Value {
         let (a, b) = (self.abs(x), self.abs(y));
-        let rest = if self.is_f64() {
-            self.rem_of_magnitudes(a, b, 1024 + 1074)
-        } else {
-            let (a, b) = (self.convert(a, Type::f64()), self.convert(b, Type::f64()));
-            let rest = self.in_f64().rem_of_magnitudes(a, b, 128 + 149);
-            self.convert(rest, Type::f32())
+        let is_short = |m: &mut Math| {
+            let most = m.c(2f64.powi(if m.is_f64() { STEP } else { 22 }));
+            let most = m.mul(b, most);
+            m.compare("lt", a, most)
         };
+        let [rest] = self.usually([self.ty], is_short, |m| [m.rem_step(a, b)], |m| [m.rem_in_steps(a, b)]);
         let value = self.with_sign_of(rest, x);
         let (infinity, zero, nan) = (self.c(f64::INFINITY), self.c(0.0), self.c(f64::NAN));
         let endless = self.compare("eq", b, infinity);
@@ -32,6 +31,14 @@ impl Math<'_> {
         self.select(known, value, y)
     }
 
+    fn rem_in_steps(&mut self, a: Value, b: Value) -> Value {
+        if self.is_f64() {
+            return self.rem_of_magnitudes(a, b, 1024 + 1074);
+        }
+        let (a, b) = (self.convert(a, Type::f64()), self.convert(b, Type::f64()));
+        let rest = self.in_f64().rem_of_magnitudes(a, b, 128 + 149);
+        self.convert(rest, Type::f32())
+    }
     /// f64: a mod b of numbers that are not negative, whose quotient is below 2^`bits`.
     fn rem_of_magnitudes(&mut self, a: Value, b: Value, bits: i32) -> Value {
         let mut rest = a;
@@ -49,7 +56,7 @@ impl Math<'_> {
         }
         rest
     }
-    /// a mod d, where a / d is below 2^50; a where d is infinite.
+    /// a mod d, where a / d has two bits less than the format; a where d is infinite.
     fn rem_step(&mut self, a: Value, d: Value) -> Value {
         let quotient = self.div(a, d);
         let whole = self.op(op::core::FLOOR, &[quotient]);

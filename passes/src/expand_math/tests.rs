@@ -7,7 +7,7 @@ use rc_dialects::core::scalar::{self, Scalar};
 use rc_dialects::core::special;
 use rc_dialects::op;
 use rc_ir::op_def::constant_of;
-use rc_ir::{Body, Type, Value};
+use rc_ir::{Block, Body, Type, Value};
 use std::collections::HashMap;
 use std::f64::consts::{FRAC_PI_2, PI};
 
@@ -44,23 +44,37 @@ fn kernel_of(lines: &str, arity: usize, [elem, out]: [&str; 2], target: &str) ->
 
 /// The value that the kernel writes.
 fn evaluate(body: &Body, args: &[f64], elem: Type) -> f64 {
-    let mut values: HashMap<Value, Scalar> = HashMap::new();
-    let mut inputs = args.iter();
-    for op in body.ops(body.entry().unwrap()) {
+    run(body, body.entry().unwrap(), &mut HashMap::new(), &mut args.iter(), elem)[0].float()
+}
+
+/// What a block ends with: the values that it yields, or the one that it writes.
+fn run(
+    body: &Body,
+    block: Block,
+    values: &mut HashMap<Value, Scalar>,
+    inputs: &mut std::slice::Iter<f64>,
+    elem: Type,
+) -> Vec<Scalar> {
+    for op in body.ops(block) {
         let op = body.op_ref(op);
-        let value = match op.name().as_str() {
-            op::kernel::READ => Scalar::Float(*inputs.next().unwrap()).convert(elem).unwrap(),
-            op::kernel::WRITE => return values[&op.operand(0)].float(),
-            op::core::CONSTANT => scalar::splat_of(constant_of(body, op.result(0)).unwrap()).unwrap(),
-            op::kernel::APPROX => approximate(op.str("fn").unwrap(), values[&op.operand(0)].float()),
+        let results = match op.name().as_str() {
+            op::kernel::READ => vec![Scalar::Float(*inputs.next().unwrap()).convert(elem).unwrap()],
+            op::kernel::WRITE => return vec![values[&op.operand(0)]],
+            op::kernel::YIELD => return op.operands().map(|v| values[&v]).collect(),
+            op::kernel::IF => {
+                let otherwise = usize::from(!values[&op.operand(0)].is_true());
+                run(body, op.entry(otherwise).unwrap(), values, inputs, elem)
+            }
+            op::core::CONSTANT => vec![scalar::splat_of(constant_of(body, op.result(0)).unwrap()).unwrap()],
+            op::kernel::APPROX => vec![approximate(op.str("fn").unwrap(), values[&op.operand(0)].float())],
             _ => {
                 let args: Vec<Scalar> = op.operands().map(|v| values[&v]).collect();
                 let last = body.ty(op.operands().next_back().unwrap()).elem();
                 let to = body.ty(op.result(0)).elem();
-                scalar::eval(op.def().unwrap(), body.attrs(op.op), last, to, &args).unwrap()
+                vec![scalar::eval(op.def().unwrap(), body.attrs(op.op), last, to, &args).unwrap()]
             }
         };
-        values.insert(op.result(0), value);
+        values.extend(op.results().zip(results));
     }
     panic!("nothing is written");
 }

@@ -1,6 +1,6 @@
 //! `sin`, `cos`, `atan2` and `pow`, with arguments of any size; what is only for f64 is in files of its own.
 //!
-//! sin and cos of f32: x 2/pi mod 4 is found exactly enough in f64: 2/pi in pieces of 29 bits, whose products with the 24 bits of x are
+//! sin and cos of f32: of small x multiples of pi/2 are subtracted in f32. Of others x 2/pi mod 4 is found exactly enough in f64: 2/pi in pieces of 29 bits, whose products with the 24 bits of x are
 //! exact, as are these modulo 4; their sum is compensated. The quadrant and a rest within 1/2 remain.
 
 use super::emit::Math;
@@ -18,6 +18,11 @@ const TWO_OVER_PI: [f64; 8] = [
     3.720474878517739e-53,
     4.227114694466663e-62,
 ];
+/// The sum with a number below 2^22 has its nearest integer in the low bits.
+const MAGIC: f64 = 12_582_912.0;
+/// pi/2 in three numbers of 24 bits, which suffice below this limit.
+const HALF_PI: [f64; 3] = [1.570_796_370_506_286_6, -4.371_138_828_673_793e-8, -1.715_124_510_005_881_9e-15];
+const NEAR: f64 = 8192.0;
 /// sin(r) = r + r^3 S(r^2) and cos(r) = 1 - r^2 / 2 + r^4 C(r^2) on |r| <= pi/4, relative error 2^-37.5 and 2^-33.0.
 const SIN: &[f64] = &[-1.666666716e-01, 8.333329111e-03, -1.983930269e-04, 2.718025826e-06];
 const COS: &[f64] = &[4.166664556e-02, -1.388730831e-03, 2.443221092e-05];
@@ -37,7 +42,7 @@ const ATAN: &[f64] = &[
 impl Math<'_> {
     /// Within 4 ulp.
     pub fn sin(&mut self, x: Value) -> Value {
-        let value = self.sine_from(x, 0.0);
+        let value = self.sine_from(x, 0);
         // The sum of pieces loses the sign of zero.
         let zero = self.c(0.0);
         let is_zero = self.compare("eq", x, zero);
@@ -45,25 +50,65 @@ impl Math<'_> {
     }
     /// Within 4 ulp.
     pub fn cos(&mut self, x: Value) -> Value {
-        self.sine_from(x, 1.0)
+        self.sine_from(x, 1)
     }
     /// sin(x + quadrants pi / 2).
-    fn sine_from(&mut self, x: Value, quadrants: f64) -> Value {
+    fn sine_from(&mut self, x: Value, quadrants: i64) -> Value {
         if self.is_f64() {
-            return self.sine_f64(x, quadrants as i64);
+            return self.sine_f64(x, quadrants);
         }
+        let [quadrant, rest] = self.quadrant_and_rest(x);
+        let shift = self.i(quadrants);
+        let quadrant = self.add(quadrant, shift);
+        let [sine, cosine] = self.sine_and_cosine(rest);
+        let odd = self.bit(quadrant, 1);
+        let value = self.select(odd, cosine, sine);
+        let (negative, minus) = (self.bit(quadrant, 2), self.neg(value));
+        self.select(negative, minus, value)
+    }
+    /// Within 8 ulp.
+    pub fn tan(&mut self, x: Value) -> Value {
+        if self.is_f64() {
+            let (sine, cosine) = (self.sin(x), self.cos(x));
+            return self.div(sine, cosine);
+        }
+        let [quadrant, rest] = self.quadrant_and_rest(x);
+        let [sine, cosine] = self.sine_and_cosine(rest);
+        let (odd, minus) = (self.bit(quadrant, 1), self.neg(sine));
+        let (above, below) = (self.select(odd, cosine, sine), self.select(odd, minus, cosine));
+        let (value, zero) = (self.div(above, below), self.c(0.0));
+        let is_zero = self.compare("eq", x, zero);
+        self.select(is_zero, x, value)
+    }
+    /// f32: an integer that is modulo 4 the nearest one to x 2 / pi, and the rest in radians.
+    fn quadrant_and_rest(&mut self, x: Value) -> [Value; 2] {
+        let is_near = |m: &mut Math| {
+            let (magnitude, limit) = (m.abs(x), m.c(NEAR));
+            m.compare("lt", magnitude, limit)
+        };
+        let types = [self.int_ty(), self.ty];
+        self.usually(types, is_near, |m| m.quadrant_near(x), |m| m.quadrant_of_any(x))
+    }
+    /// For |x| < NEAR. The parts of pi / 2 have 24 bits; what is left after the first one is exact.
+    fn quadrant_near(&mut self, x: Value) -> [Value; 2] {
+        let (two_over_pi, magic) = (self.c(std::f64::consts::FRAC_2_PI), self.c(MAGIC));
+        let shifted = self.fma(x, two_over_pi, magic);
+        let n = self.sub(shifted, magic);
+        let (minus, mut rest) = (self.neg(n), x);
+        for part in HALF_PI {
+            let part = self.c(part);
+            rest = self.fma(minus, part, rest);
+        }
+        [self.bits(shifted), rest]
+    }
+    /// For any x.
+    fn quadrant_of_any(&mut self, x: Value) -> [Value; 2] {
         let wide = self.convert(x, Type::f64());
         let (quadrant, rest) = self.in_f64().quadrant(wide);
-        let mut m = self.in_f64();
-        let shift = m.c(quadrants);
-        let quadrant = m.add(quadrant, shift);
-        // The quadrant mod 4, as 0 to 3.
-        let (quarter, four) = (m.c(0.25), m.c(-4.0));
-        let turns = m.mul(quadrant, quarter);
-        let turns = m.op(op::core::FLOOR, &[turns]);
-        let quadrant = m.fma(turns, four, quadrant);
         let (quadrant, rest) = (self.convert(quadrant, Type::f32()), self.convert(rest, Type::f32()));
-        self.sine_of_quadrant(quadrant, rest)
+        let magic = self.c(MAGIC);
+        let shifted = self.add(quadrant, magic);
+        [self.bits(shifted), rest]
     }
     /// f64: the nearest integer q to x 2 / pi, less a multiple of 4, and (x 2 / pi - q) pi / 2.
     fn quadrant(&mut self, x: Value) -> (Value, Value) {
@@ -91,8 +136,8 @@ impl Math<'_> {
         let half_pi = self.c(std::f64::consts::FRAC_PI_2);
         (quadrant, self.mul(rest, half_pi))
     }
-    /// f32: sin(r) in quadrant 0, cos(r) in 1, -sin(r) in 2, -cos(r) in 3.
-    fn sine_of_quadrant(&mut self, quadrant: Value, r: Value) -> Value {
+    /// f32: those of |r| <= pi/4.
+    fn sine_and_cosine(&mut self, r: Value) -> [Value; 2] {
         let square = self.mul(r, r);
         let (s, c) = (self.polynomial(square, SIN), self.polynomial(square, COS));
         let cube = self.mul(square, r);
@@ -100,14 +145,7 @@ impl Math<'_> {
         let (minus_half, one) = (self.c(-0.5), self.c(1.0));
         let low = self.fma(square, minus_half, one);
         let fourth = self.mul(square, square);
-        let cosine = self.fma(fourth, c, low);
-        let (first, third) = (self.c(1.0), self.c(3.0));
-        let (is_first, is_third) = (self.compare("eq", quadrant, first), self.compare("eq", quadrant, third));
-        let odd = self.op(op::core::OR, &[is_first, is_third]);
-        let value = self.select(odd, cosine, sine);
-        let two = self.c(2.0);
-        let (negative, minus) = (self.compare("ge", quadrant, two), self.neg(value));
-        self.select(negative, minus, value)
+        [sine, self.fma(fourth, c, low)]
     }
 
     /// Within 4 ulp.

@@ -101,7 +101,8 @@ impl Math<'_> {
         let (negative, minus) = (self.bit(quadrant, 2), self.neg(value));
         self.select(negative, minus, value)
     }
-    fn bit(&mut self, x: Value, bit: i64) -> Value {
+    /// Whether a bit of an integer is set.
+    pub fn bit(&mut self, x: Value, bit: i64) -> Value {
         let (mask, zero) = (self.i(bit), self.i(0));
         let bits = self.op(op::core::AND, &[x, mask]);
         self.compare("ne", bits, zero)
