@@ -1,7 +1,9 @@
 //! Which results of a kernel may have an operand's memory.
 
 use rc_dialects::op;
-use rc_dialects::op::kernel::{BROADCAST, EXTENT, IOTA, LOAD, PROGRAM_ID, REDUCE, RETURN, STORE, VIEW};
+use rc_dialects::op::kernel::{
+    BROADCAST, EXTENT, FOR, GATHER, IOTA, LOAD, PROGRAM_ID, REDUCE, RETURN, STORE, VIEW, YIELD,
+};
 use rc_ir::{Attr, Body, Builder, Op, Traits, Value};
 
 /// Pairs of result and input numbers: what a program loads of the input are the elements that it stores of the result later on. As programs
@@ -13,7 +15,8 @@ pub fn in_place(kernel: &mut Body, inputs: usize, threads: i64) -> Vec<i64> {
     let args: Vec<Value> = kernel.block_args(entry).collect();
     // Operations in a loop, of which each turn may meet the same elements, are in no order.
     let order: Vec<Op> = kernel.ops(entry).collect();
-    if threads > 1 && !order.iter().all(|&op| is_known(kernel, op)) {
+    let all: Vec<Op> = kernel.walk().into_iter().filter(|&op| op != kernel.root()).collect();
+    if threads > 1 && !all.iter().all(|&op| is_known(kernel, op)) {
         return Vec::new();
     }
     let place = |op: Op| order.iter().position(|&other| other == op);
@@ -32,16 +35,16 @@ pub fn in_place(kernel: &mut Body, inputs: usize, threads: i64) -> Vec<i64> {
     }
     ordered.dedup();
     for store in ordered.into_iter().filter(|_| threads > 1) {
-        if is_repeated(kernel, &order, store, threads) {
+        if is_repeated(kernel, &all, store, threads) {
             Builder::before(kernel, store).op(op::kernel::BARRIER).attr("threads", Attr::i64(threads)).build();
         }
     }
     pairs
 }
 
-/// Whether an operation reads no memory but by loads. What a reduction gives follows from all that was loaded for it: a store that needs it comes later.
+/// Whether an operation reads no memory but that of its operands. What a reduction gives follows from all that was loaded for it: a store that needs it comes later.
 fn is_known(kernel: &Body, op: Op) -> bool {
-    let known = [PROGRAM_ID, EXTENT, VIEW, LOAD, STORE, BROADCAST, IOTA, REDUCE, RETURN];
+    let known = [PROGRAM_ID, EXTENT, VIEW, LOAD, GATHER, STORE, BROADCAST, IOTA, REDUCE, FOR, YIELD, RETURN];
     match kernel.name(op).as_str() {
         name if known.contains(&name) => true,
         _ => kernel.op_ref(op).has(Traits::ELEMENTWISE) || kernel.op_ref(op).has(Traits::CONSTANT),
