@@ -15,6 +15,8 @@ use rc_ir::{Body, Dim, Name, Op, OpRef, Type};
 
 /// Bytes of a line of a CPU's caches.
 const LINE: i64 = 64;
+/// Of so many places one is updated at least, where a slice is worth copying into a core's cache first.
+const MANY: i64 = 8;
 
 /// A scatter's sizes: x is [b, o, a, l], the indices [b, k], the updates [b, o, k, l].
 #[derive(Clone, Debug)]
@@ -98,13 +100,14 @@ pub fn plan(body: &Body, op: Op, target: &Target) -> Option<Plan> {
     Some(Plan::of_rule(vec![s], why, "updates one by one in memory: threads would wait for one another".into()))
 }
 
-/// Whether a CPU's program copies what its slices begin as, which its cache then holds as they are updated: where it has whole slices, and each core some.
-/// Else the result begins as a copy, which all threads make a stretch of memory each.
+/// Whether a CPU's program copies what its slices begin as, which its cache then holds as they are updated: where it has whole slices, each core some, and
+/// the updates are many. Else the result begins as a copy, which all threads make a stretch of memory each, or none where that memory may be written to.
 pub fn copies_slices(body: &Body, scatter: &Scatter, schedule: &Schedule, target: &Target) -> bool {
-    let [o, _, l] = scatter.iters;
+    let [o, a, l] = scatter.iters;
     let ranges = symbol_ranges(&rc_dialects::func::symbols(body));
     let whole = l.extent == Dim::Static(1) || l.extent.as_static().is_some_and(|n| n <= schedule.tile_of(l.name));
-    whole && extent_of(&ranges, o.extent) >= target.cores
+    let many = MANY * extent_of(&ranges, scatter.k) >= extent_of(&ranges, a.extent);
+    whole && many && extent_of(&ranges, o.extent) >= target.cores
 }
 
 /// Programs have a place and take the updates that are sorted for it.
