@@ -40,6 +40,9 @@ int main(int argc, char **argv) {
   SAY(rc_run(model, NULL, 1, &out, 1));
   SAY(rc_run(model, &in, 0, &out, 1));
   SAY(rc_run(model, &in, 1, &out, 0));
+  SAY(rc_run(model, &in, (size_t)-1, &out, 1)); /* nothing is read of arrays that are shorter than their counts */
+  SAY(rc_run(model, &in, 1, &out, 1000000));
+  SAY(rc_result_shape(model, &in, 2, 0, shape));
   SAY(rc_run(model, &in, 1, NULL, 1));
   SAY((t = in, t.data = NULL, rc_run(model, &t, 1, &out, 1)));
   SAY((t = in, t.shape = NULL, rc_run(model, &t, 1, &out, 1)));

@@ -188,7 +188,10 @@ pub unsafe extern "C" fn rc_result_shape(
 ) -> RcStatus {
     call(|| {
         // SAFETY: as this function's.
-        let (model, inputs) = unsafe { (given(model)?, OnHost::inputs(inputs, input_count)?) };
+        let model = unsafe { given(model)? };
+        model.check_inputs(input_count)?;
+        // SAFETY: as above.
+        let inputs = unsafe { OnHost::inputs(inputs, input_count)? };
         let sizes = model.model.result_shape(result, &inputs)?;
         if shape.is_null() && !sizes.is_empty() {
             return Err(invalid("shape is null"));
@@ -213,10 +216,12 @@ pub unsafe extern "C" fn rc_run(
     result_count: usize,
 ) -> RcStatus {
     call(|| {
-        // SAFETY: as this function's; the tensors are gone when it returns.
-        let (model, inputs) = unsafe { (given(model)?, OnHost::inputs(inputs, input_count)?) };
-        // SAFETY: as above.
-        let results = unsafe { OnHost::results(results, result_count)? };
+        // SAFETY: as this function's.
+        let model = unsafe { given(model)? };
+        model.check_counts(input_count, result_count)?;
+        // SAFETY: as above; the tensors are gone when it returns.
+        let (inputs, results) =
+            unsafe { (OnHost::inputs(inputs, input_count)?, OnHost::results(results, result_count)?) };
         // SAFETY: as above; the runtime checks addresses and shapes.
         unsafe { model.model.run_in(&inputs, &results) }
     })
@@ -237,12 +242,33 @@ pub unsafe extern "C" fn rc_run_on(
 ) -> RcStatus {
     call(|| {
         // SAFETY: as this function's.
-        let (model, inputs) = unsafe { (given(model)?, device_inputs(inputs, input_count)?) };
+        let model = unsafe { given(model)? };
+        model.check_counts(input_count, result_count)?;
         // SAFETY: as above.
-        let results = unsafe { device_results(results, result_count)? };
+        let (inputs, results) =
+            unsafe { (device_inputs(inputs, input_count)?, device_results(results, result_count)?) };
         // SAFETY: as above; the runtime checks addresses and shapes.
         unsafe { model.model.run_on(&inputs, &results, stream) }
     })
+}
+
+impl RcModel {
+    /// That there are as many arguments as the function takes, before any is read: a caller that is wrong about that may have fewer than it says.
+    fn check_inputs(&self, count: usize) -> Result<(), Error> {
+        match self.model.signature().inputs.len() {
+            takes if takes == count => Ok(()),
+            takes => Err(invalid(format!("the function takes {takes} arguments, {count} were given"))),
+        }
+    }
+
+    /// As [`RcModel::check_inputs`], for results too.
+    fn check_counts(&self, inputs: usize, results: usize) -> Result<(), Error> {
+        self.check_inputs(inputs)?;
+        match self.model.signature().outputs.len() {
+            has if has == results => Ok(()),
+            has => Err(invalid(format!("the function has {has} results, {results} were given"))),
+        }
+    }
 }
 
 /// # Safety
