@@ -38,7 +38,7 @@ pub fn reduced(module: Module, search: &mut Search) -> Module {
     for _ in 0..ROUNDS {
         let before = best.to_string();
         for phase in
-            [attrs::of_symbols, symbols::reduce, ops::reduce, results::reduce, ops::cut, attrs::reduce, types::reduce]
+            [attrs::of_symbols, symbols::reduce, ops::reduce, types::reduce, results::reduce, ops::cut, attrs::reduce]
         {
             best = phase(best, search);
         }
