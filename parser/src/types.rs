@@ -245,7 +245,8 @@ impl<'s> Parser<'s> {
                             .take_while(|b| b.is_ascii_alphanumeric() || b"_$.".contains(b))
                             .count();
                     let x = self.skip_space(end);
-                    if end == at || x == end || self.byte(x) != b'x' {
+                    let is_name = self.byte(at).is_ascii_alphabetic() || self.byte(at) == b'_';
+                    if !is_name || x == end || self.byte(x) != b'x' {
                         break;
                     }
                     let name = &self.text[at..end];

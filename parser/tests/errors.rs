@@ -169,6 +169,7 @@ fn types() {
     fails_inside("%y = t.add %x, %x : tensor<4x>", 30, "expected a type, found '>'", &[]);
     fails_inside("%y = t.add %x, %x : tensor<4 f32>", 30, "expected 'x' after a dimension, found 'f32'", &[]);
     fails_inside("%y = t.add %x, %x : tensor<99999999999999999999xf32>", 28, "this size does not fit 64 bits", &[]);
+    fails_inside("%y = t.add %x, %x : tensor<. x f32>", 28, "expected a type, found the character '.'", &[]);
     fails_inside("%y = t.add %x, %x : !nope", 21, "undefined type alias '!nope'", &[]);
     fails_inside("%y = t.add %x, %x : vector<?xf32>", 28, "a vector has fixed sizes", &[]);
     fails_inside(
