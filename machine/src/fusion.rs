@@ -12,6 +12,8 @@ pub struct Fusion {
     pub compared: i64,
     /// Arithmetic operations that compute again what a sum over columns reads, at most.
     pub again: i64,
+    /// How many times as many bytes as its operands its result has then, at least.
+    pub narrower: f64,
     /// Times that an element is computed or read across its memory from which on storing it costs less.
     pub times: f64,
     /// Parts of a concatenation among which a kernel chooses, at most.

@@ -147,27 +147,39 @@ fn define_log_softmax(b: &mut Builder, op: Op) -> Result<Vec<Value>> {
 
 /// The mean over the last dimension, broadcast back.
 pub(super) fn mean(b: &mut Builder, x: Value) -> Value {
+    let mean = mean_of_rows(b, x);
+    along_rows(b, mean, x)
+}
+
+/// The mean over the last dimension.
+fn mean_of_rows(b: &mut Builder, x: Value) -> Value {
     let shape = b.ty(x).shape();
     let last = shape.len() - 1;
     let sum = b.reduce("add", x, &[last as i64]);
-    let mean = match shape[last].as_static() {
+    match shape[last].as_static() {
         Some(n) => b.binary_scalar("mul", sum, 1.0 / n as f64),
         None => {
             let rows = b.ty(sum).shape();
             let count = b.size(shape[last], b.ty(x).elem(), &rows);
             b.binary("div", sum, count)
         }
-    };
-    let kept: Vec<i64> = (0..last as i64).collect();
-    b.broadcast(mean, &shape, &kept)
+    }
 }
 
-/// 1/sqrt(mean(x²) + eps).
+/// A value for each row of `x`, broadcast to it.
+fn along_rows(b: &mut Builder, value: Value, x: Value) -> Value {
+    let shape = b.ty(x).shape();
+    let kept: Vec<i64> = (0..shape.len() as i64 - 1).collect();
+    b.broadcast(value, &shape, &kept)
+}
+
+/// 1/sqrt(mean(x²) + eps) of each row, broadcast to it.
 pub(super) fn inverse_root_mean_square(b: &mut Builder, x: Value, eps: f64) -> Value {
     let square = b.binary("mul", x, x);
-    let mean = mean(b, square);
+    let mean = mean_of_rows(b, square);
     let shifted = b.binary_scalar("add", mean, eps);
-    b.unary("rsqrt", shifted)
+    let inverse = b.unary("rsqrt", shifted);
+    along_rows(b, inverse, x)
 }
 
 /// Multiplies by 1/sqrt(mean(x²) + eps).

@@ -122,7 +122,7 @@ fn copy_for_columns(body: &mut Body, op: Op, symbols: &Ranges, costs: &Fusion) {
     let mut users: Vec<(Op, usize)> = body.uses(body.result(op, 0)).collect();
     users.sort();
     let (columns, others): (Vec<_>, Vec<_>) = users.into_iter().partition(|u| feeds_columns(body, u.0));
-    if columns.is_empty() || others.is_empty() || !reads_less(body, op, symbols, costs) {
+    if columns.is_empty() || others.is_empty() || !reads_less(body, op, symbols, costs, costs.narrower) {
         return;
     }
     for (user, operand) in columns {
@@ -140,7 +140,7 @@ pub fn is_computed_again(body: &Body, op: Op, symbols: &Ranges, costs: &Fusion) 
 
 /// Whether it is light arithmetic on operands of no more bytes than half its result's.
 pub fn is_light_on_less(body: &Body, op: Op, symbols: &Ranges, costs: &Fusion) -> bool {
-    is_light(body.op_ref(op)) && reads_less(body, op, symbols, costs)
+    is_light(body.op_ref(op)) && reads_less(body, op, symbols, costs, 2.0)
 }
 
 /// Whether it makes operands of light arithmetic that is computed again, and is so too.
@@ -185,8 +185,8 @@ fn narrows(body: &Body, op: Op) -> bool {
     body.op_ref(op).is(op::core::CONVERT) && !is_cheap(body.op_ref(op))
 }
 
-/// Whether a result has more bytes than twice what light arithmetic makes it of.
-fn reads_less(body: &Body, op: Op, symbols: &Ranges, costs: &Fusion) -> bool {
+/// Whether a result has so many times as many bytes as what light arithmetic makes it of, or a few less.
+fn reads_less(body: &Body, op: Op, symbols: &Ranges, costs: &Fusion, times: f64) -> bool {
     let bytes = |v: Value| tensor_bytes(body.ty(v), symbols);
     let (mut stack, mut seen, mut leaves) = (vec![op], FxHashSet::default(), FxHashSet::default());
     let mut read = 0;
@@ -202,5 +202,5 @@ fn reads_less(body: &Body, op: Op, symbols: &Ranges, costs: &Fusion) -> bool {
         }
     }
     let arithmetic = seen.iter().filter(|&&o| is_light(body.op_ref(o))).count();
-    (arithmetic as i64) < costs.again && 2 * read <= bytes(body.result(op, 0)) + (bytes(body.result(op, 0)) >> 4)
+    (arithmetic as i64) < costs.again && times * read as f64 <= 1.0625 * bytes(body.result(op, 0)) as f64
 }
