@@ -39,6 +39,7 @@ pub mod random;
 mod resident;
 pub mod safetensors;
 pub mod tensor;
+pub mod threads;
 
 pub use allocator::Allocator;
 pub use call::{HostTensor, Tensors};

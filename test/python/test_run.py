@@ -1,5 +1,7 @@
 """Compiled functions on arrays of any library."""
 
+import subprocess
+import sys
 import threading
 
 import numpy as np
@@ -215,6 +217,34 @@ def test_threads(model):
     for thread in threads:
         thread.join()
     assert not failures
+
+
+FORKS = """
+import os, signal, sys
+import numpy as np
+import rc
+
+path, module = sys.argv[1], rc.read(sys.argv[2])
+args = [np.ones(shape, np.float32) for shape in ((5, 3), (2, 3), (2,))]
+loaded = rc.load(path)
+expected = np.asarray(loaded(*args))
+child = os.fork()
+if child == 0:
+    signal.alarm(60)
+    for model in (loaded, rc.load(path), module.compile()):
+        np.testing.assert_array_equal(model(*args), expected)
+    os._exit(0)
+print("the child's status:", os.waitpid(child, 0)[1])
+"""
+
+
+def test_a_process_that_was_forked_loads_and_compiles(mlp, tmp_path):
+    """It has none of its parent's threads."""
+    path, text = tmp_path / "mlp.rcp", tmp_path / "mlp.ir"
+    mlp.package(path)
+    text.write_text(str(mlp))
+    done = subprocess.run([sys.executable, "-c", FORKS, path, text], capture_output=True, text=True)
+    assert done.stdout == "the child's status: 0\n", done.stdout + done.stderr
 
 
 def test_packages(mlp, tmp_path, model):

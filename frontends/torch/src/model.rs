@@ -3,6 +3,7 @@
 use crate::array::{OnDevice, PyArray, on_device, read, writable};
 use crate::dim::to_python;
 use crate::errors::plain;
+use crate::threads::on_team;
 use pyo3::prelude::*;
 use pyo3::types::{PyList, PyTuple};
 use rc::Function;
@@ -42,7 +43,7 @@ impl PyModel {
     ) -> PyResult<Arc<Model>> {
         let Some(function) = &self.function else { return Ok(self.general.clone()) };
         // The threads that compile have no part in the interpreter's lock.
-        let program = py.detach(|| function.program(kinds, may_make));
+        let program = on_team(py, || function.program(kinds, may_make))?;
         warn(py, function)?;
         Ok(program)
     }

@@ -4,7 +4,7 @@ use crate::dim::to_python;
 use crate::errors::error;
 use crate::model::PyModel;
 use crate::program::PyProgram;
-use crate::threads::{on_team, team};
+use crate::threads::on_team;
 use crate::view;
 use pyo3::prelude::*;
 use rc::cache::Key;
@@ -14,6 +14,7 @@ use rc_ir::print::{PrintOptions, print_module};
 use rc_ir::{Diagnostic, Loc, Module, Severity, Type};
 use rc_runtime::cuda::Device;
 use rc_runtime::safetensors::SafetensorsFile;
+use rc_runtime::threads;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -336,8 +337,7 @@ impl PyModule {
         stop: &(dyn Fn() -> bool + Sync),
     ) -> Result<(Vec<String>, Vec<String>), Vec<Diagnostic>> {
         let fail = |why: String| vec![*Diagnostic::error(Loc::UNKNOWN, why)];
-        let team = team().map_err(|e| fail(format!("no threads to compile on: {e}")))?;
-        team.install(|| {
+        let work = || {
             let (target, _) = target(device).map_err(|e| vec![*e])?;
             let known = if file.exists() { Tuning::read(file).map_err(|d| vec![*d])? } else { Tuning::default() };
             let tuned = rc::tune(&self.0, &target, &known, &TuneOptions::default(), stop)?;
@@ -346,6 +346,7 @@ impl PyModule {
                 rc::update(file, tuned.found).map_err(|d| vec![*d])?;
             }
             Ok((found, tuned.skipped))
-        })
+        };
+        threads::on_team(work).unwrap_or_else(|e| Err(fail(e.to_string())))
     }
 }

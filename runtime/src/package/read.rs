@@ -3,6 +3,7 @@
 use super::manifest::{ALIGNMENT, FORMAT, HASH, HEADER, MAGIC, Manifest, VERSION, hash, hash_of};
 use crate::safetensors::SafetensorsFile;
 use crate::tensor::{DType, Storage, Tensor, byte_size};
+use crate::threads::on_team;
 use crate::{Error, Result};
 use rayon::prelude::*;
 use rc_ir::{Blob, Module, Name};
@@ -88,7 +89,7 @@ impl Package {
             blob.align = resource.align;
             module.resources.insert(Name::new(&resource.name), blob);
         }
-        let errors = rc_ir::verify::verify_module(&module);
+        let errors = on_team(|| rc_ir::verify::verify_module(&module))?;
         if errors.is_empty() { Ok(module) } else { Err(self.wrong("a sound module", first(&errors))) }
     }
 
@@ -103,7 +104,7 @@ impl Package {
         let of_weights = self.of_weights();
         self.check_hashes(|blob| of_weights.contains(&blob))?;
         if let (Some(file), Some(beside)) = (&self.beside, &self.manifest.beside)
-            && hash(file.bytes()).to_hex()[..] != beside.blake3
+            && on_team(|| hash(file.bytes()))?.to_hex()[..] != beside.blake3
         {
             let expected = format!("the weights that {} was made with", self.path.display());
             return Err(Error::format(file.path(), expected, "others"));
@@ -181,7 +182,7 @@ impl Package {
     fn check_hashes(&self, which: impl Fn(usize) -> bool) -> Result<()> {
         let blobs: Vec<usize> = (0..self.manifest.blobs.len()).filter(|&blob| which(blob)).collect();
         let damaged = |&&blob: &&usize| hash(self.blob(blob)).to_hex()[..] != self.manifest.blobs[blob].blake3;
-        match blobs.par_iter().find_first(damaged) {
+        match on_team(|| blobs.par_iter().find_first(damaged))? {
             Some(i) => Err(self.wrong(format!("blob {i} with the hash that the manifest says"), "another hash")),
             None => Ok(()),
         }

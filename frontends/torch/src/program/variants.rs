@@ -2,7 +2,6 @@
 
 use super::tensors::Turns;
 use super::{Call, Loaded, PyProgram};
-use crate::threads::team;
 use pyo3::prelude::*;
 use rc::Target;
 use rc::variants::{Found, News, Policy, Variants, narrowed};
@@ -89,8 +88,7 @@ impl PyProgram {
         let captured = || fits.source.is_captured(stream);
         let graphs = call.graphs;
         let make = move |ranges: &[SymbolDecl]| -> Result<Fitted, String> {
-            let team = team().map_err(|e| format!("no threads to compile on: {e}"))?;
-            let loaded = team.install(|| source.compile(ranges))?;
+            let loaded = rc_runtime::threads::on_team(|| source.compile(ranges)).map_err(|e| e.to_string())??;
             loaded.set_graphs(graphs);
             Ok(Fitted { loaded, turns: OnceLock::new() })
         };
