@@ -78,6 +78,12 @@ fn damaged_entries_are_misses_with_one_warning() {
         assert!(warnings(&compiled)[0].contains("the cache's entry is not used"));
         assert!(compile(&cache, 2.0).cached);
     }
+    // A pipe that nobody writes to.
+    fs::remove_file(&path).unwrap();
+    assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
+    let compiled = compile(&cache, 2.0);
+    assert!(!compiled.cached && warnings(&compiled)[0].contains("expected a file, found something else"));
+    assert!(compile(&cache, 2.0).cached);
     // A sound package under another's name.
     compile(&cache, 3.0);
     let other = cache.entries().into_iter().find(|entry| entry.path != path).unwrap().path;

@@ -144,6 +144,19 @@ fn whatever_a_server_does_is_a_miss() {
 }
 
 #[test]
+fn a_server_that_hangs_is_waited_for_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let place = format!("http://{}/", listener.local_addr().unwrap());
+    listener.set_nonblocking(true).unwrap();
+    let patience = Duration::from_millis(200);
+    let settings = Settings { patience, writes: true, ..Settings::at(place) };
+    check_miss(&behind(&folder.path().join("mine"), &settings), "is not asked any more");
+    let asked: Vec<_> = std::iter::from_fn(|| listener.accept().ok()).collect();
+    assert_eq!(asked.len(), 1, "connections to a server that does not answer");
+}
+
+#[test]
 fn a_server_that_is_full_is_not_written_to_any_more() {
     let folder = tempfile::tempdir().unwrap();
     let settings = Settings { writes: true, ..Settings::at(server(Manner::Full, &Entries::default())) };

@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::ops::Range;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -117,7 +118,8 @@ impl SafetensorsFile {
 
 /// Maps a file, which must not be cut or rewritten while it is in use.
 pub(crate) fn map(path: &Path) -> Result<Arc<Storage>> {
-    let file = File::open(path).map_err(|e| Error::io(path, e))?;
+    // A pipe that nobody writes to is not waited for.
+    let file = File::options().read(true).custom_flags(libc::O_NONBLOCK).open(path).map_err(|e| Error::io(path, e))?;
     let kind = file.metadata().map_err(|e| Error::io(path, e))?;
     if !kind.is_file() {
         return Err(Error::format(path, "a file", "something else"));

@@ -61,7 +61,7 @@ struct State {
     settings: Settings,
     /// What entries are hashed with.
     key: [u8; blake3::KEY_LEN],
-    /// Whether it has failed to give or to take an entry, and is not asked any more.
+    /// Whether it has failed to give or to take an entry, and is not asked any more. One that fails to give is given none.
     gives_nothing: AtomicBool,
     takes_nothing: AtomicBool,
     warned: AtomicBool,
@@ -99,7 +99,9 @@ impl Shared {
         let found = match within(settings.patience, move || store(&settings)?.get(&named)) {
             Ok(found) => found,
             Err(why) => {
+                // One that hangs is not waited for a second time to take an entry.
                 self.0.gives_nothing.store(true, Ordering::Relaxed);
+                self.0.takes_nothing.store(true, Ordering::Relaxed);
                 return self.warn(format!("is not asked any more: {why}"));
             }
         };

@@ -92,7 +92,10 @@ impl Cache {
         let mut all = key.notes();
         all.extend(notes.iter().map(|(name, text)| (name.to_string(), text.to_string())));
         let contents = Contents { modules: vec![module], notes: all, ..Contents::default() };
-        let kept = kept.and_then(|()| self.trusted()).and_then(|()| write(&path, &contents).map_err(|e| e.to_string()));
+        let kept = kept.and_then(|()| self.trusted()).and_then(|()| {
+            clear(&path);
+            write(&path, &contents).map_err(|e| e.to_string())
+        });
         kept.map_err(|why| format!("the compiled module is not kept in the cache: {why}"))?;
         let given = self.give(key, &path);
         self.shrink();
@@ -195,6 +198,14 @@ fn make_folder(path: &Path) -> std::io::Result<()> {
     #[cfg(unix)]
     std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
     builder.recursive(true).create(path)
+}
+
+/// Removes what is in an entry's place and is no file: a pipe would be written to.
+fn clear(path: &Path) {
+    if fs::symlink_metadata(path).is_ok_and(|about| !about.is_file()) {
+        // What stays is what writing fails with.
+        let _ = fs::remove_file(path).or_else(|_| fs::remove_dir(path));
+    }
 }
 
 fn read(path: &Path, key: &Key) -> Result<Found, String> {
