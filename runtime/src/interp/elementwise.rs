@@ -4,10 +4,15 @@ use rayon::prelude::*;
 use rc_dialects::core::scalar::{self, IntType, Scalar};
 use rc_dialects::interfaces::{self, FloatFn, IntFn};
 use rc_dialects::op;
-use rc_ir::{OpRef, Result};
+use rc_ir::attr::{float_from_bits, float_to_bits};
+use rc_ir::types::FloatKind;
+use rc_ir::{OpRef, Result, Type};
 
 use super::Mode;
-use super::value::{Array, Class, Format, Value};
+use super::value::{Array, Class, Element, Format, Value};
+
+/// An element of each operand.
+type Operands = smallvec::SmallVec<[Element; 3]>;
 
 /// Below this many elements an op runs on one thread.
 const PARALLEL: usize = 1 << 15;
@@ -29,7 +34,10 @@ enum Function {
     Compare([bool; 4]),
     Select,
     Convert,
-    Bitcast,
+    /// To `i1`: whether it is not zero.
+    Truth,
+    /// The kinds of the operand and of the result, where they are floats.
+    Bitcast(Option<FloatKind>, Option<FloatKind>),
 }
 
 impl Elementwise {
@@ -46,9 +54,10 @@ impl Elementwise {
                 compare(op.str("kind").unwrap_or_default()).ok_or_else(|| op.error("has an unknown 'kind'"))?
             }
             op::core::SELECT => Function::Select,
+            op::core::CONVERT if output.ty == Type::i1() => Function::Truth,
             op::core::CONVERT => Function::Convert,
-            op::core::BITCAST => Function::Bitcast,
-            op::core::FMA if mode == Mode::Typed && input.ty == rc_ir::Type::f32() => {
+            op::core::BITCAST => Function::Bitcast(input.ty.float_kind(), output.ty.float_kind()),
+            op::core::FMA if mode == Mode::Typed && input.ty == Type::f32() => {
                 Function::Float(FloatFn::Ternary(|a, b, c| f64::from((a as f32).mul_add(b as f32, c as f32))))
             }
             _ => regular(op, input)?,
@@ -60,7 +69,7 @@ impl Elementwise {
     /// `None` is an error of the program: an integer divided by zero.
     pub fn apply(&self, args: &[&Value]) -> Option<Value> {
         let Some(shape) = args.iter().find_map(|a| if let Value::Array(a) = a { Some(&a.shape) } else { None }) else {
-            return self.apply_scalars(args);
+            return self.element(&args.iter().map(|a| scalar_of(a)).collect::<Operands>()).map(Element::value);
         };
         let count = shape.iter().product();
         let result = match (self.function, args) {
@@ -115,70 +124,77 @@ impl Elementwise {
 
     /// Element by element, for what has no loop of its own: integers, and conversions that change the class.
     fn apply_each(&self, args: &[&Value], shape: Vec<usize>, count: usize) -> Option<Value> {
-        let at = |i: usize| -> Option<Value> {
-            let element = |a: &&Value| match a {
-                Value::Array(a) => a.element(i),
-                other => (*other).clone(),
-            };
-            let scalars: smallvec::SmallVec<[Value; 3]> = args.iter().map(element).collect();
-            let scalars: smallvec::SmallVec<[&Value; 3]> = scalars.iter().collect();
-            self.apply_scalars(&scalars)
+        let at = |i: usize| -> Option<Element> {
+            let element = |a: &&Value| if let Value::Array(a) = a { a.at(i) } else { scalar_of(a) };
+            self.element(&args.iter().map(element).collect::<Operands>())
         };
         if self.output.is_float() {
-            let values = try_build(count, |i| if let Value::Float(x) = at(i)? { Some(x) } else { None })?;
+            let values = try_build(count, |i| if let Element::Float(x) = at(i)? { Some(x) } else { None })?;
             return Some(Value::Array(Array::floats(shape, values)));
         }
-        let values = try_build(count, |i| if let Value::Int(n) = at(i)? { Some(n) } else { None })?;
+        let values = try_build(count, |i| if let Element::Int(n) = at(i)? { Some(n) } else { None })?;
         Some(Value::Array(Array::ints(shape, values)))
     }
 
-    fn apply_scalars(&self, args: &[&Value]) -> Option<Value> {
-        let float = |i: usize| args[i].scalar(self.input).float();
+    /// Applies the op to one element of each operand.
+    pub fn element(&self, args: &[Element]) -> Option<Element> {
+        let float = |i: usize| match args[i] {
+            Element::Float(x) => x,
+            Element::Int(n) => self.input.wide(n) as f64,
+        };
         let out = self.output;
         Some(match self.function {
-            Function::Float(FloatFn::Unary(f)) => Value::Float(out.round(f(float(0)))),
-            Function::Float(FloatFn::Binary(f)) => Value::Float(out.round(f(float(0), float(1)))),
-            Function::Float(FloatFn::Ternary(f)) => Value::Float(out.round(f(float(0), float(1), float(2)))),
-            Function::Float(FloatFn::Test(f)) => Value::Int(i64::from(f(float(0)))),
+            Function::Float(FloatFn::Unary(f)) => Element::Float(out.round(f(float(0)))),
+            Function::Float(FloatFn::Binary(f)) => Element::Float(out.round(f(float(0), float(1)))),
+            Function::Float(FloatFn::Ternary(f)) => Element::Float(out.round(f(float(0), float(1), float(2)))),
+            Function::Float(FloatFn::Test(f)) => Element::Int(i64::from(f(float(0)))),
             Function::Int(f, int) => {
-                let arg = |i: usize| args[i].scalar(self.input).int().unwrap_or(0);
+                let arg = |i: usize| if let Element::Int(n) = args[i] { self.input.wide(n) } else { 0 };
                 let result = match f {
                     IntFn::Unary(f) => f(arg(0)),
                     IntFn::Binary(f) => f(arg(0), arg(1), int)?,
                     IntFn::Ternary(f) => f(arg(0), arg(1), arg(2)),
                 };
-                Value::Int(out.wrap(result))
+                Element::Int(out.wrap(result))
             }
             Function::Compare(table) => {
-                let answer = match (args[0].scalar(self.input), args[1].scalar(self.input)) {
-                    (Scalar::Int(a), Scalar::Int(b)) => Some(a.cmp(&b)),
-                    (a, b) => a.float().partial_cmp(&b.float()),
+                let answer = match (args[0], args[1]) {
+                    (Element::Int(a), Element::Int(b)) => Some(self.input.wide(a).cmp(&self.input.wide(b))),
+                    _ => float(0).partial_cmp(&float(1)),
                 };
-                Value::Int(i64::from(table[order(answer)]))
+                Element::Int(i64::from(table[order(answer)]))
             }
-            Function::Select => {
-                let chosen = matches!(args[0].scalar(self.input), Scalar::Int(n) if n != 0);
-                args[if chosen { 1 } else { 2 }].clone()
-            }
-            Function::Convert => self.convert(args[0].scalar(self.input))?,
-            Function::Bitcast => {
-                let bits = args[0].scalar(self.input).to_bits(self.input.ty)?;
-                Value::from_scalar(Scalar::from_bits(bits, out.ty)?)
+            Function::Select => args[if matches!(args[0], Element::Int(n) if n != 0) { 1 } else { 2 }],
+            Function::Truth => Element::Int(i64::from(args[0].scalar(self.input).is_true())),
+            Function::Convert => self.convert(args[0])?,
+            Function::Bitcast(from, to) => {
+                let bits = match (args[0], from, self.input.class) {
+                    (Element::Float(x), Some(kind), _) => float_to_bits(kind, x),
+                    (Element::Int(n), None, Class::Int(int)) => n as u64 & (u64::MAX >> (64 - int.width)),
+                    _ => return None,
+                };
+                match to {
+                    Some(kind) => Element::Float(float_from_bits(kind, bits)),
+                    None => Element::Int(out.wrap(i128::from(bits))),
+                }
             }
         })
     }
 
-    fn convert(&self, x: Scalar) -> Option<Value> {
+    fn convert(&self, x: Element) -> Option<Element> {
         Some(match (x, self.output.class) {
-            (Scalar::Float(x), Class::Float(round)) => Value::Float(round(x)),
-            (Scalar::Int(n), Class::Float(round)) => {
-                let exact = Scalar::Int(n).convert(self.output.ty)?.float();
-                // In float64 mode nothing is rounded to the type.
-                Value::Float(if round(0.1) == 0.1 { n as f64 } else { exact })
-            }
-            _ => Value::from_scalar(x.convert(self.output.ty)?),
+            (Element::Float(x), Class::Float(round)) => Element::Float(round(x)),
+            // In float64 mode nothing is rounded to the type.
+            (Element::Int(n), Class::Float(round)) if round(0.1) == 0.1 => Element::Float(self.input.wide(n) as f64),
+            (Element::Int(n), Class::Int(int)) => Element::Int(int.wrap(self.input.wide(n)) as i64),
+            _ => Element::from(x.scalar(self.input).convert(self.output.ty)?),
         })
     }
+}
+
+/// Memory stands for 0: no op that verifies has it as an operand here.
+fn scalar_of(value: &Value) -> Element {
+    Element::of(value).unwrap_or(Element::Int(0))
 }
 
 fn regular(op: OpRef, input: Format) -> Result<Function> {
@@ -232,33 +248,39 @@ fn try_build<T: Send>(count: usize, f: impl Fn(usize) -> Option<T> + Sync + Send
 }
 
 /// An operand: elements, or one for all.
-struct Operand<'a, T: Clone>(std::borrow::Cow<'a, [T]>, bool);
+enum Operand<'a, T: Copy> {
+    Each(std::borrow::Cow<'a, [T]>),
+    All(T),
+}
 type Floats<'a> = Operand<'a, f64>;
 type Ints<'a> = Operand<'a, i64>;
 
 impl<'a> Operand<'a, f64> {
     fn of(value: &'a Value) -> Self {
         match value {
-            Value::Array(a) => Operand(a.as_floats(), true),
-            Value::Float(x) => Operand(vec![*x].into(), false),
-            Value::Int(n) => Operand(vec![*n as f64].into(), false),
-            Value::Memory(_) | Value::TensorMap(_) | Value::InFlight(..) => Operand(vec![0.0].into(), false),
+            Value::Array(a) => Operand::Each(a.as_floats()),
+            Value::Float(x) => Operand::All(*x),
+            Value::Int(n) => Operand::All(*n as f64),
+            Value::Memory(_) | Value::TensorMap(_) | Value::InFlight(..) => Operand::All(0.0),
         }
     }
 }
 impl<'a> Operand<'a, i64> {
     fn of(value: &'a Value) -> Self {
         match value {
-            Value::Array(a) => Operand(a.as_ints(), true),
-            Value::Int(n) => Operand(vec![*n].into(), false),
-            Value::Float(x) => Operand(vec![*x as i64].into(), false),
-            Value::Memory(_) | Value::TensorMap(_) | Value::InFlight(..) => Operand(vec![0].into(), false),
+            Value::Array(a) => Operand::Each(a.as_ints()),
+            Value::Int(n) => Operand::All(*n),
+            Value::Float(x) => Operand::All(*x as i64),
+            Value::Memory(_) | Value::TensorMap(_) | Value::InFlight(..) => Operand::All(0),
         }
     }
 }
 impl<T: Copy> Operand<'_, T> {
     #[inline]
     fn at(&self, i: usize) -> T {
-        self.0[if self.1 { i } else { 0 }]
+        match self {
+            Operand::Each(values) => values[i],
+            Operand::All(value) => *value,
+        }
     }
 }

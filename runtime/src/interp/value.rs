@@ -38,6 +38,46 @@ impl Value {
     }
 }
 
+/// A scalar on its own, as [`Value`] holds it: small, and quick to copy.
+#[derive(Clone, Copy)]
+pub(crate) enum Element {
+    Int(i64),
+    Float(f64),
+}
+
+impl Element {
+    /// The scalar that a value is, if it is one.
+    pub fn of(value: &Value) -> Option<Element> {
+        match value {
+            Value::Float(x) => Some(Element::Float(*x)),
+            Value::Int(n) => Some(Element::Int(*n)),
+            _ => None,
+        }
+    }
+    pub fn value(self) -> Value {
+        match self {
+            Element::Float(x) => Value::Float(x),
+            Element::Int(n) => Value::Int(n),
+        }
+    }
+    /// As the shared evaluator takes it.
+    pub fn scalar(self, format: Format) -> Scalar {
+        match self {
+            Element::Float(x) => Scalar::Float(x),
+            Element::Int(n) => Scalar::Int(format.wide(n)),
+        }
+    }
+}
+
+impl From<Scalar> for Element {
+    fn from(scalar: Scalar) -> Element {
+        match scalar {
+            Scalar::Float(x) => Element::Float(x),
+            Scalar::Int(n) => Element::Int(n as i64),
+        }
+    }
+}
+
 /// What a tensor map describes: boxes of a tensor, and how they lie in shared memory.
 #[derive(Clone, Debug)]
 pub(crate) struct TensorMap {
@@ -159,11 +199,14 @@ impl Array {
         self.as_ints().first().is_some_and(|&n| n != 0)
     }
     pub fn element(&self, i: usize) -> Value {
+        self.at(i).value()
+    }
+    pub fn at(&self, i: usize) -> Element {
         match &self.data {
-            Data::Float(values) => Value::Float(values[i]),
-            Data::Int(values) => Value::Int(values[i]),
-            Data::Host(tensor) if tensor.dtype().is_float() => Value::Float(tensor.get_f64(i)),
-            Data::Host(tensor) => Value::Int(tensor.get_i64(i)),
+            Data::Float(values) => Element::Float(values[i]),
+            Data::Int(values) => Element::Int(values[i]),
+            Data::Host(tensor) if tensor.dtype().is_float() => Element::Float(tensor.get_f64(i)),
+            Data::Host(tensor) => Element::Int(tensor.get_i64(i)),
         }
     }
     /// `value` everywhere.
@@ -195,17 +238,12 @@ impl Value {
     /// A scalar as the shared evaluator takes it.
     pub fn scalar(&self, format: Format) -> Scalar {
         match self {
-            Value::Float(x) => Scalar::Float(*x),
-            Value::Int(n) => Scalar::Int(format.wide(*n)),
-            Value::Array(a) if a.len() > 0 => a.element(0).scalar(format),
-            _ => Scalar::Int(0),
+            Value::Array(a) if a.len() > 0 => a.at(0).scalar(format),
+            _ => Element::of(self).map_or(Scalar::Int(0), |element| element.scalar(format)),
         }
     }
     pub fn from_scalar(scalar: Scalar) -> Value {
-        match scalar {
-            Scalar::Float(x) => Value::Float(x),
-            Scalar::Int(n) => Value::Int(n as i64),
-        }
+        Element::from(scalar).value()
     }
 }
 

@@ -10,7 +10,7 @@ use super::code::{Code, Inst, Kind};
 use super::copies::Copies;
 use crate::interp::exec::Frame;
 use crate::interp::memory::{Agent, Clock, MemRef, Memory};
-use crate::interp::value::{Format, Value};
+use crate::interp::value::{Element, Format, Value};
 
 /// What an instruction of one thread does.
 pub(crate) type Run = fn(&mut Program<'_, '_>, usize, &Inst) -> Result<Step>;
@@ -87,15 +87,11 @@ impl Program<'_, '_> {
         let mut next = self.threads[t].pc + 1;
         match &inst.kind {
             Kind::Elementwise(ready) => {
-                let value = {
-                    let args = inst
-                        .args
-                        .iter()
-                        .map(|&r| self.get(t, r, inst))
-                        .collect::<Result<smallvec::SmallVec<[&Value; 3]>>>()?;
-                    check_shapes(inst.op, &args)?;
-                    ready.apply(&args).ok_or_else(|| inst.op.error("divides an integer by zero"))?
+                let value = match self.scalars(t, inst) {
+                    Some(args) => ready.element(&args[..inst.args.len()]).map(Element::value),
+                    None => ready.apply(&self.operands(t, inst)?),
                 };
+                let value = value.ok_or_else(|| inst.op.error("divides an integer by zero"))?;
                 self.set(t, inst.outs[0], value);
             }
             Kind::Constant(value) => self.set(t, inst.outs[0], value.clone()),
@@ -142,6 +138,21 @@ impl Program<'_, '_> {
 
     // ---- registers ----
 
+    /// The operands, where each is a scalar and there are three at most.
+    fn scalars(&self, t: usize, inst: &Inst) -> Option<[Element; 3]> {
+        let registers = &self.threads[t].registers;
+        let mut args = [Element::Int(0); 3];
+        for (i, &register) in inst.args.iter().enumerate() {
+            *args.get_mut(i)? = Element::of(registers[register].as_ref()?)?;
+        }
+        Some(args)
+    }
+    fn operands(&self, t: usize, inst: &Inst) -> Result<smallvec::SmallVec<[&Value; 3]>> {
+        let args: smallvec::SmallVec<[&Value; 3]> =
+            inst.args.iter().map(|&r| self.get(t, r, inst)).collect::<Result<_>>()?;
+        check_shapes(inst.op, &args)?;
+        Ok(args)
+    }
     pub fn get(&self, t: usize, register: usize, inst: &Inst) -> Result<&Value> {
         match &self.threads[t].registers[register] {
             Some(Value::InFlight(..)) => {

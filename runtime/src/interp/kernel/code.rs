@@ -14,7 +14,9 @@ use crate::interp::value::{Format, Value};
 
 pub(crate) struct Code<'a> {
     pub insts: Vec<Inst<'a>>,
+    /// How many there are, and which hold the kernel's arguments at the start.
     pub registers: usize,
+    pub arguments: Vec<usize>,
 }
 
 pub(crate) struct Inst<'a> {
@@ -75,7 +77,9 @@ pub(crate) fn compile<'a>(frame: &Frame<'a>) -> Result<Code<'a>> {
     let mut compiler = Compiler { frame, insts: Vec::new() };
     compiler.block(entry, &[])?;
     compiler.push(root, Kind::Return, vec![], vec![]);
-    Ok(Code { insts: compiler.insts, registers: body.value_capacity() })
+    let (mut insts, names) = (compiler.insts, values(body.block_args(entry)));
+    let (arguments, registers) = super::registers::assign(&mut insts, &names, body.value_capacity());
+    Ok(Code { insts, registers, arguments })
 }
 
 /// Whether the op sees a float as an integer or the other way round, which says nothing about a value kept as f64.
@@ -85,7 +89,8 @@ fn uses_bits(op: OpRef) -> bool {
     casts && op.operands().zip(op.results()).any(|(a, b)| float(a) != float(b))
 }
 
-fn registers(values: impl Iterator<Item = Name>) -> Vec<usize> {
+/// Values by number, until they have registers.
+fn values(values: impl Iterator<Item = Name>) -> Vec<usize> {
     values.map(|v| v.index()).collect()
 }
 
@@ -112,7 +117,7 @@ impl<'a> Compiler<'a, '_> {
             let op = body.op_ref(op);
             if op.has(Traits::TERMINATOR) {
                 match op.name().as_str() {
-                    op::kernel::YIELD => self.push(op, Kind::Copy, registers(op.operands()), outs.to_vec()),
+                    op::kernel::YIELD => self.push(op, Kind::Copy, values(op.operands()), outs.to_vec()),
                     _ => self.push(op, Kind::Return, vec![], vec![]),
                 };
                 continue;
@@ -127,7 +132,7 @@ impl<'a> Compiler<'a, '_> {
     }
 
     fn plain(&mut self, op: OpRef<'a>) -> Result {
-        let (args, outs) = (registers(op.operands()), registers(op.results()));
+        let (args, outs) = (values(op.operands()), values(op.results()));
         if self.frame.mode() == Mode::Float64 && uses_bits(op) {
             return Err(op
                 .unsupported("in float64 mode: it works on the bits of a narrower float")
@@ -159,8 +164,8 @@ impl<'a> Compiler<'a, '_> {
     fn counted(&mut self, op: OpRef<'a>) -> Result {
         let body = self.frame.body;
         let block = op.entry(0).ok_or_else(|| op.error("has no body"))?;
-        let args = registers(body.block_args(block));
-        let operands = registers(op.operands());
+        let args = values(body.block_args(block));
+        let operands = values(op.operands());
         let (&[lower, upper, step], init) = operands.split_at_checked(3).ok_or_else(|| op.error("needs its bounds"))?
         else {
             return Err(op.error("needs its bounds"));
@@ -171,14 +176,14 @@ impl<'a> Compiler<'a, '_> {
         self.block(block, carried)?;
         self.push(op, Kind::Step, vec![counter, step], vec![counter]);
         self.push(op, Kind::Jump(head), vec![], vec![]);
-        let end = self.push(op, Kind::Copy, carried.to_vec(), registers(op.results()));
+        let end = self.push(op, Kind::Copy, carried.to_vec(), values(op.results()));
         self.insts[head].kind = Kind::UnlessBelow(end);
         Ok(())
     }
 
     fn choice(&mut self, op: OpRef<'a>) -> Result {
-        let outs = registers(op.results());
-        let test = self.push(op, Kind::Unless(0), registers(op.operands()), vec![]);
+        let outs = values(op.results());
+        let test = self.push(op, Kind::Unless(0), values(op.operands()), vec![]);
         if let Some(block) = op.entry(0) {
             self.block(block, &outs)?;
         }

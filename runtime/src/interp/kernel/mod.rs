@@ -2,7 +2,7 @@
 //!
 //! | file | runs |
 //! |---|---|
-//! | `code`, `block` | instructions, threads, who waits for whom |
+//! | `code`, `registers`, `block` | instructions, values that share registers, threads, who waits for whom |
 //! | `tile` | tiles: load, gather, store, reduce, dot |
 //! | `thread` | a thread's reads, writes, vectors |
 //! | `words` | words of several elements, and their products |
@@ -14,6 +14,7 @@ mod block;
 mod code;
 mod copies;
 mod ops;
+mod registers;
 mod thread;
 mod tile;
 mod warp;
@@ -89,13 +90,12 @@ pub(crate) fn launch(frame: &Frame, memory: &mut Memory, args: &[Value]) -> Resu
 
 /// The registers at the start: the kernel's arguments.
 fn entry_registers(root: OpRef, code: &code::Code, args: &[Value]) -> Result<Vec<Option<Value>>> {
-    let entry = root.entry(0).ok_or_else(|| root.error("has no body"))?;
     let mut registers = vec![None; code.registers];
-    let names: Vec<_> = root.body.block_args(entry).collect();
-    if names.len() != args.len() {
-        return Err(root.error(format!("takes {} arguments, and {} were given", names.len(), args.len())));
+    let count = code.arguments.len();
+    if count != args.len() {
+        return Err(root.error(format!("takes {count} arguments, and {} were given", args.len())));
     }
-    names.iter().zip(args).for_each(|(name, arg)| registers[name.index()] = Some(arg.clone()));
+    code.arguments.iter().zip(args).for_each(|(&register, arg)| registers[register] = Some(arg.clone()));
     Ok(registers)
 }
 
