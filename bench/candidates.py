@@ -8,6 +8,8 @@ Draws kernels (products, reductions, elementwise chains, attention, normalizatio
 how often the model's pick is within 10 % of the best, how much slower it is on the average, and the rank correlation (Spearman) of predicted and
 measured times: of the candidates of a kernel, where there are several, and of all picks. Times are the shortest of their runs, which candidates take
 in turns; --target-file tries other figures of the machine.
+
+Kernels for a GPU are larger: it takes them several to hundreds of microseconds, since launches are what smaller ones take.
 """
 
 import argparse
@@ -15,11 +17,37 @@ import csv
 import math
 import os
 import random
+import re
 import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import dataclass
 from pathlib import Path
+
+
+@dataclass
+class Sizes:
+    """What is drawn for a machine."""
+
+    elem: str
+    scale: int
+    """Of the largest sizes."""
+    us: tuple[float, float] = (0, math.inf)
+    """Microseconds that a kernel takes, by the rates below."""
+    flops: float = math.inf
+    rate: float = math.inf
+    bytes: float = math.inf
+    """Of operands and result, at most: they are made on the host."""
+
+    def fit(self, text, flops):
+        head = text[: text.index("{")]
+        shapes = re.findall(r"<([0-9x]+)x[a-z]", head)
+        moved = 2 * sum(math.prod(map(int, shape.split("x"))) for shape in shapes)
+        return moved <= self.bytes and self.us[0] <= 1e6 * max(flops / self.flops, moved / self.rate) <= self.us[1]
+
+
+SIZES = {"cpu": Sizes("f32", 1), "cuda": Sizes("bf16", 8, (5, 300), 600e12, 5e12, 128e6)}
 
 
 def function(args, lines, result):
@@ -34,9 +62,10 @@ def size(rng, low, high):
     return n if rng.random() < 0.3 else max(8, n // 8 * 8)
 
 
-def product(rng, elem):
+def product(rng, sizes):
+    elem = sizes.elem
     batch = rng.choice([1, 1, 1, size(rng, 2, 24)])
-    m, n, k = (size(rng, 16, 1024 if batch == 1 else 192) for _ in range(3))
+    m, n, k = (size(rng, 16, sizes.scale * (1024 if batch == 1 else 192)) for _ in range(3))
     turned = rng.random() < 0.5
     right = f"{batch}x{n}x{k}x{elem}" if turned else f"{batch}x{k}x{n}x{elem}"
     attrs = f"{{lhs_batch = [0], rhs_batch = [0], lhs_contract = [2], rhs_contract = [{2 if turned else 1}]}}"
@@ -44,20 +73,22 @@ def product(rng, elem):
     lines = [f"%z = core.dot %x, %y {attrs} : tensor<{shape}>", f"%out = core.tanh %z : tensor<{shape}>"]
     if rng.random() < 0.6:
         lines = [lines[0].replace("%z", "%out")]
-    return function([("x", f"{batch}x{m}x{k}x{elem}"), ("y", right)], lines, shape)
+    return function([("x", f"{batch}x{m}x{k}x{elem}"), ("y", right)], lines, shape), 2 * batch * m * n * k
 
 
-def reduction(rng, elem):
-    shape = [size(rng, 1, 512), size(rng, 8, 2048), rng.choice([1, size(rng, 2, 64)])]
+def reduction(rng, sizes):
+    elem = sizes.elem
+    shape = [size(rng, 1, 512 * sizes.scale), size(rng, 8, 2048 * sizes.scale), rng.choice([1, size(rng, 2, 64)])]
     dims = rng.choice([[0], [1], [2], [1, 2], [0, 2]])
     out = "x".join([str(n) for i, n in enumerate(shape) if i not in dims] + [elem])
     given = "x".join(map(str, shape)) + f"x{elem}"
     lines = [f"%e = core.abs %x : tensor<{given}>", f"%out = core.reduce %e {{dims = {dims}, kind = {rng.choice(['add', 'max'])}}} : tensor<{out}>"]
-    return function([("x", given)], lines, out)
+    return function([("x", given)], lines, out), 0
 
 
-def pointwise(rng, elem):
-    shape = [size(rng, 1, 1024), size(rng, 8, 4096)]
+def pointwise(rng, sizes):
+    elem = sizes.elem
+    shape = [size(rng, 1, 1024 * sizes.scale), size(rng, 8, 4096 * sizes.scale)]
     given = "x".join(map(str, shape)) + f"x{elem}"
     lines, value = [], "%x"
     for i in range(rng.randint(1, 5)):
@@ -71,20 +102,23 @@ def pointwise(rng, elem):
     else:
         out = given
         lines.append(f"%out = core.add {value}, %y : tensor<{out}>")
-    return function([("x", given), ("y", given)], lines, out)
+    return function([("x", given), ("y", given)], lines, out), 0
 
 
-def attention(rng, elem):
+def attention(rng, sizes):
+    elem = sizes.elem
     batch, heads, width = rng.choice([1, 2, 4]), rng.choice([2, 4, 12]), rng.choice([32, 64, 128])
-    queries, keys = size(rng, 1, 512), size(rng, 16, 1024)
+    queries, keys = size(rng, 1, 512 * sizes.scale), size(rng, 16, 1024 * sizes.scale)
     shape = [f"{batch}x{heads}x{n}x{width}x{elem}" for n in (queries, keys)]
     causal = str(queries <= keys and rng.random() < 0.5).lower()
     line = f"%out = core.attention %q, %k, %v {{causal = {causal}, scale = {width**-0.5:.6f}}} : tensor<{shape[0]}>"
-    return function([("q", shape[0]), ("k", shape[1]), ("v", shape[1])], [line], shape[0])
+    text = function([("q", shape[0]), ("k", shape[1]), ("v", shape[1])], [line], shape[0])
+    return text, 4 * batch * heads * queries * keys * width / (2 if causal == "true" else 1)
 
 
-def norm(rng, elem):
-    rows, n = size(rng, 1, 2048), size(rng, 16, 4096)
+def norm(rng, sizes):
+    elem = sizes.elem
+    rows, n = size(rng, 1, 2048 * sizes.scale), size(rng, 16, 4096 * sizes.scale)
     given, row = f"{rows}x{n}x{elem}", f"{rows}x{elem}"
     again = f"core.broadcast {{}} {{{{dims = [0]}}}} : tensor<{given}>"
     lines = [
@@ -96,10 +130,18 @@ def norm(rng, elem):
         "%sums = " + again.format("%sum"),
         f"%out = core.div %e, %sums : tensor<{given}>",
     ]
-    return function([("x", given)], lines, given)
+    return function([("x", given)], lines, given), 0
 
 
 FAMILIES = [product, reduction, pointwise, attention, norm]
+
+
+def drawn(rng, family, sizes):
+    """The text of a kernel that takes as long as it should."""
+    while True:
+        text, flops = family(rng, sizes)
+        if sizes.fit(text, flops):
+            return text
 
 
 def ranks(values):
@@ -168,7 +210,6 @@ def main():
     parser.add_argument("--csv", type=Path, help="all times, as text")
     options = parser.parse_args()
     rng = random.Random(options.seed)
-    elem = "f32" if options.device == "cpu" else "bf16"
     env = {**os.environ, "RC_NUM_THREADS": str(options.threads)}
     families, rows = {f.__name__: [] for f in FAMILIES}, []
     end = time.monotonic() + options.seconds
@@ -178,7 +219,7 @@ def main():
             if time.monotonic() > end:
                 break
             family = FAMILIES[i % len(FAMILIES)]
-            path.write_text(family(rng, elem))
+            path.write_text(drawn(rng, family, SIZES[options.device]))
             for candidates in measured(options.folder / "rc-tune", path, options, env):
                 families[family.__name__].append(candidates)
                 rows += [(i, family.__name__, *c) for c in candidates]

@@ -384,6 +384,20 @@ impl Executable {
         Ok(times)
     }
 
+    /// The times of a run in milliseconds, where others follow: as many as take `span` together, about, but `counts[0]` at least and `counts[1]` at most. On a
+    /// GPU several runs are queued before the first starts, so that neither the host nor a launch by itself counts.
+    ///
+    /// # Errors
+    /// As [`Executable::run`].
+    pub fn queued_ms(&self, inputs: &[Tensor], span: f64, counts: [usize; 2]) -> crate::Result<Vec<f64>> {
+        if let Code::Cuda(program) = &self.code {
+            let queued = |bindings: &Bindings, sources: &[Source]| program.queued_ms(bindings, sources, span, counts);
+            return self.sources(program, inputs, queued);
+        }
+        let once = self.median_ms(inputs, 1)?.max(1e-3);
+        self.times_ms(inputs, ((span / once) as usize).clamp(counts[0], counts[1]), 1, &mut || Ok(()))
+    }
+
     /// What each kernel's launches took in one run in milliseconds, medians of `runs` runs after three that do not count; the kernel that
     /// took longest first. On a GPU each launch by itself, where a run has some begin before the one ahead has ended.
     ///

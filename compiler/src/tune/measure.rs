@@ -241,9 +241,9 @@ impl<'a> Bench<'a> {
 
     /// The median of runs one after the other.
     fn time(&self, trial: &mut Trial, inputs: &[Tensor]) -> Result<()> {
-        let run = |runs: usize| trial.executable.median_ms(inputs, runs).map_err(|e| e.to_string());
-        let once = run(1)?.max(1e-3);
-        trial.ms = run(((SPAN_MS / once) as usize).clamp(RUNS[0], RUNS[1]))?;
+        let mut times = times_of(trial, inputs, SPAN_MS, RUNS)?;
+        times.sort_by(f64::total_cmp);
+        trial.ms = times[times.len() / 2];
         debug_assert!(!trial.choice.is_empty());
         Ok(())
     }
@@ -295,6 +295,11 @@ impl<'a> Bench<'a> {
     }
 }
 
+/// Milliseconds of a candidate's runs, which take `span` together, about, between two counts.
+fn times_of(trial: &Trial, inputs: &[Tensor], span: f64, counts: [usize; 2]) -> Result<Vec<f64>> {
+    trial.executable.queued_ms(inputs, span, counts).map_err(|e| e.to_string())
+}
+
 /// A value of a symbol's range near 512.
 fn usual(symbol: &SymbolDecl) -> i64 {
     let near = symbol.max.min(symbol.min.max(512));
@@ -304,10 +309,8 @@ fn usual(symbol: &SymbolDecl) -> i64 {
 
 /// Runs a trial for a round, and notes its shortest run where that is shorter than those before.
 fn shorten(trial: &mut Trial, inputs: &[Tensor]) -> Result<()> {
-    let times = |runs: usize| trial.executable.times_ms(inputs, runs, 1, &mut || Ok(())).map_err(|e| e.to_string());
-    let once = times(1)?.into_iter().fold(1e-3, f64::max);
-    let runs = ((SPAN_MS / TURNS as f64 / once) as usize).clamp(1, RUNS[1] / RUNS[0]);
-    trial.ms = times(runs)?.into_iter().fold(trial.ms, f64::min);
+    let times = times_of(trial, inputs, SPAN_MS / TURNS as f64, [1, RUNS[1] / RUNS[0]])?;
+    trial.ms = times.into_iter().fold(trial.ms, f64::min);
     Ok(())
 }
 

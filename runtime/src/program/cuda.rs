@@ -7,7 +7,7 @@ use super::record::Places;
 use super::signature::Bindings;
 use super::stretch::Stretch;
 use super::{Addresses, Arena, Between, Code, Program, fixed};
-use crate::cuda::{AssembleOptions, Buffer, Conditions, CubinCache, Device, Event, Function, Stream, load_all};
+use crate::cuda::{AssembleOptions, Buffer, Conditions, CubinCache, Device, Function, Stream, load_all};
 use crate::foreign;
 use crate::{Error, Result, Tensor};
 use rustc_hash::FxHashMap;
@@ -19,20 +19,20 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 pub struct CudaProgram {
     pub(super) program: Program,
     pub(super) device: Arc<Device>,
-    stream: Stream,
+    pub(super) stream: Stream,
     pub(super) kernels: Vec<Function>,
     pub(super) foreign: Vec<foreign::Function>,
     conditions: OnceLock<Result<Conditions, String>>,
     _constants: Vec<Buffer>,
     /// Where they are.
     pub(super) places: Vec<u64>,
-    last: Mutex<Option<Prepared>>,
+    pub(super) last: Mutex<Option<Prepared>>,
     /// Those of the last runs' sizes, the latest first.
     plans: Mutex<Vec<Arc<Plan>>>,
     /// Of each stretch, by its first step.
     graphs: Mutex<FxHashMap<usize, Pool<Exec>>>,
     /// Whether stretches are graphs.
-    as_graphs: AtomicBool,
+    pub(super) as_graphs: AtomicBool,
 }
 
 /// Plans that a program keeps; the one that was used longest ago goes first.
@@ -62,7 +62,7 @@ pub enum Source<'a> {
 }
 
 /// Memory for sizes that are known.
-struct Prepared {
+pub(super) struct Prepared {
     bindings: Bindings,
     /// The memory of inputs from the host.
     inputs: Vec<Option<Buffer>>,
@@ -202,37 +202,6 @@ impl CudaProgram {
         let results = self.program.left_in.iter().enumerate().map(given).collect();
         self.stream.synchronize()?;
         results
-    }
-
-    /// Milliseconds of `runs` runs of the kernels, between events, after `warm` ones that do not count; `before` is called before each. Inputs and
-    /// results stay on the device.
-    pub fn times_ms(
-        &self,
-        bindings: &Bindings,
-        inputs: &[Source],
-        runs: usize,
-        warm: usize,
-        before: &mut dyn FnMut() -> Result<()>,
-    ) -> Result<Vec<f64>> {
-        let mut last = locked(&self.last);
-        let prepared = self.prepared(last.take(), bindings, inputs)?;
-        self.execute(&prepared, inputs)?;
-        // The second run makes graphs.
-        self.replay(&prepared)?;
-        let (start, end) = (Event::new(&self.device)?, Event::new(&self.device)?);
-        let mut times = Vec::with_capacity(runs);
-        for i in 0..runs + warm {
-            before()?;
-            start.record(&self.stream)?;
-            self.replay(&prepared)?;
-            end.record(&self.stream)?;
-            end.synchronize()?;
-            if i >= warm {
-                times.push(end.microseconds_since(&start)? / 1e3);
-            }
-        }
-        *last = Some(prepared);
-        Ok(times)
     }
 
     /// Has memory of the program's own, with these inputs in it, and gives a function its stream and where the memory begins.
@@ -378,14 +347,14 @@ impl CudaProgram {
         Ok(pieces)
     }
 
-    fn prepared(&self, last: Option<Prepared>, bindings: &Bindings, inputs: &[Source]) -> Result<Prepared> {
+    pub(super) fn prepared(&self, last: Option<Prepared>, bindings: &Bindings, inputs: &[Source]) -> Result<Prepared> {
         match last {
             Some(prepared) if prepared.bindings == *bindings => Ok(prepared),
             _ => self.prepare(bindings.clone(), inputs),
         }
     }
 
-    fn execute(&self, prepared: &Prepared, inputs: &[Source]) -> Result<Vec<Tensor>> {
+    pub(super) fn execute(&self, prepared: &Prepared, inputs: &[Source]) -> Result<Vec<Tensor>> {
         self.upload(prepared, inputs)?;
         self.replay(prepared)?;
         let results = (0..self.program.left_in.len()).map(|i| self.download(prepared, i)).collect();
@@ -413,7 +382,7 @@ impl CudaProgram {
         Ok(tensor)
     }
 
-    fn replay(&self, prepared: &Prepared) -> Result<()> {
+    pub(super) fn replay(&self, prepared: &Prepared) -> Result<()> {
         let Prepared { bindings, addresses, outputs, arena, .. } = prepared;
         let outputs: Vec<u64> = outputs.iter().map(Buffer::address).collect();
         // SAFETY: `prepared` holds memory of the sizes that its bindings give.
@@ -451,7 +420,7 @@ impl CudaProgram {
     }
 }
 
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(super) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

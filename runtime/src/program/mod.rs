@@ -14,6 +14,7 @@ mod queue;
 mod record;
 mod signature;
 mod stretch;
+mod timing;
 mod turns;
 mod uses;
 

@@ -9,7 +9,7 @@ use crate::Result;
 use crate::cuda::{Event, Gate, Stream};
 
 /// Launches that are queued, with marks between them, before the first starts: few enough for the driver's queue.
-const AT_ONCE: usize = 64;
+pub(super) const AT_ONCE: usize = 64;
 
 const CHOICE: &str = "a choice";
 const LOOP: &str = "a loop";
