@@ -21,7 +21,7 @@ const ORDERED: Effects = Effects::Channel("sync");
 /// `!rc.tensor_map`: describes a tensor in global memory to the copy engine. The host encodes it: the box is the shared tile, innermost dimension first.
 pub const TENSOR_MAP: TypeConstraint = TypeConstraint { desc: "!rc.tensor_map", check: is_tensor_map };
 
-fn is_tensor_map(ty: Type) -> bool {
+pub(super) fn is_tensor_map(ty: Type) -> bool {
     matches!(ty.data(), TypeData::Dialect { name, .. } if *name == "tensor_map")
 }
 

@@ -1,5 +1,6 @@
 //! Memory of the *placed* and *thread* phases: allocations, views, and a thread's loads and stores.
 
+use super::async_copy::is_tensor_map;
 use crate::constraints::{I1, INDEX, MEMREF, SCALAR_OR_VECTOR};
 use rc_ir::op_def::*;
 use rc_ir::{OpDef, OpRef, Result, Type};
@@ -76,9 +77,12 @@ kernel.func @example(%x: memref<32xf32>, %y: memref<32xf32>) attributes {phase =
     ..OpDef::new("rc.kernel.view")
 };
 
+const BUFFER: TypeConstraint =
+    TypeConstraint { desc: "a ranked memref or !rc.tensor_map", check: |ty| ty.is_memref() || is_tensor_map(ty) };
+
 pub static CHOOSE: OpDef = OpDef {
-    summary: "One of several buffers of a type, by its number.",
-    doc: "Machine code needs them to be arguments of the kernel, one after the other: their addresses are a table. A number that is none is undefined.",
+    summary: "One of several buffers of a type, or tensor maps, by its number.",
+    doc: "Machine code of a kernel without tensor maps needs them to be arguments of the kernel, one after the other: their addresses are a table. A number that is none is undefined.",
     example: r#"
 kernel.func @example(%a: memref<8xf32>, %b: memref<8xf32>, %x: memref<8xf32>, %y: memref<8xf32>) attributes {phase = thread, target = cpu, grid = [2, 1, 1]} {
   %p = kernel.program_id {axis = 0} : index
@@ -90,8 +94,8 @@ kernel.func @example(%a: memref<8xf32>, %b: memref<8xf32>, %x: memref<8xf32>, %y
   kernel.return
 }
 "#,
-    operands: &[operand("number", INDEX), variadic("buffers", MEMREF)],
-    results: &[result("buffer", MEMREF)],
+    operands: &[operand("number", INDEX), variadic("buffers", BUFFER)],
+    results: &[result("buffer", BUFFER)],
     effects: Effects::Pure,
     verify: Some(|op| {
         let (ty, types) = (op.result_types()[0], op.operand_types());

@@ -20,6 +20,8 @@ loop.kernel @scale(%x: tensor<s x 8 x f32>) -> tensor<s x 8 x f32> attributes {r
         attr("sym_name", AttrKind::Str, "The kernel's name."),
         attr("function_type", AttrKind::Type, "The tensors in and out."),
         attr("origin", AttrKind::Str, "The operations it came from, `dot+add+gelu`.").optional(),
+        attr("launches", AttrKind::I64, "How many launches of it come together, none of which waits for another.")
+            .optional(),
     ],
     regions: Regions::Exactly(1),
     traits: Traits::SYMBOL.union(Traits::FUNCTION).union(Traits::ISOLATED).union(Traits::SINGLE_BLOCK),

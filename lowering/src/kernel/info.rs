@@ -12,7 +12,7 @@ use rc_ir::{Attr, Body, Dim, Result, Type, TypeData};
 pub struct KernelInfo {
     pub symbol: String,
     pub args: Vec<KernelArg>,
-    /// Whether the code chooses among its arguments by number.
+    /// Whether the code chooses among its arguments by number, all of which are pointers.
     pub table: bool,
     /// The symbols over which sizes and grid are expressions, in the order of their arguments.
     pub symbols: Vec<SymbolDecl>,
@@ -73,10 +73,12 @@ impl KernelInfo {
             let value = root.int(name).unwrap_or(0);
             u32::try_from(value).map_err(|_| root.error(format!("has '{name}' = {value}")))
         };
-        let table = body.walk().into_iter().any(|op| body.op_ref(op).is(op::kernel::CHOOSE));
-        if table && (!symbols_of(root)?.is_empty() || root.attr("tensor_maps").is_some()) {
-            return Err(root.unsupported("of kernel.choose in a kernel with symbols or tensor maps"));
+        let chooses = body.walk().into_iter().any(|op| body.op_ref(op).is(op::kernel::CHOOSE));
+        if chooses && !symbols_of(root)?.is_empty() {
+            return Err(root.unsupported("of kernel.choose in a kernel with symbols"));
         }
+        // Tensor maps are parameters of their own.
+        let table = chooses && root.attr("tensor_maps").is_none();
         Ok(KernelInfo {
             symbol: body.symbol().map(|name| name.as_str().to_owned()).unwrap_or_default(),
             args,

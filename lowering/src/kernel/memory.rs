@@ -41,8 +41,19 @@ impl<'a, 'm> Lowering<'a, 'm> {
         Ok(())
     }
 
-    /// An address out of the table of arguments.
+    /// An address out of the table of arguments, or one of a few tensor maps and addresses.
     pub fn choose(&mut self, op: OpRef) -> Result {
+        if self.table.is_none() {
+            let number = self.index_cast(self.values.one(op.operand(0)), self.b.ty.i64, true);
+            let all: Vec<_> = op.operands().skip(1).map(|buffer| self.values.one(buffer)).collect();
+            let numbered = all.iter().enumerate().skip(1);
+            let chosen = numbered.fold(all[0], |chosen, (i, &other)| {
+                let is = self.b.icmp(ICmp::Eq, number, self.b.i64(i as i64));
+                self.b.select(is, other, chosen)
+            });
+            self.values.set(op.result(0), chosen);
+            return Ok(());
+        }
         let args: Vec<ir::Value> =
             self.body.entry().into_iter().flat_map(|entry| self.body.block_args(entry)).collect();
         let buffers: Vec<ir::Value> = op.operands().skip(1).collect();

@@ -4,7 +4,7 @@ use rc_dialects::func::symbols;
 use rc_dialects::op;
 use rc_ir::builder::new_function;
 use rc_ir::clone::Mapping;
-use rc_ir::{Attr, Block, Body, Builder, Dim, Op, Type, Value};
+use rc_ir::{Attr, Block, Body, Builder, Dim, Name, Op, Type, Value};
 
 /// What a program needs no shared memory and no other program for.
 const ALONE: &[&str] = &[
@@ -31,8 +31,38 @@ const ALONE: &[&str] = &[
     op::kernel::GRID_LAUNCH,
 ];
 
-/// What launches of one kernel share: each program has it for itself.
-const OF_PROGRAM: &[&str] = &[op::kernel::ALLOC, op::kernel::BARRIER];
+/// What launches of one kernel share: each block has it for itself.
+const OF_BLOCK: &[&str] = &[
+    op::kernel::ALLOC,
+    op::kernel::BARRIER,
+    op::kernel::ELECT,
+    op::kernel::FENCE,
+    op::kernel::ASYNC_COPY,
+    op::kernel::ASYNC_COMMIT,
+    op::kernel::ASYNC_WAIT,
+    op::kernel::ASYNC_ARRIVE,
+    op::kernel::MBARRIER_INIT,
+    op::kernel::MBARRIER_EXPECT,
+    op::kernel::MBARRIER_ARRIVE,
+    op::kernel::MBARRIER_WAIT,
+    op::kernel::TENSOR_PREFETCH,
+    op::kernel::BOX_PREFETCH,
+    op::kernel::TENSOR_LOAD,
+    op::kernel::TENSOR_STORE,
+    op::kernel::BULK_COMMIT,
+    op::kernel::BULK_WAIT,
+    op::kernel::SET_MAX_REGISTERS,
+    op::kernel::LDMATRIX,
+    op::kernel::STMATRIX,
+    op::kernel::MMA,
+    op::kernel::WGMMA,
+    op::kernel::WGMMA_FENCE,
+    op::kernel::WGMMA_COMMIT,
+    op::kernel::WGMMA_WAIT,
+];
+
+/// What only reads the memory of a tensor map, or asks for it.
+const MAP_READS: &[&str] = &[op::kernel::TENSOR_LOAD, op::kernel::TENSOR_PREFETCH, op::kernel::BOX_PREFETCH];
 
 /// What merging asks of a kernel.
 #[derive(Clone, Debug)]
@@ -78,43 +108,64 @@ impl Kernel {
 }
 
 /// Whether a program needs nothing but its number to know its work; with other launches of the same kernel alone, its block's threads
-/// may share memory too.
+/// may share memory too, and it may have tensor maps.
 fn is_alone(kernel: &Body, alike: bool) -> bool {
-    let root = kernel.op_ref(kernel.root());
     let Some(entry) = kernel.entry() else { return false };
     let of_program = |op: Op| {
         [op::kernel::PROGRAM_ID, op::kernel::GRID_WAIT, op::kernel::GRID_LAUNCH].contains(&kernel.name(op).as_str())
     };
     let known = |op: Op| match kernel.name(op).as_str() {
-        name if alike && OF_PROGRAM.contains(&name) => true,
+        name if alike && OF_BLOCK.contains(&name) => true,
         // Of so many threads, that may be fewer than the merged kernel's.
         op::kernel::BARRIER => kernel.attr(op, "threads").is_some(),
         name => kernel.name(op).dialect() == "core" || ALONE.contains(&name),
     };
     let ops: Vec<Op> = kernel.walk().into_iter().filter(|&op| op != kernel.root()).collect();
-    let plain = |name: &str| root.attr(name).is_none();
-    ["cluster", "min_blocks", "tensor_maps"].into_iter().all(plain)
+    let plain = |name: &str| kernel.attr(kernel.root(), name).is_none();
+    let others = kernel.block_args(entry).filter(|&arg| !kernel.ty(arg).is_memref()).count();
+    plain("cluster")
+        && (alike || plain("min_blocks") && plain("tensor_maps"))
         && symbols(kernel).is_empty()
         && programs(kernel).is_some_and(|n| n > 0)
-        && kernel.block_args(entry).all(|arg| kernel.ty(arg).is_memref())
-        && ops.iter().all(|&op| known(op) && (!of_program(op) || kernel.parent(op) == Some(entry)))
+        && others == maps(kernel).iter().filter(|map| described(**map).is_some()).count()
+        && ops.iter().all(|&op| known(op) && (alike || !of_program(op) || kernel.parent(op) == Some(entry)))
+}
+
+/// What a kernel's tensor maps describe: its last arguments.
+fn maps(kernel: &Body) -> &[Attr] {
+    kernel.attr(kernel.root(), "tensor_maps").and_then(|a| a.as_array()).unwrap_or_default()
+}
+
+/// The argument whose memory a tensor map describes.
+fn described(map: Attr) -> Option<usize> {
+    usize::try_from(map.get("arg")?.as_int()?).ok()
+}
+
+/// A tensor map that describes another argument's memory.
+fn describing(map: Attr, arg: usize) -> Attr {
+    let params = map.as_dialect("tensor_map").unwrap_or_default();
+    let param = |&(name, value): &(Name, Attr)| match name.as_str() {
+        "arg" => ("arg", Attr::i64(arg as i64)),
+        name => (name, value),
+    };
+    Attr::dialect("tensor_map", &params.iter().map(param).collect::<Vec<_>>())
 }
 
 /// Whether anything but a read uses an argument, or a view of it.
 fn is_written(kernel: &Body, memory: Value) -> bool {
     kernel.uses(memory).any(|(op, _)| match kernel.name(op).as_str() {
         op::kernel::VIEW => is_written(kernel, kernel.result(op, 0)),
-        name => name != op::kernel::READ,
+        // Asynchronous copies go to shared memory.
+        name => ![op::kernel::READ, op::kernel::ASYNC_COPY].contains(&name),
     })
 }
 
 /// Whether the copy engine stores to an argument: through a tensor map of its memory, which is an argument of its own.
 fn is_stored_to(kernel: &Body, args: &[Value], arg: usize) -> bool {
-    let described = kernel.attr(kernel.root(), "tensor_maps").and_then(|a| a.as_array()).unwrap_or_default();
-    let maps = args.iter().filter(|&&a| !kernel.ty(a).is_memref());
-    maps.zip(described).any(|(&map, about)| {
-        let stores = || kernel.uses(map).any(|(op, _)| kernel.name(op).as_str() != op::kernel::TENSOR_LOAD);
-        about.get("arg").and_then(|a| a.as_int()) == Some(arg as i64) && stores()
+    let of_maps = args.iter().filter(|&&a| !kernel.ty(a).is_memref());
+    of_maps.zip(maps(kernel)).any(|(&map, about)| {
+        let stores = || kernel.uses(map).any(|(op, _)| !MAP_READS.contains(&kernel.name(op).as_str()));
+        described(*about) == Some(arg) && stores()
     })
 }
 
@@ -144,8 +195,20 @@ impl Member<'_> {
         }
         all
     }
+    /// The arguments that are buffers: one for each operand of a launch. Tensor maps come after them.
     fn args(&self) -> Vec<Value> {
-        self.kernel.entry().into_iter().flat_map(|entry| self.kernel.block_args(entry)).collect()
+        let args = self.kernel.entry().into_iter().flat_map(|entry| self.kernel.block_args(entry));
+        args.filter(|&arg| self.kernel.ty(arg).is_memref()).collect()
+    }
+    /// The tensor maps among a merged kernel's arguments, of buffers from argument `start` on: each with as many as its buffer.
+    fn maps(&self, start: usize) -> Vec<(Value, Vec<Attr>)> {
+        let entry = self.kernel.entry().into_iter().flat_map(|entry| self.kernel.block_args(entry));
+        let of_buffer = |(arg, map): (Value, &Attr)| {
+            let buffer = described(*map).unwrap_or_default();
+            let first = start + (0..buffer).map(|i| self.buffers(i).len()).sum::<usize>();
+            (arg, (0..self.buffers(buffer).len()).map(|i| describing(*map, first + i)).collect())
+        };
+        entry.filter(|&arg| !self.kernel.ty(arg).is_memref()).zip(maps(self.kernel)).map(of_buffer).collect()
     }
     fn threads(&self) -> i64 {
         self.kernel.op_ref(self.kernel.root()).int("threads").unwrap_or(1)
@@ -167,6 +230,9 @@ pub fn merge(name: &str, members: &[Member], early: bool) -> (Body, Vec<Value>) 
         }
     }
     let first = members[0].kernel;
+    // Only launches of one kernel have any.
+    let maps: Vec<Attr> = members[0].maps(0).into_iter().flat_map(|map| map.1).collect();
+    types.extend(vec![Type::dialect("tensor_map", &[]); maps.len()]);
     let made = new_function(op::kernel::FUNC, name, &types, &[], first.loc(first.root()));
     let mut ends = Vec::new();
     let total = members.iter().fold(0, |sum, member| {
@@ -177,7 +243,10 @@ pub fn merge(name: &str, members: &[Member], early: bool) -> (Body, Vec<Value>) 
     let threads = members.iter().map(Member::threads).max().unwrap_or(1);
     let root = merging.body.root();
     merging.body.set_attr(root, "threads", Attr::i64(threads));
-    for kept in ["phase", "target", "flush", "origin"] {
+    if !maps.is_empty() {
+        merging.body.set_attr(root, "tensor_maps", Attr::array(&maps));
+    }
+    for kept in ["phase", "target", "flush", "min_blocks", "origin"] {
         if let Some(value) = first.attr(first.root(), kept) {
             let root = merging.body.root();
             merging.body.set_attr(root, kept, value);
@@ -256,9 +325,11 @@ impl Merging<'_> {
             .iter()
             .map(|m| (0..m.args().len()).map(|i| m.buffers(i).len()).sum::<usize>())
             .sum::<usize>();
-        for (i, arg) in member.args().into_iter().enumerate() {
-            let buffers = &self.args[next..next + member.buffers(i).len()];
-            next += buffers.len();
+        let buffers = member.args().into_iter().enumerate().map(|(i, arg)| (arg, member.buffers(i).len()));
+        let maps = member.maps(0).into_iter().map(|(arg, maps)| (arg, maps.len()));
+        for (arg, count) in buffers.chain(maps) {
+            let buffers = &self.args[next..next + count];
+            next += count;
             let memory = match buffers {
                 [one] => *one,
                 _ => b.op(op::kernel::CHOOSE).operand(launch).operands(buffers).result(member.kernel.ty(arg)).value(),
@@ -277,11 +348,22 @@ impl Merging<'_> {
                 _ => {
                     let copy = self.body.clone_from_body(member.kernel, op, &mut map);
                     self.body.append(block, copy);
+                    self.number_programs(copy, [at_x, at_y, at_z]);
                 }
             }
         }
         if member.threads() < threads {
             Builder::at_end(&mut self.body, block).op(op::kernel::YIELD).build();
+        }
+    }
+
+    /// Gives programs their numbers in their own launch, where an operation's regions ask for them.
+    fn number_programs(&mut self, op: Op, at: [Value; 3]) {
+        let asks = |op: &Op| self.body.name(*op) == op::kernel::PROGRAM_ID;
+        for op in self.body.walk_from(op).into_iter().filter(asks).collect::<Vec<_>>() {
+            let axis = self.body.op_ref(op).int("axis").unwrap_or(0);
+            self.body.replace_all_uses(self.body.result(op, 0), at[axis.clamp(0, 2) as usize]);
+            self.body.erase(op);
         }
     }
 }

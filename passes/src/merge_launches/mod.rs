@@ -24,7 +24,7 @@ const DONE: &str = "merged";
 
 pub static MERGE_LAUNCHES: PassDef = PassDef {
     summary: "Makes one launch of several that touch different memory.",
-    doc: "A launch joins one before it, with none between them whose memory it touches, where sizes are known and no block shares memory or waits for its threads, nor has much fewer threads than the other's; launches of one kernel may do either. The kernel of the merged launch has the programs of all; launches of one kernel share its code. `merged_kernels` of the target bounds the kernels \
+    doc: "A launch joins one before it, with none between them whose memory it touches, where sizes are known and no block shares memory or waits for its threads, nor has much fewer threads than the other's; launches of one kernel may do either, and have tensor maps. The kernel of the merged launch has the programs of all; launches of one kernel share its code. `merged_kernels` of the target bounds the kernels \
 in one, `parameter_bytes` the buffers. A remark says how many launches became one. Equal kernels become one before and after that.",
     requires: &["plan-buffers", "lower-tiles"],
     pending: Some(|module| module.bodies.iter().any(is_pending)),

@@ -6,7 +6,7 @@ use super::group::{Group, collapse};
 use super::nest::{Nest, extent_of};
 use super::roles::Roles;
 use super::tiles::{pow2, storable};
-use super::{Candidate, Cost, Plan, contract_cpu, lanes_cpu, warpgroup};
+use super::{Candidate, Cost, Plan, beside, contract_cpu, lanes_cpu, warpgroup};
 use crate::work::is_function;
 use rc_ir::{Body, Dim, Name, Type};
 use rc_machine::{Target, Unit};
@@ -22,9 +22,10 @@ pub struct Problem {
     pub roles: Roles,
     pub m: Iter,
     pub n: Iter,
-    /// Extents, and the product of all others, which are taken one by one.
+    /// Extents, and the product of all others, which are taken one by one, in all launches that come together.
     pub sizes: [f64; 3],
     pub batch: f64,
+    pub launches: f64,
     pub factors: [Type; 2],
     pub acc: Type,
     /// Whether rows of the operands are copied in pieces of 16 bytes.
@@ -53,13 +54,15 @@ pub fn plan(body: &Body, mut group: Group, target: &Target) -> Option<Plan> {
     let points: f64 = nest.iters.iter().map(|i| size(i.name)).product();
     let factors = factor_types(body, nest);
     let acc = nest.acc.unwrap_or_else(|| rc_dialects::constraints::default_acc(factors[0]));
-    let batch = points / sizes.iter().product::<f64>();
+    let launches = beside::launches(body) as f64;
+    let batch = points / sizes.iter().product::<f64>() * launches;
     let mut problem = Problem {
         roles,
         m,
         n,
         sizes,
         batch,
+        launches,
         factors,
         acc,
         aligned: true,
@@ -84,7 +87,8 @@ pub fn plan(body: &Body, mut group: Group, target: &Target) -> Option<Plan> {
             all.extend(warpgroup::candidates(body, &group, &problem, target).unwrap_or_default());
             all.sort_by(|a, b| us(a).total_cmp(&us(b)));
             let [m, n, k] = problem.sizes;
-            Plan::of_model(format!("{m} x {n} x {k}: "), all, "no other tile fits")
+            let together = if launches > 1.0 { format!(", {launches} launches together") } else { String::new() };
+            Plan::of_model(format!("{m} x {n} x {k}{together}: "), all, "no other tile fits")
         }
     };
     let grid: Vec<Name> = nest.of_kind(rc_dialects::loop_::IterKind::Parallel).map(|i| i.name).collect();

@@ -8,6 +8,7 @@ mod apart;
 mod attention;
 mod attention_backward;
 mod attr;
+mod beside;
 mod candidate;
 mod check;
 mod column;
@@ -94,6 +95,9 @@ fn run(module: &mut Module, cx: &mut PassContext) -> Result {
         file => Tuning::read(Path::new(file))?,
     };
     let top = cx.options.int("top") as usize;
+    if !target.is_cpu() {
+        beside::mark(module);
+    }
     let one = |body: &mut Body, cx: &mut SymbolContext| -> Result {
         if is_unscheduled(body) {
             schedule_kernel(body, &target, &tuning, top)?.into_iter().for_each(|remark| cx.report(remark));

@@ -214,7 +214,7 @@ fn entry(source: &Source, line: std::ops::Range<usize>) -> Result<Entry> {
 }
 
 /// A hash of what a kernel computes, the same in every process: of its operations, types and index maps, whatever values and the kernel are named
-/// and wherever they come from. Schedules do not count.
+/// and wherever they come from. Schedules do not count, nor how often it is launched.
 pub fn structure(body: &Body) -> String {
     let mut text = Text { body, values: FxHashMap::default(), out: String::new() };
     text.op(body.root());
@@ -238,7 +238,7 @@ impl Text<'_> {
         let _ = write!(self.out, "{}", body.name(op).as_str());
         body.operands(op).for_each(|v| self.value(v));
         for (key, value) in body.attrs(op).as_dict().unwrap_or_default() {
-            if !["schedule", "sym_name", "origin"].contains(&key.as_str()) {
+            if !["schedule", "sym_name", "origin", "launches"].contains(&key.as_str()) {
                 let _ = write!(self.out, " {key}={value}");
             }
         }

@@ -259,7 +259,9 @@ fn cost(p: &Problem, work: &Work, [bm, bn, held]: [i64; 3], stages: i64, split: 
     let stores = if bn < WIDTH { 2.0 } else { (bn as f64 / WIDTH as f64).ceil() * WIDTH as f64 / columns };
     let epilogue =
         model.epilogue_us + stores * rows * columns * 4.0 / cache / 2.0 + work.after * columns * model.after_ns * 1e-3;
-    let read = |which: usize, size: f64| work.elements[which].unwrap_or(f64::INFINITY).min(size * k * p.batch);
+    let read = |which: usize, size: f64| {
+        work.elements[which].map_or(f64::INFINITY, |n| n * p.launches).min(size * k * p.batch)
+    };
     let moved = read(left, m) + read(right, n) + m * n * p.batch;
     // What is on its way bounds the rate.
     let busy = share.min(1.0) * target.cores as f64;

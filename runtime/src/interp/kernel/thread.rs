@@ -78,8 +78,8 @@ impl Program<'_, '_> {
         let Some(chosen) = chosen else {
             return Err(inst.op.error(format!("chooses buffer {number} of {}", inst.args.len() - 1)));
         };
-        let buffer = self.memref(t, chosen, inst)?;
-        self.set(t, inst.outs[0], Value::Memory(buffer));
+        let buffer = self.get(t, chosen, inst)?.clone();
+        self.set(t, inst.outs[0], buffer);
         Ok(Step::Next)
     }
 
