@@ -12,8 +12,8 @@ pub struct Gpu {
     pub in_flight: i64,
     /// Bytes that the second-level cache gives at once.
     pub sector_bytes: i64,
-    /// Bytes of a line of the second-level cache.
-    pub line_bytes: i64,
+    /// Microseconds of a load.
+    pub load_us: f64,
     pub pointwise: Pointwise,
     pub rows: Rows,
     pub columns: Columns,

@@ -203,10 +203,12 @@ impl Problem {
         let [rows, step, depth, width] = tile;
         let steps = ceil(self.others, step) as f64;
         let scores = if self.of == [1] { depth } else { depth + width };
+        let steps = if self.causal && self.rows > rows { (steps + rows as f64 / step as f64) / 2.0 } else { steps };
         let walk = Walk {
             programs: self.programs * ceil(self.rows, rows),
             resident,
-            steps: if self.causal && self.rows > rows { (steps + rows as f64 / step as f64) / 2.0 } else { steps },
+            steps,
+            longest: steps,
             rows,
             columns: step,
             widths: [scores, self.of.iter().map(|&i| [depth, width][i]).sum()],

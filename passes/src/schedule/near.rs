@@ -125,13 +125,29 @@ fn estimate(body: &Body, group: &Group, schedules: &[Schedule], target: &Target)
     let resident = if target.is_cpu() { 1 } else { (target.threads / schedules[0].threads.max(1)).clamp(1, 32) };
     let share = programs / (target.cores * resident) as f64;
     let busy = if nests.is_empty() { 1.0 } else { share / share.ceil() };
+    // Too few threads of a GPU do not ask for as much as memory gives; how many cores they are on does not count.
+    let memory = match &target.gpu {
+        Some(gpu) => {
+            let asked = programs.min((target.cores * resident) as f64) * in_flight(body, group, schedules);
+            bytes / (rate * 1e3).min(asked / gpu.load_us) / if share > 1.0 { busy } else { 1.0 }
+        }
+        None => bytes / (rate * 1e3) / busy,
+    };
     let cost = Cost::longest([
-        ("memory", bytes / (rate * 1e3) / busy),
+        ("memory", memory),
         ("arithmetic", work / (target.flops_f32 * 1e6) / busy),
         ("starting programs", share.ceil() * start_us(target)),
     ]);
     let bound = if busy < 0.5 && cost.bound != "starting programs" { "idle cores" } else { cost.bound };
     Cost { us: cost.us + target.launch_us, bound }
+}
+
+/// Bytes that a program has asked for before it waits: those of a tile of its widest operand.
+fn in_flight(body: &Body, group: &Group, schedules: &[Schedule]) -> f64 {
+    let tile =
+        |s: &Schedule| s.axes.into_iter().filter(|&name| name != NONE).map(|name| s.tile_of(name)).product::<i64>();
+    let widths = group.ops.iter().flat_map(|&op| body.operands(op)).filter_map(|v| body.ty(v).elem().byte_width());
+    (schedules.iter().map(tile).max().unwrap_or(1) * widths.max().unwrap_or(4) as i64) as f64
 }
 
 /// Bytes that a group reads and writes: a row in chunks is read again by each nest.

@@ -186,7 +186,7 @@ fn splits(group: &Group, p: &Problem, target: &Target) -> Vec<i64> {
 
 /// What else decides how long a product takes.
 struct Work {
-    /// Of each factor in order, whether its rows start within lines of the cache: a copy reads a line more for each.
+    /// Of each factor in order, whether its rows start within sectors of the cache: a copy reads a line more for each.
     straddles: [bool; 2],
     /// Whether boxes of the right operand have rows along n: these start within lines too where tiles are no whole lines wide.
     across: bool,
@@ -199,14 +199,14 @@ struct Work {
 }
 
 fn straddles(body: &Body, nest: &Nest, p: &Problem, which: usize, brought: Brought, target: &Target) -> bool {
-    // A row of a box has as many bytes as a line, of elements of two.
-    let line = target.gpu().line_bytes / 2;
+    // The cache gives whole sectors: where rows start with one, they take no more of them.
+    let sector = target.gpu().sector_bytes / 2;
     let own = if which == p.roles.left { p.roles.m } else { p.roles.n };
     let row = operand_of(body, nest, which).and_then(|access| {
         let last = access.plain(&[own, p.roles.k])?.into_iter().last()??;
         (last == brought.along()).then(|| access.shape.last().copied()).flatten()
     });
-    matches!(brought, Brought::Boxes(_)) && row.is_some_and(|n| n.modulo(Dim::Static(line)) != Dim::Static(0))
+    matches!(brought, Brought::Boxes(_)) && row.is_some_and(|n| n.modulo(Dim::Static(sector)) != Dim::Static(0))
 }
 
 /// The operand that a factor is.

@@ -124,7 +124,14 @@ impl Problem {
             // A third one where there are as many: a few queries wait for copies, and larger ones bring more at once.
             let many = self.programs * ceil(self.queries, 64) > 2 * target.cores;
             let ways = [(64, 3), (64, 2), (64, 1), (128, 1)].into_iter().skip(usize::from(!many));
-            let mut out: Vec<Choice> = ways.flat_map(of).collect();
+            let mut out: Vec<Choice> = Vec::new();
+            for choice in ways.flat_map(of) {
+                // What fits among more programs is the same among fewer.
+                let same = |other: &Choice| (other.tile, other.stages) == (choice.tile, choice.stages);
+                if !out.iter().any(same) {
+                    out.push(choice);
+                }
+            }
             if out.iter().all(|choice| choice.tile[0] == 64) {
                 let whole = |&keys: &i64| self.warpgroup_tile([128, keys], 1, model.whole_registers, target);
                 out.extend(blocks.clone().filter_map(whole));
@@ -174,14 +181,30 @@ impl Problem {
         })
     }
 
+    /// How many steps programs take on the average, and the longest of them: under a causal mask a block of queries ends at its diagonal.
+    fn steps(&self, choice: &Choice) -> [f64; 2] {
+        let [rows, keys, ..] = choice.tile;
+        let blocks = ceil(self.queries, rows).max(1);
+        let seen = if self.causal { self.keys.min(blocks * rows) } else { self.keys };
+        let longest = ceil(ceil(seen, keys), choice.parts) as f64;
+        if !self.causal || blocks == 1 {
+            return [longest, longest];
+        }
+        // Blocks that end before the last key, and those that see all.
+        let before = blocks.min(self.keys / rows) as f64;
+        let all = rows as f64 * before * (before + 1.0) / 2.0 + (blocks as f64 - before) * self.keys as f64;
+        let average = all / (blocks * keys) as f64 + 0.5;
+        [average.clamp(1.0, longest), longest]
+    }
+
     fn cost(&self, choice: &Choice, target: &Target) -> Cost {
         let [rows, keys, depth, width] = choice.tile;
-        let steps = ceil(ceil(self.keys, keys), choice.parts) as f64;
-        let diagonal = rows as f64 / keys as f64;
+        let [steps, longest] = self.steps(choice);
         let walk = Walk {
             programs: choice.programs,
             resident: choice.resident,
-            steps: if self.causal && self.queries > rows { (steps + diagonal) / 2.0 } else { steps },
+            steps,
+            longest,
             rows,
             columns: keys,
             widths: [depth, width],
@@ -208,7 +231,9 @@ pub struct Walk {
     pub programs: i64,
     /// Programs that a core has at once.
     pub resident: i64,
+    /// Of a program on the average, and of the longest, which begins first.
     pub steps: f64,
+    pub longest: f64,
     /// Of a step's scores.
     pub rows: i64,
     pub columns: i64,
@@ -247,16 +272,20 @@ impl Walk {
 
         let slots = cores * self.resident as f64;
         let share = self.programs as f64 / slots;
-        let waves = (model.whole_waves * share.ceil() + (1.0 - model.whole_waves) * share).max(1.0);
+        let whole = |share: f64| model.whole_waves * share.ceil() + (1.0 - model.whole_waves) * share;
+        // Where the longest begin first, the last wave is of short ones.
+        let waves = if self.longest > self.steps { share } else { whole(share) }.max(1.0);
         let busy = (self.programs as f64).min(slots);
         // Programs of the same keys find them in the second-level cache.
         let shared = if self.shared { 2.0 } else { 1.0 };
         // A core alone gets at most a few times its share of the memory's rate.
         let copies = (self.bytes as f64 / shared + self.own_bytes as f64)
             / (target.bandwidth * 1e3 * (1.0 / busy).min(2.0 / cores));
-        let units = units * (busy / cores).max(1.0);
+        // Some cores have one program more than others.
+        let units = units * whole(busy / cores).max(1.0);
         let step = Cost::longest([("latency", chain), ("arithmetic", units), ("copies", copies)]);
-        Cost { us: waves * (model.start_us + self.steps * step.us), ..step }
+        let waves = waves * (model.start_us + self.steps * step.us);
+        Cost { us: waves.max(model.start_us + self.longest * step.us), ..step }
     }
 }
 
