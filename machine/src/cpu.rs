@@ -115,7 +115,7 @@ pub struct CpuProducts {
     /// Cycles of a step for each vector of the right operand that is read in place: from rows on one page, and from rows on pages of their own.
     pub right_near: f64,
     pub right_far: f64,
-    /// Bytes of a row of the right operand from which on each is on a page of its own.
+    /// Bytes of a row of the right operand from which on each is on a page of its own, where it does not stay in the first-level cache.
     pub right_far_bytes: i64,
     /// How much of a program's time all wait for the last one.
     pub last: f64,

@@ -389,8 +389,10 @@ impl Model<'_> {
             extra += if self.converts[0] { mr } else { 0.0 };
         }
         if !c.pack[1] && !self.panels {
-            // Every step is in another line, of long rows on another page.
-            let far = self.sizes[1] * self.bytes >= costs.right_far_bytes;
+            // Every step is in another line, of long rows on another page, unless all of them stay in the first-level cache.
+            let row = self.sizes[1] * self.bytes;
+            let rows = c.block[2].min(self.sizes[2]);
+            let far = row >= costs.right_far_bytes && row * rows > self.target.shared_bytes;
             extra += match (self.along_k[1], far) {
                 (true, _) => nr,
                 (false, true) => costs.right_far * vectors,
