@@ -85,7 +85,8 @@ fn pack_to(items: &[Item], goal: i64, effort: u64) -> Packing {
     let bound = lower_bound(items).max(goal);
     let (mut packing, mut order) =
         skyline::place(items, Rule::Length, u64::MAX).expect("an effort without a bound is enough");
-    for rule in [Rule::Area, Rule::Size] {
+    let mirrored = mirrored(items);
+    for (items, rule) in [(items, Rule::Area), (items, Rule::Size), (&mirrored, Rule::Length)] {
         if packing.height <= bound {
             return packing;
         }
@@ -96,8 +97,16 @@ fn pack_to(items: &[Item], goal: i64, effort: u64) -> Packing {
         }
     }
     let mut spent = 0;
+    let work = first_fit::WORK * first_fit::pairs(items);
+    if items.len() >= MANY && work > effort / 4 {
+        // So many are alive together that nothing below is tried: more skylines instead.
+        for number in 0..4 {
+            let items = [&mirrored[..], items][number as usize % 2];
+            let other = skyline::place(items, Rule::About(number), effort / 128);
+            packing = other.map(|other| other.0).filter(|other| other.height < packing.height).unwrap_or(packing);
+        }
+    }
     for kind in first_fit::orders(items) {
-        let work = first_fit::WORK * first_fit::pairs(items);
         if packing.height <= bound || work > LEAST_WORK && work > (effort - effort.min(spent)) / 4 {
             break;
         }
@@ -132,6 +141,12 @@ fn pack_to(items: &[Item], goal: i64, effort: u64) -> Packing {
         turn = turn.saturating_mul(2).min(effort.saturating_sub(spent));
     }
     packing
+}
+
+/// The items with time turned round: offsets for these are offsets for those.
+fn mirrored(items: &[Item]) -> Vec<Item> {
+    let end = items.iter().map(|i| i.end).max().unwrap_or(0);
+    items.iter().map(|i| Item { first: end - i.end, end: end - i.first, size: i.size }).collect()
 }
 
 /// The same items with moments numbered without gaps. Those count in which as much is alive as till the next end: what is alive in the

@@ -11,6 +11,8 @@ pub enum Rule {
     Length,
     Area,
     Size,
+    /// The length, less up to a hundredth of it: another for each item, and for each number.
+    About(u64),
 }
 
 impl Rule {
@@ -20,12 +22,14 @@ impl Rule {
             Rule::Length => [length, size],
             Rule::Area => [length * size, size],
             Rule::Size => [size, length],
+            Rule::About(number) => [1024 * length - length * share_of(item, number), size],
         }
     }
     /// No item that lives so long has a larger key.
     fn at_most(self, length: usize) -> Key {
         match self {
             Rule::Length => [length as i128, i128::MAX],
+            Rule::About(_) => [1024 * length as i128, i128::MAX],
             Rule::Area => [(length as i128).saturating_mul(i128::from(i64::MAX)), i128::MAX],
             Rule::Size => [i128::MAX; 2],
         }
@@ -33,6 +37,14 @@ impl Rule {
 }
 
 type Key = [i128; 2];
+
+/// Any number from 0 to 9, by the item and a number.
+fn share_of(item: &Item, number: u64) -> i128 {
+    let parts = [item.first as u64, item.end as u64, item.size as u64, number];
+    let mixed =
+        parts.iter().fold(0u64, |mixed, part| (mixed ^ part).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29));
+    i128::from(mixed % 10)
+}
 
 /// The packing, and the items in the order of their places, the lowest first; none where `effort` is not enough.
 pub fn place(items: &[Item], rule: Rule, effort: u64) -> Option<(Packing, Vec<u32>)> {
@@ -180,7 +192,8 @@ const NONE: (usize, Key) = (usize::MAX, [0, -1]);
 impl<'a> Waiting<'a> {
     fn new(items: &'a [Item], rule: Rule) -> Waiting<'a> {
         let mut by_first: Vec<u32> = (0..items.len() as u32).collect();
-        by_first.sort_by_key(|&i| (items[i as usize].first, i));
+        // Of those that begin together neighbours end together, too, so that a node is passed by as a whole.
+        by_first.sort_by_key(|&i| (items[i as usize].first, items[i as usize].end, i));
         let leaves = items.len().next_power_of_two();
         let mut nodes = vec![NONE; 2 * leaves];
         for (place, &i) in by_first.iter().enumerate() {

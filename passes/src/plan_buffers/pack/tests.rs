@@ -29,11 +29,12 @@ proptest! {
         for order in first_fit::orders(&items) {
             check(&items, &first_fit::place(&items, &order));
         }
-        for rule in [Rule::Length, Rule::Area, Rule::Size] {
+        for rule in [Rule::Length, Rule::Area, Rule::Size, Rule::About(3)] {
             let (packing, order) = skyline::place(&items, rule, u64::MAX).unwrap();
             check(&items, &packing);
             prop_assert_eq!(order.len(), items.len());
         }
+        check(&items, &skyline::place(&mirrored(&items), Rule::Length, u64::MAX).unwrap().0);
     }
 }
 
