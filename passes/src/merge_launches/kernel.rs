@@ -200,12 +200,12 @@ impl Member<'_> {
         let args = self.kernel.entry().into_iter().flat_map(|entry| self.kernel.block_args(entry));
         args.filter(|&arg| self.kernel.ty(arg).is_memref()).collect()
     }
-    /// The tensor maps among a merged kernel's arguments, of buffers from argument `start` on: each with as many as its buffer.
-    fn maps(&self, start: usize) -> Vec<(Value, Vec<Attr>)> {
+    /// The tensor maps among a merged kernel's arguments, where it has no other member: of each as many as of its buffer.
+    fn maps(&self) -> Vec<(Value, Vec<Attr>)> {
         let entry = self.kernel.entry().into_iter().flat_map(|entry| self.kernel.block_args(entry));
         let of_buffer = |(arg, map): (Value, &Attr)| {
             let buffer = described(*map).unwrap_or_default();
-            let first = start + (0..buffer).map(|i| self.buffers(i).len()).sum::<usize>();
+            let first = (0..buffer).map(|i| self.buffers(i).len()).sum::<usize>();
             (arg, (0..self.buffers(buffer).len()).map(|i| describing(*map, first + i)).collect())
         };
         entry.filter(|&arg| !self.kernel.ty(arg).is_memref()).zip(maps(self.kernel)).map(of_buffer).collect()
@@ -231,7 +231,7 @@ pub fn merge(name: &str, members: &[Member], early: bool) -> (Body, Vec<Value>) 
     }
     let first = members[0].kernel;
     // Only launches of one kernel have any.
-    let maps: Vec<Attr> = members[0].maps(0).into_iter().flat_map(|map| map.1).collect();
+    let maps: Vec<Attr> = members[0].maps().into_iter().flat_map(|map| map.1).collect();
     types.extend(vec![Type::dialect("tensor_map", &[]); maps.len()]);
     let made = new_function(op::kernel::FUNC, name, &types, &[], first.loc(first.root()));
     let mut ends = Vec::new();
@@ -326,7 +326,7 @@ impl Merging<'_> {
             .map(|m| (0..m.args().len()).map(|i| m.buffers(i).len()).sum::<usize>())
             .sum::<usize>();
         let buffers = member.args().into_iter().enumerate().map(|(i, arg)| (arg, member.buffers(i).len()));
-        let maps = member.maps(0).into_iter().map(|(arg, maps)| (arg, maps.len()));
+        let maps = member.maps().into_iter().map(|(arg, maps)| (arg, maps.len()));
         for (arg, count) in buffers.chain(maps) {
             let buffers = &self.args[next..next + count];
             next += count;
