@@ -85,7 +85,8 @@ impl Program<'_> {
         let mut inside = self.inside(scope, &|n| access.mentions(n));
         let mut flat = Dim::Static(0);
         for (&e, &size) in access.exprs.iter().zip(&access.shape) {
-            flat = flat * size + e;
+            // Memory without elements: what goes along the dimensions before the empty one keeps its shape.
+            flat = flat * if size == Dim::Static(0) { Dim::Static(1) } else { size } + e;
             let range = ranges.interval(e);
             let below = bounded && range.is_none_or(|r| r.0 < 0);
             let beyond = bounded && !ranges.always_le(e, size - Dim::Static(1));
