@@ -1,7 +1,8 @@
 //! Programs on the CPU.
 
 use super::bands::{Guarded, POISON};
-use super::prepare::{At, Machine, Pace, PreparedStep, run_steps};
+use super::pace::Pace;
+use super::prepare::{At, Machine, PreparedStep, run_steps};
 use super::signature::Bindings;
 use super::{Addresses, Between, Code, Guard, Memory, Program, fixed};
 use crate::call::{Frame, Tensors};

@@ -8,6 +8,7 @@ mod guard;
 mod load;
 pub(crate) use load::while_limit;
 mod maps;
+mod pace;
 mod prepare;
 mod profile;
 mod queue;
