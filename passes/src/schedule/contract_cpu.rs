@@ -288,11 +288,12 @@ impl Model<'_> {
         let at_once = self.shape.iter().map(|&n| n as f64).product::<f64>();
         products / at_once * self.instruction / self.target.cores as f64 / self.cycles()
     }
-    /// Cycles of a tile's multiply-adds, and of loading what they multiply, two vectors a cycle, for each word along k.
+    /// Cycles of a tile's multiply-adds, of loading what they multiply, two vectors a cycle, and of a sum's chain, for each word along k.
     fn step(&self) -> f64 {
         let [rows, columns, words] = self.shape.map(|n| n as f64);
         let (mr, nr) = (self.tile[0] as f64 / rows, self.tile[1] as f64 / columns);
-        (mr * nr * self.instruction).max((mr + nr) * rows / 2.0) / words
+        let chain = if self.unit == Unit::Amx { 0.0 } else { self.costs().latency };
+        (mr * nr * self.instruction).max((mr + nr) * rows / 2.0).max(chain) / words
     }
 
     /// Counted in cycles of instructions on vectors.
