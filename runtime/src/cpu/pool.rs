@@ -322,21 +322,18 @@ impl Shared {
             std::hint::spin_loop();
             // Reading the clock costs as much as many looks at the gate.
             if tries.is_multiple_of(64) && idle_since.get_or_insert_with(Instant::now).elapsed() >= self.spin {
-                self.sleep(last);
+                self.sleep(gate >> 32);
                 idle_since = None;
             }
         }
     }
 
-    /// Sleeps until there is a loop other than `last`, or the pool ends.
-    fn sleep(&self, last: u64) {
+    /// Sleeps until there has been a loop after that of number `seen`, or the pool ends. A worker that wakes too late for a loop watches for the next one:
+    /// where waking takes longer than loops do, it would never come.
+    fn sleep(&self, seen: u64) {
         let mut guard = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
         self.sleepers.0.fetch_add(1, Ordering::SeqCst);
-        loop {
-            let gate = self.gate.0.load(Ordering::SeqCst);
-            if (gate & OPEN != 0 && gate >> 32 != last) || self.stop.load(Ordering::SeqCst) {
-                break;
-            }
+        while self.gate.0.load(Ordering::SeqCst) >> 32 == seen && !self.stop.load(Ordering::SeqCst) {
             guard = self.wake.wait(guard).unwrap_or_else(PoisonError::into_inner);
         }
         self.sleepers.0.fetch_sub(1, Ordering::SeqCst);

@@ -125,3 +125,16 @@ fn options_are_checked() {
         assert!(parse_threads(text).unwrap_err().to_string().contains("RC_NUM_THREADS"), "{text}");
     }
 }
+
+/// Where waking takes longer than a loop, the worker finds the gate shut; it must not sleep on, or it would miss the next loop too.
+#[test]
+fn a_worker_that_wakes_too_late_watches_for_the_next_loop() {
+    let pool = pool(2);
+    pool.for_each(64, 1, &|_, _| {});
+    let (shared, (woken, done)) = (pool.shared.clone(), std::sync::mpsc::channel());
+    std::thread::spawn(move || {
+        shared.sleep(0);
+        woken.send(()).unwrap();
+    });
+    done.recv_timeout(Duration::from_secs(10)).unwrap();
+}
