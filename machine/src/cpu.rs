@@ -27,13 +27,14 @@ pub struct Cpu {
     pub sorts: CpuSorts,
 }
 
-/// Microseconds that a launch takes one thread from which on others share it.
+/// Whether threads share a launch, by the microseconds that it takes.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CpuThreads {
-    /// Where they watch for the next launch, and where they sleep and are woken.
-    pub watching: f64,
-    pub asleep: f64,
+    /// On one thread: from there on others share it.
+    pub shared: f64,
+    /// On all threads: up to there one thread is tried.
+    pub tried: f64,
 }
 
 /// Nests that compute each element for itself.

@@ -184,11 +184,6 @@ impl Pool {
         self.workers.len() + 1
     }
 
-    /// Whether all threads watch for the next loop: sharing one then costs the least.
-    pub fn is_awake(&self) -> bool {
-        self.shared.sleepers.0.load(Ordering::Relaxed) == 0
-    }
-
     /// Runs `body(thread, range)` over consecutive pieces of `0..count`, each at least `grain` long but for the last of a thread's part,
     /// until all are done. Calls with the same `thread` do not overlap. A panic in a body is raised again here, after
     /// every thread has left the loop.

@@ -1,7 +1,6 @@
 //! Programs on the CPU.
 
 use super::bands::{Guarded, POISON};
-use super::pace::Pace;
 use super::prepare::{At, Machine, PreparedStep, run_steps};
 use super::signature::Bindings;
 use super::{Addresses, Between, Code, Guard, Memory, Program, fixed};
@@ -379,12 +378,6 @@ impl Run<'_> {
         places.filter_map(guarded).map(|(start, bytes)| unsafe { Guarded::new(start, bytes, band) }).collect()
     }
 
-    /// Whether a step that takes so long is not worth sharing.
-    fn is_short(&self, pace: &Pace) -> bool {
-        let [watching, asleep] = self.program.program.shared_from;
-        pace.is_short(if self.pool.is_awake() { watching } else { asleep })
-    }
-
     fn address(&self, at: &At, turns: &[usize]) -> *const u8 {
         let base = match at.memory {
             Memory::Input(i) => self.inputs[i],
@@ -404,7 +397,7 @@ impl Machine for Run<'_> {
                 slots.clear();
                 slots.extend(args.iter().map(|a| self.address(a, turns) as u64));
                 slots.extend(symbols.iter().map(|&n| n as u64));
-                let alone = self.is_short(pace);
+                let alone = pace.is_short(self.program.program.sharing);
                 let grain = if alone { u64::MAX } else { 1 };
                 let launch = Launch { grid: *grid, grain, scratch: self.program.program.kernels[*kernel].scratch };
                 let guarded = self.guarded(args.iter(), turns);
@@ -419,7 +412,7 @@ impl Machine for Run<'_> {
                 guarded.iter().try_for_each(|buffer| buffer.check(&format!("the kernel {name}")))?;
             }
             PreparedStep::Copy { from, to, bytes, pace } => {
-                let (alone, start) = (self.is_short(pace), Instant::now());
+                let (alone, start) = (pace.is_short(self.program.program.sharing), Instant::now());
                 let grain = if alone { u64::MAX } else { 1 };
                 // SAFETY: both places have that many bytes, and the plan gives results memory of their own.
                 unsafe { self.pool.copy(self.address(from, turns), self.address(to, turns).cast_mut(), *bytes, grain) };

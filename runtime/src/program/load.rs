@@ -3,6 +3,7 @@
 mod control;
 mod foreign;
 
+use super::pace::Sharing;
 use super::signature::{Signature, TensorSpec};
 use super::{Binary, Code, Constant, MapParam, Memory, Place, Program, Step};
 use rc_dialects::func::{arg_names, symbols};
@@ -32,11 +33,11 @@ pub(crate) fn while_limit(module: &Module) -> Option<usize> {
     module.attr("rc.while_limit")?.as_int().and_then(|n| usize::try_from(n).ok())
 }
 
-/// What `Program::shared_from` is for the module's processor; 0 where it does not say which.
-fn shared_from(module: &Module) -> Result<[u32; 2]> {
+/// What `Program::sharing` is for the module's processor; 0 where it does not say which.
+fn sharing(module: &Module) -> Result<Sharing> {
     let threads = Target::of_module(module.attrs)?.and_then(|target| target.cpu).map(|cpu| cpu.threads);
     let nanos = |us: f64| (1e3 * us) as u32;
-    Ok(threads.map_or([0; 2], |threads| [nanos(threads.watching), nanos(threads.asleep)]))
+    Ok(threads.map_or(Sharing::default(), |t| Sharing { shared: nanos(t.shared), tried: nanos(t.tried) }))
 }
 
 struct Loader<'a> {
@@ -176,7 +177,7 @@ impl<'a> Loader<'a> {
             steps: Vec::new(),
             asserts: Vec::new(),
             while_limit: while_limit(module),
-            shared_from: shared_from(module)?,
+            sharing: sharing(module)?,
             guard: root.int("guard").and_then(|n| usize::try_from(n).ok()).unwrap_or(0),
         };
         let (kernels, constants) = (FxHashMap::default(), FxHashMap::default());

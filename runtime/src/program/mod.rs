@@ -79,8 +79,8 @@ pub struct Program {
     pub asserts: Vec<(Dim, Dim)>,
     /// Turns after which a `core.while` is an error: the module's `rc.while_limit`.
     pub while_limit: Option<usize>,
-    /// On a CPU: nanoseconds that a launch takes one thread from which on others share it, where they watch for it and where they sleep.
-    pub shared_from: [u32; 2],
+    /// On a CPU: which launches threads share.
+    pub sharing: pace::Sharing,
     /// Bytes before and after each buffer in the arena that nothing may write to; 0 where it was planned without.
     pub guard: usize,
 }

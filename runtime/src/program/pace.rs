@@ -11,6 +11,15 @@ pub struct Pace {
     runs: AtomicU32,
 }
 
+/// When a launch is shared, in nanoseconds that it takes.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Sharing {
+    /// On one thread: from there on others share it.
+    pub shared: u32,
+    /// On all threads: up to there one thread is tried.
+    pub tried: u32,
+}
+
 impl Pace {
     /// Runs after which all is measured again: what else runs on the machine changes.
     const REMEMBERED: u32 = 1024;
@@ -23,15 +32,15 @@ impl Pace {
     /// Runs of such a try: threads that sleep take the first few to wake up.
     const WAKING: u32 = 16;
 
-    /// Whether one thread is to run it: where it takes that less than `least` nanoseconds, or not longer than all threads, which is tried where it may be.
-    pub fn is_short(&self, least: u32) -> bool {
+    /// Whether one thread is to run it: where it takes that too little to be shared, or not longer than all threads, which is tried where it may be.
+    pub fn is_short(&self, sharing: Sharing) -> bool {
         let (alone, together) = (self.alone.load(Ordering::Relaxed), self.together.load(Ordering::Relaxed));
         let run = self.runs.load(Ordering::Relaxed) % Pace::REMEMBERED;
         match (alone, together) {
             (0, 0) => false,
-            _ if (Pace::WARM..Pace::WARM + Pace::TRIED).contains(&run) => together < least.saturating_mul(8),
-            (0, _) => together < least / 2,
-            _ if alone < least => true,
+            _ if (Pace::WARM..Pace::WARM + Pace::TRIED).contains(&run) => together < sharing.tried,
+            (0, _) => together < sharing.shared / 2,
+            _ if alone < sharing.shared => true,
             _ => {
                 together > 0 && alone <= together && !Pace::AGAIN.iter().any(|&n| (n..n + Pace::WAKING).contains(&run))
             }
@@ -56,34 +65,35 @@ mod tests {
     use super::*;
 
     const MICROS: fn(u64) -> Duration = Duration::from_micros;
+    const SHARING: Sharing = Sharing { shared: 6000, tried: 128_000 };
 
     /// What becomes of a launch that takes so many microseconds on one thread and on all: on one thread or not, once it was measured.
-    fn settled(alone: u64, together: u64, least: u32) -> bool {
+    fn settled(alone: u64, together: u64) -> bool {
         let pace = Pace::default();
         for _ in 0..8 {
-            let short = pace.is_short(least);
+            let short = pace.is_short(SHARING);
             pace.note(MICROS(if short { alone } else { together }), short);
         }
-        pace.is_short(least)
+        pace.is_short(SHARING)
     }
 
     #[test]
     fn short_launches_go_to_one_thread() {
         let pace = Pace::default();
-        assert!(!pace.is_short(6000), "nothing is known of it");
+        assert!(!pace.is_short(SHARING), "nothing is known of it");
         pace.note(MICROS(50), false);
-        assert!(!pace.is_short(6000));
+        assert!(!pace.is_short(SHARING));
         pace.note(MICROS(2), false);
-        assert!(pace.is_short(6000), "all threads need so little that one may do");
-        assert!(settled(4, 3, 6000));
-        assert!(settled(8, 5, 16_000) && !settled(8, 5, 6000), "others are asleep, and waking them takes longer");
+        assert!(pace.is_short(SHARING), "all threads need so little that one may do");
+        assert!(settled(4, 3));
+        assert!(!settled(8, 5));
     }
 
     #[test]
     fn launches_that_all_threads_do_not_make_faster_go_to_one() {
-        assert!(settled(10, 12, 6000));
-        assert!(!settled(12, 10, 6000));
-        assert!(!settled(900, 1000, 6000), "too long to try");
+        assert!(settled(10, 12) && settled(54, 67), "others are asleep, and waking them takes longer");
+        assert!(!settled(12, 10));
+        assert!(!settled(900, 1000), "too long to try");
     }
 
     #[test]
@@ -91,7 +101,7 @@ mod tests {
         let pace = Pace::default();
         // Another program has the cores at first.
         let run = |together: u64| {
-            let short = pace.is_short(6000);
+            let short = pace.is_short(SHARING);
             pace.note(MICROS(if short { 30 } else { together }), short);
             short
         };
@@ -106,6 +116,6 @@ mod tests {
         (1..Pace::REMEMBERED).for_each(|_| pace.note(MICROS(900), false));
         (0..Pace::WARM).for_each(|_| pace.note(MICROS(9), false));
         pace.note(MICROS(5), true);
-        assert!(pace.is_short(6000));
+        assert!(pace.is_short(SHARING));
     }
 }
