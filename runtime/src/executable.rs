@@ -86,7 +86,12 @@ impl Executable {
             None => None,
         };
         let computed = initializer.as_ref().map_or(0, |(init, _)| init.results);
-        let guard = Guard::new(&program.signature, program.signature.inputs.len() - computed);
+        let given = program.signature.inputs.len().checked_sub(computed);
+        let given = given.ok_or_else(|| {
+            let what = format!("has fewer arguments than its initializer has results, which are {computed}");
+            root.expect("it has an initializer").error(what)
+        })?;
+        let guard = Guard::new(&program.signature, given);
         let code = Code::load(module, program, device)?;
         Ok(Executable {
             code,
