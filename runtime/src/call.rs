@@ -1,5 +1,6 @@
 //! A call's tensors in the host's memory, read where they are: no call makes descriptions of its own.
 
+use crate::program::Exact;
 use crate::tensor::byte_size;
 use crate::{DType, Error, Result, Tensor};
 use std::sync::atomic::AtomicU64;
@@ -35,16 +36,20 @@ impl<'a> HostTensor<'a> {
         self.shape
     }
 
-    /// Where its memory begins and ends; nothing lies between them where it has no elements.
-    fn extent(&self, what: impl Fn() -> String) -> Result<(u64, u64)> {
-        let bytes = byte_size(self.dtype, self.shape)?;
+    pub(crate) fn kind(&self) -> (DType, &'a [usize]) {
+        (self.dtype, self.shape)
+    }
+
+    /// Where its memory of so many bytes begins and ends; nothing lies between them where it has no elements.
+    fn extent(&self, bytes: usize, what: impl Fn() -> String) -> Result<(u64, u64)> {
         if bytes == 0 {
             return Ok((0, 0));
         }
         if self.data.is_null() {
             return Err(Error::Invalid(format!("{} has no data: it is null", what())));
         }
-        if !(self.data as usize).is_multiple_of(self.dtype.size()) {
+        // Sizes of dtypes are powers of two.
+        if (self.data as usize) & (self.dtype.size() - 1) != 0 {
             let (at, dtype) = (self.data, self.dtype);
             return Err(Error::Invalid(format!("{} lies at {at:p}, which is not aligned to {dtype}", what())));
         }
@@ -69,7 +74,8 @@ pub trait Tensors {
     /// A shape without a size in 63 bits; a null pointer.
     fn shared(&self, i: usize) -> Result<Tensor> {
         let given = self.tensor(i);
-        let (from, to) = given.extent(|| format!("argument {}", self.number(i)))?;
+        let bytes = byte_size(given.dtype, given.shape)?;
+        let (from, to) = given.extent(bytes, || format!("argument {}", self.number(i)))?;
         match from == to {
             true => Tensor::zeros(given.dtype, given.shape),
             // SAFETY: neither null nor unaligned, and whoever made it vouches for the elements.
@@ -163,20 +169,24 @@ pub(crate) struct Frame {
 unsafe impl Send for Frame {}
 
 impl Frame {
-    /// Takes the addresses of arguments.
+    /// Takes the addresses of arguments; `false` where these have other dtypes or sizes than those expected.
     ///
     /// # Errors
     /// Null pointers, and such that are not aligned.
-    pub fn read(&mut self, inputs: &(impl Tensors + ?Sized)) -> Result<()> {
+    pub fn read(&mut self, inputs: &(impl Tensors + ?Sized), expected: &Exact) -> Result<bool> {
         self.inputs.clear();
         self.outputs.clear();
         self.given.clear();
+        if inputs.count() != expected.count() {
+            return Ok(false);
+        }
         for i in 0..inputs.count() {
             let tensor = inputs.tensor(i);
-            self.given.push(tensor.extent(|| format!("argument {}", inputs.number(i)))?);
+            let Some(bytes) = expected.bytes(i, tensor.dtype, tensor.shape) else { return Ok(false) };
+            self.given.push(tensor.extent(bytes, || format!("argument {}", inputs.number(i)))?);
             self.inputs.push(tensor.data);
         }
-        Ok(())
+        Ok(true)
     }
 
     /// Takes the addresses of results that are to be of these dtypes and shapes, and overlap nothing.
@@ -201,7 +211,7 @@ impl Frame {
                 let what = format!("result {i} is given as {is} of shape {of:?}, and is {dtype} of shape {shape:?}");
                 return Err(Error::Invalid(what));
             }
-            let (from, to) = tensor.extent(|| format!("result {i}"))?;
+            let (from, to) = tensor.extent(byte_size(*dtype, shape)?, || format!("result {i}"))?;
             self.taken.push((from, to, i));
             self.outputs.push(AtomicU64::new(tensor.data as u64));
         }

@@ -223,7 +223,7 @@ impl Executable {
             Code::Cpu(program) => unsafe { program.run_in(&self.constants(inputs)?.and(inputs), results) },
             Code::Cuda(program) => self.sources(program, &tensors(inputs)?, |bindings, sources| {
                 let mut frame = Frame::default();
-                frame.read(inputs)?;
+                frame.read(inputs, &self.guard.exact(bindings)?)?;
                 frame.write(&self.signature().shapes_of_results(bindings)?, inputs, results)?;
                 for (tensor, to) in program.run(bindings, sources)?.iter().zip(&mut frame.outputs) {
                     // SAFETY: the frame checked that it has the result's size; the caller vouches for the rest.

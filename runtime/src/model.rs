@@ -205,7 +205,7 @@ impl Model {
 
     /// What is wrong with arguments, by the caller's numbers; else what went wrong with them.
     fn blame(&self, args: &(impl Tensors + ?Sized), error: Error) -> Error {
-        self.guard.bind(|i| (args.tensor(i).dtype(), args.tensor(i).shape()), args.count()).err().unwrap_or(error)
+        self.guard.bind(|i| args.tensor(i).kind(), args.count()).err().unwrap_or(error)
     }
 
     /// Queues the function on a stream (a `CUstream`) of its GPU, on tensors in that GPU's memory, and returns. Results have the shapes that
@@ -256,7 +256,7 @@ impl Model {
     /// # Errors
     /// Those that do not fit the signature, by name; a result that there is not.
     pub fn result_shape(&self, result: usize, args: &(impl Tensors + ?Sized)) -> Result<Vec<usize>> {
-        let bindings = self.guard.bind(|i| (args.tensor(i).dtype(), args.tensor(i).shape()), args.count())?;
+        let bindings = self.guard.bind(|i| args.tensor(i).kind(), args.count())?;
         let specs = &self.signature.outputs;
         let spec =
             specs.get(result).ok_or_else(|| Error::Invalid(format!("the function has {} results", specs.len())))?;

@@ -3,7 +3,7 @@
 use super::bands::{Guarded, POISON};
 use super::prepare::{At, Machine, PreparedStep, run_steps};
 use super::signature::Bindings;
-use super::{Addresses, Between, Code, Guard, Memory, Program, fixed};
+use super::{Addresses, Between, Code, Exact, Guard, Memory, Program, fixed};
 use crate::call::{Frame, Tensors};
 use crate::cpu::{Kernel, Launch, LoadedObject, Pool};
 use crate::executable::check_memory;
@@ -38,6 +38,7 @@ struct Last {
 /// Steps with every size known.
 struct Prepared {
     bindings: Bindings,
+    arguments: Exact,
     arena: Arena,
     steps: Vec<PreparedStep>,
     /// The results' dtypes and shapes.
@@ -168,18 +169,18 @@ impl CpuProgram {
         place: impl FnOnce(&[Kind], &mut Frame) -> Result<()>,
         between: Between,
     ) -> Result<()> {
-        let kind = |i| {
-            let tensor = inputs.tensor(i);
-            (tensor.dtype(), tensor.shape())
-        };
-        let count = inputs.count();
         let mut last = self.last.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         let Last { prepared, frame } = &mut *last;
+        let fits = |prepared: &Prepared, frame: &mut Frame| frame.read(inputs, &prepared.arguments);
         let prepared = match prepared {
-            Some(prepared) if self.guard.gives(&prepared.bindings, kind, count) => prepared,
-            prepared => prepared.insert(self.prepare(self.guard.bind(kind, count)?)?),
+            Some(prepared) if fits(prepared, frame)? => prepared,
+            prepared => {
+                let bindings = self.guard.bind(|i| inputs.tensor(i).kind(), inputs.count())?;
+                let prepared = prepared.insert(self.prepare(bindings)?);
+                fits(prepared, frame)?;
+                prepared
+            }
         };
-        frame.read(inputs)?;
         place(&prepared.results, frame)?;
         let _copies = self.apart(frame, inputs)?;
         self.execute(prepared, &frame.inputs, &frame.outputs, between)
@@ -292,7 +293,8 @@ impl CpuProgram {
         };
         let steps = self.program.prepare(&bindings)?;
         let results = self.program.signature.shapes_of_results(&bindings)?;
-        Ok(Prepared { bindings, arena, steps, results, slots: Vec::new() })
+        let arguments = self.guard.exact(&bindings)?;
+        Ok(Prepared { bindings, arguments, arena, steps, results, slots: Vec::new() })
     }
 
     fn execute(

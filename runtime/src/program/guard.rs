@@ -1,9 +1,11 @@
 //! The check of a call's arguments, made ready: their dtypes and shapes against a flat list, without a lookup by name.
 
 use super::signature::{Bindings, Signature};
+use crate::tensor::byte_size;
 use crate::{DType, Result};
 use rc_ir::{Dim, Name};
 use smallvec::SmallVec;
+use std::ops::Range;
 
 /// What arguments have to be.
 #[derive(Debug)]
@@ -67,17 +69,19 @@ impl Guard {
         }
     }
 
-    /// Whether arguments of these dtypes and shapes give the symbols these values.
-    pub fn gives<'a>(
-        &self,
-        bindings: &Bindings,
-        argument: impl Fn(usize) -> (DType, &'a [usize]),
-        count: usize,
-    ) -> bool {
-        let same = |values: Values| {
-            self.symbols.iter().zip(values).all(|(symbol, n)| bindings.get(symbol) == Some(&(n as i64)))
-        };
-        self.values(&argument, count).is_some_and(same)
+    /// What arguments have to be where the symbols have these values.
+    ///
+    /// # Errors
+    /// Sizes that have no value then.
+    pub fn exact(&self, bindings: &Bindings) -> Result<Exact> {
+        let mut exact = Exact::default();
+        for spec in &self.signature.inputs {
+            let sizes = spec.sizes(bindings)?;
+            let (start, bytes) = (exact.sizes.len(), byte_size(spec.dtype, &sizes)?);
+            exact.sizes.extend(sizes);
+            exact.arguments.push(Argument { dtype: spec.dtype, sizes: start..exact.sizes.len(), bytes });
+        }
+        Ok(exact)
     }
 
     /// The values of the symbols; `None` where the arguments do not fit.
@@ -118,6 +122,36 @@ impl Guard {
             return given.zip(&self.sizes).all(is).then_some(values);
         }
         Some(values)
+    }
+}
+
+/// What arguments have to be for the sizes of a call: every size a number, for further calls of the same sizes.
+#[derive(Default, Debug)]
+pub struct Exact {
+    arguments: Vec<Argument>,
+    sizes: Vec<usize>,
+}
+
+#[derive(Debug)]
+struct Argument {
+    dtype: DType,
+    /// Where its sizes are in the list of all.
+    sizes: Range<usize>,
+    bytes: usize,
+}
+
+impl Exact {
+    pub fn count(&self) -> usize {
+        self.arguments.len()
+    }
+
+    /// The bytes of an argument of this dtype and shape; `None` where it has to be another.
+    #[inline]
+    pub fn bytes(&self, i: usize, dtype: DType, shape: &[usize]) -> Option<usize> {
+        let argument = self.arguments.get(i)?;
+        let sizes = &self.sizes[argument.sizes.clone()];
+        let is = argument.dtype == dtype && sizes.len() == shape.len() && sizes.iter().zip(shape).all(|(n, m)| n == m);
+        is.then_some(argument.bytes)
     }
 }
 
@@ -164,8 +198,10 @@ mod tests {
             let found = guard.bind(|i| args[i], args.len()).map_err(|e| e.to_string());
             assert_eq!(found, expected, "{i}");
             assert_eq!(found.is_ok(), guard.values(&|i| args[i], args.len()).is_some(), "{i}");
-            let first = guard.bind(|i| given[0][i], 4).unwrap();
-            assert_eq!(i == 0, guard.gives(&first, |i| args[i], args.len()), "{i}");
+            let exact = guard.exact(&guard.bind(|i| given[0][i], 4).unwrap()).unwrap();
+            let is =
+                args.len() == exact.count() && args.iter().enumerate().all(|(i, a)| exact.bytes(i, a.0, a.1).is_some());
+            assert_eq!(i == 0, is, "{i}");
             assert_eq!(found.is_ok(), i < 2, "{i}");
         }
     }

@@ -21,7 +21,7 @@ mod uses;
 
 pub use cpu::CpuProgram;
 pub use cuda::{CudaInputs, CudaProgram, Source};
-pub use guard::Guard;
+pub use guard::{Exact, Guard};
 pub use maps::MapParam;
 pub use rc_dialects::func::SymbolDecl;
 pub use signature::{Bindings, Signature, TensorSpec, evaluate};
