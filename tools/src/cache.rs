@@ -1,7 +1,7 @@
 //! `rc-cache`: what the cache of compiled modules holds.
 
 use crate::files::{self, note_line, print_line};
-use rc::cache::{Cache, Key};
+use rc::cache::{Cache, Key, mistaken};
 use rc::{Target, is_compiled};
 use rc_ir::{Diagnostic, Loc};
 use rc_parser::ParseOptions;
@@ -35,6 +35,7 @@ enum Command {
 
 /// Does what the options say.
 pub fn run(options: &Options) -> ExitCode {
+    mistaken().iter().for_each(|why| note_line(format_args!("warning: {why}")));
     let Some(cache) = Cache::open() else {
         note_line("the cache is off (RC_CACHE=off), or there is no folder for it (RC_CACHE_DIR, HOME)");
         return ExitCode::FAILURE;
@@ -61,7 +62,8 @@ fn list(cache: &Cache) -> Result<(), String> {
         print_line(format_args!("{:10} bytes, used {age} s ago  {}", entry.bytes, name.display()))?;
     }
     let total: u64 = entries.iter().map(|entry| entry.bytes).sum();
-    print_line(format_args!("{} entries of {total} bytes in {}", entries.len(), cache.folder().display()))
+    let count = if entries.len() == 1 { "1 entry".into() } else { format!("{} entries", entries.len()) };
+    print_line(format_args!("{count} of {total} bytes in {}", cache.folder().display()))
 }
 
 fn clear(cache: &Cache) -> Result<(), String> {

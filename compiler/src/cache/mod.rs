@@ -5,11 +5,14 @@
 //! | `key` | what a compiled module depends on |
 //! | `store` | a folder of packages, by their keys: read, written, bounded |
 //! | `shared` | a store behind it that several machines share |
+//! | `environment` | the variables that say where and how |
 
+mod environment;
 mod key;
 mod shared;
 mod store;
 
+pub use environment::mistaken;
 pub use key::{Key, build};
 pub use shared::{Settings, Shared};
 pub use store::{Cache, Entry};
@@ -30,10 +33,13 @@ pub struct Compiled {
 
 /// As [`crate::compile`], where the cache that the environment says ([`Cache::open`]) does not have the module.
 pub fn compile_cached(module: &Module, target: &Target) -> Compiled {
-    match Cache::open() {
+    let mut compiled = match Cache::open() {
         Some(cache) => cache.compile(module, target),
         None => compile_anew(module, target),
-    }
+    };
+    let said = environment::mistaken_first().into_iter().map(|why| *Diagnostic::warning(Loc::UNKNOWN, why));
+    compiled.report.diagnostics.extend(said);
+    compiled
 }
 
 impl Cache {

@@ -6,6 +6,7 @@
 mod directory;
 mod http;
 
+use super::environment::{self, named};
 use directory::Directory;
 use http::Http;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -39,15 +40,11 @@ impl Settings {
 
     /// What `RC_CACHE_SHARED` and its like say; `None` where there is no such store.
     fn of_environment() -> Option<Settings> {
-        let named = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
-        let seconds = named("RC_CACHE_SHARED_TIMEOUT").and_then(|text| text.parse::<f64>().ok());
-        let patience = seconds.and_then(|n| Duration::try_from_secs_f64(n).ok()).filter(|limit| !limit.is_zero());
-        let writes = named("RC_CACHE_SHARED_WRITE").is_some_and(|value| ["on", "1", "yes"].contains(&value.as_str()));
         Some(Settings {
             place: named("RC_CACHE_SHARED")?,
-            writes,
+            writes: environment::writes(),
             secret: named("RC_CACHE_SHARED_SECRET"),
-            patience: patience.unwrap_or(PATIENCE),
+            patience: environment::patience().unwrap_or(PATIENCE),
         })
     }
 }

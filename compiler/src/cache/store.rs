@@ -1,7 +1,7 @@
 //! A folder of packages, a file for each key. Files appear whole or not at all, so that many processes may share a folder; one that is not
 //! sound is a miss and is written anew. What is used least is removed where the folder becomes too large.
 
-use super::{Key, Shared};
+use super::{Key, Shared, environment};
 use rc_ir::Module;
 use rc_runtime::package::{Contents, Package, write};
 use std::collections::BTreeMap;
@@ -40,7 +40,7 @@ impl Cache {
     /// The cache that the environment says: `RC_CACHE_DIR` (by default `~/.cache/rc`), `RC_CACHE_SIZE` (`500M`, `4G`), none where `RC_CACHE=off`;
     /// behind it the store that `RC_CACHE_SHARED` says.
     pub fn open() -> Option<Cache> {
-        let limit = std::env::var("RC_CACHE_SIZE").ok().and_then(|text| bytes(&text)).unwrap_or(LIMIT);
+        let limit = environment::size().unwrap_or(LIMIT);
         let cache = Cache::at(rc_runtime::cache::folder()?, limit);
         Some(Cache { shared: Shared::open(), ..cache })
     }
@@ -230,14 +230,4 @@ fn collect(folder: &Path, entries: &mut Vec<Entry>) {
             _ => {}
         }
     }
-}
-
-/// `500M`, `4G`, `1000`.
-fn bytes(text: &str) -> Option<u64> {
-    let (digits, unit) = match text.trim().strip_suffix(['K', 'M', 'G', 'T']) {
-        Some(digits) => (digits, text.trim().chars().last()?),
-        None => (text.trim(), ' '),
-    };
-    let shift = [' ', 'K', 'M', 'G', 'T'].iter().position(|&u| u == unit)? * 10;
-    digits.trim().parse::<u64>().ok()?.checked_mul(1 << shift)
 }
