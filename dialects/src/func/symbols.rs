@@ -32,6 +32,16 @@ impl SymbolDecl {
     pub fn allows(self, value: i64) -> bool {
         (self.min..=self.max).contains(&value) && value % self.divisor == 0
     }
+    /// Says that a value is not one of the symbol's.
+    pub fn refuse(self, value: i64) -> String {
+        format!("the symbol '{}' is {value}, outside of its range {}", self.name, self.range())
+    }
+    /// Its values, in words: `1 to 1024, multiples of 4`.
+    pub fn range(self) -> String {
+        let most = if self.max == i64::MAX { "any size".to_string() } else { self.max.to_string() };
+        let multiples = if self.divisor > 1 { format!(", multiples of {}", self.divisor) } else { String::new() };
+        format!("{} to {most}{multiples}", self.min)
+    }
 }
 
 /// `#rc.symbols<…>` of these declarations.

@@ -128,13 +128,7 @@ impl Signature {
                 return Err(Error::Invalid(format!("no argument's shape gives the symbol '{}'", symbol.name)));
             };
             if !symbol.allows(value) {
-                let multiple =
-                    if symbol.divisor > 1 { format!(", multiples of {}", symbol.divisor) } else { String::new() };
-                let (min, max) = (symbol.min, symbol.max);
-                return Err(Error::Invalid(format!(
-                    "the symbol '{}' is {value}, outside of its range {min} to {max}{multiple}",
-                    symbol.name
-                )));
+                return Err(Error::Invalid(symbol.refuse(value)));
             }
         }
         Ok(())

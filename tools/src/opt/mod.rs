@@ -28,6 +28,7 @@ use rc_ir::loc::Source;
 use rc_ir::print::{Form, PrintOptions, write_module};
 use rc_ir::{Diagnostic, Module, Severity};
 use rc_parser::ParseOptions;
+use rc_runtime::package::Package;
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -89,6 +90,12 @@ fn exit(done: Result<bool, String>) -> ExitCode {
 
 /// The modules; `None` where diagnostics say what is wrong. `Err`: the file cannot be read.
 fn read(options: &IoOptions, transform: &mut Transform) -> Result<Option<Vec<Module>>, String> {
+    if Package::is_at(&options.input) {
+        let file = options.input.display();
+        return Err(format!(
+            "{file} is a package, compiled: `rc-run {file}` runs it, `rc-run --signature {file}` says what it takes"
+        ));
+    }
     let bytes = files::read(&options.input)?;
     let name = if options.input.as_os_str() == "-" { "<stdin>".into() } else { options.input.display().to_string() };
     let text = match String::from_utf8(bytes) {

@@ -135,11 +135,7 @@ fn bindings(
         let symbol =
             symbols.iter().find(|s| s.name == name).ok_or_else(|| format!("the function has no symbol '{name}'"))?;
         if !symbol.allows(value) {
-            return Err(format!(
-                "the symbol '{name}' is {value}, outside of its range {} to {}, multiples of {}",
-                symbol.min, symbol.max, symbol.divisor
-            )
-            .into());
+            return Err(symbol.refuse(value).into());
         }
         bindings.insert(symbol.name, value);
     }

@@ -182,8 +182,7 @@ fn show_signature(module: &Module, options: &Options, package: Option<&Package>)
     let body = module.symbol(program.name);
     let given = body.map_or(0, |body| given_inputs(body.op_ref(body.root())));
     for symbol in &program.signature.symbols {
-        let multiple = if symbol.divisor > 1 { format!(", multiples of {}", symbol.divisor) } else { String::new() };
-        print_line(format_args!("symbol {}: {} to {}{multiple}", symbol.name, symbol.min, symbol.max))?;
+        print_line(format_args!("symbol {}: {}", symbol.name, symbol.range()))?;
     }
     for spec in program.signature.inputs.iter().take(given) {
         let weight = package.map(|package| package.weight(spec.name.as_str())).transpose()?.flatten();
