@@ -37,7 +37,7 @@ pub use launch::lower_launches;
 use crate::schedule::access::Iter;
 use crate::schedule::group::{Class, Group};
 use crate::schedule::nest::{Nest, symbol_ranges};
-use crate::schedule::{Schedule, TARGET_OPTIONS, Target, Tuning, is_unscheduled, schedule_kernel, settle_target};
+use crate::schedule::{Schedule, TARGET_OPTIONS, Target, Tuning, is_unscheduled, mark_launches, schedule_kernel, settle_target};
 use attention::Attention;
 use attention_backward::AttentionBackward;
 use attention_split::AttentionSplit;
@@ -80,6 +80,9 @@ through memory. Kernels that are not scheduled yet are scheduled first, for the 
 /// Those of [`schedule_kernel`], [`lower_kernel`] and [`lower_launches`].
 pub fn lower_module(module: &mut Module, target: &Target) -> Result<Vec<Box<Diagnostic>>> {
     let mut remarks = Vec::new();
+    if module.bodies.iter().any(is_unscheduled) {
+        mark_launches(module, target);
+    }
     let mut lowered: Vec<(Name, Lowered)> = Vec::new();
     let mut taken: Vec<Name> = module.bodies.iter().filter_map(|b| b.symbol()).collect();
     for body in module.bodies.iter_mut().filter(|b| b.name(b.root()) == &loop_::KERNEL) {

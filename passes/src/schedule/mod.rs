@@ -95,9 +95,7 @@ fn run(module: &mut Module, cx: &mut PassContext) -> Result {
         file => Tuning::read(Path::new(file))?,
     };
     let top = cx.options.int("top") as usize;
-    if !target.is_cpu() {
-        beside::mark(module);
-    }
+    mark_launches(module, &target);
     let one = |body: &mut Body, cx: &mut SymbolContext| -> Result {
         if is_unscheduled(body) {
             schedule_kernel(body, &target, &tuning, top)?.into_iter().for_each(|remark| cx.report(remark));
@@ -108,6 +106,13 @@ fn run(module: &mut Module, cx: &mut PassContext) -> Result {
     let Some(first) = errors.next() else { return Ok(()) };
     cx.diagnostics.extend(errors);
     Err(Box::new(first))
+}
+
+/// Says of each kernel what its schedule has to know of its launches, before any is scheduled.
+pub fn mark_launches(module: &mut Module, target: &Target) {
+    if !target.is_cpu() {
+        beside::mark(module);
+    }
 }
 
 /// The options that say what machine to schedule for.
