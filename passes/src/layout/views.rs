@@ -2,6 +2,7 @@
 //! and convolutions are products with channels last. Which views of products' results are worth it is decided here.
 
 use crate::rules::{RuleSet, canonicalizations, moves};
+use rc_dialects::core::convert::CONVERT;
 use rc_dialects::core::dot::DOT;
 use rc_dialects::core::reduce::REDUCE;
 use rc_dialects::core::shape::{BROADCAST, RESHAPE, TRANSPOSE};
@@ -45,14 +46,23 @@ pub fn move_views(body: &mut Body, cx: &mut SymbolContext) -> Result<u64> {
     Ok(moved)
 }
 
-/// An elementwise operation on a view of a product's result, or of what such operations made of one or of rows (`shaped`), moves to that.
+/// An elementwise operation on a view of a product's result, or of what such operations made of one or of rows (`shaped`), moves to that. Not where it ends
+/// another product in that one's own shape, as the sum of a residual does: what else is read lies in memory, of which any view will do.
 fn elementwise(body: &mut Body, op: Op, shaped: &mut FxHashSet<Value>, cx: &mut SymbolContext) -> Result<bool> {
-    let views = body.operands(op).filter_map(|v| viewed(body, v));
+    let ends_product = body.operands(op).any(|v| ends_product(body, v));
+    let may_move = |v: &Value| !ends_product || is_read_once(body, *v);
+    let views = body.operands(op).filter(may_move).filter_map(|v| viewed(body, v));
     let chosen: Option<Value> = views.into_iter().find(|&source| is_of_product(body, source, shaped));
     if let Some(applied) = moves().apply_at(body, op, Some(chosen.as_slice()), cx)? {
         let back = body.defining_op(applied.values[0]).expect("a rule's operation");
+        if body.op_ref(back).has(Traits::ELEMENTWISE) {
+            shaped.insert(applied.values[0]);
+            return Ok(true);
+        }
         let made = body.operand(back, 0);
-        if moves().rules[applied.rule].name == "elementwise-of-view" {
+        let shape = body.ty(made).shape();
+        let follows = || chosen.is_some_and(|v| body.ty(v).shape() == shape) && is_read_once(body, body.result(back, 0));
+        if moves().rules[applied.rule].name == "elementwise-of-view" || follows() {
             shaped.insert(made);
         }
         if body.name(back) == &TRANSPOSE
@@ -90,6 +100,40 @@ fn is_of_rows(body: &Body, value: Value) -> bool {
         }
     }
     false
+}
+
+/// Whether a value is computed from a product of its shape, element by element, and nothing but one operation reads what lies between.
+fn ends_product(body: &Body, value: Value) -> bool {
+    let shape = body.ty(value).shape();
+    let (mut stack, mut seen) = (vec![value], 0);
+    while let Some(value) = stack.pop() {
+        let Some(op) = body.defining_op(value).filter(|_| body.ty(value).shape() == shape && reads(body, value) == 1)
+        else {
+            continue;
+        };
+        if body.name(op) == &DOT {
+            return true;
+        }
+        seen += 1;
+        if seen < FINISH && body.op_ref(op).has(Traits::ELEMENTWISE) {
+            stack.extend(body.operands(op));
+        }
+    }
+    false
+}
+
+/// Whether one operation alone reads a value, be it converted or viewed on the way there.
+fn is_read_once(body: &Body, value: Value) -> bool {
+    let before = |&v: &Value| {
+        let op = body.defining_op(v).filter(|&op| body.name(op) == &CONVERT || body.name(op) == &RESHAPE)?;
+        Some(body.operand(op, 0))
+    };
+    std::iter::successors(Some(value), before).all(|v| reads(body, v) == 1)
+}
+
+/// How often a value is read by what is not left over from a move.
+fn reads(body: &Body, value: Value) -> usize {
+    body.uses(value).filter(|&(user, _)| !rc_ir::effects::is_dead(body, user)).count()
 }
 
 /// What a reshape is of.
