@@ -136,7 +136,7 @@ def _argument(x, index: dict[Node, int]) -> str:
 
 def written(lowered) -> str | None:
     """What `Program.layout` takes for a lowered graph; None where it holds more than numbers."""
-    if lowered.captured or not lowered.results:
+    if len(lowered.captured) > lowered.keys or not lowered.results:
         return None
     try:
         return json.dumps(
@@ -148,6 +148,7 @@ def written(lowered) -> str | None:
                 "repeated": lowered.repeated,
                 "moved": lowered.moved,
                 "seeded": lowered.seeded,
+                "keys": lowered.keys,
                 "operations": len(lowered.nodes),
                 "device": str(lowered.device),
                 "integers": lowered.integers,
@@ -161,6 +162,7 @@ def written(lowered) -> str | None:
 def found(key: str, device: torch.device):
     """The program of a key, with how a call maps to it, as `Lowered` says it; None where there is none."""
     from rc.torch.lower import Lowered
+    from rc.torch.ops import random
 
     name = "cpu" if device.type == "cpu" else f"cuda:{device.index or 0}"
     program, text, warnings, seconds = cached_graph(key, name)
@@ -182,6 +184,8 @@ def found(key: str, device: torch.device):
         repeated=[(i, dims) for i, dims in says["repeated"]],
         moved=says["moved"],
         seeded=says["seeded"],
+        keys=says["keys"],
+        captured=random.keys(says["keys"], torch.device(says["device"])),
         device=torch.device(says["device"]),
         nodes=dict.fromkeys(range(says["operations"])),
     )

@@ -178,6 +178,16 @@ def _logsumexp(x, dims, keepdim=False):
     return sums if keepdim or x.dim() == 0 else sums.squeeze(dims)
 
 
+@_in_parts("_safe_softmax")
+def _safe_softmax(x, dim, dtype=None):
+    """The softmax of attention with dropout: rows of -inf give zeros, and have no gradient."""
+    if x.numel() == 0 or x.dim() == 0 or not x.is_floating_point():
+        return NotImplemented
+    wide = x if dtype is None else x.to(dtype)
+    masked = wide.detach().amax(dim, keepdim=True) == -float("inf")
+    return torch.where(masked, 0.0, torch.softmax(torch.where(masked, 0.0, wide), dim))
+
+
 @_in_parts("embedding")
 def _embedding(table, ids, padding=-1, scaled=False, sparse=False):
     """Rows at the place of padding have no gradient."""

@@ -44,6 +44,8 @@ class Lowered:
     """Arguments on the CPU that a GPU's program takes: a call copies them there."""
     seeded: bool = False
     """Whether a call draws a seed, passed last."""
+    keys: int = 0
+    """How many of `captured`, the last, are what random operations add to the seed."""
     device: torch.device = torch.device("cpu")
     nodes: dict[str, Node] = field(default_factory=dict)
 
@@ -135,7 +137,7 @@ class Lowering:
         self.build = Build(self.graph)
         self.build.functions = Functions(self.device)
         if self.out.seeded:
-            self.build.seed = self.build.wrap(self.graph.args()[-1])
+            *self.build.keys, self.build.seed = map(self.build.wrap, self.graph.args()[len(used) :])
         for node, value in zip(used, self.graph.args(), strict=False):
             self._bind_argument(node, value)
         for node in self.gm.graph.nodes:
@@ -227,12 +229,17 @@ class Lowering:
         return [d for d, (size, step) in enumerate(zip(val.shape, val.stride())) if known(size) and known(step) and size > 1 and step == 0]
 
     def _seed(self) -> list:
-        """The argument that random operations take their seed from, which each call draws."""
-        self.out.seeded = any(n.op == "call_function" and n.target in random.OPERATIONS for n in self.gm.graph.nodes)
+        """The arguments that random operations take: what each adds to the seed, and the seed, which each call draws."""
+        operations = random.count(self.gm.graph)
+        self.out.seeded = operations > 0
         if not self.out.seeded:
             return []
-        self.out.inputs.append((len(self.placeholders) + len(self.out.captured), [], [], False))
-        return [("rc.seed", "i64", [])]
+        keys = random.keys(operations, self.device)
+        first = len(self.placeholders) + len(self.out.captured)
+        self.out.captured += keys
+        self.out.keys = len(keys)
+        self.out.inputs += [(first + i, [], [], False) for i in range(len(keys) + 1)]
+        return [*((f"rc.key{i}", "i64", []) for i in range(len(keys))), ("rc.seed", "i64", [])]
 
     def _order(self, val) -> list[int]:
         if self.names is not None:

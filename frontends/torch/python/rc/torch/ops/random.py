@@ -1,4 +1,4 @@
-"""Random numbers: Philox 4x32-10 of the call's seed, with a counter from the operation's number in the graph and the element's place.
+"""Random numbers: Philox 4x32-10 of a key from the call's seed and the operation's number in the graph, with the element's place as counter.
 
 Each call of a compiled graph draws one seed from PyTorch's default generator, so `torch.manual_seed` makes runs repeat. The numbers
 are not eager's own, and do not depend on the device or on fusion.
@@ -7,6 +7,8 @@ are not eager's own, and do not depend on the device or on fusion.
 from __future__ import annotations
 
 import math
+
+import torch
 
 from rc._native import Dim
 from rc.torch.build import Build, T, simplify
@@ -31,10 +33,25 @@ def draws(*names: str):
     return register
 
 
+def count(graph) -> int:
+    """How many operations of a graph may draw numbers."""
+    return sum(node.op == "call_function" and node.target in OPERATIONS for node in graph.nodes)
+
+
+def keys(operations: int, device) -> list[torch.Tensor]:
+    """What each operation adds to the seed, where there are several. It is an argument: as a constant it would make a kernel of its own of each layer's
+    dropout. Each has 64 bytes, so that it is aligned as any argument."""
+    if operations < 2:
+        return []
+    numbers = torch.arange(operations) * (0x9E3779B97F4A7C15 - 2**64)
+    return list(numbers.unsqueeze(1).repeat(1, 8).to(device)[:, 0].unbind())
+
+
 def stream(b: Build) -> tuple[T, T]:
-    """The seed and where the next numbers of it begin: 2^40 of them for each operation."""
+    """The key and the first counter of an operation's numbers."""
     b.drawn = getattr(b, "drawn", -1) + 1
-    return b.seed, b.full(b.drawn << 40, "i64", ())
+    key = b.binary("add", b.seed, b.keys[b.drawn]) if b.keys else b.seed
+    return key, b.full(0, "i64", ())
 
 
 def uniform(b: Build, shape, dtype: str) -> T:
