@@ -71,6 +71,16 @@ def test_results_are_not_copied(model):
     assert np.asarray(model(*arrays(4)), dtype=np.float64).dtype == np.float64
 
 
+def test_one_result_goes_to_an_array_of_the_callers(model):
+    out = np.full((4, 2), 7, np.float32)
+    assert model.run(*arrays(4), out=out)[0] is out
+    np.testing.assert_allclose(out, reference(*arrays(4)), rtol=1e-5, atol=1e-6)
+    with pytest.raises(rc.RcError) as wrong:
+        model.run(*arrays(4), out=np.zeros((4, 3), np.float32))
+    assert str(wrong.value) == "result 0 is given as f32 of shape [4, 3], and is f32 of shape [4, 2]"
+    assert rc.RcError.__module__ == "rc"
+
+
 def test_results_are_arguments(model):
     x, w, b = arrays(4)
     w2 = np.float32([[1, 2], [3, 4]])
@@ -255,7 +265,7 @@ def test_packages(mlp, tmp_path, model):
     assert [name for name, _ in loaded.signature.arguments] == ["x"]
     np.testing.assert_allclose(loaded(x), reference(x, w, b), rtol=1e-5, atol=1e-6)
     np.testing.assert_array_equal(rc.load(path, "main", "cpu")(x), loaded(x))
-    for options, message in [({"function": "other"}, "@other"), ({"device": "cuda:97"}, "GPU")]:
+    for options, message in [({"function": "other"}, "no function @other; it has main"), ({"device": "cuda:97"}, "GPU")]:
         with pytest.raises(rc.RcError, match=message):
             rc.load(path, **options)
     with pytest.raises(rc.RcError, match="absent.rcp"):

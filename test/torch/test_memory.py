@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch.fx.experimental.proxy_tensor import make_fx
 
+from rc.torch import package
 from rc.torch.compile import build
 from rc.torch.options import Options
 
@@ -75,6 +76,15 @@ def test_a_memory_limit_that_cannot_be_kept_is_an_error():
         torch._dynamo.reset()
         with pytest.raises(Exception, match=r"the limit of 1000 bytes is not kept: intermediate results take \d{4,6}\n"):
             torch.compile(twice, backend="rc", options=options)(*args)
+
+
+def test_what_is_no_option_is_named(tmp_path):
+    for options in ({"variants": "a"}, {"variants": -1}, {"dump": 3}, {"graphs": "no"}):
+        torch._dynamo.reset()
+        with pytest.raises(Exception, match=f"rc's option {next(iter(options))} is "):
+            torch.compile(torch.sin, backend="rc", options=options)(torch.randn(3))
+    with pytest.raises(FileNotFoundError, match="there is no folder"):
+        package(torch.nn.ReLU(), (torch.randn(3),), str(tmp_path / "absent" / "m.rcp"))
 
 
 @pytest.mark.parametrize("limit", [0, -1, 2**63, 1e6, "1000", True])

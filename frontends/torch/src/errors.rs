@@ -6,7 +6,7 @@ use rc_ir::loc::LocData;
 use rc_ir::{Diagnostic, Loc};
 
 pyo3::create_exception!(
-    _native,
+    rc,
     RcError,
     PyRuntimeError,
     "What rc could not do. `diagnostics` is a list of (message, rendered text, names of graph nodes)."
@@ -14,9 +14,12 @@ pyo3::create_exception!(
 
 /// An exception of these diagnostics; its message is their rendered texts.
 pub fn error(py: Python<'_>, diagnostics: &[Diagnostic]) -> PyErr {
-    let text: String = diagnostics.iter().map(Diagnostic::render).collect();
+    let text = match diagnostics {
+        [d] if d.loc == Loc::UNKNOWN && d.notes.is_empty() && d.help.is_none() => d.message.clone(),
+        _ => diagnostics.iter().map(Diagnostic::render).collect(),
+    };
     let list: Vec<(String, String, Vec<String>)> = diagnostics.iter().map(entry).collect();
-    let error = RcError::new_err(text);
+    let error = RcError::new_err(text.trim_end().to_string());
     match error.value(py).setattr("diagnostics", list) {
         Ok(()) => error,
         Err(other) => other,

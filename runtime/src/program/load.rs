@@ -20,9 +20,16 @@ impl Program {
         let wanted = |b: &&Body| entry.map_or(!b.is_private(), |e| b.symbol().is_some_and(|s| s == e));
         let body = functions.find(wanted);
         let missing = || {
-            let name = entry.map_or(String::new(), |e| format!(" @{e}"));
-            Diagnostic::error(module.loc, format!("the module has no host.func{name}"))
-                .help("compile it with --lower-cpu or --lower-cuda")
+            let compiled = module.bodies.iter().filter(|b| b.name(b.root()) == &FUNC && !b.is_private());
+            let names: Vec<&str> = compiled.filter_map(|b| b.symbol()).map(|s| s.as_str()).collect();
+            match entry {
+                Some(e) if !names.is_empty() => {
+                    let names = names.join(", ");
+                    Diagnostic::error(module.loc, format!("the module has no function @{e}; it has {names}"))
+                }
+                _ => Diagnostic::error(module.loc, "the module has no host.func")
+                    .help("compile it with --lower-cpu or --lower-cuda"),
+            }
         };
         Loader::load(module, body.ok_or_else(missing)?)
     }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,7 +30,7 @@ class Signature:
     symbols: tuple[Symbol, ...]
 
     def __str__(self) -> str:
-        lines = [f"symbol {s.name}: {s.min} to {s.max}{f' by {s.divisor}' if s.divisor > 1 else ''}" for s in self.symbols]
+        lines = [f"symbol {s.name}: {s.min} to {s.max}{f', multiples of {s.divisor}' if s.divisor > 1 else ''}" for s in self.symbols]
         lines += [f"argument {name}: {kind}" for name, kind in self.arguments]
         lines += [f"result {i}{f' {name}:' if name else ''} {kind}" for i, (name, kind) in enumerate(self.results)]
         return "\n".join(lines)
@@ -62,15 +61,17 @@ class Model:
         results = self._model.result_types([(kind.dtype, list(kind.shape or ())) for kind in args])
         return [TensorType(tuple(shape), dtype) for dtype, shape in results]
 
-    def run(self, *args: Any, out: Sequence[Any] | None = None, stream: Any = None, **named: Any) -> list[Any]:
+    def run(self, *args: Any, out: Any = None, stream: Any = None, **named: Any) -> list[Any]:
         """Runs the function on arrays, given in order or by name, and gives its results: new arrays, or `out`, arrays for all of them that are
-        written to. Arguments are read where they lie; what is not row-major or not aligned to its elements is copied first.
+        written to (where there is one result, the array itself will do). Arguments are read where they lie; what is not row-major or not aligned to its elements is copied first.
 
         With a `stream` of the model's GPU (a number, 0 being the default one, or a stream of PyTorch, CuPy or whatever has `__cuda_stream__`), arguments
         and `out` are arrays in its memory, the work is queued on it, and the call returns at once. Without one, a model on a GPU takes arrays in
         the host's memory and copies them there and back."""
         if named:
             args = self._in_order(args, named)
+        if out is not None and not isinstance(out, (list, tuple)):
+            out = [out] if hasattr(out, "__dlpack__") or hasattr(out, "__array_interface__") else list(out)
         if stream is not None:
             if out is None:
                 raise TypeError("on a stream, results need arrays of the GPU: give `out`")

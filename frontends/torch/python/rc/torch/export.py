@@ -18,6 +18,7 @@ def export(model: torch.nn.Module, args: tuple, path: str, *, kwargs: dict | Non
     The function `main` takes the weights by their names in `state_dict`, then the arguments; results are the model's, flat. `dynamic_shapes` is
     `torch.export.export`'s. Raises `UnsupportedOps` for operations that rc does not have, and ValueError for models that change buffers.
     """
+    _check_folder(path)
     lowered, weights = _lowered(model, args, kwargs, dynamic_shapes)
     file = Path(path)
     file.write_text(lowered.module.text())
@@ -44,6 +45,7 @@ def package(
         raise ValueError(f'weights are "inside" or "beside", not "{weights}"')
     if isinstance(archs, str):
         archs = (archs,)
+    _check_folder(path)
     lowered, values = _lowered(model, args, kwargs, dynamic_shapes)
     # Weights that nothing reads are no arguments.
     taken = set(lowered.module.argument_names())
@@ -57,6 +59,12 @@ def package(
         inside = Path(folder) / "weights.safetensors"
         _save(values, inside)
         lowered.module.package(str(file), list(archs), str(inside), False)
+
+
+def _check_folder(path: str):
+    """That a file can be written to its folder, before a model is compiled for it."""
+    if not Path(path).parent.is_dir():
+        raise FileNotFoundError(f"{path}: there is no folder {Path(path).parent}")
 
 
 def _lowered(model, args, kwargs, dynamic_shapes) -> tuple[Lowered, dict[str, torch.Tensor]]:

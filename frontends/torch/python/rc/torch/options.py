@@ -103,13 +103,24 @@ class Options:
                 hint = f", which is Inductor's: {INDUCTORS[name]}" if name in INDUCTORS else hint
                 raise ValueError(f'rc has no option "{name}"{hint}')
         chosen = Options(**{**(options or {}), "buckets": tuple((options or {}).get("buckets") or ())})
-        limit = chosen.memory_limit
-        if limit is not None and (type(limit) is not int or not 0 < limit < 2**63):
-            raise ValueError(f"rc's option memory_limit is a number of bytes from 1 to 2**63 - 1, not {limit!r}")
+        for field in fields(Options):
+            given = getattr(chosen, field.name)
+            takes, fits = _TAKES.get(field.name) or _TAKES.get(field.type, (None, lambda _: True))
+            if given is not None and not fits(given):
+                raise ValueError(f"rc's option {field.name} is {takes}, not {given!r}")
         for bucket in chosen.buckets:
             if type(bucket) is not int or not 0 < bucket < 2**63:
                 raise ValueError(f"rc's option buckets is a list of sizes from 1 to 2**63 - 1, not {chosen.buckets!r}")
         return chosen
+
+
+_TAKES = {
+    "bool": ("True or False", lambda given: type(given) is bool),
+    "str | None": ("a path as text", lambda given: isinstance(given, str)),
+    "variants": ("how many programs, from 0 to 2**31 - 1", lambda given: type(given) is int and 0 <= given < 2**31),
+    "memory_limit": ("a number of bytes from 1 to 2**63 - 1", lambda given: type(given) is int and 0 < given < 2**63),
+}
+"""What an option may be besides None, by its name or its type."""
 
 
 def dumps(options: Options) -> str | None:
