@@ -136,7 +136,7 @@ kernel.func @example(%x: memref<n x f32>, %y: memref<n x f32>) attributes {phase
     attrs: &[
         attr("align", AttrKind::I64, "Known alignment in bytes.").optional(),
         attr("swizzle", AttrKind::I64, "0, 32, 64 or 128.").default(AttrDefault::Int(0)),
-        attr("cache", AttrKind::Enum(&["default", "nc", "streaming", "no_allocate"]), "Hint: nc, nothing writes there while the kernel runs; streaming, evicted first; no_allocate, kept out of L1.").default(AttrDefault::Str("default")),
+        attr("cache", AttrKind::Enum(&["default", "nc", "streaming", "no_allocate", "early"]), "Hint: nc, nothing writes there while the kernel runs; streaming, evicted first; no_allocate, kept out of L1; early, used long after: it starts before what follows.").default(AttrDefault::Str("default")),
     ],
     effects: Effects::Read,
     verify: Some(|op| verify_access(op, op.body.ty(op.operand(0)), op.result_types()[0])),

@@ -42,7 +42,7 @@ kernel.func @example(%x: memref<100x64xf32>, %y: memref<100x64xf32>) attributes 
     attrs: &[
         attr("dims", AttrKind::I64Array, "The memref dimension along which each tile dimension runs, or -1."),
         attr("other", AttrKind::F64, "What lies outside.").default(AttrDefault::Float(0.0)),
-        attr("cache", AttrKind::Enum(&["default", "no_allocate"]), "Cache hint, as for kernel.read.")
+        attr("cache", AttrKind::Enum(&["default", "no_allocate", "early"]), "Cache hint, as for kernel.read.")
             .default(AttrDefault::Str("default")),
     ],
     effects: Effects::Read,

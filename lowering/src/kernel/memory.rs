@@ -16,6 +16,9 @@ use smallvec::smallvec;
 /// Lanes of which one comparison makes a mask.
 const MASKED: usize = 16;
 
+/// The threads of a warp that are here meet.
+const MEET: &str = "{ .reg .b32 m; activemask.b32 m; bar.warp.sync m; }";
+
 /// One access: where, how many lanes of what, and which of them.
 struct Place<'m> {
     address: Value<'m>,
@@ -218,9 +221,22 @@ impl<'a, 'm> Lowering<'a, 'm> {
         }
         let access = Access { invariant: place.cache == "nc" && place.global, ..Access::aligned(place.align) };
         if place.lanes == 1 {
-            return smallvec![b.load(place.element, place.address, access)];
+            let loaded = b.load(place.element, place.address, access);
+            return smallvec![if place.cache == "early" { self.kept_here(place, loaded) } else { loaded }];
         }
         Parts::from_vec(b.scalars(b.load(b.ty.vector(place.lanes, place.element), place.address, access)))
+    }
+
+    /// A number of 16 or 32 bits, as it is where a warp's threads meet: neither LLVM nor the assembler moves its load behind that, nearer to its use.
+    fn kept_here(&self, place: &Place<'m>, value: Value<'m>) -> Value<'m> {
+        let b = self.b;
+        let (ty, constraints) = match self.element_bytes(place.element) {
+            2 => (b.ty.i16, "=h,0"),
+            4 => (b.ty.i32, "=r,0"),
+            _ => return value,
+        };
+        let kept = b.inline_asm(MEET, constraints, &[b.bitcast(value, ty)], &[ty], true)[0];
+        b.bitcast(kept, place.element)
     }
 
     /// How many 32-bit words the lanes fill, where they fill words and the address allows for it.

@@ -61,7 +61,8 @@ fn elementwise(body: &mut Body, op: Op, shaped: &mut FxHashSet<Value>, cx: &mut 
         }
         let made = body.operand(back, 0);
         let shape = body.ty(made).shape();
-        let follows = || chosen.is_some_and(|v| body.ty(v).shape() == shape) && is_read_once(body, body.result(back, 0));
+        let follows =
+            || chosen.is_some_and(|v| body.ty(v).shape() == shape) && is_read_once(body, body.result(back, 0));
         if moves().rules[applied.rule].name == "elementwise-of-view" || follows() {
             shaped.insert(made);
         }

@@ -2,12 +2,13 @@
 
 use rc_dialects::op;
 use rc_dialects::op::kernel::{FOR, LOAD, REDUCE, VIEW};
-use rc_ir::{Body, Op};
+use rc_ir::{Attr, Body, Op};
 
 /// Elements of a tile that a program may hold from its start to its end.
 const MOST: i64 = 64;
 
-/// Moves small loads that come after a program's first reduction or loop before it, with what computes their places. None moves past what writes memory.
+/// Moves small loads that come after a program's first reduction or loop before it and the loads before it, with what computes their places. They say so (`cache =
+/// early`), since a code generator puts a load nearer to its use otherwise. None moves past what writes memory.
 pub fn load_early(kernel: &mut Body) {
     let Some(entry) = kernel.entry() else { return };
     let ops: Vec<Op> = kernel.ops(entry).collect();
@@ -16,15 +17,23 @@ pub fn load_early(kernel: &mut Body) {
     if !kernel.walk_from(ops[first]).into_iter().all(|op| op == ops[first] || reads(op)) {
         return;
     }
+    let written = ops[..first].iter().rposition(|&op| !reads(op)).map_or(0, |op| op + 1);
+    let load = ops[written..first].iter().position(|&op| kernel.name(op) == LOAD);
+    let start = load.map_or(first, |load| written + load);
     let mut moved: Vec<Op> = Vec::new();
     for &op in ops[first + 1..].iter().take_while(|&&op| reads(op)) {
         let mut taken = moved.clone();
-        if is_small_load(kernel, op) && places(kernel, op, &ops[first..], &mut taken) {
+        if is_small_load(kernel, op) && places(kernel, op, &ops[start..], &mut taken) {
             taken.push(op);
             moved = taken;
         }
     }
-    moved.into_iter().for_each(|op| kernel.move_before(ops[first], op));
+    for op in moved {
+        kernel.move_before(ops[start], op);
+        if kernel.name(op) == LOAD {
+            kernel.set_attr(op, "cache", Attr::str("early"));
+        }
+    }
 }
 
 fn is_small_load(kernel: &Body, op: Op) -> bool {

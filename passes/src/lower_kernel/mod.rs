@@ -37,7 +37,9 @@ pub use launch::lower_launches;
 use crate::schedule::access::Iter;
 use crate::schedule::group::{Class, Group};
 use crate::schedule::nest::{Nest, symbol_ranges};
-use crate::schedule::{Schedule, TARGET_OPTIONS, Target, Tuning, is_unscheduled, mark_launches, schedule_kernel, settle_target};
+use crate::schedule::{
+    Schedule, TARGET_OPTIONS, Target, Tuning, is_unscheduled, mark_launches, schedule_kernel, settle_target,
+};
 use attention::Attention;
 use attention_backward::AttentionBackward;
 use attention_split::AttentionSplit;
