@@ -11,7 +11,7 @@ const LARGEST: usize = 64;
 /// Dimensions along which programs may be cut off, at most.
 const DIMS: usize = 2;
 
-/// An index that a tile starts at, which is to be below a bound, so that the tile ends inside.
+/// An index that a tile starts at, which is to be below a bound, of the kernel's symbols, so that the tile ends inside.
 struct Bound {
     start: Value,
     below: Dim,
@@ -53,13 +53,13 @@ impl<'s> Distribute<'s> {
             let dims = op.ints("dims").unwrap_or_default();
             for (k, &start) in op.group("indices").iter().enumerate() {
                 let span: i64 = dims.iter().zip(&shape).filter(|(d, _)| **d == k as i64).map(|(_, n)| n - 1).sum();
-                let (at, below) = (self.indices.dim(start), self.indices.extent(extents[k]) - Dim::Static(span));
-                let facts = &self.indices.facts;
-                let known = facts.le(at + Dim::Static(1), below);
+                let (facts, below) = (&self.indices.facts, extents[k] - Dim::Static(span));
+                let (at, end) = (self.indices.dim(start), self.indices.extent(below));
+                let known = facts.le(at + Dim::Static(1), end);
                 if span == 0 || known || !self.values.contains_key(&start) || !facts.is_nonneg(at) {
                     continue;
                 }
-                if !bounds.iter().any(|b| below - at == b.below - self.indices.dim(b.start)) {
+                if !bounds.iter().any(|b| end - at == self.indices.extent(b.below) - self.indices.dim(b.start)) {
                     bounds.push(Bound { start, below });
                 }
             }
@@ -84,7 +84,7 @@ impl<'s> Distribute<'s> {
             let region = self.emit.body.add_region(made);
             self.emit.block = self.emit.body.add_block(region, &[]);
             for bound in assumed {
-                self.indices.facts.assume_less(self.indices.dim(bound.start), bound.below);
+                self.indices.facts.assume_less(self.indices.dim(bound.start), self.indices.extent(bound.below));
             }
             ops.iter().try_for_each(|&op| self.op(src.op_ref(op)))?;
             assumed.iter().for_each(|_| self.indices.facts.forget());
