@@ -1,6 +1,7 @@
 """What PyTorch's users expect of a backend: its own switches for looking inside, `reset`, regions that are compiled once, `Trainer`."""
 
 import os
+import re
 import subprocess
 import sys
 
@@ -43,7 +44,9 @@ def test_torch_compile_debug_leaves_graphs_and_code(tmp_path, again):
 
 def test_torch_logs_has_the_code():
     said = run(SCRIPT, TORCH_LOGS="output_code")
-    assert "__output_code" in said and said.count("host.func @main") == 3, said[-2000:]
+    # Initializers, which pack weights where the machine's products want that, come besides.
+    functions = re.findall(r"host\.func @(main\w*?)(?:_init)?\(", said)
+    assert "__output_code" in said and sorted(set(functions)) == ["main", "main_backward", "main_forward"], said[-2000:]
     assert "host.func" not in run(SCRIPT)
     later = 'import torch\ntorch._logging.set_logs(output_code=True)\n' + SCRIPT
     assert "host.func @main" in run(later)
