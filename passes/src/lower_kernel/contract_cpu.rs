@@ -9,7 +9,7 @@ mod words;
 use super::contract::Product;
 use super::program::Program;
 use super::run::{bind, divides};
-use super::scope::Scope;
+use super::scope::{Bind, Scope};
 use crate::schedule::Operand;
 use crate::schedule::access::Iter;
 use crate::schedule::contract_cpu::{by_rows, gathered_run, word_panels};
@@ -228,7 +228,7 @@ impl<'a, 'n> Blocked<'a, 'n> {
             }
             let mut tile = self.sums(p, scope, at, range)?;
             if let Some(sums) = sums.filter(|_| adds) {
-                let before = self.kept(p, sums, at, self.m.tile);
+                let before = self.kept(p, sums, at, self.rows(scope));
                 tile = p.binary(op::core::ADD, before, tile);
             }
             match (&mut then, sums) {
@@ -253,12 +253,43 @@ impl<'a, 'n> Blocked<'a, 'n> {
         self.n.for_steps(p, self.n.tile, |p, column| {
             let first = p.add_index(self.n.first, column);
             let scope = scope.with(self.n.iter.name, bind(&self.n.iter, first, Some(1), self.n.tile));
-            self.m.for_steps(p, self.m.tile, |p, row| {
-                let first = p.add_index(self.m.first, row);
-                let scope = scope.with(self.m.iter.name, bind(&self.m.iter, first, Some(0), self.m.tile));
-                body(p, &scope, [row, column])
-            })
+            self.for_tiles_of_rows(p, |p, row, bound| body(p, &scope.with(self.m.iter.name, bound), [row, column]))
         })
+    }
+    /// Over the rows of the program's tiles: `body` gets the first within the block, and what binds all. Those past the last whole tile, where it is
+    /// known how many, are a tile of their own, so that none is masked.
+    fn for_tiles_of_rows(&self, p: &mut Program, mut body: impl FnMut(&mut Program, Value, Bind) -> Result) -> Result {
+        let (iter, tile) = (&self.m.iter, self.m.tile);
+        let mut at = |p: &mut Program, row: Value, exact: bool| {
+            let first = p.add_index(self.m.first, row);
+            body(p, row, Bind { exact, ..bind(iter, first, Some(0), tile) })
+        };
+        if divides(tile, iter.extent) {
+            return self.m.for_steps(p, tile, |p, row| at(p, row, true));
+        }
+        let (zero, size) = (p.constant_index(0), p.constant_index(tile));
+        let Some((extent, rest)) = self.rest_of_rows() else {
+            // A loop also of one tile at most: whole steps of a loop run apart from one that is cut off.
+            return for_each(p, [zero, self.m.count, size], |p, row| at(p, row, false));
+        };
+        let tiles = p.binary(op::core::DIV, self.m.count, size);
+        let whole = p.mul_index(tiles, size);
+        for_each(p, [zero, whole, size], |p, row| at(p, row, true))?;
+        let is_cut = p.compare("lt", whole, self.m.count);
+        p.when(is_cut, |p| {
+            let first = p.constant_index(extent - rest);
+            body(p, whole, Bind { exact: true, ..bind(iter, first, Some(0), rest) })
+        })
+    }
+    /// How many rows there are, and how many are past the last whole tile, if there are some and tiles may have any number of rows.
+    fn rest_of_rows(&self) -> Option<(i64, i64)> {
+        let extent = self.m.iter.extent.as_static()?;
+        let rest = extent % self.m.tile;
+        (rest != 0 && !self.multiplies_tiles() && !self.lanes_along_k()).then_some((extent, rest))
+    }
+    /// The rows of the tile that the scope binds.
+    fn rows(&self, scope: &Scope) -> i64 {
+        scope.get(self.m.iter.name).expect("bound by the loop over tiles").size
     }
     /// Over the reduce iterators other than k, point by point.
     fn for_outer(
@@ -351,7 +382,7 @@ impl<'a, 'n> Blocked<'a, 'n> {
     /// An operand's elements of a tile at one place `k` of the block that starts at `first`.
     fn operand(&self, p: &mut Program, side: Side, scope: &Scope, at: Value, [first, k]: [Value; 2]) -> Result<Value> {
         let part = self.part(side);
-        let shape = if side == Side::Left { [part.tile, 1] } else { [1, part.tile] };
+        let shape = if side == Side::Left { [self.rows(scope), 1] } else { [1, part.tile] };
         let panel = if side == Side::Left { self.left } else { self.right };
         let Some(panel) = panel else {
             if let (Some(words), Some(columns)) = (self.product.words, self.in_words) {
@@ -388,7 +419,7 @@ impl<'a, 'n> Blocked<'a, 'n> {
         if self.lanes_along_k() {
             return self.sums_by_lanes(p, scope, column, [first, length]);
         }
-        let start = p.zeros([self.m.tile, self.n.tile], self.product.acc);
+        let start = p.zeros([self.rows(scope), self.n.tile], self.product.acc);
         if let Some(windows) = &self.windows {
             return self.sums_of_windows(p, windows, scope, column, [first, length], start);
         }

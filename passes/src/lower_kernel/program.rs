@@ -347,6 +347,18 @@ impl<'a> Program<'a> {
         }
         Ok(self.out.result(op, 0))
     }
+    /// `kernel.if` without results or a second region.
+    pub fn when<E>(&mut self, condition: Value, then: impl FnOnce(&mut Self) -> Result<(), E>) -> Result<(), E> {
+        let op = self.build().op(op::kernel::IF).operand(condition).regions(1).build();
+        let region = self.out.regions(op)[0];
+        let inner = self.out.add_block(region, &[]);
+        let (outer, held) = (std::mem::replace(&mut self.block, inner), self.held.len());
+        then(self)?;
+        self.build().op(op::kernel::YIELD).build();
+        self.block = outer;
+        self.held.truncate(held);
+        Ok(())
+    }
     /// `kernel.for`: `body` is run once, with the counter and the carried values, to make the loop's body; it gives the next ones.
     pub fn for_loop<E>(
         &mut self,

@@ -193,6 +193,8 @@ fn models<'a>(body: &Body, group: &Group, p: &Problem, target: &'a Target) -> Ve
     models.into_iter().map(with_panels).collect()
 }
 
+/// Bytes of a line of the caches.
+const LINE: i64 = 64;
 /// Candidates that are kept: a bound of the plan's size. Tuning takes the first 8.
 const MOST: usize = 64;
 
@@ -225,9 +227,11 @@ impl Model<'_> {
             sizes.dedup();
             sizes
         };
-        // A panel of the right operand fills a quarter or half of the first-level cache.
-        let line = self.tile[1] * self.bytes;
-        let depths = [4, 2].map(|part| (self.target.shared_bytes / part / line).clamp(self.lanes as i64, depth));
+        // A panel of the right operand fills a quarter or half of the first-level cache, packed or in place.
+        let packed = self.tile[1] * self.bytes;
+        let in_lines = packed + self.beyond(LINE);
+        let depths = [(4, packed), (2, packed), (4, in_lines), (2, in_lines)]
+            .map(|(part, row)| (self.target.shared_bytes / part / row).clamp(self.lanes as i64, depth));
         // Panels that no call packs arrive ahead of their use from any cache: what a block costs besides its products is then the largest loss.
         let longest = if self.panels || self.distance.is_some() { 2 * depth } else { depth };
         // Rows that are read in place are read the faster the longer they are.
@@ -288,12 +292,30 @@ impl Model<'_> {
         let at_once = self.shape.iter().map(|&n| n as f64).product::<f64>();
         products / at_once * self.instruction / self.target.cores as f64 / self.cycles()
     }
+    /// Whether the right operand's rows are read where they lie.
+    fn right_in_place(&self, c: &Choice) -> bool {
+        !c.pack[1] && !self.panels
+    }
+    /// Bytes by which `length` of a row of the right operand that is read in place lie in one more line, on the average of where a row may start in a
+    /// line: rows are at a distance that may be no whole number of lines.
+    fn beyond(&self, length: i64) -> i64 {
+        let row = self.sizes[1] * self.bytes;
+        if self.along_k[1] || row == 0 { 0 } else { (length - (row & -row)).clamp(0, LINE) }
+    }
+    /// Bytes of the first-level cache that a panel of the right operand takes.
+    fn panel_bytes(&self, c: &Choice) -> i64 {
+        let row = self.tile[1] * self.bytes;
+        c.block[2] * (row + if self.right_in_place(c) { self.beyond(LINE) } else { 0 })
+    }
     /// Cycles of a tile's multiply-adds, of loading what they multiply, two vectors a cycle, and of a sum's chain, for each word along k.
-    fn step(&self) -> f64 {
+    fn step(&self, c: &Choice) -> f64 {
         let [rows, columns, words] = self.shape.map(|n| n as f64);
         let (mr, nr) = (self.tile[0] as f64 / rows, self.tile[1] as f64 / columns);
         let chain = if self.unit == Unit::Amx { 0.0 } else { self.costs().latency };
-        (mr * nr * self.instruction).max((mr + nr) * rows / 2.0).max(chain) / words
+        // A vector in two lines is loaded twice.
+        let vector = (columns as i64 * self.bytes).min(LINE);
+        let twice = if self.right_in_place(c) { nr * self.beyond(vector) as f64 / LINE as f64 } else { 0.0 };
+        (mr * nr * self.instruction).max((mr + nr + twice) * rows / 2.0).max(chain) / words
     }
 
     /// Counted in cycles of instructions on vectors.
@@ -304,8 +326,8 @@ impl Model<'_> {
         let tiles = [self.sizes[0] as f64 / mr, self.sizes[1] as f64 / nr].map(f64::ceil);
         let sums = self.sizes[2] as f64 * self.outer;
         let steps = self.steps(c);
-        let mut step = self.step() + self.reads(c);
-        if !self.panels && c.block[2] * self.tile[1] * self.bytes * 4 > self.target.shared_bytes * 3 {
+        let mut step = self.step(c) + self.reads(c);
+        if !self.panels && self.panel_bytes(c) * 4 > self.target.shared_bytes * 3 {
             step *= costs.right_second; // The right operand's panel comes from the second-level cache.
         }
         let products = tiles[0] * tiles[1] * (sums * step + steps * (costs.tile + self.starts(c)));
@@ -389,7 +411,7 @@ impl Model<'_> {
             extra += self.distance.and(self.run).map_or(0.0, |run| costs.run / run as f64);
             extra += if self.converts[0] { mr } else { 0.0 };
         }
-        if !c.pack[1] && !self.panels {
+        if self.right_in_place(c) {
             // Every step is in another line, of long rows on another page, unless all of them stay in the first-level cache.
             let row = self.sizes[1] * self.bytes;
             let rows = c.block[2].min(self.sizes[2]);

@@ -107,7 +107,7 @@ impl Blocked<'_, '_> {
         mut body: impl FnMut(&mut Program, &Scope, [Value; 2], i64) -> Result,
     ) -> Result {
         self.for_tiles(p, scope, |p, scope, at| match self.multiplies_tiles() {
-            false => body(p, scope, at, self.m.tile),
+            false => body(p, scope, at, self.rows(scope)),
             true => self.for_rows(p, scope, |p, scope, row| {
                 let row = p.add_index(at[0], row);
                 body(p, scope, [row, at[1]], ROWS)
