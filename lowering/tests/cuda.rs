@@ -310,13 +310,13 @@ fn instructions_of_ampere() {
 #[test]
 fn instructions_of_hopper() {
     let expected = [
-        "mbarrier.arrive.release.cluster.shared::cluster.b64",
+        "mbarrier.arrive.shared::cluster.b64",
         "mapa.shared::cluster.u32",
         "fence.mbarrier_init",
         "fence.proxy.async.shared::cta",
         "fence.proxy.async;",
-        "barrier.cluster.arrive.release.aligned",
-        "barrier.cluster.wait.acquire.aligned",
+        "barrier.cluster.arrive.release;",
+        "barrier.cluster.wait.acquire;",
         "elect.sync",
         "setmaxnreg.inc.sync.aligned.u32 232",
         "setmaxnreg.dec.sync.aligned.u32 40",

@@ -87,6 +87,8 @@ pub struct Warpgroups {
     /// Microseconds of a step whose operands are gathered, and nanoseconds for each run of neighbours besides.
     pub gather_us: f64,
     pub gather_ns: f64,
+    /// Microseconds that a step takes longer where programs of a cluster share an operand's tile.
+    pub cluster_us: f64,
     /// Microseconds of the kernel that adds parts of the sums, and its rate in multiples of `bandwidth`.
     pub combine_us: f64,
     pub combine_rate: f64,

@@ -63,6 +63,7 @@ kernel.func @example(%y: memref<32xf32>) attributes {phase = thread, target = cu
 
 pub static MBARRIER_ARRIVE: OpDef = OpDef {
     summary: "Arrives at an mbarrier; with `rank`, at that of the cluster's block of this rank.",
+    doc: "Whoever waits for the phase sees what the thread wrote before, in the thread's own block; in another, that the thread has read, but not what it wrote.",
     example: MBARRIER_INIT.example,
     operands: &[operand("barriers", SHARED), variadic("indices", INDEX).bracketed(), optional("rank", INDEX)],
     effects: ORDERED,
@@ -210,6 +211,12 @@ kernel.func @example(%y: memref<64xi64>) attributes {phase = thread, target = cu
 pub static CLUSTER_BARRIER: OpDef = OpDef {
     summary: "Waits until all threads of the cluster are here; their shared memory and mbarriers are then seen (sm_90).",
     example: CLUSTER_RANK.example,
+    attrs: &[attr(
+        "relaxed",
+        AttrKind::Bool,
+        "What was written before is not seen; mbarriers are, after `fence {kind = mbarrier_init}`. Nothing waits for memory.",
+    )
+    .default(AttrDefault::Bool(false))],
     effects: ORDERED,
     ..OpDef::new("rc.kernel.cluster_barrier")
 };

@@ -60,7 +60,11 @@ impl<'a, 'm> Lowering<'a, 'm> {
             }
             op::kernel::CLUSTER_BARRIER => {
                 self.needs_hopper(op)?;
-                p.cluster_arrive();
+                if op.bool("relaxed") {
+                    p.cluster_arrive_relaxed()
+                } else {
+                    p.cluster_arrive()
+                }
                 p.cluster_wait();
             }
             op::kernel::CLUSTER_RANK => {

@@ -11,7 +11,7 @@ use rc_ir::{Dim, Result, Value};
 /// The largest extent of a CUDA grid along y and z.
 const MAX_YZ: i64 = 65535;
 
-/// Places of the last iterator that are handled together where programs go from tile to tile.
+/// Tiles along the last iterator that are handled together where programs go from tile to tile.
 const BLOCK: i64 = 8;
 
 /// An iterator in the grid, with how many elements of it a program takes.
@@ -48,34 +48,56 @@ impl Program<'_> {
         (grid, starts)
     }
 
-    /// Starts up to `programs` programs, each of which runs `body` for one place of the iterators after another. The last two
-    /// iterators go in blocks of [`BLOCK`] places of the last, so that what programs read at a time overlaps.
+    /// Starts up to as many programs as the schedule says, each of which runs `body` for one place of the iterators after another. The last two
+    /// iterators go in blocks of [`BLOCK`] places of the last, so that what programs read at a time overlaps. The programs of a cluster
+    /// have neighbouring places at a time, the last of which may lie past the end.
     pub fn tile_after_tile(
         &mut self,
         over: &[Spread],
-        programs: i64,
+        schedule: &Schedule,
         body: impl FnOnce(&mut Self, &[Value]) -> Result,
     ) -> Result<[Dim; 3]> {
-        let counts: Vec<Dim> = over.iter().map(|s| s.iter.extent.ceildiv(Dim::Static(s.step))).collect();
+        let programs = schedule.contract().and_then(|own| own.programs).unwrap_or(1);
+        let along = |s: &Spread| schedule.cluster().filter(|c| c.0 == s.iter.name).map_or(1, |c| c.1);
+        let clusters: Vec<i64> = over.iter().map(along).collect();
+        let blocks: i64 = clusters.iter().product();
+        let count = |(s, &n): (&Spread, &i64)| s.iter.extent.ceildiv(Dim::Static(s.step)).ceildiv(Dim::Static(n));
+        let counts: Vec<Dim> = over.iter().zip(&clusters).map(count).collect();
         let total = counts.iter().fold(Dim::Static(1), |n, &c| n * c);
-        let bounds = [self.program_id(0), self.size(total), self.constant_index(programs)];
+        let (mut first, mut rank, at_once) = (self.program_id(0), None, programs / blocks);
+        if blocks > 1 {
+            let size = self.constant_index(blocks);
+            first = self.binary(op::core::DIV, first, size);
+            rank = Some(self.cluster_rank());
+            self.cluster = Some(blocks);
+        }
+        let bounds = [first, self.size(total), self.constant_index(at_once)];
+        let rows = BLOCK / clusters.last().copied().unwrap_or(1);
         self.for_loop(bounds, &[], |p, number, _| {
-            let ids = p.ids_of(number, &counts);
-            let starts = ids.into_iter().zip(&counts).zip(over);
-            let starts: Vec<Value> = starts.map(|((id, &count), s)| p.start(id, count, s.step)).collect();
+            let ids = p.ids_of(number, &counts, rows);
+            let mut starts = Vec::new();
+            for (((id, &count), s), &cluster) in ids.into_iter().zip(&counts).zip(over).zip(&clusters) {
+                let rank = rank.filter(|_| cluster > 1).map(|rank| (cluster, rank));
+                starts.push(p.start(id, count, rank, s.step));
+            }
             body(p, &starts).map(|()| Vec::new())
         })?;
-        Ok([total.min(Dim::Static(programs)), Dim::Static(1), Dim::Static(1)])
+        Ok([total.min(Dim::Static(at_once)) * Dim::Static(blocks), Dim::Static(1), Dim::Static(1)])
     }
-    /// Where the tile with a number starts. That the number is below `count` is said again by a minimum: it spares checks of
-    /// bounds where tiles divide the extent.
-    fn start(&mut self, id: Value, count: Dim, step: i64) -> Value {
+    /// Where the tile with a number starts, or the one of this program, by its rank, of a cluster's so many. That the number is below `count` is said
+    /// again by a minimum: it spares checks of bounds where tiles divide the extent.
+    fn start(&mut self, id: Value, count: Dim, rank: Option<(i64, Value)>, step: i64) -> Value {
         let (last, step) = (self.size(count - Dim::Static(1)), self.constant_index(step));
-        let id = self.binary(op::core::MIN, id, last);
+        let mut id = self.binary(op::core::MIN, id, last);
+        if let Some((blocks, rank)) = rank {
+            let blocks = self.constant_index(blocks);
+            id = self.mul_index(id, blocks);
+            id = self.add_index(id, rank);
+        }
         self.mul_index(id, step)
     }
-    /// The place with a number: see [`Program::tile_after_tile`].
-    fn ids_of(&mut self, number: Value, counts: &[Dim]) -> Vec<Value> {
+    /// The place with a number, in blocks of so many of the last iterator: see [`Program::tile_after_tile`].
+    fn ids_of(&mut self, number: Value, counts: &[Dim], block: i64) -> Vec<Value> {
         let [outer @ .., columns, rows] = counts else { return vec![number] };
         let (mut out, mut rest) = (Vec::new(), number);
         if !outer.is_empty() {
@@ -84,7 +106,7 @@ impl Program<'_> {
             rest = self.binary(op::core::REM, rest, plane);
             out = self.digits(batch, outer);
         }
-        let few = self.ranges.interval(*rows).is_some_and(|r| r.1 <= 2 * BLOCK);
+        let few = self.ranges.interval(*rows).is_some_and(|r| r.1 <= 2 * block);
         if few {
             let rows = self.size(*rows);
             out.push(self.binary(op::core::DIV, rest, rows));
@@ -92,7 +114,7 @@ impl Program<'_> {
             return out;
         }
         let (width, block, one) =
-            (self.size(*columns * Dim::Static(BLOCK)), self.constant_index(BLOCK), self.constant_index(1));
+            (self.size(*columns * Dim::Static(block)), self.constant_index(block), self.constant_index(1));
         let number = self.binary(op::core::DIV, rest, width);
         let inside = self.binary(op::core::REM, rest, width);
         let first = self.mul_index(number, block);

@@ -390,13 +390,16 @@ fn begin<'a>(
 fn end(mut p: Program, grid: [rc_ir::Dim; 3], threads: i64) -> Body {
     p.build().op(op::kernel::RETURN).build();
     let flush = p.target.is_cpu() && multiplies(p.group);
-    let (src, mut body) = (p.src, p.out);
+    let (src, cluster, mut body) = (p.src, p.cluster, p.out);
     erase_dead(&mut body);
     let root = body.root();
     body.set_attr(root, "phase", Attr::str("tile"));
     body.set_attr(root, "target", Attr::str(p.target.word()));
     body.set_attr(root, "grid", Attr::shape(&grid));
     body.set_attr(root, "threads", Attr::i64(threads));
+    if let Some(blocks) = cluster {
+        body.set_attr(root, "cluster", Attr::i64s(&[blocks, 1, 1]));
+    }
     if flush {
         body.set_attr(root, "flush", Attr::bool(true));
     }
@@ -439,8 +442,8 @@ fn run_nests(p: &mut Program, scheduled: &Scheduled, outputs: &[Value]) -> Resul
     let over = spread_of(p.src, nests[leader].op, schedule, &nests[leader].iters)?;
     let stores = |n: &Nest| p.src.results(n.op).map(|v| outputs.contains(&v)).collect::<Vec<bool>>();
     let stores: Vec<Vec<bool>> = nests.iter().map(stores).collect();
-    if let Some(programs) = schedule.contract().and_then(|own| own.programs) {
-        return p.tile_after_tile(&over, programs, |p, starts| product(p, scheduled, &over, starts, &stores));
+    if schedule.contract().is_some_and(|own| own.programs.is_some()) {
+        return p.tile_after_tile(&over, schedule, |p, starts| product(p, scheduled, &over, starts, &stores));
     }
     let (grid, starts) = p.spread(&over);
     if schedule.contract().is_some() {

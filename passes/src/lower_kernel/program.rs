@@ -35,6 +35,8 @@ pub struct Program<'a> {
     pub no_padding: bool,
     /// Whether both sides of selections are written, where a tile lies on both.
     pub no_branches: bool,
+    /// How many programs are a cluster, if they are.
+    pub cluster: Option<i64>,
     /// The memory of tensors: arguments of the function.
     pub memory: FxHashMap<Value, Value>,
     /// Results of nests that wait in the program's own memory.
@@ -65,6 +67,7 @@ impl<'a> Program<'a> {
             spread_over: None,
             no_padding: false,
             no_branches: false,
+            cluster: None,
             memory: FxHashMap::default(),
             kept: FxHashMap::default(),
             held: Vec::new(),
@@ -130,6 +133,10 @@ impl<'a> Program<'a> {
     /// The program's place along an axis of the grid.
     pub fn program_id(&mut self, axis: i64) -> Value {
         self.head_op(op::kernel::PROGRAM_ID, &[], &[("axis", Attr::i64(axis))], Type::index())
+    }
+    /// The program's place in its cluster.
+    pub fn cluster_rank(&mut self) -> Value {
+        self.head_op(op::kernel::CLUSTER_RANK, &[], &[], Type::index())
     }
     /// Fixed memory of the program's own: on a GPU shared by its threads.
     pub fn alloc(&mut self, shape: &[i64], elem: Type) -> Value {

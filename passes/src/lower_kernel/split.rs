@@ -143,8 +143,8 @@ impl<'a> Split<'a> {
             let tile = product.sums(p, &scope, Some(bounds))?;
             p.store_to(memory, tile, &self.access(0), &scope)
         };
-        if let Some(programs) = self.schedule().contract().and_then(|own| own.programs) {
-            return p.tile_after_tile(over, programs, body);
+        if self.schedule().contract().is_some_and(|own| own.programs.is_some()) {
+            return p.tile_after_tile(over, self.schedule(), body);
         }
         let (grid, starts) = p.spread(over);
         body(p, &starts)?;

@@ -281,6 +281,10 @@ impl Emit {
         let lane = self.digit_of(thread, 1, super::layout::WARP, 0)?;
         self.digit_of(lane, stride, size, super::layout::WARP)
     }
+    /// The program's place in its cluster.
+    pub fn cluster_rank(&mut self) -> Result<Value> {
+        self.prologue(op::kernel::CLUSTER_RANK, &[], &[], None)
+    }
     /// `(warp / stride) % size` in a program of `warps` warps.
     pub fn warp_digit(&mut self, stride: i64, size: i64, warps: i64) -> Result<Value> {
         let thread = self.thread_id()?;

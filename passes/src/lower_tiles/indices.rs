@@ -24,6 +24,8 @@ pub struct Indices {
     pub facts: Facts,
     dims: FxHashMap<Value, Dim>,
     grid: Vec<Dim>,
+    /// Programs of a cluster.
+    cluster: i64,
 }
 
 impl Indices {
@@ -34,7 +36,8 @@ impl Indices {
         }
         let grid = src.op_ref(src.root()).attr("grid").and_then(|a| a.as_shape()).unwrap_or_default();
         let grid = grid.iter().map(|&d| facts.normal(d)).collect();
-        Indices { facts, dims: FxHashMap::default(), grid }
+        let cluster = src.op_ref(src.root()).ints("cluster").unwrap_or_default().iter().product();
+        Indices { facts, dims: FxHashMap::default(), grid, cluster }
     }
     /// What is known of an index value.
     pub fn dim(&self, value: Value) -> Dim {
@@ -69,6 +72,7 @@ impl Indices {
                 let programs = *self.grid.get(usize::try_from(op.int("axis")?).ok()?)?;
                 self.facts.variable("program", Dim::Static(0), programs - Dim::Static(1))
             }
+            op::kernel::CLUSTER_RANK => self.facts.variable("rank", Dim::Static(0), Dim::Static(self.cluster - 1)),
             op::core::ADD => operand(0) + operand(1),
             op::core::SUB => operand(0) - operand(1),
             op::core::MUL => operand(0) * operand(1),

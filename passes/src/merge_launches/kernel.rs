@@ -59,6 +59,8 @@ const OF_BLOCK: &[&str] = &[
     op::kernel::WGMMA_FENCE,
     op::kernel::WGMMA_COMMIT,
     op::kernel::WGMMA_WAIT,
+    op::kernel::CLUSTER_RANK,
+    op::kernel::CLUSTER_BARRIER,
 ];
 
 /// What only reads the memory of a tensor map, or asks for it.
@@ -123,8 +125,7 @@ fn is_alone(kernel: &Body, alike: bool) -> bool {
     let ops: Vec<Op> = kernel.walk().into_iter().filter(|&op| op != kernel.root()).collect();
     let plain = |name: &str| kernel.attr(kernel.root(), name).is_none();
     let others = kernel.block_args(entry).filter(|&arg| !kernel.ty(arg).is_memref()).count();
-    plain("cluster")
-        && (alike || plain("min_blocks") && plain("tensor_maps"))
+    (alike || plain("cluster") && plain("min_blocks") && plain("tensor_maps"))
         && symbols(kernel).is_empty()
         && programs(kernel).is_some_and(|n| n > 0)
         && others == maps(kernel).iter().filter(|map| described(**map).is_some()).count()
@@ -246,7 +247,7 @@ pub fn merge(name: &str, members: &[Member], early: bool) -> (Body, Vec<Value>) 
     if !maps.is_empty() {
         merging.body.set_attr(root, "tensor_maps", Attr::array(&maps));
     }
-    for kept in ["phase", "target", "flush", "min_blocks", "origin"] {
+    for kept in ["phase", "target", "flush", "cluster", "min_blocks", "origin"] {
         if let Some(value) = first.attr(first.root(), kept) {
             let root = merging.body.root();
             merging.body.set_attr(root, kept, value);

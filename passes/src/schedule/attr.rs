@@ -83,6 +83,9 @@ knobs! {
         pub stages: Option<i64>,
         /// Programs that are started at most; each handles one tile of results after another.
         pub programs: Option<i64>,
+        /// On a GPU, with `wgmma`: how many programs are a cluster, with tiles that are neighbours along an iterator. What they read alike, each of them
+        /// copies a part of for all.
+        pub cluster: Vec<(Name, i64)>,
         /// On a CPU: the operands whose blocks are copied into memory of the program's own first, in the order in which they are used.
         pub pack: Vec<Operand>,
         /// On a GPU: the operands whose tiles are gathered into shared memory run by run, not copied as boxes of what lies in memory.
@@ -272,6 +275,10 @@ impl Schedule {
     pub fn stages_bias(&self) -> bool {
         matches!(&self.kind, Kind::Attention(Attention { staged_bias: true, .. }))
     }
+    /// The iterator along which a cluster's programs have tiles, and how many these are.
+    pub fn cluster(&self) -> Option<(Name, i64)> {
+        self.contract().and_then(|own| own.cluster.first().copied())
+    }
     /// Whether a product packs its left or right operand.
     pub fn packs(&self, operand: Operand) -> bool {
         self.contract().is_some_and(|own| own.pack.contains(&operand))
@@ -361,6 +368,7 @@ const ORDER: &[&str] = &[
     "stages",
     "staged_bias",
     "programs",
+    "cluster",
     "pack",
     "gather",
     "keep",

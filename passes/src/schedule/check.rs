@@ -5,6 +5,9 @@ use rc_dialects::loop_;
 use rc_ir::{Diagnostic, Loc, OpRef, Result};
 use rc_machine::{Target, Unit};
 
+/// Blocks of a cluster at most, as every such machine has them.
+const CLUSTER: i64 = 8;
+
 /// Where a schedule stands.
 #[derive(Clone, Copy)]
 pub struct Place<'a>(pub OpRef<'a>);
@@ -90,6 +93,7 @@ impl Schedule {
             ("gather", self.contract().is_some_and(|own| !own.gather.is_empty()), false),
             ("stages", self.stages().is_some(), false),
             ("programs", self.contract().is_some_and(|own| own.programs.is_some()), false),
+            ("cluster", self.cluster().is_some(), false),
             ("resident", self.resident().is_some(), false),
         ] {
             if set && cpu != target.is_cpu() {
@@ -110,6 +114,25 @@ impl Schedule {
         }
     }
 
+    /// Clusters are of programs that go from tile to tile, along rows or columns of these.
+    fn check_cluster(&self, place: &Place, machine: &str) -> Result {
+        let Some(own) = self.contract().filter(|own| !own.cluster.is_empty()) else { return Ok(()) };
+        let wrong = |what: String| Err(place.error("cluster", format!("has a schedule with {what}")));
+        let &[(name, count)] = own.cluster.as_slice() else {
+            return wrong(format!("clusters along {} iterators; it takes one", own.cluster.len()));
+        };
+        if own.unit != Some(Unit::Wgmma) || own.programs.is_none_or(|programs| programs < count) {
+            return wrong(format!("clusters of {count}, which take unit = wgmma and as many programs"));
+        }
+        if !self.axes.contains(&name) || !self.grid.contains(&name) {
+            return wrong(format!("clusters along '{name}', which is no iterator of its tiles of results"));
+        }
+        match count.count_ones() == 1 && count <= CLUSTER {
+            true => Ok(()),
+            false => wrong(format!("clusters of {count}, and {machine} has those of a power of two up to {CLUSTER}")),
+        }
+    }
+
     /// Threads of a program besides those that compute.
     fn helpers(&self) -> i64 {
         if self.unit() == Some(Unit::Wgmma) { 128 } else { 0 }
@@ -121,6 +144,7 @@ impl Schedule {
         if self.unit() == Some(Unit::Wgmma) && stages < 2 {
             return Err(place.error("stages", "has a schedule with unit = wgmma and one stage: it takes two at least"));
         }
+        self.check_cluster(place, machine)?;
         let [m, n] = self.axes.map(|name| self.tile_of(name));
         let k = self.contract().and_then(|own| own.inner).map_or(1, |name| self.tile_of(name));
         let width = place.0.operand_types().iter().filter_map(|t| t.elem().byte_width()).min().unwrap_or(1) as i64;

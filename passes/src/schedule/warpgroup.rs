@@ -1,5 +1,5 @@
 //! Products on Hopper's warpgroups: tiles that the copy engine brings to shared memory, `wgmma`, programs that go from one
-//! tile of results to the next.
+//! tile of results to the next, alone or in clusters that share an operand's tile.
 
 use super::access::Access;
 use super::attr::{Contract, Kind, Operand, Schedule};
@@ -20,6 +20,40 @@ pub const WIDTH: i64 = 64;
 fn tiles() -> impl Iterator<Item = [i64; 2]> {
     let of = |m: i64, least: i64| (least..=256).rev().step_by(16).map(move |n| [m, n]);
     of(128, 64).chain(of(64, 16))
+}
+
+/// Programs of a cluster along m and n: alone, or two with neighbouring tiles, which read the same tile of the other operand.
+const CLUSTERS: [[i64; 2]; 3] = [[1, 1], [2, 1], [1, 2]];
+
+/// What there is to choose.
+#[derive(Clone, Copy)]
+struct Choice {
+    tile: [i64; 2],
+    stages: i64,
+    split: i64,
+    /// Programs of a cluster along m and n.
+    cluster: [i64; 2],
+}
+
+impl Choice {
+    /// Whether the operand whose tile the programs of a cluster have in common is copied as boxes, by each of them enough rows: smaller boxes take longer than
+    /// whole tiles of its own.
+    fn shares(&self, p: &Problem, brought: &[Brought; 2]) -> bool {
+        let common = [(1 - p.roles.left, self.tile[1]), (p.roles.left, self.tile[0])];
+        self.cluster.into_iter().zip(common).all(|(programs, (factor, rows))| {
+            programs == 1 || matches!(brought[factor], Brought::Boxes(_)) && rows / programs >= WIDTH
+        })
+    }
+    fn what(&self) -> String {
+        let Choice { tile, stages, split, cluster } = *self;
+        let parts = if split > 1 { format!(", sums in {split} parts") } else { String::new() };
+        let shared = match cluster {
+            [1, 1] => "",
+            [_, 1] => ", two of them above one another a cluster",
+            _ => ", two of them side by side a cluster",
+        };
+        format!("tiles of {tile:?} by warpgroups, {stages} stages{parts}{shared}")
+    }
 }
 
 /// How a factor's tiles come to shared memory, and along which iterator they are contiguous.
@@ -71,33 +105,27 @@ pub fn candidates(body: &Body, group: &Group, p: &Problem, target: &Target) -> O
         let stages = ((target.shared_bytes - target.gpu().warpgroups.reserve_bytes) / ((bm + held(bn)) * WIDTH * 2))
             .min(target.gpu().warpgroups.max_stages);
         if fits && stages >= 2 {
-            let candidate = |&split: &i64| Candidate {
-                schedules: vec![schedule(p, &brought, [bm, bn], stages, split, target)],
-                what: format!(
-                    "tiles of {:?} by warpgroups, {stages} stages{}",
-                    [bm, bn],
-                    if split > 1 { format!(", sums in {split} parts") } else { String::new() }
-                ),
-                cost: Some(cost(p, &work, [bm, bn, held(bn)], stages, split, target)),
+            let choices = splits.iter().flat_map(|&split| CLUSTERS.map(|cluster| (split, cluster)));
+            let choices = choices.map(|(split, cluster)| Choice { tile: [bm, bn], stages, split, cluster });
+            let candidate = |choice: Choice| Candidate {
+                schedules: vec![schedule(p, &brought, choice, target)],
+                what: choice.what(),
+                cost: Some(cost(p, &work, choice, held(bn), target)),
             };
-            out.extend(splits.iter().map(candidate));
+            out.extend(choices.filter(|choice| choice.shares(p, &brought)).map(candidate));
         }
     }
     Some(out)
 }
 
-fn schedule(
-    p: &Problem,
-    brought: &[Brought; 2],
-    [bm, bn]: [i64; 2],
-    stages: i64,
-    split: i64,
-    target: &Target,
-) -> Schedule {
+fn schedule(p: &Problem, brought: &[Brought; 2], choice: Choice, target: &Target) -> Schedule {
+    let Choice { tile: [bm, bn], stages, split, cluster } = choice;
+    let along = [(p.roles.m, cluster[0]), (p.roles.n, cluster[1])];
     let own = Contract {
         unit: Some(Unit::Wgmma),
         stages: Some(stages),
         programs: Some(target.cores),
+        cluster: along.into_iter().filter(|c| c.1 > 1).collect(),
         split: (split > 1).then_some(split),
         gather: gathered(p, &|factor| matches!(brought[factor], Brought::Runs(_))),
         ..Contract::default()
@@ -234,13 +262,16 @@ fn aligned(tile: i64) -> f64 {
 
 /// Waves of tiles, each step of which takes as long as the matrix units or the copies from the second-level
 /// cache, whichever is slower, then the epilogue; the first tile waits for memory. Parts of the sums are written and read again, mostly in
-/// the second-level cache, by a kernel of their own.
-fn cost(p: &Problem, work: &Work, [bm, bn, held]: [i64; 3], stages: i64, split: i64, target: &Target) -> Cost {
+/// the second-level cache, by a kernel of their own. Of a tile that the programs of a cluster have in common, each copies a part, and waits for the others'.
+fn cost(p: &Problem, work: &Work, choice: Choice, held: i64, target: &Target) -> Cost {
+    let Choice { tile: [bm, bn], stages, split, cluster } = choice;
+    let [above, beside] = cluster.map(|n| n as f64);
     let model = &target.gpu().warpgroups;
     let [m, n, k] = p.sizes;
     let (rows, columns) = (bm as f64, bn as f64);
     let parts = split as f64;
-    let share = (m / rows).ceil() * (n / columns).ceil() * p.batch * parts / target.cores as f64;
+    let clusters = (target.cores as f64 / (above * beside)).floor();
+    let share = (m / rows / above).ceil() * (n / columns / beside).ceil() * p.batch * parts / clusters;
     let waves = (model.whole_waves * share.ceil() + (1.0 - model.whole_waves) * share).max(1.0);
     let flops = target.flops_mma * 1e6 / target.cores as f64; // of a core in a microsecond
     let cache = model.cache_rate * target.bandwidth * 1e3 / target.cores as f64; // bytes to a core in a microsecond
@@ -249,7 +280,8 @@ fn cost(p: &Problem, work: &Work, [bm, bn, held]: [i64; 3], stages: i64, split: 
     let lines = |which: usize, tile: i64| if work.straddles[which] { 2.0 } else { 2.0 - aligned(tile) };
     let (left, right) = (p.roles.left, 1 - p.roles.left);
     let right_lines = lines(right, if work.across { bn } else { WIDTH });
-    let copies = (rows * lines(left, WIDTH) + held as f64 * right_lines) * WIDTH as f64 * 2.0 / cache;
+    let copied = rows * lines(left, WIDTH) / beside + held as f64 * right_lines / above;
+    let copies = copied * WIDTH as f64 * 2.0 / cache;
     // Shared memory takes in both tiles, and each warpgroup's products read its rows and all columns.
     let shared = (rows + held as f64 + (WIDTH as f64 + columns) * rows / WIDTH as f64) * WIDTH as f64 * 2.0
         / (model.shared_rate * 1e3);
@@ -278,7 +310,8 @@ fn cost(p: &Problem, work: &Work, [bm, bn, held]: [i64; 3], stages: i64, split: 
         ("gathering", gathers),
         ("latency", model.step_us),
     ]);
-    let waves = waves * (steps * step.us + epilogue);
+    let apart = if above * beside > 1.0 { model.cluster_us } else { 0.0 };
+    let waves = waves * (steps * (step.us + apart) + epilogue);
     let cost = Cost::longest([(step.bound, waves), ("memory", memory)]);
     Cost { us: cost.us + model.beside * waves.min(memory) + model.start_us + combine, ..cost }
 }

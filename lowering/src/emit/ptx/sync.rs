@@ -8,7 +8,7 @@ instructions! {
     MBARRIER_INIT = "mbarrier.init.shared::cta.b64 [$0], $1;", "", "rr", Memory;
     MBARRIER_INVALIDATE = "mbarrier.inval.shared::cta.b64 [$0];", "", "r", Memory;
     MBARRIER_ARRIVE = "mbarrier.arrive.shared::cta.b64 _, [$0];", "", "r", Memory;
-    MBARRIER_ARRIVE_CLUSTER = "mbarrier.arrive.release.cluster.shared::cluster.b64 _, [$0];", "", "r", Memory;
+    MBARRIER_ARRIVE_CLUSTER = "mbarrier.arrive.shared::cluster.b64 _, [$0];", "", "r", Memory;
     MBARRIER_ARRIVE_EXPECT_TX = "mbarrier.arrive.expect_tx.shared::cta.b64 _, [$0], $1;", "", "rr", Memory;
     MBARRIER_TRY_WAIT = "mbarrier.try_wait.parity.shared::cta.b64 $0, [$1], $2;", "b", "rr", Memory;
     MBARRIER_TEST_WAIT = "mbarrier.test_wait.parity.shared::cta.b64 $0, [$1], $2;", "b", "rr", Memory;
@@ -20,8 +20,9 @@ instructions! {
     FENCE_ACQ_REL_GPU = "fence.acq_rel.gpu;", "", "", Memory;
     BARRIER_ARRIVE = "barrier.cta.arrive.aligned $0, $1;", "", "rr", Memory;
     SYNC_WARP = "bar.warp.sync $0;", "", "r", Memory;
-    CLUSTER_ARRIVE = "barrier.cluster.arrive.release.aligned;", "", "", Memory;
-    CLUSTER_WAIT = "barrier.cluster.wait.acquire.aligned;", "", "", Memory;
+    CLUSTER_ARRIVE = "barrier.cluster.arrive.release;", "", "", Memory;
+    CLUSTER_ARRIVE_RELAXED = "barrier.cluster.arrive.relaxed;", "", "", Memory;
+    CLUSTER_WAIT = "barrier.cluster.wait.acquire;", "", "", Memory;
     ELECT = "elect.sync _|$0, $1;", "b", "r", Ordered;
     BALLOT = "vote.sync.ballot.b32 $0, $1, $2;", "r", "br", Ordered;
     SET_MAX_REGISTERS_INC = "setmaxnreg.inc.sync.aligned.u32 $0;", "", "n", Memory;
@@ -47,7 +48,8 @@ impl<'m> Ptx<'_, 'm> {
         self.run(MBARRIER_ARRIVE, &[self.shared_address(barrier)]);
     }
 
-    /// Arrives at a barrier of another block of the cluster; the address is from [`Ptx::map_shared`].
+    /// Arrives at a barrier of another block of the cluster; the address is from [`Ptx::map_shared`]. What was written is not made visible to that block:
+    /// this would take a fence of the whole GPU.
     pub fn mbarrier_arrive_cluster(&self, address: Value<'m>) {
         self.run(MBARRIER_ARRIVE_CLUSTER, &[address]);
     }
@@ -133,6 +135,11 @@ impl<'m> Ptx<'_, 'm> {
     /// Arrives at the cluster's barrier.
     pub fn cluster_arrive(&self) {
         self.run(CLUSTER_ARRIVE, &[]);
+    }
+
+    /// The same, where nothing that was written is to be seen after it.
+    pub fn cluster_arrive_relaxed(&self) {
+        self.run(CLUSTER_ARRIVE_RELAXED, &[]);
     }
 
     /// Waits at the cluster's barrier.

@@ -306,19 +306,16 @@ impl<'s> Distribute<'s> {
     }
     /// This warp no longer reads the stage at hand.
     fn arrive(&mut self, empty: Value) -> Result {
-        let Roles { stage, leads, .. } = *self.roles();
-        self.branch(leads, |d| d.emit.op(op::kernel::MBARRIER_ARRIVE, &[&[empty], &[stage], &[]], &[], None).map(drop))
+        self.say_empty(empty, None, |d| Ok(d.roles().stage))
     }
     /// The stage before the one at hand is empty, where `condition` holds.
     fn release(&mut self, empty: Value, condition: Value) -> Result {
-        let Roles { stage, stages, leads, .. } = *self.roles();
-        let speaks = self.emit.core(op::core::AND, &[condition, leads])?;
-        self.branch(speaks, |d| {
+        self.say_empty(empty, Some(condition), |d| {
+            let Roles { stage, stages, .. } = *d.roles();
             let (zero, one, last) = (d.emit.index(0)?, d.emit.index(1)?, d.emit.index(stages - 1)?);
             let wraps = d.emit.compare("eq", stage, zero)?;
             let before = d.emit.core(op::core::SUB, &[stage, one])?;
-            let before = d.emit.core(op::core::SELECT, &[wraps, last, before])?;
-            d.emit.op(op::kernel::MBARRIER_ARRIVE, &[&[empty], &[before], &[]], &[], None).map(drop)
+            d.emit.core(op::core::SELECT, &[wraps, last, before])
         })
     }
 

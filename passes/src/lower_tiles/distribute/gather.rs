@@ -38,7 +38,7 @@ impl<'s> Distribute<'s> {
         }
         let (rows, blocks) = (rows / parts, columns / WIDTH);
         let memory = self.stages_of(tile, [stages, parts, blocks, rows])?;
-        Ok(Stream { load: gather.op, map: None, memory, parts, blocks, rows })
+        Ok(Stream { load: gather.op, map: None, memory, parts, blocks, rows, share: None })
     }
 
     /// Starts this thread's copies of one step's tile. Runs outside are zeros.

@@ -2,6 +2,7 @@
 //! its layout; operations on tiles become operations on each register.
 
 mod access;
+mod cluster;
 mod dot;
 mod edge;
 mod elementwise;

@@ -3,8 +3,9 @@
 //! The function's operations are gone through twice. The *producer* (one thread of the last warpgroup) runs the loops around
 //! the product's loads and starts their copies; the *consumers* run everything else. Tiles go through stages of shared
 //! memory: of each, one `mbarrier` says that it is full, another that it is empty. Loops carry the stage at hand and the
-//! parity of its barrier's phase.
+//! parity of its barrier's phase. What the blocks of a cluster read alike, they copy together ([`super::cluster`]).
 
+use super::cluster::{Cluster, Share};
 use super::flight::Flight;
 use super::{Distribute, Mapped};
 use crate::lower_tiles::emit::Ix;
@@ -37,6 +38,8 @@ pub(super) struct Stream {
     pub(super) parts: i64,
     pub(super) blocks: i64,
     pub(super) rows: i64,
+    /// Which part of the tile each block of the cluster copies for all, where all read the same one.
+    pub(super) share: Option<Share>,
 }
 
 /// Tiles that arrive together: what one product reads of each step of the loop, or what is loaded once before it.
@@ -53,10 +56,21 @@ pub(super) struct Ring {
     pub(super) by_threads: bool,
 }
 
+impl Roles {
+    /// How many blocks are a cluster.
+    pub(super) fn blocks(&self) -> i64 {
+        self.cluster.as_ref().map_or(1, |cluster| cluster.blocks)
+    }
+}
+
 impl Ring {
     /// Whether the producer's threads gather some of it.
     pub(super) fn gathers(&self) -> bool {
         self.streams.iter().any(|s| s.map.is_none())
+    }
+    /// Whether another block of the cluster copies some of it.
+    pub(super) fn shares(&self) -> bool {
+        self.streams.iter().any(|s| s.share.is_some())
     }
     /// Whether the copy engine brings some of it.
     fn copies(&self) -> bool {
@@ -80,7 +94,9 @@ pub(super) struct Roles {
     pub(super) flight: Flight,
     /// Whether this thread speaks for its warp, and for the producer.
     pub(super) leads: Value,
-    copies: Value,
+    pub(super) copies: Value,
+    /// The blocks that the function's block is one of, where they are several.
+    pub(super) cluster: Option<Cluster>,
     /// Arithmetic on tiles that only says where the producer gathers from.
     addresses: FxHashSet<Op>,
     /// Where results wait for their stores, and whether the copy engine stores some.
@@ -106,7 +122,8 @@ impl<'s> Distribute<'s> {
             let error = src.op_ref(other).unsupported("with unit = wgmma beside another one in another loop");
             return Err(error.help("choose unit = mma"));
         }
-        let (rings, stages) = self.rings(entry, dots)?;
+        let cluster = self.cluster()?;
+        let (rings, stages) = self.rings(entry, dots, cluster.as_ref())?;
         let zero = self.emit.index(0)?;
         let lane = self.emit.lane_digit(1, WARP)?;
         let leads = self.emit.compare("eq", lane, zero)?;
@@ -114,6 +131,9 @@ impl<'s> Distribute<'s> {
         if loops.is_empty() {
             let error = src.op_ref(dots[0]).unsupported("with unit = wgmma outside of a loop");
             return Err(error.help("choose unit = mma"));
+        }
+        if let Some(cluster) = &cluster {
+            cluster.check_loops(src, &loops)?;
         }
         let (stage, parity) = (zero, zero);
         let role = Role::Producer;
@@ -137,12 +157,13 @@ impl<'s> Distribute<'s> {
             flight,
             leads,
             copies,
+            cluster,
             addresses,
             staging: None,
             stores: false,
         });
         self.branch(copies, |d| d.set_up_barriers())?;
-        self.emit.op(op::kernel::BARRIER, &[], &[], None)?;
+        self.block_barrier()?;
         self.await_inputs()?;
         let produces = self.emit.compare("ge", thread, first)?;
         let made = self.emit.op(op::kernel::IF, &[&[produces]], &[], Some(&[]))?;
@@ -156,6 +177,10 @@ impl<'s> Distribute<'s> {
         })?;
         self.region_of(made, |d| d.consume(entry))?;
         self.emit.block = at;
+        if self.roles().cluster.is_some() {
+            // Until all blocks are done, they may copy to this one's memory and arrive at its barriers.
+            self.block_barrier()?;
+        }
         self.roles = None;
         self.emit.op(op::kernel::RETURN, &[], &[], None)?;
         let root = self.emit.body.root();
@@ -168,7 +193,7 @@ impl<'s> Distribute<'s> {
     }
 
     /// What the products read through shared memory, and in how many stages.
-    fn rings(&mut self, entry: Block, dots: &[Op]) -> Result<(Vec<Ring>, i64)> {
+    fn rings(&mut self, entry: Block, dots: &[Op], cluster: Option<&Cluster>) -> Result<(Vec<Ring>, i64)> {
         let src = self.src;
         let (mut rings, mut most): (Vec<Ring>, i64) = (Vec::new(), 1);
         for dot in dots.iter().map(|&dot| src.op_ref(dot)) {
@@ -184,13 +209,13 @@ impl<'s> Distribute<'s> {
                     self.check_shared(ring, load, i)?;
                     ring.readers[1] = dot.op;
                 } else if src.parent(load) == src.parent(dot.op) {
-                    streams.push(self.stream(dot, i, stages)?);
+                    streams.push(self.stream(dot, i, stages, cluster)?);
                     most = stages;
                 } else if src.name(load) == op::kernel::GATHER {
                     let error = src.op_ref(load).unsupported("for a product on warpgroups outside of its loop");
                     return Err(error.help("choose unit = mma"));
                 } else if src.parent(load) == Some(entry) {
-                    let stream = self.stream(dot, i, 1)?;
+                    let stream = self.stream(dot, i, 1, None)?;
                     let full = self.barriers(1)?;
                     rings.push(Ring {
                         streams: vec![stream],
@@ -280,7 +305,8 @@ impl<'s> Distribute<'s> {
             }
             let count = if ring.empty.is_some() { stages } else { 1 };
             let arrivals = i64::from(ring.copies()) + if ring.gathers() { WARPGROUP } else { 0 };
-            let done = consumers * if ring.by_threads { WARPGROUP } else { WARPGROUP / WARP };
+            let readers = if ring.shares() { self.roles().blocks() } else { 1 };
+            let done = readers * consumers * if ring.by_threads { WARPGROUP } else { WARPGROUP / WARP };
             let kinds = [(Some(ring.full), arrivals), (ring.empty, done)];
             for (barriers, arrivals) in kinds.into_iter().filter_map(|(b, n)| Some((b?, n))) {
                 for stage in 0..count {
@@ -302,7 +328,7 @@ impl<'s> Distribute<'s> {
     // ---- copies ----
 
     /// The copies of operand `i` of a product.
-    fn stream(&mut self, dot: OpRef<'s>, i: usize, stages: i64) -> Result<Stream> {
+    fn stream(&mut self, dot: OpRef<'s>, i: usize, stages: i64, cluster: Option<&Cluster>) -> Result<Stream> {
         let src = self.src;
         let tile = dot.operand(i);
         let (ty, load) = (src.ty(tile), src.op_ref(src.defining_op(tile).expect("checked to be a load")));
@@ -313,7 +339,7 @@ impl<'s> Distribute<'s> {
             return self.gathered_stream(load, dot, i, stages);
         }
         let parts = if i == 0 && !dot.bool("a_t") { self.warps / 4 } else { 1 };
-        self.boxes(load, [stages, parts, rows / parts, columns])
+        self.boxes(load, [stages, parts, rows / parts, columns], cluster)
     }
     /// The copies of a tile that threads read: a bias.
     fn staged_tile(&mut self, converted: OpRef<'s>, stages: i64) -> Result<Stream> {
@@ -324,10 +350,15 @@ impl<'s> Distribute<'s> {
         let Some(&[rows, columns]) = src.ty(tile).static_shape().as_deref() else {
             return Err(converted.error("expects a tile of two dimensions"));
         };
-        self.boxes(load, [stages, 1, rows, columns])
+        self.boxes(load, [stages, 1, rows, columns], None)
     }
     /// A load as copies of boxes: so many parts of a tile, each of so many rows.
-    fn boxes(&mut self, load: OpRef<'s>, [stages, parts, rows, columns]: [i64; 4]) -> Result<Stream> {
+    fn boxes(
+        &mut self,
+        load: OpRef<'s>,
+        [stages, parts, rows, columns]: [i64; 4],
+        cluster: Option<&Cluster>,
+    ) -> Result<Stream> {
         let (ty, memref) = (load.result_types()[0], self.src.ty(load.operand(0)));
         let dims = load.ints("dims").unwrap_or_default();
         let last = memref.rank() as i64 - 1;
@@ -338,12 +369,14 @@ impl<'s> Distribute<'s> {
             let error = load.unsupported(format!("by the copy engine of {ty} from {memref} along {dims:?}"));
             return Err(error.help("choose unit = mma"));
         }
+        let share = cluster.and_then(|cluster| cluster.share_of(load, [parts, blocks, rows]));
         let mut extents = vec![1; memref.rank()];
-        extents[dims[0] as usize] = rows;
+        let parted = cluster.filter(|_| share == Some(Share::Rows));
+        extents[dims[0] as usize] = parted.map_or(rows, |cluster| rows / cluster.blocks);
         extents[last as usize] = WIDTH;
         let map = Some(self.tensor_map(load, &extents)?);
         let memory = self.stages_of(load.result(0), [stages, parts, blocks, rows])?;
-        Ok(Stream { load: load.op, map, memory, parts, blocks, rows })
+        Ok(Stream { load: load.op, map, memory, parts, blocks, rows, share })
     }
     /// Shared memory for the stages of a tile.
     pub(super) fn stages_of(&mut self, tile: Value, [stages, parts, blocks, rows]: [i64; 4]) -> Result<Value> {
@@ -535,22 +568,34 @@ impl<'s> Distribute<'s> {
     /// Starts the copies of one step's boxes.
     fn copy_boxes(&mut self, ring: &Ring, stream: Stream, map: Value, load: OpRef<'s>) -> Result {
         let stage = self.stage_of(ring)?;
-        let Stream { memory, parts, blocks, rows, .. } = stream;
-        let start = load.group("indices").iter().map(|&v| self.ix(v)).collect::<Vec<Ix>>();
+        let Stream { memory, parts, blocks, rows, share, .. } = stream;
+        let to = if share.is_some() { self.all_blocks()? } else { Vec::new() };
+        let [own_parts, own_blocks, own_rows] = self.own_share(stream);
+        let first_part = self.first_own(share, Share::Parts, own_parts)?;
+        let first_block = self.first_own(share, Share::Blocks, own_blocks)?;
+        let mut start = load.group("indices").iter().map(|&v| self.ix(v)).collect::<Vec<Ix>>();
         let (down, last) = (load.ints("dims").unwrap_or_default()[0] as usize, start.len() - 1);
-        for (part, block) in (0..parts).flat_map(|part| (0..blocks).map(move |block| (part, block))) {
+        for (dim, way, count) in [
+            (down, Share::Parts, own_parts * rows),
+            (down, Share::Rows, own_rows),
+            (last, Share::Blocks, own_blocks * WIDTH),
+        ] {
+            let first = self.first_own(share, way, count)?;
+            start[dim] = self.emit.add(start[dim], first)?;
+        }
+        for (part, block) in (0..own_parts).flat_map(|part| (0..own_blocks).map(move |block| (part, block))) {
             let mut at = start.clone();
             at[down] = at[down].plus(part * rows);
             at[last] = at[last].plus(block * WIDTH);
             let coords = at.iter().rev().map(|&ix| self.emit.get(ix)).collect::<Result<Vec<_>>>()?;
             let mut place = vec![stage];
-            for (number, count) in [(part, parts), (block, blocks)] {
+            for (number, first, count) in [(part, first_part, parts), (block, first_block, blocks)] {
                 if count > 1 {
-                    place.push(self.emit.index(number)?);
+                    place.push(self.emit.get(first.plus(number))?);
                 }
             }
-            let target = self.part_of(memory, &place)?;
-            let groups: [&[Value]; 6] = [&[target], &[map], &coords, &[ring.full], &[stage], &[]];
+            let target = self.own_rows(memory, place, share)?;
+            let groups: [&[Value]; 6] = [&[target], &[map], &coords, &[ring.full], &[stage], &to];
             self.emit.op(op::kernel::TENSOR_LOAD, &groups, &[], None)?;
         }
         Ok(())

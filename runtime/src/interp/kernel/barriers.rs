@@ -53,10 +53,13 @@ impl Program<'_, '_> {
     /// Does what threads that have met do together; whether any could.
     pub fn meet(&mut self) -> Result<bool> {
         let mut moved = self.meet_at_barriers()?;
-        let count = self.threads.len();
+        let (count, block) = (self.threads.len(), self.block);
         for size in [32, 128] {
-            for first in (0..count).step_by(size) {
-                let group: Vec<usize> = (first..count.min(first + size)).collect();
+            let groups = (0..count).step_by(block).flat_map(|start| {
+                (start..start + block).step_by(size).map(move |first| first..(start + block).min(first + size))
+            });
+            for group in groups.map(|threads| threads.collect::<Vec<usize>>()) {
+                let first = group[0];
                 let pc = self.threads[first].pc;
                 if !group.iter().all(|&t| self.threads[t].meeting && self.threads[t].pc == pc) {
                     continue;
@@ -80,17 +83,20 @@ impl Program<'_, '_> {
     }
 
     fn meet_at_barriers(&mut self) -> Result<bool> {
-        // Threads at each barrier, with how many it needs.
-        let mut waiting: BTreeMap<i64, (usize, Vec<usize>)> = BTreeMap::new();
+        // Threads at each barrier of each block (or, without one, of the cluster), with how many it needs.
+        let mut waiting: BTreeMap<(Option<usize>, i64), (usize, Vec<usize>)> = BTreeMap::new();
         for (t, thread) in self.threads.iter().enumerate().filter(|t| t.1.meeting) {
             let inst = &self.code.insts[thread.pc];
+            if matches!(inst.kind, Kind::Meet(Meeting::Cluster)) {
+                waiting.entry((None, 0)).or_insert((self.threads.len(), Vec::new())).1.push(t);
+            }
             if matches!(inst.kind, Kind::Meet(Meeting::Barrier)) {
                 let mut id = inst.op.int("id").unwrap_or(0);
                 if let Some(&offset) = inst.group(0).first() {
                     id += self.int(t, offset, inst)?;
                 }
-                let needed = inst.op.int("threads").map_or(self.threads.len(), |n| n.max(0) as usize);
-                let entry = waiting.entry(id).or_insert((needed, Vec::new()));
+                let needed = inst.op.int("threads").map_or(self.block, |n| n.max(0) as usize);
+                let entry = waiting.entry((Some(self.rank(t)), id)).or_insert((needed, Vec::new()));
                 if entry.0 != needed {
                     return Err(inst.op.error(format!(
                         "waits for {needed} threads at barrier {id}, where others wait for {}",
@@ -101,7 +107,7 @@ impl Program<'_, '_> {
             }
         }
         let mut moved = false;
-        for (id, (needed, threads)) in waiting {
+        for ((_, id), (needed, threads)) in waiting {
             if threads.len() > needed {
                 let inst = &self.code.insts[self.threads[threads[0]].pc];
                 return Err(inst
@@ -109,7 +115,9 @@ impl Program<'_, '_> {
                     .error(format!("has {} threads at barrier {id}, which is for {needed}", threads.len())));
             }
             if threads.len() == needed {
-                self.synchronize(&threads);
+                if !self.code.insts[self.threads[threads[0]].pc].op.bool("relaxed") {
+                    self.synchronize(&threads);
+                }
                 self.release(&threads);
                 moved = true;
             }
@@ -155,13 +163,11 @@ impl Program<'_, '_> {
     }
 
     pub fn mbarrier_arrive(&mut self, t: usize, inst: &Inst) -> Result<Step> {
-        if let Some(&rank) = inst.group(2).first()
-            && self.int(t, rank, inst)? != 0
-        {
-            return Err(inst.op.unsupported("at another block of a cluster in the interpreter"));
+        let (mut buffer, at) = self.mbarrier(t, inst, 0)?;
+        if let Some(&rank) = inst.group(2).first() {
+            buffer = self.in_block(inst, buffer, self.int(t, rank, inst)?)?;
         }
-        let key = self.mbarrier(t, inst, 0)?;
-        self.arrive(t, inst, key, 0)
+        self.arrive(t, inst, (buffer, at), 0)
     }
 
     /// The copies are done, and the arrival counts, as late as is allowed: when someone waits for the barrier.

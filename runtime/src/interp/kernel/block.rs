@@ -1,4 +1,4 @@
-//! One program of a kernel: its threads, run in turn, each until it must wait for others.
+//! One program of a kernel, or those of a cluster: their threads, run in turn, each until it must wait for others.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -35,23 +35,49 @@ pub(crate) struct Thread {
     pub fenced: u32,
 }
 
-/// A program while it runs.
+/// A program, or a cluster of them, while it runs.
 pub(crate) struct Program<'r, 'a> {
     pub frame: &'r Frame<'a>,
     pub code: &'r Code<'a>,
     pub memory: &'r mut Memory,
+    /// Of all blocks, those of one after those of another.
     pub threads: Vec<Thread>,
-    /// Its place in the grid, and its number.
-    pub id: [i64; 3],
+    /// Threads of a block.
+    pub block: usize,
+    /// Each block's place in the grid, and the cluster's number.
+    pub ids: Vec<[i64; 3]>,
     pub number: u32,
-    /// Allocations by op, and by thread for a thread's own.
-    pub allocations: BTreeMap<(usize, usize), MemRef>,
+    /// Allocations by op, and by block or thread: a thread's own, or shared by its block.
+    pub allocations: BTreeMap<(usize, Owner), MemRef>,
     pub mbarriers: Mbarriers,
     /// What asynchronous copies have done so far, as a thread of its own.
     pub engine: u32,
 }
 
+/// Whose memory it is.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Owner {
+    Thread(usize),
+    Block(usize),
+}
+
 impl Program<'_, '_> {
+    /// The rank of a thread's block in the cluster.
+    pub fn rank(&self, t: usize) -> usize {
+        t / self.block
+    }
+    /// The same place in the shared memory of the block with another rank.
+    pub fn in_block(&self, inst: &Inst, buffer: usize, rank: i64) -> Result<usize> {
+        let of_buffer = |a: &(&(usize, Owner), &MemRef)| matches!(a.0.1, Owner::Block(_)) && a.1.buffer == buffer;
+        let place = self.allocations.iter().find(of_buffer).map(|a| a.0.0);
+        let rank = usize::try_from(rank).ok().filter(|&rank| rank < self.ids.len());
+        let there = place.zip(rank).and_then(|(op, rank)| self.allocations.get(&(op, Owner::Block(rank))));
+        there.map(|memref| memref.buffer).ok_or_else(|| {
+            inst.op
+                .error("names shared memory of another block that this one does not know to be there")
+                .help("kernel.cluster_barrier before, and a rank of the cluster")
+        })
+    }
     /// Runs the program to its end; `order` is the order in which threads get their turns.
     pub fn run(&mut self, order: &[usize]) -> Result {
         loop {

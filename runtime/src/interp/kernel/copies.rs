@@ -104,11 +104,8 @@ impl Program<'_, '_> {
             Value::TensorMap(map) => map.clone(),
             _ => return Err(inst.op.error("needs a tensor map")),
         };
-        if !inst.group(5).is_empty() {
-            return Err(inst.op.unsupported("with multicast in the interpreter"));
-        }
         let coords = self.ints(t, inst.group(2), inst)?;
-        let key = self.mbarrier(t, inst, 3)?;
+        let (barriers, number) = self.mbarrier(t, inst, 3)?;
         let count: usize = map.sizes.iter().product();
         if coords.len() != map.sizes.len() || target.len() != count {
             let what = format!("copies a box of {:?} at {coords:?} to {:?}", map.sizes, target.shape);
@@ -116,24 +113,32 @@ impl Program<'_, '_> {
         }
         let float = inst.op.body.ty(inst.op.operand(0)).elem().is_float();
         let zero = if float { Value::Float(0.0) } else { Value::Int(0) };
-        let mut elements = Vec::with_capacity(count);
+        let mut values = Vec::with_capacity(count);
         for i in 0..count {
             let index = box_index(i, &map.sizes, &coords);
             let value = match position(&map.tensor.shape, &index) {
                 Ok(_) => self.read(t, &map.tensor, map.tensor.at(&index), inst.op.loc())?,
                 Err(_) => zero.clone(),
             };
-            let at = swizzled(target.start + i, target.width, map.swizzle);
-            let who = agent(self.number, t, &self.threads[t].clock, inst.op.loc());
-            self.memory.start_copy(target.buffer, at, &who)?;
-            elements.push((at, value));
+            values.push((swizzled(target.start + i, target.width, map.swizzle), value));
         }
-        let clock = self.threads[t].clock.clone();
-        let bytes = (count * target.width) as i64;
-        let copy = Box { buffer: target.buffer, elements, bytes, clock, loc: inst.op.loc() };
-        let barrier = self.mbarriers.get_mut(&key);
-        barrier.ok_or_else(|| inst.op.error("counts at an mbarrier that is not initialized"))?.boxes.push(copy);
+        for (buffer, barriers) in self.multicast(t, inst, target.buffer, barriers)? {
+            let who = agent(self.number, t, &self.threads[t].clock, inst.op.loc());
+            values.iter().try_for_each(|&(at, _)| self.memory.start_copy(buffer, at, &who))?;
+            let clock = self.threads[t].clock.clone();
+            let bytes = (count * target.width) as i64;
+            let copy = Box { buffer, elements: values.clone(), bytes, clock, loc: inst.op.loc() };
+            let barrier = self.mbarriers.get_mut(&(barriers, number));
+            barrier.ok_or_else(|| inst.op.error("counts at an mbarrier that is not initialized"))?.boxes.push(copy);
+        }
         Ok(Step::Next)
+    }
+    /// Where a box goes to, and where it is counted: in the thread's own block, or in each of the cluster's blocks that a mask names.
+    fn multicast(&self, t: usize, inst: &Inst, target: usize, barriers: usize) -> Result<Vec<(usize, usize)>> {
+        let Some(&mask) = inst.group(5).first() else { return Ok(vec![(target, barriers)]) };
+        let mask = self.int(t, mask, inst)?;
+        let ranks = (0..16).filter(|rank| mask >> rank & 1 == 1);
+        ranks.map(|rank| Ok((self.in_block(inst, target, rank)?, self.in_block(inst, barriers, rank)?))).collect()
     }
 
     /// The copy is done at once: what a later wait allows is not checked.

@@ -1,4 +1,4 @@
-//! The `kernel` dialect: programs of a grid, run one by one; in the thread phase, the threads of a block in turn.
+//! The `kernel` dialect: programs of a grid, run one by one, those of a cluster together; in the thread phase, the threads of a block in turn.
 //!
 //! | file | runs |
 //! |---|---|
@@ -38,14 +38,14 @@ pub(crate) fn launch(frame: &Frame, memory: &mut Memory, args: &[Value]) -> Resu
     let root = frame.body.op_ref(frame.body.root());
     let grid = frame.sizes(root, "grid")?;
     let whole = root.str("phase") != Some("thread");
-    let threads = if whole { 1 } else { root.int("threads").unwrap_or(1).clamp(1, 4096) as usize };
-    if root.ints("cluster").is_some_and(|c| c.iter().product::<i64>() > 1) {
-        return Err(root.unsupported("with clusters in the interpreter"));
-    }
+    let block = if whole { 1 } else { root.int("threads").unwrap_or(1).clamp(1, 4096) as usize };
     let count = grid.iter().try_fold(1i64, |n, &g| n.checked_mul(g)).unwrap_or(i64::MAX);
     if grid.iter().any(|&g| g < 0) || count > MAX_PROGRAMS {
         return Err(root.error(format!("has the grid {grid:?}, which the interpreter does not run")));
     }
+    let cluster = cluster(root, &grid)?;
+    let blocks: i64 = cluster.iter().product();
+    let threads = blocks as usize * block;
     let code = code::compile(frame)?;
     let races = count > 1 || threads > 1;
     let watched: Vec<usize> =
@@ -53,13 +53,13 @@ pub(crate) fn launch(frame: &Frame, memory: &mut Memory, args: &[Value]) -> Resu
     watched.iter().for_each(|&b| memory.watch(b));
     let kept = memory.count();
     let order = Order::new(frame.interp.order);
-    for number in order.of(count as usize, 0) {
-        let mut id = [0; 3];
-        let mut rest = number as i64;
-        for (axis, &n) in grid.iter().enumerate().take(3) {
-            id[axis] = rest % n;
-            rest /= n;
-        }
+    for number in order.of((count / blocks) as usize, 0) {
+        let clusters = [0, 1, 2].map(|axis| grid.get(axis).map_or(1, |n| n / cluster[axis]));
+        let first = place(number as i64, clusters);
+        let id = |rank: i64| {
+            let inner = place(rank, cluster);
+            [0, 1, 2].map(|axis| first[axis] * cluster[axis] + inner[axis])
+        };
         let registers = entry_registers(root, &code, args)?;
         let thread = || Thread {
             pc: 0,
@@ -75,7 +75,8 @@ pub(crate) fn launch(frame: &Frame, memory: &mut Memory, args: &[Value]) -> Resu
             code: &code,
             memory,
             threads: (0..threads).map(|_| thread()).collect(),
-            id,
+            block,
+            ids: (0..blocks).map(id).collect(),
             number: number as u32,
             allocations: Default::default(),
             mbarriers: Mbarriers::default(),
@@ -86,6 +87,28 @@ pub(crate) fn launch(frame: &Frame, memory: &mut Memory, args: &[Value]) -> Resu
     }
     watched.iter().for_each(|&b| memory.unwatch(b));
     Ok(())
+}
+
+/// Blocks of a cluster along x, y, z.
+fn cluster(root: OpRef, grid: &[i64]) -> Result<[i64; 3]> {
+    let given = root.ints("cluster").unwrap_or_default();
+    let cluster = [0, 1, 2].map(|axis| given.get(axis).copied().unwrap_or(1));
+    let extents = [0, 1, 2].map(|axis| grid.get(axis).copied().unwrap_or(1));
+    let divides = cluster.iter().zip(extents).all(|(&n, extent)| n > 0 && extent % n == 0);
+    if !divides || cluster.iter().product::<i64>() > 16 {
+        return Err(root.error(format!("has clusters of {cluster:?} blocks in a grid of {extents:?}")));
+    }
+    Ok(cluster)
+}
+
+/// The place with a number in a grid, x the fastest.
+fn place(number: i64, extents: [i64; 3]) -> [i64; 3] {
+    let mut rest = number;
+    extents.map(|extent| {
+        let at = rest % extent;
+        rest /= extent;
+        at
+    })
 }
 
 /// The registers at the start: the kernel's arguments.

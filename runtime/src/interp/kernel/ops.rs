@@ -11,6 +11,8 @@ use super::code::{Inst, Kind};
 pub(crate) enum Meeting {
     /// Threads at a barrier, wherever in the text.
     Barrier,
+    /// All threads of the cluster.
+    Cluster,
     /// The 32 threads of a warp, at this very instruction.
     Warp(Together),
     /// The 128 threads of a warpgroup.
@@ -88,16 +90,16 @@ pub(crate) fn kind_of(op: OpRef, kernel: &Body) -> Result<Kind> {
         op::kernel::BULK_COMMIT => run!(nothing),
         op::kernel::BULK_WAIT => run!(nothing),
         op::kernel::WGMMA_COMMIT => run!(wgmma_commit),
-        op::kernel::WGMMA_WAIT => run!(wgmma_wait),
         op::kernel::BARRIER | op::kernel::CLUSTER_BARRIER if whole => run!(nothing),
         name => {
             let meeting = match name {
-                // A cluster is one block here.
-                op::kernel::BARRIER | op::kernel::CLUSTER_BARRIER => Meeting::Barrier,
+                op::kernel::BARRIER => Meeting::Barrier,
+                op::kernel::CLUSTER_BARRIER => Meeting::Cluster,
                 op::kernel::SHUFFLE => Meeting::Warp(|p, group, inst| p.shuffle(group, inst)),
                 op::kernel::LDMATRIX => Meeting::Warp(|p, group, inst| p.ldmatrix(group, inst)),
                 op::kernel::STMATRIX => Meeting::Warp(|p, group, inst| p.stmatrix(group, inst)),
                 op::kernel::MMA => Meeting::Warp(|p, group, inst| p.mma(group, inst)),
+                op::kernel::WGMMA_WAIT => Meeting::Warp(|p, group, inst| p.wgmma_wait(group, inst)),
                 op::kernel::WGMMA => Meeting::Warpgroup(|p, group, inst| p.wgmma(group, inst)),
                 _ => return Err(op.unsupported("in the interpreter")),
             };

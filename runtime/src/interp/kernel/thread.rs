@@ -5,7 +5,7 @@ use rc_dialects::core::scalar::Scalar;
 use rc_dialects::interfaces::Combiner;
 use rc_ir::Result;
 
-use super::block::{Program, Step, agent};
+use super::block::{Owner, Program, Step, agent};
 use super::code::Inst;
 use crate::interp::Mode;
 use crate::interp::memory::{Agent, MemRef, check_class, steps_of, width_of};
@@ -18,15 +18,15 @@ impl Program<'_, '_> {
     }
     pub fn program_id(&mut self, t: usize, inst: &Inst) -> Result<Step> {
         let axis = inst.op.int("axis").unwrap_or(0).clamp(0, 2) as usize;
-        self.set(t, inst.outs[0], Value::Int(self.id[axis]));
+        self.set(t, inst.outs[0], Value::Int(self.ids[self.rank(t)][axis]));
         Ok(Step::Next)
     }
     pub fn thread_id(&mut self, t: usize, inst: &Inst) -> Result<Step> {
-        self.set(t, inst.outs[0], Value::Int(t as i64));
+        self.set(t, inst.outs[0], Value::Int((t % self.block) as i64));
         Ok(Step::Next)
     }
     pub fn cluster_rank(&mut self, t: usize, inst: &Inst) -> Result<Step> {
-        self.set(t, inst.outs[0], Value::Int(0));
+        self.set(t, inst.outs[0], Value::Int(self.rank(t) as i64));
         Ok(Step::Next)
     }
     pub fn extent(&mut self, t: usize, inst: &Inst) -> Result<Step> {
@@ -37,7 +37,7 @@ impl Program<'_, '_> {
     }
     /// The first thread of each warp.
     pub fn elect(&mut self, t: usize, inst: &Inst) -> Result<Step> {
-        self.set(t, inst.outs[0], Value::Int(i64::from(t.is_multiple_of(32))));
+        self.set(t, inst.outs[0], Value::Int(i64::from((t % self.block).is_multiple_of(32))));
         Ok(Step::Next)
     }
 
@@ -46,7 +46,7 @@ impl Program<'_, '_> {
     pub fn alloc(&mut self, t: usize, inst: &Inst) -> Result<Step> {
         let ty = self.result_type(inst);
         let shared = memory_space(ty) == 3;
-        let key = (inst.op.op.index(), if shared { usize::MAX } else { t });
+        let key = (inst.op.op.index(), if shared { Owner::Block(self.rank(t)) } else { Owner::Thread(t) });
         let memref = match self.allocations.get(&key) {
             Some(memref) => memref.clone(),
             None => {
@@ -62,7 +62,8 @@ impl Program<'_, '_> {
                     self.memory.watch(memref.buffer);
                 }
                 if let Some(overlay) = inst.op.str("overlay") {
-                    self.memory.set_overlay(memref.buffer, overlay);
+                    let name = format!("{overlay} of block {}", self.rank(t));
+                    self.memory.set_overlay(memref.buffer, &name);
                 }
                 self.allocations.insert(key, memref.clone());
                 memref

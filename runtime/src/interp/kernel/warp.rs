@@ -219,8 +219,14 @@ impl Program<'_, '_> {
         Ok(Step::Next)
     }
 
+    /// A warp's threads wait together: what the finished groups have read, each of them has.
+    pub fn wgmma_wait(&mut self, warp: &[usize], inst: &Inst) -> Result {
+        warp.iter().try_for_each(|&t| self.finish_wgmmas(t, inst))?;
+        self.synchronize(warp);
+        Ok(())
+    }
     /// Passes accumulators through; those of groups that may still run stay undefined.
-    pub fn wgmma_wait(&mut self, t: usize, inst: &Inst) -> Result<Step> {
+    fn finish_wgmmas(&mut self, t: usize, inst: &Inst) -> Result {
         let pending = inst.op.int("pending").unwrap_or(0).max(0) as u32;
         let finished = self.threads[t].copies.committed.saturating_sub(pending);
         for (&from, &to) in inst.args.iter().zip(&inst.outs) {
@@ -238,6 +244,6 @@ impl Program<'_, '_> {
                 self.read(t, &memref, at, loc)?;
             }
         }
-        Ok(Step::Next)
+        Ok(())
     }
 }

@@ -61,12 +61,9 @@ fn fixed(ty: rc_ir::Type, size: &dyn Fn(Dim) -> i64) -> String {
     format!("tensor<{sizes}{}>", ty.elem())
 }
 
-/// A function that launches a kernel: the last argument is its result. `None` where the interpreter has no such thing (clusters).
+/// A function that launches a kernel: the last argument is its result.
 fn launching(kernel: &Body) -> Option<String> {
     let root = kernel.op_ref(kernel.root());
-    if root.attr("cluster").is_some() {
-        return None;
-    }
     let decls = symbols(kernel);
     let near = |name: rc_ir::Name| decls.iter().find(|d| d.name == name).map(|d| d.min.max(4.min(d.max)));
     let size = |d: Dim| d.evaluate(&near).unwrap();
