@@ -334,6 +334,10 @@ fn lower_group(
     if !target.is_cpu() && scheduled.group.class == Class::Rows && scheduled.schedules[0].contract().is_none() {
         early::load_early(&mut made);
     }
+    if let Some(turns) = scheduled.schedules[0].contract().and_then(|own| own.turns) {
+        let root = made.root();
+        made.set_attr(root, "turns", Attr::i64(turns));
+    }
     if let Some(programs) = scheduled.schedules[0].resident() {
         let root = made.root();
         made.set_attr(root, "min_blocks", Attr::i64(programs));

@@ -281,6 +281,10 @@ impl Emit {
         let lane = self.digit_of(thread, 1, super::layout::WARP, 0)?;
         self.digit_of(lane, stride, size, super::layout::WARP)
     }
+    /// A part of memory of the prologue, at a place of the prologue.
+    pub fn part_everywhere(&mut self, memory: Value, at: Value, part: Type) -> Result<Value> {
+        self.prologue(op::kernel::VIEW, &[memory, at], &[], Some(part))
+    }
     /// The program's place in its cluster.
     pub fn cluster_rank(&mut self) -> Result<Value> {
         self.prologue(op::kernel::CLUSTER_RANK, &[], &[], None)

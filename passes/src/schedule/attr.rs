@@ -86,6 +86,9 @@ knobs! {
         /// On a GPU, with `wgmma`: how many programs are a cluster, with tiles that are neighbours along an iterator. What they read alike, each of them
         /// copies a part of for all.
         pub cluster: Vec<(Name, i64)>,
+        /// On a GPU, with `wgmma`: how many times `threads` threads compute, each with tiles of their own, in turns: the epilogue of some runs beside the products
+        /// of others.
+        pub turns: Option<i64>,
         /// On a CPU: the operands whose blocks are copied into memory of the program's own first, in the order in which they are used.
         pub pack: Vec<Operand>,
         /// On a GPU: the operands whose tiles are gathered into shared memory run by run, not copied as boxes of what lies in memory.
@@ -369,6 +372,7 @@ const ORDER: &[&str] = &[
     "staged_bias",
     "programs",
     "cluster",
+    "turns",
     "pack",
     "gather",
     "keep",

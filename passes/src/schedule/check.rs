@@ -94,6 +94,7 @@ impl Schedule {
             ("stages", self.stages().is_some(), false),
             ("programs", self.contract().is_some_and(|own| own.programs.is_some()), false),
             ("cluster", self.cluster().is_some(), false),
+            ("turns", self.contract().is_some_and(|own| own.turns.is_some()), false),
             ("resident", self.resident().is_some(), false),
         ] {
             if set && cpu != target.is_cpu() {
@@ -133,9 +134,26 @@ impl Schedule {
         }
     }
 
+    /// Two warpgroups take turns: more would have too few registers.
+    fn check_turns(&self, place: &Place) -> Result {
+        let Some((own, turns)) = self.contract().and_then(|own| own.turns.map(|turns| (own, turns))) else {
+            return Ok(());
+        };
+        let fits =
+            own.unit == Some(Unit::Wgmma) && own.programs.is_some() && own.split.is_none() && own.gather.is_empty();
+        match turns == 2 && self.threads == 128 && fits {
+            true => Ok(()),
+            false => Err(place.error(
+                "turns",
+                format!("has a schedule with turns = {turns}: it takes 2, with unit = wgmma, threads = 128 and programs, without split or gather"),
+            )),
+        }
+    }
+
     /// Threads of a program besides those that compute.
     fn helpers(&self) -> i64 {
-        if self.unit() == Some(Unit::Wgmma) { 128 } else { 0 }
+        let turns = self.contract().and_then(|own| own.turns).unwrap_or(1);
+        if self.unit() == Some(Unit::Wgmma) { 128 + (turns - 1) * self.threads } else { 0 }
     }
 
     /// Tiles of operands in shared memory, sums in registers.
@@ -145,6 +163,7 @@ impl Schedule {
             return Err(place.error("stages", "has a schedule with unit = wgmma and one stage: it takes two at least"));
         }
         self.check_cluster(place, machine)?;
+        self.check_turns(place)?;
         let [m, n] = self.axes.map(|name| self.tile_of(name));
         let k = self.contract().and_then(|own| own.inner).map_or(1, |name| self.tile_of(name));
         let width = place.0.operand_types().iter().filter_map(|t| t.elem().byte_width()).min().unwrap_or(1) as i64;

@@ -25,6 +25,9 @@ fn tiles() -> impl Iterator<Item = [i64; 2]> {
 /// Programs of a cluster along m and n: alone, or two with neighbouring tiles, which read the same tile of the other operand.
 const CLUSTERS: [[i64; 2]; 3] = [[1, 1], [2, 1], [1, 2]];
 
+/// Warpgroups that take turns: more would have too few registers.
+const TURNS: i64 = 2;
+
 /// What there is to choose.
 #[derive(Clone, Copy)]
 struct Choice {
@@ -33,6 +36,8 @@ struct Choice {
     split: i64,
     /// Programs of a cluster along m and n.
     cluster: [i64; 2],
+    /// Warpgroups that have tiles of their own.
+    turns: i64,
 }
 
 impl Choice {
@@ -45,14 +50,15 @@ impl Choice {
         })
     }
     fn what(&self) -> String {
-        let Choice { tile, stages, split, cluster } = *self;
+        let Choice { tile, stages, split, cluster, turns } = *self;
         let parts = if split > 1 { format!(", sums in {split} parts") } else { String::new() };
         let shared = match cluster {
             [1, 1] => "",
             [_, 1] => ", two of them above one another a cluster",
             _ => ", two of them side by side a cluster",
         };
-        format!("tiles of {tile:?} by warpgroups, {stages} stages{parts}{shared}")
+        let turns = if turns > 1 { format!(" that take {turns} turns") } else { String::new() };
+        format!("tiles of {tile:?} by warpgroups{turns}, {stages} stages{parts}{shared}")
     }
 }
 
@@ -106,7 +112,10 @@ pub fn candidates(body: &Body, group: &Group, p: &Problem, target: &Target) -> O
             .min(target.gpu().warpgroups.max_stages);
         if fits && stages >= 2 {
             let choices = splits.iter().flat_map(|&split| CLUSTERS.map(|cluster| (split, cluster)));
-            let choices = choices.map(|(split, cluster)| Choice { tile: [bm, bn], stages, split, cluster });
+            let choices = choices.flat_map(|(split, cluster)| {
+                [1, TURNS].map(|turns| Choice { tile: [bm, bn], stages, split, cluster, turns })
+            });
+            let choices = choices.filter(|choice| choice.turns == 1 || takes_turns(group, p, &brought, choice));
             let candidate = |choice: Choice| Candidate {
                 schedules: vec![schedule(p, &brought, choice, target)],
                 what: choice.what(),
@@ -118,13 +127,22 @@ pub fn candidates(body: &Body, group: &Group, p: &Problem, target: &Target) -> O
     Some(out)
 }
 
+/// Whether a warpgroup computes a tile alone, all of which take the same steps.
+fn takes_turns(group: &Group, p: &Problem, brought: &[Brought; 2], choice: &Choice) -> bool {
+    let sums = group.nests[0].of_kind(loop_::IterKind::Reduce).count();
+    let boxes = brought.iter().all(|b| matches!(b, Brought::Boxes(_)));
+    let known = group.nests[0].iter(p.roles.k).is_some_and(|k| k.extent.is_static());
+    choice.tile[0] == WIDTH && choice.split == 1 && sums == 1 && boxes && known
+}
+
 fn schedule(p: &Problem, brought: &[Brought; 2], choice: Choice, target: &Target) -> Schedule {
-    let Choice { tile: [bm, bn], stages, split, cluster } = choice;
+    let Choice { tile: [bm, bn], stages, split, cluster, turns } = choice;
     let along = [(p.roles.m, cluster[0]), (p.roles.n, cluster[1])];
     let own = Contract {
         unit: Some(Unit::Wgmma),
         stages: Some(stages),
         programs: Some(target.cores),
+        turns: (turns > 1).then_some(turns),
         cluster: along.into_iter().filter(|c| c.1 > 1).collect(),
         split: (split > 1).then_some(split),
         gather: gathered(p, &|factor| matches!(brought[factor], Brought::Runs(_))),
@@ -263,8 +281,9 @@ fn aligned(tile: i64) -> f64 {
 /// Waves of tiles, each step of which takes as long as the matrix units or the copies from the second-level
 /// cache, whichever is slower, then the epilogue; the first tile waits for memory. Parts of the sums are written and read again, mostly in
 /// the second-level cache, by a kernel of their own. Of a tile that the programs of a cluster have in common, each copies a part, and waits for the others'.
+/// Where warpgroups take turns, the epilogue of one runs beside the products of the other.
 fn cost(p: &Problem, work: &Work, choice: Choice, held: i64, target: &Target) -> Cost {
-    let Choice { tile: [bm, bn], stages, split, cluster } = choice;
+    let Choice { tile: [bm, bn], stages, split, cluster, turns } = choice;
     let [above, beside] = cluster.map(|n| n as f64);
     let model = &target.gpu().warpgroups;
     let [m, n, k] = p.sizes;
@@ -311,7 +330,11 @@ fn cost(p: &Problem, work: &Work, choice: Choice, held: i64, target: &Target) ->
         ("latency", model.step_us),
     ]);
     let apart = if above * beside > 1.0 { model.cluster_us } else { 0.0 };
-    let waves = waves * (steps * (step.us + apart) + epilogue);
+    let products = steps * (step.us + apart);
+    let waves = match turns {
+        1 => waves * (products + epilogue),
+        _ => waves * products.max((products + epilogue) / turns as f64) + epilogue,
+    };
     let cost = Cost::longest([(step.bound, waves), ("memory", memory)]);
     Cost { us: cost.us + model.beside * waves.min(memory) + model.start_us + combine, ..cost }
 }

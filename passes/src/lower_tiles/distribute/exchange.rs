@@ -168,9 +168,15 @@ impl<'s> Distribute<'s> {
         Ok((memory, false))
     }
 
-    /// Shared memory for the whole function.
+    /// Shared memory for the whole function; for each of the warpgroups that have tiles of their own, where there are such.
     pub(super) fn shared(&mut self, ty: Type) -> Result<Value> {
-        self.emit.alloc(ty)
+        if !self.takes_turns() {
+            return self.emit.alloc(ty);
+        }
+        let (turns, group) = (self.roles().turns, self.warpgroup()?);
+        let all: Vec<Dim> = std::iter::once(Dim::Static(turns)).chain(ty.shape()).collect();
+        let all = self.emit.alloc(ty.with_shape(&all))?;
+        self.emit.part_everywhere(all, group, ty)
     }
 }
 

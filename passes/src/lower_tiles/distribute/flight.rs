@@ -298,9 +298,8 @@ impl<'s> Distribute<'s> {
     /// The warpgroup's 64 rows of a left operand.
     fn left_tile(&mut self, ring: &Ring, stream: Stream, transposed: bool) -> Result<Value> {
         let mut place = vec![self.stage_of(ring)?];
-        let consumers = self.roles().consumers;
-        if consumers > 1 && (stream.parts > 1 || transposed) {
-            place.push(self.digit(4, consumers, false)?);
+        if self.roles().groups() > 1 && (stream.parts > 1 || transposed) {
+            place.push(self.warpgroup()?);
         }
         self.part_of(stream.memory, &place)
     }

@@ -15,6 +15,7 @@ mod scan;
 mod share;
 mod sort;
 mod staged;
+mod turns;
 mod warpgroup;
 mod words;
 
@@ -288,7 +289,8 @@ impl<'s> Distribute<'s> {
         Ok(part)
     }
     fn digit(&mut self, stride: i64, size: i64, lane: bool) -> Result<Value> {
-        let warps = if self.has_gatherers() { self.warps + 4 } else { self.warps };
+        let own = self.warps * self.roles.as_ref().map_or(1, |roles| roles.turns);
+        let warps = if self.has_gatherers() { own + 4 } else { own };
         if lane { self.emit.lane_digit(stride, size) } else { self.emit.warp_digit(stride, size, warps) }
     }
 

@@ -43,7 +43,7 @@ impl<'s> Distribute<'s> {
             false => None,
         };
         let buffers = self.staging(target.elem())?;
-        let group = self.digit(4, self.roles().consumers, false)?;
+        let group = self.warpgroup()?;
         // The last part ends with the tile: where its first columns are those of the part before, they are stored twice.
         let parts = (0..staged.columns).step_by(WIDTH as usize).map(|first| first.min(staged.columns - WIDTH));
         for (i, first) in parts.enumerate() {
@@ -77,7 +77,7 @@ impl<'s> Distribute<'s> {
             && matches!(Layout::of(ty), Some(Layout::Mma { warps: [_, 1] }))
             && ty.elem().byte_width() == Some(2)
             && shape.len() == 2
-            && shape[0] == ROWS * self.roles().consumers
+            && shape[0] == ROWS * self.roles().groups()
             && shape[1] >= WIDTH
             && shape[1] % 16 == 0
             && dims.len() == 2
@@ -99,9 +99,11 @@ impl<'s> Distribute<'s> {
             };
             checks.push(self.check(self.indices.dim(index), span, target.shape()[d])?);
         }
-        let group = self.digit(4, self.roles().consumers, false)?;
-        let row = self.emit.combine_digits(&[(group, ROWS)])?;
-        at[down] = self.emit.add(at[down], row)?;
+        if self.roles().groups() > 1 {
+            let group = self.warpgroup()?;
+            let row = self.emit.combine_digits(&[(group, ROWS)])?;
+            at[down] = self.emit.add(at[down], row)?;
+        }
         Ok(Some(Staged { op, at, checks, down, columns: shape[1] }))
     }
     fn staging(&mut self, elem: Type) -> Result<Value> {
@@ -122,7 +124,7 @@ impl<'s> Distribute<'s> {
         self.branch(first, body)
     }
     /// The warpgroup's threads wait for one another.
-    fn group_barrier(&mut self, group: Value) -> Result {
+    pub(super) fn group_barrier(&mut self, group: Value) -> Result {
         let attrs = [("id", Attr::i64(2)), ("threads", Attr::i64(WARPGROUP))];
         self.emit.op(op::kernel::BARRIER, &[&[group]], &attrs, None).map(drop)
     }

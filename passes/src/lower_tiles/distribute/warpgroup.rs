@@ -7,6 +7,7 @@
 
 use super::cluster::{Cluster, Share};
 use super::flight::Flight;
+use super::turns::TURNS;
 use super::{Distribute, Mapped};
 use crate::lower_tiles::emit::Ix;
 use crate::lower_tiles::layout::{Layout, WARP};
@@ -57,6 +58,10 @@ pub(super) struct Ring {
 }
 
 impl Roles {
+    /// Warpgroups that compute a tile.
+    pub(super) fn groups(&self) -> i64 {
+        self.consumers / self.turns
+    }
     /// How many blocks are a cluster.
     pub(super) fn blocks(&self) -> i64 {
         self.cluster.as_ref().map_or(1, |cluster| cluster.blocks)
@@ -85,8 +90,11 @@ pub(super) struct Roles {
     pub(super) loops: Vec<Op>,
     pub(super) rings: Vec<Ring>,
     pub(super) stages: i64,
-    /// Warpgroups that compute.
+    /// Warpgroups that compute, and how many of these, or of groups of them, have tiles of their own, in turns.
     pub(super) consumers: i64,
+    pub(super) turns: i64,
+    /// Where they take turns, a barrier for each says that those before have been through their steps.
+    pub(super) order: Option<Value>,
     /// The stage at hand of what the innermost loop loads, and the parity of the phase that is waited for.
     pub(super) stage: Value,
     pub(super) parity: Value,
@@ -116,7 +124,8 @@ impl<'s> Distribute<'s> {
     /// The whole function, by roles.
     pub(super) fn specialized(&mut self, entry: Block, dots: &[Op]) -> Result {
         let src = self.src;
-        let consumers = self.warps / 4;
+        let turns = src.op_ref(src.root()).int(TURNS).unwrap_or(1);
+        let consumers = self.warps / 4 * turns;
         let block = src.parent(dots[0]);
         if let Some(&other) = dots.iter().find(|&&dot| src.parent(dot) != block) {
             let error = src.op_ref(other).unsupported("with unit = wgmma beside another one in another loop");
@@ -135,6 +144,10 @@ impl<'s> Distribute<'s> {
         if let Some(cluster) = &cluster {
             cluster.check_loops(src, &loops)?;
         }
+        let order = match turns > 1 {
+            true => Some(self.order_of_turns(&loops, turns)?),
+            false => None,
+        };
         let (stage, parity) = (zero, zero);
         let role = Role::Producer;
         let mut flight = Flight::new(src, loops[0], dots);
@@ -152,6 +165,8 @@ impl<'s> Distribute<'s> {
             rings,
             stages,
             consumers,
+            turns,
+            order,
             stage,
             parity,
             flight,
@@ -188,6 +203,7 @@ impl<'s> Distribute<'s> {
         let alone = consumers == 1 && !gathers;
         let threads = consumers * WARPGROUP + if alone { WARP } else { WARPGROUP };
         self.emit.body.set_attr(root, "threads", Attr::i64(threads));
+        self.emit.body.remove_attr(root, TURNS);
         self.emit.body.set_attr(root, "min_blocks", Attr::i64(1));
         Ok(())
     }
@@ -257,7 +273,7 @@ impl<'s> Distribute<'s> {
         let error = self.src.op_ref(load).unsupported("for the left operand of one product and another one's");
         Err(error.help("choose unit = mma"))
     }
-    fn barriers(&mut self, stages: i64) -> Result<Value> {
+    pub(super) fn barriers(&mut self, stages: i64) -> Result<Value> {
         self.emit.alloc_with(Type::memref(&[Dim::Static(stages)], Type::i64(), 3), &[("align", Attr::i64(8))])
     }
 
@@ -306,7 +322,7 @@ impl<'s> Distribute<'s> {
             let count = if ring.empty.is_some() { stages } else { 1 };
             let arrivals = i64::from(ring.copies()) + if ring.gathers() { WARPGROUP } else { 0 };
             let readers = if ring.shares() { self.roles().blocks() } else { 1 };
-            let done = readers * consumers * if ring.by_threads { WARPGROUP } else { WARPGROUP / WARP };
+            let done = readers * self.roles().groups() * if ring.by_threads { WARPGROUP } else { WARPGROUP / WARP };
             let kinds = [(Some(ring.full), arrivals), (ring.empty, done)];
             for (barriers, arrivals) in kinds.into_iter().filter_map(|(b, n)| Some((b?, n))) {
                 for stage in 0..count {
@@ -316,7 +332,7 @@ impl<'s> Distribute<'s> {
                 }
             }
         }
-        if let Some(turns) = self.roles().flight.turns {
+        for turns in [self.roles().flight.turns, self.roles().order].into_iter().flatten() {
             for group in 0..consumers {
                 let at = self.emit.index(group)?;
                 self.emit.op(op::kernel::MBARRIER_INIT, &[&[turns], &[at]], &[("count", Attr::i64(4))], None)?;
@@ -629,7 +645,18 @@ impl<'s> Distribute<'s> {
         }
         init.extend([self.roles().stage, self.roles().parity]);
         let bounds = [0, 1, 2].map(|i| self.ix(op.operand(i)));
-        let values = [self.emit.get(bounds[0])?, self.emit.get(bounds[1])?, self.emit.get(bounds[2])?];
+        let mut values = [self.emit.get(bounds[0])?, self.emit.get(bounds[1])?, self.emit.get(bounds[2])?];
+        let own_tiles = consumes && !innermost && self.takes_turns();
+        if own_tiles {
+            values = self.own_tiles(values)?;
+            let first = init.len() - 2;
+            init.truncate(first);
+            init.extend([self.roles().stage, self.roles().parity]);
+        }
+        let in_turn = consumes && innermost && self.takes_turns();
+        if in_turn {
+            self.await_turn()?;
+        }
         let types: Vec<Type> = init.iter().map(|&v| self.emit.ty(v)).collect();
         let at = self.emit.block;
         let groups: [&[Value]; 4] = [&values[..1], &values[1..2], &values[2..], &init];
@@ -664,12 +691,18 @@ impl<'s> Distribute<'s> {
         if innermost {
             self.next_stage()?;
         }
+        if own_tiles {
+            self.pass_others_tiles()?;
+        }
         let mut next = if consumes { self.flatten(self.src.operands(last)) } else { Vec::new() };
         next.extend([self.roles().stage, self.roles().parity]);
         self.emit.op(op::kernel::YIELD, &[&next], &[], None)?;
         self.emit.block = at;
         let results: Vec<Value> = self.emit.body.results(made).collect();
         self.set_stage(&results);
+        if in_turn {
+            self.end_turn()?;
+        }
         if consumes {
             let outer: Vec<Value> = op.results().collect();
             self.bind_piped(&outer, &results, &flies);
@@ -788,8 +821,12 @@ impl<'s> Distribute<'s> {
     pub(super) fn is_piped(&self, op: Op) -> bool {
         self.roles.as_ref().is_some_and(|r| r.loops.contains(&op))
     }
-    /// All consumers wait for one another; without roles, all threads.
+    /// All consumers of a tile wait for one another; without roles, all threads.
     pub(super) fn barrier(&mut self) -> Result {
+        if self.takes_turns() {
+            let group = self.warpgroup()?;
+            return self.group_barrier(group);
+        }
         let attrs = match &self.roles {
             Some(roles) => vec![("id", Attr::i64(1)), ("threads", Attr::i64(roles.consumers * WARPGROUP))],
             None => Vec::new(),
