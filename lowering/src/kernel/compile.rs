@@ -10,7 +10,10 @@ use crate::{
 use melior::ir::Module;
 use rc_ir::{Body, Result};
 use std::{
-    sync::atomic::{AtomicUsize, Ordering},
+    sync::{
+        OnceLock,
+        atomic::{AtomicUsize, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -71,14 +74,15 @@ pub fn lower_kernels(bodies: &[&Body], target: &Processor, options: &Options) ->
     let mut queue: Vec<usize> = (0..bodies.len()).collect();
     queue.sort_by_key(|&i| std::cmp::Reverse(bodies[i].value_capacity()));
     let next = AtomicUsize::new(0);
-    let parts = rayon::broadcast(|_| {
-        let take = || queue.get(next.fetch_add(1, Ordering::Relaxed)).copied();
-        let compile = |i: usize| (i, Session::with(|session| lower_kernel(session, bodies[i], target, options)));
-        std::iter::from_fn(take).map(compile).collect::<Vec<_>>()
-    });
-    let mut compiled: Vec<_> = parts.into_iter().flatten().collect();
-    compiled.sort_by_key(|&(i, _)| i);
-    compiled.into_iter().map(|(_, kernel)| kernel).collect()
+    let compiled: Vec<OnceLock<Result<CompiledKernel>>> = bodies.iter().map(|_| OnceLock::new()).collect();
+    let work = || {
+        while let Some(&i) = queue.get(next.fetch_add(1, Ordering::Relaxed)) {
+            _ = compiled[i].set(Session::with(|session| lower_kernel(session, bodies[i], target, options)));
+        }
+    };
+    // Not a broadcast, which waits for every thread of the pool: some may load another module meanwhile.
+    rayon::scope(|scope| (0..rayon::current_num_threads().min(bodies.len())).for_each(|_| scope.spawn(|_| work())));
+    compiled.into_iter().map(|kernel| kernel.into_inner().expect("each kernel was taken once")).collect()
 }
 
 /// Kernels, at least one, in one module of LLVM IR after LLVM's passes: text, assembly, object code or PTX can be had from it.
