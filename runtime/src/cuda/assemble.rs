@@ -2,8 +2,8 @@
 //!
 //! The driver's linker gives machine code that can be kept, and assembles for linking: registers that warps give to one another
 //! (`setmaxnreg`) are not counted on there, and a kernel that takes more of them than its threads have at the start keeps some in memory, or has its
-//! products of warpgroups wait for one another. Such PTX is loaded as it is ([`load_all`]): the driver assembles it as a whole program, and keeps the
-//! code in a cache of its own. Libraries it assembles several at once, without a log; modules one at a time.
+//! products of warpgroups wait for one another. PTX with such instructions is loaded as it is ([`load_all`]): the driver assembles it as a whole program,
+//! and keeps the code in a cache of its own. Libraries it assembles several at once, without a log; modules one at a time.
 
 use std::ffi::{c_char, c_void};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -86,24 +86,52 @@ pub fn load_all(
 ) -> Result<Vec<Function>> {
     let mut order: Vec<usize> = (0..kernels.len()).collect();
     order.sort_by_key(|&i| std::cmp::Reverse(kernels[i].1.len()));
-    at_once(kernels, &order, &|&(name, ptx)| {
-        let cubin = assemble(device, ptx, options, cache)?;
-        let linked = Module::load(device, &cubin.bytes)?.function(name)?;
-        let (spilled, serialized) = (linked.info().local_memory, cubin.is_serialized());
-        let slow = serialized || spilled > 0 && ptx.contains("setmaxnreg");
-        if !slow {
+    let loader = Loader { device, options, cache };
+    at_once(kernels, &order, &|&(name, ptx)| loader.load(name, ptx))
+}
+
+/// What loads a kernel.
+struct Loader<'a> {
+    device: &'a Arc<Device>,
+    options: &'a AssembleOptions,
+    cache: Option<&'a CubinCache>,
+}
+
+impl Loader<'_> {
+    fn load(&self, name: &str, ptx: &str) -> Result<Function> {
+        // Another thread may be capturing a stream.
+        let _relaxed = self.device.relaxed();
+        if ptx.contains("setmaxnreg") {
+            return self.whole(name, ptx);
+        }
+        let (linked, is_serialized) = self.linked(name, ptx)?;
+        if !is_serialized {
             return Ok(linked);
         }
-        if !serialized {
-            let library = Module::library(device, ptx)?.function(name)?;
-            if library.info().local_memory == 0 {
-                return Ok(library);
-            }
+        let whole = Module::whole(self.device, ptx, self.options)?.function(name)?;
+        Ok(if spilled(&whole) <= spilled(&linked) { whole } else { linked })
+    }
+
+    /// A kernel whose warps give one another registers. It is linked only where it keeps some in memory as a whole program too, and fewer then.
+    fn whole(&self, name: &str, ptx: &str) -> Result<Function> {
+        let whole = Module::library(self.device, ptx)?.function(name)?;
+        if spilled(&whole) == 0 {
+            return Ok(whole);
         }
-        let whole = Module::whole(device, ptx, options)?.function(name)?;
-        let better = whole.info().local_memory < spilled || serialized && whole.info().local_memory == spilled;
-        Ok(if better { whole } else { linked })
-    })
+        let (linked, _) = self.linked(name, ptx)?;
+        Ok(if spilled(&linked) < spilled(&whole) { linked } else { whole })
+    }
+
+    /// And whether its products of warpgroups wait for one another.
+    fn linked(&self, name: &str, ptx: &str) -> Result<(Function, bool)> {
+        let cubin = assemble(self.device, ptx, self.options, self.cache)?;
+        Ok((Module::load(self.device, &cubin.bytes)?.function(name)?, cubin.is_serialized()))
+    }
+}
+
+/// Bytes of a thread's memory that its registers did not have room for.
+fn spilled(function: &Function) -> u32 {
+    function.info().local_memory
 }
 
 /// What is made of each, on as many threads as the CPU's pool has, the first of `order` first. The pool itself runs one job at a time, and what it does not
