@@ -16,7 +16,7 @@ mod tune;
 pub mod variants;
 mod version;
 
-pub use cache::{Cache, Compiled, compile_anew, compile_cached};
+pub use cache::{Begun, Cache, Compiled, compile_anew, compile_cached};
 pub use calibrate::{Figure, calibrate};
 pub use check::CheckEachPass;
 pub use function::Function;

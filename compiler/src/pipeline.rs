@@ -24,6 +24,16 @@ fn last(target: &Target) -> &'static str {
     if target.machine == Machine::Cpu { "lower-cpu" } else { "lower-cuda" }
 }
 
+/// The part of the pipeline that says what rc cannot do: to kernels of which [`code`] makes machine code.
+pub(crate) fn kernels(module: &mut Module, target: &Target) -> Report {
+    run_by(module, target, &pipeline(target), |manager, module| manager.run_before_last(module))
+}
+
+/// The rest of it: what fails here is a defect of rc's.
+pub(crate) fn code(module: &mut Module, target: &Target) -> Report {
+    run(module, target, last(target), Vec::new())
+}
+
 /// Runs the pipeline for a target. The report holds remarks, errors and timing; on errors the module is as the failing pass left it.
 pub fn compile(module: &mut Module, target: &Target) -> Report {
     run(module, target, &pipeline(target), Vec::new())
@@ -41,13 +51,21 @@ pub fn compile_tuned(module: &mut Module, target: &Target, tuning: &Path) -> Rep
 }
 
 fn run(module: &mut Module, target: &Target, pipeline: &str, hooks: Vec<Box<dyn PassInstrumentation>>) -> Report {
+    run_by(module, target, pipeline, |manager, module| {
+        manager.instrumentations = hooks;
+        manager.run(module)
+    })
+}
+
+fn run_by(
+    module: &mut Module,
+    target: &Target,
+    pipeline: &str,
+    run: impl FnOnce(&mut PassManager, &mut Module) -> Report,
+) -> Report {
     target.set_on(module);
     match parse_pipeline("pipeline", pipeline) {
-        Ok(passes) => {
-            let mut manager = PassManager::new(passes);
-            manager.instrumentations = hooks;
-            manager.run(module)
-        }
+        Ok(passes) => run(&mut PassManager::new(passes), module),
         Err(errors) => Report { errors, ..Report::default() },
     }
 }

@@ -1,7 +1,7 @@
 //! The cache: what comes out of it is what was compiled, and whatever is wrong with it is a miss.
 
 use rc::cache::{Cache, Key};
-use rc::{Compiled, Executable, Machine, Target};
+use rc::{Begun, Compiled, Executable, Machine, Target, compile_anew};
 use rc_ir::{Blob, Module, Severity};
 use rc_runtime::Tensor;
 use std::fs;
@@ -56,6 +56,24 @@ fn what_was_compiled_is_found_again() {
     assert!(!compile(&cache, 3.0).cached);
     assert_eq!(cache.clear(), 0);
     assert!(!compile(&cache, 2.0).cached);
+}
+
+#[test]
+fn two_steps_give_what_one_gives() {
+    let (source, target) = (module(2.0), Target::host());
+    let begun = Begun::new(&source, &target);
+    assert!(begun.report().succeeded());
+    let (twice, whole) = (begun.clone().finish(), compile_anew(&source, &target));
+    assert_eq!(twice.module.to_string(), whole.module.to_string());
+    let names = |compiled: &Compiled| compiled.report.statistics.iter().map(|s| s.name).collect::<Vec<_>>();
+    assert_eq!(names(&twice), names(&whole));
+    assert_eq!(begun.finish().module.to_string(), whole.module.to_string());
+    let text = "func.func @main(%x: tensor<3xf32>) -> tensor<3xf32> {
+  %y = core.unknown %x : tensor<3xf32>
+  func.return %y
+}";
+    let (bad, _) = rc_parser::parse_module("test", text);
+    assert!(bad.is_none_or(|bad| !Begun::new(&bad, &target).report().succeeded()), "the first step says what is wrong");
 }
 
 #[test]

@@ -1,6 +1,7 @@
 """Training steps that rc differentiates itself, beside eager; and those that it leaves to AOTAutograd."""
 
 import copy
+import threading
 
 import pytest
 import torch
@@ -8,6 +9,10 @@ import torch.nn.functional as F
 from torch import nn
 
 import rc.torch.backend as backend
+from rc.torch.behind import Behind
+from rc.torch.compile import Compiling
+from rc.torch.errors import UnsupportedOps
+from rc.torch.lower import Problems
 
 
 @pytest.fixture
@@ -701,3 +706,47 @@ def test_gradients_of_a_loss_alone(own, monkeypatch):
             found.append(torch.autograd.grad(sum((results[i] * 3).sum() for i in chosen), [a, b], allow_unused=True, materialize_grads=True))
         close(*found)
         assert [list(step.backwards) for step in made] == [[(0,)] if chosen == [0] and len(made[0].backwards) == 1 else [(0,), (0, 1, 2)]]
+
+
+def test_machine_code_is_made_behind(own, monkeypatch):
+    """What rc cannot do is known when the backend returns; machine code is waited for where it is called."""
+    backend_returned, program, step = threading.Event(), Compiling.program, backend.compile_step
+
+    def held(self, *args):
+        assert backend_returned.wait(20), "the backend waits for machine code"
+        return program(self, *args)
+
+    def returning(*args):
+        made = step(*args)
+        backend_returned.set()
+        return made
+
+    monkeypatch.setattr(Compiling, "program", held)
+    monkeypatch.setattr(backend, "compile_step", returning)
+    check(lambda x: x.sin() * 2, torch.randn(8))
+
+
+def test_machine_code_that_cannot_be_made(own, monkeypatch):
+    def program(self, *args):
+        raise Problems([(next(iter(self.lowered.nodes.values())), "a defect")])
+
+    monkeypatch.setattr(Compiling, "program", program)
+    x, g = torch.randn(8, requires_grad=True), torch.compile(lambda x: x.sin() * 2, backend="rc")
+    for _ in range(2):
+        with pytest.raises(UnsupportedOps, match="a defect"):
+            g(x)
+
+
+def test_a_forked_process_computes_itself_what_its_parent_was_computing():
+    go, calls = threading.Event(), []
+
+    def work():
+        calls.append(len(calls))
+        return calls[-1] or go.wait(20)
+
+    behind = Behind(work)
+    behind.process = -1
+    try:
+        assert behind.result() == 1
+    finally:
+        go.set()

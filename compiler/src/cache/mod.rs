@@ -17,11 +17,12 @@ pub use key::{Key, build};
 pub use shared::{Settings, Shared};
 pub use store::{Cache, Entry};
 
-use crate::Target;
+use crate::{Target, pipeline};
 use rc_ir::pass::Report;
 use rc_ir::{Diagnostic, Loc, Module};
 
 /// A compiled module, and how it was come by.
+#[derive(Clone)]
 pub struct Compiled {
     /// Its resources may lie in a mapped file.
     pub module: Module,
@@ -33,28 +34,65 @@ pub struct Compiled {
 
 /// As [`crate::compile`], where the cache that the environment says ([`Cache::open`]) does not have the module.
 pub fn compile_cached(module: &Module, target: &Target) -> Compiled {
-    let mut compiled = match Cache::open() {
-        Some(cache) => cache.compile(module, target),
-        None => compile_anew(module, target),
-    };
-    let said = environment::mistaken_first().into_iter().map(|why| *Diagnostic::warning(Loc::UNKNOWN, why));
-    compiled.report.diagnostics.extend(said);
-    compiled
+    Begun::new(module, target).finish()
 }
 
 impl Cache {
     /// As [`crate::compile`], where this cache does not have the module; what was compiled is kept in it. What goes wrong with the cache is a
     /// warning of the report.
     pub fn compile(&self, module: &Module, target: &Target) -> Compiled {
-        let key = Key::new(module, target);
-        let mut warning = match self.get(&key) {
-            Ok(Some((module, _))) => return Compiled { module, report: Report::default(), cached: true },
-            Ok(None) => None,
-            Err(warning) => Some(warning),
+        Begun::in_cache(Some(self.clone()), module, target).finish()
+    }
+}
+
+/// A module that is compiled in two steps: the first says what rc cannot do, and the second, which takes longer, makes the machine code.
+#[derive(Clone)]
+pub struct Begun {
+    compiled: Compiled,
+    target: Target,
+    /// Where the compiled module is to be kept.
+    place: Option<(Cache, Key)>,
+    /// What went wrong with the cache first.
+    warning: Option<String>,
+}
+
+impl Begun {
+    /// The first step, unless the cache that the environment says ([`Cache::open`]) has the compiled module.
+    pub fn new(module: &Module, target: &Target) -> Begun {
+        let mut begun = Begun::in_cache(Cache::open(), module, target);
+        let said = environment::mistaken_first().into_iter().map(|why| *Diagnostic::warning(Loc::UNKNOWN, why));
+        begun.compiled.report.diagnostics.extend(said);
+        begun
+    }
+
+    fn in_cache(cache: Option<Cache>, module: &Module, target: &Target) -> Begun {
+        let place = cache.map(|cache| (cache, Key::new(module, target)));
+        let begun = |compiled, place, warning| Begun { compiled, target: target.clone(), place, warning };
+        let warning = match place.as_ref().map(|(cache, key)| cache.get(key)) {
+            Some(Ok(Some((module, _)))) => {
+                return begun(Compiled { module, report: Report::default(), cached: true }, None, None);
+            }
+            Some(Err(warning)) => Some(warning),
+            _ => None,
         };
-        let mut compiled = compile_anew(module, target);
-        if compiled.report.succeeded() {
-            warning = warning.or(self.put(&key, &compiled.module, &[]).err());
+        let mut module = module.clone();
+        let report = pipeline::kernels(&mut module, target);
+        begun(Compiled { module, report, cached: false }, place, warning)
+    }
+
+    /// What the first step said: errors are final.
+    pub fn report(&self) -> &Report {
+        &self.compiled.report
+    }
+
+    /// The second step, where there was no error.
+    pub fn finish(self) -> Compiled {
+        let Begun { mut compiled, target, place, mut warning } = self;
+        if !compiled.cached && compiled.report.succeeded() {
+            compiled.report.append(pipeline::code(&mut compiled.module, &target));
+        }
+        if let (Some((cache, key)), true) = (place, compiled.report.succeeded()) {
+            warning = warning.or(cache.put(&key, &compiled.module, &[]).err());
         }
         let said = warning.map(|why| *Diagnostic::warning(Loc::UNKNOWN, why));
         compiled.report.diagnostics.extend(said);

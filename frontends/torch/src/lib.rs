@@ -40,7 +40,7 @@ mod _native {
     #[pymodule_export]
     use super::model::PyModel;
     #[pymodule_export]
-    use super::module::{PyModule, cached_graph, pipeline, versions};
+    use super::module::{PyCompiling, PyModule, cached_graph, pipeline, versions};
     #[pymodule_export]
     use super::ops::operations;
     #[pymodule_export]

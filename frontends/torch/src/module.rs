@@ -10,6 +10,7 @@ use pyo3::prelude::*;
 use rc::cache::Key;
 use rc::variants::Policy;
 use rc::{Target, TuneOptions, Tuning};
+use rc_ir::pass::Report;
 use rc_ir::print::{PrintOptions, print_module};
 use rc_ir::{Diagnostic, Loc, Module, Severity, Type};
 use rc_runtime::cuda::Device;
@@ -204,15 +205,10 @@ impl PyModule {
         done.map_err(|errors| error(py, &errors))
     }
 
-    /// Machine code for this machine's CPU (`cpu`), or for a GPU (`cuda:0`), the compiler's remarks and warnings, where it is asked for the compiled
-    /// module's text, the seconds of compiling and of loading the code (on a GPU, of assembling it in the driver too), and whether the code
-    /// is from the cache, which has no remarks. `anew`: it is not, and remarks are given. `graph` and `mapping`: a key under which the cache keeps the code too, for
-    /// [`cached_graph`], and what it then gives back with it.
-    /// `tuning`: a file of measured schedules, which count before the planners'; what is compiled with it is not kept.
-    /// `variants`: how many programs for ranges of symbolic sizes may be made, whether behind the calls, and the buckets that sizes are
-    /// filled up to.
-    #[pyo3(signature = (device, text, anew, tuning=None, graph=None, mapping=None, variants=(0, false, Vec::new())))]
-    #[allow(clippy::too_many_arguments)]
+    /// Compiles for this machine's CPU (`cpu`), or for a GPU (`cuda:0`), to where all is known that rc cannot do: [`PyCompiling::finish`] does the rest. `text`: the
+    /// compiled module's text is asked for; `anew`: it is not taken from the cache, and remarks are given. `tuning`: a file of measured
+    /// schedules, which count before the planners'; what is compiled with it is not kept.
+    #[pyo3(signature = (device, text, anew, tuning=None))]
     fn compile(
         &self,
         py: Python<'_>,
@@ -220,44 +216,105 @@ impl PyModule {
         text: bool,
         anew: bool,
         tuning: Option<PathBuf>,
-        graph: Option<&str>,
-        mapping: Option<&str>,
-        variants: Wanted,
-    ) -> PyResult<Compiled> {
+    ) -> PyResult<PyCompiling> {
         let module = &self.0;
         let done = on_team(py, || -> Result<_, Vec<Diagnostic>> {
             let (target, gpu) = target(device).map_err(|e| vec![*e])?;
             let start = Instant::now();
-            let rc::Compiled { module, report, cached } = match (&tuning, anew) {
+            let stage = match (&tuning, anew) {
                 (Some(file), _) => {
                     let mut module = module.clone();
                     let report = rc::compile_tuned(&mut module, &target, file);
-                    rc::Compiled { module, report, cached: false }
+                    Stage::Whole(rc::Compiled { module, report, cached: false })
                 }
                 (None, _) if view::folder().is_some() => {
-                    view::compile(module, &target, view::folder().unwrap_or_default())
+                    Stage::Whole(view::compile(module, &target, view::folder().unwrap_or_default()))
                 }
-                (None, true) => rc::compile_anew(module, &target),
-                (None, false) => rc::compile_cached(module, &target),
+                (None, true) => Stage::Whole(rc::compile_anew(module, &target)),
+                (None, false) => Stage::Begun(Box::new(rc::Begun::new(module, &target))),
             };
-            let compiled = start.elapsed();
+            let errors = &stage.report().errors;
+            if !errors.is_empty() {
+                return Err(errors.clone());
+            }
+            Ok(PyCompiling { source: module.clone(), stage, target, gpu, text, anew, seconds: start.elapsed() })
+        })?;
+        done.map_err(|errors| error(py, &errors))
+    }
+}
+
+/// A module that is being compiled.
+#[pyclass(name = "Compiling", frozen)]
+pub struct PyCompiling {
+    source: Module,
+    stage: Stage,
+    target: Target,
+    gpu: Option<Arc<Device>>,
+    text: bool,
+    anew: bool,
+    /// What it took so far.
+    seconds: Duration,
+}
+
+#[derive(Clone)]
+enum Stage {
+    Begun(Box<rc::Begun>),
+    Whole(rc::Compiled),
+}
+
+impl Stage {
+    fn report(&self) -> &Report {
+        match self {
+            Stage::Begun(begun) => begun.report(),
+            Stage::Whole(compiled) => &compiled.report,
+        }
+    }
+
+    fn finish(self) -> rc::Compiled {
+        match self {
+            Stage::Begun(begun) => begun.finish(),
+            Stage::Whole(compiled) => compiled,
+        }
+    }
+}
+
+#[pymethods]
+impl PyCompiling {
+    /// Machine code, which on a GPU is loaded behind the caller's back; the compiler's remarks and warnings; where it is asked for the compiled
+    /// module's text; the seconds of compiling and of loading the code; and whether the code is from the cache, which has no remarks. `graph`
+    /// and `mapping`: a key under which the cache keeps the code too, for [`cached_graph`], and what it then gives back with it.
+    /// `variants`: how many programs for ranges of symbolic sizes may be made, whether behind the calls, and the buckets that sizes are
+    /// filled up to.
+    #[pyo3(signature = (graph=None, mapping=None, variants=(0, false, Vec::new())))]
+    fn finish(
+        &self,
+        py: Python<'_>,
+        graph: Option<&str>,
+        mapping: Option<&str>,
+        variants: Wanted,
+    ) -> PyResult<Compiled> {
+        let done = on_team(py, || -> Result<_, Vec<Diagnostic>> {
+            let start = Instant::now();
+            let rc::Compiled { module, report, cached } = self.stage.clone().finish();
+            let compiled = self.seconds + start.elapsed();
             if !report.succeeded() {
                 return Err(report.errors);
             }
-            let program = PyProgram::load(&module, gpu.clone()).map_err(|d| vec![*d])?;
-            program.fit(&self.0, target.clone(), gpu, policy(variants));
-            let load = start.elapsed() - compiled;
+            let start = Instant::now();
+            let program = PyProgram::load(&module, self.gpu.clone()).map_err(|d| vec![*d])?;
+            program.fit(&self.source, self.target.clone(), self.gpu.clone(), policy(variants));
+            let load = start.elapsed();
             let (warnings, remarks): (Vec<_>, Vec<_>) =
                 report.diagnostics.iter().partition(|d| d.severity == Severity::Warning);
             let rendered = |all: Vec<&Diagnostic>| all.into_iter().map(Diagnostic::render).collect();
             // Who asks for remarks compiles anew.
-            let remarks = if anew { remarks } else { Vec::new() };
+            let remarks = if self.anew { remarks } else { Vec::new() };
             let (mut warnings, remarks): (Vec<String>, Vec<String>) = (rendered(warnings), rendered(remarks));
             if let (Some(cache), Some(graph), Some(mapping)) = (rc::Cache::open(), graph, mapping) {
-                let kept = cache.put(&Key::of_graph(graph, &target), &module, &[("mapping", mapping)]);
+                let kept = cache.put(&Key::of_graph(graph, &self.target), &module, &[("mapping", mapping)]);
                 warnings.extend(kept.err().filter(|_| warnings.is_empty()));
             }
-            let text = text.then(|| print_module(&module, &PrintOptions::PRETTY));
+            let text = self.text.then(|| print_module(&module, &PrintOptions::PRETTY));
             let seconds = (compiled.as_secs_f64(), load.as_secs_f64());
             Ok((program, remarks, warnings, text, seconds, cached))
         })?;

@@ -30,10 +30,28 @@ impl PassManager {
     }
     /// Runs the passes in order, each after the prerequisites that are still pending; stops at the first error.
     pub fn run(&mut self, module: &mut Module) -> Report {
+        self.report(module, |run, passes, module, timing| {
+            passes.iter().try_for_each(|pass| run.with_prerequisites(pass, module, timing))
+        })
+    }
+    /// The same, but for the last pass itself, whose prerequisites are run.
+    pub fn run_before_last(&mut self, module: &mut Module) -> Report {
+        self.report(module, |run, passes, module, timing| {
+            let Some((last, others)) = passes.split_last() else { return Ok(()) };
+            others.iter().try_for_each(|pass| run.with_prerequisites(pass, module, timing))?;
+            run.prerequisites(last.def, &mut vec![last.def.name], module, timing)
+        })
+    }
+
+    fn report(
+        &mut self,
+        module: &mut Module,
+        work: impl FnOnce(&mut Run, &[PassInstance], &mut Module, &mut Timing) -> Outcome,
+    ) -> Report {
         let mut report = Report::default();
         let mut timing = Timing::new("pipeline", std::time::Duration::ZERO);
         let mut run = Run { verify_each: self.verify_each, hooks: &mut self.instrumentations, report: &mut report };
-        let outcome = self.passes.iter().try_for_each(|pass| run.with_prerequisites(pass, module, &mut timing));
+        let outcome = work(&mut run, &self.passes, module, &mut timing);
         report.errors = outcome.err().unwrap_or_default();
         report.diagnostics.extend(self.instrumentations.iter_mut().flat_map(|hook| hook.finish()));
         report.timing = timing;

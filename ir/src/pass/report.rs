@@ -29,6 +29,13 @@ impl Report {
     pub fn succeeded(&self) -> bool {
         self.errors.is_empty()
     }
+    /// Adds that of the passes after these.
+    pub fn append(&mut self, after: Report) {
+        self.diagnostics.extend(after.diagnostics);
+        self.errors.extend(after.errors);
+        self.statistics.extend(after.statistics);
+        after.timing.parts.into_iter().for_each(|part| self.timing.add(part));
+    }
     /// The report of `--pass-statistics`, in the form of mlir-opt's.
     pub fn statistics_text(&self) -> String {
         let rule = format!("===-{}-===", "-".repeat(71));

@@ -191,6 +191,17 @@ fn missing_phases_run_first() {
     assert_eq!(report.errors[0].message, "the pass 'test-lost' requires 'test-nowhere', which is not registered");
 }
 
+#[test]
+fn a_pipeline_stops_before_its_last_pass() {
+    super::register(&[&STEP1, &STEP2]);
+    let mut m = module(&["a"]);
+    let report = PassManager::new(vec![instance(&STEP1, &[]), instance(&STEP2, &[])]).run_before_last(&mut m);
+    assert!(report.succeeded() && has_dialect(&m, "low1"), "{:?}", report.errors);
+    let mut m = module(&["a"]);
+    let report = PassManager::new(vec![instance(&STEP2, &[])]).run_before_last(&mut m);
+    assert!(report.succeeded() && has_dialect(&m, "low1"), "its prerequisites are run: {:?}", report.errors);
+}
+
 #[derive(Clone, Default)]
 struct Buffer(Arc<Mutex<Vec<u8>>>);
 impl std::io::Write for Buffer {

@@ -1,13 +1,14 @@
 //! Programs on a CUDA GPU: constants stay on the device, and launches between which the host has nothing to do are CUDA graphs.
 
 use super::graphs::Pool;
+use super::kernels::Kernels;
 use super::prepare::{PreparedStep, needs_host};
 use super::queue::{Exec, Queue};
 use super::record::Places;
 use super::signature::Bindings;
 use super::stretch::Stretch;
-use super::{Addresses, Arena, Between, Code, Program, fixed};
-use crate::cuda::{AssembleOptions, Buffer, Conditions, CubinCache, Device, Function, Stream, load_all};
+use super::{Addresses, Arena, Between, Program, fixed};
+use crate::cuda::{Buffer, Conditions, Device, Function, Stream};
 use crate::foreign;
 use crate::{Error, Result, Tensor};
 use rustc_hash::FxHashMap;
@@ -20,7 +21,7 @@ pub struct CudaProgram {
     pub(super) program: Program,
     pub(super) device: Arc<Device>,
     pub(super) stream: Stream,
-    pub(super) kernels: Vec<Function>,
+    kernels: Kernels,
     pub(super) foreign: Vec<foreign::Function>,
     conditions: OnceLock<Result<Conditions, String>>,
     _constants: Vec<Buffer>,
@@ -88,19 +89,23 @@ impl CudaInputs {
 }
 
 impl CudaProgram {
-    /// Assembles the program's PTX in the driver (several kernels at once) and loads it and its constants.
+    /// A program that is ready to run: [`CudaProgram::behind`], and a wait for its kernels.
+    ///
+    /// # Errors
+    /// The driver's and its assembler's.
     pub fn new(program: Program, device: &Arc<Device>) -> Result<CudaProgram> {
-        let mut texts: Vec<(&str, &str)> = Vec::new();
-        for binary in &program.kernels {
-            let Code::Ptx(text) = &binary.code else {
-                return Err(Error::Invalid(format!("the kernel {} is not compiled for a GPU", binary.name)));
-            };
-            let text = std::str::from_utf8(text.bytes())
-                .map_err(|_| Error::Invalid(format!("the code of {} is no text", binary.name)))?;
-            texts.push((binary.name.as_str(), text));
-        }
-        let cache = crate::cache::folder().map(|folder| CubinCache::at(folder.join("cubins")));
-        let kernels = load_all(device, &texts, &AssembleOptions::default(), cache.as_ref())?;
+        let made = CudaProgram::behind(program, device)?;
+        made.kernels.get()?;
+        Ok(made)
+    }
+
+    /// Loads the program's constants, and begins to assemble its PTX in the driver (several kernels at once) and to load it, for which the first run
+    /// waits: what is wrong with it is an error there.
+    ///
+    /// # Errors
+    /// The driver's.
+    pub fn behind(program: Program, device: &Arc<Device>) -> Result<CudaProgram> {
+        let kernels = Kernels::load(device, &program.kernels)?;
         let foreign = program.foreign.iter().map(|name| foreign::find(name)).collect::<Result<_>>()?;
         let stream = Stream::new(device)?;
         let mut constants = Vec::new();
@@ -141,6 +146,11 @@ impl CudaProgram {
 
     pub fn program(&self) -> &Program {
         &self.program
+    }
+
+    /// A kernel of the program, once all are loaded.
+    pub(super) fn kernel(&self, i: usize) -> Result<&Function> {
+        Ok(&self.kernels.get()?[i])
     }
 
     /// What tells graphs how to go on, loaded at the first use.

@@ -5,6 +5,7 @@ mod cpu;
 mod cuda;
 mod graphs;
 mod guard;
+mod kernels;
 mod load;
 pub(crate) use load::while_limit;
 mod maps;

@@ -92,7 +92,7 @@ impl<'a> Queue<'a> {
                 let mut config = self.config(launch);
                 config.programmatic = self.is_early(launch) && after_kernel;
                 // SAFETY: the code was generated for these arguments: buffers of the planned sizes, the kernel's symbols in their order.
-                unsafe { self.stream.launch(&self.program.kernels[launch.kernel], &config, args) }
+                unsafe { self.stream.launch(self.program.kernel(launch.kernel)?, &config, args) }
             }
             // SAFETY: both places have that many bytes, and the plan gives results memory of their own.
             Node::Copy { to, from, bytes } => unsafe {
@@ -167,7 +167,7 @@ impl Making<'_> {
                     Some((true, node)) if queue.is_early(launch) => Some(Dependency::Programmatic(node)),
                     _ => full(before),
                 };
-                let function = &queue.program.kernels[launch.kernel];
+                let function = queue.program.kernel(launch.kernel)?;
                 // SAFETY: as where it is queued by itself; whoever launches the graph vouches for the memory.
                 unsafe { graph.add_kernel(function, &queue.config(launch), args, dependency.as_slice()) }
             }
@@ -247,7 +247,7 @@ impl Driver for Queue<'_> {
                 (Placed::Work(place), Node::Launch(launch)) => {
                     let args = &mut *self.args.borrow_mut();
                     self.arguments(args, launch, bases)?;
-                    let function = &self.program.kernels[launch.kernel];
+                    let function = self.program.kernel(launch.kernel)?;
                     // SAFETY: as where it is queued by itself. Runs that are queued keep what they have.
                     unsafe { exec.graph.set_kernel(place, function, &self.config(launch), args)? }
                 }

@@ -104,7 +104,7 @@ impl Loaded {
         let fail = |e: rc_runtime::Error| rc_ir::Diagnostic::error(module.loc, e.to_string());
         let main = Program::load(module, None)?;
         if let Some(gpu) = gpu {
-            let code = Code::Cuda(Box::new(CudaProgram::new(main, gpu).map_err(fail)?));
+            let code = Code::Cuda(Box::new(CudaProgram::behind(main, gpu).map_err(fail)?));
             return Ok(Loaded { code, kept: None });
         }
         let root = module.symbol(main.name).map(|body| body.op_ref(body.root()));

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import operator
 import time
@@ -19,7 +20,7 @@ from rc.torch.fold import fold
 from rc.torch.lower import Lowered, Lowering, Problems
 from rc.torch.options import Options, dumps
 from rc.torch.progress import progress
-from rc.torch.weights import keeping
+from rc.torch.weights import keep
 
 log = logs.log
 _numbers = itertools.count()
@@ -95,7 +96,7 @@ def build(
     if not lowered.results:
         return _laid_out(Program.empty(), lowered, options, name)
     configure(lowered, options)
-    return _laid_out(compiled(lowered.module, lowered, options, name, key), lowered, options, name)
+    return _laid_out(Compiling(lowered.module, lowered, options, name).program(key), lowered, options, name)
 
 
 def configure(lowered: Lowered, options: Options):
@@ -114,37 +115,49 @@ def device_name(device: torch.device) -> str:
     return "cpu" if device.type == "cpu" else f"cuda:{device.index or 0}"
 
 
-def compiled(module: Module, lowered: Lowered, options: Options, name: str, key: str | None = None) -> Program:
-    """The program of a lowered graph's module, or of a part of it."""
-    device, measured, folder = device_name(lowered.device), options.measured(), dump_folder(options)
-    count = len(lowered.nodes)
-    try:
+class Compiling:
+    """A lowered graph's module, or a part of it, compiled to where all is known that rc cannot do; `program` does the rest."""
+
+    def __init__(self, module: Module, lowered: Lowered, options: Options, name: str):
+        device, measured, folder = device_name(lowered.device), options.measured(), dump_folder(options)
+        self.lowered, self.options, self.name, self.folder = lowered, options, name, folder
+        self.what = f"rc compiles {len(lowered.nodes)} operations for {device}"
         if options.tune:
             _tune(module, device, measured)
-        with progress(f"rc compiles {count} operations for {device}"):
-            mapping = cache.written(lowered) if key is not None else None
-            kept = (key, mapping) if mapping is not None else (None, None)
-            anew = folder is not None or any(logs.wants(topic) for topic in ("remarks", "fusion", "buffers"))
-            text = folder is not None or logs.wants("output_code")
-            program, remarks, warnings, code, (compiling, loading), cached = module.compile(
-                device, text, anew, measured, *kept, options.programs(lowered.device)
-            )
-    except RcError as e:
-        raise Problems(_blamed(e, lowered)) from e
-    how = "found in the cache" if cached else "compiled"
-    logs.say("time", f"{count} operations: {how} in {compiling:.3f} s, loaded in {loading:.3f} s")
-    for warning in warnings:
-        logs.warn(warning)
-    for remark in remarks:
-        logs.remark(remark)
-    if code is not None:
-        logs.say("output_code", code)
-    if folder is not None:
-        kind, _, number = name.rpartition(" ")
-        kind = kind.replace(" ", "_")
-        (folder / f"{number}_{kind}.compiled.ir").write_text(code)
-        (folder / f"{number}_{kind}.remarks.txt").write_text("".join(remarks))
-    return program
+        anew = folder is not None or any(logs.wants(topic) for topic in ("remarks", "fusion", "buffers"))
+        text = folder is not None or logs.wants("output_code")
+        self.is_told = options.tune or anew or text
+        """Whether more is said of it than times."""
+        with progress(self.what), self._blaming():
+            self.native = module.compile(device, text, anew, measured)
+
+    def program(self, key: str | None = None) -> Program:
+        """Machine code, that the cache finds by `key` too."""
+        mapping = cache.written(self.lowered) if key is not None else None
+        kept = (key, mapping) if mapping is not None else (None, None)
+        with progress(self.what), self._blaming():
+            program, remarks, warnings, code, (compiling, loading), cached = self.native.finish(*kept, self.options.programs(self.lowered.device))
+        how = "found in the cache" if cached else "compiled"
+        logs.say("time", f"{len(self.lowered.nodes)} operations: {how} in {compiling:.3f} s, loaded in {loading:.3f} s")
+        for warning in warnings:
+            logs.warn(warning)
+        for remark in remarks:
+            logs.remark(remark)
+        if code is not None:
+            logs.say("output_code", code)
+        if self.folder is not None:
+            kind, _, number = self.name.rpartition(" ")
+            kind = kind.replace(" ", "_")
+            (self.folder / f"{number}_{kind}.compiled.ir").write_text(code)
+            (self.folder / f"{number}_{kind}.remarks.txt").write_text("".join(remarks))
+        return program
+
+    @contextlib.contextmanager
+    def _blaming(self):
+        try:
+            yield
+        except RcError as e:
+            raise Problems(_blamed(e, self.lowered)) from e
 
 
 def compiled_before(key: str, example_inputs, options: Options) -> Program | Resolved | None:
@@ -182,7 +195,7 @@ def ready(program: Program, name: str) -> Program:
     """A program with its layout, as callers of compiled functions know it."""
     program._boxed_call = True
     program.name = name
-    keeping.add(program)
+    keep(program)
     return program
 
 
@@ -237,7 +250,7 @@ def _compile_graph(gm: GraphModule, options: Options, kind: str, weights: frozen
             return function
         except Problems as e:
             if not options.fallback:
-                raise _error(e.problems) from None
+                raise unsupported(e.problems) from None
             problems = dict(e.problems)
             if not foreign.keys().isdisjoint(problems):
                 # Nor can the program call it: the graph is cut there.
@@ -294,7 +307,8 @@ def _with_items(gm: GraphModule, foreign: dict[Node, str]):
             foreign.setdefault(node, foreign[node.args[0]])
 
 
-def _error(problems) -> UnsupportedOps:
+def unsupported(problems) -> UnsupportedOps:
+    """The error that names operations."""
     # What takes the results of an operation apart is no operation of its own.
     named = [(node, why) for node, why in problems if node.target is not operator.getitem] or problems
     return UnsupportedOps([(name_of(node), why, place(node)) for node, why in named])

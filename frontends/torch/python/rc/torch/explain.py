@@ -11,7 +11,7 @@ from rc._native import Program
 from rc.torch import decompose
 from rc.torch.compile import problems_of
 from rc.torch.errors import place
-from rc.torch.weights import keeping
+from rc.torch.weights import programs
 
 
 @dataclass
@@ -37,14 +37,14 @@ class Explanation:
 def variants() -> dict[str, list[str]]:
     """Of each compiled graph with symbolic sizes on a GPU the programs that there are, a line each: for which sizes, the calls that they served, and why
     they were made. The first line is the one for all sizes. The option `variants` says how many there may be."""
-    found = {program.name: program.variants() for program in keeping if isinstance(program, Program)}
+    found = {program.name: program.variants() for program in programs() if isinstance(program, Program)}
     return {name: lines for name, lines in sorted(found.items()) if lines}
 
 
 def graphs() -> dict[str, list[str]]:
     """Of each compiled graph on a GPU what became of its launches, a line for each stretch of them between which the host has something to do: how many calls were one CUDA
     graph, how many launches were patched, and why there is none."""
-    found = {program.name: program.graphs() for program in keeping if isinstance(program, Program)}
+    found = {program.name: program.graphs() for program in programs() if isinstance(program, Program)}
     return {name: lines for name, lines in sorted(found.items()) if lines}
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 
 import torch
 from torch.fx import GraphModule
@@ -15,7 +14,8 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from rc._native import Module, Program, RcError
 from rc.torch import logs
-from rc.torch.compile import compiled, configure, device_name, dump_folder, next_number, prepared, ready
+from rc.torch.behind import Behind
+from rc.torch.compile import Compiling, configure, device_name, dump_folder, next_number, prepared, ready, unsupported
 from rc.torch.dtypes import TO_TORCH
 from rc.torch.errors import Unsupported
 from rc.torch.layout import row_major, strides_of
@@ -65,25 +65,26 @@ def _compile(gm: GraphModule, options: Options) -> Step:
     dtypes = {i: val.dtype for i, val in enumerate(placeholders) if isinstance(val, torch.Tensor)}
     step = Step(lowered, dtypes, results, arguments, values, saved, kept)
     name, given = f"backward {number}", step.likely()
-    one, two = _compiled(forward, step.without_others(backward, given), lowered, options, number)
-    step.forward = step.forward_of(one, options, f"forward {number}")
-    step.backwards[given] = step.backward_of(two, given, options, name)
-    step.later = lambda: step.backward_of(compiled(backward, lowered, options, name), tuple(results), options, name)
+    one, two = _begun(forward, step.without_others(backward, given), lowered, options, number)
+    step.forward_behind = Behind(lambda: step.forward_of(one.program(), options, one.name))
+    step.backwards[given] = Behind(lambda: step.backward_of(two.program(), given, options, name))
+    step.later = lambda: step.backward_of(Compiling(backward, lowered, options, name).program(), tuple(results), options, name)
+    if one.is_told or two.is_told:
+        step.wait()
     return step
 
 
-def _compiled(forward: Module, backward: Module, lowered: Lowered, options: Options, number: int) -> tuple[Program, Program]:
-    """Both functions' programs. One's code is loaded while the other is compiled; what is measured has the machine alone."""
+def _begun(forward: Module, backward: Module, lowered: Lowered, options: Options, number: int) -> tuple[Compiling, Compiling]:
+    """Both functions, compiled to where all is known that rc cannot do: at the same time, but where something is measured, which has the machine alone."""
     one, two = (forward, lowered, options, f"forward {number}"), (backward, lowered, options, f"backward {number}")
     if options.tune:
-        return compiled(*one), compiled(*two)
-    with ThreadPoolExecutor(1) as other:
-        waiting = other.submit(compiled, *one)
-        try:
-            program = compiled(*two)
-        finally:
-            first = waiting.result()
-        return first, program
+        return Compiling(*one), Compiling(*two)
+    other = Behind(lambda: Compiling(*one))
+    try:
+        begun = Compiling(*two)
+    finally:
+        first = other.result()
+    return first, begun
 
 
 def budget() -> float:
@@ -116,7 +117,9 @@ class Step:
         self.flat = [i for i in range(len(values)) if i not in results]
         self.updated = [value for kind, value in lowered.returns if kind == "arg"]
         self.forward: Program | None = None
-        self.backwards: dict[tuple[int, ...], Program] = {}
+        """The forward function, from the first call on."""
+        self.forward_behind: Behind | None = None
+        self.backwards: dict[tuple[int, ...], Program | Behind] = {}
         """Backward functions, by the results that they take gradients of."""
         self.later: Callable[[], Program] | None = None
         """Compiles the one that takes all."""
@@ -137,6 +140,18 @@ class Step:
         program.layout(self.lowered.inputs, self.lowered.integers, results, returns, [], None, options.graphs, self._shown(name))
         return ready(program, self._shown(name))
 
+    def wait(self) -> Program:
+        """The forward function, once it and those of the backward part are compiled that are being compiled."""
+        for results, program in self.backwards.items():
+            if isinstance(program, Behind):
+                self.backwards[results] = _result(program)
+        return self.first()
+
+    def first(self) -> Program:
+        """The forward function, once it is compiled."""
+        self.forward = _result(self.forward_behind)
+        return self.forward
+
     def likely(self) -> tuple[int, ...]:
         """The results that have gradients in most steps: the losses, where there are some."""
         losses = tuple(i for i in self.wanted if not self.lowered.results[self.values[i]][0])
@@ -150,6 +165,8 @@ class Step:
         """A backward function that takes gradients of these results, and all that it takes them of."""
         for results, program in self.backwards.items():
             if given <= set(results):
+                if isinstance(program, Behind):
+                    program = self.backwards[results] = _result(program)
                 return program, results
         results = tuple(self.wanted)
         program = self.backwards[results] = self.later()
@@ -200,7 +217,7 @@ class _Step(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, step: Step, *args):
-        values = step.forward(*args)
+        values = (step.forward or step.first())(*args)
         count = len(step.values)
         results = tuple(values[:count])
         ctx.step, ctx.count = step, len(args)
@@ -227,6 +244,13 @@ class _Step(torch.autograd.Function):
         for i, gradient in zip(step.arguments, found):
             of_arguments[i + 1] = gradient
         return tuple(of_arguments)
+
+
+def _result(program: Behind) -> Program:
+    try:
+        return program.result()
+    except Problems as e:
+        raise unsupported(e.problems) from None
 
 
 def _given(gradient: torch.Tensor | None, step: Step, i: int, sizes, strides) -> torch.Tensor:

@@ -6,13 +6,26 @@ An optimizer's step, `load_state_dict` and whatever else PyTorch counts as a wri
 
 from __future__ import annotations
 
+import threading
 import weakref
 
 import torch
 from torch.fx import GraphModule
 
-keeping: weakref.WeakSet = weakref.WeakSet()
-"""The compiled programs."""
+_keeping: weakref.WeakSet = weakref.WeakSet()
+_lock = threading.Lock()
+
+
+def keep(program):
+    """Adds to the compiled programs."""
+    with _lock:
+        _keeping.add(program)
+
+
+def programs() -> list:
+    """The compiled programs."""
+    with _lock:
+        return list(_keeping)
 
 
 def weights_of(gm: GraphModule, example_inputs) -> frozenset[int]:
@@ -30,10 +43,10 @@ def _is_weight(x) -> bool:
 
 def kept_bytes() -> int:
     """Bytes that compiled programs keep of their weights, beside the weights themselves, and of large results' memory that nobody else has."""
-    return sum(program.kept_bytes() for program in keeping)
+    return sum(program.kept_bytes() for program in programs())
 
 
 def free_kept() -> None:
     """Gives these bytes back. Calls that need them compute them anew."""
-    for program in list(keeping):
+    for program in programs():
         program.free_kept()
