@@ -225,12 +225,12 @@ impl PyModule {
                 (Some(file), _) => {
                     let mut module = module.clone();
                     let report = rc::compile_tuned(&mut module, &target, file);
-                    Stage::Whole(rc::Compiled { module, report, cached: false })
+                    Stage::Whole(Box::new(rc::Compiled { module, report, cached: false }))
                 }
                 (None, _) if view::folder().is_some() => {
-                    Stage::Whole(view::compile(module, &target, view::folder().unwrap_or_default()))
+                    Stage::Whole(Box::new(view::compile(module, &target, view::folder().unwrap_or_default())))
                 }
-                (None, true) => Stage::Whole(rc::compile_anew(module, &target)),
+                (None, true) => Stage::Whole(Box::new(rc::compile_anew(module, &target))),
                 (None, false) => Stage::Begun(Box::new(rc::Begun::new(module, &target))),
             };
             let errors = &stage.report().errors;
@@ -259,7 +259,7 @@ pub struct PyCompiling {
 #[derive(Clone)]
 enum Stage {
     Begun(Box<rc::Begun>),
-    Whole(rc::Compiled),
+    Whole(Box<rc::Compiled>),
 }
 
 impl Stage {
@@ -273,7 +273,7 @@ impl Stage {
     fn finish(self) -> rc::Compiled {
         match self {
             Stage::Begun(begun) => begun.finish(),
-            Stage::Whole(compiled) => compiled,
+            Stage::Whole(compiled) => *compiled,
         }
     }
 }

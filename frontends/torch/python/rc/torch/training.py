@@ -149,7 +149,11 @@ class Step:
 
     def first(self) -> Program:
         """The forward function, once it is compiled."""
-        self.forward = _result(self.forward_behind)
+        behind = self.forward_behind
+        if behind is not None:
+            # In this order, for other threads that are here.
+            self.forward = _result(behind)
+            self.forward_behind = None
         return self.forward
 
     def likely(self) -> tuple[int, ...]:
