@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 
+import rc.torch
 from rc.torch.ops.resize import plan
 
 SPECIAL = [0.0, -0.0, 1.0, -1.0, math.inf, -math.inf, math.nan, 1e-45, -1e-45, 1e-39, 3.4e38, -3.4e38, 0.5, 2.0**-126]
@@ -200,6 +201,34 @@ def test_gathers_from_tables_made_in_the_graph():
     x, at = torch.randn(5, 7), torch.tensor([3, 0, 6])
     same(lambda x, at: (x.half().float()[:, at], x.T[at], (x.T + 1)[at], torch.arange(9)[at], x.expand(2, 5, 7)[:, :, at]), x, at)
     same(lambda x, at: torch.arange(7, device=x.device).to(torch.float32).flip(0)[at] + x[0][at], x, at)
+
+
+@pytest.mark.parametrize("whole", [(), (0,), (2,), (0, 1), (1, 2)])
+def test_indices_of_whole_rows(whole):
+    x = torch.randn(5, 7, 6)
+    for dim in {0, 1, 2} - set(whole):
+        # A corner of x along a dimension that is neither: a part of each row would do, which PyTorch itself scatters wrongly (2.15, on CPUs).
+        shape = [3 if d == dim else s if d in whole else s - 1 for d, s in enumerate(x.shape)]
+        at = torch.randint(0, 5, [1 if d in whole else s for d, s in enumerate(shape)])
+        updates = torch.randn(shape)
+        same(lambda x, at: x.gather(dim, at.expand(shape)), x, at)
+        same(lambda x, at: x.gather(dim, at), x, at.expand(shape))
+        near = dict(rtol=1e-5, atol=1e-6)
+        same(lambda x, at, u: x.scatter_add(dim, at.expand(shape), u), x, at, updates, **near)
+        same(lambda x, at, u: x.scatter_reduce(dim, at.expand(shape), u, "mean"), x, at, updates, **near)
+        same(lambda x, at, u: x.scatter_reduce(dim, at.expand(shape), u, "amax", include_self=False), x, at, updates)
+
+
+def test_rows_move_as_a_whole(tmp_path):
+    class Picked(nn.Module):
+        def forward(self, x, at, u):
+            at = at[:, :, None].expand(-1, -1, 6)
+            return torch.take_along_dim(x, at, 1), x.scatter_add(1, at, u)
+
+    rc.torch.export(Picked(), (torch.randn(3, 7, 6), torch.randint(0, 7, (3, 4)), torch.randn(3, 4, 6)), str(tmp_path / "m.ir"))
+    text = (tmp_path / "m.ir").read_text()
+    assert "core.gather" in text and "core.transpose" not in text
+    assert all("axis = 1, batch = 1" in line for line in text.splitlines() if "core.gather" in line or "core.scatter" in line)
 
 
 @pytest.mark.parametrize("n", [7, 129, 2500])

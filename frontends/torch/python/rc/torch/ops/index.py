@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import torch
+from torch.fx import Node
+
 from rc.torch.build import Build, T, broadcast_shapes, normalize, numel, simplify
 from rc.torch.dtypes import is_float
 from rc.torch.errors import Unsupported
@@ -43,7 +46,52 @@ def gather(b: Build, x: T, dim: int, index: T, **_) -> T:
     if x.rank == 0 or index.rank == 0:
         line, at = b.reshape(x, [numel(x.shape)]), b.reshape(b.convert(index, "i64"), [numel(index.shape)])
         return b.reshape(b.take(line, at), out_shape(b))
-    return gather_along(b, x, normalize(dim, x.rank), b.convert(index, "i64"))
+    dim, index = normalize(dim, x.rank), b.convert(index, "i64")
+    rows = Rows(b, dim, index)
+    if not rows.whole or 0 in index.shape:
+        return gather_along(b, x, dim, index)
+    part = b.slice(x, [0] * x.rank, rows.part_of(x))
+    y = b.op("core.gather", rows.first(b, part), rows.indices(b, index), axis=rows.order.index(dim), batch=len(rows.batch))
+    return b.permute(y, [rows.order.index(d) for d in range(x.rank)])
+
+
+def is_repeated(node: Node, dim: int, seen: set | None = None) -> bool:
+    """Whether a tensor is the same all along a dimension: expanded, or computed of such tensors element by element."""
+    val, seen = node.meta["val"], set() if seen is None else seen
+    if (node, dim) in seen:
+        return True
+    seen.add((node, dim))
+    if dim < 0 or type(val.shape[dim]) is int and val.shape[dim] == 1:
+        return True
+    step = val.stride(dim)
+    if type(step) is int and step == 0:
+        return True
+    tags = getattr(node.target, "tags", ())
+    return torch.Tag.pointwise in tags and all(is_repeated(x, dim - val.dim() + x.meta["val"].dim(), seen) for x in node.all_input_nodes)
+
+
+class Rows:
+    """The dimensions of a gather's or scatter's operands, where indices are the same along some, as `expand` gives them: whole rows are meant there. The others
+    come first, as a batch whose members have indices of their own."""
+
+    def __init__(self, b: Build, dim: int, index: T):
+        node = b.node.args[2] if len(b.node.args) > 2 else b.node.kwargs["index"]
+        self.dim, self.shape = dim, index.shape
+        self.whole = [d for d in range(index.rank) if d != dim and index.shape[d] != 1 and is_repeated(node, d)]
+        self.batch = [d for d in range(index.rank) if d != dim and d not in self.whole]
+        self.order = self.batch + sorted([dim, *self.whole])
+
+    def part_of(self, x: T) -> list:
+        """Where the indices are fewer, a corner of `x` is meant."""
+        return [s if d == self.dim else self.shape[d] for d, s in enumerate(x.shape)]
+
+    def first(self, b: Build, x: T) -> T:
+        return b.permute(x, self.order)
+
+    def indices(self, b: Build, index: T) -> T:
+        """[batch, indices]"""
+        one = b.slice(index, [0] * index.rank, [1 if d in self.whole else s for d, s in enumerate(index.shape)])
+        return b.reshape(b.permute(one, self.order), [index.shape[d] for d in [*self.batch, self.dim]])
 
 
 def index_places(b: Build, x: T, indices: list) -> tuple[list, T]:
@@ -175,14 +223,17 @@ def scatter_along(b: Build, x: T, dim: int, index: T, updates: T, kind: str) -> 
     dim = normalize(dim, x.rank)
     if any(s == 0 for s in index.shape):
         return x
-    # Rows of the dimension, one for each place elsewhere; where the indices are fewer, a corner of x is updated.
-    part_shape = [s if d == dim else index.shape[d] for d, s in enumerate(x.shape)]
+    # Of several batch dimensions one is made.
+    rows = Rows(b, dim, index)
+    part_shape = rows.part_of(x)
     part = b.slice(x, [0] * x.rank, part_shape)
-    order = [d for d in range(x.rank) if d != dim] + [dim]
-    rows = numel([index.shape[d] for d in order[:-1]])
-    flat = lambda y: b.reshape(b.permute(y, order), [rows, y.shape[dim]])
-    y = scatter_line(b, flat(part), flat(index), flat(updates), kind, axis=1, batch=1)
-    y = b.permute(b.reshape(y, [part_shape[d] for d in order]), [order.index(d) for d in range(x.rank)])
+    count = numel([index.shape[d] for d in rows.batch])
+    batch = [] if count == 1 else [count]
+    rest = rows.order[len(rows.batch) :]
+    flat = lambda y: b.reshape(rows.first(b, y), [*batch, *(y.shape[d] for d in rest)])
+    at = b.reshape(rows.indices(b, index), [*batch, index.shape[dim]])
+    y = scatter_line(b, flat(part), at, flat(updates), kind, axis=len(batch) + rest.index(dim), batch=len(batch))
+    y = b.permute(b.reshape(y, [part_shape[d] for d in rows.order]), [rows.order.index(d) for d in range(x.rank)])
     return y if tuple(part_shape) == x.shape else with_corner(b, x, y)
 
 
@@ -231,12 +282,12 @@ def put_flat(b: Build, x: T, index: T, source: T, accumulate: bool = False) -> T
     return b.reshape(y, x.shape)
 
 
-def reduce_into(b: Build, x: T, updates: T, reduce: str, include_self: bool, into) -> T:
-    """A scatter that sums, multiplies, averages or takes extremes; `into(x, updates, kind)` scatters."""
+def reduce_into(b: Build, x: T, updates: T, reduce: str, include_self: bool, into, counted) -> T:
+    """A scatter that sums, multiplies, averages or takes extremes; `into(x, updates, kind)` scatters, `counted()` has the number of each element's updates."""
     kind = {"sum": "add", "prod": "mul", "mean": "add", "amax": "max", "amin": "min"}[reduce]
     count = None
     if not include_self or reduce == "mean":
-        count = into(b.full(0, "i64", x.shape), b.full(1, "i64", updates.shape), "add")
+        count = counted()
     start = x
     if not include_self:
         least = {"add": 0, "mul": 1, "max": _least(x.dtype), "min": _greatest(x.dtype)}[kind]
@@ -255,7 +306,16 @@ def reduce_into(b: Build, x: T, updates: T, reduce: str, include_self: bool, int
 def scatter_reduce(b: Build, x: T, dim: int, index: T, source: T, reduce: str, *, include_self: bool = True) -> T:
     updates = _updates(b, x, index, source)
     into = lambda to, what, kind: scatter_along(b, to, dim, index, what, kind)
-    return reduce_into(b, x, updates, reduce, include_self, into)
+    return reduce_into(b, x, updates, reduce, include_self, into, lambda: updates_of(b, x, dim, index))
+
+
+def updates_of(b: Build, x: T, dim: int, index: T) -> T:
+    """How many updates each element has, counted once for whole rows."""
+    whole = [d for d in Rows(b, normalize(dim, x.rank), index).whole if index.shape[d] == x.shape[d]] if x.rank else []
+    first = lambda shape: [1 if d in whole else s for d, s in enumerate(shape)]
+    one = b.slice(index, [0] * index.rank, first(index.shape))
+    count = scatter_along(b, b.full(0, "i64", first(x.shape)), dim, one, b.full(1, "i64", one.shape), "add")
+    return b.expand(count, x.shape)
 
 
 @translates("index_reduce")
@@ -266,7 +326,8 @@ def index_reduce(b: Build, x: T, dim: int, index: T, source: T, reduce: str, *, 
     dim = normalize(dim, x.rank)
     index = b.reshape(b.convert(index, "i64"), [numel(index.shape)])
     into = lambda to, what, kind: scatter_line(b, to, index, what, kind, axis=dim)
-    return reduce_into(b, x, b.convert(source, x.dtype), reduce, include_self, into)
+    line = lambda: scatter_line(b, b.full(0, "i64", [x.shape[dim]]), index, b.full(1, "i64", index.shape), "add")
+    return reduce_into(b, x, b.convert(source, x.dtype), reduce, include_self, into, lambda: b.broadcast_in(line(), x.shape, [dim]))
 
 
 def _least(dtype: str):
