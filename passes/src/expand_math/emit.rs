@@ -192,8 +192,7 @@ impl Math<'_> {
         let both = self.op(op::core::OR, &[x, bits]);
         self.float(both)
     }
-    /// Values of these types, computed the short way where `usual` holds for all elements, else the long way: a branch on a CPU. On a GPU, whose threads
-    /// would wait for one another, the long way.
+    /// Values of these types, computed the short way where `usual` holds for all elements, else the long way: a branch.
     pub fn usually<const N: usize>(
         &mut self,
         types: [Type; N],
@@ -201,9 +200,6 @@ impl Math<'_> {
         short: impl FnOnce(&mut Math) -> [Value; N],
         long: impl FnOnce(&mut Math) -> [Value; N],
     ) -> [Value; N] {
-        if self.body.op_ref(self.body.root()).str("target") == Some("cuda") {
-            return long(self);
-        }
         let usual = usual(self);
         let all = match self.ty.is_scalar() {
             true => usual,
