@@ -188,8 +188,10 @@ pub struct Columns {
 pub struct Scans {
     /// Elements of 32 bits that a program takes at once.
     pub chunk: i64,
-    /// Threads that a program has at least where it takes several rows.
+    /// Threads that a program has at least where it takes several rows or columns.
     pub block: i64,
+    /// Elements of a column that a thread takes.
+    pub each: i64,
     /// Pieces of all rows together that occupy the machine.
     pub pieces: i64,
 }

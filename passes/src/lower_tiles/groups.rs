@@ -30,6 +30,8 @@ pub struct Group {
     pub sorted: bool,
     /// Dimensions that are reduced.
     pub reduced: Vec<usize>,
+    /// The dimension of a scan.
+    pub scanned: Option<usize>,
     /// The dimension along which several loads read the same memory, moved by less than the tile.
     pub slides: Option<usize>,
     pub stored: bool,
@@ -212,7 +214,8 @@ fn note_uses(op: OpRef, indices: &Indices, groups: &mut [Group], group: &mut dyn
         }
         op::kernel::SCAN => {
             let Some(g) = group(op.operand(0)) else { return };
-            groups[g].reduced.extend(op.int("dim").map(|d| d as usize));
+            groups[g].scanned = op.int("dim").map(|d| d as usize);
+            groups[g].reduced.extend(groups[g].scanned);
         }
         op::kernel::SORT => {
             let Some(g) = group(op.operand(0)) else { return };

@@ -85,6 +85,32 @@ fn gpu_layout(body: &Body, group: &Group, warps: i64) -> Result<Layout> {
     Ok(memory_layout(group, vector_dim(group), warps))
 }
 
+/// Of tiles that are scanned across what is contiguous, `dim`: lanes along it, and each thread has neighbours along the scan.
+fn scanned_layout(shape: &[i64], scanned: usize, dim: usize, warps: i64) -> Layout {
+    let columns = 1 << shape[dim].trailing_zeros().min(WARP.trailing_zeros());
+    let along = |of_scan: i64, of_columns: i64| {
+        (0..shape.len())
+            .map(|d| {
+                if d == scanned {
+                    of_scan
+                } else if d == dim {
+                    of_columns
+                } else {
+                    1
+                }
+            })
+            .collect()
+    };
+    let each = (shape[scanned] / (WARP / columns * warps)).max(1);
+    Layout::Blocked {
+        vec: 1,
+        dim,
+        own: Some((scanned, each)),
+        lanes: along(WARP / columns, columns),
+        warps: along(warps, 1),
+    }
+}
+
 /// Of tiles whose rows are sorted: each thread has neighbouring elements, as one vector.
 fn sorted_layout(group: &Group, warps: i64) -> Layout {
     let total: i64 = group.shape.iter().product();
@@ -175,6 +201,9 @@ fn product_layout(body: &Body, group: &Group, warps: i64) -> Layout {
 /// Accesses of 16 bytes, where there is work enough for all threads and the memory's rows are aligned so. What is gathered one by one at places
 /// along the dimension goes to neighbouring lanes.
 fn memory_layout(group: &Group, dim: usize, warps: i64) -> Layout {
+    if let Some(scanned) = group.scanned.filter(|&scanned| scanned != dim) {
+        return scanned_layout(&group.shape, scanned, dim, warps);
+    }
     let total: i64 = group.shape.iter().product();
     let of = |counts: &[i64]| counts.get(dim).copied().unwrap_or(0);
     let most = if of(&group.places) > of(&group.consecutive) { 1 } else { group.neighbours() };

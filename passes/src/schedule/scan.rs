@@ -1,9 +1,10 @@
-//! Schedules of scans along what is contiguous in memory: a GPU program takes whole rows, or chunks of one after the other, and its
-//! threads hand on what comes before their elements. A CPU program takes a row in chunks of a few vectors.
+//! Schedules of scans. Along what is contiguous in memory a GPU program takes whole rows, or chunks of one after the other, and its
+//! threads hand on what comes before their elements; across it, a program takes a few columns and its warps parts of them. A CPU program takes a
+//! row in chunks of a few vectors.
 
 use super::Plan;
 use super::access::mentions;
-use super::attr::{Kind, Row, Schedule};
+use super::attr::{Column, Kind, Row, Schedule};
 use super::group::{Group, collapse};
 use super::nest::extent_of;
 use super::row::elements_of_thread;
@@ -11,7 +12,10 @@ use super::target::Target;
 use super::tiles::{fit, pow2, storable};
 use rc_dialects::constraints::default_acc;
 use rc_dialects::loop_::IterKind;
-use rc_ir::Body;
+use rc_ir::{Body, Name};
+
+/// Of a GPU's warp.
+const LANES: i64 = 32;
 
 /// `None` where rows are not contiguous, and on a CPU where they are shorter than a vector.
 pub fn plan(body: &Body, mut group: Group, target: &Target) -> Option<Plan> {
@@ -26,8 +30,11 @@ pub fn plan(body: &Body, mut group: Group, target: &Target) -> Option<Plan> {
         .max_by(|a, b| nest.elements(a).total_cmp(&nest.elements(b)));
     let contiguous = largest.is_none_or(|a| a.exprs.last().is_some_and(|&e| mentions(e, scan.name)))
         && output.innermost() == Some(scan.name);
-    if !contiguous || nest.outputs.len() != 1 {
+    if nest.outputs.len() != 1 {
         return None;
+    }
+    if !contiguous {
+        return columns(body, &group, pairs, target);
     }
     let acc = nest.acc.unwrap_or_else(|| default_acc(body.ty(body.result(nest.op, 0)).elem()));
     let words = (acc.byte_width().unwrap_or(4) as i64 / 4).max(1);
@@ -60,4 +67,37 @@ pub fn plan(body: &Body, mut group: Group, target: &Target) -> Option<Plan> {
     let why = format!("scans of {length} in chunks of {chunk}, {taken} rows for each program of {} threads", s.threads);
     let other = "general: point by point, a row for each thread or lane".to_string();
     (chunk > 1).then(|| Plan::of_rule(vec![s], why, other))
+}
+
+/// On a GPU, of what lies side by side in memory: columns for a program on each core, as many at once as a warp has lanes, where there are
+/// enough; threads for all elements of a column, where there are few columns.
+fn columns(body: &Body, group: &Group, pairs: Vec<[Name; 2]>, target: &Target) -> Option<Plan> {
+    let costs = &target.gpu.as_ref()?.scans;
+    let nest = group.nests[0].clone().forward();
+    let scan = *nest.of_kind(IterKind::Scan).next()?;
+    let output = &nest.outputs[0];
+    let lane = *nest.iter(output.innermost()?).filter(|i| i.kind == IterKind::Parallel)?;
+    let bytes = body.op_ref(nest.op).operand_types().iter().filter_map(|t| t.elem().byte_width()).max().unwrap_or(4);
+    let count = nest.of_kind(IterKind::Parallel).map(|i| extent_of(&nest.ranges, i.extent) as f64).product::<f64>();
+    let narrow = target.gpu().sector_bytes / bytes as i64;
+    let width = std::iter::successors(Some(LANES), |w| Some(w / 2))
+        .find(|&w| w <= narrow || count / w as f64 >= target.cores as f64)?;
+    let width = storable(&[output], &lane, None, fit(target, lane.extent.as_static(), width, 1), target);
+    let programs = (count / width as f64).max(1.0);
+    let fills = |threads: &i64| programs * *threads as f64 >= (target.cores * target.threads / 2) as f64;
+    let threads = [costs.block, 2 * costs.block].into_iter().find(fills).unwrap_or(4 * costs.block);
+    let want = threads / width * costs.each;
+    let down = storable(&[output], &scan, Some(lane.name), fit(target, scan.extent.as_static(), want, 1), target);
+    let mut s = Schedule::new(Kind::Column(Column::default()));
+    s.collapse = pairs;
+    s.grid = nest.of_kind(IterKind::Parallel).map(|i| i.name).collect();
+    s.axes = [scan.name, lane.name];
+    s.set_tile(scan.name, down);
+    s.set_tile(lane.name, width);
+    s.threads = pow2(width * down / costs.each).clamp(32, threads);
+    let why = format!(
+        "scans down {width} columns, {down} elements of each at once, {programs:.0} programs of {} threads",
+        s.threads
+    );
+    (down > 1).then(|| Plan::of_rule(vec![s], why, "general: point by point, a column for each thread".to_string()))
 }

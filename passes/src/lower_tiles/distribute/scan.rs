@@ -1,5 +1,5 @@
-//! `kernel.scan`: each register's lanes in turn, then the lanes of a warp by shuffles, then registers and warps in the order in which
-//! their elements lie. The totals of warps meet in shared memory once; every warp scans them for itself.
+//! `kernel.scan`: the elements of a thread that are neighbours (a piece), then the lanes of a warp by shuffles, then pieces and warps in the order
+//! in which their elements lie. The totals of warps meet in shared memory once; every warp scans them for itself.
 
 use super::Distribute;
 use crate::lower_tiles::layout::{Digit, Distribution, Holder, WARP};
@@ -13,6 +13,8 @@ struct Scan {
     combine: &'static str,
     identity: Value,
     reverse: bool,
+    /// Neighbouring registers of a thread.
+    piece: usize,
     lanes: Option<Digit>,
     warps: Option<Digit>,
 }
@@ -26,28 +28,28 @@ impl<'s> Distribute<'s> {
         let mut results: Vec<Value> = inputs.to_vec();
         let mut totals = vec![scan.identity; total.registers];
         for (number, line) in lines(&source, &total, &scan).into_iter().enumerate() {
-            let own = line.iter().map(|&r| self.in_register(&source, &scan, inputs[r])).collect::<Result<Vec<_>>>()?;
-            let mut befores = Vec::new();
-            let mut ends = Vec::new();
-            for &(_, end) in &own {
+            let (mut pieces, mut befores, mut ends) = (Vec::new(), Vec::new(), Vec::new());
+            for piece in line.chunks(scan.piece) {
+                let (values, end) = self.in_piece(&source, &scan, piece, &inputs)?;
                 let (before, end) = self.over_lanes(&scan, end)?;
+                pieces.push(values);
                 befores.push(before);
                 ends.push(end);
             }
             let (carries, whole) = match scan.warps {
                 None => self.over_registers(&scan, &ends)?,
-                Some(warps) => self.over_warps(op, &scan, warps, &ends)?,
+                Some(warps) if scan.lanes.is_some_and(|lanes| lanes.size == WARP) => {
+                    self.over_warps(op, &scan, warps, &ends)?
+                }
+                Some(warps) => self.over_warps_by_lane(&scan, warps, &ends)?,
             };
-            for (((&r, (value, _)), before), carry) in line.iter().zip(own).zip(befores).zip(carries) {
+            for ((piece, before), (values, carry)) in
+                line.chunks(scan.piece).zip(befores).zip(pieces.into_iter().zip(carries))
+            {
                 let first = self.combined(&scan, carry, before)?;
-                results[r] = match first {
-                    None => value,
-                    Some(first) => {
-                        let along = source.vec_dim == Some(scan.dim);
-                        let first = if along { self.emit.splat(first, source.vec)? } else { first };
-                        self.emit.core(scan.combine, &[first, value])?
-                    }
-                };
+                for (&r, value) in piece.iter().zip(values) {
+                    results[r] = self.after(&source, &scan, first, value)?;
+                }
             }
             totals[number] = whole;
         }
@@ -66,15 +68,41 @@ impl<'s> Distribute<'s> {
         let mut holders = [Holder::Lane, Holder::Warp].map(|h| source.digits(dim, h).map(|d| d.0).collect::<Vec<_>>());
         let [warps, lanes] = [holders[1].pop(), holders[0].pop()];
         let plain = holders.iter().all(|rest| rest.is_empty());
-        let whole_warps =
-            warps.is_none() || lanes.is_some_and(|l| l.size == WARP) && source.vec_dim.is_none_or(|d| d == dim);
-        if !plain || !whole_warps || (source.vec_dim != Some(dim) && source.vec_dim.is_some() && lanes.is_some()) {
+        if !plain || source.vec_dim.is_some_and(|d| d != dim) && (lanes.is_some() || warps.is_some()) {
             return Err(op
                 .unsupported("of a tile whose threads do not have its elements in order along the dimension")
-                .help("choose a schedule in which the scanned dimension is that of the vectors, and warps have 32 lanes along it"));
+                .help(
+                    "choose a schedule in which the scanned dimension is that of the vectors, or which has no vectors",
+                ));
         }
+        // Registers that count before lanes and warps do.
+        let piece = source.dims[dim].iter().find(|digit| digit.holder != Holder::Vec);
+        let piece = piece.filter(|digit| digit.holder == Holder::Reg).map_or(1, |digit| digit.size as usize);
         let identity = self.emit.constant(identity)?;
-        Ok(Scan { dim, combine, identity, reverse: op.bool("reverse"), lanes, warps })
+        Ok(Scan { dim, combine, identity, reverse: op.bool("reverse"), piece, lanes, warps })
+    }
+
+    /// The elements of a piece's registers combined with those before them in the piece, and all of them together.
+    fn in_piece(
+        &mut self,
+        source: &Distribution,
+        scan: &Scan,
+        piece: &[usize],
+        inputs: &[Value],
+    ) -> Result<(Vec<Value>, Value)> {
+        let (mut values, mut sum) = (Vec::new(), None);
+        for &r in piece {
+            let (value, end) = self.in_register(source, scan, inputs[r])?;
+            values.push(self.after(source, scan, sum, value)?);
+            sum = self.combined(scan, sum, Some(end))?;
+        }
+        Ok((values, sum.expect("a piece has registers")))
+    }
+    /// A register's elements combined with what comes before all of them.
+    fn after(&mut self, source: &Distribution, scan: &Scan, before: Option<Value>, value: Value) -> Result<Value> {
+        let Some(before) = before else { return Ok(value) };
+        let before = if source.vec_dim == Some(scan.dim) { self.emit.splat(before, source.vec)? } else { before };
+        self.emit.core(scan.combine, &[before, value])
     }
 
     /// A register's elements combined with those before them, and all of them together.
@@ -259,6 +287,44 @@ impl<'s> Distribute<'s> {
             carries.push(Some(self.lane_value(lane, chosen)?));
         }
         Ok((carries, whole))
+    }
+
+    /// As [`Self::over_warps`], where lanes have lines of their own: each reads the totals of its line, of one piece after the other.
+    fn over_warps_by_lane(&mut self, scan: &Scan, warps: Digit, ends: &[Value]) -> Result<(Vec<Option<Value>>, Value)> {
+        let elem = self.emit.ty(ends[0]);
+        let sizes = [ends.len() as i64, self.warps, WARP].map(Dim::Static);
+        let memory = self.shared(Type::memref(&sizes, elem, 3))?;
+        if self.loops > 0 {
+            self.barrier()?;
+        }
+        let (lane, warp) = (self.digit(1, WARP, true)?, self.digit(1, self.warps, false)?);
+        for (i, &end) in ends.iter().enumerate() {
+            let at = [self.emit.index(i as i64)?, warp, lane];
+            self.emit.op(op::kernel::WRITE, &[&[end], &[memory], &at, &[], &[]], &[], None)?;
+        }
+        self.barrier()?;
+        let (own, place) = (self.digit(warps.stride, warps.size, false)?, self.place_in(scan, warps, false)?);
+        let stride = self.emit.index(warps.stride)?;
+        let own = self.emit.core(op::core::MUL, &[own, stride])?;
+        let first = self.emit.core(op::core::SUB, &[warp, own])?;
+        let (mut carries, mut sum) = (Vec::new(), None);
+        for i in 0..ends.len() as i64 {
+            let piece = self.emit.index(i)?;
+            let mut carry = sum.unwrap_or(scan.identity);
+            for w in 0..warps.size {
+                let w_here = if scan.reverse { warps.size - 1 - w } else { w };
+                let ahead = self.emit.index(w_here * warps.stride)?;
+                let from = self.emit.core(op::core::ADD, &[first, ahead])?;
+                let op =
+                    self.emit.op(op::kernel::READ, &[&[memory], &[piece, from, lane], &[], &[]], &[], Some(&[elem]))?;
+                sum = self.combined(scan, sum, Some(self.emit.body.result(op, 0)))?;
+                let next = self.emit.index(w + 1)?;
+                let is_next = self.emit.compare("eq", place, next)?;
+                carry = self.emit.core(op::core::SELECT, &[is_next, sum.expect("one was read"), carry])?;
+            }
+            carries.push(Some(carry));
+        }
+        Ok((carries, sum.unwrap_or(scan.identity)))
     }
 
     /// Total number `lane * each + m` along the scan; past the last, what changes nothing.
