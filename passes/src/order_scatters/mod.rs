@@ -36,7 +36,9 @@ pub static ORDER_SCATTERS: PassDef = PassDef {
                     continue;
                 }
                 let scatter = narrow::narrowed(body, scatter).unwrap_or(scatter);
-                let times = price::times(body, scatter, &target).filter(|_| is_float_sum(body, scatter));
+                let sizes = sorted::sizes(body, scatter, least);
+                let known = is_float_sum(body, scatter) && sizes.is_some();
+                let times = price::times(body, scatter, &target).filter(|_| known);
                 if let Some([atomic, sorted]) = times {
                     let what = format!("updates in any order take about {atomic} us, sorted by place {sorted} us");
                     cx.remark(body.loc(scatter), what);
@@ -44,7 +46,7 @@ pub static ORDER_SCATTERS: PassDef = PassDef {
                 let in_order = deterministic || times.is_some_and(|[atomic, sorted]| sorted < atomic);
                 if !(in_order && is_float_sum(body, scatter)) && any_order::rewrite(body, scatter) {
                     cx.count("scatters in any order", 1);
-                } else if let Some(sizes) = sorted::sizes(body, scatter, least) {
+                } else if let Some(sizes) = sizes {
                     sorted::sort(body, scatter, sizes);
                     cx.count("scatters sorted", 1);
                 }
