@@ -204,7 +204,8 @@ fn note_uses(op: OpRef, indices: &Indices, groups: &mut [Group], group: &mut dyn
             let elements = ty.static_shape().unwrap_or_default().iter().product::<i64>();
             places_along(op).into_iter().for_each(|d| groups[g].places[d] += elements);
             if let Some(d) = consecutive_dim(op) {
-                groups[g].consecutive[d] += elements;
+                // A store can go through another layout; a gather, whose places have its layout, cannot.
+                groups[g].consecutive[d] += if op.is(op::kernel::GATHER) { 2 * elements } else { elements };
                 groups[g].accesses.push((elements, indices.neighbours(op)));
             }
         }

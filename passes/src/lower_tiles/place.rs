@@ -208,7 +208,12 @@ fn memory_layout(group: &Group, dim: usize, warps: i64) -> Layout {
     let of = |counts: &[i64]| counts.get(dim).copied().unwrap_or(0);
     let most = if of(&group.places) > of(&group.consecutive) { 1 } else { group.neighbours() };
     let wide = (GPU_ACCESS / group.narrowest.max(1)).min(most);
-    let vec = power_below(wide.min(total / (warps * WARP)).max(1));
+    let mut vec = power_below(wide.min(total / (warps * WARP)).max(1));
+    // Columns that are reduced stay with one thread where each has several.
+    let each = group.shape[dim] / (warps * WARP);
+    if each > 1 && group.reduced.iter().any(|&d| d != dim) {
+        vec = vec.min(power_below(each));
+    }
     // Rows that are reduced stay with one warp where there are rows enough.
     let rows_first = group.reduced.contains(&dim);
     let Some(slides) = group.slides.filter(|&d| d != dim) else {

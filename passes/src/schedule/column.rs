@@ -23,6 +23,10 @@ pub fn plan(body: &Body, mut group: Group, target: &Target) -> Plan {
         Some(cpu) => (cpu_columns(body, &group, leader, lanes, cpu, target), 1, None),
         None => gpu_tile(body, &group, leader, programs, target),
     };
+    let threads = target.gpu.as_ref().map_or(1, |gpu| match short_columns(leader, programs, target) {
+        Some((width, _)) => width / COLUMNS_OF_THREAD,
+        None => gpu.columns.threads,
+    });
     let lane = lane_iter(leader, &rows);
     let outputs: Vec<_> = group.nests.iter().flat_map(|n| &n.outputs).collect();
     let width = lane
@@ -33,7 +37,7 @@ pub fn plan(body: &Body, mut group: Group, target: &Target) -> Plan {
         let mut s = Schedule::new(Kind::Column(Column { split }));
         s.collapse = pairs.clone();
         s.grid = rows.clone();
-        s.threads = target.gpu.as_ref().map_or(1, |gpu| gpu.columns.threads);
+        s.threads = threads;
         if let Some(lane) = lane {
             s.axes[1] = lane;
             s.set_tile(lane, width);
@@ -191,6 +195,9 @@ fn gpu_tile(body: &Body, group: &Group, leader: &Nest, columns: f64, target: &Ta
     let bytes =
         body.op_ref(leader.op).operand_types().iter().filter_map(|t| t.elem().byte_width()).min().unwrap_or(4) as i64;
     let costs = &target.gpu().columns;
+    if let Some((width, rows)) = short_columns(leader, columns, target) {
+        return (width, rows, None);
+    }
     let alone = group.nests.iter().all(|n| n.op == leader.op || n.is_pointwise()) && group.nests[0].op == leader.op;
     if let Some((width, rows)) = whole_columns(leader, columns, bytes, target).filter(|_| !alone) {
         return (width, rows, None);
@@ -215,6 +222,20 @@ fn gpu_tile(body: &Body, group: &Group, leader: &Nest, columns: f64, target: &Ta
     let enough = |parts: &i64| rows / *parts as f64 >= (2 * down) as f64;
     let best = (0..10).map(|i| 1 << i).filter(enough).min_by(|&a, &b| cost(a).total_cmp(&cost(b)));
     (width, down, best.filter(|&parts| parts > 1))
+}
+
+/// Neighbouring columns that a thread holds as a whole.
+const COLUMNS_OF_THREAD: i64 = 2;
+
+/// Columns of a few rows: a thread has all of some, so that none waits for another; the columns of a program, and their rows.
+fn short_columns(leader: &Nest, columns: f64, target: &Target) -> Option<(i64, i64)> {
+    let costs = &target.gpu().columns;
+    let mut reduced = leader.of_kind(IterKind::Reduce);
+    let rows = pow2(reduced.next()?.extent.as_static()?);
+    let extent = lane_extent(leader)?;
+    let fits = |width: &i64| *width <= pow2(extent) && columns >= (width * target.cores * 2) as f64;
+    let width = [256, 128].into_iter().find(fits)?;
+    (rows <= costs.whole && reduced.next().is_none()).then_some((width, rows))
 }
 
 /// Columns of which a program holds all rows in registers, for all its nests: they are read once, in one step.

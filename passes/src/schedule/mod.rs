@@ -270,7 +270,14 @@ fn reduction(body: &Body, group: &Group, target: &Target) -> Plan {
             false => column::windows(body, group.clone(), lane, target),
         };
     }
-    match contiguous(leader) {
+    // What is reduced may be computed of counters and of rows' numbers alone: another nest reads or writes all elements then.
+    let reads_all = |n: &&nest::Nest| n.inputs.iter().any(|a| everywhere(n, a)) || gathered(n).is_some();
+    let main = std::iter::once(leader).chain(&group.nests).find(reads_all).unwrap_or(leader);
+    match contiguous(main) {
+        // Rows of a table that are summed: a thread has the elements of several at once.
+        Some(name) if !reduces(name) && !target.is_cpu() && gathered(leader) == Some(name) => {
+            column::windows(body, group.clone(), name, target)
+        }
         Some(name) if !reduces(name) => column::plan(body, group.clone(), target),
         Some(_) => row::plan(body, group.clone(), target),
         None if group.nests.len() == 1 => {
@@ -280,8 +287,21 @@ fn reduction(body: &Body, group: &Group, target: &Target) -> Plan {
     }
 }
 
-/// The iterator along which the largest operand of a nest lies contiguous.
+/// Whether an operand has an element for each point of a nest.
+fn everywhere(nest: &nest::Nest, access: &Access) -> bool {
+    nest.iters.iter().all(|i| access.mentions(i.name))
+}
+
+/// The iterator along which a table lies contiguous of which a nest reads rows.
+fn gathered(nest: &nest::Nest) -> Option<Name> {
+    nest.gathers.iter().find_map(|a| a.innermost()).filter(|&name| nest.iter(name).is_some())
+}
+
+/// The iterator along which the largest operand of a nest lies contiguous. Of a table an element is read for each point.
 fn contiguous(nest: &nest::Nest) -> Option<Name> {
+    if let Some(name) = gathered(nest).filter(|_| !nest.inputs.iter().any(|a| everywhere(nest, a))) {
+        return Some(name);
+    }
     // A table for channels may mention as many iterators as what is reduced, and is smaller.
     let reach = |a: &Access| (nest.iters.iter().filter(|i| a.mentions(i.name)).count(), nest.elements(a));
     let largest = nest.inputs.iter().max_by(|a, b| reach(a).partial_cmp(&reach(b)).expect("sizes are numbers"));

@@ -38,7 +38,7 @@ pub fn plan(body: &Body, mut group: Group, target: &Target) -> Plan {
     let mut schedule = Schedule::new(Kind::Pointwise);
     schedule.collapse = pairs;
     schedule.grid = nest.iters.iter().map(|i| i.name).collect();
-    let across = inner.and_then(|x| transposed(&group, x));
+    let across = inner.and_then(|x| transposed(&group, x, target));
     let mut note = "contiguous";
     if let Some(x) = inner.and_then(|x| nest.iter(x)) {
         let (want_x, want_y) = match across {
@@ -151,12 +151,14 @@ fn collapse_odd_rows(body: &Body, group: &mut Group, lanes: i64, target: &Target
     }
 }
 
-/// An iterator other than `x` along which some operand, as large as the result, is contiguous.
-fn transposed(group: &Group, x: Name) -> Option<Name> {
+/// An iterator other than `x` along which some operand, as large as the result, is contiguous. On a GPU it may be anywhere along `x`: every second element,
+/// say.
+fn transposed(group: &Group, x: Name, target: &Target) -> Option<Name> {
     let nests = group.nests.iter();
     nests.flat_map(|n| n.inputs.iter().map(move |a| (n, a))).find_map(|(nest, access)| {
         let along = access.innermost().filter(|&y| y != x && access.mentions(x))?;
         let iter = nest.iter(along)?;
-        (extent_of(&nest.ranges, iter.extent) >= 8 && access.plain(&[x, along]).is_some()).then_some(along)
+        let plain = access.plain(&[along, x][..if target.is_cpu() { 2 } else { 1 }]);
+        (extent_of(&nest.ranges, iter.extent) >= 8 && plain.is_some()).then_some(along)
     })
 }
