@@ -3,9 +3,10 @@
 use super::classify::{Class, classify, is_cheap};
 use super::is_view;
 use super::reads::reduced_dims;
+use crate::work::is_function;
 use rc_dialects::func::given_inputs;
 use rc_dialects::op;
-use rc_ir::{Block, Body, Dim, Op, Value};
+use rc_ir::{Block, Body, Dim, Op, Traits, Value};
 
 /// The shape that rows are reduced from, and along which dimensions.
 pub type Row = (Vec<Dim>, Vec<usize>);
@@ -22,6 +23,8 @@ pub struct Fact {
     pub follows_product: bool,
     /// Whether it only moves elements of what the function's initializer computed: of a packed weight, perhaps.
     pub moves_constant: bool,
+    /// Whether it is an elementary function, or computed from one element by element by it alone.
+    pub function: bool,
     /// The reduction that it is computed from element by element, with a result of its shape.
     finishes: Option<Op>,
     /// Whether it is made of windows, element by element.
@@ -81,9 +84,18 @@ impl Ops {
                 class => fact.follows_product && (class == Class::Pointwise || is_view(body.op_ref(from))),
             }),
             moves_constant: class == Class::Reindex && self.is_constant(body, op),
+            function: self.computes_function(body, op),
             finishes: self.finishes(body, op),
             of_windows: at.is(op::core::WINDOW) || moves && makers().any(|(_, fact)| fact.of_windows),
         }
+    }
+
+    fn computes_function(&self, body: &Body, op: Op) -> bool {
+        let elementwise = |op: Op| body.op_ref(op).has(Traits::ELEMENTWISE);
+        let alone = |from: Op| body.results(from).map(|v| body.uses(v).count()).sum::<usize>() == 1;
+        let inner =
+            || body.operands(op).filter_map(|v| self.maker(body, v)).any(|(from, fact)| fact.function && alone(from));
+        elementwise(op) && (is_function(body.op_ref(op)) || inner())
     }
 
     fn is_constant(&self, body: &Body, op: Op) -> bool {

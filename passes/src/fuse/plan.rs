@@ -330,6 +330,7 @@ impl Planner<'_> {
                 Err("it goes with the product that it follows, whose narrow elements are moved then".into())
             }
             Class::Pointwise if self.op(op).has(Traits::ELEMENTWISE) && !self.is_cheap(op) => {
+                self.check_function(target, op, &outputs)?;
                 self.check_windows(target, op, &outputs)
             }
             Class::Reindex if !side && self.turns_rows(op) => self.check_repeated(target, op, &outputs),
@@ -404,6 +405,21 @@ impl Planner<'_> {
             }
             n if n > 1.5 && self.follows_product(op) => Err("it goes with the product that it follows".into()),
             _ => Ok(()),
+        }
+    }
+
+    /// An elementary function of what is broadcast takes a CPU longer to compute again than to read: its arithmetic does not wait for memory. What finishes
+    /// rows that the kernel reduces stays with them.
+    fn check_function(&self, target: &Group, op: Op, outputs: &[Value]) -> Result<(), String> {
+        let function = self.facts.get(op).is_some_and(|fact| fact.function && !fact.follows_product);
+        if self.options.gathers || !function || self.facts.finished_row(self.body, op).is_some() {
+            return Ok(());
+        }
+        let (times, costs) = (self.times_read(target, op, outputs, |_| true)?, &self.options.costs);
+        let own = most_elements(&self.body.ty(self.body.result(op, 0)).shape(), self.symbols) as f64;
+        match times >= costs.times && (times - 1.0) * own > costs.stored as f64 {
+            true => Err(format!("an elementary function would be computed {times:.0} times for each element")),
+            false => Ok(()),
         }
     }
 
