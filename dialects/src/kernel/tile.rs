@@ -78,6 +78,12 @@ kernel.func @example(%table: memref<16x8xf32>, %ids: memref<4xi64>, %y: memref<4
             "The tile dimension along which each place is one less than the place before it, or -1.",
         )
         .default(AttrDefault::Int(-1)),
+        attr(
+            "steps",
+            AttrKind::I64Array,
+            "How far each place lies beyond the first, along the last tile dimension with more than one element.",
+        )
+        .optional(),
         attr("clamped", AttrKind::Bool, "Of places that fall those past what is used are the last one that is.")
             .default(AttrDefault::Bool(false)),
         attr("other", AttrKind::F64, "What lies outside.").default(AttrDefault::Float(0.0)),

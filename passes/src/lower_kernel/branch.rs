@@ -71,8 +71,11 @@ impl Program<'_> {
         op.is(op::core::CONSTANT).then(|| op.int("value")).flatten()
     }
 
-    /// Whether an index is a number times a multiple of `n`.
-    fn is_multiple(&self, value: Value, n: i64) -> bool {
+    /// Whether an index is a multiple of `n`, as what is a number times one.
+    pub(super) fn is_multiple(&self, value: Value, n: i64) -> bool {
+        if let Some(c) = self.constant(value) {
+            return c % n == 0;
+        }
         let times = |op: Op| {
             let op = self.out.op_ref(op);
             op.is(op::core::MUL) && op.operands().any(|v| self.constant(v).is_some_and(|c| c % n == 0))

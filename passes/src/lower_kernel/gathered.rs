@@ -55,10 +55,7 @@ impl Program<'_> {
     /// the map is plain and stays inside: a place is for all of a row then.
     pub fn gather_bounded(&mut self, nest: &Nest, operand: usize, scope: &Scope) -> Result<Value> {
         let (access, value) = (&nest.inputs[operand], self.src.operand(nest.op, operand));
-        let inside = |d: &usize| {
-            let (e, size) = (access.exprs[*d], access.shape[*d]);
-            nest.ranges.interval(e).is_some_and(|r| r.0 >= 0) && nest.ranges.always_le(e, size - Dim::Static(1))
-        };
+        let inside = |d: &usize| nest.is_inside(access, *d);
         let rank = access.shape.len();
         let rows = |from: usize| {
             let size = access.shape[..from].iter().fold(Dim::Static(1), |n, &d| n * d);

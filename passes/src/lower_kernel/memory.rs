@@ -106,7 +106,14 @@ impl Program<'_> {
         let mut rest = access;
         rest.exprs[at] = Dim::Static(0);
         let tile = self.emit_gather(memory, &rest, &along, at, places, scope)?;
-        if let Some(Bind { axis: Some(axis), exact, .. }) = falls_along(place, scope).filter(|_| !scope.may_miss) {
+        if let Some((exact, steps)) = self.steps(place, scope) {
+            let op = self.out.defining_op(tile).expect("a gather gives the tile");
+            self.out.set_attr(op, "steps", Attr::i64s(&steps));
+            if !exact {
+                self.out.set_attr(op, "clamped", Attr::bool(true));
+            }
+        } else if let Some(Bind { axis: Some(axis), exact, .. }) = falls_along(place, scope).filter(|_| !scope.may_miss)
+        {
             let op = self.out.defining_op(tile).expect("a gather gives the tile");
             self.out.set_attr(op, "falls", Attr::i64(*axis as i64));
             if !exact {
@@ -114,6 +121,28 @@ impl Program<'_> {
             }
         }
         Ok(tile)
+    }
+
+    /// How far the places of a CPU's row of elements lie beyond the first, where that is the same for all tiles, and whether the tile is inside of its extent: as of
+    /// every second element, or of each twice.
+    fn steps(&self, place: Dim, scope: &Scope) -> Option<(bool, Vec<i64>)> {
+        let mut tiled = scope.binds.iter().filter(|(name, bind)| bind.size > 1 && mentions(place, *name));
+        let (&(name, bind), None) = (tiled.next()?, tiled.next()) else { return None };
+        let last = scope.binds.iter().filter_map(|b| b.1.axis.filter(|_| b.1.size > 1)).max();
+        let fits = self.target.is_cpu() && !scope.may_miss && !has_index(place) && bind.axis == last;
+        if !fits || !self.is_multiple(bind.base, bind.size) {
+            return None;
+        }
+        let mut ranges = self.ranges.clone();
+        scope.binds.iter().for_each(|(name, bind)| ranges.set_iterator(*name, bind.extent));
+        let tile = Name::new(&format!("{name}_tile"));
+        ranges.set_iterator(tile, bind.extent.ceildiv(Dim::Static(bind.size)));
+        let first = Dim::Static(bind.size) * Dim::symbol(tile);
+        let at = |n: i64| ranges.simplify(place.substitute(&|x| (x == name).then_some(first + Dim::Static(n))));
+        let start = at(0);
+        let beyond = |n: i64| (at(n) - start).as_static().filter(|step| *step >= 0);
+        let steps: Option<Vec<i64>> = (0..bind.size).map(beyond).collect();
+        Some((bind.exact, steps?))
     }
 
     /// Index tiles that are within bounds wherever the iterators are, and 0 or in bounds past them.

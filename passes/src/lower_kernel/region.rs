@@ -203,7 +203,8 @@ impl Program<'_> {
         }
         let group = self.group;
         let Some((from, result)) = group.producer(self.src, value) else {
-            let tile = match nest.zero_outside[i] && access.plain(&scope.tiled()).is_none() {
+            let bounded = if self.target.is_cpu() { nest.reaches_outside(i) } else { nest.zero_outside[i] };
+            let tile = match bounded && access.plain(&scope.tiled()).is_none() {
                 true => self.gather_bounded(nest, i, scope)?,
                 false if nest.zero_outside[i] && self.no_padding => self.load_inside(value, access, scope)?,
                 false => self.load(value, access, scope)?,

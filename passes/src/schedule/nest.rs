@@ -115,6 +115,16 @@ impl Nest {
     pub fn accesses(&self) -> impl Iterator<Item = &Access> {
         self.inputs.iter().chain(&self.outputs).chain(&self.gathers)
     }
+    /// Whether an operand may be read outside of its bounds, where it is zero.
+    pub fn reaches_outside(&self, operand: usize) -> bool {
+        let access = &self.inputs[operand];
+        self.zero_outside[operand] && !(0..access.shape.len()).all(|d| self.is_inside(access, d))
+    }
+    /// Whether an access is within bounds along dimension `d`, wherever the iterators are.
+    pub fn is_inside(&self, access: &Access, d: usize) -> bool {
+        let (e, size) = (access.exprs[d], access.shape[d]);
+        self.ranges.interval(e).is_some_and(|r| r.0 >= 0) && self.ranges.always_le(e, size - Dim::Static(1))
+    }
     /// An expression of the region, over `iters`.
     pub fn resolve(&self, expr: Dim) -> Dim {
         let map = |n: Name| self.subst.iter().find(|s| s.0 == n).map(|s| s.1);
@@ -160,7 +170,8 @@ impl Nest {
     /// or where the region asks for their values.
     pub fn collapsed(&self, outer: Name, inner: Name) -> Option<Nest> {
         let name = collapsed_name(outer, inner);
-        self.as_one(outer, inner).filter(|out| out.accesses().all(|x| x.plain(&[name]).is_some()))
+        let out = self.as_one(outer, inner).filter(|_| !self.asks_for([outer, inner]))?;
+        Some(out).filter(|out| out.accesses().all(|x| x.plain(&[name]).is_some()))
     }
     /// As [`Nest::collapsed`], also where operands are then read at quotients and remainders: such as have an element for at least `reuse` points, or are
     /// reduced along what is contiguous, which stays so.
@@ -169,7 +180,7 @@ impl Nest {
         let small = |out: &Nest, x: &Access| out.elements(x) * reuse <= out.points();
         let reduces = |out: &Nest, n: Name| out.iter(n).is_some_and(|i| i.kind == IterKind::Reduce);
         let in_runs = |out: &Nest, x: &Access| x.innermost().is_some_and(|n| reduces(out, n));
-        self.along_results(outer, inner).filter(|out| {
+        self.along_results(outer, inner).filter(|_| !self.asks_for([outer, inner])).filter(|out| {
             out.inputs.iter().chain(&out.gathers).all(|x| x.plain(&name).is_some() || small(out, x) || in_runs(out, x))
         })
     }
@@ -178,8 +189,11 @@ impl Nest {
         let name = [collapsed_name(outer, inner)];
         self.as_one(outer, inner).filter(|out| out.outputs.iter().all(|x| x.plain(&name).is_some()))
     }
-    /// The nest with both iterators as one; `None` where it is not over them, one inside the other but for what is reduced in between, or where the region
-    /// asks for their values.
+    /// Whether the region asks for the value of one of the iterators.
+    fn asks_for(&self, names: [Name; 2]) -> bool {
+        self.indices.iter().any(|&e| names.iter().any(|&n| mentions(e, n)))
+    }
+    /// The nest with both iterators as one; `None` where it is not over them, one inside the other but for what is reduced in between.
     fn as_one(&self, outer: Name, inner: Name) -> Option<Nest> {
         let at = self.iters.iter().position(|i| i.name == outer)?;
         let to = self.iters.iter().position(|i| i.name == inner)?;
@@ -191,9 +205,6 @@ impl Nest {
             && between.iter().all(|i| i.kind == IterKind::Reduce && a.kind == IterKind::Parallel)
             && self.iter(name).is_none();
         if !fits || self.combiners.iter().any(|c| c.starts_with("arg")) && a.kind == IterKind::Reduce {
-            return None;
-        }
-        if self.indices.iter().any(|&e| mentions(e, outer) || mentions(e, inner)) {
             return None;
         }
         let whole = Dim::symbol(name);

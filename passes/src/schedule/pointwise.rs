@@ -19,6 +19,9 @@ pub fn plan(body: &Body, mut group: Group, target: &Target) -> Plan {
     if !target.is_cpu() {
         let lanes = target.lanes(elems(body, &group));
         pairs.extend(collapse_odd_rows(body, &mut group, lanes, target));
+    } else if let Some((pair, next)) = collapse_short_rows(body, &group, target) {
+        pairs.push(pair);
+        group = next;
     }
     let nest = group.nests.last().expect("a group has a nest").clone();
     let inner = nest.outputs[0].innermost().or(nest.iters.last().map(|i| i.name));
@@ -149,6 +152,17 @@ fn collapse_odd_rows(body: &Body, group: &mut Group, lanes: i64, target: &Target
             _ => return pairs,
         }
     }
+}
+
+/// A CPU's rows of fewer elements than half a vector has, a pair of parts for one, run as one with the rows above.
+fn collapse_short_rows(body: &Body, group: &Group, target: &Target) -> Option<([Name; 2], Group)> {
+    let [.., outer, inner] = &group.nests.last()?.iters[..] else { return None };
+    let lanes = target.lanes(elems_along(body, group, inner.name));
+    let short = inner.extent.as_static().is_some_and(|n| n > 1 && 2 * n <= lanes && lanes % n == 0);
+    let long = outer.extent.as_static().is_none_or(|n| n > 1);
+    let nests: Option<Vec<Nest>> = group.nests.iter().map(|n| n.along_results(outer.name, inner.name)).collect();
+    let next = Group { nests: nests.filter(|_| short && long)?, ..group.clone() };
+    next.nests.iter().all(|n| next.reads_fit(body, n)).then_some(([outer.name, inner.name], next))
 }
 
 /// An iterator other than `x` along which some operand, as large as the result, is contiguous. On a GPU it may be anywhere along `x`: every second element,

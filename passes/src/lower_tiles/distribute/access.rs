@@ -95,11 +95,23 @@ impl<'s> Distribute<'s> {
         let mut places = self.chosen_places(op, places)?;
         let mut registers = Vec::with_capacity(access.spread.registers);
         let reversed = self.reads_reversed(op, axis, &mut access);
+        let steps = self.steps_of(op, axis, &access);
+        if steps.is_some() {
+            access.counts_lanes = true;
+            if op.bool("clamped") {
+                access.checks[axis].upper = Some(self.emit.extent(self.src.ty(memref).shape()[axis])?);
+            }
+        }
         for r in 0..access.spread.registers {
             let mut at = access.at(self, r)?;
             if reversed {
                 at[axis] = Ix::of(places.of(self, &access.spread, r, 0)?).plus(1 - access.spread.vec);
                 registers.push(self.read_reversed(&mut access, &at)?);
+                continue;
+            }
+            if let Some(steps) = &steps {
+                at[axis] = Ix::of(places.of(self, &access.spread, r, 0)?);
+                registers.push(self.read_steps(&mut access, &at, &steps[r])?);
                 continue;
             }
             let lanes = places.lanes(&access.spread);
@@ -141,6 +153,39 @@ impl<'s> Distribute<'s> {
         let value = self.read_piece(access, at, vec, 0.0)?;
         let lanes: Vec<i64> = (0..vec).rev().collect();
         self.emit.permute([value, value], &lanes)
+    }
+
+    /// For each register of a CPU's tile, how far the places of its lanes lie beyond the first, if two vectors have them all.
+    fn steps_of(&self, op: OpRef<'s>, axis: usize, access: &Access) -> Option<Vec<Vec<i64>>> {
+        let (steps, spread) = (op.ints("steps")?, &access.spread);
+        let (along, vec) = (spread.vec_dim?, spread.vec as usize);
+        let fits =
+            !self.cuda && vec > 1 && axis + 1 == access.starts.len() && steps.len() as i64 == spread.shape[along];
+        let register = |r: usize| {
+            let from = spread.coords(r)[along] as usize;
+            let steps: Vec<i64> = steps.get(from..from + vec)?.iter().map(|step| step - steps[from]).collect();
+            steps.iter().all(|step| (0..2 * spread.vec).contains(step)).then_some(steps)
+        };
+        if fits { (0..spread.registers).map(register).collect() } else { None }
+    }
+    /// Lanes at these places beyond `at`: of one vector from there on, or of the first and the last of what lies between.
+    fn read_steps(&mut self, access: &mut Access, at: &[Ix], steps: &[i64]) -> Result<Value> {
+        let count = steps.iter().max().expect("a lane") + 1;
+        let whole = count.count_ones() == 1 && count <= access.spread.vec;
+        let width = if whole { count } else { 1 << (count - 1).ilog2() };
+        let first = self.read_piece(access, at, width, 0.0)?;
+        if width == 1 {
+            return self.emit.splat(first, access.spread.vec);
+        }
+        if whole {
+            return self.emit.permute([first, first], steps);
+        }
+        let mut beyond = at.to_vec();
+        let last = beyond.last_mut().expect("an index");
+        *last = last.plus(count - width);
+        let second = self.read_piece(access, &beyond, width, 0.0)?;
+        let lane = |&step: &i64| if step < width { step } else { step - (count - width) + width };
+        self.emit.permute([first, second], &steps.iter().map(lane).collect::<Vec<_>>())
     }
 
     /// Atomic updates of the elements that `where` names; one that it places outside is left out.
