@@ -752,18 +752,19 @@ def batch(f, n, cuda):
 
 
 def microseconds(f, cuda):
+    """A call's time, and whether it is the GPU's alone: what cannot be captured is timed with the host."""
     for _ in range(3):
         f()
     plain = batch(f, 3, cuda)
-    n, calls = max(3, min(50, int(20e3 / max(plain, 20)))), 1
+    n, calls, alone = max(3, min(50, int(20e3 / max(plain, 20)))), 1, cuda
     if cuda:
         try:
             calls = max(1, min(10, int(2e3 / plain)))
             f, n = captured(f, calls).replay, max(3, n // calls)
         except Exception:
             torch.cuda.synchronize()
-            calls = 1
-    return round(statistics.median(batch(f, n, cuda) for _ in range(5)) / calls, 1)
+            calls, alone = 1, False
+    return round(statistics.median(batch(f, n, cuda) for _ in range(5)) / calls, 1), alone
 
 
 def distance(got, reference):
@@ -794,7 +795,9 @@ def measured(draw, seed, device, backends, grad):
                     exact = [x.double() if x.is_floating_point() else x for x in got]
                 if exact is not None:
                     row[backend + "_error"] = float(f"{distance(got, exact):.2e}")
-                row[backend] = microseconds(lambda: step(c, args, grad), cuda)
+                row[backend], alone = microseconds(lambda: step(c, args, grad), cuda)
+                if cuda and not alone:
+                    row[backend + "_with_host"] = True
             except Exception as error:
                 row[backend + "_refused"] = repr(error)[:400]
     peers = [row[k] for k in ("eager", "inductor") if k in row]
