@@ -47,7 +47,7 @@ pub static EXPAND_MATH: PassDef = PassDef {
     summary: "Expands elementary functions in kernels to arithmetic with a stated error.",
     doc: "Works on kernel.func in the thread phase. exp, exp2, log, log1p, expm1, tanh, erf, logistic, rsqrt, sin, cos, atan2, pow, rem and what is made of these become polynomials, fma and \
 bit operations; 16-bit floats are computed in f32 and rounded; on CUDA kernel.approx is used where the op's bound allows it. There, results that are \
-rounded to 16 bits after a few operations are computed as exactly as that needs: exp, logistic, tanh and 1 + tanh within 2^-16, 1 + erf within 2^-14, 2^-19 where sums come before.",
+rounded to 16 bits after a few operations are computed as exactly as that needs: exp, logistic, tanh, sinh, cosh, log2, log10 and 1 + tanh within 2^-16, 1 + erf within 2^-14, 2^-19 where sums come before.",
     requires: &["lower-tiles"],
     pending: Some(|module: &Module| {
         let expandable = |body: &Body| {
@@ -182,6 +182,10 @@ fn expand_op(body: &mut Body, constants: &mut Constants, op: Op, gpu: bool) -> R
         op::core::EXP if m.approx && is_rounded => m.exp_narrow(inputs[0]),
         op::core::TANH if m.approx && is_rounded => m.tanh_narrow(inputs[0]),
         op::core::LOGISTIC if m.approx && is_rounded => m.logistic_narrow(inputs[0]),
+        op::core::SINH if m.approx && is_rounded => m.sinh_narrow(inputs[0]),
+        op::core::COSH if m.approx && is_rounded => m.cosh_narrow(inputs[0]),
+        op::core::LOG2 if m.approx && is_rounded => m.log_to_base_narrow(inputs[0], LOG2_E[0]),
+        op::core::LOG10 if m.approx && is_rounded => m.log_to_base_narrow(inputs[0], LOG10_E[0]),
         op::core::EXP2 if m.body.op_ref(op).bool("flush") => m.exp2_of_normal(inputs[0]),
         _ => match function(&mut m, name, &inputs) {
             Some(value) => value,

@@ -5,6 +5,7 @@
 //! |---|---|
 //! | `exp`, `logistic` | 2^-16 |
 //! | `tanh(x)` | 2^-16 |
+//! | `sinh`, `cosh`, `log2`, `log10` | 2^-16 |
 //! | `1 + tanh(x)`, as 2 / (1 + exp(-2 x)) | 2^-16 |
 //! | `1 + erf(x)`, as erfc(-x) | 2^-14, or 2^-25 of 1; 2^-19 where other numbers are added before the rounding |
 //!
@@ -78,6 +79,9 @@ const LOG2_ERFC_SUMMED: &[f64] =
 /// tanh(x) = x + x^3 P(x^2) on |x| < 0.35, relative error 2^-18.1 (the same).
 const TANH_NEAR: &[f64] = &[-0.333_007_902, 0.124_605_715];
 
+/// sinh(x) = x + x^3 P(x^2) on |x| < 0.5, relative error 2^-18.3.
+const SINH_NEAR: &[f64] = &[1.0 / 6.0, 1.0 / 120.0];
+
 impl Math<'_> {
     /// exp(x), within 2^-16.
     pub fn exp_narrow(&mut self, x: Value) -> Value {
@@ -109,6 +113,37 @@ impl Math<'_> {
         let magnitude = self.abs(x);
         let is_near = self.compare("lt", magnitude, limit);
         self.select(is_near, near, far)
+    }
+    /// exp |x| / 2 and exp(-|x|) / 2, within 2^-17.
+    fn half_exponentials(&mut self, x: Value) -> [Value; 2] {
+        let (a, log2e, minus, quarter) = (self.abs(x), self.c(std::f64::consts::LOG2_E), self.c(-1.0), self.c(0.25));
+        let t = self.fma(a, log2e, minus);
+        let e = self.hardware("ex2", t);
+        let inverse = self.hardware("rcp", e);
+        [e, self.mul(inverse, quarter)]
+    }
+    /// Within 2^-16.
+    pub fn cosh_narrow(&mut self, x: Value) -> Value {
+        let [e, inverse] = self.half_exponentials(x);
+        self.add(e, inverse)
+    }
+    /// Near 0 a polynomial; within 2^-16.
+    pub fn sinh_narrow(&mut self, x: Value) -> Value {
+        let square = self.mul(x, x);
+        let p = self.polynomial(square, SINH_NEAR);
+        let part = self.mul(square, p);
+        let near = self.fma(part, x, x);
+        let [e, inverse] = self.half_exponentials(x);
+        let far = self.sub(e, inverse);
+        let far = self.with_sign_of(far, x);
+        let (magnitude, limit) = (self.abs(x), self.c(0.5));
+        let is_near = self.compare("lt", magnitude, limit);
+        self.select(is_near, near, far)
+    }
+    /// log(x) `factor`, within 4 ulp of f32: what is rounded to 16 bits is exact for whole powers.
+    pub fn log_to_base_narrow(&mut self, x: Value, factor: f64) -> Value {
+        let (log, factor) = (self.log(x), self.c(factor));
+        self.mul(log, factor)
     }
     /// 1 + tanh(x) = 2 / (1 + exp(-2 x)), within 2^-16.
     pub fn one_plus_tanh(&mut self, x: Value) -> Value {
