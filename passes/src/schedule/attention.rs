@@ -126,7 +126,8 @@ pub fn plan(body: &Body, op: Op, target: &Target) -> Option<Plan> {
         warpgroups,
     };
     if problem.causal {
-        s.grid = vec![m, b, h]; // The longest rows of all heads first.
+        let walked = walked_bytes(body, op, [1, 2], problem.programs * problem.keys * (size(D) + size(E)));
+        s.grid = longest_first([b, h, m], size(0), walked, target);
     } else if let Some(access) =
         own.filter(|_| 2 * mask.bytes * size(M) * size(N) * problem.programs / mask.sharing > target.cache_bytes)
     {
@@ -151,6 +152,24 @@ pub fn plan(body: &Body, op: Op, target: &Target) -> Option<Plan> {
     };
     let candidates = problem.ranked(target).into_iter().map(candidate).collect();
     Some(Plan::of_model("attention: ".into(), candidates, "none fits"))
+}
+
+/// The grid of programs under a causal mask, the slowest iterator first: those with the longest rows begin, of all heads if the second-level cache holds what their programs
+/// walk over, `walked` bytes in all; else of one of so many batches after the other, or of one head, as each block of rows would bring it from memory again.
+pub fn longest_first([b, h, rows]: [Name; 3], batches: i64, walked: i64, target: &Target) -> Vec<Name> {
+    let fits = |bytes: i64| 4 * bytes <= 3 * target.cache_bytes;
+    match () {
+        () if fits(walked) => vec![rows, b, h],
+        () if fits(walked / batches.max(1)) => vec![b, rows, h],
+        () => vec![b, h, rows],
+    }
+}
+
+/// The bytes of operands: as they lie in memory, where heads share them, or `most` elements, where they are parts of something larger.
+pub fn walked_bytes(body: &Body, op: Op, operands: [usize; 2], most: i64) -> i64 {
+    let types = operands.map(|i| body.ty(body.operand(op, i)));
+    let elements = types.iter().map(|t| t.num_elements().as_static().unwrap_or(most)).fold(0, i64::saturating_add);
+    elements.min(most).saturating_mul(types[0].elem().byte_width().unwrap_or(4) as i64)
 }
 
 pub fn parallel(names: [Name; 6], extents: [Dim; 6]) -> [Iter; 6] {

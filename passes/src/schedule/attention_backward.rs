@@ -3,7 +3,7 @@
 
 use super::access::Access;
 use super::attention::gpu::{Read, Resources, Walk, ceil};
-use super::attention::{D, E, M, N, copied_by_boxes, iters, on_warpgroups, parallel};
+use super::attention::{D, E, M, N, copied_by_boxes, iters, longest_first, on_warpgroups, parallel, walked_bytes};
 use super::attr::{Attention, Kind, Schedule};
 use super::nest::{extent_of, symbol_ranges};
 use super::target::Target;
@@ -94,7 +94,9 @@ pub fn plan(body: &Body, op: Op, target: &Target) -> Option<Plan> {
     }
     choices.sort_by(|a, b| a.cost.us.total_cmp(&b.cost.us));
     if problem.causal {
-        s.grid = vec![rows, b, h]; // The longest rows of all heads first.
+        let walked = if of_queries { [1, 2] } else { [0, 3] };
+        let walked = walked_bytes(body, op, walked, problem.programs * inner_size * (size(D) + size(E)));
+        s.grid = longest_first([b, h, rows], size(0), walked, target);
     }
     let candidate = |choice: Choice| {
         let [taken, step, depth, width] = choice.tile;
