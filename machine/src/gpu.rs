@@ -180,6 +180,8 @@ pub struct Columns {
     pub whole: i64,
     /// Elements from which on the kernel that combines parts pays for itself.
     pub split_from: i64,
+    /// Of fewer elements: the steps down from which on it does, where programs are few.
+    pub steps: i64,
 }
 
 /// Scans along what is contiguous in memory.

@@ -204,7 +204,12 @@ fn gpu_tile(body: &Body, group: &Group, leader: &Nest, columns: f64, target: &Ta
     }
     if leader.points() < costs.split_from as f64 || !alone {
         let width = [64, 32, 16, 8].into_iter().find(|&w| columns / w as f64 >= target.cores as f64).unwrap_or(8);
-        return (width, if alone { in_flight(body, leader, costs) } else { costs.threads * costs.loads } / width, None);
+        let down = if alone { in_flight(body, leader, costs) } else { costs.threads * costs.loads } / width;
+        let steps = leader.points() / columns / down as f64;
+        // A few programs that go over many rows each take longer than another launch.
+        if !alone || steps < costs.steps as f64 || columns / width as f64 * 4.0 >= target.cores as f64 {
+            return (width, down, None);
+        }
     }
     let width = columns_at_once(leader, costs.row_bytes / bytes, pow2(columns as i64));
     let down = in_flight(body, leader, costs) / width;
@@ -222,6 +227,15 @@ fn gpu_tile(body: &Body, group: &Group, leader: &Nest, columns: f64, target: &Ta
     let enough = |parts: &i64| rows / *parts as f64 >= (2 * down) as f64;
     let best = (0..10).map(|i| 1 << i).filter(enough).min_by(|&a, &b| cost(a).total_cmp(&cost(b)));
     (width, down, best.filter(|&parts| parts > 1))
+}
+
+/// Whether a group's one reduction is of a few elements, over several iterators: of blocks of an image, say.
+pub fn is_short(group: &Group, target: &Target) -> bool {
+    let mut reducing = group.nests.iter().filter(|n| !n.is_pointwise());
+    let (Some(nest), None) = (reducing.next(), reducing.next()) else { return false };
+    let several = nest.of_kind(IterKind::Reduce).filter(|i| i.extent != Dim::Static(1)).count() > 1;
+    let all = nest.of_kind(IterKind::Reduce).map(|i| i.extent.as_static()).try_fold(1, |n, e| Some(n * e?));
+    several && all.is_some_and(|n| n <= target.gpu().columns.whole)
 }
 
 /// Neighbouring columns that a thread holds as a whole.

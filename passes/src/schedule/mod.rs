@@ -53,7 +53,7 @@ pub use warpgroup::{WIDTH, is_mapped};
 use access::Access;
 use group::{Class, Group};
 use rc_dialects::loop_::IterKind;
-use rc_ir::{Body, Diagnostic, Loc, Module, Name, Op, Result, Type};
+use rc_ir::{Body, Diagnostic, Dim, Loc, Module, Name, Op, Result, Type};
 use std::path::Path;
 
 pub static SCHEDULE: PassDef = PassDef {
@@ -274,8 +274,12 @@ fn reduction(body: &Body, group: &Group, target: &Target) -> Plan {
     let reads_all = |n: &&nest::Nest| n.inputs.iter().any(|a| everywhere(n, a)) || gathered(n).is_some();
     let main = std::iter::once(leader).chain(&group.nests).find(reads_all).unwrap_or(leader);
     match contiguous(main) {
-        // Rows of a table that are summed: a thread has the elements of several at once.
-        Some(name) if !reduces(name) && !target.is_cpu() && gathered(leader) == Some(name) => {
+        // Rows of a table that are summed, or a few elements: a thread has those of several results at once.
+        Some(name)
+            if !reduces(name)
+                && !target.is_cpu()
+                && (gathered(leader) == Some(name) || column::is_short(group, target)) =>
+        {
             column::windows(body, group.clone(), name, target)
         }
         Some(name) if !reduces(name) => column::plan(body, group.clone(), target),
@@ -289,7 +293,7 @@ fn reduction(body: &Body, group: &Group, target: &Target) -> Plan {
 
 /// Whether an operand has an element for each point of a nest.
 fn everywhere(nest: &nest::Nest, access: &Access) -> bool {
-    nest.iters.iter().all(|i| access.mentions(i.name))
+    nest.iters.iter().all(|i| i.extent == Dim::Static(1) || access.mentions(i.name))
 }
 
 /// The iterator along which a table lies contiguous of which a nest reads rows.

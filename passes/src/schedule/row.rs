@@ -229,13 +229,21 @@ fn collapse_neighbours(body: &Body, group: &mut Group, target: &Target) -> Optio
     Some([outer, inner])
 }
 
-/// The iterator around the one that is cut into chunks of which tiles have several elements too, where a row has two and there is more of it
-/// than a few rows for each thread would be.
+/// The iterator beside the one that is cut into chunks of which tiles have several elements too, where a row has two and there is more of it
+/// than a few rows for each thread would be: the one around it, if there is one; else the one within, also where the chunk is a short one, as a group's channels are that lie
+/// side by side.
 fn deep(nest: &Nest, rows: &[Name], costs: &Rows) -> Option<Iter> {
     let chunk = chunked(nest, rows)?;
     let all = locals(nest, rows);
     let at = all.iter().position(|i| i.name == chunk.name)?;
-    at.checked_sub(1).map(|outer| all[outer]).filter(|_| padded(nest, rows) >= costs.deep)
+    let elements = padded(nest, rows);
+    match at {
+        0 => all
+            .get(1)
+            .filter(|_| elements >= costs.deep || elements >= 16 * pow2(extent_of(&nest.ranges, chunk.extent))),
+        _ => all.get(at - 1).filter(|_| elements >= costs.deep),
+    }
+    .copied()
 }
 fn goes_deep(nest: &Nest, rows: &[Name], want: i64, costs: &Rows) -> bool {
     let chunk = chunked(nest, rows).map_or(1, |c| pow2(extent_of(&nest.ranges, c.extent)));
