@@ -158,10 +158,12 @@ pub fn plan(body: &Body, op: Op, target: &Target) -> Option<Plan> {
 /// walk over, `walked` bytes in all; else of one of so many batches after the other, or of one head, as each block of rows would bring it from memory again.
 pub fn longest_first([b, h, rows]: [Name; 3], batches: i64, walked: i64, target: &Target) -> Vec<Name> {
     let fits = |bytes: i64| 4 * bytes <= 3 * target.cache_bytes;
-    match () {
-        () if fits(walked) => vec![rows, b, h],
-        () if fits(walked / batches.max(1)) => vec![b, rows, h],
-        () => vec![b, h, rows],
+    if fits(walked) {
+        vec![rows, b, h]
+    } else if fits(walked / batches.max(1)) {
+        vec![b, rows, h]
+    } else {
+        vec![b, h, rows]
     }
 }
 
