@@ -83,6 +83,7 @@ fn run(body: &mut Body, cx: &mut SymbolContext) -> Result {
     let ops = body.walk();
     read_as_stored(body, &ops, &DOT, cx)?;
     read_as_stored(body, &ops, &TRANSPOSE, cx)?;
+    erase_dead(body);
     for op in ops {
         if !body.is_erased(op) && body.name(op) == &TRANSPOSE {
             store_transposed(body, op, cx);
@@ -109,6 +110,15 @@ fn erase_read(body: &mut Body, applied: &Applied) {
     for &read in &applied.read {
         if is_dead(body, read) {
             body.erase(read);
+        }
+    }
+}
+
+/// Erases what is read in another form now.
+fn erase_dead(body: &mut Body) {
+    for op in body.walk().into_iter().rev() {
+        if is_dead(body, op) {
+            body.erase(op);
         }
     }
 }

@@ -54,6 +54,18 @@ impl Segments {
         }
         places
     }
+    /// For each dimension of the second shape, `from`, which one of the first it is or is part of; -1 where it has one element. `None` where one is split.
+    pub fn parts(&self, from: &[Dim]) -> Option<Vec<i64>> {
+        let mut parts = vec![-1; from.len()];
+        for [to, run] in &self.pairs {
+            let mut many = to.clone().filter(|&d| self.to[d] != Dim::Static(1));
+            let (part, None) = (many.next(), many.next()) else { return None };
+            for d in run.clone().filter(|&d| from[d] != Dim::Static(1)) {
+                parts[d] = part? as i64;
+            }
+        }
+        Some(parts)
+    }
     /// The first shape's dimensions that are those `dims` of the second, `from`; `None` where a run has dimensions of both kinds, but for such of one element.
     pub fn reduced(&self, from: &[Dim], dims: &[i64]) -> Option<Vec<i64>> {
         let mut reduced = Vec::new();
@@ -89,6 +101,18 @@ mod tests {
         assert_eq!(pairs(&[5], &[5, 1, 1]), Some(vec![[0..1, 0..1]]));
         assert_eq!(pairs(&[6], &[4]), None);
         assert_eq!(pairs(&[6, 2], &[6, 4]), None);
+    }
+
+    #[test]
+    fn parts_are_of_one_dimension() {
+        let parts = |to: &[i64], from: &[i64]| {
+            let [to, from] = [to, from].map(|sizes| sizes.iter().map(|&n| Dim::Static(n)).collect::<Vec<_>>());
+            Segments::between(&to, &from)?.parts(&from)
+        };
+        assert_eq!(parts(&[4, 12, 64], &[4, 3, 4, 64, 1]), Some(vec![0, 1, 1, 2, -1]));
+        assert_eq!(parts(&[1, 12], &[3, 1, 4]), Some(vec![1, -1, 1]));
+        assert_eq!(parts(&[4, 6], &[8, 3]), None);
+        assert_eq!(parts(&[2, 6], &[12]), None);
     }
 
     #[test]

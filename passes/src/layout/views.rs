@@ -37,11 +37,8 @@ pub fn move_views(body: &mut Body, cx: &mut SymbolContext) -> Result<u64> {
         };
         moved += u64::from(done);
     }
-    // What is read in another form now.
-    for op in body.walk().into_iter().rev() {
-        if moved > 0 && rc_ir::effects::is_dead(body, op) {
-            body.erase(op);
-        }
+    if moved > 0 {
+        super::erase_dead(body);
     }
     Ok(moved)
 }

@@ -186,6 +186,13 @@ pub static FUNCTIONS: &[Function] = &[
         "For each dimension of a shape, which one it is of another shape with as many elements; -1 where it is joined or split with others.",
         |_, args| Some(list_of(Segments::between(&ints(args, 1)?, &ints(args, 0)?)?.places(&ints(args, 0)?))),
     ),
+    function(
+        "parts",
+        &[Kind::Ints, Kind::Ints],
+        Kind::Ints,
+        "For each dimension of a shape, which one it is or is part of, of another shape with as many elements; -1 where it has one element. No value where one is split.",
+        |_, args| Some(list_of(Segments::between(&ints(args, 1)?, &ints(args, 0)?)?.parts(&ints(args, 0)?)?)),
+    ),
     function("int", &[Kind::Bool], Kind::Ints, "1 where a condition holds, 0 where it does not.", |_, args| {
         let int = |b: &bool| Dim::Static(i64::from(*b));
         match args {
