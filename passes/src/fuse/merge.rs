@@ -16,7 +16,7 @@ impl Planner<'_> {
         let apart = || format!("{} kernels use it", groups.len());
         let parts: Vec<&Group> = groups.iter().map(|&g| &self.groups[g]).collect();
         let merged = Group::of_all(&parts).ok_or_else(apart)?;
-        let plain = |&o: &Op| self.goes_element_by_element(o);
+        let plain = |&o: &Op| self.goes_element_by_element(o) || self.looks_up(&merged, o);
         if merged.quarters() > 4 * self.options.max_ops || !plain(&op) || !merged.ops.iter().all(plain) {
             return Err(apart());
         }
@@ -62,6 +62,12 @@ impl Planner<'_> {
             || self.op(op).is(op::core::IOTA)
     }
 
+    /// Whether an operation of a group gathers elements of what lies in memory.
+    fn looks_up(&self, group: &Group, op: Op) -> bool {
+        let stored = |table: Value| self.body.defining_op(table).is_none_or(|from| !group.ops.contains(&from));
+        self.op(op).is(op::core::GATHER) && stored(self.body.operand(op, 0))
+    }
+
     /// One of the groups, elementwise over as many elements, that stores a small result of `op` for the others beside its own: a kernel less
     /// to start, which is all that such a one costs.
     pub(super) fn beside(&self, groups: &[usize], op: Op) -> Option<usize> {
@@ -79,13 +85,13 @@ impl Planner<'_> {
         groups.iter().find(fits).copied()
     }
 
-    /// Makes one group of those that sum the columns of the same rows and read an operand of these in common, as a normalization's gradients of its scale
-    /// and its shift: the operand is read once then.
-    pub(super) fn join_sums(&mut self) {
-        let sums: Vec<usize> = (0..self.groups.len()).filter(|&group| self.sums_columns(group)).collect();
-        for (i, &other) in sums.iter().enumerate() {
-            let into = sums[..i].iter().copied().find(|&into| self.reads_in_common(into, other));
-            if let Some(into) = into.filter(|&into| self.may_sum_with(into, other)) {
+    /// Makes one group of those that reduce the same rows and read an operand of these in common, as a normalization's gradients of its scale and its shift,
+    /// or a maximum and where it is: the operand is read once then.
+    pub(super) fn join_reductions(&mut self) {
+        let all: Vec<usize> = (0..self.groups.len()).filter(|&group| self.only_reduces(group)).collect();
+        for (i, &other) in all.iter().enumerate() {
+            let into = all[..i].iter().copied().find(|&into| self.reads_in_common(into, other));
+            if let Some(into) = into.filter(|&into| self.may_reduce_with(into, other)) {
                 let taken = std::mem::take(&mut self.groups[other]);
                 self.of.extend(taken.ops.iter().map(|&op| (op, into)));
                 self.groups[into] = Group::of_all(&[&self.groups[into], &taken]).expect("was checked");
@@ -93,16 +99,14 @@ impl Planner<'_> {
         }
     }
 
-    /// Whether all that a group does is to sum columns, and to finish the sums.
-    fn sums_columns(&self, group: usize) -> bool {
+    /// Whether all that a group does is to reduce, and to finish the results.
+    fn only_reduces(&self, group: usize) -> bool {
         let target = &self.groups[group];
         let Some((shape, dims)) = target.row.as_ref().filter(|_| target.anchor == Some(Class::Reduce)) else {
             return false;
         };
         let rows: Vec<Dim> = (0..shape.len()).filter(|d| !dims.contains(d)).map(|d| shape[d]).collect();
-        let adds = |o: &Op| self.class(*o) != Class::Reduce || self.op(*o).str("kind") == Some("add");
-        !dims.contains(&(shape.len() - 1))
-            && target.ops.iter().all(|o| self.goes_element_by_element(*o) && adds(o))
+        target.ops.iter().all(|&o| self.goes_element_by_element(o))
             && self.outputs(group).iter().all(|&v| self.body.ty(v).shape().as_slice() == rows)
     }
 
@@ -118,8 +122,8 @@ impl Planner<'_> {
         others.any(|v| read.contains(&v) && outside(a, v) && outside(b, v))
     }
 
-    /// Whether one kernel may have the sums of both groups, of which neither follows from the other.
-    fn may_sum_with(&mut self, into: usize, other: usize) -> bool {
+    /// Whether one kernel may have the reductions of both groups, of which neither follows from the other.
+    fn may_reduce_with(&mut self, into: usize, other: usize) -> bool {
         let Some(all) = Group::of_all(&[&self.groups[into], &self.groups[other]]) else { return false };
         let follows = |a: usize, b: usize| {
             let made = |v: Value| self.body.defining_op(v).is_some_and(|def| self.groups[a].ops.contains(&def));

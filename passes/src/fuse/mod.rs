@@ -5,6 +5,7 @@
 //! and of its result. Everything else starts a kernel of its own, and a remark says why.
 
 mod again;
+mod by_rows;
 mod classify;
 mod excess;
 mod merge;

@@ -1,7 +1,7 @@
 //! The passes `fuse` and `outline-ops`.
 
 use super::weigh::weigh;
-use super::{Class, FuseOptions, classify, excess, fuse, scalars, sink};
+use super::{Class, FuseOptions, by_rows, classify, excess, fuse, scalars, sink};
 use crate::plan_buffers::limit_of;
 use crate::schedule::Target;
 use rc_dialects::op;
@@ -11,7 +11,7 @@ use rc_ir::{Attr, Body, Module, Result};
 pub static FUSE: PassDef = PassDef {
     summary: "Groups operations that become one kernel.",
     doc: "Elementwise operations and index maps join what uses them; reductions join what reads them row by row; a product \
-takes elementwise epilogues; attention takes the index maps around it. On a GPU, kernels that use light arithmetic, or a padding with zeros, and cannot be one compute it each for itself, where that reads \
+takes elementwise epilogues; a reduction over more than the rows that its operand is computed from first goes over each row; attention takes the index maps around it. On a GPU, kernels that use light arithmetic, or a padding with zeros, and cannot be one compute it each for itself, where that reads \
 less than its stored result. Remarks say what was fused, what was not, and why. \
 In a module with `rc.memory_limit = BYTES` a result is stored instead where what it is computed of would be held too long, which a remark says. \
 In a module with `rc.excess_precision = true` a float that a fusion rounds to 16 bits and widens again keeps its precision.",
@@ -44,6 +44,9 @@ fn run(body: &mut Body, cx: &mut SymbolContext, options: &FuseOptions) -> Result
         let mut options = of_target(cx.module.attrs, options);
         if let Some(entry) = body.entry().filter(|_| options.fuse && options.gathers) {
             sink::finish_windows(body, entry)?;
+        }
+        if let Some(entry) = body.entry().filter(|_| options.fuse) {
+            by_rows::reduce_by_rows(body, entry);
         }
         if let (Some(limit), true) = (limit_of(cx.module.attrs), options.fuse) {
             let target = Target::of("", "", cx.module.attrs).unwrap_or_default();

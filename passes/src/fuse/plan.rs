@@ -88,7 +88,7 @@ pub fn plan(body: &mut Body, block: Block, symbols: &Ranges, options: &FuseOptio
         planner.place(op, options.fuse);
     }
     if options.fuse && options.gathers {
-        planner.join_sums();
+        planner.join_reductions();
     }
     let Planner { body, mut groups, remarks, order, .. } = planner;
     groups.retain(|g| !g.ops.iter().all(|&op| is_view(body.op_ref(op))));
