@@ -1,13 +1,14 @@
 //! Schedules of nests that compute every element for itself.
 
-use super::access::{Iter, mentions};
+use super::access::{Access, Iter, mentions};
 use super::attr::{Kind, Schedule};
 use super::group::{Group, collapse};
-use super::nest::{Nest, extent_of};
+use super::nest::{Nest, collapsed_name, extent_of};
 use super::tiles::{best_outer, fit, pow2, storable};
 use super::{Plan, elems, elems_along};
 use crate::schedule::target::Target;
 use crate::work::is_function;
+use rc_dialects::loop_::IterKind;
 use rc_dialects::{loop_, op};
 use rc_ir::{Body, Dim, Name, Op, Value};
 use rc_machine::Cpu;
@@ -19,7 +20,8 @@ pub fn plan(body: &Body, mut group: Group, target: &Target) -> Plan {
     if !target.is_cpu() {
         let lanes = target.lanes(elems(body, &group));
         pairs.extend(collapse_odd_rows(body, &mut group, lanes, target));
-    } else if let Some((pair, next)) = collapse_short_rows(body, &group, target) {
+    }
+    if let Some((pair, next)) = collapse_short_rows(body, &group, target) {
         pairs.push(pair);
         group = next;
     }
@@ -154,7 +156,8 @@ fn collapse_odd_rows(body: &Body, group: &mut Group, lanes: i64, target: &Target
     }
 }
 
-/// A CPU's rows of fewer elements than half a vector has, a pair of parts for one, run as one with the rows above.
+/// Rows of fewer elements than half a vector has, a pair of parts for one, run as one with the rows above. A GPU's do where an operand has other rows beside
+/// one another.
 fn collapse_short_rows(body: &Body, group: &Group, target: &Target) -> Option<([Name; 2], Group)> {
     let [.., outer, inner] = &group.nests.last()?.iters[..] else { return None };
     let lanes = target.lanes(elems_along(body, group, inner.name));
@@ -162,6 +165,9 @@ fn collapse_short_rows(body: &Body, group: &Group, target: &Target) -> Option<([
     let long = outer.extent.as_static().is_none_or(|n| n > 1);
     let nests: Option<Vec<Nest>> = group.nests.iter().map(|n| n.along_results(outer.name, inner.name)).collect();
     let next = Group { nests: nests.filter(|_| short && long)?, ..group.clone() };
+    if !target.is_cpu() && transposed(&next, collapsed_name(outer.name, inner.name), target).is_none() {
+        return None;
+    }
     next.nests.iter().all(|n| next.reads_fit(body, n)).then_some(([outer.name, inner.name], next))
 }
 
@@ -170,9 +176,22 @@ fn collapse_short_rows(body: &Body, group: &Group, target: &Target) -> Option<([
 fn transposed(group: &Group, x: Name, target: &Target) -> Option<Name> {
     let nests = group.nests.iter();
     nests.flat_map(|n| n.inputs.iter().map(move |a| (n, a))).find_map(|(nest, access)| {
-        let along = access.innermost().filter(|&y| y != x && access.mentions(x))?;
-        let iter = nest.iter(along)?;
-        let plain = access.plain(&[along, x][..if target.is_cpu() { 2 } else { 1 }]);
-        (extent_of(&nest.ranges, iter.extent) >= 8 && plain.is_some()).then_some(along)
+        let many = |y: &Name| nest.iter(*y).is_some_and(|i| extent_of(&nest.ranges, i.extent) >= 8);
+        if target.is_cpu() {
+            let along = access.innermost().filter(|&y| y != x && access.mentions(x)).filter(many)?;
+            return access.plain(&[along, x]).map(|_| along);
+        }
+        let contiguous = access.innermost().filter(|&y| y != x && access.mentions(x)).filter(many);
+        let plain = contiguous.filter(|&y| access.plain(&[y]).is_some());
+        plain.or_else(|| beside_runs(nest, access, x, target).filter(many))
     })
+}
+
+/// Where an operand has a few elements beside one another along `x`: the iterator whose other values have their runs next to these, in the same sector.
+fn beside_runs(nest: &Nest, access: &Access, x: Name, target: &Target) -> Option<Name> {
+    let sector = target.gpu().sector_bytes / 2;
+    let short = access.innermost() != Some(x) && access.mentions(x) && (2..sector / 2).contains(&access.run(x));
+    let near = |i: &&Iter| access.distance(i.name).is_some_and(|d| (1..sector).contains(&d));
+    let others = nest.iters.iter().filter(|i| i.name != x && i.kind == IterKind::Parallel && short).filter(near);
+    others.max_by_key(|i| extent_of(&nest.ranges, i.extent)).map(|i| i.name)
 }
