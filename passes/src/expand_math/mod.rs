@@ -19,6 +19,8 @@
 //! | `lgamma`, `digamma` | 2 ulp, computed in f64 | 64 ulp of the larger of the result and 1 |
 //! | `div`, in kernels whose warpgroups multiply | 4 ulp | |
 //!
+//! On a GPU 64-bit integers are divided as such of 32 bits where they are.
+//!
 //! bf16 and f16 are computed in f32 and rounded. On a GPU f32 uses `kernel.approx` (ex2, rcp, rsqrt) where
 //! the bound allows it, and what is rounded to 16 bits soon after has the bounds of [`narrow`] there.
 
@@ -26,6 +28,7 @@ mod emit;
 mod exp;
 mod gamma;
 mod hyperbolic;
+mod integer;
 mod log;
 mod narrow;
 mod pow_f64;
@@ -51,7 +54,9 @@ rounded to 16 bits after a few operations are computed as exactly as that needs:
     requires: &["lower-tiles"],
     pending: Some(|module: &Module| {
         let expandable = |body: &Body| {
-            body.walk().iter().any(|&op| expands(body.op_ref(op))) || !quotient::divisions(body).is_empty()
+            body.walk().iter().any(|&op| expands(body.op_ref(op)))
+                || !quotient::divisions(body).is_empty()
+                || !integer::divisions(body).is_empty()
         };
         module.bodies.iter().any(|body| is_thread_kernel(body) && expandable(body))
     }),
@@ -132,12 +137,14 @@ fn expand(body: &mut Body) -> Result<u64> {
     let mut constants = Constants::default();
     let short = if gpu { expand_sums(body, &mut constants) } else { 0 };
     let ops: Vec<Op> = body.walk().into_iter().filter(|&op| expands(body.op_ref(op))).collect();
+    let whole = integer::divisions(body);
     for &op in &ops {
         let value = expand_op(body, &mut constants, op, gpu)?;
         body.replace_op(op, &[value]);
     }
     let divisions = quotient::expand_divisions(body, &mut constants);
-    Ok(short + ops.len() as u64 + divisions)
+    let whole = integer::expand_divisions(body, &mut constants, &whole);
+    Ok(short + ops.len() as u64 + divisions + whole)
 }
 
 /// `1 + erf(x)` and `1 + tanh(x)`, where they are rounded to 16 bits soon; their number.

@@ -505,3 +505,18 @@ fn unsupported_types_are_named() {
     let error = expand_math(&body).unwrap_err();
     assert!(error.message.contains("not supported: 'core.erf' on f8E5M2"), "{}", error.message);
 }
+
+#[test]
+fn whole_numbers_are_divided_as_such_of_32_bits() {
+    let numbers =
+        [0, 1, -1, 7, -7, 1 << 20, i64::from(i32::MAX), i64::from(i32::MIN), 1 << 31, (1 << 40) + 3, -(1 << 52)];
+    for name in ["div", "rem"] {
+        let body = kernel(name, 2, "i64", "cuda");
+        let branches = body.walk().iter().filter(|&&op| body.name(op) == op::kernel::IF).count();
+        assert_eq!(branches, 1, "{name}");
+        for (a, b) in numbers.iter().flat_map(|&a| numbers.map(|b| (a, b))).filter(|pair| pair.1 != 0) {
+            let want = if name == "div" { a / b } else { a % b };
+            assert_eq!(evaluate(&body, &[a as f64, b as f64], Type::i64()), want as f64, "{name} {a} {b}");
+        }
+    }
+}
