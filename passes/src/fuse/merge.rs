@@ -16,9 +16,13 @@ impl Planner<'_> {
         let apart = || format!("{} kernels use it", groups.len());
         let parts: Vec<&Group> = groups.iter().map(|&g| &self.groups[g]).collect();
         let merged = Group::of_all(&parts).ok_or_else(apart)?;
-        let plain = |&o: &Op| self.goes_element_by_element(o) || self.looks_up(&merged, o);
+        let of_rows = self.class(op) == Class::Reduce || self.facts.finished_row(self.body, op).is_some();
+        let plain = |&o: &Op| self.goes_element_by_element(o) || of_rows && self.looks_up(&merged, o);
         if merged.quarters() > 4 * self.options.max_ops || !plain(&op) || !merged.ops.iter().all(plain) {
             return Err(apart());
+        }
+        if self.is_read_both_ways(op, &merged) {
+            return Err(format!("{}, of which some read it across its memory", apart()));
         }
         let into = groups[0];
         let before = std::mem::replace(&mut self.groups[into], merged);
@@ -62,6 +66,14 @@ impl Planner<'_> {
             || self.op(op).is(op::core::IOTA)
     }
 
+    /// Whether a group reads what `op` computes as it lies, and transposed too: one of the two would be across memory.
+    fn is_read_both_ways(&self, op: Op, group: &Group) -> bool {
+        let uses = self.body.results(op).flat_map(|result| self.body.uses(result));
+        let users: FxHashSet<Op> = uses.map(|(user, _)| user).filter(|user| group.ops.contains(user)).collect();
+        let turned = users.iter().filter(|&&user| self.turns_rows(user)).count();
+        turned > 0 && turned < users.len()
+    }
+
     /// Whether an operation of a group gathers elements of what lies in memory.
     fn looks_up(&self, group: &Group, op: Op) -> bool {
         let stored = |table: Value| self.body.defining_op(table).is_none_or(|from| !group.ops.contains(&from));
@@ -99,14 +111,14 @@ impl Planner<'_> {
         }
     }
 
-    /// Whether all that a group does is to reduce, and to finish the results.
+    /// Whether all that a group does is to reduce what it reads as it lies, and to finish the results.
     fn only_reduces(&self, group: usize) -> bool {
         let target = &self.groups[group];
         let Some((shape, dims)) = target.row.as_ref().filter(|_| target.anchor == Some(Class::Reduce)) else {
             return false;
         };
         let rows: Vec<Dim> = (0..shape.len()).filter(|d| !dims.contains(d)).map(|d| shape[d]).collect();
-        target.ops.iter().all(|&o| self.goes_element_by_element(o))
+        target.ops.iter().all(|&o| self.goes_element_by_element(o) && !self.turns_rows(o))
             && self.outputs(group).iter().all(|&v| self.body.ty(v).shape().as_slice() == rows)
     }
 

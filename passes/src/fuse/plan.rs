@@ -349,7 +349,7 @@ impl Planner<'_> {
     }
 
     /// Whether it is a transpose after which other elements are neighbours.
-    fn turns_rows(&self, op: Op) -> bool {
+    pub(super) fn turns_rows(&self, op: Op) -> bool {
         let shape = self.body.ty(self.body.result(op, 0)).shape();
         let many = |d: &i64| shape[*d as usize] != Dim::Static(1);
         let Some(perm) = self.op(op).ints("perm").filter(|_| self.op(op).is(op::core::TRANSPOSE)) else { return false };

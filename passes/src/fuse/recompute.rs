@@ -138,9 +138,24 @@ pub fn is_computed_again(body: &Body, op: Op, symbols: &Ranges, costs: &Fusion) 
     !is_cheap(body.op_ref(op)) && !narrows(body, op) && is_light_on_less(body, op, symbols, costs)
 }
 
-/// Whether it is light arithmetic on operands of no more bytes than half its result's.
+/// Whether it is light arithmetic on operands of no more bytes than half its result's, or on one that lies in memory whatever is fused.
 pub fn is_light_on_less(body: &Body, op: Op, symbols: &Ranges, costs: &Fusion) -> bool {
-    is_light(body.op_ref(op)) && reads_less(body, op, symbols, costs, 2.0)
+    is_light(body.op_ref(op)) && (is_of_one_stored(body, op, symbols) || reads_less(body, op, symbols, costs, 2.0))
+}
+
+/// Whether an operation computes with one value of its size, which is stored anyway and no wider, and with numbers.
+fn is_of_one_stored(body: &Body, op: Op, symbols: &Ranges) -> bool {
+    let number = |v: &Value| body.defining_op(*v).is_some_and(|def| classify(body.op_ref(def)) == Class::Splat);
+    let bytes = |v: Value| tensor_bytes(body.ty(v), symbols);
+    let mut others = body.operands(op).filter(|v| !number(v));
+    let (Some(one), None) = (others.next(), others.next()) else { return false };
+    is_stored(body, one) && bytes(one) <= bytes(body.result(op, 0))
+}
+
+/// Whether a value lies in memory whatever is fused: as an argument does, and a table.
+fn is_stored(body: &Body, value: Value) -> bool {
+    let looks_up = |(user, operand): (Op, usize)| operand == 0 && body.op_ref(user).is(op::core::GATHER);
+    body.defining_op(value).is_none() || body.uses(value).any(looks_up)
 }
 
 /// Whether it makes operands of light arithmetic that is computed again, and is so too.

@@ -17,8 +17,8 @@ pub fn move_gathers(body: &mut Body, few: i64, cx: &mut SymbolContext) -> Result
         let chosen = if is_few(body, gather, few) { vec![body.result(gather, 0)] } else { Vec::new() };
         let Some(applied) = moves().apply_at(body, gather, Some(&chosen), cx)? else { continue };
         let made = body.defining_op(applied.values[0]).expect("a rule's operation");
-        let gathers = body.operands(made).filter_map(|v| body.defining_op(v)).filter(|&op| body.name(op) == &GATHER);
-        left.extend(gathers);
+        let gathers = body.operands(made).filter_map(|v| body.defining_op(v)).chain([made]);
+        left.extend(gathers.filter(|&op| body.name(op) == &GATHER));
         moved += 1;
     }
     for op in body.walk().into_iter().rev() {

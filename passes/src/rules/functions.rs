@@ -161,6 +161,13 @@ pub static FUNCTIONS: &[Function] = &[
         [Val::Number(x)] => Some(Val::Number(Scalar::Float(1.0 / x.float()))),
         _ => None,
     }),
+    function(
+        "number",
+        &[Kind::Int],
+        Kind::Number,
+        "An integer as a number; no value where it is a symbol.",
+        |_, args| Some(Val::Number(Scalar::Int(int(args, 0)?.as_static()?.into()))),
+    ),
     function("take", &[Kind::Ints, Kind::Int], Kind::Ints, "The first so many integers of a list.", |_, args| {
         let (list, n) = (ints(args, 0)?, usize::try_from(int(args, 1)?.as_static()?).ok()?);
         Some(Val::Ints(list.get(..n)?.iter().copied().collect()))
