@@ -41,6 +41,8 @@ pub struct Math<'a> {
     pub ty: Type,
     /// Whether hardware approximations may be used: on a GPU, in f32.
     pub approx: bool,
+    /// Whether the result is rounded to 16 bits soon, so that the bounds of [`super::narrow`] do.
+    pub rounded: bool,
 }
 
 /// A word of n bits and its parts, for the formats that are computed in.
@@ -165,9 +167,21 @@ impl Math<'_> {
         }
         sum
     }
+    /// The ratio of two polynomials, `p` and `q`, whose values are normal numbers below 2^126.
+    pub fn ratio(&mut self, x: Value, [p, q]: [&[f64]; 2]) -> Value {
+        let (above, below) = (self.polynomial(x, p), self.polynomial(x, q));
+        if !self.approx {
+            return self.div(above, below);
+        }
+        let inverse = self.hardware("rcp", below);
+        self.mul(above, inverse)
+    }
     /// `x > limit ? limit : x`: a NaN stays.
     pub fn at_most(&mut self, x: Value, limit: f64) -> Value {
         let limit = self.c(limit);
+        if self.approx {
+            return self.op(op::core::MIN, &[x, limit]);
+        }
         let above = self.compare("gt", x, limit);
         self.select(above, limit, x)
     }
@@ -220,8 +234,8 @@ impl Math<'_> {
             b.op(op::kernel::YIELD).operands(values).build()
         };
         let end = at_end(self.body, &[]);
-        let mut inside =
-            Math { body: self.body, constants: self.constants, before: end, ty: self.ty, approx: self.approx };
+        let Math { ty, approx, rounded, .. } = *self;
+        let mut inside = Math { body: self.body, constants: self.constants, before: end, ty, approx, rounded };
         let values = write(&mut inside);
         self.body.erase(end);
         at_end(self.body, &values);
@@ -229,6 +243,6 @@ impl Math<'_> {
     /// The same arithmetic in f64.
     pub fn in_f64(&mut self) -> Math<'_> {
         let ty = self.ty.with_elem(Type::f64());
-        Math { body: self.body, constants: self.constants, before: self.before, ty, approx: false }
+        Math { body: self.body, constants: self.constants, before: self.before, ty, approx: false, rounded: false }
     }
 }

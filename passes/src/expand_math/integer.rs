@@ -31,7 +31,7 @@ pub fn expand_divisions(body: &mut Body, constants: &mut Constants, ops: &[Op]) 
     for &op in ops {
         let (a, b) = (body.operand(op, 0), body.operand(op, 1));
         let (remainder, ty) = (body.name(op) == op::core::REM, body.ty(a).with_elem(Type::f32()));
-        let mut m = Math { body, constants, before: op, ty, approx: false };
+        let mut m = Math { body, constants, before: op, ty, approx: false, rounded: false };
         let quotient = m.whole_quotient(a, b);
         let value = if remainder { m.rest(a, b, quotient) } else { quotient };
         body.replace_op(op, &[value]);

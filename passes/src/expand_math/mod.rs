@@ -16,7 +16,7 @@
 //! | `log2`, `log10` | 2 ulp, exact for whole powers | 2 ulp, exact for whole powers |
 //! | `erfc` | 2 ulp, computed in f64 | 8 ulp, subnormal results may become zero |
 //! | `erfinv` | 2 ulp | 8 ulp, subnormal results may become zero |
-//! | `lgamma`, `digamma` | 2 ulp, computed in f64 | 64 ulp of the larger of the result and 1 |
+//! | `lgamma`, `digamma` | 8 ulp, of negative numbers 8 ulp of the larger of the result and 1 | 64 ulp of the larger of the result and 1 |
 //! | `div`, in kernels whose warpgroups multiply | 4 ulp | |
 //!
 //! On a GPU 64-bit integers are divided as such of 32 bits where they are.
@@ -27,6 +27,7 @@
 mod emit;
 mod exp;
 mod gamma;
+mod gamma_f64;
 mod hyperbolic;
 mod integer;
 mod log;
@@ -155,7 +156,7 @@ fn expand_sums(body: &mut Body, constants: &mut Constants) -> u64 {
         let Some(until) = narrow::rounded(body, body.result(op, 0)) else { continue };
         let (x, ty) = (body.operand(function, 0), body.ty(body.result(op, 0)));
         let is_erf = body.op_ref(function).is(op::core::ERF);
-        let mut m = Math { body, constants, before: op, ty, approx: true };
+        let mut m = Math { body, constants, before: op, ty, approx: true, rounded: true };
         let value = if is_erf { m.one_plus_erf(x, until) } else { m.one_plus_tanh(x) };
         body.replace_op(op, &[value]);
         body.erase(function);
@@ -170,7 +171,7 @@ fn expand_op(body: &mut Body, constants: &mut Constants, op: Op, gpu: bool) -> R
     let elem = ty.elem();
     if name == op::core::PHILOX || name == op::core::PHILOX_WORD {
         let ty = ty.with_elem(Type::f64());
-        let mut m = Math { body, constants, before: op, ty, approx: false };
+        let mut m = Math { body, constants, before: op, ty, approx: false, rounded: false };
         let [key, counter] = [operands[0], operands[1]];
         return Ok(if name == op::core::PHILOX { m.philox(key, counter) } else { m.philox_word(key, counter) });
     }
@@ -182,17 +183,18 @@ fn expand_op(body: &mut Body, constants: &mut Constants, op: Op, gpu: bool) -> R
         return Err(unsupported(body));
     }
     let compute = if narrow { ty.with_elem(Type::f32()) } else { ty };
-    let mut m = Math { body, constants, before: op, ty: compute, approx: gpu && compute.elem() == Type::f32() };
-    let is_rounded = narrow || m.approx && narrow::rounded(m.body, m.body.result(op, 0)).is_some();
+    let approx = gpu && compute.elem() == Type::f32();
+    let rounded = approx && (narrow || narrow::rounded(body, body.result(op, 0)).is_some());
+    let mut m = Math { body, constants, before: op, ty: compute, approx, rounded };
     let inputs: Vec<Value> = operands.iter().map(|&x| if narrow { m.convert(x, Type::f32()) } else { x }).collect();
     let value = match name {
-        op::core::EXP if m.approx && is_rounded => m.exp_narrow(inputs[0]),
-        op::core::TANH if m.approx && is_rounded => m.tanh_narrow(inputs[0]),
-        op::core::LOGISTIC if m.approx && is_rounded => m.logistic_narrow(inputs[0]),
-        op::core::SINH if m.approx && is_rounded => m.sinh_narrow(inputs[0]),
-        op::core::COSH if m.approx && is_rounded => m.cosh_narrow(inputs[0]),
-        op::core::LOG2 if m.approx && is_rounded => m.log_to_base_narrow(inputs[0], LOG2_E[0]),
-        op::core::LOG10 if m.approx && is_rounded => m.log_to_base_narrow(inputs[0], LOG10_E[0]),
+        op::core::EXP if rounded => m.exp_narrow(inputs[0]),
+        op::core::TANH if rounded => m.tanh_narrow(inputs[0]),
+        op::core::LOGISTIC if rounded => m.logistic_narrow(inputs[0]),
+        op::core::SINH if rounded => m.sinh_narrow(inputs[0]),
+        op::core::COSH if rounded => m.cosh_narrow(inputs[0]),
+        op::core::LOG2 if rounded => m.log_to_base_narrow(inputs[0], LOG2_E[0]),
+        op::core::LOG10 if rounded => m.log_to_base_narrow(inputs[0], LOG10_E[0]),
         op::core::EXP2 if m.body.op_ref(op).bool("flush") => m.exp2_of_normal(inputs[0]),
         _ => match function(&mut m, name, &inputs) {
             Some(value) => value,
@@ -231,8 +233,8 @@ fn function(m: &mut Math, name: &str, x: &[Value]) -> Option<Value> {
         op::core::LOG10 => m.log_to_base(x[0], LOG10_E),
         op::core::ERFC => m.through_f64(x[0], |m, x| m.erfc_f64(x)),
         op::core::ERFINV => m.erfinv(x[0]),
-        op::core::LGAMMA => m.through_f64(x[0], |m, x| m.lgamma_f64(x)),
-        op::core::DIGAMMA => m.through_f64(x[0], |m, x| m.digamma_f64(x)),
+        op::core::LGAMMA => m.lgamma(x[0]),
+        op::core::DIGAMMA => m.digamma(x[0]),
         op::core::FMA => m.fma(x[0], x[1], x[2]),
         _ => return None,
     })

@@ -25,7 +25,7 @@ pub fn expand_divisions(body: &mut Body, constants: &mut Constants) -> u64 {
     let ops = divisions(body);
     for &op in &ops {
         let (a, b, ty) = (body.operand(op, 0), body.operand(op, 1), body.ty(body.result(op, 0)));
-        let value = Math { body, constants, before: op, ty, approx: true }.quotient(a, b);
+        let value = Math { body, constants, before: op, ty, approx: true, rounded: false }.quotient(a, b);
         body.replace_op(op, &[value]);
     }
     ops.len() as u64

@@ -45,7 +45,7 @@ impl Math<'_> {
         let key = lane(key, 0);
         let firsts: Vec<Value> = (0..lanes).step_by(WORDS).map(|n| lane(counter, n)).collect();
         let (body, constants, before) = (&mut *self.body, &mut *self.constants, self.before);
-        let mut one = Math { body, constants, before, ty: Type::f64(), approx: false };
+        let mut one = Math { body, constants, before, ty: Type::f64(), approx: false, rounded: false };
         let mut words = Vec::new();
         for first in firsts {
             let quotient = one.shr(first, 2);

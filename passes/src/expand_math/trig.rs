@@ -26,6 +26,9 @@ const NEAR: f64 = 8192.0;
 /// sin(r) = r + r^3 S(r^2) and cos(r) = 1 - r^2 / 2 + r^4 C(r^2) on |r| <= pi/4, relative error 2^-37.5 and 2^-33.0.
 const SIN: &[f64] = &[-1.666666716e-01, 8.333329111e-03, -1.983930269e-04, 2.718025826e-06];
 const COS: &[f64] = &[4.166664556e-02, -1.388730831e-03, 2.443221092e-05];
+/// sin(r) = r + r^3 S(r^2) on |r| <= pi/2, relative error 2^-27.3.
+const SIN_HALF_TURN: &[f64] =
+    &[-0.16666659544429674, 0.008333066079814285, -0.00019809589923422898, 2.605750352968224e-06];
 /// atan(z) = z + z^3 A(z^2) on [0, 1], relative error 2^-28.5.
 const ATAN: &[f64] = &[
     -3.333329856e-01,
@@ -135,6 +138,12 @@ impl Math<'_> {
         let rest = self.add(rest, error);
         let half_pi = self.c(std::f64::consts::FRAC_PI_2);
         (quadrant, self.mul(rest, half_pi))
+    }
+    /// f32: sin(r) of |r| <= pi/2, within 3 ulp.
+    pub fn sine_of_half_turn(&mut self, r: Value) -> Value {
+        let square = self.mul(r, r);
+        let (p, cube) = (self.polynomial(square, SIN_HALF_TURN), self.mul(square, r));
+        self.fma(cube, p, r)
     }
     /// f32: those of |r| <= pi/4.
     fn sine_and_cosine(&mut self, r: Value) -> [Value; 2] {
