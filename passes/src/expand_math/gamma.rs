@@ -52,7 +52,8 @@ impl Math<'_> {
             let ratio = m.ratio(z, if m.rounded { LGAMMA_NARROW } else { LGAMMA });
             let next = m.sub(z, one);
             let roots = m.mul(z, next);
-            let (value, log) = (m.mul(roots, ratio), m.log_inside(size));
+            let value = m.mul(roots, ratio);
+            let log = if m.rounded { m.log_to_base_narrow(size, 1.0) } else { m.log_inside(size) };
             [m.sub(value, log)]
         };
         let [value] = self.usually([self.ty], usual, short, |m| [m.lgamma_far(x)]);

@@ -2,7 +2,7 @@
 
 use super::emit::Math;
 use rc_dialects::op;
-use rc_ir::{Type, Value};
+use rc_ir::Value;
 use std::f64::consts::PI;
 
 /// erfc(y) = t exp(P(t - 8/15) - y^2) with t = 2 / (2 + y), y in [0, 28], relative error 2^-54.3.
@@ -51,16 +51,6 @@ const DIGAMMA: &[f64] =
 const SHIFT: i32 = 10;
 
 impl Math<'_> {
-    /// A function computed in f64, and rounded.
-    pub fn through_f64(&mut self, x: Value, f: impl FnOnce(&mut Math, Value) -> Value) -> Value {
-        if self.is_f64() {
-            return f(self, x);
-        }
-        let wide = self.convert(x, Type::f64());
-        let value = f(&mut self.in_f64(), wide);
-        self.convert(value, Type::f32())
-    }
-
     pub fn erfc_f64(&mut self, x: Value) -> Value {
         let a = self.abs(x);
         let y = self.at_most(a, 28.0);

@@ -1,30 +1,10 @@
-//! `tan`, `asin`, `acos`, `atan`; `sinh`, `cosh` and their inverses; `log2`, `log10`: made of the functions that have polynomials.
+//! `sinh`, `cosh` and their inverses; `log2`, `log10`: made of the functions that have polynomials.
 
 use super::emit::Math;
 use rc_dialects::op;
-use rc_ir::{Type, Value};
+use rc_ir::Value;
 
 impl Math<'_> {
-    pub fn atan(&mut self, x: Value) -> Value {
-        let one = self.c(1.0);
-        self.atan2(x, one)
-    }
-    /// sqrt(1 - x^2), without cancellation.
-    fn other_leg(&mut self, x: Value) -> Value {
-        let one = self.c(1.0);
-        let (less, more) = (self.sub(one, x), self.add(one, x));
-        let square = self.mul(less, more);
-        self.op(op::core::SQRT, &[square])
-    }
-    pub fn asin(&mut self, x: Value) -> Value {
-        let leg = self.other_leg(x);
-        self.atan2(x, leg)
-    }
-    pub fn acos(&mut self, x: Value) -> Value {
-        let leg = self.other_leg(x);
-        self.atan2(leg, x)
-    }
-
     /// exp(x) / 2 as a square, which overflows no earlier than it.
     fn half_exp(&mut self, x: Value) -> Value {
         let (half, one) = (self.c(0.5), self.c(1.0));
@@ -60,53 +40,60 @@ impl Math<'_> {
         let (far, is_far) = (self.half_exp(a), self.compare("gt", a, limit));
         self.select(is_far, far, near)
     }
-    /// log(2 x), for large numbers.
-    fn log_of_twice(&mut self, x: Value) -> Value {
-        let (log, ln2) = (self.log(x), self.c(std::f64::consts::LN_2));
-        self.add(log, ln2)
+    /// a / b of numbers whose inverses are normal.
+    fn over(&mut self, a: Value, b: Value) -> Value {
+        if !self.approx {
+            return self.div(a, b);
+        }
+        let inverse = self.hardware("rcp", b);
+        self.mul(a, inverse)
     }
-    /// Numbers whose square leaves no trace of a one that is added.
-    fn large(&self) -> f64 {
-        if self.is_f64() { 2f64.powi(28) } else { 2f64.powi(14) }
+    /// log(1 + `sum`), or the logarithm of twice `x` where that is so large that nothing else counts: of x / 4 and 8, which are finite.
+    fn log_of_sum(&mut self, sum: Value, x: Value) -> Value {
+        let limit = self.c(2f64.powi(if self.is_f64() { 56 } else { 28 }));
+        let (quarter, zero, log8) = (self.c(0.25), self.c(0.0), self.c(3.0 * std::f64::consts::LN_2));
+        let (is_far, part) = (self.compare("gt", x, limit), self.mul(x, quarter));
+        let (sum, rest) = (self.select(is_far, part, sum), self.select(is_far, log8, zero));
+        let log = self.log1p_of_positive(sum);
+        self.add(log, rest)
     }
     pub fn asinh(&mut self, x: Value) -> Value {
-        let a = self.abs(x);
-        let (one, limit) = (self.c(1.0), self.c(self.large()));
+        if self.rounded {
+            return self.asinh_narrow(x);
+        }
+        let (a, one) = (self.abs(x), self.c(1.0));
         // log(a + sqrt(a^2 + 1)) = log1p(a + a^2 / (1 + sqrt(a^2 + 1)))
         let square = self.mul(a, a);
         let next = self.add(square, one);
-        let root = self.op(op::core::SQRT, &[next]);
+        let root = self.root(next);
         let below = self.add(root, one);
-        let rest = self.div(square, below);
+        let rest = self.over(square, below);
         let sum = self.add(a, rest);
-        let near = self.log1p(sum);
-        let (far, is_far) = (self.log_of_twice(a), self.compare("gt", a, limit));
-        let value = self.select(is_far, far, near);
+        let value = self.log_of_sum(sum, a);
         self.with_sign_of(value, x)
     }
     pub fn acosh(&mut self, x: Value) -> Value {
-        let (one, two, limit, nan) = (self.c(1.0), self.c(2.0), self.c(self.large()), self.c(f64::NAN));
+        let (one, two, nan) = (self.c(1.0), self.c(2.0), self.c(f64::NAN));
         // log(x + sqrt(x^2 - 1)) = log1p(t + sqrt(t (t + 2))) with t = x - 1
         let t = self.sub(x, one);
         let next = self.add(t, two);
         let square = self.mul(t, next);
-        let root = self.op(op::core::SQRT, &[square]);
+        let root = self.root(square);
         let sum = self.add(t, root);
-        let near = self.log1p(sum);
-        let (far, is_far) = (self.log_of_twice(x), self.compare("gt", x, limit));
-        let value = self.select(is_far, far, near);
+        let value = if self.rounded { self.log_of_sum_narrow(sum, x) } else { self.log_of_sum(sum, x) };
         let outside = self.compare("lt", x, one);
         self.select(outside, nan, value)
     }
     pub fn atanh(&mut self, x: Value) -> Value {
-        let a = self.abs(x);
-        let (one, half) = (self.c(1.0), self.c(0.5));
+        let (a, one, half, nan) = (self.abs(x), self.c(1.0), self.c(0.5), self.c(f64::NAN));
         // log((1 + a) / (1 - a)) / 2 = log1p(2 a / (1 - a)) / 2
         let (twice, less) = (self.add(a, a), self.sub(one, a));
-        let ratio = self.div(twice, less);
-        let log = self.log1p(ratio);
+        let ratio = self.over(twice, less);
+        let log = if self.rounded { self.log1p_narrow(ratio) } else { self.log1p_of_positive(ratio) };
         let value = self.mul(log, half);
-        self.with_sign_of(value, x)
+        let value = self.with_sign_of(value, x);
+        let inside = self.compare("le", a, one);
+        self.select(inside, value, nan)
     }
 
     /// The logarithm for a base whose natural one is 1 / `factor`: exact for whole powers of the base.
@@ -114,10 +101,6 @@ impl Math<'_> {
         if self.is_f64() {
             return self.log_times(x, factor);
         }
-        let wide = self.convert(x, Type::f64());
-        let mut m = self.in_f64();
-        let (log, by) = (m.log(wide), m.c(factor[0]));
-        let value = m.mul(log, by);
-        self.convert(value, Type::f32())
+        self.log_times_f32(x, factor[0])
     }
 }

@@ -14,6 +14,18 @@ const LOG_F32: &[f64] = &[
     1.398577690e-01,
     -1.289305389e-01,
 ];
+/// log(1 + f) = f + f^2 P(f) there, relative error 2^-27.7.
+const LOG_F32_LONG: [f64; 9] = [
+    -0.5000000121112919,
+    0.3333320809460239,
+    -0.24999716793553786,
+    0.2001076867015686,
+    -0.16682334090092768,
+    0.14000779347514195,
+    -0.12166736708014393,
+    0.14006796889975917,
+    -0.12950934357378252,
+];
 /// log((1 + s) / (1 - s)) = 2 s + s^3 R(s^2) on |s| <= 0.1717, relative error 2^-59.5.
 const LOG_F64: &[f64] = &[
     0.6666666666666735,
@@ -74,6 +86,29 @@ impl Math<'_> {
     }
     /// Within 2 ulp.
     pub fn log(&mut self, x: Value) -> Value {
+        let (f, e) = self.parts_of_any(x);
+        let value = self.log_of_parts(f, e);
+        self.log_cases(x, value, x)
+    }
+    /// f32: log(x) `factor`, within 2 ulp: f `factor` + (f^2 P(f) + what the numbers before lose) + e (ln 2 `factor`).
+    pub fn log_times_f32(&mut self, x: Value, factor: f64) -> Value {
+        let (f, e) = self.parts_of_any(x);
+        let p = LOG_F32_LONG.map(|c| c * factor);
+        let (p, square) = (self.polynomial(f, &p), self.mul(f, f));
+        let mut sum = self.mul(square, p);
+        let rounded = |x: f64| f64::from(x as f32);
+        let step = std::f64::consts::LN_2 * factor;
+        for (part, by) in [(f, factor - rounded(factor)), (e, step - rounded(step)), (f, factor), (e, step)] {
+            // The whole powers of 2 have no step to lose.
+            if by.abs() > 1e-15 {
+                let by = self.c(by);
+                sum = self.fma(part, by, sum);
+            }
+        }
+        self.log_cases(x, sum, x)
+    }
+    /// A positive number, subnormal ones included, as (1 + f) 2^e.
+    fn parts_of_any(&mut self, x: Value) -> (Value, Value) {
         let format = self.format();
         // Subnormal numbers become normal.
         let (least, up) = if self.is_f64() {
@@ -88,9 +123,7 @@ impl Math<'_> {
         let (down, zero) = (self.c(-(format.mantissa as f64)), self.c(0.0));
         let offset = self.select(tiny, down, zero);
         let (f, e) = self.parts(normal);
-        let e = self.add(e, offset);
-        let value = self.log_of_parts(f, e);
-        self.log_cases(x, value, x)
+        (f, self.add(e, offset))
     }
     /// A positive normal number as (1 + f) 2^e.
     fn parts(&mut self, x: Value) -> (Value, Value) {
@@ -106,6 +139,24 @@ impl Math<'_> {
     pub fn log_inside(&mut self, x: Value) -> Value {
         let (f, e) = self.parts(x);
         self.log_of_parts(f, e)
+    }
+    /// log(1 + x) of a number that is not negative; in f32 infinity, or less than 2^126.
+    pub fn log1p_of_positive(&mut self, x: Value) -> Value {
+        if self.is_f64() {
+            return self.log1p(x);
+        }
+        let (one, mantissa, bias) = (self.c(1.0), self.format().mantissa, self.format().bias);
+        let sum = self.add(x, one);
+        let bits = self.bits(sum);
+        let e = self.exponent(bits);
+        let (shift, bias) = (self.shl(e, mantissa), self.i(bias << mantissa));
+        let power = self.sub(bias, shift);
+        let power = self.float(power);
+        let less = self.sub(power, one);
+        let (f, e) = (self.fma(x, power, less), self.convert(e, self.ty.elem()));
+        let (value, infinity) = (self.log_of_parts(f, e), self.c(f64::INFINITY));
+        let finite = self.compare("lt", x, infinity);
+        self.select(finite, value, x)
     }
     /// log(1 + x), within 4 ulp. With 1 + x about 2^e: f = 2^-e x + (2^-e - 1), where 2^-e is applied in two steps.
     pub fn log1p(&mut self, x: Value) -> Value {

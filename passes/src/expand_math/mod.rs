@@ -14,7 +14,7 @@
 //! | `rem` | exact | exact |
 //! | `tan`, `asin`, `acos`, `atan`, `sinh`, `cosh`, `asinh`, `acosh`, `atanh` | 8 ulp | 8 ulp |
 //! | `log2`, `log10` | 2 ulp, exact for whole powers | 2 ulp, exact for whole powers |
-//! | `erfc` | 2 ulp, computed in f64 | 8 ulp, subnormal results may become zero |
+//! | `erfc` | 8 ulp, subnormal results may become zero | 8 ulp, subnormal results may become zero |
 //! | `erfinv` | 2 ulp | 8 ulp, subnormal results may become zero |
 //! | `lgamma`, `digamma` | 8 ulp, of negative numbers 8 ulp of the larger of the result and 1 | 64 ulp of the larger of the result and 1 |
 //! | `div`, in kernels whose warpgroups multiply | 4 ulp | |
@@ -30,6 +30,7 @@ mod gamma;
 mod gamma_f64;
 mod hyperbolic;
 mod integer;
+mod inverse_trig;
 mod log;
 mod narrow;
 mod pow_f64;
@@ -51,7 +52,7 @@ pub static EXPAND_MATH: PassDef = PassDef {
     summary: "Expands elementary functions in kernels to arithmetic with a stated error.",
     doc: "Works on kernel.func in the thread phase. exp, exp2, log, log1p, expm1, tanh, erf, logistic, rsqrt, sin, cos, atan2, pow, rem and what is made of these become polynomials, fma and \
 bit operations; 16-bit floats are computed in f32 and rounded; on CUDA kernel.approx is used where the op's bound allows it. There, results that are \
-rounded to 16 bits after a few operations are computed as exactly as that needs: exp, logistic, tanh, sinh, cosh, log2, log10 and 1 + tanh within 2^-16, 1 + erf within 2^-14, 2^-19 where sums come before.",
+rounded to 16 bits after a few operations are computed as exactly as that needs: exp, logistic, logarithms, trigonometric and hyperbolic functions and their inverses, lgamma, digamma and 1 + tanh within 2^-16, erfc within 2^-15, 1 + erf within 2^-14, 2^-19 where sums come before.",
     requires: &["lower-tiles"],
     pending: Some(|module: &Module| {
         let expandable = |body: &Body| {
@@ -193,6 +194,8 @@ fn expand_op(body: &mut Body, constants: &mut Constants, op: Op, gpu: bool) -> R
         op::core::LOGISTIC if rounded => m.logistic_narrow(inputs[0]),
         op::core::SINH if rounded => m.sinh_narrow(inputs[0]),
         op::core::COSH if rounded => m.cosh_narrow(inputs[0]),
+        op::core::LOG if rounded => m.log_to_base_narrow(inputs[0], 1.0),
+        op::core::LOG1P if rounded => m.log1p_narrow(inputs[0]),
         op::core::LOG2 if rounded => m.log_to_base_narrow(inputs[0], LOG2_E[0]),
         op::core::LOG10 if rounded => m.log_to_base_narrow(inputs[0], LOG10_E[0]),
         op::core::EXP2 if m.body.op_ref(op).bool("flush") => m.exp2_of_normal(inputs[0]),
@@ -231,7 +234,7 @@ fn function(m: &mut Math, name: &str, x: &[Value]) -> Option<Value> {
         op::core::ATANH => m.atanh(x[0]),
         op::core::LOG2 => m.log_to_base(x[0], LOG2_E),
         op::core::LOG10 => m.log_to_base(x[0], LOG10_E),
-        op::core::ERFC => m.through_f64(x[0], |m, x| m.erfc_f64(x)),
+        op::core::ERFC => m.erfc(x[0]),
         op::core::ERFINV => m.erfinv(x[0]),
         op::core::LGAMMA => m.lgamma(x[0]),
         op::core::DIGAMMA => m.digamma(x[0]),

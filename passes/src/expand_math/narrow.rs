@@ -5,7 +5,11 @@
 //! |---|---|
 //! | `exp`, `logistic` | 2^-16 |
 //! | `tanh(x)` | 2^-16 |
-//! | `sinh`, `cosh`, `log2`, `log10` | 2^-16 |
+//! | `sinh`, `cosh`, `asinh`, `acosh`, `atanh` | 2^-16 |
+//! | `log`, `log1p`, `log2`, `log10` | 2^-16 |
+//! | `sin`, `cos`, `tan`, `asin`, `acos`, `atan`, `atan2` | 2^-16 |
+//! | `erfc` | 2^-15 |
+//! | `lgamma`, `digamma` | 2^-16, of negative numbers 2^-16 of the larger of the result and 1 |
 //! | `1 + tanh(x)`, as 2 / (1 + exp(-2 x)) | 2^-16 |
 //! | `1 + erf(x)`, as erfc(-x) | 2^-14, or 2^-25 of 1; 2^-19 where other numbers are added before the rounding |
 //!
@@ -79,6 +83,12 @@ const LOG2_ERFC_SUMMED: &[f64] =
 /// tanh(x) = x + x^3 P(x^2) on |x| < 0.35, relative error 2^-18.1 (the same).
 const TANH_NEAR: &[f64] = &[-0.333_007_902, 0.124_605_715];
 
+/// log(1 + x) = x P(x) on |x| < 1/8, relative error 2^-17.3.
+const LOG_NEAR: [f64; 4] = [0.9999938117993773, -0.4999886275821263, 0.33649120879005145, -0.2531630531677743];
+
+/// asinh(x) = x + x^3 P(x^2) on |x| < 0.5, relative error 2^-20.4.
+const ASINH_NEAR: &[f64] = &[-0.1666058671766312, 0.07345593360530324, -0.03306130116242969];
+
 /// sinh(x) = x + x^3 P(x^2) on |x| < 0.5, relative error 2^-18.3.
 const SINH_NEAR: &[f64] = &[1.0 / 6.0, 1.0 / 120.0];
 
@@ -140,10 +150,51 @@ impl Math<'_> {
         let is_near = self.compare("lt", magnitude, limit);
         self.select(is_near, near, far)
     }
-    /// log(x) `factor`, within 4 ulp of f32: what is rounded to 16 bits is exact for whole powers.
+    /// log(x) `factor`, within 2^-16: what is rounded to 16 bits is exact for whole powers.
     pub fn log_to_base_narrow(&mut self, x: Value, factor: f64) -> Value {
-        let (log, factor) = (self.log(x), self.c(factor));
-        self.mul(log, factor)
+        let one = self.c(1.0);
+        let less = self.sub(x, one);
+        self.log_narrow(less, x, factor)
+    }
+    /// log(1 + x), within 2^-16.
+    pub fn log1p_narrow(&mut self, x: Value) -> Value {
+        let one = self.c(1.0);
+        let sum = self.add(x, one);
+        self.log_narrow(x, sum, 1.0)
+    }
+    /// log(`sum`) `factor` of sum = 1 + x. Near 1, where the hardware's logarithm has no relative error, a polynomial.
+    fn log_narrow(&mut self, x: Value, sum: Value, factor: f64) -> Value {
+        let scaled = LOG_NEAR.map(|c| c * factor);
+        let (p, log) = (self.polynomial(x, &scaled), self.hardware("lg2", sum));
+        let (near, by) = (self.mul(x, p), self.c(std::f64::consts::LN_2 * factor));
+        let (far, magnitude, limit) = (self.mul(log, by), self.abs(x), self.c(0.125));
+        let is_near = self.compare("lt", magnitude, limit);
+        self.select(is_near, near, far)
+    }
+    /// log(1 + `x`), or the logarithm of twice `whole` where that is so large that nothing else counts.
+    pub fn log_of_sum_narrow(&mut self, x: Value, whole: Value) -> Value {
+        let (one, zero, limit) = (self.c(1.0), self.c(0.0), self.c(2f64.powi(32)));
+        let (sum, is_far) = (self.add(x, one), self.compare("gt", whole, limit));
+        let (sum, rest) = (self.select(is_far, whole, sum), self.select(is_far, one, zero));
+        let (log, p) = (self.hardware("lg2", sum), self.polynomial(x, &LOG_NEAR));
+        let (log, near) = (self.add(log, rest), self.mul(x, p));
+        let (ln2, limit) = (self.c(std::f64::consts::LN_2), self.c(0.125));
+        let (far, is_near) = (self.mul(log, ln2), self.compare("lt", x, limit));
+        self.select(is_near, near, far)
+    }
+    /// log(a + sqrt(a^2 + 1)) of a = |x|, near 0 a polynomial; within 2^-16.
+    pub fn asinh_narrow(&mut self, x: Value) -> Value {
+        let (a, one, limit) = (self.abs(x), self.c(1.0), self.c(0.5));
+        let square = self.mul(x, x);
+        let p = self.polynomial(square, ASINH_NEAR);
+        let (part, next) = (self.mul(square, p), self.add(square, one));
+        let (near, inverse) = (self.fma(part, a, a), self.hardware("rsqrt", next));
+        let less = self.sub(a, one);
+        let sum = self.fma(next, inverse, less);
+        let far = self.log_of_sum_narrow(sum, a);
+        let is_near = self.compare("lt", a, limit);
+        let value = self.select(is_near, near, far);
+        self.with_sign_of(value, x)
     }
     /// 1 + tanh(x) = 2 / (1 + exp(-2 x)), within 2^-16.
     pub fn one_plus_tanh(&mut self, x: Value) -> Value {

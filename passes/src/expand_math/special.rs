@@ -1,4 +1,4 @@
-//! `rsqrt`, `erf` and `erfinv`.
+//! `rsqrt`, `erf`, `erfc` and `erfinv`.
 
 use super::emit::Math;
 use rc_dialects::op;
@@ -24,6 +24,16 @@ const EXP2M1: &[f64] = &[
     0.009618239298291562,
     0.0013391193574090812,
     0.00015403493336847273,
+];
+
+/// exp(y^2) erfc(y) on [0, 10.1] as a ratio, relative error 2^-27.4, and for results that are rounded to 16 bits 2^-16.6.
+const ERFCX: [&[f64]; 2] = [
+    &[1.0000000057373115, 1.2384266844575098, 0.731620769545307, 0.22922656606470407, 0.03279808591556203],
+    &[1.0, 2.366806430088527, 2.4022664944720833, 1.3253995692137666, 0.4063199080554757, 0.05813239499675359],
+];
+const ERFCX_NARROW: [&[f64]; 2] = [
+    &[1.0000099433242382, 0.7239730306994729, 0.21685577225830355, -4.3066140330213443e-05],
+    &[1.0, 1.8528318031025865, 1.303830778482011, 0.38236434124474533],
 ];
 
 /// erfinv(x) = x P(w) with w = -log(1 - x^2) on [0, 5], relative error 2^-27.4, and P(w - 10.5) on [5, 16], 2^-24.8.
@@ -134,6 +144,28 @@ impl Math<'_> {
         let (less, minus) = (self.sub(one, power), self.neg(e));
         let value = self.fma(minus, power, less);
         self.with_sign_of(value, x)
+    }
+    /// f32: within 8 ulp; subnormal results may become zero. f64 likewise.
+    pub fn erfc(&mut self, x: Value) -> Value {
+        if self.is_f64() {
+            return self.erfc_f64(x);
+        }
+        let magnitude = self.abs(x);
+        // Beyond, it is 0.
+        let y = self.at_most(magnitude, 10.1);
+        let ratio = self.ratio(y, if self.rounded { ERFCX_NARROW } else { ERFCX });
+        let minus = self.neg(y);
+        let high = self.mul(minus, y);
+        let e = if self.rounded { self.exp_narrow(high) } else { self.exp_of_square(y, high) };
+        let (value, two, zero) = (self.mul(e, ratio), self.c(2.0), self.c(0.0));
+        let (other, negative) = (self.sub(two, value), self.compare("lt", x, zero));
+        self.select(negative, other, value)
+    }
+    /// exp(-y^2), where `high` is the exponent, rounded: what that loses would cost as many digits as it has before the point.
+    fn exp_of_square(&mut self, y: Value, high: Value) -> Value {
+        let sum = self.fma(y, y, high);
+        let (low, e) = (self.neg(sum), self.exp(high));
+        self.fma(e, low, e)
     }
     fn erf_f64(&mut self, x: Value) -> Value {
         let square = self.mul(x, x);

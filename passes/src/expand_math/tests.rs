@@ -87,6 +87,11 @@ fn approximate(function: &str, x: f64) -> Scalar {
         "ex2" => x.exp2(),
         "rcp" => return Scalar::Float(flush(f64::from((1.0 / x) as f32))),
         "rsqrt" => 1.0 / x.sqrt(),
+        // Near 1 the absolute error is bounded.
+        "lg2" if (0.5..2.0).contains(&x) && x != 1.0 => {
+            return Scalar::Float(f64::from((x.log2() + 2f64.powi(-22)) as f32));
+        }
+        "lg2" => x.log2(),
         _ => panic!("{function}"),
     };
     let units = if function == "ex2" && x.abs() > 1.0 { 2.0 } else { 1.0 };
@@ -329,6 +334,21 @@ fn f64_within_the_bounds() {
 }
 
 #[test]
+fn whole_powers_have_exact_logarithms() {
+    for target in ["cpu", "cuda"] {
+        let [two, ten] = ["log2", "log10"].map(|op| kernel(op, 1, "f32", target));
+        for n in -149..128 {
+            let x = f64::from(n).exp2();
+            assert_eq!(evaluate(&two, &[x], Type::f32()), f64::from(n), "{target} {n}");
+        }
+        for n in -37..39 {
+            let x = f64::from(10f64.powi(n) as f32);
+            assert_eq!(evaluate(&ten, &[x], Type::f32()), f64::from(n), "{target} {n}");
+        }
+    }
+}
+
+#[test]
 fn subnormal_powers_of_two() {
     for target in ["cpu", "cuda"] {
         let power = |attrs: &str| kernel_of(&format!("  %y = core.exp2 %x0{attrs} : f32"), 1, ["f32", "f32"], target);
@@ -370,6 +390,21 @@ fn narrow_floats_round_once_from_f32() {
 
 /// Functions that are rounded to 16 bits soon: the lines that compute `%r` from `%x0`, the function, and its errors: relative, and absolute.
 const NARROW: &[(&str, fn(f64) -> f64, f64, f64)] = &[
+    ("  %r = core.log %x0 : f32", f64::ln, -16.0, -149.0),
+    ("  %r = core.log1p %x0 : f32", f64::ln_1p, -16.0, -149.0),
+    ("  %r = core.sin %x0 : f32", f64::sin, -16.0, -149.0),
+    ("  %r = core.cos %x0 : f32", f64::cos, -16.0, -149.0),
+    ("  %r = core.tan %x0 : f32", f64::tan, -16.0, -149.0),
+    ("  %r = core.asin %x0 : f32", f64::asin, -16.0, -149.0),
+    ("  %r = core.acos %x0 : f32", f64::acos, -16.0, -149.0),
+    ("  %r = core.atan %x0 : f32", f64::atan, -16.0, -149.0),
+    ("  %r = core.asinh %x0 : f32", libm::asinh, -16.0, -149.0),
+    ("  %r = core.acosh %x0 : f32", libm::acosh, -16.0, -149.0),
+    ("  %r = core.atanh %x0 : f32", libm::atanh, -16.0, -149.0),
+    ("  %r = core.erfc %x0 : f32", libm::erfc, -15.0, -126.0),
+    // Those that have roots at negative numbers.
+    ("  %r = core.lgamma %x0 : f32", libm::lgamma, -16.0, -16.0),
+    ("  %r = core.digamma %x0 : f32", special::digamma, -16.0, -16.0),
     ("  %r = core.exp %x0 : f32", f64::exp, -16.0, -126.0),
     ("  %r = core.logistic %x0 : f32", |x| 1.0 / (1.0 + (-x).exp()), -16.0, -126.0),
     ("  %r = core.tanh %x0 : f32", f64::tanh, -16.0, -149.0),
@@ -392,30 +427,34 @@ fn what_is_rounded_to_16_bits_soon_is_as_exact_as_that_needs() {
     let before = |lines: &str| format!("{one}{lines}\n  %s = core.mul %r, %one : f32\n  %y = core.convert %s : bf16");
     for &(lines, exact, relative, absolute) in NARROW {
         let body = kernel_of(&before(lines), 1, ["f32", "bf16"], "cuda");
-        let count = body.walk().len();
         let rounds = |op: OpRef| op.is(op::core::CONVERT) && op.result_types()[0].elem() == Type::bf16();
         let converted = body.walk().into_iter().find(|&op| rounds(body.op_ref(op))).unwrap();
         let mut wide = body.clone();
         let sum = wide.operand(converted, 0);
         let write = wide.walk().into_iter().find(|&op| wide.op_ref(op).is(op::kernel::WRITE)).unwrap();
         wide.set_operand(write, 0, sum);
-        for i in 0..40_000 {
-            let x = f64::from((f64::from(i) * 0.01 - 200.0) as f32 * 0.5);
+        for i in 0..60_000 {
+            // Numbers up to 100, and up to 1.5.
+            let scale = if i < 40_000 { 0.5 } else { 0.0075 };
+            let x = f64::from((f64::from(i % 40_000) * 0.01 - 200.0) as f32 * scale);
             let (got, want) = (evaluate(&wide, &[x], Type::f32()), exact(x));
             let allowed = want.abs() * 2f64.powf(relative) + 2f64.powf(absolute);
             assert!(
-                (got - want).abs() <= allowed || want.abs() > f64::from(f32::MAX),
+                (got - want).abs() <= allowed || want.abs() > f64::from(f32::MAX) || got.is_nan() && want.is_nan(),
                 "{lines} of {x:e}: {got:e} for {want:e}"
             );
         }
-        for x in [f64::INFINITY, f64::NEG_INFINITY, f64::NAN, 0.0, -0.0] {
+        for x in [f64::INFINITY, f64::NEG_INFINITY, f64::NAN, 0.0, -0.0, 1.0, -1.0] {
             let (got, want) = (evaluate(&wide, &[x], Type::f32()), exact(x));
-            assert!(got == want || got.is_nan() && want.is_nan(), "{lines} of {x}: {got} for {want}");
+            let some = want.is_finite() && want != 0.0;
+            let close = got == want || some && (got - want).abs() <= want.abs() * 2f64.powf(relative);
+            assert!(close || got.is_nan() && want.is_nan(), "{lines} of {x}: {got} for {want}");
         }
         // The same, used as f32 too, is as exact as ever.
         let kept = format!("{}\n  %w = core.convert %y : f32\n  %z = core.max %w, %r : f32", before(lines));
         let body = kernel_of(&kept.replace("%y", "%n").replace("%z", "%y"), 1, ["f32", "f32"], "cuda");
-        assert!(body.walk().len() > count + 3, "{lines}");
+        let plain = kernel_of(&format!("{one}{}", lines.replace("%r", "%y")), 1, ["f32", "f32"], "cuda");
+        assert_eq!(body.walk().len(), plain.walk().len() + 4, "{lines}");
     }
 }
 

@@ -42,9 +42,27 @@ const ATAN: &[f64] = &[
     -1.793625648e-03,
 ];
 
+/// The same for results that are rounded to 16 bits: 2^-17.6, of sin 2^-19.8.
+const ATAN_NARROW: &[f64] =
+    &[-0.3330889842513922, 0.19618294358911567, -0.12251456859501847, 0.0587697331309454, -0.013954888905214229];
+const SIN_NARROW: &[f64] = &[-0.1666585273743143, 0.008314266857668813, -0.00018541959474228237];
+/// tan(r) = r + r^3 T(r^2) on |r| <= pi/4, relative error 2^-25.7, and for results that are rounded to 16 bits 2^-18.1.
+const TAN: &[f64] = &[
+    0.3333315606986749,
+    0.13338820194879852,
+    0.053409524076934146,
+    0.024436524724079544,
+    0.0031094910199901864,
+    0.009391678788400191,
+];
+const TAN_NARROW: &[f64] = &[0.3331538204304152, 0.13607118699677995, 0.04137838107362157, 0.04310839059849156];
+
 impl Math<'_> {
     /// Within 4 ulp.
     pub fn sin(&mut self, x: Value) -> Value {
+        if self.rounded {
+            return self.sine_narrow(x, 0);
+        }
         let value = self.sine_from(x, 0);
         // The sum of pieces loses the sign of zero.
         let zero = self.c(0.0);
@@ -53,7 +71,51 @@ impl Math<'_> {
     }
     /// Within 4 ulp.
     pub fn cos(&mut self, x: Value) -> Value {
+        if self.rounded {
+            return self.sine_narrow(x, 1);
+        }
         self.sine_from(x, 1)
+    }
+    /// sin(x + quadrants pi / 2) within 2^-16, with one quadrant or none: of a sine or cosine on half a turn the sign alone depends on n.
+    fn sine_narrow(&mut self, x: Value, quadrants: i64) -> Value {
+        let far = |m: &mut Math| {
+            let [quadrant, rest] = m.quadrant_of_any(x);
+            [m.sine_of_quadrant(quadrant, rest, quadrants)]
+        };
+        let near = |m: &mut Math| {
+            let (per_turn, magic) = (m.c(std::f64::consts::FRAC_1_PI), m.c(MAGIC));
+            // x = n pi + rest, or n pi + pi / 2 - rest.
+            let (shifted, rest) = if quadrants == 0 {
+                let shifted = m.fma(x, per_turn, magic);
+                let minus = m.sub(magic, shifted);
+                (shifted, m.plus_half_turns(x, minus))
+            } else {
+                let minus_half = m.c(-0.5);
+                let turns = m.fma(x, per_turn, minus_half);
+                let shifted = m.add(turns, magic);
+                let (n, minus) = (m.sub(shifted, magic), m.neg(x));
+                let n = m.sub(n, minus_half);
+                (shifted, m.plus_half_turns(minus, n))
+            };
+            let (square, one) = (m.mul(rest, rest), m.c(1.0));
+            let p = m.polynomial(square, SIN_NARROW);
+            let factor = m.fma(square, p, one);
+            let (value, bits) = (m.mul(rest, factor), m.bits(shifted));
+            let (bits, value) = (m.shl(bits, 31), m.bits(value));
+            let value = m.op(op::core::XOR, &[value, bits]);
+            [m.float(value)]
+        };
+        let [value] = self.usually([self.ty], |m| m.is_near(x), near, far);
+        value
+    }
+    /// x + n pi, of an n below 2^12.
+    fn plus_half_turns(&mut self, x: Value, n: Value) -> Value {
+        let mut sum = x;
+        for part in HALF_PI {
+            let part = self.c(2.0 * part);
+            sum = self.fma(n, part, sum);
+        }
+        sum
     }
     /// sin(x + quadrants pi / 2).
     fn sine_from(&mut self, x: Value, quadrants: i64) -> Value {
@@ -61,6 +123,9 @@ impl Math<'_> {
             return self.sine_f64(x, quadrants);
         }
         let [quadrant, rest] = self.quadrant_and_rest(x);
+        self.sine_of_quadrant(quadrant, rest, quadrants)
+    }
+    fn sine_of_quadrant(&mut self, quadrant: Value, rest: Value, quadrants: i64) -> Value {
         let shift = self.i(quadrants);
         let quadrant = self.add(quadrant, shift);
         let [sine, cosine] = self.sine_and_cosine(rest);
@@ -76,21 +141,29 @@ impl Math<'_> {
             return self.div(sine, cosine);
         }
         let [quadrant, rest] = self.quadrant_and_rest(x);
-        let [sine, cosine] = self.sine_and_cosine(rest);
-        let (odd, minus) = (self.bit(quadrant, 1), self.neg(sine));
-        let (above, below) = (self.select(odd, cosine, sine), self.select(odd, minus, cosine));
-        let (value, zero) = (self.div(above, below), self.c(0.0));
+        let (square, one, minus_one) = (self.mul(rest, rest), self.c(1.0), self.c(-1.0));
+        let p = self.polynomial(square, if self.rounded { TAN_NARROW } else { TAN });
+        let factor = self.fma(square, p, one);
+        let (near, odd) = (self.mul(rest, factor), self.bit(quadrant, 1));
+        let far = if self.approx {
+            let inverse = self.hardware("rcp", near);
+            self.neg(inverse)
+        } else {
+            self.div(minus_one, near)
+        };
+        let (value, zero) = (self.select(odd, far, near), self.c(0.0));
+        // The sum of pieces loses the sign of zero.
         let is_zero = self.compare("eq", x, zero);
         self.select(is_zero, x, value)
     }
+    fn is_near(&mut self, x: Value) -> Value {
+        let (magnitude, limit) = (self.abs(x), self.c(NEAR));
+        self.compare("lt", magnitude, limit)
+    }
     /// f32: an integer that is modulo 4 the nearest one to x 2 / pi, and the rest in radians.
     fn quadrant_and_rest(&mut self, x: Value) -> [Value; 2] {
-        let is_near = |m: &mut Math| {
-            let (magnitude, limit) = (m.abs(x), m.c(NEAR));
-            m.compare("lt", magnitude, limit)
-        };
         let types = [self.int_ty(), self.ty];
-        self.usually(types, is_near, |m| m.quadrant_near(x), |m| m.quadrant_of_any(x))
+        self.usually(types, |m| m.is_near(x), |m| m.quadrant_near(x), |m| m.quadrant_of_any(x))
     }
     /// For |x| < NEAR. The parts of pi / 2 have 24 bits; what is left after the first one is exact.
     fn quadrant_near(&mut self, x: Value) -> [Value; 2] {
@@ -157,6 +230,12 @@ impl Math<'_> {
         [sine, self.fma(fourth, c, low)]
     }
 
+    /// f32: atan(z) of z in [0, 1].
+    pub fn atan_of_ratio(&mut self, z: Value) -> Value {
+        let square = self.mul(z, z);
+        let (p, cube) = (self.polynomial(square, if self.rounded { ATAN_NARROW } else { ATAN }), self.mul(square, z));
+        self.fma(cube, p, z)
+    }
     /// Within 4 ulp.
     pub fn atan2(&mut self, y: Value, x: Value) -> Value {
         let (a, b) = (self.abs(y), self.abs(x));
@@ -174,10 +253,7 @@ impl Math<'_> {
             let quotient = self.div(low, high);
             let quotient = self.select(equal, one, quotient);
             let z = self.select(nothing, zero, quotient);
-            let square = self.mul(z, z);
-            let p = self.polynomial(square, ATAN);
-            let cube = self.mul(square, z);
-            self.fma(cube, p, z)
+            self.atan_of_ratio(z)
         };
         let (half_pi, pi) = (self.c(std::f64::consts::FRAC_PI_2), self.c(std::f64::consts::PI));
         let turned = self.sub(half_pi, angle);
