@@ -1,7 +1,6 @@
 //! `sinh`, `cosh` and their inverses; `log2`, `log10`: made of the functions that have polynomials.
 
 use super::emit::Math;
-use rc_dialects::op;
 use rc_ir::Value;
 
 impl Math<'_> {

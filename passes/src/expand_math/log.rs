@@ -93,6 +93,15 @@ impl Math<'_> {
     /// f32: log(x) `factor`, within 2 ulp: f `factor` + (f^2 P(f) + what the numbers before lose) + e (ln 2 `factor`).
     pub fn log_times_f32(&mut self, x: Value, factor: f64) -> Value {
         let (f, e) = self.parts_of_any(x);
+        let value = self.log_times_of_parts(f, e, factor);
+        self.log_cases(x, value, x)
+    }
+    /// The same of a positive normal number.
+    pub fn log_times_inside(&mut self, x: Value, factor: f64) -> Value {
+        let (f, e) = self.parts(x);
+        self.log_times_of_parts(f, e, factor)
+    }
+    fn log_times_of_parts(&mut self, f: Value, e: Value, factor: f64) -> Value {
         let p = LOG_F32_LONG.map(|c| c * factor);
         let (p, square) = (self.polynomial(f, &p), self.mul(f, f));
         let mut sum = self.mul(square, p);
@@ -105,7 +114,7 @@ impl Math<'_> {
                 sum = self.fma(part, by, sum);
             }
         }
-        self.log_cases(x, sum, x)
+        sum
     }
     /// A positive number, subnormal ones included, as (1 + f) 2^e.
     fn parts_of_any(&mut self, x: Value) -> (Value, Value) {

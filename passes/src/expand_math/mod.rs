@@ -52,7 +52,7 @@ pub static EXPAND_MATH: PassDef = PassDef {
     summary: "Expands elementary functions in kernels to arithmetic with a stated error.",
     doc: "Works on kernel.func in the thread phase. exp, exp2, log, log1p, expm1, tanh, erf, logistic, rsqrt, sin, cos, atan2, pow, rem and what is made of these become polynomials, fma and \
 bit operations; 16-bit floats are computed in f32 and rounded; on CUDA kernel.approx is used where the op's bound allows it. There, results that are \
-rounded to 16 bits after a few operations are computed as exactly as that needs: exp, logistic, logarithms, trigonometric and hyperbolic functions and their inverses, lgamma, digamma and 1 + tanh within 2^-16, erfc within 2^-15, 1 + erf within 2^-14, 2^-19 where sums come before.",
+rounded to 16 bits after a few operations are computed as exactly as that needs: exp, logistic, logarithms, trigonometric and hyperbolic functions and their inverses, lgamma, digamma and 1 + tanh within 2^-16, erfc, erfinv and pow within 2^-15, 1 + erf within 2^-14, 2^-19 where sums come before.",
     requires: &["lower-tiles"],
     pending: Some(|module: &Module| {
         let expandable = |body: &Body| {

@@ -62,6 +62,20 @@ const ERFINV_FAR: &[f64] = &[
     -4.144198856022182e-11,
 ];
 
+/// The same two for results that are rounded to 16 bits, 2^-18.8 and 2^-15.4.
+const ERFINV_NARROW: [&[f64]; 2] = [
+    &[
+        0.8862288933005161,
+        0.23197452477058542,
+        0.011668773069446955,
+        -0.002457723276612528,
+        -8.336399552475776e-05,
+        4.89577346640018e-05,
+        -3.308013807138085e-06,
+    ],
+    &[3.0742372702627625, 0.1550421259964034, -0.0035785047017726033, 0.00016386825549646368, -6.703403522025203e-06],
+];
+
 /// For f64: erf(x) = x + x P(x^2) on |x| < 0.875, relative error 2^-61.4, and 1 - exp(-Q(x)); Q of x - 1.5625 on [0.875, 2.25], 2^-61.1, and of
 /// x - 4.125 on [2.25, 6], 2^-59.2.
 const ERF_NEAR_F64: &[f64] = &[
@@ -191,11 +205,17 @@ impl Math<'_> {
         }
         let (one, minus) = (self.c(1.0), self.neg(x));
         let rest = self.fma(minus, x, one);
-        let log = self.log_inside(rest);
-        let w = self.neg(log);
         let (limit, middle) = (self.c(5.0), self.c(10.5));
+        let w = if self.rounded {
+            let (log, minus_ln2) = (self.hardware("lg2", rest), self.c(-std::f64::consts::LN_2));
+            self.mul(log, minus_ln2)
+        } else {
+            let log = self.log_inside(rest);
+            self.neg(log)
+        };
         let from_middle = self.sub(w, middle);
-        let (near, far) = (self.polynomial(w, ERFINV_NEAR), self.polynomial(from_middle, ERFINV_FAR));
+        let [near, far] = if self.rounded { ERFINV_NARROW } else { [ERFINV_NEAR, ERFINV_FAR] };
+        let (near, far) = (self.polynomial(w, near), self.polynomial(from_middle, far));
         let is_near = self.compare("lt", w, limit);
         let inside = self.select(is_near, near, far);
         let (infinity, nan, magnitude) = (self.c(f64::INFINITY), self.c(f64::NAN), self.abs(x));

@@ -401,6 +401,7 @@ const NARROW: &[(&str, fn(f64) -> f64, f64, f64)] = &[
     ("  %r = core.asinh %x0 : f32", libm::asinh, -16.0, -149.0),
     ("  %r = core.acosh %x0 : f32", libm::acosh, -16.0, -149.0),
     ("  %r = core.atanh %x0 : f32", libm::atanh, -16.0, -149.0),
+    ("  %r = core.erfinv %x0 : f32", special::erfinv, -15.0, -149.0),
     ("  %r = core.erfc %x0 : f32", libm::erfc, -15.0, -126.0),
     // Those that have roots at negative numbers.
     ("  %r = core.lgamma %x0 : f32", libm::lgamma, -16.0, -16.0),
@@ -455,6 +456,27 @@ fn what_is_rounded_to_16_bits_soon_is_as_exact_as_that_needs() {
         let body = kernel_of(&kept.replace("%y", "%n").replace("%z", "%y"), 1, ["f32", "f32"], "cuda");
         let plain = kernel_of(&format!("{one}{}", lines.replace("%r", "%y")), 1, ["f32", "f32"], "cuda");
         assert_eq!(body.walk().len(), plain.walk().len() + 4, "{lines}");
+    }
+}
+
+#[test]
+fn powers_that_are_rounded_to_16_bits() {
+    for (elem, ty, digits, least) in [("bf16", Type::bf16(), 7, -126.0), ("f16", Type::f16(), 10, -14.0)] {
+        let body = kernel("pow", 2, elem, "cuda");
+        let numbers: Vec<f64> =
+            (0..60).map(|i| (f64::from(i) - 30.0).exp2() * (1.0 + f64::from(i % 7) / 7.0)).collect();
+        let near_one = (0..40).map(|i| 1.0 + f64::from(i - 20) / 128.0);
+        let values: Vec<f64> = SPECIAL.iter().copied().chain(numbers).chain(near_one).collect();
+        for (&x, &y) in values.iter().flat_map(|x| values.iter().flat_map(move |y| [(x, y)])) {
+            let [x, y] = [x, y].map(|v| Scalar::Float(v).convert(ty).unwrap().float());
+            let (got, exact) = (evaluate(&body, &[x, y], ty), x.powf(y));
+            let want = Scalar::Float(exact).convert(ty).unwrap().float();
+            let ulp = 2f64.powf(exact.abs().log2().floor().max(least) - f64::from(digits));
+            // Half a unit from the rounding, and little from the function.
+            let close = got == want || got.is_nan() && want.is_nan() || (got - exact).abs() <= 0.52 * ulp;
+            let flushed = got == 0.0 && exact.abs() < f64::from(f32::MIN_POSITIVE);
+            assert!(close || flushed, "{elem} {x:e} ^ {y:e}: {got:e} for {want:e}");
+        }
     }
 }
 

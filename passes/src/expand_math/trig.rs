@@ -279,6 +279,25 @@ impl Math<'_> {
     }
     /// Within 2 ulp, in f64 within 8.
     pub fn pow(&mut self, x: Value, y: Value) -> Value {
+        if !self.rounded {
+            return self.pow_of_any(x, y);
+        }
+        // Powers of positive normal numbers are powers of two.
+        let usual = |m: &mut Math| {
+            let (least, infinity, size) = (m.c(f64::from(f32::MIN_POSITIVE)), m.c(f64::INFINITY), m.abs(y));
+            let (normal, finite) = (m.compare("ge", x, least), m.compare("lt", x, infinity));
+            let (inside, some) = (m.op(op::core::AND, &[normal, finite]), m.compare("lt", size, infinity));
+            m.op(op::core::AND, &[inside, some])
+        };
+        let short = |m: &mut Math| {
+            let log = m.log_times_inside(x, std::f64::consts::LOG2_E);
+            let exponent = m.mul(log, y);
+            [m.hardware("ex2", exponent)]
+        };
+        let [value] = self.usually([self.ty], usual, short, |m| [m.pow_of_any(x, y)]);
+        value
+    }
+    fn pow_of_any(&mut self, x: Value, y: Value) -> Value {
         let magnitude = self.abs(x);
         let mut value = if self.is_f64() { self.power_f64(magnitude, y) } else { self.power_in_f64(magnitude, y) };
         // 1 where log |x| y is 0 inf or inf 0: for y = 0, for |x| = 1 with y infinite, for x = 1.
