@@ -159,6 +159,15 @@ def test_special_functions(name):
     torch.testing.assert_close(actual, exact, equal_nan=True, **bound)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("name", ["i0", "i0e", "i1", "i1e"])
+def test_modified_bessel_functions(name, dtype):
+    f = getattr(torch.special, name)
+    x = torch.cat([torch.linspace(-95, 95, 3801), torch.linspace(-9, 9, 2000), torch.tensor([0.0, 1e5, 1e-30, math.nan])]).to(dtype)
+    actual, exact = torch.compile(f, backend="rc", fullgraph=True)(x), f(x.double()).to(dtype)
+    torch.testing.assert_close(actual, exact, equal_nan=True, rtol=1e-6 if dtype == torch.float32 else 2**-7, atol=0)
+
+
 FUNCTIONS = [
     "acos", "acosh", "asin", "asinh", "atan", "atanh", "cosh", "sinh", "tan", "log2", "log10", "trunc", "exp2",
     "digamma", "erfc", "erfinv", "lgamma",

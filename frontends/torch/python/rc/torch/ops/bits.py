@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from rc.torch.build import Build, T
+from rc.torch.dtypes import compute
 from rc.torch.ops.elementwise import copy_sign
 from rc.torch.ops.table import operand, out_dtype, translates
 
@@ -59,10 +60,19 @@ def hypot(b: Build, x: T, y: T) -> T:
     return hypot_of(b, b.convert(x, result), b.convert(y, result))
 
 
+def _scaled_hypot(b: Build, x: T, y: T) -> T:
+    large = b.binary("max", b.unary("abs", x), b.unary("abs", y))
+    is_huge, is_tiny = (b.compare(kind, large, b.like(2.0**e, large)) for kind, e in (("gt", 60), ("lt", -40)))
+    by = lambda e: b.select(is_huge, b.like(2.0**-e, large), b.select(is_tiny, b.like(2.0**e, large), b.like(1, large)))
+    x, y = b.binary("mul", x, by(100)), b.binary("mul", y, by(100))
+    return b.binary("mul", b.unary("sqrt", b.op("core.fma", x, x, b.binary("mul", y, y))), by(-100))
+
+
 def hypot_of(b: Build, x: T, y: T) -> T:
-    """sqrt(x² + y²): in float64, where the squares of narrower types do not overflow; for float64 by the quotient."""
+    """sqrt(x² + y²), for float64 by the quotient, else of numbers scaled such that their squares are normal float32 numbers."""
     result = x.dtype
-    x, y = b.broadcast(operand(b, x, "f64"), operand(b, y, "f64"))
+    c = compute(result)
+    x, y = b.broadcast(operand(b, x, c), operand(b, y, c))
     if result == "f64":
         x, y = b.unary("abs", x), b.unary("abs", y)
         large, small = b.binary("max", x, y), b.binary("min", x, y)
@@ -70,7 +80,7 @@ def hypot_of(b: Build, x: T, y: T) -> T:
         ratio = b.binary("div", small, b.select(zero, b.like(1, large), large))
         size = b.binary("mul", large, b.unary("sqrt", b.scalar("add", b.binary("mul", ratio, ratio), 1)))
     else:
-        size = b.unary("sqrt", b.binary("add", b.binary("mul", x, x), b.binary("mul", y, y)))
+        size = _scaled_hypot(b, x, y)
     infinite = lambda t: b.compare("eq", b.unary("abs", t), b.like(math.inf, t))
     either = b.binary("or", infinite(x), infinite(y))
     return b.convert(b.select(either, b.like(math.inf, size), size), result)
