@@ -210,6 +210,16 @@ impl Math<'_> {
         let value = self.fma(q, power, less);
         self.add(value, value)
     }
+    /// (exp(x) - 1) / 2 where x is not negative, up to the largest that is a number, and infinity a little beyond: as before, from a fourth.
+    pub fn half_expm1_inside(&mut self, x: Value) -> Value {
+        let reduced = self.reduce_by_ln2(x, self.format().bias - 2, false);
+        let q = self.expm1_rest(reduced.rest);
+        let power = self.power(reduced.shifted);
+        let quarter = self.c(0.25);
+        let less = self.sub(power, quarter);
+        let value = self.fma(q, power, less);
+        self.add(value, value)
+    }
     /// Within 4 ulp.
     pub fn expm1(&mut self, x: Value) -> Value {
         let value = self.expm1_inside(x);

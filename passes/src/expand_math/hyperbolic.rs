@@ -4,40 +4,31 @@ use super::emit::Math;
 use rc_ir::Value;
 
 impl Math<'_> {
-    /// exp(x) / 2 as a square, which overflows no earlier than it.
-    fn half_exp(&mut self, x: Value) -> Value {
-        let (half, one) = (self.c(0.5), self.c(1.0));
-        let middle = self.mul(x, half);
-        // Squared, an approximation by hardware would be too far off.
-        let root = self.expm1(middle);
-        let root = self.add(root, one);
-        let scaled = self.mul(root, half);
-        self.mul(scaled, root)
+    /// h = (exp |x| - 1) / 2, and exp |x| = 2 h + 1, which may be infinite where h is not.
+    fn half_expm1_and_exp(&mut self, x: Value) -> [Value; 2] {
+        let (a, two, one) = (self.abs(x), self.c(2.0), self.c(1.0));
+        // Beyond, both functions are infinite.
+        let a = self.at_most(a, if self.is_f64() { 710.6 } else { 89.5 });
+        let h = self.half_expm1_inside(a);
+        [h, self.fma(h, two, one)]
     }
+    /// h + h / (2 h + 1).
     pub fn sinh(&mut self, x: Value) -> Value {
-        let a = self.abs(x);
-        let (one, half, limit) = (self.c(1.0), self.c(0.5), self.c(20.0));
-        // (e + e / (e + 1)) / 2 with e = exp(a) - 1
-        let e = self.expm1(a);
-        let next = self.add(e, one);
-        let inverse = self.div(e, next);
-        let sum = self.add(e, inverse);
-        let near = self.mul(sum, half);
-        let (far, is_far) = (self.half_exp(a), self.compare("gt", a, limit));
-        let value = self.select(is_far, far, near);
+        let [h, e] = self.half_expm1_and_exp(x);
+        let inverse = self.reciprocal(e);
+        let value = self.fma(h, inverse, h);
+        // An inverse of 0 times an infinite h is no number.
+        let infinity = self.c(f64::INFINITY);
+        let is_infinite = self.compare("eq", h, infinity);
+        let value = self.select(is_infinite, infinity, value);
         self.with_sign_of(value, x)
     }
+    /// h + 1 / 2 + 1 / (4 h + 2).
     pub fn cosh(&mut self, x: Value) -> Value {
-        let a = self.abs(x);
-        let (one, half, limit) = (self.c(1.0), self.c(0.5), self.c(20.0));
-        // An approximation of exp by hardware would be too far off.
-        let e = self.expm1(a);
-        let e = self.add(e, one);
-        let inverse = self.div(one, e);
-        let sum = self.add(e, inverse);
-        let near = self.mul(sum, half);
-        let (far, is_far) = (self.half_exp(a), self.compare("gt", a, limit));
-        self.select(is_far, far, near)
+        let [h, e] = self.half_expm1_and_exp(x);
+        let (half, inverse) = (self.c(0.5), self.reciprocal(e));
+        let sum = self.add(h, half);
+        self.fma(inverse, half, sum)
     }
     /// a / b of numbers whose inverses are normal.
     fn over(&mut self, a: Value, b: Value) -> Value {

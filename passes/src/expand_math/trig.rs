@@ -250,7 +250,7 @@ impl Math<'_> {
             let angle = self.select(equal, diagonal, angle);
             self.select(nothing, zero, angle)
         } else {
-            let quotient = self.div(low, high);
+            let quotient = if self.approx { self.quotient(low, high) } else { self.div(low, high) };
             let quotient = self.select(equal, one, quotient);
             let z = self.select(nothing, zero, quotient);
             self.atan_of_ratio(z)
