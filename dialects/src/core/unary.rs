@@ -232,15 +232,15 @@ unary! {
         b.binary("mul", p.g, slope)
     }]),
         "Elementwise logarithm of the magnitude of the gamma function.",
-        "Infinite at zero, the negative integers and infinities. Within 2 units in the last place, f64 within 64 units \
-         in the last place of the larger of the result and 1.";
+        "Infinite at zero, the negative integers and infinities. Within 8 units in the last place, f64 within 64; \
+         of negative numbers, in f64 of all, of the larger of the result and 1.";
     DIGAMMA "digamma" on FLOAT ("f32" to "f32") infer_elementwise float float(super::special::digamma), int None, slope Slopes(&[|b, p| {
         let slope = trigamma(b, p.x());
         b.binary("mul", p.g, slope)
     }]),
         "Elementwise logarithmic derivative of the gamma function.",
-        "Infinite at zero, with the opposite sign of the zero; NaN at the negative integers. Within 2 units in the last place, \
-         f64 within 64 units in the last place of the larger of the result and 1.";
+        "Infinite at zero, with the opposite sign of the zero; NaN at the negative integers. Within 8 units in the last place, \
+         f64 within 64; of negative numbers, in f64 of all, of the larger of the result and 1.";
     LOGISTIC "logistic" on FLOAT ("f32" to "f32") infer_elementwise float float(|x| 1.0 / (1.0 + (-x).exp())), int None, slope Slopes(&[|b, p| {
         let one = b.splat(1.0, b.ty(p.y));
         let rest = b.binary("sub", one, p.y);

@@ -327,12 +327,9 @@ impl Program<'_, '_> {
             other => return Err(inst.op.unsupported(format!("of the function {other:?}"))),
         };
         let format = inst.format()?;
+        let flushes = self.frame.mode() == Mode::Typed && inst.op.str("fn") != Some("lg2");
         let flush = |x: f64| {
-            if self.frame.mode() == Mode::Typed && x.abs() < f64::from(f32::MIN_POSITIVE) {
-                0.0f64.copysign(x)
-            } else {
-                x
-            }
+            if flushes && x.abs() < f64::from(f32::MIN_POSITIVE) { 0.0f64.copysign(x) } else { x }
         };
         let one = |v: &Value| match v {
             Value::Float(x) => Value::Float(flush(format.round(f(flush(*x))))),
