@@ -255,6 +255,16 @@ def test_order(n, dtype):
         same(lambda x: (torch.median(x, 1)[0], torch.kthvalue(x, 4)[0], torch.argsort(x, stable=True)), x)
 
 
+@pytest.mark.parametrize("shape, dim", [((1,), 0), ((2, 16, 3), 1), ((2, 17, 3), 1), ((0, 20), 1), ((3, 700), 1), ((20000, 9), 0)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_cumulative_logsumexp(shape, dim, dtype):
+    x = (torch.randn(shape) * 30).to(dtype)
+    if x.numel() > 100:
+        x[0], x[1, -2], x[-1, 5], x[-1, 8] = -math.inf, math.inf, -math.inf, math.nan
+    close = {torch.float64: 1e-12, torch.float32: 1e-5, torch.bfloat16: 1e-2}[dtype]
+    same(lambda x: x.logcumsumexp(dim), x, rtol=close, atol=close)
+
+
 def test_order_of_rows_of_a_symbolic_length():
     f = torch.compile(lambda x: (torch.sort(x, stable=True), torch.topk(x, 3)[0]), backend="rc", fullgraph=True, dynamic=True)
     for n in (5, 130, 12):

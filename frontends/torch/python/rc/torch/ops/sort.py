@@ -1,9 +1,11 @@
 """Order: sorting, searching, extremes so far.
 
-What compares all pairs of a row (a mode, a cumulative logsumexp) does at most `MOST` comparisons.
+What compares all pairs of a row (a mode) does at most `MOST` comparisons.
 """
 
 from __future__ import annotations
+
+import math
 
 from rc._native import Dim
 from rc.torch.build import Build, T, normalize, numel
@@ -238,24 +240,61 @@ def _cumulative(b: Build, x: T, dim: int, kind: str) -> list[T]:
 @translates("logcumsumexp")
 def logcumsumexp(b: Build, x: T, dim: int) -> T:
     """log of the sum of all exp so far, each place by its own maximum."""
-    import math
-
     if x.rank == 0:
         return x
     dim = normalize(dim, x.rank)
+    if isinstance(x.shape[dim], Dim):
+        raise Unsupported("a cumulative logsumexp along a dimension whose size varies")
+    return b.convert(_log_scan(b, b.upcast(x), dim), x.dtype)
+
+
+PIECE = 8
+"""Elements whose prefixes are summed one by one: fewer are more passes, more are more exponentials."""
+
+
+def _log_scan(b: Build, x: T, dim: int) -> T:
+    """`logcumsumexp` in pieces: what comes before a piece is one more element of it."""
     n = x.shape[dim]
-    check(x, dim, "a cumulative logsumexp")
-    c = b.upcast(x)
-    shape = list(x.shape) + [n]
-    order = [d for d in range(x.rank) if d != dim]
-    others = b.broadcast_in(b.permute(c, order + [dim]), shape, order + [x.rank])
-    seen = b.compare("le", b.iota(shape, x.rank), b.iota(shape, dim))
+    if n <= 2 * PIECE:
+        return _log_prefixes(b, x, dim)
+    count = -(-n // PIECE)
+    pieces = _padded(b, x, dim, 0, count * PIECE - n)
+    pieces = b.reshape(pieces, [*x.shape[:dim], count, PIECE, *x.shape[dim + 1 :]])
+    inside, of = dim + 1, dim
+    if inside == pieces.rank - 1:
+        # Pieces side by side: what is computed alike for all of them lies contiguous.
+        pieces, inside, of = b.permute(pieces, [*range(dim), dim + 1, dim]), dim, dim + 1
+    ends = _log_scan(b, _log_sum(b, pieces, b.reduce("max", pieces, [inside]), inside), dim)
+    before = b.unsqueeze(b.narrow(_padded(b, ends, dim, 1, 0), dim, 0, count), inside)
+    y = b.narrow(_log_prefixes(b, b.concat([before, pieces], inside), inside), inside, 1, PIECE)
+    if of > inside:
+        y = b.permute(y, [*range(dim), of, inside])
+    return b.narrow(b.reshape(y, [*x.shape[:dim], count * PIECE, *x.shape[dim + 1 :]]), dim, 0, n)
+
+
+def _padded(b: Build, x: T, dim: int, low: int, high: int) -> T:
+    """With so many logarithms of 0 before and after."""
+    at = lambda n: [n if d == dim else 0 for d in range(x.rank)]
+    return b.pad(x, at(low), at(high), -math.inf)
+
+
+def _log_prefixes(b: Build, x: T, dim: int) -> T:
+    """`logcumsumexp` of a few elements: of each prefix the sum of all that it has."""
+    n = x.shape[dim]
+    shape = [*x.shape[: dim + 1], n, *x.shape[dim + 1 :]]
+    others = b.broadcast_in(x, shape, [d + (d >= dim) for d in range(x.rank)])
+    seen = b.compare("le", b.iota(shape, dim + 1), b.iota(shape, dim))
     others = b.select(seen, others, b.like(-math.inf, others))
-    top = b.op("core.scan", c, dim=dim, kind="max")
+    return _log_sum(b, others, b.op("core.scan", x, dim=dim, kind="max"), dim + 1)
+
+
+def _log_sum(b: Build, x: T, top: T, dim: int) -> T:
+    """log of the sum of exp along a dimension, by its greatest elements `top`."""
     infinite = b.compare("eq", b.unary("abs", top), b.like(math.inf, top))
     shift = b.select(infinite, b.like(0, top), top)
-    e = b.unary("exp", b.binary("sub", others, b.broadcast_in(shift, shape, range(x.rank))))
-    return b.convert(b.binary("add", b.unary("log", b.reduce("add", e, [x.rank])), shift), x.dtype)
+    kept = [d for d in range(x.rank) if d != dim]
+    e = b.unary("exp", b.binary("sub", x, b.broadcast_in(shift, x.shape, kept)))
+    return b.binary("add", b.unary("log", b.reduce("add", e, [dim])), shift)
 
 
 @translates("histc")
