@@ -7,7 +7,7 @@ use super::reads::{
     Read, Scope, Space, index_dims, is_affine, is_panelled, is_projection, most_elements, padding_value, pads_windows,
     tensor_bytes,
 };
-use super::recompute::is_light_on_less;
+use super::recompute::{is_light_on_less, is_long};
 use super::{FuseOptions, Order, is_view};
 use crate::layout::attention::settling;
 use crate::schedule::access::Access;
@@ -330,7 +330,7 @@ impl Planner<'_> {
                 Err("it goes with the product that it follows, whose narrow elements are moved then".into())
             }
             Class::Pointwise if self.op(op).has(Traits::ELEMENTWISE) && !self.is_cheap(op) => {
-                self.check_function(target, op, &outputs)?;
+                self.check_again(target, op, &outputs)?;
                 self.check_windows(target, op, &outputs)
             }
             Class::Reindex if !side && self.turns_rows(op) => self.check_repeated(target, op, &outputs),
@@ -408,17 +408,24 @@ impl Planner<'_> {
         }
     }
 
-    /// An elementary function of what is broadcast takes a CPU longer to compute again than to read: its arithmetic does not wait for memory. What finishes
-    /// rows that the kernel reduces stays with them.
-    fn check_function(&self, target: &Group, op: Op, outputs: &[Value]) -> Result<(), String> {
-        let function = self.facts.get(op).is_some_and(|fact| fact.function && !fact.follows_product);
-        if self.options.gathers || !function || self.facts.finished_row(self.body, op).is_some() {
+    /// An elementary function of what is broadcast, or many operations, take a CPU longer to compute again than to read: its arithmetic does not wait for
+    /// memory. What finishes rows that the kernel reduces stays with them.
+    fn check_again(&self, target: &Group, op: Op, outputs: &[Value]) -> Result<(), String> {
+        let costs = &self.options.costs;
+        let fact = self.facts.get(op).filter(|fact| !fact.follows_product);
+        let Some(fact) = fact.filter(|_| !self.options.gathers && self.facts.finished_row(self.body, op).is_none())
+        else {
             return Ok(());
-        }
-        let (times, costs) = (self.times_read(target, op, outputs, |_| true)?, &self.options.costs);
+        };
+        let what = match fact.function {
+            true => "an elementary function",
+            false if is_long(self.body, op, costs.again as usize) => "what takes many operations",
+            false => return Ok(()),
+        };
+        let times = self.times_read(target, op, outputs, |_| true)?;
         let own = most_elements(&self.body.ty(self.body.result(op, 0)).shape(), self.symbols) as f64;
         match times >= costs.times && (times - 1.0) * own > costs.stored as f64 {
-            true => Err(format!("an elementary function would be computed {times:.0} times for each element")),
+            true => Err(format!("{what} would be computed {times:.0} times for each element")),
             false => Ok(()),
         }
     }

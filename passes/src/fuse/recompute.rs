@@ -169,6 +169,23 @@ fn is_light(op: OpRef) -> bool {
     op.has(Traits::ELEMENTWISE) && names.iter().any(|&name| op.is(name)) && op.body.ty(op.result(0)).is_tensor()
 }
 
+/// Whether an operation takes more than so many others to compute, element by element, from what has to be read.
+pub fn is_long(body: &Body, op: Op, most: usize) -> bool {
+    let mut found = vec![op];
+    let mut next = 0;
+    while next < found.len() && found.len() <= most {
+        let makers = body.operands(found[next]).filter_map(|v| body.defining_op(v));
+        let counts = |o: &Op| body.op_ref(*o).has(Traits::ELEMENTWISE);
+        for maker in makers.filter(counts).collect::<Vec<_>>() {
+            if !found.contains(&maker) {
+                found.push(maker);
+            }
+        }
+        next += 1;
+    }
+    found.len() > most
+}
+
 /// Whether all that an operation's result is for is a sum over columns, perhaps of a view: what lies side by side in memory goes to different sums.
 fn feeds_columns(body: &Body, op: Op) -> bool {
     let rank = |v: Value| body.ty(v).rank() as i64;

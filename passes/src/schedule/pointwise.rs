@@ -172,24 +172,27 @@ fn collapse_short_rows(body: &Body, group: &Group, target: &Target) -> Option<([
 }
 
 /// An iterator other than `x` along which some operand, as large as the result, is contiguous. On a GPU it may be anywhere along `x`: every second element,
-/// say.
+/// say. A CPU reads the rows of a table along them, wherever they are.
 fn transposed(group: &Group, x: Name, target: &Target) -> Option<Name> {
-    let nests = group.nests.iter();
-    nests.flat_map(|n| n.inputs.iter().map(move |a| (n, a))).find_map(|(nest, access)| {
-        let many = |y: &Name| nest.iter(*y).is_some_and(|i| extent_of(&nest.ranges, i.extent) >= 8);
-        if target.is_cpu() {
-            let along = access.innermost().filter(|&y| y != x && access.mentions(x)).filter(many)?;
-            return access.plain(&[along, x]).map(|_| along);
-        }
-        let contiguous = access.innermost().filter(|&y| y != x && access.mentions(x)).filter(many);
-        let plain = contiguous.filter(|&y| access.plain(&[y]).is_some());
-        plain.or_else(|| beside_runs(nest, access, x, target).filter(many))
+    let long = |nest: &Nest, along: Name| nest.iter(along).is_some_and(|i| extent_of(&nest.ranges, i.extent) >= 8);
+    let read = |nest: &Nest, access: &Access| {
+        let across = access.innermost().filter(|&y| y != x && access.mentions(x) && long(nest, y));
+        let plain = across.filter(|&y| access.plain(&[y, x][..if target.is_cpu() { 2 } else { 1 }]).is_some());
+        plain.or_else(|| beside_runs(nest, access, x, target).filter(|&y| long(nest, y)))
+    };
+    let looked_up = |nest: &Nest, table: &Access| {
+        let along = table.innermost().filter(|&y| y != x && !table.mentions(x) && target.is_cpu())?;
+        long(nest, along).then_some(along)
+    };
+    group.nests.iter().find_map(|nest| {
+        let inputs = nest.inputs.iter().find_map(|access| read(nest, access));
+        inputs.or_else(|| nest.gathers.iter().find_map(|table| looked_up(nest, table)))
     })
 }
 
 /// Where an operand has a few elements beside one another along `x`: the iterator whose other values have their runs next to these, in the same sector.
 fn beside_runs(nest: &Nest, access: &Access, x: Name, target: &Target) -> Option<Name> {
-    let sector = target.gpu().sector_bytes / 2;
+    let sector = target.gpu.as_ref()?.sector_bytes / 2;
     let short = access.innermost() != Some(x) && access.mentions(x) && (2..sector / 2).contains(&access.run(x));
     let near = |i: &&Iter| access.distance(i.name).is_some_and(|d| (1..sector).contains(&d));
     let others = nest.iters.iter().filter(|i| i.name != x && i.kind == IterKind::Parallel && short).filter(near);
