@@ -139,6 +139,25 @@ def test_adaptive_means_of_parts_that_differ(size, result):
     same(lambda x: nn.functional.adaptive_avg_pool2d(x, result), x, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("mode", ["bilinear", "nearest", "bicubic"])
+@pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
+@pytest.mark.parametrize("align_corners", [False, True])
+@pytest.mark.parametrize("channels", [1, 13])
+def test_sampling_of_planes(mode, padding, align_corners, channels):
+    x, grid = torch.randn(2, channels, 9, 7), torch.rand(2, 5, 11, 2) * 3 - 1.5
+    f = lambda x, grid: nn.functional.grid_sample(x, grid, mode=mode, padding_mode=padding, align_corners=align_corners)
+    same(f, x, grid, rtol=1e-4, atol=1e-4)
+    same(f, x.to(memory_format=torch.channels_last), grid, rtol=1e-4, atol=1e-4)
+
+
+def test_sampling_of_planes_of_symbolic_sizes():
+    f = lambda x, grid: nn.functional.grid_sample(x, grid, padding_mode="reflection", align_corners=False)
+    compiled = torch.compile(f, backend="rc", fullgraph=True, dynamic=True)
+    for n in (9, 12):
+        x, grid = torch.randn(2, 3, n, n + 2), torch.rand(2, 5, n, 2) * 3 - 1.5
+        torch.testing.assert_close(compiled(x, grid), f(x, grid), rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.parametrize("mode", ["bilinear", "nearest"])
 @pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
 @pytest.mark.parametrize("align_corners", [False, True])

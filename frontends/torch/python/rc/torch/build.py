@@ -75,7 +75,9 @@ class Build:
     # Constants
 
     def full(self, value, dtype: str, shape) -> T:
-        """A tensor with one number in every element."""
+        """A tensor with one number, or a size, in every element."""
+        if isinstance(value, Dim):
+            return self.size(value, dtype, shape)
         if dtype == "i1":
             value = int(bool(value))
         elif not is_float(dtype):

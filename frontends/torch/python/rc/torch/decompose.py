@@ -21,7 +21,7 @@ MORE = (
     aten.softplus, aten.tril, aten.triu, aten.tril_indices, aten.triu_indices, aten.upsample_bicubic2d, aten.upsample_bilinear2d,
     aten.upsample_nearest1d, aten.upsample_nearest2d, aten.upsample_nearest3d, aten._upsample_nearest_exact1d,
     aten._upsample_nearest_exact2d, aten._upsample_nearest_exact3d, aten.upsample_trilinear3d, aten.upsample_linear1d,
-    aten.grid_sampler_2d, aten._cdist_forward, aten._euclidean_dist, aten.native_group_norm_backward,
+    aten._cdist_forward, aten._euclidean_dist, aten.native_group_norm_backward,
     aten.native_batch_norm_backward, aten.batch_norm_backward, aten.nll_loss_backward, aten.nll_loss_forward, aten.nll_loss2d_forward,
     aten.nll_loss2d_backward, aten.split_with_sizes, aten.std_mean, aten.var_mean, aten.unfold_backward, aten.special_bessel_j0,
     aten.special_bessel_j1, aten.special_i0e, aten.special_i1, aten.special_erfcx, aten.special_ndtr, aten.reflection_pad1d_backward,
