@@ -29,6 +29,7 @@ mod stop_gradient;
 
 pub use conv::{CONV, CONV_TRANSPOSE, CONV_WEIGHT_GRAD};
 pub use pool::ADAPTIVE_AVG_POOL;
+pub use sort::{SORT, TOPK};
 
 /// Registers the dialect.
 pub fn register() {

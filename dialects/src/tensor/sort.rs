@@ -30,6 +30,12 @@ pub static SORT: OpDef = OpDef {
     attrs: &[
         attr("dim", AttrKind::I64, "The dimension; negative ones count from the end."),
         attr("descending", AttrKind::Bool, "From the greatest to the least.").default(AttrDefault::Bool(false)),
+        attr(
+            "pairs",
+            AttrKind::I64,
+            "The longest rows that are sorted by comparing all pairs; 128 without it. The result is the same.",
+        )
+        .optional(),
     ],
     effects: Effects::Pure,
     infer: Some(|args| sorted_types(args, None)),
@@ -57,6 +63,12 @@ pub static TOPK: OpDef = OpDef {
         attr("dim", AttrKind::I64, "The dimension; negative ones count from the end."),
         attr("k", AttrKind::I64, "How many."),
         attr("largest", AttrKind::Bool, "The greatest rather than the least.").default(AttrDefault::Bool(true)),
+        attr(
+            "pairs",
+            AttrKind::I64,
+            "The longest rows that are sorted by comparing all pairs; 128 without it. The result is the same.",
+        )
+        .optional(),
     ],
     effects: Effects::Pure,
     infer: Some(|args| sorted_types(args, Some(args.int("k")?))),
@@ -117,7 +129,7 @@ fn last_and_back(dim: usize, rank: usize) -> (Vec<i64>, Vec<i64>) {
     (there, back)
 }
 
-/// Rows up to this long are sorted by comparing all pairs; rows of a symbolic length too.
+/// Rows up to this long are sorted by comparing all pairs where the operation does not say it; rows of a symbolic length too.
 const PAIRS: i64 = 128;
 /// Rows in which at least so many elements stand for one that is wanted are not sorted whole.
 const GROUPED: i64 = 16;
@@ -129,7 +141,8 @@ fn ordered(b: &mut Builder, op: Op, descending: bool) -> Vec<Value> {
     let taken = b.ty(b.body.result(op, 0)).shape()[dim];
     let (there, back) = last_and_back(dim, rank);
     let rows = b.permute(x, &there);
-    let n = b.ty(rows).shape()[rank - 1].as_static().filter(|&n| n > PAIRS && n < i64::from(i32::MAX));
+    let pairs = b.body.op_ref(op).int("pairs").unwrap_or(PAIRS);
+    let n = b.ty(rows).shape()[rank - 1].as_static().filter(|&n| n > pairs && n < i64::from(i32::MAX));
     let few = b.ty(rows).elem().bit_width().is_some_and(|width| width <= 32);
     let found = match (n, taken.as_static()) {
         (None, _) | (_, None | Some(0)) => {
@@ -138,6 +151,7 @@ fn ordered(b: &mut Builder, op: Op, descending: bool) -> Vec<Value> {
             let at = by_rank(b, ranks, taken);
             looked_up(b, rows, at)
         }
+        (Some(n), Some(k)) if n <= PAIRS => sorted(b, &[rows], Some(k).filter(|&k| k < n), descending),
         (Some(_), Some(1)) if few => {
             let keys = keys(b, rows, descending);
             let at = least(b, keys);

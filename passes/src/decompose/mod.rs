@@ -11,7 +11,7 @@ use rc_dialects::core::dot::DOT;
 use rc_dialects::core::shape::{RESHAPE, TRANSPOSE};
 use rc_dialects::interfaces::Decompose;
 use rc_dialects::op;
-use rc_dialects::tensor::{ADAPTIVE_AVG_POOL, CONV, CONV_TRANSPOSE, CONV_WEIGHT_GRAD, channels_last};
+use rc_dialects::tensor::{ADAPTIVE_AVG_POOL, CONV, CONV_TRANSPOSE, CONV_WEIGHT_GRAD, SORT, TOPK, channels_last};
 use rc_ir::effects::is_dead;
 use rc_ir::pass::{OptionKind, PassDef, PassKind, SymbolContext, has_op, option};
 use rc_ir::{Attr, Body, Builder, Dim, Op, Result, Value};
@@ -35,6 +35,9 @@ pub static DECOMPOSE: PassDef = PassDef {
             let cpu = Target::of("", "", cx.module.attrs).ok().filter(|target| target.is_cpu());
             if known && cpu.is_none() {
                 pool_by_windows(body);
+            }
+            if known && cpu.is_some() {
+                sort_in_memory(body);
             }
             if order == "channels_last" || order == "auto" && known {
                 cx.count("convolutions with channels last", order_channels_last(body, cpu.as_ref()));
@@ -68,6 +71,17 @@ fn recognize_attention(body: &mut Body, cx: &mut SymbolContext) -> Result {
 fn pool_by_windows(body: &mut Body) {
     for op in body.walk().into_iter().filter(|&op| body.name(op) == &ADAPTIVE_AVG_POOL).collect::<Vec<_>>() {
         body.set_attr(op, "windows", Attr::bool(true));
+    }
+}
+
+/// The longest rows of which a CPU compares all pairs as other elements are compared, in vectors along rows.
+const PAIRS: i64 = 16;
+
+/// A CPU sorts all but the shortest rows in its own memory.
+fn sort_in_memory(body: &mut Body) {
+    let sorts = |op: &Op| [&SORT, &TOPK].iter().any(|def| body.name(*op) == *def);
+    for op in body.walk().into_iter().filter(sorts).collect::<Vec<_>>() {
+        body.set_attr(op, "pairs", Attr::i64(PAIRS));
     }
 }
 

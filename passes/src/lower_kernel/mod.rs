@@ -29,6 +29,7 @@ mod run;
 mod scatter;
 mod scope;
 mod sort;
+mod sort_count;
 mod sort_cpu;
 mod split;
 

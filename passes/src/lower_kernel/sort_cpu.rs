@@ -7,6 +7,7 @@ use super::program::{Program, RANK};
 use super::run::bind;
 use super::scope::Scope;
 use super::sort::{Sort, keys};
+use crate::schedule::sort::is_short;
 use rc_dialects::op;
 use rc_ir::{Attr, Diagnostic, Dim, Result, Type, Value};
 
@@ -41,9 +42,14 @@ impl Sort {
     /// Sorts the scope's row in memory of the program's own.
     pub fn run_on_cpu(&self, p: &mut Program, scope: &Scope) -> Result {
         let longest = self.sizes.longest(p.src.op_ref(self.op), &p.ranges)?;
-        let elem = p.src.ty(self.x).elem();
-        let mut row = Row::new(p, elem, longest);
-        self.write_keys(p, &row, scope)?;
+        let key = key_of(p.src.ty(self.x).elem());
+        let step = step(p, key, longest);
+        if is_short(longest, p.target.lanes(key)) {
+            return self.run_by_counting(p, scope, (key, longest, step));
+        }
+        let mut row = Row::new(p, key, longest);
+        let sign = row.sign(p);
+        self.write_keys(p, (row.from.keys, step, Some(sign)), scope)?;
         let mut length = p.size(self.sizes.iters[1].extent);
         let last = row.digits[row.digits.len() - 1];
         let few = self.sizes.count.as_static().filter(|&count| 2 * count <= longest);
@@ -59,40 +65,40 @@ impl Sort {
             row.move_by(p, digit, length, placed)?;
             placed = true;
         }
-        self.write_results(p, &row, scope)
+        self.write_results(p, (row.from.places, step), scope)
     }
 
-    /// Writes the keys of the row.
-    fn write_keys(&self, p: &mut Program, row: &Row, scope: &Scope) -> Result {
+    /// Writes the keys of the row, `step` at a time, with other bits where some are turned.
+    pub(super) fn write_keys(
+        &self,
+        p: &mut Program,
+        (to, step, turned): (Value, i64, Option<Attr>),
+        scope: &Scope,
+    ) -> Result {
         let [_, j] = self.sizes.iters;
-        let step = row.step(p);
         let bounds = [p.constant_index(0), p.size(j.extent), p.constant_index(step)];
         p.for_loop(bounds, &[], |p, first, _| {
             let scope = scope.with(j.name, bind(&j, first, Some(1), step));
             let x = p.load(self.x, &self.element(Dim::symbol(j.name)), &scope)?;
             let x = p.broadcast(x, scope.shape());
-            let keys = keys(p, x, self.descending);
-            // Digits have no sign: the least number is the one without bits.
-            let sign = row.sign(p);
-            let sign = p.splat([1; RANK], sign);
-            let keys = p.binary(op::core::XOR, keys, sign);
-            store(p, keys, row.from.keys, first);
+            let mut keys = keys(p, x, self.descending);
+            if let Some(turned) = turned {
+                let turned = p.splat([1; RANK], turned);
+                keys = p.binary(op::core::XOR, keys, turned);
+            }
+            store(p, keys, to, first);
             Ok::<_, Box<Diagnostic>>(Vec::new())
         })?;
         Ok(())
     }
 
     /// Looks up the elements that come first.
-    fn write_results(&self, p: &mut Program, row: &Row, scope: &Scope) -> Result {
+    pub(super) fn write_results(&self, p: &mut Program, (places, step): (Value, i64), scope: &Scope) -> Result {
         let [_, j] = self.sizes.iters;
-        let step = row.step(p);
         let bounds = [p.constant_index(0), p.size(self.sizes.count), p.constant_index(step)];
         p.for_loop(bounds, &[], |p, first, _| {
             let scope = scope.with(j.name, bind(&j, first, Some(1), step));
-            let ty = Type::tile(&[1, step], Type::int(32), None);
-            let mut b = p.build();
-            let at = b.op(op::kernel::LOAD).operand(row.from.places).operand(first).attr("dims", Attr::i64s(&[-1, 0]));
-            let at = at.result(ty).value();
+            let at = load(p, places, first, step);
             self.look_up(p, &scope, at).map(|()| Vec::new())
         })?;
         Ok(())
@@ -100,9 +106,7 @@ impl Sort {
 }
 
 impl Row {
-    fn new(p: &mut Program, elem: Type, longest: i64) -> Row {
-        let width = elem.bit_width().unwrap_or(64);
-        let key = Type::int(if width > 32 || elem.is_unsigned() && width == 32 { 64 } else { 32 });
+    fn new(p: &mut Program, key: Type, longest: i64) -> Row {
         let sorts = &p.target.cpu().sorts;
         let bits = sorts.digits[usize::from(longest >= sorts.long)] as u32;
         let digits = Digit::of_width(key.bit_width().unwrap_or(64), bits);
@@ -114,12 +118,7 @@ impl Row {
     fn key(&self, p: &Program) -> Type {
         p.ty(self.from.keys).elem()
     }
-    /// Elements that are handled at once where they are computed.
-    fn step(&self, p: &Program) -> i64 {
-        let lanes = p.target.lanes(self.key(p));
-        (4 * lanes).min((self.longest as u64).next_multiple_of(lanes as u64) as i64)
-    }
-    /// The sign's bit alone.
+    /// The sign's bit alone: digits have no sign, the least number is the one without bits.
     fn sign(&self, p: &Program) -> Attr {
         let key = self.key(p);
         Attr::int(i64::MIN >> (64 - key.bit_width().unwrap_or(64)), key)
@@ -127,7 +126,7 @@ impl Row {
 
     /// Writes places where the last step of the `count` results reads more than there are.
     fn fill_last_step(&self, p: &mut Program, count: i64) {
-        let step = self.step(p);
+        let step = step(p, self.key(p), self.longest);
         let first = p.constant_index(count / step * step);
         for items in [self.from, self.to] {
             let zeros = p.zeros([1, step], Type::int(32));
@@ -256,13 +255,33 @@ impl Digit {
     }
 }
 
+/// The type of the keys of elements.
+fn key_of(elem: Type) -> Type {
+    let width = elem.bit_width().unwrap_or(64);
+    Type::int(if width > 32 || elem.is_unsigned() && width == 32 { 64 } else { 32 })
+}
+
+/// Elements that are handled at once where they are computed.
+fn step(p: &Program, key: Type, longest: i64) -> i64 {
+    let lanes = p.target.lanes(key);
+    (4 * lanes).min((longest as u64).next_multiple_of(lanes as u64) as i64)
+}
+
 /// A count.
-fn number(p: &mut Program, n: i64) -> Value {
+pub(super) fn number(p: &mut Program, n: i64) -> Value {
     p.scalar(Attr::int(n, Type::int(32)))
 }
 
+/// A tile of one row of memory of one dimension.
+pub(super) fn load(p: &mut Program, memory: Value, first: Value, size: i64) -> Value {
+    let ty = Type::tile(&[1, size], p.ty(memory).elem(), None);
+    let mut b = p.build();
+    let load = b.op(op::kernel::LOAD).operand(memory).operand(first).attr("dims", Attr::i64s(&[-1, 0]));
+    load.result(ty).value()
+}
+
 /// Writes a tile of one row to memory of one dimension.
-fn store(p: &mut Program, tile: Value, memory: Value, first: Value) {
+pub(super) fn store(p: &mut Program, tile: Value, memory: Value, first: Value) {
     let mut b = p.build();
     b.op(op::kernel::STORE).operand(tile).operand(memory).operand(first).attr("dims", Attr::i64s(&[-1, 0])).build();
 }

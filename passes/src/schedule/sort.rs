@@ -1,7 +1,7 @@
 //! Schedules of sorts.
 //!
 //! On a GPU a program has rows, which its threads hold and merge through shared memory. On a CPU a program has a row, which is sorted
-//! digit by digit in memory.
+//! digit by digit in memory, or by comparing all pairs where it is short.
 
 use super::attr::{Kind, Schedule};
 use super::nest::{extent_of, symbol_ranges};
@@ -14,6 +14,14 @@ use rc_ir::{Body, Dim, Name, Op, OpRef, Result};
 
 /// The longest row that a GPU's program sorts.
 pub const LONGEST: i64 = 16384;
+
+/// Vectors of a row that a CPU sorts by comparing all pairs, at most: the pairs grow with the square, what the digits' counts take does not.
+const SHORT: i64 = 8;
+
+/// Whether a CPU, with so many keys in a vector, compares all pairs of rows that are no longer.
+pub fn is_short(longest: i64, lanes: i64) -> bool {
+    longest <= SHORT * lanes
+}
 
 /// A sort's sizes: x is [rows, length], of which `count` are kept.
 #[derive(Clone, Debug)]
@@ -55,7 +63,7 @@ pub fn plan(body: &Body, op: Op, target: &Target) -> Result<Plan> {
     let mut s = Schedule::new(Kind::Sort);
     s.grid = vec![o.name];
     if target.is_cpu() {
-        let why = format!("rows of {longest} elements in memory, digit by digit");
+        let why = format!("rows of {longest} elements in memory, digit by digit, or by all pairs where they are short");
         return Ok(Plan::of_rule(vec![s], why, "merging: a pass for each doubling of sorted runs".into()));
     }
     if longest > LONGEST {

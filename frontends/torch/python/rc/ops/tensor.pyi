@@ -103,7 +103,7 @@ def silu(x: Value) -> Value:
     """x / (1 + exp(-x))."""
 def softmax(x: Value, *, dim: int) -> Value:
     """exp(x - max) / sum exp(x - max) along a dimension."""
-def sort(x: Value, *, dim: int, descending: bool = False) -> list[Value]:
+def sort(x: Value, *, dim: int, descending: bool = False, pairs: int | None = None) -> list[Value]:
     """The elements in order along a dimension, and where each was."""
 def split(x: Value, *, sizes: Shape, dim: int) -> list[Value]:
     """Parts of a tensor along a dimension."""
@@ -115,7 +115,7 @@ def sub(lhs: Value, rhs: Value) -> Value:
     """Elementwise difference, with broadcasting."""
 def sum(x: Value, *, dims: Sequence[int] | None = None, keepdim: bool = False) -> Value:
     """The sum along dimensions."""
-def topk(x: Value, *, dim: int, k: int, largest: bool = True) -> list[Value]:
+def topk(x: Value, *, dim: int, k: int, largest: bool = True, pairs: int | None = None) -> list[Value]:
     """The k greatest (or least) elements along a dimension, in order, and where each was."""
 def tril(x: Value, *, diagonal: int = 0) -> Value:
     """The elements on and below a diagonal."""
