@@ -225,6 +225,25 @@ impl Math<'_> {
         self.way(branch, 1, long);
         std::array::from_fn(|i| self.body.result(branch, i))
     }
+    /// The same where the long way is for the other numbers alone: of a vector that has both, each element takes its own.
+    pub fn either(
+        &mut self,
+        usual: impl FnOnce(&mut Math) -> Value,
+        short: impl Fn(&mut Math) -> Value,
+        long: impl FnOnce(&mut Math) -> Value,
+    ) -> Value {
+        let usual = usual(self);
+        let mixed = |m: &mut Math| {
+            let far = long(m);
+            if m.ty.is_scalar() {
+                return [far];
+            }
+            let near = short(m);
+            [m.select(usual, near, far)]
+        };
+        let [value] = self.usually([self.ty], |_| usual, |m| [short(m)], mixed);
+        value
+    }
     /// Writes a region of a branch.
     fn way<const N: usize>(&mut self, branch: Op, region: usize, write: impl FnOnce(&mut Math) -> [Value; N]) {
         let region = self.body.regions(branch)[region];

@@ -54,10 +54,9 @@ impl Math<'_> {
             let roots = m.mul(z, next);
             let value = m.mul(roots, ratio);
             let log = if m.rounded { m.log_to_base_narrow(size, 1.0) } else { m.log_inside(size) };
-            [m.sub(value, log)]
+            m.sub(value, log)
         };
-        let [value] = self.usually([self.ty], usual, short, |m| [m.lgamma_far(x)]);
-        value
+        self.either(usual, short, |m| m.lgamma_far(x))
     }
     /// Within 8 ulp of the result, for negative numbers of the larger of it and 1.
     pub fn digamma(&mut self, x: Value) -> Value {
@@ -84,10 +83,9 @@ impl Math<'_> {
             for inverse in m.inverses(x) {
                 value = m.sub(value, inverse);
             }
-            [value]
+            value
         };
-        let [value] = self.usually([self.ty], usual, short, |m| [m.digamma_far(x)]);
-        value
+        self.either(usual, short, |m| m.digamma_far(x))
     }
     fn is_in_range(&mut self, x: Value) -> Value {
         let (middle, limit) = (self.c(0.5), self.c(3.5));
@@ -95,25 +93,29 @@ impl Math<'_> {
         let distance = self.abs(from_middle);
         self.compare("lt", distance, limit)
     }
-    /// Those of x, x + 1, … that are below 1, of `STEPS`, and 1 for the others.
-    fn steps(&mut self, x: Value, otherwise: f64) -> Vec<Value> {
-        let (one, otherwise) = (self.c(1.0), self.c(otherwise));
+    /// x, x + 1, …: `STEPS` numbers.
+    fn steps(&mut self, x: Value) -> Vec<Value> {
         let step = |k: i32| {
             let k = self.c(f64::from(k));
-            let y = self.add(x, k);
-            let below = self.compare("lt", y, one);
-            self.select(below, y, otherwise)
+            self.add(x, k)
         };
         (0..STEPS).map(step).collect()
     }
     /// The product of x, x + 1, … as far as they are below 1.
     fn rising(&mut self, x: Value) -> Value {
-        let factors = self.steps(x, 1.0);
+        let steps = self.steps(x);
+        let factors: Vec<Value> = steps.into_iter().map(|y| self.at_most(y, 1.0)).collect();
         factors.into_iter().reduce(|a, b| self.mul(a, b)).expect("there are steps")
     }
     /// The inverses of x, x + 1, … that are below 1, and 0 for the others.
     fn inverses(&mut self, x: Value) -> Vec<Value> {
-        self.steps(x, f64::INFINITY).into_iter().map(|y| self.reciprocal(y)).collect()
+        let (steps, one, infinity) = (self.steps(x), self.c(1.0), self.c(f64::INFINITY));
+        let inverse = |y: Value| {
+            let below = self.compare("lt", y, one);
+            let y = self.select(below, y, infinity);
+            self.reciprocal(y)
+        };
+        steps.into_iter().map(inverse).collect()
     }
     /// x raised by integers to [1, 4), less 1.
     fn above_one(&mut self, x: Value) -> Value {
