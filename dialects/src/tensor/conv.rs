@@ -239,8 +239,13 @@ fn define_weight_grad(b: &mut Builder, op: Op) -> Result<Vec<Value>> {
     let (elem, ys) = (b.ty(y).elem(), b.ty(y).shape().to_vec());
     let result = b.ty(b.body.result(op, 0)).shape().to_vec();
     let taken = windows.take(b, x, 0.0, &[]);
-    let columns = columns(b, taken, windows.rank(), groups, &ys[2..]);
     let g = Dim::Static(groups);
+    if b.ty(x).shape()[1] == g && groups > 1 && !is_turned(b, x) {
+        let w = weight_grad_by_channel(b, taken, y, windows.rank());
+        let w = b.reshape(w, &result);
+        return Ok(vec![b.convert(w, elem)]);
+    }
+    let columns = columns(b, taken, windows.rank(), groups, &ys[2..]);
     let y = b.reshape(y, &[ys[0], g, ys[1].floordiv(g), product(&ys[2..])]);
     let w = b.contract(y, columns, [&[1], &[1]], [&[0, 3], &[0, 3]], elem);
     Ok(vec![b.reshape(w, &result)])
@@ -277,14 +282,48 @@ fn weighted(b: &mut Builder, windows: Value, w: Value, rank: usize, groups: i64)
     b.reshape(y, &result)
 }
 
+/// Of windows `[n, c, counts.., window..]` the first `places` of `counts`.
+fn at_places(b: &mut Builder, windows: Value, places: &[Dim]) -> Value {
+    let mut shape = b.ty(windows).shape().to_vec();
+    let counts = 2..2 + places.len();
+    if shape[counts.clone()] == *places {
+        return windows;
+    }
+    shape[counts].copy_from_slice(places);
+    b.slice(windows, &vec![Dim::Static(0); shape.len()], &shape)
+}
+
+/// Whether a value is a transposed one, as images are that lie with channels last.
+fn is_turned(b: &Builder, x: Value) -> bool {
+    b.body.defining_op(x).is_some_and(|op| b.body.name(op) == op::core::TRANSPOSE)
+}
+
+/// Where every channel c of the windows has weights of its own, and `y` is `[n, c * m, places..]`: their gradient `[c, m, window..]`, in the type for sums, or
+/// `[c, window..]` where m is 1.
+fn weight_grad_by_channel(b: &mut Builder, windows: Value, y: Value, rank: usize) -> Value {
+    let (ys, acc) = (b.ty(y).shape().to_vec(), default_acc(b.ty(y).elem()));
+    let windows = at_places(b, windows, &ys[2..]);
+    let shape = b.ty(windows).shape().to_vec();
+    let m = ys[1].floordiv(shape[1]);
+    let many = m != Dim::Static(1);
+    let space = if many { [&shape[..2], &[m], &shape[2..]].concat() } else { shape.clone() };
+    let dims: Vec<i64> = (0..space.len() as i64).collect();
+    let kept: Vec<i64> = dims.iter().copied().filter(|&d| !many || d != 2).collect();
+    let windows = b.convert(windows, acc);
+    let windows = b.broadcast(windows, &space, &kept);
+    let own: &[Dim] = if many { &[shape[1], m] } else { &[shape[1]] };
+    let y = b.reshape(y, &[&ys[..1], own, &ys[2..]].concat());
+    let y = b.convert(y, acc);
+    let places = 1 + own.len()..1 + own.len() + rank;
+    let y = b.broadcast(y, &space, &dims[..places.end]);
+    let products = b.binary("mul", windows, y);
+    b.reduce("add", products, &[&dims[..1], &dims[places]].concat())
+}
+
 /// The windows `[n, c, counts.., window..]` as matrices `[n, groups, c / groups * window, places]`, the first `places` of `counts`.
 fn columns(b: &mut Builder, windows: Value, rank: usize, groups: i64, places: &[Dim]) -> Value {
-    let mut shape = b.ty(windows).shape().to_vec();
-    let mut windows = windows;
-    if shape[2..2 + rank] != *places {
-        shape[2..2 + rank].copy_from_slice(places);
-        windows = b.slice(windows, &vec![Dim::Static(0); shape.len()], &shape);
-    }
+    let windows = at_places(b, windows, places);
+    let shape = b.ty(windows).shape().to_vec();
     let rank = rank as i64;
     let perm: Vec<i64> = [0, 1].into_iter().chain(2 + rank..2 + 2 * rank).chain(2..2 + rank).collect();
     let moved = b.permute(windows, &perm);

@@ -264,7 +264,7 @@ fn plan(body: &Body, group: &Group, target: &Target) -> Result<Plan> {
 fn reduction(body: &Body, group: &Group, target: &Target) -> Plan {
     let leader = group.nests.iter().find(|n| !n.is_pointwise()).unwrap_or(&group.nests[0]);
     let reduces = |name: Name| leader.iter(name).is_some_and(|i| i.kind == IterKind::Reduce);
-    if let Some(lane) = column::window_lane(leader, target.fusion.apart) {
+    if let Some(lane) = column::window_lane(leader, target.fusion.apart).filter(|_| !has_long_rows(leader)) {
         return match target.is_cpu() {
             true => window_cpu::plan(body, group.clone(), lane, target),
             false => column::windows(body, group.clone(), lane, target),
@@ -289,6 +289,11 @@ fn reduction(body: &Body, group: &Group, target: &Target) -> Plan {
         }
         None => row::plan(body, group.clone(), target),
     }
+}
+
+/// Whether a nest reduces more elements to each result than there are results: rows, be they seen through windows.
+fn has_long_rows(nest: &nest::Nest) -> bool {
+    nest.points() > nest.results() * nest.results()
 }
 
 /// Whether an operand has an element for each point of a nest.

@@ -10,7 +10,7 @@ use crate::schedule::target::Target;
 use crate::work::is_function;
 use rc_dialects::loop_::IterKind;
 use rc_dialects::{loop_, op};
-use rc_ir::{Body, Dim, Name, Op, Value};
+use rc_ir::{Body, Dim, Name, Op, Type, Value};
 use rc_machine::Cpu;
 
 /// One tile for each program: all of the innermost iterator that is contiguous in the results, up to a size, and rows of the
@@ -64,7 +64,10 @@ pub fn plan(body: &Body, mut group: Group, target: &Target) -> Plan {
         let second = match across {
             Some(y) => nest.iter(y).map(|y| (y.name, taken(y))),
             None if target.is_cpu() => None,
-            None => best_outer(&nest, x.name, &taken, &|y| shares_maps(&group, x.name, y)),
+            None => {
+                let beside = short_rows(&nest, x, rows, elems(body, &group), target);
+                best_outer(&nest, x.name, &taken, &|y| beside == Some(y) || shares_maps(&group, x.name, y))
+            }
         };
         if let Some((y, size_y)) = second.filter(|y| y.1 > 1) {
             schedule.axes[0] = y;
@@ -127,6 +130,14 @@ fn changes(body: &Body, nest: &Nest, x: Name) -> Vec<i64> {
     let Some(entry) = body.op_ref(nest.op).entry(0) else { return Vec::new() };
     let selections = body.ops(entry).filter(|&op| body.op_ref(op).is(op::core::SELECT));
     selections.filter_map(change).collect()
+}
+
+/// Where a GPU's rows along `x` are shorter than two sectors: the iterator whose next value has the next row in memory, if it has about `rows` of them.
+fn short_rows(nest: &Nest, x: &Iter, rows: i64, elem: Type, target: &Target) -> Option<Name> {
+    let bytes = x.extent.as_static()? * elem.byte_width()? as i64;
+    let above = nest.iters.iter().take_while(|i| i.name != x.name).last()?;
+    let many = 2 * extent_of(&nest.ranges, above.extent) >= rows;
+    (bytes < 2 * target.gpu.as_ref()?.sector_bytes && many).then_some(above.name)
 }
 
 /// Whether elements along `y` have in common what index maps compute along `x`, which is more than where to start.
