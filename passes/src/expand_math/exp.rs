@@ -202,21 +202,19 @@ impl Math<'_> {
     }
     /// exp(x) - 1 where x is not NaN, not below -18 (f32) or -38 (f64) and does not overflow: 2 (2^(n-1) q + 2^(n-1) - 1/2).
     fn expm1_inside(&mut self, x: Value) -> Value {
-        let reduced = self.reduce_by_ln2(x, self.format().bias - 1, false);
-        let q = self.expm1_rest(reduced.rest);
-        let power = self.power(reduced.shifted);
-        let half = self.c(0.5);
-        let less = self.sub(power, half);
-        let value = self.fma(q, power, less);
-        self.add(value, value)
+        self.scaled_expm1(x, 1)
     }
     /// (exp(x) - 1) / 2 where x is not negative, up to the largest that is a number, and infinity a little beyond: as before, from a fourth.
     pub fn half_expm1_inside(&mut self, x: Value) -> Value {
-        let reduced = self.reduce_by_ln2(x, self.format().bias - 2, false);
+        self.scaled_expm1(x, 2)
+    }
+    /// 2 (2^(n-s) q + 2^(n-s) - 2^-s) with s = `halvings`.
+    fn scaled_expm1(&mut self, x: Value, halvings: i32) -> Value {
+        let reduced = self.reduce_by_ln2(x, self.format().bias - i64::from(halvings), false);
         let q = self.expm1_rest(reduced.rest);
         let power = self.power(reduced.shifted);
-        let quarter = self.c(0.25);
-        let less = self.sub(power, quarter);
+        let one = self.c(0.5f64.powi(halvings));
+        let less = self.sub(power, one);
         let value = self.fma(q, power, less);
         self.add(value, value)
     }
