@@ -12,9 +12,16 @@ use crate::core::sort as core;
 use crate::derivative::{Derivative, Vjp};
 use crate::interfaces::Decompose;
 use crate::op;
-use rc_ir::op_def::{AttrDefault, AttrKind, InferArgs, Types, attr, operand, result};
+use rc_ir::op_def::{AttrDef, AttrDefault, AttrKind, InferArgs, Types, attr, operand, result};
 use rc_ir::{Attr, Builder, Dim, Effects, Op, OpDef, Result, Type, Value};
 use smallvec::smallvec;
+
+const LONGEST_OF_PAIRS: AttrDef = attr(
+    "pairs",
+    AttrKind::I64,
+    "The longest rows that are sorted by comparing all pairs; 128 without it. The result is the same.",
+)
+.optional();
 
 pub static SORT: OpDef = OpDef {
     summary: "The elements in order along a dimension, and where each was.",
@@ -30,12 +37,7 @@ pub static SORT: OpDef = OpDef {
     attrs: &[
         attr("dim", AttrKind::I64, "The dimension; negative ones count from the end."),
         attr("descending", AttrKind::Bool, "From the greatest to the least.").default(AttrDefault::Bool(false)),
-        attr(
-            "pairs",
-            AttrKind::I64,
-            "The longest rows that are sorted by comparing all pairs; 128 without it. The result is the same.",
-        )
-        .optional(),
+        LONGEST_OF_PAIRS,
     ],
     effects: Effects::Pure,
     infer: Some(|args| sorted_types(args, None)),
@@ -63,12 +65,7 @@ pub static TOPK: OpDef = OpDef {
         attr("dim", AttrKind::I64, "The dimension; negative ones count from the end."),
         attr("k", AttrKind::I64, "How many."),
         attr("largest", AttrKind::Bool, "The greatest rather than the least.").default(AttrDefault::Bool(true)),
-        attr(
-            "pairs",
-            AttrKind::I64,
-            "The longest rows that are sorted by comparing all pairs; 128 without it. The result is the same.",
-        )
-        .optional(),
+        LONGEST_OF_PAIRS,
     ],
     effects: Effects::Pure,
     infer: Some(|args| sorted_types(args, Some(args.int("k")?))),
