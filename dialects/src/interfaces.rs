@@ -66,6 +66,13 @@ pub struct ReductionInfo {
     pub scan: bool,
 }
 
+impl ReductionInfo {
+    /// Of an operation that is a reduction.
+    pub fn of(op: OpRef) -> Option<ReductionInfo> {
+        (op.def()?.interface::<Reduction>()?.0)(op)
+    }
+}
+
 /// How two elements become one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Combiner {

@@ -5,7 +5,7 @@
 //! the pieces are scanned at once.
 
 use rc_dialects::builder::CoreBuilder;
-use rc_dialects::interfaces::{Reduction, ReductionInfo};
+use rc_dialects::interfaces::ReductionInfo;
 use rc_dialects::op;
 use rc_ir::pass::{OptionKind, PassDef, PassKind, SymbolContext, option};
 use rc_ir::{Attr, Body, Builder, Diagnostic, Dim, Loc, Op, Result, Type, Value};
@@ -43,11 +43,6 @@ as occupy the machine, others into pieces of about the root of their length. Sum
     })
 };
 
-fn info(body: &Body, scan: Op) -> Option<ReductionInfo> {
-    let op = body.op_ref(scan);
-    (op.def()?.interface::<Reduction>()?.0)(op)
-}
-
 /// What is not cut further.
 #[derive(Clone, Copy)]
 struct Least {
@@ -59,7 +54,7 @@ struct Least {
 
 /// The length of a row's pieces. None where the row stays whole.
 fn piece_of(body: &Body, scan: Op, least: Least) -> Option<i64> {
-    let info = info(body, scan)?;
+    let info = ReductionInfo::of(body.op_ref(scan))?;
     info.combiner.core_op()?;
     let shape = body.ty(body.operand(scan, 0)).shape();
     let dim = *info.dims.first()?;
@@ -81,7 +76,7 @@ fn piece_of(body: &Body, scan: Op, least: Least) -> Option<i64> {
 }
 
 fn split(body: &mut Body, scan: Op, piece: i64, least: Least) -> Result {
-    let Some(info) = info(body, scan) else { return Ok(()) };
+    let Some(info) = ReductionInfo::of(body.op_ref(scan)) else { return Ok(()) };
     let (dim, name) = (info.dims[0], info.combiner.core_op().expect("asked before"));
     let attrs = body.attrs(scan);
     let flag = |key: &str| attrs.get(key).unwrap_or(Attr::bool(false));

@@ -3,7 +3,7 @@
 
 use super::ops::{Ops, Row, row_of};
 use rc_dialects::builder::CoreBuilder;
-use rc_dialects::interfaces::{Reduction, ReductionInfo};
+use rc_dialects::interfaces::ReductionInfo;
 use rc_dialects::op;
 use rc_ir::{Block, Body, Builder, Dim, Op, Traits, Value};
 use rustc_hash::FxHashSet;
@@ -22,7 +22,7 @@ pub fn reduce_by_rows(body: &mut Body, block: Block) {
 /// Of the dimensions that an operation reduces, those that its operand reads a reduction along; none where that is none or all of them.
 fn inner_row(body: &Body, facts: &Ops, reduce: Op) -> Option<Vec<usize>> {
     let (shape, dims) = row_of(body, reduce).filter(|row| row.1.len() > 1)?;
-    info(body, reduce)?.combiner.core_op()?;
+    ReductionInfo::of(body.op_ref(reduce))?.combiner.core_op()?;
     let (mut stack, mut seen) = (vec![body.operand(reduce, 0)], FxHashSet::default());
     while let Some(value) = stack.pop() {
         let Some(op) = body.defining_op(value).filter(|&op| seen.insert(op)) else { continue };
@@ -56,14 +56,9 @@ fn repeated_row(body: &Body, facts: &Ops, op: Op) -> Option<Row> {
     (along == rows).then_some(row)
 }
 
-fn info(body: &Body, reduce: Op) -> Option<ReductionInfo> {
-    let op = body.op_ref(reduce);
-    (op.def()?.interface::<Reduction>()?.0)(op)
-}
-
 /// A reduction as one of rows along `inner`, and one of their results. Sums stay in the type of accumulation between the two.
 fn split(body: &mut Body, reduce: Op, inner: &[usize]) {
-    let info = info(body, reduce).expect("it was asked before");
+    let info = ReductionInfo::of(body.op_ref(reduce)).expect("it was asked before");
     let (x, ty) = (body.operand(reduce, 0), body.ty(body.result(reduce, 0)));
     let kind = info.combiner.kind();
     let rest = info.dims.iter().filter(|d| !inner.contains(d));

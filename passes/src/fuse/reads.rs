@@ -4,7 +4,7 @@
 use super::classify::{Class, classify};
 use super::ops::Ops;
 use rc_dialects::core::reindex::Reindex;
-use rc_dialects::interfaces::{Contraction, Reduction};
+use rc_dialects::interfaces::{Contraction, ReductionInfo};
 use rc_dialects::op;
 use rc_ir::dim::Atom;
 use rc_ir::dim_range::Ranges;
@@ -217,7 +217,7 @@ pub fn contraction_space(op: OpRef, symbols: &Ranges) -> Option<(Space, [Vec<Dim
 
 /// The dimensions that a reduction combines.
 pub fn reduced_dims(op: OpRef) -> Option<Vec<usize>> {
-    Some((op.def()?.interface::<Reduction>()?.0)(op)?.dims)
+    Some(ReductionInfo::of(op)?.dims)
 }
 
 /// A value and the map at which it is read; none where the place depends on data.

@@ -1,6 +1,6 @@
 //! Which dimension of an operation's result follows a dimension of its operands.
 
-use rc_dialects::interfaces::{Contraction, Reduction};
+use rc_dialects::interfaces::{Contraction, ReductionInfo};
 use rc_dialects::op;
 use rc_ir::{Body, Dim, Op, OpRef, Traits, Type};
 
@@ -39,7 +39,7 @@ pub fn follow(body: &Body, op: Op, number: usize, d: usize) -> Option<Follow> {
     if let Some(roles) = at.def()?.interface::<Contraction>().and_then(|c| (c.0)(at)) {
         return product(&roles, number, d);
     }
-    if let Some(info) = at.def()?.interface::<Reduction>().and_then(|r| (r.0)(at)) {
+    if let Some(info) = ReductionInfo::of(at) {
         return match info.dims.contains(&d) {
             _ if info.scan => None,
             false => only(d - info.dims.iter().filter(|&&other| other < d).count()),

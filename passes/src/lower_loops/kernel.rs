@@ -7,7 +7,7 @@ use crate::fuse::{Class, classify, forward_map, row_of, symbol_ranges};
 use crate::schedule::Target;
 use rc_dialects::core::attention::shared_heads;
 use rc_dialects::func::symbols;
-use rc_dialects::interfaces::{Contraction, Reduction};
+use rc_dialects::interfaces::{Contraction, ReductionInfo};
 use rc_dialects::loop_::{ATTENTION, KERNEL, RETURN, SCATTER, SORT};
 use rc_dialects::op;
 use rc_ir::builder::new_function;
@@ -155,7 +155,7 @@ impl Lowering<'_> {
             return Ok(());
         }
         let unknown = || op.error("does not say what it reduces");
-        let info = op.def().and_then(|d| d.interface::<Reduction>()).and_then(|r| (r.0)(op)).ok_or_else(unknown)?;
+        let info = ReductionInfo::of(op).ok_or_else(unknown)?;
         let shape = self.source.ty(op.operand(0)).shape();
         let space = Space::new(&shape, &self.ranges);
         let map = space.identity();
@@ -213,7 +213,7 @@ impl Lowering<'_> {
 
     fn scan(&mut self, kernel: &mut Body, block: Block, op: OpRef) -> Result {
         let unknown = || op.error("does not say what it scans");
-        let info = op.def().and_then(|d| d.interface::<Reduction>()).and_then(|r| (r.0)(op)).ok_or_else(unknown)?;
+        let info = ReductionInfo::of(op).ok_or_else(unknown)?;
         let ty = self.source.ty(op.result(0));
         let space = Space::new(&ty.shape(), &self.ranges);
         let &[dim] = info.dims.as_slice() else { return Err(unknown()) };
