@@ -11,11 +11,11 @@ use rustc_hash::FxHashSet;
 /// Reduces rows first, where what is reduced reads a reduction of these.
 pub fn reduce_by_rows(body: &mut Body, block: Block) {
     let facts = Ops::of(body, block);
-    let reduces: Vec<Op> = body.ops(block).filter(|&op| body.name(op) == op::core::REDUCE).collect();
-    for reduce in reduces {
-        if let Some(inner) = inner_row(body, &facts, reduce) {
-            split(body, reduce, &inner);
-        }
+    let reduces = body.ops(block).filter(|&op| body.name(op) == op::core::REDUCE);
+    // All are found before the first is replaced: others are computed from it.
+    let found: Vec<_> = reduces.filter_map(|op| Some((op, inner_row(body, &facts, op)?))).collect();
+    for (reduce, inner) in found {
+        split(body, reduce, &inner);
     }
 }
 
