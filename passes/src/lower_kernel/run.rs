@@ -16,10 +16,24 @@ struct Local {
     iter: Iter,
     chunk: i64,
     axis: Option<usize>,
-    /// Where it does not run over its whole extent.
-    bounds: Option<[Value; 2]>,
     /// Whether its loop is unrolled.
     unrolled: bool,
+}
+
+impl Local {
+    /// How many chunks it takes.
+    fn chunks(&self) -> Dim {
+        self.iter.extent.ceildiv(Dim::Static(self.chunk))
+    }
+}
+
+/// How many steps the iterators of a nest take together that are not in the grid.
+pub fn steps(nest: &Nest, schedule: &Schedule, grid: &Scope) -> Dim {
+    chunks(&locals(nest, schedule, grid))
+}
+
+fn chunks(locals: &[Local]) -> Dim {
+    locals.iter().fold(Dim::Static(1), |n, local| n * local.chunks())
 }
 
 /// Whether the extent is known to be a multiple of the tile.
@@ -52,24 +66,21 @@ impl Program<'_> {
         Ok(())
     }
 
-    /// Runs a nest, or the part of it where an iterator is within bounds. Gives the accumulators with their values, and the tile dimensions over which these
+    /// Runs a nest, or a part of its reduction: the chunks whose numbers are within bounds. Gives the accumulators with their values, and the tile dimensions over which these
     /// are still to be combined.
     pub fn reduced(
         &mut self,
         nest: &Nest,
         schedule: &Schedule,
         grid: &Scope,
-        part: Option<(Name, [Value; 2])>,
+        part: Option<[Value; 2]>,
         stores: &[bool],
     ) -> Result<(Vec<(Accumulator, Vec<Value>)>, Vec<usize>)> {
         self.loc = self.src.loc(nest.op);
         let accumulators = Accumulator::of(self, nest)?;
         let mut locals = locals(nest, schedule, grid);
-        for local in &mut locals {
-            local.bounds = part.filter(|p| p.0 == local.iter.name).map(|p| p.1);
-        }
         let numbers = accumulators.iter().any(|a| matches!(a.how, How::Arg(_)));
-        if !self.target.is_cpu() && !numbers {
+        if !self.target.is_cpu() && !numbers && part.is_none() {
             unroll(&mut locals, grid, schedule.threads, self.target.gpu().unroll);
         }
         let mut shape = grid.shape();
@@ -84,7 +95,10 @@ impl Program<'_> {
         for a in &accumulators {
             starts.extend(a.start(self, shape)?);
         }
-        let ends = self.loops(nest, &accumulators, &locals, grid, &starts, stores)?;
+        let ends = match part {
+            None => self.loops(nest, &accumulators, &locals, grid, &starts, stores)?,
+            Some(part) => self.loop_of_part(nest, &accumulators, &locals, grid, &starts, part)?,
+        };
         let mut ends = ends.into_iter();
         let of_each = accumulators.into_iter().map(|a| {
             let values = ends.by_ref().take(a.tiles()).collect();
@@ -117,11 +131,10 @@ impl Program<'_> {
         let zero = self.constant_index(0);
         // One chunk that surely covers the whole extent needs no loop; what lies past it is masked.
         let covers = self.ranges.interval(local.iter.extent).is_some_and(|(low, high)| low > 0 && high <= local.chunk);
-        if covers && local.bounds.is_none() {
+        if covers {
             let inner = scope.with(local.iter.name, bind(&local.iter, zero, local.axis, local.chunk));
             return self.loops(nest, accumulators, rest, &inner, carried, stores);
         }
-        let [first, end] = local.bounds.unwrap_or([zero, self.size(local.iter.extent)]);
         if let Some(steps) = local.iter.extent.as_static().filter(|_| local.unrolled) {
             let mut carried = carried.to_vec();
             for step in 0..steps {
@@ -130,7 +143,7 @@ impl Program<'_> {
             }
             return Ok(carried);
         }
-        let bounds = [first, end, self.constant_index(local.chunk)];
+        let bounds = [zero, self.size(local.iter.extent), self.constant_index(local.chunk)];
         self.for_loop(bounds, carried, |p, counter, carried| {
             let first = if nest.reverse && local.iter.kind == IterKind::Scan {
                 let chunk = Dim::Static(local.chunk);
@@ -141,6 +154,39 @@ impl Program<'_> {
             };
             let inner = scope.with(local.iter.name, bind(&local.iter, first, local.axis, local.chunk));
             p.loops(nest, accumulators, rest, &inner, carried, stores)
+        })
+    }
+
+    /// The chunks of a reduction whose numbers are within bounds, one after the other, those of the last iterator the fastest.
+    fn loop_of_part(
+        &mut self,
+        nest: &Nest,
+        accumulators: &[Accumulator],
+        locals: &[Local],
+        scope: &Scope,
+        carried: &[Value],
+        [first, end]: [Value; 2],
+    ) -> Result<Vec<Value>> {
+        let bounds = [first, end, self.constant_index(1)];
+        self.for_loop(bounds, carried, |p, number, carried| {
+            let (mut inner, mut number) = (scope.clone(), number);
+            for (i, local) in locals.iter().enumerate().rev() {
+                let [chunks, around] = [local.chunks(), chunks(&locals[..i])];
+                let at = match (chunks, around) {
+                    (Dim::Static(1), _) => p.constant_index(0),
+                    (_, Dim::Static(1)) => number,
+                    _ => {
+                        let chunks = p.size(chunks);
+                        let at = p.binary(op::core::REM, number, chunks);
+                        number = p.binary(op::core::DIV, number, chunks);
+                        at
+                    }
+                };
+                let chunk = p.constant_index(local.chunk);
+                let base = p.mul_index(at, chunk);
+                inner = inner.with(local.iter.name, bind(&local.iter, base, local.axis, local.chunk));
+            }
+            p.point(nest, accumulators, &inner, carried, &[])
         })
     }
 
@@ -197,7 +243,6 @@ fn locals(nest: &Nest, schedule: &Schedule, grid: &Scope) -> Vec<Local> {
             iter: *iter,
             chunk: if axis.is_some() { schedule.tile_of(iter.name) } else { 1 },
             axis,
-            bounds: None,
             unrolled: false,
         }
     };
@@ -213,8 +258,7 @@ fn unroll(locals: &mut [Local], grid: &Scope, threads: i64, most: i64) {
     for local in locals.iter_mut().rev() {
         let steps = local.iter.extent.as_static().map(|n| (n + local.chunk - 1) / local.chunk);
         elements = elements.saturating_mul(steps.unwrap_or(i64::MAX));
-        let plain = local.bounds.is_none() && local.iter.kind == IterKind::Reduce;
-        if elements > most || !plain {
+        if elements > most || local.iter.kind != IterKind::Reduce {
             return;
         }
         local.unrolled = local.axis.is_none();

@@ -5,7 +5,7 @@ use super::contract::Product;
 use super::grid::{Spread, scope_of};
 use super::program::Program;
 use super::reduce::{Accumulator, How};
-use super::run::{bind, divides};
+use super::run::{bind, divides, steps};
 use super::scope::Scope;
 use super::{Memory, Scheduled, begin, end, interface, spread_of};
 use crate::schedule::access::{Access, Iter};
@@ -30,7 +30,7 @@ pub struct Split<'a> {
     first: Group,
     /// The number of the part.
     part: Iter,
-    /// The iterator that is cut.
+    /// The iterator of the sums' tiles, which of a product is the one that is cut.
     along: Iter,
     accumulators: Vec<Accumulator>,
     /// Tensors that the first kernel reads, and those that the second one does, besides the parts.
@@ -120,12 +120,13 @@ impl<'a> Split<'a> {
         }
         let (grid, starts) = p.spread(&over);
         let scope = scope_of(&over, &starts, self.schedule());
-        // A part is a range of the iterator that is cut.
-        let name_of = |s: &Spread| if s.iter.name == self.part.name { self.along.name } else { s.iter.name };
-        p.spread_over = Some(over.iter().filter(|s| s.iter.extent != Dim::Static(s.step)).map(name_of).collect());
-        let bounds = self.bounds(&mut p, starts[0]);
+        let several = |s: &&Spread| s.iter.name != self.part.name && s.iter.extent != Dim::Static(s.step);
+        let reduced = self.nest().of_kind(IterKind::Reduce).filter(|i| i.extent != Dim::Static(1));
+        p.spread_over = Some(over.iter().filter(several).map(|s| s.iter.name).chain(reduced.map(|i| i.name)).collect());
+        let steps = steps(self.nest(), self.schedule(), &scope);
+        let bounds = self.bounds(&mut p, starts[0], steps, 1);
         let none = vec![false; self.accumulators.len()];
-        let (ends, dims) = p.reduced(self.nest(), self.schedule(), &scope, Some((self.along.name, bounds)), &none)?;
+        let (ends, dims) = p.reduced(self.nest(), self.schedule(), &scope, Some(bounds), &none)?;
         for (i, ((a, values), memory)) in ends.iter().zip(self.of_each(&memory)).enumerate() {
             for (tile, &memory) in a.part(&mut p, values, &dims).into_iter().zip(memory) {
                 p.store_to(memory, tile, &self.access(i), &scope)?;
@@ -138,7 +139,7 @@ impl<'a> Split<'a> {
         let product = Product::new(p, self.nest(), self.schedule())?;
         let body = |p: &mut Program, starts: &[Value]| {
             let scope = scope_of(over, starts, self.schedule());
-            let bounds = self.bounds(p, starts[0]);
+            let bounds = self.bounds(p, starts[0], self.along.extent, self.schedule().tile_of(self.along.name));
             p.hold_indices(product.nest, &scope)?;
             let tile = product.sums(p, &scope, Some(bounds))?;
             p.store_to(memory, tile, &self.access(0), &scope)
@@ -175,10 +176,9 @@ impl<'a> Split<'a> {
         let first = tiles.next().expect("a product has parts");
         Ok(tiles.fold(first, |sum, tile| p.binary(op::core::ADD, sum, tile)))
     }
-    /// Where a part begins and ends: all are as long, in whole tiles, but those at the end.
-    fn bounds(&self, p: &mut Program, part: Value) -> [Value; 2] {
-        let (Dim::Static(parts), extent) = (self.part.extent, self.along.extent) else { unreachable!("made so") };
-        let tile = self.schedule().tile_of(self.along.name);
+    /// Where a part of `extent` begins and ends: all are as long, in whole tiles, but those at the end.
+    fn bounds(&self, p: &mut Program, part: Value, extent: Dim, tile: i64) -> [Value; 2] {
+        let Dim::Static(parts) = self.part.extent else { unreachable!("made so") };
         let length = extent.ceildiv(Dim::Static(parts * tile)) * Dim::Static(tile);
         let whole = divides(parts * tile, extent);
         let length = p.size(length);

@@ -200,31 +200,35 @@ fn cuda(group: &Group, p: &Problem, gather: &[Operand], target: &Target) -> Vec<
         }
     }
     let models = &target.gpu().products;
-    let candidate = |tile: [i64; 3]| {
+    let splits = warpgroup::splits(group, p, target);
+    let candidate = |(tile, split): ([i64; 3], i64)| {
         let [bm, bn, bk] = tile;
         let units = mma && bm >= 16 && bn >= 8;
         let (unit, stages) = if units { (Unit::Mma, models.mma_stages) } else { (Unit::Fma, models.fma_stages) };
         let gather = gather.to_vec();
-        let own = Contract { unit: Some(unit), stages: Some(stages), gather, ..Contract::default() };
+        let parts = Some(split).filter(|&parts| parts > 1);
+        let own = Contract { unit: Some(unit), stages: Some(stages), gather, split: parts, ..Contract::default() };
         let mut s = Schedule::new(Kind::Contract(own));
         s.tile = vec![(p.roles.m, bm), (p.roles.n, bn), (p.roles.k, bk)];
         s.threads = threads_of(bm, bn);
         let with = if units { "tensor cores" } else { "no tensor cores for these types" };
-        let what = format!("tiles of {tile:?} ({with}), {} threads", s.threads);
-        Candidate { schedules: vec![s], what, cost: Some(cuda_cost(p, tile, mma, target)) }
+        let parts = if split > 1 { format!(", sums in {split} parts") } else { String::new() };
+        let what = format!("tiles of {tile:?} ({with}), {} threads{parts}", s.threads);
+        Candidate { schedules: vec![s], what, cost: Some(cuda_cost(p, tile, split, mma, target)) }
     };
-    tiles.into_iter().map(candidate).collect()
+    tiles.into_iter().flat_map(|tile| splits.iter().map(move |&split| (tile, split))).map(candidate).collect()
 }
 
 /// What a product takes: waves of programs, each bound by arithmetic or by reading its operands from the second-level cache.
 /// Those of single warps' matrix units wait for the first, and then write their results; where operands are read element by element,
 /// steps are all that counts.
-fn cuda_cost(p: &Problem, [bm, bn, bk]: [i64; 3], mma: bool, target: &Target) -> Cost {
+fn cuda_cost(p: &Problem, [bm, bn, bk]: [i64; 3], parts: i64, mma: bool, target: &Target) -> Cost {
     let [m, n, k] = p.sizes;
     let resident = (target.registers / (target.gpu().products.registers * threads_of(bm, bn))).max(1) as f64;
     let (bm, bn) = (bm as f64, bn as f64);
-    let programs = (m / bm).ceil() * (n / bn).ceil() * p.batch;
+    let programs = (m / bm).ceil() * (n / bn).ceil() * p.batch * parts as f64;
     let waves = (programs / target.cores as f64).ceil();
+    let of_part = k / parts as f64;
     // A matrix unit reaches its rate only with tiles that reuse registers.
     let waits = mma && p.aligned;
     let rate = if mma {
@@ -233,20 +237,21 @@ fn cuda_cost(p: &Problem, [bm, bn, bk]: [i64; 3], mma: bool, target: &Target) ->
     } else {
         target.flops_f32 * (bm * bn / (bm * bn + target.gpu().products.fma_half))
     };
-    let arithmetic = 2.0 * bm * bn * k / (rate * 1e6 / target.cores as f64);
+    let arithmetic = 2.0 * bm * bn * of_part / (rate * 1e6 / target.cores as f64);
     let width = p.factors[0].byte_width().unwrap_or(4) as f64;
     let of_core = target.bandwidth * 1e3 / target.cores as f64; // bytes of memory in a microsecond
-    let cache = (bm + bn) * k * width / (target.gpu().products.cache_rate * of_core);
+    let cache = (bm + bn) * of_part * width / (target.gpu().products.cache_rate * of_core);
     let memory = (m * k + k * n + m * n) * p.batch * width / (target.bandwidth * 1e3);
-    // A step ends with a barrier, whatever it computes.
+    // A step ends with a barrier, whatever it computes; of parts, others that a core runs fill the time.
     let models = &target.gpu().products;
     let step = if p.gathered { models.gather_us } else { models.step_us };
-    let steps = (k / bk as f64).ceil() * step;
+    let beside = if parts > 1 { (programs / target.cores as f64).min(resident) } else { 1.0 };
+    let steps = (of_part / bk as f64).ceil() * step / beside;
     let ends = if waits { (target.gpu().products.fill_us + bm * bn * width / of_core) / resident } else { 0.0 };
     let start = if waits { 0.0 } else { target.gpu().products.fill_us };
     let inside = Cost::longest([("arithmetic", arithmetic), ("copies", cache), ("latency", steps)]);
     let cost = Cost::longest([(inside.bound, waves * (inside.us + ends)), ("memory", memory)]);
-    Cost { us: cost.us + start, ..cost }
+    Cost { us: cost.us + start + warpgroup::combining(p, parts, target), ..cost }
 }
 
 /// Threads for a tile: 64 results for each.

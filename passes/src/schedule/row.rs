@@ -73,7 +73,7 @@ pub fn plan(body: &Body, mut group: Group, target: &Target) -> Plan {
         taken /= 2;
     }
     let threads = if target.is_cpu() { 1 } else { pow2(want * taken / each).clamp(32, 1024) };
-    let (own, split) = cut(&group, &rows, own, target);
+    let split = parts(&group, &rows, own, target);
     let waits = costs.filter(|_| form == Form::Registers && count > target.cores as f64);
     let resident = waits.and_then(|costs| resident(&group, &rows, longest, threads, costs));
     let row = if target.is_cpu() { rows.last().copied() } else { tiled_row(&group, &rows, taken) };
@@ -293,31 +293,19 @@ fn chunked(nest: &Nest, rows: &[Name]) -> Option<Iter> {
     local.iter().find(|i| Some(i.name) == along).or(local.last()).map(|i| **i)
 }
 
-/// Into how many parts rows are cut, and the chunks that this takes: where the iterator of the chunks has room for fewer, along the one around it.
-fn cut(group: &Group, rows: &[Name], chunk: Chunk, target: &Target) -> (Chunk, Option<i64>) {
-    let outer = Chunk { deep: !target.is_cpu(), ..chunk };
-    let [own, wide] = [chunk, outer].map(|c| (c, parts(group, rows, c, target)));
-    if wide.1 > own.1 { wide } else { own }
-}
-
-/// Into how many parts rows are cut that are too few for the machine's cores, where they are reduced only once: along the outermost iterator of tiles.
+/// Into how many parts rows are cut that are too few for the machine's cores, where they are reduced only once.
 fn parts(group: &Group, rows: &[Name], chunk: Chunk, target: &Target) -> Option<i64> {
     let (first, rest) = group.nests.split_first()?;
-    let inner = chunked(first, rows)?;
-    let costs = target.gpu.as_ref().map(|gpu| &gpu.rows).filter(|_| chunk.deep);
-    let along = costs.and_then(|costs| deep(first, rows, costs)).unwrap_or(inner);
-    let steps = extent_of(&first.ranges, along.extent);
-    let length = if along == inner { steps } else { length(first, rows) };
     let alone = first.op == group.ops[0] && rest.iter().all(|n| n.is_pointwise() && chunked(n, rows).is_none());
-    let part = target.cpu.as_ref().map_or_else(|| target.gpu().rows.part, |cpu| cpu.part);
-    let enough = |parts: i64| steps >= parts && length >= parts * part.max(2 * chunk.want);
-    if !alone || first.is_pointwise() || along.kind != IterKind::Reduce {
+    if !alone || first.is_pointwise() || locals(first, rows).iter().any(|i| i.kind != IterKind::Reduce) {
         return None;
     }
+    let part = target.cpu.as_ref().map_or_else(|| target.gpu().rows.part, |cpu| cpu.part);
+    let most = length(first, rows) / part.max(2 * chunk.want);
     // Two programs for each core.
     let wanted = 2.0 * target.cores as f64 / row_count(first, rows);
-    let most = 1 << (wanted.max(1.0).log2().ceil() as u32).min(9);
-    std::iter::successors(Some(most), |&parts| Some(parts / 2)).take_while(|&parts| parts > 1).find(|&p| enough(p))
+    let wanted = 1 << (wanted.max(1.0).log2().ceil() as u32).min(9);
+    std::iter::successors(Some(wanted), |&parts| Some(parts / 2)).find(|&parts| parts <= most.max(1)).filter(|&p| p > 1)
 }
 
 /// Elements of each thread, as [`elements_of_thread`]; where each row is reduced in a few more steps, no more than can be in flight in all of them.

@@ -223,11 +223,11 @@ pub fn is_mapped(ty: Type) -> bool {
 }
 
 /// Into how many parts the sums may be cut, each with steps enough. A second kernel combines them, and runs the nests that follow.
-fn splits(group: &Group, p: &Problem, target: &Target) -> Vec<i64> {
+pub fn splits(group: &Group, p: &Problem, target: &Target) -> Vec<i64> {
     let least = (target.gpu().warpgroups.part_steps * WIDTH) as f64;
     let whole = group.nests[1..].iter().all(|n| n.is_pointwise()) && group.nests[0].gathers.is_empty();
     let enough = |n: &i64| *n == 1 || whole && p.sizes[2] / (*n as f64) >= least;
-    (0..6).map(|i| 1 << i).filter(enough).collect()
+    (0..7).map(|i| 1 << i).filter(enough).collect()
 }
 
 /// What else decides how long a product takes.
@@ -318,10 +318,6 @@ fn cost(p: &Problem, work: &Work, choice: Choice, held: i64, target: &Target) ->
     let busy = share.min(1.0) * target.cores as f64;
     let way = (stages - 1) as f64 * (rows.min(m) + columns.min(n)) * WIDTH as f64 * 2.0 * busy / model.latency_us;
     let memory = moved * 2.0 / (model.memory_rate * target.bandwidth * 1e3).min(way);
-    let combine = match split {
-        1 => 0.0,
-        _ => model.combine_us + 8.0 * parts * m * n * p.batch / (model.combine_rate * target.bandwidth * 1e3),
-    };
     let step = Cost::longest([
         ("arithmetic", arithmetic),
         ("copies", copies),
@@ -336,5 +332,13 @@ fn cost(p: &Problem, work: &Work, choice: Choice, held: i64, target: &Target) ->
         _ => waves * products.max((products + epilogue) / turns as f64) + epilogue,
     };
     let cost = Cost::longest([(step.bound, waves), ("memory", memory)]);
-    Cost { us: cost.us + model.beside * waves.min(memory) + model.start_us + combine, ..cost }
+    Cost { us: cost.us + model.beside * waves.min(memory) + model.start_us + combining(p, split, target), ..cost }
+}
+
+/// Microseconds of the kernel that adds the parts of sums, if there are several.
+pub fn combining(p: &Problem, parts: i64, target: &Target) -> f64 {
+    let model = &target.gpu().warpgroups;
+    let [m, n, _] = p.sizes;
+    let moved = 8.0 * parts as f64 * m * n * p.batch;
+    if parts == 1 { 0.0 } else { model.combine_us + moved / (model.combine_rate * target.bandwidth * 1e3) }
 }
