@@ -78,17 +78,18 @@ impl Case {
         let op = body.op_ref(dot);
         let roles = (op.def()?.interface::<Contraction>()?.0)(op)?;
         let half = |v: Value| [Type::bf16(), Type::f16()].contains(&body.ty(v).elem());
-        if !op.operands().all(half) || roles.acc != Type::f32() || op.operands().any(|v| is_windows(body, v)) {
+        if !op.operands().all(half) || roles.acc != Type::f32() {
             return None;
         }
+        let windows = [0, 1].map(|side| is_windows(body, op.operand(side)));
         let shape = |v: Value| body.ty(v).static_shape().map(|s| s.to_vec());
         let (lhs, rhs, out) = (shape(op.operand(0))?, shape(op.operand(1))?, shape(op.result(0))?);
         let sums: f64 = roles.lhs_contract.iter().map(|&d| lhs[d] as f64).product();
         let flops = 2.0 * out.iter().map(|&n| n as f64).product::<f64>() * sums;
         let mut case = Case { operands: [(lhs, vec![]), (rhs, vec![])], flops, bytes: 0.0, roles };
         case.operands.iter().all(|(shape, _)| shape.len() >= 2).then_some(())?;
-        for side in 0..2 {
-            case.pad(side)?;
+        for side in (0..2).filter(|&side| !windows[side]) {
+            case.pad(side, windows[1 - side])?;
         }
         for (side, (shape, padded)) in case.operands.iter().enumerate() {
             if !padded.is_empty() {
@@ -100,8 +101,8 @@ impl Case {
         (case.bytes > 0.0).then_some(case)
     }
 
-    /// Notes what makes the rows of an operand whole; `None` where that is a batch dimension.
-    fn pad(&mut self, side: usize) -> Option<()> {
+    /// Notes what makes the rows of an operand whole; `None` where that is a batch dimension, or one that is contracted with windows.
+    fn pad(&mut self, side: usize, with_windows: bool) -> Option<()> {
         let last = self.operands[side].0.len() - 1;
         let size = self.operands[side].0[last];
         if size % UNIT == 0 {
@@ -116,6 +117,9 @@ impl Case {
             self.operands[side].1.push((last, whole));
             return Some(());
         };
+        if with_windows {
+            return None;
+        }
         let pairs = [(0, contracted[0][n]), (1, contracted[1][n])];
         for (side, dim) in pairs {
             if !self.operands[side].1.iter().any(|p| p.0 == dim) {
