@@ -25,7 +25,7 @@ names! {
         CUMSUM "cumsum" DIV "div" EMBEDDING "embedding" FLIP "flip" GELU "gelu" LAYER_NORM "layer_norm" LINEAR "linear"
         LOG_SOFTMAX "log_softmax" LOGSUMEXP "logsumexp" MATMUL "matmul" MAX_POOL "max_pool" MAX_POOL_GRAD "max_pool_grad"
         MAXIMUM "maximum" MEAN "mean" MINIMUM "minimum" MUL "mul" NORMALIZE "normalize" PAD "pad" PERMUTE "permute" POW "pow"
-        PROD "prod" RAGGED_DOT "ragged_dot" RAND_INT "rand_int" RAND_NORMAL "rand_normal" RAND_UNIFORM "rand_uniform" RELU "relu" RESHAPE "reshape"
+        PROD "prod" RAGGED_DOT "ragged_dot" RAGGED_OUTER "ragged_outer" RAND_INT "rand_int" RAND_NORMAL "rand_normal" RAND_UNIFORM "rand_uniform" RELU "relu" RESHAPE "reshape"
         RMS_NORM "rms_norm" ROLL "roll" SDPA "sdpa" SILU "silu" SOFTMAX "softmax" SORT "sort" SPLIT "split" STD "std"
         STOP_GRADIENT "stop_gradient" SUB "sub" SUM "sum" TOPK "topk" TRIL "tril" TRIU "triu" VAR "var" WHERE "where";
     core "rc.core.":

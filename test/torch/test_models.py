@@ -166,3 +166,30 @@ def test_grouped_products(ends):
     starts = [0, *ends]
     reference = torch.cat([x[a:b].double() @ w[g].double() for g, (a, b) in enumerate(zip(starts, ends))])
     assert (y.double() - reference).abs().max() <= 16 * EPS * reference.abs().max()
+
+
+@pytest.mark.parametrize("ends", [[3, 3, 11, 20], [0, 20, 20, 20], [0, 0, 0, 17]])
+def test_products_of_grouped_columns(ends):
+    torch.manual_seed(0)
+    torch._dynamo.reset()
+    x, y, offs = torch.randn(20, 8), torch.randn(20, 12), torch.tensor(ends, dtype=torch.int32)
+    z = torch.compile(lambda *a: torch._grouped_mm(a[0].T, a[1], offs=a[2]), backend="rc", fullgraph=True)(x, y, offs)
+    starts = [0, *ends]
+    reference = torch.stack([x[a:b].double().T @ y[a:b].double() for a, b in zip(starts, ends)])
+    assert (z.double() - reference).abs().max() <= 32 * EPS * reference.abs().max()
+
+
+def test_gradients_of_grouped_products():
+    torch.manual_seed(0)
+    torch._dynamo.reset()
+    ends = [3, 3, 11, 20]
+    x, w, offs = torch.randn(20, 8), torch.randn(4, 8, 12), torch.tensor(ends, dtype=torch.int32)
+    weights = torch.randn(20, 12)
+    apart = lambda x, w, starts=(0, 3, 3, 11): torch.cat([x[a:b] @ w[g] for g, (a, b) in enumerate(zip(starts, ends))])
+    grouped = torch.compile(lambda x, w: torch._grouped_mm(x, w, offs=offs), backend="rc", fullgraph=True)
+    gradients = lambda f, *a: torch.autograd.grad((f(*a) * weights.to(a[0].dtype)).sum(), a)
+    leaf = lambda v, dtype=torch.float32: v.to(dtype, copy=True).requires_grad_()
+    ours = gradients(grouped, leaf(x), leaf(w))
+    reference = gradients(apart, leaf(x, torch.float64), leaf(w, torch.float64))
+    for a, r in zip(ours, reference):
+        assert (a.double() - r).abs().max() <= 64 * EPS * r.abs().max()

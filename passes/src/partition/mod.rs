@@ -288,12 +288,13 @@ impl<'a> Joint<'a> {
     }
 
     /// What products and the like read, and pools whose windows overlap, of the forward part and of the backward one: it lies in memory in any case.
-    /// Views of it, windows and padding do not: a product reads them where the map leads.
+    /// Views of it, windows and padding do not, nor matrices that a table names: a product reads them where the map leads.
     fn stored(&self) -> [FxHashSet<Value>; 2] {
         let (body, mut out) = (self.body, <[FxHashSet<Value>; 2]>::default());
         let viewed = |value: &Value| {
             let view = body.op_ref(body.defining_op(*value)?);
-            (classify(view) == Class::Reindex || view.is(op::core::PAD)).then(|| view.operand(0))
+            let named = view.is(op::core::GATHER) && body.ty(view.operand(0)).rank() > 2;
+            (classify(view) == Class::Reindex || view.is(op::core::PAD) || named).then(|| view.operand(0))
         };
         let follows = |op: Op| usize::from(body.results(op).any(|v| self.backward.contains(&v)));
         for at in self.ops.iter().map(|&op| body.op_ref(op)) {

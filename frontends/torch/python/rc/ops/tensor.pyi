@@ -83,6 +83,8 @@ def prod(x: Value, *, dims: Sequence[int] | None = None, keepdim: bool = False) 
     """The product along dimensions."""
 def ragged_dot(x: Value, w: Value, ends: Value) -> Value:
     """Each row of x times the matrix of its group."""
+def ragged_outer(x: Value, y: Value, ends: Value) -> Value:
+    """For each group of rows, those of x, transposed, times those of y."""
 def rand_int(seed: Value, offset: Value, *, shape: Shape, elem: str, low: int, high: int) -> Value:
     """Random integers, uniform in [low, high)."""
 def rand_normal(seed: Value, offset: Value, *, shape: Shape, elem: str) -> Value:

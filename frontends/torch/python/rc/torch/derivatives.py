@@ -34,11 +34,14 @@ _SMOOTH = _operations(
     where.self where.ScalarSelf where.ScalarOther masked_fill.Scalar relu gelu silu leaky_relu
     sum.dim_IntList sum.default mean.dim mean.default amax amin cumsum
     _softmax _log_softmax
-    mm bmm addmm baddbmm mv addmv dot
+    mm bmm addmm baddbmm mv addmv dot _grouped_mm
     embedding index_select gather index.Tensor _unsafe_index.Tensor
     convolution max_pool1d_with_indices max_pool2d_with_indices max_pool3d_with_indices avg_pool1d avg_pool2d avg_pool3d
     _adaptive_avg_pool2d _adaptive_avg_pool3d"""
 ) | {torch.ops.rc.resize.default}
+
+_OF_LIBRARIES = {"transformers.grouped_mm_fallback.default"}
+"""Smooth operations that libraries register when they are imported, by name."""
 
 _FIRST = _operations(
     """native_layer_norm native_group_norm _native_batch_norm_legit.no_stats _native_batch_norm_legit_functional
@@ -64,7 +67,8 @@ _DECOMPOSED = _operations(
 
 def refused(func, args) -> str | None:
     """Why an operation on what needs gradients is left to AOTAutograd."""
-    if func not in _SMOOTH and func not in _FIRST and func not in _FLAT and func not in VIEWS:
+    known = func in _SMOOTH or func in _FIRST or func in _FLAT or func in VIEWS
+    if not known and str(func) not in _OF_LIBRARIES:
         return "rc does not differentiate it as PyTorch does"
     if func is aten.embedding.default and (len(args) > 2 and args[2] >= 0 or len(args) > 3):
         return "gradients of an embedding with options"

@@ -71,16 +71,27 @@ def addmv(b: Build, addend: T, x: T, y: T, *, beta=1, alpha=1) -> T:
 @translates("_grouped_mm")
 @translates_of_library("transformers.grouped_mm_fallback.default")
 def grouped_mm(b: Build, x: T, y: T, offs: T | None = None, bias=None, dtype=None) -> T:
-    """Row i of x times the matrix of y whose group it is in: group g ends before row offs[g]."""
+    """Row i of x times the matrix of y whose group it is in: group g ends before row offs[g]. Of two matrices, the columns of x and the rows of y are
+    in groups, and each gives a product."""
     if bias is not None:
         raise Unsupported("grouped products with a bias")
     if x.rank == 3 and y.rank == 3:
         return b.dot(x, y, contract=(2, 1), batch=1, dtype=out_dtype(b))
-    if x.rank != 2 or y.rank != 3 or offs is None:
-        raise Unsupported("grouped products whose groups are of columns or of what is summed")
+    if x.rank != 2 or offs is None:
+        raise Unsupported("grouped products whose groups are of columns")
     # Products of narrower elements are exact in the type of the result; rounding comes once.
     dtype = out_dtype(b)
+    if y.rank == 2:
+        return b.op("tensor.ragged_outer", b.convert(b.permute(x, [1, 0]), dtype), b.convert(y, dtype), offs)
     return b.op("tensor.ragged_dot", b.convert(x, dtype), b.convert(y, dtype), offs)
+
+
+@translates_of_library("transformers.grouped_mm_fallback_backward.default")
+def grouped_mm_backward(b: Build, x: T, y: T, offs: T, grad: T) -> list:
+    return [
+        b.op("tensor.ragged_dot", grad, b.permute(y, [0, 2, 1]), offs),
+        b.op("tensor.ragged_outer", x, grad, offs),
+    ]
 
 
 def unused(b: Build, *results: int) -> bool:
