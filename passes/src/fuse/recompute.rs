@@ -225,7 +225,8 @@ fn reads_less(body: &Body, op: Op, symbols: &Ranges, costs: &Fusion, times: f64)
     while let Some(op) = stack.pop() {
         for value in body.operands(op) {
             let def = body.defining_op(value);
-            let light = def.filter(|&d| goes_along(body, d));
+            // Of what a slice is taken from, the slice is read.
+            let light = def.filter(|&d| goes_along(body, d) && !body.op_ref(d).is(op::core::SLICE));
             match light {
                 Some(def) if seen.insert(def) => stack.push(def),
                 None if leaves.insert(value) => read += bytes(value),

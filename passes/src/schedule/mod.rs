@@ -314,8 +314,18 @@ fn contiguous(nest: &nest::Nest) -> Option<Name> {
     // A table for channels may mention as many iterators as what is reduced, and is smaller.
     let reach = |a: &Access| (nest.iters.iter().filter(|i| a.mentions(i.name)).count(), nest.elements(a));
     let largest = nest.inputs.iter().max_by(|a, b| reach(a).partial_cmp(&reach(b)).expect("sizes are numbers"));
-    largest.and_then(|a| a.innermost())
+    largest.and_then(|a| a.innermost().or_else(|| in_runs(nest, a)))
 }
+
+/// The iterator along which an operand is read run after run, as channels of several heads are.
+fn in_runs(nest: &nest::Nest, access: &Access) -> Option<Name> {
+    let last = access.shape.iter().rposition(|&s| s != Dim::Static(1))?;
+    let run = access.shape[last].as_static().filter(|&n| n >= RUN)?;
+    nest.iters.iter().map(|i| i.name).find(|&name| access.exprs[last] == Dim::symbol(name).modulo(Dim::Static(run)))
+}
+
+/// Elements of the shortest run that counts as contiguous.
+const RUN: i64 = 8;
 
 /// The widest element type that a group moves, at least 32 bits.
 fn elems(body: &Body, group: &Group) -> Type {
