@@ -9,6 +9,7 @@ use crate::schedule::nest::Nest;
 use rc_dialects::loop_::IterKind;
 use rc_dialects::op;
 use rc_ir::{Dim, Name, Result, Value};
+use rc_machine::Gpu;
 
 /// An iterator that a nest runs over within a program.
 #[derive(Clone, Copy)]
@@ -81,7 +82,7 @@ impl Program<'_> {
         let mut locals = locals(nest, schedule, grid);
         let numbers = accumulators.iter().any(|a| matches!(a.how, How::Arg(_)));
         if !self.target.is_cpu() && !numbers && part.is_none() {
-            unroll(&mut locals, grid, schedule.threads, self.target.gpu().unroll);
+            unroll(nest, &mut locals, grid, schedule.threads, self.target.gpu());
         }
         let mut shape = grid.shape();
         let mut reduced = Vec::new();
@@ -250,14 +251,17 @@ fn locals(nest: &Nest, schedule: &Schedule, grid: &Scope) -> Vec<Local> {
 }
 
 /// Marks the innermost loops of reductions that are unrolled: a GPU's thread has then all loads of a window in flight, computes once what their
-/// addresses have in common, and reads once what the windows of its results share. All steps together combine at most `most` elements of each
-/// of the program's threads.
-fn unroll(locals: &mut [Local], grid: &Scope, threads: i64, most: i64) {
+/// addresses have in common, and reads once what the windows of its results share. All steps together combine so many elements of each of the
+/// program's threads at most; fewer where each step loads all its operands for itself.
+fn unroll(nest: &Nest, locals: &mut [Local], grid: &Scope, threads: i64, gpu: &Gpu) {
     let chunks: i64 = locals.iter().filter(|l| l.axis.is_some()).map(|l| l.chunk).product();
     let mut elements = (grid.shape().iter().product::<i64>() * chunks / threads.max(1)).max(1);
     for local in locals.iter_mut().rev() {
         let steps = local.iter.extent.as_static().map(|n| (n + local.chunk - 1) / local.chunk);
         elements = elements.saturating_mul(steps.unwrap_or(i64::MAX));
+        let loads = nest.inputs.len() as i64;
+        let apart = loads > 0 && nest.inputs.iter().all(|a| a.exprs.contains(&Dim::symbol(local.iter.name)));
+        let most = if apart { gpu.in_flight / loads } else { gpu.unroll };
         if elements > most || local.iter.kind != IterKind::Reduce {
             return;
         }
