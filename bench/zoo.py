@@ -4,10 +4,10 @@ A maker gives the model and its arguments. Dropout is off, so that a training st
 missing raises ImportError, which says which.
 """
 
-import math
 from dataclasses import dataclass
 from typing import Callable
 
+import networks
 import torch
 from torch import nn
 
@@ -41,15 +41,26 @@ def torchvision_model(name: str):
     def make(size):
         import torchvision
 
-        return getattr(torchvision.models, name)(weights=None), (pictures(size),), {}
+        return without_chance(getattr(torchvision.models, name)(weights=None)), (pictures(size),), {}
 
     return make
 
 
-def vit_large(size):
-    import timm
+def timm_model(name: str):
+    def make(size):
+        import timm
 
-    return timm.create_model("vit_large_patch16_224"), (pictures(size),), {}
+        return timm.create_model(name), (pictures(size),), {}
+
+    return make
+
+
+def without_chance(model: nn.Module) -> nn.Module:
+    """The model with nothing dropped."""
+    for module in model.modules():
+        if isinstance(module, nn.Dropout) or type(module).__name__ == "StochasticDepth":
+            module.p = 0.0
+    return model
 
 
 def bert_base(size):
@@ -95,70 +106,44 @@ def whisper_encoder(size):
     return WhisperEncoder(c), (torch.randn(size.sequences, 80, 3000),), {}
 
 
-class Residual(nn.Module):
-    """Two convolutions with group norm, shifted by an embedding of the time step, and a way around them."""
-
-    def __init__(self, inputs: int, outputs: int, embedded: int):
-        super().__init__()
-        self.norm1, self.conv1 = nn.GroupNorm(8, inputs), nn.Conv2d(inputs, outputs, 3, padding=1)
-        self.norm2, self.conv2 = nn.GroupNorm(8, outputs), nn.Conv2d(outputs, outputs, 3, padding=1)
-        self.shift = nn.Linear(embedded, outputs)
-        self.around = nn.Conv2d(inputs, outputs, 1) if inputs != outputs else nn.Identity()
-
-    def forward(self, x, t):
-        y = self.conv1(nn.functional.silu(self.norm1(x)))
-        y = y + self.shift(nn.functional.silu(t))[:, :, None, None]
-        return self.around(x) + self.conv2(nn.functional.silu(self.norm2(y)))
-
-
-class Attention(nn.Module):
-    def __init__(self, channels: int, heads: int = 4):
-        super().__init__()
-        self.heads, self.norm = heads, nn.GroupNorm(8, channels)
-        self.qkv, self.out = nn.Conv2d(channels, 3 * channels, 1), nn.Conv2d(channels, channels, 1)
-
-    def forward(self, x):
-        n, c, h, w = x.shape
-        q, k, v = self.qkv(self.norm(x)).view(n, 3, self.heads, c // self.heads, h * w).transpose(-1, -2).unbind(1)
-        y = nn.functional.scaled_dot_product_attention(q, k, v)
-        return x + self.out(y.transpose(-1, -2).reshape(n, c, h, w))
-
-
-class UNet(nn.Module):
-    """The network of a small diffusion model: three resolutions, attention at the lowest, skips between equal ones."""
-
-    def __init__(self, width: int = 64, embedded: int = 256, levels=(1, 2, 4)):
-        super().__init__()
-        self.width = width
-        self.time = nn.Sequential(nn.Linear(width, embedded), nn.SiLU(), nn.Linear(embedded, embedded))
-        self.first = nn.Conv2d(3, width, 3, padding=1)
-        channels = [width * level for level in levels]
-        ends = list(zip([width, *channels], channels))
-        self.down = nn.ModuleList(Residual(a, b, embedded) for a, b in ends)
-        self.shrink = nn.ModuleList(nn.Conv2d(c, c, 3, stride=2, padding=1) for c in channels[:-1])
-        self.middle = Attention(channels[-1])
-        self.up = nn.ModuleList(Residual(2 * b, a, embedded) for a, b in reversed(ends))
-        self.grow = nn.ModuleList(nn.ConvTranspose2d(a, a, 4, stride=2, padding=1) for a, _ in reversed(ends[1:]))
-        self.last = nn.Sequential(nn.GroupNorm(8, width), nn.SiLU(), nn.Conv2d(width, 3, 3, padding=1))
-
-    def forward(self, x, step):
-        half = self.width // 2
-        rates = torch.exp(torch.arange(half, device=x.device, dtype=x.dtype) * (-math.log(10000.0) / half))
-        angles = step[:, None] * rates
-        t = self.time(torch.cat([angles.sin(), angles.cos()], 1))
-        y, skips = self.first(x), []
-        for i, block in enumerate(self.down):
-            y = block(y, t)
-            skips.append(y)
-            y = self.shrink[i](y) if i < len(self.shrink) else self.middle(y)
-        for i, block in enumerate(self.up):
-            y = block(torch.cat([y, skips.pop()], 1), t)
-            y = self.grow[i](y) if i < len(self.grow) else y
-        return self.last(y)
-
-
 def unet(size):
-    return UNet(), (pictures(size, 64), torch.rand(size.images) * 1000), {}
+    return networks.UNet(), (pictures(size, 64), torch.rand(size.images) * 1000), {}
+
+
+def segformer(size):
+    from transformers import SegformerConfig, SegformerForSemanticSegmentation
+
+    c = SegformerConfig(num_labels=150, drop_path_rate=0, hidden_dropout_prob=0, classifier_dropout_prob=0)  # "b0"
+    return SegformerForSemanticSegmentation(c), (pictures(size, 256),), {}
+
+
+def qwen3_layers(size):
+    from transformers import Qwen3Config, Qwen3ForCausalLM
+
+    c = Qwen3Config(vocab_size=32000, hidden_size=1024, intermediate_size=3072, num_hidden_layers=2, num_attention_heads=16)
+    c.num_key_value_heads, c.head_dim, c.use_cache = 8, 128, False  # 0.6B's, but for the layers and the words
+    return Qwen3ForCausalLM(c), (ids(size, c.vocab_size),), {}
+
+
+def graph(network, features: int):
+    """Nodes with 8 edges each, at random."""
+
+    def make(size):
+        nodes = 64 * size.sequences * size.tokens // 4
+        ends = [torch.randint(0, nodes, (8 * nodes,)) for _ in range(2)]
+        return network(features), (torch.randn(nodes, features), *ends), {}
+
+    return make
+
+
+def recommender(size):
+    rows = 128 * size.images
+    return networks.Recommender(), (torch.randn(rows, 13), torch.randint(0, 10000, (rows, 26))), {}
+
+
+def of_shape(network, *shape: int):
+    """A network of one argument, of so many images."""
+    return lambda size: (network(), (torch.randn(size.images, *shape),), {})
 
 
 MODELS = {
@@ -166,13 +151,25 @@ MODELS = {
     "bert": Entry(bert_base, trains=True),
     "gpt2": Entry(gpt2, trains=True),
     "llama": Entry(llama, trains=True),
-    "vit_l16": Entry(vit_large, trains=True),
-    "mobilenet_v3": Entry(torchvision_model("mobilenet_v3_large")),
-    "efficientnet_b0": Entry(torchvision_model("efficientnet_b0")),
-    "convnext_tiny": Entry(torchvision_model("convnext_tiny")),
-    "swin_t": Entry(torchvision_model("swin_t")),
-    "t5_small": Entry(t5_small),
+    "vit_l16": Entry(timm_model("vit_large_patch16_224"), trains=True),
+    "mobilenet_v3": Entry(torchvision_model("mobilenet_v3_large"), trains=True),
+    "efficientnet_b0": Entry(torchvision_model("efficientnet_b0"), trains=True),
+    "convnext_tiny": Entry(torchvision_model("convnext_tiny"), trains=True),
+    "swin_t": Entry(torchvision_model("swin_t"), trains=True),
+    "shufflenet": Entry(torchvision_model("shufflenet_v2_x1_0"), trains=True),
+    "coat_lite": Entry(timm_model("coat_lite_mini"), trains=True),
+    "segformer": Entry(segformer, trains=True),
+    "t5_small": Entry(t5_small, trains=True),
+    "qwen3_layers": Entry(qwen3_layers, trains=True),
     "mixtral_layer": Entry(mixtral_layer),
     "whisper_encoder": Entry(whisper_encoder),
-    "unet": Entry(unet),
+    "unet": Entry(unet, trains=True),
+    "super_resolution": Entry(of_shape(networks.SuperResolution, 3, 48, 48), trains=True),
+    "generator": Entry(of_shape(networks.Generator, 128, 1, 1), trains=True),
+    "codes": Entry(of_shape(networks.Codes, 3, 64, 64), trains=True),
+    "points": Entry(of_shape(networks.Points, 3, 2048), trains=True),
+    "waves": Entry(of_shape(networks.Waves, 1, 4096), trains=True),
+    "graph_sums": Entry(graph(networks.GraphSums, 128), trains=True),
+    "graph_attention": Entry(graph(networks.GraphAttention, 64), trains=True),
+    "recommender": Entry(recommender, trains=True),
 }
