@@ -216,7 +216,13 @@ fn cuda(group: &Group, p: &Problem, gather: &[Operand], target: &Target) -> Vec<
         let what = format!("tiles of {tile:?} ({with}), {} threads{parts}", s.threads);
         Candidate { schedules: vec![s], what, cost: Some(cuda_cost(p, tile, split, mma, target)) }
     };
-    tiles.into_iter().flat_map(|tile| splits.iter().map(move |&split| (tile, split))).map(candidate).collect()
+    // Sums are cut where tiles would leave most cores without work.
+    let idle = |[bm, bn, _]: [i64; 3]| {
+        let programs = (p.sizes[0] / bm as f64).ceil() * (p.sizes[1] / bn as f64).ceil() * p.batch;
+        4.0 * programs <= target.cores as f64
+    };
+    let splits = |tile| splits.iter().filter(move |&&split| split == 1 || idle(tile)).map(move |&split| (tile, split));
+    tiles.into_iter().flat_map(splits).map(candidate).collect()
 }
 
 /// What a product takes: waves of programs, each bound by arithmetic or by reading its operands from the second-level cache.
