@@ -128,12 +128,12 @@ pub fn windows(body: &Body, mut group: Group, lane: Name, target: &Target) -> Pl
     let each =
         [8, 4, 2, 1].into_iter().find(|each| leader.results() / (most * each) as f64 >= (2 * target.cores) as f64);
     let each = each.unwrap_or(1);
-    if let Some(across) = stored_across(leader, lane, &outputs, target) {
-        let side = target.gpu().pointwise.square;
-        let tile = [lane, across].map(|name| (name, side.min(pow2(static_extent(leader, name)))));
-        schedule.axes = if at(leader, lane) < at(leader, across) { [lane, across] } else { [across, lane] };
+    if let Some(tile) = stored_across(leader, lane, &outputs, target) {
+        let [_, (across, _)] = tile;
+        let at = |name: Name| leader.iters.iter().position(|i| i.name == name);
+        schedule.axes = if at(lane) < at(across) { [lane, across] } else { [across, lane] };
         tile.iter().for_each(|&(name, size)| schedule.set_tile(name, size));
-        let size = tile[0].1 * tile[1].1;
+        let size = tile.iter().map(|t| t.1).product::<i64>();
         schedule.threads = pow2(size / each).clamp(32, most);
         let why = format!("windows read along {lane} and stored along {across}, {size} results at once");
         let other = "one of both would be read or stored element by element".to_string();
@@ -172,28 +172,19 @@ pub fn windows(body: &Body, mut group: Group, lane: Name, target: &Target) -> Pl
     Plan::of_rule(vec![schedule; group.nests.len()], why, other)
 }
 
-/// The iterator that results are contiguous along, where it is another than the operands' and tiles may have several elements along both.
-fn stored_across(nest: &Nest, lane: Name, outputs: &[&Access], target: &Target) -> Option<Name> {
+/// A tile along `lane` and the iterator that results are contiguous along, where that is another and both may have several elements.
+fn stored_across(nest: &Nest, lane: Name, outputs: &[&Access], target: &Target) -> Option<[(Name, i64); 2]> {
     let across = outputs.iter().find_map(|a| a.innermost()).filter(|&name| name != lane)?;
-    let fits = |name: Name, also: Name| {
-        let side = target.gpu().pointwise.square.min(pow2(static_extent(nest, name)));
-        let iter = nest.iter(name).filter(|i| i.kind == IterKind::Parallel);
-        side >= SIDE && iter.is_some_and(|i| storable(outputs, i, Some(also), side, target) == side)
+    let side = |name: Name, also: Name| {
+        let iter = nest.iter(name).filter(|i| i.kind == IterKind::Parallel)?;
+        let side = target.gpu().pointwise.square.min(pow2(iter.extent.as_static()?));
+        (side >= SIDE && storable(outputs, iter, Some(also), side, target) == side).then_some((name, side))
     };
-    (fits(lane, across) && fits(across, lane)).then_some(across)
+    Some([side(lane, across)?, side(across, lane)?])
 }
 
 /// Elements along the shorter side of a tile that is read along one iterator and stored along another, at least: a sector of 16-bit ones.
 const SIDE: i64 = 16;
-
-fn static_extent(nest: &Nest, name: Name) -> i64 {
-    nest.iter(name).and_then(|i| i.extent.as_static()).unwrap_or(0)
-}
-
-/// An iterator's place among those of a nest.
-fn at(nest: &Nest, name: Name) -> Option<usize> {
-    nest.iters.iter().position(|i| i.name == name)
-}
 
 /// Whether an operand is read along `lane` side by side, and along `iter` in windows that slide by so many elements from one to the next.
 fn overlaps(nest: &Nest, access: &Access, lane: Name, iter: &Iter, by: i64) -> bool {

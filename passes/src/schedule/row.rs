@@ -73,7 +73,7 @@ pub fn plan(body: &Body, mut group: Group, target: &Target) -> Plan {
         taken /= 2;
     }
     let threads = if target.is_cpu() { 1 } else { pow2(want * taken / each).clamp(32, 1024) };
-    let split = parts(&group, &rows, own, target);
+    let split = parts(&group, &rows, own.want, target);
     let waits = costs.filter(|_| form == Form::Registers && count > target.cores as f64);
     let resident = waits.and_then(|costs| resident(&group, &rows, longest, threads, costs));
     let row = if target.is_cpu() { rows.last().copied() } else { tiled_row(&group, &rows, taken) };
@@ -294,14 +294,14 @@ fn chunked(nest: &Nest, rows: &[Name]) -> Option<Iter> {
 }
 
 /// Into how many parts rows are cut that are too few for the machine's cores, where they are reduced only once.
-fn parts(group: &Group, rows: &[Name], chunk: Chunk, target: &Target) -> Option<i64> {
+fn parts(group: &Group, rows: &[Name], chunk: i64, target: &Target) -> Option<i64> {
     let (first, rest) = group.nests.split_first()?;
     let alone = first.op == group.ops[0] && rest.iter().all(|n| n.is_pointwise() && chunked(n, rows).is_none());
     if !alone || first.is_pointwise() || locals(first, rows).iter().any(|i| i.kind != IterKind::Reduce) {
         return None;
     }
     let part = target.cpu.as_ref().map_or_else(|| target.gpu().rows.part, |cpu| cpu.part);
-    let most = length(first, rows) / part.max(2 * chunk.want);
+    let most = length(first, rows) / part.max(2 * chunk);
     // Two programs for each core.
     let wanted = 2.0 * target.cores as f64 / row_count(first, rows);
     let wanted = 1 << (wanted.max(1.0).log2().ceil() as u32).min(9);
