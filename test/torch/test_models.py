@@ -11,7 +11,7 @@ import pytest
 import torch
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "bench"))
-import zoo
+import networks
 
 torchvision = pytest.importorskip("torchvision")
 transformers = pytest.importorskip("transformers")
@@ -65,7 +65,7 @@ def whisper():
 
 
 def unet():
-    return zoo.UNet(width=16, embedded=24), (torch.randn(2, 3, 16, 16), torch.rand(2) * 100), None
+    return networks.UNet(width=16, embedded=24), (torch.randn(2, 3, 16, 16), torch.rand(2) * 100), None
 
 
 def mobilenet():
