@@ -61,7 +61,7 @@ fn what_was_compiled_is_found_again() {
 #[test]
 fn two_steps_give_what_one_gives() {
     let (source, target) = (module(2.0), Target::host());
-    let begun = Begun::new(&source, &target);
+    let begun = Begun::in_cache(None, &source, &target);
     assert!(begun.report().succeeded());
     let (twice, whole) = (begun.clone().finish(), compile_anew(&source, &target));
     assert_eq!(twice.module.to_string(), whole.module.to_string());
@@ -73,7 +73,10 @@ fn two_steps_give_what_one_gives() {
   func.return %y
 }";
     let (bad, _) = rc_parser::parse_module("test", text);
-    assert!(bad.is_none_or(|bad| !Begun::new(&bad, &target).report().succeeded()), "the first step says what is wrong");
+    assert!(
+        bad.is_none_or(|bad| !Begun::in_cache(None, &bad, &target).report().succeeded()),
+        "the first step says what is wrong"
+    );
 }
 
 #[test]

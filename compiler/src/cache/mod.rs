@@ -65,7 +65,8 @@ impl Begun {
         begun
     }
 
-    fn in_cache(cache: Option<Cache>, module: &Module, target: &Target) -> Begun {
+    /// The first step, unless `cache` has the compiled module; the second keeps it there.
+    pub fn in_cache(cache: Option<Cache>, module: &Module, target: &Target) -> Begun {
         let place = cache.map(|cache| (cache, Key::new(module, target)));
         let begun = |compiled, place, warning| Begun { compiled, target: target.clone(), place, warning };
         let warning = match place.as_ref().map(|(cache, key)| cache.get(key)) {
