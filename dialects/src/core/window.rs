@@ -3,6 +3,7 @@
 use crate::builder::CoreBuilder;
 use crate::constraints::{Inferred, SHAPED, default_acc, dims_attr, one, reshaped};
 use crate::derivative::{Derivative, Vjp};
+use crate::op;
 use rc_ir::op_def::{AttrKind, InferArgs, attr, operand, result};
 use rc_ir::{Attr, Builder, Dim, Effects, OpDef, OpRef, Result, Type, Value};
 
@@ -142,8 +143,10 @@ struct Reads {
     divisor: i64,
     offset: i64,
     longest: i64,
-    /// Whether element i is element k of neighbour t: [size, elements of a window, longest].
-    table: Vec<f64>,
+    /// Elements of a window.
+    taps: i64,
+    /// Whether element i is element k of neighbour t: [size, taps, longest].
+    own: Vec<bool>,
 }
 
 impl Reads {
@@ -165,32 +168,109 @@ impl Reads {
         let longest = read().map(|(r, i)| r.1 - first(i) + 1).max().unwrap_or(1);
         let reads = |i: i64, k: i64, t: i64| (0..count).contains(&(first(i) + t)) && place(first(i) + t, k) == i;
         let each = (0..size).flat_map(|i| (0..taps).flat_map(move |k| (0..longest).map(move |t| (i, k, t))));
-        let table = each.map(|(i, k, t)| f64::from(u8::from(reads(i, k, t)))).collect();
-        Reads { size, stride, divisor, offset, longest, table }
+        let own = each.map(|(i, k, t)| reads(i, k, t)).collect();
+        Reads { size, stride, divisor, offset, longest, taps, own }
+    }
+
+    /// How often an element is one of a neighbour's: by `each` of the neighbour's elements, [size, taps, longest], or in all, [size, longest].
+    fn table(&self, each: bool) -> Vec<f64> {
+        let (taps, longest) = (self.taps as usize, self.longest as usize);
+        let number = |own: &[bool]| own.iter().filter(|&&own| own).count() as f64;
+        if each {
+            return self.own.iter().map(|own| number(std::slice::from_ref(own))).collect();
+        }
+        let all = |own: &[bool], t: usize| number(&(0..taps).map(|k| own[k * longest + t]).collect::<Vec<_>>());
+        self.own.chunks(taps * longest).flat_map(|own| (0..longest).map(move |t| all(own, t))).collect()
     }
 }
 
 /// For each element the sum of what windows have that read it: of windows over these windows, without those that do not.
 fn gather_windows(b: &mut Builder, g: Value, dims: &[i64], reads: &[Reads]) -> Value {
-    let (elem, all) = (b.ty(g).elem(), b.ty(g).shape().to_vec());
-    let (rank, count) = (all.len() - dims.len(), dims.len());
-    let list = |f: &dyn Fn(&Reads) -> i64| Attr::i64s(&reads.iter().map(f).collect::<Vec<_>>());
-    let wide = b.convert(g, default_acc(elem));
-    let op = b.op(&WINDOW).operand(wide).attr("dims", Attr::i64s(dims)).attr("sizes", list(&|r| r.longest));
-    let op = op.attr("strides", list(&|r| r.stride)).attr("divisors", list(&|r| r.divisor));
-    let taken = op.attr("offsets", list(&|r| r.offset)).attr("counts", list(&|r| r.size)).value();
+    let (elem, rank) = (b.ty(g).elem(), b.ty(g).rank() - dims.len());
+    let acc = default_acc(elem);
+    let (g, weights) = weighted(b, g, dims).unwrap_or_else(|| (g, vec![None; dims.len()]));
+    let own = b.ty(g).rank() - rank;
+    let wide = b.convert(g, acc);
+    let taken = neighbours(b, wide, dims, reads);
     let (elem_wide, space) = (b.ty(taken).elem(), b.ty(taken).shape().to_vec());
     let zero = b.splat(0.0, b.ty(taken));
     let mut read = taken;
     for (i, r) in reads.iter().enumerate() {
-        let along = [dims[i] as usize, rank + i, rank + count + i];
-        let table = b.dense(&r.table, Type::tensor(&along.map(|d| space[d]), elem_wide));
-        let table = b.broadcast(table, &space, &along.map(|d| d as i64));
+        let neighbour = (rank + own + i) as i64;
+        let along = if own > 0 { vec![dims[i], (rank + i) as i64, neighbour] } else { vec![dims[i], neighbour] };
+        let times = r.table(own > 0);
+        let ty = Type::tensor(&along.iter().map(|&d| space[d as usize]).collect::<Vec<_>>(), elem_wide);
+        let table = b.dense(&times, ty);
+        let table = b.broadcast(table, &space, &along);
         let here = b.compare("gt", table, zero);
+        if let Some(weights) = weights[i] {
+            let weights = b.convert(weights, acc);
+            let weights = gather_weights(b, weights, r);
+            let weights = b.broadcast(weights, &space, &along);
+            read = b.binary("mul", read, weights);
+        } else if times.iter().any(|&n| n > 1.0) {
+            read = b.binary("mul", read, table);
+        }
         read = b.select(here, read, zero);
     }
     let sum = b.reduce("add", read, &(rank as i64..space.len() as i64).collect::<Vec<_>>());
     b.convert(sum, elem)
+}
+
+/// Along each of `dims` the neighbours that may read an element.
+fn neighbours(b: &mut Builder, g: Value, dims: &[i64], reads: &[Reads]) -> Value {
+    let list = |f: &dyn Fn(&Reads) -> i64| Attr::i64s(&reads.iter().map(f).collect::<Vec<_>>());
+    let op = b.op(&WINDOW).operand(g).attr("dims", Attr::i64s(dims)).attr("sizes", list(&|r| r.longest));
+    let op = op.attr("strides", list(&|r| r.stride)).attr("divisors", list(&|r| r.divisor));
+    op.attr("offsets", list(&|r| r.offset)).attr("counts", list(&|r| r.size)).value()
+}
+
+/// Weights `[windows, elements of a window]` as those `[elements, neighbours]` with which each element goes into the sums of its neighbours.
+fn gather_weights(b: &mut Builder, weights: Value, reads: &Reads) -> Value {
+    let taken = neighbours(b, weights, &[0], std::slice::from_ref(reads));
+    let ty = b.ty(taken);
+    let (zero, table) = (b.splat(0.0, ty), b.dense(&reads.table(true), ty));
+    let here = b.compare("gt", table, zero);
+    let read = b.select(here, taken, zero);
+    b.reduce("add", read, &[1])
+}
+
+/// Windows' gradient `[.., windows, .., elements..]` as a product of what all elements of a window share, and of weights `[windows, elements]` along some of
+/// `dims`, as sums have them that resize; `None` where it is none.
+fn weighted(b: &mut Builder, g: Value, dims: &[i64]) -> Option<(Value, Vec<Option<Value>>)> {
+    let shape = b.ty(g).shape().to_vec();
+    let rank = shape.len() - dims.len();
+    let (mut shared, mut weights, mut rest) = (Vec::new(), vec![None; dims.len()], vec![g]);
+    while let Some(factor) = rest.pop() {
+        let op = b.body.op_ref(b.body.defining_op(factor)?);
+        if op.is(op::core::MUL) {
+            rest.extend(op.operands());
+            continue;
+        }
+        if op.is(op::core::CONVERT) && b.ty(op.operand(0)).elem().is_float() {
+            rest.push(op.operand(0));
+            continue;
+        }
+        let along = op.ints("dims").filter(|_| op.is(op::core::BROADCAST))?;
+        match along.iter().rposition(|&d| d >= rank as i64) {
+            None => shared.push((op.operand(0), along)),
+            Some(1) if along.len() == 2 => {
+                let i = along[1] as usize - rank;
+                if along[0] != dims[i] || weights[i].replace(op.operand(0)).is_some() {
+                    return None;
+                }
+            }
+            Some(_) => return None,
+        }
+    }
+    let acc = default_acc(b.ty(g).elem());
+    let widened = |(v, along): (Value, Vec<i64>)| {
+        let v = b.convert(v, acc);
+        b.broadcast(v, &shape[..rank], &along)
+    };
+    let factors: Vec<Value> = shared.into_iter().map(widened).collect();
+    let product = factors.into_iter().reduce(|a, v| b.binary("mul", a, v))?;
+    Some((product, weights))
 }
 
 /// Windows along `dim`, whose elements are the last dimension, added where they came from.
