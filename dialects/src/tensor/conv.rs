@@ -240,7 +240,7 @@ fn define_weight_grad(b: &mut Builder, op: Op) -> Result<Vec<Value>> {
     let result = b.ty(b.body.result(op, 0)).shape().to_vec();
     let taken = windows.take(b, x, 0.0, &[]);
     let g = Dim::Static(groups);
-    if b.ty(x).shape()[1] == g && groups > 1 && !is_turned(b, x) {
+    if b.ty(x).shape()[1] == g && groups > 1 && is_turned(b, x) == is_turned(b, y) {
         let w = weight_grad_by_channel(b, taken, y, windows.rank());
         let w = b.reshape(w, &result);
         return Ok(vec![b.convert(w, elem)]);

@@ -96,6 +96,11 @@ pub fn window_lane(nest: &Nest, apart: i64) -> Option<Name> {
     (iter.kind == IterKind::Parallel && nest.inputs.iter().any(sliding)).then_some(lane)
 }
 
+/// Whether windows slide along dimensions of an operand that is read along `lane` side by side.
+pub fn has_windows(nest: &Nest, lane: Name) -> bool {
+    nest.inputs.iter().any(|a| a.innermost() == Some(lane) && a.exprs.iter().any(|&e| slides(nest, e)))
+}
+
 /// Whether windows slide along a dimension that is read at `e`.
 fn slides(nest: &Nest, e: Dim) -> bool {
     let mentioned = |kind: IterKind| nest.of_kind(kind).any(|i| mentions(e, i.name));

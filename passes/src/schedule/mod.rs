@@ -282,6 +282,10 @@ fn reduction(body: &Body, group: &Group, target: &Target) -> Plan {
         {
             column::windows(body, group.clone(), name, target)
         }
+        // Gradients of windows' weights: an element is a factor of several neighbouring results.
+        Some(name) if !reduces(name) && target.is_cpu() && column::has_windows(leader, name) => {
+            window_cpu::plan(body, group.clone(), name, target)
+        }
         Some(name) if !reduces(name) => column::plan(body, group.clone(), target),
         Some(_) => row::plan(body, group.clone(), target),
         None if group.nests.len() == 1 => {

@@ -18,8 +18,7 @@ pub fn plan(body: &Body, mut group: Group, lane: Name, target: &Target) -> Plan 
     let leader = group.nests.iter().find(|n| !n.is_pointwise()).unwrap_or(&group.nests[0]);
     let lanes = target.lanes(elems(body, &group));
     let outputs: Vec<_> = group.nests.iter().flat_map(|n| &n.outputs).collect();
-    let before: Vec<&Iter> =
-        leader.iters.iter().take_while(|i| i.name != lane).filter(|i| i.kind == IterKind::Parallel).collect();
+    let beside: Vec<&Iter> = leader.of_kind(IterKind::Parallel).filter(|i| i.name != lane).collect();
     let width = |vectors: i64| {
         let fits =
             |i: &Iter| storable(&outputs, i, None, fit(target, i.extent.as_static(), vectors * lanes, lanes), target);
@@ -27,7 +26,7 @@ pub fn plan(body: &Body, mut group: Group, lane: Name, target: &Target) -> Plan 
     };
     let costs = &target.cpu().windows;
     let mut tiles: Vec<(Option<Name>, i64, i64)> = (1..=costs.vectors).map(|v| (None, 1, width(v))).collect();
-    for outer in before.into_iter().rev() {
+    for outer in beside.into_iter().rev() {
         let apart = leader.accesses().all(|access| !collides(access, outer.name, target));
         let rows = if apart { costs.rows } else { costs.colliding_rows };
         let most = outer.extent.as_static().unwrap_or(costs.rows).min(rows);
