@@ -47,6 +47,8 @@ mod _native {
     use super::program::PyProgram;
     #[pymodule_export]
     use super::threads::prepare;
+    #[pymodule_export]
+    use super::threads::share_threads_of;
     use super::*;
 
     #[pymodule_init]

@@ -16,6 +16,7 @@ use std::sync::{Arc, Condvar, Mutex, Once, PoisonError};
 use std::thread::{JoinHandle, available_parallelism};
 use std::time::{Duration, Instant};
 
+use super::openmp;
 use crate::{Error, Result};
 
 /// How to make a [`Pool`].
@@ -55,9 +56,20 @@ const MOST_THREADS: usize = 1024;
 /// The process's own team.
 static GLOBAL: AtomicPtr<Pool> = AtomicPtr::new(std::ptr::null_mut());
 
+/// Whether the process was forked, after which an OpenMP runtime waits for threads that it no longer has.
+static FORKED: AtomicBool = AtomicBool::new(false);
+
 /// In a process that was forked: its threads were not, and what they left locked stays so.
 extern "C" fn forget_global() {
     GLOBAL.store(std::ptr::null_mut(), Ordering::Release);
+    FORKED.store(true, Ordering::Release);
+}
+
+/// Has a process that is forked from now on make a team of its own.
+pub(super) fn notice_forks() {
+    static HANDLER: Once = Once::new();
+    // SAFETY: the handler only stores. Without memory for it, forks are not noticed, and loops run on their callers alone.
+    HANDLER.call_once(|| _ = unsafe { libc::pthread_atfork(None, None, Some(forget_global)) });
 }
 
 fn parse_threads(text: &str) -> Result<usize> {
@@ -119,6 +131,9 @@ struct Job {
     stopped: AtomicBool,
 }
 
+// SAFETY: the body may be called by several threads at once, and lives as long as the loop.
+unsafe impl Sync for Job {}
+
 /// The current loop, behind the gate.
 #[derive(Debug)]
 struct JobCell(Cell<*const Job>);
@@ -164,9 +179,7 @@ impl Pool {
         if let Some(pool) = unsafe { GLOBAL.load(Ordering::Acquire).as_ref() } {
             return Ok(pool);
         }
-        static HANDLER: Once = Once::new();
-        // SAFETY: the handler only stores a null pointer. Without memory for it, forks are not noticed, and loops run on their callers alone.
-        HANDLER.call_once(|| _ = unsafe { libc::pthread_atfork(None, None, Some(forget_global)) });
+        notice_forks();
         let made = Box::into_raw(Box::new(Pool::new(PoolOptions::from_env()?)?));
         match GLOBAL.compare_exchange(std::ptr::null_mut(), made, Ordering::AcqRel, Ordering::Acquire) {
             // SAFETY: as above.
@@ -209,6 +222,12 @@ impl Pool {
         let number = (shared.gate.0.load(Ordering::Relaxed) >> 32).wrapping_add(1) & UNITS;
         let parts = end.div_ceil(least).min(self.threads() as u64);
         let job = Job { body, number, end, least, parts, panic: Mutex::new(None), stopped: AtomicBool::new(false) };
+        let on_team = |thread: usize| job.work(thread, &shared.next);
+        if !FORKED.load(Ordering::Relaxed) && openmp::run(self.threads(), &on_team) {
+            // Parts' counters go by the number.
+            shared.gate.0.store(number << 32, Ordering::Release);
+            return job.into_panic();
+        }
         shared.job.0.0.set(&job);
         // Sequentially consistent with `sleepers`: either this sees a sleeper, or the sleeper sees the open gate.
         shared.gate.0.store(number << 32 | OPEN, Ordering::SeqCst);
@@ -229,7 +248,7 @@ impl Pool {
             }
             inside = shared.gate.0.load(Ordering::Acquire) & INSIDE;
         }
-        job.panic.into_inner().unwrap_or_else(PoisonError::into_inner)
+        job.into_panic()
     }
 }
 
@@ -245,6 +264,10 @@ impl Drop for Pool {
 }
 
 impl Job {
+    fn into_panic(self) -> Option<Box<dyn Any + Send>> {
+        self.panic.into_inner().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Where a part starts, or the last one ends.
     fn start(&self, part: u64) -> u64 {
         let (each, more) = (self.end / self.parts, self.end % self.parts);
