@@ -27,12 +27,10 @@ pub fn supports(op: OpRef) -> bool {
     length.is_some() && (groups == 1 || depthwise || grouped)
 }
 
-/// Whether a gradient can be: of fixed sizes, in groups of 16-bit elements as above, and for `conv_transpose` where steps or
+/// Whether a gradient can be: of fixed sizes, in groups as above, and for `conv_transpose` where steps or
 /// dilation are 1 once both are divided by what they have in common.
 pub fn supports_gradient(op: OpRef) -> bool {
-    let one = groups_of(op) == 1;
-    let fits =
-        |v: Value| (one || op.body.ty(v).elem().byte_width() == Some(2)) && op.body.ty(v).static_shape().is_some();
+    let fits = |v: Value| op.body.ty(v).static_shape().is_some();
     let groups = groups_of(op);
     let whole = |n: Dim| groups == 1 || n.as_static().is_some_and(|n| n / groups % CHANNELS == 0);
     let channels = |i: usize| op.body.ty(op.operand(i)).shape()[1];
@@ -113,7 +111,7 @@ pub fn define_transpose(b: &mut Builder, op: Op, windows: &Windows) -> Result<Ve
     let dense = classes.number() == windows.strides.iter().product::<i64>();
     let own = bias.filter(|_| dense).map(|bias| classes.bias(b, bias, groups));
     let elem = if dense || bias.is_none() { result.elem() } else { default_acc(result.elem()) };
-    let x = if is_narrow(b, w) {
+    let x = if is_narrow(b, w) || groups > 1 {
         let w = classes.weights(b, w, groups);
         let w = if groups > 1 { w } else { whole_channels(b, w, CHANNELS) };
         multiplied(b, taken, w, rank, [groups, least], own, elem)
@@ -149,14 +147,23 @@ pub fn define_weight_grad(b: &mut Builder, op: Op, windows: &Windows) -> Result<
         b.slice(taken, &vec![Dim::Static(0); shape.len()], &shape)
     };
     let taken = window_rows(b, taken, rank);
-    let rows = product(&ys[..=rank]);
     let (g, outs, channels) = (Dim::Static(groups), ys[rank + 1], shape[1 + rank]);
-    let y = b.reshape(y, &[rows, g, outs.floordiv(g)]);
-    let y = if groups > 1 { b.permute(y, &[1, 0, 2]) } else { b.reshape(y, &[rows, outs]) };
-    let columns = in_groups(b, taken, rank, groups);
-    let batch: &[i64] = if groups > 1 { &[0] } else { &[] };
-    let down: &[i64] = if groups > 1 { &[1] } else { &[0] };
-    let w = b.contract(y, columns, [batch, batch], [down, down], result.elem());
+    let w = if is_narrow(b, y) {
+        let rows = product(&ys[..=rank]);
+        let y = b.reshape(y, &[rows, g, outs.floordiv(g)]);
+        let y = if groups > 1 { b.permute(y, &[1, 0, 2]) } else { b.reshape(y, &[rows, outs]) };
+        let columns = in_groups(b, taken, rank, groups);
+        let batch: &[i64] = if groups > 1 { &[0] } else { &[] };
+        let down: &[i64] = if groups > 1 { &[1] } else { &[0] };
+        b.contract(y, columns, [batch, batch], [down, down], result.elem())
+    } else {
+        // A vector of windows is read where it is if a sum goes along each dimension of places, and not over rows of them all.
+        let y = b.reshape(y, &[&ys[..=rank], &[g, outs.floordiv(g)]].concat());
+        let split = [&b.ty(taken).shape()[..=2 * rank], &[g, channels.floordiv(g)]].concat();
+        let taken = b.reshape(taken, &split);
+        let places: Vec<i64> = (0..=rank as i64).collect();
+        b.contract(y, taken, [&[1 + rank as i64], &[1 + 2 * rank as i64]], [&places, &places], result.elem())
+    };
     let window: Vec<Dim> = windows.sizes.iter().map(|&s| Dim::Static(s)).collect();
     let per = channels.floordiv(g);
     let w = b.reshape(w, &[&[outs], window.as_slice(), &[per]].concat());

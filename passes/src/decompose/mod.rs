@@ -97,10 +97,7 @@ fn order_channels_last(body: &mut Body, cpu: Option<&Target>) -> u64 {
     let supports = |&op: &Op| {
         let narrow = body.ty(body.operand(op, 0)).elem().byte_width() == Some(2);
         match is_gradient(op) {
-            true => {
-                let chosen = narrow || cpu.is_some() && body.name(op) == &CONV_TRANSPOSE;
-                chosen && channels_last::supports_gradient(body.op_ref(op))
-            }
+            true => (narrow || cpu.is_some()) && channels_last::supports_gradient(body.op_ref(op)),
             // A GPU's matrix units multiply 16-bit elements; others of groups have nothing to gain from wider groups.
             false => {
                 let chosen = narrow || cpu.is_some() || !is_grouped(body, op);

@@ -76,7 +76,7 @@ impl Roles {
         nest.inputs
             .iter()
             .chain(&nest.gathers)
-            .any(|a| a.mentions(own) && (a.innermost() == Some(along) || a.run(along) > 1))
+            .any(|a| a.mentions(own) && (a.distance(along) == Some(1) || a.run(along) > 1))
     }
     /// Whether factor `which` lies with the sums' iterator as its contiguous one.
     pub fn lies_along_k(&self, nest: &Nest, which: usize) -> bool {
