@@ -82,6 +82,10 @@ impl Accumulator {
             .collect()
     }
 
+    /// Whether it is a sum that is rounded at each step.
+    pub fn is_float_sum(&self) -> bool {
+        matches!(self.how, How::Combine(Combiner::Add) | How::Contract) && self.elem.is_float()
+    }
     /// How many tiles it carries through loops.
     pub fn tiles(&self) -> usize {
         match self.how {

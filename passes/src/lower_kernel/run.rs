@@ -26,7 +26,14 @@ impl Local {
     fn chunks(&self) -> Dim {
         self.iter.extent.ceildiv(Dim::Static(self.chunk))
     }
+    /// Whether its elements are combined one by one.
+    fn is_summed_over(&self) -> bool {
+        self.iter.kind == IterKind::Reduce && self.axis.is_none()
+    }
 }
+
+/// Steps of a CPU's sums that start from zero, and are added to the others' then.
+const LONG: i64 = 64;
 
 /// How many steps the iterators of a nest take together that are not in the grid.
 pub fn steps(nest: &Nest, schedule: &Schedule, grid: &Scope) -> Dim {
@@ -144,6 +151,17 @@ impl Program<'_> {
             }
             return Ok(carried);
         }
+        let sums = self.target.is_cpu() && local.is_summed_over() && accumulators.iter().all(Accumulator::is_float_sum);
+        if sums && chunks(rest).as_static().is_none_or(|n| n >= LONG) {
+            let bounds = [zero, self.size(local.iter.extent), self.constant_index(1)];
+            return self.for_loop(bounds, carried, |p, at, carried| {
+                let inner = scope.with(local.iter.name, bind(&local.iter, at, None, 1));
+                p.added(accumulators, carried, |p, none| p.loops(nest, accumulators, rest, &inner, none, stores))
+            });
+        }
+        if sums && self.ranges.interval(local.iter.extent).is_none_or(|(_, high)| high > 2 * LONG) {
+            return self.loop_of_sums(nest, accumulators, local, rest, scope, carried);
+        }
         let bounds = [zero, self.size(local.iter.extent), self.constant_index(local.chunk)];
         self.for_loop(bounds, carried, |p, counter, carried| {
             let first = if nest.reverse && local.iter.kind == IterKind::Scan {
@@ -156,6 +174,51 @@ impl Program<'_> {
             let inner = scope.with(local.iter.name, bind(&local.iter, first, local.axis, local.chunk));
             p.loops(nest, accumulators, rest, &inner, carried, stores)
         })
+    }
+
+    /// Sums over an iterator, so many steps at a time.
+    fn loop_of_sums(
+        &mut self,
+        nest: &Nest,
+        accumulators: &[Accumulator],
+        local: &Local,
+        rest: &[Local],
+        scope: &Scope,
+        carried: &[Value],
+    ) -> Result<Vec<Value>> {
+        let step = |p: &mut Self, at: Value, carried: &[Value]| {
+            let inner = scope.with(local.iter.name, bind(&local.iter, at, None, 1));
+            p.loops(nest, accumulators, rest, &inner, carried, &[])
+        };
+        let [zero, one, long] = [0, 1, LONG].map(|n| self.constant_index(n));
+        let size = self.size(local.iter.extent);
+        let whole = match local.iter.extent {
+            Dim::Static(n) => self.constant_index(n / LONG * LONG),
+            _ => {
+                let number = self.binary(op::core::DIV, size, long);
+                self.mul_index(number, long)
+            }
+        };
+        let carried = self.for_loop([zero, whole, long], carried, |p, first, carried| {
+            let end = p.add_index(first, long);
+            p.added(accumulators, carried, |p, none| p.for_loop([first, end, one], none, step))
+        })?;
+        if divides(LONG, local.iter.extent) { Ok(carried) } else { self.for_loop([whole, size, one], &carried, step) }
+    }
+
+    /// Sums with those that a loop adds to none: the shorter a sum, the less it loses to rounding.
+    fn added(
+        &mut self,
+        accumulators: &[Accumulator],
+        before: &[Value],
+        sums: impl FnOnce(&mut Self, &[Value]) -> Result<Vec<Value>>,
+    ) -> Result<Vec<Value>> {
+        let mut none = Vec::new();
+        for (a, &sum) in accumulators.iter().zip(before) {
+            none.extend(a.start(self, self.shape(sum))?);
+        }
+        let sums = sums(self, &none)?;
+        Ok(before.iter().zip(sums).map(|(&before, sum)| self.binary(op::core::ADD, before, sum)).collect())
     }
 
     /// The chunks of a reduction whose numbers are within bounds, one after the other, those of the last iterator the fastest.
