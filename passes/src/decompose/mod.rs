@@ -105,10 +105,10 @@ fn order_channels_last(body: &mut Body, cpu: Option<&Target>) -> u64 {
             }
         }
     };
-    if mixing > convolutions.len() / 4 || !convolutions.iter().filter(|&&op| !is_gradient(op)).all(supports) {
-        return 0;
-    }
-    let convolutions: Vec<Op> = convolutions.into_iter().filter(supports).collect();
+    let all = mixing <= convolutions.len() / 4 && convolutions.iter().filter(|&&op| !is_gradient(op)).all(supports);
+    // To turn a gradient's operands and result takes a CPU less than to store windows.
+    let alone = |op: &Op| cpu.is_some() && is_gradient(*op) && has_windows(body, *op);
+    let convolutions: Vec<Op> = convolutions.into_iter().filter(supports).filter(|op| all || alone(op)).collect();
     for &op in &convolutions {
         body.set_attr(op, "order", Attr::str("channels_last"));
         let Some(cpu) = cpu else {
@@ -126,6 +126,13 @@ fn order_channels_last(body: &mut Body, cpu: Option<&Target>) -> u64 {
         }
     }
     convolutions.len() as u64
+}
+
+/// Whether an operation, a gradient of a convolution, has windows of several places.
+fn has_windows(body: &Body, op: Op) -> bool {
+    let sizes = || body.ty(body.operand(op, 1)).shape()[2..].iter().all(|&d| d == Dim::Static(1));
+    let one = body.op_ref(op).ints("window").map_or_else(sizes, |window| window.iter().all(|&n| n == 1));
+    !one
 }
 
 /// Whether a convolution has several groups of several channels.
