@@ -10,14 +10,14 @@ from rc.torch.ops.index import scatter_line
 from rc.torch.ops.table import translates
 
 
-def _window(b: Build, size: int, result: int) -> tuple[T, int]:
-    """For `result` windows along `size` elements, the places of their elements, [result, longest]: the last again where one is shorter."""
-    longest = max(math.ceil((o + 1) * size / result) - o * size // result for o in range(result)) if result else 0
-    shape = [result, longest]
-    o, k = b.iota(shape, 0), b.iota(shape, 1)
-    start = b.scalar("div", b.scalar("mul", o, size), result)
-    last = b.scalar("div", b.scalar("add", b.scalar("mul", o, size), size - 1), result)  # ceil((o + 1) size / result) - 1
-    return b.binary("min", b.binary("add", start, k), last), longest
+def _inside(b: Build, size: int, result: int) -> tuple[T, int]:
+    """For `result` windows along `size` elements, each as long as the longest, which of their elements count, [result, longest]; and how long that is."""
+    longest = max(math.ceil((o + 1) * size / result) - o * size // result for o in range(result))
+    o, k = (b.iota([result, longest], d) for d in range(2))
+    first = b.scalar("mul", o, size)
+    start = b.scalar("div", first, result)
+    last = b.scalar("div", b.scalar("add", first, size - 1), result)  # ceil((o + 1) size / result) - 1
+    return b.compare("le", b.binary("add", start, k), last), longest
 
 
 def _adaptive_max_pool(b: Build, x: T, sizes) -> list[T]:
@@ -30,14 +30,14 @@ def _adaptive_max_pool(b: Build, x: T, sizes) -> list[T]:
     if 0 in sizes or numel(lead) == 0:
         return [b.full(0, x.dtype, lead + sizes), b.full(0, "i64", lead + sizes)]
     # Each dimension becomes windows and their elements; a window's elements together, and its greatest.
-    tables, windows = zip(*(_window(b, s, r) for s, r in zip(spatial, sizes)))
+    tables, windows = zip(*(_inside(b, s, r) for s, r in zip(spatial, sizes)))
     first = len(lead)
-    y = x
-    for d in reversed(range(rank)):
-        y = b.take(y, tables[d], first + d)
-    order = [*range(first), *(first + 2 * d for d in range(rank)), *(first + 2 * d + 1 for d in range(rank))]
-    y = b.reshape(b.permute(y, order), lead + sizes + [math.prod(windows)])
-    at = b.op("core.reduce", y, dims=[first + rank], kind="argmax")
+    steps = {"strides": spatial, "divisors": sizes, "offsets": [0] * rank, "counts": sizes}
+    y = b.op("core.window", x, dims=[first + d for d in range(rank)], sizes=list(windows), **steps)
+    for d, inside in enumerate(tables):
+        inside = b.broadcast_in(inside, y.shape, [first + d, first + rank + d])
+        y = b.select(inside, y, b.full(-math.inf, y.dtype, y.shape))
+    at = b.op("core.reduce", b.reshape(y, lead + sizes + [math.prod(windows)]), dims=[first + rank], kind="argmax")
     place, rest = None, at
     for d in reversed(range(rank)):
         quotient = b.scalar("div", rest, windows[d])
@@ -47,7 +47,7 @@ def _adaptive_max_pool(b: Build, x: T, sizes) -> list[T]:
         start = b.scalar("div", b.scalar("mul", o, spatial[d]), sizes[d])
         term = b.scalar("mul", b.binary("add", start, k), math.prod(spatial[d + 1 :]))
         place = term if place is None else b.binary("add", place, term)
-    return [b.reduce("max", y, [first + rank]), place]
+    return [b.reduce("max", y, [*range(first + rank, first + 2 * rank)]), place]
 
 
 def _adaptive_max_pool_backward(rank: int):
