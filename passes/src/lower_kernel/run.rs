@@ -152,14 +152,8 @@ impl Program<'_> {
             return Ok(carried);
         }
         let sums = self.target.is_cpu() && local.is_summed_over() && accumulators.iter().all(Accumulator::is_float_sum);
-        if sums && chunks(rest).as_static().is_none_or(|n| n >= LONG) {
-            let bounds = [zero, self.size(local.iter.extent), self.constant_index(1)];
-            return self.for_loop(bounds, carried, |p, at, carried| {
-                let inner = scope.with(local.iter.name, bind(&local.iter, at, None, 1));
-                p.added(accumulators, carried, |p, none| p.loops(nest, accumulators, rest, &inner, none, stores))
-            });
-        }
-        if sums && self.ranges.interval(local.iter.extent).is_none_or(|(_, high)| high > 2 * LONG) {
+        let apart = sums && chunks(rest).as_static().is_none_or(|n| n >= LONG);
+        if sums && !apart && self.ranges.interval(local.iter.extent).is_none_or(|(_, high)| high > 2 * LONG) {
             return self.loop_of_sums(nest, accumulators, local, rest, scope, carried);
         }
         let bounds = [zero, self.size(local.iter.extent), self.constant_index(local.chunk)];
@@ -172,7 +166,8 @@ impl Program<'_> {
                 counter
             };
             let inner = scope.with(local.iter.name, bind(&local.iter, first, local.axis, local.chunk));
-            p.loops(nest, accumulators, rest, &inner, carried, stores)
+            let steps = |p: &mut Self, sums: &[Value]| p.loops(nest, accumulators, rest, &inner, sums, stores);
+            if apart { p.added(accumulators, carried, steps) } else { steps(p, carried) }
         })
     }
 
