@@ -130,9 +130,10 @@ fn order_channels_last(body: &mut Body, cpu: Option<&Target>) -> u64 {
 
 /// Whether an operation, a gradient of a convolution, has windows of several places.
 fn has_windows(body: &Body, op: Op) -> bool {
-    let sizes = || body.ty(body.operand(op, 1)).shape()[2..].iter().all(|&d| d == Dim::Static(1));
-    let one = body.op_ref(op).ints("window").map_or_else(sizes, |window| window.iter().all(|&n| n == 1));
-    !one
+    match body.op_ref(op).ints("window") {
+        Some(window) => window.iter().any(|&n| n != 1),
+        None => body.ty(body.operand(op, 1)).shape()[2..].iter().any(|&d| d != Dim::Static(1)),
+    }
 }
 
 /// Whether a convolution has several groups of several channels.
