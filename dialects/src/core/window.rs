@@ -172,15 +172,16 @@ impl Reads {
         Reads { size, stride, divisor, offset, longest, taps, own }
     }
 
-    /// How often an element is one of a neighbour's: by `each` of the neighbour's elements, [size, taps, longest], or in all, [size, longest].
-    fn table(&self, each: bool) -> Vec<f64> {
+    /// 1 where an element is one of a neighbour's, by the neighbour's elements: [size, taps, longest].
+    fn by_tap(&self) -> Vec<f64> {
+        self.own.iter().map(|&own| f64::from(u8::from(own))).collect()
+    }
+
+    /// How many of a neighbour's elements an element is: [size, longest].
+    fn in_all(&self) -> Vec<f64> {
         let (taps, longest) = (self.taps as usize, self.longest as usize);
-        let number = |own: &[bool]| own.iter().filter(|&&own| own).count() as f64;
-        if each {
-            return self.own.iter().map(|own| number(std::slice::from_ref(own))).collect();
-        }
-        let all = |own: &[bool], t: usize| number(&(0..taps).map(|k| own[k * longest + t]).collect::<Vec<_>>());
-        self.own.chunks(taps * longest).flat_map(|own| (0..longest).map(move |t| all(own, t))).collect()
+        let count = |own: &[bool], t: usize| (0..taps).filter(|k| own[k * longest + t]).count() as f64;
+        self.own.chunks(taps * longest).flat_map(|own| (0..longest).map(move |t| count(own, t))).collect()
     }
 }
 
@@ -198,7 +199,7 @@ fn gather_windows(b: &mut Builder, g: Value, dims: &[i64], reads: &[Reads]) -> V
     for (i, r) in reads.iter().enumerate() {
         let neighbour = (rank + own + i) as i64;
         let along = if own > 0 { vec![dims[i], (rank + i) as i64, neighbour] } else { vec![dims[i], neighbour] };
-        let times = r.table(own > 0);
+        let times = if own > 0 { r.by_tap() } else { r.in_all() };
         let ty = Type::tensor(&along.iter().map(|&d| space[d as usize]).collect::<Vec<_>>(), elem_wide);
         let table = b.dense(&times, ty);
         let table = b.broadcast(table, &space, &along);
@@ -229,7 +230,7 @@ fn neighbours(b: &mut Builder, g: Value, dims: &[i64], reads: &[Reads]) -> Value
 fn gather_weights(b: &mut Builder, weights: Value, reads: &Reads) -> Value {
     let taken = neighbours(b, weights, &[0], std::slice::from_ref(reads));
     let ty = b.ty(taken);
-    let (zero, table) = (b.splat(0.0, ty), b.dense(&reads.table(true), ty));
+    let (zero, table) = (b.splat(0.0, ty), b.dense(&reads.by_tap(), ty));
     let here = b.compare("gt", table, zero);
     let read = b.select(here, taken, zero);
     b.reduce("add", read, &[1])
