@@ -147,30 +147,35 @@ pub fn define_weight_grad(b: &mut Builder, op: Op, windows: &Windows) -> Result<
         b.slice(taken, &vec![Dim::Static(0); shape.len()], &shape)
     };
     let taken = window_rows(b, taken, rank);
-    let (g, outs, channels) = (Dim::Static(groups), ys[rank + 1], shape[1 + rank]);
-    let w = if is_narrow(b, y) {
-        let rows = product(&ys[..=rank]);
-        let y = b.reshape(y, &[rows, g, outs.floordiv(g)]);
-        let y = if groups > 1 { b.permute(y, &[1, 0, 2]) } else { b.reshape(y, &[rows, outs]) };
-        let columns = in_groups(b, taken, rank, groups);
-        let batch: &[i64] = if groups > 1 { &[0] } else { &[] };
-        let down: &[i64] = if groups > 1 { &[1] } else { &[0] };
-        b.contract(y, columns, [batch, batch], [down, down], result.elem())
-    } else {
-        // A vector of windows is read where it is if a sum goes along each dimension of places, and not over rows of them all.
-        let y = b.reshape(y, &[&ys[..=rank], &[g, outs.floordiv(g)]].concat());
-        let split = [&b.ty(taken).shape()[..=2 * rank], &[g, channels.floordiv(g)]].concat();
-        let taken = b.reshape(taken, &split);
-        let places: Vec<i64> = (0..=rank as i64).collect();
-        b.contract(y, taken, [&[1 + rank as i64], &[1 + 2 * rank as i64]], [&places, &places], result.elem())
-    };
+    let (outs, per) = (ys[rank + 1], shape[1 + rank].floordiv(Dim::Static(groups)));
+    let w = summed_products(b, y, taken, rank, groups, result.elem());
     let window: Vec<Dim> = windows.sizes.iter().map(|&s| Dim::Static(s)).collect();
-    let per = channels.floordiv(g);
     let w = b.reshape(w, &[&[outs], window.as_slice(), &[per]].concat());
     let w = to_first(b, w, rank);
     let wanted = result.shape().to_vec();
     let zero = vec![Dim::Static(0); wanted.len()];
     Ok(vec![if b.ty(w).shape().as_slice() == wanted { w } else { b.slice(w, &zero, &wanted) }])
+}
+
+/// The sums over all images and places of `y`, `[n, places.., o]`, times windows `[n, places.., window.., c]`: o, window and c / groups, by groups where there are
+/// several. Narrow elements are summed in rows of all places. A vector of others is read where it is if the sum goes along each dimension of places.
+fn summed_products(b: &mut Builder, y: Value, taken: Value, rank: usize, groups: i64, elem: Type) -> Value {
+    let (ys, shape, g) = (b.ty(y).shape().to_vec(), b.ty(taken).shape().to_vec(), Dim::Static(groups));
+    let (places, outs) = (&ys[..=rank], ys[rank + 1].floordiv(g));
+    if is_narrow(b, y) {
+        let rows = product(places);
+        let y = b.reshape(y, &[rows, g, outs]);
+        let y = if groups > 1 { b.permute(y, &[1, 0, 2]) } else { b.reshape(y, &[rows, outs]) };
+        let columns = in_groups(b, taken, rank, groups);
+        let batch: &[i64] = if groups > 1 { &[0] } else { &[] };
+        let down: &[i64] = if groups > 1 { &[1] } else { &[0] };
+        return b.contract(y, columns, [batch, batch], [down, down], elem);
+    }
+    let y = b.reshape(y, &[places, &[g, outs]].concat());
+    let (window, channels) = (&shape[..=2 * rank], shape[1 + 2 * rank].floordiv(g));
+    let taken = b.reshape(taken, &[window, &[g, channels]].concat());
+    let down: Vec<i64> = (0..=rank as i64).collect();
+    b.contract(y, taken, [&[1 + rank as i64], &[1 + 2 * rank as i64]], [&down, &down], elem)
 }
 
 /// `[n, c, sizes..]` as `[n, sizes.., c]`.
