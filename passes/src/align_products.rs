@@ -3,12 +3,11 @@
 //! Hopper's copy engine brings no tile of a matrix whose rows start elsewhere (a vocabulary of 50257, 197 keys): products of such operands
 //! would read them element by element, at a tenth of the rate. Where a padded copy takes less time than that costs, the product reads one.
 
-use crate::fuse::{Class, classify};
 use crate::schedule::Target;
+use crate::windows::windows_of;
 use rc_dialects::builder::CoreBuilder;
 use rc_dialects::core::dot::DOT;
 use rc_dialects::core::shape::RESHAPE;
-use rc_dialects::core::window::WINDOW;
 use rc_dialects::func::FUNC;
 use rc_dialects::interfaces::{Contraction, ContractionRoles};
 use rc_ir::pass::{PassDef, PassKind, SymbolContext};
@@ -54,15 +53,6 @@ fn run(body: &mut Body, cx: &mut SymbolContext) -> Result {
     Ok(())
 }
 
-/// Whether a value is windows, at most moved: products gather these where they lie, in pieces of 8 bytes, and their weights likewise.
-fn is_windows(body: &Body, value: Value) -> bool {
-    let moved = |&op: &Op| classify(body.op_ref(op)) == Class::Reindex;
-    let before = std::iter::successors(body.defining_op(value).filter(moved), |&op| {
-        body.defining_op(body.operand(op, 0)).filter(moved)
-    });
-    before.take(16).any(|op| body.name(op) == &WINDOW)
-}
-
 /// A product with operands to pad.
 struct Case {
     roles: ContractionRoles,
@@ -81,7 +71,8 @@ impl Case {
         if !op.operands().all(half) || roles.acc != Type::f32() {
             return None;
         }
-        let windows = [0, 1].map(|side| is_windows(body, op.operand(side)));
+        // Products gather windows where they lie, in pieces of 8 bytes, and their weights likewise.
+        let windows = [0, 1].map(|side| windows_of(body, op.operand(side)).is_some());
         let shape = |v: Value| body.ty(v).static_shape().map(|s| s.to_vec());
         let (lhs, rhs, out) = (shape(op.operand(0))?, shape(op.operand(1))?, shape(op.result(0))?);
         let sums: f64 = roles.lhs_contract.iter().map(|&d| lhs[d] as f64).product();

@@ -24,6 +24,7 @@ pub mod split_scans;
 pub mod split_sorts;
 #[cfg(test)]
 mod test_ops;
+mod windows;
 mod work;
 
 /// Makes the passes of this crate known by name. Does nothing the second time.

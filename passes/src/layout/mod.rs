@@ -7,7 +7,6 @@ mod one_hot;
 mod places;
 mod segments;
 mod views;
-mod windows;
 
 pub(crate) use segments::Segments;
 
@@ -85,7 +84,7 @@ fn run(body: &mut Body, cx: &mut SymbolContext) -> Result {
     read_as_stored(body, &ops, &DOT, cx)?;
     // A CPU reads the rows of a product's left operand where they are, also those of windows, but packs the right one.
     let turns: Vec<Op> =
-        ops.iter().copied().filter(|&op| !(target.is_cpu() && windows::is_of_product(body, op))).collect();
+        ops.iter().copied().filter(|&op| !(target.is_cpu() && crate::windows::follows_product(body, op))).collect();
     read_as_stored(body, &turns, &TRANSPOSE, cx)?;
     erase_dead(body);
     for op in ops {
