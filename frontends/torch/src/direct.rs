@@ -4,7 +4,7 @@
 use crate::dlpack::{CPU, CUDA, DlTensor, Exchange};
 use pyo3::ffi::{self, PyObject};
 use pyo3::prelude::*;
-use std::ffi::{CString, c_void};
+use std::ffi::{CStr, CString, c_void};
 use std::sync::OnceLock;
 
 /// Reads tensors where their objects have them.
@@ -47,8 +47,7 @@ impl Direct {
     /// Looks for it, and compares what it reads with what DLPack's exchange says, for each element type.
     fn find(py: Python<'_>, exchange: &Exchange) -> PyResult<Option<Direct>> {
         let torch = py.import("torch")?;
-        let folder: String = torch.getattr("__path__")?.get_item(0)?.extract()?;
-        let Some(get) = Functions::of(&format!("{folder}/lib/libtorch_cpu.so")) else { return Ok(None) };
+        let Some(get) = Functions::of(&library(py)?) else { return Ok(None) };
         // It makes a tensor whatever modes are on.
         let make = py.import("torch._C._dynamo.guards")?.getattr("_empty_strided_cpu")?;
         let make = |dtype: &str| make.call1(((2, 3), (3, 1), torch.getattr(dtype)?));
@@ -109,6 +108,12 @@ impl Direct {
     }
 }
 
+/// Where the library with PyTorch's functions on the CPU is, which the process has loaded.
+pub fn library(py: Python<'_>) -> PyResult<CString> {
+    let folder: String = py.import("torch")?.getattr("__path__")?.get_item(0)?.extract()?;
+    Ok(CString::new(format!("{folder}/lib/libtorch_cpu.so"))?)
+}
+
 /// What a function says of a tensor.
 ///
 /// # Safety
@@ -122,8 +127,7 @@ unsafe fn got<T>(function: Get<T>, handle: Handle) -> Option<T> {
 
 impl Functions {
     /// Those of the library at this path, which the process has loaded.
-    fn of(path: &str) -> Option<Functions> {
-        let path = CString::new(path).ok()?;
+    fn of(path: &CStr) -> Option<Functions> {
         // SAFETY: loads nothing that is not loaded.
         let library = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_LAZY | libc::RTLD_NOLOAD) };
         if library.is_null() {

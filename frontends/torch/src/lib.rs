@@ -48,7 +48,7 @@ mod _native {
     #[pymodule_export]
     use super::threads::prepare;
     #[pymodule_export]
-    use super::threads::share_threads_of;
+    use super::threads::share_threads;
     use super::*;
 
     #[pymodule_init]

@@ -3,7 +3,6 @@
 use crate::errors::plain;
 use pyo3::prelude::*;
 use rc_runtime::threads;
-use std::ffi::CString;
 
 /// Runs work without the interpreter's lock, on threads that this process has.
 pub fn on_team<T: Send>(py: Python<'_>, work: impl FnOnce() -> T + Send) -> PyResult<T> {
@@ -12,8 +11,8 @@ pub fn on_team<T: Send>(py: Python<'_>, work: impl FnOnce() -> T + Send) -> PyRe
 
 /// Has kernels run on the threads of PyTorch's own loops, where these are OpenMP's.
 #[pyfunction]
-pub fn share_threads_of(library: &str) -> PyResult<bool> {
-    Ok(rc_runtime::cpu::share_openmp_of(&CString::new(library)?))
+pub fn share_threads(py: Python<'_>) -> PyResult<bool> {
+    Ok(rc_runtime::cpu::share_openmp_of(&crate::direct::library(py)?))
 }
 
 /// Lets the threads that compile make ready, while PyTorch traces.

@@ -15,7 +15,7 @@ from torch.fx import GraphModule
 from torch.fx._lazy_graph_module import _use_lazy_graph_module
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from rc._native import Program, prepare, share_threads_of
+from rc._native import Program, prepare, share_threads
 from rc.torch import attention, cache, decompose, joint, logs, resize
 from rc.torch.compile import compile_graph, compiled_before
 from rc.torch.options import Options
@@ -25,7 +25,7 @@ from rc.torch.updates import Writing, remaining, separate
 from rc.torch.weights import weights_of
 
 
-share_threads_of(f"{torch.__path__[0]}/lib/libtorch_cpu.so")
+share_threads()
 
 _OURS = {F.scaled_dot_product_attention: attention.sdpa, F.interpolate: resize.interpolate}
 """Functions that are one operation of rc's where it can do them, and many of PyTorch's."""
