@@ -361,9 +361,40 @@ impl Planner<'_> {
     /// What is read many times and across its memory is better moved once.
     fn check_repeated(&self, target: &Group, op: Op, outputs: &[Value]) -> Result<(), String> {
         match self.times_read(target, op, outputs, |_| true)? {
-            n if n >= self.options.costs.times => Err(format!("it would be read across its memory {n:.0} times")),
+            n if n >= self.options.costs.times && !self.is_read_along(target, op, outputs)? => {
+                Err(format!("it would be read across its memory {n:.0} times"))
+            }
             _ => Ok(()),
         }
+    }
+
+    /// Whether what `op` moves would be read along its memory where the group reads as much else along that, however it is moved on the way: lanes go
+    /// that way.
+    fn is_read_along(&self, target: &Group, op: Op, outputs: &[Value]) -> Result<bool, String> {
+        let unknown = || "an index map cannot be written".to_string();
+        let near = self.scope(target, Some(op)).reads(None, outputs, self.symbols).ok_or_else(unknown)?;
+        let mut ops = target.ops.clone();
+        ops.insert(op);
+        near.iter().for_each(|read| ops.extend(self.moves_of(read.value)));
+        let scope = Scope { body: self.body, facts: &self.facts, group: &ops, also: None };
+        let found = scope.reads(None, outputs, self.symbols).ok_or_else(unknown)?;
+        let moved = self.body.operand(self.moves_of(self.body.operand(op, 0)).last().copied().unwrap_or(op), 0);
+        let elements = |read: &Read| most_elements(&self.body.ty(read.value).shape(), self.symbols);
+        let along =
+            |a: &Read, b: &Read| a.space == b.space && a.map.last() == b.map.last() && elements(b) >= elements(a);
+        let (own, others): (Vec<&Read>, Vec<&Read>) = found.iter().partition(|read| read.value == moved);
+        Ok(own.iter().all(|read| others.iter().any(|other| along(read, other))))
+    }
+
+    /// What moves or converts the elements of a value, one operation after the other, the last one first.
+    fn moves_of(&self, value: Value) -> Vec<Op> {
+        let moves = |&op: &Op| {
+            let own = self.op(op);
+            let reindexes = own.def().is_some_and(|d| d.interface::<rc_dialects::core::reindex::Reindex>().is_some());
+            reindexes || own.is(op::core::PAD) || own.is(op::core::CONVERT)
+        };
+        let made = |v: Value| self.body.defining_op(v).filter(moves);
+        std::iter::successors(made(value), |&op| made(self.body.operand(op, 0))).collect()
     }
 
     /// How often the group reads each element of the result, at most, by the reads that `counts` is for.

@@ -86,6 +86,9 @@ fn run(body: &mut Body, cx: &mut SymbolContext) -> Result {
     let turns: Vec<Op> =
         ops.iter().copied().filter(|&op| !(target.is_cpu() && crate::windows::follows_product(body, op))).collect();
     read_as_stored(body, &turns, &TRANSPOSE, cx)?;
+    for op in body.walk() {
+        views::merge(body, op, cx)?;
+    }
     erase_dead(body);
     for op in ops {
         if !body.is_erased(op) && body.name(op) == &TRANSPOSE {
@@ -126,9 +129,10 @@ fn erase_dead(body: &mut Body) {
     }
 }
 
-/// Has operations of a name that read transposed values read them as they are stored, by `transposes.rules`.
+/// Has operations of a name that read transposed values read them as they are stored, by `transposes.rules`. Views that meet then are made one.
 fn read_as_stored(body: &mut Body, ops: &[Op], def: &'static OpDef, cx: &mut SymbolContext) -> Result {
     for &op in ops {
+        views::merge(body, op, cx)?;
         let mut next = Some(op).filter(|&op| !body.is_erased(op) && body.name(op) == def);
         while let Some(applied) = next.map(|op| transposes().apply_at(body, op, None, cx)).transpose()?.flatten() {
             erase_read(body, &applied);

@@ -18,6 +18,27 @@ const FINISH: usize = 32;
 static CANCEL: LazyLock<RuleSet> =
     LazyLock::new(|| canonicalizations().only(&["reshape-and-back", "transpose-and-back"]));
 
+/// Views of views.
+static MERGE: LazyLock<RuleSet> = LazyLock::new(|| {
+    canonicalizations().only(&[
+        "reshape-of-reshape",
+        "reshape-to-the-same",
+        "transpose-and-back",
+        "transpose-of-transpose",
+    ])
+});
+
+/// Makes an operation that is a view of a view one view.
+///
+/// # Errors
+/// As [`move_views`].
+pub fn merge(body: &mut Body, op: Op, cx: &mut SymbolContext) -> Result {
+    if !body.is_erased(op) && (body.name(op) == &RESHAPE || body.name(op) == &TRANSPOSE) {
+        MERGE.apply_at(body, op, None, cx)?;
+    }
+    Ok(())
+}
+
 /// Moves transposes and reshapes behind the operations that read them, in program order; how many.
 ///
 /// # Errors
