@@ -110,6 +110,13 @@ life here, or a copy. The callee is a plain string so that generic dumps load in
             "The output is the inputs side by side, so that they may be parts of its memory: its rows, and of each input the first column and the columns.",
         )
         .optional(),
+        attr(
+            "pads",
+            AttrKind::Shape,
+            "The output is the input with elements around it, so that it may be a part of its memory: of each dimension the output's size, the elements before, and the input's size.",
+        )
+        .optional(),
+        attr("padding", AttrKind::Any, "The element around an input that is padded.").optional(),
     ],
     effects: Effects::Channel("stream"),
     ..OpDef::new("rc.host.launch")

@@ -68,6 +68,13 @@ func.func @main(%x: tensor<t x f32>, %y: tensor<8xf32>) -> (tensor<t x f32>, ten
             "The result is the inputs side by side: its rows, and of each input the first column and the columns.",
         )
         .optional(),
+        attr(
+            "pads",
+            AttrKind::Shape,
+            "The result is the input with elements around it: of each dimension the result's size, the elements before, and the input's size.",
+        )
+        .optional(),
+        attr("padding", AttrKind::Any, "The element around an input that is padded.").optional(),
     ],
     effects: Effects::Pure,
     verify: Some(crate::func::verify_bindings),

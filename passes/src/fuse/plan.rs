@@ -322,9 +322,9 @@ impl Planner<'_> {
                 Err("it goes with the product that it follows".into())
             }
             Class::Pointwise
-                if self.op(op).has(Traits::ELEMENTWISE) && self.concatenates(target) && self.follows_product(op) =>
+                if self.op(op).has(Traits::ELEMENTWISE) && self.only_places(target) && self.follows_product(op) =>
             {
-                Err("it goes with the product that it follows, which may write into the concatenation".into())
+                Err("it goes with the product that it follows, which may write into what is joined or padded".into())
             }
             Class::Pointwise if self.ends_moved_product(target, op) => {
                 Err("it goes with the product that it follows, whose narrow elements are moved then".into())
@@ -478,11 +478,18 @@ impl Planner<'_> {
         }
     }
 
-    /// Whether the kernel does nothing but concatenate: its parts may then be computed in its memory.
-    fn concatenates(&self, target: &Group) -> bool {
-        let is_concat = |op: &Op| self.op(*op).is(op::core::CONCAT);
-        target.ops.iter().any(is_concat)
-            && target.ops.iter().all(|op| is_concat(op) || self.op(*op).is(op::core::RESHAPE))
+    /// Whether the kernel does nothing but concatenate or, on a CPU, pad rows: what it places may then be computed in its memory.
+    fn only_places(&self, target: &Group) -> bool {
+        let places = |op: &Op| self.op(*op).is(op::core::CONCAT) || self.pads_rows(*op);
+        let (placing, others): (Vec<Op>, Vec<Op>) = target.ops.iter().partition(|&op| places(op));
+        placing.len() == 1 && others.iter().all(|&op| self.op(op).is(op::core::RESHAPE))
+    }
+
+    fn pads_rows(&self, op: Op) -> bool {
+        let last = |name| self.op(op).attr(name)?.as_shape()?.last().copied();
+        !self.options.gathers
+            && self.op(op).is(op::core::PAD)
+            && [last("low"), last("high")] == [Some(Dim::Static(0)); 2]
     }
 
     fn scope<'s>(&'s self, target: &'s Group, also: Option<Op>) -> Scope<'s> {

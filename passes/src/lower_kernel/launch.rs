@@ -26,6 +26,7 @@ fn launch(body: &mut Body, op: Op, target: &Lowered) -> Result<Vec<Value>> {
     let at = body.op_ref(op);
     let bind = at.attr("bind");
     let joins = joins(at, target);
+    let [pads, padding] = ["pads", "padding"].map(|name| at.attr(name).filter(|_| target.steps.len() == 1));
     let bound = bindings(at, target)?;
     let args: Vec<Value> = at.operands().collect();
     let mut made: Vec<Vec<Value>> = Vec::new();
@@ -40,7 +41,8 @@ fn launch(body: &mut Body, op: Op, target: &Lowered) -> Result<Vec<Value>> {
         let launch = b.op(op::host::LAUNCH).operands(&inputs).attr("callee", Attr::str(step.callee.as_str()));
         let pairs = |list: &[i64]| Some(Attr::i64s(list)).filter(|_| !list.is_empty());
         let launch = launch.maybe_attr("updates", pairs(&step.updates)).maybe_attr("inplace", pairs(&step.inplace));
-        let launch = launch.maybe_attr("bind", bind).maybe_attr("joins", joins).results(&types).try_build()?;
+        let launch = launch.maybe_attr("bind", bind).maybe_attr("joins", joins);
+        let launch = launch.maybe_attr("pads", pads).maybe_attr("padding", padding).results(&types).try_build()?;
         made.push(body.results(launch).collect());
     }
     let find = |r: &Ref| {

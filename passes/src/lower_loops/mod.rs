@@ -59,21 +59,30 @@ fn lower_body(body: &mut Body, target: Option<&Target>, shared: &mut share::Kern
         }
         let kernel = kernel::kernel_of(body, fusion, target)?;
         let (callee, bind) = shared.intern(kernel.body, made);
-        launch(body, fusion, callee, bind, &kernel.inputs, &kernel.results);
+        launch(body, fusion, target, (callee, bind), &kernel.inputs, &kernel.results);
     }
     Ok(())
 }
 
 /// Replaces a fusion by a launch; operands and results are reshaped where the kernel collapsed dimensions.
-fn launch(body: &mut Body, fusion: Op, callee: Name, bind: Attr, inputs: &[Type], results: &[Type]) {
+fn launch(
+    body: &mut Body,
+    fusion: Op,
+    target: Option<&Target>,
+    (callee, bind): (Name, Attr),
+    inputs: &[Type],
+    results: &[Type],
+) {
     let operands: Vec<Value> = body.operands(fusion).collect();
     let wanted: Vec<Type> = body.results(fusion).map(|r| body.ty(r)).collect();
     let names: Vec<Name> = body.results(fusion).map(|r| body.value_name(r)).collect();
     let joins = joins(body, fusion);
+    let (pads, padding) = target.filter(|target| target.is_cpu()).and_then(|_| pads(body, fusion)).unzip();
     let mut b = Builder::before(body, fusion);
     let args: Vec<Value> = operands.iter().zip(inputs).map(|(&v, &ty)| reshape(&mut b, v, ty)).collect();
     let op = b.op(&LAUNCH).operands(&args).attr("callee", Attr::str(callee.as_str())).attr("bind", bind);
-    let op = op.maybe_attr("joins", joins).results(results).build();
+    let op = op.maybe_attr("joins", joins).maybe_attr("pads", pads).maybe_attr("padding", padding);
+    let op = op.results(results).build();
     let mut values = Vec::new();
     for (i, (&ty, name)) in wanted.iter().zip(names).enumerate() {
         let result = b.body.result(op, i);
@@ -105,6 +114,22 @@ fn joins(body: &Body, fusion: Op) -> Option<Attr> {
     let rows = size(&body.ty(body.result(*concat, 0)).shape()[..axis]);
     let places: Vec<[Dim; 2]> = places.into_iter().collect::<Option<_>>()?;
     Some(Attr::shape(&[[rows].as_slice(), places.as_flattened()].concat()))
+}
+
+/// Where a fusion that does nothing but pad its operand, in some shape, puts it, and what is around: `pads` and `padding` of the launch.
+fn pads(body: &Body, fusion: Op) -> Option<(Attr, Attr)> {
+    let entry = body.op_ref(fusion).entry(0)?;
+    let (pads, others): (Vec<Op>, Vec<Op>) = body.ops(entry).partition(|&op| body.name(op) == op::core::PAD);
+    let moves = |&op: &Op| {
+        let own = body.op_ref(op);
+        own.is(op::core::RESHAPE) || own.has(Traits::TERMINATOR) || own.has(Traits::CONSTANT)
+    };
+    let ([pad], true, 1) = (&pads[..], others.iter().all(moves), body.block_args(entry).len()) else { return None };
+    let value = rc_ir::op_def::constant_of(body, body.operand(*pad, 1))?;
+    let low = body.attr(*pad, "low")?.as_shape()?;
+    let sizes = [body.result(*pad, 0), body.operand(*pad, 0)].map(|v| body.ty(v).shape());
+    let dims: Vec<Dim> = (0..low.len()).flat_map(|d| [sizes[0][d], low[d], sizes[1][d]]).collect();
+    Some((Attr::shape(&dims), value))
 }
 
 fn reshape(b: &mut Builder, value: Value, ty: Type) -> Value {

@@ -1,10 +1,13 @@
-//! Concatenations without copies: the parts are computed where they lie in the result, each in a strided part of its memory.
+//! Concatenations and paddings without copies: the parts are computed where they lie in the result, each in a strided part of its memory.
 //!
-//! A launch that does nothing but concatenate says so (`joins`). It is left out where its operands are results of other launches, and all kernels that write or
-//! read those can do so at other strides. Each of these is then a kernel of its own, which takes strided memrefs.
+//! A launch that does nothing but concatenate or pad says so (`joins`, `pads`). It is left out where its operands are results of other launches, and all kernels
+//! that write or read those can do so at other strides. Each of these is then a kernel of its own, which takes strided memrefs. What is around a padded operand
+//! is filled by a small kernel.
 
 use super::is_view;
 use super::lives::viewed;
+use super::pad::Padding;
+use super::rows::{self, Divided};
 use rc_dialects::func::updated_args;
 use rc_dialects::host::{FUNC, LAUNCH};
 use rc_dialects::op;
@@ -16,25 +19,42 @@ use std::collections::hash_map::Entry;
 /// Bytes at whose multiples parts and their rows must lie: the widest accesses and tensor maps ask for it.
 const ACCESS: i64 = 16;
 
-/// Of each kernel's arguments the types that it is seen as; `None` where it is used by other than loads and stores.
-pub struct Kernels(FxHashMap<Name, Vec<Option<Vec<Type>>>>);
+/// What each kernel does with its arguments.
+pub struct Kernels(FxHashMap<Name, Vec<Argument>>);
+
+struct Argument {
+    /// The types that it is seen as; `None` where it is used by other than loads and stores.
+    seen: Option<Vec<Type>>,
+    /// The sizes of its tiles along each dimension, where each starts at a multiple of them.
+    tiles: Option<Vec<Option<Vec<i64>>>>,
+}
+
+impl Argument {
+    fn of(body: &Body, arg: Value) -> Argument {
+        let types = |values: Vec<Value>| values.into_iter().map(|value| body.ty(value)).collect();
+        Argument { seen: seen_as(body, arg).map(types), tiles: rows::tiles(body, arg) }
+    }
+    /// Whether its memory can have this type: other strides, or rows that are the places of several dimensions.
+    fn can_be(&self, ty: Type) -> bool {
+        let Some(seen) = &self.seen else { return false };
+        let at_strides = |own: Type| seen.iter().all(|ty| own.seen_as(&ty.shape()).is_some());
+        let divided = || Some(Divided::of(seen[0], ty)?.holds(self.tiles.as_ref()?));
+        strided(seen[0], ty).is_some_and(at_strides) || divided() == Some(true)
+    }
+}
 
 impl Kernels {
     pub fn of(module: &Module) -> Kernels {
-        let seen = |body: &Body| -> Option<Vec<_>> {
-            let types = |values: Vec<Value>| values.into_iter().map(|value| body.ty(value)).collect();
-            Some(body.block_args(body.entry()?).map(|arg| seen_as(body, arg).map(types)).collect())
+        let arguments = |body: &Body| -> Option<Vec<_>> {
+            Some(body.block_args(body.entry()?).map(|arg| Argument::of(body, arg)).collect())
         };
         let kernels = module.bodies.iter().filter(|body| is_kernel(body));
-        Kernels(kernels.filter_map(|body| Some((body.symbol()?, seen(body)?))).collect())
+        Kernels(kernels.filter_map(|body| Some((body.symbol()?, arguments(body)?))).collect())
     }
 
-    /// Whether a kernel can take an argument at the strides of `ty`.
+    /// Whether a kernel can take an argument in memory of type `ty`.
     fn takes(&self, callee: Name, argument: usize, ty: Type) -> bool {
-        let seen = self.0.get(&callee).and_then(|arguments| arguments.get(argument)?.as_deref());
-        seen.is_some_and(|seen| {
-            strided(seen[0], ty).is_some_and(|own| seen.iter().all(|ty| own.seen_as(&ty.shape()).is_some()))
-        })
+        self.0.get(&callee).and_then(|arguments| arguments.get(argument)).is_some_and(|found| found.can_be(ty))
     }
 }
 
@@ -69,7 +89,7 @@ pub struct Part {
     pub offset: Dim,
 }
 
-/// The parts of concatenations that are computed in place.
+/// The parts of concatenations and paddings that are computed in place.
 #[derive(Default)]
 pub struct Joins {
     parts: FxHashMap<Value, Part>,
@@ -78,16 +98,22 @@ pub struct Joins {
     left_out: FxHashSet<Op>,
 }
 
+/// Whether a launch does nothing but concatenate or pad.
+fn only_places(body: &Body, op: Op) -> bool {
+    body.name(op) == &LAUNCH && ["joins", "pads"].iter().any(|name| body.attr(op, name).is_some())
+}
+
 impl Joins {
     pub fn of(body: &Body, kernels: &Kernels) -> Joins {
         let mut joins = Joins::default();
         let ops: Vec<Op> = body.entry().map(|entry| body.ops(entry).collect()).unwrap_or_default();
         let end: Vec<Value> =
             ops.last().map(|&end| body.operands(end).map(|v| viewed(body, v)).collect()).unwrap_or_default();
-        for &op in ops.iter().filter(|&&op| body.name(op) == &LAUNCH && body.attr(op, "joins").is_some()) {
+        for &op in ops.iter().filter(|&&op| only_places(body, op)) {
             let left = end.iter().zip(updated_args(body)).any(|(&v, arg)| v == body.result(op, 0) && arg.is_some());
             if !left {
                 joins.join(body, kernels, op, &end);
+                joins.pad(body, kernels, op, &end);
             }
         }
         joins
@@ -109,8 +135,12 @@ impl Joins {
     /// What is not copied.
     pub fn remarks(&self, body: &Body) -> Vec<Diagnostic> {
         let ops = body.entry().into_iter().flat_map(|entry| body.ops(entry)).filter(|op| self.is_left_out(*op));
-        let text =
-            |op: Op| format!("its {} parts are computed in its memory: nothing is copied", body.operands(op).len());
+        let text = |op: Op| match body.operands(op).len() {
+            _ if body.attr(op, "pads").is_some() => {
+                "what it pads is computed in its memory: only what is around it is written".to_string()
+            }
+            parts => format!("its {parts} parts are computed in its memory: nothing is copied"),
+        };
         ops.map(|op| *Diagnostic::remark(body.loc(op), text(op))).collect()
     }
 
@@ -143,6 +173,29 @@ impl Joins {
         Some(())
     }
 
+    /// Puts what is padded into the result, where it can be there.
+    fn pad(&mut self, body: &Body, kernels: &Kernels, op: Op, given: &[Value]) -> Option<()> {
+        let (whole, part) = (body.result(op, 0), viewed(body, body.operand(op, 0)));
+        let padding = Padding::of(body.op_ref(op))?;
+        let elem = body.ty(whole).elem();
+        let (memory, width) = (padding.memory(elem), elem.byte_width()? as i64);
+        let mut types = Vec::new();
+        let is_aligned = |elements: i64| elements * width % ACCESS == 0;
+        let (last, rows) = padding.strides().split_last().map(|(&last, rows)| (last, rows.to_vec()))?;
+        let fits = last == 1 && rows.into_iter().all(is_aligned) && is_aligned(padding.offset());
+        if !fits
+            || self.parts.contains_key(&part)
+            || given.contains(&part)
+            || !self.is_free(body, kernels, part, op, memory, &mut types)
+        {
+            return None;
+        }
+        self.parts.insert(part, Part { whole, offset: Dim::Static(padding.offset() * width) });
+        self.types.extend(types);
+        self.left_out.insert(op);
+        Some(())
+    }
+
     /// Whether a launch's result can lie at these strides for all that writes or reads it; adds its memory and that of its views.
     fn is_free(
         &self,
@@ -159,7 +212,7 @@ impl Joins {
             return false;
         };
         let number = body.results(writer).position(|result| result == part).unwrap_or(0);
-        let Some(own) = memory.seen_as(&body.ty(part).shape()) else { return false };
+        let own = memory.seen_as(&body.ty(part).shape()).unwrap_or(memory);
         let writes = takes(body, kernels, writer, body.operands(writer).len() + number, own);
         let begins = super::lives::begins_as_operand(body, writer, number);
         writes && !begins && self.are_free(body, kernels, part, join, own, types)
@@ -205,8 +258,9 @@ fn part_of(ty: Type, rows: Dim, columns: Dim, pitch: Dim) -> Option<Type> {
     table.seen_as(&ty.shape()).filter(|_| pitch.is_static())
 }
 
-/// Gives launches on strided memory kernels that take it; kernels that nothing launches any more are dropped.
+/// Gives launches on strided memory kernels that take it, and what is around padded memory kernels that fill it; kernels that nothing launches any more are dropped.
 pub fn specialize(module: &mut Module) {
+    fill_around(module);
     let mut made: FxHashMap<(Name, Vec<Type>), Name> = FxHashMap::default();
     for index in 0..module.bodies.len() {
         let body = &module.bodies[index];
@@ -241,11 +295,40 @@ pub fn specialize(module: &mut Module) {
     }
 }
 
+/// Has the launches that say what they pad fill what is around it.
+fn fill_around(module: &mut Module) {
+    let mut made: FxHashMap<(Padding, Type), Name> = FxHashMap::default();
+    for index in 0..module.bodies.len() {
+        let body = &module.bodies[index];
+        let launches: Vec<Op> = body.walk().into_iter().filter(|&op| body.name(op) == &LAUNCH).collect();
+        for op in launches {
+            let body = &module.bodies[index];
+            let Some(padding) = Padding::of(body.op_ref(op)) else { continue };
+            let (memory, loc) = (body.ty(body.operand(op, 0)), body.loc(op));
+            let name = match made.entry((padding, memory)) {
+                Entry::Occupied(known) => *known.get(),
+                Entry::Vacant(new) => {
+                    let name = module.fresh_symbol("pad");
+                    module.bodies.push(new.key().0.kernel(name.as_str(), memory, loc));
+                    *new.insert(name)
+                }
+            };
+            let body = &mut module.bodies[index];
+            body.set_attr(op, "callee", Attr::str(name.as_str()));
+            ["pads", "padding"].iter().for_each(|name| body.remove_attr(op, name));
+        }
+    }
+}
+
 /// The kernel on arguments with the strides of these memrefs.
 fn with_strides(kernel: &Body, types: &[Type]) -> Body {
     let mut kernel = kernel.clone();
     let arguments: Vec<Value> = kernel.entry().map(|entry| kernel.block_args(entry).collect()).unwrap_or_default();
     for (&arg, &ty) in arguments.iter().zip(types).filter(|(_, ty)| !ty.is_row_major()) {
+        if let Some(divided) = Divided::of(kernel.ty(arg), ty) {
+            divided.divide(&mut kernel, arg, ty);
+            continue;
+        }
         let own = strided(kernel.ty(arg), ty).expect("checked when it was joined");
         for seen in seen_as(&kernel, arg).expect("checked when it was joined") {
             let ty = own.seen_as(&kernel.ty(seen).shape()).expect("checked when it was joined");

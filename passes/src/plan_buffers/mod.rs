@@ -10,8 +10,10 @@ mod join;
 mod lives;
 pub(crate) mod order;
 pub mod pack;
+mod pad;
 mod place;
 mod recompute;
+mod rows;
 mod slabs;
 mod symbolic;
 mod timeline;
@@ -393,7 +395,14 @@ impl Rewriter<'_> {
 
     fn launch(&mut self, b: &mut Builder, op: OpRef) -> Result {
         if self.lives.joins().is_left_out(op.op) {
-            return self.results(b, op).map(drop);
+            let results = self.results(b, op)?;
+            // What is around padded memory is filled; see `join::specialize`.
+            if op.attr("pads").is_some() {
+                let attrs = ["callee", "bind", "pads", "padding"].map(|name| (Name::new(name), op.attr(name)));
+                let kept = attrs.into_iter().filter_map(|(name, attr)| Some((name, attr?)));
+                b.op(&LAUNCH).operands(&results).attrs(Attr::dict(kept)).results(&[]).build();
+            }
+            return Ok(());
         }
         let mut args: Vec<Value> = op.operands().map(|v| self.memory[&v]).collect();
         let results = self.results(b, op)?;
@@ -404,7 +413,7 @@ impl Rewriter<'_> {
             args.push(self.buffer(b, index, Type::tensor(&[bytes], Type::i8())));
         }
         let mut attrs = op.body.attrs(op.op);
-        for gone in ["scratch", "inplace", "updates", "joins"] {
+        for gone in ["scratch", "inplace", "updates", "joins", "pads", "padding"] {
             attrs = attrs.with(Name::new(gone), None);
         }
         b.op(&LAUNCH).operands(&args).attrs(attrs).results(&[]).build();
