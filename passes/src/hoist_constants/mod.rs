@@ -5,6 +5,7 @@
 //! CPU the weights of products are such results too, packed in the order in which a product reads them.
 
 mod pack;
+mod scale;
 mod split;
 
 use crate::fuse::is_cheap;
@@ -21,7 +22,8 @@ pub static HOIST_CONSTANTS: PassDef = PassDef {
 initializer, whose results the function takes as further arguments; `rc.init` names it, and whoever runs the function runs the initializer before \
 the first call. What is larger than the arguments it is made of, or costs less to do again than to load, stays. \
 For a CPU (`rc.target`) the constant right operand of a product is packed by the initializer: in panels of as many columns as a tile of results has, \
-each contiguous, so that no call packs it. Functions that others call stay as they are.",
+each contiguous, so that no call packs it; what scales its columns by constants, as a batch norm with known statistics does, is \
+multiplied into it, and what shifts them is one addition. Functions that others call stay as they are.",
     options: &[option("pack", OptionKind::Bool, "true", "Whether products' weights are packed, for a CPU.")],
     requires: &["decompose"],
     ..PassDef::new("hoist-constants", |options| {
@@ -67,6 +69,9 @@ fn called(module: &Module) -> FxHashSet<Name> {
 fn hoist(body: &mut Body, name: Name, target: Option<&Target>, cx: &mut PassContext) -> Option<Body> {
     let args = constant_args(body);
     let entry = body.entry().filter(|_| !args.is_empty())?;
+    if target.is_some() {
+        scale::fold(body, entry, &Constants::of(body, entry, &args), cx);
+    }
     let packed = match target {
         Some(target) => Packer { target, constants: &Constants::of(body, entry, &args), cx }.run(body, entry),
         None => FxHashSet::default(),
