@@ -36,6 +36,9 @@ pub struct Products {
     /// Microseconds of a step along k at least, and of one that waits for what its program gathers.
     pub step_us: f64,
     pub gather_us: f64,
+    /// Microseconds of a step with matrix units where whole tiles are copied, and what each KiB of the tiles adds.
+    pub tile_us: f64,
+    pub tile_kb_us: f64,
     /// Microseconds from a program's start to its first tiles of operands.
     pub fill_us: f64,
     /// The part of `flops_mma` that `mma.sync` reaches.

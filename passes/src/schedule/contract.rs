@@ -225,40 +225,54 @@ fn cuda(group: &Group, p: &Problem, gather: &[Operand], target: &Target) -> Vec<
     tiles.into_iter().flat_map(splits).map(candidate).collect()
 }
 
-/// What a product takes: waves of programs, each bound by arithmetic or by reading its operands from the second-level cache.
-/// Those of single warps' matrix units wait for the first, and then write their results; where operands are read element by element,
-/// steps are all that counts.
-fn cuda_cost(p: &Problem, [bm, bn, bk]: [i64; 3], parts: i64, mma: bool, target: &Target) -> Cost {
+/// What a product takes: programs one after the other on each core, each bound by arithmetic, by reading its operands from the second-level cache, or by its
+/// steps. Those of single warps' matrix units wait for the first tile and then write their results; where operands are read element by element, steps are all
+/// that counts.
+fn cuda_cost(p: &Problem, tile: [i64; 3], parts: i64, mma: bool, target: &Target) -> Cost {
+    let models = &target.gpu().products;
     let [m, n, k] = p.sizes;
-    let resident = (target.registers / (target.gpu().products.registers * threads_of(bm, bn))).max(1) as f64;
-    let (bm, bn) = (bm as f64, bn as f64);
+    let [bm, bn, bk] = tile.map(|size| size as f64);
+    let resident = (target.registers / (models.registers * threads_of(tile[0], tile[1]))).max(1) as f64;
     let programs = (m / bm).ceil() * (n / bn).ceil() * p.batch * parts as f64;
     let waves = (programs / target.cores as f64).ceil();
     let of_part = k / parts as f64;
     // A matrix unit reaches its rate only with tiles that reuse registers.
     let waits = mma && p.aligned;
     let rate = if mma {
-        let part = if waits && target.has_warpgroups() { target.gpu().products.rate } else { 1.0 };
-        target.flops_mma * part * (bm * bn / (bm * bn + target.gpu().products.mma_half))
+        let part = if waits && target.has_warpgroups() { models.rate } else { 1.0 };
+        target.flops_mma * part * (bm * bn / (bm * bn + models.mma_half))
     } else {
-        target.flops_f32 * (bm * bn / (bm * bn + target.gpu().products.fma_half))
+        target.flops_f32 * (bm * bn / (bm * bn + models.fma_half))
     };
     let arithmetic = 2.0 * bm * bn * of_part / (rate * 1e6 / target.cores as f64);
     let width = p.factors[0].byte_width().unwrap_or(4) as f64;
     let of_core = target.bandwidth * 1e3 / target.cores as f64; // bytes of memory in a microsecond
-    let cache = (bm + bn) * of_part * width / (target.gpu().products.cache_rate * of_core);
+    let cache = (bm + bn) * of_part * width / (models.cache_rate * of_core);
     let memory = (m * k + k * n + m * n) * p.batch * width / (target.bandwidth * 1e3);
-    // A step ends with a barrier, whatever it computes; of parts, others that a core runs fill the time.
-    let models = &target.gpu().products;
-    let step = if p.gathered { models.gather_us } else { models.step_us };
-    let beside = if parts > 1 { (programs / target.cores as f64).min(resident) } else { 1.0 };
-    let steps = (of_part / bk as f64).ceil() * step / beside;
-    let ends = if waits { (target.gpu().products.fill_us + bm * bn * width / of_core) / resident } else { 0.0 };
-    let start = if waits { 0.0 } else { target.gpu().products.fill_us };
+    // A step ends with a barrier, whatever it computes; others that a core runs meanwhile fill the time in part.
+    let together = resident.min(waves);
+    let (step, beside) = match waits {
+        true => (models.tile_us + models.tile_kb_us * (bm + bn) * bk * width / 1024.0, together.sqrt()),
+        false => (if p.gathered { models.gather_us } else { models.step_us }, 1.0),
+    };
+    let beside = if parts > 1 { beside.max((programs / target.cores as f64).min(resident)) } else { beside };
+    let steps = (of_part / bk).ceil() * step / beside;
     let inside = Cost::longest([("arithmetic", arithmetic), ("copies", cache), ("latency", steps)]);
-    let cost = Cost::longest([(inside.bound, waves * (inside.us + ends)), ("memory", memory)]);
-    Cost { us: cost.us + start + warpgroup::combining(p, parts, target), ..cost }
+    let cost = Cost::longest([(inside.bound, waves * inside.us), ("memory", memory)]);
+    let ends = match waits {
+        true => waves * bm * bn * written(p, width) / of_core + (waves / together).ceil() * models.fill_us,
+        false => models.fill_us,
+    };
+    Cost { us: cost.us + ends + warpgroup::combining(p, parts, target), ..cost }
 }
+
+/// Bytes of a result, of rows that begin at no multiple of 16 bytes as if they were more: each element is stored by itself.
+fn written(p: &Problem, width: f64) -> f64 {
+    if p.sizes[1] * width % 16.0 == 0.0 { width } else { UNALIGNED * width }
+}
+
+/// How much longer it takes to store rows that begin at no multiple of 16 bytes.
+const UNALIGNED: f64 = 3.0;
 
 /// Threads for a tile: 64 results for each.
 fn threads_of(bm: i64, bn: i64) -> i64 {
