@@ -50,7 +50,7 @@ names! {
         EXTENT "extent" EXTRACT "extract" EXTRACT_SLICE "extract_slice" FENCE "fence" FOR "for" FUNC "func" GATHER "gather"
         GRID_LAUNCH "grid_launch" GRID_WAIT "grid_wait" IF "if" INSERT "insert" IOTA "iota" LDMATRIX "ldmatrix" LOAD "load"
         MBARRIER_ARRIVE "mbarrier_arrive" MBARRIER_EXPECT "mbarrier_expect" MBARRIER_INIT "mbarrier_init" MBARRIER_WAIT "mbarrier_wait"
-        MMA "mma" PACK "pack" PERMUTE "permute" PROGRAM_ID "program_id" READ "read" REDUCE "reduce" RETURN "return" SCAN "scan"
+        MMA "mma" PACK "pack" PERMUTE "permute" PREFETCH "prefetch" PROGRAM_ID "program_id" READ "read" REDUCE "reduce" RETURN "return" SCAN "scan"
         SCATTER "scatter" SET_MAX_REGISTERS "set_max_registers" SHUFFLE "shuffle" SLICE "slice" SORT "sort" SPLAT "splat"
         STMATRIX "stmatrix" STORE "store" TENSOR_LOAD "tensor_load" TENSOR_PREFETCH "tensor_prefetch" TENSOR_STORE "tensor_store"
         THREAD_ID "thread_id" TRANSPOSE "transpose" VECTOR_REDUCE "vector_reduce" VIEW "view" WGMMA "wgmma" WGMMA_COMMIT "wgmma_commit"

@@ -6,7 +6,7 @@ use rc_ir::op_def::*;
 use rc_ir::{OpDef, OpRef, Result, Type};
 use smallvec::smallvec;
 
-pub(super) static OPS: &[&OpDef] = &[&ALLOC, &VIEW, &CHOOSE, &READ, &WRITE, &ATOMIC];
+pub(super) static OPS: &[&OpDef] = &[&ALLOC, &VIEW, &CHOOSE, &READ, &WRITE, &PREFETCH, &ATOMIC];
 
 pub static ALLOC: OpDef = OpDef {
     summary: "Memory that lasts while the program runs: the block's shared memory (space 3) or a thread's own (space 5).",
@@ -162,6 +162,24 @@ pub static WRITE: OpDef = OpDef {
     effects: Effects::Write,
     verify: Some(|op| verify_access(op, op.body.ty(op.operand(1)), op.body.ty(op.operand(0)))),
     ..OpDef::new("rc.kernel.write")
+};
+
+pub static PREFETCH: OpDef = OpDef {
+    summary: "Hints that a CPU's cache line is read soon.",
+    doc: "The index may lie past the end: nothing is read there.",
+    example: r#"
+kernel.func @example(%x: memref<32xf32>, %y: memref<1xf32>) attributes {phase = thread, target = cpu, grid = [1, 1, 1]} {
+  %zero = core.constant {value = 0 : index} : index
+  %next = core.constant {value = 16 : index} : index
+  kernel.prefetch %x[%next]
+  %v = kernel.read %x[%zero] : f32
+  kernel.write %v, %y[%zero]
+  kernel.return
+}
+"#,
+    operands: &[operand("source", MEMREF), variadic("indices", INDEX).bracketed()],
+    effects: Effects::Channel("prefetch"),
+    ..OpDef::new("rc.kernel.prefetch")
 };
 
 pub static ATOMIC: OpDef = OpDef {

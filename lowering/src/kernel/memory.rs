@@ -109,6 +109,15 @@ impl<'a, 'm> Lowering<'a, 'm> {
         Ok(())
     }
 
+    /// A hint for a CPU; on a GPU nothing.
+    pub fn prefetch(&mut self, op: OpRef) -> Result {
+        let address = self.address(op, op.operand(0), &op.group("indices"))?;
+        if !self.gpu {
+            self.b.prefetch(address);
+        }
+        Ok(())
+    }
+
     pub fn write(&mut self, op: OpRef) -> Result {
         let value = op.operand(0);
         let ty = self.body.ty(value);

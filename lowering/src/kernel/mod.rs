@@ -93,6 +93,7 @@ impl<'a, 'm> Lowering<'a, 'm> {
             op::kernel::CHOOSE => self.choose(op),
             op::kernel::READ => self.read(op),
             op::kernel::WRITE => self.write(op),
+            op::kernel::PREFETCH => self.prefetch(op),
             op::kernel::ATOMIC => self.atomic(op),
             op::core::CONSTANT | op::core::IOTA => self.constant(op),
             op::core::CONVERT => self.convert(op),

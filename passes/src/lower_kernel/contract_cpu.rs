@@ -2,6 +2,7 @@
 //! sums it copies its parts of the operands into memory of its own, in the order in which they are used, and adds their
 //! products to tiles of results, which are in registers meanwhile.
 
+mod ahead;
 mod lanes;
 mod tiles;
 mod words;
@@ -421,13 +422,15 @@ impl<'a, 'n> Blocked<'a, 'n> {
         }
         let start = p.zeros([self.rows(scope), self.n.tile], self.product.acc);
         if let Some(windows) = &self.windows {
-            return self.sums_of_windows(p, windows, scope, column, [first, length], start);
+            return self.sums_of_windows(p, windows, scope, [row, column], [first, length], start);
         }
         if self.offset().is_some() {
             return self.sums_of_offset(p, scope, [row, column], [first, length], start);
         }
         let bounds = [p.constant_index(0), self.count_words(p, length), p.constant_index(1)];
+        let ahead = self.ahead(p, scope, row, first)?;
         let ends = p.for_loop(bounds, &[start], |p, k, acc| {
+            ahead.iter().for_each(|ahead| ahead.prefetch(p, k));
             let a = self.operand(p, Side::Left, scope, row, [first, k])?;
             let b = self.operand(p, Side::Right, scope, column, [first, k])?;
             Ok::<_, Box<Diagnostic>>(vec![self.product.dot(p, a, b, acc[0], false, false)])
@@ -441,11 +444,12 @@ impl<'a, 'n> Blocked<'a, 'n> {
         p: &mut Program,
         windows: &Windows,
         scope: &Scope,
-        column: Value,
+        [row, column]: [Value; 2],
         [first, length]: [Value; 2],
         start: Value,
     ) -> Result<Value> {
         let [zero, one, run] = [0, 1, windows.runs.length].map(|n| p.constant_index(n));
+        let ahead = self.ahead(p, scope, row, first)?;
         let ends = p.for_loop([zero, length, run], &[start], |p, at, acc| {
             let from = p.add_index(first, at);
             let rows = windows.scope(p, scope, &self.m, &self.n, from);
@@ -456,6 +460,7 @@ impl<'a, 'n> Blocked<'a, 'n> {
                 let a = p.region(&windows.runs.nest, &here, &[self.which(Side::Left)])?[0];
                 let a = p.broadcast(a, [self.m.tile, 1]);
                 let k = p.add_index(at, lane);
+                ahead.iter().for_each(|ahead| ahead.prefetch(p, k));
                 let b = self.operand(p, Side::Right, scope, column, [first, k])?;
                 Ok::<_, Box<Diagnostic>>(vec![self.product.dot(p, a, b, acc[0], false, false)])
             })

@@ -14,6 +14,7 @@ const ALONE: &[&str] = &[
     op::kernel::VIEW,
     op::kernel::READ,
     op::kernel::WRITE,
+    op::kernel::PREFETCH,
     op::kernel::FOR,
     op::kernel::IF,
     op::kernel::YIELD,
@@ -157,7 +158,7 @@ fn is_written(kernel: &Body, memory: Value) -> bool {
     kernel.uses(memory).any(|(op, _)| match kernel.name(op).as_str() {
         op::kernel::VIEW => is_written(kernel, kernel.result(op, 0)),
         // Asynchronous copies go to shared memory.
-        name => ![op::kernel::READ, op::kernel::ASYNC_COPY].contains(&name),
+        name => ![op::kernel::READ, op::kernel::PREFETCH, op::kernel::ASYNC_COPY].contains(&name),
     })
 }
 

@@ -71,6 +71,7 @@ pub(crate) fn kind_of(op: OpRef, kernel: &Body) -> Result<Kind> {
         op::kernel::SET_MAX_REGISTERS
         | op::kernel::GRID_WAIT
         | op::kernel::GRID_LAUNCH
+        | op::kernel::PREFETCH
         | op::kernel::TENSOR_PREFETCH
         | op::kernel::BOX_PREFETCH
         | op::kernel::WGMMA_FENCE => {
