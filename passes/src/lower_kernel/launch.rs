@@ -26,7 +26,9 @@ fn launch(body: &mut Body, op: Op, target: &Lowered) -> Result<Vec<Value>> {
     let at = body.op_ref(op);
     let bind = at.attr("bind");
     let joins = joins(at, target);
-    let [pads, padding] = ["pads", "padding"].map(|name| at.attr(name).filter(|_| target.steps.len() == 1));
+    // Nothing is read of an operand without elements.
+    let is_one = matches!(&target.steps[..], [step] if step.inputs.len() == 1);
+    let [pads, padding] = ["pads", "padding"].map(|name| at.attr(name).filter(|_| is_one));
     let bound = bindings(at, target)?;
     let args: Vec<Value> = at.operands().collect();
     let mut made: Vec<Vec<Value>> = Vec::new();
