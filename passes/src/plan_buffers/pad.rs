@@ -2,6 +2,7 @@
 //!
 //! A launch that does nothing but pad says so (`pads`): for each dimension the result's size, the elements before, and the operand's size.
 
+use rc_dialects::core::scalar::{splat_attr, splat_of};
 use rc_dialects::op;
 use rc_dialects::op::kernel;
 use rc_ir::builder::new_function;
@@ -37,7 +38,8 @@ impl Padding {
     pub fn of(launch: OpRef) -> Option<Padding> {
         let numbers: Option<Vec<i64>> = launch.attr("pads")?.as_shape()?.iter().map(|d| d.as_static()).collect();
         let dim = |n: &[i64]| PaddedDim { extent: n[0], low: n[1], size: n[2] };
-        Some(Padding { dims: numbers?.chunks_exact(3).map(dim).collect(), value: launch.attr("padding")? })
+        let value = launch.attr("padding").filter(|&value| splat_of(value).is_some())?;
+        Some(Padding { dims: numbers?.chunks_exact(3).map(dim).collect(), value })
     }
 
     /// The memory of what is padded: its shape, without dimensions of one element, and strides.
@@ -92,7 +94,8 @@ impl Padding {
         let step = (1..=RUN).rev().find(|step| part.length % step == 0).unwrap_or(1);
         let rows = Type::memref(&[part.runs, part.pitch].map(Dim::Static), elem, 0);
         let rows = b.op(kernel::VIEW).operand(memory).result(rows).value();
-        let tile = Attr::splat(Type::tile(&[1, step], elem, None), self.value.as_splat().unwrap_or(0.0));
+        let value = splat_of(self.value).and_then(|value| splat_attr(Type::tile(&[1, step], elem, None), value));
+        let tile = value.expect("a number of the memory's type");
         let tile = b.op(op::core::CONSTANT).attr("value", tile).value();
         each(b, [0, part.runs, 1], |b, row| {
             each(b, [part.first, part.first + part.length, step], |b, column| {
