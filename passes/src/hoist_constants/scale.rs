@@ -2,12 +2,12 @@
 //! initializer multiplies once, and one shift remains.
 
 use super::Constants;
+use crate::dce::erase_unused;
 use rc_dialects::builder::CoreBuilder;
 use rc_dialects::core::dot::DOT;
 use rc_dialects::core::shape::BROADCAST;
 use rc_dialects::interfaces::Contraction;
 use rc_dialects::op;
-use rc_ir::effects::is_dead;
 use rc_ir::pass::PassContext;
 use rc_ir::{Block, Body, Builder, Op, Type, Value};
 
@@ -39,11 +39,7 @@ pub fn fold(body: &mut Body, entry: Block, constants: &Constants, cx: &mut PassC
             scaled.fold(body);
         }
     }
-    for op in body.walk().into_iter().rev() {
-        if is_dead(body, op) {
-            body.erase(op);
-        }
-    }
+    erase_unused(body);
 }
 
 impl Scaled {
