@@ -39,6 +39,8 @@ pub struct Products {
     /// Microseconds of a step with matrix units where whole tiles are copied, and what each KiB of the tiles adds.
     pub tile_us: f64,
     pub tile_kb_us: f64,
+    /// How much longer rows of results take that begin at no multiple of 16 bytes.
+    pub unaligned: f64,
     /// Microseconds from a program's start to its first tiles of operands.
     pub fill_us: f64,
     /// The part of `flops_mma` that `mma.sync` reaches.

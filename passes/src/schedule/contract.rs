@@ -260,19 +260,19 @@ fn cuda_cost(p: &Problem, tile: [i64; 3], parts: i64, mma: bool, target: &Target
     let inside = Cost::longest([("arithmetic", arithmetic), ("copies", cache), ("latency", steps)]);
     let cost = Cost::longest([(inside.bound, waves * inside.us), ("memory", memory)]);
     let ends = match waits {
-        true => waves * bm * bn * written(p, width) / of_core + (waves / together).ceil() * models.fill_us,
+        true => {
+            waves * bm * bn * width * slower_stores(p, width, target) / of_core
+                + (waves / together).ceil() * models.fill_us
+        }
         false => models.fill_us,
     };
     Cost { us: cost.us + ends + warpgroup::combining(p, parts, target), ..cost }
 }
 
-/// Bytes of a result, of rows that begin at no multiple of 16 bytes as if they were more: each element is stored by itself.
-fn written(p: &Problem, width: f64) -> f64 {
-    if p.sizes[1] * width % 16.0 == 0.0 { width } else { UNALIGNED * width }
+/// How much longer it takes to store a result's rows where they begin at no multiple of 16 bytes: each element is stored by itself.
+fn slower_stores(p: &Problem, width: f64, target: &Target) -> f64 {
+    if p.sizes[1] * width % 16.0 == 0.0 { 1.0 } else { target.gpu().products.unaligned }
 }
-
-/// How much longer it takes to store rows that begin at no multiple of 16 bytes.
-const UNALIGNED: f64 = 3.0;
 
 /// Threads for a tile: 64 results for each.
 fn threads_of(bm: i64, bn: i64) -> i64 {
