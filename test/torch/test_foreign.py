@@ -141,6 +141,24 @@ def test_an_operation_sees_the_strides_that_it_would_see(view):
     assert seen[0][0] == seen[-1][0] and (not dense or seen[0][1] == seen[-1][1])
 
 
+def test_an_operation_that_is_defined_once_more():
+    """The one before is freed, and others lie where it was."""
+
+    def define(library, name, by):
+        library.define(f"{name}(Tensor x) -> Tensor")
+        library.impl(name, lambda x: x + by, "CompositeExplicitAutograd")
+
+    x = torch.randn(5)
+    with torch.library._scoped_library("rc_foreign", "FRAGMENT") as others:
+        for n in range(3):
+            with torch.library._scoped_library("rc_foreign", "FRAGMENT") as library:
+                define(library, "again", n)
+                torch.testing.assert_close(compiled(lambda x: torch.ops.rc_foreign.again(x) * 2)(x), (x + n) * 2)
+            torch._dynamo.reset()
+            for k in range(4):
+                define(others, f"other_{n}_{k}", 99)
+
+
 def test_what_an_operation_mutates():
     def inner(x, y):
         z = x * 2

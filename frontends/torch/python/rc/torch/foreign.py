@@ -167,7 +167,8 @@ class _Writing:
 
 def run(name: str, config: str, sizes: list[int], args: list[torch.Tensor], results: list[torch.Tensor]):
     """Calls an operation and leaves what it gives in `results`."""
-    op, says = _parsed(name, config)
+    # Looked up anew: who defines an operation once more frees the one before.
+    op, says = _operation(name), _parsed(config)
     lent = [*map(weakref.ref, args), *map(weakref.ref, results)]
     try:
         made = _called(op, _read(says["args"], sizes, args, lent), _read(says["kwargs"], sizes, args, lent))
@@ -201,8 +202,8 @@ def _give(name: str, made: list[torch.Tensor], results: list[torch.Tensor]):
 
 
 @functools.lru_cache(maxsize=4096)
-def _parsed(name: str, config: str):
-    return _operation(name), json.loads(config)
+def _parsed(config: str) -> dict:
+    return json.loads(config)
 
 
 def _operation(name: str):
