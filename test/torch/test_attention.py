@@ -25,12 +25,17 @@ def places(q, k, v):
     return plain(q, k, v, (at[:, None] >= at)[None, None])
 
 
+def broadcast(q, k, v):
+    return F.scaled_dot_product_attention(q, k, v, is_causal=True)
+
+
 KEYS = torch.arange(26).reshape(2, 1, 1, 13) % 5 != 3
 CASES = {
     "plain": (plain, inputs(4, 4, 9, 13)),
     "causal, turned": (causal, inputs(4, 4, 9, 9)),
     "compared places": (places, inputs(4, 4, 9, 9)),
     "shared heads": (plain, inputs(8, 2, 9, 13)),
+    "one head of keys, broadcast": (broadcast, inputs(4, 1, 9, 9)),
     "one query of shared heads": (plain, inputs(8, 2, 1, 13, KEYS)),
     "repeated mask of keys": (plain, inputs(4, 4, 9, 13, KEYS.expand(2, 1, 9, 13))),
     "bias": (plain, inputs(4, 4, 9, 13, torch.linspace(-2, 2, 9 * 13).reshape(9, 13))),

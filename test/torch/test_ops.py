@@ -312,6 +312,8 @@ def test_values_where_a_mask_holds():
         return a, b, c
 
     same(f, x, mask, rows, torch.randn(int(mask.sum())), torch.randn(int(rows.sum()), 7))
+    nowhere = torch.zeros_like(mask)
+    same(f, x, nowhere, nowhere[:, 0], torch.randn(0), torch.randn(0, 7))
 
 
 @pytest.mark.parametrize("mode", ["sum", "mean"])

@@ -48,7 +48,8 @@ def _fits(q, k, v, mask, dropout_p, is_causal, enable_gqa) -> bool:
         return False
     if not all(statically_known_true(s > 0) for s in (*q.shape, *k.shape, *v.shape)):
         return False
-    if heads != shared and not (enable_gqa and heads % shared == 0):
+    # One head of keys is broadcast in any case.
+    if heads != shared and not (shared == 1 or enable_gqa and heads % shared == 0):
         return False
     if mask is None:
         return True

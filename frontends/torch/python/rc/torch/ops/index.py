@@ -165,8 +165,10 @@ def put_masked(b: Build, x: T, mask: T, values: T, accumulate: bool) -> T:
         taken = b.expand(b.reshape(values, values.shape[1:]) if values.rank > len(row) else values, x.shape)
     else:
         count = numel(mask.shape)
-        if values.rank > len(row) + 1 or 0 in (count, values.shape[0]):
+        if values.rank > len(row) + 1:
             raise Unsupported("values of this shape where a mask holds")
+        if 0 in (count, values.shape[0]):
+            return x
         line = b.convert(b.reshape(mask, [count]), "i64")
         nth = b.scalar("min", b.op("core.scan", line, dim=0, kind="add", exclusive=True), simplify(values.shape[0] - 1))
         rows = b.expand(values, [values.shape[0], *row])

@@ -129,15 +129,7 @@ def attention_of_rc(b: Build, q: T, k: T, v: T, mask, causal: bool, scale: float
 
 @translates_of_library("rc.attention_backward.default")
 def attention_backward_of_rc(b: Build, grad: T, q: T, k: T, v: T, mask, y: T, sums: T, causal: bool, scale: float):
-    group = q.shape[1] // k.shape[1]
-    if group == 1:
-        return attention_backward(b, grad, q, k, v, y, sums, mask, causal, scale)
-    # Heads that share keys: the sum of what each adds.
-    apart = lambda x: (*x.shape[:2], group, *x.shape[2:])
-    repeated = lambda x: b.reshape(b.expand(b.unsqueeze(x, 2), apart(x)), (x.shape[0], q.shape[1], *x.shape[2:]))
-    grads = attention_backward(b, grad, q, repeated(k), repeated(v), y, sums, mask, causal, scale)
-    summed = lambda g, x: b.convert(b.reduce("add", b.upcast(b.reshape(g, apart(x))), [2]), x.dtype)
-    return [grads[0], summed(grads[1], k), summed(grads[2], v)]
+    return attention_backward(b, grad, q, k, v, y, sums, mask, causal, scale)
 
 
 def _agreeing(b: Build, q: T, k: T, v: T, mask: T | None) -> tuple:
@@ -178,6 +170,19 @@ def flash_attention_cpu_backward(
 
 def attention_backward(b: Build, grad: T, q: T, k: T, v: T, y: T, sums: T, mask, causal: bool, scale) -> list[T]:
     """Gradients of q, k and v from the logarithms of each query's sum of exponentials: probabilities are formed anew, and not stored."""
+    if q.shape[1] == k.shape[1]:
+        return _attention_backward(b, grad, q, k, v, y, sums, mask, causal, scale)
+    # Heads that share keys: the sum of what each adds.
+    group = q.shape[1] // k.shape[1]
+    apart = lambda x: (*x.shape[:2], group, *x.shape[2:])
+    repeated = lambda x: b.reshape(b.expand(b.unsqueeze(x, 2), apart(x)), (x.shape[0], q.shape[1], *x.shape[2:]))
+    grads = _attention_backward(b, grad, q, repeated(k), repeated(v), y, sums, mask, causal, scale)
+    summed = lambda g, x: b.convert(b.reduce("add", b.upcast(b.reshape(g, apart(x))), [2]), x.dtype)
+    return [grads[0], summed(grads[1], k), summed(grads[2], v)]
+
+
+def _attention_backward(b: Build, grad: T, q: T, k: T, v: T, y: T, sums: T, mask, causal: bool, scale) -> list[T]:
+    """Where each head has keys of its own."""
     q, k, v, mask = _agreeing(b, q, k, v, mask)
     sums = b.convert(sums, compute(q.dtype))
     operands = (q, k, v, grad, sums, _delta(b, grad, y), mask)
