@@ -95,7 +95,7 @@ impl<'s> Distribute<'s> {
         let mut places = self.chosen_places(op, places)?;
         let mut registers = Vec::with_capacity(access.spread.registers);
         let reversed = self.reads_reversed(op, axis, &mut access);
-        let steps = self.steps_of(op, axis, &access);
+        let steps = self.steps_of(op, axis, &access, &places.spread);
         if steps.is_some() {
             access.counts_lanes = true;
             if op.bool("clamped") {
@@ -156,11 +156,12 @@ impl<'s> Distribute<'s> {
     }
 
     /// For each register of a CPU's tile, how far the places of its lanes lie beyond the first, if two vectors have them all.
-    fn steps_of(&self, op: OpRef<'s>, axis: usize, access: &Access) -> Option<Vec<Vec<i64>>> {
+    fn steps_of(&self, op: OpRef<'s>, axis: usize, access: &Access, places: &Distribution) -> Option<Vec<Vec<i64>>> {
         let (steps, spread) = (op.ints("steps")?, &access.spread);
         let (along, vec) = (spread.vec_dim?, spread.vec as usize);
-        let fits =
-            !self.cuda && vec > 1 && axis + 1 == access.starts.len() && steps.len() as i64 == spread.shape[along];
+        // Lanes along another dimension than the places move in have one place.
+        let moves = steps.len() as i64 == spread.shape[along] && places.shape[along] == spread.shape[along];
+        let fits = !self.cuda && vec > 1 && axis + 1 == access.starts.len() && moves;
         let register = |r: usize| {
             let from = spread.coords(r)[along] as usize;
             let steps: Vec<i64> = steps.get(from..from + vec)?.iter().map(|step| step - steps[from]).collect();
