@@ -29,6 +29,12 @@ def broadcast(q, k, v):
     return F.scaled_dot_product_attention(q, k, v, is_causal=True)
 
 
+def windowed(q, k, v):
+    apart = lambda x: x.unflatten(1, (2, 2))
+    p = (apart(q) * 0.3 @ apart(k).mT).softmax(-1)
+    return (p @ apart(v)).flatten(1, 2)
+
+
 KEYS = torch.arange(26).reshape(2, 1, 1, 13) % 5 != 3
 CASES = {
     "plain": (plain, inputs(4, 4, 9, 13)),
@@ -36,6 +42,7 @@ CASES = {
     "compared places": (places, inputs(4, 4, 9, 9)),
     "shared heads": (plain, inputs(8, 2, 9, 13)),
     "one head of keys, broadcast": (broadcast, inputs(4, 1, 9, 9)),
+    "five dimensions": (windowed, inputs(4, 4, 9, 13)),
     "one query of shared heads": (plain, inputs(8, 2, 1, 13, KEYS)),
     "repeated mask of keys": (plain, inputs(4, 4, 9, 13, KEYS.expand(2, 1, 9, 13))),
     "bias": (plain, inputs(4, 4, 9, 13, torch.linspace(-2, 2, 9 * 13).reshape(9, 13))),

@@ -3,6 +3,7 @@
 use crate::constraints::{FLOAT_TENSOR, Inferred, MASK_OR_COUNTS, default_acc};
 use crate::derivative::Derivative;
 use rc_ir::op_def::{AttrDefault, AttrKind, InferArgs, attr, operand, variadic, variadic_result};
+use rc_ir::rewrite::Canonicalize;
 use rc_ir::{Dim, Effects, OpDef, Type};
 
 pub static ATTENTION: OpDef = OpDef {
@@ -35,6 +36,7 @@ pub static ATTENTION: OpDef = OpDef {
     interfaces: &[
         &Derivative::Vjp(super::attention_derivative::attention_vjp),
         &super::attention_derivative::SUMS,
+        &Canonicalize(&[("attention-of-one-batch", super::attention_batch::join_batches)]),
     ],
     ..OpDef::new("rc.core.attention")
 };

@@ -4,6 +4,7 @@ use super::attention::check_mask;
 use crate::constraints::{FLOAT_TENSOR, Inferred, MASK_TENSOR, default_acc};
 use crate::derivative::Derivative;
 use rc_ir::op_def::{AttrDefault, AttrKind, InferArgs, attr, operand, optional, result};
+use rc_ir::rewrite::Canonicalize;
 use rc_ir::{Dim, Effects, OpDef, Type};
 
 pub static ATTENTION_BACKWARD: OpDef = OpDef {
@@ -37,7 +38,10 @@ pub static ATTENTION_BACKWARD: OpDef = OpDef {
     ],
     effects: Effects::Pure,
     infer: Some(infer),
-    interfaces: &[&Derivative::Definition(super::attention_derivative::define_backward)],
+    interfaces: &[
+        &Derivative::Definition(super::attention_derivative::define_backward),
+        &Canonicalize(&[("gradients-of-one-batch", super::attention_batch::join_batches)]),
+    ],
     ..OpDef::new("rc.core.attention_backward")
 };
 

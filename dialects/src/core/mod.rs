@@ -7,6 +7,7 @@
 
 pub mod attention;
 pub mod attention_backward;
+mod attention_batch;
 mod attention_derivative;
 pub mod binary;
 pub mod call;

@@ -25,7 +25,7 @@ impl Lowering<'_> {
         let rank = self.source.ty(op.operand(0)).rank();
         if rank != 3 && rank != 4 {
             let error = op.unsupported(format!("on tensors of rank {rank}"));
-            return Err(error.help("reshape to [batch, heads, length, size]"));
+            return Err(error.help("canonicalize before, or reshape to [batch, heads, length, size]"));
         }
         let (q, v) = (self.shape(op, 0), self.shape(op, 2));
         let h = if rank == 4 { q[1] } else { Dim::Static(1) };

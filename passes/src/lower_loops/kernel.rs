@@ -364,7 +364,7 @@ impl Lowering<'_> {
         if rank != 3 && rank != 4 {
             return Err(op
                 .unsupported(format!("on tensors of rank {rank}"))
-                .help("reshape to [batch, heads, length, size]"));
+                .help("canonicalize before, or reshape to [batch, heads, length, size]"));
         }
         let (q, k, v) = (self.shape(op, 0), self.shape(op, 1), self.shape(op, 2));
         let heads = rank - 3;
