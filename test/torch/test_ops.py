@@ -300,6 +300,15 @@ def test_searchsorted(n, right):
     same(lambda line, x: torch.bucketize(x, line[0], right=right), line, x)
 
 
+def test_strides_of_what_lies_turned_in_memory():
+    def f(x):
+        chunks = (x * 2).transpose(0, 1).view(3, 2, 4, 5)
+        return chunks.as_strided((3, 3, 4, 5), (5, 30, 15, 1)) + 1
+
+    same(f, torch.randn(8, 3, 5))
+    same(lambda x, y: torch.as_strided_scatter(x.t(), y, (2, 3), (4, 1), 1), torch.randn(5, 4), torch.randn(2, 3))
+
+
 def test_values_where_a_mask_holds():
     x, mask = torch.randn(5, 7), torch.rand(5, 7) < 0.4
     rows = mask[:, 0]

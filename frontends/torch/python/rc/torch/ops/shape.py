@@ -6,6 +6,7 @@ import torch
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from rc._native import Dim
+from rc.torch import layout
 from rc.torch.build import Build, T, normalize, numel, simplify
 from rc.torch.errors import Unsupported
 from rc.torch.ops.table import out, out_shape, translates
@@ -252,36 +253,46 @@ def diagonal_scatter(b: Build, x: T, source: T, offset: int = 0, dim1: int = 0, 
     return b.select(here, b.take(flat, linear), x) if size != 0 else x
 
 
-@translates("as_strided", "as_strided_copy")
-def as_strided(b: Build, x: T, size, stride, storage_offset=None) -> T:
-    """Of a tensor that lies row by row, as functional graphs have them: places computed from strides."""
+def _in_memory(b: Build) -> list[int]:
+    """The dimensions of the first argument in the order in which they lie in memory, which must be all of it."""
     val = b.node.args[0].meta["val"]
-    if not val.is_contiguous() or val.storage_offset() != 0:
-        raise Unsupported("as_strided of a view")
-    shape = out_shape(b)
-    if any(s == 0 for s in shape):
-        return b.full(0, x.dtype, shape)
-    at = b.size(storage_offset or 0, "i64", shape)
+    order = layout.dense_order(val, b.symbols)
+    if order is None or val.storage_offset() != 0:
+        raise Unsupported("as_strided of a part of a tensor's memory")
+    return order
+
+
+def _strided_places(b: Build, shape: list, stride, offset) -> T:
+    """Where in memory each element lies."""
+    last = simplify((offset or 0) + sum((size - 1) * step for size, step in zip(shape, stride)))
+    count = numel(b.node.args[0].meta["val"].shape)
+    if isinstance(last, int) and isinstance(count, int) and last >= count:
+        raise Unsupported("as_strided beyond a tensor's elements")
+    at = b.size(offset or 0, "i64", shape)
     for d, step in enumerate(stride):
         at = b.binary("add", at, b.binary("mul", b.iota(shape, d), b.size(step, "i64", shape)))
-    return b.take(b.reshape(x, [numel(x.shape)]), at)
+    return at
+
+
+@translates("as_strided", "as_strided_copy")
+def as_strided(b: Build, x: T, size, stride, storage_offset=None) -> T:
+    order, shape = _in_memory(b), out_shape(b)
+    if any(s == 0 for s in shape):
+        return b.full(0, x.dtype, shape)
+    line = b.reshape(b.permute(x, order), [numel(x.shape)])
+    return b.take(line, _strided_places(b, shape, stride, storage_offset))
 
 
 @translates("as_strided_scatter")
 def as_strided_scatter(b: Build, x: T, source: T, size, stride, storage_offset=None) -> T:
-    val = b.node.args[0].meta["val"]
-    if not val.is_contiguous() or val.storage_offset() != 0:
-        raise Unsupported("as_strided_scatter of a view")
-    shape = list(source.shape)
+    order, shape = _in_memory(b), list(source.shape)
     if any(s == 0 for s in shape):
         return x
-    at = b.size(storage_offset or 0, "i64", shape)
-    for d, step in enumerate(stride):
-        at = b.binary("add", at, b.binary("mul", b.iota(shape, d), b.size(step, "i64", shape)))
-    count = [numel(shape)]
-    line = b.reshape(x, [numel(x.shape)])
+    at, count = _strided_places(b, shape, stride, storage_offset), [numel(shape)]
+    moved = b.permute(x, order)
+    line = b.reshape(moved, [numel(x.shape)])
     y = b.op("core.scatter", line, b.reshape(at, count), b.reshape(b.convert(source, x.dtype), count), axis=0, kind="set")
-    return b.reshape(y, x.shape)
+    return b.permute(b.reshape(y, moved.shape), [order.index(d) for d in range(x.rank)])
 
 
 @translates("unfold", "unfold_copy")
