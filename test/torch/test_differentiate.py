@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import rc.torch.backend as backend
+import rc.torch.derivatives as derivatives
 from rc.torch.behind import Behind
 from rc.torch.compile import Compiling
 from rc.torch.errors import UnsupportedOps
@@ -242,6 +243,40 @@ def attention(q, k, v, causal=False, mask=None):
 def test_attention(heads, causal, own):
     q, k, v = torch.randn(2, 4, 7, 8), torch.randn(2, heads, 7, 8), torch.randn(2, heads, 7, 5)
     check(lambda q, k, v: attention(q, k, v, causal), q, k, v)
+
+
+def grids(dims):
+    """Images, and places in and beyond them and on their borders."""
+    x, at = torch.randn(2, 3, *(5, 7, 4)[:dims]), torch.rand(2, *(4, 6, 3)[:dims], dims) * 3.4 - 1.7
+    at[0, 0] = at[0, 0].round().clamp(-1, 1)
+    return x, at
+
+
+GRIDS = [(dims, mode) for dims in (2, 3) for mode in ("bilinear", "nearest", "bicubic") if (dims, mode) != (3, "bicubic")]
+
+
+@pytest.mark.parametrize("align_corners", [True, False])
+@pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
+@pytest.mark.parametrize("dims, mode", GRIDS)
+def test_sampled_places(dims, mode, padding, align_corners, own):
+    f = lambda x, at: F.grid_sample(x, at, mode=mode, padding_mode=padding, align_corners=align_corners)
+    check(f, *grids(dims), rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
+@pytest.mark.parametrize("dims, mode", GRIDS)
+def test_sampled_places_left_to_autograd(dims, mode, padding, monkeypatch):
+    monkeypatch.setattr(derivatives, "_SMOOTH", derivatives._SMOOTH - derivatives._operations("grid_sampler_2d grid_sampler_3d"))
+    f = lambda x, at: F.grid_sample(x, at, mode=mode, padding_mode=padding, align_corners=padding == "border")
+    check(f, *grids(dims), rtol=1e-3, atol=1e-4)
+
+
+def test_sampled_places_of_symbolic_sizes():
+    f = torch.compile(lambda x, at: F.grid_sample(x, at, padding_mode="reflection", align_corners=False), backend="rc", dynamic=True)
+    for n in (4, 6):
+        x, at = torch.randn(2, 3, n, n + 1, requires_grad=True), (torch.rand(2, n, 5, 2) * 3 - 1.5).requires_grad_()
+        expected = torch.autograd.grad(F.grid_sample(x, at, padding_mode="reflection", align_corners=False).sin().sum(), [x, at])
+        close(torch.autograd.grad(f(x, at).sin().sum(), [x, at]), expected)
 
 
 def test_attention_with_a_bias_that_learns(own):

@@ -37,7 +37,7 @@ _SMOOTH = _operations(
     mm bmm addmm baddbmm mv addmv dot _grouped_mm
     embedding index_select gather index.Tensor _unsafe_index.Tensor
     convolution max_pool1d_with_indices max_pool2d_with_indices max_pool3d_with_indices avg_pool1d avg_pool2d avg_pool3d
-    _adaptive_avg_pool2d _adaptive_avg_pool3d"""
+    _adaptive_avg_pool2d _adaptive_avg_pool3d grid_sampler_2d grid_sampler_3d"""
 ) | {torch.ops.rc.resize.default}
 
 _OF_LIBRARIES = {"transformers.grouped_mm_fallback.default"}

@@ -2,7 +2,7 @@
 
 from rc.torch.ops.table import COMPLEX, TABLE, translates_copies, translation
 from rc.torch.ops import attention_cuda, bags, bits, control, convolution, create, elementwise, index, norm, pool, product  # noqa: F401
-from rc.torch.ops import random, reduce, resize, shape, sort, special  # noqa: F401
+from rc.torch.ops import random, reduce, resize, sample, shape, sort, special  # noqa: F401
 
 translates_copies()
 

@@ -1,17 +1,14 @@
-"""Resizing, as weighted sums of windows or, with antialiasing, as products with matrices of weights; sampling at computed places."""
+"""Resizing, as weighted sums of windows or, with antialiasing, as products with matrices of weights."""
 
 from __future__ import annotations
 
-import functools
-import itertools
 from dataclasses import dataclass
 from fractions import Fraction
 
 import numpy as np
 import torch
 
-from rc._native import Dim
-from rc.torch.build import Build, T, numel
+from rc.torch.build import Build, T
 from rc.torch.dtypes import is_float
 from rc.torch.errors import Unsupported
 from rc.torch.ops.convolution import fixed
@@ -183,92 +180,3 @@ def resize(b: Build, x: T, sizes, mode: str, align_corners: bool, scales) -> T:
     sizes = fixed(sizes)
     windows = plan(fixed(x.shape), torch.float64 if x.dtype == "f64" else torch.float32, sizes, mode, align_corners, scales)
     return _resized(b, x, sizes, windows)
-
-
-def _reflected(b: Build, at: T, low: float, span: float) -> T:
-    """Places beyond either end, folded back."""
-    if not isinstance(span, Dim) and span <= 0:
-        return b.like(0, at)
-    t = b.unary("abs", b.scalar("sub", at, low))
-    extra = b.scalar("rem", t, span)
-    flips = b.unary("floor", b.scalar("div", t, span))
-    even = b.compare("eq", b.scalar("rem", flips, 2), b.like(0, flips))
-    return b.scalar("add", b.select(even, extra, b.binary("sub", b.like(span, extra), extra)), low)
-
-
-def _scaled(b: Build, at: T, size: int, align_corners: bool) -> T:
-    """A place in [-1, 1] as one among `size` elements."""
-    if align_corners:
-        return b.scalar("mul", b.scalar("mul", b.scalar("add", at, 1), 0.5), size - 1)
-    return b.scalar("mul", b.scalar("sub", b.scalar("mul", b.scalar("add", at, 1), size), 1), 0.5)
-
-
-def _within(b: Build, at: T, size: int, padding: int, align_corners: bool) -> T:
-    """A place among `size` elements; padding 1 is the border's, 2 reflection."""
-    if padding == 2:
-        at = _reflected(b, at, 0, size - 1) if align_corners else _reflected(b, at, -0.5, size)
-    return at if padding == 0 else b.scalar("min", b.scalar("max", at, 0), size - 1)
-
-
-@translates("grid_sampler_2d", "grid_sampler_3d")
-def grid_sampler(b: Build, x: T, grid: T, mode: int, padding: int, align_corners: bool) -> T:
-    """x [n, c, sizes] at places [n, points, dimensions], each in [-1, 1], of the last dimension first. What is computed of a place holds for all of its
-    channels."""
-    if not is_float(x.dtype):
-        raise Unsupported("sampling of integers")
-    sizes, dims = x.shape[2:], x.rank - 2
-    n, channels = x.shape[:2]
-    points = [n, numel(grid.shape[1:-1])]
-    c, line = b.upcast(x), b.reshape(b.upcast(grid), [*points, dims])
-    table = b.reshape(c, [n, channels, numel(sizes)])
-    coordinate = lambda d: b.reshape(b.narrow(line, 2, dims - 1 - d, 1), points)
-    along = [list(_taps(b, coordinate(d), size, mode, padding, align_corners)) for d, size in enumerate(sizes)]
-    total = None
-    for taps in itertools.product(*along):
-        weights = [weight for _, weight in taps if weight is not None]
-        weight = functools.reduce(lambda u, v: b.binary("mul", u, v), weights) if weights else None
-        part = _element(b, table, [at for at, _ in taps], sizes, weight)
-        total = part if total is None else b.binary("add", total, part)
-    return b.convert(b.reshape(total, [n, channels, *grid.shape[1:-1]]), x.dtype)
-
-
-def _taps(b: Build, at: T, size: int, mode: int, padding: int, align_corners: bool):
-    """The whole places along one dimension that a place reads, and their weights: 0 between two, 1 the nearest, 2 a cubic of four."""
-    within = lambda place: _within(b, place, size, padding, align_corners)
-    at = _scaled(b, at, size, align_corners)
-    if mode == 1:
-        yield b.unary("round", within(at)), None
-        return
-    at = at if mode == 2 else within(at)
-    low = b.unary("floor", at)
-    t = b.binary("sub", at, low)
-    if mode == 0:
-        yield low, b.binary("sub", b.like(1, t), t)
-        yield b.scalar("add", low, 1), t
-        return
-    distances = (b.scalar("add", t, 1), t, b.binary("sub", b.like(1, t), t), b.binary("sub", b.like(2, t), t))
-    for n, distance in enumerate(distances):
-        yield within(b.scalar("add", low, n - 1)), _cubic_weight(b, distance, near=n in (1, 2))
-
-
-def _cubic_weight(b: Build, t: T, near: bool) -> T:
-    """PyTorch's cubic, whose a is -0.75, at distances below 1 or from 1 to 2."""
-    powers = (1.25, -2.25, 0, 1) if near else (-0.75, 3.75, -6, 3)
-    total = b.like(powers[0], t)
-    for power in powers[1:]:
-        total = b.scalar("add", b.binary("mul", total, t), power)
-    return total
-
-
-def _element(b: Build, table: T, at, sizes, weight) -> T:
-    """The elements [n, c, points] at whole places [n, points], zero outside, times weights."""
-    inside, linear = None, None
-    for place, size in zip(at, sizes):
-        here = b.binary("and", b.compare("ge", place, b.like(0, place)), b.compare("le", place, b.like(size - 1, place)))
-        inside = here if inside is None else b.binary("and", inside, here)
-        number = b.convert(b.select(here, place, b.like(0, place)), "i64")
-        linear = number if linear is None else b.binary("add", b.scalar("mul", linear, size), number)
-    found = b.op("core.gather", table, linear, axis=2, batch=1)
-    spread = lambda t: b.broadcast_in(t, found.shape, [0, 2])
-    found = b.select(spread(inside), found, b.like(0, found))
-    return b.binary("mul", found, spread(weight)) if weight is not None else found
