@@ -35,6 +35,13 @@ def windowed(q, k, v):
     return (p @ apart(v)).flatten(1, 2)
 
 
+def softmax(q, k, v, mask):
+    return (q @ k.mT * 0.25 + mask.to(q.dtype)).softmax(-1) @ v
+
+
+LOWEST = torch.zeros(2, 1, 9, 13).masked_fill(torch.arange(9)[:, None] < torch.tensor([4, 0])[:, None, None, None], torch.finfo(torch.float32).min)
+"""A bias as transformers writes it: the first queries of one sequence see no key."""
+
 KEYS = torch.arange(26).reshape(2, 1, 1, 13) % 5 != 3
 CASES = {
     "plain": (plain, inputs(4, 4, 9, 13)),
@@ -67,3 +74,21 @@ def test_attention(name, gradients):
     compiled = torch.compile(f, backend="rc", fullgraph=True, dynamic=False)
     for got, want in zip(run(compiled, False), run(f, True), strict=True):
         torch.testing.assert_close(got.to(torch.float64), want, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("f", [softmax, plain])
+def test_keys_hidden_by_the_lowest_number(f, dtype):
+    """Queries of which all keys are hidden see them alike, and spoil nothing; their gradient, of padding, is none."""
+    torch._dynamo.reset()
+    q, k, v, mask = inputs(4, 4, 9, 13, LOWEST.clamp(min=torch.finfo(dtype).min))
+    grad = torch.randn(2, 4, 9, 16).masked_fill(mask[:, :, :, :1] < 0, 0)
+
+    def run(f, dtype):
+        given = [x.to(dtype).detach().requires_grad_() for x in (q, k, v)]
+        y = f(*given, mask.to(dtype))
+        return [y, *torch.autograd.grad(y, given, grad.to(dtype))]
+
+    exact = {"rtol": 1e-5, "atol": 1e-5} if dtype == torch.float32 else {"rtol": 0.05, "atol": 0.05}
+    for got, want in zip(run(torch.compile(f, backend="rc", fullgraph=True), dtype), run(f, torch.float64), strict=True):
+        torch.testing.assert_close(got.to(torch.float64), want, **exact)

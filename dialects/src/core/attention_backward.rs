@@ -15,7 +15,8 @@ pub static ATTENTION_BACKWARD: OpDef = OpDef {
           ds = p · (grad · vᵀ - delta), the results are the gradients of q: ds · k · scale, of k: dsᵀ · q · scale, and of v: pᵀ · grad. \
           Products are added in the accumulation type; p and ds may be rounded to the operands' type before they are \
           multiplied; the results are rounded once. `causal`, `scale` and the mask are as in core.attention. What is hidden has p = 0, \
-          and so has every key for a query whose sums are -inf. Nothing of size [s, t] has to be stored. The method is \
+          and so has every key for a query whose sums, as exponents of two, are -inf: also one all of whose keys a bias of the lowest number hides, \
+          next to which the sum is lost. Nothing of size [s, t] has to be stored. The method is \
           FlashAttention's (Dao et al., 2022).",
     example: "func.func @gradients(%q: tensor<2x7x4xf32>, %k: tensor<2x5x4xf32>, %v: tensor<2x5x3xf32>, %grad: tensor<2x7x3xf32>, %sums: tensor<2x7xf32>, %delta: tensor<2x7xf32>) -> (tensor<2x7x4xf32>, tensor<2x5x4xf32>, tensor<2x5x3xf32>) {
   %dq, %dk, %dv = core.attention_backward %q, %k, %v, %grad, %sums, %delta {scale = 0.5} : tensor<2x7x4xf32>, tensor<2x5x4xf32>, tensor<2x5x3xf32>

@@ -120,7 +120,11 @@ impl Order {
     fn outputs(&self, body: &Body, ops: &FxHashSet<Op>) -> Vec<Value> {
         let mut out = Vec::new();
         for op in self.sorted(ops) {
-            out.extend(body.results(op).filter(|&v| body.uses(v).any(|(user, _)| !ops.contains(&user))));
+            // Attention stores its result, also where only the logarithms of its sums are read.
+            let is_attention = body.name(op) == op::core::ATTENTION;
+            let stored = |v| is_attention && v == body.result(op, 0) && !body.has_uses(v);
+            let read = |v| body.uses(v).any(|(user, _)| !ops.contains(&user));
+            out.extend(body.results(op).filter(|&v| stored(v) || read(v)));
         }
         out
     }

@@ -132,7 +132,10 @@ impl<'s> Attention<'s> {
     }
     /// Whether scores are scaled before their maximum is taken: a bias is added to them, or a factor would turn their order.
     fn scaled_early(&self, p: &Program) -> bool {
-        self.scale <= 0.0 || self.inputs.get(3).is_some_and(|m| p.src.ty(m.0).elem() != Type::i1())
+        self.scale <= 0.0 || self.has_bias(p)
+    }
+    fn has_bias(&self, p: &Program) -> bool {
+        self.inputs.get(3).is_some_and(|m| p.src.ty(m.0).elem() != Type::i1())
     }
 
     /// The result for the queries of the scope, with the scope in which it is to be stored.
@@ -319,16 +322,26 @@ impl<'s> Attention<'s> {
         // While nothing is visible the maximum is minus infinity; subtracting 0 then leaves exp(-inf) = 0.
         let unseen = p.compare("eq", next, low);
         let shift = p.select(unseen, nothing, next);
-        let factor = self.factor(p);
-        let factor = self.constant(p, factor);
-        let shift = p.binary(op::core::MUL, shift, factor);
-        let shift = p.unary(op::core::NEG, shift);
-        let (centred, moved) = (p.fma(scores, factor, shift), p.fma(best, factor, shift));
+        let [centred, moved] = self.centred(p, [scores, best], shift);
         let (weights, decay) = (p.power_of_2(centred), p.power_of_2(moved));
         let added = p.reduce(weights, &[1], "add");
         let kept = p.binary(op::core::MUL, sum, decay);
         let sum = p.binary(op::core::ADD, kept, added);
         (next, sum, decay, p.convert(weights, self.value_type(p)))
+    }
+    /// Scores less the maximum, as exponents of two. A bias may be the lowest number there is, whose multiple is infinite: it is subtracted first.
+    fn centred(&self, p: &mut Program, scores: [Value; 2], shift: Value) -> [Value; 2] {
+        let factor = self.factor(p);
+        let factor = self.constant(p, factor);
+        if self.has_bias(p) {
+            return scores.map(|score| {
+                let apart = p.binary(op::core::SUB, score, shift);
+                p.binary(op::core::MUL, apart, factor)
+            });
+        }
+        let shift = p.binary(op::core::MUL, shift, factor);
+        let shift = p.unary(op::core::NEG, shift);
+        scores.map(|score| p.fma(score, factor, shift))
     }
     fn values(&self, p: &mut Program, weights: Value, scope: &Scope, at: Value, total: Value) -> Result<Value> {
         let (width, zero) = (self.padded(p, E)?, p.constant_index(0));

@@ -263,12 +263,13 @@ impl<'s> AttentionBackward<'s> {
         Ok(next)
     }
 
-    /// The logarithms of sums as exponents of two, plus infinity for a query that sees nothing or is none: its probabilities are 0.
+    /// The logarithms of sums as exponents of two, plus infinity for a query that sees nothing or is none: its probabilities are 0. So it is where
+    /// the lowest number hides all keys: next to it the sum of their exponentials is lost.
     fn exponents(&self, p: &mut Program, sums: Value, scope: &Scope) -> Result<Value> {
         let (low, high) = (self.constant(p, f64::NEG_INFINITY), self.constant(p, f64::INFINITY));
         let log = self.constant(p, LOG2_E);
         let exponents = p.binary(op::core::MUL, sums, log);
-        let mut seen = p.compare("ne", sums, low);
+        let mut seen = p.compare("ne", exponents, low);
         if let Some(inside) = p.inside(scope, &|n| n == self.name(M)) {
             seen = p.binary(op::core::AND, seen, inside);
         }

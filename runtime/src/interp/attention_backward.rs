@@ -7,7 +7,7 @@ use super::space::{Access, Space};
 use super::value::{Array, Format, Value};
 use rayon::prelude::*;
 use rc_dialects::loop_::gradients_of;
-use rc_ir::{Dim, OpRef, Result};
+use rc_ir::{Dim, OpRef, Result, Type};
 
 /// Dense operands: q [b, s, d], k [b, t, d], v [b, t, e], grad [b, s, e], sums and delta [b, s].
 struct Backward<'a> {
@@ -16,6 +16,8 @@ struct Backward<'a> {
     sizes: (usize, usize, usize, usize, usize),
     scale: f64,
     causal: bool,
+    /// Sums up to here have no exponent of two in their type: what hides all keys of a query.
+    lowest: f64,
 }
 
 impl Backward<'_> {
@@ -35,7 +37,7 @@ impl Backward<'_> {
         p.par_chunks_mut(t.max(1)).zip(ds.par_chunks_mut(t.max(1))).enumerate().for_each(|(row, (p, ds))| {
             let (batch, i) = (row / s, row % s);
             for (j, (p, ds)) in p.iter_mut().zip(ds).enumerate() {
-                let hidden = self.causal && j > i || sums[row] == f64::NEG_INFINITY;
+                let hidden = self.causal && j > i || sums[row] <= self.lowest;
                 let exact = if hidden { 0.0 } else { (*p + bias(batch, i, j) - sums[row]).exp() };
                 *ds = factor(if exact == 0.0 { 0.0 } else { exact * (*ds - delta[row]) });
                 *p = factor(exact);
@@ -48,6 +50,11 @@ impl Backward<'_> {
             product_of_floats(Sizes { b, m: t, n: e, k: s }, &p, columns(s, t), grad, columns(s, e), plain),
         ]
     }
+}
+
+fn lowest(sums: Type) -> f64 {
+    let most = if sums.elem() == Type::f64() { f64::MAX } else { f64::from(f32::MAX) };
+    -most / std::f64::consts::LOG2_E
 }
 
 impl Frame<'_> {
@@ -77,6 +84,7 @@ impl Frame<'_> {
             sizes: (batch.iter().product(), s, t, d, e),
             scale: op.attr("scale").and_then(|a| a.as_float()).unwrap_or(1.0 / (d as f64).sqrt()),
             causal: op.bool("causal"),
+            lowest: lowest(op.body.ty(op.operand(4))),
         };
         let bias = |b: usize, i: usize, j: usize| mask.as_ref().map_or(0.0, |m| m[(b * s + i) * t + j]);
         let gradients = backward.gradients(bias, |x| x);
@@ -118,6 +126,7 @@ impl Frame<'_> {
             sizes: (size(0) * size(1), s, t, size(4), size(5)),
             scale: op.attr("scale").and_then(|a| a.as_float()).unwrap_or(1.0 / (size(4) as f64).sqrt()),
             causal: op.bool("causal"),
+            lowest: lowest(op.body.ty(op.operand(4))),
         };
         let factor: Format = self.format(op, op.body.ty(op.operand(0)))?;
         let bias = |b: usize, i: usize, j: usize| dense.get(6).map_or(0.0, |m| m[(b * s + i) * t + j]);
