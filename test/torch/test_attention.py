@@ -92,3 +92,14 @@ def test_keys_hidden_by_the_lowest_number(f, dtype):
     exact = {"rtol": 1e-5, "atol": 1e-5} if dtype == torch.float32 else {"rtol": 0.05, "atol": 0.05}
     for got, want in zip(run(torch.compile(f, backend="rc", fullgraph=True), dtype), run(f, torch.float64), strict=True):
         torch.testing.assert_close(got.to(torch.float64), want, **exact)
+
+
+@pytest.mark.parametrize("learns", [False, True])
+def test_hidden_queries_have_no_gradient(learns):
+    torch._dynamo.reset()
+    q, k, v, mask = inputs(4, 4, 9, 13, LOWEST)
+    given = [x.requires_grad_() for x in (q, k, v, torch.zeros(2, 4, 9, 13))][: 3 + learns]
+    f = lambda q, k, v, *bias: plain(q, k, v, (bias[0] if bias else 0) + mask)
+    found = torch.autograd.grad(torch.compile(f, backend="rc", fullgraph=True)(*given).sin().sum(), given)
+    hidden = (mask[:, 0, :, 0] < 0)[:, None].expand(2, 4, 9)
+    assert all(not x[hidden].any() and x[~hidden].any() for x in (found[0], *found[3:]))

@@ -279,6 +279,15 @@ def test_sampled_places_of_symbolic_sizes():
         close(torch.autograd.grad(f(x, at).sin().sum(), [x, at]), expected)
 
 
+def test_gradients_where_a_size_is_a_number_of_the_call(own):
+    f = lambda x, n: (x[:, n:] * 2).sum(1) + x[:, : x.shape[1] // 2].sum(1)
+    compiled = torch.compile(f, backend="rc", fullgraph=True, dynamic=True)
+    for length, n in ((8, 3), (9, 5), (6, 0)):
+        x = torch.randn(2, length, 4, requires_grad=True)
+        (expected,), (found,) = (torch.autograd.grad(g(x, n).sin().sum(), x) for g in (f, compiled))
+        torch.testing.assert_close(found, expected)
+
+
 def test_attention_with_a_bias_that_learns(own):
     q, k, v = (torch.randn(2, 3, 5, 4) for _ in range(3))
     check(lambda q, k, v, m: attention(q, k, v, mask=m), q, k, v, torch.randn(1, 3, 1, 5))

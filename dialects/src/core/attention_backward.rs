@@ -46,6 +46,12 @@ pub static ATTENTION_BACKWARD: OpDef = OpDef {
     ..OpDef::new("rc.core.attention_backward")
 };
 
+/// Up to where sums of type `ty` have no exponent of two: their queries have no probabilities.
+pub fn lowest_sum(ty: Type) -> f64 {
+    let most = if ty.elem() == Type::f64() { f64::MAX } else { f64::from(f32::MAX) };
+    -most / std::f64::consts::LOG2_E
+}
+
 fn infer(args: &InferArgs) -> Inferred {
     let operands: Vec<Type> = (0..6).map(|i| args.operand(i)).collect::<Result<_, _>>()?;
     let [q, k, v, grad, sums, delta] = operands[..] else { unreachable!("six operands") };

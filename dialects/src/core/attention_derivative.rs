@@ -1,9 +1,9 @@
 //! The derivative of `core.attention`, with the probabilities computed again from the logarithms of their sums.
 
 use super::attention::{ATTENTION, shared_heads};
-use super::attention_backward::ATTENTION_BACKWARD;
+use super::attention_backward::{ATTENTION_BACKWARD, lowest_sum};
 use crate::builder::CoreBuilder;
-use crate::derivative::{Residuals, Vjp, splat_like, where_or_zero, wide, zeros_like};
+use crate::derivative::{Residuals, Vjp, splat_like, wide, zeros_like};
 use crate::op;
 use rc_ir::{Attr, Builder, Dim, Op, OpRef, Result, Type, Value};
 
@@ -208,8 +208,10 @@ impl Scores {
         let sums = over_keys(b, sums, scores);
         let shifted = b.binary("sub", scores, sums);
         let exp = b.unary("exp", shifted);
-        let some = b.compare("ne", sums, hidden);
-        where_or_zero(b, some, exp)
+        let lowest = splat_like(b, lowest_sum(b.ty(sums)), sums);
+        let none = b.compare("le", sums, lowest);
+        let zeros = zeros_like(b, exp);
+        b.select(none, zeros, exp)
     }
 
     /// The products of two tensors' rows, in the type of computation.

@@ -6,8 +6,9 @@ use super::region::{scatter, subspace, whole_space};
 use super::space::{Access, Space};
 use super::value::{Array, Format, Value};
 use rayon::prelude::*;
+use rc_dialects::core::attention_backward::lowest_sum;
 use rc_dialects::loop_::gradients_of;
-use rc_ir::{Dim, OpRef, Result, Type};
+use rc_ir::{Dim, OpRef, Result};
 
 /// Dense operands: q [b, s, d], k [b, t, d], v [b, t, e], grad [b, s, e], sums and delta [b, s].
 struct Backward<'a> {
@@ -52,11 +53,6 @@ impl Backward<'_> {
     }
 }
 
-fn lowest(sums: Type) -> f64 {
-    let most = if sums.elem() == Type::f64() { f64::MAX } else { f64::from(f32::MAX) };
-    -most / std::f64::consts::LOG2_E
-}
-
 impl Frame<'_> {
     pub fn attention_backward(&mut self, op: OpRef) -> Result<Vec<Value>> {
         let arrays: Vec<Array> = (0..6).map(|i| self.array(op, i)).collect::<Result<_>>()?;
@@ -84,7 +80,7 @@ impl Frame<'_> {
             sizes: (batch.iter().product(), s, t, d, e),
             scale: op.attr("scale").and_then(|a| a.as_float()).unwrap_or(1.0 / (d as f64).sqrt()),
             causal: op.bool("causal"),
-            lowest: lowest(op.body.ty(op.operand(4))),
+            lowest: lowest_sum(op.body.ty(op.operand(4))),
         };
         let bias = |b: usize, i: usize, j: usize| mask.as_ref().map_or(0.0, |m| m[(b * s + i) * t + j]);
         let gradients = backward.gradients(bias, |x| x);
@@ -126,7 +122,7 @@ impl Frame<'_> {
             sizes: (size(0) * size(1), s, t, size(4), size(5)),
             scale: op.attr("scale").and_then(|a| a.as_float()).unwrap_or(1.0 / (size(4) as f64).sqrt()),
             causal: op.bool("causal"),
-            lowest: lowest(op.body.ty(op.operand(4))),
+            lowest: lowest_sum(op.body.ty(op.operand(4))),
         };
         let factor: Format = self.format(op, op.body.ty(op.operand(0)))?;
         let bias = |b: usize, i: usize, j: usize| dense.get(6).map_or(0.0, |m| m[(b * s + i) * t + j]);

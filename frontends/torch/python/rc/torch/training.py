@@ -177,7 +177,7 @@ class Step:
         return program, results
 
     def backward_of(self, program: Program, given: tuple[int, ...], options: Options, name: str) -> Program:
-        """It takes what is saved and the gradients of the results `given`, and returns those of arguments."""
+        """It takes what is saved, the gradients of the results `given`, and the call's integers, and returns the gradients of arguments."""
         inputs, results, count = [], [], len(self.lowered.inputs)
         for k in self.saved:
             if k < count:
@@ -196,7 +196,8 @@ class Step:
             sizes = [physical[order.index(d)] for d in range(len(order))]
             results.append((sizes, strides_of(sizes, order), self.dtypes[i]))
         returns = [("result", i) for i in range(len(results))]
-        program.layout(inputs, [], results, returns, [], None, options.graphs, self._shown(name))
+        integers = [(len(inputs) + j, name) for j, (_, name) in enumerate(self.lowered.integers)]
+        program.layout(inputs, integers, results, returns, [], None, options.graphs, self._shown(name))
         return ready(program, self._shown(name))
 
     def _as_input(self, number: int) -> tuple:
@@ -224,7 +225,7 @@ class _Step(torch.autograd.Function):
         values = (step.forward or step.first())(*args)
         count = len(step.values)
         results = tuple(values[:count])
-        ctx.step, ctx.count = step, len(args)
+        ctx.step, ctx.count, ctx.integers = step, len(args), [args[a] for a, _ in step.lowered.integers]
         ctx.like = {i: (results[i].shape, results[i].stride()) for i in step.wanted}
         ctx.save_for_backward(*(args[a] if a is not None else values[r] for a, r in zip(step.of_arguments, step.of_results)))
         ctx.set_materialize_grads(False)
@@ -241,7 +242,7 @@ class _Step(torch.autograd.Function):
         ctx.maybe_clear_saved_tensors()
         program, given = step.backward({i for i in step.wanted if gradients[i] is not None})
         values += [_given(gradients[i], step, i, *ctx.like[i]) for i in given]
-        found = program(values)
+        found = program([*values, *ctx.integers])
         if torch.is_grad_enabled():
             found = _only_once(found)
         of_arguments = [None] * (ctx.count + 1)

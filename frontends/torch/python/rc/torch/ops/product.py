@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import math
+
+import torch
+
 from rc.torch.build import Build, T
 from rc.torch.dtypes import compute, is_float
 from rc.torch.errors import Unsupported
@@ -201,8 +205,9 @@ def mask_gradient(b: Build, grad: T, q: T, k: T, v: T, y: T, sums: T, mask: T, c
     s = scores(b, q, k, mask, causal, scale)
     rows = lambda x: b.expand(b.reshape(b.convert(x, s.dtype), tuple(s.shape[:3]) + (1,)), s.shape)
     p = b.unary("exp", b.binary("sub", s, rows(sums)))
-    # A query that sees no key has sums of -inf, and no gradient.
-    p = b.select(b.compare("eq", rows(sums), b.like(float("-inf"), p)), b.like(0, p), p)
+    # A query that sees no key has sums of -inf, or next to the lowest number, and no gradient.
+    lowest = torch.finfo(torch.float64 if s.dtype == "f64" else torch.float32).min * math.log(2)
+    p = b.select(b.compare("le", rows(sums), b.like(lowest, p)), b.like(0, p), p)
     grad_p = b.dot(grad, v, contract=(3, 3), batch=2, dtype=s.dtype)
     return b.convert(b.binary("mul", p, b.binary("sub", grad_p, rows(_delta(b, grad, y)))), mask.dtype)
 
@@ -251,8 +256,6 @@ def cdist(b: Build, x: T, y: T, p: float, mode=None) -> T:
 
 @translates("_pdist_forward")
 def pdist(b: Build, x: T, p: float = 2.0) -> T:
-    import torch
-
     n = x.shape[0]
     if not isinstance(n, int) or n < 2 or x.shape[1] == 0:
         raise Unsupported("distances of no pairs, or of a symbolic number")
