@@ -300,6 +300,15 @@ def test_searchsorted(n, right):
     same(lambda line, x: torch.bucketize(x, line[0], right=right), line, x)
 
 
+def test_resizing_to_a_symbolic_size():
+    f = lambda x, y: nn.functional.interpolate(x, size=y.shape[2:], mode="bilinear", align_corners=False) + y
+    compiled, x = torch.compile(f, backend="rc", fullgraph=True), torch.randn(1, 3, 8, 8)
+    for n in (16, 23):
+        y = torch.randn(1, 3, n, n + 3)
+        torch._dynamo.mark_dynamic(y, (2, 3))
+        torch.testing.assert_close(compiled(x, y), f(x, y), rtol=1e-5, atol=1e-5)
+
+
 def test_strides_of_what_lies_turned_in_memory():
     def f(x):
         chunks = (x * 2).transpose(0, 1).view(3, 2, 4, 5)

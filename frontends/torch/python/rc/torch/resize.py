@@ -19,6 +19,9 @@ def interpolate(
     fixed = all(isinstance(n, int) for n in x.shape) and not (torch.is_grad_enabled() and x.requires_grad)
     if not (fixed and mode in KINDS and not antialias and x.numel()):
         return own()
+    given = size if size is not None else scale_factor
+    if not all(isinstance(n, (int, float)) for n in (given if isinstance(given, (list, tuple)) else [given])):
+        return own()
     rank = x.dim() - 2
     scales = [0.0] * rank
     if size is not None:
