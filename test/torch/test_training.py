@@ -8,6 +8,9 @@ import torch.nn.functional as F
 from torch import nn
 from torch._dynamo.testing import CompileCounterWithBackend
 
+from rc.torch.options import Options
+from rc.torch.training import compile_step
+
 
 class Net(nn.Module):
     def __init__(self):
@@ -185,3 +188,13 @@ def test_dropout_statistics():
     assert abs(kept.mean().item() - 0.7) < 6 * deviation / kept.numel() ** 0.5
     assert (kept.mean(1) - 0.7).abs().max().item() < 6 * deviation / 1000**0.5
     assert not torch.equal(f(x), y)
+
+
+def test_a_graph_without_results():
+    """As Dynamo makes them between two breaks: AOTAutograd's."""
+    graph = torch.fx.Graph()
+    graph.placeholder("x").meta["val"] = torch.randn(3, requires_grad=True)
+    graph.output(())
+    traced = torch.fx.GraphModule({}, graph)
+    traced.meta["rc.gradients"] = [], []
+    assert compile_step(traced, Options.of(None, None)) is None

@@ -93,6 +93,8 @@ def budget() -> float:
 
 
 def _check(lowered: Lowered, written: list[int], arguments: list[int]):
+    if lowered.module is None:
+        raise Unsupported("a graph of training that computes nothing")
     if not set(arguments) <= {position for position, *_ in lowered.inputs}:
         raise Unsupported("gradients of an argument that is not used")
     if lowered.lazy or lowered.repeated or lowered.moved:
