@@ -12,16 +12,19 @@ from rc.torch.errors import Unsupported
 from rc.torch.ops.table import translates
 
 
-def _reflected(b: Build, at: T, low: float, span: float) -> T:
-    """Places beyond either end, folded back."""
+def _reflected(b: Build, at: T, low: float, span: float) -> tuple[T, T]:
+    """A place, folded back if it is beyond either end, and how it moves with the one that is given."""
     if not isinstance(span, Dim) and span <= 0:
-        return b.like(0, at)
+        return b.like(0, at), b.like(0, at)
     t = b.scalar("sub", at, low)
-    t = b.select(b.compare("lt", t, b.like(0, t)), b.unary("neg", t), t)
+    below = b.compare("lt", t, b.like(0, t))
+    t = b.select(below, b.unary("neg", t), t)
     extra = b.scalar("rem", t, span)
     flips = b.unary("floor", b.scalar("div", t, span))
     even = b.compare("eq", b.scalar("rem", flips, 2), b.like(0, flips))
-    return b.scalar("add", b.select(even, extra, b.binary("sub", b.like(span, extra), extra)), low)
+    place = b.scalar("add", b.select(even, extra, b.binary("sub", b.like(span, extra), extra)), low)
+    rising, falling = b.like(1, at), b.like(-1, at)
+    return place, b.select(even, b.select(below, falling, rising), b.select(below, rising, falling))
 
 
 def _scaled(b: Build, at: T, size: int, align_corners: bool) -> T:
@@ -31,15 +34,18 @@ def _scaled(b: Build, at: T, size: int, align_corners: bool) -> T:
     return b.scalar("mul", b.scalar("sub", b.scalar("mul", b.scalar("add", at, 1), size), 1), 0.5)
 
 
-def _within(b: Build, at: T, size: int, padding: int, align_corners: bool) -> T:
-    """A place among `size` elements; padding 1 is the border's, 2 reflection. As PyTorch has it, the border itself has no slope, and its reflection one."""
+def _within(b: Build, at: T, size: int, padding: int, align_corners: bool) -> tuple[T, T]:
+    """A place among `size` elements, and how it moves with the one that is given; padding 1 is the border's, 2 reflection. As PyTorch has it, the
+    border itself has no slope, and its reflection one."""
+    slope = b.like(1, at)
     if padding == 0:
-        return at
+        return at, slope
     if padding == 2:
-        at = _reflected(b, at, 0, size - 1) if align_corners else _reflected(b, at, -0.5, size)
+        at, slope = _reflected(b, at, 0, size - 1) if align_corners else _reflected(b, at, -0.5, size)
     first, last = b.like(0, at), b.like(size - 1, at)
+    inner = b.binary("and", b.compare("gt", at, first), b.compare("lt", at, last))
     at = b.select(b.compare("le", at, first), first, at)
-    return b.select(b.compare("ge", at, last), last, at)
+    return b.select(b.compare("ge", at, last), last, at), b.select(inner, slope, b.like(0, at))
 
 
 @translates("grid_sampler_2d", "grid_sampler_3d")
@@ -105,12 +111,12 @@ def _taps(b: Build, place: T, size: int, mode: int, padding: int, align_corners:
     within = lambda at: _within(b, at, size, padding, align_corners)
     at = _scaled(b, place, size, align_corners)
     if mode == 1:
-        yield b.unary("round", within(at)), None, None
+        yield b.unary("round", within(at)[0]), None, None
         return
     slope = b.scalar("mul", b.like(size - 1 if align_corners else size, at), 0.5)
     if mode == 0:
-        slope = b.binary("mul", slope, _slope_within(b, at, size, padding, align_corners))
-    at = at if mode == 2 else within(at)
+        at, moves = within(at)
+        slope = b.binary("mul", slope, moves)
     low = b.unary("floor", at)
     t = b.binary("sub", at, low)
     if mode == 0:
@@ -120,26 +126,7 @@ def _taps(b: Build, place: T, size: int, mode: int, padding: int, align_corners:
     distances = (b.scalar("add", t, 1), t, b.binary("sub", b.like(1, t), t), b.binary("sub", b.like(2, t), t))
     for n, distance in enumerate(distances):
         weight, rises = _cubic_weight(b, distance, near=n in (1, 2))
-        yield within(b.scalar("add", low, n - 1)), weight, b.binary("mul", rises, slope if n < 2 else b.unary("neg", slope))
-
-
-def _slope_within(b: Build, at: T, size: int, padding: int, align_corners: bool) -> T:
-    """How `_within` moves with a place."""
-    one, zero = b.like(1, at), b.like(0, at)
-    if padding == 0:
-        return one
-    slope, moved = one, at
-    if padding == 2:
-        low, span = (0, size - 1) if align_corners else (-0.5, size)
-        moved = _reflected(b, at, low, span)
-        t = b.scalar("sub", at, low)
-        span = span if isinstance(span, Dim) else max(span, 1)
-        flips = b.unary("floor", b.scalar("div", b.unary("abs", t), span))
-        even = b.compare("eq", b.scalar("rem", flips, 2), zero)
-        rising = b.compare("ge", t, zero)
-        slope = b.select(b.compare("eq", b.convert(even, "i64"), b.convert(rising, "i64")), one, b.unary("neg", one))
-    inner = b.binary("and", b.compare("gt", moved, zero), b.compare("lt", moved, b.like(size - 1, at)))
-    return b.select(inner, slope, zero)
+        yield within(b.scalar("add", low, n - 1))[0], weight, b.binary("mul", rises, slope if n < 2 else b.unary("neg", slope))
 
 
 def _cubic_weight(b: Build, t: T, near: bool) -> tuple[T, T]:
