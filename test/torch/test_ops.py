@@ -316,6 +316,7 @@ def test_strides_of_what_lies_turned_in_memory():
 
     same(f, torch.randn(8, 3, 5))
     same(lambda x, y: torch.as_strided_scatter(x.t(), y, (2, 3), (4, 1), 1), torch.randn(5, 4), torch.randn(2, 3))
+    same(lambda x: x.as_strided((0, 3), (3, 1)) + 1, torch.randn(3, 0))
 
 
 def test_values_where_a_mask_holds():

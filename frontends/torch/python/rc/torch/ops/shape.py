@@ -256,7 +256,7 @@ def diagonal_scatter(b: Build, x: T, source: T, offset: int = 0, dim1: int = 0, 
 def _in_memory(b: Build) -> list[int]:
     """The dimensions of the first argument in the order in which they lie in memory, which must be all of it."""
     val = b.node.args[0].meta["val"]
-    order = layout.dense_order(val, b.symbols)
+    order = layout.row_major(val.dim()) if val.is_contiguous() else layout.dense_order(val, b.symbols)
     if order is None or val.storage_offset() != 0:
         raise Unsupported("as_strided of a part of a tensor's memory")
     return order
