@@ -47,9 +47,5 @@ fn repeat(b: &mut Builder, mask: Value, lead: &[Dim]) -> Value {
     if shape[..lead.len()].iter().all(|&n| n == Dim::Static(1)) {
         return mask;
     }
-    let whole = [lead, &shape[lead.len()..]].concat();
-    let kept: Vec<i64> = (0..shape.len() as i64).filter(|&d| shape[d as usize] == whole[d as usize]).collect();
-    let own: Vec<Dim> = kept.iter().map(|&d| shape[d as usize]).collect();
-    let mask = b.reshape(mask, &own);
-    b.broadcast(mask, &whole, &kept)
+    b.broadcast_to(mask, &[lead, &shape[lead.len()..]].concat())
 }
