@@ -369,8 +369,7 @@ fn report_errors(module: &Module, options: &Options, inputs: &Inputs, results: &
     }
     let interpreter = Interpreter::new(module, Mode::Float64);
     let reference = in_turn(module, options, inputs, |tensors| Ok(interpreter.run(&inputs.function, tensors)?))?;
-    let epsilon = |tensors: &[Tensor]| tensors.iter().map(|t| t.dtype().epsilon()).fold(0.0, f64::max);
-    let epsilon = epsilon(&inputs.tensors).max(epsilon(results));
+    let epsilon = inputs.tensors.iter().chain(results).map(|t| t.dtype().epsilon()).fold(0.0, f64::max);
     // Sums that are zero but for rounding have no magnitude to compare with.
     let of_max = options.tolerance.unwrap_or(epsilon.sqrt());
     let allowed = Tolerance { abs: 64.0 * epsilon, of_max, ..Tolerance::EXACT }.equal_nan();
