@@ -198,7 +198,7 @@ class Step:
             sizes = [physical[order.index(d)] for d in range(len(order))]
             results.append((sizes, strides_of(sizes, order), self.dtypes[i]))
         returns = [("result", i) for i in range(len(results))]
-        integers = [(len(inputs) + j, name) for j, (_, name) in enumerate(self.lowered.integers)]
+        integers = [(len(inputs) + j, symbol) for j, (_, symbol) in enumerate(self.lowered.integers)]
         program.layout(inputs, integers, results, returns, [], None, options.graphs, self._shown(name))
         return ready(program, self._shown(name))
 
