@@ -5,6 +5,7 @@ import torch
 from torch._subclasses import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
 
+from rc.torch.joint import part
 from rc.torch.lower import Lowering, Problems
 
 NUMBER = torch.tensor(3.0)
@@ -47,6 +48,24 @@ def test_a_number_beside_a_tensor_is_copied():
     with FakeTensorMode():
         gm = make_fx(f)(torch.empty(4, device="cuda"), torch.empty(()))
     assert Lowering(gm).run().moved == [1]
+
+
+def test_places_from_the_cpu_are_kept_on_the_gpu_for_the_gradient():
+    def step(table, x, tangent):
+        at = torch.arange(4) * 2.0
+        gathered = table[(at + 1.0).long()]
+        return x * gathered, tangent * gathered, torch.zeros_like(table).index_put([(at + 1.0).long()], tangent * x, True)
+
+    with FakeTensorMode():
+        args = [torch.empty(n, device="cuda") for n in (9, 4, 4)]
+        joint = make_fx(lambda primals, tangents: list(step(*primals, *tangents)))(args[:2], args[2:])
+    inputs = list(joint.graph.find_nodes(op="placeholder"))
+    for node, name in zip(inputs, ("primals_1", "primals_2", "tangents_1"), strict=True):
+        node.name = node.target = name
+    joint.recompile()
+    for graph in part(joint, args, num_fwd_outputs=1):
+        done = Lowering(graph).run()
+        assert done.device.type == "cuda" and not done.moved
 
 
 @pytest.mark.parametrize(

@@ -78,3 +78,19 @@ def test_of_a_cross_entropy_rows_are_kept(dtype, ignored):
     tolerance = {torch.bfloat16: 3e-2, torch.float32: 1e-5}[dtype]
     for g, e in zip(torch.autograd.grad(loss, (x, w)), torch.autograd.grad(expected, exact)):
         torch.testing.assert_close(g.double(), e, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("turned", [lambda at: at.expand(-1, -1, 8) % 9, lambda at: at.repeat(1, 1, 8)], ids=["expand", "repeat"])
+def test_of_indices_of_whole_rows_one_column_is_kept(turned):
+    kept = []
+
+    def compiler(gm, _):
+        kept.extend(n.meta["val"].shape for n in gm.graph.find_nodes(op="placeholder") if n.meta["val"].dtype == torch.int64)
+        return make_boxed_func(gm.forward)
+
+    x, at = torch.randn(4, 9, 8, requires_grad=True), torch.randint(0, 9, (4, 5, 1))
+    f = lambda x, at: (x.gather(1, turned(at)),)
+    results = aot_function(f, lambda gm, _: make_boxed_func(gm.forward), compiler, joint.part)(x, at), f(x, at)
+    grads = [torch.autograd.grad((r * r).sum(), x)[0] for (r,) in results]
+    torch.testing.assert_close(*grads)
+    assert kept == [(4, 5, 1)]

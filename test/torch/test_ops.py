@@ -241,6 +241,7 @@ def test_indices_of_whole_rows(whole):
         updates = torch.randn(shape)
         same(lambda x, at: x.gather(dim, at.expand(shape)), x, at)
         same(lambda x, at: x.gather(dim, at), x, at.expand(shape))
+        same(lambda x, at: x.gather(dim, at.repeat([n // m for n, m in zip(shape, at.shape)])), x, at)
         near = dict(rtol=1e-5, atol=1e-6)
         same(lambda x, at, u: x.scatter_add(dim, at.expand(shape), u), x, at, updates, **near)
         same(lambda x, at, u: x.scatter_reduce(dim, at.expand(shape), u, "mean"), x, at, updates, **near)

@@ -9,8 +9,13 @@ from torch.fx import GraphModule, Node
 
 from rc.torch import layout
 from rc.torch.fold import settle_masks
+from rc.torch.lower import device_of
+from rc.torch.ops.index import is_repeated
 from rc.torch.softmax import part_rows
 
+aten = torch.ops.aten
+_INDEXED = (aten.gather.default, aten.scatter_add.default, aten.scatter.src, aten.scatter.value)
+"""Operations whose third argument is indices of the first one's shape."""
 _UNDEFINED = ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "empty_permuted")
 
 
@@ -19,9 +24,45 @@ def part(joint: GraphModule, inputs, *, num_fwd_outputs: int, **options) -> tupl
     all of Inductor for one of its helpers, which takes more than a second."""
     settle_masks(joint)
     part_rows(joint)
+    _narrow_indices(joint)
     _merge(joint, num_fwd_outputs)
     with torch._functorch.config.patch(cse=False):
-        return min_cut_rematerialization_partition(joint, inputs, num_fwd_outputs=num_fwd_outputs, **options)
+        forward, backward = min_cut_rematerialization_partition(joint, inputs, num_fwd_outputs=num_fwd_outputs, **options)
+    _keep_on_device(forward, backward, num_fwd_outputs)
+    return forward, backward
+
+
+def _keep_on_device(forward: GraphModule, backward: GraphModule, num_fwd_outputs: int):
+    """What is computed on the CPU, places from `arange` say, a GPU computes with the rest; what is kept of it for the backward graph stays there."""
+    device = device_of(forward)
+    arguments = {n.name: n for n in backward.graph.find_nodes(op="placeholder")}
+    for node in forward.graph.output_node().args[0][num_fwd_outputs:]:
+        if isinstance(node, Node) and node.op == "call_function" and _is_strided(node) and node.meta["val"].device != device:
+            value = node.meta["val"]
+            with value.fake_mode:
+                value = torch.empty_strided(value.shape, value.stride(), dtype=value.dtype, device=device)
+            for kept in (node, arguments[node.name]):
+                kept.meta["val"] = value
+
+
+def _narrow_indices(joint: GraphModule):
+    """Indices that are the same along a dimension, by which whole rows are gathered, are computed and kept once for all of it."""
+    for node in list(joint.graph.nodes):
+        if node.target not in _INDEXED or not isinstance(index := node.args[2], Node) or index.op == "placeholder":
+            continue
+        val = index.meta["val"]
+        repeated = [d for d in range(val.dim()) if val.stride(d) != 0 and val.shape[d] != 1 and is_repeated(index, d)]
+        if not repeated or 0 in val.shape:
+            continue
+        with joint.graph.inserting_before(node), val.fake_mode:
+            narrow, value = index, val
+            for d in repeated:
+                value = aten.slice.Tensor(value, d, 0, 1)
+                narrow = joint.graph.call_function(aten.slice.Tensor, (narrow, d, 0, 1))
+                narrow.meta["val"] = value
+            wide = joint.graph.call_function(aten.expand.default, (narrow, [-1 if d not in repeated else s for d, s in enumerate(val.shape)]))
+            wide.meta["val"] = aten.expand.default(value, val.shape)
+        node.replace_input_with(index, wide)
 
 
 def _merge(joint: GraphModule, num_fwd_outputs: int):

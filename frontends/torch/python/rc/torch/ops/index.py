@@ -56,7 +56,7 @@ def gather(b: Build, x: T, dim: int, index: T, **_) -> T:
 
 
 def is_repeated(node: Node, dim: int, seen: set | None = None) -> bool:
-    """Whether a tensor is the same all along a dimension: expanded, or computed of such tensors element by element."""
+    """Whether a tensor is the same all along a dimension: expanded or repeated, or computed of such tensors element by element."""
     val, seen = node.meta["val"], set() if seen is None else seen
     if (node, dim) in seen:
         return True
@@ -67,7 +67,9 @@ def is_repeated(node: Node, dim: int, seen: set | None = None) -> bool:
     if type(step) is int and step == 0:
         return True
     tags = getattr(node.target, "tags", ())
-    return torch.Tag.pointwise in tags and all(is_repeated(x, dim - val.dim() + x.meta["val"].dim(), seen) for x in node.all_input_nodes)
+    copied = node.target in (torch.ops.aten.repeat.default, torch.ops.aten.clone.default)
+    operands = [x for x in node.all_input_nodes if isinstance(x.meta["val"], torch.Tensor)]
+    return (copied or torch.Tag.pointwise in tags) and all(is_repeated(x, dim - val.dim() + x.meta["val"].dim(), seen) for x in operands)
 
 
 class Rows:
