@@ -77,6 +77,11 @@ POINTWISE = {
     "logsigmoid": F.logsigmoid,
     "maximum": lambda x: torch.maximum(x, x.flip(0)),
     "where": lambda x: torch.where(x > 0, x, 2 * x),
+    "prelu": lambda x: F.prelu(x, torch.tensor([0.3])),
+    "threshold": lambda x: F.threshold(x, 1, 7),
+    "nan_to_num": lambda x: x.nan_to_num(1, 2),
+    "norm": lambda x: x[:, None].norm(dim=1),
+    "spread": lambda x: torch.stack([x, x], 1).std(1),
 }
 
 
@@ -96,6 +101,16 @@ SMOOTH = {
     "log_softmax": lambda x: F.log_softmax(x, 0),
     "logsumexp": lambda x: x.logsumexp(0),
     "amax": lambda x: torch.cat([x, x]).amax(),
+    "max": lambda x: torch.cat([x, x]).max() + torch.cat([x, x]).min(),
+    "max of rows": lambda x: torch.stack([x, x]).max(0)[0] + torch.stack([x, x.flip(0)], 1).min(1, keepdim=True).values[:, 0],
+    "mish": F.mish,
+    "glu": lambda x: F.glu(torch.cat([x, x.flip(0)])),
+    "norm": torch.norm,
+    "norm of none": lambda x: (x * 0).norm(),
+    "sum of sizes": lambda x: x[:, None].norm(1, dim=1, keepdim=True),
+    "largest": lambda x: x.norm(float("inf")),
+    "variance": torch.var,
+    "spread": lambda x: torch.stack([*torch.std_mean(x, 0, keepdim=True), *torch.var_mean(x, 0, correction=0, keepdim=True)]),
     "cumsum": lambda x: x.cumsum(0),
     "mean": torch.mean,
     "power": lambda x: (x.abs() + 0.1) ** 2.5,
@@ -166,6 +181,40 @@ def test_views_and_parts(own):
         return z.unsqueeze(0) * 2, a.squeeze(-1) + c.sum(-1), F.pad(x, (1, 2))[..., ::2], torch.stack([x, x * x], 1)
 
     check(f, torch.randn(4, 6), torch.randn(1, 7))
+
+
+@pytest.mark.parametrize("mode", ["reflect", "replicate"])
+@pytest.mark.parametrize("rank", [1, 2, 3])
+def test_padding_by_what_is_there(rank, mode, own):
+    padding = [2, 1, 0, 3, 1, 0][: 2 * rank]
+    check(lambda x: F.pad(x, padding, mode) ** 2, torch.randn(2, 3, *(5, 4, 6)[:rank]))
+
+
+def test_windows(own):
+    check(lambda x: x.unfold(1, 3, 2) * 2, torch.randn(2, 8))
+    check(lambda x: x.unfold(2, 4, 2).unfold(3, 4, 1) ** 2, torch.randn(1, 2, 8, 7))
+
+
+def test_rows_that_are_added(own):
+    at = torch.tensor([0, 2, 2, 1])
+    check(lambda x, u: x.index_add(0, at, u, alpha=2) ** 2, torch.randn(4, 3), torch.randn(4, 3))
+    check(lambda x, u: x.scatter_add(1, at.expand(2, 4), u) ** 2, torch.randn(3, 3), torch.randn(2, 4))
+
+
+def test_normalized_weights(own):
+    check(lambda v, g, x: F.conv1d(x, torch._weight_norm(v, g, 2)), torch.randn(4, 3, 5), torch.rand(1, 1, 5), torch.randn(2, 3, 9))
+
+
+def test_chance_of_a_half(own):
+    f = torch.compile(lambda x: x * torch.empty_like(x).bernoulli_(0.5), backend="rc", fullgraph=True)
+    x = torch.ones(999, requires_grad=True)
+    y = f(x)
+    y.sum().backward()
+    assert torch.equal(x.grad, y) and 0.4 < y.mean() < 0.6
+
+
+def test_parts_of_tensors_that_look_the_same(own):
+    check(lambda x, y: (x * 2)[1:] * (y * 2)[1:], torch.randn(3, 8), torch.randn(3, 8))
 
 
 def test_in_place_operations(own):

@@ -22,7 +22,7 @@ from torch.utils._python_dispatch import TorchDispatchMode, autograd_would_have_
 from torch.utils._sympy.interp import sympy_interp
 from torch.utils._sympy.reference import TensorReferenceAnalysis
 
-from rc.torch import derivatives
+from rc.torch import derivatives, parts
 
 aten = torch.ops.aten
 
@@ -319,8 +319,8 @@ class Recorder(TorchDispatchMode):
         found = self.decompositions.get(func)
         if not self._needs_gradients(args):
             return found
-        if (parts := derivatives.PARTS.get(func)) is not None:
-            return parts
+        if (known := parts.PARTS.get(func)) is not None:
+            return known
         if found is not None and not derivatives.is_right_in_parts(func):
             raise GiveUp(f"{func}: its parts do not have its derivative")
         return found
@@ -429,6 +429,9 @@ class Recorder(TorchDispatchMode):
         target = self.handle(args[0])
         self.writes += 1
         begin = next(Memory._orders)
+        if func is aten.bernoulli_.float and len(args) == 1:
+            # The dispatcher leaves defaults out, and the functional operation has none.
+            args = (*args, kwargs.get("p", 0.5))
         result = self._call(functional, args, kwargs)
         if result.dtype != target.fake.dtype:
             result = self._call(aten._to_copy.default, (result,), {"dtype": target.fake.dtype})

@@ -265,7 +265,7 @@ class _Trace:
         handle.read()
         fake, handles = handle.fake, self.recorder.handles
         if id(fake) in handles:
-            fake = torch.empty_strided(fake.shape, fake.stride(), dtype=fake.dtype, device=fake.device)
+            fake = _like(fake)
             if _metadata(fake) != _metadata(handle.fake):
                 raise GiveUp("a part of a tensor beside another that looks the same")
         handles[id(fake)] = handle
@@ -317,6 +317,13 @@ class _Same:
 def known_metadata(x: torch.Tensor) -> tuple:
     """What of a tensor decides which operations a graph has."""
     return _metadata(x)
+
+
+def _like(x: torch.Tensor) -> torch.Tensor:
+    """A tensor of other memory that lies as this one."""
+    if not x.storage_offset():
+        return torch.empty_strided(x.shape, x.stride(), dtype=x.dtype, device=x.device)
+    return torch.empty(x.untyped_storage().size() // x.element_size(), dtype=x.dtype, device=x.device).as_strided(x.shape, x.stride(), x.storage_offset())
 
 
 def _metadata(x: torch.Tensor) -> tuple:
