@@ -41,6 +41,9 @@ pub struct Products {
     pub tile_kb_us: f64,
     /// How much longer rows of results take that begin at no multiple of 16 bytes.
     pub unaligned: f64,
+    /// Bytes of a line of the caches, and how much longer reading takes in halves of them.
+    pub line_bytes: f64,
+    pub half_lines: f64,
     /// Microseconds from a program's start to its first tiles of operands.
     pub fill_us: f64,
     /// The part of `flops_mma` that `mma.sync` reaches.
@@ -130,6 +133,8 @@ pub struct Attention {
     pub masked_registers: i64,
     /// How far the last wave of programs counts as a whole one, from 0 to 1.
     pub whole_waves: f64,
+    /// How many times as long boxes take whose rows begin within sectors.
+    pub unaligned: f64,
 }
 
 /// When operands of products are copied to rows of whole 16 bytes.

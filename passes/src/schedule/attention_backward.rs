@@ -2,7 +2,7 @@
 //! walks over the others.
 
 use super::access::Access;
-use super::attention::gpu::{Read, Resources, Walk, ceil};
+use super::attention::gpu::{Read, Resources, Walk, ceil, in_sectors};
 use super::attention::{D, E, M, N, copied_by_boxes, iters, longest_first, on_warpgroups, parallel, walked_bytes};
 use super::attr::{Attention, Kind, Schedule};
 use super::nest::{extent_of, symbol_ranges};
@@ -206,6 +206,7 @@ impl Problem {
         let steps = ceil(self.others, step) as f64;
         let scores = if self.of == [1] { depth } else { depth + width };
         let steps = if self.causal && self.rows > rows { (steps + rows as f64 / step as f64) / 2.0 } else { steps };
+        let bytes = if self.half { 2 } else { 4 };
         let walk = Walk {
             programs: self.programs * ceil(self.rows, rows),
             resident,
@@ -216,7 +217,8 @@ impl Problem {
             widths: [scores, self.of.iter().map(|&i| [depth, width][i]).sum()],
             mask: if self.masked { Read::Direct } else { Read::Not },
             unit,
-            bytes: step * (self.widths[0] + self.widths[1]) * if self.half { 2 } else { 4 },
+            bytes: step * (self.widths[0] + self.widths[1]) * bytes,
+            aligned: in_sectors(self.widths, bytes, target),
             own_bytes: 0,
             shared: self.rows > rows,
         };

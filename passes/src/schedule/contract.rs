@@ -1,6 +1,6 @@
 //! Schedules of matrix products and their epilogues.
 
-use super::access::Iter;
+use super::access::{Access, Iter};
 use super::attr::{Contract, Kind, Operand, Schedule};
 use super::group::{Group, collapse};
 use super::nest::{Nest, extent_of};
@@ -32,6 +32,8 @@ pub struct Problem {
     pub aligned: bool,
     /// Whether an operand's tiles are gathered.
     pub gathered: bool,
+    /// Whether the larger operand's rows in memory are along the reduced iterator.
+    pub along_k: bool,
     /// Elementary functions that each result goes through.
     pub functions: f64,
 }
@@ -67,8 +69,10 @@ pub fn plan(body: &Body, mut group: Group, target: &Target) -> Option<Plan> {
         acc,
         aligned: true,
         gathered: false,
+        along_k: false,
         functions: functions(body, &group),
     };
+    problem.along_k = is_along_k(body, nest, &problem);
     for factor in 0..2 {
         let runs = warpgroup::gathered_along(body, nest, &problem.roles, factor).is_some_and(|g| g.1 >= 4);
         problem.gathered |= runs && !is_plain(body, nest, &problem, factor);
@@ -159,9 +163,20 @@ fn us(candidate: &Candidate) -> f64 {
 /// Whether a factor's tiles are boxes of an operand.
 fn is_plain(body: &Body, nest: &Nest, p: &Problem, which: usize) -> bool {
     let own = if which == p.roles.left { p.roles.m } else { p.roles.n };
-    let value = body.op_ref(nest.op).entry(0).and_then(|e| body.last_op(e)).map(|end| body.operand(end, which));
-    let operand = body.block_args(body.op_ref(nest.op).entry(0).expect("verified")).position(|a| Some(a) == value);
-    operand.is_none_or(|i| nest.inputs[i].plain(&[own, p.roles.k]).is_some())
+    factor(body, nest, which).is_none_or(|access| access.plain(&[own, p.roles.k]).is_some())
+}
+
+/// What a factor reads, where it is an operand itself.
+fn factor<'a>(body: &Body, nest: &'a Nest, which: usize) -> Option<&'a Access> {
+    let entry = body.op_ref(nest.op).entry(0)?;
+    let value = body.last_op(entry).map(|end| body.operand(end, which));
+    let operand = body.block_args(entry).position(|a| Some(a) == value);
+    operand.map(|i| &nest.inputs[i])
+}
+
+fn is_along_k(body: &Body, nest: &Nest, p: &Problem) -> bool {
+    let larger = if p.sizes[0] > p.sizes[1] { p.roles.left } else { 1 - p.roles.left };
+    factor(body, nest, larger).is_some_and(|access| access.innermost() == Some(p.roles.k))
 }
 
 pub fn limit(group: &Group, p: &Problem, m: i64, n: i64, target: &Target) -> (i64, i64) {
@@ -180,6 +195,8 @@ const TILES: &[[i64; 3]] = &[
     [64, 32, 32],
     [32, 64, 32],
     [32, 32, 32],
+    [16, 128, 64],
+    [16, 64, 64],
     [16, 64, 32],
     [16, 32, 32],
     [16, 16, 32],
@@ -249,6 +266,9 @@ fn cuda_cost(p: &Problem, tile: [i64; 3], parts: i64, mma: bool, target: &Target
     let of_core = target.bandwidth * 1e3 / target.cores as f64; // bytes of memory in a microsecond
     let cache = (bm + bn) * of_part * width / (models.cache_rate * of_core);
     let memory = (m * k + k * n + m * n) * p.batch * width / (target.bandwidth * 1e3);
+    // A step that takes half a line of each row comes back for the other half.
+    let halves = waits && p.along_k && bk * width < models.line_bytes && bk < k;
+    let memory = if halves { memory * models.half_lines } else { memory };
     // A step ends with a barrier, whatever it computes; others that a core runs meanwhile fill the time in part.
     let together = resident.min(waves);
     let (step, beside) = match waits {

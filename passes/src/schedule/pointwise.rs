@@ -13,6 +13,11 @@ use rc_dialects::{loop_, op};
 use rc_ir::{Body, Dim, Name, Op, Type, Value};
 use rc_machine::Cpu;
 
+/// Rows of a tile that read the same elements of operands.
+const REPEATED: i64 = 8;
+/// Operands that do not change along an iterator from which on a tile has rows along it.
+const MANY: usize = 4;
+
 /// One tile for each program: all of the innermost iterator that is contiguous in the results, up to a size, and rows of the
 /// next one if that is short; a square tile where an operand is read transposed.
 pub fn plan(body: &Body, mut group: Group, target: &Target) -> Plan {
@@ -44,6 +49,7 @@ pub fn plan(body: &Body, mut group: Group, target: &Target) -> Plan {
     schedule.collapse = pairs;
     schedule.grid = nest.iters.iter().map(|i| i.name).collect();
     let across = inner.and_then(|x| transposed(&group, x, target));
+    let repeated = inner.filter(|_| across.is_none() && !target.is_cpu()).and_then(|x| repeated(&group, x));
     let mut note = "contiguous";
     if let Some(x) = inner.and_then(|x| nest.iter(x)) {
         let (want_x, want_y) = match across {
@@ -53,15 +59,16 @@ pub fn plan(body: &Body, mut group: Group, target: &Target) -> Plan {
                 let fills = nest.points() >= (side * side * 2 * target.cores) as f64;
                 if fills { (side, side) } else { (side / 2, side / 2) }
             }
+            None if repeated.is_some() => (want / REPEATED, REPEATED),
             None => (want, 1),
         };
         let size = storable(&outputs, x, None, fit(target, x.extent.as_static(), want_x, lanes), target);
         let size = if target.is_cpu() && across.is_none() { undivided(body, &group, x, size, lanes) } else { size };
         schedule.axes[1] = x.name;
         schedule.set_tile(x.name, size);
-        let rows = if across.is_some() { want_y } else { (want / size).max(1) };
+        let rows = if want_y > 1 { want_y } else { (want / size).max(1) };
         let taken = |y: &Iter| storable(&outputs, y, Some(x.name), fit(target, y.extent.as_static(), rows, 1), target);
-        let second = match across {
+        let second = match across.or(repeated) {
             Some(y) => nest.iter(y).map(|y| (y.name, taken(y))),
             None if target.is_cpu() => None,
             None => {
@@ -73,6 +80,7 @@ pub fn plan(body: &Body, mut group: Group, target: &Target) -> Plan {
             schedule.axes[0] = y;
             schedule.set_tile(y, size_y);
         }
+        note = if repeated.is_some() { "of rows that read the same operands" } else { note };
         note = if across.is_some() { "square, since an operand is read across" } else { note };
     }
     let elements: i64 = schedule.tile.iter().map(|t| t.1).product();
@@ -140,6 +148,18 @@ fn short_rows(nest: &Nest, x: &Iter, rows: i64, elem: Type, target: &Target) -> 
     (bytes < 2 * target.gpu.as_ref()?.sector_bytes && many).then_some(above.name)
 }
 
+/// The iterator along which many operands are the same, as weights of places are for all channels: rows along it read them once.
+fn repeated(group: &Group, x: Name) -> Option<Name> {
+    let nest = group.nests.last()?;
+    let same = |y: &Iter| {
+        let operands = group.nests.iter().flat_map(|n| &n.inputs);
+        operands.filter(|access| access.mentions(x) && !access.mentions(y.name)).count()
+    };
+    let long = |y: &&Iter| y.name != x && y.kind == IterKind::Parallel && extent_of(&nest.ranges, y.extent) >= REPEATED;
+    let most = nest.iters.iter().filter(long).max_by_key(|y| same(y))?;
+    (same(most) >= MANY).then_some(most.name)
+}
+
 /// Whether elements along `y` have in common what index maps compute along `x`, which is more than where to start.
 fn shares_maps(group: &Group, x: Name, y: Name) -> bool {
     group.nests.iter().any(|n| n.inputs.iter().any(|a| a.plain(&[x]).is_none()))
@@ -168,11 +188,14 @@ fn collapse_odd_rows(body: &Body, group: &mut Group, lanes: i64, target: &Target
 }
 
 /// Rows of fewer elements than half a vector has, a pair of parts for one, run as one with the rows above. A GPU's do where an operand has other rows beside
-/// one another.
+/// one another, also such as are shorter than two sectors: a tile would store a part of a sector for each.
 fn collapse_short_rows(body: &Body, group: &Group, target: &Target) -> Option<([Name; 2], Group)> {
     let [.., outer, inner] = &group.nests.last()?.iters[..] else { return None };
     let lanes = target.lanes(elems_along(body, group, inner.name));
-    let short = inner.extent.as_static().is_some_and(|n| n > 1 && 2 * n <= lanes && lanes % n == 0);
+    let divides = |n: i64| 2 * n <= lanes && lanes % n == 0;
+    let sectors = target.gpu.as_ref().map_or(0, |gpu| 2 * gpu.sector_bytes);
+    let narrow = |n: i64| elems(body, group).byte_width().is_some_and(|bytes| n * (bytes as i64) < sectors);
+    let short = inner.extent.as_static().is_some_and(|n| n > 1 && (divides(n) || narrow(n)));
     let long = outer.extent.as_static().is_none_or(|n| n > 1);
     let nests: Option<Vec<Nest>> = group.nests.iter().map(|n| n.along_results(outer.name, inner.name)).collect();
     let next = Group { nests: nests.filter(|_| short && long)?, ..group.clone() };

@@ -211,6 +211,7 @@ impl Problem {
             mask: self.mask.read,
             unit: choice.unit,
             bytes: keys * self.widths.iter().sum::<i64>() * self.bytes,
+            aligned: in_sectors(self.widths, self.bytes, target),
             own_bytes: if self.mask.read == Read::Not { 0 } else { rows * keys * self.mask.bytes / self.mask.sharing },
             shared: self.queries > rows,
         };
@@ -244,6 +245,8 @@ pub struct Walk {
     /// What a step brings, besides what is for this program alone.
     pub bytes: i64,
     pub own_bytes: i64,
+    /// Whether its rows begin where sectors do.
+    pub aligned: bool,
     /// Whether other programs bring the same.
     pub shared: bool,
 }
@@ -278,8 +281,9 @@ impl Walk {
         let busy = (self.programs as f64).min(slots);
         // Programs of the same keys find them in the second-level cache.
         let shared = if self.shared { 2.0 } else { 1.0 };
+        let longer = if self.aligned || self.unit != Unit::Wgmma { 1.0 } else { model.unaligned };
         // A core alone gets at most a few times its share of the memory's rate.
-        let copies = (self.bytes as f64 / shared + self.own_bytes as f64)
+        let copies = (longer * self.bytes as f64 / shared + self.own_bytes as f64)
             / (target.bandwidth * 1e3 * (1.0 / busy).min(2.0 / cores));
         // Some cores have one program more than others.
         let units = units * whole(busy / cores).max(1.0);
@@ -319,6 +323,11 @@ impl Resources {
         let resident = (1..=4).rev().find(|&n| beside(n))?;
         (stages >= self.steps.min(2) && self.registers <= most && resident >= among).then_some((stages, resident))
     }
+}
+
+/// Whether rows of these widths, one after the other, all begin where a sector does.
+pub fn in_sectors(widths: [i64; 2], bytes: i64, target: &Target) -> bool {
+    widths.iter().all(|width| width * bytes % target.gpu().sector_bytes == 0)
 }
 
 pub fn ceil(n: i64, by: i64) -> i64 {

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch._decomp import _core_aten_decompositions_post_autograd, core_aten_decompositions, get_decompositions
 
-from rc.torch import foreach
+from rc.torch import foreach, parts
 from rc.torch.attention import sdpa
 from rc.torch.ops import TABLE
 
@@ -89,6 +89,16 @@ OWN = {
 }
 
 
+def _or(first, second):
+    """One decomposition, or the other where the first does not know its arguments."""
+
+    def either(*args, **kwargs):
+        result = first(*args, **kwargs)
+        return second(*args, **kwargs) if result is NotImplemented and second is not None else result
+
+    return either
+
+
 @functools.cache
 def table() -> dict:
     """The decompositions: PyTorch's core table and some more, but for the operations that rc translates itself. Composite operations are not in
@@ -104,4 +114,5 @@ def exported() -> dict:
 def _without_own(core) -> dict:
     decompositions = dict(core)
     decompositions.update(get_decompositions(MORE) | foreach.decompositions() | OWN)
+    decompositions.update((op, _or(pad, decompositions.get(op))) for op, pad in parts.PADDING.items())
     return {op: f for op, f in decompositions.items() if op not in TABLE}

@@ -229,16 +229,23 @@ _extreme("min")
 # Padding by what is there
 
 
+PADDING: dict[object, object] = {}
+"""Of these, those that pad. In parts they are one kernel, which copies runs, where indices would be looked up for every element."""
+
+
 def _padding(mode: str, rank: int):
     @_in_parts(f"{mode}_pad{rank}d")
     def parts(x, padding):
-        if any(not isinstance(p, int) or p < 0 for p in padding):
+        if any(not isinstance(p, int) for p in padding):
             return NotImplemented
         for i in range(rank):
             dim, (low, high) = x.dim() - 1 - i, padding[2 * i : 2 * i + 2]
-            before, after = (_reflected if mode == "reflection" else _replicated)(x, dim, low, high)
-            x = torch.cat([y for y, count in ((before, low), (x, 1), (after, high)) if count], dim)
+            before, after = (_reflected if mode == "reflection" else _replicated)(x, dim, max(low, 0), max(high, 0))
+            x = torch.cat([y for y, count in ((before, low), (x, 1), (after, high)) if count > 0], dim)
+            x = x.narrow(dim, max(-low, 0), x.shape[dim] + min(low, 0) + min(high, 0))
         return x
+
+    PADDING.update((op, parts) for op, f in PARTS.items() if f is parts)
 
 
 def _reflected(x, dim, low, high):
