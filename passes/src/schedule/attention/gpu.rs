@@ -73,14 +73,10 @@ impl Choice {
 }
 
 impl Problem {
-    /// All choices, the one that takes the least time first: of those that the model cannot tell apart the first, with the fewest steps.
+    /// All choices, the one that takes the least time first.
     pub fn ranked(&self, target: &Target) -> Vec<Choice> {
         let mut all = self.candidates(target);
-        let better = |best: usize, i: usize| if all[i].cost.us < 0.96 * all[best].cost.us { i } else { best };
-        let best = (0..all.len()).reduce(better).expect("there is always one");
-        let best = all.remove(best);
         all.sort_by(|a, b| a.cost.us.total_cmp(&b.cost.us));
-        all.insert(0, best);
         all
     }
 
