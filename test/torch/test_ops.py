@@ -231,6 +231,11 @@ def test_gathers_from_tables_made_in_the_graph():
     same(lambda x, at: torch.arange(7, device=x.device).to(torch.float32).flip(0)[at] + x[0][at], x, at)
 
 
+def test_integers_counted_in_fractions():
+    same(lambda x: (x + torch.arange(0, 8, 2.0, dtype=torch.int64), torch.arange(0.5, 3, 0.5, dtype=torch.int64) + x[0]), torch.randn(4))
+    same(lambda x: torch.arange(1.9, 6.2, 1.7, dtype=torch.int32) + x[0], torch.randn(4))
+
+
 @pytest.mark.parametrize("whole", [(), (0,), (2,), (0, 1), (1, 2)])
 def test_indices_of_whole_rows(whole):
     x = torch.randn(5, 7, 6)

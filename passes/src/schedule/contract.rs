@@ -195,19 +195,21 @@ const TILES: &[[i64; 3]] = &[
     [64, 32, 32],
     [32, 64, 32],
     [32, 32, 32],
-    [16, 128, 64],
-    [16, 64, 64],
     [16, 64, 32],
     [16, 32, 32],
     [16, 16, 32],
 ];
+
+/// The same for few rows times a matrix whose rows lie along k: a step takes whole lines of these.
+const LINES: &[[i64; 3]] = &[[16, 128, 64], [16, 64, 64]];
 
 /// Ways with `mma.sync` or without matrix units.
 fn cuda(group: &Group, p: &Problem, gather: &[Operand], target: &Target) -> Vec<Candidate> {
     let half = |t: Type| t == Type::bf16() || t == Type::f16();
     let mma = half(p.factors[0]) && p.factors[0] == p.factors[1] && p.acc == Type::f32();
     let mut tiles: Vec<[i64; 3]> = Vec::new();
-    for &[bm, bn, bk] in TILES {
+    let few = mma && p.aligned && p.along_k && p.sizes[0] <= 16.0;
+    for &[bm, bn, bk] in TILES.iter().chain(LINES.iter().filter(|_| few)) {
         let (bm, bn) =
             limit(group, p, bm.min(pow2(p.sizes[0] as i64).max(16)), bn.min(pow2(p.sizes[1] as i64).max(16)), target);
         // Without matrix units a step is long anyway, and every product of it an instruction.

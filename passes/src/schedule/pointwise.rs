@@ -59,14 +59,14 @@ pub fn plan(body: &Body, mut group: Group, target: &Target) -> Plan {
                 let fills = nest.points() >= (side * side * 2 * target.cores) as f64;
                 if fills { (side, side) } else { (side / 2, side / 2) }
             }
-            None if repeated.is_some() => (want / REPEATED, REPEATED),
+            None if repeated.is_some() => (want / REPEATED, 1),
             None => (want, 1),
         };
         let size = storable(&outputs, x, None, fit(target, x.extent.as_static(), want_x, lanes), target);
         let size = if target.is_cpu() && across.is_none() { undivided(body, &group, x, size, lanes) } else { size };
         schedule.axes[1] = x.name;
         schedule.set_tile(x.name, size);
-        let rows = if want_y > 1 { want_y } else { (want / size).max(1) };
+        let rows = if across.is_some() { want_y } else { (want / size).max(1) };
         let taken = |y: &Iter| storable(&outputs, y, Some(x.name), fit(target, y.extent.as_static(), rows, 1), target);
         let second = match across.or(repeated) {
             Some(y) => nest.iter(y).map(|y| (y.name, taken(y))),

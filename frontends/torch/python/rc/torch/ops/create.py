@@ -8,7 +8,6 @@ import torch
 
 from rc.torch.build import Build, T
 from rc.torch.dtypes import compute, is_float
-from rc.torch.errors import Unsupported
 from rc.torch.ops.table import TABLE, operand, out_dtype, out_shape, translates
 
 
@@ -40,10 +39,12 @@ def arange(b: Build, *args, **kwargs) -> T:
         start, step = args[0], args[2] if len(args) > 2 else kwargs.get("step", 1)
     c = compute(result) if is_float(result) else "i64"
     if isinstance(start, float) or isinstance(step, float):
-        if not is_float(c):
-            raise Unsupported("integers counted in fractions")
-        # PyTorch counts in float64 and rounds once.
-        c = "f64"
+        if is_float(c):
+            # PyTorch counts in float64 and rounds once.
+            c = "f64"
+        else:
+            # It counts integers from a whole start in whole steps, which may be zero, as many as the fractions give.
+            start, step = int(start), int(step)
     i = b.convert(b.iota(shape, 0), c)
     i = b.binary("mul", i, operand(b, step, c)) if step != 1 else i
     return b.convert(b.binary("add", i, operand(b, start, c)) if start != 0 else i, result)
