@@ -1,7 +1,7 @@
 """Models that no one named, drawn from timm, transformers and torchvision: what is wrong, refused or slow there?
 
     unseen.py timm|transformers|causal|torchvision SEED COUNT [--device cuda|cpu] [--dtype f32|bf16] [--dynamic] [--train-mode] [--channels-last]
-              [--no-grad] [--jobs N] [--only NAME,…] [--seconds LIMIT] [--json FILE]
+              [--no-grad] [--jobs N] [--threads N] [--only NAME,…] [--seconds LIMIT] [--json FILE]
 
 Each model has random weights and runs in a process of its own, a forward and a gradient, each beside eager and beside float64. A row has the
 relative error (root mean square; eager's beside it), the first call's seconds and the time of a later call over eager's. With --jobs several
@@ -29,6 +29,8 @@ import warnings
 from collections import Counter
 
 import torch
+
+from families import microseconds
 
 warnings.filterwarnings("ignore")
 logging.disable(logging.WARNING)
@@ -241,39 +243,6 @@ def wait(device):
         torch.cuda.synchronize()
 
 
-def captured(run):
-    """The call as a CUDA graph, whose time is the GPU's alone; what cannot be captured stays a call."""
-    try:
-        side, graph = torch.cuda.Stream(), torch.cuda.CUDAGraph()
-        with torch.cuda.stream(side):
-            run(), run()
-        wait("cuda")
-        with torch.cuda.graph(graph, stream=side):
-            run()
-        graph.replay()
-        wait("cuda")
-        return graph.replay
-    except Exception:
-        wait("cuda")
-        return run
-
-
-def milliseconds(run, device):
-    """Median of batches of calls, after two."""
-    run(), run(), wait(device)
-    times, end = [], time.time() + 1.0
-    count = 1
-    if device == "cuda":
-        run, count = captured(run), 4
-    while len(times) < 3 or time.time() < end and len(times) < 30:
-        start = time.perf_counter()
-        for _ in range(count):
-            run()
-        wait(device)
-        times.append((time.perf_counter() - start) / count)
-    return 1e3 * statistics.median(times)
-
-
 @contextlib.contextmanager
 def turn(path):
     """One process at a time."""
@@ -342,8 +311,8 @@ class Run:
         self.row[prefix + "error"] = measure(got, eager if reference is None else reference)
         self.row[prefix + "eager_error"] = 0.0 if reference is None else measure(eager, reference)
         with turn(self.options.lock):
-            ours, theirs = (milliseconds(lambda: run(f), self.options.device) for f in (call, self.model))
-        self.row[prefix + "ms"], self.row[prefix + "ratio"] = round(ours, 3), round(ours / theirs, 3)
+            ours, theirs = (microseconds(lambda: run(f), self.options.device == "cuda")[0] for f in (call, self.model))
+        self.row[prefix + "ms"], self.row[prefix + "ratio"] = round(ours / 1e3, 3), round(ours / theirs, 3)
 
     def inference(self):
         eager = self.forward(self.model)
@@ -365,7 +334,6 @@ class Run:
         with contextlib.suppress(Exception):
             model, args, kwargs = self.float64()
             reference = self.step(model, model, args, kwargs)
-            del model
         torch._dynamo.reset()
         self.report("grad_", run, eager, reference, total_distance)
 
