@@ -160,6 +160,11 @@ def _nan_to_num(x, nan=None, posinf=None, neginf=None):
 # Norms and variances
 
 
+def _dims(x, dims: list | None) -> list:
+    """The dimensions that are reduced; all where none is named."""
+    return list(dims) if dims else list(range(x.dim()))
+
+
 def _root(x):
     """The square root, whose slope at zero is zero."""
     return torch.where(x == 0, x.detach(), torch.where(x == 0, 1.0, x).sqrt())
@@ -169,7 +174,7 @@ def _root(x):
 def _vector_norm(x, ord=2, dim=None, keepdim=False, *, dtype=None):
     if x.numel() == 0 or not x.is_floating_point() or ord not in (1, 2, math.inf):
         return NotImplemented
-    dims = list(range(x.dim())) if dim is None else [dim] if isinstance(dim, int) else list(dim)
+    dims = _dims(x, dim)
     wide, result = _wide(x if dtype is None else x.to(dtype)), dtype or x.dtype
     if ord == 2:
         return _root((wide * wide).sum(dims, keepdim)).to(result)
@@ -178,7 +183,7 @@ def _vector_norm(x, ord=2, dim=None, keepdim=False, *, dtype=None):
 
 def _variance(x, dim, correction, keepdim):
     """Of the distances from the mean, which has no part in the gradient: they add up to zero."""
-    dims = list(range(x.dim())) if not dim else [dim] if isinstance(dim, int) else list(dim)
+    dims = _dims(x, dim)
     count = math.prod(x.shape[d] for d in dims)
     wide = _wide(x)
     mean = wide.mean(dims, keepdim=True)
@@ -187,8 +192,8 @@ def _variance(x, dim, correction, keepdim):
     return variance, mean if keepdim or not dims else mean.squeeze(dims)
 
 
-def _spread(names: str, root: bool, with_mean: bool):
-    @_in_parts(names)
+def _spread(name: str, root: bool, with_mean: bool):
+    @_in_parts(name)
     def parts(x, dim=None, *, correction=None, keepdim=False):
         if x.numel() == 0 or not x.is_floating_point():
             return NotImplemented
@@ -234,7 +239,9 @@ PADDING: dict[object, object] = {}
 
 
 def _padding(mode: str, rank: int):
-    @_in_parts(f"{mode}_pad{rank}d")
+    name = f"{mode}_pad{rank}d"
+
+    @_in_parts(name)
     def parts(x, padding):
         if any(not isinstance(p, int) for p in padding):
             return NotImplemented
@@ -245,7 +252,7 @@ def _padding(mode: str, rank: int):
             x = x.narrow(dim, max(-low, 0), x.shape[dim] + min(low, 0) + min(high, 0))
         return x
 
-    PADDING.update((op, parts) for op, f in PARTS.items() if f is parts)
+    PADDING[lookup(name)] = parts
 
 
 def _reflected(x, dim, low, high):
