@@ -13,7 +13,7 @@ use rc_dialects::{loop_, op};
 use rc_ir::{Body, Dim, Name, Op, Type, Value};
 use rc_machine::Cpu;
 
-/// Rows of a tile that read the same elements of operands.
+/// Rows of a tile that read the same elements of operands, at least.
 const REPEATED: i64 = 8;
 /// Operands that do not change along an iterator from which on a tile has rows along it.
 const MANY: usize = 4;
@@ -50,7 +50,11 @@ pub fn plan(body: &Body, mut group: Group, target: &Target) -> Plan {
     schedule.grid = nest.iters.iter().map(|i| i.name).collect();
     let across = inner.and_then(|x| transposed(&group, x, target));
     let repeated = inner.filter(|_| across.is_none() && !target.is_cpu()).and_then(|x| repeated(&group, x));
-    let mut note = "contiguous";
+    let note = match (across, repeated) {
+        (Some(_), _) => "square, since an operand is read across",
+        (None, Some(_)) => "of rows that read the same operands",
+        (None, None) => "contiguous",
+    };
     if let Some(x) = inner.and_then(|x| nest.iter(x)) {
         let (want_x, want_y) = match across {
             Some(_) if target.is_cpu() => (lanes, lanes),
@@ -80,8 +84,6 @@ pub fn plan(body: &Body, mut group: Group, target: &Target) -> Plan {
             schedule.axes[0] = y;
             schedule.set_tile(y, size_y);
         }
-        note = if repeated.is_some() { "of rows that read the same operands" } else { note };
-        note = if across.is_some() { "square, since an operand is read across" } else { note };
     }
     let elements: i64 = schedule.tile.iter().map(|t| t.1).product();
     let each = target.gpu.as_ref().filter(|_| across.is_some()).map_or(each, |gpu| gpu.pointwise.each[1]);
