@@ -148,8 +148,9 @@ impl<'n> Product<'n> {
         let without =
             |name| Scope { binds: scope.binds.iter().filter(|b| b.0 != name).copied().collect(), ..Scope::default() };
         let rebind = |s: Scope, name, axis, size| {
-            let base = if name == k { k_first } else { scope.get(name).expect("bound by the grid").base };
-            s.with(name, bind(self.iter(name), base, Some(axis), size))
+            let bound = |base| bind(self.iter(name), base, Some(axis), size);
+            let tile = || scope.get(name).expect("bound by the grid");
+            s.with(name, if name == k { bound(k_first) } else { bound(tile().base).within(tile()) })
         };
         // A GPU reads operands as they lie in memory and turns them in shared memory.
         let turns = !p.target.is_cpu();

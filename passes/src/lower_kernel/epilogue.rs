@@ -31,7 +31,8 @@ pub fn epilogue(p: &mut Program, scheduled: &Scheduled, scope: &Scope, tile: Val
     let bounds = [p.constant_index(0), p.constant_index(columns), p.constant_index(WIDTH)];
     p.for_loop(bounds, &tiles, |p, at, tiles| {
         let first = p.add_index(whole.base, at);
-        run(p, scheduled, &scope.with(n, bind(&iter, first, whole.axis, WIDTH)), tiles[0], stores)?;
+        let part = bind(&iter, first, whole.axis, WIDTH).within(&whole);
+        run(p, scheduled, &scope.with(n, part), tiles[0], stores)?;
         let last = *tiles.last().expect("several parts");
         Ok::<_, Box<rc_ir::Diagnostic>>(tiles[1..].iter().copied().chain([last]).collect())
     })

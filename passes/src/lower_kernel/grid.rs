@@ -1,8 +1,8 @@
 //! Where a program stands: the grid of a kernel, and what its iterators are in one program.
 
 use super::program::Program;
-use super::run::bind;
-use super::scope::Scope;
+use super::run::{bind, divides};
+use super::scope::{Bind, Scope};
 use crate::schedule::Schedule;
 use crate::schedule::access::Iter;
 use rc_dialects::op;
@@ -58,8 +58,7 @@ impl Program<'_> {
         body: impl FnOnce(&mut Self, &[Value]) -> Result,
     ) -> Result<[Dim; 3]> {
         let programs = schedule.contract().and_then(|own| own.programs).unwrap_or(1);
-        let along = |s: &Spread| schedule.cluster().filter(|c| c.0 == s.iter.name).map_or(1, |c| c.1);
-        let clusters: Vec<i64> = over.iter().map(along).collect();
+        let clusters: Vec<i64> = over.iter().map(|s| schedule.cluster_along(s.iter.name)).collect();
         let blocks: i64 = clusters.iter().product();
         let count = |(s, &n): (&Spread, &i64)| s.iter.extent.ceildiv(Dim::Static(s.step)).ceildiv(Dim::Static(n));
         let counts: Vec<Dim> = over.iter().zip(&clusters).map(count).collect();
@@ -153,14 +152,16 @@ impl Program<'_> {
     }
 }
 
-/// The scope of a program's tile that starts at `starts`.
+/// The scope of a program's tile that starts at `starts`. Where the tiles of a cluster do not divide an extent, some lie past its end as a whole.
 pub fn scope_of(over: &[Spread], starts: &[Value], schedule: &Schedule) -> Scope {
     let mut scope = Scope::default();
     for (spread, &start) in over.iter().zip(starts) {
         let name = spread.iter.name;
         let axis = schedule.axis_of(name);
         let size = if axis.is_some() { schedule.tile_of(name) } else { 1 };
-        scope.binds.push((name, bind(&spread.iter, start, axis, size)));
+        let bind = bind(&spread.iter, start, axis, size);
+        let exact = bind.exact && divides(bind.size * schedule.cluster_along(name), spread.iter.extent);
+        scope.binds.push((name, Bind { exact, ..bind }));
     }
     scope
 }

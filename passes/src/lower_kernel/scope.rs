@@ -19,6 +19,13 @@ pub struct Bind {
     pub exact: bool,
 }
 
+impl Bind {
+    /// As a part of a tile, which may lie past the extent where that one does.
+    pub fn within(self, tile: &Bind) -> Bind {
+        Bind { exact: self.exact && tile.exact, ..self }
+    }
+}
+
 /// The iterators that are bound here.
 #[derive(Clone, Default, Debug)]
 pub struct Scope {

@@ -282,6 +282,10 @@ impl Schedule {
     pub fn cluster(&self) -> Option<(Name, i64)> {
         self.contract().and_then(|own| own.cluster.first().copied())
     }
+    /// How many programs of a cluster have tiles that are neighbours along the iterator.
+    pub fn cluster_along(&self, iter: Name) -> i64 {
+        self.cluster().filter(|c| c.0 == iter).map_or(1, |c| c.1)
+    }
     /// Whether a product packs its left or right operand.
     pub fn packs(&self, operand: Operand) -> bool {
         self.contract().is_some_and(|own| own.pack.contains(&operand))

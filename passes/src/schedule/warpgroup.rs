@@ -121,7 +121,11 @@ pub fn candidates(body: &Body, group: &Group, p: &Problem, target: &Target) -> O
                 what: choice.what(),
                 cost: Some(cost(p, &work, choice, held(bn), target)),
             };
-            out.extend(choices.filter(|choice| choice.shares(p, &brought)).map(candidate));
+            let fits = |choice: &Choice| {
+                let [m, n] = [bm * choice.cluster[0], bn * choice.cluster[1]];
+                choice.shares(p, &brought) && limit(group, p, m, n, target) == (m, n)
+            };
+            out.extend(choices.filter(fits).map(candidate));
         }
     }
     Some(out)
