@@ -2,7 +2,8 @@
 
 use super::classify::Class;
 use super::is_view;
-use super::plan::{Planner, pads_with_zeros};
+use super::padding::pads_with_zeros;
+use super::plan::Planner;
 use super::recompute::{goes_along, is_computed_again};
 use rc_ir::{Mapping, Op, Traits, Value};
 

@@ -11,6 +11,7 @@ mod excess;
 mod merge;
 mod ops;
 mod outline;
+pub mod padding;
 mod pass;
 mod plan;
 pub mod reads;

@@ -3,9 +3,9 @@
 
 use super::classify::{Class, classify};
 use super::ops::{Ops, Row, row_of};
+use super::padding::{padding_value, pads_windows, pads_with_zeros, stays_outside};
 use super::reads::{
-    Read, Scope, Space, index_dims, is_affine, is_panelled, is_projection, most_elements, padding_value, pads_windows,
-    tensor_bytes,
+    Read, Scope, Space, index_dims, is_affine, is_panelled, is_projection, most_elements, tensor_bytes,
 };
 use super::recompute::{is_light_on_less, is_long};
 use super::{FuseOptions, Order, is_view};
@@ -93,11 +93,6 @@ pub fn plan(body: &mut Body, block: Block, symbols: &Ranges, options: &FuseOptio
     let Planner { body, mut groups, remarks, order, .. } = planner;
     groups.retain(|g| !g.ops.iter().all(|&op| is_view(body.op_ref(op))));
     Plan { groups, remarks, order }
-}
-
-/// Whether it is a padding with zeros.
-pub(super) fn pads_with_zeros(op: OpRef) -> bool {
-    padding_value(op) == Some(0.0)
 }
 
 /// Whether a `core.window` has an element in several windows.
@@ -273,7 +268,8 @@ impl Planner<'_> {
         }
         let side = self.on_operand_side(group, op);
         let windows = side && self.gathers_windows(target, op);
-        let free = self.is_cheap(op) || self.chooses_matrices(group, op) || (windows && pads_with_zeros(self.op(op)));
+        let pads = windows && pads_with_zeros(self.op(op)) && self.stays_outside(op);
+        let free = self.is_cheap(op) || self.chooses_matrices(group, op) || pads;
         if side && !free {
             return Err("it would be computed again for every tile of a product".into());
         }
@@ -663,10 +659,16 @@ impl Planner<'_> {
                 && reductions.all(|&o| self.op(o).str("kind").is_some_and(|kind| kinds.contains(&kind)))
         };
         match padding_value(self.op(op)) {
-            Some(0.0) => pads_windows(self.op(op), false) && all(&["add"]),
+            Some(0.0) => pads_windows(self.op(op), false) && all(&["add"]) && self.stays_outside(op),
             Some(f64::NEG_INFINITY) => pads_windows(self.op(op), true) && all(&["max", "argmax"]),
             _ => false,
         }
+    }
+
+    /// Whether what is outside of a padded value is outside of the memory that it would be moved from.
+    fn stays_outside(&self, pad: Op) -> bool {
+        let moves = |op| self.class(op) == Class::Reindex || self.class(op) == Class::Pointwise && self.is_cheap(op);
+        stays_outside(self.op(pad), &|value| !self.body.defining_op(value).is_some_and(moves))
     }
 
     /// Whether a product's operand is read in pieces of 8 bytes or more, which a program copies to its shared memory at once, if it or one of

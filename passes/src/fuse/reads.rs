@@ -265,36 +265,6 @@ pub fn index_dims(op: OpRef) -> Option<(usize, usize)> {
     Some((batch, op.body.ty(op.operand(1)).rank().checked_sub(batch)?))
 }
 
-/// Whether a padding is that of windows that overlap; with `clamps`, such that each window has the element inside that is nearest to any of
-/// its elements outside.
-pub fn pads_windows(pad: OpRef, clamps: bool) -> bool {
-    let sides: Vec<i64> = ["low", "high"]
-        .iter()
-        .flat_map(|side| pad.attr(side).and_then(|a| a.as_shape()).unwrap_or_default())
-        .map(|d| d.as_static().unwrap_or(i64::MAX))
-        .collect();
-    let rank = sides.len() / 2;
-    let fits = |user: OpRef| {
-        if !user.is(op::core::WINDOW) {
-            return false;
-        }
-        let ints = |name: &str| user.ints(name).unwrap_or_default();
-        let (dims, sizes, strides, dilations) = (ints("dims"), ints("sizes"), ints("strides"), ints("dilations"));
-        let size = |d: usize| dims.iter().position(|&n| n == d as i64).map_or(1, |i| sizes[i]);
-        let overlaps = sizes.iter().enumerate().any(|(i, &n)| n > strides.get(i).copied().unwrap_or(1));
-        let near = dilations.iter().all(|&d| d == 1) && (0..2 * rank).all(|s| sides[s] < size(s % rank));
-        overlaps && (!clamps || near)
-    };
-    let mut users = pad.body.uses(pad.result(0));
-    pad.is(op::core::PAD) && users.all(|(user, _)| fits(pad.body.op_ref(user)))
-}
-
-/// The number that a padding is with, where it is a constant.
-pub fn padding_value(pad: OpRef) -> Option<f64> {
-    let value = pad.is(op::core::PAD).then(|| rc_ir::op_def::constant_of(pad.body, pad.operand(1))).flatten();
-    value.and_then(|v| v.as_splat()).filter(|v| *v != 0.0 || v.is_sign_positive())
-}
-
 /// Whether every entry is a sum of iterators and symbols with coefficients: no `floordiv`, `mod`, `max`, `min`.
 pub fn is_affine(map: &[Dim]) -> bool {
     map.iter().all(|d| match d {

@@ -1,7 +1,8 @@
 //! Operations that are computed again where they are used, not stored: run before planning.
 
 use super::classify::{Class, classify, is_cheap};
-use super::reads::{most_elements, padding_value, pads_windows, reduced_dims, tensor_bytes};
+use super::padding::{padding_value, pads_windows};
+use super::reads::{most_elements, reduced_dims, tensor_bytes};
 use rc_dialects::op;
 use rc_ir::dim_range::Ranges;
 use rc_ir::{Block, Body, Op, OpRef, Traits, Type, Value};

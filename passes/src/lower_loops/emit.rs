@@ -1,6 +1,7 @@
 //! The region of a nest: the scalars that a point of the space computes, and the operands it reads for them.
 
-use crate::fuse::reads::{Source, Space, index_dims, padding_value, pads_windows, sources};
+use crate::fuse::padding::{padding_value, pads_windows, pads_with_zeros, stays_outside};
+use crate::fuse::reads::{Source, Space, index_dims, sources};
 use crate::fuse::{Class, classify};
 use rc_dialects::loop_::{GATHER, INDEX, NEST, YIELD};
 use rc_dialects::op;
@@ -177,9 +178,9 @@ impl<'a> Emitter<'a> {
             op::core::CONCAT => return self.concat(op, map),
             op::core::PAD
                 if self.bounded
-                    && padding_value(op) == Some(0.0)
+                    && pads_with_zeros(op)
                     && (self.contracts || pads_windows(op, false))
-                    && self.moves_memory(op.operand(0)) =>
+                    && stays_outside(op, &|value| self.tensors.contains_key(&value)) =>
             {
                 return self.pad_operand(op, map);
             }
@@ -314,18 +315,6 @@ impl<'a> Emitter<'a> {
             return self.scalar(value, at);
         }
         if self.is_read_by_maps(value) { self.zero_outside(value, at) } else { self.scalar(value, &clamped) }
-    }
-
-    /// Whether a value's elements are those of memory, moved and converted: zero where that is. A constant's are not.
-    fn moves_memory(&self, value: Value) -> bool {
-        let mut value = value;
-        while !self.tensors.contains_key(&value) {
-            match self.source.defining_op(value).map(|op| self.source.op_ref(op)) {
-                Some(op) if classify(op) != Class::Splat && op.operands().len() > 0 => value = op.operand(0),
-                _ => return false,
-            }
-        }
-        true
     }
 
     /// Whether all that a value of the fusion is computed from is read at index maps, not at computed indices.
