@@ -238,6 +238,9 @@ pub struct Scatters {
     pub at_once: i64,
     pub wide: i64,
     pub each: i64,
+    /// Places of a program at most, one after the other, and nanoseconds of each beside what it moves, on the whole machine.
+    pub places: i64,
+    pub place_ns: f64,
     /// Elements of the updates that a program combines with memory.
     pub updates: i64,
     /// Elements of a slice from which on updates may be sorted by place: a program of its own for each then reads whole lines.

@@ -843,3 +843,15 @@ def test_a_forked_process_computes_itself_what_its_parent_was_computing():
         assert behind.result() == 1
     finally:
         go.set()
+
+
+UNFOLDED = [
+    ((2, 3, 7, 9), {"kernel_size": (3, 2), "padding": (1, 0)}),
+    ((3, 8, 10), {"kernel_size": 3, "dilation": 2, "padding": 2}),
+    ((1, 2, 9, 9), {"kernel_size": 3, "dilation": (1, 2), "padding": (2, 1), "stride": (2, 3)}),
+]
+
+
+@pytest.mark.parametrize("shape, windows", UNFOLDED)
+def test_windows_as_columns(shape, windows, own):
+    check(lambda x: F.unfold(x, **windows).sin(), torch.randn(shape))

@@ -24,7 +24,7 @@ use rc_ir::{Body, Op, Type, Value};
 /// What happens to a number between the function and its rounding to 16 bits.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Until {
-    /// It is multiplied, divided, chosen: relative errors stay as they are.
+    /// It is multiplied, divided, chosen: relative errors stay as they are, or become smaller.
     Scaled,
     /// Other numbers are added as well.
     Summed,
@@ -50,6 +50,9 @@ fn follow(body: &Body, value: Value, depth: usize) -> Option<Until> {
                 (to == Type::bf16() || to == Type::f16()).then_some(Until::Scaled)?
             }
             op::core::MUL | op::core::DIV | op::core::NEG => result()?,
+            // Functions that make no relative error larger; log1p of what is not negative.
+            op::core::TANH | op::core::SQRT | op::core::RSQRT | op::core::ABS => result()?,
+            op::core::LOG1P if is_exponential(body, value) => result()?,
             op::core::SELECT if operand > 0 => result()?,
             op::core::ADD | op::core::SUB | op::core::FMA => result()?.max(Until::Summed),
             _ => return None,
@@ -57,6 +60,10 @@ fn follow(body: &Body, value: Value, depth: usize) -> Option<Until> {
         worst = worst.max(until);
     }
     Some(worst)
+}
+
+fn is_exponential(body: &Body, value: Value) -> bool {
+    body.defining_op(value).is_some_and(|op| body.name(op) == op::core::EXP)
 }
 
 /// `1 + f(x)` where f is used for nothing else: the operation of f.

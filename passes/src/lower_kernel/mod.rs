@@ -507,9 +507,12 @@ fn scatter_updates(p: &mut Program, scheduled: &Scheduled) -> Result<[rc_ir::Dim
     let sizes = &scatter.sizes;
     let in_memory = has_updates(schedule, sizes) && !p.target.is_cpu();
     let iters = if in_memory { sizes.update_iters() } else { sizes.iters };
-    let over = spread_of(p.src, op, schedule, &iters)?;
+    let mut over = spread_of(p.src, op, schedule, &iters)?;
     let [o, a, l] = iters.map(|i| i.name);
     let by_place = schedule.axis_of(sizes.updates().name) == Some(0) && !in_memory;
+    if by_place {
+        over.iter_mut().filter(|s| s.iter.name == a).for_each(|s| s.step = schedule.tile_of(a));
+    }
     let wanted: &[Name] = if p.target.is_cpu() && !by_place { &[o, l] } else { &[o, a, l] };
     if schedule.grid != wanted {
         return Err(p.src.op_ref(op).error(format!("expects a schedule with {wanted:?} in its grid on this machine")));

@@ -8,6 +8,7 @@ use crate::schedule::access::Access;
 use crate::schedule::scatter::Scatter as Sizes;
 use rc_dialects::constraints::default_acc;
 use rc_dialects::interfaces::Combiner;
+use rc_dialects::op;
 use rc_ir::{Dim, Name, Op, Result, Type, Value};
 
 pub struct Scatter {
@@ -139,23 +140,51 @@ impl Scatter {
         p.store(ends[0], self.result, &self.place(), scope)
     }
 
-    /// A place takes its own updates, some at a time: those that `order` has from where the place's start to where the next one's do.
+    /// Places, one after the other, each with its own updates: those that `order` has from where the place's start to where the next one's do.
     pub fn run_by_place(&self, p: &mut Program, schedule: &Schedule, scope: &Scope) -> Result {
-        let ([_, a, _], k) = (self.sizes.iters, self.sizes.updates());
-        let start = self.start(p, scope)?;
-        let start = p.broadcast(start, scope.shape());
+        let [_, a, _] = self.sizes.iters;
         let Some([order, starts]) = self.sorted else {
             return Err(p.src.op_ref(p.group.ops[0]).error("has a schedule by places, and no order of its updates"));
         };
-        let (batch, place) =
-            (p.index(self.batch(), scope, Tiled::First)?, p.index(Dim::symbol(a.name), scope, Tiled::First)?);
+        let batch = p.index(self.batch(), scope, Tiled::First)?;
         let starts = p.indices_of(starts, &[self.sizes.b, a.extent + Dim::Static(1)])?;
-        let one = p.constant_index(1);
-        let next = p.add_index(place, one);
-        let [first, end] = [place, next].map(|at| {
-            let at = p.read_scalar(starts, &[batch, at]);
-            p.convert(at, Type::index())
-        });
+        let (first, places) = (scope.get(a.name).expect("bound by the grid").base, schedule.tile_of(a.name));
+        let begin = |p: &mut Program, place: Value| {
+            let begin = p.read_scalar(starts, &[batch, place]);
+            p.convert(begin, Type::index())
+        };
+        if places == 1 {
+            let next = p.constant_index(1);
+            let next = p.add_index(first, next);
+            let own = [first, next].map(|place| begin(p, place));
+            return self.run_one_place(p, schedule, scope, order, own);
+        }
+        let past = p.constant_index(places);
+        let (past, end) = (p.add_index(first, past), p.size(a.extent));
+        let bounds = [first, p.binary(op::core::MIN, past, end), p.constant_index(1)];
+        let of_first = begin(p, first);
+        p.for_loop(bounds, &[of_first], |p, place, carried| {
+            let next = p.constant_index(1);
+            let next = p.add_index(place, next);
+            let next = begin(p, next);
+            let scope = scope.with(a.name, Bind { base: place, axis: None, size: 1, extent: a.extent, exact: true });
+            self.run_one_place(p, schedule, &scope, order, [carried[0], next])?;
+            Result::Ok(vec![next])
+        })
+        .map(drop)
+    }
+    /// A place takes its own updates, some at a time.
+    fn run_one_place(
+        &self,
+        p: &mut Program,
+        schedule: &Schedule,
+        scope: &Scope,
+        order: Value,
+        [first, end]: [Value; 2],
+    ) -> Result {
+        let k = self.sizes.updates();
+        let start = self.start(p, scope)?;
+        let start = p.broadcast(start, scope.shape());
         let size = schedule.tile_of(k.name);
         let bounds = [first, end, p.constant_index(size)];
         let ends = p.for_loop(bounds, &[start], |p, number, carried| {

@@ -1,5 +1,6 @@
 //! The region of a nest: the scalars that a point of the space computes, and the operands it reads for them.
 
+use super::joined;
 use crate::fuse::padding::{padding_value, pads_windows, pads_with_zeros, stays_outside};
 use crate::fuse::reads::{Source, Space, index_dims, sources};
 use crate::fuse::{Class, classify};
@@ -262,6 +263,9 @@ impl<'a> Emitter<'a> {
 
     /// The operand that holds the place: later ones are chosen where the place is not before them.
     fn concat(&mut self, op: OpRef, map: &[Dim]) -> Result<Value> {
+        if let Some((value, at)) = joined::joined(op, map, &self.space.ranges) {
+            return self.scalar(value, &at);
+        }
         let dim = op.int("dim").unwrap_or(0) as usize;
         let mut start = Dim::Static(0);
         let mut chosen: Option<Value> = None;

@@ -6,6 +6,7 @@
 mod attention_backward;
 mod collapse;
 mod emit;
+mod joined;
 mod kernel;
 mod share;
 

@@ -29,10 +29,14 @@ pub fn times(body: &Body, scatter: Op, target: &Target) -> Option<[i64; 2]> {
     let place = if table * wide > target.cache_bytes as f64 { 2.0 * wide } else { wide };
     let atomic = begin + table * (wide + rounding) + updates * (own + place);
     let sorted = begin + table * own + updates * own;
+    let places = table / slice.min(costs.wide) as f64;
     let us = |bytes: f64| bytes / (target.bandwidth * 1e3);
     let merges = (count as f64 / costs.run as f64).log2().ceil().max(0.0);
     let rounds = if rounding > 0.0 { 3.0 } else { 2.0 };
     let run = count.min(costs.run) as f64 / costs.run as f64;
     let sort = target.launch_us * (costs.launches + costs.merge_launches * merges + costs.sort_launches * run);
-    Some([us(atomic) + rounds * target.launch_us, us(sorted) + sort].map(|us| us.round() as i64))
+    Some(
+        [us(atomic) + rounds * target.launch_us, us(sorted) + places * costs.place_ns / 1e3 + sort]
+            .map(|us| us.round() as i64),
+    )
 }

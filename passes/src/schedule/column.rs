@@ -12,6 +12,14 @@ use rc_dialects::loop_::IterKind;
 use rc_ir::{Body, Dim, Name};
 use rc_machine::{Columns, Cpu};
 
+/// Columns and rows that a program takes at once, into how many parts the rows are cut, and the program's threads.
+struct Tile {
+    columns: i64,
+    down: i64,
+    split: Option<i64>,
+    threads: i64,
+}
+
 /// A program takes a few columns and goes down them; on a GPU several rows at once, combined at the end.
 pub fn plan(body: &Body, mut group: Group, target: &Target) -> Plan {
     let pairs = collapse(body, &mut group, &|_, _| true);
@@ -19,14 +27,12 @@ pub fn plan(body: &Body, mut group: Group, target: &Target) -> Plan {
     let leader = group.nests.iter().find(|n| !n.is_pointwise()).unwrap_or(&group.nests[0]);
     let lanes = target.lanes(elems(body, &group));
     let programs = leader.results();
-    let (columns, down, split) = match &target.cpu {
-        Some(cpu) => (cpu_columns(body, &group, leader, lanes, cpu, target), 1, None),
+    let Tile { columns, down, split, threads } = match &target.cpu {
+        Some(cpu) => {
+            Tile { columns: cpu_columns(body, &group, leader, lanes, cpu, target), down: 1, split: None, threads: 1 }
+        }
         None => gpu_tile(body, &group, leader, programs, target),
     };
-    let threads = target.gpu.as_ref().map_or(1, |gpu| match short_columns(leader, programs, target) {
-        Some((width, _)) => width / COLUMNS_OF_THREAD,
-        None => gpu.columns.threads,
-    });
     let lane = lane_iter(leader, &rows);
     let outputs: Vec<_> = group.nests.iter().flat_map(|n| &n.outputs).collect();
     let width = lane
@@ -219,26 +225,27 @@ fn sharing(nest: &Nest, lane: Name, each: i64, outputs: &[&Access], target: &Tar
     stored.then_some((width, along.name, size, threads))
 }
 
-/// Columns and rows of a tile, and into how many parts the rows are cut. Of few elements: as many columns as leave a program
-/// for each core, but no fewer than a thread loads at once, and rows until all loads are in flight. Of many, rows of as many bytes as a warp reads at once.
-fn gpu_tile(body: &Body, group: &Group, leader: &Nest, columns: f64, target: &Target) -> (i64, i64, Option<i64>) {
+/// Of few elements: as many columns as leave a program for each core, but no fewer than a thread loads at once, and rows until all loads are in
+/// flight. Of many, rows of as many bytes as a warp reads at once.
+fn gpu_tile(body: &Body, group: &Group, leader: &Nest, columns: f64, target: &Target) -> Tile {
     let bytes =
         body.op_ref(leader.op).operand_types().iter().filter_map(|t| t.elem().byte_width()).min().unwrap_or(4) as i64;
     let costs = &target.gpu().columns;
+    let usual = Tile { columns: 1, down: 1, split: None, threads: costs.threads };
     if let Some((width, rows)) = short_columns(leader, columns, target) {
-        return (width, rows, None);
+        return Tile { columns: width, down: rows, threads: width / COLUMNS_OF_THREAD, ..usual };
     }
     let alone = group.nests.iter().all(|n| n.op == leader.op || n.is_pointwise()) && group.nests[0].op == leader.op;
-    if let Some((width, rows)) = whole_columns(leader, columns, bytes, target).filter(|_| !alone) {
-        return (width, rows, None);
+    if let Some(whole) = whole_columns(leader, columns, bytes, target).filter(|_| !alone) {
+        return whole;
     }
     if leader.points() < costs.split_from as f64 || !alone {
         let width = [64, 32, 16, 8].into_iter().find(|&w| columns / w as f64 >= target.cores as f64).unwrap_or(8);
-        let down = if alone { in_flight(body, leader, costs) } else { costs.threads * costs.loads } / width;
+        let down = in_flight(body, leader, costs) / width;
         let steps = leader.points() / columns / down as f64;
         // A few programs that go over many rows each take longer than another launch.
         if !alone || steps < costs.steps as f64 || columns / width as f64 * 4.0 >= target.cores as f64 {
-            return (width, down, None);
+            return Tile { columns: width, down, ..usual };
         }
     }
     let width = columns_at_once(leader, costs.row_bytes / bytes, pow2(columns as i64));
@@ -256,7 +263,7 @@ fn gpu_tile(body: &Body, group: &Group, leader: &Nest, columns: f64, target: &Ta
     };
     let enough = |parts: &i64| rows / *parts as f64 >= (2 * down) as f64;
     let best = (0..10).map(|i| 1 << i).filter(enough).min_by(|&a, &b| cost(a).total_cmp(&cost(b)));
-    (width, down, best.filter(|&parts| parts > 1))
+    Tile { columns: width, down, split: best.filter(|&parts| parts > 1), ..usual }
 }
 
 /// Whether a group's one reduction is of a few elements, over several iterators: of blocks of an image, say.
@@ -282,18 +289,22 @@ fn short_columns(leader: &Nest, columns: f64, target: &Target) -> Option<(i64, i
     (rows <= costs.whole && reduced.next().is_none()).then_some((width, rows))
 }
 
-/// Columns of which a program holds all rows in registers, for all its nests: they are read once, in one step.
-fn whole_columns(leader: &Nest, columns: f64, bytes: i64, target: &Target) -> Option<(i64, i64)> {
+/// Columns of which a program holds all rows in registers, for all its nests: they are read once, in one step. Of long ones twice the threads hold twice
+/// the elements each, and neighbouring programs share a sector.
+fn whole_columns(leader: &Nest, columns: f64, bytes: i64, target: &Target) -> Option<Tile> {
     let gpu = target.gpu();
-    let mut reduced = leader.of_kind(IterKind::Reduce);
+    let mut reduced = leader.of_kind(IterKind::Reduce).filter(|i| i.extent != Dim::Static(1));
     let rows = pow2(reduced.next()?.extent.as_static()?);
-    let fits = |w: &i64| {
-        w * bytes >= gpu.sector_bytes
-            && w * rows <= gpu.columns.threads * gpu.columns.whole
-            && columns / *w as f64 >= target.cores as f64
+    let tile = |times: i64| {
+        let fits = |w: &i64| {
+            w * bytes * times >= gpu.sector_bytes
+                && w * rows <= gpu.columns.threads * gpu.columns.whole * times * times
+                && columns * 1.1 >= (w * target.cores) as f64
+        };
+        let columns = [64, 32, 16, 8].into_iter().find(fits)?;
+        Some(Tile { columns, down: rows, split: None, threads: times * gpu.columns.threads })
     };
-    let width = [64, 32, 16, 8].into_iter().find(fits)?;
-    reduced.next().is_none().then_some((width, rows))
+    tile(1).or_else(|| tile(2)).filter(|_| reduced.next().is_none())
 }
 
 /// Elements that a program takes at once so that each of its threads has all its loads in flight, of the widest operand.

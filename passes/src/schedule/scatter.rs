@@ -11,6 +11,7 @@ use super::target::Target;
 use super::tiles::{fit, pow2};
 use super::{Plan, access::Iter};
 use rc_dialects::loop_::IterKind;
+use rc_ir::dim_range::Ranges;
 use rc_ir::{Body, Dim, Name, Op, OpRef, Type};
 
 /// Bytes of a line of a CPU's caches.
@@ -63,7 +64,7 @@ pub fn plan(body: &Body, op: Op, target: &Target) -> Option<Plan> {
     let mut s = Schedule::new(Kind::Scatter);
     let flat = l.extent == Dim::Static(1);
     if at.operands().len() == 5 && (target.is_cpu() || !flat) {
-        return Some(by_place(&scatter, target, s));
+        return Some(by_place(&scatter, &ranges, target, s));
     }
     if target.is_cpu() {
         s.grid = vec![o.name, l.name];
@@ -110,13 +111,16 @@ pub fn copies_slices(body: &Body, scatter: &Scatter, schedule: &Schedule, target
     whole && many && extent_of(&ranges, o.extent) >= target.cores
 }
 
-/// Programs have a place and take the updates that are sorted for it.
-fn by_place(scatter: &Scatter, target: &Target, mut s: Schedule) -> Plan {
+/// Programs have a place, or several one after the other, and take the updates that are sorted for it.
+fn by_place(scatter: &Scatter, ranges: &Ranges, target: &Target, mut s: Schedule) -> Plan {
     let ([o, a, l], k) = (scatter.iters, scatter.updates());
     let lanes = target.lanes(Type::f32());
-    let (want, updates, each) = match (&target.cpu, &target.gpu) {
-        (Some(cpu), _) => (cpu.vectors * lanes, 1, None),
-        _ => (target.gpu().scatters.wide, target.gpu().scatters.at_once, Some(target.gpu().scatters.each)),
+    let (want, updates, each, places) = match (&target.cpu, &target.gpu) {
+        (Some(cpu), _) => (cpu.vectors * lanes, 1, None, 1),
+        _ => {
+            let costs = &target.gpu().scatters;
+            (costs.wide, costs.at_once, Some(costs.each), costs.places)
+        }
     };
     let wide = fit(target, l.extent.as_static(), want, lanes);
     s.grid = vec![o.name, a.name, l.name];
@@ -124,12 +128,17 @@ fn by_place(scatter: &Scatter, target: &Target, mut s: Schedule) -> Plan {
     s.set_tile(k.name, updates);
     s.set_tile(l.name, wide);
     s.threads = each.map_or(1, |each| (wide / each).max(32));
-    let why = format!("a place for each program, {updates} of its updates at a time, {wide} elements of them");
+    // A machine starts programs less often than they store short slices.
+    let programs = [o, a, l].map(|i| extent_of(ranges, i.extent)).into_iter().product::<i64>() / wide;
+    let fills = |places: &i64| programs / places >= 8 * target.cores;
+    let places = std::iter::successors(Some(places), |n| Some(n / 2)).take_while(|&n| n > 1).find(fills).unwrap_or(1);
+    s.set_tile(a.name, places);
+    let why = format!("{places} places a program, {updates} of their updates at a time, {wide} elements of them");
     Plan::of_rule(vec![s], why, "tiles of places: every update of theirs is compared with each".into())
 }
 
 /// Programs have updates, whole slices of them where those fit.
-fn updates(scatter: &Scatter, ranges: &rc_ir::dim_range::Ranges, most: i64, mut s: Schedule) -> Plan {
+fn updates(scatter: &Scatter, ranges: &Ranges, most: i64, mut s: Schedule) -> Plan {
     let [o, k, l] = scatter.update_iters();
     s.grid = vec![o.name, k.name, l.name];
     let size = |extent: Dim| pow2(extent_of(ranges, extent));

@@ -114,5 +114,5 @@ def exported() -> dict:
 def _without_own(core) -> dict:
     decompositions = dict(core)
     decompositions.update(get_decompositions(MORE) | foreach.decompositions() | OWN)
-    decompositions.update((op, _or(pad, decompositions.get(op))) for op, pad in parts.PADDING.items())
+    decompositions.update((op, _or(pad, decompositions.get(op))) for op, pad in parts.ALWAYS.items())
     return {op: f for op, f in decompositions.items() if op not in TABLE}

@@ -234,8 +234,8 @@ _extreme("min")
 # Padding by what is there
 
 
-PADDING: dict[object, object] = {}
-"""Of these, those that pad. In parts they are one kernel, which copies runs, where indices would be looked up for every element."""
+ALWAYS: dict[object, object] = {}
+"""Of these, those that are in parts without gradients too: one kernel, which copies runs, where indices would be looked up for every element."""
 
 
 def _padding(mode: str, rank: int):
@@ -252,7 +252,7 @@ def _padding(mode: str, rank: int):
             x = x.narrow(dim, max(-low, 0), x.shape[dim] + min(low, 0) + min(high, 0))
         return x
 
-    PADDING[lookup(name)] = parts
+    ALWAYS[lookup(name)] = parts
 
 
 def _reflected(x, dim, low, high):
@@ -267,3 +267,18 @@ def _replicated(x, dim, low, high):
 for _mode in ("reflection", "replication"):
     for _rank in (1, 2, 3):
         _padding(_mode, _rank)
+
+
+@_in_parts("im2col")
+def _windows(x, sizes, dilations, padding, strides):
+    """The windows of images [(b,) c, h, w] as columns [(b,) c * elements of a window, windows]."""
+    if x.dim() == 3:
+        return _windows(x[None], sizes, dilations, padding, strides)[0]
+    y = torch.nn.functional.pad(x, (padding[1], padding[1], padding[0], padding[0]))
+    for d in (0, 1):
+        y = y.unfold(2 + d, dilations[d] * (sizes[d] - 1) + 1, strides[d])[..., :: dilations[d]]
+    count = y.shape[2] * y.shape[3]
+    return y.permute(0, 1, 4, 5, 2, 3).reshape(x.shape[0], x.shape[1] * sizes[0] * sizes[1], count)
+
+
+ALWAYS[aten.im2col.default] = _windows

@@ -299,13 +299,7 @@ def as_strided_scatter(b: Build, x: T, source: T, size, stride, storage_offset=N
 def unfold(b: Build, x: T, dim: int, size: int, step: int) -> T:
     if x.rank == 0:
         return b.reshape(x, [1]) if size == 1 else b.full(0, x.dtype, [0])
-    dim = normalize(dim, x.rank)
-    shape = out_shape(b)
-    windows = [shape[dim], size]
-    at = b.binary("add", b.scalar("mul", b.iota(windows, 0), step), b.iota(windows, 1))
-    taken = b.take(x, at, dim)  # dim becomes [windows, size]
-    order = [d for d in range(taken.rank) if d != dim + 1] + [dim + 1]
-    return b.permute(taken, order)
+    return b.op("core.window", x, dims=[normalize(dim, x.rank)], sizes=[size], strides=[step], dilations=[1])
 
 
 @translates("roll")
