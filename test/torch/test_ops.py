@@ -419,3 +419,11 @@ def test_gradients_of_a_source_where_a_mask_holds():
 def test_places_of_what_is_not_zero(size):
     for x in (torch.rand(5, 6) < 0.4, torch.zeros(3, 0), torch.zeros(3), torch.tensor(2.0)):
         same(lambda x: torch.nonzero_static(x, size=size, fill_value=-7), x)
+
+
+@pytest.mark.parametrize("sizes", [(300,), (70000, 3), (4, 600)])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64, torch.bool])
+def test_identity(sizes, dtype):
+    f = lambda x: x + torch.eye(*sizes, dtype=dtype)[:4, :3]
+    x = torch.ones(4, 3)
+    assert torch.equal(torch.compile(f, backend="rc", fullgraph=True)(x), f(x))

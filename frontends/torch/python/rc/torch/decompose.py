@@ -26,7 +26,7 @@ MORE = (
     aten.nll_loss2d_backward, aten.split_with_sizes, aten.std_mean, aten.var_mean, aten.unfold_backward, aten.special_bessel_j0,
     aten.special_bessel_j1, aten.special_i0e, aten.special_i1, aten.special_erfcx, aten.special_ndtr, aten.reflection_pad1d_backward,
     aten.reflection_pad2d_backward, aten.replication_pad1d, aten.replication_pad2d, aten.replication_pad3d, aten.pixel_shuffle,
-    aten.pixel_unshuffle, aten.channel_shuffle, aten.narrow, aten.eye, aten.heaviside, aten.logspace, aten.trace,
+    aten.pixel_unshuffle, aten.channel_shuffle, aten.narrow, aten.heaviside, aten.logspace, aten.trace,
     aten.hypot, aten.deg2rad, aten.rad2deg, aten.logcumsumexp, aten.vdot, aten.multi_margin_loss, aten.block_diag,
     aten.permute_copy, aten.view_copy, aten.multilabel_margin_loss_forward, aten._weight_norm_interface, aten.isposinf, aten.isneginf,
 )  # fmt: skip
@@ -34,6 +34,12 @@ MORE = (
 
 def _polar(length, angle):
     return torch.complex(length * angle.cos(), length * angle.sin())
+
+
+def _eye(n, m=None, *, dtype=None, layout=None, device=None, pin_memory=None):
+    """PyTorch counts to 256 and beyond in uint16, which rc does not have."""
+    rows, columns = (torch.arange(size, device=device) for size in (n, n if m is None else m))
+    return (rows[:, None] == columns).to(dtype or torch.get_default_dtype())
 
 
 def _unique_consecutive(x, return_inverse=False, return_counts=False, dim=None):
@@ -83,6 +89,8 @@ def _weight_norm_backward(grad, v, g, norms, dim):
 OWN = {
     aten._weight_norm_interface_backward.default: _weight_norm_backward,
     aten.polar.default: _polar,
+    aten.eye.default: _eye,
+    aten.eye.m: _eye,
     aten.unique_consecutive.default: _unique_consecutive,
     aten.native_channel_shuffle.default: aten.native_channel_shuffle.default.decompose,
     aten._transformer_encoder_layer_fwd.default: _transformer_encoder_layer,
