@@ -243,7 +243,7 @@ pub struct Scatters {
     pub place_ns: f64,
     /// Elements of the updates that a program combines with memory.
     pub updates: i64,
-    /// Elements of a slice from which on updates may be sorted by place: a program of its own for each then reads whole lines.
+    /// Elements of a slice from which on updates may be sorted by place: programs then read whole lines.
     pub slice: i64,
     /// Updates that one program sorts.
     pub run: i64,

@@ -296,6 +296,7 @@ fn whole_columns(leader: &Nest, columns: f64, bytes: i64, target: &Target) -> Op
     let mut reduced = leader.of_kind(IterKind::Reduce).filter(|i| i.extent != Dim::Static(1));
     let rows = pow2(reduced.next()?.extent.as_static()?);
     let tile = |times: i64| {
+        // A few cores may be without a program.
         let fits = |w: &i64| {
             w * bytes * times >= gpu.sector_bytes
                 && w * rows <= gpu.columns.threads * gpu.columns.whole * times * times

@@ -3,7 +3,8 @@
 //! On a CPU a program has all places of a slice, or some of its columns, and each update changes its own in memory, one after the other. On a GPU
 //! programs have updates, which they combine with memory atomically; or, where the order of the updates counts or there are no atomics for
 //! their combination, a tile of places in registers, and ask of each update whether it is one of them: no memory is read that
-//! another thread wrote. Updates that are sorted by place are combined by the place's own program.
+//! another thread wrote. Updates that are sorted by place are combined by the program that has the
+//! place, and on a GPU several neighbours of it.
 
 use super::attr::{Kind, Schedule};
 use super::nest::{extent_of, symbol_ranges};
