@@ -1,7 +1,7 @@
 //! Convolutions and their gradients computed with channels last: every window is a row `[window, channels]` of contiguous pieces, and the
 //! product with the weights has all images' places as its rows, `[images * places, o]`. What matrix units and copy engines want.
 
-use super::conv::{least_channels, with_bias};
+use super::conv::{is_spread_evenly, least_channels, spread_weights, window_sizes, with_bias};
 use super::spatial::{Remainders, Windows, groups_of, iota, product};
 use crate::builder::CoreBuilder;
 use crate::constraints::default_acc;
@@ -34,6 +34,12 @@ pub fn supports_gradient(op: OpRef) -> bool {
     let groups = groups_of(op);
     let whole = |n: Dim| groups == 1 || n.as_static().is_some_and(|n| n / groups % CHANNELS == 0);
     let channels = |i: usize| op.body.ty(op.operand(i)).shape()[1];
+    if is_by_channel(op) {
+        let weights = op.is(op::tensor::CONV_WEIGHT_GRAD);
+        let even = || is_spread_evenly(&Windows::of(window_sizes(op.body.ty(op.operand(1))).unwrap_or_default(), op));
+        let sizes = || op.result_types()[0].static_shape().is_some();
+        return op.operands().take(2).all(fits) && (weights || even() && sizes());
+    }
     if !op.operands().take(2).all(fits) || !whole(channels(0)) {
         return false;
     }
@@ -46,6 +52,16 @@ pub fn supports_gradient(op: OpRef) -> bool {
         (0..windows.rank()).all(|i| windows.remainders(i).even)
     };
     (groups == 1 || channels(1).as_static().is_some_and(|n| n % CHANNELS == 0)) && window().is_some_and(even)
+}
+
+/// Whether each channel of a gradient is alone, with weights of its own.
+pub fn is_by_channel(op: OpRef) -> bool {
+    let (groups, [first, second]) = (Dim::Static(groups_of(op)), [0, 1].map(|i| op.body.ty(op.operand(i)).shape()));
+    let own = match op.is(op::tensor::CONV_WEIGHT_GRAD) {
+        true => second[1] == groups,
+        false => second[..2] == [groups, Dim::Static(1)],
+    };
+    groups != Dim::Static(1) && first[1] == groups && own
 }
 
 /// What `tensor.conv` with order = channels_last is.
@@ -93,6 +109,10 @@ pub fn define_transpose(b: &mut Builder, op: Op, windows: &Windows) -> Result<Ve
     let bias = at.group("bias").first().copied();
     let result = b.ty(b.body.result(op, 0));
     let sizes = result.shape()[2..].to_vec();
+    if is_by_channel(at) {
+        let x = transpose_by_channel(b, y, w, windows, &sizes);
+        return Ok(vec![with_bias(b, op, x)]);
+    }
     let classes = Classes((0..rank).map(|i| windows.remainders(i)).collect());
     let y = to_last(b, y, rank);
     let y = if groups > 1 { y } else { whole_channels(b, y, CHANNELS) };
@@ -146,6 +166,11 @@ pub fn define_weight_grad(b: &mut Builder, op: Op, windows: &Windows) -> Result<
     } else {
         b.slice(taken, &vec![Dim::Static(0); shape.len()], &shape)
     };
+    if is_by_channel(b.body.op_ref(op)) {
+        let w = sums_by_channel(b, y, taken, rank);
+        let w = b.reshape(w, result.shape().as_slice());
+        return Ok(vec![b.convert(w, result.elem())]);
+    }
     let taken = window_rows(b, taken, rank);
     let (outs, per) = (ys[rank + 1], shape[1 + rank].floordiv(Dim::Static(groups)));
     let w = summed_products(b, y, taken, rank, groups, result.elem());
@@ -155,6 +180,32 @@ pub fn define_weight_grad(b: &mut Builder, op: Op, windows: &Windows) -> Result<
     let wanted = result.shape().to_vec();
     let zero = vec![Dim::Static(0); wanted.len()];
     Ok(vec![if b.ty(w).shape().as_slice() == wanted { w } else { b.slice(w, &zero, &wanted) }])
+}
+
+/// A transposed convolution of each channel alone, `y` being `[n, c, counts..]`: the result is `[n, c, sizes..]`, in the type for sums.
+fn transpose_by_channel(b: &mut Builder, y: Value, w: Value, windows: &Windows, sizes: &[Dim]) -> Value {
+    let rank = windows.rank();
+    let (own, sizes) = spread_weights(b, w, windows, sizes, true).expect("supported");
+    let y = to_last(b, y, rank);
+    let taken = windows.near(b, y, 1, &sizes);
+    let taken = window_rows(b, taken, rank);
+    let taken = b.convert(taken, b.ty(own).elem());
+    let space = b.ty(taken).shape().to_vec();
+    let own = b.broadcast(own, &space, &(1..space.len() as i64).collect::<Vec<_>>());
+    let products = b.binary("mul", taken, own);
+    let sums = b.reduce("add", products, &(1 + rank as i64..1 + 2 * rank as i64).collect::<Vec<_>>());
+    to_first(b, sums, rank)
+}
+
+/// The sums over all images and places of `y`, `[n, places.., c]`, times windows of its own channel, `[n, places.., c, window..]`: `[c, window..]`, in the type for
+/// sums.
+fn sums_by_channel(b: &mut Builder, y: Value, taken: Value, rank: usize) -> Value {
+    let (space, acc, rank) = (b.ty(taken).shape().to_vec(), default_acc(b.ty(y).elem()), rank as i64);
+    let taken = b.convert(taken, acc);
+    let y = b.convert(y, acc);
+    let y = b.broadcast(y, &space, &(0..=rank + 1).collect::<Vec<_>>());
+    let products = b.binary("mul", taken, y);
+    b.reduce("add", products, &(0..=rank).collect::<Vec<_>>())
 }
 
 /// The sums over all images and places of `y`, `[n, places.., o]`, times windows `[n, places.., window.., c]`: o, window and c / groups, by groups where there are

@@ -4,7 +4,7 @@
 //! last those of all images are one, `[images * places, window * channels]`; where a channel has weights of its own (depthwise) its
 //! windows are multiplied and summed directly.
 
-use super::spatial::{DILATIONS, GROUPS, PADDING, STRIDES, Windows, groups_of, product};
+use super::spatial::{DILATIONS, GROUPS, PADDING, Remainders, STRIDES, Windows, groups_of, product};
 use super::{channels_last, conv_derivative};
 use crate::builder::CoreBuilder;
 use crate::constraints::{Inferred, NUMERIC_TENSOR, default_acc, one};
@@ -12,7 +12,7 @@ use crate::derivative::Derivative;
 use crate::interfaces::Decompose;
 use crate::op;
 use rc_ir::op_def::{AttrDef, AttrDefault, AttrKind, InferArgs, attr, operand, optional, result};
-use rc_ir::{Builder, Dim, Effects, Op, OpDef, OpRef, Result, Type, Value};
+use rc_ir::{Attr, Builder, Dim, Effects, Op, OpDef, OpRef, Result, Type, Value};
 
 pub static CONV: OpDef = OpDef {
     summary: "A convolution (cross-correlation) over any number of spatial dimensions.",
@@ -110,7 +110,7 @@ pub(super) fn least_channels(op: OpRef) -> i64 {
 pub static OPS: &[&OpDef] = &[&CONV, &CONV_TRANSPOSE, &CONV_WEIGHT_GRAD];
 
 /// The sizes of weights that are windows.
-fn window_sizes(w: Type) -> std::result::Result<Vec<i64>, String> {
+pub(super) fn window_sizes(w: Type) -> std::result::Result<Vec<i64>, String> {
     let sizes: Option<Vec<i64>> = w.shape().iter().skip(2).map(|d| d.as_static()).collect();
     sizes
         .filter(|s| !s.is_empty())
@@ -215,10 +215,13 @@ fn define_transpose(b: &mut Builder, op: Op) -> Result<Vec<Value>> {
     if at.str("order") == Some("channels_last") {
         return channels_last::define_transpose(b, op, &windows);
     }
+    if let Some(x) = spread_by_channel(b, y, w, &windows, &sizes) {
+        return Ok(vec![with_bias(b, op, x)]);
+    }
     let taken = windows.holders(b, y, &sizes, 0.0);
     // The holders' elements come from last to first, and what were results are channels.
     let dims = windows.last(b, w);
-    let flipped = b.op(op::core::REVERSE).operand(w).attr("dims", rc_ir::Attr::i64s(&dims)).value();
+    let flipped = b.op(op::core::REVERSE).operand(w).attr("dims", Attr::i64s(&dims)).value();
     let shape = b.ty(w).shape().to_vec();
     let (groups_dim, per) = (Dim::Static(groups), shape[0].floordiv(Dim::Static(groups)));
     let split = b.reshape(flipped, &[&[groups_dim, per], &shape[1..]].concat());
@@ -227,6 +230,79 @@ fn define_transpose(b: &mut Builder, op: Op) -> Result<Vec<Value>> {
     let swapped = b.reshape(swapped, &[&[groups_dim * shape[1], per], &shape[2..]].concat());
     let x = weighted(b, taken, swapped, windows.rank(), groups);
     Ok(vec![with_bias(b, op, x)])
+}
+
+/// A transposed convolution of each channel alone with steps of several elements, in the type for sums. `None` where [`spread_weights`] are.
+fn spread_by_channel(b: &mut Builder, y: Value, w: Value, windows: &Windows, sizes: &[Dim]) -> Option<Value> {
+    if windows.strides.iter().all(|&s| s == 1) || b.ty(w).shape()[0] != b.ty(y).shape()[1] {
+        return None;
+    }
+    let (own, sizes) = spread_weights(b, w, windows, sizes, false)?;
+    let taken = windows.near(b, y, 2, &sizes);
+    let space = b.ty(taken).shape().to_vec();
+    let taken = b.convert(taken, b.ty(own).elem());
+    let own = b.broadcast(own, &space, &(1..space.len() as i64).collect::<Vec<_>>());
+    let products = b.binary("mul", taken, own);
+    let rank = windows.rank() as i64;
+    Some(b.reduce("add", products, &(2 + rank..2 + 2 * rank).collect::<Vec<_>>()))
+}
+
+/// Of a transposed convolution of each channel alone, the weights `[c, 1, window..]` by which each place's windows, as [`Windows::near`] gives them, are
+/// multiplied: `[c, sizes.., taps..]` or `[sizes.., taps.., c]`, in the type for sums, and the sizes as integers. Neighbours from one step to the next have the same windows, each with weights of
+/// its own, so that no zeros between steps are multiplied. `None` where channels are not alone, sizes symbolic, or both steps and dilation of several
+/// elements.
+pub(super) fn spread_weights(
+    b: &mut Builder,
+    w: Value,
+    windows: &Windows,
+    sizes: &[Dim],
+    channels_last: bool,
+) -> Option<(Value, Vec<i64>)> {
+    let (rank, ws) = (windows.rank(), b.ty(w).shape().to_vec());
+    let sizes: Vec<i64> = sizes.iter().map(|d| d.as_static()).collect::<Option<_>>()?;
+    if !is_spread_evenly(windows) || ws[1] != Dim::Static(1) {
+        return None;
+    }
+    let steps: Vec<Remainders> = (0..rank).map(|i| windows.remainders(i)).collect();
+    // [c, taps, stride, taps, stride, ..], taps from last to first as the windows are.
+    let none = vec![Dim::Static(0); 1 + rank];
+    let short = |(i, s): (usize, &Remainders)| Dim::Static(s.taps * s.stride) - ws[2 + i];
+    let high: Vec<Dim> = none[..1].iter().copied().chain(steps.iter().enumerate().map(short)).collect();
+    let w = b.reshape(w, &[&ws[..1], &ws[2..]].concat());
+    let w = b.pad_or_crop(w, 0.0, &none, &high);
+    let split = steps.iter().flat_map(|s| [Dim::Static(s.taps), Dim::Static(s.stride)]);
+    let w = b.reshape(w, &ws[..1].iter().copied().chain(split).collect::<Vec<_>>());
+    let taps: Vec<i64> = (0..rank as i64).map(|i| 1 + 2 * i).collect();
+    let w = b.op(op::core::REVERSE).operand(w).attr("dims", Attr::i64s(&taps)).value();
+    let within = taps.iter().map(|d| d + 1);
+    let (first, last): (&[i64], &[i64]) = if channels_last { (&[], &[0]) } else { (&[0], &[]) };
+    let perm = [first, &within.collect::<Vec<_>>(), &taps, last].concat();
+    let w = b.permute(w, &perm);
+    let w = b.convert(w, default_acc(b.ty(w).elem()));
+    // Of each place, which is a step's number and one within it.
+    let number = |(s, &n): (&Remainders, &i64)| [s.count(Dim::Static(n)), Dim::Static(s.stride)];
+    let places: Vec<[Dim; 2]> = steps.iter().zip(&sizes).map(number).collect();
+    let windows: Vec<Dim> = steps.iter().map(|s| Dim::Static(s.taps)).collect();
+    let wanted: Vec<Dim> = sizes.iter().map(|&n| Dim::Static(n)).collect();
+    let with_channels = |places: &[Dim], channels: Dim| match channels_last {
+        true => [places, &windows, &[channels]].concat(),
+        false => [&[channels], places, &windows].concat(),
+    };
+    // The numbers of steps are where only the places have dimensions.
+    let all = with_channels(&places.concat(), ws[0]);
+    let numbers = (0..rank as i64).map(|i| first.len() as i64 + 2 * i);
+    let own: Vec<i64> = (0..all.len() as i64).filter(|d| !numbers.clone().any(|n| n == *d)).collect();
+    let w = b.broadcast(w, &all, &own);
+    let w = b.reshape(w, &with_channels(&places.iter().map(|&[n, s]| n * s).collect::<Vec<_>>(), ws[0]));
+    let mut start = vec![Dim::Static(0); all.len() - rank];
+    steps.iter().enumerate().for_each(|(i, s)| start[first.len() + i] = Dim::Static(s.first));
+    let w = b.slice(w, &start, &with_channels(&wanted, ws[0]));
+    Some((w, sizes))
+}
+
+/// Whether [`spread_weights`] are for these windows.
+pub(super) fn is_spread_evenly(windows: &Windows) -> bool {
+    (0..windows.rank()).map(|i| windows.remainders(i)).all(|s| s.even && s.common == 1)
 }
 
 fn define_weight_grad(b: &mut Builder, op: Op) -> Result<Vec<Value>> {

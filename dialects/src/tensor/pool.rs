@@ -294,7 +294,7 @@ fn define_max_pool_grad(b: &mut Builder, op: Op) -> Result<Vec<Value>> {
     let indices = if kept { indices } else { b.convert(indices, Type::i64()) };
     let [gradients, maxima] = match fixed(&sizes) {
         // Windows that do not hold an element have their maximum elsewhere; where there are none, the gradient is zero.
-        Some(sizes) => [y, indices].map(|y| windows.near(b, y, &sizes)),
+        Some(sizes) => [y, indices].map(|y| windows.near(b, y, b.ty(y).rank() - sizes.len(), &sizes)),
         None => [(y, 0.0), (indices, -1.0)].map(|(y, value)| windows.holders(b, y, &sizes, value)),
     };
     // What lies in memory is as narrow as it is given.
@@ -369,7 +369,7 @@ fn define_avg_pool_grad(b: &mut Builder, op: Op) -> Result<Vec<Value>> {
     let shares = divided(b, wide, by);
     let taken = match fixed(&sizes) {
         Some(sizes) => {
-            let taken = windows.near(b, shares, &sizes);
+            let taken = windows.near(b, shares, b.ty(shares).rank() - sizes.len(), &sizes);
             held(b, taken, &windows)
         }
         None => windows.holders(b, shares, &sizes, 0.0),

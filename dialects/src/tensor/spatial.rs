@@ -113,21 +113,22 @@ impl Windows {
         let dims = self.last(b, padded);
         b.window(padded, &dims, &self.sizes, &vec![1; self.rank()], &self.dilations)
     }
-    /// As [`Windows::holders`], of integer sizes, with fewer windows: `[.., sizes.., taps..]`, of each element those that start at most a window's length
-    /// before it. The elements from one start to the next have the same, so that some may not hold an element. Outside lie zeros.
-    pub fn near(&self, b: &mut Builder, y: Value, sizes: &[i64]) -> Value {
-        let lead = b.ty(y).rank() - self.rank();
+    /// As [`Windows::holders`], of integer sizes, along the dimensions from number `first` on and with fewer windows: `[.., sizes.., .., taps..]`, of each element
+    /// those that start at most a window's length before it. The elements from one start to the next have the same, so that some may not hold an element.
+    /// Outside lie zeros.
+    pub fn near(&self, b: &mut Builder, y: Value, first: usize, sizes: &[i64]) -> Value {
         let steps: Vec<Remainders> = (0..self.rank()).map(|i| self.remainders(i)).collect();
-        let mut low = vec![Dim::Static(0); lead + self.rank()];
+        let mut low = vec![Dim::Static(0); b.ty(y).rank()];
         let mut high = low.clone();
         for (i, step) in steps.iter().enumerate() {
-            (low[lead + i], high[lead + i]) = step.padding(Dim::Static(sizes[i]), b.ty(y).shape()[lead + i]);
+            (low[first + i], high[first + i]) = step.padding(Dim::Static(sizes[i]), b.ty(y).shape()[first + i]);
         }
         let padded = b.pad_or_crop(y, 0.0, &low, &high);
         let list = |of: &dyn Fn(&Remainders) -> i64| Attr::i64s(&steps.iter().map(of).collect::<Vec<_>>());
-        let dims = Attr::i64s(&self.last(b, padded));
-        let op = b.op(op::core::WINDOW).operand(padded).attr("dims", dims).attr("sizes", list(&|s| s.taps));
-        let op = op.attr("dilations", list(&|s| s.apart)).attr("counts", Attr::i64s(sizes));
+        let dims: Vec<i64> = (first..first + self.rank()).map(|d| d as i64).collect();
+        let op = b.op(op::core::WINDOW).operand(padded).attr("dims", Attr::i64s(&dims));
+        let op = op.attr("sizes", list(&|s| s.taps)).attr("dilations", list(&|s| s.apart));
+        let op = op.attr("counts", Attr::i64s(sizes));
         op.attr("divisors", list(&|s| s.stride)).attr("offsets", list(&|s| s.first)).value()
     }
     /// How the windows that hold an element follow from its place, along dimension i.

@@ -90,7 +90,11 @@ impl<'a, 'm> Lowering<'a, 'm> {
             true => self.guarded(place.pred, &types, |l| l.load_some(&place)),
             false => {
                 let pred = self.scalar_guard(&place);
-                self.guarded(pred, &types, |l| l.load_all(&place))
+                let raw = self.guarded(pred, &types, |l| l.load_all(&place));
+                match pred {
+                    Some(_) if self.gpu => raw.into_iter().map(|part| self.bound(part)).collect(),
+                    _ => raw,
+                }
             }
         };
         let mut parts = match self.words(&place) {
@@ -234,6 +238,20 @@ impl<'a, 'm> Lowering<'a, 'm> {
             return smallvec![if place.cache == "early" { self.kept_here(place, loaded) } else { loaded }];
         }
         Parts::from_vec(b.scalars(b.load(b.ty.vector(place.lanes, place.element), place.address, access)))
+    }
+
+    /// The value, of which LLVM does not know that it is loaded or zero: it would move a conversion into the branch of the load, and each load would wait
+    /// for the one before.
+    fn bound(&self, value: Value<'m>) -> Value<'m> {
+        let b = self.b;
+        let ty = type_of(value);
+        match self.element_bytes(ty) {
+            2 => {
+                let same = b.inline_asm("", "=h,0", &[b.bitcast(value, b.ty.i16)], &[b.ty.i16], false)[0];
+                b.bitcast(same, ty)
+            }
+            _ => value,
+        }
     }
 
     /// A number of 16 or 32 bits, as it is where a warp's threads meet: neither LLVM nor the assembler moves its load behind that, nearer to its use.

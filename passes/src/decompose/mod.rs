@@ -97,7 +97,10 @@ fn order_channels_last(body: &mut Body, cpu: Option<&Target>) -> u64 {
     let supports = |&op: &Op| {
         let narrow = body.ty(body.operand(op, 0)).elem().byte_width() == Some(2);
         match is_gradient(op) {
-            true => (narrow || cpu.is_some()) && channels_last::supports_gradient(body.op_ref(op)),
+            true => {
+                let chosen = narrow || cpu.is_some() || channels_last::is_by_channel(body.op_ref(op));
+                chosen && channels_last::supports_gradient(body.op_ref(op))
+            }
             // A GPU's matrix units multiply 16-bit elements; others of groups have nothing to gain from wider groups.
             false => {
                 let chosen = narrow || cpu.is_some() || !is_grouped(body, op);
@@ -105,9 +108,15 @@ fn order_channels_last(body: &mut Body, cpu: Option<&Target>) -> u64 {
             }
         }
     };
-    let all = mixing <= convolutions.len() / 4 && convolutions.iter().filter(|&&op| !is_gradient(op)).all(supports);
+    // Windows of each channel alone are read as they lie: there is nothing to gain from turning them.
+    let turned = body.walk().into_iter().any(|op| turns(body, op));
+    let stays = cpu.is_none() && !turned && convolutions.iter().all(|&op| is_by_channel(body, op));
+    let all =
+        !stays && mixing <= convolutions.len() / 4 && convolutions.iter().filter(|&&op| !is_gradient(op)).all(supports);
     // To turn a gradient's operands and result takes a CPU less than to store windows.
-    let alone = |op: &Op| cpu.is_some() && is_gradient(*op) && has_windows(body, *op);
+    let alone = |op: &Op| {
+        cpu.is_some() && is_gradient(*op) && has_windows(body, *op) && !channels_last::is_by_channel(body.op_ref(*op))
+    };
     let convolutions: Vec<Op> = convolutions.into_iter().filter(supports).filter(|op| all || alone(op)).collect();
     for &op in &convolutions {
         body.set_attr(op, "order", Attr::str("channels_last"));
@@ -134,6 +143,19 @@ fn has_windows(body: &Body, op: Op) -> bool {
         Some(window) => window.iter().any(|&n| n != 1),
         None => body.ty(body.operand(op, 1)).shape()[2..].iter().any(|&d| d != Dim::Static(1)),
     }
+}
+
+/// Whether a convolution or a gradient has weights for each channel alone.
+fn is_by_channel(body: &Body, op: Op) -> bool {
+    let depthwise =
+        || body.name(op) == &CONV && body.op_ref(op).int("groups").is_some_and(|n| n > 1) && !is_grouped(body, op);
+    channels_last::is_by_channel(body.op_ref(op)) || depthwise()
+}
+
+/// Whether an operation puts images in another order, as it does with those that lie in memory with channels last.
+fn turns(body: &Body, op: Op) -> bool {
+    let perm = body.op_ref(op).ints("perm").filter(|_| body.name(op) == &TRANSPOSE);
+    perm.is_some_and(|perm| perm.len() > 3 && !places_stay(&perm))
 }
 
 /// Whether a convolution has several groups of several channels.

@@ -80,6 +80,7 @@ impl Program<'_> {
         !self.target.is_cpu()
             && places == 0
             && self.spread_over.as_ref().is_some_and(|over| over.iter().all(|&n| access.mentions(n)))
+            && !access.exprs.iter().any(|&e| is_window(e))
     }
 
     /// The index of the first element, for each dimension.
@@ -294,4 +295,14 @@ fn words(names: &[Name]) -> String {
 fn falls_along(e: Dim, scope: &Scope) -> Option<&Bind> {
     let falls = |name: Name| mentions(e, name) && !mentions(e + Dim::symbol(name), name);
     scope.binds.iter().find(|(name, bind)| bind.axis.is_some() && falls(*name)).map(|(_, bind)| bind)
+}
+
+/// Whether the places of two iterators are added element by element, as those of a window and within it are: neighbours then have elements in common.
+fn is_window(e: Dim) -> bool {
+    let mut names = Vec::new();
+    e.for_each_symbol(&mut |n| names.push(n));
+    names.sort();
+    names.dedup();
+    let at = |one: Option<Name>| e.substitute(&|n| Some(Dim::Static(i64::from(Some(n) == one))));
+    names.iter().filter(|&&n| at(Some(n)) - at(None) == Dim::Static(1)).count() > 1
 }

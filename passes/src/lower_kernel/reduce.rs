@@ -137,10 +137,12 @@ impl Accumulator {
             How::Combine(c) => {
                 let value = p.region(nest, scope, &[self.first])?[0];
                 let value = p.convert(value, self.elem);
-                let value = self.masked(p, scope, value, &reduces, c);
                 if c == Combiner::Add {
+                    let zeros = p.is_zero_past(nest, self.first, scope);
+                    let value = if zeros { value } else { self.masked(p, scope, value, &reduces, c) };
                     return Ok(vec![p.add_to(before[0], value)]);
                 }
+                let value = self.masked(p, scope, value, &reduces, c);
                 Ok(vec![p.binary(c.core_op().expect("argmax is How::Arg"), before[0], value)])
             }
             How::Arg(c) => {

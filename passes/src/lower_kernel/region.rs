@@ -1,13 +1,13 @@
 //! A nest's region on tiles: every scalar operation becomes the same operation on all elements of a tile.
 
 use super::program::{Program, RANK};
-use super::scope::{Held, Scope, Tiled};
-use crate::schedule::access::Access;
+use super::scope::{Bind, Held, Scope, Tiled};
+use crate::schedule::access::{Access, mentions};
 use crate::schedule::group::inverse;
 use crate::schedule::nest::Nest;
-use rc_dialects::loop_;
+use rc_dialects::loop_::{self, IterKind};
 use rc_dialects::op;
-use rc_ir::{Attr, Diagnostic, Name, Op, OpRef, Result, Traits, Type, Value};
+use rc_ir::{Attr, Diagnostic, Dim, Name, Op, OpRef, Result, Traits, Type, Value};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 /// Values of a region: a constant waits for the shape that it is used at.
@@ -157,6 +157,45 @@ impl Program<'_> {
         src.block_args(entry).position(|a| a == value)
     }
 
+    /// Whether a yielded value is zero wherever a tile lies past the extent of what is reduced, as reads are there and what is made of zeros alone.
+    pub(super) fn is_zero_past(&self, nest: &Nest, yielded: usize, scope: &Scope) -> bool {
+        let past = |(name, bind): &(Name, Bind)| {
+            let reduces = nest.iter(*name).is_some_and(|i| i.kind == IterKind::Reduce);
+            (bind.axis.is_some() && !bind.exact && reduces).then_some(*name)
+        };
+        let names: Vec<Name> = scope.binds.iter().filter_map(past).collect();
+        let src = self.src;
+        let entry = src.op_ref(nest.op).entry(0).expect("a verified nest has a body");
+        let value = src.operand(src.last_op(entry).expect("a verified nest yields"), yielded);
+        !names.is_empty()
+            && self.is_made_of_zeros(nest, value, &|i| names.iter().all(|&n| self.reads_zero_past(nest, i, n, scope)))
+    }
+
+    fn is_made_of_zeros(&self, nest: &Nest, value: Value, zero: &dyn Fn(usize) -> bool) -> bool {
+        let src = self.src;
+        let Some(op) = src.defining_op(value) else {
+            let entry = src.op_ref(nest.op).entry(0).expect("a verified nest has a body");
+            return src.block_args(entry).position(|a| a == value).is_some_and(zero);
+        };
+        let name = src.name(op);
+        let keeps = [op::core::CONVERT, op::core::MUL, op::core::ADD].iter().any(|&keeps| name == keeps);
+        keeps && src.operands(op).all(|v| self.is_made_of_zeros(nest, v, zero))
+    }
+
+    /// Whether an operand is read from memory, and is zero past the extent of an iterator: it ends there, or its places are bounded.
+    fn reads_zero_past(&self, nest: &Nest, operand: usize, name: Name, scope: &Scope) -> bool {
+        let (access, value) = (&nest.inputs[operand], self.src.operand(nest.op, operand));
+        let extent = nest.iter(name).map(|i| i.extent);
+        let ends = |(&e, &size): (&Dim, &Dim)| e == Dim::symbol(name) && Some(size) == extent;
+        let bounded = |d: usize| mentions(access.exprs[d], name) && !nest.is_inside(access, d);
+        let from_memory = self.group.producer(self.src, value).is_none() && self.memory.contains_key(&value);
+        from_memory
+            && match access.plain(&scope.tiled()) {
+                Some(_) => access.exprs.iter().zip(&access.shape).any(ends),
+                None => self.is_bounded(nest, operand) && (0..access.exprs.len()).any(bounded),
+            }
+    }
+
     /// An index that is the same for the whole tile, where it is read from memory: as a number, so that what it points at can be loaded
     /// as any other tile.
     fn one_index(&mut self, nest: &Nest, scope: &Scope, index: Value) -> Result<Option<Value>> {
@@ -191,6 +230,11 @@ impl Program<'_> {
         Ok(())
     }
 
+    /// Whether elements of operand `i` may lie outside, where they are zero.
+    fn is_bounded(&self, nest: &Nest, i: usize) -> bool {
+        if self.target.is_cpu() { nest.reaches_outside(i) } else { nest.zero_outside[i] }
+    }
+
     /// The element of operand `i`: from registers, from memory, or computed again.
     pub(super) fn read(&mut self, nest: &Nest, i: usize, scope: &Scope) -> Result<Value> {
         let (value, access) = (self.src.operand(nest.op, i), &nest.inputs[i]);
@@ -203,8 +247,7 @@ impl Program<'_> {
         }
         let group = self.group;
         let Some((from, result)) = group.producer(self.src, value) else {
-            let bounded = if self.target.is_cpu() { nest.reaches_outside(i) } else { nest.zero_outside[i] };
-            let tile = match bounded && access.plain(&scope.tiled()).is_none() {
+            let tile = match self.is_bounded(nest, i) && access.plain(&scope.tiled()).is_none() {
                 true => self.gather_bounded(nest, i, scope)?,
                 false if nest.zero_outside[i] && self.no_padding => self.load_inside(value, access, scope)?,
                 false => self.load(value, access, scope)?,
@@ -217,7 +260,7 @@ impl Program<'_> {
             let what = "a schedule that runs a nest together with one whose result it reads elsewhere";
             return Err(Diagnostic::unsupported(self.loc, what).help("give the two nests different groups"));
         };
-        let changed: Vec<(Name, rc_ir::Dim)> = map.into_iter().filter(|(n, d)| d.as_symbol() != Some(*n)).collect();
+        let changed: Vec<(Name, Dim)> = map.into_iter().filter(|(n, d)| d.as_symbol() != Some(*n)).collect();
         let again = from.substituted(&changed, nest.iters.clone());
         let tile = self.region(&again, scope, &[result])?[0];
         let tile = self.convert(tile, self.src.ty(value).elem());

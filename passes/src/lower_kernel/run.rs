@@ -17,7 +17,7 @@ struct Local {
     iter: Iter,
     chunk: i64,
     axis: Option<usize>,
-    /// Whether its loop is unrolled.
+    /// Whether there is no loop, but all steps, one after the other.
     unrolled: bool,
 }
 
@@ -25,6 +25,11 @@ impl Local {
     /// How many chunks it takes.
     fn chunks(&self) -> Dim {
         self.iter.extent.ceildiv(Dim::Static(self.chunk))
+    }
+    /// The steps that are unrolled within one of its loop.
+    fn step(&self) -> Local {
+        let iter = Iter { extent: Dim::Static(self.chunk), ..self.iter };
+        Local { iter, chunk: 1, axis: None, unrolled: true }
     }
     /// Whether its elements are combined one by one.
     fn is_summed_over(&self) -> bool {
@@ -87,10 +92,16 @@ impl Program<'_> {
         self.loc = self.src.loc(nest.op);
         let accumulators = Accumulator::of(self, nest)?;
         let mut locals = locals(nest, schedule, grid);
+        if let Some(l) = locals.iter().find(|l| l.axis.is_none() && !divides(l.chunk, l.iter.extent)) {
+            let what =
+                format!("with a schedule that unrolls {} steps along {}, of {}", l.chunk, l.iter.name, l.iter.extent);
+            return Err(self.src.op_ref(nest.op).unsupported(what).help("choose a number that divides the extent"));
+        }
         let numbers = accumulators.iter().any(|a| matches!(a.how, How::Arg(_)));
         if !self.target.is_cpu() && !numbers && part.is_none() {
             unroll(nest, &mut locals, grid, schedule.threads, self.target.gpu());
         }
+        locals.extend(locals.iter().filter(|l| l.axis.is_none() && l.chunk > 1).map(Local::step).collect::<Vec<_>>());
         let mut shape = grid.shape();
         let mut reduced = Vec::new();
         for local in locals.iter().filter(|l| l.iter.kind == IterKind::Reduce) {
@@ -146,7 +157,10 @@ impl Program<'_> {
         if let Some(steps) = local.iter.extent.as_static().filter(|_| local.unrolled) {
             let mut carried = carried.to_vec();
             for step in 0..steps {
-                let here = nest.at(local.iter.name, step);
+                let here = match scope.get(local.iter.name) {
+                    Some(_) => nest.moved(local.iter.name, step),
+                    None => nest.at(local.iter.name, step),
+                };
                 carried = self.loops(&here, accumulators, rest, scope, &carried, stores)?;
             }
             return Ok(carried);
@@ -227,6 +241,7 @@ impl Program<'_> {
         [first, end]: [Value; 2],
     ) -> Result<Vec<Value>> {
         let bounds = [first, end, self.constant_index(1)];
+        let (unrolled, locals): (Vec<Local>, Vec<Local>) = locals.iter().partition(|l| l.unrolled);
         self.for_loop(bounds, carried, |p, number, carried| {
             let (mut inner, mut number) = (scope.clone(), number);
             for (i, local) in locals.iter().enumerate().rev() {
@@ -245,7 +260,7 @@ impl Program<'_> {
                 let base = p.mul_index(at, chunk);
                 inner = inner.with(local.iter.name, bind(&local.iter, base, local.axis, local.chunk));
             }
-            p.point(nest, accumulators, &inner, carried, &[])
+            p.loops(nest, accumulators, &unrolled, &inner, carried, &[])
         })
     }
 
@@ -298,12 +313,7 @@ fn locals(nest: &Nest, schedule: &Schedule, grid: &Scope) -> Vec<Local> {
     let outside = |name: Name| grid.get(name).is_none();
     let local = |iter: &Iter| {
         let axis = schedule.axis_of(iter.name);
-        Local {
-            iter: *iter,
-            chunk: if axis.is_some() { schedule.tile_of(iter.name) } else { 1 },
-            axis,
-            unrolled: false,
-        }
+        Local { iter: *iter, chunk: schedule.tile_of(iter.name), axis, unrolled: false }
     };
     nest.iters.iter().filter(|i| outside(i.name)).map(local).collect()
 }
@@ -323,6 +333,6 @@ fn unroll(nest: &Nest, locals: &mut [Local], grid: &Scope, threads: i64, gpu: &G
         if elements > most || local.iter.kind != IterKind::Reduce {
             return;
         }
-        local.unrolled = local.axis.is_none();
+        local.unrolled = local.axis.is_none() && local.chunk == 1;
     }
 }

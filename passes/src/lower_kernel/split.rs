@@ -11,7 +11,7 @@ use super::{Memory, Scheduled, begin, end, interface, spread_of};
 use crate::schedule::access::{Access, Iter};
 use crate::schedule::group::Group;
 use crate::schedule::nest::{Nest, symbol_ranges};
-use crate::schedule::{Kind, Schedule, Target};
+use crate::schedule::{Kind, NONE, Schedule, Target};
 use rc_dialects::func::symbols;
 use rc_dialects::loop_::IterKind;
 use rc_dialects::op;
@@ -20,6 +20,9 @@ use rc_ir::{Body, Dim, Name, Result, Type, Value};
 
 /// Rows and columns of a product that a program combines, at most: with 128 threads 16 elements of each, 64 bytes of a part in flight.
 const COMBINED: [i64; 2] = [16, 128];
+
+/// Neighbouring sums of which a program combines all parts, where each is of its own: a sector of f32.
+const COLUMNS: i64 = 8;
 
 /// What both kernels are made from.
 pub struct Split<'a> {
@@ -50,7 +53,9 @@ impl<'a> Split<'a> {
             Kind::Contract(own) => Some(i.name) == own.inner,
             _ => schedule.axis_of(i.name).is_some(),
         };
-        let along = nest.of_kind(IterKind::Reduce).find(cut);
+        // Without one the sums are of elements, one by one.
+        let apart = || nest.of_kind(IterKind::Reduce).next().filter(|_| schedule.contract().is_none());
+        let along = nest.of_kind(IterKind::Reduce).find(cut).or_else(apart);
         let along = *along.ok_or_else(|| fail("a nest without a reduce iterator among its axes"))?;
         if scheduled.group.nests[1..].iter().any(|n| !n.is_pointwise()) {
             return Err(fail("a reduction that is run together with another"));
@@ -160,8 +165,19 @@ impl<'a> Split<'a> {
                 schedule.set_tile(name, (1 << tile.trailing_zeros()).min(most));
             }
             schedule.threads = 128;
+        } else if self.sums_apart() {
+            let [rows, lanes] = schedule.axes;
+            let tile = 1 << schedule.tile_of(lanes).trailing_zeros();
+            schedule.set_tile(rows, 1);
+            schedule.set_tile(lanes, tile.min(COLUMNS));
+            schedule.axes[0] = Name::new(NONE);
+            schedule.threads = 128;
         }
         schedule
+    }
+    /// Whether each element of the tile is a sum of its own: parts take the place of the tile's rows then.
+    fn sums_apart(&self) -> bool {
+        self.schedule().contract().is_none() && self.schedule().axis_of(self.along.name).is_none()
     }
     /// The sum of a product's parts at the scope, all loads in flight.
     fn sum_of_parts(&self, p: &mut Program, memory: Value, scope: &Scope) -> Result<Value> {
@@ -201,7 +217,7 @@ impl<'a> Split<'a> {
         let over = spread_of(self.src, self.nest().op, &own, &self.nest().iters)?;
         let (grid, starts) = p.spread(&over);
         let scope = scope_of(&over, &starts, &own);
-        let axis = own.axis_of(self.along.name);
+        let axis = if self.sums_apart() { Some(0) } else { own.axis_of(self.along.name) };
         let (zero, Dim::Static(parts)) = (p.constant_index(0), self.part.extent) else { unreachable!("made so") };
         let all = scope.with(self.part.name, bind(&self.part, zero, axis, parts));
         let product = own.contract().is_some();
@@ -218,7 +234,7 @@ impl<'a> Split<'a> {
             p.result(self.nest(), i, tile, &scope, stores(self.nest())[i])?;
         }
         for (nest, schedule) in group.nests.iter().zip(&self.scheduled.schedules).skip(1) {
-            p.run(nest, if product { &own } else { schedule }, &scope, &stores(nest))?;
+            p.run(nest, if product || self.sums_apart() { &own } else { schedule }, &scope, &stores(nest))?;
         }
         Ok(end(p, grid, own.threads))
     }

@@ -32,8 +32,8 @@ pub struct Group {
     pub reduced: Vec<usize>,
     /// The dimension of a scan.
     pub scanned: Option<usize>,
-    /// The dimension along which several loads read the same memory, moved by less than the tile.
-    pub slides: Option<usize>,
+    /// The dimension along which several loads read the same memory, moved by less than the tile, and how many neighbours each of them may access at once.
+    pub slides: Option<(usize, i64)>,
     pub stored: bool,
 }
 
@@ -98,7 +98,8 @@ pub fn groups(body: &Body) -> Vec<Group> {
     for (n, &load) in loads.iter().enumerate() {
         let found = loads[..n].iter().rev().take(SLIDING).find_map(|&before| slides(before, load, &indices));
         if let (Some(d), Some(&g)) = (found, at.get(&sets.find(load.result(0)))) {
-            groups[g].slides.get_or_insert(d);
+            let (_, each) = groups[g].slides.get_or_insert((d, i64::MAX));
+            *each = indices.neighbours(load).min(*each);
         }
     }
     groups

@@ -204,7 +204,8 @@ fn memory_layout(group: &Group, dim: usize, warps: i64) -> Layout {
     if let Some(scanned) = group.scanned.filter(|&scanned| scanned != dim) {
         return scanned_layout(&group.shape, scanned, dim, warps);
     }
-    let total: i64 = group.shape.iter().product();
+    // What threads can share out, which is by powers of two: the rest of a dimension is in each.
+    let total: i64 = group.shape.iter().map(|n| 1 << n.trailing_zeros()).product();
     let of = |counts: &[i64]| counts.get(dim).copied().unwrap_or(0);
     let most = if of(&group.places) > of(&group.consecutive) { 1 } else { group.neighbours() };
     let wide = (GPU_ACCESS / group.narrowest.max(1)).min(most);
@@ -216,10 +217,11 @@ fn memory_layout(group: &Group, dim: usize, warps: i64) -> Layout {
     }
     // Rows that are reduced stay with one warp where there are rows enough.
     let rows_first = group.reduced.contains(&dim);
-    let Some(slides) = group.slides.filter(|&d| d != dim) else {
+    let Some((slides, most)) = group.slides.filter(|s| s.0 != dim) else {
         return blocked(&group.shape, dim, vec, warps, rows_first);
     };
-    // What windows share is read once where one thread has the neighbours.
+    // What windows share is read once where one thread has the neighbours. Other neighbours make none of its loads fewer where windows start anywhere.
+    vec = vec.min(most);
     let each = (total / (warps * WARP * vec)).clamp(1, group.shape[slides]);
     let mut shape = group.shape.clone();
     shape[slides] /= each;

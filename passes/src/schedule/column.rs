@@ -203,14 +203,21 @@ fn overlaps(nest: &Nest, access: &Access, lane: Name, iter: &Iter, by: i64) -> b
     access.innermost() == Some(lane) && access.exprs.iter().any(|&e| slow(e))
 }
 
-/// Where results lie along channels, and their windows along another iterator overlap by half or more: the channels that warps read side by side,
-/// that iterator with the neighbours that they have, `each` of them in one thread, and the threads.
+/// Whether windows slide along the lanes' own iterator.
+fn windows_start_anywhere(nest: &Nest, lane: Name) -> bool {
+    nest.inputs.iter().any(|a| a.exprs.iter().any(|&e| mentions(e, lane) && slides(nest, e)))
+}
+
+/// Where windows along another iterator than the lanes' overlap by all but one element: what warps read side by side, channels as vectors or places where
+/// windows slide along these too; that iterator with the neighbours that they have, `each` of them in one thread; and the threads.
 fn sharing(nest: &Nest, lane: Name, each: i64, outputs: &[&Access], target: &Target) -> Option<(i64, Name, i64, i64)> {
-    let vec = target.vector_bits / 16;
+    let vec = if windows_start_anywhere(nest, lane) { 1 } else { target.vector_bits / 16 };
     let mostly = |extent: i64, tile: i64| extent * 8 >= (extent + tile - 1) / tile * tile * 7;
     let lane_extent = nest.iter(lane)?.extent.as_static()?;
-    let widths = std::iter::successors(Some(target.vector_bits * 2), |&w| Some(w / 2)).take_while(|&w| w >= vec);
-    let width = widths.into_iter().find(|&w| mostly(lane_extent, w))?;
+    let most = if vec == 1 { pow2(lane_extent).min(target.gpu().columns.threads / 2) } else { target.vector_bits * 2 };
+    let least = if vec == 1 { SIDE / 2 } else { vec };
+    let widths = std::iter::successors(Some(most), |&w| Some(w / 2)).take_while(|&w| w >= least);
+    let width = widths.into_iter().find(|&w| mostly(lane_extent, w)).or((vec == 1).then_some(most))?;
     let read = |i: &Iter, a: &Access| a.plain(&[i.name]).is_some() && overlaps(nest, a, lane, i, 1);
     let overlapping = |i: &&Iter| nest.inputs.iter().any(|a| read(i, a));
     let along = nest.of_kind(IterKind::Parallel).filter(|i| i.name != lane).filter(overlapping).last()?;

@@ -28,6 +28,7 @@ mod scan;
 pub mod scatter;
 mod share;
 pub mod sort;
+mod taps;
 mod tiles;
 mod tuning;
 mod warpgroup;
@@ -264,6 +265,9 @@ fn plan(body: &Body, group: &Group, target: &Target) -> Result<Plan> {
 fn reduction(body: &Body, group: &Group, target: &Target) -> Plan {
     let leader = group.nests.iter().find(|n| !n.is_pointwise()).unwrap_or(&group.nests[0]);
     let reduces = |name: Name| leader.iter(name).is_some_and(|i| i.kind == IterKind::Reduce);
+    if let Some(plan) = taps::plan(group.clone(), target).filter(|_| !target.is_cpu()) {
+        return plan;
+    }
     if let Some(lane) = column::window_lane(leader, target.fusion.apart).filter(|_| !has_long_rows(leader)) {
         return match target.is_cpu() {
             true => window_cpu::plan(body, group.clone(), lane, target),

@@ -153,6 +153,11 @@ impl Nest {
         self.substituted(&[(name, Dim::Static(value))], iters)
     }
 
+    /// The nest so many steps further along an iterator.
+    pub fn moved(&self, name: Name, by: i64) -> Nest {
+        self.substituted(&[(name, Dim::symbol(name) + Dim::Static(by))], self.iters.clone())
+    }
+
     /// A nest whose scan meets elements from the last to the first, with an iterator that counts them as they lie.
     pub fn forward(self) -> Nest {
         let Some(scan) = self.of_kind(IterKind::Scan).next().copied() else { return self };

@@ -2,31 +2,116 @@
 
 use rc_dialects::constraints::memory_space;
 use rc_dialects::op;
-use rc_ir::{Attr, Body, Op, Traits, Value};
+use rc_ir::{Attr, Block, Body, Op, OpRef, Traits, Type, Value};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 /// Makes one read of those of one block that read the same elements of memory which the kernel does not write.
 pub fn share_reads(body: &mut Body) {
     let written = written(body);
-    let mut same: FxHashMap<Value, Value> = FxHashMap::default();
-    let mut blocks: FxHashMap<_, FxHashMap<(&'static str, Vec<Value>, Attr), Value>> = FxHashMap::default();
+    let mut numbers = Numbers::default();
+    let mut reads: FxHashMap<(Option<Block>, Vec<Number>, Type, Attr), Value> = FxHashMap::default();
     for op in body.walk() {
-        let read = body.name(op) == op::kernel::READ;
-        let pure = body.op_ref(op).has(Traits::ELEMENTWISE) && body.regions(op).is_empty();
-        if !(read || pure) || body.results(op).len() != 1 || read && written.contains(&body.operand(op, 0)) {
+        let at = body.op_ref(op);
+        if !at.is(op::kernel::READ) {
+            numbers.number(at);
             continue;
         }
-        let operands: Vec<Value> = body.operands(op).map(|v| same.get(&v).copied().unwrap_or(v)).collect();
-        let known = blocks.entry(body.parent(op)).or_default();
-        let result = body.result(op, 0);
-        let first = *known.entry((body.name(op).as_str(), operands, body.attrs(op))).or_insert(result);
-        if first == result {
+        if written.contains(&body.operand(op, 0)) {
             continue;
         }
-        same.insert(result, first);
-        if read {
+        let (place, result) = (numbers.of_all(at), body.result(op, 0));
+        let read = (body.parent(op), place, body.ty(result), body.attrs(op));
+        let first = *reads.entry(read).or_insert(result);
+        if first != result {
+            numbers.same(result, first);
             body.replace_all_uses(result, first);
             body.erase(op);
+        }
+    }
+}
+
+/// What stands for a value: equal values of a thread have the same, as far as constants are added and multiplied.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+struct Number {
+    /// The number of what is not constant in it; 0 where all is.
+    base: usize,
+    plus: i64,
+}
+
+#[derive(Default)]
+struct Numbers {
+    of_values: FxHashMap<Value, Number>,
+    of_forms: FxHashMap<(&'static str, Vec<Number>, Type, Attr), usize>,
+    last: usize,
+}
+
+impl Numbers {
+    fn fresh(&mut self) -> usize {
+        self.last += 1;
+        self.last
+    }
+    fn of(&mut self, value: Value) -> Number {
+        if let Some(&known) = self.of_values.get(&value) {
+            return known;
+        }
+        let number = Number { base: self.fresh(), plus: 0 };
+        self.of_values.insert(value, number);
+        number
+    }
+    fn of_all(&mut self, op: OpRef) -> Vec<Number> {
+        let operands: Vec<Value> = op.operands().collect();
+        operands.into_iter().map(|v| self.of(v)).collect()
+    }
+    fn same(&mut self, value: Value, first: Value) {
+        let number = self.of(first);
+        self.of_values.insert(value, number);
+    }
+    /// The number of what an operation makes of numbers.
+    fn made(&mut self, op: OpRef, of: Vec<Number>, plus: i64) -> Number {
+        let form = (op.name().as_str(), of, op.result_types()[0], op.body.attrs(op.op));
+        let known = self.of_forms.get(&form).copied();
+        let base = known.unwrap_or_else(|| self.fresh());
+        self.of_forms.insert(form, base);
+        Number { base, plus }
+    }
+    fn number(&mut self, op: OpRef) {
+        let pure = op.has(Traits::ELEMENTWISE) && op.body.regions(op.op).is_empty();
+        if op.body.results(op.op).len() != 1 || !(pure || op.is(op::core::CONSTANT)) {
+            return;
+        }
+        let number = match op.result_types()[0] == Type::index() {
+            true => self.index(op),
+            false => {
+                let of = self.of_all(op);
+                self.made(op, of, 0)
+            }
+        };
+        self.of_values.insert(op.result(0), number);
+    }
+    /// Of an index, constants apart.
+    fn index(&mut self, op: OpRef) -> Number {
+        if let Some(plus) = op.int("value").filter(|_| op.is(op::core::CONSTANT)) {
+            return Number { base: 0, plus };
+        }
+        let of = self.of_all(op);
+        let bare = |n: Number| Number { plus: 0, ..n };
+        match (op.name().as_str(), &of[..]) {
+            (op::core::ADD, &[a, Number { base: 0, plus }] | &[Number { base: 0, plus }, a]) => {
+                Number { plus: a.plus.wrapping_add(plus), ..a }
+            }
+            (op::core::SUB, &[a, Number { base: 0, plus }]) => Number { plus: a.plus.wrapping_sub(plus), ..a },
+            (op::core::ADD, &[a, b]) => self.made(op, vec![bare(a), bare(b)], a.plus.wrapping_add(b.plus)),
+            (op::core::MUL, &[a, by @ Number { base: 0, .. }] | &[by @ Number { base: 0, .. }, a]) => match a.base {
+                0 => Number { base: 0, plus: a.plus.wrapping_mul(by.plus) },
+                _ => self.made(op, vec![bare(a), by], a.plus.wrapping_mul(by.plus)),
+            },
+            (op::core::DIV, &[Number { base: 0, plus: a }, Number { base: 0, plus: b }]) if a >= 0 && b > 0 => {
+                Number { base: 0, plus: a / b }
+            }
+            (op::core::REM, &[Number { base: 0, plus: a }, Number { base: 0, plus: b }]) if a >= 0 && b > 0 => {
+                Number { base: 0, plus: a % b }
+            }
+            _ => self.made(op, of, 0),
         }
     }
 }
