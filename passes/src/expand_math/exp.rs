@@ -178,6 +178,21 @@ impl Math<'_> {
         let factor = self.select(small, factor, one);
         self.mul(value, factor)
     }
+    /// f32: 2^(high + low) within 1 ulp, where low is small beside high, from -190 to 128: that of a number nearer to 0, scaled, where the result is subnormal or
+    /// near the greatest number.
+    pub fn exp2_of_sum(&mut self, high: Value, low: Value) -> Value {
+        let (size, far, zero, one) = (self.abs(high), self.c(100.0), self.c(0.0), self.c(1.0));
+        let (far, negative) = (self.compare("gt", size, far), self.compare("lt", high, zero));
+        let ([up, down], [less, more]) = ([80.0, -80.0].map(|n| self.c(n)), [-80, 80].map(|n| self.c(2f64.powi(n))));
+        let (shift, factor) = (self.select(negative, up, down), self.select(negative, less, more));
+        let (shift, factor) = (self.select(far, shift, zero), self.select(far, factor, one));
+        let x = self.add(high, shift);
+        let (power, f) = self.power_and_rest(x);
+        let f = self.add(f, low);
+        let p = self.polynomial(f, EXP2_F32);
+        let value = self.mul(p, power);
+        self.mul(value, factor)
+    }
     /// As [`Math::exp2`] (PTX ISA on ex2: relative error 2^-22); subnormal results become zero.
     pub fn exp2_of_normal(&mut self, x: Value) -> Value {
         if self.approx {

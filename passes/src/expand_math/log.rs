@@ -117,7 +117,7 @@ impl Math<'_> {
         sum
     }
     /// A positive number, subnormal ones included, as (1 + f) 2^e.
-    fn parts_of_any(&mut self, x: Value) -> (Value, Value) {
+    pub fn parts_of_any(&mut self, x: Value) -> (Value, Value) {
         let format = self.format();
         // Subnormal numbers become normal.
         let (least, up) = if self.is_f64() {

@@ -33,6 +33,7 @@ mod integer;
 mod inverse_trig;
 mod log;
 mod narrow;
+mod pow_f32;
 mod pow_f64;
 mod quotient;
 mod random;

@@ -20,20 +20,20 @@ const LN2: [f64; 2] = [0.6931471803691238, 1.9082149292705877e-10];
 
 /// A sum of two numbers, of which the second is small.
 #[derive(Clone, Copy)]
-struct Pair {
-    high: Value,
-    low: Value,
+pub struct Pair {
+    pub high: Value,
+    pub low: Value,
 }
 
 impl Math<'_> {
     /// a + b exactly, where a is not smaller than b.
-    fn fast_sum(&mut self, a: Value, b: Value) -> Pair {
+    pub fn fast_sum(&mut self, a: Value, b: Value) -> Pair {
         let high = self.add(a, b);
         let part = self.sub(high, a);
         Pair { high, low: self.sub(b, part) }
     }
     /// a b exactly.
-    fn exact_product(&mut self, a: Value, b: Value) -> Pair {
+    pub fn exact_product(&mut self, a: Value, b: Value) -> Pair {
         let high = self.mul(a, b);
         let minus = self.neg(high);
         Pair { high, low: self.fma(a, b, minus) }

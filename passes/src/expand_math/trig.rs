@@ -268,16 +268,7 @@ impl Math<'_> {
         self.select(nan, sum, angle)
     }
 
-    /// f32: x^y for x >= 0 as exp(y log x) in f64.
-    fn power_in_f64(&mut self, x: Value, y: Value) -> Value {
-        let (wide_x, wide_y) = (self.convert(x, Type::f64()), self.convert(y, Type::f64()));
-        let mut m = self.in_f64();
-        let log = m.log(wide_x);
-        let product = m.mul(wide_y, log);
-        let power = m.exp(product);
-        self.convert(power, Type::f32())
-    }
-    /// f32: the same as 2^(y log2 x), within 2^-15.
+    /// f32: x^y for x >= 0 as 2^(y log2 x), within 2^-15.
     fn power_narrow(&mut self, x: Value, y: Value) -> Value {
         let log = self.log_times_f32(x, std::f64::consts::LOG2_E);
         let exponent = self.mul(log, y);
@@ -308,7 +299,7 @@ impl Math<'_> {
         let mut value = match (self.is_f64(), self.rounded) {
             (true, _) => self.power_f64(magnitude, y),
             (false, true) => self.power_narrow(magnitude, y),
-            (false, false) => self.power_in_f64(magnitude, y),
+            (false, false) => self.power_f32(magnitude, y),
         };
         // 1 where log |x| y is 0 inf or inf 0: for y = 0, for |x| = 1 with y infinite, for x = 1.
         let (zero, one, minus_one, infinity) = (self.c(0.0), self.c(1.0), self.c(-1.0), self.c(f64::INFINITY));

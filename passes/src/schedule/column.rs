@@ -278,8 +278,13 @@ pub fn is_short(group: &Group, target: &Target) -> bool {
     let mut reducing = group.nests.iter().filter(|n| !n.is_pointwise());
     let (Some(nest), None) = (reducing.next(), reducing.next()) else { return false };
     let several = nest.of_kind(IterKind::Reduce).filter(|i| i.extent != Dim::Static(1)).count() > 1;
+    several && is_of_few(nest, target)
+}
+
+/// Whether a nest reduces so few elements to each result that a thread has them at once.
+pub fn is_of_few(nest: &Nest, target: &Target) -> bool {
     let all = nest.of_kind(IterKind::Reduce).map(|i| i.extent.as_static()).try_fold(1, |n, e| Some(n * e?));
-    several && all.is_some_and(|n| n <= target.gpu().columns.whole)
+    all.is_some_and(|n| n <= target.gpu().columns.whole)
 }
 
 /// Neighbouring columns that a thread holds as a whole.

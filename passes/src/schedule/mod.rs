@@ -292,11 +292,23 @@ fn reduction(body: &Body, group: &Group, target: &Target) -> Plan {
         }
         Some(name) if !reduces(name) => column::plan(body, group.clone(), target),
         Some(_) => row::plan(body, group.clone(), target),
+        // A few elements each, none beside the other: of blocks whose places are counted through.
+        None if !target.is_cpu() && column::is_of_few(leader, target) && innermost_result(leader).is_some() => {
+            column::windows(body, group.clone(), innermost_result(leader).expect("asked before"), target)
+        }
         None if group.nests.len() == 1 => {
             column::general(body, group, target, "no operand is contiguous along an iterator")
         }
         None => row::plan(body, group.clone(), target),
     }
+}
+
+/// The parallel iterator along which results lie side by side.
+fn innermost_result(nest: &nest::Nest) -> Option<Name> {
+    nest.outputs
+        .iter()
+        .find_map(|a| a.innermost())
+        .filter(|&n| nest.iter(n).is_some_and(|i| i.kind == IterKind::Parallel))
 }
 
 /// Whether a nest reduces more elements to each result than there are results: rows, be they seen through windows.
