@@ -67,15 +67,6 @@ impl Math<'_> {
         let high = self.op(op::core::MAX, &[high, least]);
         let high = self.op(op::core::MIN, &[high, most]);
         let value = self.exp2_of_sum(high, low);
-        // 0 and infinity have no logarithm that is a number.
-        let infinity = self.c(f64::INFINITY);
-        let (is_zero, is_infinite) = (self.compare("eq", x, zero), self.compare("eq", x, infinity));
-        let upward = self.compare("gt", y, zero);
-        let (of_zero, of_infinity) = (self.select(upward, zero, infinity), self.select(upward, infinity, zero));
-        let value = self.select(is_zero, of_zero, value);
-        let value = self.select(is_infinite, of_infinity, value);
-        let (nan_x, nan_y) = (self.compare("ne", x, x), self.compare("ne", y, y));
-        let (nan, sum) = (self.op(op::core::OR, &[nan_x, nan_y]), self.add(x, y));
-        self.select(nan, sum, value)
+        self.power_cases(x, y, value)
     }
 }

@@ -134,7 +134,11 @@ impl Math<'_> {
         let beyond = self.select(positive, infinity, zero);
         let ends = self.select(inside, ends, beyond);
         let value = self.select(plain, corrected, ends);
-        // 0 and infinity have no logarithm that is a number.
+        self.power_cases(x, y, value)
+    }
+    /// The value of x^y where x > 0 is finite and y a number. 0 and infinity have no logarithm that is a number.
+    pub fn power_cases(&mut self, x: Value, y: Value, value: Value) -> Value {
+        let (zero, infinity) = (self.c(0.0), self.c(f64::INFINITY));
         let (is_zero, is_infinite) = (self.compare("eq", x, zero), self.compare("eq", x, infinity));
         let upward = self.compare("gt", y, zero);
         let (of_zero, of_infinity) = (self.select(upward, zero, infinity), self.select(upward, infinity, zero));
