@@ -232,7 +232,8 @@ fn define_transpose(b: &mut Builder, op: Op) -> Result<Vec<Value>> {
     Ok(vec![with_bias(b, op, x)])
 }
 
-/// A transposed convolution of each channel alone with steps of several elements, in the type for sums. `None` where [`spread_weights`] are.
+/// A transposed convolution of each channel alone with steps of several elements, in the type for sums. `None` for others, and where there are no
+/// [`spread_weights`].
 fn spread_by_channel(b: &mut Builder, y: Value, w: Value, windows: &Windows, sizes: &[Dim]) -> Option<Value> {
     if windows.strides.iter().all(|&s| s == 1) || b.ty(w).shape()[0] != b.ty(y).shape()[1] {
         return None;

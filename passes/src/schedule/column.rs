@@ -91,7 +91,7 @@ fn cpu_columns(body: &Body, group: &Group, leader: &Nest, lanes: i64, cpu: &Cpu,
 /// The parallel iterator along which windows are reduced side by side: the results lie along it, and so do the elements that each
 /// step of a window adds, be it that windows slide along it, less than `apart` elements each, or (channels last) along others.
 pub fn window_lane(nest: &Nest, apart: i64) -> Option<Name> {
-    let lane = nest.outputs.iter().find_map(|a| a.innermost())?;
+    let lane = result_lane(nest)?;
     let iter = *nest.iter(lane)?;
     let last = |access: &Access| access.shape.iter().rposition(|&s| s != Dim::Static(1));
     let sliding = |access: &Access| {
@@ -99,7 +99,13 @@ pub fn window_lane(nest: &Nest, apart: i64) -> Option<Name> {
         along.is_some_and(|e| step(e, &iter).is_none_or(|step| step <= apart))
             && access.exprs.iter().any(|&e| slides(nest, e))
     };
-    (iter.kind == IterKind::Parallel && nest.inputs.iter().any(sliding)).then_some(lane)
+    nest.inputs.iter().any(sliding).then_some(lane)
+}
+
+/// The parallel iterator along which results lie side by side.
+pub fn result_lane(nest: &Nest) -> Option<Name> {
+    let lane = nest.outputs.iter().find_map(|a| a.innermost())?;
+    (nest.iter(lane)?.kind == IterKind::Parallel).then_some(lane)
 }
 
 /// Whether windows slide along dimensions of an operand that is read along `lane` side by side.

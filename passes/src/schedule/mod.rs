@@ -265,7 +265,9 @@ fn plan(body: &Body, group: &Group, target: &Target) -> Result<Plan> {
 fn reduction(body: &Body, group: &Group, target: &Target) -> Plan {
     let leader = group.nests.iter().find(|n| !n.is_pointwise()).unwrap_or(&group.nests[0]);
     let reduces = |name: Name| leader.iter(name).is_some_and(|i| i.kind == IterKind::Reduce);
-    if let Some(plan) = taps::plan(group.clone(), target).filter(|_| !target.is_cpu()) {
+    if !target.is_cpu()
+        && let Some(plan) = taps::plan(group.clone(), target)
+    {
         return plan;
     }
     if let Some(lane) = column::window_lane(leader, target.fusion.apart).filter(|_| !has_long_rows(leader)) {
@@ -277,7 +279,16 @@ fn reduction(body: &Body, group: &Group, target: &Target) -> Plan {
     // What is reduced may be computed of counters and of rows' numbers alone: another nest reads or writes all elements then.
     let reads_all = |n: &&nest::Nest| n.inputs.iter().any(|a| everywhere(n, a)) || gathered(n).is_some();
     let main = std::iter::once(leader).chain(&group.nests).find(reads_all).unwrap_or(leader);
-    match contiguous(main) {
+    let along = contiguous(main);
+    // A few elements each, none beside the other: of blocks whose places are counted through.
+    if along.is_none()
+        && !target.is_cpu()
+        && column::is_of_few(leader, target)
+        && let Some(lane) = column::result_lane(leader)
+    {
+        return column::windows(body, group.clone(), lane, target);
+    }
+    match along {
         // Rows of a table that are summed, or a few elements: a thread has those of several results at once.
         Some(name)
             if !reduces(name)
@@ -292,23 +303,11 @@ fn reduction(body: &Body, group: &Group, target: &Target) -> Plan {
         }
         Some(name) if !reduces(name) => column::plan(body, group.clone(), target),
         Some(_) => row::plan(body, group.clone(), target),
-        // A few elements each, none beside the other: of blocks whose places are counted through.
-        None if !target.is_cpu() && column::is_of_few(leader, target) && innermost_result(leader).is_some() => {
-            column::windows(body, group.clone(), innermost_result(leader).expect("asked before"), target)
-        }
         None if group.nests.len() == 1 => {
             column::general(body, group, target, "no operand is contiguous along an iterator")
         }
         None => row::plan(body, group.clone(), target),
     }
-}
-
-/// The parallel iterator along which results lie side by side.
-fn innermost_result(nest: &nest::Nest) -> Option<Name> {
-    nest.outputs
-        .iter()
-        .find_map(|a| a.innermost())
-        .filter(|&n| nest.iter(n).is_some_and(|i| i.kind == IterKind::Parallel))
 }
 
 /// Whether a nest reduces more elements to each result than there are results: rows, be they seen through windows.
