@@ -152,8 +152,9 @@ pub struct Align {
 pub struct Pointwise {
     /// Elements of a thread where there is little work, and where there is enough for all threads.
     pub each: [i64; 2],
-    /// Side of a tile where an operand is read across.
+    /// Side of a tile where an operand is read across, and elements of a thread of such a tile.
     pub square: i64,
+    pub across: i64,
 }
 
 /// Reductions along what is contiguous in memory.

@@ -10,6 +10,7 @@ const RATES: &[&str] =
 
 /// Counts and sizes that may not be zero.
 const COUNTS: &[&str] = &[
+    "across",
     "at_once",
     "block",
     "chunk",
@@ -54,6 +55,7 @@ const COUNTS: &[&str] = &[
 
 /// Sizes of a GPU's tiles, and what divides them.
 const POWERS: &[&str] = &[
+    "across",
     "at_once",
     "block",
     "chunk",

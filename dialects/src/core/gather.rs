@@ -28,7 +28,10 @@ pub static GATHER: OpDef = OpDef {
     attrs: &[attr("axis", AttrKind::I64, "The dimension of the table that the indices are positions in."), BATCH],
     effects: Effects::Pure,
     infer: Some(|args: &InferArgs| one(gathered(args)?)),
-    interfaces: &[&Derivative::Vjp(gather_vjp)],
+    interfaces: &[
+        &Derivative::Vjp(gather_vjp),
+        &Canonicalize(&[("gather-of-known", super::known_indices::slice_at_known)]),
+    ],
     ..OpDef::new("rc.core.gather")
 };
 

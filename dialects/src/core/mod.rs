@@ -21,6 +21,7 @@ pub mod fold;
 pub mod foreign;
 pub mod fusion;
 pub mod gather;
+mod known_indices;
 mod one_hot;
 pub mod random;
 pub mod reduce;

@@ -234,11 +234,11 @@ fn define_max_pool(b: &mut Builder, op: Op) -> Result<Vec<Value>> {
     let elem = b.ty(x).elem();
     let least =
         Combiner::Max.identity(elem).and_then(crate::core::scalar::splat_of).expect("numbers have a least one").float();
-    let taken = windows.take(b, x, least, &extra);
-    let values = b.reduce("max", taken, &window_dims(rank, &windows));
+    let values = windows.reduce(b, "max", x, least, &extra);
     // The number of the first maximum in its window, and the place it stands for.
     let size = Dim::Static(windows.sizes.iter().product());
     let flat_shape = [&shape[..lead], counts.as_slice(), &[size]].concat();
+    let taken = windows.take(b, x, least, &extra);
     let flat = b.reshape(taken, &flat_shape);
     let reduce = b.op(op::core::REDUCE).operand(flat).attr("dims", Attr::i64s(&[rank as i64]));
     let number = reduce.attr("kind", Attr::str("argmax")).value();
@@ -351,8 +351,7 @@ fn define_avg_pool(b: &mut Builder, op: Op) -> Result<Vec<Value>> {
     let sizes = &shape[rank - windows.rank()..];
     let (_, extra) = counts(&windows, ceil, sizes).expect("verified");
     let wide = b.convert(x, compute_type(elem));
-    let taken = windows.take(b, wide, 0.0, &extra);
-    let sum = b.reduce("add", taken, &window_dims(rank, &windows));
+    let sum = windows.reduce(b, "add", wide, 0.0, &extra);
     let by = divisors(b, op, &windows, sizes, &extra, compute_type(elem));
     let mean = divided(b, sum, by);
     Ok(vec![b.convert(mean, elem)])

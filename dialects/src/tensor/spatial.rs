@@ -77,7 +77,34 @@ impl Windows {
         let padded = b.pad_or_crop(x, value, &side(&[]), &side(extra));
         self.slide(b, padded)
     }
-    /// The same along the dimensions from number `first` on, others may follow: `[.., counts.., .., sizes..]`.
+    /// Each window's elements combined: a tensor over the windows. Outside lies `value`, which changes nothing; `extra` as for [`Windows::take`]. Large windows
+    /// are combined along one dimension after the other: neighbours along one share what was combined along another.
+    pub fn reduce(&self, b: &mut Builder, kind: &str, x: Value, value: f64, extra: &[i64]) -> Value {
+        let rank = b.ty(x).rank();
+        let lead = rank - self.rank();
+        if !self.reduces_by_dimensions() {
+            let taken = self.take(b, x, value, extra);
+            return b.reduce(kind, taken, &(rank..rank + self.rank()).map(|d| d as i64).collect::<Vec<_>>());
+        }
+        (0..self.rank()).fold(x, |x, i| {
+            let mut low = vec![Dim::Static(0); rank];
+            let mut high = low.clone();
+            low[lead + i] = Dim::Static(self.padding[i]);
+            high[lead + i] = Dim::Static(self.padding[i] + extra.get(i).copied().unwrap_or(0));
+            let padded = b.pad_or_crop(x, value, &low, &high);
+            let [size, stride, dilation] = [&self.sizes, &self.strides, &self.dilations].map(|list| [list[i]]);
+            let taken = b.window(padded, &[(lead + i) as i64], &size, &stride, &dilation);
+            b.reduce(kind, taken, &[rank as i64])
+        })
+    }
+    /// Whether combining by dimensions takes less than half of the steps: the others' time goes into writing and reading what lies between.
+    fn reduces_by_dimensions(&self) -> bool {
+        // What a dimension is combined to has the other dimensions' strides as many elements as there are windows.
+        let later = |i: usize| self.strides[i + 1..].iter().product::<i64>();
+        let steps: i64 = (0..self.rank()).map(|i| self.sizes[i] * later(i)).sum();
+        self.sizes.iter().filter(|&&size| size > 1).count() > 1 && self.sizes.iter().product::<i64>() >= 2 * steps
+    }
+    /// As [`Windows::take`], along the dimensions from number `first` on, others may follow: `[.., counts.., .., sizes..]`.
     pub fn take_at(&self, b: &mut Builder, x: Value, first: usize, value: f64) -> Value {
         let mut pads = vec![Dim::Static(0); b.ty(x).rank()];
         self.padding.iter().enumerate().for_each(|(i, &p)| pads[first + i] = Dim::Static(p));

@@ -225,24 +225,53 @@ impl Math<'_> {
         self.way(branch, 1, long);
         std::array::from_fn(|i| self.body.result(branch, i))
     }
-    /// The same where the long way is for the other numbers alone: of a vector that has both, each element takes its own.
+    /// A function of `x` whose long way is for the numbers alone that are not usual: of a vector that has both, each element takes its own. A GPU's threads
+    /// branch for each element, so that few of a warp's do: the short way is computed of all before.
     pub fn either(
         &mut self,
+        x: Value,
         usual: impl FnOnce(&mut Math) -> Value,
         short: impl Fn(&mut Math) -> Value,
-        long: impl FnOnce(&mut Math) -> Value,
+        long: impl Fn(&mut Math, Value) -> Value,
     ) -> Value {
         let usual = usual(self);
-        let mixed = |m: &mut Math| {
-            let far = long(m);
-            if m.ty.is_scalar() {
-                return [far];
+        let lanes = self.ty.static_shape().filter(|_| self.ty.is_vector() && self.approx).map(|shape| shape[0]);
+        let [value] = match lanes {
+            Some(lanes) => {
+                let near = short(self);
+                self.usually([self.ty], |_| usual, |_| [near], |m| [m.lane_by_lane(lanes, [x, usual, near], &long)])
             }
-            let near = short(m);
-            [m.select(usual, near, far)]
+            None => self.usually(
+                [self.ty],
+                |_| usual,
+                |m| [short(m)],
+                |m| {
+                    let far = long(m, x);
+                    let near = (!m.ty.is_scalar()).then(|| short(m));
+                    [near.map_or(far, |near| m.select(usual, near, far))]
+                },
+            ),
         };
-        let [value] = self.usually([self.ty], |_| usual, |m| [short(m)], mixed);
         value
+    }
+    /// Each lane of `near` where it is usual, else what `long` makes of `x`'s.
+    fn lane_by_lane(
+        &mut self,
+        lanes: i64,
+        [x, usual, near]: [Value; 3],
+        long: &impl Fn(&mut Math, Value) -> Value,
+    ) -> Value {
+        let elem = self.ty.elem();
+        let values: Vec<Value> = (0..lanes)
+            .map(|lane| {
+                let [x, usual, near] =
+                    [x, usual, near].map(|v| self.op_as(op::kernel::EXTRACT, &[v], &[("lane", Attr::i64(lane))], None));
+                let Math { before, approx, rounded, .. } = *self;
+                let mut m = Math { body: self.body, constants: self.constants, before, ty: elem, approx, rounded };
+                m.usually([elem], |_| usual, |_| [near], |m| [long(m, x)])[0]
+            })
+            .collect();
+        self.op(op::kernel::CONCAT, &values)
     }
     /// Writes a region of a branch.
     fn way<const N: usize>(&mut self, branch: Op, region: usize, write: impl FnOnce(&mut Math) -> [Value; N]) {

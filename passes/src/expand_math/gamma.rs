@@ -56,7 +56,7 @@ impl Math<'_> {
             let log = if m.rounded { m.log_to_base_narrow(size, 1.0) } else { m.log_inside(size) };
             m.sub(value, log)
         };
-        self.either(usual, short, |m| m.lgamma_far(x))
+        self.either(x, usual, short, |m, x| m.lgamma_far(x))
     }
     /// Within 8 ulp of the result, for negative numbers of the larger of it and 1.
     pub fn digamma(&mut self, x: Value) -> Value {
@@ -85,7 +85,7 @@ impl Math<'_> {
             }
             value
         };
-        self.either(usual, short, |m| m.digamma_far(x))
+        self.either(x, usual, short, |m, x| m.digamma_far(x))
     }
     fn is_in_range(&mut self, x: Value) -> Value {
         let (limit, size) = (self.c(4.0), self.abs(x));

@@ -53,7 +53,7 @@ pub static EXPAND_MATH: PassDef = PassDef {
     summary: "Expands elementary functions in kernels to arithmetic with a stated error.",
     doc: "Works on kernel.func in the thread phase. exp, exp2, log, log1p, expm1, tanh, erf, logistic, rsqrt, sin, cos, atan2, pow, rem and what is made of these become polynomials, fma and \
 bit operations; 16-bit floats are computed in f32 and rounded; on CUDA kernel.approx is used where the op's bound allows it. There, results that are \
-rounded to 16 bits after a few operations are computed as exactly as that needs: exp, logistic, logarithms, trigonometric and hyperbolic functions and their inverses, lgamma, digamma and 1 + tanh within 2^-16, erfc, erfinv and pow within 2^-15, 1 + erf within 2^-14, 2^-19 where sums come before.",
+rounded to 16 bits after a few operations are computed as exactly as that needs: exp, logistic, logarithms, trigonometric and hyperbolic functions and their inverses, lgamma, digamma and 1 + tanh within 2^-16, quotients within 2^-21, erfc, erfinv and pow within 2^-15, 1 + erf within 2^-14, 2^-19 where sums come before.",
     requires: &["lower-tiles"],
     pending: Some(|module: &Module| {
         let expandable = |body: &Body| {
@@ -141,11 +141,13 @@ fn expand(body: &mut Body) -> Result<u64> {
     let short = if gpu { expand_sums(body, &mut constants) } else { 0 };
     let ops: Vec<Op> = body.walk().into_iter().filter(|&op| expands(body.op_ref(op))).collect();
     let whole = integer::divisions(body);
+    // Whether a quotient is rounded soon is asked before the functions on the way are expanded.
+    let quotients = quotient::divisions(body);
     for &op in &ops {
         let value = expand_op(body, &mut constants, op, gpu)?;
         body.replace_op(op, &[value]);
     }
-    let divisions = quotient::expand_divisions(body, &mut constants);
+    let divisions = quotient::expand_divisions(body, &mut constants, &quotients);
     let whole = integer::expand_divisions(body, &mut constants, &whole);
     Ok(short + ops.len() as u64 + divisions + whole)
 }

@@ -10,6 +10,7 @@
 //! | `sin`, `cos`, `tan`, `asin`, `acos`, `atan`, `atan2` | 2^-16 |
 //! | `erfc`, `erfinv`, `pow` | 2^-15 |
 //! | `lgamma`, `digamma` | 2^-16, of negative numbers 2^-16 of the larger of the result and 1 |
+//! | `a / b` | 2^-21 |
 //! | `1 + tanh(x)`, as 2 / (1 + exp(-2 x)) | 2^-16 |
 //! | `1 + erf(x)`, as erfc(-x) | 2^-14, or 2^-25 of 1; 2^-19 where other numbers are added before the rounding |
 //!

@@ -1,7 +1,8 @@
-//! Division where a call would cost more than the division: `div.rn` has its rare cases in a function, and a kernel that calls one
-//! has the assembler wait for each product of a warpgroup before it starts the next.
+//! Division where `div.rn` costs too much: it has its rare cases in a function, and a kernel that calls one has the assembler wait for each product of a
+//! warpgroup before it starts the next. Nor need a quotient be exact that is rounded to 16 bits soon.
 
 use super::emit::{Constants, Math};
+use super::narrow::rounded;
 use rc_dialects::op;
 use rc_ir::{Body, Op, Type, Value};
 
@@ -10,19 +11,21 @@ const ORDINARY: f64 = 7.922_816_251_426_434e28; // 2^96
 /// By how much.
 const SCALE: f64 = 1_073_741_824.0; // 2^30
 
-/// The divisions in f32 of a kernel whose warpgroups multiply.
+/// The divisions in f32 that are expanded: all of a kernel whose warpgroups multiply, and on a GPU those that are rounded to 16 bits soon.
 pub fn divisions(body: &Body) -> Vec<Op> {
     let ops = body.walk();
+    let multiplies = ops.iter().any(|&op| body.name(op) == op::kernel::WGMMA);
+    let gpu = body.op_ref(body.root()).str("target") == Some("cuda");
     let divides = |op: Op| body.name(op) == op::core::DIV && body.ty(body.result(op, 0)).elem() == Type::f32();
-    match ops.iter().any(|&op| body.name(op) == op::kernel::WGMMA) {
-        true => ops.into_iter().filter(|&op| divides(op)).collect(),
-        false => Vec::new(),
-    }
+    let expanded = |&op: &Op| divides(op) && (multiplies || gpu && rounded(body, body.result(op, 0)).is_some());
+    ops.into_iter().filter(expanded).collect()
 }
 
-/// Expands them; gives their number.
-pub fn expand_divisions(body: &mut Body, constants: &mut Constants) -> u64 {
-    let ops = divisions(body);
+/// Expands these divisions, and those that functions were expanded to; gives their number.
+pub fn expand_divisions(body: &mut Body, constants: &mut Constants, known: &[Op]) -> u64 {
+    let mut ops: Vec<Op> = known.iter().copied().chain(divisions(body)).filter(|&op| !body.is_erased(op)).collect();
+    ops.sort_unstable();
+    ops.dedup();
     for &op in &ops {
         let (a, b, ty) = (body.operand(op, 0), body.operand(op, 1), body.ty(body.result(op, 0)));
         let value = Math { body, constants, before: op, ty, approx: true, rounded: false }.quotient(a, b);

@@ -18,6 +18,7 @@ pub mod reads;
 mod recompute;
 mod rounding;
 mod scalars;
+mod short;
 mod sink;
 mod weigh;
 
@@ -66,6 +67,9 @@ pub fn fuse(body: &mut Body, options: &FuseOptions) -> Vec<Diagnostic> {
     let blocks: Vec<Block> = body.blocks(region).collect();
     let mut remarks = Vec::new();
     for block in blocks {
+        if options.gathers {
+            short::write_out(body, block);
+        }
         recompute::split_cheap_ops(body, block, &symbols, &options.costs);
         if options.gathers {
             recompute::round_in_products(body, block);

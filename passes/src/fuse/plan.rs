@@ -11,6 +11,7 @@ use super::recompute::{is_light_on_less, is_long};
 use super::{FuseOptions, Order, is_view};
 use crate::layout::attention::settling;
 use crate::schedule::access::Access;
+use crate::work::is_function;
 use rc_dialects::op;
 use rc_ir::dim_range::Ranges;
 use rc_ir::{Block, Body, Diagnostic, Dim, Op, OpRef, Traits, Type, Value};
@@ -101,6 +102,9 @@ pub(crate) fn overlaps(op: OpRef) -> bool {
     let steps = |name: &str| op.ints(name).unwrap_or_else(|| vec![1; sizes.len()]);
     sizes.iter().zip(steps("strides")).zip(steps("divisors")).any(|((&size, stride), divisor)| size * divisor > stride)
 }
+
+/// Elements of a column that is read again from memory, at least.
+const LONG: i64 = 16384;
 
 impl Planner<'_> {
     pub(super) fn op(&self, op: Op) -> OpRef<'_> {
@@ -325,6 +329,9 @@ impl Planner<'_> {
             Class::Pointwise if self.ends_moved_product(target, op) => {
                 Err("it goes with the product that it follows, whose narrow elements are moved then".into())
             }
+            Class::Pointwise if self.finishes_long_columns(target, op) => {
+                Err("it finishes a sum over columns, and would be computed again for each of their elements".into())
+            }
             Class::Pointwise if self.op(op).has(Traits::ELEMENTWISE) && !self.is_cheap(op) => {
                 self.check_again(target, op, &outputs)?;
                 self.check_windows(target, op, &outputs)
@@ -455,6 +462,24 @@ impl Planner<'_> {
             true => Err(format!("{what} would be computed {times:.0} times for each element")),
             false => Ok(()),
         }
+    }
+
+    /// Whether a division or a function of what columns are reduced to, which are too long to stay on a core, meets their elements again in the kernel: there
+    /// it would be computed in each thread, with the reduction once.
+    fn finishes_long_columns(&self, target: &Group, op: Op) -> bool {
+        let at = self.op(op);
+        let slow = at.is(op::core::DIV) || at.is(op::core::SQRT) || is_function(at);
+        let row = self.facts.finished_row(self.body, op).filter(|_| slow && self.options.gathers);
+        let own = most_elements(&self.body.ty(self.body.result(op, 0)).shape(), self.symbols);
+        let columns = |(shape, dims): &Row| {
+            !dims.contains(&(shape.len() - 1)) && most_elements(shape, self.symbols) / own.max(1) >= LONG
+        };
+        target.anchor.is_none()
+            && row.as_ref().is_some_and(columns)
+            && target
+                .ops
+                .iter()
+                .any(|&o| self.body.results(o).any(|v| most_elements(&self.body.ty(v).shape(), self.symbols) > own))
     }
 
     /// Whether a GPU computes it `times` for each element rather than read more: light arithmetic on much less than its result, as a gradient of a

@@ -139,18 +139,20 @@ pub fn is_computed_again(body: &Body, op: Op, symbols: &Ranges, costs: &Fusion) 
     !is_cheap(body.op_ref(op)) && !narrows(body, op) && is_light_on_less(body, op, symbols, costs)
 }
 
-/// Whether it is light arithmetic on operands of no more bytes than half its result's, or on one that lies in memory whatever is fused.
+/// Whether it is light arithmetic on operands of no more bytes than half its result's, or on what lies in memory whatever is fused.
 pub fn is_light_on_less(body: &Body, op: Op, symbols: &Ranges, costs: &Fusion) -> bool {
-    is_light(body.op_ref(op)) && (is_of_one_stored(body, op, symbols) || reads_less(body, op, symbols, costs, 2.0))
+    is_light(body.op_ref(op)) && (is_of_stored(body, op, symbols, costs) || reads_less(body, op, symbols, costs, 2.0))
 }
 
-/// Whether an operation computes with one value of its size, which is stored anyway and no wider, and with numbers.
-fn is_of_one_stored(body: &Body, op: Op, symbols: &Ranges) -> bool {
-    let number = |v: &Value| body.defining_op(*v).is_some_and(|def| classify(body.op_ref(def)) == Class::Splat);
+/// Whether light arithmetic makes it of no more bytes than it has, of which all but a small part are stored anyway.
+fn is_of_stored(body: &Body, op: Op, symbols: &Ranges, costs: &Fusion) -> bool {
     let bytes = |v: Value| tensor_bytes(body.ty(v), symbols);
-    let mut others = body.operands(op).filter(|v| !number(v));
-    let (Some(one), None) = (others.next(), others.next()) else { return false };
-    is_stored(body, one) && bytes(one) <= bytes(body.result(op, 0))
+    let small = |v: &Value| SMALL * bytes(*v) <= bytes(body.result(op, 0));
+    let (leaves, arithmetic) = made_of(body, op);
+    let read: i64 = leaves.iter().map(|&v| bytes(v)).sum();
+    (arithmetic as i64) < costs.again
+        && read as f64 <= A_FEW_MORE * bytes(body.result(op, 0)) as f64
+        && leaves.iter().all(|v| small(v) || is_stored(body, *v))
 }
 
 /// Whether a value lies in memory whatever is fused: as an argument does, and a table.
@@ -221,8 +223,19 @@ fn narrows(body: &Body, op: Op) -> bool {
 /// Whether a result has so many times as many bytes as what light arithmetic makes it of, or a few less.
 fn reads_less(body: &Body, op: Op, symbols: &Ranges, costs: &Fusion, times: f64) -> bool {
     let bytes = |v: Value| tensor_bytes(body.ty(v), symbols);
+    let (leaves, arithmetic) = made_of(body, op);
+    let read: i64 = leaves.iter().map(|&v| bytes(v)).sum();
+    (arithmetic as i64) < costs.again && times * read as f64 <= A_FEW_MORE * bytes(body.result(op, 0)) as f64
+}
+
+/// Numbers for rows and columns, beside what is as large as the result.
+const A_FEW_MORE: f64 = 1.0625;
+/// A value of less than this part of a result's bytes is read at no cost.
+const SMALL: i64 = 16;
+
+/// The values of which light arithmetic makes a result, and how many operations of it do beside the last.
+fn made_of(body: &Body, op: Op) -> (FxHashSet<Value>, usize) {
     let (mut stack, mut seen, mut leaves) = (vec![op], FxHashSet::default(), FxHashSet::default());
-    let mut read = 0;
     while let Some(op) = stack.pop() {
         for value in body.operands(op) {
             let def = body.defining_op(value);
@@ -230,11 +243,11 @@ fn reads_less(body: &Body, op: Op, symbols: &Ranges, costs: &Fusion, times: f64)
             let light = def.filter(|&d| goes_along(body, d) && !body.op_ref(d).is(op::core::SLICE));
             match light {
                 Some(def) if seen.insert(def) => stack.push(def),
-                None if leaves.insert(value) => read += bytes(value),
+                None => _ = leaves.insert(value),
                 _ => {}
             }
         }
     }
     let arithmetic = seen.iter().filter(|&&o| is_light(body.op_ref(o))).count();
-    (arithmetic as i64) < costs.again && times * read as f64 <= 1.0625 * bytes(body.result(op, 0)) as f64
+    (leaves, arithmetic)
 }

@@ -33,6 +33,8 @@ pub struct Emitter<'a> {
     pads: bool,
     zero_outside: Vec<bool>,
     memo: FxHashMap<(Value, Vec<Dim>, bool), Value>,
+    /// Symbols for places that only count within bounds, by the places and the bounds: what is computed from them may rely on these.
+    within: Vec<(Name, Dim, Dim)>,
     pub loc: Loc,
     /// The reduced iterators.
     pub reduced: Vec<usize>,
@@ -72,6 +74,7 @@ impl<'a> Emitter<'a> {
             pads: false,
             zero_outside: Vec::new(),
             memo,
+            within: Vec::new(),
             loc: Loc::UNKNOWN,
             reduced: Vec::new(),
             scanned: None,
@@ -141,12 +144,13 @@ impl<'a> Emitter<'a> {
         if !ty.is_tensor() {
             return tensor;
         }
+        let map = self.at_places(map);
         let same =
             |i: &usize| self.inputs[*i].0 == tensor && self.inputs[*i].1 == map && self.zero_outside[*i] == self.pads;
         if let Some(i) = (0..self.inputs.len()).find(same) {
             return self.kernel.block_arg(self.region, i);
         }
-        self.inputs.push((tensor, map.to_vec()));
+        self.inputs.push((tensor, map));
         self.zero_outside.push(self.pads);
         let arg = self.kernel.add_block_arg(self.region, ty.elem());
         let name = self.kernel.value_name(tensor);
@@ -226,6 +230,7 @@ impl<'a> Emitter<'a> {
     }
 
     fn index(&mut self, expr: Dim) -> Value {
+        let expr = self.at_places(&[expr])[0];
         self.builder().op(&INDEX).attr("expr", Attr::shape(&[expr])).value()
     }
 
@@ -258,6 +263,7 @@ impl<'a> Emitter<'a> {
         let mut at = map[..axis].to_vec();
         at.push(Dim::symbol("_0"));
         at.extend_from_slice(&map[axis + own..]);
+        let at = self.at_places(&at);
         Ok(self.builder().op(&GATHER).operands(&[table, index]).attr("at", Attr::shape(&at)).value())
     }
 
@@ -318,7 +324,35 @@ impl<'a> Emitter<'a> {
         if clamped.iter().zip(at).all(|(a, b)| a == b) {
             return self.scalar(value, at);
         }
-        if self.is_read_by_maps(value) { self.zero_outside(value, at) } else { self.scalar(value, &clamped) }
+        if !self.is_read_by_maps(value) {
+            return self.scalar(value, &clamped);
+        }
+        let mut symbols = at.to_vec();
+        for &(d, size) in sizes.iter().filter(|s| clamped[s.0] != at[s.0]) {
+            symbols[d] = self.symbol_within(at[d], size);
+        }
+        self.zero_outside(value, &symbols)
+    }
+
+    /// A symbol for a place of which only what is in `0..size` counts: a reshape from there on need not carry from one dimension to the next.
+    fn symbol_within(&mut self, place: Dim, size: Dim) -> Dim {
+        let known = self.within.iter().find(|w| (w.1, w.2) == (place, size)).map(|w| w.0);
+        let name = known.unwrap_or_else(|| {
+            let name = Name::new(&format!("within {}", self.within.len()));
+            self.space.ranges.set_iterator(name, size);
+            self.within.push((name, place, size));
+            name
+        });
+        Dim::symbol(name)
+    }
+
+    /// Expressions with the places that symbols stand for.
+    fn at_places(&self, exprs: &[Dim]) -> Vec<Dim> {
+        let mut exprs = exprs.to_vec();
+        for &(name, place, _) in self.within.iter().rev() {
+            exprs.iter_mut().for_each(|e| *e = e.substitute(&|n| (n == name).then_some(place)));
+        }
+        exprs
     }
 
     /// Whether all that a value of the fusion is computed from is read at index maps, not at computed indices.

@@ -217,6 +217,10 @@ fn memory_layout(group: &Group, dim: usize, warps: i64) -> Layout {
     }
     // Rows that are reduced stay with one warp where there are rows enough.
     let rows_first = group.reduced.contains(&dim);
+    // Rows of a few elements that are read moved stay with one thread, which knows where in the row each of its elements is.
+    if group.slides.is_some_and(|s| s.0 == dim) && group.shape[dim] <= FEW && !rows_first {
+        return blocked(&group.shape, dim, group.shape[dim], warps, false);
+    }
     let Some((slides, most)) = group.slides.filter(|s| s.0 != dim) else {
         return blocked(&group.shape, dim, vec, warps, rows_first);
     };
@@ -232,6 +236,9 @@ fn memory_layout(group: &Group, dim: usize, warps: i64) -> Layout {
         other => other,
     }
 }
+
+/// Elements of the rows that a thread has to itself, at most.
+const FEW: i64 = 4;
 
 /// Lanes along the vectors' dimension first, then along the others from the last; warps likewise, or first along the others.
 fn blocked(shape: &[i64], dim: usize, vec: i64, warps: i64, spread_warps: bool) -> Layout {

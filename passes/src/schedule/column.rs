@@ -249,12 +249,15 @@ fn gpu_tile(body: &Body, group: &Group, leader: &Nest, columns: f64, target: &Ta
         return Tile { columns: width, down: rows, threads: width / COLUMNS_OF_THREAD, ..usual };
     }
     let alone = group.nests.iter().all(|n| n.op == leader.op || n.is_pointwise()) && group.nests[0].op == leader.op;
-    if let Some(whole) = whole_columns(leader, columns, bytes, target).filter(|_| !alone) {
+    if let Some(whole) = whole_columns(group, leader, columns, bytes, target).filter(|_| !alone) {
         return whole;
     }
+    // Of rows that several iterators count, a program takes those of the innermost at once.
+    let innermost = leader.of_kind(IterKind::Reduce).last().and_then(|i| i.extent.as_static());
+    let down_of = |width: i64| (in_flight(body, leader, costs) / width).min(innermost.map_or(i64::MAX, pow2));
     if leader.points() < costs.split_from as f64 || !alone {
         let width = [64, 32, 16, 8].into_iter().find(|&w| columns / w as f64 >= target.cores as f64).unwrap_or(8);
-        let down = in_flight(body, leader, costs) / width;
+        let down = down_of(width);
         let steps = leader.points() / columns / down as f64;
         // A few programs that go over many rows each take longer than another launch.
         if !alone || steps < costs.steps as f64 || columns / width as f64 * 4.0 >= target.cores as f64 {
@@ -262,7 +265,7 @@ fn gpu_tile(body: &Body, group: &Group, leader: &Nest, columns: f64, target: &Ta
         }
     }
     let width = columns_at_once(leader, costs.row_bytes / bytes, pow2(columns as i64));
-    let down = in_flight(body, leader, costs) / width;
+    let down = down_of(width);
     let lane = lane_extent(leader).unwrap_or(width);
     let across = columns / lane as f64 * ((lane + width - 1) / width) as f64;
     // Two programs run on a core at once. Cutting pays as it fills the machine, and costs writing and reading the parts.
@@ -287,6 +290,14 @@ pub fn is_short(group: &Group, target: &Target) -> bool {
     several && is_of_few(nest, target)
 }
 
+/// Whether a group's one reduction is to a few neighbours at many places, as to the coordinates of points: programs of those few would have nothing to do.
+pub fn is_narrow(group: &Group, lane: Name, target: &Target) -> bool {
+    let mut reducing = group.nests.iter().filter(|n| !n.is_pointwise());
+    let (Some(nest), None) = (reducing.next(), reducing.next()) else { return false };
+    let few = |i: &Iter| i.extent.as_static().is_some_and(|n| n < SIDE / 2);
+    nest.iter(lane).is_some_and(few) && nest.results() >= (target.cores * target.threads) as f64 / 4.0
+}
+
 /// Whether a nest reduces so few elements to each result that a thread has them at once.
 pub fn is_of_few(nest: &Nest, target: &Target) -> bool {
     let all = nest.of_kind(IterKind::Reduce).map(|i| i.extent.as_static()).try_fold(1, |n, e| Some(n * e?));
@@ -307,23 +318,27 @@ fn short_columns(leader: &Nest, columns: f64, target: &Target) -> Option<(i64, i
     (rows <= costs.whole && reduced.next().is_none()).then_some((width, rows))
 }
 
-/// Columns of which a program holds all rows in registers, for all its nests: they are read once, in one step. Of long ones twice the threads hold twice
-/// the elements each, and neighbouring programs share a sector.
-fn whole_columns(leader: &Nest, columns: f64, bytes: i64, target: &Target) -> Option<Tile> {
-    let gpu = target.gpu();
+/// Threads of a program that holds whole columns, at least.
+const LEAST_THREADS: i64 = 64;
+
+/// Columns of which a program holds all rows in registers, for all its nests: they are read once, in one step. Programs are small, so that few warps wait for
+/// one another where rows are combined: as many columns as a sector has, and many elements in each thread. Of long ones neighbouring programs share a sector.
+fn whole_columns(group: &Group, leader: &Nest, columns: f64, bytes: i64, target: &Target) -> Option<Tile> {
+    let (gpu, costs) = (target.gpu(), &target.gpu().columns);
     let mut reduced = leader.of_kind(IterKind::Reduce).filter(|i| i.extent != Dim::Static(1));
     let rows = pow2(reduced.next()?.extent.as_static()?);
-    let tile = |times: i64| {
+    let large = |nest: &Nest| nest.inputs.iter().filter(|a| nest.elements(a) >= leader.points()).count() as i64;
+    let operands = group.nests.iter().map(large).max().unwrap_or(1).max(1);
+    let sector = (gpu.sector_bytes / bytes).clamp(8, 64);
+    let tile = |(columns_of_program, each): (i64, i64)| {
+        let threads = pow2(columns_of_program * rows / each).max(LEAST_THREADS);
         // A few cores may be without a program.
-        let fits = |w: &i64| {
-            w * bytes * times >= gpu.sector_bytes
-                && w * rows <= gpu.columns.threads * gpu.columns.whole * times * times
-                && columns * 1.1 >= (w * target.cores) as f64
-        };
-        let columns = [64, 32, 16, 8].into_iter().find(fits)?;
-        Some(Tile { columns, down: rows, split: None, threads: times * gpu.columns.threads })
+        let fits = threads <= 2 * costs.threads && columns * 1.1 >= (columns_of_program * target.cores) as f64;
+        fits.then_some(Tile { columns: columns_of_program, down: rows, split: None, threads })
     };
-    tile(1).or_else(|| tile(2)).filter(|_| reduced.next().is_none())
+    let each = (2 * costs.whole / pow2(operands)).max(1);
+    let several = [(sector, each), (8, each), (sector, 2 * each), (8, 2 * each)];
+    several.into_iter().find_map(tile).filter(|_| reduced.next().is_none())
 }
 
 /// Elements that a program takes at once so that each of its threads has all its loads in flight, of the widest operand.

@@ -293,7 +293,9 @@ fn reduction(body: &Body, group: &Group, target: &Target) -> Plan {
         Some(name)
             if !reduces(name)
                 && !target.is_cpu()
-                && (gathered(leader) == Some(name) || column::is_short(group, target)) =>
+                && (gathered(leader) == Some(name)
+                    || column::is_short(group, target)
+                    || column::is_narrow(group, name, target)) =>
         {
             column::windows(body, group.clone(), name, target)
         }
@@ -303,7 +305,7 @@ fn reduction(body: &Body, group: &Group, target: &Target) -> Plan {
         }
         Some(name) if !reduces(name) => column::plan(body, group.clone(), target),
         Some(_) => row::plan(body, group.clone(), target),
-        None if group.nests.len() == 1 => {
+        None if group.nests.len() == 1 && (target.is_cpu() || !has_long_rows(leader)) => {
             column::general(body, group, target, "no operand is contiguous along an iterator")
         }
         None => row::plan(body, group.clone(), target),
@@ -332,8 +334,10 @@ fn contiguous(nest: &nest::Nest) -> Option<Name> {
     }
     // A table for channels may mention as many iterators as what is reduced, and is smaller.
     let reach = |a: &Access| (nest.iters.iter().filter(|i| a.mentions(i.name)).count(), nest.elements(a));
-    let largest = nest.inputs.iter().max_by(|a, b| reach(a).partial_cmp(&reach(b)).expect("sizes are numbers"));
-    largest.and_then(|a| a.innermost().or_else(|| in_runs(nest, a)))
+    let most = nest.inputs.iter().map(reach).max_by(|a, b| a.partial_cmp(b).expect("sizes are numbers"))?;
+    let largest: Vec<&Access> = nest.inputs.iter().filter(|a| reach(a) == most).collect();
+    let contiguous = largest.iter().rev().find_map(|a| a.innermost());
+    contiguous.or_else(|| largest.iter().rev().find_map(|a| in_runs(nest, a)))
 }
 
 /// The iterator along which an operand is read run after run, as channels of several heads are.

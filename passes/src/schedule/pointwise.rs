@@ -86,7 +86,10 @@ pub fn plan(body: &Body, mut group: Group, target: &Target) -> Plan {
         }
     }
     let elements: i64 = schedule.tile.iter().map(|t| t.1).product();
-    let each = target.gpu.as_ref().filter(|_| across.is_some()).map_or(each, |gpu| gpu.pointwise.each[1]);
+    let each = target.gpu.as_ref().filter(|_| across.is_some()).map_or(each, |gpu| {
+        let square = gpu.pointwise.square * gpu.pointwise.square;
+        if elements >= square { gpu.pointwise.across } else { gpu.pointwise.each[1] }
+    });
     schedule.threads = if target.is_cpu() { 1 } else { pow2(elements / each).clamp(32, 256) };
     let programs = nest.points() / elements as f64;
     let why = format!("tiles of {elements} elements ({note}), {programs:.0} programs");

@@ -229,6 +229,9 @@ fn collapse_neighbours(body: &Body, group: &mut Group, target: &Target) -> Optio
     Some([outer, inner])
 }
 
+/// Neighbours of a row that are too few for a warp's threads: a program takes those around them too.
+const SHORT: i64 = 8;
+
 /// The iterator beside the one that is cut into chunks of which tiles have several elements too, where a row has two and there is more of it
 /// than a few rows for each thread would be: the one around it, if there is one; else the one within, also where the chunk is a short one, as a group's channels are that lie
 /// side by side.
@@ -236,12 +239,11 @@ fn deep(nest: &Nest, rows: &[Name], costs: &Rows) -> Option<Iter> {
     let chunk = chunked(nest, rows)?;
     let all = locals(nest, rows);
     let at = all.iter().position(|i| i.name == chunk.name)?;
-    let elements = padded(nest, rows);
+    let (elements, run) = (padded(nest, rows), pow2(extent_of(&nest.ranges, chunk.extent)));
+    let much = |short: bool| elements >= costs.deep || short && elements >= 16 * run;
     match at {
-        0 => all
-            .get(1)
-            .filter(|_| elements >= costs.deep || elements >= 16 * pow2(extent_of(&nest.ranges, chunk.extent))),
-        _ => all.get(at - 1).filter(|_| elements >= costs.deep),
+        0 => all.get(1).filter(|_| much(true)),
+        _ => all.get(at - 1).filter(|_| much(run <= SHORT)),
     }
     .copied()
 }

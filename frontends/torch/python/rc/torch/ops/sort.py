@@ -181,19 +181,23 @@ def searchsorted(b: Build, line: T, x, *, out_int32=False, right=False, side=Non
 
 
 def _bisected(b: Build, line: T, x: T, right: bool) -> T:
-    """The number of elements before a value by steps of powers of two: as many as are before it are passed over."""
+    """The number of elements before a value by steps of powers of two: as many as are before it are passed over.
+
+    The first step leads to the last elements, as many as the others can pass over, so that no step leads past the end.
+    """
     n = line.shape[-1]
     batch = line.rank - 1
-    found = b.full(0, "i64", x.shape)
-    step = 1 << (n.bit_length() - 1)
-    while step:
-        more = b.scalar("add", found, step)
-        allowed = b.compare("le", more, b.like(n, more))
-        at = b.scalar("sub", b.scalar("min", more, n), 1)
+    counter = "i32" if n < 2**31 else "i64"
+
+    def is_ahead(at: T) -> T:
         element = b.op("core.gather", line, at, axis=batch, batch=batch)
-        ahead = b.not_(_before(b, x, element, False)) if right else _before(b, element, x, False)
-        found = b.select(b.binary("and", allowed, ahead), more, found)
-        step //= 2
+        return b.not_(_before(b, x, element, False)) if right else _before(b, element, x, False)
+
+    step = 1 << (n.bit_length() - 1)
+    number = lambda k: b.full(k, counter, x.shape)
+    found = b.select(is_ahead(number(step - 1)), number(n + 1 - step), number(0))
+    while step := step // 2:
+        found = b.select(is_ahead(b.scalar("add", found, step - 1)), b.scalar("add", found, step), found)
     return found
 
 
