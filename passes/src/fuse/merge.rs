@@ -200,8 +200,10 @@ impl Planner<'_> {
             return false;
         }
         let shape = self.body.ty(self.body.operand(op, 0)).shape();
-        let trailing = reduced_dims(self.op(op)).is_some_and(|dims| dims.iter().all(|&d| d >= rows.len()));
-        shape.as_slice() == full && trailing && self.body.ty(self.body.result(op, 0)).shape().as_slice() == rows
+        let together = |dims: &[usize]| dims.iter().all(|&d| d >= rows.len()) || self.stays_on_chip(&shape, rows, dims);
+        shape.as_slice() == full
+            && self.body.ty(self.body.result(op, 0)).shape().as_slice() == rows
+            && reduced_dims(self.op(op)).is_some_and(|dims| together(&dims))
     }
 
     /// Whether a kernel outside of the group uses a result of it, or of `op`, and gives it one of its operands: neither could come first.

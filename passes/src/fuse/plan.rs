@@ -548,9 +548,10 @@ impl Planner<'_> {
         let trailing = kept.iter().enumerate().all(|(n, &d)| n == d);
         let shape_of = |value: &Value| self.body.ty(*value).shape().to_vec();
         let whole_columns = !rows.is_empty() && outputs.iter().all(|v| shape_of(v) == rows);
+        let on_chip = self.stays_on_chip(&shape, &rows, &dims);
         for value in outputs {
             let out = shape_of(value);
-            if out != shape && !(out == rows && (trailing || whole_columns)) {
+            if out != shape && !(out == rows && (trailing || whole_columns || on_chip)) {
                 return Err("the kernel's results are neither of the reduced shape nor of the rows' shape".into());
             }
         }
@@ -562,6 +563,14 @@ impl Planner<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Whether a GPU's programs have whole rows, which `dims` of `shape` are reduced to, so that what finishes them may be stored beside what is computed of their
+    /// elements, wherever these lie: rows that fit a program, and enough of them; columns that are held whole.
+    pub(super) fn stays_on_chip(&self, shape: &[Dim], rows: &[Dim], dims: &[usize]) -> bool {
+        let (count, all) = (most_elements(rows, self.symbols), most_elements(shape, self.symbols));
+        let (longest, fewest) = if dims.contains(&(shape.len() - 1)) { (LONG, 32) } else { (2048, 4096) };
+        self.options.gathers && shape.iter().all(|d| d.is_static()) && count >= fewest && all / count <= longest
     }
 
     /// A product takes an epilogue that reads each element of it at its own place.

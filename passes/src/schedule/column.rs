@@ -330,15 +330,17 @@ fn whole_columns(group: &Group, leader: &Nest, columns: f64, bytes: i64, target:
     let large = |nest: &Nest| nest.inputs.iter().filter(|a| nest.elements(a) >= leader.points()).count() as i64;
     let operands = group.nests.iter().map(large).max().unwrap_or(1).max(1);
     let sector = (gpu.sector_bytes / bytes).clamp(8, 64);
-    let tile = |(columns_of_program, each): (i64, i64)| {
-        let threads = pow2(columns_of_program * rows / each).max(LEAST_THREADS);
-        // A few cores may be without a program.
-        let fits = threads <= 2 * costs.threads && columns * 1.1 >= (columns_of_program * target.cores) as f64;
-        fits.then_some(Tile { columns: columns_of_program, down: rows, split: None, threads })
+    let tile = |(width, each): (i64, i64)| {
+        let threads = pow2(width * rows / each).max(LEAST_THREADS);
+        let tile = Tile { columns: width, down: rows, split: None, threads };
+        (threads <= 2 * costs.threads).then_some(tile)
     };
     let each = (2 * costs.whole / pow2(operands)).max(1);
     let several = [(sector, each), (8, each), (sector, 2 * each), (8, 2 * each)];
-    several.into_iter().find_map(tile).filter(|_| reduced.next().is_none())
+    // A few cores may be without a program; where columns are that few anyway, to read them once is what is left.
+    let occupied = |tile: &Tile| columns * 1.1 >= (tile.columns * target.cores) as f64;
+    let best = several.into_iter().filter_map(tile).find(occupied).or_else(|| tile((8, each)));
+    best.filter(|_| reduced.next().is_none())
 }
 
 /// Elements that a program takes at once so that each of its threads has all its loads in flight, of the widest operand.

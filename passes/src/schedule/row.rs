@@ -63,7 +63,10 @@ pub fn plan(body: &Body, mut group: Group, target: &Target) -> Plan {
         // One or two programs share a core, which all loads of a chunk keep busy.
         Form::Shared(bytes) if 2 * bytes > target.shared_bytes || count <= target.cores as f64 => (1024 * each, each),
         Form::Shared(_) => (512 * each, each),
-        Form::Chunks => (together(&group, &rows, count, target), each),
+        Form::Chunks => {
+            let whole = group.nests.iter().map(|n| padded(n, &rows)).max().unwrap_or(1);
+            (together(&group, &rows, count, target).min(whole), each)
+        }
     };
     let own = Chunk { want, deep: costs.is_some_and(|c| group.nests.iter().any(|n| goes_deep(n, &rows, want, c))) };
     // A program of too few threads takes several rows, if there are enough for all cores.
@@ -240,7 +243,7 @@ fn deep(nest: &Nest, rows: &[Name], costs: &Rows) -> Option<Iter> {
     let all = locals(nest, rows);
     let at = all.iter().position(|i| i.name == chunk.name)?;
     let (elements, run) = (padded(nest, rows), pow2(extent_of(&nest.ranges, chunk.extent)));
-    let much = |short: bool| elements >= costs.deep || short && elements >= 16 * run;
+    let much = |short: bool| elements >= costs.deep || short && elements >= (16 * run).max(costs.deep / 4);
     match at {
         0 => all.get(1).filter(|_| much(true)),
         _ => all.get(at - 1).filter(|_| much(run <= SHORT)),
