@@ -15,8 +15,8 @@ use rc_ir::{Body, Dim, Op, Result, Value};
 /// The most indices that are computed here, and the most parts that a table is taken in.
 const MOST: i64 = 1024;
 const PARTS: usize = 4;
-/// The longest chain of operations that computes an index.
-const DEEP: usize = 32;
+/// The most operations that are followed for an index, each as often as it is used.
+const STEPS: usize = 256;
 
 /// Reads the few parts of a table that known indices name, each as a slice: these fuse with what computes the table and with what uses it.
 pub fn slice_at_known(op: Op, rw: &mut Rewriter) -> Result<bool> {
@@ -51,7 +51,7 @@ fn parts(body: &Body, indices: Value) -> Option<Vec<std::ops::Range<i64>>> {
     let mut parts: Vec<std::ops::Range<i64>> = Vec::new();
     for number in (0..count).take_while(|_| (1..=MOST).contains(&count)) {
         let at = place(number, &shape);
-        let index = i64::try_from(element(body, indices, &at, DEEP)?.int()?).ok()?;
+        let index = i64::try_from(element(body, indices, &at, &mut { STEPS })?.int()?).ok()?;
         let next = index.checked_add(1)?;
         let count = parts.len();
         match parts.last_mut() {
@@ -71,8 +71,8 @@ fn place(number: i64, shape: &[i64]) -> Vec<i64> {
     at
 }
 
-/// An element of a value that numbers and counters make, in at most `deep` operations above one another.
-fn element(body: &Body, value: Value, at: &[i64], deep: usize) -> Option<Scalar> {
+/// An element of a value that numbers and counters make; `steps` more operations are followed at most.
+fn element(body: &Body, value: Value, at: &[i64], steps: &mut usize) -> Option<Scalar> {
     let op = body.op_ref(body.defining_op(value)?);
     let (ty, shape) = (body.ty(value), body.ty(value).static_shape()?);
     if let Some(attr) = constant_of(body, value) {
@@ -84,22 +84,22 @@ fn element(body: &Body, value: Value, at: &[i64], deep: usize) -> Option<Scalar>
         word.get_mut(..width)?.copy_from_slice(data.bytes.get(start..start + width)?);
         return Scalar::from_bits(u64::from_le_bytes(word), ty.elem());
     }
-    let deep = deep.checked_sub(1)?;
+    *steps = steps.checked_sub(1)?;
     match op.name().as_str() {
         op::core::IOTA => Some(Scalar::Int(i128::from(at[op.int("dim")? as usize]))),
         op::core::BROADCAST => {
             let dims = op.ints("dims")?;
             let from = body.ty(op.operand(0)).static_shape()?;
             let at: Vec<i64> = dims.iter().zip(&from).map(|(&d, &n)| if n == 1 { 0 } else { at[d as usize] }).collect();
-            element(body, op.operand(0), &at, deep)
+            element(body, op.operand(0), &at, steps)
         }
         op::core::RESHAPE => {
             let from = body.ty(op.operand(0)).static_shape()?;
             let number = at.iter().zip(&shape).fold(0, |n, (i, size)| n * size + i);
-            element(body, op.operand(0), &place(number, &from), deep)
+            element(body, op.operand(0), &place(number, &from), steps)
         }
         _ if op.has(Traits::ELEMENTWISE) => {
-            let args: Vec<Scalar> = op.operands().map(|v| element(body, v, at, deep)).collect::<Option<_>>()?;
+            let args: Vec<Scalar> = op.operands().map(|v| element(body, v, at, steps)).collect::<Option<_>>()?;
             let operand = body.ty(op.operands().next_back()?).elem();
             scalar::eval(op.def()?, body.attrs(op.op), operand, ty.elem(), &args)
         }

@@ -49,15 +49,18 @@ fn few(body: &Body, op: Op) -> Option<(usize, i64)> {
 
 /// Whether elementary functions, products or windows, which have schedules of their own, are among what makes a value, element by element.
 fn takes_much(body: &Body, value: Value) -> bool {
-    let Some(op) = body.defining_op(value) else { return false };
-    let at = body.op_ref(op);
-    match classify(at) {
-        Class::Contract => true,
-        _ if is_function(at) || at.is(op::core::WINDOW) => true,
-        Class::Reindex => takes_much(body, body.operand(op, 0)),
-        _ if at.has(Traits::ELEMENTWISE) => body.operands(op).any(|v| takes_much(body, v)),
-        _ => false,
+    let (mut waiting, mut seen) = (vec![value], FxHashSet::default());
+    while let Some(value) = waiting.pop() {
+        let Some(op) = body.defining_op(value).filter(|&op| seen.insert(op)) else { continue };
+        let (at, class) = (body.op_ref(op), classify(body.op_ref(op)));
+        if class == Class::Contract || is_function(at) || at.is(op::core::WINDOW) {
+            return true;
+        }
+        if class == Class::Reindex || at.has(Traits::ELEMENTWISE) {
+            waiting.extend(at.operands());
+        }
     }
+    false
 }
 
 /// Whether another reduction of the same rows is computed from a result, as softmax does: one kernel has both then, row by row.
