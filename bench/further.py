@@ -3,6 +3,8 @@
     further.py SEED [the options of families.py]
 """
 
+import functools
+
 import torch
 import torch.nn.functional as F
 
@@ -12,6 +14,18 @@ from families import family, gradient
 families.FORWARD.clear()
 families.GRADIENT.clear()
 f32 = torch.float32
+
+
+def both(draw):
+    """A workload that is measured with its gradient too, as a function of its own."""
+    family(draw)
+
+    @gradient
+    @functools.wraps(draw)
+    def with_gradient(d):
+        return draw(d)
+
+    return draw
 
 
 def windows(x, w):
@@ -37,24 +51,20 @@ def swin_block(w, heads, shift):
     return f
 
 
-def swin_case(d):
+@both
+def swin(d):
     b, h, heads, w = d.rows(16, 32), d.pick(28, 56), d.pick(3, 6), 7
     c = heads * 32
     return swin_block(w, heads, d.pick(0, 3)), [d.t(b, h, h, c), d.t(c), d.t(c), d.t(3 * c, c, scale=0.05), d.t(c, c, scale=0.05), d.t(heads, w * w, w * w)]
 
 
-@family
-def swin(d):
-    return swin_case(d)
-
-
-@family
+@both
 def squeeze(d):
     b, c, hw = d.rows(32, 64), d.pick(96, 240, 672), d.pick(14, 28, 56)
     return lambda x, u, v: x * torch.sigmoid(F.linear(F.silu(F.linear(x.mean((2, 3)), u)), v))[:, :, None, None], [d.images(b, c, hw), d.t(c // 4, c, scale=0.05), d.t(c, c // 4, scale=0.05)]
 
 
-@family
+@both
 def norm_first(d):
     b, c, hw = d.rows(16, 32), d.pick(96, 192, 384), d.pick(14, 28, 56)
 
@@ -65,13 +75,13 @@ def norm_first(d):
     return f, [d.t(b, c, hw, hw), d.t(c), d.t(c)]
 
 
-@family
+@both
 def pixel_shuffled(d):
     b, c, hw = d.rows(4, 16), d.pick(32, 64), d.pick(64, 96)
     return lambda x, w, p: F.prelu(F.pixel_shuffle(F.conv2d(x, w, padding=1), 2), p), [d.images(b, c, hw), d.t(4 * c, c, 3, 3, scale=0.05), d.t(c)]
 
 
-@family
+@both
 def bucket_bias(d):
     b, h, n = d.rows(8, 16), 12, d.pick(256, 512)
 
@@ -124,7 +134,7 @@ def focal(d):
     return f, [d.t(n, c), (torch.rand(n, c, device=d.device) > 0.95).float()]
 
 
-@family
+@both
 def dice(d):
     b, c, hw = d.rows(8, 16), d.pick(1, 4, 21), d.pick(128, 256)
 
@@ -201,7 +211,7 @@ def small_matrices(d):
     return lambda a, b: a @ b @ a.transpose(-1, -2), [d.t(n, k, k, dtype=f32), d.t(n, k, k, dtype=f32)]
 
 
-@family
+@both
 def rotations(d):
     n = d.rows(1 << 18, 1 << 20)
 
@@ -219,7 +229,7 @@ def gumbel(d):
     return lambda x, u: ((x.float() / 0.8).softmax(-1) / -torch.log(u)).argmax(-1), [d.t(m, n), torch.rand(m, n, device=d.device) * 0.99 + 0.001]
 
 
-@family
+@both
 def pooled_tokens(d):
     b, t, c = d.rows(64, 256), d.pick(128, 512), d.pick(384, 768)
     return lambda x, m: F.normalize((x * m[..., None]).sum(1) / m.sum(1, keepdim=True).clamp(min=1e-09), dim=-1), [d.t(b, t, c), (torch.rand(b, t, device=d.device) > 0.3).to(d.float)]
@@ -261,7 +271,7 @@ def muon(d):
     return f, [d.t(m, n)]
 
 
-@family
+@both
 def weight_norm(d):
     b, c, t = d.rows(8, 16), d.pick(128, 256), d.pick(500, 1000)
     return lambda x, g, v: F.conv1d(F.leaky_relu(x, 0.1), g * v / v.norm(dim=(1, 2), keepdim=True), padding=3, dilation=3)[..., :t], [d.t(b, c, t), d.t(c, 1, 1), d.t(c, c, 3)]
@@ -277,7 +287,7 @@ def hinge(d):
     return f, [d.t(b, n, dtype=f32), d.ids(n, b)]
 
 
-@family
+@both
 def upsampled_sum(d):
     b, c, hw = d.rows(8, 16), d.pick(64, 256), d.pick(32, 56)
     return lambda x, y, w: F.relu(F.interpolate(x, scale_factor=2, mode="bilinear", align_corners=False) + F.conv2d(y, w)), [d.images(b, c, hw), d.images(b, c // 2, 2 * hw), d.t(c, c // 2, 1, 1, scale=0.05)]
@@ -311,7 +321,7 @@ def ssim(d):
     return f, [torch.rand(b, 3, hw, hw, device=d.device), torch.rand(b, 3, hw, hw, device=d.device), torch.full((3, 1, 11, 11), 1 / 121.0, device=d.device)]
 
 
-@family
+@both
 def rms_linear(d):
     m, c, n = d.rows(4096, 8192), d.pick(1024, 2048), d.pick(1024, 2816)
     return lambda x, g, w: F.linear(x * torch.rsqrt(x.float().pow(2).mean(-1, keepdim=True) + 1e-06).to(x.dtype) * g, w), [d.t(m, c), d.t(c), d.t(n, c, scale=0.03)]
@@ -330,21 +340,6 @@ def pair_bias(d):
 
 
 @gradient
-def swins(d):
-    return swin_case(d)
-
-
-@gradient
-def squeezes(d):
-    return squeeze(d)
-
-
-@gradient
-def norms_first(d):
-    return norm_first(d)
-
-
-@gradient
 def batch_norm(d):
     b, c, hw = d.rows(32, 64), d.pick(64, 256), d.pick(14, 28, 56)
     return lambda x, w, h: F.relu(F.batch_norm(x, None, None, w, h, True)), [d.images(b, c, hw), d.t(c), d.t(c)]
@@ -360,47 +355,6 @@ def renderings(d):
 def huber(d):
     m, n = d.rows(8192, 32768), d.pick(500, 1000)
     return lambda x, y: F.smooth_l1_loss(x.float(), y.float()), [d.t(m, n), d.t(m, n)]
-
-
-@gradient
-def bucket_biases(d):
-    f, a = bucket_bias(d)
-    return f, a
-
-
-@gradient
-def rms_linears(d):
-    return rms_linear(d)
-
-
-@gradient
-def dices(d):
-    return dice(d)
-
-
-@gradient
-def weight_norms(d):
-    return weight_norm(d)
-
-
-@gradient
-def upsampled_sums(d):
-    return upsampled_sum(d)
-
-
-@gradient
-def turned(d):
-    return rotations(d)
-
-
-@gradient
-def token_means(d):
-    return pooled_tokens(d)
-
-
-@gradient
-def pixels(d):
-    return pixel_shuffled(d)
 
 
 if __name__ == "__main__":
