@@ -200,7 +200,7 @@ impl Planner<'_> {
             return false;
         }
         let shape = self.body.ty(self.body.operand(op, 0)).shape();
-        let together = |dims: &[usize]| dims.iter().all(|&d| d >= rows.len()) || self.stays_on_chip(&shape, rows, dims);
+        let together = |dims: &[usize]| dims.iter().all(|&d| d >= rows.len()) || self.holds_rows(&shape, rows, dims);
         shape.as_slice() == full
             && self.body.ty(self.body.result(op, 0)).shape().as_slice() == rows
             && reduced_dims(self.op(op)).is_some_and(|dims| together(&dims))

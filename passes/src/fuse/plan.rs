@@ -548,7 +548,7 @@ impl Planner<'_> {
         let trailing = kept.iter().enumerate().all(|(n, &d)| n == d);
         let shape_of = |value: &Value| self.body.ty(*value).shape().to_vec();
         let whole_columns = !rows.is_empty() && outputs.iter().all(|v| shape_of(v) == rows);
-        let on_chip = self.stays_on_chip(&shape, &rows, &dims);
+        let on_chip = self.holds_rows(&shape, &rows, &dims);
         for value in outputs {
             let out = shape_of(value);
             if out != shape && !(out == rows && (trailing || whole_columns || on_chip)) {
@@ -567,7 +567,7 @@ impl Planner<'_> {
 
     /// Whether a GPU's programs have whole rows, which `dims` of `shape` are reduced to, so that what finishes them may be stored beside what is computed of their
     /// elements, wherever these lie: rows that fit a program, and enough of them; columns that are held whole.
-    pub(super) fn stays_on_chip(&self, shape: &[Dim], rows: &[Dim], dims: &[usize]) -> bool {
+    pub(super) fn holds_rows(&self, shape: &[Dim], rows: &[Dim], dims: &[usize]) -> bool {
         let (count, all) = (most_elements(rows, self.symbols), most_elements(shape, self.symbols));
         let (longest, fewest) = if dims.contains(&(shape.len() - 1)) { (LONG, 32) } else { (2048, 4096) };
         self.options.gathers && shape.iter().all(|d| d.is_static()) && count >= fewest && all / count <= longest

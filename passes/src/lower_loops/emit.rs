@@ -34,7 +34,7 @@ pub struct Emitter<'a> {
     zero_outside: Vec<bool>,
     memo: FxHashMap<(Value, Vec<Dim>, bool), Value>,
     /// Symbols for places that only count within bounds, by the places and the bounds: what is computed from them may rely on these.
-    within: Vec<(Name, Dim, Dim)>,
+    places: Vec<(Name, Dim, Dim)>,
     pub loc: Loc,
     /// The reduced iterators.
     pub reduced: Vec<usize>,
@@ -74,7 +74,7 @@ impl<'a> Emitter<'a> {
             pads: false,
             zero_outside: Vec::new(),
             memo,
-            within: Vec::new(),
+            places: Vec::new(),
             loc: Loc::UNKNOWN,
             reduced: Vec::new(),
             scanned: None,
@@ -336,11 +336,11 @@ impl<'a> Emitter<'a> {
 
     /// A symbol for a place of which only what is in `0..size` counts: a reshape from there on need not carry from one dimension to the next.
     fn symbol_within(&mut self, place: Dim, size: Dim) -> Dim {
-        let known = self.within.iter().find(|w| (w.1, w.2) == (place, size)).map(|w| w.0);
+        let known = self.places.iter().find(|p| (p.1, p.2) == (place, size)).map(|p| p.0);
         let name = known.unwrap_or_else(|| {
-            let name = Name::new(&format!("within {}", self.within.len()));
+            let name = Name::new(&format!("within {}", self.places.len()));
             self.space.ranges.set_iterator(name, size);
-            self.within.push((name, place, size));
+            self.places.push((name, place, size));
             name
         });
         Dim::symbol(name)
@@ -349,7 +349,7 @@ impl<'a> Emitter<'a> {
     /// Expressions with the places that symbols stand for.
     fn at_places(&self, exprs: &[Dim]) -> Vec<Dim> {
         let mut exprs = exprs.to_vec();
-        for &(name, place, _) in self.within.iter().rev() {
+        for &(name, place, _) in self.places.iter().rev() {
             exprs.iter_mut().for_each(|e| *e = e.substitute(&|n| (n == name).then_some(place)));
         }
         exprs

@@ -284,16 +284,20 @@ fn gpu_tile(body: &Body, group: &Group, leader: &Nest, columns: f64, target: &Ta
 
 /// Whether a group's one reduction is of a few elements, over several iterators: of blocks of an image, say.
 pub fn is_short(group: &Group, target: &Target) -> bool {
-    let mut reducing = group.nests.iter().filter(|n| !n.is_pointwise());
-    let (Some(nest), None) = (reducing.next(), reducing.next()) else { return false };
+    let Some(nest) = only_reduction(group) else { return false };
     let several = nest.of_kind(IterKind::Reduce).filter(|i| i.extent != Dim::Static(1)).count() > 1;
     several && is_of_few(nest, target)
 }
 
+/// The nest of a group that reduces, if there is one only.
+fn only_reduction(group: &Group) -> Option<&Nest> {
+    let mut reducing = group.nests.iter().filter(|n| !n.is_pointwise());
+    reducing.next().filter(|_| reducing.next().is_none())
+}
+
 /// Whether a group's one reduction is to a few neighbours at many places, as to the coordinates of points: programs of those few would have nothing to do.
 pub fn is_narrow(group: &Group, lane: Name, target: &Target) -> bool {
-    let mut reducing = group.nests.iter().filter(|n| !n.is_pointwise());
-    let (Some(nest), None) = (reducing.next(), reducing.next()) else { return false };
+    let Some(nest) = only_reduction(group) else { return false };
     let few = |i: &Iter| i.extent.as_static().is_some_and(|n| n < SIDE / 2);
     nest.iter(lane).is_some_and(few) && nest.results() >= (target.cores * target.threads) as f64 / 4.0
 }
