@@ -706,8 +706,8 @@ def step(f, args, grad):
     if not grad:
         return f(*args)
     args = [x.detach().requires_grad_() if x.is_floating_point() else x for x in args]
-    y = f(*args)
-    return torch.autograd.grad(y, [x for x in args if x.requires_grad], cotangent(y), allow_unused=True)
+    results = [y for y in tensors(f(*args)) if y.requires_grad]
+    return torch.autograd.grad(results, [x for x in args if x.requires_grad], [cotangent(y) for y in results], allow_unused=True)
 
 
 @functools.cache

@@ -50,9 +50,15 @@ pub struct Products {
     pub rate: f64,
     /// Registers of a thread.
     pub registers: i64,
-    /// Results of a tile with which the matrix units, or the cores without them, reach half their rate.
+    /// Results of a tile with which the matrix units reach half their rate.
     pub mma_half: f64,
-    pub fma_half: f64,
+    /// Without matrix units: cycles of a core for a warp's read of 16 bytes a thread from shared memory, and for a step beside its arithmetic; the part
+    /// by which a warp takes longer that has one of four schedulers to itself; microseconds of a step that waits; registers of a thread beside its results.
+    pub fma_read: f64,
+    pub fma_step: f64,
+    pub fma_alone: f64,
+    pub fma_us: f64,
+    pub fma_registers: f64,
     /// The rate of the second-level cache for operands, in multiples of `bandwidth`.
     pub cache_rate: f64,
     /// Tiles of operands in flight.

@@ -97,7 +97,7 @@ def attention_rank():
     e = g.op(f"core.exp {q}", five)
     y = g.op(f"core.attention {e}, {q}, {e} {{causal = true}}", five)
     flat = g.op(f"core.reshape {y}", "tensor<64x16xf32>")
-    g.values[V].append(g.op(f"core.reduce {flat} {{dims = [1], kind = add}}", V))
+    g.end(g.op(f"core.reduce {flat} {{dims = [1], kind = add}}", V), V)
     g.fill(150)
     write("attention-rank", "fails lower-loops: on tensors of rank", g.function("main"))
 

@@ -855,3 +855,22 @@ UNFOLDED = [
 @pytest.mark.parametrize("shape, windows", UNFOLDED)
 def test_windows_as_columns(shape, windows, own):
     check(lambda x: F.unfold(x, **windows).sin(), torch.randn(shape))
+
+
+FOLDED = [
+    ((2, 27, 30), {"output_size": (5, 6), "kernel_size": 3, "padding": 1}),
+    ((2, 8, 30), {"output_size": (10, 12), "kernel_size": (4, 2), "stride": 2, "padding": (1, 0)}),
+    ((16, 13), {"output_size": (1, 64), "kernel_size": (1, 16), "stride": (1, 4)}),
+    ((2, 4, 9), {"output_size": 8, "kernel_size": 2, "stride": 3}),
+    ((1, 9, 16), {"output_size": 8, "kernel_size": 3, "dilation": 2}),
+]
+
+
+@pytest.mark.parametrize("shape, windows", FOLDED)
+def test_columns_as_images(shape, windows, own):
+    check(lambda x: F.fold(x, **windows).sin(), torch.randn(shape))
+
+
+@pytest.mark.parametrize("size, size_of_window, step", [(40, 16, 8), (41, 5, 2), (40, 3, 4), (33, 7, 7), (20, 6, 4)])
+def test_windows_apart(size, size_of_window, step, own):
+    check(lambda x: x.unfold(1, size_of_window, step).sin(), torch.randn(3, size, 2))

@@ -30,7 +30,11 @@ pub static GATHER: OpDef = OpDef {
     infer: Some(|args: &InferArgs| one(gathered(args)?)),
     interfaces: &[
         &Derivative::Vjp(gather_vjp),
-        &Canonicalize(&[("gather-of-known", super::known_indices::slice_at_known)]),
+        &Canonicalize(&[
+            ("gather-of-known", super::known_indices::slice_at_known),
+            ("gather-of-repeated", super::gather_broadcast::of_repeated),
+            ("gather-of-counters", super::gather_broadcast::of_counters),
+        ]),
     ],
     ..OpDef::new("rc.core.gather")
 };

@@ -21,6 +21,7 @@ pub mod fold;
 pub mod foreign;
 pub mod fusion;
 pub mod gather;
+pub mod gather_broadcast;
 mod known_indices;
 mod one_hot;
 pub mod random;

@@ -276,6 +276,9 @@ fn weighted(b: &mut Builder, g: Value, dims: &[i64]) -> Option<(Value, Vec<Optio
 
 /// Windows along `dim`, whose elements are the last dimension, added where they came from.
 fn fold_windows(b: &mut Builder, g: Value, dim: usize, size: Dim, stride: i64, dilation: i64) -> Value {
+    if stride > 1 && dilation == 1 {
+        return fold_in_blocks(b, g, dim, size, stride);
+    }
     let shape = b.ty(g).shape().to_vec();
     let (last, outer) = (shape.len() - 1, &shape[..shape.len() - 1]);
     let taps = shape[last].as_static().expect("windows have fixed sizes");
@@ -291,6 +294,33 @@ fn fold_windows(b: &mut Builder, g: Value, dim: usize, size: Dim, stride: i64, d
         low[dim] = Dim::Static(tap * dilation);
         high[dim] = size - low[dim] - b.ty(part).shape()[dim];
         let placed = b.pad_or_crop(part, 0.0, &low, &high);
+        sum = Some(sum.map_or(placed, |sum| b.binary("add", sum, placed)));
+    }
+    sum.expect("windows have elements")
+}
+
+/// As [`fold_windows`]: as many neighbours of each window as lie between one window and the next are a block, and the blocks of all windows one row.
+fn fold_in_blocks(b: &mut Builder, g: Value, dim: usize, size: Dim, stride: i64) -> Value {
+    let shape = b.ty(g).shape().to_vec();
+    let (last, zero) = (shape.len() - 1, Dim::Static(0));
+    let taps = shape[last].as_static().expect("windows have fixed sizes");
+    let beside: Vec<i64> = (0..=dim).chain([last]).chain(dim + 1..last).map(|d| d as i64).collect();
+    let mut joined = shape[..last].to_vec();
+    joined[dim] = joined[dim] * Dim::Static(stride);
+    let mut sum: Option<Value> = None;
+    for first in (0..taps).step_by(stride as usize) {
+        let (mut starts, mut sizes) = (vec![zero; last + 1], shape.clone());
+        (starts[last], sizes[last]) = (Dim::Static(first), Dim::Static(stride.min(taps - first)));
+        let block = b.slice(g, &starts, &sizes);
+        let (low, mut high) = (vec![zero; last + 1], vec![zero; last + 1]);
+        high[last] = Dim::Static(stride) - sizes[last];
+        let block = b.pad_or_crop(block, 0.0, &low, &high);
+        let block = b.permute(block, &beside);
+        let row = b.reshape(block, &joined);
+        let (mut low, mut high) = (vec![zero; last], vec![zero; last]);
+        low[dim] = Dim::Static(first);
+        high[dim] = size - low[dim] - joined[dim];
+        let placed = b.pad_or_crop(row, 0.0, &low, &high);
         sum = Some(sum.map_or(placed, |sum| b.binary("add", sum, placed)));
     }
     sum.expect("windows have elements")

@@ -117,14 +117,15 @@ fn remark(body: &Body, sorted: &[Op], outputs: &[Value], kind: &str, symbols: &R
     Some(*Diagnostic::remark(body.loc(sorted[0]), message))
 }
 
-/// Erases pure operations that nothing uses any more.
+/// Erases pure operations that nothing uses any more, in whatever order they stand.
 pub fn erase_dead(body: &mut Body, block: Block) {
-    let ops: Vec<Op> = body.ops(block).collect();
-    for &op in ops.iter().rev() {
-        let pure = body.name(op).def().is_some_and(|d| d.effects == rc_ir::Effects::Pure);
-        let terminator = body.op_ref(op).has(rc_ir::Traits::TERMINATOR);
-        if pure && !terminator && body.results(op).all(|r| !body.has_uses(r)) {
-            body.erase(op);
+    let mut left: Vec<Op> = body.ops(block).collect();
+    while let Some(op) = left.pop() {
+        if body.parent(op) != Some(block) || !rc_ir::effects::is_dead(body, op) {
+            continue;
         }
+        let operands: Vec<Value> = body.operands(op).collect();
+        body.erase(op);
+        left.extend(operands.into_iter().filter_map(|v| body.defining_op(v)));
     }
 }

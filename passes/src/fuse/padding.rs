@@ -26,8 +26,7 @@ pub fn pads_windows(pad: OpRef, clamps: bool) -> bool {
         let near = dilations.iter().all(|&d| d == 1) && (0..2 * rank).all(|s| sides[s] < size(s % rank));
         overlaps && (!clamps || near)
     };
-    let mut users = pad.body.uses(pad.result(0));
-    pad.is(op::core::PAD) && users.all(|(user, _)| fits(pad.body.op_ref(user)))
+    pad.is(op::core::PAD) && pad.body.uses(pad.result(0)).all(|(user, _)| fits(pad.body.op_ref(user)))
 }
 
 /// The number that a padding is with, where it is a constant.

@@ -438,6 +438,17 @@ impl Planner<'_> {
                 Err(format!("it would be computed {n:.0} times for each element"))
             }
             n if n > 1.5 && self.follows_product(op) => Err("it goes with the product that it follows".into()),
+            _ => self.check_neighbours(target, op, outputs),
+        }
+    }
+
+    /// Several steps of a stencil in one kernel would compute each element again for every neighbour's neighbour.
+    fn check_neighbours(&self, target: &Group, op: Op, outputs: &[Value]) -> Result<(), String> {
+        let maps: FxHashSet<Vec<Dim>> = self.reads_of(target, op, outputs)?.into_iter().map(|read| read.map).collect();
+        match maps.len() {
+            n if n as f64 >= 2.0 * self.options.costs.times => {
+                Err(format!("it would be computed for {n} neighbours of each element"))
+            }
             _ => Ok(()),
         }
     }
@@ -661,7 +672,8 @@ impl Planner<'_> {
                 if wanted(user) {
                     return true;
                 }
-                if self.class(user.op) == Class::Reindex || user.is(op::core::PAD) {
+                let keeps = || self.class(user.op) == Class::Pointwise && self.is_cheap(user.op);
+                if self.class(user.op) == Class::Reindex || user.is(op::core::PAD) || keeps() {
                     stack.extend(user.results());
                 }
             }
@@ -699,9 +711,11 @@ impl Planner<'_> {
         }
     }
 
-    /// Whether what is outside of a padded value is outside of the memory that it would be moved from.
+    /// Whether what is outside of a padded value is outside of the memory that it would be moved from. A view is memory by another name, as long as
+    /// no kernel has it that reads its padding.
     fn stays_outside(&self, pad: Op) -> bool {
-        let moves = |op| self.class(op) == Class::Reindex || self.class(op) == Class::Pointwise && self.is_cheap(op);
+        let moved = |op| self.class(op) == Class::Reindex && !(self.options.gathers && is_view(self.op(op)));
+        let moves = |op| moved(op) || self.class(op) == Class::Pointwise && self.is_cheap(op);
         stays_outside(self.op(pad), &|value| !self.body.defining_op(value).is_some_and(moves))
     }
 

@@ -1,6 +1,8 @@
 //! Elementwise operations on a view of sums of windows, as of a pool's gradient: they work on the sums themselves, and their result is viewed. One kernel has both then.
 
 use super::classify::{Class, classify};
+use super::padding::pads_windows;
+use rc_dialects::builder::CoreBuilder;
 use rc_dialects::op;
 use rc_ir::op_def::constant_of;
 use rc_ir::{Attr, AttrData, Block, Body, Builder, Dim, Op, Result, Traits, Value};
@@ -29,6 +31,26 @@ pub fn finish_windows(body: &mut Body, block: Block) -> Result {
         }
     }
     Ok(())
+}
+
+/// Converts what is padded for windows last: the view before is then one of memory, whose elements they read and convert.
+pub fn convert_padded_last(body: &mut Body, block: Block) {
+    let pads: Vec<Op> = body.ops(block).filter(|&op| pads_windows(body.op_ref(op), false)).collect();
+    for pad in pads {
+        let padded = body.operand(pad, 0);
+        let view = defined_by(body, padded, op::core::RESHAPE).filter(|_| only_user(body, padded) == Some(pad));
+        let converted = view.map(|view| body.operand(view, 0));
+        let Some(convert) = converted.and_then(|v| defined_by(body, v, op::core::CONVERT)) else { continue };
+        let (from, to) = (body.operand(convert, 0), body.ty(padded));
+        let mut b = Builder::before(body, pad);
+        let view = b.reshape(from, &to.shape());
+        let wide = b.convert(view, to.elem());
+        body.set_operand(pad, 0, wide);
+    }
+}
+
+fn defined_by(body: &Body, value: Value, name: &str) -> Option<Op> {
+    body.defining_op(value).filter(|&op| body.op_ref(op).is(name))
 }
 
 fn only_user(body: &Body, value: Value) -> Option<Op> {

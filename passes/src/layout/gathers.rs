@@ -2,8 +2,11 @@
 
 use crate::rules::moves;
 use rc_dialects::core::gather::GATHER;
+use rc_dialects::core::gather_broadcast;
 use rc_ir::effects::is_dead;
+use rc_ir::op_def::OpName;
 use rc_ir::pass::SymbolContext;
+use rc_ir::rewrite::{Anchor, PatternSet, RewriteConfig, apply_patterns};
 use rc_ir::{Body, Op, Result};
 
 /// Moves gathers before elementwise operations, where what is gathered is at most one in `few` elements; how many.
@@ -21,12 +24,23 @@ pub fn move_gathers(body: &mut Body, few: i64, cx: &mut SymbolContext) -> Result
         left.extend(gathers.filter(|&op| body.name(op) == &GATHER));
         moved += 1;
     }
+    if moved > 0 {
+        apply_patterns(body, &without_tables(), &RewriteConfig::patterns_only())?;
+    }
     for op in body.walk().into_iter().rev() {
         if moved > 0 && is_dead(body, op) {
             body.erase(op);
         }
     }
     Ok(moved)
+}
+
+/// Gathers of operands that repeat along the gathered dimension, or count it, look nothing up.
+fn without_tables() -> PatternSet {
+    let (mut patterns, gathers) = (PatternSet::new(), || Anchor::Op(OpName::new(GATHER.name)));
+    patterns.add_fn("gather-of-repeated", gathers(), gather_broadcast::of_repeated);
+    patterns.add_fn("gather-of-counters", gathers(), gather_broadcast::of_counters);
+    patterns
 }
 
 /// Whether what is gathered has at most one in `few` of the table's elements: less than what the whole table would take to store.

@@ -132,9 +132,12 @@ fn step(e: Dim, iter: &Iter) -> Option<i64> {
 /// Of windows on a GPU: a program computes neighbouring results, and goes over the elements of their windows one by one. A thread has several
 /// results, as long as all cores have work: neighbours whose windows share elements, or results that share what index maps compute.
 pub fn windows(body: &Body, mut group: Group, lane: Name, target: &Target) -> Plan {
-    let pairs = collapse(body, &mut group, &|_, _| true);
+    // Results along which windows slide stay apart from those beside them: they share elements.
+    let pairs = collapse(body, &mut group, &|nest, name| !windows_slide(nest, name));
     let rows = group.rows();
     let leader = group.nests.iter().find(|n| !n.is_pointwise()).unwrap_or(&group.nests[0]);
+    let joined = pairs.iter().rfind(|pair| pair.contains(&lane)).and_then(|_| result_lane(leader));
+    let lane = joined.unwrap_or(lane);
     let lanes = target.lanes(elems(body, &group));
     let outputs: Vec<_> = group.nests.iter().flat_map(|n| &n.outputs).collect();
     let mut schedule = Schedule::new(Kind::Column(Column::default()));
@@ -209,15 +212,15 @@ fn overlaps(nest: &Nest, access: &Access, lane: Name, iter: &Iter, by: i64) -> b
     access.innermost() == Some(lane) && access.exprs.iter().any(|&e| slow(e))
 }
 
-/// Whether windows slide along the lanes' own iterator.
-fn windows_start_anywhere(nest: &Nest, lane: Name) -> bool {
-    nest.inputs.iter().any(|a| a.exprs.iter().any(|&e| mentions(e, lane) && slides(nest, e)))
+/// Whether windows slide along an iterator.
+fn windows_slide(nest: &Nest, name: Name) -> bool {
+    nest.inputs.iter().any(|a| a.exprs.iter().any(|&e| mentions(e, name) && slides(nest, e)))
 }
 
 /// Where windows along another iterator than the lanes' overlap by all but one element: what warps read side by side, channels as vectors or places where
 /// windows slide along these too; that iterator with the neighbours that they have, `each` of them in one thread; and the threads.
 fn sharing(nest: &Nest, lane: Name, each: i64, outputs: &[&Access], target: &Target) -> Option<(i64, Name, i64, i64)> {
-    let vec = if windows_start_anywhere(nest, lane) { 1 } else { target.vector_bits / 16 };
+    let vec = if windows_slide(nest, lane) { 1 } else { target.vector_bits / 16 };
     let mostly = |extent: i64, tile: i64| extent * 8 >= (extent + tile - 1) / tile * tile * 7;
     let lane_extent = nest.iter(lane)?.extent.as_static()?;
     let most = if vec == 1 { pow2(lane_extent).min(target.gpu().columns.threads / 2) } else { target.vector_bits * 2 };

@@ -6,7 +6,7 @@ use super::group::{Group, collapse};
 use super::nest::{Nest, extent_of};
 use super::roles::Roles;
 use super::tiles::{pow2, storable};
-use super::{Candidate, Cost, Plan, beside, contract_cpu, lanes_cpu, warpgroup};
+use super::{Candidate, Cost, Plan, beside, contract_cpu, cores, lanes_cpu, warpgroup};
 use crate::work::is_function;
 use rc_ir::{Body, Dim, Name, Type};
 use rc_machine::{Target, Unit};
@@ -34,6 +34,8 @@ pub struct Problem {
     pub gathered: bool,
     /// Whether the larger operand's rows in memory are along the reduced iterator.
     pub along_k: bool,
+    /// Whether the left operand's rows are.
+    pub left_along_k: bool,
     /// Elementary functions that each result goes through.
     pub functions: f64,
 }
@@ -70,6 +72,7 @@ pub fn plan(body: &Body, mut group: Group, target: &Target) -> Option<Plan> {
         aligned: true,
         gathered: false,
         along_k: false,
+        left_along_k: roles.is_contiguous(nest, roles.left, roles.k),
         functions: functions(body, &group),
     };
     problem.along_k = is_along_k(body, nest, &problem);
@@ -87,7 +90,12 @@ pub fn plan(body: &Body, mut group: Group, target: &Target) -> Option<Plan> {
                 let runs = warpgroup::gathered_along(body, nest, &problem.roles, factor);
                 runs.is_some() && !is_plain(body, nest, &problem, factor)
             });
-            let mut all = cuda(&group, &problem, &gather, target);
+            let half = |t: Type| t == Type::bf16() || t == Type::f16();
+            let units = half(factors[0]) && factors[0] == factors[1] && problem.acc == Type::f32();
+            let mut all = if units { with_units(&group, &problem, &gather, target) } else { Vec::new() };
+            if all.is_empty() {
+                all = cores::candidates(&group, &problem, &gather, target);
+            }
             all.extend(warpgroup::candidates(body, &group, &problem, target).unwrap_or_default());
             all.sort_by(|a, b| us(a).total_cmp(&us(b)));
             let [m, n, k] = problem.sizes;
@@ -203,66 +211,73 @@ const TILES: &[[i64; 3]] = &[
 /// The same for few rows times a matrix whose rows lie along k: a step takes whole lines of these.
 const LINES: &[[i64; 3]] = &[[16, 128, 64], [16, 64, 64]];
 
-/// Ways with `mma.sync` or without matrix units.
-fn cuda(group: &Group, p: &Problem, gather: &[Operand], target: &Target) -> Vec<Candidate> {
-    let half = |t: Type| t == Type::bf16() || t == Type::f16();
-    let mma = half(p.factors[0]) && p.factors[0] == p.factors[1] && p.acc == Type::f32();
+/// Ways with `mma.sync`.
+fn with_units(group: &Group, p: &Problem, gather: &[Operand], target: &Target) -> Vec<Candidate> {
     let mut tiles: Vec<[i64; 3]> = Vec::new();
-    let few = mma && p.aligned && p.along_k && p.sizes[0] <= 16.0;
+    let few = p.aligned && p.along_k && p.sizes[0] <= 16.0;
     for &[bm, bn, bk] in TILES.iter().chain(LINES.iter().filter(|_| few)) {
         let (bm, bn) =
             limit(group, p, bm.min(pow2(p.sizes[0] as i64).max(16)), bn.min(pow2(p.sizes[1] as i64).max(16)), target);
-        // Without matrix units a step is long anyway, and every product of it an instruction.
-        let tile = [bm, bn, if mma { bk } else { bk / 2 }];
-        if !tiles.contains(&tile) {
-            tiles.push(tile);
+        if bn >= 8 && bm >= 16 && !tiles.contains(&[bm, bn, bk]) {
+            tiles.push([bm, bn, bk]);
         }
     }
-    let models = &target.gpu().products;
-    let splits = warpgroup::splits(group, p, target);
-    let candidate = |(tile, split): ([i64; 3], i64)| {
-        let [bm, bn, bk] = tile;
-        let units = mma && bm >= 16 && bn >= 8;
-        let (unit, stages) = if units { (Unit::Mma, models.mma_stages) } else { (Unit::Fma, models.fma_stages) };
-        let gather = gather.to_vec();
-        let parts = Some(split).filter(|&parts| parts > 1);
-        let own = Contract { unit: Some(unit), stages: Some(stages), gather, split: parts, ..Contract::default() };
-        let mut s = Schedule::new(Kind::Contract(own));
-        s.tile = vec![(p.roles.m, bm), (p.roles.n, bn), (p.roles.k, bk)];
-        s.threads = threads_of(bm, bn);
-        let with = if units { "tensor cores" } else { "no tensor cores for these types" };
-        let parts = if split > 1 { format!(", sums in {split} parts") } else { String::new() };
-        let what = format!("tiles of {tile:?} ({with}), {} threads{parts}", s.threads);
-        Candidate { schedules: vec![s], what, cost: Some(cuda_cost(p, tile, split, mma, target)) }
-    };
+    let splits = warpgroup::splits(group, p, 7, target);
+    let candidate = |(tile, split): ([i64; 3], i64)| Way { tile, threads: threads_of(tile, 64), split };
     // Sums are cut where tiles would leave most cores without work.
     let idle = |[bm, bn, _]: [i64; 3]| {
         let programs = (p.sizes[0] / bm as f64).ceil() * (p.sizes[1] / bn as f64).ceil() * p.batch;
         4.0 * programs <= target.cores as f64
     };
     let splits = |tile| splits.iter().filter(move |&&split| split == 1 || idle(tile)).map(move |&split| (tile, split));
-    tiles.into_iter().flat_map(splits).map(candidate).collect()
+    let ways = tiles.into_iter().flat_map(splits).map(candidate);
+    ways.map(|way| way.candidate(p, Unit::Mma, gather, cost(p, &way, target), target)).collect()
+}
+
+/// How a GPU's program computes a tile of a product, without warpgroups.
+pub struct Way {
+    pub tile: [i64; 3],
+    pub threads: i64,
+    /// Parts of the sums.
+    pub split: i64,
+}
+
+impl Way {
+    pub fn candidate(&self, p: &Problem, unit: Unit, gather: &[Operand], cost: Cost, target: &Target) -> Candidate {
+        let models = &target.gpu().products;
+        let (with, stages) = match unit {
+            Unit::Mma => ("tensor cores", models.mma_stages),
+            _ => ("no tensor cores for these types", models.fma_stages),
+        };
+        let Way { tile, threads, split } = *self;
+        let parts = Some(split).filter(|&parts| parts > 1);
+        let gather = gather.to_vec();
+        let own = Contract { unit: Some(unit), stages: Some(stages), gather, split: parts, ..Contract::default() };
+        let mut s = Schedule::new(Kind::Contract(own));
+        s.tile = [p.roles.m, p.roles.n, p.roles.k].into_iter().zip(tile).collect();
+        s.threads = threads;
+        let parts = if split > 1 { format!(", sums in {split} parts") } else { String::new() };
+        let what = format!("tiles of {tile:?} ({with}), {threads} threads{parts}");
+        Candidate { schedules: vec![s], what, cost: Some(cost) }
+    }
 }
 
 /// What a product takes: programs one after the other on each core, each bound by arithmetic, by reading its operands from the second-level cache, or by its
 /// steps. Those of single warps' matrix units wait for the first tile and then write their results; where operands are read element by element, steps are all
 /// that counts.
-fn cuda_cost(p: &Problem, tile: [i64; 3], parts: i64, mma: bool, target: &Target) -> Cost {
+fn cost(p: &Problem, way: &Way, target: &Target) -> Cost {
+    let Way { tile, threads, split: parts } = *way;
     let models = &target.gpu().products;
     let [m, n, k] = p.sizes;
     let [bm, bn, bk] = tile.map(|size| size as f64);
-    let resident = (target.registers / (models.registers * threads_of(tile[0], tile[1]))).max(1) as f64;
+    let resident = (target.registers / (models.registers * threads)).max(1) as f64;
     let programs = (m / bm).ceil() * (n / bn).ceil() * p.batch * parts as f64;
     let waves = (programs / target.cores as f64).ceil();
     let of_part = k / parts as f64;
     // A matrix unit reaches its rate only with tiles that reuse registers.
-    let waits = mma && p.aligned;
-    let rate = if mma {
-        let part = if waits && target.has_warpgroups() { models.rate } else { 1.0 };
-        target.flops_mma * part * (bm * bn / (bm * bn + models.mma_half))
-    } else {
-        target.flops_f32 * (bm * bn / (bm * bn + models.fma_half))
-    };
+    let waits = p.aligned;
+    let part = if waits && target.has_warpgroups() { models.rate } else { 1.0 };
+    let rate = target.flops_mma * part * (bm * bn / (bm * bn + models.mma_half));
     let arithmetic = 2.0 * bm * bn * of_part / (rate * 1e6 / target.cores as f64);
     let width = p.factors[0].byte_width().unwrap_or(4) as f64;
     let of_core = target.bandwidth * 1e3 / target.cores as f64; // bytes of memory in a microsecond
@@ -296,7 +311,7 @@ fn slower_stores(p: &Problem, width: f64, target: &Target) -> f64 {
     if p.sizes[1] * width % 16.0 == 0.0 { 1.0 } else { target.gpu().products.unaligned }
 }
 
-/// Threads for a tile: 64 results for each.
-fn threads_of(bm: i64, bn: i64) -> i64 {
-    pow2(bm * bn / 64).clamp(32, 256)
+/// Threads for a tile: so many results for each, where they are enough for a warp and not too many.
+pub fn threads_of([bm, bn, _]: [i64; 3], each: i64) -> i64 {
+    pow2(bm * bn / each).clamp(32, 256)
 }

@@ -14,6 +14,7 @@ mod check;
 mod column;
 mod contract;
 pub mod contract_cpu;
+mod cores;
 pub mod group;
 mod keep;
 mod knob;

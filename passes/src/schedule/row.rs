@@ -68,14 +68,15 @@ pub fn plan(body: &Body, mut group: Group, target: &Target) -> Plan {
             (together(&group, &rows, count, target).min(whole), each)
         }
     };
-    let own = Chunk { want, deep: costs.is_some_and(|c| group.nests.iter().any(|n| goes_deep(n, &rows, want, c))) };
+    let deep = costs.is_some_and(|c| group.nests.iter().any(|n| goes_deep(n, &rows, want, c)));
     // A program of too few threads takes several rows, if there are enough for all cores.
-    let several = costs.filter(|_| form == Form::Registers && !own.deep);
+    let several = costs.filter(|_| form == Form::Registers && !deep);
     let mut taken = several.map_or(1, |c| (c.block * each / want).max(1));
     while taken > 1 && count < (taken * target.cores) as f64 && want * taken > 32 * each {
         taken /= 2;
     }
     let threads = if target.is_cpu() { 1 } else { pow2(want * taken / each).clamp(32, 1024) };
+    let own = Chunk { want, deep, each: several.map_or(0, |_| want * taken / threads) };
     let split = parts(&group, &rows, own.want, target);
     let waits = costs.filter(|_| form == Form::Registers && count > target.cores as f64);
     let resident = waits.and_then(|costs| resident(&group, &rows, longest, threads, costs));
@@ -152,6 +153,18 @@ fn together(group: &Group, rows: &[Name], count: f64, target: &Target) -> i64 {
 struct Chunk {
     want: i64,
     deep: bool,
+    /// Elements of each thread, of whole rows.
+    each: i64,
+}
+
+impl Chunk {
+    /// Of whole rows in registers no more than they need, in eighths of the power of two that holds them: as long as each is a load of four elements for
+    /// each thread. Quarters that are not needed are left out anyway.
+    fn tight(&self, width: i64, extent: Option<i64>) -> i64 {
+        let eighth = width / 8;
+        let needed = extent.filter(|_| self.each >= 8 * 4).map_or(8, |n| (n + eighth - 1) / eighth.max(1));
+        if needed % 2 == 1 && (4..8).contains(&needed) { needed * eighth } else { width }
+    }
 }
 
 /// The iterators of a nest that are no rows and have several elements.
@@ -354,7 +367,7 @@ fn nest_schedule(
     };
     let mut width = 1;
     if let Some(iter) = chunk {
-        width = fit(target, iter.extent.as_static(), own.want, lanes);
+        width = own.tight(fit(target, iter.extent.as_static(), own.want, lanes), iter.extent.as_static());
         tiled(1, &iter, None, width);
     }
     let also = chunk.map(|c| c.name);

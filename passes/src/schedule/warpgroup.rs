@@ -92,7 +92,7 @@ pub fn candidates(body: &Body, group: &Group, p: &Problem, target: &Target) -> O
     // A tile of rows that lie along n is whole swizzles wide: what is past its columns is copied for nothing.
     let across = brought[1 - p.roles.left].along() == p.roles.n;
     let held = |n: i64| if across { (n + WIDTH - 1) / WIDTH * WIDTH } else { n };
-    let splits = splits(group, p, target);
+    let splits = splits(group, p, 7, target);
     let work = Work {
         straddles: [0, 1].map(|f| straddles(body, nest, p, f, brought[f], target)),
         across: brought[1 - p.roles.left] == Brought::Boxes(p.roles.n),
@@ -227,11 +227,11 @@ pub fn is_mapped(ty: Type) -> bool {
 }
 
 /// Into how many parts the sums may be cut, each with steps enough. A second kernel combines them, and runs the nests that follow.
-pub fn splits(group: &Group, p: &Problem, target: &Target) -> Vec<i64> {
+pub fn splits(group: &Group, p: &Problem, doublings: usize, target: &Target) -> Vec<i64> {
     let least = (target.gpu().warpgroups.part_steps * WIDTH) as f64;
     let whole = group.nests[1..].iter().all(|n| n.is_pointwise()) && group.nests[0].gathers.is_empty();
     let enough = |n: &i64| *n == 1 || whole && p.sizes[2] / (*n as f64) >= least;
-    (0..7).map(|i| 1 << i).filter(enough).collect()
+    (0..doublings).map(|i| 1 << i).filter(enough).collect()
 }
 
 /// What else decides how long a product takes.

@@ -282,3 +282,36 @@ def _windows(x, sizes, dilations, padding, strides):
 
 
 ALWAYS[aten.im2col.default] = _windows
+
+
+@_in_parts("col2im")
+def _images(x, size, sizes, dilations, padding, strides):
+    """Windows of images, as `im2col` gives them, added where they came from."""
+    if x.dim() == 2:
+        return _images(x[None], size, sizes, dilations, padding, strides)[0]
+    height, width = (size[d] + 2 * padding[d] for d in (0, 1))
+    count = [(n - dilations[d] * (sizes[d] - 1) - 1) // strides[d] + 1 for d, n in ((0, height), (1, width))]
+    y = x.reshape(x.shape[0], -1, *sizes, *count)
+    y = _added_windows(_spread(y.movedim(3, -1), dilations[1]), 4, width, strides[1])
+    y = _added_windows(_spread(y.movedim(2, -1), dilations[0]), 2, height, strides[0])
+    return y[:, :, padding[0] : height - padding[0], padding[1] : width - padding[1]]
+
+
+def _spread(x, step):
+    """With zeros between the elements of the last dimension."""
+    return x if step == 1 else torch.nn.functional.pad(x[..., None], (0, step - 1)).flatten(-2)[..., : 1 - step]
+
+
+def _added_windows(x, dim, size, stride):
+    """Windows along `dim`, whose elements are the last dimension, added: the neighbours between one and the next at once."""
+    parts = []
+    for first in range(0, x.shape[-1], stride):
+        block = x[..., first : first + stride]
+        block = torch.nn.functional.pad(block, (0, stride - block.shape[-1]))
+        row = block.movedim(-1, dim + 1).flatten(dim, dim + 1)
+        rest = size - first - row.shape[dim]
+        parts.append(torch.nn.functional.pad(row, (0, 0) * (row.dim() - 1 - dim) + (first, rest)))
+    return sum(parts[1:], parts[0])
+
+
+ALWAYS[aten.col2im.default] = _images
