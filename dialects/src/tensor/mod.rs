@@ -13,7 +13,7 @@ mod conv_derivative;
 pub mod merge;
 mod norm;
 mod norm_derivative;
-mod normalize;
+pub mod normalize;
 mod place;
 mod pool;
 mod pool_derivative;

@@ -10,7 +10,8 @@ use crate::derivative::{Derivative, Vjp};
 use crate::interfaces::Decompose;
 use crate::op;
 use rc_ir::op_def::{AttrDefault, AttrKind, InferArgs, attr, operand, optional, result};
-use rc_ir::{Attr, Builder, Dim, Effects, Op, OpDef, OpRef, Result, Type, Value};
+use rc_ir::rewrite::Rewriter;
+use rc_ir::{Attr, Body, Builder, Dim, Effects, Op, OpDef, OpRef, Result, Type, Value};
 use smallvec::smallvec;
 
 pub static NORMALIZE: OpDef = OpDef {
@@ -39,6 +40,60 @@ pub static NORMALIZE: OpDef = OpDef {
 
 /// The ops of this file.
 pub static OPS: &[&OpDef] = &[&NORMALIZE];
+
+/// Has each normalization of a function read images and channels as they lie: see [`keep_instances`].
+///
+/// # Errors
+/// If an operation that is made is refused by its declaration.
+pub fn normalize_instances(body: &mut Body) -> Result {
+    for op in body.walk() {
+        if body.name(op) == &NORMALIZE {
+            keep_instances(op, &mut Rewriter::new(body))?;
+        }
+    }
+    Ok(())
+}
+
+/// Images and channels stay dimensions of their own where each channel of each image is normalized, which is a batch norm of a view of both in one: what lies
+/// with channels last is then read so.
+fn keep_instances(op: Op, rw: &mut Rewriter) -> Result<bool> {
+    let body = &rw.body;
+    let (x, rank) = (body.operand(op, 0), body.ty(body.operand(op, 0)).rank());
+    let view = body.defining_op(x).map(|def| body.op_ref(def)).filter(|def| def.is(op::core::RESHAPE));
+    let Some(source) = view.map(|view| view.operand(0)).filter(|&v| body.ty(v).rank() == rank && rank > 2) else {
+        return Ok(false);
+    };
+    let (own, joined) = (body.ty(source).shape(), body.ty(x).shape());
+    let one = Dim::Static(1);
+    let joins = joined[0] == one && own[0] != one && own[0] * own[1] == joined[1] && own[2..] == joined[2..];
+    let dims = reduced_dims(body.op_ref(op).ints("dims"), rank).unwrap_or_default();
+    if !joins || dims.len() + 1 != rank || dims.contains(&1) {
+        return Ok(false);
+    }
+    let statistics = body.op_ref(op).result_types().to_vec();
+    let mut state = body.state(op);
+    let mut b = rw.before(op);
+    state.operands[0] = source;
+    for scale in &mut state.operands[1..] {
+        let mut shape = b.ty(*scale).shape().to_vec();
+        if shape[1] != one {
+            shape[..2].copy_from_slice(&own[..2]);
+        }
+        *scale = b.reshape(*scale, &shape);
+    }
+    state.results[0] = statistics[0].with_shape(&own);
+    for (result, of) in state.results[1..].iter_mut().zip(&statistics[1..]) {
+        *result = of.with_shape(&own[..2]);
+    }
+    let made = rw.body.create(state);
+    rw.body.insert_before(op, made);
+    rw.set_attr(made, "dims", Attr::i64s(&(2..rank as i64).collect::<Vec<_>>()));
+    let results: Vec<Value> = rw.body.results(made).collect();
+    let mut b = rw.before(op);
+    let values: Vec<Value> = results.iter().zip(&statistics).map(|(&v, ty)| b.reshape(v, &ty.shape())).collect();
+    rw.replace(op, &values);
+    Ok(true)
+}
 
 fn infer(args: &InferArgs) -> Inferred {
     let x = args.operand(0)?;

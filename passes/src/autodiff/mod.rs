@@ -20,6 +20,7 @@ pub use request::{Mode, Request};
 
 use crate::dce::erase_unused;
 use rc_dialects::CoreBuilder;
+use rc_dialects::tensor::normalize::normalize_instances;
 use rc_ir::pass::{OptionKind, PassContext, PassDef, PassKind, option};
 use rc_ir::{Attr, Body, Builder, Module, Name, Op, Result, Value};
 use rustc_hash::FxHashMap;
@@ -72,6 +73,7 @@ pub fn autodiff(module: &mut Module, request: &Request, cx: &mut PassContext) ->
     let at = found.expect("a request names a function of the module");
     let mut body = module.bodies[at].clone();
     request.check(&body)?;
+    normalize_instances(&mut body)?;
     let own = (body.block_args(body.entry().expect("checked")).len(), body.operand_count(end_of(&body)));
     let mut derivatives = Derivatives { module, made: FxHashMap::default(), saving: FxHashMap::default() };
     match request.mode {

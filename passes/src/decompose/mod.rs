@@ -8,14 +8,16 @@ use crate::schedule::Target;
 use rc_dialects::builder::CoreBuilder;
 use rc_dialects::constraints::default_acc;
 use rc_dialects::core::dot::DOT;
-use rc_dialects::core::shape::{RESHAPE, TRANSPOSE};
+use rc_dialects::core::reduce::REDUCE;
+use rc_dialects::core::shape::{BROADCAST, RESHAPE, TRANSPOSE};
 use rc_dialects::interfaces::Decompose;
 use rc_dialects::op;
+use rc_dialects::tensor::normalize::normalize_instances;
 use rc_dialects::tensor::{ADAPTIVE_AVG_POOL, CONV, CONV_TRANSPOSE, CONV_WEIGHT_GRAD, SORT, TOPK, channels_last};
 use rc_ir::effects::is_dead;
 use rc_ir::pass::{OptionKind, PassDef, PassKind, SymbolContext, has_op, option};
 use rc_ir::{Attr, Body, Builder, Dim, Op, Result, Value};
-use rustc_hash::FxHashSet;
+use rustc_hash::FxHashMap;
 
 pub static DECOMPOSE: PassDef = PassDef {
     summary: "Replaces operations by their definitions in core.",
@@ -32,6 +34,7 @@ pub static DECOMPOSE: PassDef = PassDef {
         let order = options.str("order").to_string();
         Ok(PassKind::symbol(move |body: &mut Body, cx: &mut SymbolContext| {
             let known = cx.module.attrs.get("rc.target").is_some();
+            normalize_instances(body)?;
             let cpu = Target::of("", "", cx.module.attrs).ok().filter(|target| target.is_cpu());
             if known && cpu.is_none() {
                 pool_by_windows(body);
@@ -182,18 +185,43 @@ fn pad_channels(body: &mut Body, op: Op) {
     }
 }
 
-/// What has images, channels, and then places: convolutions' results, and what is made of them in that order.
-fn channels_first(body: &Body) -> FxHashSet<Value> {
-    let mut first = FxHashSet::default();
+/// What has images, channels, and then places: convolutions' results, and what is made of them in that order; the number of the first dimension of places.
+fn channels_first(body: &Body) -> FxHashMap<Value, usize> {
+    let mut first = FxHashMap::default();
     for op in body.walk() {
         let convolves = [&CONV, &CONV_TRANSPOSE].iter().any(|def| body.name(op) == *def);
-        let stays =
-            || body.name(op) != &TRANSPOSE || body.op_ref(op).ints("perm").is_some_and(|perm| places_stay(&perm));
-        if convolves || body.operands(op).any(|v| first.contains(&v)) && stays() {
-            first.extend(body.results(op));
+        let from =
+            || body.operands(op).find_map(|v| first.get(&v).and_then(|&places| places_after(body, op, v, places)));
+        if let Some(places) = if convolves { Some(2) } else { from() } {
+            first.extend(body.results(op).map(|result| (result, places)));
         }
     }
     first
+}
+
+/// Where places begin in what an operation makes of a value in which they begin with dimension `places`.
+fn places_after(body: &Body, op: Op, from: Value, places: usize) -> Option<usize> {
+    let at = body.op_ref(op);
+    let rank = |v: Value| body.ty(v).rank();
+    if body.name(op) == &RESHAPE {
+        return boundary(&body.ty(from).shape()[..places], &body.ty(at.result(0)).shape());
+    }
+    if body.name(op) == &TRANSPOSE {
+        return at.ints("perm").is_some_and(|perm| places_stay(&perm)).then_some(places);
+    }
+    if let Some(dims) = at.ints("dims").filter(|_| body.name(op) == &REDUCE) {
+        return Some(places - dims.iter().filter(|&&d| (d as usize) < places).count());
+    }
+    if let Some(dims) = at.ints("dims").filter(|_| body.name(op) == &BROADCAST) {
+        return dims.get(places).or(dims.last()).map(|&d| d as usize + usize::from(places >= dims.len()));
+    }
+    (body.result_count(op) > 0 && rank(at.result(0)) == rank(from)).then_some(places)
+}
+
+/// The dimension before which as many elements of a shape are counted as there are in `before`, if one begins there.
+fn boundary(before: &[Dim], shape: &[Dim]) -> Option<usize> {
+    let product = |dims: &[Dim]| dims.iter().fold(Dim::Static(1), |n, &d| n * d);
+    (0..=shape.len()).rfind(|&n| product(&shape[..n]) == product(before))
 }
 
 /// Whether a permutation leaves the last two dimensions where they are: it is one of channels, as a shuffle's.
@@ -203,22 +231,16 @@ fn places_stay(perm: &[i64]) -> bool {
 }
 
 /// Whether it is a reshape of `first` that puts channels and places in one dimension, but for one that flattens all of them.
-fn mixes_channels(body: &Body, op: Op, first: &FxHashSet<Value>) -> bool {
-    if body.name(op) != &RESHAPE || !first.contains(&body.operand(op, 0)) {
+fn mixes_channels(body: &Body, op: Op, first: &FxHashMap<Value, usize>) -> bool {
+    if body.name(op) != &RESHAPE {
         return false;
     }
+    let Some(&places) = first.get(&body.operand(op, 0)) else { return false };
     let (from, to) = (body.ty(body.operand(op, 0)).shape(), body.ty(body.result(op, 0)).shape());
     let many = |d: &&Dim| **d != Dim::Static(1);
-    if from.len() < 4 || to.iter().filter(many).count() < 3 || from[2..].iter().filter(many).count() == 0 {
-        return false;
-    }
-    // Dimensions 0 to 1 end where a dimension of the result ends, if places stay apart.
-    let channels = from[..2].iter().fold(Dim::Static(1), |n, &d| n * d);
-    let mut ends = to.iter().scan(Dim::Static(1), |n, &d| {
-        *n = *n * d;
-        Some(*n)
-    });
-    !ends.any(|end| end == channels)
+    let flattens =
+        from.len() < 4 || to.iter().filter(many).count() < 3 || from[places..].iter().filter(many).count() == 0;
+    !flattens && boundary(&from[..places], &to).is_none()
 }
 
 /// Replaces every operation that has a definition; gives how many there were. Definitions may use operations that have definitions themselves.
