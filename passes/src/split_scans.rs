@@ -15,7 +15,7 @@ pub static SPLIT_SCANS: PassDef = PassDef {
     summary: "Makes scans of long rows scans of pieces.",
     doc: "For machines with many more threads than there are rows. The totals of the pieces are scanned, in pieces again where they are many, and \
 combined with the first element of the piece that follows; then each piece is scanned by itself. Rows that lie contiguous are cut into as many pieces \
-as occupy the machine, others into pieces of about the root of their length. Sums of floats are formed in another order, in the type of accumulation.",
+as occupy the machine, others, where they are few or long, into pieces of about the root of their length. Sums of floats are formed in another order, in the type of accumulation.",
     options: &[
         option("min-length", OptionKind::Int { min: 4, max: 1 << 30 }, "128", "Rows shorter than this stay whole."),
         option(
@@ -30,7 +30,14 @@ as occupy the machine, others into pieces of about the root of their length. Sum
         let (length, piece) = (options.int("min-length"), options.int("min-piece"));
         Ok(PassKind::symbol(move |body: &mut Body, cx: &mut SymbolContext| {
             let target = Target::of("cuda", "", cx.module.attrs).map_err(|why| Diagnostic::error(Loc::UNKNOWN, why))?;
-            let least = Least { length, piece, pieces: target.gpu().scans.pieces };
+            let scans = &target.gpu().scans;
+            let least = Least {
+                length,
+                piece,
+                pieces: scans.pieces,
+                columns: 32 * target.cores,
+                steps: scans.block / 2 * scans.each,
+            };
             let scans: Vec<Op> = body.walk().into_iter().filter(|&op| body.name(op) == op::core::SCAN).collect();
             for scan in scans {
                 if let Some(piece) = piece_of(body, scan, least) {
@@ -50,6 +57,9 @@ struct Least {
     piece: i64,
     /// Pieces of contiguous rows that occupy the machine.
     pieces: i64,
+    /// Columns of which each core has as many as a warp has lanes, and the length of those that take their programs a few steps.
+    columns: i64,
+    steps: i64,
 }
 
 /// The length of a row's pieces. None where the row stays whole.
@@ -63,6 +73,11 @@ fn piece_of(body: &Body, scan: Op, least: Least) -> Option<i64> {
         return None;
     }
     if dim + 1 < shape.len() && shape[dim + 1..].iter().any(|&d| d != Dim::Static(1)) {
+        let others = shape.iter().enumerate().filter(|(d, _)| *d != dim);
+        let columns = others.map(|(_, n)| *n).fold(Dim::Static(1), |all, n| all * n).as_static();
+        if n <= least.steps && columns.is_some_and(|columns| columns >= least.columns) {
+            return None;
+        }
         return (2..).map(|bits| 1i64 << bits).find(|c| c * c >= n).map(|piece| piece.min(64));
     }
     let rows = shape[..dim].iter().try_fold(1i64, |rows, d| rows.checked_mul(d.as_static()?))?;

@@ -444,10 +444,15 @@ impl Planner<'_> {
 
     /// Several steps of a stencil in one kernel would compute each element again for every neighbour's neighbour.
     fn check_neighbours(&self, target: &Group, op: Op, outputs: &[Value]) -> Result<(), String> {
-        let maps: FxHashSet<Vec<Dim>> = self.reads_of(target, op, outputs)?.into_iter().map(|read| read.map).collect();
-        match maps.len() {
-            n if n as f64 >= 2.0 * self.options.costs.times => {
-                Err(format!("it would be computed for {n} neighbours of each element"))
+        let elements = |shape: &[Dim]| most_elements(shape, self.symbols) as f64;
+        let own = elements(&self.body.ty(self.body.result(op, 0)).shape()).max(1.0);
+        let found = self.reads_of(target, op, outputs)?;
+        // A place that some results read counts as these do, one that is read for many as one.
+        let part = |read: &Read| (elements(&read.space) / own).min(1.0);
+        let maps: FxHashMap<&[Dim], f64> = found.iter().map(|read| (read.map.as_slice(), part(read))).collect();
+        match maps.values().sum::<f64>() {
+            n if n >= 2.0 * self.options.costs.times => {
+                Err(format!("it would be computed for {n:.0} neighbours of each element"))
             }
             _ => Ok(()),
         }
