@@ -55,7 +55,11 @@ pub struct Products {
     /// Without matrix units: cycles of a core for a warp's read of 16 bytes a thread from shared memory, and for a step beside its arithmetic; the part
     /// by which a warp takes longer that has one of four schedulers to itself; microseconds of a step that waits; registers of a thread beside its results.
     pub fma_read: f64,
+    /// What each further thread adds whose read falls into the same banks.
+    pub fma_conflict: f64,
     pub fma_step: f64,
+    /// Of what does not take longest, the part that is not hidden.
+    pub fma_beside: f64,
     pub fma_alone: f64,
     pub fma_us: f64,
     pub fma_registers: f64,

@@ -35,7 +35,7 @@ as occupy the machine, others, where they are few or long, into pieces of about 
                 length,
                 piece,
                 pieces: scans.pieces,
-                columns: 32 * target.cores,
+                columns: 16 * target.cores,
                 steps: scans.block / 2 * scans.each,
             };
             let scans: Vec<Op> = body.walk().into_iter().filter(|&op| body.name(op) == op::core::SCAN).collect();

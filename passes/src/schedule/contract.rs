@@ -34,8 +34,8 @@ pub struct Problem {
     pub gathered: bool,
     /// Whether the larger operand's rows in memory are along the reduced iterator.
     pub along_k: bool,
-    /// Whether the left operand's rows are.
-    pub left_along_k: bool,
+    /// Whether the left and the right factor's rows in memory are.
+    pub along_sums: [bool; 2],
     /// Elementary functions that each result goes through.
     pub functions: f64,
 }
@@ -72,7 +72,7 @@ pub fn plan(body: &Body, mut group: Group, target: &Target) -> Option<Plan> {
         aligned: true,
         gathered: false,
         along_k: false,
-        left_along_k: roles.is_contiguous(nest, roles.left, roles.k),
+        along_sums: [roles.is_contiguous(nest, roles.left, roles.k), roles.lies_along_k(nest, 1 - roles.left)],
         functions: functions(body, &group),
     };
     problem.along_k = is_along_k(body, nest, &problem);

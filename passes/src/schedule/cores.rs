@@ -5,7 +5,7 @@ use super::contract::{Problem, Way, limit, threads_of};
 use super::group::Group;
 use super::tiles::pow2;
 use super::{Candidate, Cost, warpgroup};
-use rc_machine::{Target, Unit};
+use rc_machine::{Products, Target, Unit};
 
 /// Rows and columns of candidate tiles; the last two for products that have no more.
 const SIDES: &[i64] = &[128, 64, 32, 16, 8, 4];
@@ -70,7 +70,7 @@ fn cost(p: &Problem, way: &Way, target: &Target) -> Cost {
     let steps = (k / split / bk).ceil();
     // Microseconds of a cycle, in which a core takes an instruction of each of four warps.
     let cycle = 256.0 * cores / (target.flops_f32 * 1e6);
-    let step = (bk / 4.0 * (each + models.fma_read * reads(p, way, each)) + models.fma_step) * cycle;
+    let step = (bk / 4.0 * (each + models.fma_read * reads(p, way, each, models)) + models.fma_step) * cycle;
     let warps = (of_core * threads / 128.0).ceil();
     let alone = 1.0 + models.fma_alone / warps.min((resident * threads / 128.0).max(1.0));
     let arithmetic = 4.0 * warps * steps * step * alone;
@@ -81,8 +81,12 @@ fn cost(p: &Problem, way: &Way, target: &Target) -> Cost {
     let again = if halves { models.half_lines } else { 1.0 };
     let memory = (m * k + k * n + m * n) * p.batch * width * again / (target.bandwidth * 1e3);
     let cache = (bm + bn) * k / split * width * programs / (models.cache_rate * target.bandwidth * 1e3);
-    let cost = Cost::longest([("arithmetic", arithmetic), ("latency", latency), ("memory", memory), ("copies", cache)]);
-    Cost { us: cost.us + models.fill_us + warpgroup::combining(p, way.split, target), ..cost }
+    let all = [("arithmetic", arithmetic), ("latency", latency), ("memory", memory), ("copies", cache)];
+    let cost = Cost::longest(all);
+    // What happens beside is not hidden altogether.
+    let others = all.iter().map(|part| part.1).sum::<f64>() - cost.us;
+    let ends = models.fill_us + warpgroup::combining(p, way.split, target);
+    Cost { us: cost.us + models.fma_beside * others + ends, ..cost }
 }
 
 /// Programs that a core runs together.
@@ -97,10 +101,14 @@ fn resident(way: &Way, each: f64, width: f64, target: &Target) -> f64 {
 
 /// Reads of shared memory for four elements of the sums: a thread has four neighbours in each of its rows, and reads a factor's four elements along
 /// the sums together, where these lie so.
-fn reads(p: &Problem, way: &Way, each: f64) -> f64 {
-    let [bm, bn, _] = way.tile.map(|size| size as f64);
+fn reads(p: &Problem, way: &Way, each: f64, models: &Products) -> f64 {
+    let [bm, bn, bk] = way.tile.map(|size| size as f64);
     let across = (bn / 4.0).min(way.threads as f64);
     let rows = (bm / (way.threads as f64 / across)).max(1.0);
-    let left = if p.left_along_k { rows } else { 2.0 * rows };
-    left + 4.0 * (each / rows / 4.0).max(1.0)
+    let [left, right] = p.along_sums;
+    // Threads side by side read four rows of the right factor apart, which fall into the same banks.
+    let threads = (across * 16.0 / bk).clamp(1.0, 4.0);
+    let conflicts = if right { 1.0 + models.fma_conflict * (threads - 1.0) } else { 1.0 };
+    let left = if left { rows } else { 2.0 * rows };
+    left + 4.0 * (each / rows / 4.0).max(1.0) * conflicts
 }
