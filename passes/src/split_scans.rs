@@ -57,7 +57,7 @@ struct Least {
     piece: i64,
     /// Pieces of contiguous rows that occupy the machine.
     pieces: i64,
-    /// Columns of which each core has as many as a warp has lanes, and the length of those that take their programs a few steps.
+    /// Columns that keep all cores busy, each with half a warp of them, and the length of those that take their programs a few steps.
     columns: i64,
     steps: i64,
 }

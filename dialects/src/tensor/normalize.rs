@@ -56,19 +56,19 @@ pub fn normalize_instances(body: &mut Body) -> Result {
 
 /// Images and channels stay dimensions of their own where each channel of each image is normalized, which is a batch norm of a view of both in one: what lies
 /// with channels last is then read so.
-fn keep_instances(op: Op, rw: &mut Rewriter) -> Result<bool> {
+fn keep_instances(op: Op, rw: &mut Rewriter) -> Result {
     let body = &rw.body;
     let (x, rank) = (body.operand(op, 0), body.ty(body.operand(op, 0)).rank());
     let view = body.defining_op(x).map(|def| body.op_ref(def)).filter(|def| def.is(op::core::RESHAPE));
     let Some(source) = view.map(|view| view.operand(0)).filter(|&v| body.ty(v).rank() == rank && rank > 2) else {
-        return Ok(false);
+        return Ok(());
     };
     let (own, joined) = (body.ty(source).shape(), body.ty(x).shape());
     let one = Dim::Static(1);
     let joins = joined[0] == one && own[0] != one && own[0] * own[1] == joined[1] && own[2..] == joined[2..];
     let dims = reduced_dims(body.op_ref(op).ints("dims"), rank).unwrap_or_default();
     if !joins || dims.len() + 1 != rank || dims.contains(&1) {
-        return Ok(false);
+        return Ok(());
     }
     let statistics = body.op_ref(op).result_types().to_vec();
     let mut state = body.state(op);
@@ -92,7 +92,7 @@ fn keep_instances(op: Op, rw: &mut Rewriter) -> Result<bool> {
     let mut b = rw.before(op);
     let values: Vec<Value> = results.iter().zip(&statistics).map(|(&v, ty)| b.reshape(v, &ty.shape())).collect();
     rw.replace(op, &values);
-    Ok(true)
+    Ok(())
 }
 
 fn infer(args: &InferArgs) -> Inferred {

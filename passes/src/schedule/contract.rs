@@ -223,14 +223,14 @@ fn with_units(group: &Group, p: &Problem, gather: &[Operand], target: &Target) -
         }
     }
     let splits = warpgroup::splits(group, p, 7, target);
-    let candidate = |(tile, split): ([i64; 3], i64)| Way { tile, threads: threads_of(tile, 64), split };
+    let way = |(tile, split): ([i64; 3], i64)| Way { tile, threads: threads_of(tile, 64), split };
     // Sums are cut where tiles would leave most cores without work.
     let idle = |[bm, bn, _]: [i64; 3]| {
         let programs = (p.sizes[0] / bm as f64).ceil() * (p.sizes[1] / bn as f64).ceil() * p.batch;
         4.0 * programs <= target.cores as f64
     };
     let splits = |tile| splits.iter().filter(move |&&split| split == 1 || idle(tile)).map(move |&split| (tile, split));
-    let ways = tiles.into_iter().flat_map(splits).map(candidate);
+    let ways = tiles.into_iter().flat_map(splits).map(way);
     ways.map(|way| way.candidate(p, Unit::Mma, gather, cost(p, &way, target), target)).collect()
 }
 

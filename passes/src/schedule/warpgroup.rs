@@ -226,7 +226,7 @@ pub fn is_mapped(ty: Type) -> bool {
     strides.iter().rev().skip(1).all(|stride| stride.modulo(Dim::Static(8)) == Dim::Static(0))
 }
 
-/// Into how many parts the sums may be cut, each with steps enough. A second kernel combines them, and runs the nests that follow.
+/// Into how many parts the sums may be cut, one or so many doublings less one of it, each with steps enough. A second kernel combines them, and runs the nests that follow.
 pub fn splits(group: &Group, p: &Problem, doublings: usize, target: &Target) -> Vec<i64> {
     let least = (target.gpu().warpgroups.part_steps * WIDTH) as f64;
     let whole = group.nests[1..].iter().all(|n| n.is_pointwise()) && group.nests[0].gathers.is_empty();
