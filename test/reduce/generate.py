@@ -129,7 +129,7 @@ def symbolic_head():
         q, k = g.op(f"core.{name} {k}", ty), g.op(f"core.add {q}, {k}", ty)
     y = g.op(f"core.attention {q}, {k}, {q}", ty)
     rows = g.op(f"core.reduce {y} {{dims = [0, 1, 2, 3], kind = add}}", "tensor<f32>")
-    g.op(f"core.broadcast {rows} {{dims = []}}", V)
+    g.end(g.op(f"core.broadcast {rows} {{dims = []}}", V), V)
     g.fill(200)
     write("symbolic-head", "fails lower-loops: with a symbolic head size", g.function("main", "rc.symbols = #rc.symbols<d = [8, 64, 8]>"))
 
@@ -154,7 +154,7 @@ def unbounded_sort():
     for name in UNARY:
         x = g.op(f"core.{name} {x}", ty)
     x, _ = g.op(f"core.sort {x} {{descending = true}}", ty, at)
-    g.op(f"core.broadcast {g.op(f'core.reduce {x} {{dims = [0, 1], kind = max}}', 'tensor<f32>')} {{dims = []}}", V)
+    g.end(g.op(f"core.broadcast {g.op(f'core.reduce {x} {{dims = [0, 1], kind = max}}', 'tensor<f32>')} {{dims = []}}", V), V)
     g.fill(90)
     symbols = "rc.symbols = #rc.symbols<n = [1, 9223372036854775807, 1]>"
     write("unbounded-sort", "fails fuse,lower-loops,schedule: of rows without a bound", g.function("main", symbols))
