@@ -29,7 +29,7 @@ pub use rc_passes::partition::RECOMPUTE;
 pub use rc_passes::schedule::Tuning;
 pub use rc_runtime::random::{random_input, random_inputs, small_value};
 pub use rc_runtime::{Executable, KernelTime, gpu_arch};
-pub use training::{Divided, divide, without};
+pub use training::{Divided, divide, give_once, without};
 pub use tune::{Compared, TuneOptions, Tuned, compare, describe, tune, update};
 pub use version::{version, versions};
 

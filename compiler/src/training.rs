@@ -57,6 +57,14 @@ pub fn without(backward: &Module, absent: &[usize]) -> Module {
     module
 }
 
+/// A backward function's module that gives a value once where several results of one kind are that value, and which of its results each is.
+pub fn give_once(backward: &Module, kinds: &[usize]) -> (Module, Vec<usize>) {
+    let mut module = backward.clone();
+    let body = module.bodies.iter_mut().find(|body| !body.is_private());
+    let numbers = body.map(|body| partition::give_once(body, kinds)).unwrap_or_default();
+    (module, numbers)
+}
+
 /// A module of one of the joint module's public functions, with the private ones.
 fn part(joint: &Module, name: &str) -> Module {
     let mut module = Module { attrs: joint.attrs, ..Module::default() };

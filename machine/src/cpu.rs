@@ -118,6 +118,8 @@ pub struct CpuProducts {
     pub right_far: f64,
     /// Bytes of a row of the right operand from which on each is on a page of its own, where it does not stay in the first-level cache.
     pub right_far_bytes: i64,
+    /// The part of reading a right operand in place from beyond the second-level cache that multiply-adds do not hide.
+    pub right_beyond: f64,
     /// How much of a program's time all wait for the last one.
     pub last: f64,
 }

@@ -480,6 +480,27 @@ def test_gradients_of_some_results(own):
         close(torch.autograd.grad(compiled(x)[i].sum(), x), torch.autograd.grad(f(x)[i].sum(), x))
 
 
+def test_gradients_that_are_one_tensor(own):
+    f = torch.compile(lambda x, y, z: F.layer_norm(x + y, (6,)) + z.t().sin(), backend="rc", fullgraph=True)
+    x, y, z = (torch.randn(4, 6, requires_grad=True), torch.randn(4, 6, requires_grad=True), torch.randn(6, 4, requires_grad=True))
+    weights = torch.randn(4, 6)
+    ours = torch.autograd.grad(f(x, y, z), (x, y, z), weights)
+    theirs = torch.autograd.grad(F.layer_norm(x + y, (6,)) + z.t().sin(), (x, y, z), weights)
+    close(ours, theirs)
+    assert ours[0].data_ptr() == ours[1].data_ptr()
+    f(x, y, z).backward(weights)
+    x.grad.zero_()
+    close((y.grad, z.grad), theirs[1:])
+
+
+def test_equal_gradients_of_other_layouts(own):
+    f = torch.compile(lambda x, y: (x.t() + y).sin(), backend="rc", fullgraph=True)
+    x, y = torch.randn(6, 4, requires_grad=True), torch.randn(6, 4).t().requires_grad_()
+    ours = torch.autograd.grad(f(x, y).sum(), (x, y))
+    close(ours, torch.autograd.grad((x.t() + y).sin().sum(), (x, y)))
+    assert ours[0].shape == x.shape and ours[1].shape == y.shape
+
+
 def test_gradients_that_lie_otherwise(own):
     f = torch.compile(lambda x: (x @ x.t()).sin(), backend="rc", fullgraph=True)
     x = torch.randn(4, 6, requires_grad=True)

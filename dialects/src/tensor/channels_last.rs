@@ -73,6 +73,9 @@ pub fn define(b: &mut Builder, op: Op, windows: &Windows) -> Result<Vec<Value>> 
     let (x, w, groups, least) = (at.operand(0), at.operand(1), groups_of(at), least_channels(at));
     let depthwise = groups > 1 && b.ty(w).shape()[1] == Dim::Static(1);
     let rank = windows.rank();
+    if has_patches(at) {
+        return Ok(vec![of_patches(b, op, windows)]);
+    }
     let (x, w) = (to_last(b, x, rank), to_last(b, w, rank));
     let unit = channels_together(windows, b.ty(x));
     let (x, w) = if groups > 1 { (x, w) } else { (whole_channels(b, x, unit), whole_channels(b, w, unit)) };
@@ -94,6 +97,32 @@ pub fn define(b: &mut Builder, op: Op, windows: &Windows) -> Result<Vec<Value>> 
     let channels = *b.ty(y).shape().last().expect("has channels");
     let y = b.reshape(y, &[places.as_slice(), &[channels]].concat());
     Ok(vec![to_first(b, y, rank)])
+}
+
+/// Whether the windows of a convolution are patches of an image with channels first, side by side, with rows of several elements: these are pieces of
+/// an image that nothing turns.
+pub fn has_patches(op: OpRef) -> bool {
+    let (x, w) = (op.operand(0), op.operand(1));
+    let windows = Windows::of(window_sizes(op.body.ty(w)).unwrap_or_default(), op);
+    let turned = op.body.defining_op(x).is_some_and(|made_by| op.body.name(made_by) == op::core::TRANSPOSE);
+    let side_by_side = windows.strides == windows.sizes && windows.dilations.iter().all(|&d| d == 1);
+    let row = *windows.sizes.last().expect("windows have dimensions");
+    groups_of(op) == 1 && !turned && side_by_side && row > 1 && row % CHANNELS == 0
+}
+
+/// A convolution with patches: their rows are `[channels, window]`, as the weights' are.
+fn of_patches(b: &mut Builder, op: Op, windows: &Windows) -> Value {
+    let at = b.body.op_ref(op);
+    let (x, w, bias, rank) = (at.operand(0), at.operand(1), at.group("bias").first().copied(), windows.rank());
+    let elem = b.ty(at.result(0)).elem();
+    let taken = windows.take(b, x, 0.0, &[]);
+    let shape = b.ty(taken).shape().to_vec();
+    let (places, window) = (2..rank as i64 + 2, rank as i64 + 2..shape.len() as i64);
+    let perm: Vec<i64> = [0].into_iter().chain(places).chain([1]).chain(window).collect();
+    let patches = b.permute(taken, &perm);
+    let y = multiplied(b, patches, w, rank, [1, 1], bias, elem);
+    let y = b.reshape(y, &[&shape[..1], &shape[2..rank + 2], &b.ty(w).shape()[..1]].concat());
+    to_first(b, y, rank)
 }
 
 /// What `tensor.conv_transpose` with order = channels_last is. With steps of s, s results along each dimension have the same windows of y, each

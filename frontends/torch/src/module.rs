@@ -177,6 +177,12 @@ impl PyModule {
         PyModule(rc::without(&self.0, &absent))
     }
 
+    /// A backward function's module that gives a value once where several results of one kind are that value, and which of its results each is.
+    fn give_once(&self, kinds: Vec<usize>) -> (PyModule, Vec<usize>) {
+        let (module, numbers) = rc::give_once(&self.0, &kinds);
+        (PyModule(module), numbers)
+    }
+
     /// What the arguments of the module's first function are called.
     fn argument_names(&self) -> Vec<String> {
         let first = self.0.bodies.iter().find(|body| !body.is_private());

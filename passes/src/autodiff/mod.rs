@@ -90,7 +90,7 @@ pub fn autodiff(module: &mut Module, request: &Request, cx: &mut PassContext) ->
 }
 
 /// A function's terminator.
-fn end_of(body: &Body) -> Op {
+pub(crate) fn end_of(body: &Body) -> Op {
     body.entry().and_then(|entry| body.terminator(entry)).expect("a function with a body has a terminator")
 }
 

@@ -133,7 +133,7 @@ fn order_channels_last(body: &mut Body, cpu: Option<&Target>) -> u64 {
         if body.op_ref(op).int("groups").is_some_and(|n| n > 1) && body.name(op) != &CONV_WEIGHT_GRAD {
             body.set_attr(op, "group_channels", Attr::i64(lanes));
         }
-        if body.name(op) == &CONV {
+        if body.name(op) == &CONV && !channels_last::has_patches(body.op_ref(op)) {
             pad_channels(body, op);
         }
     }

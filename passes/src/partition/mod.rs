@@ -6,10 +6,12 @@
 
 mod absent;
 mod cut;
+mod once;
 mod price;
 mod split;
 
 pub use absent::without;
+pub use once::give_once;
 
 use crate::autodiff::JOINT;
 use crate::fuse::{Class, classify, overlaps, symbol_ranges};

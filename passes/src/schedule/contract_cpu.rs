@@ -345,7 +345,7 @@ impl Model<'_> {
         let waiting = tiles[0] * tiles[1] * waits * wait * mr * vectors;
         let functions = tiles[0] * tiles[1] * mr * vectors * self.functions * costs.function;
         let programs = self.programs(c);
-        let again = self.read_again(c) / costs.third_rate;
+        let again = (self.read_again(c) + self.right_again(c)) / costs.third_rate;
         let each =
             (products + packing + streamed + waiting + functions) * self.batch / programs + again + costs.program;
         // Cores take programs as they get done, and the last one is waited for.
@@ -354,7 +354,7 @@ impl Model<'_> {
             ("arithmetic", products),
             ("packing", packing),
             ("memory", streamed),
-            ("the left operand from beyond the cache", again * programs / self.batch),
+            ("operands from beyond the cache", again * programs / self.batch),
             ("sums that wait", waiting),
             ("functions of the results", functions),
             ("starting programs", costs.program * programs / self.batch),
@@ -386,6 +386,15 @@ impl Model<'_> {
             (false, _) => block * steps * panels,
         };
         elements * self.bytes as f64
+    }
+    /// Bytes of the right operand that a program reads where they lie beyond the second-level cache, counted where its multiply-adds do not hide them.
+    fn right_again(&self, c: &Choice) -> f64 {
+        let sums = self.sizes[2] as f64 * self.outer;
+        let whole = self.sizes[1] as f64 * sums * self.bytes as f64;
+        if !self.right_in_place(c) || whole <= 0.75 * self.target.cache_bytes as f64 {
+            return 0.0;
+        }
+        self.costs().right_beyond * c.block[1] as f64 * sums * self.bytes as f64
     }
     /// Cycles of a tile until the rows of the left operand that it reads in place arrive ahead of their use: those on pages of their own, from
     /// further away than the second-level cache. A program's first columns find them furthest away.

@@ -64,6 +64,7 @@ def _compile(gm: GraphModule, options: Options) -> Step:
     placeholders = [node.meta["val"] for node in gm.graph.find_nodes(op="placeholder")]
     dtypes = {i: val.dtype for i, val in enumerate(placeholders) if isinstance(val, torch.Tensor)}
     step = Step(lowered, dtypes, results, arguments, values, saved, kept)
+    backward = step.once(backward)
     name, given = f"backward {number}", step.likely()
     one, two = _begun(forward, step.without_others(backward, given), lowered, options, number)
     step.forward_behind = Behind(lambda: step.forward_of(one.program(), options, one.name))
@@ -113,6 +114,8 @@ class Step:
         self.lowered, self.dtypes, self.saved, self.kept = lowered, dtypes, saved, kept
         self.wanted, self.arguments = results, arguments
         """The results that have gradients, and the arguments that they need them for."""
+        self.gradients = list(range(len(arguments)))
+        """Of each of the arguments, the number of its gradient among a backward function's results."""
         self.values = values
         """Of each of the graph's results, its number among the function's."""
         self.count = len(lowered.results)
@@ -163,6 +166,13 @@ class Step:
         losses = tuple(i for i in self.wanted if not self.lowered.results[self.values[i]][0])
         return losses or tuple(self.wanted)
 
+    def once(self, backward: Module) -> Module:
+        """The function without gradients that others are too: a tensor is given to several arguments, as in eager, where they lie alike."""
+        laid = {position: (order, physical) for position, order, physical, _ in self.lowered.inputs}
+        kinds = [(*laid[i], self.dtypes[i]) for i in self.arguments]
+        backward, self.gradients = backward.give_once([kinds.index(kind) for kind in kinds])
+        return backward
+
     def without_others(self, backward: Module, given: tuple[int, ...]) -> Module:
         absent = [number for number, i in enumerate(self.wanted) if i not in given]
         return backward.without(absent) if absent else backward
@@ -193,7 +203,8 @@ class Step:
         for i in given:
             inputs.append((len(inputs), *self._as_input(self.values[i])))
         orders = {position: (order, physical) for position, order, physical, _ in self.lowered.inputs}
-        for i in self.arguments:
+        first = [self.arguments[self.gradients.index(number)] for number in sorted(set(self.gradients))]
+        for i in first:
             order, physical = orders[i]
             sizes = [physical[order.index(d)] for d in range(len(order))]
             results.append((sizes, strides_of(sizes, order), self.dtypes[i]))
@@ -248,8 +259,8 @@ class _Step(torch.autograd.Function):
         if torch.is_grad_enabled():
             found = _only_once(found)
         of_arguments = [None] * (ctx.count + 1)
-        for i, gradient in zip(step.arguments, found):
-            of_arguments[i + 1] = gradient
+        for i, number in zip(step.arguments, step.gradients):
+            of_arguments[i + 1] = found[number]
         return tuple(of_arguments)
 
 
