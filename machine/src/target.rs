@@ -122,6 +122,10 @@ impl Target {
     pub fn lanes(&self, ty: Type) -> i64 {
         (self.vector_bits / i64::from(ty.bit_width().unwrap_or(32).max(8))).max(1)
     }
+    /// Shared memory of a GPU's block through which its threads exchange elements of tiles, at most.
+    pub fn exchange_bytes(&self) -> i64 {
+        self.shared_bytes / 4
+    }
     /// Whether it has an instruction for `a b + c` on vectors: all but x86-64 before AVX2.
     pub fn has_fma(&self) -> bool {
         !self.triple.starts_with("x86_64") || self.needs.iter().any(|feature| feature == "fma")

@@ -72,8 +72,8 @@ pub struct Options {
     pub lanes: i64,
     /// Registers of a GPU's multiprocessor.
     pub registers: i64,
-    /// Shared memory of a GPU's block.
-    pub shared_bytes: i64,
+    /// Shared memory of a GPU's block through which its threads exchange elements of tiles, at most.
+    pub exchange_bytes: i64,
     /// Tiles of operands in flight where no schedule says it, and the bytes of shared memory that they take at most.
     pub stages: i64,
     pub stage_bytes: i64,
@@ -85,7 +85,7 @@ impl Options {
         Options {
             lanes: target.lanes(Type::f32()),
             registers: target.registers,
-            shared_bytes: target.shared_bytes,
+            exchange_bytes: target.exchange_bytes(),
             stages: products.map_or(1, |p| p.mma_stages),
             stage_bytes: products.map_or(0, |p| p.stage_bytes),
         }

@@ -42,15 +42,23 @@ pub fn row_to_keep(body: &Body, group: &Group, target: &Target) -> Option<(Value
     };
     let all: Vec<Vec<(Value, Access)>> = group.nests.iter().map(reads).collect();
     let several = |read: &(Value, Access)| all.iter().filter(|reads| reads.contains(read)).count() > 1;
-    let room = target.shared_bytes - EXCHANGE - waiting_bytes(body, group).unwrap_or(0);
+    let waiting = waiting_bytes(body, group).unwrap_or(0);
     let fits = |(nest, read): &(&Nest, &(Value, Access))| {
         let argument = body.defining_op(read.0).is_none();
         let elem = body.ty(read.0).elem().byte_width().unwrap_or(8) as i64;
+        let exchange = if is_turned(nest, &read.1) { target.exchange_bytes() } else { EXCHANGE };
+        let room = target.shared_bytes - exchange - waiting;
         let long = |n: i64| n > target.gpu().rows.longest && n.saturating_mul(elem) <= room;
         argument && several(read) && row_elements(group, nest, &read.1).is_some_and(long)
     };
     let each = group.nests.iter().zip(&all).flat_map(|(nest, reads)| reads.iter().map(move |read| (nest, read)));
     each.into_iter().find(fits).map(|(_, read)| read.clone())
+}
+
+/// Whether a copy of what is read lies in another order: threads exchange its elements as they copy them.
+fn is_turned(nest: &Nest, access: &Access) -> bool {
+    let last = nest.iters.iter().rfind(|i| access.mentions(i.name));
+    last.is_some_and(|i| access.innermost() != Some(i.name))
 }
 
 /// Elements of an access that belong to a program's row, where it is contiguous along the row and the program is alone in reading it.

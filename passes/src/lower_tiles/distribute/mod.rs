@@ -86,7 +86,7 @@ pub fn distribute(src: &Body, options: Options) -> Result<Body> {
         vector_bytes: options.lanes * 4,
         registers: options.registers,
         exchanges: Vec::new(),
-        exchange_room: options.shared_bytes / 4,
+        exchange_room: options.exchange_bytes,
         loops: 0,
         clamps: false,
         roles: None,
