@@ -70,6 +70,8 @@ pub struct CpuWindows {
     pub colliding_rows: i64,
     /// Vectors of a row at most.
     pub vectors: i64,
+    /// Elements along a side of windows whose padding is read in place, at most.
+    pub padded: i64,
     /// Cycles until a sum takes its next element, and of a step besides loads and arithmetic.
     pub latency: f64,
     pub step: f64,

@@ -45,6 +45,8 @@ pub struct FuseOptions {
     pub max_ops: usize,
     /// Whether products read operands that are packed in panels, which their schedules on a CPU do.
     pub panels: bool,
+    /// The elements of windows along a side whose padding is read in place, as vectors of zeros, on a CPU.
+    pub padded: i64,
     /// Whether products gather their operands through any index map, which their schedules on a GPU do.
     pub gathers: bool,
     /// What pays on the machine.
@@ -56,7 +58,15 @@ pub struct FuseOptions {
 impl Default for FuseOptions {
     fn default() -> Self {
         let costs = Target::default().fusion;
-        FuseOptions { fuse: true, max_ops: 64, panels: false, gathers: false, costs, apart: FxHashSet::default() }
+        FuseOptions {
+            fuse: true,
+            max_ops: 64,
+            panels: false,
+            padded: 0,
+            gathers: false,
+            costs,
+            apart: FxHashSet::default(),
+        }
     }
 }
 

@@ -68,9 +68,13 @@ fn run(body: &mut Body, cx: &mut SymbolContext, options: &FuseOptions) -> Result
 /// The options with what the module's target says.
 pub fn of_target(attrs: Attr, options: &FuseOptions) -> FuseOptions {
     match Target::of("", "", attrs) {
-        Ok(target) => {
-            FuseOptions { panels: target.is_cpu(), gathers: !target.is_cpu(), costs: target.fusion, ..options.clone() }
-        }
+        Ok(target) => FuseOptions {
+            panels: target.is_cpu(),
+            padded: target.cpu.as_ref().map_or(0, |cpu| cpu.windows.padded),
+            gathers: !target.is_cpu(),
+            costs: target.fusion,
+            ..options.clone()
+        },
         Err(_) => options.clone(),
     }
 }

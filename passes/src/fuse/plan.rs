@@ -706,7 +706,8 @@ impl Planner<'_> {
         let mut reductions = target.ops.iter().filter(|&&o| self.class(o) == Class::Reduce);
         let mut all = |kinds: &[&str]| {
             target.anchor == Some(Class::Reduce)
-                && (self.options.gathers || self.options.panels && kinds == ["add"] && pads_whole_vectors(self.op(op)))
+                && (self.options.gathers
+                    || self.options.panels && kinds == ["add"] && pads_whole_vectors(self.op(op), self.options.padded))
                 && reductions.all(|&o| self.op(o).str("kind").is_some_and(|kind| kinds.contains(&kind)))
         };
         match padding_value(self.op(op)) {
@@ -798,12 +799,12 @@ impl Planner<'_> {
     }
 }
 
-/// Whether a padding is along other dimensions than the last, of narrow windows that are at each place.
-fn pads_whole_vectors(pad: OpRef) -> bool {
+/// Whether a padding is along other dimensions than the last, of windows of at most so many elements along a side, and as many steps.
+fn pads_whole_vectors(pad: OpRef, most: i64) -> bool {
     let last = |side: &str| pad.attr(side).and_then(|a| a.as_shape()).and_then(|dims| dims.last().copied());
     let narrow = |user: OpRef| {
         let all = |name: &str, most: i64| user.ints(name).unwrap_or_default().iter().all(|&n| n <= most);
-        all("sizes", NARROW) && all("strides", 1) && all("dilations", 1)
+        all("sizes", most) && all("strides", most) && all("dilations", 1)
     };
     let mut users = pad.body.uses(pad.result(0));
     last("low") == Some(Dim::Static(0))
@@ -813,6 +814,3 @@ fn pads_whole_vectors(pad: OpRef) -> bool {
 
 /// How much oftener than other arithmetic light arithmetic on little is computed again for windows.
 const REPEATED: f64 = 4.0;
-
-/// The elements of windows along a side whose padding a CPU reads in place.
-const NARROW: i64 = 3;
