@@ -62,7 +62,7 @@ def rc(gm: GraphModule, example_inputs, *, options: dict | None = None, mode: st
         if traced is not None and training:
             step = compile_step(traced, chosen)
             if step is not None:
-                return step
+                return step.function()
         elif traced is not None:
             return compile_graph(traced, chosen, "inference", weights, key)
         # Nobody runs the graphs on the way: no Python code is generated for them.

@@ -221,10 +221,14 @@ class Step:
     def _shown(self, name: str) -> str:
         return f"rc: {name} ({len(self.lowered.nodes)} operations)"
 
-    def __call__(self, *args):
-        if self.lowered.captured or self.lowered.seeded:
-            args = (*args, *self.lowered.captured, *([self._seed()] if self.lowered.seeded else []))
-        return _Step.apply(self, *args)
+    def function(self) -> Callable:
+        """What takes the call's arguments: of a plain function, Dynamo's calls take 9 us less than of an object (Python 3.11)."""
+        apply, captured = _Step.apply, self.lowered.captured
+        if self.lowered.seeded:
+            return lambda *args: apply(self, *args, *captured, self._seed())
+        if captured:
+            return lambda *args: apply(self, *args, *captured)
+        return lambda *args: apply(self, *args)
 
     def _seed(self) -> torch.Tensor:
         return torch.empty((), dtype=torch.int64, device=self.lowered.device).random_()
