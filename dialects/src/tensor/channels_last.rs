@@ -6,7 +6,7 @@ use super::spatial::{Remainders, Windows, groups_of, iota, product};
 use crate::builder::CoreBuilder;
 use crate::constraints::default_acc;
 use crate::op;
-use rc_ir::{Attr, Builder, Dim, Op, OpRef, Result, Type, Value};
+use rc_ir::{Attr, Body, Builder, Dim, Op, OpRef, Result, Traits, Type, Value};
 
 /// Channels that windows are multiplied by come in whole multiples of so many: 8 bytes of 16-bit elements, the least that a GPU copies to
 /// shared memory at once for speed.
@@ -99,15 +99,20 @@ pub fn define(b: &mut Builder, op: Op, windows: &Windows) -> Result<Vec<Value>> 
     Ok(vec![to_first(b, y, rank)])
 }
 
-/// Whether the windows of a convolution are patches of an image with channels first, side by side, with rows of several elements: these are pieces of
-/// an image that nothing turns.
+/// Whether the windows of a convolution are patches, side by side, with rows of several elements, of an image that is given with channels first: nothing
+/// needs to turn it.
 pub fn has_patches(op: OpRef) -> bool {
-    let (x, w) = (op.operand(0), op.operand(1));
-    let windows = Windows::of(window_sizes(op.body.ty(w)).unwrap_or_default(), op);
-    let turned = op.body.defining_op(x).is_some_and(|made_by| op.body.name(made_by) == op::core::TRANSPOSE);
+    let windows = Windows::of(window_sizes(op.body.ty(op.operand(1))).expect("verified"), op);
     let side_by_side = windows.strides == windows.sizes && windows.dilations.iter().all(|&d| d == 1);
     let row = *windows.sizes.last().expect("windows have dimensions");
-    groups_of(op) == 1 && !turned && side_by_side && row > 1 && row % CHANNELS == 0
+    groups_of(op) == 1 && is_given(op.body, op.operand(0)) && side_by_side && row > 1 && row % CHANNELS == 0
+}
+
+/// Whether a value lies in memory as its type says: an argument, or what elementwise operations make of one. Others may be views, or be computed in
+/// another order.
+fn is_given(body: &Body, x: Value) -> bool {
+    let Some(op) = body.defining_op(x).map(|op| body.op_ref(op)) else { return true };
+    op.has(Traits::ELEMENTWISE) && op.operands().next().is_some_and(|from| is_given(body, from))
 }
 
 /// A convolution with patches: their rows are `[channels, window]`, as the weights' are.
