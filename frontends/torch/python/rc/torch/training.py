@@ -114,7 +114,9 @@ class Step:
         self.lowered, self.dtypes, self.saved, self.kept = lowered, dtypes, saved, kept
         self.wanted, self.arguments = results, arguments
         """The results that have gradients, and the arguments that they need them for."""
-        self.gradients = list(range(len(arguments)))
+        self.laid = {position: (order, physical) for position, order, physical, _ in lowered.inputs}
+        """How each of the call's arguments lies in memory."""
+        self.gradients: list[int] = []
         """Of each of the arguments, the number of its gradient among a backward function's results."""
         self.values = values
         """Of each of the graph's results, its number among the function's."""
@@ -168,8 +170,7 @@ class Step:
 
     def once(self, backward: Module) -> Module:
         """The function without gradients that others are too: a tensor is given to several arguments, as in eager, where they lie alike."""
-        laid = {position: (order, physical) for position, order, physical, _ in self.lowered.inputs}
-        kinds = [(*laid[i], self.dtypes[i]) for i in self.arguments]
+        kinds = [(*self.laid[i], self.dtypes[i]) for i in self.arguments]
         backward, self.gradients = backward.give_once([kinds.index(kind) for kind in kinds])
         return backward
 
@@ -202,10 +203,9 @@ class Step:
             inputs.append((len(inputs), *about))
         for i in given:
             inputs.append((len(inputs), *self._as_input(self.values[i])))
-        orders = {position: (order, physical) for position, order, physical, _ in self.lowered.inputs}
         first = [self.arguments[self.gradients.index(number)] for number in sorted(set(self.gradients))]
         for i in first:
-            order, physical = orders[i]
+            order, physical = self.laid[i]
             sizes = [physical[order.index(d)] for d in range(len(order))]
             results.append((sizes, strides_of(sizes, order), self.dtypes[i]))
         returns = [("result", i) for i in range(len(results))]
@@ -226,9 +226,7 @@ class Step:
         apply, captured = _Step.apply, self.lowered.captured
         if self.lowered.seeded:
             return lambda *args: apply(self, *args, *captured, self._seed())
-        if captured:
-            return lambda *args: apply(self, *args, *captured)
-        return lambda *args: apply(self, *args)
+        return lambda *args: apply(self, *args, *captured)
 
     def _seed(self) -> torch.Tensor:
         return torch.empty((), dtype=torch.int64, device=self.lowered.device).random_()
