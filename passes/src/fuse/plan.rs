@@ -706,8 +706,7 @@ impl Planner<'_> {
         let mut reductions = target.ops.iter().filter(|&&o| self.class(o) == Class::Reduce);
         let mut all = |kinds: &[&str]| {
             target.anchor == Some(Class::Reduce)
-                && (self.options.gathers
-                    || self.options.panels && kinds == ["add"] && pads_whole_vectors(self.op(op), self.options.padded))
+                && (self.options.gathers || kinds == ["add"] && pads_whole_vectors(self.op(op), self.options.padded))
                 && reductions.all(|&o| self.op(o).str("kind").is_some_and(|kind| kinds.contains(&kind)))
         };
         match padding_value(self.op(op)) {

@@ -370,9 +370,7 @@ impl Model<'_> {
     fn read_again(&self, c: &Choice) -> f64 {
         let ([m, n, k], steps) = (c.block, self.steps(c));
         let beside = if self.panels { self.tile[1] * k } else { n * k } + if steps > 1.0 { m * n } else { 0 };
-        // Pages that are anywhere in memory do not fill all of its sets alike.
-        let room = 0.75 * self.target.cache_bytes as f64;
-        let stays = |elements: f64| (elements + beside as f64) * self.bytes as f64 <= room;
+        let stays = |elements: f64| (elements + beside as f64) * self.bytes as f64 <= self.room();
         let panels = (n / self.tile[1]) as f64;
         // Elements of a row that the row before does not have: windows overlap.
         let own = self.distance.map_or(self.sizes[2] as f64 * self.outer, |distance| distance as f64);
@@ -387,11 +385,15 @@ impl Model<'_> {
         };
         elements * self.bytes as f64
     }
+    /// Bytes that stay in the second-level cache: pages that are anywhere in memory do not fill all of its sets alike.
+    fn room(&self) -> f64 {
+        0.75 * self.target.cache_bytes as f64
+    }
     /// Bytes of the right operand that a program reads where they lie beyond the second-level cache, counted where its multiply-adds do not hide them.
     fn right_again(&self, c: &Choice) -> f64 {
         let sums = self.sizes[2] as f64 * self.outer;
         let whole = self.sizes[1] as f64 * sums * self.bytes as f64;
-        if !self.right_in_place(c) || whole <= 0.75 * self.target.cache_bytes as f64 {
+        if !self.right_in_place(c) || whole <= self.room() {
             return 0.0;
         }
         self.costs().right_beyond * c.block[1] as f64 * sums * self.bytes as f64
