@@ -116,6 +116,8 @@ pub struct Warpgroups {
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Attention {
+    /// The widest rows of queries, keys and values that kernels hold; scores of wider ones are stored.
+    pub widest: i64,
     /// The part of `flops_mma`, without matrix units of `flops_f32`, that both products reach.
     pub rate: f64,
     /// Picoseconds of a multiprocessor for a score's softmax, for each of the sums that a step scales, and for what is read of a mask or bias

@@ -40,7 +40,7 @@ pub static ATTENTION_BACKWARD: OpDef = OpDef {
     effects: Effects::Pure,
     infer: Some(infer),
     interfaces: &[
-        &Derivative::Definition(super::attention_derivative::define_backward),
+        &Derivative::Definition(super::attention_scores::define_backward),
         &Canonicalize(&[("gradients-of-one-batch", super::attention_batch::join_batches)]),
     ],
     ..OpDef::new("rc.core.attention_backward")

@@ -9,6 +9,7 @@ pub mod attention;
 pub mod attention_backward;
 mod attention_batch;
 mod attention_derivative;
+pub mod attention_scores;
 pub mod binary;
 pub mod call;
 pub mod compare;

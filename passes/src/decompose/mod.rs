@@ -1,20 +1,17 @@
 //! `decompose`: operations of `tensor` become what their definitions in `core` say.
 
+mod attention;
 mod pairs;
 
 use crate::partition::RECOMPUTE;
-use crate::rules::attentions;
 use crate::schedule::Target;
 use rc_dialects::builder::CoreBuilder;
 use rc_dialects::constraints::default_acc;
-use rc_dialects::core::dot::DOT;
 use rc_dialects::core::reduce::REDUCE;
 use rc_dialects::core::shape::{BROADCAST, RESHAPE, TRANSPOSE};
 use rc_dialects::interfaces::Decompose;
-use rc_dialects::op;
 use rc_dialects::tensor::normalize::normalize_instances;
 use rc_dialects::tensor::{ADAPTIVE_AVG_POOL, CONV, CONV_TRANSPOSE, CONV_WEIGHT_GRAD, SORT, TOPK, channels_last};
-use rc_ir::effects::is_dead;
 use rc_ir::pass::{OptionKind, PassDef, PassKind, SymbolContext, has_op, option};
 use rc_ir::{Attr, Body, Builder, Dim, Op, Result, Value};
 use rustc_hash::FxHashMap;
@@ -35,7 +32,8 @@ pub static DECOMPOSE: PassDef = PassDef {
         Ok(PassKind::symbol(move |body: &mut Body, cx: &mut SymbolContext| {
             let known = cx.module.attrs.get("rc.target").is_some();
             normalize_instances(body)?;
-            let cpu = Target::of("", "", cx.module.attrs).ok().filter(|target| target.is_cpu());
+            let target = Target::of("", "", cx.module.attrs).ok();
+            let cpu = target.as_ref().filter(|target| target.is_cpu());
             if known && cpu.is_none() {
                 pool_by_windows(body);
             }
@@ -43,32 +41,18 @@ pub static DECOMPOSE: PassDef = PassDef {
                 sort_in_memory(body);
             }
             if order == "channels_last" || order == "auto" && known {
-                cx.count("convolutions with channels last", order_channels_last(body, cpu.as_ref()));
+                cx.count("convolutions with channels last", order_channels_last(body, cpu));
             }
-            recognize_attention(body, cx)?;
+            attention::recognize(body, cx)?;
             let replaced = decompose(body)?;
+            if let Some(gpu) = target.filter(|target| !target.is_cpu()) {
+                cx.count("attention with stored scores", attention::store_scores(body, &gpu)?);
+            }
             cx.count("operations replaced", replaced);
             Ok(())
         }))
     })
 };
-
-/// Makes a softmax between two products one operation.
-fn recognize_attention(body: &mut Body, cx: &mut SymbolContext) -> Result {
-    let ops = body.walk();
-    if !ops.iter().any(|&op| body.name(op) == op::tensor::SOFTMAX) {
-        return Ok(());
-    }
-    for &op in ops.iter().filter(|&&op| body.name(op) == &DOT).collect::<Vec<_>>() {
-        attentions().apply_at(body, op, None, cx)?;
-    }
-    for op in ops.into_iter().rev() {
-        if !body.is_erased(op) && is_dead(body, op) {
-            body.erase(op);
-        }
-    }
-    Ok(())
-}
 
 /// A GPU reads parts of different sizes as windows, once; for a CPU the products with matrices of shares take less.
 fn pool_by_windows(body: &mut Body) {
