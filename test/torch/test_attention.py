@@ -35,6 +35,16 @@ def windowed(q, k, v):
     return (p @ apart(v)).flatten(1, 2)
 
 
+def without_heads(q, k, v, mask):
+    return F.scaled_dot_product_attention(*(x.flatten(0, 1) for x in (q, k, v)), attn_mask=mask).unflatten(0, q.shape[:2])
+
+
+def units(q, k, v, mask=None):
+    """Heads of units of windows, as hierarchical vision models have them."""
+    apart = (x.unflatten(1, (2, 2)) for x in (q, k, v))
+    return F.scaled_dot_product_attention(*apart, attn_mask=mask).flatten(1, 2)
+
+
 def softmax(q, k, v, mask):
     return (q @ k.mT * 0.25 + mask.to(q.dtype)).softmax(-1) @ v
 
@@ -50,6 +60,11 @@ CASES = {
     "shared heads": (plain, inputs(8, 2, 9, 13)),
     "one head of keys, broadcast": (broadcast, inputs(4, 1, 9, 9)),
     "five dimensions": (windowed, inputs(4, 4, 9, 13)),
+    "three dimensions": (without_heads, inputs(4, 4, 9, 13, KEYS[0])),
+    "three dimensions, a mask each": (without_heads, inputs(4, 4, 9, 13, torch.arange(8 * 9 * 13).reshape(8, 9, 13) % 7 != 2)),
+    "units": (units, inputs(4, 4, 9, 13)),
+    "units, a mask of heads": (units, inputs(4, 4, 9, 13, torch.arange(2 * 9 * 13).reshape(2, 9, 13) % 7 != 2)),
+    "units, a mask each": (units, inputs(4, 4, 9, 13, torch.arange(4 * 9 * 13).reshape(2, 2, 1, 9, 13) % 7 != 2)),
     "one query of shared heads": (plain, inputs(8, 2, 1, 13, KEYS)),
     "repeated mask of keys": (plain, inputs(4, 4, 9, 13, KEYS.expand(2, 1, 9, 13))),
     "bias": (plain, inputs(4, 4, 9, 13, torch.linspace(-2, 2, 9 * 13).reshape(9, 13))),

@@ -222,6 +222,7 @@ def test_in_place_operations(own):
         y = x * 2
         y[1:3] += x[:2].exp()
         y[:, 0] = 5
+        y[3, 2:4].zero_()
         y.mul_(3).sub_(x)
         return y.relu_()
 

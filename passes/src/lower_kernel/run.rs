@@ -4,7 +4,7 @@ use super::program::Program;
 use super::reduce::{Accumulator, How};
 use super::scope::{Bind, Scope};
 use crate::schedule::Schedule;
-use crate::schedule::access::Iter;
+use crate::schedule::access::{Iter, mentions};
 use crate::schedule::nest::Nest;
 use rc_dialects::loop_::IterKind;
 use rc_dialects::op;
@@ -320,19 +320,25 @@ fn locals(nest: &Nest, schedule: &Schedule, grid: &Scope) -> Vec<Local> {
 
 /// Marks the innermost loops of reductions that are unrolled: a GPU's thread has then all loads of a window in flight, computes once what their
 /// addresses have in common, and reads once what the windows of its results share. All steps together combine so many elements of each of the
-/// program's threads at most; fewer where each step loads all its operands for itself.
+/// program's threads at most; fewer where no operand's index slides along, so that each step loads its own.
 fn unroll(nest: &Nest, locals: &mut [Local], grid: &Scope, threads: i64, gpu: &Gpu) {
     let chunks: i64 = locals.iter().filter(|l| l.axis.is_some()).map(|l| l.chunk).product();
     let mut elements = (grid.shape().iter().product::<i64>() * chunks / threads.max(1)).max(1);
+    let reduced: Vec<Iter> = nest.of_kind(IterKind::Reduce).copied().collect();
     for local in locals.iter_mut().rev() {
         let steps = local.iter.extent.as_static().map(|n| (n + local.chunk - 1) / local.chunk);
         elements = elements.saturating_mul(steps.unwrap_or(i64::MAX));
-        let loads = nest.inputs.len() as i64;
-        let apart = loads > 0 && nest.inputs.iter().all(|a| a.exprs.contains(&Dim::symbol(local.iter.name)));
-        let most = if apart { gpu.in_flight / loads } else { gpu.unroll };
+        let loads = nest.inputs.iter().filter(|a| reduced.iter().any(|i| a.mentions(i.name))).count() as i64;
+        let slides = nest.inputs.iter().any(|a| a.exprs.iter().any(|&e| is_window(nest, e, local.iter.name)));
+        let most = if loads > 0 && !slides { gpu.in_flight / loads } else { gpu.unroll };
         if elements > most || local.iter.kind != IterKind::Reduce {
             return;
         }
         local.unrolled = local.axis.is_none() && local.chunk == 1;
     }
+}
+
+/// Whether an index slides along an iterator, so that neighbouring results read the same elements.
+fn is_window(nest: &Nest, index: Dim, along: Name) -> bool {
+    mentions(index, along) && nest.of_kind(IterKind::Parallel).any(|i| mentions(index, i.name))
 }
