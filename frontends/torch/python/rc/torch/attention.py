@@ -27,12 +27,34 @@ def sdpa(q, k, v, attn_mask=None, dropout_p=0.0, is_causal=False, *, scale=None,
         dtype = torch.get_autocast_dtype(q.device.type)
         lower = lambda x: x.to(dtype) if x is not None and x.is_floating_point() and x.dtype != torch.float64 else x
         q, k, v, attn_mask = (lower(x) for x in (q, k, v, attn_mask))
-    if not _fits(q, k, v, attn_mask, dropout_p, is_causal, enable_gqa):
+    folded = _with_heads(q, k, v, attn_mask)
+    if folded is None or not _fits(*folded, dropout_p, is_causal, enable_gqa):
         return F.scaled_dot_product_attention(q, k, v, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)
-    if attn_mask is not None:
-        attn_mask = attn_mask[(None,) * (4 - attn_mask.dim())]
     scale = q.shape[-1] ** -0.5 if scale is None else scale
-    return torch.ops.rc.attention.default(q, k, v, attn_mask, is_causal, float(scale))[0]
+    return torch.ops.rc.attention.default(*folded, is_causal, float(scale))[0].reshape(*q.shape[:-1], v.shape[-1])
+
+
+def _with_heads(q, k, v, mask):
+    """The operands with one dimension for a batch and one for heads, which is one where they have three dimensions; None where they have other ones each."""
+    rank = q.dim()
+    if rank < 3 or not rank == k.dim() == v.dim() or mask is not None and mask.dim() > rank:
+        return None
+    if mask is not None:
+        mask = mask[(None,) * (rank - mask.dim())]
+    if rank == 4:
+        return q, k, v, mask
+    lead = q.shape[:-2]
+    if not all(_equal(x.shape[:-2], lead) for x in (k, v)):
+        return None
+
+    def fold(x):
+        return x.unsqueeze(1) if rank == 3 else x.flatten(0, -4)
+
+    if mask is not None:
+        # One mask for all stays one.
+        alike = all(_equal([m], [1]) for m in mask.shape[:-3])
+        mask = fold(mask if alike or rank == 3 else mask.expand(*lead, *mask.shape[-2:]))
+    return fold(q), fold(k), fold(v), mask
 
 
 def _fits(q, k, v, mask, dropout_p, is_causal, enable_gqa) -> bool:
@@ -53,8 +75,7 @@ def _fits(q, k, v, mask, dropout_p, is_causal, enable_gqa) -> bool:
         return False
     if mask is None:
         return True
-    wide = (1,) * (4 - mask.dim()) + tuple(mask.shape)
-    fits = mask.dim() <= 4 and all(_equal([m], [1]) or _equal([m], [s]) for m, s in zip(wide, (batch, heads, queries, keys)))
+    fits = all(_equal([m], [1]) or _equal([m], [s]) for m, s in zip(mask.shape, (batch, heads, queries, keys)))
     return fits and mask.dtype in (torch.bool, q.dtype) and not mask.requires_grad
 
 

@@ -44,6 +44,12 @@ def _inside(x, low, high):
     return below() if low is None else above() if high is None else above() & below()
 
 
+@_in_parts("zero")
+def _zero(x):
+    """Zeros that follow no element, of a tensor that may need gradients all the same."""
+    return aten.masked_fill.Scalar(x, torch.ones((), dtype=torch.bool, device=x.device), 0)
+
+
 @_in_parts("clamp_max")
 def _clamp_max(x, high):
     return _clamp(x, None, high)
