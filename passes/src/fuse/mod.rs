@@ -20,6 +20,7 @@ mod rounding;
 mod scalars;
 mod short;
 mod sink;
+mod updates;
 mod weigh;
 
 pub use classify::{Class, classify, is_cheap};

@@ -257,7 +257,7 @@ impl Planner<'_> {
 
     pub(super) fn check(&self, group: usize, op: Op, escapes: bool) -> Result<(), String> {
         let (target, class) = (&self.groups[group], self.class(op));
-        if target.anchor == Some(Class::Alone) {
+        if target.anchor == Some(Class::Alone) && !self.is_update(group, op) {
             return Err("its user is a kernel of its own".into());
         }
         if target.quarters >= 4 * self.options.max_ops {

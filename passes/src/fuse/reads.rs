@@ -130,7 +130,7 @@ impl Walk<'_> {
     fn anchor(&mut self, op: OpRef, symbols: &Ranges) -> Option<()> {
         for (i, value) in op.operands().enumerate() {
             let (space, map) = operand_access(op, i, symbols)?;
-            let through = !matches!(self.scope.class(op.op), Class::Reduce | Class::Scan);
+            let through = !matches!(self.scope.class(op.op), Class::Reduce | Class::Scan | Class::Alone);
             self.visit_root(value, map, &space, through)?;
         }
         Some(())

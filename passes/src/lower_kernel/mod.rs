@@ -249,6 +249,11 @@ fn scheduled_groups(src: &Body, target: &Target) -> Result<Vec<Scheduled>> {
             }
         };
         match out.last_mut() {
+            Some((number, last)) if *number == schedule.group && class == Class::Scatter => {
+                last.group.class = class;
+                last.group.ops.push(op);
+                last.schedules.push(schedule);
+            }
             Some((number, last)) if *number == schedule.group && is_nest && last.group.class == class => {
                 if last.schedules[0].grid != schedule.grid {
                     return Err(at.error("has another grid than the nest before it, of the same group"));
@@ -501,7 +506,7 @@ fn longest_first(p: &mut Program, over: &[Spread], starts: &mut [Value], queries
 }
 
 fn scatter_updates(p: &mut Program, scheduled: &Scheduled) -> Result<[rc_ir::Dim; 3]> {
-    let (op, schedule) = (scheduled.group.ops[0], &scheduled.schedules[0]);
+    let (op, schedule) = (scheduled.group.ops[scheduled.group.ops.len() - 1], &scheduled.schedules[0]);
     p.loc = p.src.loc(op);
     let scatter = Scatter::read(p, op)?;
     let sizes = &scatter.sizes;
@@ -550,7 +555,7 @@ fn has_updates(schedule: &Schedule, sizes: &crate::schedule::scatter::Scatter) -
 
 /// The result of a group's last launch that begins as an operand, and that operand.
 fn updated(src: &Body, target: &Target, scheduled: &Scheduled) -> Option<(Value, Value)> {
-    let op = *scheduled.group.ops.first().filter(|_| scheduled.group.class == Class::Scatter)?;
+    let op = *scheduled.group.ops.last().filter(|_| scheduled.group.class == Class::Scatter)?;
     let sizes = crate::schedule::scatter::Scatter::read(src.op_ref(op))?;
     let schedule = &scheduled.schedules[0];
     let begins =

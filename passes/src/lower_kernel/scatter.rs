@@ -4,18 +4,21 @@ use super::program::Program;
 use super::run::bind;
 use super::scope::{Bind, Scope, Tiled};
 use crate::schedule::Schedule;
-use crate::schedule::access::Access;
+use crate::schedule::access::{Access, Iter};
+use crate::schedule::nest::Nest;
 use crate::schedule::scatter::Scatter as Sizes;
 use rc_dialects::constraints::default_acc;
 use rc_dialects::interfaces::Combiner;
 use rc_dialects::op;
-use rc_ir::{Dim, Name, Op, Result, Type, Value};
+use rc_ir::{Dim, Name, Op, OpRef, Result, Type, Value};
 
 pub struct Scatter {
     pub sizes: Sizes,
     x: Value,
     indices: Value,
     updates: Value,
+    /// What computes the updates where they are not in memory, over the iterators of programs that have updates.
+    computed: Option<Nest>,
     /// The updates' numbers sorted by index, and where those of each index start.
     sorted: Option<[Value; 2]>,
     result: Value,
@@ -35,7 +38,8 @@ impl Scatter {
         let elem = p.src.ty(result).elem();
         let sums = sorted.is_some() && matches!(combiner, Some(Combiner::Add | Combiner::Mul));
         let elem = if sums { default_acc(elem) } else { elem };
-        Ok(Scatter { sizes, x, indices, updates, sorted, result, combiner, elem })
+        let computed = p.group.nests.first().map(|nest| over_updates(nest, &sizes, at));
+        Ok(Scatter { sizes, x, indices, updates, computed, sorted, result, combiner, elem })
     }
 
     fn names(&self) -> [Name; 3] {
@@ -68,7 +72,14 @@ impl Scatter {
         scope.with(k, Bind { base: number, axis: None, size: 1, extent: self.sizes.k, exact: true })
     }
     fn read_update(&self, p: &mut Program, scope: &Scope, k: Name) -> Result<Value> {
-        let tile = p.load(self.updates, &self.update(k), scope)?;
+        let tile = match &self.computed {
+            None => p.load(self.updates, &self.update(k), scope)?,
+            Some(nest) => {
+                p.hold_indices(nest, scope)?;
+                let tile = p.region(nest, scope, &[0])?[0];
+                p.convert(tile, p.src.ty(self.updates).elem())
+            }
+        };
         Ok(p.convert(tile, self.elem))
     }
 
@@ -284,4 +295,29 @@ impl Scatter {
         });
         Ok(([bounds[0], bounds[1], one], Some((order, batch))))
     }
+}
+
+/// A nest over the dimensions of the updates as one over slices, updates and a slice's elements.
+fn over_updates(nest: &Nest, sizes: &Sizes, scatter: OpRef) -> Nest {
+    let batch = scatter.int("batch").unwrap_or(0) as usize;
+    let axis = scatter.int("axis").unwrap_or(0) as usize;
+    let own = scatter.body.ty(scatter.operand(1)).rank() - batch;
+    let (lead, rest) = nest.iters.split_at(axis);
+    let (updates, elements) = rest.split_at(own);
+    let iters = sizes.update_iters();
+    let parts = [lead, updates, elements].into_iter().zip(&iters);
+    let map: Vec<(Name, Dim)> = parts.flat_map(|(dims, whole)| digits(dims, Dim::symbol(whole.name))).collect();
+    nest.substituted(&map, iters.to_vec())
+}
+
+/// What iterators are of the number of their point, the last one the fastest.
+fn digits(iters: &[Iter], number: Dim) -> Vec<(Name, Dim)> {
+    let mut rest = number;
+    let mut out = Vec::new();
+    for (i, iter) in iters.iter().enumerate().rev() {
+        let digit = if i == 0 { rest } else { rest.modulo(iter.extent) };
+        out.push((iter.name, digit));
+        rest = rest.floordiv(iter.extent);
+    }
+    out
 }

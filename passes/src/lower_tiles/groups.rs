@@ -175,6 +175,15 @@ fn places_along(op: OpRef) -> Vec<usize> {
     if from_memory(op.body, places) { Vec::new() } else { (0..shape.len()).filter(|&d| shape[d] > 1).collect() }
 }
 
+/// The one tile dimension along which a gather's places in the last dimension of memory follow from positions: they are near one another.
+fn gathered_dim(op: OpRef) -> Option<usize> {
+    let rank = op.body.ty(accessed(op).0).rank() as i64;
+    match places_along(op)[..] {
+        [d] if op.int("axis") == Some(rank - 1) => Some(d),
+        _ => None,
+    }
+}
+
 /// Whether a value is computed from elements of memory.
 fn from_memory(body: &Body, value: Value) -> bool {
     let reads = [op::kernel::LOAD, op::kernel::GATHER, op::kernel::READ, op::kernel::FOR];
@@ -208,6 +217,9 @@ fn note_uses(op: OpRef, indices: &Indices, groups: &mut [Group], group: &mut dyn
                 // A store can go through another layout; a gather, whose places have its layout, cannot.
                 groups[g].consecutive[d] += if op.is(op::kernel::GATHER) { 2 * elements } else { elements };
                 groups[g].accesses.push((elements, indices.neighbours(op)));
+            } else if let Some(d) = gathered_dim(op) {
+                groups[g].consecutive[d] += 2 * elements;
+                groups[g].accesses.push((elements, 1));
             }
         }
         op::kernel::REDUCE => {

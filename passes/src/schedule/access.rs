@@ -158,6 +158,29 @@ impl Access {
         })?;
         (p.terms.iter().filter(|(m, _)| m.iter().any(|f| atom_mentions(&f.0, unit))).count() == 1).then_some(unit)
     }
+    /// The iterator that runs along the last dimension with more than one element but near its ends, where what lies past them is reflected or bounded.
+    pub fn innermost_within(&self) -> Option<Name> {
+        let last = self.shape.iter().rposition(|&s| s != Dim::Static(1))?;
+        let mut names = Vec::new();
+        self.exprs[last].for_each_symbol(&mut |name| names.push(name));
+        let (&name, others) = names.split_first()?;
+        (others.iter().all(|other| *other == name) && is_within(self.exprs[last], name)).then_some(name)
+    }
+}
+
+/// Whether an expression is an iterator, forwards or backwards and shifted, or an extreme of such and of numbers.
+fn is_within(e: Dim, name: Name) -> bool {
+    let Some(p) = e.polynomial() else { return false };
+    let mut terms = p.terms.iter().filter(|(m, _)| !m.is_empty());
+    match (terms.next(), terms.next()) {
+        (None, _) => true,
+        (Some((m, c)), None) => match (m.as_slice(), c.abs()) {
+            ([(Atom::Symbol(symbol), 1)], 1) => *symbol == name,
+            ([(Atom::Max(a, b) | Atom::Min(a, b), 1)], 1) => is_within(*a, name) && is_within(*b, name),
+            _ => false,
+        },
+        _ => false,
+    }
 }
 
 fn atom_mentions(atom: &Atom, name: Name) -> bool {

@@ -2,6 +2,7 @@
 
 use super::access::{Access, mentions};
 use super::nest::Nest;
+use super::scatter::takes_updates;
 use super::target::Target;
 use rc_dialects::loop_::{self, IterKind};
 use rc_ir::{Body, Diagnostic, Dim, Name, Op, Result, Value};
@@ -21,7 +22,7 @@ pub enum Class {
     Scan,
 }
 
-/// Nests that run together, in order. For attention, scatters and sorts `nests` is empty.
+/// Nests that run together, in order. For attention and sorts `nests` is empty; for a scatter it is what computes its updates, if that is not in memory.
 #[derive(Clone, Debug)]
 pub struct Group {
     pub class: Class,
@@ -123,7 +124,13 @@ pub fn groups(body: &Body, target: &Target) -> Result<Vec<Group>> {
         } else if body.name(op) == &loop_::ATTENTION_BACKWARD {
             out.push(Group { class: Class::AttentionBackward, ops: vec![op], nests: Vec::new() });
         } else if body.name(op) == &loop_::SCATTER {
-            out.push(Group { class: Class::Scatter, ops: vec![op], nests: Vec::new() });
+            match out.last_mut() {
+                Some(last) if !target.is_cpu() && computes_updates(body, last, op) => {
+                    last.class = Class::Scatter;
+                    last.ops.push(op);
+                }
+                _ => out.push(Group { class: Class::Scatter, ops: vec![op], nests: Vec::new() }),
+            }
         } else if body.name(op) == &loop_::SORT {
             out.push(Group { class: Class::Sort, ops: vec![op], nests: Vec::new() });
         } else if body.name(op) != &loop_::RETURN {
@@ -134,6 +141,19 @@ pub fn groups(body: &Body, target: &Target) -> Result<Vec<Group>> {
         }
     }
     Ok(out)
+}
+
+/// Whether a group is a nest that computes the updates of a scatter alone.
+fn computes_updates(body: &Body, group: &Group, scatter: Op) -> bool {
+    let [op] = group.ops[..] else { return false };
+    let updates = body.operand(scatter, 2);
+    let extents = group.nests[0].iters.iter().map(|i| i.extent);
+    group.class == Class::Pointwise
+        && takes_updates(body.op_ref(scatter))
+        && body.result_count(op) == 1
+        && body.defining_op(updates) == Some(op)
+        && body.has_one_use(updates)
+        && extents.eq(body.ty(updates).shape())
 }
 
 fn class_of(nest: &Nest) -> Class {

@@ -245,8 +245,11 @@ fn plan(body: &Body, group: &Group, target: &Target) -> Result<Plan> {
                 .ok_or_else(|| body.op_ref(op).error("expects the six iterators b, h, m, n, d, e"));
         }
         Class::Scatter => {
-            let op = group.ops[0];
-            return scatter::plan(body, op, target).ok_or_else(|| body.op_ref(op).error("has malformed attributes"));
+            let op = group.ops[group.ops.len() - 1];
+            let mut plan =
+                scatter::plan(body, op, target).ok_or_else(|| body.op_ref(op).error("has malformed attributes"))?;
+            plan.candidates.iter_mut().for_each(|c| c.schedules.resize(group.ops.len(), c.schedules[0].clone()));
+            return Ok(plan);
         }
         Class::Sort => return sort::plan(body, group.ops[0], target),
         Class::Pointwise => pointwise::plan(body, group.clone(), target),

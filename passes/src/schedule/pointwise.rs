@@ -217,7 +217,9 @@ fn transposed(group: &Group, x: Name, target: &Target) -> Option<Name> {
     let read = |nest: &Nest, access: &Access| {
         let across = access.innermost().filter(|&y| y != x && access.mentions(x) && long(nest, y));
         let plain = across.filter(|&y| access.plain(&[y, x][..if target.is_cpu() { 2 } else { 1 }]).is_some());
-        plain.or_else(|| beside_runs(nest, access, x, target).filter(|&y| long(nest, y)))
+        let bounded = || access.innermost_within().filter(|&y| y != x && access.mentions(x) && !target.is_cpu());
+        let other = || beside_runs(nest, access, x, target).or_else(bounded).filter(|&y| long(nest, y));
+        plain.or_else(other)
     };
     let looked_up = |nest: &Nest, table: &Access| {
         let along = table.innermost().filter(|&y| y != x && !table.mentions(x) && target.is_cpu())?;

@@ -55,6 +55,11 @@ impl Scatter {
     }
 }
 
+/// Whether a scatter, of `core` or `loop`, combines its updates with memory as they come: nothing is read of them twice, or in an order of its own.
+pub fn takes_updates(op: OpRef) -> bool {
+    op.bool("any_order") && op.operands().len() == 3 && op.str("kind").unwrap_or("set") != "set"
+}
+
 pub fn plan(body: &Body, op: Op, target: &Target) -> Option<Plan> {
     let at = body.op_ref(op);
     let scatter = Scatter::read(at)?;
