@@ -145,6 +145,8 @@ impl IndexRanges {
             }
             op::core::SELECT => Some(interval::hull(operand(1)?, operand(2)?)),
             op::core::CONVERT => integer_range(op.body.ty(op.operand(0)).elem()),
+            // Memory that threads exchange indices through.
+            _ if op.operands().len() == 0 => None,
             _ => arithmetic(name, operand(0)?, (op.operands().len() > 1).then(|| operand(1)).flatten()),
         }
     }

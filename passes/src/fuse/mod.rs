@@ -175,6 +175,6 @@ fn is_splat(body: &Body, op: Op) -> bool {
 }
 
 /// A reshape renames memory; alone it is no kernel.
-fn is_view(op: OpRef) -> bool {
+pub(crate) fn is_view(op: OpRef) -> bool {
     op.is(op::core::RESHAPE)
 }

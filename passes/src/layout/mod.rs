@@ -6,6 +6,7 @@ mod masks;
 mod one_hot;
 mod places;
 mod segments;
+mod tables;
 mod views;
 
 pub(crate) use segments::Segments;
@@ -94,6 +95,9 @@ fn run(body: &mut Body, cx: &mut SymbolContext) -> Result {
         if !body.is_erased(op) && body.name(op) == &TRANSPOSE {
             store_transposed(body, op, cx);
         }
+    }
+    if target.gpu.is_some() {
+        cx.count("tables turned", tables::turn(body));
     }
     Ok(())
 }

@@ -17,6 +17,8 @@ pub struct Group {
     pub narrowest: i64,
     /// Elements that are gathered one by one at places that follow from positions along each dimension.
     pub places: Vec<i64>,
+    /// Elements that are gathered one by one near one another along each dimension, in memory as well.
+    pub near: Vec<i64>,
     /// Of each access along the memory's last dimension: the elements of its tile, and how many neighbours a thread may access at once.
     pub accesses: Vec<(i64, i64)>,
     /// Products whose accumulators are here, whose left and whose right operands are.
@@ -132,6 +134,7 @@ impl Group {
         self.shape.resize(self.shape.len().max(shape.len()), 1);
         self.consecutive.resize(self.shape.len(), 0);
         self.places.resize(self.shape.len(), 0);
+        self.near.resize(self.shape.len(), 0);
         self.shape.iter_mut().zip(&shape).for_each(|(max, &n)| *max = n.max(*max));
         self.tiles.push(tile);
     }
@@ -214,12 +217,11 @@ fn note_uses(op: OpRef, indices: &Indices, groups: &mut [Group], group: &mut dyn
             let elements = ty.static_shape().unwrap_or_default().iter().product::<i64>();
             places_along(op).into_iter().for_each(|d| groups[g].places[d] += elements);
             if let Some(d) = consecutive_dim(op) {
-                // A store can go through another layout; a gather, whose places have its layout, cannot.
+                // What is stored can go through another layout; what is gathered, whose places have its layout, cannot.
                 groups[g].consecutive[d] += if op.is(op::kernel::GATHER) { 2 * elements } else { elements };
                 groups[g].accesses.push((elements, indices.neighbours(op)));
             } else if let Some(d) = gathered_dim(op) {
-                groups[g].consecutive[d] += 2 * elements;
-                groups[g].accesses.push((elements, 1));
+                groups[g].near[d] += 2 * elements;
             }
         }
         op::kernel::REDUCE => {

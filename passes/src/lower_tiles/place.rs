@@ -52,12 +52,12 @@ fn cpu_layout(body: &Body, group: &Group, lanes: i64) -> Layout {
     }
     let product = group.right_of.first().map(|&op| usize::from(!body.op_ref(op).bool("b_t")));
     let dim = if group.accumulates.is_empty() { product } else { Some(1) };
-    Layout::single(rank, lanes, dim.unwrap_or_else(|| vector_dim(group)))
+    Layout::single(rank, lanes, dim.unwrap_or_else(|| vector_dim(group, &group.consecutive)))
 }
 
-/// The dimension along which most of the memory accesses are consecutive; else the last with several elements.
-fn vector_dim(group: &Group) -> usize {
-    let best = (0..group.shape.len()).rev().max_by_key(|&d| (group.consecutive[d], group.shape[d] > 1, d));
+/// The dimension along which most of the memory accesses are consecutive, by their `elements`; else the last with several elements.
+fn vector_dim(group: &Group, elements: &[i64]) -> usize {
+    let best = (0..group.shape.len()).rev().max_by_key(|&d| (elements[d], group.shape[d] > 1, d));
     best.unwrap_or(0)
 }
 
@@ -82,7 +82,8 @@ fn gpu_layout(body: &Body, group: &Group, warps: i64) -> Result<Layout> {
     if group.sorted {
         return Ok(sorted_layout(group, warps));
     }
-    Ok(memory_layout(group, vector_dim(group), warps))
+    let elements: Vec<i64> = group.consecutive.iter().zip(&group.near).map(|(a, b)| a + b).collect();
+    Ok(memory_layout(group, vector_dim(group, &elements), warps))
 }
 
 /// Of tiles that are scanned across what is contiguous, `dim`: lanes along it, and each thread has neighbours along the scan.
@@ -329,13 +330,13 @@ fn square_layout(group: &Group, dim: usize, lanes: i64) -> Option<Layout> {
     squares.then(|| Layout::single(group.shape.len(), lanes, dim))
 }
 
-/// Loads and stores whose consecutive dimension is not their layout's go through a layout of their own, which `layout` says, if it has one.
+/// Loads, stores and scatters whose consecutive dimension is not their layout's go through a layout of their own, which `layout` says, if it has one.
 fn convert_where_memory_differs(body: &mut Body, layout: &dyn Fn(&Group, usize) -> Option<Layout>) -> Result {
     let mut indices = Indices::new(body);
     for op in body.walk() {
         indices.meet(body, op);
-        let (load, store) = (body.name(op) == op::kernel::LOAD, body.name(op) == op::kernel::STORE);
-        if !load && !store {
+        let load = body.name(op) == op::kernel::LOAD;
+        if !load && ![op::kernel::STORE, op::kernel::SCATTER].iter().any(|name| body.name(op) == *name) {
             continue;
         }
         let tile = if load { body.result(op, 0) } else { body.operand(op, 0) };
@@ -349,18 +350,26 @@ fn convert_where_memory_differs(body: &mut Body, layout: &dyn Fn(&Group, usize) 
         let accesses = vec![(1, indices.neighbours(body.op_ref(op)))];
         let own = layout(&Group { shape: shape.clone(), narrowest, accesses, ..Group::default() }, wanted);
         let Some(own) = own else { continue };
-        let own = Type::tile(&shape, ty.elem(), Some(own.to_attr()));
+        let own = own.to_attr();
         if load {
-            body.set_ty(tile, own);
+            body.set_ty(tile, Type::tile(&shape, ty.elem(), Some(own)));
             let mut b = Builder::after(body, op);
             let converted = b.op(op::kernel::CONVERT_LAYOUT).operand(tile).result(ty).try_build()?;
             let value = body.result(converted, 0);
             body.replace_all_uses(tile, value);
             body.set_operand(converted, 0, tile);
-        } else {
+            continue;
+        }
+        // The places of a scatter go with its elements.
+        for i in 0..body.operand_count(op) {
+            let given = body.operand(op, i);
+            let Some(shape) = body.ty(given).is_tile().then(|| body.ty(given).static_shape()).flatten() else {
+                continue;
+            };
+            let ty = Type::tile(&shape, body.ty(given).elem(), Some(own));
             let mut b = Builder::before(body, op);
-            let value = b.op(op::kernel::CONVERT_LAYOUT).operand(tile).result(own).try_value()?;
-            body.set_operand(op, 0, value);
+            let value = b.op(op::kernel::CONVERT_LAYOUT).operand(given).result(ty).try_value()?;
+            body.set_operand(op, i, value);
         }
     }
     Ok(())

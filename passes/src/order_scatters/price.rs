@@ -1,9 +1,20 @@
 //! What sums of updates cost, by the bytes that move.
 
+use crate::fuse::{Class, classify, is_view};
 use rc_dialects::constraints::default_acc;
 use rc_ir::op_def::constant_of;
 use rc_ir::{Body, Dim, Op};
 use rc_machine::Target;
+
+/// Whether the updates are computed for the scatter alone.
+fn is_computed(body: &Body, scatter: Op) -> bool {
+    let updates = body.operand(scatter, 2);
+    let made = body.defining_op(updates).filter(|_| body.has_one_use(updates));
+    made.is_some_and(|op| {
+        let op = body.op_ref(op);
+        matches!(classify(op), Class::Pointwise | Class::Reindex) && !is_view(op)
+    })
+}
 
 /// Microseconds of a sum on a GPU by atomic instructions, and with its updates sorted by place; `None` where a size is not known or slices
 /// are short.
@@ -26,9 +37,12 @@ pub fn times(body: &Body, scatter: Op, target: &Target) -> Option<[i64; 2]> {
     // there; a narrow table is rounded from a wide one.
     let begin = if constant_of(body, op.operand(0)).is_some() { 0.0 } else { table * own };
     let rounding = if wide > own { wide + own } else { 0.0 };
-    let place = if table * wide > target.cache_bytes as f64 { 2.0 * wide } else { wide };
-    let atomic = begin + table * (wide + rounding) + updates * (own + place);
-    let sorted = begin + table * own + updates * own;
+    let batches = product(&shape[..batch])?.max(1) as f64;
+    let place = if table / batches * wide > target.cache_bytes as f64 { 2.0 * wide } else { wide };
+    // Updates that are computed are so where they are combined in any order, and are stored to be sorted.
+    let [read, stored] = if is_computed(body, scatter) { [0.0, 2.0 * own] } else { [own; 2] };
+    let atomic = begin + table * (wide + rounding) + updates * (read + place);
+    let sorted = begin + table * own + updates * stored;
     let places = table / slice.min(costs.wide) as f64;
     let us = |bytes: f64| bytes / (target.bandwidth * 1e3);
     let merges = (count as f64 / costs.run as f64).log2().ceil().max(0.0);

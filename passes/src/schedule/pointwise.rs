@@ -210,8 +210,8 @@ fn collapse_short_rows(body: &Body, group: &Group, target: &Target) -> Option<([
     next.nests.iter().all(|n| next.reads_fit(body, n)).then_some(([outer.name, inner.name], next))
 }
 
-/// An iterator other than `x` along which some operand, as large as the result, is contiguous. On a GPU it may be anywhere along `x`: every second element,
-/// say. A CPU reads the rows of a table along them, wherever they are.
+/// An iterator other than `x` along which some operand, as large as the result, or the rows of a table are contiguous. On a GPU an operand may be anywhere
+/// along `x`: every second element, say.
 fn transposed(group: &Group, x: Name, target: &Target) -> Option<Name> {
     let long = |nest: &Nest, along: Name| nest.iter(along).is_some_and(|i| extent_of(&nest.ranges, i.extent) >= 8);
     let read = |nest: &Nest, access: &Access| {
@@ -222,7 +222,7 @@ fn transposed(group: &Group, x: Name, target: &Target) -> Option<Name> {
         plain.or_else(other)
     };
     let looked_up = |nest: &Nest, table: &Access| {
-        let along = table.innermost().filter(|&y| y != x && !table.mentions(x) && target.is_cpu())?;
+        let along = table.innermost().filter(|&y| y != x && !table.mentions(x))?;
         long(nest, along).then_some(along)
     };
     group.nests.iter().find_map(|nest| {
