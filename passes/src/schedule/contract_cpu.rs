@@ -500,8 +500,11 @@ pub fn by_rows(nest: &Nest, own: Name, k: Name, rows: i64) -> Option<Rows> {
     Some(Rows { nest, tile, row, distance })
 }
 
-/// Vectors of the right operand that a tile of results has, the best ones first where they are equally good.
-const VECTORS: &[i64] = &[2, 3, 1];
+/// Vectors of the right operand that a tile of results has, the best ones first where they are equally good; more than `WIDE` where there are registers for
+/// at least `ROWS` rows of them: 100 columns are 7 vectors once, and 16 columns 7 times.
+const VECTORS: &[i64] = &[2, 3, 1, 4, 5, 6, 7];
+const WIDE: i64 = 3;
+const ROWS: i64 = 3;
 
 /// Rows and columns of a tile of results of `m` rows (none: not known) and `n` columns, with a number of rows that `fits` and one of these
 /// numbers of `vectors` (none: any): with the right operand's vectors and a repeated element of the left one it fills the vector registers, and
@@ -525,7 +528,8 @@ fn register_tile(
     let vectors = if vectors.is_empty() { VECTORS } else { vectors };
     let tiles = vectors.iter().flat_map(|&vectors| {
         let most = ((registers - 1) / vectors - 1).min(costs.rows).min(m.unwrap_or(costs.rows).max(1));
-        (1..=most.max(1)).rev().filter(|&rows| fits(rows)).map(move |rows| [rows, vectors])
+        let least = if vectors > WIDE { ROWS } else { 1 };
+        (least..=most.max(1)).rev().filter(|&rows| fits(rows)).map(move |rows| [rows, vectors])
     });
     let [rows, vectors] = tiles.min_by(|a, b| cost(a).total_cmp(&cost(b)))?;
     Some([rows, vectors * lanes])
