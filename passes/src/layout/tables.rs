@@ -66,7 +66,7 @@ fn stored(body: &Body, value: Value) -> Value {
 }
 
 fn elements(body: &Body, value: Value) -> Option<i64> {
-    body.ty(value).static_shape()?.iter().try_fold(1i64, |n, d| n.checked_mul(*d))
+    body.ty(value).num_elements().as_static()
 }
 
 /// Whether a scatter changes places along the last dimension, the same ones for all channels, and there are as many changes as places.
