@@ -36,7 +36,7 @@ mod split;
 pub use launch::lower_launches;
 
 use crate::schedule::access::Iter;
-use crate::schedule::group::{Class, Group};
+use crate::schedule::group::{Class, Group, computes_updates};
 use crate::schedule::nest::{Nest, symbol_ranges};
 use crate::schedule::{
     Schedule, TARGET_OPTIONS, Target, Tuning, is_unscheduled, mark_launches, schedule_kernel, settle_target,
@@ -250,6 +250,9 @@ fn scheduled_groups(src: &Body, target: &Target) -> Result<Vec<Scheduled>> {
         };
         match out.last_mut() {
             Some((number, last)) if *number == schedule.group && class == Class::Scatter => {
+                if target.is_cpu() || !computes_updates(src, &last.group, op) {
+                    return Err(at.error("is in the group of nests that do not compute its updates alone"));
+                }
                 last.group.class = class;
                 last.group.ops.push(op);
                 last.schedules.push(schedule);

@@ -145,14 +145,15 @@ pub fn groups(body: &Body, target: &Target) -> Result<Vec<Group>> {
 
 /// Whether a group is a nest that computes the updates of a scatter alone. What the scatter begins with may be changed where it lies, so that none of them
 /// is computed of it.
-fn computes_updates(body: &Body, group: &Group, scatter: Op) -> bool {
-    let [op] = group.ops[..] else { return false };
+pub fn computes_updates(body: &Body, group: &Group, scatter: Op) -> bool {
+    let ([op], [nest]) = (&group.ops[..], &group.nests[..]) else { return false };
+    let op = *op;
     let (start, updates) = (body.operand(scatter, 0), body.operand(scatter, 2));
     let entry = body.op_ref(op).entry(0).into_iter().flat_map(|entry| body.ops(entry));
     let tables = entry.filter(|&o| body.name(o) == &loop_::GATHER).map(|o| body.operand(o, 0));
     let reads_start = body.operands(op).chain(tables).any(|read| read == start);
-    let extents = group.nests[0].iters.iter().map(|i| i.extent);
-    group.class == Class::Pointwise
+    let extents = nest.iters.iter().map(|i| i.extent);
+    nest.is_pointwise()
         && !reads_start
         && takes_updates(body.op_ref(scatter))
         && body.result_count(op) == 1
