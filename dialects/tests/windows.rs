@@ -102,6 +102,8 @@ fn convolutions_and_their_gradients() {
         Conv { groups: 2, c: 2, o: 3, y: along(9, 3, 2, 1, 1), x: along(8, 2, 3, 0, 2) },
         Conv { groups: 3, c: 1, o: 2, y: along(6, 3, 1, 2, 2), x: along(7, 1, 2, 0, 1) },
         Conv { groups: 1, c: 1, o: 1, y: along(1, 1, 1, 0, 1), x: along(4, 2, 1, 1, 1) },
+        Conv { groups: 3, c: 1, o: 2, y: along(6, 3, 2, 1, 1), x: along(9, 5, 3, 2, 1) },
+        Conv { groups: 5, c: 1, o: 1, y: along(8, 7, 2, 3, 1), x: along(7, 2, 1, 0, 3) },
     ];
     for (seed, conv) in cases.iter().enumerate() {
         let [xs, ws, ys] = conv.shapes();
@@ -134,15 +136,23 @@ fn convolutions_and_their_gradients() {
 #[test]
 fn gradients_of_convolutions_with_channels_last() {
     let along = |size, window, stride, padding, dilation| Along { size, window, stride, padding, dilation };
+    let dense = |[y, x]: [Along; 2]| Conv { groups: 1, c: 3, o: 2, y, x };
+    let by_channel = |o, y, x| Conv { groups: 3, c: 1, o, y, x };
     let cases = [
         [along(9, 3, 2, 2, 2), along(11, 5, 2, 4, 2)],
         [along(8, 1, 2, 0, 1), along(9, 1, 3, 0, 2)],
         [along(13, 3, 4, 1, 2), along(12, 2, 2, 3, 4)],
         [along(10, 2, 3, 0, 1), along(7, 3, 1, 2, 2)],
         [along(7, 7, 2, 3, 1), along(12, 4, 2, 1, 1)],
-    ];
-    for (seed, [y, x]) in cases.into_iter().enumerate() {
-        let conv = Conv { groups: 1, c: 3, o: 2, y, x };
+    ]
+    .map(dense)
+    .into_iter()
+    .chain([
+        by_channel(1, along(7, 3, 2, 1, 1), along(8, 5, 1, 2, 1)),
+        by_channel(2, along(6, 3, 2, 1, 1), along(9, 7, 3, 3, 1)),
+        by_channel(4, along(6, 3, 1, 1, 2), along(9, 2, 2, 0, 1)),
+    ]);
+    for (seed, conv) in cases.enumerate() {
         let [xs, ws, ys] = conv.shapes();
         let (x, w, y) = (random(&xs, seed as u64), random(&ws, 100 + seed as u64), random(&ys, 200 + seed as u64));
         let bias = random(&[3], 300 + seed as u64);

@@ -2,7 +2,7 @@
 //! product with the weights has all images' places as its rows, `[images * places, o]`. What matrix units and copy engines want.
 
 use super::conv::{is_spread_evenly, least_channels, spread_weights, window_sizes, with_bias};
-use super::spatial::{Remainders, Windows, groups_of, iota, product};
+use super::spatial::{Remainders, Windows, groups_of, iota, own_results, product};
 use crate::builder::CoreBuilder;
 use crate::constraints::default_acc;
 use crate::op;
@@ -54,14 +54,14 @@ pub fn supports_gradient(op: OpRef) -> bool {
     (groups == 1 || channels(1).as_static().is_some_and(|n| n % CHANNELS == 0)) && window().is_some_and(even)
 }
 
-/// Whether each channel of a gradient is alone, with weights of its own.
+/// Whether each channel of a gradient is alone, with weights of its own for one or several results.
 pub fn is_by_channel(op: OpRef) -> bool {
-    let (groups, [first, second]) = (Dim::Static(groups_of(op)), [0, 1].map(|i| op.body.ty(op.operand(i)).shape()));
-    let own = match op.is(op::tensor::CONV_WEIGHT_GRAD) {
-        true => second[1] == groups,
-        false => second[..2] == [groups, Dim::Static(1)],
+    let groups = Dim::Static(groups_of(op));
+    let alone = match op.is(op::tensor::CONV_WEIGHT_GRAD) {
+        true => op.body.ty(op.operand(0)).shape()[1] == groups,
+        false => op.body.ty(op.operand(1)).shape()[1] == Dim::Static(1),
     };
-    groups != Dim::Static(1) && first[1] == groups && own
+    groups != Dim::Static(1) && alone
 }
 
 /// What `tensor.conv` with order = channels_last is.
@@ -144,7 +144,7 @@ pub fn define_transpose(b: &mut Builder, op: Op, windows: &Windows) -> Result<Ve
     let result = b.ty(b.body.result(op, 0));
     let sizes = result.shape()[2..].to_vec();
     if is_by_channel(at) {
-        let x = transpose_by_channel(b, y, w, windows, &sizes);
+        let x = transpose_by_channel(b, y, w, windows, &sizes, groups);
         return Ok(vec![with_bias(b, op, x)]);
     }
     let classes = Classes((0..rank).map(|i| windows.remainders(i)).collect());
@@ -216,8 +216,8 @@ pub fn define_weight_grad(b: &mut Builder, op: Op, windows: &Windows) -> Result<
     Ok(vec![if b.ty(w).shape().as_slice() == wanted { w } else { b.slice(w, &zero, &wanted) }])
 }
 
-/// A transposed convolution of each channel alone, `y` being `[n, c, counts..]`: the result is `[n, c, sizes..]`, in the type for sums.
-fn transpose_by_channel(b: &mut Builder, y: Value, w: Value, windows: &Windows, sizes: &[Dim]) -> Value {
+/// A transposed convolution of each channel alone, `y` being `[n, o, counts..]`: the result is `[n, c, sizes..]`, in the type for sums.
+fn transpose_by_channel(b: &mut Builder, y: Value, w: Value, windows: &Windows, sizes: &[Dim], channels: i64) -> Value {
     let rank = windows.rank();
     let (own, sizes) = spread_weights(b, w, windows, sizes, true).expect("supported");
     let y = to_last(b, y, rank);
@@ -227,17 +227,27 @@ fn transpose_by_channel(b: &mut Builder, y: Value, w: Value, windows: &Windows, 
     let space = b.ty(taken).shape().to_vec();
     let own = b.broadcast(own, &space, &(1..space.len() as i64).collect::<Vec<_>>());
     let products = b.binary("mul", taken, own);
-    let sums = b.reduce("add", products, &(1 + rank as i64..1 + 2 * rank as i64).collect::<Vec<_>>());
+    let last = space.len() - 1;
+    let own = [&space[..last], &own_results(Dim::Static(channels), space[last])].concat();
+    let products = b.reshape(products, &own);
+    let (taps, results) = (1 + rank as i64..last as i64, 1 + last as i64..own.len() as i64);
+    let sums = b.reduce("add", products, &taps.chain(results).collect::<Vec<_>>());
     to_first(b, sums, rank)
 }
 
-/// The sums over all images and places of `y`, `[n, places.., c]`, times windows of its own channel, `[n, places.., c, window..]`: `[c, window..]`, in the type for
-/// sums.
+/// The sums over all images and places of `y`, `[n, places.., o]`, times windows of its channel, `[n, places.., c, window..]`: `[c, o / c, window..]`, in the
+/// type for sums.
 fn sums_by_channel(b: &mut Builder, y: Value, taken: Value, rank: usize) -> Value {
-    let (space, acc, rank) = (b.ty(taken).shape().to_vec(), default_acc(b.ty(y).elem()), rank as i64);
+    let (shape, acc) = (b.ty(taken).shape().to_vec(), default_acc(b.ty(y).elem()));
+    let (places, window, each) =
+        (&shape[..=rank], &shape[2 + rank..], own_results(shape[1 + rank], b.ty(y).shape()[1 + rank]));
+    let space = [places, &each, window].concat();
+    let (rank, given) = (rank as i64, (rank + 1 + each.len()) as i64);
     let taken = b.convert(taken, acc);
+    let taken = b.broadcast(taken, &space, &(0..rank + 2).chain(given..space.len() as i64).collect::<Vec<_>>());
     let y = b.convert(y, acc);
-    let y = b.broadcast(y, &space, &(0..=rank + 1).collect::<Vec<_>>());
+    let y = b.reshape(y, &space[..given as usize]);
+    let y = b.broadcast(y, &space, &(0..given).collect::<Vec<_>>());
     let products = b.binary("mul", taken, y);
     b.reduce("add", products, &(0..=rank).collect::<Vec<_>>())
 }

@@ -4,7 +4,7 @@
 //! last those of all images are one, `[images * places, window * channels]`; where a channel has weights of its own (depthwise) its
 //! windows are multiplied and summed directly.
 
-use super::spatial::{DILATIONS, GROUPS, PADDING, Remainders, STRIDES, Windows, groups_of, product};
+use super::spatial::{DILATIONS, GROUPS, PADDING, Remainders, STRIDES, Windows, groups_of, own_results, product};
 use super::{channels_last, conv_derivative};
 use crate::builder::CoreBuilder;
 use crate::constraints::{Inferred, NUMERIC_TENSOR, default_acc, one};
@@ -215,7 +215,7 @@ fn define_transpose(b: &mut Builder, op: Op) -> Result<Vec<Value>> {
     if at.str("order") == Some("channels_last") {
         return channels_last::define_transpose(b, op, &windows);
     }
-    if let Some(x) = spread_by_channel(b, y, w, &windows, &sizes) {
+    if let Some(x) = spread_by_channel(b, y, w, &windows, &sizes, groups) {
         return Ok(vec![with_bias(b, op, x)]);
     }
     let taken = windows.holders(b, y, &sizes, 0.0);
@@ -234,8 +234,15 @@ fn define_transpose(b: &mut Builder, op: Op) -> Result<Vec<Value>> {
 
 /// A transposed convolution of each channel alone with steps of several elements, in the type for sums. `None` for others, and where there are no
 /// [`spread_weights`].
-fn spread_by_channel(b: &mut Builder, y: Value, w: Value, windows: &Windows, sizes: &[Dim]) -> Option<Value> {
-    if windows.strides.iter().all(|&s| s == 1) || b.ty(w).shape()[0] != b.ty(y).shape()[1] {
+fn spread_by_channel(
+    b: &mut Builder,
+    y: Value,
+    w: Value,
+    windows: &Windows,
+    sizes: &[Dim],
+    groups: i64,
+) -> Option<Value> {
+    if windows.strides.iter().all(|&s| s == 1) {
         return None;
     }
     let (own, sizes) = spread_weights(b, w, windows, sizes, false)?;
@@ -244,8 +251,10 @@ fn spread_by_channel(b: &mut Builder, y: Value, w: Value, windows: &Windows, siz
     let taken = b.convert(taken, b.ty(own).elem());
     let own = b.broadcast(own, &space, &(1..space.len() as i64).collect::<Vec<_>>());
     let products = b.binary("mul", taken, own);
-    let rank = windows.rank() as i64;
-    Some(b.reduce("add", products, &(2 + rank..2 + 2 * rank).collect::<Vec<_>>()))
+    let own = own_results(Dim::Static(groups), space[1]);
+    let (rank, taps) = (windows.rank() as i64, (1 + own.len() + windows.rank()) as i64);
+    let products = b.reshape(products, &[&space[..1], &own, &space[2..]].concat());
+    Some(b.reduce("add", products, &(2..1 + own.len() as i64).chain(taps..taps + rank).collect::<Vec<_>>()))
 }
 
 /// Of a transposed convolution of each channel alone, the weights `[c, 1, window..]` by which each place's windows, as [`Windows::near`] gives them, are
@@ -381,15 +390,13 @@ fn weight_grad_by_channel(b: &mut Builder, windows: Value, y: Value, rank: usize
     let (ys, acc) = (b.ty(y).shape().to_vec(), default_acc(b.ty(y).elem()));
     let windows = at_places(b, windows, &ys[2..]);
     let shape = b.ty(windows).shape().to_vec();
-    let m = ys[1].floordiv(shape[1]);
-    let many = m != Dim::Static(1);
-    let space = if many { [&shape[..2], &[m], &shape[2..]].concat() } else { shape.clone() };
+    let own = own_results(shape[1], ys[1]);
+    let space = [&shape[..1], &own, &shape[2..]].concat();
     let dims: Vec<i64> = (0..space.len() as i64).collect();
-    let kept: Vec<i64> = dims.iter().copied().filter(|&d| !many || d != 2).collect();
+    let kept: Vec<i64> = [&dims[..2], &dims[1 + own.len()..]].concat();
     let windows = b.convert(windows, acc);
     let windows = b.broadcast(windows, &space, &kept);
-    let own: &[Dim] = if many { &[shape[1], m] } else { &[shape[1]] };
-    let y = b.reshape(y, &[&ys[..1], own, &ys[2..]].concat());
+    let y = b.reshape(y, &[&ys[..1], &own, &ys[2..]].concat());
     let y = b.convert(y, acc);
     let places = 1 + own.len()..1 + own.len() + rank;
     let y = b.broadcast(y, &space, &dims[..places.end]);
@@ -413,14 +420,12 @@ fn columns(b: &mut Builder, windows: Value, rank: usize, groups: i64, places: &[
 /// [n, c, places..] where m is 1.
 fn weighted_by_channel(b: &mut Builder, windows: Value, w: Value, rank: usize, acc: Type) -> Value {
     let (shape, ws) = (b.ty(windows).shape().to_vec(), b.ty(w).shape().to_vec());
-    let m = ws[0].floordiv(shape[1]);
-    let many = m != Dim::Static(1);
-    let space = if many { [&shape[..2], &[m], &shape[2..]].concat() } else { shape.clone() };
-    let kept: Vec<i64> = (0..space.len() as i64).filter(|&d| !many || d != 2).collect();
+    let own = own_results(shape[1], ws[0]);
+    let space = [&shape[..1], &own, &shape[2..]].concat();
+    let kept: Vec<i64> = (0..2).chain(1 + own.len() as i64..space.len() as i64).collect();
     let windows = b.convert(windows, acc);
     let windows = b.broadcast(windows, &space, &kept);
-    let own: &[Dim] = if many { &[shape[1], m] } else { &[shape[1]] };
-    let w = b.reshape(w, &[own, &ws[2..]].concat());
+    let w = b.reshape(w, &[own.as_slice(), &ws[2..]].concat());
     let w = b.convert(w, acc);
     let window: Vec<i64> = (space.len() - rank..space.len()).map(|d| d as i64).collect();
     let weights: Vec<i64> = (1..=own.len() as i64).chain(window.iter().copied()).collect();

@@ -237,6 +237,12 @@ pub const GROUPS: AttrDef =
     attr("groups", AttrKind::I64, "Channels come in so many groups, each with its own weights.")
         .default(rc_ir::op_def::AttrDefault::Int(1));
 
+/// The dimensions of so many results of channels that are alone: `[channels, results of each]`, or `[channels]` where each has one.
+pub fn own_results(channels: Dim, results: Dim) -> Vec<Dim> {
+    let each = results.floordiv(channels);
+    if each == Dim::Static(1) { vec![channels] } else { vec![channels, each] }
+}
+
 pub fn groups_of(op: OpRef) -> i64 {
     op.int("groups").unwrap_or(1)
 }
