@@ -89,6 +89,14 @@ impl Error {
         Error::Io { path: path.to_path_buf(), source }
     }
 
+    /// The same, of the driver, saying which kernel had been launched.
+    pub(crate) fn of_launch(mut self, kernel: &str) -> Error {
+        if let Error::Cuda { call, .. } = &mut self {
+            call.push_str(&format!(", after the launch of `{kernel}`"));
+        }
+        self
+    }
+
     pub(crate) fn format(path: &Path, expected: impl Into<String>, found: impl Into<String>) -> Error {
         Error::Format { path: path.to_path_buf(), expected: expected.into(), found: found.into() }
     }

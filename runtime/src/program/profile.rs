@@ -70,9 +70,11 @@ impl CudaProgram {
 
     fn timed(&self, stream: &Stream, gate: &Gate, queue: &Queue, nodes: &[Node]) -> Result<Vec<f64>> {
         let marks = (0..=nodes.len()).map(|_| Event::new(self.device())).collect::<Result<Vec<_>>>()?;
-        // At a kernel's first launch the driver may wait for the device, which must not wait at the gate.
-        queue.nodes(nodes)?;
-        stream.synchronize()?;
+        // At a kernel's first launch the driver may wait for the device, which must not wait at the gate. One that fails is named.
+        for node in nodes {
+            queue.nodes(std::slice::from_ref(node))?;
+            stream.synchronize().map_err(|error| error.of_launch(&self.name_of(node)))?;
+        }
         let closed = gate.close(stream)?;
         marks[0].record(stream)?;
         for (node, mark) in nodes.iter().zip(&marks[1..]) {

@@ -113,6 +113,19 @@ impl<'s> Distribute<'s> {
             None => self.emit.op(op::kernel::BARRIER, &[], &[], None).map(drop),
         }
     }
+    /// At the end the producer waits until every stage is empty: before, the cluster's other blocks copy to this one's memory or arrive at its barriers,
+    /// which are another kernel's once the block has ended. A barrier of the cluster would have to wait for all memory to keep those arrivals before it.
+    pub(super) fn outlast_the_cluster(&mut self) -> Result {
+        let shared: Vec<Value> = self.roles().rings.iter().filter(|r| r.shares()).filter_map(|r| r.empty).collect();
+        for _ in 0..if shared.is_empty() { 0 } else { self.roles().stages } {
+            let (stage, parity) = (self.roles().stage, self.roles().parity);
+            for &empty in &shared {
+                self.emit.op(op::kernel::MBARRIER_WAIT, &[&[empty], &[stage], &[parity]], &[], None)?;
+            }
+            self.next_stage()?;
+        }
+        Ok(())
+    }
     /// Says that a stage is empty, where `condition` holds: for the warp, to each block that copies to it.
     pub(super) fn say_empty(
         &mut self,

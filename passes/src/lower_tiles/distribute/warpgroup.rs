@@ -192,10 +192,6 @@ impl<'s> Distribute<'s> {
         })?;
         self.region_of(made, |d| d.consume(entry))?;
         self.emit.block = at;
-        if self.roles().cluster.is_some() {
-            // Until all blocks are done, they may copy to this one's memory and arrive at its barriers.
-            self.block_barrier()?;
-        }
         self.roles = None;
         self.emit.op(op::kernel::RETURN, &[], &[], None)?;
         let root = self.emit.body.root();
@@ -467,7 +463,7 @@ impl<'s> Distribute<'s> {
                 self.copy(op)?;
             }
         }
-        Ok(())
+        if block == src.entry().expect("a function has a body") { self.outlast_the_cluster() } else { Ok(()) }
     }
     /// Whether a load is of a tile for the epilogue, after the product's loop, that boxes of a tensor map cover.
     fn is_epilogue_read(&self, op: OpRef<'s>) -> bool {
@@ -732,7 +728,7 @@ impl<'s> Distribute<'s> {
             }
         }
     }
-    fn next_stage(&mut self) -> Result {
+    pub(super) fn next_stage(&mut self) -> Result {
         let Roles { stage, parity, stages, .. } = *self.roles();
         let (zero, one, count) = (self.emit.index(0)?, self.emit.index(1)?, self.emit.index(stages)?);
         let next = self.emit.core(op::core::ADD, &[stage, one])?;

@@ -39,6 +39,14 @@ pub(crate) struct Arrival {
     pub loc: Loc,
 }
 
+/// An arrival at a barrier of a block of the cluster: whose, when, and where.
+pub(crate) struct Visit {
+    thread: usize,
+    time: u32,
+    rank: usize,
+    loc: Loc,
+}
+
 impl Mbarrier {
     fn advance(&mut self) {
         if self.pending == 0 && self.bytes == 0 {
@@ -165,9 +173,28 @@ impl Program<'_, '_> {
     pub fn mbarrier_arrive(&mut self, t: usize, inst: &Inst) -> Result<Step> {
         let (mut buffer, at) = self.mbarrier(t, inst, 0)?;
         if let Some(&rank) = inst.group(2).first() {
-            buffer = self.in_block(inst, buffer, self.int(t, rank, inst)?)?;
+            let rank = self.int(t, rank, inst)?;
+            buffer = self.in_block(inst, buffer, rank)?;
+            self.visits.push(Visit {
+                thread: t,
+                time: self.threads[t].clock.own,
+                rank: rank as usize,
+                loc: inst.op.loc(),
+            });
         }
         self.arrive(t, inst, (buffer, at), 0)
+    }
+
+    /// At the end: whether each block has lasted until the others' arrivals at its barriers were there, which a thread of it has to have waited for.
+    pub fn check_visits(&self) -> Result {
+        let seen = |visit: &Visit| {
+            let block = &self.threads[visit.rank * self.block..(visit.rank + 1) * self.block];
+            self.rank(visit.thread) == visit.rank || block.iter().any(|t| t.clock.seen[visit.thread] >= visit.time)
+        };
+        let Some(early) = self.visits.iter().find(|visit| !seen(visit)) else { return Ok(()) };
+        let what = format!("arrives at a barrier of block {} of the cluster, which may have ended before", early.rank);
+        Err(rc_ir::Diagnostic::error(early.loc, what)
+            .help("wait for the barrier's last phase at the end of that block"))
     }
 
     /// The copies are done, and the arrival counts, as late as is allowed: when someone waits for the barrier.
