@@ -11,7 +11,7 @@ pub struct Group {
     pub tiles: Vec<Value>,
     /// The largest size of a tile along each dimension.
     pub shape: Vec<i64>,
-    /// Elements accessed in memory with each dimension as the consecutive one.
+    /// Elements accessed in memory with each dimension as the consecutive one, as often as loops have them accessed.
     pub consecutive: Vec<i64>,
     /// The narrowest element that is accessed, in bytes.
     pub narrowest: i64,
@@ -201,6 +201,20 @@ fn from_memory(body: &Body, value: Value) -> bool {
     false
 }
 
+/// How often the loops around an operation have it run, where that is known.
+fn turns(op: OpRef) -> i64 {
+    let around = std::iter::successors(op.body.parent_op(op.op), |&outer| op.body.parent_op(outer));
+    let loops = around.map(|outer| op.body.op_ref(outer)).filter(|outer| outer.is(op::kernel::FOR));
+    loops.filter_map(steps_of).fold(1, |all, steps| all.saturating_mul(steps.max(1)))
+}
+
+/// The steps of a loop between constants.
+pub fn steps_of(looped: OpRef) -> Option<i64> {
+    let constant = |i: usize| rc_ir::op_def::constant_of(looped.body, looped.operand(i)).and_then(|a| a.as_int());
+    let [lower, upper, step] = [constant(0)?, constant(1)?, constant(2)?];
+    (step > 0).then(|| ((upper - lower + step - 1) / step).max(0))
+}
+
 fn note_uses(op: OpRef, indices: &Indices, groups: &mut [Group], group: &mut dyn FnMut(Value) -> Option<usize>) {
     match op.name().as_str() {
         op::kernel::LOAD | op::kernel::GATHER | op::kernel::STORE | op::kernel::SCATTER => {
@@ -215,13 +229,14 @@ fn note_uses(op: OpRef, indices: &Indices, groups: &mut [Group], group: &mut dyn
                 groups[places.expect("a tile")].places_of.push(op.op);
             }
             let elements = ty.static_shape().unwrap_or_default().iter().product::<i64>();
-            places_along(op).into_iter().for_each(|d| groups[g].places[d] += elements);
+            let all = elements.saturating_mul(turns(op));
+            places_along(op).into_iter().for_each(|d| groups[g].places[d] += all);
             if let Some(d) = consecutive_dim(op) {
                 // What is stored can go through another layout; what is gathered, whose places have its layout, cannot.
-                groups[g].consecutive[d] += if op.is(op::kernel::GATHER) { 2 * elements } else { elements };
+                groups[g].consecutive[d] += if op.is(op::kernel::GATHER) { 2 * all } else { all };
                 groups[g].accesses.push((elements, indices.neighbours(op)));
             } else if let Some(d) = gathered_dim(op) {
-                groups[g].near[d] += 2 * elements;
+                groups[g].near[d] += 2 * all;
             }
         }
         op::kernel::REDUCE => {

@@ -2,7 +2,7 @@
 //! memory, and tiles that memory holds in another order are loaded in that order and converted.
 
 use super::Options;
-use super::groups::{Group, consecutive_dim, gathers_runs, groups, run_of};
+use super::groups::{Group, consecutive_dim, gathers_runs, groups, run_of, steps_of};
 use super::indices::{GPU_ACCESS, Indices};
 use super::layout::{Layout, WARP};
 use super::pipeline::pipeline_loops;
@@ -160,16 +160,9 @@ fn shared_layout(body: &Body, group: &Group, dot: Op) -> Result<Layout> {
             body.op_ref(dot).unsupported("with unit = wgmma for operands that are not loaded for it, in a loop");
         return Err(error.help("choose unit = mma"));
     };
-    let least = if runs_once(body.op_ref(looped)) { 1 } else { 2 };
+    let least = if steps_of(body.op_ref(looped)).is_some_and(|n| n <= 1) { 1 } else { 2 };
     Ok(Layout::Shared { stages: body.op_ref(looped).int("stages").unwrap_or(4).max(least) })
 }
-/// Whether a loop has one step at most.
-fn runs_once(looped: OpRef) -> bool {
-    let constant = |i: usize| rc_ir::op_def::constant_of(looped.body, looped.operand(i)).and_then(|a| a.as_int());
-    let bounds = [0, 1, 2].map(constant);
-    matches!(bounds, [Some(lower), Some(upper), Some(step)] if upper <= lower + step)
-}
-
 /// The accumulators of `wgmma`: each warp has 16 rows.
 fn warpgroup_layout(body: &Body, dot: Op, warps: i64) -> Result<Layout> {
     let ty = body.ty(body.result(dot, 0));
