@@ -194,7 +194,7 @@ fn models<'a>(body: &Body, group: &Group, p: &Problem, target: &'a Target) -> Ve
 }
 
 /// Bytes of a line of the caches.
-const LINE: i64 = 64;
+pub(super) const LINE: i64 = 64;
 /// Candidates that are kept: a bound of the plan's size. Tuning takes the first 8.
 const MOST: usize = 64;
 

@@ -2,6 +2,7 @@
 
 use super::access::{Access, Iter, mentions};
 use super::attr::{Kind, Schedule};
+use super::contract_cpu::LINE;
 use super::group::{Group, collapse};
 use super::nest::{Nest, collapsed_name, extent_of};
 use super::tiles::{best_outer, fit, pow2, storable};
@@ -48,7 +49,7 @@ pub fn plan(body: &Body, mut group: Group, target: &Target) -> Plan {
     let mut schedule = Schedule::new(Kind::Pointwise);
     schedule.collapse = pairs;
     schedule.grid = nest.iters.iter().map(|i| i.name).collect();
-    let across = inner.and_then(|x| transposed(&group, x, target));
+    let across = inner.and_then(|x| transposed(&group, x, lanes, target));
     let repeated = inner.filter(|_| across.is_none() && !target.is_cpu()).and_then(|x| repeated(&group, x));
     let note = match (across, repeated) {
         (Some(_), _) => "square, since an operand is read across",
@@ -204,19 +205,23 @@ fn collapse_short_rows(body: &Body, group: &Group, target: &Target) -> Option<([
     let long = outer.extent.as_static().is_none_or(|n| n > 1);
     let nests: Option<Vec<Nest>> = group.nests.iter().map(|n| n.along_results(outer.name, inner.name)).collect();
     let next = Group { nests: nests.filter(|_| short && long)?, ..group.clone() };
-    if !target.is_cpu() && transposed(&next, collapsed_name(outer.name, inner.name), target).is_none() {
+    if !target.is_cpu() && transposed(&next, collapsed_name(outer.name, inner.name), lanes, target).is_none() {
         return None;
     }
     next.nests.iter().all(|n| next.reads_fit(body, n)).then_some(([outer.name, inner.name], next))
 }
 
-/// An iterator other than `x` along which some operand, as large as the result, or the rows of a table are contiguous. On a GPU an operand may be anywhere
-/// along `x`: every second element, say.
-fn transposed(group: &Group, x: Name, target: &Target) -> Option<Name> {
-    let long = |nest: &Nest, along: Name| nest.iter(along).is_some_and(|i| extent_of(&nest.ranges, i.extent) >= 8);
+/// An iterator other than `x` along which some operand, as large as the result, or the rows of a table are contiguous. The operand may be anywhere along
+/// `x`, at every second element, say: a CPU then reads elements one by one as long as the line of each stays in the first-level cache until the next is read.
+fn transposed(group: &Group, x: Name, lanes: i64, target: &Target) -> Option<Name> {
+    let extent = |nest: &Nest, along: Name| nest.iter(along).map_or(0, |i| extent_of(&nest.ranges, i.extent));
+    let long = |nest: &Nest, along: Name| extent(nest, along) >= 8;
     let read = |nest: &Nest, access: &Access| {
         let across = access.innermost().filter(|&y| y != x && access.mentions(x) && long(nest, y));
-        let plain = across.filter(|&y| access.plain(&[y, x][..if target.is_cpu() { 2 } else { 1 }]).is_some());
+        let apart = |y: Name| extent(nest, y) >= lanes && lines_between(nest, access, y) * LINE > target.shared_bytes;
+        let even =
+            |y: Name| access.plain(&[y, x]).is_some() || access.plain(&[y]).is_some() && (!target.is_cpu() || apart(y));
+        let plain = across.filter(|&y| even(y));
         let bounded = || access.innermost_within().filter(|&y| y != x && access.mentions(x) && !target.is_cpu());
         let other = || beside_runs(nest, access, x, target).or_else(bounded).filter(|&y| long(nest, y));
         plain.or_else(other)
@@ -229,6 +234,12 @@ fn transposed(group: &Group, x: Name, target: &Target) -> Option<Name> {
         let inputs = nest.inputs.iter().find_map(|access| read(nest, access));
         inputs.or_else(|| nest.gathers.iter().find_map(|table| looked_up(nest, table)))
     })
+}
+
+/// How many lines of an operand are read between an element and the next along `y`, where each is in another.
+fn lines_between(nest: &Nest, access: &Access, y: Name) -> i64 {
+    let inner = nest.iters.iter().skip_while(|i| i.name != y).skip(1).filter(|i| access.mentions(i.name));
+    inner.map(|i| extent_of(&nest.ranges, i.extent)).fold(1, i64::saturating_mul)
 }
 
 /// Where an operand has a few elements beside one another along `x`: the iterator whose other values have their runs next to these, in the same sector.
