@@ -163,6 +163,8 @@ pub struct CpuAttention {
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CpuSorts {
+    /// Elements of the longest rows that are sorted by comparing all pairs.
+    pub pairs: i64,
     /// Bits of a digit, of short rows and of long ones: more counts to form, fewer passes.
     pub digits: [i64; 2],
     /// Elements of a row from which on it is a long one.

@@ -237,6 +237,8 @@ pub struct Parts {
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Sorts {
+    /// Elements of the longest rows that are sorted by comparing all pairs.
+    pub pairs: i64,
     /// Elements that a thread merges alone where rows are fewer than cores, and where they are not.
     pub each: [i64; 2],
     /// Threads that a program has at least where it takes several rows.

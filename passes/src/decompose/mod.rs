@@ -37,8 +37,8 @@ pub static DECOMPOSE: PassDef = PassDef {
             if known && cpu.is_none() {
                 pool_by_windows(body);
             }
-            if known && cpu.is_some() {
-                sort_in_memory(body);
+            if let Some(target) = target.as_ref().filter(|_| known) {
+                sort_by_pairs(body, target);
             }
             if order == "channels_last" || order == "auto" && known {
                 cx.count("convolutions with channels last", order_channels_last(body, cpu));
@@ -61,14 +61,12 @@ fn pool_by_windows(body: &mut Body) {
     }
 }
 
-/// The longest rows of which a CPU compares all pairs as other elements are compared, in vectors along rows.
-const PAIRS: i64 = 16;
-
-/// A CPU sorts all but the shortest rows in its own memory.
-fn sort_in_memory(body: &mut Body) {
+/// Compares all pairs only in rows as short as the target says: it sorts others in its own memory.
+fn sort_by_pairs(body: &mut Body, target: &Target) {
+    let longest = target.gpu.as_ref().map(|gpu| gpu.sorts.pairs).or(target.cpu.as_ref().map(|cpu| cpu.sorts.pairs));
     let sorts = |op: &Op| [&SORT, &TOPK].iter().any(|def| body.name(*op) == *def);
     for op in body.walk().into_iter().filter(sorts).collect::<Vec<_>>() {
-        body.set_attr(op, "pairs", Attr::i64(PAIRS));
+        longest.into_iter().for_each(|n| body.set_attr(op, "pairs", Attr::i64(n)));
     }
 }
 
