@@ -291,7 +291,8 @@ impl Planner<'_> {
                 return Err("its index map divides, which a product's operand cannot".into());
             }
         }
-        let keeps_zeros = self.op(op).is(op::core::TRANSPOSE) || class == Class::Pointwise && self.is_cheap(op);
+        let moves = [op::core::TRANSPOSE, op::core::SLICE].iter().any(|name| self.op(op).is(name));
+        let keeps_zeros = moves || class == Class::Pointwise && self.is_cheap(op);
         if (self.options.gathers || target.anchor == Some(Class::Reduce))
             && !keeps_zeros
             && self.lies_under_padding(target, op)
