@@ -55,8 +55,8 @@ pub fn plan(body: &Body, mut group: Group, target: &Target) -> Plan {
     let (want, each) = match form {
         _ if target.is_cpu() => (vectors(longest, lanes, target.cpu()) * lanes, 1),
         Form::Registers => {
-            let want = group.nests.iter().map(|n| at_once(n, &rows, &target.gpu().rows)).max().unwrap_or(1);
-            let deep = costs.is_some_and(|c| group.nests.iter().any(|n| goes_deep(n, &rows, want, c)));
+            let want = group.nests.iter().map(|n| at_once(n, &rows, target)).max().unwrap_or(1);
+            let deep = group.nests.iter().any(|n| goes_deep(n, &rows, want, target));
             let all = want as f64 * count;
             (want, if deep { elements_of_thread(all, target) } else { in_flight(&group, &rows, all, target) })
         }
@@ -68,7 +68,7 @@ pub fn plan(body: &Body, mut group: Group, target: &Target) -> Plan {
             (together(&group, &rows, count, target).min(whole), each)
         }
     };
-    let deep = costs.is_some_and(|c| group.nests.iter().any(|n| goes_deep(n, &rows, want, c)));
+    let deep = group.nests.iter().any(|n| goes_deep(n, &rows, want, target));
     // A program of too few threads takes several rows, if there are enough for all cores.
     let several = costs.filter(|_| form == Form::Registers && !deep);
     let mut taken = several.map_or(1, |c| (c.block * each / want).max(1));
@@ -198,15 +198,15 @@ pub fn in_registers(body: &Body, group: &Group, target: &Target) -> bool {
     collapse_rows(body, &mut group);
     let rows = group.rows();
     let fits = |n: &Nest| {
-        let whole = deep(n, &rows, costs).is_none() || locals(n, &rows).len() == 2;
-        whole && at_once(n, &rows, costs) <= costs.longest && is_bounded(n, &rows, costs)
+        let whole = deep(n, &rows, target).is_none() || locals(n, &rows).len() == 2;
+        whole && at_once(n, &rows, target) <= costs.longest && is_bounded(n, &rows, costs)
     };
     group.nests.iter().all(fits)
 }
 
 /// Elements that a nest takes in a step over all of its row, or of a short row over all that is contiguous.
-fn at_once(nest: &Nest, rows: &[Name], costs: &Rows) -> i64 {
-    match deep(nest, rows, costs) {
+fn at_once(nest: &Nest, rows: &[Name], target: &Target) -> i64 {
+    match deep(nest, rows, target) {
         Some(_) => padded(nest, rows),
         None => chunked(nest, rows).map_or(1, |c| pow2(extent_of(&nest.ranges, c.extent))),
     }
@@ -248,24 +248,25 @@ fn collapse_neighbours(body: &Body, group: &mut Group, target: &Target) -> Optio
 /// Neighbours of a row that are too few for a warp's threads: a program takes those around them too.
 const SHORT: i64 = 8;
 
-/// The iterator beside the one that is cut into chunks of which tiles have several elements too, where a row has two and there is more of it
+/// The iterator beside the one that is cut into chunks of which a GPU's tiles have several elements too, where a row has two and there is more of it
 /// than a few rows for each thread would be: the one around it, if there is one; else the one within, also where the chunk is a short one, as a group's channels are that lie
-/// side by side.
-fn deep(nest: &Nest, rows: &[Name], costs: &Rows) -> Option<Iter> {
-    let chunk = chunked(nest, rows)?;
+/// side by side. Not within where there are rows enough for all threads, as of windows of all places.
+fn deep(nest: &Nest, rows: &[Name], target: &Target) -> Option<Iter> {
+    let (costs, chunk) = (&target.gpu.as_ref()?.rows, chunked(nest, rows)?);
     let all = locals(nest, rows);
     let at = all.iter().position(|i| i.name == chunk.name)?;
     let (elements, run) = (padded(nest, rows), pow2(extent_of(&nest.ranges, chunk.extent)));
     let much = |short: bool| elements >= costs.deep || short && elements >= (16 * run).max(costs.deep / 4);
+    let fills = || row_count(nest, rows) * run as f64 >= (target.cores * target.threads) as f64;
     match at {
-        0 => all.get(1).filter(|_| much(true)),
+        0 => all.get(1).filter(|_| much(true) && !fills()),
         _ => all.get(at - 1).filter(|_| much(run <= SHORT)),
     }
     .copied()
 }
-fn goes_deep(nest: &Nest, rows: &[Name], want: i64, costs: &Rows) -> bool {
+fn goes_deep(nest: &Nest, rows: &[Name], want: i64, target: &Target) -> bool {
     let chunk = chunked(nest, rows).map_or(1, |c| pow2(extent_of(&nest.ranges, c.extent)));
-    deep(nest, rows, costs).is_some() && 2 * chunk <= want
+    deep(nest, rows, target).is_some() && 2 * chunk <= want
 }
 
 /// Whether what several nests read of a row is read from memory once: it fits a core's registers or its shared memory.
@@ -371,8 +372,7 @@ fn nest_schedule(
         tiled(1, &iter, None, width);
     }
     let also = chunk.map(|c| c.name);
-    let costs = target.gpu.as_ref().map(|gpu| &gpu.rows).filter(|_| own.deep);
-    match costs.and_then(|costs| deep(nest, rows, costs)) {
+    match deep(nest, rows, target).filter(|_| own.deep) {
         Some(outer) => tiled(0, &outer, also, fit(target, outer.extent.as_static(), (own.want / width).max(1), 1)),
         None => {
             if let Some(row) = row.and_then(|r| nest.iter(r)) {
