@@ -637,7 +637,7 @@ LEFT = {
     "a checkpoint that chooses": lambda x: torch.utils.checkpoint.checkpoint(torch.sin, x * 2, use_reentrant=False, context_fn=choosing),
     "a view of an argument": lambda x: (x.view(-1), x.sin()),
     "complex numbers": lambda x: torch.complex(x, x).abs(),
-    "a function that rc does not differentiate": lambda x: torch.cumprod(x, 0),
+    "a function that rc does not differentiate": torch.lgamma,
 }
 
 
@@ -896,3 +896,19 @@ def test_columns_as_images(shape, windows, own):
 @pytest.mark.parametrize("size, size_of_window, step", [(40, 16, 8), (41, 5, 2), (40, 3, 4), (33, 7, 7), (20, 6, 4)])
 def test_windows_apart(size, size_of_window, step, own):
     check(lambda x: x.unfold(1, size_of_window, step).sin(), torch.randn(3, size, 2))
+
+
+@pytest.mark.parametrize("dim", [0, 1])
+@pytest.mark.parametrize("zeros", [0, 1, 6])
+def test_cumulative_products_with_zeros(dim, zeros, own):
+    """Zeros end what follows of a product, and of its gradient, whatever stands behind them."""
+    x = torch.randn(7, 13, dtype=torch.float64)
+    x.view(-1)[torch.randperm(x.numel())[:zeros]] = 0
+    if zeros:
+        x[-1, -1], x[3, 5] = float("nan"), float("inf")
+    weights, gradients = torch.randn(7, 13, dtype=torch.float64), []
+    for f in (torch.cumprod, torch.compile(torch.cumprod, backend="rc", fullgraph=True)):
+        a = x.clone().requires_grad_()
+        (f(a, dim) * weights).sum().backward()
+        gradients.append(a.grad)
+    torch.testing.assert_close(gradients[1], gradients[0], equal_nan=True, rtol=1e-12, atol=1e-12)

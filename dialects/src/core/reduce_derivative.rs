@@ -104,8 +104,8 @@ pub fn scan_vjp(v: &mut Vjp) -> Result {
     Ok(())
 }
 
-/// Before the first zero: the sum of what follows of g y, over x. At the first zero: the sum of what follows of g times the products
-/// without it. After it: zero.
+/// Before the first zero: the sum of what follows of g y, over x, up to that zero. At the first zero: the sum of what follows of g times the products
+/// without it, up to the second. After it: zero. NaN behind the first zero are in no product before it.
 fn products(b: &mut Builder, scan: Scan, x: Value, y: Value, g: Value) -> Value {
     let (one, zero) = (b.splat(1.0, b.ty(x)), zeros_like(b, x));
     let is_zero = b.compare("eq", x, zero);
@@ -117,10 +117,12 @@ fn products(b: &mut Builder, scan: Scan, x: Value, y: Value, g: Value) -> Value 
     let first = b.binary("and", is_zero, counted);
     let filled = b.select(is_zero, one, x);
     let weighted = b.binary("mul", g, y);
+    let weighted = where_or_zero(b, before, weighted);
     let sums = scan.of(b, "add", weighted, !scan.reverse);
     let sums = b.binary("div", sums, filled);
     let skipping = b.select(first, one, x);
     let skipping = scan.of(b, "mul", skipping, scan.reverse);
+    let g = where_or_zero(b, counted, g);
     let weighted = b.binary("mul", g, skipping);
     let at_first = scan.of(b, "add", weighted, !scan.reverse);
     let later = where_or_zero(b, first, at_first);

@@ -32,7 +32,7 @@ _SMOOTH = _operations(
     pow.Tensor_Scalar addcmul addcdiv maximum minimum
     floor ceil round trunc sign
     where.self where.ScalarSelf where.ScalarOther masked_fill.Scalar relu gelu silu leaky_relu
-    sum.dim_IntList sum.default mean.dim mean.default amax amin cumsum
+    sum.dim_IntList sum.default mean.dim mean.default amax amin cumsum cumprod
     _softmax _log_softmax
     mm bmm addmm baddbmm mv addmv dot _grouped_mm
     embedding index_select gather index.Tensor _unsafe_index.Tensor scatter_add index_add
