@@ -63,10 +63,10 @@ fn pool_by_windows(body: &mut Body) {
 
 /// Compares all pairs only in rows as short as the target says: it sorts others in its own memory.
 fn sort_by_pairs(body: &mut Body, target: &Target) {
-    let longest = target.gpu.as_ref().map(|gpu| gpu.sorts.pairs).or(target.cpu.as_ref().map(|cpu| cpu.sorts.pairs));
+    let longest = target.gpu.as_ref().map_or_else(|| target.cpu().sorts.pairs, |gpu| gpu.sorts.pairs);
     let sorts = |op: &Op| [&SORT, &TOPK].iter().any(|def| body.name(*op) == *def);
     for op in body.walk().into_iter().filter(sorts).collect::<Vec<_>>() {
-        longest.into_iter().for_each(|n| body.set_attr(op, "pairs", Attr::i64(n)));
+        body.set_attr(op, "pairs", Attr::i64(longest));
     }
 }
 

@@ -39,13 +39,8 @@ pub(crate) struct Arrival {
     pub loc: Loc,
 }
 
-/// An arrival at a barrier of a block of the cluster: whose, when, and where.
-pub(crate) struct Visit {
-    thread: usize,
-    time: u32,
-    rank: usize,
-    loc: Loc,
-}
+/// The latest arrivals at barriers of other blocks of the cluster, by thread and the block's rank: the thread's own time, and where.
+pub(crate) type Visits = BTreeMap<(usize, usize), (u32, Loc)>;
 
 impl Mbarrier {
     fn advance(&mut self) {
@@ -175,26 +170,20 @@ impl Program<'_, '_> {
         if let Some(&rank) = inst.group(2).first() {
             let rank = self.int(t, rank, inst)?;
             buffer = self.in_block(inst, buffer, rank)?;
-            self.visits.push(Visit {
-                thread: t,
-                time: self.threads[t].clock.own,
-                rank: rank as usize,
-                loc: inst.op.loc(),
-            });
+            self.visits.insert((t, rank as usize), (self.threads[t].clock.own, inst.op.loc()));
         }
         self.arrive(t, inst, (buffer, at), 0)
     }
 
     /// At the end: whether each block has lasted until the others' arrivals at its barriers were there, which a thread of it has to have waited for.
     pub fn check_visits(&self) -> Result {
-        let seen = |visit: &Visit| {
-            let block = &self.threads[visit.rank * self.block..(visit.rank + 1) * self.block];
-            self.rank(visit.thread) == visit.rank || block.iter().any(|t| t.clock.seen[visit.thread] >= visit.time)
-        };
-        let Some(early) = self.visits.iter().find(|visit| !seen(visit)) else { return Ok(()) };
-        let what = format!("arrives at a barrier of block {} of the cluster, which may have ended before", early.rank);
-        Err(rc_ir::Diagnostic::error(early.loc, what)
-            .help("wait for the barrier's last phase at the end of that block"))
+        let early = self.visits.iter().find(|&(&(thread, rank), &(time, _))| {
+            let block = &self.threads[rank * self.block..(rank + 1) * self.block];
+            self.rank(thread) != rank && block.iter().all(|t| t.clock.seen[thread] < time)
+        });
+        let Some((&(_, rank), &(_, loc))) = early else { return Ok(()) };
+        let what = format!("arrives at a barrier of block {rank} of the cluster, which may have ended before");
+        Err(rc_ir::Diagnostic::error(loc, what).help("wait for the barrier's last phase at the end of that block"))
     }
 
     /// The copies are done, and the arrival counts, as late as is allowed: when someone waits for the barrier.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use rc_ir::{Loc, OpRef, Result, Type};
 
-use super::barriers::{Mbarriers, Visit};
+use super::barriers::{Mbarriers, Visits};
 use super::code::{Code, Inst, Kind};
 use super::copies::Copies;
 use crate::interp::exec::Frame;
@@ -50,7 +50,7 @@ pub(crate) struct Program<'r, 'a> {
     /// Allocations by op, and by block or thread: a thread's own, or shared by its block.
     pub allocations: BTreeMap<(usize, Owner), MemRef>,
     pub mbarriers: Mbarriers,
-    pub visits: Vec<Visit>,
+    pub visits: Visits,
     /// What asynchronous copies have done so far, as a thread of its own.
     pub engine: u32,
 }

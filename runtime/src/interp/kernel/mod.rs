@@ -80,7 +80,7 @@ pub(crate) fn launch(frame: &Frame, memory: &mut Memory, args: &[Value]) -> Resu
             number: number as u32,
             allocations: Default::default(),
             mbarriers: Mbarriers::default(),
-            visits: Vec::new(),
+            visits: Default::default(),
             engine: 0,
         };
         program.run(&order.of(threads, number as u64 + 1))?;
