@@ -105,7 +105,7 @@ pub fn scan_vjp(v: &mut Vjp) -> Result {
 }
 
 /// Before the first zero: the sum of what follows of g y, over x, up to that zero. At the first zero: the sum of what follows of g times the products
-/// without it, up to the second. After it: zero. NaN behind the first zero are in no product before it.
+/// without it, up to the second. After it: zero. NaN and infinities behind a zero are in no product before it.
 fn products(b: &mut Builder, scan: Scan, x: Value, y: Value, g: Value) -> Value {
     let (one, zero) = (b.splat(1.0, b.ty(x)), zeros_like(b, x));
     let is_zero = b.compare("eq", x, zero);
@@ -120,7 +120,9 @@ fn products(b: &mut Builder, scan: Scan, x: Value, y: Value, g: Value) -> Value 
     let weighted = where_or_zero(b, before, weighted);
     let sums = scan.of(b, "add", weighted, !scan.reverse);
     let sums = b.binary("div", sums, filled);
-    let skipping = b.select(first, one, x);
+    let in_products = b.compare("le", zeros, one_zero);
+    let skipping = b.select(in_products, x, one);
+    let skipping = b.select(first, one, skipping);
     let skipping = scan.of(b, "mul", skipping, scan.reverse);
     let g = where_or_zero(b, counted, g);
     let weighted = b.binary("mul", g, skipping);
