@@ -283,7 +283,7 @@ fn reduction(body: &Body, group: &Group, target: &Target) -> Plan {
     // What is reduced may be computed of counters and of rows' numbers alone: another nest reads or writes all elements then.
     let reads_all = |n: &&nest::Nest| n.inputs.iter().any(|a| everywhere(n, a)) || gathered(n).is_some();
     let main = std::iter::once(leader).chain(&group.nests).find(reads_all).unwrap_or(leader);
-    let along = contiguous(main);
+    let along = across(group, leader, target).or_else(|| contiguous(main));
     // A few elements each, none beside the other: of blocks whose places are counted through.
     if along.is_none()
         && !target.is_cpu()
@@ -315,6 +315,27 @@ fn reduction(body: &Body, group: &Group, target: &Target) -> Plan {
         None => row::plan(body, group.clone(), target),
     }
 }
+
+/// Where operands lie in different orders, rows would read some element by element, a sector for each: the iterator along which tiles of columns are
+/// taken then, on a GPU, which moves elements among threads. Only where elements are read by one nest: others would read them again.
+fn across(group: &Group, leader: &nest::Nest, target: &Target) -> Option<Name> {
+    let rows = group.rows();
+    let once = |n: &nest::Nest| n.op == leader.op || n.iters.iter().all(|i| rows.contains(&i.name));
+    if target.is_cpu() || !group.nests.iter().all(once) {
+        return None;
+    }
+    let elements: Vec<&Access> = leader.inputs.iter().filter(|a| everywhere(leader, a)).collect();
+    let along = |kind: IterKind| {
+        let long = move |name: &Name| {
+            leader.iter(*name).is_some_and(|i| i.kind == kind && i.extent.as_static().is_none_or(|n| n >= ACROSS))
+        };
+        elements.iter().filter_map(|a| a.innermost()).find(long)
+    };
+    along(IterKind::Reduce).and_then(|_| along(IterKind::Parallel))
+}
+
+/// Elements of the shortest rows and columns that make a tile.
+const ACROSS: i64 = 16;
 
 /// Whether a nest reduces more elements to each result than there are results: rows, be they seen through windows.
 fn has_long_rows(nest: &nest::Nest) -> bool {
