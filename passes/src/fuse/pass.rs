@@ -44,7 +44,7 @@ fn run(body: &mut Body, cx: &mut SymbolContext, options: &FuseOptions) -> Result
         let mut options = of_target(cx.module.attrs, options);
         if let Some(entry) = body.entry().filter(|_| options.fuse && options.gathers) {
             sink::finish_windows(body, entry)?;
-            sink::convert_padded_last(body, entry);
+            sink::widen_padded_last(body, entry);
         }
         if let Some(entry) = body.entry().filter(|_| options.fuse) {
             by_rows::reduce_by_rows(body, entry);

@@ -1,4 +1,4 @@
-//! Products whose sums are rounded before anything else reads them: the rounding goes with the product, so that narrow elements are stored.
+//! Products and reductions whose sums are rounded before anything else reads them: the rounding goes with them, so that narrow elements are stored.
 
 use super::classify::Class;
 use super::is_view;
@@ -6,17 +6,17 @@ use super::plan::{Group, Planner};
 use rc_ir::{Op, Traits, Value};
 use rustc_hash::FxHashSet;
 
-/// Operations between a product and its rounding, at most: a bound of the search. A bias, a scale and an activation are fewer.
+/// Operations between a sum and its rounding, at most: a bound of the search. A bias, a scale and an activation are fewer.
 const WALKED: usize = 8;
 
 impl Planner<'_> {
-    /// Takes what rounds a product's sums from the group that uses them, which the product itself could not join. Gives whether there was any.
-    pub(super) fn take_rounding(&mut self, product: Op) -> bool {
-        let Some((group, ops)) = self.rounding_of(product) else { return false };
+    /// Takes what rounds the sums of a product or a reduction from the group that uses them, which that itself could not join. Gives whether there was any.
+    pub(super) fn take_rounding(&mut self, sum: Op) -> bool {
+        let Some((group, ops)) = self.rounding_of(sum) else { return false };
         let own = self.groups.len();
         self.groups.push(Group::default());
         self.move_ops(&ops, group, own);
-        let takes = self.check(own, product, false).is_ok();
+        let takes = self.check(own, sum, false).is_ok();
         if !takes {
             self.move_ops(&ops, own, group);
             self.groups.pop();
@@ -32,10 +32,11 @@ impl Planner<'_> {
         }
     }
 
-    /// The elementwise operations from a product to where its sums become narrower, with what is only computed for them, and their group.
-    fn rounding_of(&self, product: Op) -> Option<(usize, Vec<Op>)> {
+    /// The elementwise operations from a sum to where it becomes narrower, with what is only computed for them, and their group.
+    fn rounding_of(&self, sum: Op) -> Option<(usize, Vec<Op>)> {
         let width = |value: Value| self.body.ty(value).elem().byte_width();
-        let mut value = self.body.results(product).next().filter(|_| self.class(product) == Class::Contract)?;
+        let sums_up = matches!(self.class(sum), Class::Contract | Class::Reduce);
+        let mut value = self.body.results(sum).next().filter(|_| sums_up)?;
         let sums = width(value)?;
         let mut ops: Vec<Op> = Vec::new();
         let mut group = None;

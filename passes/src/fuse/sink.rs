@@ -33,8 +33,8 @@ pub fn finish_windows(body: &mut Body, block: Block) -> Result {
     Ok(())
 }
 
-/// Converts what is padded for windows last: the view before is then one of memory, whose elements they read and convert.
-pub fn convert_padded_last(body: &mut Body, block: Block) {
+/// Widens what is padded for windows last: the view before is then one of memory, whose elements they read and widen.
+pub fn widen_padded_last(body: &mut Body, block: Block) {
     let pads: Vec<Op> = body.ops(block).filter(|&op| pads_windows(body.op_ref(op), false)).collect();
     for pad in pads {
         let padded = body.operand(pad, 0);
@@ -42,6 +42,9 @@ pub fn convert_padded_last(body: &mut Body, block: Block) {
         let converted = view.map(|view| body.operand(view, 0));
         let Some(convert) = converted.and_then(|v| defined_by(body, v, op::core::CONVERT)) else { continue };
         let (from, to) = (body.operand(convert, 0), body.ty(padded));
+        if body.ty(from).elem().byte_width() > to.elem().byte_width() {
+            continue;
+        }
         let mut b = Builder::before(body, pad);
         let view = b.reshape(from, &to.shape());
         let wide = b.convert(view, to.elem());
