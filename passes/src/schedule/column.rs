@@ -203,8 +203,8 @@ fn stored_across(nest: &Nest, lane: Name, outputs: &[&Access], target: &Target) 
     Some([side(lane, across)?, side(across, lane)?])
 }
 
-/// Elements along the shorter side of a tile that is read along one iterator and stored along another, at least: a sector of 16-bit ones.
-const SIDE: i64 = 16;
+/// Elements along the shorter side of a tile that is read along one iterator and read or stored along another, at least: a sector of 16-bit ones.
+pub const SIDE: i64 = 16;
 
 /// Whether an operand is read along `lane` side by side, and along `iter` in windows that slide by so many elements from one to the next.
 fn overlaps(nest: &Nest, access: &Access, lane: Name, iter: &Iter, by: i64) -> bool {

@@ -327,15 +327,12 @@ fn across(group: &Group, leader: &nest::Nest, target: &Target) -> Option<Name> {
     let elements: Vec<&Access> = leader.inputs.iter().filter(|a| everywhere(leader, a)).collect();
     let along = |kind: IterKind| {
         let long = move |name: &Name| {
-            leader.iter(*name).is_some_and(|i| i.kind == kind && i.extent.as_static().is_none_or(|n| n >= ACROSS))
+            leader.iter(*name).is_some_and(|i| i.kind == kind && i.extent.as_static().is_none_or(|n| n >= column::SIDE))
         };
         elements.iter().filter_map(|a| a.innermost()).find(long)
     };
     along(IterKind::Reduce).and_then(|_| along(IterKind::Parallel))
 }
-
-/// Elements of the shortest rows and columns that make a tile.
-const ACROSS: i64 = 16;
 
 /// Whether a nest reduces more elements to each result than there are results: rows, be they seen through windows.
 fn has_long_rows(nest: &nest::Nest) -> bool {
