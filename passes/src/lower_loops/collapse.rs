@@ -13,7 +13,7 @@ struct NestModel {
     extents: Vec<Dim>,
     /// Operands, then results, with their maps.
     accesses: Vec<(Value, Vec<Dim>)>,
-    /// Which of these are zero outside of their bounds: no dimension of their tensors may go.
+    /// Which of these are zero outside of their bounds: dimensions of one element stay, as an index may be outside of them.
     zero_outside: Vec<bool>,
     /// `loop.index` and `loop.gather` in the region: the expressions, and the gathered tensor.
     inner: Vec<(Op, Vec<Dim>, Option<Value>)>,
@@ -146,7 +146,6 @@ impl Model {
     fn mergeable(&self, a: Name, b: Name) -> Option<FxHashMap<Value, usize>> {
         let mut places: FxHashMap<Value, Option<usize>> = FxHashMap::default();
         let mut extents: Option<(Dim, Dim)> = None;
-        let bounded = self.bounded();
         for nest in &self.nests {
             let at = nest.iters.iter().position(|&n| n == a);
             if at.is_none() && nest.iters.contains(&b) {
@@ -164,9 +163,6 @@ impl Model {
             }
             for (tensor, map) in &nest.accesses {
                 let place = pair_place(map, a, b)?;
-                if place.is_some() && bounded.contains(tensor) {
-                    return None;
-                }
                 if *places.entry(*tensor).or_insert(place) != place {
                     return None;
                 }
