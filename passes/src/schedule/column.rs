@@ -177,7 +177,7 @@ pub fn windows(body: &Body, mut group: Group, lane: Name, target: &Target) -> Pl
             true => group.nests.iter().all(|n| n.moves_evenly(y)),
             false => shared.contains(&y),
         };
-        let outer = best_outer(leader, lane, &down, &even).filter(|o| o.1 > 1);
+        let outer = best_outer(leader, lane, &down, &|y| usize::from(even(y))).filter(|o| o.1 > 1);
         (width, outer, pow2(width * outer.map_or(1, |o| o.1) / each).clamp(32, most))
     };
     if let Some((name, size)) = outer {

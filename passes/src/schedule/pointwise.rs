@@ -78,7 +78,9 @@ pub fn plan(body: &Body, mut group: Group, target: &Target) -> Plan {
             None if target.is_cpu() => None,
             None => {
                 let beside = short_rows(&nest, x, rows, elems(body, &group), target);
-                best_outer(&nest, x.name, &taken, &|y| beside == Some(y) || shares_maps(&group, x.name, y))
+                let shared =
+                    |y: Name| if shares_maps(&group, x.name, y) { 1 + same_along(&group, x.name, y) } else { 0 };
+                best_outer(&nest, x.name, &taken, &|y| if beside == Some(y) { usize::MAX } else { shared(y) })
             }
         };
         if let Some((y, size_y)) = second.filter(|y| y.1 > 1) {
@@ -154,13 +156,16 @@ fn short_rows(nest: &Nest, x: &Iter, rows: i64, elem: Type, target: &Target) -> 
     (bytes < 2 * target.gpu.as_ref()?.sector_bytes && many).then_some(above.name)
 }
 
+/// The number of operands that change along `x` and not along `y`.
+fn same_along(group: &Group, x: Name, y: Name) -> usize {
+    let operands = group.nests.iter().flat_map(|n| &n.inputs);
+    operands.filter(|access| access.mentions(x) && !access.mentions(y)).count()
+}
+
 /// The iterator along which many operands are the same, as weights of places are for all channels: rows along it read them once.
 fn repeated(group: &Group, x: Name) -> Option<Name> {
     let nest = group.nests.last()?;
-    let same = |y: &Iter| {
-        let operands = group.nests.iter().flat_map(|n| &n.inputs);
-        operands.filter(|access| access.mentions(x) && !access.mentions(y.name)).count()
-    };
+    let same = |y: &Iter| same_along(group, x, y.name);
     let long = |y: &&Iter| y.name != x && y.kind == IterKind::Parallel && extent_of(&nest.ranges, y.extent) >= REPEATED;
     let most = nest.iters.iter().filter(long).max_by_key(|y| same(y))?;
     (same(most) >= MANY).then_some(most.name)
@@ -193,21 +198,19 @@ fn collapse_odd_rows(body: &Body, group: &mut Group, lanes: i64, target: &Target
     }
 }
 
-/// Rows of fewer elements than half a vector has, a pair of parts for one, run as one with the rows above. A GPU's do where an operand has other rows beside
-/// one another, also such as are shorter than two sectors: a tile would store a part of a sector for each.
+/// Rows of at most half a vector's elements, a pair of parts for one, run as one with the rows above. On a GPU such as are shorter than two sectors do, too,
+/// where an operand has other rows beside one another: a tile would store a part of a sector for each.
 fn collapse_short_rows(body: &Body, group: &Group, target: &Target) -> Option<([Name; 2], Group)> {
     let [.., outer, inner] = &group.nests.last()?.iters[..] else { return None };
     let lanes = target.lanes(elems_along(body, group, inner.name));
     let divides = |n: i64| 2 * n <= lanes && lanes % n == 0;
     let sectors = target.gpu.as_ref().map_or(0, |gpu| 2 * gpu.sector_bytes);
     let narrow = |n: i64| elems(body, group).byte_width().is_some_and(|bytes| n * (bytes as i64) < sectors);
-    let short = inner.extent.as_static().is_some_and(|n| n > 1 && (divides(n) || narrow(n)));
     let long = outer.extent.as_static().is_none_or(|n| n > 1);
     let nests: Option<Vec<Nest>> = group.nests.iter().map(|n| n.along_results(outer.name, inner.name)).collect();
-    let next = Group { nests: nests.filter(|_| short && long)?, ..group.clone() };
-    if !target.is_cpu() && transposed(&next, collapsed_name(outer.name, inner.name), lanes, target).is_none() {
-        return None;
-    }
+    let next = Group { nests: nests.filter(|_| long)?, ..group.clone() };
+    let across = || transposed(&next, collapsed_name(outer.name, inner.name), lanes, target).is_some();
+    inner.extent.as_static().filter(|&n| n > 1 && (divides(n) || narrow(n) && across()))?;
     next.nests.iter().all(|n| next.reads_fit(body, n)).then_some(([outer.name, inner.name], next))
 }
 

@@ -37,18 +37,18 @@ pub fn storable(outputs: &[&Access], iter: &Iter, also: Option<Name>, want: i64,
     (1..=want).rev().find(divides).unwrap_or(1)
 }
 
-/// The parallel iterator before `x` of which a tile, of the size that `taken` says, holds the most elements; the nearest of several. Those
-/// of which more than one element is taken and that are `preferred` come first.
+/// The parallel iterator before `x` of which a tile, of the size that `taken` says, holds the most elements; the nearest of several. Of those
+/// of which more than one element is taken, what is `preferred` most comes first.
 pub fn best_outer(
     nest: &Nest,
     x: Name,
     taken: &dyn Fn(&Iter) -> i64,
-    preferred: &dyn Fn(Name) -> bool,
+    preferred: &dyn Fn(Name) -> usize,
 ) -> Option<(Name, i64)> {
     let at = nest.iters.iter().position(|i| i.name == x)?;
     let filled = |(iter, tile): &(&Iter, i64)| {
         let extent = extent_of(&nest.ranges, iter.extent);
-        (*tile > 1 && preferred(iter.name), (extent * 1000) / ((extent + tile - 1) / tile).max(1))
+        (if *tile > 1 { preferred(iter.name) } else { 0 }, (extent * 1000) / ((extent + tile - 1) / tile).max(1))
     };
     let outer = nest.iters[..at].iter().filter(|i| i.kind == IterKind::Parallel).map(|i| (i, taken(i)));
     outer.max_by_key(filled).map(|(i, tile)| (i.name, tile))
