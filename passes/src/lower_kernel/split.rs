@@ -86,13 +86,17 @@ impl<'a> Split<'a> {
     fn spread(&self) -> Result<Vec<Spread>> {
         spread_of(self.src, self.nest().op, self.schedule(), &self.nest().iters)
     }
-    /// Where the parts of result `i` lie.
+    /// Where the parts of result `i` lie: one after the other, and of sums apart those of neighbouring lanes side by side, as these store them.
     fn access(&self, i: usize) -> Access {
         let whole = &self.nest().outputs[i];
-        Access {
-            shape: [self.part.extent].into_iter().chain(whole.shape.iter().copied()).collect(),
-            exprs: [Dim::symbol(self.part.name)].into_iter().chain(whole.exprs.iter().copied()).collect(),
+        let mut dims: Vec<(Dim, Dim)> = whole.shape.iter().copied().zip(whole.exprs.iter().copied()).collect();
+        if self.sums_apart() {
+            let lanes = Dim::symbol(self.schedule().axes[1]);
+            dims.sort_by_key(|&(_, at)| at == lanes);
         }
+        dims.insert(0, (self.part.extent, Dim::symbol(self.part.name)));
+        let (shape, exprs) = dims.into_iter().unzip();
+        Access { shape, exprs }
     }
     /// Tensors of the parts of each result, in the types that are accumulated in: of an index of an extreme, the extreme too.
     pub fn partial_types(&self) -> Vec<Type> {

@@ -270,7 +270,7 @@ fn reduction(body: &Body, group: &Group, target: &Target) -> Plan {
     let leader = group.nests.iter().find(|n| !n.is_pointwise()).unwrap_or(&group.nests[0]);
     let reduces = |name: Name| leader.iter(name).is_some_and(|i| i.kind == IterKind::Reduce);
     if !target.is_cpu()
-        && let Some(plan) = taps::plan(group.clone(), target)
+        && let Some(plan) = taps::plan(body, group.clone(), target)
     {
         return plan;
     }

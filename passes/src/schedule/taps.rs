@@ -7,9 +7,9 @@ use super::attr::{Column, Kind, Row, Schedule};
 use super::group::Group;
 use super::nest::{Nest, collapsed_name};
 use super::target::Target;
-use super::tiles::{fit, storable};
+use super::tiles::{fit, storable, widest};
 use rc_dialects::loop_::IterKind;
-use rc_ir::{Dim, Name};
+use rc_ir::{Body, Dim, Name};
 
 /// Sums of one thread, at most.
 const TAPS: i64 = 64;
@@ -22,7 +22,7 @@ const OTHERS: i64 = 56;
 const REGISTERS: i64 = 65536;
 
 /// `None` where results are no taps, or too many for a thread's registers.
-pub fn plan(mut group: Group, target: &Target) -> Option<Plan> {
+pub fn plan(body: &Body, mut group: Group, target: &Target) -> Option<Plan> {
     let leader = group.nests[0].clone();
     let sums = leader.combiners.iter().all(|c| *c == "add") && leader.outputs.len() == 1;
     if !sums || group.nests[1..].iter().any(|n| !n.is_pointwise() || n.has(IterKind::Reduce)) {
@@ -44,10 +44,14 @@ pub fn plan(mut group: Group, target: &Target) -> Option<Plan> {
             let width = fit(target, lane.extent.as_static(), 128, 1);
             (width, width.max(32))
         }
-        _ => (storable(&outputs, &lane, Some(tap), fit(target, lane.extent.as_static(), 32, 1), target), 32),
+        _ => {
+            let width = fit(target, lane.extent.as_static(), 32 * in_word(body, &leader), 1);
+            (storable(&outputs, &lane, Some(tap), width, target), 32)
+        }
     };
+    let each = (width / threads).max(1);
     let programs = leader.results() / count as f64 / if lane.kind == IterKind::Reduce { 1.0 } else { width as f64 };
-    let resident = (target.cores * (REGISTERS / (count + OTHERS)) / threads) as f64;
+    let resident = (target.cores * (REGISTERS / (count * each + OTHERS)) / threads) as f64;
     let split = parts(&leader, resident / programs.ceil(), (lane.name, width), steps);
     let schedule = |nest: &Nest| {
         let mut s = Schedule::new(match lane.kind {
@@ -71,6 +75,12 @@ pub fn plan(mut group: Group, target: &Target) -> Option<Plan> {
     let schedules = group.nests.iter().map(schedule).collect();
     let why = format!("all {count} taps of a window in each thread, {} parts", split.unwrap_or(1));
     Some(Plan::of_rule(schedules, why, "row: each tap would read both operands for itself".to_string()))
+}
+
+/// Elements of the widest operand in a word of four bytes: a thread loads so many neighbours at once.
+fn in_word(body: &Body, nest: &Nest) -> i64 {
+    let types = body.op_ref(nest.op).operand_types();
+    4 / (widest(types.iter().map(|t| t.elem())).byte_width().unwrap_or(4) as i64).clamp(1, 4)
 }
 
 /// Whether results along an iterator are elements of windows: one operand is read where it is added to a reduced one, another along that one alone.
