@@ -62,9 +62,9 @@ fn is_kernel(body: &Body) -> bool {
     body.name(body.root()) == op::kernel::FUNC
 }
 
-/// A memref with the strides of another.
+/// The memory of a memref of as many dimensions, in this one's shape; `None` where no strides give that.
 fn strided(ty: Type, like: Type) -> Option<Type> {
-    Some(ty.with_strides(&like.strides().filter(|strides| strides.len() == ty.rank())?))
+    like.seen_as(&ty.shape()).filter(|_| like.rank() == ty.rank())
 }
 
 /// Memory and all views of it; `None` where it is used by other than loads and stores.
@@ -212,7 +212,9 @@ impl Joins {
             return false;
         };
         let number = body.results(writer).position(|result| result == part).unwrap_or(0);
-        let own = memory.seen_as(&body.ty(part).shape()).unwrap_or(memory);
+        let shape = body.ty(part).shape();
+        let divided = || memory.seen_as(&rows::common(&memory.shape(), &shape)?);
+        let own = memory.seen_as(&shape).or_else(divided).unwrap_or(memory);
         let writes = takes(body, kernels, writer, body.operands(writer).len() + number, own);
         let begins = super::lives::begins_as_operand(body, writer, number);
         writes && !begins && self.are_free(body, kernels, part, join, own, types)

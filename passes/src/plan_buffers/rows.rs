@@ -4,7 +4,7 @@
 use super::pad::constant;
 use rc_dialects::op;
 use rc_dialects::op::kernel::{FOR, LOAD, STORE};
-use rc_ir::{Attr, Body, Builder, Op, Type, Value};
+use rc_ir::{Attr, Body, Builder, Dim, Op, Type, Value};
 
 /// Of each dimension of an argument the sizes of the tiles that a kernel reads or writes; `None` where they may start at no multiple of their size.
 pub fn tiles(body: &Body, memory: Value) -> Option<Vec<Option<Vec<i64>>>> {
@@ -32,6 +32,24 @@ fn access(body: &Body, op: Op) -> Option<(Value, usize)> {
         STORE => Some((body.operand(op, 0), 2)),
         _ => None,
     }
+}
+
+/// The fewest dimensions of which neighbours make those of one shape, and others those of another: `[2, 4, 4, 2, 16]` of `[2, 16, 2, 16]` and `[2, 4, 4, 32]`.
+pub fn common(one: &[Dim], other: &[Dim]) -> Option<Vec<Dim>> {
+    let sizes = |shape: &[Dim]| shape.iter().map(|d| d.as_static()).collect::<Option<Vec<i64>>>();
+    let (mut one, mut other) = (sizes(one)?.into_iter(), sizes(other)?.into_iter());
+    let (mut a, mut b) = (one.next(), other.next());
+    let mut out = Vec::new();
+    while let (Some(x), Some(y)) = (a, b) {
+        let size = x.min(y);
+        if size == 0 || x % size != 0 || y % size != 0 {
+            return None;
+        }
+        out.push(Dim::Static(size));
+        a = if x == size { one.next() } else { Some(x / size) };
+        b = if y == size { other.next() } else { Some(y / size) };
+    }
+    (a.is_none() && b.is_none()).then_some(out)
 }
 
 /// A dimension and the sizes that it is divided into.
