@@ -1,7 +1,8 @@
 //! `align-products`: operands of products whose rows start at multiples of 16 bytes.
 //!
 //! Hopper's copy engine brings no tile of a matrix whose rows start elsewhere (a vocabulary of 50257, 197 keys): products of such operands
-//! would read them element by element, at a tenth of the rate. Where a padded copy takes less time than that costs, the product reads one.
+//! would read them element by element, at a tenth of the rate. Where a padded copy takes less time than that costs, the product reads one. Images with
+//! channels first are copied to channels last instead, where a row of places is no multiple and channels are.
 
 use crate::schedule::Target;
 use crate::windows::windows_of;
@@ -11,12 +12,13 @@ use rc_dialects::core::shape::RESHAPE;
 use rc_dialects::func::FUNC;
 use rc_dialects::interfaces::{Contraction, ContractionRoles};
 use rc_ir::pass::{PassDef, PassKind, SymbolContext};
-use rc_ir::{Body, Builder, Dim, Op, Result, Type, Value};
+use rc_ir::{Attr, Body, Builder, Dim, Op, Result, Type, Value};
 
 pub static ALIGN_PRODUCTS: PassDef = PassDef {
     summary: "Pads operands of products whose rows are no multiples of 16 bytes.",
     doc: "For GPUs with warpgroup products, of 16-bit floats of static sizes. A free dimension is padded in a copy of which the product reads \
-the part that counts; a contracted one with zeros, in both operands. A remark says what was padded, and the microseconds that the copy and \
+the part that counts; a contracted one with zeros, in both operands. Short rows of an image are not padded, but the other dimension becomes the last, if its rows are \
+whole: tiles then have rows of the image one after the other. A remark says what was padded, and the microseconds that the copy and \
 the product as it was would take. Copies of one operand for several products become one by `cse`.",
     requires: &["decompose"],
     ..PassDef::new("align-products", |_| Ok(PassKind::symbol(run)))
@@ -27,6 +29,9 @@ const UNIT: i64 = 8;
 
 /// Elements of a line of the second-level cache: rows that start within one cost a line more for each part that is read.
 const LINE: i64 = 64;
+
+/// Rows from which on padding is but a few elements of them, and tiles are filled by one.
+const LONG: i64 = 512;
 
 /// The size of a padded dimension: whole lines where they are few more elements.
 fn whole(size: i64) -> i64 {
@@ -53,11 +58,24 @@ fn run(body: &mut Body, cx: &mut SymbolContext) -> Result {
     Ok(())
 }
 
-/// A product with operands to pad.
+struct Operand {
+    shape: Vec<i64>,
+    /// The dimensions to pad, with their new sizes.
+    padded: Vec<(usize, i64)>,
+    /// The dimension that becomes the last instead.
+    last: Option<usize>,
+}
+
+impl Operand {
+    fn copied(&self) -> bool {
+        !self.padded.is_empty() || self.last.is_some()
+    }
+}
+
+/// A product with operands to copy.
 struct Case {
     roles: ContractionRoles,
-    /// For each operand its shape and the dimensions to pad, with their new sizes.
-    operands: [(Vec<i64>, Vec<(usize, i64)>); 2],
+    operands: [Operand; 2],
     flops: f64,
     /// Read and written by the copies.
     bytes: f64,
@@ -77,47 +95,72 @@ impl Case {
         let (lhs, rhs, out) = (shape(op.operand(0))?, shape(op.operand(1))?, shape(op.result(0))?);
         let sums: f64 = roles.lhs_contract.iter().map(|&d| lhs[d] as f64).product();
         let flops = 2.0 * out.iter().map(|&n| n as f64).product::<f64>() * sums;
-        let mut case = Case { operands: [(lhs, vec![]), (rhs, vec![])], flops, bytes: 0.0, roles };
-        case.operands.iter().all(|(shape, _)| shape.len() >= 2).then_some(())?;
+        let operands = [lhs, rhs].map(|shape| Operand { shape, padded: Vec::new(), last: None });
+        let mut case = Case { operands, flops, bytes: 0.0, roles };
+        case.operands.iter().all(|operand| operand.shape.len() >= 2).then_some(())?;
         for side in (0..2).filter(|&side| !windows[side]) {
-            case.pad(side, windows[1 - side])?;
+            case.align(side, windows[1 - side])?;
         }
-        for (side, (shape, padded)) in case.operands.iter().enumerate() {
-            if !padded.is_empty() {
-                // Products of the same operand share its copy.
-                let users = body.uses(op.operand(side)).filter(|(user, _)| body.name(*user) == &DOT).count();
-                case.bytes += 4.0 * shape.iter().map(|&n| n as f64).product::<f64>() / users as f64;
-            }
+        for (side, operand) in case.operands.iter().enumerate().filter(|(_, operand)| operand.copied()) {
+            // Products of the same operand share its copy.
+            let users = body.uses(op.operand(side)).filter(|(user, _)| body.name(*user) == &DOT).count();
+            case.bytes += 4.0 * operand.shape.iter().map(|&n| n as f64).product::<f64>() / users as f64;
         }
         (case.bytes > 0.0).then_some(case)
     }
 
+    /// The dimensions of an operand that are batches, free and contracted.
+    fn roles(&self, side: usize) -> [&[usize]; 3] {
+        let roles = &self.roles;
+        match side {
+            0 => [&roles.lhs_batch, &roles.lhs_free, &roles.lhs_contract],
+            _ => [&roles.rhs_batch, &roles.rhs_free, &roles.rhs_contract],
+        }
+    }
+
     /// Notes what makes the rows of an operand whole; `None` where that is a batch dimension, or one that is contracted with windows.
-    fn pad(&mut self, side: usize, with_windows: bool) -> Option<()> {
-        let last = self.operands[side].0.len() - 1;
-        let size = self.operands[side].0[last];
+    fn align(&mut self, side: usize, with_windows: bool) -> Option<()> {
+        let last = self.operands[side].shape.len() - 1;
+        let size = self.operands[side].shape[last];
         if size % UNIT == 0 {
             return Some(());
         }
         let whole = whole(size);
-        let contracted = [&self.roles.lhs_contract, &self.roles.rhs_contract];
-        if [&self.roles.lhs_batch, &self.roles.rhs_batch][side].contains(&last) {
+        let [batch, _, contracted] = self.roles(side);
+        if batch.contains(&last) {
             return None;
         }
-        let Some(n) = contracted[side].iter().position(|&d| d == last) else {
-            self.operands[side].1.push((last, whole));
+        let position = contracted.iter().position(|&d| d == last);
+        if position.is_some() && with_windows {
+            return None;
+        }
+        if let Some(other) = self.other_last(side) {
+            self.operands[side].last = Some(other);
+            return Some(());
+        }
+        let Some(n) = position else {
+            self.operands[side].padded.push((last, whole));
             return Some(());
         };
-        if with_windows {
-            return None;
-        }
-        let pairs = [(0, contracted[0][n]), (1, contracted[1][n])];
-        for (side, dim) in pairs {
-            if !self.operands[side].1.iter().any(|p| p.0 == dim) {
-                self.operands[side].1.push((dim, whole));
+        for side in 0..2 {
+            let dim = self.roles(side)[2][n];
+            if !self.operands[side].padded.iter().any(|p| p.0 == dim) {
+                self.operands[side].padded.push((dim, whole));
             }
         }
         Some(())
+    }
+
+    /// The dimension that makes whole rows as the last one, where short rows of more than one dimension would be padded: a contracted one after free ones,
+    /// or a free one after those that are contracted.
+    fn other_last(&self, side: usize) -> Option<usize> {
+        let shape = &self.operands[side].shape;
+        let last = shape.len() - 1;
+        let [_, free, contracted] = self.roles(side);
+        let (own, others) = if free.contains(&last) { (free, contracted) } else { (contracted, free) };
+        let several = own.iter().filter(|&&d| shape[d] > 1).count() > 1;
+        let other = *others.iter().max()?;
+        (several && shape[last] < LONG && shape[other] % UNIT == 0).then_some(other)
     }
 
     fn pays(&self, target: &Target) -> bool {
@@ -127,25 +170,49 @@ impl Case {
     }
 
     fn apply(&self, body: &mut Body, dot: Op) -> Result {
-        let contracted = [&self.roles.lhs_contract, &self.roles.rhs_contract];
-        for (side, (shape, padded)) in self.operands.iter().enumerate() {
-            if padded.is_empty() {
-                continue;
-            }
-            let value = body.operand(dot, side);
-            let copy = padded_copy(body, dot, value, shape, padded);
-            // What is summed over is summed with its zeros.
-            let size = |d: usize| {
-                let whole = padded.iter().find(|p| p.0 == d && contracted[side].contains(&d));
-                Dim::Static(whole.map_or(shape[d], |p| p.1))
+        for (side, operand) in self.operands.iter().enumerate() {
+            // What is padded here for the other operand's sake stays in its order.
+            let read = match operand.last {
+                Some(last) if operand.padded.is_empty() => self.turned(body, dot, side, last),
+                _ if operand.padded.is_empty() => continue,
+                _ => self.padded(body, dot, side),
             };
-            let sizes: Vec<Dim> = (0..shape.len()).map(size).collect();
-            let mut b = Builder::before(body, dot);
-            let zeros = vec![Dim::Static(0); shape.len()];
-            let read = if b.ty(copy).shape().as_slice() == sizes { copy } else { b.slice(copy, &zeros, &sizes) };
             body.set_operand(dot, side, read);
         }
         Ok(())
+    }
+
+    /// The operand with another dimension as the last, of which the product's attributes then speak.
+    fn turned(&self, body: &mut Body, dot: Op, side: usize, last: usize) -> Value {
+        let order: Vec<usize> = (0..self.operands[side].shape.len()).filter(|&d| d != last).chain([last]).collect();
+        let place = |d: &usize| order.iter().position(|o| o == d).expect("all dimensions are there") as i64;
+        let [batch, _, contracted] = self.roles(side);
+        let name = ["lhs", "rhs"][side];
+        for (role, dims) in
+            [("batch", batch), ("contract", contracted)].into_iter().filter(|(_, dims)| !dims.is_empty())
+        {
+            let dims: Vec<i64> = dims.iter().map(place).collect();
+            body.set_attr(dot, &format!("{name}_{role}"), Attr::i64s(&dims));
+        }
+        let value = body.operand(dot, side);
+        let perm: Vec<i64> = order.iter().map(|&d| d as i64).collect();
+        Builder::before(body, dot).permute(value, &perm)
+    }
+
+    fn padded(&self, body: &mut Body, dot: Op, side: usize) -> Value {
+        let Operand { shape, padded, .. } = &self.operands[side];
+        let contracted = self.roles(side)[2];
+        let value = body.operand(dot, side);
+        let copy = padded_copy(body, dot, value, shape, padded);
+        // What is summed over is summed with its zeros.
+        let size = |d: usize| {
+            let whole = padded.iter().find(|p| p.0 == d && contracted.contains(&d));
+            Dim::Static(whole.map_or(shape[d], |p| p.1))
+        };
+        let sizes: Vec<Dim> = (0..shape.len()).map(size).collect();
+        let mut b = Builder::before(body, dot);
+        let zeros = vec![Dim::Static(0); shape.len()];
+        if b.ty(copy).shape().as_slice() == sizes { copy } else { b.slice(copy, &zeros, &sizes) }
     }
 }
 
