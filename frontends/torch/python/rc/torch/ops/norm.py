@@ -40,10 +40,12 @@ def native_layer_norm(b: Build, x: T, shape, weight, bias, eps: float) -> list:
 
 @translates("native_group_norm")
 def native_group_norm(b: Build, x: T, weight, bias, n, c_, hxw, groups: int, eps: float) -> list:
-    own = numel([c_]) // groups
-    # A dimension of its own for a group's channels: weight and bias run along it, and no place divides.
-    rows = b.reshape(x, [n, groups, own, hxw])
-    y, mean, var = _normalize(b, rows, weight, bias, (1, groups, own, 1), [2, 3], eps)
+    # A dimension of its own for the channels of one of several groups: weight and bias run along it, and no place divides. Places stay as they are, so that
+    # images may lie with channels last.
+    channels = [groups, numel([c_]) // groups] if groups > 1 else [c_]
+    places = list(x.shape[2:])
+    rows = b.reshape(x, [n, *channels, *places])
+    y, mean, var = _normalize(b, rows, weight, bias, (1, *channels, *(1 for _ in places)), list(range(len(channels), rows.rank)), eps)
     stats = [b.convert(b.reshape(s, out_shape(b, i)), out_dtype(b, i)) for i, s in ((1, mean), (2, _rstd(b, var, eps)))]
     return [b.reshape(y, x.shape), *stats]
 
