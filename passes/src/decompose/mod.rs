@@ -175,7 +175,10 @@ fn channels_first(body: &Body) -> FxHashMap<Value, usize> {
         let from =
             || body.operands(op).find_map(|v| first.get(&v).and_then(|&places| places_after(body, op, v, places)));
         if let Some(places) = if convolves { Some(2) } else { from() } {
-            first.extend(body.results(op).map(|result| (result, places)));
+            // Statistics beside a result have no places.
+            let rank = |v: Value| body.ty(v).rank();
+            let alike = body.results(op).filter(|&v| rank(v) == rank(body.result(op, 0)));
+            first.extend(alike.map(|result| (result, places)));
         }
     }
     first
