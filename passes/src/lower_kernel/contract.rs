@@ -86,7 +86,7 @@ impl<'n> Product<'n> {
         let words = Words::of(p, op, schedule, factors, acc)?;
         Ok(Product { nest, schedule, roles, acc, words })
     }
-    pub fn iter(&self, name: rc_ir::Name) -> &'n Iter {
+    pub fn iter(&self, name: Name) -> &'n Iter {
         self.nest.iter(name).expect("checked when made")
     }
     /// The reduce iterators other than k, which are taken point by point.
@@ -178,8 +178,8 @@ impl<'n> Product<'n> {
         sums
     }
 
-    /// The sums over k, the whole of it or a part, and over other reduce iterators, point by point, as a tile of results.
-    pub fn sums(&self, p: &mut Program, scope: &Scope, part: Option<[Value; 2]>) -> Result<Value> {
+    /// The sums over k, and over other reduce iterators, point by point, as a tile of results: the whole of them, or a part of one iterator.
+    pub fn sums(&self, p: &mut Program, scope: &Scope, part: Option<(Name, [Value; 2])>) -> Result<Value> {
         let [bm, bn, _] = self.tile();
         let start = p.zeros([bm, bn], self.acc);
         let outer: Vec<Iter> = self.outer_sums().collect();
@@ -191,19 +191,20 @@ impl<'n> Product<'n> {
         scope: &Scope,
         outer: &[Iter],
         acc: Value,
-        part: Option<[Value; 2]>,
+        part: Option<(Name, [Value; 2])>,
     ) -> Result<Value> {
         let Some((iter, rest)) = outer.split_first() else { return self.inner(p, scope, acc, part) };
-        let bounds = [p.constant_index(0), p.size(iter.extent), p.constant_index(1)];
+        let [first, end] = range(p, iter, part);
+        let bounds = [first, end, p.constant_index(1)];
         let ends = p.for_loop(bounds, &[acc], |p, at, acc| {
             let inner = scope.with(iter.name, bind(iter, at, None, 1));
             Ok::<_, Box<rc_ir::Diagnostic>>(vec![self.outer(p, &inner, rest, acc[0], part)?])
         })?;
         Ok(ends[0])
     }
-    fn inner(&self, p: &mut Program, scope: &Scope, acc: Value, part: Option<[Value; 2]>) -> Result<Value> {
+    fn inner(&self, p: &mut Program, scope: &Scope, acc: Value, part: Option<(Name, [Value; 2])>) -> Result<Value> {
         let (k, bk) = (self.iter(self.roles.k), self.tile()[2]);
-        let [first, end] = part.unwrap_or_else(|| [p.constant_index(0), p.size(k.extent)]);
+        let [first, end] = range(p, k, part);
         let bounds = [first, end, p.constant_index(bk)];
         let ends = p.for_loop(bounds, &[acc], |p, at, acc| self.step(p, scope, at, acc[0]).map(|v| vec![v]))?;
         let made = p.out.defining_op(ends[0]).expect("a loop's result");
@@ -211,6 +212,14 @@ impl<'n> Product<'n> {
             p.out.set_attr(made, "stages", Attr::i64(stages));
         }
         Ok(ends[0])
+    }
+}
+
+/// Where an iterator begins and ends, of which there may be a part.
+fn range(p: &mut Program, iter: &Iter, part: Option<(Name, [Value; 2])>) -> [Value; 2] {
+    match part.filter(|part| part.0 == iter.name) {
+        Some((_, bounds)) => bounds,
+        None => [p.constant_index(0), p.size(iter.extent)],
     }
 }
 

@@ -49,13 +49,16 @@ impl<'a> Split<'a> {
         let fail = |what: &str| src.op_ref(op).unsupported(format!("with a schedule that splits {what}"));
         let Some(nest) = scheduled.group.nests.first() else { return Err(fail("attention")) };
         let schedule = &scheduled.schedules[0];
+        // Of a product the first iterator that has an element for each part, before the one that tiles go along.
+        let outer = |i: &&Iter, inner| i.extent.as_static().is_some_and(|n| n >= parts) && Some(i.name) != inner;
         let cut = |i: &&Iter| match &schedule.kind {
             Kind::Contract(own) => Some(i.name) == own.inner,
             _ => schedule.axis_of(i.name).is_some(),
         };
         // Without one the sums are of elements, one by one.
         let apart = || nest.of_kind(IterKind::Reduce).next().filter(|_| schedule.contract().is_none());
-        let along = nest.of_kind(IterKind::Reduce).find(cut).or_else(apart);
+        let before = schedule.contract().and_then(|own| nest.of_kind(IterKind::Reduce).find(|i| outer(i, own.inner)));
+        let along = before.or_else(|| nest.of_kind(IterKind::Reduce).find(cut)).or_else(apart);
         let along = *along.ok_or_else(|| fail("a nest without a reduce iterator among its axes"))?;
         if scheduled.group.nests[1..].iter().any(|n| !n.is_pointwise()) {
             return Err(fail("a reduction that is run together with another"));
@@ -150,7 +153,7 @@ impl<'a> Split<'a> {
             let scope = scope_of(over, starts, self.schedule());
             let bounds = self.bounds(p, starts[0], self.along.extent, self.schedule().tile_of(self.along.name));
             p.hold_indices(product.nest, &scope)?;
-            let tile = product.sums(p, &scope, Some(bounds))?;
+            let tile = product.sums(p, &scope, Some((self.along.name, bounds)))?;
             p.store_to(memory, tile, &self.access(0), &scope)
         };
         if self.schedule().contract().is_some_and(|own| own.programs.is_some()) {

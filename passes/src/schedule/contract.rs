@@ -8,6 +8,7 @@ use super::roles::Roles;
 use super::tiles::{pow2, storable};
 use super::{Candidate, Cost, Plan, beside, contract_cpu, cores, lanes_cpu, warpgroup};
 use crate::work::is_function;
+use rc_dialects::loop_::IterKind;
 use rc_ir::{Body, Dim, Name, Type};
 use rc_machine::{Target, Unit};
 
@@ -22,9 +23,12 @@ pub struct Problem {
     pub roles: Roles,
     pub m: Iter,
     pub n: Iter,
-    /// Extents, and the product of all others, which are taken one by one, in all launches that come together.
+    /// Extents, and the product of those of all other parallel iterators, in all launches that come together.
     pub sizes: [f64; 3],
     pub batch: f64,
+    /// Of reduce iterators besides k, whose values are taken one by one: the product of their extents, and the greatest of them.
+    pub outer: f64,
+    pub longest_outer: f64,
     pub launches: f64,
     pub factors: [Type; 2],
     pub acc: Type,
@@ -38,6 +42,17 @@ pub struct Problem {
     pub along_sums: [bool; 2],
     /// Elementary functions that each result goes through.
     pub functions: f64,
+}
+
+impl Problem {
+    /// How many products each result is the sum of.
+    pub fn depth(&self) -> f64 {
+        self.sizes[2] * self.outer
+    }
+    /// Steps of `width` along k that each of so many parts takes.
+    pub fn steps(&self, width: f64, parts: f64) -> f64 {
+        ((self.sizes[2] / width).ceil() * self.outer / parts).ceil()
+    }
 }
 
 /// `None` where the group is no product of two matrices.
@@ -56,16 +71,19 @@ pub fn plan(body: &Body, mut group: Group, target: &Target) -> Option<Plan> {
     let size = |name: Name| nest.iter(name).map_or(1.0, |i| extent_of(&nest.ranges, i.extent).max(1) as f64);
     let sizes = [size(roles.m), size(roles.n), size(roles.k)];
     let points: f64 = nest.iters.iter().map(|i| size(i.name)).product();
+    let outer = || nest.of_kind(IterKind::Reduce).filter(|i| i.name != roles.k).map(|i| size(i.name));
     let factors = factor_types(body, nest);
     let acc = nest.acc.unwrap_or_else(|| rc_dialects::constraints::default_acc(factors[0]));
     let launches = beside::launches(body) as f64;
-    let batch = points / sizes.iter().product::<f64>() * launches;
+    let batch = points / sizes.iter().product::<f64>() / outer().product::<f64>() * launches;
     let mut problem = Problem {
         roles,
         m,
         n,
         sizes,
         batch,
+        outer: outer().product(),
+        longest_outer: outer().fold(1.0, f64::max),
         launches,
         factors,
         acc,
@@ -103,7 +121,7 @@ pub fn plan(body: &Body, mut group: Group, target: &Target) -> Option<Plan> {
             Plan::of_model(format!("{m} x {n} x {k}{together}: "), all, "no other tile fits")
         }
     };
-    let grid: Vec<Name> = nest.of_kind(rc_dialects::loop_::IterKind::Parallel).map(|i| i.name).collect();
+    let grid: Vec<Name> = nest.of_kind(IterKind::Parallel).map(|i| i.name).collect();
     let tiled = [problem.roles.m, problem.roles.n];
     // Batch slowest; then down the rows before the next columns, so that the right operand stays in cache. Where a table says which
     // matrix a product has, products after one another often have the same one, and the next has the same columns of it.
@@ -268,7 +286,7 @@ impl Way {
 fn cost(p: &Problem, way: &Way, target: &Target) -> Cost {
     let Way { tile, threads, split: parts } = *way;
     let models = &target.gpu().products;
-    let [m, n, k] = p.sizes;
+    let ([m, n, _], k) = (p.sizes, p.depth());
     let [bm, bn, bk] = tile.map(|size| size as f64);
     let resident = (target.registers / (models.registers * threads)).max(1) as f64;
     let programs = (m / bm).ceil() * (n / bn).ceil() * p.batch * parts as f64;
@@ -293,7 +311,7 @@ fn cost(p: &Problem, way: &Way, target: &Target) -> Cost {
         false => (if p.gathered { models.gather_us } else { models.step_us }, 1.0),
     };
     let beside = if parts > 1 { beside.max((programs / target.cores as f64).min(resident)) } else { beside };
-    let steps = (of_part / bk).ceil() * step / beside;
+    let steps = p.steps(bk, parts as f64) * step / beside;
     let inside = Cost::longest([("arithmetic", arithmetic), ("copies", cache), ("latency", steps)]);
     let cost = Cost::longest([(inside.bound, waves * inside.us), ("memory", memory)]);
     let ends = match waits {

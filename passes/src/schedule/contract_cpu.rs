@@ -5,11 +5,10 @@ use super::access::Iter;
 use super::attr::{Contract, Kind, Operand, Schedule};
 use super::contract::{Problem, limit};
 use super::group::Group;
-use super::nest::{Nest, extent_of};
+use super::nest::Nest;
 use super::roles::Roles;
 use super::{Candidate, Cost, Plan};
 use rc_dialects::kernel::word_width;
-use rc_dialects::loop_::IterKind;
 use rc_ir::{Body, Dim, Name, Type};
 use rc_machine::{CpuProducts, Matrix, Target, Unit};
 
@@ -132,13 +131,11 @@ fn models<'a>(body: &Body, group: &Group, p: &Problem, target: &'a Target) -> Ve
         let (mr, nr) = limit(group, p, mr, nr, target);
         Some([mr, nr])
     };
-    let extent = |i: &Iter| extent_of(&nest.ranges, i.extent).max(1) as f64;
-    let sums: f64 = nest.of_kind(IterKind::Reduce).map(extent).product();
     let packing = Model {
         target,
         sizes: p.sizes.map(|n| n as i64),
-        outer: sums / p.sizes[2],
-        batch: p.batch * p.sizes[2] / sums,
+        outer: p.outer,
+        batch: p.batch,
         functions: p.functions,
         tile: tile(0, &|_| true).expect("there are tiles of any number of rows"),
         lanes: lanes as f64,

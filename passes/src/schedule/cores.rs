@@ -59,7 +59,7 @@ fn cost(p: &Problem, way: &Way, target: &Target) -> Cost {
     let models = &target.gpu().products;
     let cores = target.cores as f64;
     let Way { tile, threads, split } = *way;
-    let [m, n, k] = p.sizes;
+    let ([m, n, _], k) = (p.sizes, p.depth());
     let [bm, bn, bk] = tile.map(|size| size as f64);
     let (threads, split) = (threads as f64, split as f64);
     let width = p.factors[0].byte_width().unwrap_or(4) as f64;
@@ -67,7 +67,7 @@ fn cost(p: &Problem, way: &Way, target: &Target) -> Cost {
     let of_core = (programs / cores).ceil();
     let each = bm * bn / threads;
     let resident = resident(way, each, width, target);
-    let steps = (k / split / bk).ceil();
+    let steps = p.steps(bk, split);
     // Microseconds of a cycle, in which a core takes an instruction of each of four warps.
     let cycle = 256.0 * cores / (target.flops_f32 * 1e6);
     let step = (bk / 4.0 * (each + models.fma_read * reads(p, way, each, models)) + models.fma_step) * cycle;

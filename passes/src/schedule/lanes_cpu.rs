@@ -52,7 +52,7 @@ pub fn candidates(group: &Group, p: &Problem, target: &Target) -> Vec<Candidate>
 
 fn cost(p: &Problem, [mr, nr, lanes]: [i64; 3], block: i64, target: &Target) -> Cost {
     let [m, n, k] = p.sizes;
-    let steps = (k / lanes as f64).ceil();
+    let steps = (k / lanes as f64).ceil() * p.outer;
     let step = step(p, [mr as f64, nr as f64], target);
     let costs = &target.cpu().dots;
     let results = (mr * nr) as f64 * (costs.lanes + p.functions * costs.function);

@@ -230,7 +230,9 @@ pub fn is_mapped(ty: Type) -> bool {
 pub fn splits(group: &Group, p: &Problem, doublings: usize, target: &Target) -> Vec<i64> {
     let least = (target.gpu().warpgroups.part_steps * WIDTH) as f64;
     let whole = group.nests[1..].iter().all(|n| n.is_pointwise()) && group.nests[0].gathers.is_empty();
-    let enough = |n: &i64| *n == 1 || whole && p.sizes[2] / (*n as f64) >= least;
+    // One iterator is cut.
+    let cut = |n: f64| p.sizes[2] / n >= least || p.longest_outer >= n && p.depth() / n >= least;
+    let enough = |n: &i64| *n == 1 || whole && cut(*n as f64);
     (0..doublings).map(|i| 1 << i).filter(enough).collect()
 }
 
@@ -290,7 +292,7 @@ fn cost(p: &Problem, work: &Work, choice: Choice, held: i64, target: &Target) ->
     let Choice { tile: [bm, bn], stages, split, cluster, turns } = choice;
     let [above, beside] = cluster.map(|n| n as f64);
     let model = &target.gpu().warpgroups;
-    let [m, n, k] = p.sizes;
+    let ([m, n, _], k) = (p.sizes, p.depth());
     let (rows, columns) = (bm as f64, bn as f64);
     let parts = split as f64;
     let clusters = (target.cores as f64 / (above * beside)).floor();
@@ -298,7 +300,7 @@ fn cost(p: &Problem, work: &Work, choice: Choice, held: i64, target: &Target) ->
     let waves = (model.whole_waves * share.ceil() + (1.0 - model.whole_waves) * share).max(1.0);
     let flops = target.flops_mma * 1e6 / target.cores as f64; // of a core in a microsecond
     let cache = model.cache_rate * target.bandwidth * 1e3 / target.cores as f64; // bytes to a core in a microsecond
-    let steps = (k / WIDTH as f64 / parts).ceil();
+    let steps = p.steps(WIDTH as f64, parts);
     let arithmetic = 2.0 * rows * columns * WIDTH as f64 / (model.rate * flops);
     let lines = |which: usize, tile: i64| if work.straddles[which] { 2.0 } else { 2.0 - aligned(tile) };
     let (left, right) = (p.roles.left, 1 - p.roles.left);
