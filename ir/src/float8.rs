@@ -30,32 +30,26 @@ pub fn decode(kind: FloatKind, code: u8) -> f64 {
     }
 }
 
-/// The code nearest to `value`, ties to the even code; E4M3FN overflows to NaN, E5M2 to infinity.
+/// The code nearest to `value`, ties to the even code. What is too large for E5M2 is infinite; for E4M3FN, which has no infinity, it is the largest number.
 pub fn encode(kind: FloatKind, value: f64) -> u64 {
-    let sign = if value.is_sign_negative() { 0x80u8 } else { 0 };
-    let nan = sign | 0x7f;
-    if value.is_nan() {
-        return u64::from(nan);
-    }
-    let (max, overflow) = match kind {
-        FloatKind::F8E4M3FN => (0x7eu8, 0x7f),
-        _ => (0x7bu8, 0x7c),
+    let (mantissa_bits, bias) = layout(kind);
+    let (largest, too_large) = match kind {
+        FloatKind::F8E4M3FN => (0x7e, 0x7e),
+        _ => (0x7b, 0x7c),
     };
+    let sign = if value.is_sign_negative() { 0x80 } else { 0 };
     let magnitude = value.abs();
-    let largest = decode(kind, max);
-    let half_step = (largest - decode(kind, max - 1)) / 2.0;
-    if magnitude >= largest + half_step {
-        return u64::from(sign | overflow);
-    }
-    // Codes of one sign are ordered as their values are: find the last that is not above.
-    let codes: Vec<u8> = (0..=max).collect();
-    let below = codes.partition_point(|&c| decode(kind, c) <= magnitude) as u8 - 1;
-    if below == max {
-        return u64::from(sign | max);
-    }
-    let (low, high) = (magnitude - decode(kind, below), decode(kind, below + 1) - magnitude);
-    let code = if low < high || (low == high && below.is_multiple_of(2)) { below } else { below + 1 };
-    u64::from(sign | code)
+    let code = if value.is_nan() {
+        0x7f
+    } else if magnitude >= 2.0 * decode(kind, largest) {
+        too_large
+    } else {
+        // As many steps of the last digit as the value has, counted on from where its power of two starts.
+        let exponent = magnitude.max(2f64.powi(1 - bias)).log2().floor() as i32;
+        let steps = (magnitude * 2f64.powi(mantissa_bits as i32 - exponent)).round_ties_even() as i32;
+        (((exponent + bias - 1) << mantissa_bits) + steps).min(too_large)
+    };
+    (sign | code) as u64
 }
 
 #[cfg(test)]
@@ -73,7 +67,22 @@ mod tests {
             }
         }
         assert_eq!(decode(FloatKind::F8E4M3FN, 0x7e), 448.0);
-        assert!(decode(FloatKind::F8E4M3FN, encode(FloatKind::F8E4M3FN, 1e9) as u8).is_nan());
+        assert_eq!(decode(FloatKind::F8E4M3FN, encode(FloatKind::F8E4M3FN, 1e9) as u8), 448.0);
         assert_eq!(decode(FloatKind::F8E5M2, encode(FloatKind::F8E5M2, 1e9) as u8), f64::INFINITY);
+    }
+
+    #[test]
+    fn ties_go_to_the_even_code() {
+        for kind in [FloatKind::F8E4M3FN, FloatKind::F8E5M2] {
+            for code in 0..0x7bu8 {
+                let tie = (decode(kind, code) + decode(kind, code + 1)) / 2.0;
+                let even = u64::from(code + code % 2);
+                assert_eq!(encode(kind, tie), even, "{kind:?} {tie}");
+                assert_eq!(encode(kind, tie * (1.0 + 1e-9)), u64::from(code + 1), "{kind:?} above {tie}");
+                assert_eq!(encode(kind, -tie * (1.0 - 1e-9)), u64::from(0x80 | code), "{kind:?} below {tie}");
+            }
+        }
+        assert_eq!([464.0, 465.0, f64::INFINITY].map(|x| encode(FloatKind::F8E4M3FN, x)), [0x7e; 3]);
+        assert_eq!([61439.0, 61440.0].map(|x| encode(FloatKind::F8E5M2, x)), [0x7b, 0x7c]);
     }
 }

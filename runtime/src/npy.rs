@@ -6,9 +6,11 @@
 //! | i64, i32, i16, i8, ui64, ui32, ui16, ui8 | `<i8`, `<i4`, `<i2`, `\|i1`, `<u8`, `<u4`, `<u2`, `\|u1` | `<i1`, `<u1` |
 //! | i1 | `\|b1` | `<b1`, `?` |
 //! | bf16 | `<V2` | `\|V2`, `bfloat16` |
+//! | f8E4M3FN, f8E5M2 | `<V1`, `<f1` | `\|V1`, `\|f1`, `float8_e4m3fn`, `float8_e5m2` |
 //!
 //! NumPy has no bf16: `<V2` (two bytes of no type) is what `numpy.save` writes for an array of `ml_dtypes.bfloat16`,
-//! and what `numpy.load(file).view(ml_dtypes.bfloat16)` reads back. So every two-byte void is taken for bf16.
+//! and what `numpy.load(file).view(ml_dtypes.bfloat16)` reads back. So every two-byte void is taken for bf16. The same
+//! holds for 8-bit floats, `ml_dtypes.float8_e4m3fn` and `ml_dtypes.float8_e5m2`.
 
 mod header;
 

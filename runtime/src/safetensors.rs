@@ -171,6 +171,8 @@ fn to_file(dtype: DType) -> Dtype {
         DType::F32 => Dtype::F32,
         DType::F16 => Dtype::F16,
         DType::Bf16 => Dtype::BF16,
+        DType::F8E4M3FN => Dtype::F8_E4M3,
+        DType::F8E5M2 => Dtype::F8_E5M2,
         DType::I64 => Dtype::I64,
         DType::I32 => Dtype::I32,
         DType::I16 => Dtype::I16,
@@ -252,9 +254,9 @@ mod tests {
             let error = SafetensorsFile::open(&path).unwrap_err().to_string();
             assert!(error.contains("w.safetensors: expected"), "{header}: {error}");
         }
-        raw(&path, r#"{"x":{"dtype":"F8_E4M3","shape":[2],"data_offsets":[0,2]}}"#, &[0; 2]);
+        raw(&path, r#"{"x":{"dtype":"F8_E5M2FNUZ","shape":[2],"data_offsets":[0,2]}}"#, &[0; 2]);
         let file = SafetensorsFile::open(&path).unwrap();
-        assert!(file.tensor("x").unwrap_err().to_string().contains("F8_E4M3"));
+        assert!(file.tensor("x").unwrap_err().to_string().contains("F8_E5M2FNUZ"));
         assert!(file.tensor("y").unwrap_err().to_string().contains("`y`"));
         for bytes in [&[][..], &[1; 7], &[0xff; 64]] {
             std::fs::write(&path, bytes).unwrap();

@@ -172,7 +172,7 @@ def test_arguments_that_become_what_a_program_does_not_take(program):
     torch.testing.assert_close(program(whole)[0], whole * 2 + 1)
 
 
-DTYPES = "float64 float32 float16 bfloat16 int64 int32 int16 int8 uint8 bool complex64 complex128".split()
+DTYPES = "float64 float32 float16 bfloat16 int64 int32 int16 int8 uint8 bool complex64 complex128 float8_e4m3fn float8_e5m2".split()
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

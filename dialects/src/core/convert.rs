@@ -8,7 +8,8 @@ use rc_ir::{Effects, OpDef, OpRef, Result, Traits};
 
 pub static CONVERT: OpDef = OpDef {
     summary: "Elementwise conversion to the element type of the result.",
-    doc: "Float to float and integer to float: to nearest, ties to even. Float to integer: truncates toward zero, what is \
+    doc: "Float to float and integer to float: to nearest, ties to even; what is too large is infinite, of \
+          f8E4M3FN, which has no infinity, the largest number, as GPUs and PyTorch have it. Float to integer: truncates toward zero, what is \
           out of range saturates, NaN gives 0. Integer to integer: truncates, or extends by zeros (i1 and unsigned types) \
           or by the sign. To i1: whether the element is not zero (of NaN, true). From i1: 0 or 1. In a module with \
           `rc.excess_precision` a kernel may keep a float's precision where it converts it to 16 bits and back to f32, unless \

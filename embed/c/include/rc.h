@@ -45,7 +45,9 @@ typedef enum rc_dtype {
   RC_I16 = 6,
   RC_I8 = 7,
   RC_U8 = 8,
-  RC_BOOL = 9 /* a byte, 0 or 1 */
+  RC_BOOL = 9, /* a byte, 0 or 1 */
+  RC_F8E4M3FN = 10,
+  RC_F8E5M2 = 11
 } rc_dtype;
 
 /* A tensor, row-major: in host memory for rc_run, in the memory of the model's GPU for rc_run_on. */

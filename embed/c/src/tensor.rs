@@ -15,7 +15,7 @@ pub struct RcTensor {
 }
 
 /// The dtypes, in the order of `rc_dtype`.
-pub const DTYPES: [DType; 10] = [
+pub const DTYPES: [DType; 12] = [
     DType::F64,
     DType::F32,
     DType::F16,
@@ -26,6 +26,8 @@ pub const DTYPES: [DType; 10] = [
     DType::I8,
     DType::U8,
     DType::Bool,
+    DType::F8E4M3FN,
+    DType::F8E5M2,
 ];
 
 /// More dimensions than any function has: a rank beyond it is a mistake.

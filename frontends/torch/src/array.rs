@@ -37,7 +37,7 @@ impl PyArray {
         PyBytes::new(py, self.0.bytes())
     }
 
-    /// NumPy's protocol. Of bf16, which NumPy does not have, there is none; `__array__` makes what `ml_dtypes` has for it.
+    /// NumPy's protocol. Of bf16 and 8-bit floats, which NumPy does not have, there is none; `__array__` makes what `ml_dtypes` has for them.
     #[getter]
     fn __array_interface__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let dtype = self.0.dtype();
@@ -55,15 +55,18 @@ impl PyArray {
         let py = slf.py();
         let numpy = py.import("numpy")?;
         let this = slf.get();
-        let mut array = match this.0.dtype() {
-            DType::Bf16 => {
+        let dtype_here = this.0.dtype();
+        let mut array = match added_type(dtype_here) {
+            Some(name) => {
                 let types = py.import("ml_dtypes").map_err(|_| {
-                    PyTypeError::new_err("NumPy has no bf16: install ml_dtypes, or read the array by DLPack")
+                    PyTypeError::new_err(format!(
+                        "NumPy has no {dtype_here}: install ml_dtypes, or read the array by DLPack"
+                    ))
                 })?;
                 let shown = Py::new(py, Shown { array: slf.clone().unbind() })?;
-                numpy.call_method1("asarray", (shown,))?.call_method1("view", (types.getattr("bfloat16")?,))?
+                numpy.call_method1("asarray", (shown,))?.call_method1("view", (types.getattr(name)?,))?
             }
-            _ => numpy.call_method1("asarray", (Py::new(py, Shown { array: slf.clone().unbind() })?,))?,
+            None => numpy.call_method1("asarray", (Py::new(py, Shown { array: slf.clone().unbind() })?,))?,
         };
         if let Some(dtype) = dtype {
             let keywords = PyDict::new(py);
@@ -125,7 +128,7 @@ pub fn array(object: &Bound<'_, PyAny>) -> PyResult<PyArray> {
     Ok(PyArray(copy.map_err(|e| plain(object.py(), e))?))
 }
 
-/// An array as NumPy reads it, bf16 as words of 16 bits.
+/// An array as NumPy reads it, floats that it does not have as integers of their width.
 #[pyclass(frozen)]
 struct Shown {
     array: Py<PyArray>,
@@ -136,13 +139,24 @@ impl Shown {
     #[getter]
     fn __array_interface__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let array = self.array.get();
-        array.interface(py, type_word(array.0.dtype()).unwrap_or("<u2"))
+        let dtype = array.0.dtype();
+        array.interface(py, type_word(dtype).unwrap_or(if dtype.size() == 2 { "<u2" } else { "|u1" }))
     }
 }
 
 /// NumPy's word for an element type, where it has that type.
 fn type_word(dtype: DType) -> Option<&'static str> {
-    (dtype != DType::Bf16).then(|| npy::descriptor(dtype))
+    added_type(dtype).is_none().then(|| npy::descriptor(dtype))
+}
+
+/// The name of an element type that NumPy has by `ml_dtypes` only.
+fn added_type(dtype: DType) -> Option<&'static str> {
+    match dtype {
+        DType::Bf16 => Some("bfloat16"),
+        DType::F8E4M3FN => Some("float8_e4m3fn"),
+        DType::F8E5M2 => Some("float8_e5m2"),
+        _ => None,
+    }
 }
 
 /// Memory that a Python object shows: the elements' type, shape, strides in bytes, and where the first one lies.
@@ -286,12 +300,13 @@ impl Memory {
     ) -> PyResult<Memory> {
         let word: String = item(interface, "typestr")?.extract()?;
         let dtype = DType::ALL.into_iter().find(|&dtype| type_word(dtype) == Some(&word));
-        let is_bf16 = || -> PyResult<bool> {
-            Ok(word == "<V2" && object.getattr("dtype")?.getattr("name")?.extract::<String>()? == "bfloat16")
+        let name = || -> PyResult<String> { object.getattr("dtype")?.getattr("name")?.extract() };
+        let added = |name: String| {
+            let is = |&dtype: &DType| npy::descriptor(dtype) == word && added_type(dtype) == Some(&name);
+            DType::ALL.into_iter().find(is)
         };
-        let dtype = match dtype {
+        let dtype = match dtype.or_else(|| name().ok().and_then(added)) {
             Some(dtype) => dtype,
-            None if is_bf16().unwrap_or(false) => DType::Bf16,
             None => {
                 return Err(plain(object.py(), format!("{} has elements of {word}, which rc does not have", what())));
             }

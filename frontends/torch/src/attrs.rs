@@ -5,6 +5,7 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use rc_dialects::func::bindings_attr;
 use rc_ir::op_def::{AttrDef, AttrKind};
+use rc_ir::types::FloatKind;
 use rc_ir::{Attr, Name, OpDef, Type};
 
 /// The attribute `name` of an op, from a Python value.
@@ -53,12 +54,10 @@ fn converted(def: &OpDef, declared: &AttrDef, value: &Bound<'_, PyAny>) -> PyRes
 /// An element type by its name in the IR: `f32`, `i64`, `ui8`, `i1`.
 pub fn element(name: &str) -> PyResult<Type> {
     let width = |text: &str| text.parse().ok().filter(|w| matches!(w, 1 | 8 | 16 | 32 | 64));
+    let float = FloatKind::ALL.into_iter().find(|kind| kind.as_str() == name && *kind != FloatKind::TF32);
     let ty = match name {
-        "f16" => Some(Type::f16()),
-        "bf16" => Some(Type::bf16()),
-        "f32" => Some(Type::f32()),
-        "f64" => Some(Type::f64()),
         "index" => Some(Type::index()),
+        _ if float.is_some() => float.map(Type::float),
         _ => match (name.strip_prefix("ui"), name.strip_prefix('i')) {
             (Some(text), _) => width(text).map(Type::unsigned),
             (_, Some(text)) => width(text).map(Type::int),

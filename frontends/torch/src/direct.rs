@@ -159,11 +159,13 @@ unsafe fn function<T>(library: *mut c_void, name: &str) -> Option<Get<T>> {
 }
 
 /// PyTorch's element types that DLPack has and rc reads.
-const ELEMENTS: [&str; 15] = [
+const ELEMENTS: [&str; 17] = [
     "float64",
     "float32",
     "float16",
     "bfloat16",
+    "float8_e4m3fn",
+    "float8_e5m2",
     "int64",
     "int32",
     "int16",

@@ -237,9 +237,13 @@ fn code_of(dtype: DType) -> (u8, u8) {
     const FLOAT: u8 = 2;
     const BFLOAT: u8 = 4;
     const BOOL: u8 = 6;
+    const FLOAT8_E4M3FN: u8 = 10;
+    const FLOAT8_E5M2: u8 = 12;
     let code = match dtype {
         DType::F64 | DType::F32 | DType::F16 => FLOAT,
         DType::Bf16 => BFLOAT,
+        DType::F8E4M3FN => FLOAT8_E4M3FN,
+        DType::F8E5M2 => FLOAT8_E5M2,
         DType::I64 | DType::I32 | DType::I16 | DType::I8 => INT,
         DType::U64 | DType::U32 | DType::U16 | DType::U8 => UINT,
         DType::Bool => BOOL,

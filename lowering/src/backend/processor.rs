@@ -210,6 +210,12 @@ impl Cuda {
         self.shared_bytes
     }
 
+    /// Whether instructions convert 8-bit floats, as processors since `sm_89` have.
+    pub fn has_float8(&self) -> bool {
+        let digits = self.arch().trim_start_matches("sm_").trim_end_matches('a');
+        digits.parse().is_ok_and(|version: u32| version >= 89)
+    }
+
     /// Whether TMA (`cp.async.bulk.tensor`), clusters and transaction barriers exist.
     pub fn has_tma(&self) -> bool {
         self.tensor_maps

@@ -22,6 +22,7 @@ mod vector;
 
 pub use self::{
     builder::{Block, Builder},
+    cast::Format,
     control::Unroll,
     memory::{Access, AtomicOp, Ordering},
     module::{Function, Kernel, ModuleBuilder, Parameter},

@@ -59,6 +59,9 @@ impl<'a, 'm> Lowering<'a, 'm> {
                 Some(kind @ (FloatKind::F16 | FloatKind::BF16)) => {
                     self.b.int(scalar, i64::from(float_to_bits(kind, value) as u16 as i16))
                 }
+                Some(kind @ (FloatKind::F8E4M3FN | FloatKind::F8E5M2)) => {
+                    self.b.int(scalar, i64::from(float_to_bits(kind, value) as u8 as i8))
+                }
                 _ => self.b.float(scalar, value),
             },
         }

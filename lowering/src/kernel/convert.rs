@@ -6,15 +6,14 @@ use super::{
 };
 use crate::emit::{FCmp, ICmp, Type, Value, same_shape};
 use melior::ir::ValueLike;
-use rc_ir::{self as ir, OpRef, Result};
+use rc_ir::{self as ir, OpRef, Result, types::FloatKind};
 
 impl<'a, 'm> Lowering<'a, 'm> {
     pub fn convert(&mut self, op: OpRef) -> Result {
         let (value, result) = (op.operand(0), op.result(0));
         let (from, to) = (self.body.ty(value).elem(), self.body.ty(result).elem());
         let parts = self.values.parts(value);
-        if self.gpu && from == ir::Type::f32() && self.is_half(to) && parts.len().is_multiple_of(2) {
-            let parts = self.convert_pairs(&parts, to);
+        if let Some(parts) = self.convert_words(&parts, from, to) {
             self.values.set_parts(result, parts);
             return Ok(());
         }
@@ -29,15 +28,45 @@ impl<'a, 'm> Lowering<'a, 'm> {
         Ok(())
     }
 
-    /// Two f32 at a time to 16-bit floats, as GPUs do.
-    fn convert_pairs(&self, parts: &[Value<'m>], to: ir::Type) -> Parts<'m> {
-        let p = self.b.ptx();
-        let pack = |pair: &[Value<'m>]| match to == ir::Type::bf16() {
-            true => p.pack_bf16x2(pair[0], pair[1]),
-            false => p.pack_f16x2(pair[0], pair[1]),
+    /// A word of 32 bits at a time, as GPUs convert between f32 and narrower floats.
+    fn convert_words(&self, parts: &[Value<'m>], from: ir::Type, to: ir::Type) -> Option<Parts<'m>> {
+        let float8 = ir::Type::float(FloatKind::F8E4M3FN);
+        let lanes = if [from, to].contains(&float8) { 4 } else { 2 };
+        if !self.gpu || !parts.len().is_multiple_of(lanes) || lanes == 4 && !self.converts_float8() {
+            return None;
+        }
+        let (b, p) = (self.b, self.b.ptx());
+        if from == float8 && to.is_float() {
+            let pairs = |word: Value<'m>| [word, b.lshr(word, b.i32(16))].map(|half| b.trunc(half, b.ty.i16));
+            let words: Vec<Value<'m>> =
+                self.pack(parts).into_iter().flat_map(pairs).map(|pair| p.e4m3x2_to_f16x2(pair)).collect();
+            let halves = self.unpack(&words, ir::Type::f16(), b.ty.i16);
+            let wide = |&half: &Value<'m>| self.widen(half, ir::Type::f16());
+            return match to {
+                _ if to == ir::Type::f16() => Some(halves),
+                _ if to == ir::Type::f64() => None,
+                _ if self.is_narrow_float(to) => {
+                    self.convert_words(&halves.iter().map(wide).collect::<Vec<_>>(), ir::Type::f32(), to)
+                }
+                _ => Some(halves.iter().map(wide).collect()),
+            };
+        }
+        if to == float8 && self.is_narrow_float(from) {
+            let wide: Vec<Value<'m>> = parts.iter().map(|&part| self.widen(part, from)).collect();
+            return self.convert_words(&wide, ir::Type::f32(), to);
+        }
+        if from != ir::Type::f32() {
+            return None;
+        }
+        let words = |pack: &dyn Fn(Value<'m>, Value<'m>) -> Value<'m>| -> Vec<Value<'m>> {
+            parts.chunks_exact(2).map(|pair| pack(pair[0], pair[1])).collect()
         };
-        let words: Vec<Value<'m>> = parts.chunks_exact(2).map(pack).collect();
-        self.unpack(&words, to, self.b.ty.i16)
+        match to.float_kind()? {
+            FloatKind::BF16 => Some(self.unpack(&words(&|x, y| p.pack_bf16x2(x, y)), to, b.ty.i16)),
+            FloatKind::F16 => Some(self.unpack(&words(&|x, y| p.pack_f16x2(x, y)), to, b.ty.i16)),
+            FloatKind::F8E4M3FN => Some(self.unpack(&self.pack(&words(&|x, y| p.pack_e4m3x2(x, y))), to, b.ty.i8)),
+            _ => None,
+        }
     }
 
     fn convert_part(
@@ -82,13 +111,13 @@ impl<'a, 'm> Lowering<'a, 'm> {
 
     /// As f32 or f64.
     fn as_wide_float(&self, x: Value<'m>, from: ir::Type) -> Value<'m> {
-        if self.is_half(from) { self.widen(x, from) } else { x }
+        if self.is_narrow_float(from) { self.widen(x, from) } else { x }
     }
 
     fn float_to_float(&self, x: Value<'m>, from: ir::Type, to: ir::Type, target: Type<'m>) -> Value<'m> {
         let b = self.b;
         let (f32, f64) = (ir::Type::f32(), ir::Type::f64());
-        match (self.is_half(from), self.is_half(to)) {
+        match (self.is_narrow_float(from), self.is_narrow_float(to)) {
             (false, false) if to == f64 => b.fpext(x, target),
             (false, false) => b.fptrunc(x, target),
             (true, false) => {
@@ -101,7 +130,7 @@ impl<'a, 'm> Lowering<'a, 'm> {
         }
     }
 
-    /// An f64 as f32, rounded to odd: what was cut off stays visible in the last bit, so that rounding on to 16 bits
+    /// An f64 as f32, rounded to odd: what was cut off stays visible in the last bit, so that rounding on to 16 or 8 bits
     /// is rounding once.
     fn f64_to_odd_f32(&self, x: Value<'m>) -> Value<'m> {
         let b = self.b;
@@ -119,7 +148,7 @@ impl<'a, 'm> Lowering<'a, 'm> {
     fn int_to_float(&self, x: Value<'m>, unsigned: bool, from: ir::Type, to: ir::Type, target: Type<'m>) -> Value<'m> {
         let b = self.b;
         let cast = |to| if unsigned { b.uitofp(x, to) } else { b.sitofp(x, to) };
-        if !self.is_half(to) {
+        if !self.is_narrow_float(to) {
             return cast(target);
         }
         let shape = x.r#type();

@@ -2,10 +2,10 @@
 
 use super::{Lowering, value::Parts};
 use crate::backend::Processor;
-use crate::emit::{FCmp, FastMath, ICmp, Type, Value, same_shape};
+use crate::emit::{FCmp, FastMath, Format, ICmp, Type, Value, same_shape};
 use melior::ir::ValueLike;
 use rc_dialects::op;
-use rc_ir::{self as ir, OpRef, Result};
+use rc_ir::{self as ir, OpRef, Result, types::FloatKind};
 
 impl<'a, 'm> Lowering<'a, 'm> {
     pub fn elementwise(&mut self, op: OpRef) -> Result {
@@ -62,19 +62,19 @@ impl<'a, 'm> Lowering<'a, 'm> {
     fn float_op(&self, op: OpRef, name: &str, elem: ir::Type, args: &[Value<'m>]) -> Result<Value<'m>> {
         let b = self.b;
         let shape = args[0].r#type();
-        match (name, self.is_half(elem)) {
+        match (name, self.is_narrow_float(elem)) {
             // Signs are bits, whatever the width.
             (op::core::NEG | op::core::ABS, true) => {
                 return Ok(match name {
-                    op::core::NEG => b.xor(args[0], b.int(shape, -0x8000)),
-                    _ => b.and(args[0], b.int(shape, 0x7fff)),
+                    op::core::NEG => b.xor(args[0], b.int(shape, -sign_bit(elem))),
+                    _ => b.and(args[0], b.int(shape, sign_bit(elem) - 1)),
                 });
             }
             (op::core::FMA, true) => {
                 let error = op.unsupported(format!("on {elem}"));
-                return Err(error.help("run expand-math: it computes 16-bit floats in f32"));
+                return Err(error.help("run expand-math: it computes narrower floats in f32"));
             }
-            // f32 has more than twice the digits, so rounding its result to 16 bits is rounding once.
+            // f32 has more than twice the digits, so rounding its result to 16 or 8 bits is rounding once.
             (_, true) => {
                 let wide: Vec<Value<'m>> = args.iter().map(|&x| self.widen(x, elem)).collect();
                 let result = self.float_op(op, name, ir::Type::f32(), &wide)?;
@@ -117,14 +117,25 @@ impl<'a, 'm> Lowering<'a, 'm> {
         })
     }
 
-    /// A 16-bit float, given as its bits, as f32.
+    /// A float of 16 or 8 bits, given as its bits, as f32.
     pub fn widen(&self, x: Value<'m>, elem: ir::Type) -> Value<'m> {
         let b = self.b;
         let to = |scalar: Type<'m>| same_shape(x.r#type(), scalar);
-        match elem == ir::Type::bf16() {
-            true => b.bf16_to_f32(x),
-            false if self.converts_f16() => b.fpext(b.bitcast(x, to(b.ty.f16)), to(b.ty.f32)),
-            false => b.f16_to_f32(x),
+        let from_half = |half| b.fpext(b.bitcast(half, to(b.ty.f16)), to(b.ty.f32));
+        match elem.float_kind() {
+            Some(FloatKind::BF16) => b.bf16_to_f32(x),
+            Some(FloatKind::F16) if self.converts_f16() => from_half(x),
+            Some(FloatKind::F16) => b.narrow_to_f32(x, &Format::F16),
+            // The upper half of an f16.
+            Some(FloatKind::F8E5M2) if self.converts_f16() => {
+                from_half(b.shl(b.zext(x, to(b.ty.i16)), b.int(to(b.ty.i16), 8)))
+            }
+            Some(FloatKind::F8E5M2) => b.narrow_to_f32(x, &Format::F8E5M2),
+            _ if self.converts_float8() => {
+                let pair = b.ptx().e4m3x2_to_f16x2(b.zext(x, b.ty.i16));
+                from_half(b.trunc(pair, b.ty.i16))
+            }
+            _ => b.narrow_to_f32(x, &Format::F8E4M3FN),
         }
     }
 
@@ -133,17 +144,25 @@ impl<'a, 'm> Lowering<'a, 'm> {
         !matches!(self.target, Processor::Cpu(cpu) if !cpu.has_f16())
     }
 
-    /// The bits of an f32 rounded to a 16-bit float.
+    /// Whether the processor has instructions for f8E4M3FN.
+    pub fn converts_float8(&self) -> bool {
+        matches!(self.target, Processor::Cuda(cuda) if cuda.has_float8())
+    }
+
+    /// The bits of an f32 rounded to a float of 16 or 8 bits.
     pub fn narrow(&self, x: Value<'m>, elem: ir::Type) -> Value<'m> {
         let b = self.b;
         let to = |scalar: Type<'m>| same_shape(x.r#type(), scalar);
-        let half = match (elem == ir::Type::bf16(), self.gpu) {
-            (true, false) => b.f32_to_bf16(x),
-            (true, true) => b.fptrunc(x, to(b.ty.bf16)),
-            (false, _) if self.converts_f16() => b.fptrunc(x, to(b.ty.f16)),
-            (false, _) => return b.f32_to_f16(x),
-        };
-        b.bitcast(half, to(b.ty.i16))
+        let bits = |half| b.bitcast(half, to(b.ty.i16));
+        match elem.float_kind() {
+            Some(FloatKind::BF16) if self.gpu => bits(b.fptrunc(x, to(b.ty.bf16))),
+            Some(FloatKind::BF16) => bits(b.f32_to_bf16(x)),
+            Some(FloatKind::F16) if self.converts_f16() => bits(b.fptrunc(x, to(b.ty.f16))),
+            Some(FloatKind::F16) => b.f32_to_narrow(x, &Format::F16),
+            Some(FloatKind::F8E5M2) => b.f32_to_narrow(x, &Format::F8E5M2),
+            _ if self.converts_float8() => b.trunc(b.ptx().pack_e4m3x2(x, b.float(b.ty.f32, 0.0)), b.ty.i8),
+            _ => b.f32_to_narrow(x, &Format::F8E4M3FN),
+        }
     }
 
     /// A maximum or minimum. Which zero a reduction gives is not said, and x86 needs twice as many instructions to say it.
@@ -255,7 +274,7 @@ impl<'a, 'm> Lowering<'a, 'm> {
         let kind = op.str("kind").unwrap_or("eq");
         if elem.is_float() {
             self.scalar_type(op, elem)?;
-            let (x, y) = if self.is_half(elem) { (self.widen(x, elem), self.widen(y, elem)) } else { (x, y) };
+            let (x, y) = if self.is_narrow_float(elem) { (self.widen(x, elem), self.widen(y, elem)) } else { (x, y) };
             let predicate = match kind {
                 "eq" => FCmp::Oeq,
                 "ne" => FCmp::Une,
@@ -281,6 +300,11 @@ impl<'a, 'm> Lowering<'a, 'm> {
         };
         Ok(b.icmp(predicate, x, y))
     }
+}
+
+/// The bit of a float's sign, as a number.
+fn sign_bit(elem: ir::Type) -> i64 {
+    1 << (elem.bit_width().unwrap_or(64) - 1)
 }
 
 /// Whether an operation is a step of a reduction: one of its operands is what a loop carries, or the lanes of its result, or of what follows from it

@@ -120,7 +120,7 @@ impl<'a, 'm> Lowering<'a, 'm> {
         let combine = combine.ok_or_else(|| op.unsupported(format!("of kind {kind} in machine code")))?;
         let horizontal = (!self.gpu).then(|| horizontal(kind, elem)).flatten();
         let reduced = match horizontal {
-            Some(kind) if !self.is_half(elem) => {
+            Some(kind) if !self.is_narrow_float(elem) => {
                 let vector = self.values.one(value);
                 self.b.with_fast_math(FastMath::REDUCE, || self.b.reduce(kind, vector))
             }
@@ -196,8 +196,8 @@ impl<'a, 'm> Lowering<'a, 'm> {
     }
 
     /// Whether arithmetic on `elem` is done in f32.
-    pub fn is_half(&self, elem: ir::Type) -> bool {
-        elem == ir::Type::f16() || elem == ir::Type::bf16()
+    pub fn is_narrow_float(&self, elem: ir::Type) -> bool {
+        elem.is_float() && elem.bit_width() <= Some(16)
     }
 }
 

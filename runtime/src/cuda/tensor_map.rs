@@ -159,7 +159,7 @@ fn data_type(dtype: DType) -> Type {
         DType::U64 => Type::CU_TENSOR_MAP_DATA_TYPE_UINT64,
         DType::U32 => Type::CU_TENSOR_MAP_DATA_TYPE_UINT32,
         DType::I16 | DType::U16 => Type::CU_TENSOR_MAP_DATA_TYPE_UINT16,
-        DType::I8 | DType::U8 | DType::Bool => Type::CU_TENSOR_MAP_DATA_TYPE_UINT8,
+        DType::I8 | DType::U8 | DType::Bool | DType::F8E4M3FN | DType::F8E5M2 => Type::CU_TENSOR_MAP_DATA_TYPE_UINT8,
     }
 }
 

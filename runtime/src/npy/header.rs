@@ -97,7 +97,8 @@ fn value_of<'a>(inner: &'a str, key: &str) -> Option<&'a str> {
 }
 
 fn parse_descriptor(text: &str, path: &Path) -> Result<DType> {
-    let expected = || "a dtype among <f8 <f4 <f2 <i8 <i4 <i2 |i1 <u8 <u4 <u2 |u1 |b1 and <V2 (bf16)";
+    let expected =
+        || "a dtype among <f8 <f4 <f2 <i8 <i4 <i2 |i1 <u8 <u4 <u2 |u1 |b1, <V2 (bf16), <V1 (f8E4M3FN) and <f1 (f8E5M2)";
     let name = text
         .strip_prefix('\'')
         .and_then(|rest| rest.strip_suffix('\''))
@@ -107,6 +108,8 @@ fn parse_descriptor(text: &str, path: &Path) -> Result<DType> {
         "<f4" => Ok(DType::F32),
         "<f2" => Ok(DType::F16),
         "<V2" | "|V2" | "bfloat16" => Ok(DType::Bf16),
+        "<V1" | "|V1" | "float8_e4m3fn" => Ok(DType::F8E4M3FN),
+        "<f1" | "|f1" | "float8_e5m2" => Ok(DType::F8E5M2),
         "<i8" => Ok(DType::I64),
         "<i4" => Ok(DType::I32),
         "<i2" => Ok(DType::I16),
@@ -120,13 +123,15 @@ fn parse_descriptor(text: &str, path: &Path) -> Result<DType> {
     }
 }
 
-/// NumPy's word for an element type; bf16, which it has not, is two bytes without a meaning.
+/// NumPy's word for an element type; for those that it has not, bf16 and the 8-bit floats, what `ml_dtypes` writes.
 pub fn descriptor(dtype: DType) -> &'static str {
     match dtype {
         DType::F64 => "<f8",
         DType::F32 => "<f4",
         DType::F16 => "<f2",
         DType::Bf16 => "<V2",
+        DType::F8E4M3FN => "<V1",
+        DType::F8E5M2 => "<f1",
         DType::I64 => "<i8",
         DType::I32 => "<i4",
         DType::I16 => "<i2",

@@ -2,7 +2,9 @@
 
 use half::{bf16, f16};
 
+use rc_ir::attr::{float_from_bits, float_to_bits};
 pub use rc_ir::half_float::{f64_to_bf16, f64_to_f16};
+use rc_ir::types::FloatKind;
 
 use super::{DType, Element, Tensor, check_count};
 use crate::Result;
@@ -25,6 +27,14 @@ macro_rules! dispatch {
             }
             DType::Bf16 => {
                 type $T = bf16;
+                $body
+            }
+            DType::F8E4M3FN => {
+                type $T = F8E4M3FN;
+                $body
+            }
+            DType::F8E5M2 => {
+                type $T = F8E5M2;
                 $body
             }
             DType::I64 => {
@@ -98,6 +108,22 @@ macro_rules! convert_halves {
     })* };
 }
 convert_halves!(f16, f64_to_f16; bf16, f64_to_bf16);
+
+macro_rules! convert_float8 {
+    ($($T:ident),*) => { $(
+        /// A code of this format.
+        #[derive(Clone, Copy)]
+        struct $T(u8);
+
+        impl Convert for $T {
+            fn to_f64(self) -> f64 { float_from_bits(FloatKind::$T, u64::from(self.0)) }
+            fn from_f64(value: f64) -> Self { $T(float_to_bits(FloatKind::$T, value) as u8) }
+            fn to_i64(self) -> i64 { self.to_f64() as i64 }
+            fn from_i64(value: i64) -> Self { Self::from_f64(sticky(value)) }
+        }
+    )* };
+}
+convert_float8!(F8E4M3FN, F8E5M2);
 
 /// An i64 as an f64 that rounds to few bits as the i64 itself would: the bits beyond f64's 53 are folded into one.
 fn sticky(value: i64) -> f64 {
@@ -318,7 +344,13 @@ mod tests {
             let values: Vec<f64> = (0..257u32)
                 .map(|i| {
                     let word = philox4x32_10([i, k as u32, 0, 0], [7, 9])[0];
-                    if dtype == DType::Bool { f64::from(word & 1) } else { f64::from(word % 100) }
+                    // Integers that the type holds.
+                    let below = match dtype {
+                        DType::Bool => 2,
+                        DType::F8E4M3FN | DType::F8E5M2 => 8,
+                        _ => 100,
+                    };
+                    f64::from(word % below)
                 })
                 .collect();
             let tensor = Tensor::from_f64(dtype, &[257], &values).unwrap();

@@ -16,6 +16,10 @@ pub enum DType {
     F16,
     /// The upper half of a binary32.
     Bf16,
+    /// 8 bits, 3 of them the mantissa's; no infinity.
+    F8E4M3FN,
+    /// The upper half of a binary16.
+    F8E5M2,
     /// Signed, 64 bits.
     I64,
     /// Signed, 32 bits.
@@ -38,11 +42,13 @@ pub enum DType {
 
 impl DType {
     /// Every dtype.
-    pub const ALL: [DType; 13] = [
+    pub const ALL: [DType; 15] = [
         DType::F64,
         DType::F32,
         DType::F16,
         DType::Bf16,
+        DType::F8E4M3FN,
+        DType::F8E5M2,
         DType::I64,
         DType::I32,
         DType::I16,
@@ -60,7 +66,7 @@ impl DType {
             DType::F64 | DType::I64 | DType::U64 => 8,
             DType::F32 | DType::I32 | DType::U32 => 4,
             DType::F16 | DType::Bf16 | DType::I16 | DType::U16 => 2,
-            DType::I8 | DType::U8 | DType::Bool => 1,
+            DType::F8E4M3FN | DType::F8E5M2 | DType::I8 | DType::U8 | DType::Bool => 1,
         }
     }
 
@@ -71,6 +77,8 @@ impl DType {
             DType::F32 => "f32",
             DType::F16 => "f16",
             DType::Bf16 => "bf16",
+            DType::F8E4M3FN => "f8E4M3FN",
+            DType::F8E5M2 => "f8E5M2",
             DType::I64 => "i64",
             DType::I32 => "i32",
             DType::I16 => "i16",
@@ -85,7 +93,7 @@ impl DType {
 
     /// Whether the type is a float.
     pub const fn is_float(self) -> bool {
-        matches!(self, DType::F64 | DType::F32 | DType::F16 | DType::Bf16)
+        matches!(self, DType::F64 | DType::F32 | DType::F16 | DType::Bf16 | DType::F8E4M3FN | DType::F8E5M2)
     }
 
     /// The distance from 1 to the next larger value; 0 for integers.
@@ -95,6 +103,8 @@ impl DType {
             DType::F32 => f32::EPSILON as f64,
             DType::F16 => 1.0 / 1024.0,
             DType::Bf16 => 1.0 / 128.0,
+            DType::F8E4M3FN => 1.0 / 8.0,
+            DType::F8E5M2 => 1.0 / 4.0,
             _ => 0.0,
         }
     }

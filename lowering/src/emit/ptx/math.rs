@@ -14,6 +14,8 @@ instructions! {
     COS = "cos.approx.f32 $0, $1;", "f", "f", Pure;
     CVT_BF16X2 = "cvt.rn.bf16x2.f32 $0, $1, $2;", "r", "ff", Pure;
     CVT_F16X2 = "cvt.rn.f16x2.f32 $0, $1, $2;", "r", "ff", Pure;
+    CVT_E4M3X2 = "cvt.rn.satfinite.e4m3x2.f32 $0, $1, $2;", "h", "ff", Pure;
+    CVT_F16X2_E4M3X2 = "cvt.rn.f16x2.e4m3x2 $0, $1;", "r", "h", Pure;
     CVT_TF32 = "cvt.rna.tf32.f32 $0, $1;", "r", "f", Pure;
 }
 
@@ -61,6 +63,16 @@ impl<'m> Ptx<'_, 'm> {
     /// Two f32, rounded to nearest even, as f16 in an `i32`: `low` in the lower half.
     pub fn pack_f16x2(&self, low: Value<'m>, high: Value<'m>) -> Value<'m> {
         self.value(CVT_F16X2, &[high, low])
+    }
+
+    /// Two f32, rounded to nearest even, what is too large to the largest, as f8E4M3FN in an `i16`: `low` in the lower half.
+    pub fn pack_e4m3x2(&self, low: Value<'m>, high: Value<'m>) -> Value<'m> {
+        self.value(CVT_E4M3X2, &[high, low])
+    }
+
+    /// The two f8E4M3FN of an `i16` as f16 in an `i32`, exactly.
+    pub fn e4m3x2_to_f16x2(&self, pair: Value<'m>) -> Value<'m> {
+        self.value(CVT_F16X2_E4M3X2, &[pair])
     }
 
     /// An f32 rounded to TF32, halves away from zero, as the `i32` that `mma` takes.

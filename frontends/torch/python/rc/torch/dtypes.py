@@ -7,6 +7,8 @@ TO_RC = {
     torch.float32: "f32",
     torch.float16: "f16",
     torch.bfloat16: "bf16",
+    torch.float8_e4m3fn: "f8E4M3FN",
+    torch.float8_e5m2: "f8E5M2",
     torch.int64: "i64",
     torch.int32: "i32",
     torch.int16: "i16",
@@ -25,7 +27,14 @@ def element(dtype: torch.dtype) -> str | None:
     return TO_RC.get(PARTS.get(dtype, dtype))
 
 
-FLOATS = ("f64", "f32", "f16", "bf16")
+NARROW = ("f16", "bf16", "f8E4M3FN", "f8E5M2")
+"""Floats that PyTorch computes with in float32."""
+
+FLOATS = ("f64", "f32", *NARROW)
+
+
+INTEGERS = {"f64": "i64", "f32": "i32", "f16": "i16", "bf16": "i16", "f8E4M3FN": "i8", "f8E5M2": "i8"}
+"""The signed integers of a float's width."""
 
 
 def is_float(dtype: str) -> bool:
@@ -34,4 +43,4 @@ def is_float(dtype: str) -> bool:
 
 def compute(dtype: str) -> str:
     """The type in which PyTorch computes elements of `dtype`: float32 for narrower floats."""
-    return "f32" if dtype in ("f16", "bf16") else dtype
+    return "f32" if dtype in NARROW else dtype

@@ -5,16 +5,16 @@ from __future__ import annotations
 import math
 
 from rc.torch.build import Build, T
-from rc.torch.dtypes import compute
+from rc.torch.dtypes import INTEGERS, compute
 from rc.torch.ops.elementwise import copy_sign
 from rc.torch.ops.table import operand, out_dtype, translates
 
-# Element type: the integers of its width, bits of the fraction, exponent of one.
-FORMATS = {"f64": ("i64", 52, 1023), "f32": ("i32", 23, 127), "f16": ("i16", 10, 15), "bf16": ("i16", 7, 127)}
+# Element type: bits of the fraction, exponent of one.
+FORMATS = {"f64": (52, 1023), "f32": (23, 127), "f16": (10, 15), "bf16": (7, 127), "f8E4M3FN": (3, 7), "f8E5M2": (2, 15)}
 
 
 def to_bits(b: Build, x: T) -> T:
-    return b.op("core.bitcast", x, result=(FORMATS[x.dtype][0], x.shape))
+    return b.op("core.bitcast", x, result=(INTEGERS[x.dtype], x.shape))
 
 
 def from_bits(b: Build, bits: T, dtype: str) -> T:
@@ -40,7 +40,7 @@ def frexp(b: Build, x: T) -> list[T]:
     """A fraction of at least 1/2 and below 1, and the power of two that it is times; of zeros, infinities and NaN themselves and 0."""
     result = x.dtype
     x = b.upcast(x)
-    integer, fraction, one = FORMATS[x.dtype]
+    fraction, one = FORMATS[x.dtype]
     # Numbers below the normal ones are made normal first.
     small = b.compare("lt", b.unary("abs", x), b.like(2.0 ** (1 - one), x))
     shift = fraction + 2

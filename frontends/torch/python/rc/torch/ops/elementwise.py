@@ -7,7 +7,7 @@ import math
 import torch
 
 from rc.torch.build import Build, T
-from rc.torch.dtypes import compute, is_float
+from rc.torch.dtypes import INTEGERS, compute, is_float
 from rc.torch.errors import Unsupported
 from rc.torch.ops.table import dtype_name, float_input, operand, out, out_dtype, translates, translates_of_library
 
@@ -304,7 +304,7 @@ def sign(b: Build, x: T) -> T:
 def signbit(b: Build, x: T) -> T:
     if not is_float(x.dtype):
         return b.compare("lt", x, b.like(0, x)) if x.dtype not in ("ui8", "i1") else b.full(0, "i1", x.shape)
-    bits = b.op("core.bitcast", x, result=({"f64": "i64", "f32": "i32", "f16": "i16", "bf16": "i16"}[x.dtype], x.shape))
+    bits = b.op("core.bitcast", x, result=(INTEGERS[x.dtype], x.shape))
     return b.compare("lt", bits, b.like(0, bits))
 
 

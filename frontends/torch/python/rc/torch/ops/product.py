@@ -28,6 +28,22 @@ def int_mm(b: Build, x: T, y: T) -> T:
     return b.dot(b.convert(x, "i32"), b.convert(y, "i32"), contract=(1, 0))
 
 
+@translates("_scaled_mm")
+def scaled_mm(b: Build, x: T, y: T, scale_x: T, scale_y: T, bias: T | None = None, scale_result: T | None = None, dtype=None, use_fast_accum=False) -> T:
+    """A product of 8-bit floats times scales: one of all of x, or one of each row; one of all of y, or one of each column."""
+    # bf16 holds 8-bit floats exactly.
+    product = b.dot(b.convert(x, "bf16"), b.convert(y, "bf16"), contract=(1, 0), dtype="f32")
+    for scale in (scale_x, scale_y):
+        if any(n not in (1, whole) for n, whole in zip(scale.shape, product.shape, strict=False)) or scale.rank > 2:
+            raise Unsupported("scales of blocks")
+        product = b.binary("mul", product, scale if scale.rank else b.expand(scale, product.shape))
+    if bias is not None:
+        product = b.binary("add", product, b.convert(bias, "f32"))
+    if scale_result is not None:
+        product = b.binary("mul", product, scale_result)
+    return b.cast(product, out_dtype(b))
+
+
 @translates("bmm")
 def bmm(b: Build, x: T, y: T, **_) -> T:
     return b.dot(x, y, contract=(2, 1), batch=1)
