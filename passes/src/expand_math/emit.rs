@@ -152,6 +152,11 @@ impl Math<'_> {
         let ty = self.body.ty(x).with_elem(elem);
         self.op_as(op::core::CONVERT, &[x], &[], Some(ty))
     }
+    /// A number in all lanes.
+    pub fn splat(&mut self, x: Value) -> Value {
+        let ty = self.ty;
+        self.op_as(op::kernel::SPLAT, &[x], &[], Some(ty))
+    }
     /// A hardware approximation, see `kernel.approx`.
     pub fn hardware(&mut self, function: &str, x: Value) -> Value {
         self.op_as(op::kernel::APPROX, &[x], &[("fn", Attr::str(function))], None)

@@ -18,6 +18,7 @@
 //! | `erfinv` | 2 ulp | 8 ulp, subnormal results may become zero |
 //! | `lgamma`, `digamma` | 8 ulp, of negative numbers 8 ulp of the larger of the result and 1 | 64 ulp of the larger of the result and 1 |
 //! | `div`, in kernels whose warpgroups multiply | 4 ulp | |
+//! | `div`, on a GPU by a number that divides several elements of a thread | 1/2 ulp, 1 of what is not normal | |
 //!
 //! On a GPU 64-bit integers are divided as such of 32 bits where they are.
 //!
@@ -179,7 +180,7 @@ fn expand_op(body: &mut Body, constants: &mut Constants, op: Op, gpu: bool) -> R
         let [key, counter] = [operands[0], operands[1]];
         return Ok(if name == op::core::PHILOX { m.philox(key, counter) } else { m.philox_word(key, counter) });
     }
-    let narrow = elem == Type::bf16() || elem == Type::f16();
+    let narrow = elem.is_float() && elem.bit_width() <= Some(16);
     let unsupported = |body: &Body| {
         body.op_ref(op).unsupported(format!("on {ty}")).help("compute it in f32, with core.convert around it")
     };

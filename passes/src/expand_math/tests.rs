@@ -66,6 +66,8 @@ fn run(
                 run(body, op.entry(otherwise).unwrap(), values, inputs, elem)
             }
             op::core::CONSTANT => vec![scalar::splat_of(constant_of(body, op.result(0)).unwrap()).unwrap()],
+            // Lanes are alike.
+            op::kernel::SPLAT | op::kernel::EXTRACT => vec![values[&op.operand(0)]],
             op::kernel::APPROX => vec![approximate(op.str("fn").unwrap(), values[&op.operand(0)].float())],
             _ => {
                 let args: Vec<Scalar> = op.operands().map(|v| values[&v]).collect();
@@ -588,19 +590,42 @@ fn quotients_without_a_call() {
 }
 
 #[test]
+fn quotients_by_one_number() {
+    let lines = "  %a = kernel.splat %x0 : vector<4xf32>
+  %b = kernel.splat %x1 : vector<4xf32>
+  %q = core.div %a, %b : vector<4xf32>
+  %y = kernel.extract %q {lane = 2} : f32";
+    let body = kernel_of(lines, 2, ["f32"; 2], "cuda");
+    let divisions = body.walk().into_iter().filter(|&op| body.name(op) == op::core::DIV);
+    assert_eq!(divisions.map(|op| body.ty(body.result(op, 0))).collect::<Vec<_>>(), [Type::f32()]);
+    let values: Vec<f64> = SPECIAL
+        .iter()
+        .copied()
+        .chain((-149..128).flat_map(|e| [1.0, 1.37, 1.999_999_9, -1.000_000_1].map(|x| f64::from(e).exp2() * x)))
+        .collect();
+    for (&x, &y) in values.iter().flat_map(|x| values.iter().map(move |y| (x, y))) {
+        let (x, y) = (x as f32, y as f32);
+        let (got, want) = (evaluate(&body, &[x.into(), y.into()], Type::f32()), x / y);
+        let normal = want.abs() > 2f32.powi(-100) || want == 0.0 || want.is_nan();
+        let bound = if normal && x.abs() > 2f32.powi(-100) { 0.0 } else { 1.0 };
+        assert!(ulps(got, want.into(), Type::f32()) <= bound, "{x:e} / {y:e}: {got:e} for {want:e}");
+    }
+}
+
+#[test]
 fn unsupported_types_are_named() {
     rc_dialects::register();
-    let text = "kernel.func @f(%m: memref<1xf8E5M2>) attributes {phase = thread, target = cpu, grid = [1, 1, 1]} {
+    let text = "kernel.func @f(%m: memref<1xtf32>) attributes {phase = thread, target = cpu, grid = [1, 1, 1]} {
   %zero = core.constant {value = 0 : index} : index
-  %x = kernel.read %m[%zero] : f8E5M2
-  %y = core.erf %x : f8E5M2
+  %x = kernel.read %m[%zero] : tf32
+  %y = core.erf %x : tf32
   kernel.write %y, %m[%zero]
   kernel.return
 }
 ";
     let body = rc_parser::parse_module("test.ir", text).0.unwrap().bodies.swap_remove(0);
     let error = expand_math(&body).unwrap_err();
-    assert!(error.message.contains("not supported: 'core.erf' on f8E5M2"), "{}", error.message);
+    assert!(error.message.contains("not supported: 'core.erf' on tf32"), "{}", error.message);
 }
 
 #[test]
