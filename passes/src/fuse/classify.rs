@@ -15,7 +15,7 @@ pub enum Class {
     /// Each element from a few elements of the operands, by computation.
     Pointwise,
     Reduce,
-    /// Every prefix of a reduction: a kernel with what feeds it.
+    /// Every prefix of a reduction: a kernel with what feeds it, and on a GPU with what is computed of short rows' prefixes.
     Scan,
     Contract,
     Attention,

@@ -103,6 +103,9 @@ pub(crate) fn overlaps(op: OpRef) -> bool {
     sizes.iter().zip(steps("strides")).zip(steps("divisors")).any(|((&size, stride), divisor)| size * divisor > stride)
 }
 
+/// Elements of a scan whose prefixes a program holds, at most; of a column a quarter.
+const PREFIXES: i64 = 1024;
+
 /// Elements of a column that is read again from memory, at least.
 const LONG: i64 = 16384;
 
@@ -127,7 +130,8 @@ impl Planner<'_> {
         if matches!(class, Class::Outside | Class::Splat) {
             return;
         }
-        if !fuse || matches!(class, Class::Alone | Class::Scan) || self.options.apart.contains(&op) {
+        let alone = class == Class::Alone || class == Class::Scan && self.row_of(op, class).is_none();
+        if !fuse || alone || self.options.apart.contains(&op) {
             self.start(op, class);
             return;
         }
@@ -170,7 +174,20 @@ impl Planner<'_> {
     }
 
     fn row_of(&self, op: Op, class: Class) -> Option<Row> {
-        if class == Class::Reduce { row_of(self.body, op) } else { None }
+        match class {
+            Class::Reduce => row_of(self.body, op),
+            Class::Scan => row_of(self.body, op).filter(|row| self.holds_prefixes(op, row)),
+            _ => None,
+        }
+    }
+
+    /// Whether a GPU's programs hold all prefixes of a scan's rows, for what is computed of them.
+    fn holds_prefixes(&self, op: Op, (shape, dims): &Row) -> bool {
+        let &[dim] = dims.as_slice() else { return false };
+        let longest = if dim + 1 == shape.len() { PREFIXES } else { PREFIXES / 4 };
+        let length = shape[dim].as_static();
+        let forward = !self.op(op).bool("reverse") && self.body.result_count(op) == 1;
+        self.options.gathers && forward && shape.iter().all(|d| d.is_static()) && length.is_some_and(|n| n <= longest)
     }
 
     pub(super) fn join(&mut self, group: usize, op: Op, class: Class) {
@@ -301,6 +318,7 @@ impl Planner<'_> {
         }
         match class {
             Class::Reduce => self.check_reduce(target, op, &outputs),
+            Class::Scan => self.check_scan(target, op, &outputs),
             Class::Contract => self.check_contract(target, group, op, &outputs),
             Class::Attention => self.check_attention(target, op, &outputs),
             Class::Pointwise if self.finishes_other_rows(target, op) => {
@@ -552,7 +570,9 @@ impl Planner<'_> {
     pub(super) fn check_reduce(&self, target: &Group, op: Op, outputs: &[Value]) -> Result<(), String> {
         match target.anchor {
             Some(Class::Contract | Class::Attention) => return Err("a product's tiles do not hold whole rows".into()),
-            Some(Class::Scan) => return Err("a scan goes over its operand element by element".into()),
+            Some(Class::Scan) if target.row.is_none() => {
+                return Err("a scan goes over its operand element by element".into());
+            }
             _ => {}
         }
         let (shape, dims) = self.row_of(op, Class::Reduce).ok_or("its dimensions are unknown")?;
@@ -580,6 +600,29 @@ impl Planner<'_> {
             }
         }
         Ok(())
+    }
+
+    /// A scan whose prefixes a program holds joins what reads each of them at its own place, and reduces or scans the same rows if any.
+    fn check_scan(&self, target: &Group, op: Op, outputs: &[Value]) -> Result<(), String> {
+        let row = self.row_of(op, Class::Scan).ok_or("a scan of long rows is a kernel of its own")?;
+        match target.anchor {
+            None | Some(Class::Reduce | Class::Scan) => {}
+            _ => return Err("a product's tiles do not hold whole rows".into()),
+        }
+        if target.anchor.is_some() && target.row.as_ref() != Some(&row) {
+            return Err("the kernel reduces other rows".into());
+        }
+        let (shape, dims) = &row;
+        let rows: Vec<Dim> = (0..shape.len()).filter(|d| !dims.contains(d)).map(|d| shape[d]).collect();
+        let fits = |v: &Value| [shape, &rows].contains(&&self.body.ty(*v).shape().to_vec());
+        if !outputs.iter().all(fits) {
+            return Err("the kernel's results are neither of the scanned shape nor of the rows' shape".into());
+        }
+        let own = Space::new(shape, self.symbols).identity();
+        match self.reads_of(target, op, outputs)?.iter().all(|read| read.space == *shape && read.map == own) {
+            true => Ok(()),
+            false => Err("its elements are read at other places than their own".into()),
+        }
     }
 
     /// Whether a GPU's programs have whole rows, which `dims` of `shape` are reduced to, so that what finishes them may be stored beside what is computed of their

@@ -11,7 +11,7 @@ use rc_ir::{Body, Diagnostic, Dim, Name, Op, Result, Value};
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Class {
     Pointwise,
-    /// At least one reduction; all nests have its parallel iterators.
+    /// At least one reduction, or scans with other nests; all nests have its parallel iterators.
     Rows,
     /// A product and pointwise nests over its results.
     Contract,
@@ -72,7 +72,8 @@ fn read_fits(body: &Body, from: &Nest, written: &Access, read: &Access, rows: &[
     if written.shape != read.shape {
         return false;
     }
-    if written.exprs == read.exprs && (from.is_pointwise() || written.exprs.iter().all(|&e| only_over(e, from, rows))) {
+    let each = from.is_pointwise() || from.has(IterKind::Scan);
+    if written.exprs == read.exprs && (each || written.exprs.iter().all(|&e| only_over(e, from, rows))) {
         return true;
     }
     let small = body.op_ref(from.op).entry(0).is_some_and(|b| body.ops(b).count() <= 16);
@@ -111,7 +112,7 @@ pub fn groups(body: &Body, target: &Target) -> Result<Vec<Group>> {
             let nest = Nest::read(body, op, &symbols)?;
             match out.last_mut() {
                 Some(last) if joins(body, last, &nest, target) => {
-                    if !nest.is_pointwise() {
+                    if !nest.is_pointwise() || last.class == Class::Scan {
                         last.class = Class::Rows;
                     }
                     last.ops.push(op);
@@ -183,7 +184,11 @@ fn joins(body: &Body, group: &Group, nest: &Nest, target: &Target) -> bool {
         joined.nests.push(nest.clone());
         joined
     };
+    let scans = |n: &&Nest| n.has(IterKind::Scan);
     let fits = match (group.class, class) {
+        _ if group.nests.iter().chain([nest]).any(|n| scans(&n)) => {
+            (shares || group.shares_operand(body, nest)) && super::scan::holds(&joined(), target)
+        }
         (Class::Contract, Class::Pointwise) => shares && same_iters(&group.nests[0], nest),
         (Class::Pointwise, Class::Pointwise) => {
             (shares || group.shares_operand(body, nest)) && same_iters(&group.nests[0], nest)

@@ -261,7 +261,10 @@ fn plan(body: &Body, group: &Group, target: &Target) -> Result<Plan> {
             Some(plan) => plan,
             None => reduction(body, group, target),
         },
-        Class::Rows => reduction(body, group, target),
+        Class::Rows => match scan::of_rows(body, group.clone(), target) {
+            Some(plan) => plan,
+            None => reduction(body, group, target),
+        },
     })
 }
 

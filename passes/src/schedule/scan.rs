@@ -3,10 +3,10 @@
 //! row in chunks of a few vectors.
 
 use super::Plan;
-use super::access::mentions;
+use super::access::{Iter, mentions};
 use super::attr::{Column, Kind, Row, Schedule};
 use super::group::{Group, collapse};
-use super::nest::extent_of;
+use super::nest::{Nest, extent_of};
 use super::row::elements_of_thread;
 use super::target::Target;
 use super::tiles::{fit, pow2, storable};
@@ -16,6 +16,82 @@ use rc_ir::{Body, Name};
 
 /// Of a GPU's warp.
 const LANES: i64 = 32;
+
+/// Whether a GPU's program holds the prefixes of a group's scans for its other nests: all nests have the same rows, and run over the scans' iterator alone,
+/// which is short.
+pub fn holds(group: &Group, target: &Target) -> bool {
+    let Some(leader) = group.nests.iter().find(|n| n.has(IterKind::Scan)) else { return false };
+    let Some(scan) = leader.of_kind(IterKind::Scan).next().copied() else { return false };
+    let rows: Vec<Name> = leader.of_kind(IterKind::Parallel).map(|i| i.name).collect();
+    let fits = |n: &Nest| {
+        let own = |i: &Iter| rows.contains(&i.name) || i.name == scan.name && i.extent == scan.extent;
+        rows.iter().all(|&r| n.iter(r) == leader.iter(r))
+            && n.iters.iter().all(own)
+            && n.clone().forward().reverse == n.reverse
+            && n.outputs.iter().all(|out| out.exprs.iter().all(|e| e.as_symbol().is_some()))
+    };
+    !target.is_cpu() && !rows.is_empty() && group.nests.iter().all(fits) && held(leader, target).is_some()
+}
+
+/// The tile `[scan, row]` of a program that holds whole rows or columns, and whether these are rows.
+fn held(leader: &Nest, target: &Target) -> Option<([i64; 2], bool)> {
+    let (gpu, scan) = (target.gpu.as_ref()?, *leader.of_kind(IterKind::Scan).next()?);
+    let length = pow2(scan.extent.as_static()?);
+    let innermost = leader.outputs[0].innermost()?;
+    let row = *leader.of_kind(IterKind::Parallel).last()?;
+    let most = gpu.scans.chunk / 2;
+    let lane = if innermost == scan.name { row.name } else { innermost };
+    let lanes = pow2(leader.iter(lane)?.extent.as_static()?);
+    // As many rows as make up a program's threads, or columns as a warp has lanes.
+    let want =
+        if lane == row.name && innermost == scan.name { gpu.scans.block * gpu.scans.each / length } else { LANES };
+    let taken = want.min(most / length).min(lanes);
+    (length <= most && (innermost == scan.name || taken >= LANES / 4))
+        .then_some(([length, taken.max(1)], innermost == scan.name))
+}
+
+/// Scans, and what is computed of their prefixes, which a program holds.
+pub fn of_rows(body: &Body, mut group: Group, target: &Target) -> Option<Plan> {
+    let leader = group.nests.iter().find(|n| n.has(IterKind::Scan))?;
+    let rows: Vec<Name> = leader.of_kind(IterKind::Parallel).map(|i| i.name).collect();
+    let pairs = collapse(body, &mut group, &|_, name| rows.contains(&name));
+    let leader = group.nests.iter().find(|n| n.has(IterKind::Scan))?;
+    let ([length, mut taken], contiguous) = held(leader, target)?;
+    let scan = *leader.of_kind(IterKind::Scan).next()?;
+    let rows: Vec<Name> = leader.of_kind(IterKind::Parallel).map(|i| i.name).collect();
+    let lane = if contiguous { *rows.last()? } else { leader.outputs[0].innermost()? };
+    let count: f64 = leader.of_kind(IterKind::Parallel).map(|i| extent_of(&leader.ranges, i.extent) as f64).product();
+    while taken > if contiguous { 1 } else { LANES / 4 } && count < (taken * target.cores) as f64 {
+        taken /= 2;
+    }
+    let outputs: Vec<_> = group.nests.iter().flat_map(|n| &n.outputs).collect();
+    let iter = *leader.iter(lane)?;
+    let taken = storable(&outputs, &iter, None, taken, target);
+    let each = elements_of_thread(length as f64 * count, target).min(16);
+    let threads = pow2(length * taken / each).clamp(32, 1024);
+    let schedules = group.nests.iter().map(|nest| {
+        let kind = if contiguous { Kind::Row(Row::default()) } else { Kind::Column(Column::default()) };
+        let mut s = Schedule::new(kind);
+        s.collapse = pairs.clone();
+        s.grid = rows.clone();
+        let (own, along) = if contiguous { (0, 1) } else { (1, 0) };
+        if taken > 1 {
+            s.axes[own] = lane;
+            s.set_tile(lane, taken);
+        }
+        if nest.iter(scan.name).is_some() {
+            s.axes[along] = scan.name;
+            s.set_tile(scan.name, length);
+        }
+        s.threads = threads;
+        s
+    });
+    let what = if contiguous { "rows" } else { "columns" };
+    let why = format!(
+        "scans of {length} whose prefixes stay in registers, {taken} {what} for each program of {threads} threads"
+    );
+    Some(Plan::of_rule(schedules.collect(), why, "scans apart: would store the prefixes".to_string()))
+}
 
 /// `None` where rows are not contiguous, and on a CPU where they are shorter than a vector.
 pub fn plan(body: &Body, mut group: Group, target: &Target) -> Option<Plan> {
