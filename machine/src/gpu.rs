@@ -44,6 +44,10 @@ pub struct Products {
     /// Bytes of a line of the caches, and how much longer reading takes in halves of them.
     pub line_bytes: f64,
     pub half_lines: f64,
+    /// Nanoseconds of a thread to widen an element of a tile.
+    pub widen_ns: f64,
+    /// Rows up to which a product widens an operand of 8 bits itself, where warpgroups multiply 16 bits.
+    pub widened: i64,
     /// Microseconds from a program's start to its first tiles of operands.
     pub fill_us: f64,
     /// The part of `flops_mma` that `mma.sync` reaches.

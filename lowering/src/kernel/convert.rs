@@ -28,36 +28,40 @@ impl<'a, 'm> Lowering<'a, 'm> {
         Ok(())
     }
 
-    /// A word of 32 bits at a time, as GPUs convert between f32 and narrower floats.
+    /// A word of 32 bits at a time, as GPUs convert between f32 and narrower elements.
     fn convert_words(&self, parts: &[Value<'m>], from: ir::Type, to: ir::Type) -> Option<Parts<'m>> {
         let float8 = ir::Type::float(FloatKind::F8E4M3FN);
-        let lanes = if [from, to].contains(&float8) { 4 } else { 2 };
-        if !self.gpu || !parts.len().is_multiple_of(lanes) || lanes == 4 && !self.converts_float8() {
+        let bytes = from == float8 || to == float8 || is_byte(from);
+        if !self.gpu || !parts.len().is_multiple_of(if bytes { 4 } else { 2 }) {
             return None;
         }
+        if [from, to].contains(&float8) && !self.converts_float8() {
+            return None;
+        }
+        match from {
+            _ if from == to => None,
+            _ if from == ir::Type::f32() => self.narrow_words(parts, to),
+            _ if is_byte(from) && to.is_float() && to != ir::Type::f64() => {
+                self.of_f32(self.bytes_to_f32(parts, from), to)
+            }
+            _ if from == float8 && to == ir::Type::f16() => Some(self.float8_to_f16(parts)),
+            _ if from == float8 && to.is_float() && to != ir::Type::f64() => {
+                let halves = self.float8_to_f16(parts);
+                self.of_f32(halves.iter().map(|&half| self.widen(half, ir::Type::f16())).collect(), to)
+            }
+            _ if to == float8 && self.is_narrow_float(from) => {
+                self.of_f32(parts.iter().map(|&part| self.widen(part, from)).collect(), to)
+            }
+            _ => None,
+        }
+    }
+
+    fn of_f32(&self, parts: Parts<'m>, to: ir::Type) -> Option<Parts<'m>> {
+        if to == ir::Type::f32() { Some(parts) } else { self.narrow_words(&parts, to) }
+    }
+
+    fn narrow_words(&self, parts: &[Value<'m>], to: ir::Type) -> Option<Parts<'m>> {
         let (b, p) = (self.b, self.b.ptx());
-        if from == float8 && to.is_float() {
-            let pairs = |word: Value<'m>| [word, b.lshr(word, b.i32(16))].map(|half| b.trunc(half, b.ty.i16));
-            let words: Vec<Value<'m>> =
-                self.pack(parts).into_iter().flat_map(pairs).map(|pair| p.e4m3x2_to_f16x2(pair)).collect();
-            let halves = self.unpack(&words, ir::Type::f16(), b.ty.i16);
-            let wide = |&half: &Value<'m>| self.widen(half, ir::Type::f16());
-            return match to {
-                _ if to == ir::Type::f16() => Some(halves),
-                _ if to == ir::Type::f64() => None,
-                _ if self.is_narrow_float(to) => {
-                    self.convert_words(&halves.iter().map(wide).collect::<Vec<_>>(), ir::Type::f32(), to)
-                }
-                _ => Some(halves.iter().map(wide).collect()),
-            };
-        }
-        if to == float8 && self.is_narrow_float(from) {
-            let wide: Vec<Value<'m>> = parts.iter().map(|&part| self.widen(part, from)).collect();
-            return self.convert_words(&wide, ir::Type::f32(), to);
-        }
-        if from != ir::Type::f32() {
-            return None;
-        }
         let words = |pack: &dyn Fn(Value<'m>, Value<'m>) -> Value<'m>| -> Vec<Value<'m>> {
             parts.chunks_exact(2).map(|pair| pack(pair[0], pair[1])).collect()
         };
@@ -67,6 +71,28 @@ impl<'a, 'm> Lowering<'a, 'm> {
             FloatKind::F8E4M3FN => Some(self.unpack(&self.pack(&words(&|x, y| p.pack_e4m3x2(x, y))), to, b.ty.i8)),
             _ => None,
         }
+    }
+
+    fn float8_to_f16(&self, parts: &[Value<'m>]) -> Parts<'m> {
+        let (b, p) = (self.b, self.b.ptx());
+        let pairs = |word: Value<'m>| [word, b.lshr(word, b.i32(16))].map(|half| b.trunc(half, b.ty.i16));
+        let words: Vec<Value<'m>> =
+            self.pack(parts).into_iter().flat_map(pairs).map(|pair| p.e4m3x2_to_f16x2(pair)).collect();
+        self.unpack(&words, ir::Type::f16(), b.ty.i16)
+    }
+
+    /// Bytes as the last digits of 2^23, which is subtracted again: the conversion of an integer takes a unit of which a core has few.
+    fn bytes_to_f32(&self, parts: &[Value<'m>], from: ir::Type) -> Parts<'m> {
+        let (b, p) = (self.b, self.b.ptx());
+        let (one, unsigned) = (8_388_608.0, from.is_unsigned());
+        let base = b.float(b.ty.f32, if unsigned { one } else { one + 128.0 });
+        let float = |bits: Value<'m>| b.fsub(b.bitcast(bits, b.ty.f32), base);
+        let lanes = |word: Value<'m>| {
+            let digits = if unsigned { word } else { b.xor(word, b.i32(0x8080_8080_u32 as i32)) };
+            // The byte, two zeros, and the upper byte of 2^23.
+            [0, 1, 2, 3].map(|lane| float(p.permute_bytes(digits, b.i32(0x4b00_0000), b.i32(0x7540 + lane))))
+        };
+        self.pack(parts).into_iter().flat_map(lanes).collect()
     }
 
     fn convert_part(
@@ -215,4 +241,9 @@ impl<'a, 'm> Lowering<'a, 'm> {
         self.values.set_parts(result, cast);
         Ok(())
     }
+}
+
+/// Whether elements are integers of 8 bits.
+fn is_byte(ty: ir::Type) -> bool {
+    !ty.is_float() && !ty.is_index() && ty.bit_width() == Some(8)
 }

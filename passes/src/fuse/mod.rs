@@ -50,6 +50,8 @@ pub struct FuseOptions {
     pub padded: i64,
     /// Whether products gather their operands through any index map, which their schedules on a GPU do.
     pub gathers: bool,
+    /// Rows up to which a product widens an operand of 8 bits itself.
+    pub widened: i64,
     /// What pays on the machine.
     pub costs: Fusion,
     /// Operations whose results are stored, whatever uses them.
@@ -65,6 +67,7 @@ impl Default for FuseOptions {
             panels: false,
             padded: 0,
             gathers: false,
+            widened: i64::MAX,
             costs,
             apart: FxHashSet::default(),
         }

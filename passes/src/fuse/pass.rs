@@ -72,6 +72,11 @@ pub fn of_target(attrs: Attr, options: &FuseOptions) -> FuseOptions {
             panels: target.is_cpu(),
             padded: target.cpu.as_ref().map_or(0, |cpu| cpu.windows.padded),
             gathers: !target.is_cpu(),
+            widened: target
+                .gpu
+                .as_ref()
+                .filter(|_| target.has_warpgroups())
+                .map_or(i64::MAX, |gpu| gpu.products.widened),
             costs: target.fusion,
             ..options.clone()
         },

@@ -12,6 +12,7 @@ use super::{FuseOptions, Order, is_view};
 use crate::layout::attention::settling;
 use crate::schedule::access::Access;
 use crate::work::is_function;
+use rc_dialects::interfaces::Contraction;
 use rc_dialects::op;
 use rc_ir::dim_range::Ranges;
 use rc_ir::{Block, Body, Diagnostic, Dim, Op, OpRef, Traits, Type, Value};
@@ -293,6 +294,9 @@ impl Planner<'_> {
         let free = self.is_cheap(op) || self.chooses_matrices(group, op) || pads;
         if side && !free {
             return Err("it would be computed again for every tile of a product".into());
+        }
+        if side && self.widens_for_many(target, op) {
+            return Err("of so many rows, warpgroups multiply what is stored in 16 bits".into());
         }
         if side && target.anchor == Some(Class::Attention) && class != Class::Reindex {
             return Err("attention's operands are read where they lie".into());
@@ -678,6 +682,25 @@ impl Planner<'_> {
             Some((_, map)) if is_affine(&map) => Ok(()),
             _ => Err("the index map of its result divides".into()),
         }
+    }
+
+    /// Whether `op` widens 8 bits for a product of more rows than those are widened for within it.
+    fn widens_for_many(&self, target: &Group, op: Op) -> bool {
+        let own = self.op(op);
+        let bits = |v: Value| self.body.ty(v).elem().bit_width();
+        if !own.is(op::core::CONVERT) || bits(own.operand(0)) != Some(8) || bits(own.result(0)) != Some(16) {
+            return false;
+        }
+        let rows = |product: Op| {
+            let roles = self.op(product).def()?.interface::<Contraction>().and_then(|c| (c.0)(self.op(product)))?;
+            let free = |operand: usize, dims: &[usize]| {
+                let shape = self.body.ty(self.body.operand(product, operand)).shape();
+                most_elements(&dims.iter().map(|&d| shape[d]).collect::<Vec<_>>(), self.symbols)
+            };
+            Some(free(0, &roles.lhs_free).min(free(1, &roles.rhs_free)))
+        };
+        let mut products = target.ops.iter().filter(|&&o| self.class(o) == Class::Contract);
+        products.any(|&product| rows(product).is_some_and(|rows| rows > self.options.widened))
     }
 
     /// Whether `op` gives each product of a batch its matrix from a table: the matrices are read where they lie, from one place for each

@@ -9,6 +9,7 @@ use super::tiles::{pow2, storable};
 use super::{Candidate, Cost, Plan, beside, contract_cpu, cores, lanes_cpu, warpgroup};
 use crate::work::is_function;
 use rc_dialects::loop_::IterKind;
+use rc_dialects::op;
 use rc_ir::{Body, Dim, Name, Type};
 use rc_machine::{Target, Unit};
 
@@ -38,6 +39,8 @@ pub struct Problem {
     pub gathered: bool,
     /// Whether the larger operand's rows in memory are along the reduced iterator.
     pub along_k: bool,
+    /// Bytes of an element of each factor as it lies in memory.
+    pub bytes: [f64; 2],
     /// Whether the left and the right factor's rows in memory are.
     pub along_sums: [bool; 2],
     /// Elementary functions that each result goes through.
@@ -45,6 +48,17 @@ pub struct Problem {
 }
 
 impl Problem {
+    /// The factor with more rows.
+    fn larger(&self) -> usize {
+        if self.sizes[0] > self.sizes[1] { self.roles.left } else { 1 - self.roles.left }
+    }
+    /// Whether a factor lies in memory in fewer bits.
+    fn is_widened(&self, which: usize) -> bool {
+        self.bytes[which] < self.factors[which].byte_width().unwrap_or(4) as f64
+    }
+    fn widens(&self) -> bool {
+        self.is_widened(0) || self.is_widened(1)
+    }
     /// How many products each result is the sum of.
     pub fn depth(&self) -> f64 {
         self.sizes[2] * self.outer
@@ -90,6 +104,7 @@ pub fn plan(body: &Body, mut group: Group, target: &Target) -> Option<Plan> {
         aligned: true,
         gathered: false,
         along_k: false,
+        bytes: [0, 1].map(|which| bytes_in_memory(body, nest, which)),
         along_sums: [roles.is_contiguous(nest, roles.left, roles.k), roles.lies_along_k(nest, 1 - roles.left)],
         functions: functions(body, &group),
     };
@@ -201,8 +216,25 @@ fn factor<'a>(body: &Body, nest: &'a Nest, which: usize) -> Option<&'a Access> {
 }
 
 fn is_along_k(body: &Body, nest: &Nest, p: &Problem) -> bool {
-    let larger = if p.sizes[0] > p.sizes[1] { p.roles.left } else { 1 - p.roles.left };
-    factor(body, nest, larger).is_some_and(|access| access.innermost() == Some(p.roles.k))
+    stored(body, nest, p.larger()).is_some_and(|operand| nest.inputs[operand].innermost() == Some(p.roles.k))
+}
+
+/// The operand that a factor is, itself or converted.
+fn stored(body: &Body, nest: &Nest, which: usize) -> Option<usize> {
+    let entry = body.op_ref(nest.op).entry(0)?;
+    let mut value = body.operand(body.last_op(entry)?, which);
+    while let Some(op) = body.defining_op(value).filter(|&op| body.name(op) == op::core::CONVERT) {
+        value = body.operand(op, 0);
+    }
+    body.block_args(entry).position(|a| a == value)
+}
+
+fn bytes_in_memory(body: &Body, nest: &Nest, which: usize) -> f64 {
+    let ty = match stored(body, nest, which) {
+        Some(operand) => body.ty(body.operand(nest.op, operand)).elem(),
+        None => factor_types(body, nest)[which],
+    };
+    ty.byte_width().unwrap_or(4) as f64
 }
 
 pub fn limit(group: &Group, p: &Problem, m: i64, n: i64, target: &Target) -> (i64, i64) {
@@ -226,14 +258,15 @@ const TILES: &[[i64; 3]] = &[
     [16, 16, 32],
 ];
 
-/// The same for few rows times a matrix whose rows lie along k: a step takes whole lines of these.
-const LINES: &[[i64; 3]] = &[[16, 128, 64], [16, 64, 64]];
+/// The same for few rows times a matrix whose rows lie along k: a step takes whole lines of these, be they of 16 bits or of 8.
+const LINES: &[[i64; 3]] = &[[16, 128, 64], [16, 64, 64], [16, 64, 128], [16, 32, 128]];
 
 /// Ways with `mma.sync`.
 fn with_units(group: &Group, p: &Problem, gather: &[Operand], target: &Target) -> Vec<Candidate> {
     let mut tiles: Vec<[i64; 3]> = Vec::new();
     let few = p.aligned && p.along_k && p.sizes[0] <= 16.0;
-    for &[bm, bn, bk] in TILES.iter().chain(LINES.iter().filter(|_| few)) {
+    let line = |tile: &&[i64; 3]| few && tile[2] as f64 * p.bytes[p.larger()] <= target.gpu().products.line_bytes;
+    for &[bm, bn, bk] in TILES.iter().chain(LINES.iter().filter(line)) {
         let (bm, bn) =
             limit(group, p, bm.min(pow2(p.sizes[0] as i64).max(16)), bn.min(pow2(p.sizes[1] as i64).max(16)), target);
         if bn >= 8 && bm >= 16 && !tiles.contains(&[bm, bn, bk]) {
@@ -241,14 +274,19 @@ fn with_units(group: &Group, p: &Problem, gather: &[Operand], target: &Target) -
         }
     }
     let splits = warpgroup::splits(group, p, 7, target);
-    let way = |(tile, split): ([i64; 3], i64)| Way { tile, threads: threads_of(tile, 64), split };
-    // Sums are cut where tiles would leave most cores without work.
+    // What is widened keeps more threads busy than its products do.
+    let results: &[i64] = if p.widens() { &[64, 16] } else { &[64] };
+    let ways = |(tile, split): ([i64; 3], i64)| {
+        results.iter().map(move |&each| Way { tile, threads: threads_of(tile, each), split })
+    };
+    // Sums are cut where tiles would leave most cores without work, or, of what is widened, without work enough.
+    let busy = if p.widens() { 0.25 } else { 4.0 };
     let idle = |[bm, bn, _]: [i64; 3]| {
         let programs = (p.sizes[0] / bm as f64).ceil() * (p.sizes[1] / bn as f64).ceil() * p.batch;
-        4.0 * programs <= target.cores as f64
+        busy * programs <= target.cores as f64
     };
     let splits = |tile| splits.iter().filter(move |&&split| split == 1 || idle(tile)).map(move |&split| (tile, split));
-    let ways = tiles.into_iter().flat_map(splits).map(way);
+    let ways = tiles.into_iter().flat_map(splits).flat_map(ways);
     ways.map(|way| way.candidate(p, Unit::Mma, gather, cost(p, &way, target), target)).collect()
 }
 
@@ -300,10 +338,11 @@ fn cost(p: &Problem, way: &Way, target: &Target) -> Cost {
     let width = p.factors[0].byte_width().unwrap_or(4) as f64;
     let of_core = target.bandwidth * 1e3 / target.cores as f64; // bytes of memory in a microsecond
     let cache = (bm + bn) * of_part * width / (models.cache_rate * of_core);
-    let memory = (m * k + k * n + m * n) * p.batch * width / (target.bandwidth * 1e3);
-    // A step that takes half a line of each row comes back for the other half.
-    let halves = waits && p.along_k && bk * width < models.line_bytes && bk < k;
-    let memory = if halves { memory * models.half_lines } else { memory };
+    let [left, right] = [p.roles.left, 1 - p.roles.left].map(|which| p.bytes[which]);
+    let memory = (m * k * left + k * n * right + m * n * width) * p.batch / (target.bandwidth * 1e3);
+    // A step that takes a part of a line of each row comes back for the others.
+    let parts_of_line = if waits && p.along_k && bk < k { models.line_bytes / (bk * p.bytes[p.larger()]) } else { 1.0 };
+    let memory = memory * models.half_lines.powf(parts_of_line.max(1.0).log2());
     // A step ends with a barrier, whatever it computes; others that a core runs meanwhile fill the time in part.
     let together = resident.min(waves);
     let (step, beside) = match waits {
@@ -311,7 +350,9 @@ fn cost(p: &Problem, way: &Way, target: &Target) -> Cost {
         false => (if p.gathered { models.gather_us } else { models.step_us }, 1.0),
     };
     let beside = if parts > 1 { beside.max((programs / target.cores as f64).min(resident)) } else { beside };
-    let steps = p.steps(bk, parts as f64) * step / beside;
+    let widened = [(p.roles.left, bm), (1 - p.roles.left, bn)].into_iter().filter(|&(which, _)| p.is_widened(which));
+    let widening = widened.map(|(_, rows)| rows * bk).sum::<f64>() / threads as f64 * models.widen_ns * 1e-3;
+    let steps = p.steps(bk, parts as f64) * (step / beside + widening);
     let inside = Cost::longest([("arithmetic", arithmetic), ("copies", cache), ("latency", steps)]);
     let cost = Cost::longest([(inside.bound, waves * inside.us), ("memory", memory)]);
     let ends = match waits {

@@ -16,6 +16,7 @@ instructions! {
     CVT_F16X2 = "cvt.rn.f16x2.f32 $0, $1, $2;", "r", "ff", Pure;
     CVT_E4M3X2 = "cvt.rn.satfinite.e4m3x2.f32 $0, $1, $2;", "h", "ff", Pure;
     CVT_F16X2_E4M3X2 = "cvt.rn.f16x2.e4m3x2 $0, $1;", "r", "h", Pure;
+    PRMT = "prmt.b32 $0, $1, $2, $3;", "r", "rrr", Pure;
     CVT_TF32 = "cvt.rna.tf32.f32 $0, $1;", "r", "f", Pure;
 }
 
@@ -73,6 +74,11 @@ impl<'m> Ptx<'_, 'm> {
     /// The two f8E4M3FN of an `i16` as f16 in an `i32`, exactly.
     pub fn e4m3x2_to_f16x2(&self, pair: Value<'m>) -> Value<'m> {
         self.value(CVT_F16X2_E4M3X2, &[pair])
+    }
+
+    /// Four bytes of two words: digit i of `selector`, from the lowest, says which byte i is, those of `low` first.
+    pub fn permute_bytes(&self, low: Value<'m>, high: Value<'m>, selector: Value<'m>) -> Value<'m> {
+        self.value(PRMT, &[low, high, selector])
     }
 
     /// An f32 rounded to TF32, halves away from zero, as the `i32` that `mma` takes.
