@@ -45,6 +45,16 @@ def test_conversions(device, dtype, other):
         same(lambda codes: codes.to(other), codes)
 
 
+def test_what_is_too_large_as_older_pytorch_has_it(device, monkeypatch):
+    monkeypatch.setattr("rc.torch.ops.elementwise.saturates", lambda: False)
+    torch._dynamo.reset()
+    x = torch.tensor([448, 464, 464.1, -465, INF, -INF, NAN, 2.0], device=device)
+    got = torch.compile(lambda x: x.to(torch.float8_e4m3fn), backend="rc")(x)
+    assert bits(got).tolist() == [0x7E, 0x7E, 0x7F, 0x7F, 0x7F, 0x7F, 0x7F, 0x40]
+    got = torch.compile(lambda x: x.to(torch.float8_e4m3fn), backend="rc")(torch.tensor([3, 500], device=device))
+    assert bits(got).tolist() == [0x44, 0x7F]
+
+
 @pytest.mark.parametrize("dtype", FORMATS)
 def test_rounding_between_operations(device, dtype):
     x = torch.randn(1000, device=device) * 30

@@ -1,6 +1,9 @@
 """Element types: PyTorch's and rc's names for them."""
 
+import functools
+
 import torch
+from torch.utils._python_dispatch import _disable_current_modes
 
 TO_RC = {
     torch.float64: "f64",
@@ -35,6 +38,13 @@ FLOATS = ("f64", "f32", *NARROW)
 
 INTEGERS = {"f64": "i64", "f32": "i32", "f16": "i16", "bf16": "i16", "f8E4M3FN": "i8", "f8E5M2": "i8"}
 """The signed integers of a float's width."""
+
+
+@functools.cache
+def saturates() -> bool:
+    """Whether this PyTorch converts what is too large to the largest float8_e4m3fn, as rc does, and not to NaN, as it did before 2.15."""
+    with _disable_current_modes():
+        return bool(torch.tensor(1e9).to(torch.float8_e4m3fn).float().isfinite())
 
 
 def is_float(dtype: str) -> bool:

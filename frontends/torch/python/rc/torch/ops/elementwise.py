@@ -7,7 +7,7 @@ import math
 import torch
 
 from rc.torch.build import Build, T
-from rc.torch.dtypes import INTEGERS, compute, is_float
+from rc.torch.dtypes import INTEGERS, compute, is_float, saturates
 from rc.torch.errors import Unsupported
 from rc.torch.ops.table import dtype_name, float_input, operand, out, out_dtype, translates, translates_of_library
 
@@ -96,6 +96,10 @@ def to_copy(b: Build, x: T, dtype=None, **kwargs) -> T:
     if is_float(x.dtype) and result == "ui8":
         # As C does on the machines that PyTorch runs on: by way of a signed integer, so that -1.0 is 255.
         return b.convert(b.convert(x, "i64"), result)
+    if result == "f8E4M3FN" and x.dtype != result and not saturates():
+        x = b.upcast(x) if is_float(x.dtype) else b.convert(x, "f32")
+        # What is not rounded to 448.
+        x = b.select(b.compare("le", b.unary("abs", x), b.like(464.0, x)), x, b.like(math.nan, x))
     return b.cast(x, result)
 
 
