@@ -38,16 +38,14 @@ fn held(leader: &Nest, target: &Target) -> Option<([i64; 2], bool)> {
     let (gpu, scan) = (target.gpu.as_ref()?, *leader.of_kind(IterKind::Scan).next()?);
     let length = pow2(scan.extent.as_static()?);
     let innermost = leader.outputs[0].innermost()?;
-    let row = *leader.of_kind(IterKind::Parallel).last()?;
-    let most = gpu.scans.chunk / 2;
-    let lane = if innermost == scan.name { row.name } else { innermost };
+    let contiguous = innermost == scan.name;
+    let lane = if contiguous { leader.of_kind(IterKind::Parallel).last()?.name } else { innermost };
     let lanes = pow2(leader.iter(lane)?.extent.as_static()?);
     // As many rows as make up a program's threads, or columns as a warp has lanes.
-    let want =
-        if lane == row.name && innermost == scan.name { gpu.scans.block * gpu.scans.each / length } else { LANES };
+    let want = if contiguous { gpu.scans.block * gpu.scans.each / length } else { LANES };
+    let most = gpu.scans.chunk / 2;
     let taken = want.min(most / length).min(lanes);
-    (length <= most && (innermost == scan.name || taken >= LANES / 4))
-        .then_some(([length, taken.max(1)], innermost == scan.name))
+    (length <= most && (contiguous || taken >= LANES / 4)).then_some(([length, taken.max(1)], contiguous))
 }
 
 /// Scans, and what is computed of their prefixes, which a program holds.
