@@ -33,8 +33,9 @@ def scaled_mm(b: Build, x: T, y: T, scale_x: T, scale_y: T, bias: T | None = Non
     """A product of 8-bit floats times scales: one of all of x, or one of each row; one of all of y, or one of each column."""
     # bf16 holds 8-bit floats exactly.
     product = b.dot(b.convert(x, "bf16"), b.convert(y, "bf16"), contract=(1, 0), dtype="f32")
-    for scale in (scale_x, scale_y):
-        if any(n not in (1, whole) for n, whole in zip(scale.shape, product.shape, strict=False)) or scale.rank > 2:
+    rows, columns = product.shape
+    for scale, of_each in ((scale_x, [rows, 1]), (scale_y, [1, columns])):
+        if list(scale.shape) != of_each and any(n != 1 for n in scale.shape):
             raise Unsupported("scales of blocks")
         product = b.binary("mul", product, scale if scale.rank else b.expand(scale, product.shape))
     if bias is not None:
