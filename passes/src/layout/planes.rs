@@ -16,15 +16,16 @@ type Turned = FxHashMap<Value, Vec<usize>>;
 pub fn keep(body: &mut Body) -> u64 {
     let mut turns: FxHashSet<Op> = body.walk().into_iter().filter(|&op| turns_image(body, op)).collect();
     // A gradient for weights reads two images, both as they lie or none.
-    while let Err(others) = follow(body, &turns) {
-        turns.retain(|op| !others.contains(op));
+    let turned = loop {
+        match follow(body, &turns) {
+            Ok(turned) => break turned,
+            Err(others) => turns.retain(|op| !others.contains(op)),
+        }
+    };
+    if !turns.is_empty() {
+        rewrite(body, &turned);
+        erase_dead(body);
     }
-    let Ok(turned) = follow(body, &turns) else { return 0 };
-    if turns.is_empty() {
-        return 0;
-    }
-    rewrite(body, &turned);
-    erase_dead(body);
     turns.len() as u64
 }
 
@@ -131,7 +132,7 @@ fn rewrite(body: &mut Body, turned: &Turned) {
             continue;
         }
         let ty = body.ty(result);
-        let to = mine.map_or(ty, |perm| untwisted(ty, perm));
+        let to = mine.map_or(ty, |perm| unturned(ty, perm));
         let made = match body.name(op).as_str() {
             op::core::TRANSPOSE if mine.is_none() => plain[&body.operand(op, 0)],
             op::core::TRANSPOSE => {
@@ -150,7 +151,7 @@ fn rewrite(body: &mut Body, turned: &Turned) {
 }
 
 /// The type of what a value of type `ty` is turned from.
-fn untwisted(ty: Type, perm: &[usize]) -> Type {
+fn unturned(ty: Type, perm: &[usize]) -> Type {
     let (from, mut shape) = (ty.shape(), ty.shape().to_vec());
     perm.iter().enumerate().for_each(|(i, &d)| shape[d] = from[i]);
     ty.with_shape(&shape)
@@ -221,7 +222,7 @@ fn repeated(
     };
     let mut order: Vec<usize> = (0..dims.len()).collect();
     order.sort_by_key(|&d| dims[d]);
-    let (from, to) = (body.ty(source), untwisted(body.ty(value), perm));
+    let (from, to) = (body.ty(source), unturned(body.ty(value), perm));
     let source = match is_identity(&order) {
         true => source,
         false => {
