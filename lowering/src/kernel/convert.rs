@@ -81,7 +81,8 @@ impl<'a, 'm> Lowering<'a, 'm> {
         self.unpack(&words, ir::Type::f16(), b.ty.i16)
     }
 
-    /// Bytes as the last digits of 2^23, which is subtracted again: the conversion of an integer takes a unit of which a core has few.
+    /// Bytes as the last digits of 2^23, which is subtracted again: a product that widens int8 took two thirds of the time so that it
+    /// took with `cvt.rn.f32.s8`.
     fn bytes_to_f32(&self, parts: &[Value<'m>], from: ir::Type) -> Parts<'m> {
         let (b, p) = (self.b, self.b.ptx());
         let (one, unsigned) = (8_388_608.0, from.is_unsigned());

@@ -42,7 +42,7 @@ INTEGERS = {"f64": "i64", "f32": "i32", "f16": "i16", "bf16": "i16", "f8E4M3FN":
 
 @functools.cache
 def saturates() -> bool:
-    """Whether this PyTorch converts what is too large to the largest float8_e4m3fn, as rc does, and not to NaN, as it did before 2.15."""
+    """Whether this PyTorch converts what is too large to the largest float8_e4m3fn, as rc does, and not to NaN, as PyTorch 2.11 does."""
     with _disable_current_modes():
         return bool(torch.tensor(1e9).to(torch.float8_e4m3fn).float().isfinite())
 
