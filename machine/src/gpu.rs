@@ -262,6 +262,12 @@ pub struct Scatters {
     pub place_ns: f64,
     /// Elements of the updates that a program combines with memory.
     pub updates: i64,
+    /// Updates of a place from which on programs combine theirs in shared memory first; the bytes of such a table and the elements of a slice in it, at most;
+    /// and a program's updates of a place that pay adding its table to the result.
+    pub together: i64,
+    pub table_bytes: i64,
+    pub width: i64,
+    pub merge: i64,
     /// Elements of a slice from which on updates may be sorted by place: programs then read whole lines.
     pub slice: i64,
     /// Updates that one program sorts.

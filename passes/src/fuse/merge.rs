@@ -80,8 +80,8 @@ impl Planner<'_> {
         self.op(op).is(op::core::GATHER) && stored(self.body.operand(op, 0))
     }
 
-    /// One of the groups, elementwise over as many elements, that stores a small result of `op` for the others beside its own: a kernel less
-    /// to start, which is all that such a one costs.
+    /// One of the groups, elementwise over as many elements or reducing the rows that `op` finishes, that stores a small result of it for the others beside
+    /// its own: a kernel less to start, which is all that such a one costs, and a mean's rows are read once with their variance.
     pub(super) fn beside(&self, groups: &[usize], op: Op) -> Option<usize> {
         let shape = self.body.ty(self.body.result(op, 0)).shape();
         if most_elements(&shape, self.symbols) > self.options.costs.stored || !self.goes_element_by_element(op) {
@@ -90,9 +90,10 @@ impl Planner<'_> {
         let fits = |&&group: &&usize| {
             let target = &self.groups[group];
             let plain = target.anchor.is_none() && target.ops.iter().all(|&o| self.goes_element_by_element(o));
+            let finishes = || target.row == self.facts.finished_row(self.body, op) && self.only_reduces(group);
             let alike = || self.outputs(group).iter().all(|&v| self.body.ty(v).shape() == shape);
             let apart = || self.is_far(group, op) || self.lies_between(group, op);
-            plain && alike() && self.check(group, op, true).is_ok() && !apart()
+            (plain || finishes()) && alike() && self.check(group, op, true).is_ok() && !apart()
         };
         groups.iter().find(fits).copied()
     }

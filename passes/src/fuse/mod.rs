@@ -4,6 +4,7 @@
 //! (softmax, normalization); a product takes elementwise epilogues; attention takes the index maps of its operands
 //! and of its result. Everything else starts a kernel of its own, and a remark says why.
 
+mod across;
 mod again;
 mod by_rows;
 mod classify;
@@ -82,6 +83,7 @@ pub fn fuse(body: &mut Body, options: &FuseOptions) -> Vec<Diagnostic> {
     let mut remarks = Vec::new();
     for block in blocks {
         if options.gathers {
+            short::write_out_products(body, block);
             short::write_out(body, block);
         }
         recompute::split_cheap_ops(body, block, &symbols, &options.costs);

@@ -17,7 +17,7 @@ pub struct Fact {
     pub class: Class,
     /// Whether doing it again costs less than storing its result.
     pub cheap: bool,
-    /// Its operations in quarters: arithmetic on integers (places, masks) counts as a quarter of an operation.
+    /// Its operations in quarters: arithmetic on integers (places, masks), and what moves or repeats elements, counts as a quarter of an operation.
     pub quarters: usize,
     /// Whether it is computed from a product, element by element.
     pub follows_product: bool,
@@ -78,7 +78,7 @@ impl Ops {
         Fact {
             class,
             cheap: is_cheap(at),
-            quarters: if float { 4 } else { 1 },
+            quarters: if float && class != Class::Reindex { 4 } else { 1 },
             follows_product: makers().any(|(from, fact)| match fact.class {
                 Class::Contract => true,
                 class => fact.follows_product && (class == Class::Pointwise || is_view(body.op_ref(from))),

@@ -19,7 +19,7 @@ In a module with `rc.excess_precision = true` a float that a fusion rounds to 16
         "max-ops",
         OptionKind::Int { min: 1, max: 65536 },
         "64",
-        "The most operations in one fusion; arithmetic on integers counts a quarter.",
+        "The most operations in one fusion; arithmetic on integers, and what moves or repeats elements, counts a quarter.",
     )],
     requires: &["decompose"],
     ..PassDef::new("fuse", |options| {

@@ -22,7 +22,7 @@ use rustc_hash::{FxHashMap, FxHashSet};
 #[derive(Default, Debug)]
 pub struct Group {
     pub ops: FxHashSet<Op>,
-    /// Its operations in quarters: arithmetic on integers (places, masks) counts as a quarter of an operation.
+    /// Its operations in quarters, as [`Fact`](super::ops::Fact) counts them.
     quarters: usize,
     /// Reached through an operand of a product or of attention: may only move or convert elements.
     operand_side: FxHashSet<Op>,
@@ -374,57 +374,8 @@ impl Planner<'_> {
         reduces && outputs.iter().all(|&v| shape(v) == own || shape(v) == full) && self.finishes_rows(op, &own, &full)
     }
 
-    /// Whether it is a transpose after which other elements are neighbours.
-    pub(super) fn turns_rows(&self, op: Op) -> bool {
-        let shape = self.body.ty(self.body.result(op, 0)).shape();
-        let many = |d: &i64| shape[*d as usize] != Dim::Static(1);
-        let Some(perm) = self.op(op).ints("perm").filter(|_| self.op(op).is(op::core::TRANSPOSE)) else { return false };
-        // The dimensions with more than one element, by their numbers in the operand.
-        let moved: Vec<i64> = (0..perm.len() as i64).filter(many).map(|d| perm[d as usize]).collect();
-        moved.last() != moved.iter().max()
-    }
-
-    /// What is read many times and across its memory is better moved once.
-    fn check_repeated(&self, target: &Group, op: Op, outputs: &[Value]) -> Result<(), String> {
-        match self.times_read(target, op, outputs, |_| true)? {
-            n if n >= self.options.costs.times && !self.is_read_along(target, op, outputs)? => {
-                Err(format!("it would be read across its memory {n:.0} times"))
-            }
-            _ => Ok(()),
-        }
-    }
-
-    /// Whether what `op` moves would be read along its memory where the group reads as much else along that, however it is moved on the way: lanes go
-    /// that way.
-    fn is_read_along(&self, target: &Group, op: Op, outputs: &[Value]) -> Result<bool, String> {
-        let unknown = || "an index map cannot be written".to_string();
-        let near = self.scope(target, Some(op)).reads(None, outputs, self.symbols).ok_or_else(unknown)?;
-        let mut ops = target.ops.clone();
-        ops.insert(op);
-        near.iter().for_each(|read| ops.extend(self.moves_of(read.value)));
-        let scope = Scope { body: self.body, facts: &self.facts, group: &ops, also: None };
-        let found = scope.reads(None, outputs, self.symbols).ok_or_else(unknown)?;
-        let moved = self.body.operand(self.moves_of(self.body.operand(op, 0)).last().copied().unwrap_or(op), 0);
-        let elements = |read: &Read| most_elements(&self.body.ty(read.value).shape(), self.symbols);
-        let along =
-            |a: &Read, b: &Read| a.space == b.space && a.map.last() == b.map.last() && elements(b) >= elements(a);
-        let (own, others): (Vec<&Read>, Vec<&Read>) = found.iter().partition(|read| read.value == moved);
-        Ok(own.iter().all(|read| others.iter().any(|other| along(read, other))))
-    }
-
-    /// What moves or converts the elements of a value, one operation after the other, the last one first.
-    fn moves_of(&self, value: Value) -> Vec<Op> {
-        let moves = |&op: &Op| {
-            let own = self.op(op);
-            let reindexes = own.def().is_some_and(|d| d.interface::<rc_dialects::core::reindex::Reindex>().is_some());
-            reindexes || own.is(op::core::PAD) || own.is(op::core::CONVERT)
-        };
-        let made = |v: Value| self.body.defining_op(v).filter(moves);
-        std::iter::successors(made(value), |&op| made(self.body.operand(op, 0))).collect()
-    }
-
     /// How often the group reads each element of the result, at most, by the reads that `counts` is for.
-    fn times_read(
+    pub(super) fn times_read(
         &self,
         target: &Group,
         op: Op,
@@ -552,7 +503,7 @@ impl Planner<'_> {
             && [last("low"), last("high")] == [Some(Dim::Static(0)); 2]
     }
 
-    fn scope<'s>(&'s self, target: &'s Group, also: Option<Op>) -> Scope<'s> {
+    pub(super) fn scope<'s>(&'s self, target: &'s Group, also: Option<Op>) -> Scope<'s> {
         Scope { body: self.body, facts: &self.facts, group: &target.ops, also }
     }
 
@@ -602,6 +553,9 @@ impl Planner<'_> {
             if (read.space != shape && read.space != rows) || read.map != expected {
                 return Err("it is read across rows".into());
             }
+        }
+        if dims.contains(&(shape.len() - 1)) && self.reads_across_memory(target, op, &full, &dims, outputs)? {
+            return Err("what else is read of its rows lies across them, which squares exchange and rows do not".into());
         }
         Ok(())
     }

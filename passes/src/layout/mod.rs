@@ -20,13 +20,13 @@ use rc_dialects::core::constant::CONSTANT;
 use rc_dialects::core::dot::DOT;
 use rc_dialects::core::gather::GATHER;
 use rc_dialects::core::reduce::REDUCE;
-use rc_dialects::core::shape::TRANSPOSE;
+use rc_dialects::core::shape::{RESHAPE, TRANSPOSE};
 use rc_dialects::core::slice::CONCAT;
 use rc_dialects::func::FUNC;
 use rc_dialects::op;
 use rc_ir::effects::is_dead;
 use rc_ir::pass::{PassDef, PassKind, SymbolContext};
-use rc_ir::{Attr, AttrData, Blob, Body, Builder, Diagnostic, Op, OpDef, Result, Type};
+use rc_ir::{Attr, AttrData, Blob, Body, Builder, Diagnostic, Dim, Op, OpDef, Result, Type, Value};
 
 pub static LAYOUT: PassDef = PassDef {
     summary: "Folds transposes into what reads them, and stores constants as they are read.",
@@ -142,12 +142,40 @@ fn read_as_stored(body: &mut Body, ops: &[Op], def: &'static OpDef, cx: &mut Sym
     for &op in ops {
         views::merge(body, op, cx)?;
         let mut next = Some(op).filter(|&op| !body.is_erased(op) && body.name(op) == def);
-        while let Some(applied) = next.map(|op| transposes().apply_at(body, op, None, cx)).transpose()?.flatten() {
+        while let Some(op) = next {
+            let whole: Vec<Value> = body.operands(op).filter(|&v| lies_in_lines(body, v)).collect();
+            let Some(applied) = transposes().apply_at(body, op, Some(&whole), cx)? else { break };
             erase_read(body, &applied);
-            next = body.defining_op(applied.values[0]).filter(|&op| body.name(op) == def);
+            let is_next = |op: &Op| body.name(*op) == def;
+            let made = body.defining_op(applied.values[0]).filter(is_next);
+            // A product of several batches is viewed as of one, and so were its operands.
+            let viewed = made_by(body, applied.values[0]).filter(|op| is_next(op) && body.name(*op) == &DOT);
+            next = made.or(viewed);
+            if let Some(op) = next.filter(|_| made.is_none()) {
+                let views: Vec<Op> = body.operands(op).filter_map(|v| body.defining_op(v)).collect();
+                views.into_iter().try_for_each(|view| views::merge(body, view, cx))?;
+            }
         }
     }
     Ok(())
+}
+
+/// Bytes of a line of a cache.
+const LINE: u64 = 128;
+
+/// Whether what is transposed for a value has rows of whole lines: of shorter ones that lie apart a GPU's copy engine brings fewer at a time than of matrices that
+/// lie as a whole.
+fn lies_in_lines(body: &Body, value: Value) -> bool {
+    let Some(op) = made_by(body, value).filter(|&op| body.name(op) == &TRANSPOSE) else { return false };
+    let ty = body.ty(body.operand(op, 0));
+    let row = ty.shape().iter().rev().find(|&&size| size != Dim::Static(1)).and_then(|size| size.as_static());
+    row.unwrap_or(0) as u64 * ty.elem().byte_width().unwrap_or(0) >= LINE
+}
+
+/// What makes a value, in this shape or another.
+fn made_by(body: &Body, value: Value) -> Option<Op> {
+    let op = body.defining_op(value)?;
+    if body.name(op) == &RESHAPE { body.defining_op(body.operand(op, 0)) } else { Some(op) }
 }
 
 pub(crate) fn bytes_text(ty: Type) -> String {

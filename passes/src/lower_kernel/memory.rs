@@ -189,13 +189,12 @@ impl Program<'_> {
     pub fn scatter(
         &mut self,
         tile: Value,
-        value: Value,
+        memory: Value,
         access: &Access,
         (axis, at): (usize, Value),
         scope: &Scope,
         kind: &str,
     ) -> Result {
-        let memory = self.memory_of(value)?;
         let memory = self.view(memory, &access.shape);
         let Some(along) = access.plain(&scope.tiled()) else {
             return Err(Diagnostic::unsupported(self.loc, "a schedule that tiles what a scatter cannot store along"));

@@ -521,6 +521,10 @@ fn scatter_updates(p: &mut Program, scheduled: &Scheduled) -> Result<[rc_ir::Dim
     if by_place {
         over.iter_mut().filter(|s| s.iter.name == a).for_each(|s| s.step = schedule.tile_of(a));
     }
+    let part = schedule.scatter_programs().filter(|_| in_memory).and_then(|programs| scatter.part(schedule, programs));
+    if let Some(part) = part {
+        over.iter_mut().filter(|s| s.iter.name == a).for_each(|s| s.step = part);
+    }
     let wanted: &[Name] = if p.target.is_cpu() && !by_place { &[o, l] } else { &[o, a, l] };
     if schedule.grid != wanted {
         return Err(p.src.op_ref(op).error(format!("expects a schedule with {wanted:?} in its grid on this machine")));
@@ -530,7 +534,10 @@ fn scatter_updates(p: &mut Program, scheduled: &Scheduled) -> Result<[rc_ir::Dim
     match (p.target.is_cpu(), in_memory) {
         _ if by_place => scatter.run_by_place(p, schedule, &scope)?,
         (true, _) => scatter.run_on_cpu(p, schedule, &scope, begins_as_copy(p.src, op, schedule, p.target))?,
-        (_, true) => scatter.run_in_memory(p, &scope)?,
+        (_, true) => match part {
+            Some(part) => scatter.run_together(p, schedule, &scope, part)?,
+            None => scatter.run_in_memory(p, &scope)?,
+        },
         (_, false) => scatter.run(p, &scope)?,
     }
     Ok(grid)

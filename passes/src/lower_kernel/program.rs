@@ -144,6 +144,10 @@ impl<'a> Program<'a> {
         let (align, space) = if self.target.is_cpu() { (64, 5) } else { (128, 3) };
         self.head_op(op::kernel::ALLOC, &[], &[("align", Attr::i64(align))], Type::memref(&dims, elem, space))
     }
+    /// A GPU's threads wait for one another, and see what each wrote to shared memory.
+    pub fn barrier(&mut self) {
+        self.build().op(op::kernel::BARRIER).build();
+    }
     /// The memory of an argument seen as a dense memref of another shape.
     pub fn view(&mut self, memory: Value, shape: &[Dim]) -> Value {
         let ty = self.ty(memory);

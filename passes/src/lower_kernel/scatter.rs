@@ -245,21 +245,109 @@ impl Scatter {
         if self.combiner.is_none() {
             return self.put(p, scope);
         }
+        let at = self.places_of(p, scope)?;
+        let tile = self.read_update(p, scope, k)?;
+        let place = at_first(&self.place(), a.name);
+        let kind = self.combiner.map_or("set", |c| c.kind());
+        let memory = p.memory_of(self.result)?;
+        p.scatter(tile, memory, &place, (1, at), scope, kind)
+    }
+
+    /// The places that a tile of updates names; past the updates' end there are none.
+    fn places_of(&self, p: &mut Program, scope: &Scope) -> Result<Value> {
+        let k = self.sizes.updates().name;
         let shape = vec![self.sizes.b, self.sizes.k];
         let named = Access { shape, exprs: vec![self.batch(), Dim::symbol(k)] };
         let at = p.load(self.indices, &named, scope)?;
-        let mut at = p.convert(at, Type::index());
-        // Past the updates' end there are none.
-        if let Some(mask) = p.inside(scope, &|name| name == k || named.mentions(name)) {
-            let none = p.constant_index(-1);
-            at = p.select(mask, at, none);
+        let at = p.convert(at, Type::index());
+        let Some(mask) = p.inside(scope, &|name| name == k || named.mentions(name)) else { return Ok(at) };
+        let none = p.constant_index(-1);
+        Ok(p.select(mask, at, none))
+    }
+
+    /// The updates of each of so many programs, in whole tiles.
+    pub fn part(&self, schedule: &Schedule, programs: i64) -> Option<i64> {
+        let tile = schedule.tile_of(self.sizes.updates().name);
+        Some((self.sizes.k.as_static()? + programs * tile - 1) / (programs * tile) * tile)
+    }
+
+    /// On a GPU: a program combines its part of the updates in a table of all places in shared memory, and that with the result.
+    pub fn run_together(&self, p: &mut Program, schedule: &Schedule, scope: &Scope, part: i64) -> Result {
+        let table = self.table(p, schedule)?;
+        let k = self.sizes.updates();
+        let (tile, axis) = (schedule.tile_of(k.name), schedule.axis_of(k.name));
+        let kind = self.combiner.map_or("add", |c| c.kind());
+        let identity = self.combiner.and_then(|c| c.identity(self.elem));
+        let identity =
+            identity.ok_or_else(|| p.src.op_ref(p.group.ops[0]).unsupported("of such elements in shared memory"))?;
+        self.over_places(p, &table, scope, |p, here, _| {
+            let here = table.at(here);
+            let start = p.splat(here.shape(), identity.clone());
+            p.store_to(table.memory, start, &table.access, &here)
+        })?;
+        p.barrier();
+        let first = scope.get(k.name).expect("bound by the grid").base;
+        let (length, end) = (p.constant_index(part), p.size(k.extent));
+        let past = p.add_index(first, length);
+        let bounds = [first, p.binary(op::core::MIN, past, end), p.constant_index(tile)];
+        p.for_loop(bounds, &[], |p, number, _| {
+            let here = scope.with(k.name, bind(&k, number, axis, tile));
+            let at = self.places_of(p, &here)?;
+            let updates = self.read_update(p, &here, k.name)?;
+            let (here, place) = (table.at(&here), at_first(&table.access, table.places.name));
+            p.scatter(updates, table.memory, &place, (0, at), &here, kind).map(|()| Vec::new())
+        })?;
+        p.barrier();
+        let memory = p.memory_of(self.result)?;
+        let lookup = |name: Name| (name == self.names()[1]).then_some(Dim::Static(0));
+        let place =
+            Access { exprs: self.place().exprs.iter().map(|e| e.substitute(&lookup)).collect(), ..self.place() };
+        self.over_places(p, &table, scope, |p, here, at| {
+            let sums = p.load_from(table.memory, &table.access, &table.at(here))?;
+            p.scatter(sums, memory, &place, (1, at), here, kind)
+        })
+    }
+
+    /// A table in shared memory of all places and a tile's elements of their slices.
+    fn table(&self, p: &mut Program, schedule: &Schedule) -> Result<Table> {
+        let [_, a, l] = self.sizes.iters;
+        let known =
+            || p.src.op_ref(p.group.ops[0]).error("has a schedule with 'programs', and a symbolic number of places");
+        let places = Iter { extent: Dim::Static(a.extent.as_static().ok_or_else(known)?), ..a };
+        let width = schedule.tile_of(l.name);
+        let column = Iter { name: Name::new("_column"), extent: Dim::Static(width), ..l };
+        let axis = schedule.axis_of(l.name);
+        let (mut shape, mut exprs) = (vec![places.extent], vec![Dim::symbol(places.name)]);
+        if axis.is_some() {
+            // One column more than elements: rows begin in different banks, and lie as they are, without a swizzle.
+            shape.push(column.extent + Dim::Static(1));
+            exprs.push(Dim::symbol(column.name));
         }
-        let tile = self.read_update(p, scope, k)?;
-        let place = self.place();
-        let lookup = |name: Name| (name == a.name).then_some(Dim::Static(0));
-        let place = Access { exprs: place.exprs.iter().map(|e| e.substitute(&lookup)).collect(), ..place };
-        let kind = self.combiner.map_or("set", |c| c.kind());
-        p.scatter(tile, self.result, &place, (1, at), scope, kind)
+        let sizes: Vec<i64> = shape.iter().map(|d| d.as_static().expect("of fixed sizes")).collect();
+        let memory = p.alloc(&sizes, self.elem);
+        let column = (column.name, bind(&column, p.constant_index(0), axis, width));
+        let k = self.sizes.updates().name;
+        let rows = (schedule.axis_of(k), schedule.tile_of(k));
+        Ok(Table { memory, access: Access { shape, exprs }, places, column, rows, updates: k, elements: l.name })
+    }
+
+    /// Goes over the table's places, as many at a time as a tile has updates; `body` has the scope with their tile, and their numbers.
+    fn over_places(
+        &self,
+        p: &mut Program,
+        table: &Table,
+        scope: &Scope,
+        body: impl Fn(&mut Program, &Scope, Value) -> Result,
+    ) -> Result {
+        let (places, (axis, size)) = (table.places, table.rows);
+        let bounds = [p.constant_index(0), p.size(places.extent), p.constant_index(size)];
+        p.for_loop(bounds, &[], |p, first, _| {
+            let mut here = scope.with(places.name, bind(&places, first, axis, size));
+            here.binds.retain(|b| b.0 != table.updates);
+            let at = p.iota(first, axis.unwrap_or(0), size);
+            body(p, &here, at).map(|()| Vec::new())
+        })
+        .map(drop)
     }
 
     /// The one update of a slice replaces what is at its place.
@@ -295,6 +383,34 @@ impl Scatter {
         });
         Ok(([bounds[0], bounds[1], one], Some((order, batch))))
     }
+}
+
+/// Places in shared memory.
+struct Table {
+    memory: Value,
+    access: Access,
+    places: Iter,
+    /// A slice's elements in the table.
+    column: (Name, Bind),
+    /// The tile dimension along which updates and places run, and how many at a time.
+    rows: (Option<usize>, i64),
+    updates: Name,
+    elements: Name,
+}
+
+impl Table {
+    /// The scope with the table's columns in the place of the slice's elements.
+    fn at(&self, scope: &Scope) -> Scope {
+        let mut here = scope.with(self.column.0, self.column.1);
+        here.binds.retain(|b| b.0 != self.elements);
+        here
+    }
+}
+
+/// The access with the first value of an iterator: places are named beside it.
+fn at_first(access: &Access, iterator: Name) -> Access {
+    let first = |name: Name| (name == iterator).then_some(Dim::Static(0));
+    Access { exprs: access.exprs.iter().map(|e| e.substitute(&first)).collect(), shape: access.shape.clone() }
 }
 
 /// A nest over the dimensions of the updates as one over slices, updates and a slice's elements.

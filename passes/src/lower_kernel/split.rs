@@ -21,8 +21,14 @@ use rc_ir::{Body, Dim, Name, Result, Type, Value};
 /// Rows and columns of a product that a program combines, at most: with 128 threads 16 elements of each, 64 bytes of a part in flight.
 const COMBINED: [i64; 2] = [16, 128];
 
-/// Neighbouring sums of which a program combines all parts, where each is of its own: a sector of f32.
+/// Neighbouring sums of which a program combines all parts, where parts take the place of its tile's rows: a sector of f32.
 const COLUMNS: i64 = 8;
+
+/// More parts of a product than a thread adds of its own sums, one load after the other.
+const MANY: i64 = 16;
+
+/// Elements of all parts that a program combines at once, at most, where parts take the place of rows.
+const AT_ONCE: i64 = 4096;
 
 /// What both kernels are made from.
 pub struct Split<'a> {
@@ -93,9 +99,8 @@ impl<'a> Split<'a> {
     fn access(&self, i: usize) -> Access {
         let whole = &self.nest().outputs[i];
         let mut dims: Vec<(Dim, Dim)> = whole.shape.iter().copied().zip(whole.exprs.iter().copied()).collect();
-        if self.sums_apart() {
-            let lanes = Dim::symbol(self.schedule().axes[1]);
-            dims.sort_by_key(|&(_, at)| at == lanes);
+        if let Some((lanes, _)) = self.lanes() {
+            dims.sort_by_key(|&(_, at)| at == Dim::symbol(lanes));
         }
         dims.insert(0, (self.part.extent, Dim::symbol(self.part.name)));
         let (shape, exprs) = dims.into_iter().unzip();
@@ -163,28 +168,49 @@ impl<'a> Split<'a> {
         body(p, &starts)?;
         Ok(grid)
     }
-    /// How the parts of a product are combined: tiles whose elements, of each part, threads load side by side.
+    /// How the parts are combined: of a product, tiles whose elements, of each part, threads load side by side.
     fn combining(&self) -> Schedule {
+        let Some((lanes, width)) = self.lanes() else {
+            return if self.schedule().contract().is_some() { self.in_tiles() } else { self.schedule().clone() };
+        };
         let mut schedule = self.schedule().clone();
-        if schedule.contract().is_some() {
-            for (name, most) in schedule.axes.into_iter().zip(COMBINED) {
-                let tile = schedule.tile_of(name);
-                schedule.set_tile(name, (1 << tile.trailing_zeros()).min(most));
-            }
-            schedule.threads = 128;
-        } else if self.sums_apart() {
-            let [rows, lanes] = schedule.axes;
-            let tile = 1 << schedule.tile_of(lanes).trailing_zeros();
-            schedule.set_tile(rows, 1);
-            schedule.set_tile(lanes, tile.min(COLUMNS));
-            schedule.axes[0] = Name::new(NONE);
-            schedule.threads = 128;
+        for name in schedule.axes {
+            schedule.set_tile(name, 1);
         }
+        schedule.set_tile(lanes, width);
+        schedule.axes = [Name::new(NONE), lanes];
+        schedule.threads = 128;
         schedule
     }
-    /// Whether each element of the tile is a sum of its own: parts take the place of the tile's rows then.
-    fn sums_apart(&self) -> bool {
-        self.schedule().contract().is_none() && self.schedule().axis_of(self.along.name).is_none()
+    fn in_tiles(&self) -> Schedule {
+        let mut schedule = self.schedule().clone();
+        for (name, most) in schedule.axes.into_iter().zip(COMBINED) {
+            let tile = power_in(&schedule, name);
+            schedule.set_tile(name, tile.min(most));
+        }
+        schedule.threads = 128;
+        schedule
+    }
+    /// Where parts take the place of the tile's rows: the iterator that neighbouring lanes combine the parts of, and how many of it. So it is where each element
+    /// of the tile is a sum of its own, and for many parts of a product whose results are too few for a tile of them on each core.
+    fn lanes(&self) -> Option<(Name, i64)> {
+        let schedule = self.schedule();
+        if schedule.contract().is_none() {
+            let lanes = schedule.axes[1];
+            let apart = schedule.axis_of(self.along.name).is_none();
+            return apart.then(|| (lanes, power_in(schedule, lanes).min(COLUMNS)));
+        }
+        let parts = self.part.extent.as_static()?;
+        let lanes = self.nest().outputs[0].innermost().filter(|name| schedule.axes.contains(name))?;
+        let programs = |size: i64| (self.nest().results() / size as f64) as i64;
+        let tiles = self.in_tiles();
+        let few = programs(tiles.axes.iter().map(|&name| tiles.tile_of(name)).product()) < self.target.cores;
+        let widths = std::iter::successors(Some(COMBINED[1]), |width| Some(width / 2)).take_while(|&w| w > COLUMNS);
+        let fits = |&width: &i64| {
+            width <= power_in(schedule, lanes) && width * parts <= AT_ONCE && programs(width) >= 2 * self.target.cores
+        };
+        let width = widths.into_iter().find(fits).unwrap_or(COLUMNS.min(power_in(schedule, lanes)));
+        (parts > MANY && few).then_some((lanes, width))
     }
     /// The sum of a product's parts at the scope, all loads in flight.
     fn sum_of_parts(&self, p: &mut Program, memory: Value, scope: &Scope) -> Result<Value> {
@@ -224,13 +250,14 @@ impl<'a> Split<'a> {
         let over = spread_of(self.src, self.nest().op, &own, &self.nest().iters)?;
         let (grid, starts) = p.spread(&over);
         let scope = scope_of(&over, &starts, &own);
-        let axis = if self.sums_apart() { Some(0) } else { own.axis_of(self.along.name) };
+        let by_lanes = self.lanes().is_some();
         let (zero, Dim::Static(parts)) = (p.constant_index(0), self.part.extent) else { unreachable!("made so") };
-        let all = scope.with(self.part.name, bind(&self.part, zero, axis, parts));
         let product = own.contract().is_some();
+        let axis = if by_lanes { Some(0) } else { own.axis_of(self.along.name).filter(|_| !product) };
+        let all = scope.with(self.part.name, bind(&self.part, zero, axis, parts));
         let stores = |n: &Nest| self.src.results(n.op).map(|v| outputs.contains(&v)).collect::<Vec<bool>>();
         for (i, (a, memory)) in self.accumulators.iter().zip(self.of_each(&memory)).enumerate() {
-            let tile = match axis.filter(|_| !product) {
+            let tile = match axis {
                 None => self.sum_of_parts(&mut p, memory[0], &scope)?,
                 Some(axis) => {
                     let load = |&memory: &Value| p.load_from(memory, &self.access(i), &all);
@@ -241,8 +268,13 @@ impl<'a> Split<'a> {
             p.result(self.nest(), i, tile, &scope, stores(self.nest())[i])?;
         }
         for (nest, schedule) in group.nests.iter().zip(&self.scheduled.schedules).skip(1) {
-            p.run(nest, if product || self.sums_apart() { &own } else { schedule }, &scope, &stores(nest))?;
+            p.run(nest, if product || by_lanes { &own } else { schedule }, &scope, &stores(nest))?;
         }
         Ok(end(p, grid, own.threads))
     }
+}
+
+/// The power of two in an iterator's tile.
+fn power_in(schedule: &Schedule, name: Name) -> i64 {
+    1 << schedule.tile_of(name).trailing_zeros()
 }

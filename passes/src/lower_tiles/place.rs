@@ -335,10 +335,11 @@ fn convert_where_memory_differs(body: &mut Body, layout: &dyn Fn(&Group, usize) 
         let tile = if load { body.result(op, 0) } else { body.operand(op, 0) };
         let (ty, consecutive) = (body.ty(tile), consecutive_dim(body.op_ref(op)));
         let (Some(Layout::Blocked { dim, .. }), Some(wanted)) = (Layout::of(ty), consecutive) else { continue };
-        if dim == wanted || feeds_only_products(body, tile) {
+        let shape = ty.static_shape().unwrap_or_default();
+        let repeated = load && shape[dim] == 1 && is_looped(body, op);
+        if dim == wanted || repeated || feeds_only_products(body, tile) {
             continue;
         }
-        let shape = ty.static_shape().unwrap_or_default();
         let narrowest = ty.elem().byte_width().unwrap_or(4) as i64;
         let accesses = vec![(1, indices.neighbours(body.op_ref(op)))];
         let own = layout(&Group { shape: shape.clone(), narrowest, accesses, ..Group::default() }, wanted);
@@ -366,6 +367,11 @@ fn convert_where_memory_differs(body: &mut Body, layout: &dyn Fn(&Group, usize) 
         }
     }
     Ok(())
+}
+/// Whether a loop runs the operation: threads that exchanged what they load would wait for one another at each step. Of a column, which lanes have in
+/// common, each may as well load its own rows.
+fn is_looped(body: &Body, op: Op) -> bool {
+    body.parent_op(op).is_some_and(|outer| body.name(outer) == op::kernel::FOR)
 }
 fn feeds_only_products(body: &Body, tile: Value) -> bool {
     body.has_uses(tile) && body.uses(tile).all(|(user, _)| body.name(user) == op::kernel::DOT)

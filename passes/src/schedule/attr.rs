@@ -26,7 +26,7 @@ pub enum Kind {
     /// Attention: a program takes a block of queries of one head and walks over the keys.
     Attention(Attention),
     /// Updates of places that indices name.
-    Scatter,
+    Scatter(Scatter),
     /// Rows in order.
     Sort,
     /// Any nest: one tile of results after another.
@@ -95,6 +95,13 @@ knobs! {
         pub gather: Vec<Operand>,
     }
 
+    /// Of scatters.
+    #[derive(Default)]
+    pub struct Scatter {
+        /// On a GPU: programs among which the updates of a slice are divided. Each combines its own in shared memory, and what comes of them with the result.
+        pub programs: Option<i64>,
+    }
+
     /// Of attention.
     #[derive(Default)]
     pub struct Attention {
@@ -140,7 +147,7 @@ impl Kind {
             Kind::Column(_) => 2,
             Kind::Contract(_) => 3,
             Kind::Attention(_) => 4,
-            Kind::Scatter => 5,
+            Kind::Scatter(_) => 5,
             Kind::Sort => 6,
             Kind::General => 7,
         }]
@@ -153,7 +160,7 @@ impl Kind {
             Kind::Column(Column::default()),
             Kind::Contract(Contract::default()),
             Kind::Attention(Attention::default()),
-            Kind::Scatter,
+            Kind::Scatter(Scatter::default()),
             Kind::Sort,
             Kind::General,
         ];
@@ -162,29 +169,32 @@ impl Kind {
     /// What is particular to it.
     pub fn knobs(&self) -> &'static [Knob] {
         match self {
-            Kind::Pointwise | Kind::Scatter | Kind::Sort | Kind::General => &[],
+            Kind::Pointwise | Kind::Sort | Kind::General => &[],
             Kind::Row(_) => Row::KNOBS,
             Kind::Column(_) => Column::KNOBS,
             Kind::Contract(_) => Contract::KNOBS,
             Kind::Attention(_) => Attention::KNOBS,
+            Kind::Scatter(_) => Scatter::KNOBS,
         }
     }
     fn set(&mut self, key: &str, value: Attr) -> bool {
         match self {
-            Kind::Pointwise | Kind::Scatter | Kind::Sort | Kind::General => false,
+            Kind::Pointwise | Kind::Sort | Kind::General => false,
             Kind::Row(own) => own.set(key, value),
             Kind::Column(own) => own.set(key, value),
             Kind::Contract(own) => own.set(key, value),
             Kind::Attention(own) => own.set(key, value),
+            Kind::Scatter(own) => own.set(key, value),
         }
     }
     fn params(&self) -> Vec<(&'static str, Attr)> {
         match self {
-            Kind::Pointwise | Kind::Scatter | Kind::Sort | Kind::General => Vec::new(),
+            Kind::Pointwise | Kind::Sort | Kind::General => Vec::new(),
             Kind::Row(own) => own.params(),
             Kind::Column(own) => own.params(),
             Kind::Contract(own) => own.params(),
             Kind::Attention(own) => own.params(),
+            Kind::Scatter(own) => own.params(),
         }
     }
 }
@@ -253,6 +263,10 @@ impl Schedule {
             Kind::Attention(own) => own.split,
             _ => None,
         }
+    }
+    /// Programs among which a scatter's updates are divided that combine their own in shared memory.
+    pub fn scatter_programs(&self) -> Option<i64> {
+        if let Kind::Scatter(own) = &self.kind { own.programs } else { None }
     }
     /// Programs that a multiprocessor holds at once.
     pub fn resident(&self) -> Option<i64> {

@@ -268,21 +268,39 @@ fn gpu_tile(body: &Body, group: &Group, leader: &Nest, columns: f64, target: &Ta
         }
     }
     let width = columns_at_once(leader, costs.row_bytes / bytes, pow2(columns as i64));
-    let down = down_of(width);
     let lane = lane_extent(leader).unwrap_or(width);
     let across = columns / lane as f64 * ((lane + width - 1) / width) as f64;
-    // Two programs run on a core at once. Cutting pays as it fills the machine, and costs writing and reading the parts.
-    let rows = leader.points() / columns;
-    let at_once = (2 * target.cores) as f64;
-    let cost = |parts: i64| {
-        let waves = across * parts as f64 / at_once;
-        // Parts are whole tiles.
-        let taken = (rows / (parts * down) as f64).ceil() * (parts * down) as f64;
-        waves.ceil() / waves * (taken / rows + (8 * parts) as f64 / (rows * bytes as f64))
+    // Tiles of fewer rows, a load or two of each operand in flight, where those of more leave cores without a program.
+    let fewer = |&down: &i64| (down / 2 * width >= 4 * costs.threads).then_some(down / 2);
+    let downs: Vec<i64> = std::iter::successors(Some(down_of(width)), fewer).collect();
+    let cost = |down: i64, parts: i64| split_cost(leader, columns, across, [down, parts], bytes, target);
+    let parts_of = |down: i64| {
+        let enough = |parts: &i64| leader.points() / columns / *parts as f64 >= (2 * down) as f64;
+        let parts = (1..10).map(|i| 1 << i).filter(enough).min_by(|&a, &b| cost(down, a).total_cmp(&cost(down, b)));
+        parts.map(|parts| (down, parts))
     };
-    let enough = |parts: &i64| rows / *parts as f64 >= (2 * down) as f64;
-    let best = (0..10).map(|i| 1 << i).filter(enough).min_by(|&a, &b| cost(a).total_cmp(&cost(b)));
-    Tile { columns: width, down, split: best.filter(|&parts| parts > 1), ..usual }
+    let busy = |&(_, parts): &(i64, i64)| (across * parts as f64).min(target.cores as f64);
+    let ways = downs.iter().filter_map(|&down| parts_of(down));
+    let best = ways.reduce(|best, way| if busy(&way) > busy(&best) { way } else { best });
+    match best.filter(|&(down, parts)| cost(down, parts) < SPLIT_GAIN * cost(downs[0], 1)) {
+        Some((down, parts)) => Tile { columns: width, down, split: Some(parts), ..usual },
+        None => Tile { columns: width, down: downs[0], ..usual },
+    }
+}
+
+/// What of its time a reduction takes at most that is worth a second kernel.
+const SPLIT_GAIN: f64 = 0.75;
+
+/// The time of `across` programs' columns, in that of reading all rows on the whole machine, where programs take `down` rows at once and rows are cut into so many
+/// parts. Two programs run on a core at once. Cutting pays as it fills the machine, and costs writing and reading the parts, and a launch.
+fn split_cost(leader: &Nest, columns: f64, across: f64, [down, parts]: [i64; 2], bytes: i64, target: &Target) -> f64 {
+    let rows = leader.points() / columns;
+    let all = leader.points() * bytes as f64 / (target.bandwidth * 1e3);
+    let launch = if parts > 1 { target.launch_us / all } else { 0.0 };
+    let waves = across * parts as f64 / (2 * target.cores) as f64;
+    // Parts are whole tiles.
+    let taken = (rows / (parts * down) as f64).ceil() * (parts * down) as f64;
+    waves.ceil() / waves * (taken / rows + (8 * parts) as f64 / (rows * bytes as f64)) + launch
 }
 
 /// Whether a group's one reduction is of a few elements, over several iterators: of blocks of an image, say.
@@ -321,7 +339,7 @@ fn short_columns(leader: &Nest, columns: f64, target: &Target) -> Option<(i64, i
     let rows = pow2(reduced.next()?.extent.as_static()?);
     let extent = lane_extent(leader)?;
     let fits = |width: &i64| *width <= pow2(extent) && columns >= (width * target.cores * 2) as f64;
-    let width = [256, 128].into_iter().find(fits)?;
+    let width = [256, 128, 64].into_iter().find(fits)?;
     (rows <= costs.whole && reduced.next().is_none()).then_some((width, rows))
 }
 

@@ -50,7 +50,7 @@ pub fn plan(body: &Body, mut group: Group, target: &Target) -> Plan {
     schedule.collapse = pairs;
     schedule.grid = nest.iters.iter().map(|i| i.name).collect();
     let across = inner.and_then(|x| transposed(&group, x, lanes, target));
-    let repeated = inner.filter(|_| across.is_none() && !target.is_cpu()).and_then(|x| repeated(&group, x));
+    let repeated = inner.filter(|_| across.is_none() && !target.is_cpu()).and_then(|x| repeated(&group, x, want));
     let note = match (across, repeated) {
         (Some(_), _) => "square, since an operand is read across",
         (None, Some(_)) => "of rows that read the same operands",
@@ -162,11 +162,14 @@ fn same_along(group: &Group, x: Name, y: Name) -> usize {
     operands.filter(|access| access.mentions(x) && !access.mentions(y)).count()
 }
 
-/// The iterator along which many operands are the same, as weights of places are for all channels: rows along it read them once.
-fn repeated(group: &Group, x: Name) -> Option<Name> {
+/// The iterator along which many operands are the same, as weights of places are for all channels: rows along it read them once. With those along `x` it has
+/// half of the elements that a tile wants.
+fn repeated(group: &Group, x: Name, want: i64) -> Option<Name> {
     let nest = group.nests.last()?;
     let same = |y: &Iter| same_along(group, x, y.name);
-    let long = |y: &&Iter| y.name != x && y.kind == IterKind::Parallel && extent_of(&nest.ranges, y.extent) >= REPEATED;
+    let extent = |y: Name| nest.iter(y).map_or(1, |i| extent_of(&nest.ranges, i.extent));
+    let least = REPEATED.max(want / 2 / extent(x).max(1));
+    let long = |y: &&Iter| y.name != x && y.kind == IterKind::Parallel && extent(y.name) >= least;
     let most = nest.iters.iter().filter(long).max_by_key(|y| same(y))?;
     (same(most) >= MANY).then_some(most.name)
 }

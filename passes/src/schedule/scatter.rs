@@ -1,12 +1,12 @@
 //! Schedules of scatters.
 //!
 //! On a CPU a program has all places of a slice, or some of its columns, and each update changes its own in memory, one after the other. On a GPU
-//! programs have updates, which they combine with memory atomically; or, where the order of the updates counts or there are no atomics for
+//! programs have updates, which they combine with memory atomically, those of few places in shared memory first; or, where the order of the updates counts or there are no atomics for
 //! their combination, a tile of places in registers, and ask of each update whether it is one of them: no memory is read that
 //! another thread wrote. Updates that are sorted by place are combined by the program that has the
 //! place, and on a GPU several neighbours of it.
 
-use super::attr::{Kind, Schedule};
+use super::attr::{self, Kind, Schedule};
 use super::nest::{extent_of, symbol_ranges};
 use super::target::Target;
 use super::tiles::{fit, pow2};
@@ -67,7 +67,7 @@ pub fn plan(body: &Body, op: Op, target: &Target) -> Option<Plan> {
     let ranges = symbol_ranges(&rc_dialects::func::symbols(body));
     let elem = at.result_types()[0].elem();
     let lanes = target.lanes(super::tiles::widest([elem, Type::f32()].into_iter()));
-    let mut s = Schedule::new(Kind::Scatter);
+    let mut s = Schedule::new(Kind::Scatter(attr::Scatter::default()));
     let flat = l.extent == Dim::Static(1);
     if at.operands().len() == 5 && (target.is_cpu() || !flat) {
         return Some(by_place(&scatter, &ranges, target, s));
@@ -90,7 +90,8 @@ pub fn plan(body: &Body, op: Op, target: &Target) -> Option<Plan> {
     // One update has no order; its slice goes to one place.
     let one = scatter.k == Dim::Static(1) && !flat && at.operands().len() == 3;
     if at.bool("any_order") || one && at.str("kind").unwrap_or("set") == "set" {
-        return Some(updates(&scatter, &ranges, target.gpu().scatters.updates, s));
+        let plan = if one { None } else { together(&scatter, &ranges, elem, target, s.clone()) };
+        return Some(plan.unwrap_or_else(|| updates(&scatter, &ranges, target.gpu().scatters.updates, s)));
     }
     s.grid = vec![o.name, a.name, l.name];
     let wide = if flat { 1 } else { fit(target, l.extent.as_static(), 128, 1) };
@@ -141,6 +142,40 @@ fn by_place(scatter: &Scatter, ranges: &Ranges, target: &Target, mut s: Schedule
     s.set_tile(a.name, places);
     let why = format!("{places} places a program, {updates} of their updates at a time, {wide} elements of them");
     Plan::of_rule(vec![s], why, "tiles of places: every update of theirs is compared with each".into())
+}
+
+/// Where places have many updates each, which would wait for one another in memory: programs combine their own in shared memory, in a table of all places
+/// and as many elements of a slice as fit.
+fn together(scatter: &Scatter, ranges: &Ranges, elem: Type, target: &Target, mut s: Schedule) -> Option<Plan> {
+    let costs = &target.gpu().scatters;
+    let [o, k, l] = scatter.update_iters();
+    let (places, updates) = (scatter.iters[1].extent.as_static()?, k.extent.as_static()?);
+    if updates / places.max(1) < costs.together {
+        return None;
+    }
+    let bytes = elem.byte_width()? as i64;
+    let slice = pow2(l.extent.as_static()?);
+    let widths = std::iter::successors(Some(slice.min(costs.width)), |width| Some(width / 2)).take_while(|&w| w > 0);
+    let least = slice.min(LINE / bytes);
+    let wide = widths.take_while(|&w| w >= least).find(|width| places * width * bytes <= costs.table_bytes)?;
+    let threads = 256;
+    let slices = extent_of(ranges, o.extent) * ((l.extent.as_static()? + wide - 1) / wide);
+    // Each program adds its table to the result: as many updates of each place as pay that.
+    let programs = (target.cores / slices).min(updates / (costs.merge * places)).max(1);
+    s.kind = Kind::Scatter(attr::Scatter { programs: Some(programs) });
+    s.grid = vec![o.name, k.name, l.name];
+    s.threads = threads;
+    if l.extent == Dim::Static(1) {
+        s.axes[1] = k.name;
+        s.set_tile(k.name, 4 * threads);
+    } else {
+        s.axes = [k.name, l.name];
+        s.set_tile(k.name, (16 * threads / wide).max(1));
+        s.set_tile(l.name, wide);
+    }
+    let why = format!("{programs} programs for a slice, each with {places} places of {wide} elements in shared memory");
+    let other = format!("combined with memory: {} updates of a place would wait for one another", updates / places);
+    Some(Plan::of_rule(vec![s], why, other))
 }
 
 /// Programs have updates, whole slices of them where those fit.

@@ -96,43 +96,50 @@ class Rows:
         return b.reshape(b.permute(one, self.order), [index.shape[d] for d in [*self.batch, self.dim]])
 
 
-def index_places(b: Build, x: T, indices: list) -> tuple[list, T]:
-    """For advanced indexing: the result's shape, and the place in `x` (as a line) of each of its elements."""
-    if any(i is not None and i.dtype in ("i1", "ui8") for i in indices):
-        raise Unsupported("indexing by a mask, whose number of elements depends on data")
-    indices = list(indices) + [None] * (x.rank - len(indices))
-    used = [d for d, i in enumerate(indices) if i is not None]
+def line_places(b: Build, x: T, indices: list, used: list) -> tuple[T, int]:
+    """The places that indices name in their dimensions as one, and how many these have."""
     common = broadcast_shapes(*(indices[d].shape for d in used))
-    together = used == list(range(used[0], used[-1] + 1))
-    at = used[0] if together else 0
-    rest = [d for d in range(x.rank) if indices[d] is None]
-    before = [d for d in rest if d < at] if together else []
-    after = [d for d in rest if d not in before]
-    shape = [x.shape[d] for d in before] + list(common) + [x.shape[d] for d in after]
+    linear, stride = None, 1
+    for d in reversed(used):
+        at = b.expand(wrapped(b, indices[d], x.shape[d]), common)
+        at = at if stride == 1 else b.binary("mul", at, b.size(stride, "i64", common))
+        linear = at if linear is None else b.binary("add", linear, at)
+        stride = simplify(stride * x.shape[d])
+    return linear, stride
+
+
+def places_apart(b: Build, x: T, indices: list, used: list) -> T:
+    """Where dimensions that are not beside one another are indexed, the indices' dimensions come first: the place in `x` (as a line) of each element."""
     strides, stride = [0] * x.rank, 1
     for d in reversed(range(x.rank)):
         strides[d] = stride
         stride = simplify(stride * x.shape[d])
+    common = broadcast_shapes(*(indices[d].shape for d in used))
+    rest = [d for d in range(x.rank) if d not in used]
+    shape = [*common, *(x.shape[d] for d in rest)]
     linear = b.full(0, "i64", shape)
-    for i, d in enumerate(before + used + after):
-        if indices[d] is not None:
+    for d in used + rest:
+        if d in used:
             place = b.expand(wrapped(b, indices[d], x.shape[d]), common)
-            place = b.broadcast_in(place, shape, range(len(before), len(before) + len(common)))
+            place = b.broadcast_in(place, shape, range(len(common)))
         else:
-            place = b.iota(shape, before.index(d) if d in before else len(before) + len(common) + after.index(d))
+            place = b.iota(shape, len(common) + rest.index(d))
         linear = b.binary("add", linear, b.binary("mul", place, b.size(strides[d], "i64", shape)))
-    return shape, linear
+    return linear
 
 
 @translates("index.Tensor", "_unsafe_index.Tensor")
 def index(b: Build, x: T, indices: list) -> T:
     used = [d for d, i in enumerate(indices) if i is not None]
+    if any(indices[d].dtype in ("i1", "ui8") for d in used):
+        raise Unsupported("indexing by a mask, whose number of elements depends on data")
     if not used:
         return x
-    if len(used) == 1 and indices[used[0]].dtype not in ("i1", "ui8"):
-        return b.take(x, wrapped(b, indices[used[0]], x.shape[used[0]]), used[0])
-    _, linear = index_places(b, x, indices)
-    return b.take(b.reshape(x, [numel(x.shape)]), linear)
+    first, last = used[0], used[-1]
+    if used != list(range(first, last + 1)):
+        return b.take(b.reshape(x, [numel(x.shape)]), places_apart(b, x, indices, used))
+    at, count = line_places(b, x, indices, used)
+    return b.take(b.reshape(x, [*x.shape[:first], count, *x.shape[last + 1 :]]), at, first)
 
 
 def scatter_line(b: Build, x: T, at: T, updates: T, kind: str, axis: int = 0, batch: int = 0) -> T:
@@ -194,16 +201,11 @@ def put(b: Build, x: T, indices: list, values: T, kind: str) -> T:
         updates = b.reshape(updates, [*x.shape[:d], numel(common), *x.shape[d + 1 :]])
         return scatter_line(b, x, b.reshape(wrapped(b, indices[d], x.shape[d]), [numel(common)]), updates, kind, axis=d)
     rest = [d for d in range(x.rank) if indices[d] is None]
-    common = list(broadcast_shapes(*(indices[d].shape for d in used)))
+    linear, count = line_places(b, x, indices, used)
+    common = list(linear.shape)
     places, row = numel(common), [x.shape[d] for d in rest]
-    linear, stride = None, 1
-    for d in reversed(used):
-        at = b.expand(wrapped(b, indices[d], x.shape[d]), common)
-        at = at if stride == 1 else b.binary("mul", at, b.size(stride, "i64", common))
-        linear = at if linear is None else b.binary("add", linear, at)
-        stride = simplify(stride * x.shape[d])
     moved = b.permute(x, used + rest)
-    lines = b.reshape(moved, [stride, *row])
+    lines = b.reshape(moved, [count, *row])
     # The updates' own order: the indices' dimensions are where the first of them is, or in front if they are apart.
     first = used[0] if used == list(range(used[0], used[-1] + 1)) else 0
     before = [d for d in rest if d < first]
