@@ -1,13 +1,12 @@
 //! The kernel that has the programs of several.
 
-use crate::schedule::Target;
 use rc_dialects::func::symbols;
 use rc_dialects::op;
 use rc_ir::builder::new_function;
 use rc_ir::clone::Mapping;
 use rc_ir::{Attr, Block, Body, Builder, Dim, Name, Op, Type, Value};
 
-/// What a program needs no other thread but those of its warp for.
+/// What a program needs no shared memory and no other program for.
 const ALONE: &[&str] = &[
     op::kernel::PROGRAM_ID,
     op::kernel::THREAD_ID,
@@ -33,11 +32,10 @@ const ALONE: &[&str] = &[
     op::kernel::GRID_LAUNCH,
 ];
 
-/// What threads of a block share and wait for one another by: a program's block does so whole, or not at all.
-const WAITS: &[&str] = &[op::kernel::ALLOC, op::kernel::BARRIER];
-
-/// What launches of one kernel share besides: each block has it for itself.
+/// What launches of one kernel share: each block has it for itself.
 const OF_BLOCK: &[&str] = &[
+    op::kernel::ALLOC,
+    op::kernel::BARRIER,
     op::kernel::ELECT,
     op::kernel::FENCE,
     op::kernel::ASYNC_COPY,
@@ -77,8 +75,6 @@ pub struct Kernel {
     /// Whether several launches of it may become one.
     pub repeats: bool,
     pub threads: i64,
-    /// Whether threads of its blocks share memory or wait for one another.
-    pub waits: bool,
     /// Programs of a launch.
     pub programs: i64,
     /// Whether it waits by itself for the kernels before it.
@@ -90,17 +86,12 @@ pub struct Kernel {
 }
 
 impl Kernel {
-    /// Whether their launches may be one. Of blocks with more threads than a kernel has, the others do nothing: that is nothing lost where a launch has no program
-    /// for each core. Where threads wait for one another, blocks are alike, and the machine holds all of either: the registers of the one that needs more, and its
-    /// shared memory, keep no program of the other waiting.
-    pub fn joins(&self, other: &Kernel, target: &Target) -> bool {
+    /// Whether their launches may be one, on a machine with so many cores. Of blocks with more threads than a kernel has, the others do nothing:
+    /// that is nothing lost where a launch has no program for each core.
+    pub fn joins(&self, other: &Kernel, cores: i64) -> bool {
         let (fewer, more) = if self.threads < other.threads { (self, other) } else { (other, self) };
         let alike = (self.early, self.flush) == (other.early, other.flush);
-        let held = |kernel: &Kernel| kernel.programs * kernel.threads <= target.cores * target.threads / 2;
-        match self.waits || other.waits {
-            true => alike && fewer.threads == more.threads && held(self) && held(other),
-            false => alike && (fewer.threads == more.threads || fewer.programs <= target.cores),
-        }
+        alike && (fewer.threads == more.threads || fewer.programs <= cores)
     }
 
     pub fn of(kernel: &Body) -> Kernel {
@@ -111,11 +102,6 @@ impl Kernel {
             merges: root.str("phase") == Some("thread") && is_alone(kernel, false),
             repeats: root.str("phase") == Some("thread") && is_alone(kernel, true),
             threads: root.int("threads").unwrap_or(1),
-            // A barrier that says of how many threads it is may be in a block with more.
-            waits: kernel
-                .walk()
-                .into_iter()
-                .any(|op| WAITS.contains(&kernel.name(op).as_str()) && kernel.attr(op, "threads").is_none()),
             programs: programs(kernel).unwrap_or(0),
             early,
             flush: root.bool("flush"),
@@ -124,8 +110,8 @@ impl Kernel {
     }
 }
 
-/// Whether a program needs nothing but its number to know its work, and its block's threads nothing but memory that they share; with other launches of the same
-/// kernel alone it may have tensor maps, too, and what brings and multiplies tiles.
+/// Whether a program needs nothing but its number to know its work; with other launches of the same kernel alone, its block's threads
+/// may share memory too, and it may have tensor maps.
 fn is_alone(kernel: &Body, alike: bool) -> bool {
     let Some(entry) = kernel.entry() else { return false };
     let of_program = |op: Op| {
@@ -133,8 +119,8 @@ fn is_alone(kernel: &Body, alike: bool) -> bool {
     };
     let known = |op: Op| match kernel.name(op).as_str() {
         name if alike && OF_BLOCK.contains(&name) => true,
-        op::kernel::ALLOC => alike || kernel.attr(op, "overlay").is_none(),
-        name if WAITS.contains(&name) => true,
+        // Of so many threads, that may be fewer than the merged kernel's.
+        op::kernel::BARRIER => kernel.attr(op, "threads").is_some(),
         name => kernel.name(op).dialect() == "core" || ALONE.contains(&name),
     };
     let ops: Vec<Op> = kernel.walk().into_iter().filter(|&op| op != kernel.root()).collect();
@@ -353,7 +339,6 @@ impl Merging<'_> {
             map.map(arg, memory);
         }
         let entry = member.kernel.entry().expect("merged kernels have a body");
-        let mut shared = 0;
         for op in member.kernel.ops(entry) {
             match member.kernel.name(op).as_str() {
                 op::kernel::RETURN => {}
@@ -366,23 +351,11 @@ impl Merging<'_> {
                     let copy = self.body.clone_from_body(member.kernel, op, &mut map);
                     self.body.append(block, copy);
                     self.number_programs(copy, [at_x, at_y, at_z]);
-                    self.overlay(copy, &mut shared);
                 }
             }
         }
         if member.threads() < threads {
             Builder::at_end(&mut self.body, block).op(op::kernel::YIELD).build();
-        }
-    }
-
-    /// Has a program's shared memory lie where that of the other kernels' does, one piece after another.
-    fn overlay(&mut self, op: Op, pieces: &mut usize) {
-        let allocates = |op: &Op| self.body.name(*op) == op::kernel::ALLOC;
-        for op in self.body.walk_from(op).into_iter().filter(allocates).collect::<Vec<_>>() {
-            if self.members.len() > 1 {
-                self.body.set_attr(op, "overlay", Attr::str(&format!("piece{pieces}")));
-            }
-            *pieces += 1;
         }
     }
 

@@ -24,7 +24,7 @@ const DONE: &str = "merged";
 
 pub static MERGE_LAUNCHES: PassDef = PassDef {
     summary: "Makes one launch of several that touch different memory.",
-    doc: "A launch joins one before it, with none between them whose memory it touches, where sizes are known and no block has much fewer threads than the other's. Kernels whose threads share memory or wait for one another have blocks of as many threads, and launches that the machine holds at once; launches of one kernel may be longer, and have tensor maps. The kernel of the merged launch has the programs of all; launches of one kernel share its code. `merged_kernels` of the target bounds the kernels \
+    doc: "A launch joins one before it, with none between them whose memory it touches, where sizes are known and no block shares memory or waits for its threads, nor has much fewer threads than the other's; launches of one kernel may do either, and have tensor maps. The kernel of the merged launch has the programs of all; launches of one kernel share its code. `merged_kernels` of the target bounds the kernels \
 in one, `parameter_bytes` the buffers. A remark says how many launches became one. Equal kernels become one before and after that.",
     requires: &["plan-buffers", "lower-tiles"],
     pending: Some(|module| module.bodies.iter().any(is_pending)),
@@ -119,7 +119,7 @@ fn groups(function: &Body, kernels: &FxHashMap<Name, Kernel>, target: &Target) -
         let operands = function.operand_count(op);
         let fits = |group: &Group| {
             let alike = |other: &Name| *other == callee || kernels[other].merges && kernel.merges;
-            group.launches.iter().all(|(other, _)| alike(other) && kernels[other].joins(kernel, target))
+            group.launches.iter().all(|(other, _)| alike(other) && kernels[other].joins(kernel, target.cores))
                 && group.operands + operands <= most
                 && (group.has(callee) || (group.launches.len() as i64) < target.merged_kernels)
         };
