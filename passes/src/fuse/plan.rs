@@ -329,7 +329,10 @@ impl Planner<'_> {
                 Err("it finishes the rows of another reduction than the kernel's".into())
             }
             Class::Pointwise if self.op(op).is(op::core::PAD) && (windows || self.pads_sums(target, op)) => Ok(()),
-            Class::Pointwise if self.op(op).is(op::core::PAD) && self.feeds_windows(target, op) => {
+            Class::Pointwise
+                if (self.op(op).is(op::core::PAD) || self.op(op).is(op::core::CONCAT) && !self.options.gathers)
+                    && self.feeds_windows(target, op) =>
+            {
                 Err("every window would ask again which of its elements are inside".into())
             }
             Class::Pointwise if target.anchor == Some(Class::Reduce) && self.op(op).is(op::core::CONCAT) => {

@@ -150,7 +150,7 @@ fn together(scatter: &Scatter, ranges: &Ranges, elem: Type, target: &Target, mut
     let costs = &target.gpu().scatters;
     let [o, k, l] = scatter.update_iters();
     let (places, updates) = (scatter.iters[1].extent.as_static()?, k.extent.as_static()?);
-    if updates / places.max(1) < costs.together {
+    if places == 0 || updates / places < costs.together {
         return None;
     }
     let bytes = elem.byte_width()? as i64;
@@ -161,7 +161,7 @@ fn together(scatter: &Scatter, ranges: &Ranges, elem: Type, target: &Target, mut
     let threads = 256;
     let slices = extent_of(ranges, o.extent) * ((l.extent.as_static()? + wide - 1) / wide);
     // Each program adds its table to the result: as many updates of each place as pay that.
-    let programs = (target.cores / slices).min(updates / (costs.merge * places)).max(1);
+    let programs = (target.cores / slices.max(1)).min(updates / (costs.merge * places)).max(1);
     s.kind = Kind::Scatter(attr::Scatter { programs: Some(programs) });
     s.grid = vec![o.name, k.name, l.name];
     s.threads = threads;

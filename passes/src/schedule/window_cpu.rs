@@ -14,7 +14,8 @@ use rc_machine::CpuWindows;
 
 /// Tiles of results along `lane` and, where that loads less, along another iterator before it.
 pub fn plan(body: &Body, mut group: Group, lane: Name, target: &Target) -> Plan {
-    let pairs = collapse(body, &mut group, &|_, _| true);
+    // Lanes stay along the iterator that they are for, also where rows of a window would run as one with those below.
+    let pairs = collapse(body, &mut group, &|_, name| name != lane);
     let leader = group.nests.iter().find(|n| !n.is_pointwise()).unwrap_or(&group.nests[0]);
     let lanes = target.lanes(elems(body, &group));
     let outputs: Vec<_> = group.nests.iter().flat_map(|n| &n.outputs).collect();
