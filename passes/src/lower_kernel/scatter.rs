@@ -282,7 +282,7 @@ impl Scatter {
             identity.ok_or_else(|| p.src.op_ref(p.group.ops[0]).unsupported("of such elements in shared memory"))?;
         self.over_places(p, &table, scope, |p, here, _| {
             let here = table.at(here);
-            let start = p.splat(here.shape(), identity.clone());
+            let start = p.splat(here.shape(), identity);
             p.store_to(table.memory, start, &table.access, &here)
         })?;
         p.barrier();
