@@ -521,7 +521,8 @@ fn scatter_updates(p: &mut Program, scheduled: &Scheduled) -> Result<[rc_ir::Dim
     if by_place {
         over.iter_mut().filter(|s| s.iter.name == a).for_each(|s| s.step = schedule.tile_of(a));
     }
-    let part = schedule.scatter_programs().filter(|_| in_memory).and_then(|programs| scatter.part(schedule, programs));
+    let programs = schedule.scatter_programs().filter(|_| in_memory);
+    let part = programs.map(|programs| scatter.part(p, schedule, programs)).transpose()?;
     if let Some(part) = part {
         over.iter_mut().filter(|s| s.iter.name == a).for_each(|s| s.step = part);
     }

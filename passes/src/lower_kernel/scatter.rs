@@ -266,9 +266,14 @@ impl Scatter {
     }
 
     /// The updates of each of so many programs, in whole tiles.
-    pub fn part(&self, schedule: &Schedule, programs: i64) -> Option<i64> {
+    ///
+    /// # Errors
+    /// If the number of updates is symbolic.
+    pub fn part(&self, p: &Program, schedule: &Schedule, programs: i64) -> Result<i64> {
         let tile = schedule.tile_of(self.sizes.updates().name);
-        Some((self.sizes.k.as_static()? + programs * tile - 1) / (programs * tile) * tile)
+        let known =
+            || p.src.op_ref(p.group.ops[0]).error("has a schedule with 'programs', and a symbolic number of updates");
+        Ok((self.sizes.k.as_static().ok_or_else(known)? + programs * tile - 1) / (programs * tile) * tile)
     }
 
     /// On a GPU: a program combines its part of the updates in a table of all places in shared memory, and that with the result.
