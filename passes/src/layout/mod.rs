@@ -163,8 +163,8 @@ fn read_as_stored(body: &mut Body, ops: &[Op], def: &'static OpDef, cx: &mut Sym
 /// Bytes of a line of a cache.
 const LINE: u64 = 128;
 
-/// Whether what is transposed for a value has rows of whole lines: of shorter ones that lie apart a GPU's copy engine brings fewer at a time than of matrices that
-/// lie as a whole.
+/// Whether what is transposed for a value has rows of whole lines. Shorter ones, which lie apart, share lines with those of other matrices; they are moved, as no
+/// figures say that products read them faster where they are.
 fn lies_in_lines(body: &Body, value: Value) -> bool {
     let Some(op) = made_by(body, value).filter(|&op| body.name(op) == &TRANSPOSE) else { return false };
     let ty = body.ty(body.operand(op, 0));

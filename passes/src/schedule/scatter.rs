@@ -156,7 +156,7 @@ fn together(scatter: &Scatter, ranges: &Ranges, elem: Type, target: &Target, mut
     let bytes = elem.byte_width()? as i64;
     let slice = pow2(l.extent.as_static()?);
     let widths = std::iter::successors(Some(slice.min(costs.width)), |width| Some(width / 2)).take_while(|&w| w > 0);
-    let least = slice.min(LINE / bytes);
+    let least = slice.min(2 * target.gpu().sector_bytes / bytes);
     let wide = widths.take_while(|&w| w >= least).find(|width| places * width * bytes <= costs.table_bytes)?;
     let threads = 256;
     let slices = extent_of(ranges, o.extent) * ((l.extent.as_static()? + wide - 1) / wide);
