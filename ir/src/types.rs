@@ -146,6 +146,9 @@ impl Type {
     pub fn bf16() -> Type {
         Type::float(FloatKind::BF16)
     }
+    pub fn tf32() -> Type {
+        Type::float(FloatKind::TF32)
+    }
     pub fn f32() -> Type {
         Type::float(FloatKind::F32)
     }

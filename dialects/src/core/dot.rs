@@ -4,7 +4,7 @@ use crate::builder::CoreBuilder;
 use crate::constraints::{SHAPED, acc_of, check_dims, fail};
 use crate::derivative::{Derivative, Vjp};
 use crate::interfaces::{Contraction, ContractionRoles};
-use rc_ir::op_def::{AttrKind, attr, operand, result};
+use rc_ir::op_def::{AttrDef, AttrKind, attr, operand, result};
 use rc_ir::{Dim, Effects, OpDef, OpRef, Result, Type};
 
 pub static DOT: OpDef = OpDef {
@@ -13,7 +13,8 @@ pub static DOT: OpDef = OpDef {
           over. The result has the batch dimensions, the other (free) dimensions of `lhs`, then those of `rhs`. Operands are \
           converted to the accumulation type `acc` (absent: f64 for a result or operand of f64, f32 for other floats, the \
           result's type for integers), the products are added in it in any order, and the sum is rounded once to \
-          the result's element type. Both operands have one element type, or both floats or both integers.",
+          the result's element type. Both operands have one element type, or both floats or both integers. With `precision = tf32` \
+          operands of f32 may be rounded to TF32, 10 bits after the leading one, where a machine multiplies such faster.",
     example: "func.func @dot(%x: tensor<2x3x5xf32>, %y: tensor<2x7x5xf32>) -> tensor<2x3x7xf32> {
   %z = core.dot %x, %y {lhs_batch = [0], rhs_batch = [0], lhs_contract = [2], rhs_contract = [2]} : tensor<2x3x7xf32>
   func.return %z
@@ -27,12 +28,21 @@ pub static DOT: OpDef = OpDef {
         attr("lhs_contract", AttrKind::I64Array, "Contracted dimensions of `lhs`."),
         attr("rhs_contract", AttrKind::I64Array, "The same dimensions of `rhs`."),
         attr("acc", AttrKind::Type, "The accumulation type.").optional(),
+        PRECISION,
     ],
     effects: Effects::Pure,
     verify: Some(verify_dot),
     interfaces: &[&Contraction(|op| roles(op).ok()), &Derivative::Vjp(dot_vjp)],
     ..OpDef::new("rc.core.dot")
 };
+
+/// What operands may be rounded to before they are multiplied. Of a product, and of a convolution, whose products have it too.
+pub const PRECISION: AttrDef = attr(
+    "precision",
+    AttrKind::Enum(&["tf32"]),
+    "What operands of f32 may be rounded to; absent: they are multiplied as they are.",
+)
+.optional();
 
 /// The roles of a `core.dot`'s dimensions, or what is wrong with them.
 pub fn roles(op: OpRef) -> std::result::Result<ContractionRoles, String> {
@@ -103,7 +113,8 @@ fn check_dot(op: OpRef) -> std::result::Result<(), String> {
 /// gradient is rounded to the operands' type first, where it has another.
 fn dot_vjp(v: &mut Vjp) -> Result {
     let roles = roles(v.at()).map_err(|why| v.at().error(why))?;
-    let (lhs, rhs, acc) = (v.operand(0), v.operand(1), v.at().attr("acc"));
+    let (lhs, rhs) = (v.operand(0), v.operand(1));
+    let attrs = ["acc", PRECISION.name].map(|name| (name, v.at().attr(name)));
     let ints = |dims: &[usize]| dims.iter().map(|&d| d as i64).collect::<Vec<i64>>();
     let (batch, left) = (roles.lhs_batch.len() as i64, roles.lhs_free.len() as i64);
     let rank = batch + left + roles.rhs_free.len() as i64;
@@ -141,8 +152,9 @@ fn dot_vjp(v: &mut Vjp) -> Result {
                 true => (v.contract(other, g, [&other_batch, &batches], [&other_free, &summed], elem), swapped),
                 false => (v.contract(g, other, [&batches, &other_batch], [&summed, &other_free], elem), direct),
             };
-            if let (Some(acc), Some(op)) = (acc, v.body.defining_op(product)) {
-                v.body.set_attr(op, "acc", acc);
+            let op = v.body.defining_op(product).expect("a product");
+            for (name, value) in attrs {
+                value.into_iter().for_each(|value| v.body.set_attr(op, name, value));
             }
             v.permute(product, &place)
         });

@@ -1,8 +1,8 @@
 //! Matrix units: `mma.sync` of a warp (sm_80) and `wgmma` of a warpgroup (sm_90a), with their loads.
 
 use crate::constraints::{INDEX, SHARED, VECTOR};
-use rc_ir::OpDef;
 use rc_ir::op_def::*;
+use rc_ir::{OpDef, Type};
 use smallvec::smallvec;
 
 pub(super) static OPS: &[&OpDef] = &[&LDMATRIX, &STMATRIX, &MMA, &WGMMA, &WGMMA_FENCE, &WGMMA_COMMIT, &WGMMA_WAIT];
@@ -10,9 +10,10 @@ pub(super) static OPS: &[&OpDef] = &[&LDMATRIX, &STMATRIX, &MMA, &WGMMA, &WGMMA_
 const ORDERED: Effects = Effects::Channel("sync");
 
 pub static LDMATRIX: OpDef = OpDef {
-    summary: "Loads four 8x8 matrices of 16-bit elements from shared memory into the warp's fragments (ldmatrix.x4).",
+    summary: "Loads four 8x8 matrices of 16-bit elements, or 8x4 of f32, from shared memory into the warp's fragments (ldmatrix.x4).",
     doc: "Thread t gives the address of row t % 8 of matrix t / 8; it receives, of each matrix i, elements 2(t % 4) and \
-2(t % 4) + 1 of row t / 4 as lanes 2i and 2i + 1 of a vector of 8 (`trans`: of the transposed matrix).",
+2(t % 4) + 1 of row t / 4 as lanes 2i and 2i + 1 of a vector of 8 (`trans`: of the transposed matrix). Of f32 it receives element t % 4 of \
+row t / 4 as lane i of a vector of 4, never transposed.",
     example: r#"
 kernel.func @example(%x: memref<16x16xbf16>, %y: memref<32x8xbf16>) attributes {phase = thread, target = cuda, threads = 32, grid = [1, 1, 1]} {
   %zero = core.constant {value = 0 : index} : index
@@ -71,8 +72,8 @@ kernel.func @example(%x: memref<32x8xbf16>, %y: memref<16x16xbf16>) attributes {
 };
 
 pub static MMA: OpDef = OpDef {
-    summary: "acc + a b of a warp: m16n8k16 for bf16 and f16, float32 accumulators (mma.sync).",
-    doc: "Fragments as PTX defines them for m16n8k16: a is 8 elements a thread, b 4, the accumulators 4.",
+    summary: "acc + a b of a warp: m16n8k16 for bf16 and f16, m16n8k8 for tf32, float32 accumulators (mma.sync).",
+    doc: "Fragments as PTX defines them: a is 8 elements a thread, b 4, the accumulators 4; of tf32 a is 4 and b 2.",
     example: r#"
 kernel.func @example(%a: memref<32x8xbf16>, %b: memref<32x4xbf16>, %y: memref<32x4xf32>) attributes {phase = thread, target = cuda, threads = 32, grid = [1, 1, 1]} {
   %zero = core.constant {value = 0 : index} : index
@@ -91,10 +92,11 @@ kernel.func @example(%a: memref<32x8xbf16>, %b: memref<32x4xbf16>, %y: memref<32
     infer: Some(|args| Ok(smallvec![args.operand(2)?])),
     verify: Some(|op| {
         let lanes: Vec<_> = op.operand_types().iter().map(|t| t.static_shape().unwrap_or_default()).collect();
-        if lanes == [vec![8], vec![4], vec![4]] {
+        let [a, b] = if op.operand_types()[0].elem() == Type::tf32() { [4, 2] } else { [8, 4] };
+        if lanes == [vec![a], vec![b], vec![4]] {
             Ok(())
         } else {
-            Err(op.error(format!("expects vectors of 8, 4 and 4 elements, got {lanes:?}")))
+            Err(op.error(format!("expects vectors of {a}, {b} and 4 elements, got {lanes:?}")))
         }
     }),
     ..OpDef::new("rc.kernel.mma")

@@ -260,7 +260,7 @@ pub static DOT: OpDef = OpDef {
     summary: "acc + a b for tiles a [m, k], b [k, n] and acc [m, n].",
     doc: "Products and sums in acc's element type; contracted and in any order along k. In the placed phase a and b may be memrefs in \
 shared or packed memory ([m, k] and [k, n], or stored transposed as `a_t`, `b_t` say). With `of` they are words of such elements along k, see \
-kernel.pack; of i8, those of a are unsigned.",
+kernel.pack; of i8, those of a are unsigned. With `of = tf32` they are f32 that are rounded to TF32.",
     example: r#"
 kernel.func @example(%x: memref<4x16xf32>, %w: memref<16x8xf32>, %y: memref<4x8xf32>) attributes {phase = tile, target = cpu, grid = [1, 1, 1]} {
   %zero = core.constant {value = 0 : index} : index
@@ -283,7 +283,7 @@ kernel.func @example(%x: memref<4x16xf32>, %w: memref<16x8xf32>, %y: memref<4x8x
             "The hardware unit, chosen by the schedule.",
         )
         .optional(),
-        attr("of", AttrKind::Type, "The elements of a's and b's words: bf16 or i8.").optional(),
+        attr("of", AttrKind::Type, "The elements of a's and b's words, bf16 or i8; or tf32.").optional(),
     ],
     effects: Effects::Read,
     infer: Some(|args| Ok(smallvec![args.operand(2)?])),
@@ -301,6 +301,12 @@ fn verify_dot(op: OpRef) -> Result {
     };
     match (shape(0, "a_t"), shape(1, "b_t"), shape(2, "")) {
         (Some((m, k)), Some((l, n)), Some((o, p))) if k == l && m == o && n == p => match op.attr("of") {
+            Some(of) if of.as_type() == Some(Type::tf32()) => {
+                match op.operand_types()[..2].iter().all(|t| t.elem() == Type::f32()) {
+                    true => Ok(()),
+                    false => Err(op.error("expects tiles of f32, which it rounds to TF32")),
+                }
+            }
             Some(_) if op.operand_types()[..2].iter().any(|t| t.elem() != Type::i32()) => {
                 Err(op.error("expects words in tiles of i32, as kernel.pack makes them"))
             }

@@ -1,6 +1,7 @@
 //! `loop.nest`: one operation over a whole iteration space.
 
 use crate::constraints::TENSOR;
+use crate::core::dot::PRECISION;
 use crate::func::symbols;
 use crate::op;
 use rc_ir::op_def::*;
@@ -40,6 +41,7 @@ loop.kernel @product(%a: tensor<s x 16 x bf16>, %b: tensor<8x16xbf16>) -> tensor
         attr("out_maps", AttrKind::ShapeArray, "Where each result is written: parallel and scan iterators, each once."),
         attr("combiner", AttrKind::StrArray, "How each result is combined over the reduce iterators."),
         attr("acc", AttrKind::Type, "Accumulation type of add, mul and contract.").optional(),
+        PRECISION,
         attr("zero_outside", AttrKind::I64Array, "The numbers of operands that are zero outside of their bounds.")
             .optional(),
         attr("schedule", AttrKind::Dialect("schedule"), "How to run it.").optional(),

@@ -5,6 +5,7 @@ use super::conv::{is_spread_evenly, least_channels, spread_weights, window_sizes
 use super::spatial::{Remainders, Windows, groups_of, iota, own_results, product};
 use crate::builder::CoreBuilder;
 use crate::constraints::default_acc;
+use crate::core::dot::PRECISION;
 use crate::op;
 use rc_ir::{Attr, Body, Builder, Dim, Op, OpRef, Result, Traits, Type, Value};
 
@@ -76,9 +77,11 @@ pub fn define(b: &mut Builder, op: Op, windows: &Windows) -> Result<Vec<Value>> 
     if has_patches(at) {
         return Ok(vec![of_patches(b, op, windows)]);
     }
-    let (x, w) = (to_last(b, x, rank), to_last(b, w, rank));
-    let unit = channels_together(windows, b.ty(x));
-    let (x, w) = if groups > 1 { (x, w) } else { (whole_channels(b, x, unit), whole_channels(b, w, unit)) };
+    let (mut x, mut w) = (to_last(b, x, rank), to_last(b, w, rank));
+    if groups == 1 && has_units(b, op) {
+        let unit = channels_together(windows, b.ty(x));
+        (x, w) = (whole_channels(b, x, unit), whole_channels(b, w, unit));
+    }
     let x = if depthwise { for_results(b, x, w) } else { x };
     let taken = windows.take_at(b, x, 1, 0.0);
     let places = b.ty(taken).shape()[..=rank].to_vec();
@@ -148,8 +151,9 @@ pub fn define_transpose(b: &mut Builder, op: Op, windows: &Windows) -> Result<Ve
         return Ok(vec![with_bias(b, op, x)]);
     }
     let classes = Classes((0..rank).map(|i| windows.remainders(i)).collect());
+    let units = has_units(b, op);
     let y = to_last(b, y, rank);
-    let y = if groups > 1 { y } else { whole_channels(b, y, CHANNELS) };
+    let y = if groups == 1 && units { whole_channels(b, y, CHANNELS) } else { y };
     let mut low = vec![Dim::Static(0); rank + 2];
     let mut high = low.clone();
     for i in 0..rank {
@@ -165,9 +169,9 @@ pub fn define_transpose(b: &mut Builder, op: Op, windows: &Windows) -> Result<Ve
     let dense = classes.number() == windows.strides.iter().product::<i64>();
     let own = bias.filter(|_| dense).map(|bias| classes.bias(b, bias, groups));
     let elem = if dense || bias.is_none() { result.elem() } else { default_acc(result.elem()) };
-    let x = if is_narrow(b, w) || groups > 1 {
+    let x = if units || groups > 1 {
         let w = classes.weights(b, w, groups);
-        let w = if groups > 1 { w } else { whole_channels(b, w, CHANNELS) };
+        let w = if groups == 1 { whole_channels(b, w, CHANNELS) } else { w };
         multiplied(b, taken, w, rank, [groups, least], own, elem)
     } else {
         let w = classes.columns(b, w);
@@ -190,7 +194,8 @@ pub fn define_weight_grad(b: &mut Builder, op: Op, windows: &Windows) -> Result<
     let (x, y, groups, rank) = (at.operand(0), at.operand(1), groups_of(at), windows.rank());
     let result = b.ty(b.body.result(op, 0));
     let (x, y) = (to_last(b, x, rank), to_last(b, y, rank));
-    let x = if groups > 1 { x } else { whole_channels(b, x, CHANNELS) };
+    let units = has_units(b, op);
+    let x = if groups == 1 && units { whole_channels(b, x, CHANNELS) } else { x };
     let ys = b.ty(y).shape().to_vec();
     let taken = windows.take_at(b, x, 1, 0.0);
     let mut shape = b.ty(taken).shape().to_vec();
@@ -207,7 +212,10 @@ pub fn define_weight_grad(b: &mut Builder, op: Op, windows: &Windows) -> Result<
     }
     let taken = window_rows(b, taken, rank);
     let (outs, per) = (ys[rank + 1], shape[1 + rank].floordiv(Dim::Static(groups)));
-    let w = summed_products(b, y, taken, rank, groups, result.elem());
+    let w = match units {
+        true => summed_rows(b, y, taken, rank, groups, result.elem()),
+        false => summed_products(b, y, taken, rank, groups, result.elem()),
+    };
     let window: Vec<Dim> = windows.sizes.iter().map(|&s| Dim::Static(s)).collect();
     let w = b.reshape(w, &[&[outs], window.as_slice(), &[per]].concat());
     let w = to_first(b, w, rank);
@@ -253,19 +261,22 @@ fn sums_by_channel(b: &mut Builder, y: Value, taken: Value, rank: usize) -> Valu
 }
 
 /// The sums over all images and places of `y`, `[n, places.., o]`, times windows `[n, places.., window.., c]`: o, window and c / groups, by groups where there are
-/// several. Narrow elements are summed in rows of all places. A vector of others is read where it is if the sum goes along each dimension of places.
+/// several. Matrix units sum in rows of all places.
+fn summed_rows(b: &mut Builder, y: Value, taken: Value, rank: usize, groups: i64, elem: Type) -> Value {
+    let (ys, g) = (b.ty(y).shape().to_vec(), Dim::Static(groups));
+    let (rows, outs) = (product(&ys[..=rank]), ys[rank + 1].floordiv(g));
+    let y = b.reshape(y, &[rows, g, outs]);
+    let y = if groups > 1 { b.permute(y, &[1, 0, 2]) } else { b.reshape(y, &[rows, outs]) };
+    let columns = in_groups(b, taken, rank, groups);
+    let batch: &[i64] = if groups > 1 { &[0] } else { &[] };
+    let down: &[i64] = if groups > 1 { &[1] } else { &[0] };
+    b.contract(y, columns, [batch, batch], [down, down], elem)
+}
+
+/// The same for vectors: one is read where it is if the sum goes along each dimension of places.
 fn summed_products(b: &mut Builder, y: Value, taken: Value, rank: usize, groups: i64, elem: Type) -> Value {
     let (ys, shape, g) = (b.ty(y).shape().to_vec(), b.ty(taken).shape().to_vec(), Dim::Static(groups));
     let (places, outs) = (&ys[..=rank], ys[rank + 1].floordiv(g));
-    if is_narrow(b, y) {
-        let rows = product(places);
-        let y = b.reshape(y, &[rows, g, outs]);
-        let y = if groups > 1 { b.permute(y, &[1, 0, 2]) } else { b.reshape(y, &[rows, outs]) };
-        let columns = in_groups(b, taken, rank, groups);
-        let batch: &[i64] = if groups > 1 { &[0] } else { &[] };
-        let down: &[i64] = if groups > 1 { &[1] } else { &[0] };
-        return b.contract(y, columns, [batch, batch], [down, down], elem);
-    }
     let y = b.reshape(y, &[places, &[g, outs]].concat());
     let (window, channels) = (&shape[..=2 * rank], shape[1 + 2 * rank].floordiv(g));
     let taken = b.reshape(taken, &[window, &[g, channels]].concat());
@@ -290,9 +301,10 @@ fn window_rows(b: &mut Builder, taken: Value, rank: usize) -> Value {
     b.permute(taken, &perm)
 }
 
-/// Whether elements have 16 bits. Matrix units then multiply by weights in rows, `[results, k]`; vectors by columns side by side, `[k, results]`.
-fn is_narrow(b: &Builder, x: Value) -> bool {
-    b.ty(x).elem().byte_width() == Some(2)
+/// Whether matrix units multiply a convolution's elements: those of 16 bits, and f32 that may be rounded. They multiply by weights in rows, `[results, k]`; vectors by
+/// columns side by side, `[k, results]`.
+fn has_units(b: &Builder, op: Op) -> bool {
+    b.ty(b.body.operand(op, 0)).elem().byte_width() == Some(2) || b.body.attr(op, PRECISION.name).is_some()
 }
 
 /// How many channels of `[n, sizes.., c]` come together. Those that are no multiple of four are copied in any case.
@@ -300,7 +312,8 @@ fn channels_together(windows: &Windows, x: Type) -> i64 {
     let shape = x.shape();
     let Some(channels) = shape.last().and_then(|c| c.as_static()).filter(|&c| c > CHANNELS) else { return CHANNELS };
     let often = windows.sizes.iter().product::<i64>() >= OFTEN * windows.strides.iter().product::<i64>();
-    if channels % CHANNELS != 0 || often { WIDE_CHANNELS } else { CHANNELS }
+    let narrow = x.elem().byte_width() == Some(2);
+    if narrow && (channels % CHANNELS != 0 || often) { WIDE_CHANNELS } else { CHANNELS }
 }
 
 /// The tensor with zeros after the channels, its last dimension, to a multiple of `unit`.
@@ -309,7 +322,7 @@ fn whole_channels(b: &mut Builder, x: Value, unit: i64) -> Value {
     let channels = b.ty(x).shape()[rank - 1].as_static().unwrap_or(0);
     let mut more = vec![Dim::Static(0); rank];
     more[rank - 1] = Dim::Static((unit - channels % unit) % unit);
-    if is_narrow(b, x) { b.pad_or_crop(x, 0.0, &vec![Dim::Static(0); rank], &more) } else { x }
+    b.pad_or_crop(x, 0.0, &vec![Dim::Static(0); rank], &more)
 }
 
 /// Windows `[n, places.., window.., c]` as a matrix `[rows, window * c]`, or one for each group.

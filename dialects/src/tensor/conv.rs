@@ -8,6 +8,7 @@ use super::spatial::{DILATIONS, GROUPS, PADDING, Remainders, STRIDES, Windows, g
 use super::{channels_last, conv_derivative};
 use crate::builder::CoreBuilder;
 use crate::constraints::{Inferred, NUMERIC_TENSOR, default_acc, one};
+use crate::core::dot::PRECISION;
 use crate::derivative::Derivative;
 use crate::interfaces::Decompose;
 use crate::op;
@@ -26,7 +27,7 @@ pub static CONV: OpDef = OpDef {
 ",
     operands: &[operand("x", NUMERIC_TENSOR), operand("w", NUMERIC_TENSOR), optional("bias", NUMERIC_TENSOR)],
     results: &[result("result", NUMERIC_TENSOR)],
-    attrs: &[STRIDES, PADDING, DILATIONS, GROUPS, ORDER, GROUP_CHANNELS],
+    attrs: &[STRIDES, PADDING, DILATIONS, GROUPS, PRECISION, ORDER, GROUP_CHANNELS],
     effects: Effects::Pure,
     infer: Some(infer_conv),
     interfaces: &[&Decompose(define_conv), &Derivative::Vjp(conv_derivative::conv_vjp)],
@@ -51,6 +52,7 @@ pub static CONV_TRANSPOSE: OpDef = OpDef {
         PADDING,
         DILATIONS,
         GROUPS,
+        PRECISION,
         ORDER,
         GROUP_CHANNELS,
     ],
@@ -77,6 +79,7 @@ pub static CONV_WEIGHT_GRAD: OpDef = OpDef {
         PADDING,
         DILATIONS,
         GROUPS,
+        PRECISION,
         ORDER,
     ],
     effects: Effects::Pure,

@@ -3,13 +3,14 @@
 use super::conv::{CONV, CONV_TRANSPOSE, CONV_WEIGHT_GRAD};
 use crate::builder::CoreBuilder;
 use crate::constraints::default_acc;
+use crate::core::dot::PRECISION;
 use crate::derivative::Vjp;
 use rc_ir::op_def::OpDef;
 use rc_ir::{Attr, Result, Value};
 
 /// Steps, padding and groups of the op, for another one of the three.
 fn related(v: &mut Vjp, def: &'static OpDef, operands: [Value; 2], extra: Option<(&str, Attr)>) -> Value {
-    let attrs = ["strides", "padding", "dilations", "groups"].map(|name| (name, v.at().attr(name)));
+    let attrs = ["strides", "padding", "dilations", "groups", PRECISION.name].map(|name| (name, v.at().attr(name)));
     let mut op = v.op(def).operand(operands[0]).operand(operands[1]);
     for (name, value) in attrs {
         op = op.maybe_attr(name, value);

@@ -110,6 +110,15 @@ impl<'a, 'm> Lowering<'a, 'm> {
             return Ok(if to.is_index() { self.index_cast(x, self.scalar_type_of(target), non_negative) } else { x });
         }
         self.scalar_type(op, from)?;
+        if [from, to].contains(&ir::Type::tf32()) {
+            return match from == ir::Type::f32() {
+                true => Ok(b.ptx().to_tf32(x)),
+                false if to == ir::Type::f32() => Ok(b.bitcast(x, target)),
+                false => {
+                    Err(op.unsupported(format!("from {from} to {to} in machine code")).help("convert to f32 first"))
+                }
+            };
+        }
         let bool_source = from == ir::Type::i1();
         let unsigned = |ty: ir::Type| ty.is_unsigned() || ty == ir::Type::i1();
         Ok(match (from.is_float(), to.is_float()) {

@@ -5,6 +5,7 @@ use super::{
     value::{Parts, lanes_of},
 };
 use crate::emit::ptx::Mma;
+use rc_dialects::op;
 use rc_ir::{self as ir, OpRef, Result};
 
 impl<'a, 'm> Lowering<'a, 'm> {
@@ -14,7 +15,8 @@ impl<'a, 'm> Lowering<'a, 'm> {
         let matrices = self.matrices(op, ty)?;
         let row = self.shared_address(op, op.operand(0), &op.group("indices"))?;
         let words = self.b.ptx().ldmatrix(matrices, op.bool("trans"), row);
-        let parts = self.unpack(&words, ty.elem(), self.b.ty.i16);
+        let element = self.scalar_type(op, ty.elem())?;
+        let parts = self.unpack(&words, ty.elem(), element);
         self.values.set_parts(result, parts);
         Ok(())
     }
@@ -31,12 +33,18 @@ impl<'a, 'm> Lowering<'a, 'm> {
 
     /// How many 8x8 matrices a thread's part of the fragments is.
     fn matrices(&self, op: OpRef, ty: ir::Type) -> Result<usize> {
-        let count = lanes_of(ty) / 2;
-        let fits = matches!(lanes_of(ty), 2 | 4 | 8) && ty.elem().bit_width() == Some(16);
-        if fits {
+        // A matrix is a word of each thread.
+        let count = match ty.elem().bit_width() {
+            Some(16) => lanes_of(ty) / 2,
+            Some(32) if op.is(op::kernel::LDMATRIX) && !op.bool("trans") => lanes_of(ty),
+            _ => 0,
+        };
+        if matches!(count, 1 | 2 | 4) {
             Ok(count)
         } else {
-            Err(op.error(format!("moves vectors of 2, 4 or 8 elements of 16 bits, not {ty}")))
+            Err(op.error(format!(
+                "moves vectors of 2, 4 or 8 elements of 16 bits, or loads 1, 2 or 4 of 32 as they lie, not {ty}"
+            )))
         }
     }
 
@@ -47,6 +55,7 @@ impl<'a, 'm> Lowering<'a, 'm> {
             _ if to != ir::Type::f32() || self.body.ty(b).elem() != from => None,
             _ if from == ir::Type::bf16() => Some(Mma::M16N8K16Bf16),
             _ if from == ir::Type::f16() => Some(Mma::M16N8K16F16),
+            _ if from == ir::Type::tf32() => Some(Mma::M16N8K8Tf32),
             _ => None,
         };
         let Some(shape) = shape else {

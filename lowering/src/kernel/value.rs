@@ -45,7 +45,7 @@ pub(super) fn lanes_of(ty: ir::Type) -> usize {
 }
 
 impl<'a, 'm> Lowering<'a, 'm> {
-    /// The LLVM type of a scalar of type `ty` in registers; of an index, the wide one. A float of 16 or 8 bits is its bits:
+    /// The LLVM type of a scalar of type `ty` in registers; of an index, the wide one. A float of 16 or 8 bits, or a TF32, is its bits:
     /// arithmetic on it is done in f32, and LLVM would make library calls of what is left.
     pub fn scalar_type(&self, op: OpRef, ty: ir::Type) -> Result<Type<'m>> {
         let t = &self.b.ty;
@@ -55,6 +55,7 @@ impl<'a, 'm> Lowering<'a, 'm> {
             TypeData::Integer { width: 8, .. } | TypeData::Float(FloatKind::F8E4M3FN | FloatKind::F8E5M2) => t.i8,
             TypeData::Integer { width: 16, .. } | TypeData::Float(FloatKind::F16 | FloatKind::BF16) => t.i16,
             TypeData::Integer { width: 32, .. } => t.i32,
+            TypeData::Float(FloatKind::TF32) if self.gpu => t.i32,
             TypeData::Integer { width: 64, .. } => t.i64,
             TypeData::Float(FloatKind::F32) => t.f32,
             TypeData::Float(FloatKind::F64) => t.f64,

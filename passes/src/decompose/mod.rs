@@ -7,6 +7,7 @@ use crate::partition::RECOMPUTE;
 use crate::schedule::Target;
 use rc_dialects::builder::CoreBuilder;
 use rc_dialects::constraints::default_acc;
+use rc_dialects::core::dot::PRECISION;
 use rc_dialects::core::reduce::REDUCE;
 use rc_dialects::core::shape::{BROADCAST, RESHAPE, TRANSPOSE};
 use rc_dialects::interfaces::Decompose;
@@ -40,6 +41,9 @@ pub static DECOMPOSE: PassDef = PassDef {
             if let Some(target) = target.as_ref().filter(|_| known) {
                 sort_by_pairs(body, target);
             }
+            if known && cpu.is_some() {
+                multiply_exactly(body);
+            }
             if order == "channels_last" || order == "auto" && known {
                 cx.count("convolutions with channels last", order_channels_last(body, cpu));
             }
@@ -58,6 +62,13 @@ pub static DECOMPOSE: PassDef = PassDef {
 fn pool_by_windows(body: &mut Body) {
     for op in body.walk().into_iter().filter(|&op| body.name(op) == &ADAPTIVE_AVG_POOL).collect::<Vec<_>>() {
         body.set_attr(op, "windows", Attr::bool(true));
+    }
+}
+
+/// A CPU multiplies f32 as they are.
+fn multiply_exactly(body: &mut Body) {
+    for op in body.walk() {
+        body.remove_attr(op, PRECISION.name);
     }
 }
 
@@ -80,13 +91,14 @@ fn order_channels_last(body: &mut Body, cpu: Option<&Target>) -> u64 {
     let first = channels_first(body);
     let mixing = rest.into_iter().filter(|&op| mixes_channels(body, op, &first)).count();
     let supports = |&op: &Op| {
-        let narrow = body.ty(body.operand(op, 0)).elem().byte_width() == Some(2);
+        let narrow =
+            body.ty(body.operand(op, 0)).elem().byte_width() == Some(2) || body.attr(op, PRECISION.name).is_some();
         match is_gradient(op) {
             true => {
                 let chosen = narrow || cpu.is_some() || channels_last::is_by_channel(body.op_ref(op));
                 chosen && channels_last::supports_gradient(body.op_ref(op))
             }
-            // A GPU's matrix units multiply 16-bit elements; others of groups have nothing to gain from wider groups.
+            // A GPU's matrix units multiply 16-bit elements, and f32 that may be rounded; others of groups have nothing to gain from wider groups.
             false => {
                 let chosen = narrow || cpu.is_some() || !is_grouped(body, op);
                 chosen && channels_last::supports(body.op_ref(op))
@@ -241,11 +253,15 @@ pub fn decompose(body: &mut Body) -> Result<u64> {
         let before = body.prev_op(op);
         let values: Vec<Value> = (definition.0)(&mut Builder::before(body, op), op)?;
         // What the definition put in front of the op may have definitions too.
-        let again = body.attr(op, RECOMPUTE);
+        let kept = [RECOMPUTE, PRECISION.name].map(|name| (name, body.attr(op, name)));
         let mut made = body.prev_op(op);
         while made != before {
             let Some(new) = made else { break };
-            again.into_iter().for_each(|mark| body.set_attr(new, RECOMPUTE, mark));
+            for (name, value) in kept {
+                let has =
+                    name == RECOMPUTE || body.name(new).def().is_some_and(|d| d.attrs.iter().any(|a| a.name == name));
+                value.into_iter().filter(|_| has).for_each(|value| body.set_attr(new, name, value));
+            }
             work.push(new);
             made = body.prev_op(new);
         }

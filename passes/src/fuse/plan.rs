@@ -12,6 +12,7 @@ use super::{FuseOptions, Order, is_view};
 use crate::layout::attention::settling;
 use crate::schedule::access::Access;
 use crate::work::is_function;
+use rc_dialects::core::dot::PRECISION;
 use rc_dialects::interfaces::Contraction;
 use rc_dialects::op;
 use rc_ir::dim_range::Ranges;
@@ -677,11 +678,11 @@ impl Planner<'_> {
 
     /// Whether `op` is on the way from memory to windows, or from these to a product of the group that gathers its operand.
     fn gathers_windows(&self, target: &Group, op: Op) -> bool {
-        let half = |v: Value| [Type::bf16(), Type::f16()].contains(&self.body.ty(v).elem());
         let product = target.ops.iter().find(|&&o| self.class(o) == Class::Contract);
-        let fits = product.is_some_and(|&p| self.op(p).is(op::core::DOT) && self.body.operands(p).all(half));
+        let elem = product.filter(|&&p| self.has_units(p)).map(|&p| self.body.ty(self.body.operand(p, 0)).elem());
         let moves = |o: Op| self.class(o) == Class::Reindex || self.op(o).is(op::core::PAD);
-        if !self.options.gathers || !fits || !moves(op) || !self.body.results(op).all(half) {
+        let alike = elem.is_some_and(|elem| self.body.results(op).all(|v| self.body.ty(v).elem() == elem));
+        if !self.options.gathers || !alike || !moves(op) {
             return false;
         }
         let before = std::iter::successors(Some(op), |&o| {
@@ -690,6 +691,14 @@ impl Planner<'_> {
         });
         before.take(16).any(|o| self.op(o).is(op::core::WINDOW))
             || self.feeds(target, op, &|user| user.is(op::core::WINDOW))
+    }
+
+    /// Whether a GPU's matrix units multiply a product's operands.
+    fn has_units(&self, product: Op) -> bool {
+        let elems = || self.body.operands(product).map(|v| self.body.ty(v).elem());
+        let rounds = self.op(product).str(PRECISION.name).is_some() && elems().all(|elem| elem == Type::f32());
+        self.op(product).is(op::core::DOT)
+            && (rounds || elems().all(|elem| [Type::bf16(), Type::f16()].contains(&elem)))
     }
 
     /// Whether the group reads the result, moved at most, in an operation that `wanted` is for.

@@ -6,7 +6,7 @@ use super::scope::Scope;
 use crate::schedule::access::Iter;
 use crate::schedule::nest::Nest;
 use crate::schedule::roles::Roles;
-use crate::schedule::{Operand, Schedule};
+use crate::schedule::{Operand, Schedule, multiplied};
 use rc_dialects::constraints::default_acc;
 use rc_dialects::kernel::{UNIT_TILE, word_width};
 use rc_dialects::loop_::IterKind;
@@ -22,6 +22,8 @@ pub struct Product<'n> {
     pub acc: Type,
     /// Where the unit multiplies words of several factors.
     pub words: Option<Words>,
+    /// Whether a GPU's unit rounds factors of f32 to TF32.
+    rounds: bool,
 }
 
 /// Words of `width` neighbours along k, of the type `of`, and what multiplies them.
@@ -84,7 +86,12 @@ impl<'n> Product<'n> {
         let acc = nest.acc.unwrap_or_else(|| default_acc(p.src.ty(p.src.operand(yielded, 0))));
         let factors = [0, 1].map(|i| p.src.ty(p.src.operand(yielded, i)));
         let words = Words::of(p, op, schedule, factors, acc)?;
-        Ok(Product { nest, schedule, roles, acc, words })
+        let rounds = schedule.unit() == Some(Unit::Mma) && factors == [Type::f32(); 2];
+        if rounds && multiplied(p.src, nest, factors) != Type::tf32() {
+            let error = op.unsupported("with unit = mma for products of f32 that may not be rounded");
+            return Err(error.help("choose unit = fma, or say precision = tf32"));
+        }
+        Ok(Product { nest, schedule, roles, acc, words, rounds })
     }
     pub fn iter(&self, name: Name) -> &'n Iter {
         self.nest.iter(name).expect("checked when made")
@@ -171,9 +178,9 @@ impl<'n> Product<'n> {
         let same = p.ty(a).elem() == p.ty(b).elem();
         let (a, b) = if same { (a, b) } else { (p.convert(a, self.acc), p.convert(b, self.acc)) };
         let sums = dot(p, [a, b, acc], a_t, b_t, self.schedule.unit());
-        if let Some(words) = self.words {
+        if let Some(of) = self.words.map(|words| words.of).or(self.rounds.then(Type::tf32)) {
             let op = p.out.defining_op(sums).expect("a product");
-            p.out.set_attr(op, "of", Attr::ty(words.of));
+            p.out.set_attr(op, "of", Attr::ty(of));
         }
         sums
     }

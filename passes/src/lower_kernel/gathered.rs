@@ -26,7 +26,9 @@ impl Product<'_> {
         let access = &self.nest.inputs[operand];
         let bind = *scope.get(along).expect("bound");
         let axis = bind.axis.ok_or_else(|| wrong("of a tile of one element"))?;
-        let run = access.run(along).min(bind.size);
+        // What one copy takes.
+        let elem = p.src.ty(p.src.operand(self.nest.op, operand)).elem();
+        let run = access.run(along).min(bind.size).min(16 / elem.byte_width().unwrap_or(2) as i64);
         let number = Name::new(&format!("{along}_run"));
         let starts = access.by_runs(along, run, Dim::symbol(number)).filter(|_| run > 1);
         let starts = starts.ok_or_else(|| wrong("whose elements lie apart"))?;

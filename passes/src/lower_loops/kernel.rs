@@ -6,6 +6,7 @@ use crate::fuse::reads::{Space, contraction_space, iterator_name, reduced_dims};
 use crate::fuse::{Class, classify, forward_map, row_of, symbol_ranges};
 use crate::schedule::Target;
 use rc_dialects::core::attention::shared_heads;
+use rc_dialects::core::dot::PRECISION;
 use rc_dialects::func::symbols;
 use rc_dialects::interfaces::{Contraction, ReductionInfo};
 use rc_dialects::loop_::{ATTENTION, KERNEL, RETURN, SCATTER, SORT};
@@ -347,7 +348,12 @@ impl Lowering<'_> {
             let rounded = emitter.convert(product, ty.elem());
             (vec![rounded], NestSpec { reduce: 0, out_map, combiner: "none", acc: None, results })
         };
+        let contracts = spec.combiner == "contract";
         let tensor = emitter.finish(&scalars, spec);
+        if let Some(precision) = op.attr(PRECISION.name).filter(|_| contracts) {
+            let nest = kernel.defining_op(tensor).expect("a nest");
+            kernel.set_attr(nest, PRECISION.name, precision);
+        }
         self.tensors.insert(end, tensor);
         Ok(())
     }

@@ -3,9 +3,10 @@
 //! `kernel.async_wait` and a barrier.
 
 use super::Options;
+use super::groups::run_of;
 use rc_dialects::op;
 use rc_ir::body::ValueDef;
-use rc_ir::{Attr, Block, Body, Builder, Dim, InsertPoint, Mapping, Op, Result, Traits, Type, Value};
+use rc_ir::{Attr, Block, Body, Builder, Dim, InsertPoint, Mapping, Op, OpRef, Result, Traits, Type, Value};
 
 /// The attribute of a store of a loaded tile that may complete later.
 pub const ASYNC: &str = "async";
@@ -44,10 +45,8 @@ fn streams(body: &Body, for_op: Op) -> Vec<Stream> {
     for dot in body.ops(block).filter(staged) {
         for i in 0..2 {
             let tile = body.operand(dot, i);
-            let Some(load) = body
-                .defining_op(tile)
-                .filter(|&op| body.name(op) == op::kernel::LOAD && body.parent(op) == Some(block))
-            else {
+            let streams = |op: &Op| body.name(*op) == op::kernel::LOAD || copies_runs(body.op_ref(*op));
+            let Some(load) = body.defining_op(tile).filter(|op| streams(op) && body.parent(*op) == Some(block)) else {
                 continue;
             };
             let other = body.op_ref(load).attr("other").and_then(|a| a.as_float()).unwrap_or(0.0);
@@ -66,6 +65,15 @@ fn streams(body: &Body, for_op: Op) -> Vec<Stream> {
     found
 }
 
+/// Whether an operation gathers runs of neighbours that are copied at once, from memory in one piece.
+fn copies_runs(op: OpRef) -> bool {
+    let bytes = |run: i64| run * op.result_types()[0].elem().byte_width().unwrap_or(1) as i64;
+    let last = op.result_types().first().map_or(0, |ty| ty.rank().saturating_sub(1));
+    op.is(op::kernel::GATHER)
+        && op.body.ty(op.operand(0)).rank() == 1
+        && run_of(op).is_some_and(|(dim, run)| dim == last && matches!(bytes(run), 4 | 8 | 16 | 32))
+}
+
 /// Adds what computes `value` in `block`; false where that is more than arithmetic on the counter.
 fn collect(body: &Body, block: Block, value: Value, out: &mut Vec<Op>) -> bool {
     match body.def(value) {
@@ -74,8 +82,11 @@ fn collect(body: &Body, block: Block, value: Value, out: &mut Vec<Op>) -> bool {
         ValueDef::Result(op, _) => {
             let at = body.op_ref(op);
             let simple = at.has(Traits::ELEMENTWISE) || at.has(Traits::CONSTANT) || at.is(op::kernel::EXTENT);
+            let places = at.is(op::kernel::IOTA) || at.is(op::kernel::BROADCAST);
             out.push(op);
-            simple && body.ty(value).is_index() && body.operands(op).all(|v| collect(body, block, v, out))
+            let of_places = body.ty(value).is_tile() && (simple || places);
+            (simple && body.ty(value).is_index() || of_places)
+                && body.operands(op).all(|v| collect(body, block, v, out))
         }
     }
 }

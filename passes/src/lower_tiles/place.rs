@@ -417,11 +417,12 @@ fn stage_operands(body: &mut Body) -> Result {
 fn stays_in_registers(body: &Body, dot: Op) -> bool {
     let ty = body.ty(body.operand(dot, 0));
     let op = body.op_ref(dot);
+    let half = ty.elem().byte_width() == Some(2);
     let same_rows = match (Layout::of(ty), Layout::of(body.ty(body.result(dot, 0)))) {
         (Some(Layout::Mma { warps: [a, 1] }), Some(Layout::Mma { warps: [b, 1] })) => a == b,
         _ => false,
     };
-    same_rows && op.str("unit") == Some("mma") && !op.bool("a_t")
+    half && same_rows && op.str("unit") == Some("mma") && !op.bool("a_t")
 }
 fn allocate(body: &mut Body, tile: Value) -> Result<Value> {
     let entry = body.entry().expect("a kernel has a body");

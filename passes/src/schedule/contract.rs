@@ -8,6 +8,7 @@ use super::roles::Roles;
 use super::tiles::{pow2, storable};
 use super::{Candidate, Cost, Plan, beside, contract_cpu, cores, lanes_cpu, warpgroup};
 use crate::work::is_function;
+use rc_dialects::core::dot::PRECISION;
 use rc_dialects::loop_::IterKind;
 use rc_dialects::op;
 use rc_ir::{Body, Dim, Name, Type};
@@ -18,6 +19,12 @@ fn factor_types(body: &Body, nest: &Nest) -> [Type; 2] {
     let entry = body.op_ref(nest.op).entry(0).expect("a verified nest has a body");
     let yielded = body.last_op(entry).expect("a verified nest yields");
     [0, 1].map(|i| body.ty(body.operand(yielded, i)))
+}
+
+/// The type that matrix units multiply factors in: their own or, of f32 that may be, TF32.
+pub fn multiplied(body: &Body, nest: &Nest, factors: [Type; 2]) -> Type {
+    let rounds = body.op_ref(nest.op).str(PRECISION.name) == Some("tf32") && factors == [Type::f32(); 2];
+    if rounds { Type::tf32() } else { factors[0] }
 }
 
 pub struct Problem {
@@ -32,6 +39,8 @@ pub struct Problem {
     pub longest_outer: f64,
     pub launches: f64,
     pub factors: [Type; 2],
+    /// What matrix units multiply.
+    pub multiplied: Type,
     pub acc: Type,
     /// Whether rows of the operands are copied in pieces of 16 bytes.
     pub aligned: bool,
@@ -100,6 +109,7 @@ pub fn plan(body: &Body, mut group: Group, target: &Target) -> Option<Plan> {
         longest_outer: outer().fold(1.0, f64::max),
         launches,
         factors,
+        multiplied: multiplied(body, nest, factors),
         acc,
         aligned: true,
         gathered: false,
@@ -113,7 +123,9 @@ pub fn plan(body: &Body, mut group: Group, target: &Target) -> Option<Plan> {
         let runs = warpgroup::gathered_along(body, nest, &problem.roles, factor).is_some_and(|g| g.1 >= 4);
         problem.gathered |= runs && !is_plain(body, nest, &problem, factor);
     }
-    problem.aligned = problem.gathered || nest.inputs.iter().all(|a| warpgroup::strides_fit(&a.shape));
+    let elem = |i: usize| body.ty(body.operand(nest.op, i)).elem();
+    let fits = |(i, a): (usize, &Access)| warpgroup::strides_fit(&a.shape, elem(i));
+    problem.aligned = problem.gathered || nest.inputs.iter().enumerate().all(fits);
     let mut out = match target.is_cpu() {
         true => {
             contract_cpu::plan(body, &group, &problem, target).with(lanes_cpu::candidates(&group, &problem, target))
@@ -123,8 +135,9 @@ pub fn plan(body: &Body, mut group: Group, target: &Target) -> Option<Plan> {
                 let runs = warpgroup::gathered_along(body, nest, &problem.roles, factor);
                 runs.is_some() && !is_plain(body, nest, &problem, factor)
             });
-            let half = |t: Type| t == Type::bf16() || t == Type::f16();
-            let units = half(factors[0]) && factors[0] == factors[1] && problem.acc == Type::f32();
+            let units = factors[0] == factors[1]
+                && factors[0].is_float()
+                && target.instruction(Unit::Mma, problem.multiplied, problem.acc).is_some();
             let mut all = if units { with_units(&group, &problem, &gather, target) } else { Vec::new() };
             if all.is_empty() {
                 all = cores::candidates(&group, &problem, &gather, target);
@@ -333,9 +346,10 @@ fn cost(p: &Problem, way: &Way, target: &Target) -> Cost {
     // A matrix unit reaches its rate only with tiles that reuse registers.
     let waits = p.aligned;
     let part = if waits && target.has_warpgroups() { models.rate } else { 1.0 };
-    let rate = target.flops_mma * part * (bm * bn / (bm * bn + models.mma_half));
-    let arithmetic = 2.0 * bm * bn * of_part / (rate * 1e6 / target.cores as f64);
+    // The unit takes as many bytes of wider factors.
     let width = p.factors[0].byte_width().unwrap_or(4) as f64;
+    let rate = target.flops_mma * 2.0 / width * part * (bm * bn / (bm * bn + models.mma_half));
+    let arithmetic = 2.0 * bm * bn * of_part / (rate * 1e6 / target.cores as f64);
     let of_core = target.bandwidth * 1e3 / target.cores as f64; // bytes of memory in a microsecond
     let cache = (bm + bn) * of_part * width / (models.cache_rate * of_core);
     let [left, right] = [p.roles.left, 1 - p.roles.left].map(|which| p.bytes[which]);

@@ -199,7 +199,7 @@ fn copied_along(body: &Body, nest: &Nest, p: &Problem, which: usize) -> Option<N
     let whole = k.extent.modulo(Dim::Static(WIDTH)) == Dim::Static(0);
     let ends = whole || access.clips(k);
     let both = tiled.iter().all(|t| along.contains(&Some(*t)));
-    (both && ends && access.shape.len() <= 5 && strides_fit(&access.shape)).then_some(last)
+    (both && ends && access.shape.len() <= 5 && strides_fit(&access.shape, body.ty(value).elem())).then_some(last)
 }
 
 /// Where a factor lies that a table chooses for each product of a batch: the same for all of a program's tile.
@@ -215,15 +215,16 @@ fn chosen<'n>(body: &Body, nest: &'n Nest, p: &Problem, value: Value) -> Option<
     once.then_some(access)
 }
 
-/// Whether all strides but the last are multiples of 16 bytes, of 2-byte elements in row-major order.
-pub fn strides_fit(shape: &[Dim]) -> bool {
-    is_mapped(Type::memref(shape, Type::float(rc_ir::FloatKind::BF16), 0))
+/// Whether all strides but the last are multiples of 16 bytes, in row-major order.
+pub fn strides_fit(shape: &[Dim], elem: Type) -> bool {
+    is_mapped(Type::memref(shape, elem, 0))
 }
 
-/// Whether a tensor map takes a memref's strides: all but the last are multiples of 16 bytes, of 2-byte elements.
+/// Whether a tensor map takes a memref's strides: all but the last are multiples of 16 bytes.
 pub fn is_mapped(ty: Type) -> bool {
     let strides = ty.strides().unwrap_or_default();
-    strides.iter().rev().skip(1).all(|stride| stride.modulo(Dim::Static(8)) == Dim::Static(0))
+    let line = 16 / ty.elem().byte_width().map_or(16, |width| width.clamp(1, 16) as i64);
+    strides.iter().rev().skip(1).all(|stride| stride.modulo(Dim::Static(line)) == Dim::Static(0))
 }
 
 /// Into how many parts the sums may be cut, one or so many doublings less one of it, each with steps enough. A second kernel combines them, and runs the nests that follow.

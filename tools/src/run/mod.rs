@@ -8,15 +8,16 @@ use crate::files::{self, note_line, print_line};
 use crate::opt::show;
 use inputs::Inputs;
 use rc::{Compiled, Executable, Machine, Target, compile_cached, compile_tuned, compile_watched, is_compiled};
+use rc_dialects::core::dot::PRECISION;
 use rc_dialects::func::{given_inputs, set_constant_args, updated_args};
 use rc_dialects::op;
-use rc_ir::{Attr, Diagnostic, Loc, Module, Severity};
+use rc_ir::{Attr, Body, Diagnostic, Loc, Module, OpRef, Severity, Type};
 use rc_kit::view::{self, Measured, Recorder};
 use rc_parser::ParseOptions;
 use rc_runtime::interp::{Interpreter, Mode};
 use rc_runtime::package::Package;
 use rc_runtime::program::{Program, TensorSpec};
-use rc_runtime::tensor::{Tolerance, compare};
+use rc_runtime::tensor::{DType, Tolerance, compare};
 use rc_runtime::{Place, Tensor, npy};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -361,6 +362,16 @@ fn in_turn(
     Ok(results)
 }
 
+/// Of the products of a module whose operands may be rounded to TF32, which has as many digits as f16.
+fn epsilon_of(module: &Module) -> f64 {
+    let may_round = |op: OpRef| {
+        let of = op.attr("of").and_then(|of| of.as_type()) == Some(Type::tf32());
+        of || op.attr(PRECISION.name).is_some() || op.result_types().iter().any(|ty| ty.elem() == Type::tf32())
+    };
+    let rounds = |body: &Body| body.walk().into_iter().any(|op| may_round(body.op_ref(op)));
+    if module.bodies.iter().any(rounds) { DType::F16.epsilon() } else { 0.0 }
+}
+
 fn report_errors(module: &Module, options: &Options, inputs: &Inputs, results: &[Tensor]) -> Result<(), Failure> {
     if is_compiled(module) {
         return Err("--compare needs a module that is not compiled, whose meaning the interpreter knows"
@@ -369,7 +380,7 @@ fn report_errors(module: &Module, options: &Options, inputs: &Inputs, results: &
     }
     let interpreter = Interpreter::new(module, Mode::Float64);
     let reference = in_turn(module, options, inputs, |tensors| Ok(interpreter.run(&inputs.function, tensors)?))?;
-    let epsilon = inputs.tensors.iter().chain(results).map(|t| t.dtype().epsilon()).fold(0.0, f64::max);
+    let epsilon = inputs.tensors.iter().chain(results).map(|t| t.dtype().epsilon()).fold(epsilon_of(module), f64::max);
     // Sums that are zero but for rounding have no magnitude to compare with.
     let of_max = options.tolerance.unwrap_or(epsilon.sqrt());
     let allowed = Tolerance { abs: 64.0 * epsilon, of_max, ..Tolerance::EXACT }.equal_nan();

@@ -78,7 +78,7 @@ impl<'s> Distribute<'s> {
     }
 
     pub(super) fn gather(&mut self, op: OpRef<'s>) -> Result {
-        if self.is_produced(op.op)? {
+        if self.is_produced(op.op)? || self.is_copied_later(op) {
             return Ok(());
         }
         let tile = op.result_types()[0];
@@ -227,7 +227,7 @@ impl<'s> Distribute<'s> {
         Ok(Chosen { spread, registers: self.registers(tile), known: FxHashMap::default() })
     }
 
-    /// Whether a load's tile goes nowhere but into an asynchronous copy.
+    /// Whether a tile that is loaded or gathered goes nowhere but into an asynchronous copy.
     fn is_copied_later(&self, op: OpRef<'s>) -> bool {
         let is_async = |user: rc_ir::Op| self.src.name(user) == op::kernel::STORE && self.src.op_ref(user).bool(ASYNC);
         let tile = op.result(0);
@@ -276,11 +276,49 @@ impl<'s> Distribute<'s> {
         Ok(())
     }
 
+    /// A gather in runs of neighbours and its store as copies of up to 16 bytes; runs outside are zeros.
+    fn copy_runs(&mut self, gather: OpRef<'s>, store: OpRef<'s>) -> Result {
+        let (tile, &[place]) = (gather.result_types()[0], &gather.group("where")[..]) else {
+            return Err(gather.unsupported("with other than one tile of places"));
+        };
+        let mut to = self.access(store, store.operand(1), &store.group("indices"), tile, None)?;
+        to.only = self.one_of_copies(&to.spread.clone())?;
+        let (bytes, run) = (to.elem.byte_width().unwrap_or(1) as i64, to.spread.vec);
+        let width = run.min(16 / bytes);
+        if to.order != Order::Consecutive(run) || ![4, 8, 16].contains(&(width * bytes)) {
+            return Err(gather
+                .unsupported(format!("of {run} elements of {} for a product", to.elem))
+                .help("choose no stages"));
+        }
+        let mut places = self.chosen_places(gather, place)?;
+        let (source, zero, all) = (self.one(gather.operand(0)), self.emit.index(0)?, self.emit.index(width)?);
+        for r in 0..to.spread.registers {
+            let (target, place) = (to.at(self, r)?, places.of(self, &to.spread.clone(), r, 0)?);
+            let inside = self.emit.compare("ge", place, zero)?;
+            let valid = self.emit.core(op::core::SELECT, &[inside, all, zero])?;
+            let start = self.emit.core(op::core::MAX, &[place, zero])?;
+            for lane in (0..run).step_by(width as usize) {
+                let target = to.lane(&target, lane);
+                let room = self.predicate(&mut to, &target, width)?;
+                let target = target.iter().map(|&ix| self.emit.get(ix)).collect::<Result<Vec<_>>>()?;
+                let from = self.emit.get(Ix::of(start).plus(lane))?;
+                let groups: [&[Value]; 5] = [&[to.memref], &target, &[source], &[from], &[valid]];
+                let attrs = [("bytes", Attr::i64(width * bytes)), ("swizzle", Attr::i64(to.swizzle))];
+                self.only_if(room, |work| work.emit.op(op::kernel::ASYNC_COPY, &groups, &attrs, None).map(drop))?;
+            }
+        }
+        Ok(())
+    }
+
     pub(super) fn store(&mut self, op: OpRef<'s>) -> Result {
-        if let Some(load) = self.src.defining_op(op.operand(0)).filter(|&load| self.src.name(load) == op::kernel::LOAD)
-            && self.is_copied_later(self.src.op_ref(load))
-        {
-            return self.copy_tile(self.src.op_ref(load), op);
+        let from = self.src.defining_op(op.operand(0)).map(|from| self.src.op_ref(from));
+        if let Some(from) = from.filter(|&from| self.is_copied_later(from)) {
+            if from.is(op::kernel::LOAD) {
+                return self.copy_tile(from, op);
+            }
+            if from.is(op::kernel::GATHER) {
+                return self.copy_runs(from, op);
+            }
         }
         if self.store_staged(op)? {
             return Ok(());

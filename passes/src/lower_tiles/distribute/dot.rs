@@ -1,9 +1,8 @@
-//! `kernel.dot`: outer products of registers, on a CPU; of shared memory into registers, on a GPU's arithmetic units;
-//! `mma.sync` on its matrix units.
+//! `kernel.dot`: outer products of registers, on a CPU; of shared memory into registers, on a GPU's arithmetic units.
 
 use super::{Distribute, Mapped};
 use crate::lower_tiles::emit::Ix;
-use crate::lower_tiles::layout::{Distribution, Layout, shared_swizzle};
+use crate::lower_tiles::layout::{Distribution, shared_swizzle};
 use rc_dialects::op;
 use rc_ir::{Attr, OpRef, Result, Type, Value};
 use rustc_hash::FxHashMap;
@@ -202,7 +201,14 @@ impl<'s> Distribute<'s> {
         }
         self.emit.concat(&parts)
     }
-    fn read_chunk(&mut self, memref: Value, at: &[Value], lanes: i64, elem: Type, swizzle: i64) -> Result<Value> {
+    pub(super) fn read_chunk(
+        &mut self,
+        memref: Value,
+        at: &[Value],
+        lanes: i64,
+        elem: Type,
+        swizzle: i64,
+    ) -> Result<Value> {
         let ty = if lanes > 1 { Type::vector(&[lanes], elem) } else { elem };
         let mut attrs = vec![("align", Attr::i64(lanes * elem.byte_width().unwrap_or(1) as i64))];
         if swizzle != 0 {
@@ -210,117 +216,6 @@ impl<'s> Distribute<'s> {
         }
         let op = self.emit.op(op::kernel::READ, &[&[memref], at, &[], &[]], &attrs, Some(&[ty]))?;
         Ok(self.emit.body.result(op, 0))
-    }
-
-    // ---- mma.sync ----
-
-    fn dot_mma(&mut self, op: OpRef<'s>) -> Result {
-        let acc_ty = op.result_types()[0];
-        let spread = self.spread(op, acc_ty)?;
-        let Some(Layout::Mma { warps }) = Layout::of(acc_ty) else {
-            return Err(op
-                .error(format!("expects accumulators in an mma layout, got {acc_ty}"))
-                .help("run lower-tiles' place first"));
-        };
-        let (rows, columns) = (spread.shape[0] / 16 / warps[0], spread.shape[1] / 8 / warps[1]);
-        let depth = self.depth(op)?;
-        let wide = op.operand_types().iter().take(2).any(|t| t.elem() != Type::bf16() && t.elem() != Type::f16());
-        if wide || acc_ty.elem() != Type::f32() || depth % 16 != 0 || columns % 2 != 0 {
-            let types = op.operand_types();
-            let message = format!("with unit = mma for {}, {} and {acc_ty}", types[0], types[1]);
-            return Err(op
-                .unsupported(message)
-                .help("mma takes bf16 or f16 into f32, k a multiple of 16, and of n 16 for each warp"));
-        }
-        let inputs = self.registers(op.operand(2));
-        let register = |i: i64, j: i64| spread.locate(&[8 * i, 8 * j]).0;
-        let mut acc = Vec::new();
-        for i in 0..rows {
-            for j in 0..columns {
-                acc.push(self.emit.concat(&[inputs[register(2 * i, j)], inputs[register(2 * i + 1, j)]])?);
-            }
-        }
-        for k in (0..depth).step_by(16) {
-            let a = (0..rows).map(|i| self.fragment_a(op, warps, i, k)).collect::<Result<Vec<_>>>()?;
-            for pair in 0..columns / 2 {
-                let b = self.fragment_b(op, warps, pair, k)?;
-                for half in 0..2 {
-                    let b = self.emit.slice(b, 4 * half, 4)?;
-                    for (i, a) in a.iter().enumerate() {
-                        let at = i * columns as usize + (2 * pair + half) as usize;
-                        acc[at] = self.emit.value(op::kernel::MMA, &[*a, b, acc[at]], &[], None)?;
-                    }
-                }
-            }
-        }
-        let mut out = inputs.to_vec();
-        for i in 0..rows {
-            for j in 0..columns {
-                let sums = acc[(i * columns + j) as usize];
-                out[register(2 * i, j)] = self.emit.slice(sums, 0, 2)?;
-                out[register(2 * i + 1, j)] = self.emit.slice(sums, 2, 2)?;
-            }
-        }
-        self.bind_tile(op.result(0), out);
-        Ok(())
-    }
-
-    /// Rows 16 i to 16 i + 15 of the warp's, k to k + 15.
-    fn fragment_a(&mut self, op: OpRef<'s>, warps: [i64; 2], i: i64, k: i64) -> Result<Value> {
-        let ty = op.operand_types()[0];
-        if ty.is_tile() {
-            return self.fragment_of_registers(op, warps, i, k);
-        }
-        let rows = op.result_types()[0].static_shape().unwrap_or_default()[0];
-        let warp = (self.digit(warps[1], warps[0], false)?, rows / warps[0]);
-        // The matrices: rows 0-7, rows 8-15, each for k 0-7, then for k 8-15.
-        let (row, half, chunk) = (self.digit(1, 8, true)?, self.digit(8, 2, true)?, self.digit(16, 2, true)?);
-        let transposed = op.bool("a_t");
-        let (free, along) = if transposed {
-            (self.emit.combine_digits(&[warp, (half, 8)])?, self.emit.combine_digits(&[(row, 1), (chunk, 8)])?)
-        } else {
-            (self.emit.combine_digits(&[warp, (row, 1), (half, 8)])?, self.emit.combine_digits(&[(chunk, 8)])?)
-        };
-        self.ldmatrix(op.operand(0), free.plus(16 * i), along.plus(k), !transposed, transposed)
-    }
-    /// Columns 16 pair to 16 pair + 15 of the warp's: two fragments of eight.
-    fn fragment_b(&mut self, op: OpRef<'s>, warps: [i64; 2], pair: i64, k: i64) -> Result<Value> {
-        let columns = op.result_types()[0].static_shape().unwrap_or_default()[1];
-        let warp = (self.digit(1, warps[1], false)?, columns / warps[1]);
-        // The matrices: k 0-7, k 8-15, each for columns 0-7, then for columns 8-15.
-        let (row, half, chunk) = (self.digit(1, 8, true)?, self.digit(8, 2, true)?, self.digit(16, 2, true)?);
-        let transposed = op.bool("b_t");
-        let (free, along) = if transposed {
-            (self.emit.combine_digits(&[warp, (row, 1), (chunk, 8)])?, self.emit.combine_digits(&[(half, 8)])?)
-        } else {
-            (self.emit.combine_digits(&[warp, (chunk, 8)])?, self.emit.combine_digits(&[(row, 1), (half, 8)])?)
-        };
-        self.ldmatrix(op.operand(1), free.plus(16 * pair), along.plus(k), transposed, !transposed)
-    }
-    fn ldmatrix(&mut self, source: Value, free: Ix, k: Ix, k_last: bool, trans: bool) -> Result<Value> {
-        let ty = self.src.ty(source);
-        let memref = [self.one(source)];
-        let (free, k) = (self.emit.get(free)?, self.emit.get(k)?);
-        let at = if k_last { [free, k] } else { [k, free] };
-        let attrs = [("trans", Attr::bool(trans)), ("swizzle", Attr::i64(shared_swizzle(ty)))];
-        let result = Type::vector(&[8], ty.elem());
-        let op = self.emit.op(op::kernel::LDMATRIX, &[&memref, &at], &attrs, Some(&[result]))?;
-        Ok(self.emit.body.result(op, 0))
-    }
-    /// Accumulators of an earlier product, converted, lie as the next one's left operand does.
-    pub(super) fn fragment_of_registers(&mut self, op: OpRef<'s>, warps: [i64; 2], i: i64, k: i64) -> Result<Value> {
-        let ty = op.operand_types()[0];
-        let fits = Layout::of(ty) == Some(Layout::Mma { warps: [warps[0], 1] }) && warps[1] == 1 && !op.bool("a_t");
-        if !fits {
-            return Err(op.unsupported(format!("with {ty} in registers")).help("run lower-tiles' place first"));
-        }
-        let spread = self.spread(op, ty)?;
-        let values = self.registers(op.operand(0));
-        let part = |row: i64, column: i64| values[spread.locate(&[8 * row, 8 * column]).0];
-        let column = k / 8;
-        let parts =
-            [part(2 * i, column), part(2 * i + 1, column), part(2 * i, column + 1), part(2 * i + 1, column + 1)];
-        self.emit.concat(&parts)
     }
 }
 

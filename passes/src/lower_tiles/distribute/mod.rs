@@ -9,6 +9,7 @@ mod elementwise;
 mod exchange;
 mod flight;
 mod gather;
+mod mma;
 mod order;
 mod reduce;
 mod scan;

@@ -1,7 +1,7 @@
 //! Tiles: loads, stores, reductions and products of whole tiles.
 
 use rc_dialects::interfaces::Combiner;
-use rc_ir::Result;
+use rc_ir::{Result, Type};
 
 use super::block::{Program, Step};
 use super::code::Inst;
@@ -262,6 +262,10 @@ impl Program<'_, '_> {
         let format = inst.format()?;
         let (a_t, b_t) = (inst.op.bool("a_t"), inst.op.bool("b_t"));
         let (a, b) = match inst.op.attr("of").and_then(|of| of.as_type()) {
+            Some(of) if of == Type::tf32() => {
+                let format = self.format(inst, of)?;
+                (rounded(&a, format), rounded(&b, format))
+            }
             Some(of) => (apart(&a, usize::from(!a_t), of, true), apart(&b, usize::from(b_t), of, false)),
             None => (a, b),
         };
@@ -424,4 +428,9 @@ fn spread_runs(chosen: &Array, shape: &[usize], along: &[bool]) -> Vec<i64> {
         }
     }
     out
+}
+
+/// A tile with its elements rounded to a type of floats.
+fn rounded(tile: &Array, format: Format) -> Array {
+    Array::floats(tile.shape.clone(), tile.as_floats().iter().map(|&x| format.round(x)).collect())
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use rc_ir::Result;
+use rc_ir::{Result, Type};
 
 use super::block::{Program, Step};
 use super::code::Inst;
@@ -11,9 +11,15 @@ use crate::interp::dot::{Sizes, product_of_floats};
 use crate::interp::memory::{MemRef, check_class};
 use crate::interp::value::{Array, Value};
 
-/// (row, column) of lane `i` of thread `t` of a warp, in fragments of `mma.m16n8k16`.
+/// (row, column) of lane `i` of thread `t` of a warp, in fragments of `mma.m16n8k16` and, of TF32, `mma.m16n8k8`.
 fn a_place(t: usize, i: usize) -> (usize, usize) {
     (t / 4 + if i & 2 != 0 { 8 } else { 0 }, t % 4 * 2 + (i & 1) + if i >= 4 { 8 } else { 0 })
+}
+fn a_place_tf32(t: usize, i: usize) -> (usize, usize) {
+    (t / 4 + 8 * (i % 2), t % 4 + 4 * (i / 2))
+}
+fn b_place_tf32(t: usize, i: usize) -> (usize, usize) {
+    (t % 4 + 4 * i, t / 4)
 }
 fn b_place(t: usize, i: usize) -> (usize, usize) {
     (t % 4 * 2 + (i & 1) + if i >= 2 { 8 } else { 0 }, t / 4)
@@ -45,11 +51,11 @@ impl Program<'_, '_> {
         Ok(())
     }
 
-    /// The places of an 8x8 matrix's row, whose start thread `t` names by the groups `memory` and the next.
+    /// The places of a matrix's row of 16 bytes, whose start thread `t` names by the groups `memory` and the next.
     fn row(&self, t: usize, inst: &Inst, memory: usize) -> Result<(MemRef, Vec<usize>)> {
         let memref = self.memref(t, inst.group(memory)[0], inst)?;
         let index = self.ints(t, inst.group(memory + 1), inst)?;
-        let at = self.lanes(inst, &memref, &index, 8, "takes a row at")?;
+        let at = self.lanes(inst, &memref, &index, 16 / memref.width, "takes a row at")?;
         Ok((memref, at))
     }
 
@@ -67,14 +73,16 @@ impl Program<'_, '_> {
             rows.push(row);
         }
         let trans = inst.op.bool("trans");
+        // Elements of a matrix's word.
+        let each = rows[0].len() / 4;
         for (lane, &t) in warp.iter().enumerate() {
             let element = |i: usize| {
-                let (row, col) = (lane / 4, lane % 4 * 2 + i % 2);
+                let (row, col) = (lane / 4, lane % 4 * each + i % each);
                 let (row, col) = if trans { (col, row) } else { (row, col) };
-                rows[i / 2 * 8 + row][col].clone()
+                rows[i / each * 8 + row][col].clone()
             };
-            let values: Vec<Value> = (0..8).map(element).collect();
-            self.set(t, inst.outs[0], Value::Array(gathered(vec![8], &values, format)));
+            let values: Vec<Value> = (0..4 * each).map(element).collect();
+            self.set(t, inst.outs[0], Value::Array(gathered(vec![4 * each], &values, format)));
         }
         Ok(())
     }
@@ -118,11 +126,19 @@ impl Program<'_, '_> {
     }
 
     pub fn mma(&mut self, warp: &[usize], inst: &Inst) -> Result {
-        let a = self.fragments(warp, inst.args[0], inst, (16, 16), a_place)?;
-        let b = self.fragments(warp, inst.args[1], inst, (16, 8), b_place)?;
+        let (k, a, b) = match inst.op.operand_types()[0].elem() == Type::tf32() {
+            true => {
+                let a = self.fragments(warp, inst.args[0], inst, (16, 8), a_place_tf32)?;
+                (8, a, self.fragments(warp, inst.args[1], inst, (8, 8), b_place_tf32)?)
+            }
+            false => {
+                let a = self.fragments(warp, inst.args[0], inst, (16, 16), a_place)?;
+                (16, a, self.fragments(warp, inst.args[1], inst, (16, 8), b_place)?)
+            }
+        };
         let c = self.fragments(warp, inst.args[2], inst, (16, 8), c_place)?;
         let format = inst.format()?;
-        let sums = product_of_floats(Sizes { b: 1, m: 16, n: 8, k: 16 }, &a, [0, 16, 1], &b, [0, 1, 8], |x| x);
+        let sums = product_of_floats(Sizes { b: 1, m: 16, n: 8, k }, &a, [0, k as isize, 1], &b, [0, 1, 8], |x| x);
         for (lane, &t) in warp.iter().enumerate() {
             let element = |i: usize| {
                 let (row, col) = c_place(lane, i);

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from rc._native import Dim, Graph, Value
+from rc.torch import precision
 from rc.torch.dtypes import compute, is_float
 from rc.torch.errors import Unsupported
 
@@ -255,8 +256,20 @@ class Build:
         shape = list(a.shape[:batch]) + free(a, ca) + free(b, cb)
         batches = list(range(batch)) or None
         return self.op(
-            "core.dot", a, b, lhs_batch=batches, rhs_batch=batches, lhs_contract=[ca], rhs_contract=[cb], result=(dtype or a.dtype, shape)
+            "core.dot",
+            a,
+            b,
+            lhs_batch=batches,
+            rhs_batch=batches,
+            lhs_contract=[ca],
+            rhs_contract=[cb],
+            precision=self.precision("matmul", a, b),
+            result=(dtype or a.dtype, shape),
         )
+
+    def precision(self, kind: str, *operands: T) -> str | None:
+        """The attribute `precision` of a product or a convolution, see `rc.torch.precision`."""
+        return precision.of(kind, self.functions.device, *(x.dtype for x in operands))
 
     def take(self, table: T, indices: T, axis: int = 0) -> T:
         """Slices of a table along a dimension, at places inside of it."""

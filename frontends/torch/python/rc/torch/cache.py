@@ -18,7 +18,7 @@ import torch
 from torch.fx import GraphModule, Node
 
 from rc._native import cached_graph
-from rc.torch import layout, logs
+from rc.torch import layout, logs, precision
 from rc.torch.options import Options, dumps
 from rc.torch.trace import known_metadata
 
@@ -63,8 +63,9 @@ def _modes() -> list[str]:
     return [
         repr(autocast),
         repr((torch.is_grad_enabled(), torch.is_inference_mode_enabled(), torch.get_default_dtype())),
-        repr((torch.are_deterministic_algorithms_enabled(), torch.get_float32_matmul_precision())),
-        repr((backends.cuda.matmul.allow_tf32, backends.cuda.flash_sdp_enabled(), backends.cuda.math_sdp_enabled())),
+        repr(torch.are_deterministic_algorithms_enabled()),
+        precision.setting(),
+        repr((backends.cuda.flash_sdp_enabled(), backends.cuda.math_sdp_enabled())),
         repr((backends.cuda.mem_efficient_sdp_enabled(), backends.cudnn.enabled, backends.mkldnn.enabled)),
     ]
 

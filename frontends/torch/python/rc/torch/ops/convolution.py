@@ -32,6 +32,7 @@ def convolution(b: Build, x: T, w: T, bias, stride, padding, dilation, transpose
     if any(s == 0 for s in (*x.shape, *w.shape)):
         raise Unsupported("convolutions of empty tensors")
     steps = dict(strides=each(stride, rank), padding=each(padding, rank), dilations=each(dilation, rank), groups=groups)
+    steps |= dict(precision=b.precision("conv", x, w))
     if transposed:
         y = b.op("tensor.conv_transpose", x, w, bias, sizes=out_shape(b)[-rank:], **steps)
     else:
@@ -49,6 +50,7 @@ def convolution_backward(
     if any(s == 0 for s in (*x.shape, *w.shape)):
         raise Unsupported("convolutions of empty tensors")
     steps = dict(strides=each(stride, rank), padding=each(padding, rank), dilations=each(dilation, rank), groups=groups)
+    steps |= dict(precision=b.precision("conv", x, w))
     grad_x = grad_w = grad_bias = None
     if mask[0] and transposed:
         grad_x = b.op("tensor.conv", grad, w, None, **steps)

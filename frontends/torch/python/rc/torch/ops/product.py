@@ -232,8 +232,8 @@ def mask_gradient(b: Build, grad: T, q: T, k: T, v: T, y: T, sums: T, mask: T, c
 @translates("addbmm")
 def addbmm(b: Build, addend: T, x: T, y: T, *, beta=1, alpha=1) -> T:
     c = compute(x.dtype)
-    shape = [x.shape[1], y.shape[2]]
-    return _plus(b, addend, b.op("core.dot", x, y, lhs_contract=[0, 2], rhs_contract=[0, 1], result=(c, shape)), beta, alpha)
+    dims = dict(lhs_contract=[0, 2], rhs_contract=[0, 1], precision=b.precision("matmul", x, y))
+    return _plus(b, addend, b.op("core.dot", x, y, **dims, result=(c, [x.shape[1], y.shape[2]])), beta, alpha)
 
 
 @translates("_trilinear")
