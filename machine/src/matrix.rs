@@ -127,4 +127,5 @@ const INSTRUCTIONS: &[(Unit, [&str; 3], Shape)] = &[
     (Unit::Mma, ["i8", "i32", "mma.m16n8k32"], Shape::Is([16, 8, 32])),
     (Unit::Wgmma, ["bf16", "f32", "wgmma"], Shape::UpTo([64, 256, 16])),
     (Unit::Wgmma, ["f16", "f32", "wgmma"], Shape::UpTo([64, 256, 16])),
+    (Unit::Wgmma, ["tf32", "f32", "wgmma"], Shape::UpTo([64, 256, 8])),
 ];

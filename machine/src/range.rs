@@ -5,8 +5,18 @@ use crate::target::{Machine, Target};
 use toml::{Table, Value};
 
 /// Constants that a model divides by.
-const RATES: &[&str] =
-    &["rate", "cache_rate", "combine_rate", "near_rate", "far_rate", "slow_tflops", "fast_tflops", "reuse", "times"];
+const RATES: &[&str] = &[
+    "rate",
+    "cache_rate",
+    "combine_rate",
+    "near_rate",
+    "far_rate",
+    "slow_tflops",
+    "fast_tflops",
+    "words_tflops",
+    "reuse",
+    "times",
+];
 
 /// Counts and sizes that may not be zero.
 const COUNTS: &[&str] = &[

@@ -2,12 +2,13 @@
 //!
 //! Hopper's copy engine brings no tile of a matrix whose rows start elsewhere (a vocabulary of 50257, 197 keys): products of such operands
 //! would read them element by element, at a tenth of the rate. Where a padded copy takes less time than that costs, the product reads one. Images with
-//! channels first are copied to channels last instead, where a row of places is no multiple and channels are.
+//! channels first are copied to channels last instead, where a row of places is no multiple and channels are. f32 that are rounded to TF32 are multiplied by
+//! warpgroups where both operands' rows are along the sums: others are turned, where that takes less time than to multiply them as they lie.
 
 use crate::schedule::Target;
 use crate::windows::windows_of;
 use rc_dialects::builder::CoreBuilder;
-use rc_dialects::core::dot::DOT;
+use rc_dialects::core::dot::{DOT, PRECISION};
 use rc_dialects::core::shape::RESHAPE;
 use rc_dialects::func::FUNC;
 use rc_dialects::interfaces::{Contraction, ContractionRoles};
@@ -15,8 +16,9 @@ use rc_ir::pass::{PassDef, PassKind, SymbolContext};
 use rc_ir::{Attr, Body, Builder, Dim, Op, Result, Type, Value};
 
 pub static ALIGN_PRODUCTS: PassDef = PassDef {
-    summary: "Pads operands of products whose rows are no multiples of 16 bytes.",
-    doc: "For GPUs with warpgroup products, of 16-bit floats of static sizes. A free dimension is padded in a copy of which the product reads \
+    summary: "Pads or turns operands of products that lie as no warpgroup takes them.",
+    doc: "For GPUs with warpgroup products, of static sizes. f32 that may be rounded to TF32 are turned so that their rows are along the sums; other f32 stay as they are. Of \
+16-bit floats rows become multiples of 16 bytes. A free dimension is padded in a copy of which the product reads \
 the part that counts; a contracted one with zeros, in both operands. Short rows of an image are not padded, but the other dimension becomes the last, if its rows are \
 whole: tiles then have rows of the image one after the other. A remark says what was padded, and the microseconds that the copy and \
 the product as it was would take. Copies of one operand for several products become one by `cse`.",
@@ -47,9 +49,10 @@ fn run(body: &mut Body, cx: &mut SymbolContext) -> Result {
     for dot in body.walk().into_iter().filter(|&op| body.name(op) == &DOT).collect::<Vec<_>>() {
         if let Some(case) = Case::read(body, dot).filter(|case| case.pays(&target)) {
             let (flops, bytes) = (case.flops / 1e9, case.bytes / 1e6);
+            let how = if case.words { "turned to rows along the sums" } else { "padded to rows of whole 16 bytes" };
             cx.remark(
                 body.loc(dot),
-                format!("operands of a product of {flops:.1} GFLOP are padded to rows of whole 16 bytes: {bytes:.1} MB copied"),
+                format!("operands of a product of {flops:.1} GFLOP are {how}: {bytes:.1} MB copied"),
             );
             cx.count("products aligned", 1);
             case.apply(body, dot)?;
@@ -79,6 +82,8 @@ struct Case {
     flops: f64,
     /// Read and written by the copies.
     bytes: f64,
+    /// Whether operands are words that are rounded to TF32.
+    words: bool,
 }
 
 impl Case {
@@ -86,7 +91,8 @@ impl Case {
         let op = body.op_ref(dot);
         let roles = (op.def()?.interface::<Contraction>()?.0)(op)?;
         let half = |v: Value| [Type::bf16(), Type::f16()].contains(&body.ty(v).elem());
-        if !op.operands().all(half) || roles.acc != Type::f32() {
+        let words = op.attr(PRECISION.name).is_some() && op.operands().all(|v| body.ty(v).elem() == Type::f32());
+        if !words && !op.operands().all(half) || roles.acc != Type::f32() {
             return None;
         }
         // Products gather windows where they lie, in pieces of 8 bytes, and their weights likewise.
@@ -96,15 +102,20 @@ impl Case {
         let sums: f64 = roles.lhs_contract.iter().map(|&d| lhs[d] as f64).product();
         let flops = 2.0 * out.iter().map(|&n| n as f64).product::<f64>() * sums;
         let operands = [lhs, rhs].map(|shape| Operand { shape, padded: Vec::new(), last: None });
-        let mut case = Case { operands, flops, bytes: 0.0, roles };
+        let mut case = Case { operands, flops, bytes: 0.0, words, roles };
         case.operands.iter().all(|operand| operand.shape.len() >= 2).then_some(())?;
-        for side in (0..2).filter(|&side| !windows[side]) {
+        if words {
+            (windows == [false; 2]).then_some(())?;
+            (0..2).try_for_each(|side| case.turn(side))?;
+        }
+        for side in (0..2).filter(|&side| !words && !windows[side]) {
             case.align(side, windows[1 - side])?;
         }
+        let width = if words { 4.0 } else { 2.0 };
         for (side, operand) in case.operands.iter().enumerate().filter(|(_, operand)| operand.copied()) {
             // Products of the same operand share its copy.
             let users = body.uses(op.operand(side)).filter(|(user, _)| body.name(*user) == &DOT).count();
-            case.bytes += 4.0 * operand.shape.iter().map(|&n| n as f64).product::<f64>() / users as f64;
+            case.bytes += 2.0 * width * operand.shape.iter().map(|&n| n as f64).product::<f64>() / users as f64;
         }
         (case.bytes > 0.0).then_some(case)
     }
@@ -116,6 +127,15 @@ impl Case {
             0 => [&roles.lhs_batch, &roles.lhs_free, &roles.lhs_contract],
             _ => [&roles.rhs_batch, &roles.rhs_free, &roles.rhs_contract],
         }
+    }
+
+    /// Notes what makes the rows of an operand of words lie along the sums; `None` where those are over several dimensions, or no whole rows.
+    fn turn(&mut self, side: usize) -> Option<()> {
+        let last = self.operands[side].shape.len() - 1;
+        let &[summed] = self.roles(side)[2] else { return None };
+        (self.operands[side].shape[summed] % (UNIT / 2) == 0).then_some(())?;
+        self.operands[side].last = (summed != last).then_some(summed);
+        Some(())
     }
 
     /// Notes what makes the rows of an operand whole; `None` where that is a batch dimension, or one that is contracted with windows.
@@ -165,7 +185,9 @@ impl Case {
 
     fn pays(&self, target: &Target) -> bool {
         let rates = &target.gpu().align;
-        let saved = self.flops / 1e6 * (1.0 / rates.slow_tflops - 1.0 / rates.fast_tflops);
+        let slow = if self.words { rates.words_tflops } else { rates.slow_tflops };
+        let fast = if self.words { rates.fast_tflops / 2.0 } else { rates.fast_tflops };
+        let saved = self.flops / 1e6 * (1.0 / slow - 1.0 / fast);
         saved > self.bytes / (target.bandwidth * 1e3) + 2.0 * target.launch_us
     }
 

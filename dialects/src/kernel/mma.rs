@@ -103,8 +103,9 @@ kernel.func @example(%a: memref<32x8xbf16>, %b: memref<32x4xbf16>, %y: memref<32
 };
 
 pub static WGMMA: OpDef = OpDef {
-    summary: "Starts acc + a b of a warpgroup: m64nNk16 for bf16 and f16, float32 accumulators (wgmma.mma_async).",
+    summary: "Starts acc + a b of a warpgroup: m64nNk16 for bf16 and f16, m64nNk8 for tf32, float32 accumulators (wgmma.mma_async).",
     doc: "a is a [64, 16] part of a shared-memory tile or, with `a` a vector of 8, the warpgroup's registers; b a [16, N] part of a shared tile. \
+Of tf32 they are [64, 8], a vector of 4, and [8, N], and lie with k innermost alone. \
 Tiles lie as tensor maps with the `swizzle` write them: rows of `swizzle` bytes (a: [m, k], k innermost; b: [n, k], k innermost, or with `b_t` \
 [k, n], n innermost; `a_t` likewise), `k` is the element offset along k into the tile. The accumulators are a vector of N / 2 lanes: lane 8j/2… \
 as PTX defines the wgmma D fragment. The result is defined after kernel.wgmma_wait.",

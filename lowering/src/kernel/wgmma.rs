@@ -11,9 +11,6 @@ use crate::emit::{
 use rc_dialects::op;
 use rc_ir::{self as ir, OpRef, Result};
 
-/// Elements of 16 bits.
-const ELEMENT_BYTES: i64 = 2;
-
 impl<'a, 'm> Lowering<'a, 'm> {
     pub fn wgmma(&mut self, op: OpRef) -> Result {
         self.needs_wgmma(op)?;
@@ -27,6 +24,7 @@ impl<'a, 'm> Lowering<'a, 'm> {
             _ if self.body.ty(a).elem() != elem => None,
             _ if elem == ir::Type::bf16() => Some(WgmmaElement::Bf16),
             _ if elem == ir::Type::f16() => Some(WgmmaElement::F16),
+            _ if elem == ir::Type::tf32() && !op.bool("a_t") && !op.bool("b_t") => Some(WgmmaElement::Tf32),
             _ => None,
         };
         let Some(element) = element else {
@@ -39,8 +37,10 @@ impl<'a, 'm> Lowering<'a, 'm> {
         let major = |transposed: &str| if op.bool(transposed) { Major::Mn } else { Major::K };
         let shape = Wgmma { n: n as u32, element, a_major: major("a_t"), b_major: major("b_t") };
         let left = if self.body.ty(a).is_vector() {
-            if lanes_of(self.body.ty(a)) != 8 || op.bool("a_t") {
-                return Err(op.error(format!("takes a in registers as a vector of 8, not {}", self.body.ty(a))));
+            // Four words.
+            let lanes = 16 / elem.byte_width().unwrap_or(1) as usize;
+            if lanes_of(self.body.ty(a)) != lanes || op.bool("a_t") {
+                return Err(op.error(format!("takes a in registers as a vector of {lanes}, not {}", self.body.ty(a))));
             }
             let words = self.pack(&self.values.parts(a));
             WgmmaA::Registers([words[0], words[1], words[2], words[3]])
@@ -70,7 +70,8 @@ impl<'a, 'm> Lowering<'a, 'm> {
             128 => Swizzle::Bytes128,
             _ => return Err(op.error(format!("has 'swizzle' = {bytes}: 32, 64 or 128"))),
         };
-        let width = bytes / ELEMENT_BYTES;
+        let element = ty.elem().byte_width().unwrap_or(1) as i64;
+        let width = bytes / element;
         let shape = ty.static_shape().unwrap_or_default();
         let rows = match shape.as_slice() {
             &[rows, w] | &[_, rows, w] if w == width && ty.is_memref() => rows,
@@ -84,10 +85,10 @@ impl<'a, 'm> Lowering<'a, 'm> {
         let block = rows * bytes;
         let k = op.int("k_offset").unwrap_or(0);
         let offset = match transposed {
-            false => k / width * block + k % width * ELEMENT_BYTES,
+            false => k / width * block + k % width * element,
             true => k * bytes,
         };
-        if offset % 16 != 0 || offset < 0 || shape.iter().product::<i64>() * ELEMENT_BYTES <= offset {
+        if offset % 16 != 0 || offset < 0 || shape.iter().product::<i64>() * element <= offset {
             return Err(op.error(format!("has 'k_offset' = {k}, which is not within {ty} or not a multiple of 8")));
         }
         let leading = if transposed { block as u32 } else { 16 };
@@ -97,7 +98,7 @@ impl<'a, 'm> Lowering<'a, 'm> {
         Ok(match op.group("k").first() {
             None => descriptor,
             Some(&k) => {
-                let step = if transposed { bytes } else { ELEMENT_BYTES };
+                let step = if transposed { bytes } else { element };
                 let moved = b.lshr(b.mul(self.index32(k), b.i32(step as i32)), b.i32(4));
                 b.add(descriptor, b.zext(moved, b.ty.i64))
             }

@@ -299,6 +299,9 @@ impl Planner<'_> {
         if side && self.widens_for_many(target, op) {
             return Err("of so many rows, warpgroups multiply what is stored in 16 bits".into());
         }
+        if side && self.turns_words(target, op) {
+            return Err("warpgroups multiply words whose rows are stored along the sums".into());
+        }
         if side && target.anchor == Some(Class::Attention) && class != Class::Reindex {
             return Err("attention's operands are read where they lie".into());
         }
@@ -659,6 +662,20 @@ impl Planner<'_> {
         };
         let mut products = target.ops.iter().filter(|&&o| self.class(o) == Class::Contract);
         products.any(|&product| rows(product).is_some_and(|rows| rows > self.options.widened))
+    }
+
+    /// Whether `op` turns f32 for a product that may round them, so that their rows are along the sums, as `align-products` does where that pays.
+    fn turns_words(&self, target: &Group, op: Op) -> bool {
+        let turns = self.op(op).is(op::core::TRANSPOSE) && self.options.gathers;
+        let last = self.body.ty(self.body.result(op, 0)).rank() as i64 - 1;
+        let summed = |(user, operand): (Op, usize)| {
+            let dims = self.op(user).ints(if operand == 0 { "lhs_contract" } else { "rhs_contract" });
+            target.ops.contains(&user)
+                && self.has_units(user)
+                && self.op(user).str(PRECISION.name).is_some()
+                && dims.unwrap_or_default().contains(&last)
+        };
+        turns && self.body.uses(self.body.result(op, 0)).any(summed)
     }
 
     /// Whether `op` gives each product of a batch its matrix from a table: the matrices are read where they lie, from one place for each

@@ -86,9 +86,10 @@ impl<'n> Product<'n> {
         let acc = nest.acc.unwrap_or_else(|| default_acc(p.src.ty(p.src.operand(yielded, 0))));
         let factors = [0, 1].map(|i| p.src.ty(p.src.operand(yielded, i)));
         let words = Words::of(p, op, schedule, factors, acc)?;
-        let rounds = schedule.unit() == Some(Unit::Mma) && factors == [Type::f32(); 2];
+        let units = [Some(Unit::Mma), Some(Unit::Wgmma)].contains(&schedule.unit());
+        let rounds = units && factors == [Type::f32(); 2];
         if rounds && multiplied(p.src, nest, factors) != Type::tf32() {
-            let error = op.unsupported("with unit = mma for products of f32 that may not be rounded");
+            let error = op.unsupported("with matrix units for products of f32 that may not be rounded");
             return Err(error.help("choose unit = fma, or say precision = tf32"));
         }
         Ok(Product { nest, schedule, roles, acc, words, rounds })

@@ -6,7 +6,7 @@ use super::groups::{Group, consecutive_dim, gathers_runs, groups, run_of, steps_
 use super::indices::{GPU_ACCESS, Indices};
 use super::layout::{Layout, WARP};
 use super::pipeline::pipeline_loops;
-use crate::schedule::WIDTH;
+use crate::schedule::row_width;
 use rc_dialects::op;
 use rc_ir::attr::AttrData;
 use rc_ir::{Attr, Block, Body, Builder, InsertPoint, Op, OpRef, Result, Type, TypeData, Value, ValueDef};
@@ -118,23 +118,22 @@ fn sorted_layout(group: &Group, warps: i64) -> Layout {
     blocked(&group.shape, group.shape.len() - 1, total / (warps * WARP), warps, false)
 }
 
-/// Of the places of a gather in runs, and of the runs themselves (`whole`): each thread holds the places of its runs. What the producers of
-/// a product on warpgroups gather is spread over their four warps, a row of 128 bytes over neighbouring lanes.
+/// Of the places of a gather in runs, and of the runs themselves (`whole`): each thread holds the places of its runs. A line of 128 bytes is spread over
+/// neighbouring lanes, and rows over others and over warps, so that a thread knows the places of few rows. What a product on warpgroups reads is gathered by four warps.
 fn gather_layout(body: &Body, gather: Op, warps: i64, whole: bool) -> Layout {
     let op = body.op_ref(gather);
     let (dim, run) = run_of(op).expect("a gather in runs");
     let shape = body.ty(op.group("where")[0]).static_shape().unwrap_or_default();
     let produced = body.uses(op.result(0)).any(|(user, _)| is_warpgroup(body, user));
     let warps = if produced { 4 } else { warps };
-    let Layout::Blocked { lanes, warps, .. } = blocked(&shape, dim, 1, warps, true) else { unreachable!("blocked") };
-    let (lanes, warps) = match produced {
-        true => {
-            let columns = (WIDTH / run).min(shape[dim]);
-            let along = |d: usize, own: i64, other: i64| if d == dim { own } else { other };
-            ((0..2).map(|d| along(d, columns, WARP / columns)).collect(), (0..2).map(|d| along(d, 1, 4)).collect())
-        }
-        false => (lanes, warps),
-    };
+    let others = (0..shape.len()).filter(|&d| d != dim);
+    let rows: i64 = others.clone().map(|d| 1 << shape[d].trailing_zeros()).product();
+    let line = (row_width(op.result_types()[0].elem()) / run).max(WARP / rows);
+    let mut rest = shape.clone();
+    rest[dim] = rest[dim].min(line);
+    let lanes = hand_out(&mut rest, &[dim].into_iter().chain(others.clone()).collect::<Vec<_>>(), WARP);
+    let mut rest: Vec<i64> = shape.iter().zip(&lanes).map(|(n, lanes)| (n / lanes).max(1)).collect();
+    let warps = hand_out(&mut rest, &others.chain([dim]).collect::<Vec<_>>(), warps);
     Layout::Blocked { vec: if whole { run } else { 1 }, dim, own: None, lanes, warps }
 }
 

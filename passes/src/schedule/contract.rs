@@ -68,6 +68,10 @@ impl Problem {
     fn widens(&self) -> bool {
         self.is_widened(0) || self.is_widened(1)
     }
+    /// Whether matrix units take words that lie across the sums: threads read them from shared memory one by one.
+    fn reads_words(&self) -> bool {
+        self.multiplied == Type::tf32() && self.along_sums != [true; 2]
+    }
     /// How many products each result is the sum of.
     pub fn depth(&self) -> f64 {
         self.sizes[2] * self.outer
@@ -287,13 +291,17 @@ fn with_units(group: &Group, p: &Problem, gather: &[Operand], target: &Target) -
         }
     }
     let splits = warpgroup::splits(group, p, 7, target);
-    // What is widened keeps more threads busy than its products do.
-    let results: &[i64] = if p.widens() { &[64, 16] } else { &[64] };
-    let ways = |(tile, split): ([i64; 3], i64)| {
-        results.iter().map(move |&each| Way { tile, threads: threads_of(tile, each), split })
+    let threads = |tile| match () {
+        // What is widened keeps more threads busy than its products do.
+        () if p.widens() => vec![threads_of(tile, 64), threads_of(tile, 16)],
+        // Parts of 64 x 64 results, of which a warp has one or two warps share one, read the fewest words.
+        () if p.reads_words() => vec![threads_of(tile, 64).min(64).max(threads_of(tile, 128))],
+        () => vec![threads_of(tile, 64)],
     };
-    // Sums are cut where tiles would leave most cores without work, or, of what is widened, without work enough.
-    let busy = if p.widens() { 0.25 } else { 4.0 };
+    let ways =
+        |(tile, split): ([i64; 3], i64)| threads(tile).into_iter().map(move |threads| Way { tile, threads, split });
+    // Sums are cut where tiles would leave most cores without work, or without work enough what is widened, or waits for words.
+    let busy = if p.widens() || p.reads_words() { 0.25 } else { 4.0 };
     let idle = |[bm, bn, _]: [i64; 3]| {
         let programs = (p.sizes[0] / bm as f64).ceil() * (p.sizes[1] / bn as f64).ceil() * p.batch;
         busy * programs <= target.cores as f64
@@ -348,7 +356,12 @@ fn cost(p: &Problem, way: &Way, target: &Target) -> Cost {
     let part = if waits && target.has_warpgroups() { models.rate } else { 1.0 };
     // The unit takes as many bytes of wider factors.
     let width = p.factors[0].byte_width().unwrap_or(4) as f64;
-    let rate = target.flops_mma * 2.0 / width * part * (bm * bn / (bm * bn + models.mma_half));
+    // Words are read again by each 64 x 64 results: larger tiles are no faster, smaller ones less slow.
+    let (results, half) = match p.reads_words() {
+        true => ((bm * bn).min(models.mma_half), models.mma_half / 2.0),
+        false => (bm * bn, models.mma_half),
+    };
+    let rate = target.flops_mma * 2.0 / width * part * (results / (results + half));
     let arithmetic = 2.0 * bm * bn * of_part / (rate * 1e6 / target.cores as f64);
     let of_core = target.bandwidth * 1e3 / target.cores as f64; // bytes of memory in a microsecond
     let cache = (bm + bn) * of_part * width / (models.cache_rate * of_core);

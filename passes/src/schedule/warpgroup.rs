@@ -16,6 +16,17 @@ use rc_machine::{Target, Unit};
 /// Elements of a 16-bit type in a row of shared memory: what one swizzle of 128 bytes spans.
 pub const WIDTH: i64 = 64;
 
+/// Elements of any type in such a row.
+pub fn row_width(elem: Type) -> i64 {
+    ROW_BYTES / elem.byte_width().map_or(ROW_BYTES, |width| width.max(1) as i64)
+}
+
+/// Bytes of a row of shared memory.
+pub const ROW_BYTES: i64 = 128;
+
+/// Rows of a tile that a warpgroup computes.
+const ROWS: i64 = 64;
+
 /// Candidate tiles `[m, n]`: a warpgroup takes 64 rows, and any multiple of 16 columns, so that tiles fill whole waves.
 fn tiles() -> impl Iterator<Item = [i64; 2]> {
     let of = |m: i64, least: i64| (least..=256).rev().step_by(16).map(move |n| [m, n]);
@@ -46,7 +57,7 @@ impl Choice {
     fn shares(&self, p: &Problem, brought: &[Brought; 2]) -> bool {
         let common = [(1 - p.roles.left, self.tile[1]), (p.roles.left, self.tile[0])];
         self.cluster.into_iter().zip(common).all(|(programs, (factor, rows))| {
-            programs == 1 || matches!(brought[factor], Brought::Boxes(_)) && rows / programs >= WIDTH
+            programs == 1 || matches!(brought[factor], Brought::Boxes(_)) && rows / programs >= ROWS
         })
     }
     fn what(&self) -> String {
@@ -82,13 +93,18 @@ impl Brought {
 /// Ways to run a product; `None` where the machine or the operands do not allow for it: each factor is one operand as
 /// it lies in memory, whose rows are multiples of 16 bytes, or one that is read in runs of 8 bytes or more.
 pub fn candidates(body: &Body, group: &Group, p: &Problem, target: &Target) -> Option<Vec<Candidate>> {
-    let half = |t: Type| t == Type::bf16() || t == Type::f16();
-    let types = half(p.factors[0]) && p.factors[0] == p.factors[1] && p.acc == Type::f32();
-    if !target.has_warpgroups() || !types {
+    let types = p.factors[0] == p.factors[1] && p.factors[0].is_float();
+    if !types || target.instruction(Unit::Wgmma, p.multiplied, p.acc).is_none() {
         return None;
     }
     let nest = &group.nests[0];
     let brought = [brought(body, nest, p, 0)?, brought(body, nest, p, 1)?];
+    let (left, right) = (brought[p.roles.left], brought[1 - p.roles.left]);
+    // Words are multiplied along the sums alone. What is gathered becomes TF32 in registers, where only the left operand may be.
+    if p.multiplied == Type::tf32() && (left.along() != p.roles.k || right != Brought::Boxes(p.roles.k)) {
+        return None;
+    }
+    let width = row_width(p.factors[0]);
     // A tile of rows that lie along n is whole swizzles wide: what is past its columns is copied for nothing.
     let across = brought[1 - p.roles.left].along() == p.roles.n;
     let held = |n: i64| if across { (n + WIDTH - 1) / WIDTH * WIDTH } else { n };
@@ -97,7 +113,7 @@ pub fn candidates(body: &Body, group: &Group, p: &Problem, target: &Target) -> O
         straddles: [0, 1].map(|f| straddles(body, nest, p, f, brought[f], target)),
         across: brought[1 - p.roles.left] == Brought::Boxes(p.roles.n),
         runs: [0, 1].map(|f| match (brought[f], gathered_along(body, nest, &p.roles, f)) {
-            (Brought::Runs(_), Some((_, length))) => (WIDTH / length.min(8)) as f64,
+            (Brought::Runs(_), Some((_, length))) => (width / length.min(width / 8)) as f64,
             _ => 0.0,
         }),
         elements: [0, 1].map(|f| elements(body, nest, f)),
@@ -108,7 +124,7 @@ pub fn candidates(body: &Body, group: &Group, p: &Problem, target: &Target) -> O
         // Runs are gathered into whole swizzles alone.
         let cut = matches!(brought[1 - p.roles.left], Brought::Runs(_)) && held(bn) != bn;
         let fits = limit(group, p, bm, bn, target) == (bm, bn) && !cut;
-        let stages = ((target.shared_bytes - target.gpu().warpgroups.reserve_bytes) / ((bm + held(bn)) * WIDTH * 2))
+        let stages = ((target.shared_bytes - target.gpu().warpgroups.reserve_bytes) / ((bm + held(bn)) * ROW_BYTES))
             .min(target.gpu().warpgroups.max_stages);
         if fits && stages >= 2 {
             let choices = splits.iter().flat_map(|&split| CLUSTERS.map(|cluster| (split, cluster)));
@@ -136,7 +152,7 @@ fn takes_turns(group: &Group, p: &Problem, brought: &[Brought; 2], choice: &Choi
     let sums = group.nests[0].of_kind(loop_::IterKind::Reduce).count();
     let boxes = brought.iter().all(|b| matches!(b, Brought::Boxes(_)));
     let known = group.nests[0].iter(p.roles.k).is_some_and(|k| k.extent.is_static());
-    choice.tile[0] == WIDTH && choice.split == 1 && sums == 1 && boxes && known
+    choice.tile[0] == ROWS && choice.split == 1 && sums == 1 && boxes && known
 }
 
 fn schedule(p: &Problem, brought: &[Brought; 2], choice: Choice, target: &Target) -> Schedule {
@@ -153,7 +169,7 @@ fn schedule(p: &Problem, brought: &[Brought; 2], choice: Choice, target: &Target
         ..Contract::default()
     };
     let mut s = Schedule::new(Kind::Contract(own));
-    s.tile = vec![(p.roles.m, bm), (p.roles.n, bn), (p.roles.k, WIDTH)];
+    s.tile = vec![(p.roles.m, bm), (p.roles.n, bn), (p.roles.k, row_width(p.factors[0]))];
     s.threads = bm / 64 * 128;
     s
 }
@@ -196,7 +212,7 @@ fn copied_along(body: &Body, nest: &Nest, p: &Problem, which: usize) -> Option<N
     let last = (*along.last()?)?;
     // Past the end of the sums there must be zeros, which is where the memory ends.
     let k = nest.iter(p.roles.k)?;
-    let whole = k.extent.modulo(Dim::Static(WIDTH)) == Dim::Static(0);
+    let whole = k.extent.modulo(Dim::Static(row_width(body.ty(value).elem()))) == Dim::Static(0);
     let ends = whole || access.clips(k);
     let both = tiled.iter().all(|t| along.contains(&Some(*t)));
     (both && ends && access.shape.len() <= 5 && strides_fit(&access.shape, body.ty(value).elem())).then_some(last)
@@ -253,7 +269,7 @@ struct Work {
 
 fn straddles(body: &Body, nest: &Nest, p: &Problem, which: usize, brought: Brought, target: &Target) -> bool {
     // The cache gives whole sectors: where rows start with one, they take no more of them.
-    let sector = target.gpu().sector_bytes / 2;
+    let sector = target.gpu().sector_bytes * row_width(p.factors[which]) / ROW_BYTES;
     let own = if which == p.roles.left { p.roles.m } else { p.roles.n };
     let row = operand_of(body, nest, which).and_then(|access| {
         let last = access.plain(&[own, p.roles.k])?.into_iter().last()??;
@@ -299,18 +315,20 @@ fn cost(p: &Problem, work: &Work, choice: Choice, held: i64, target: &Target) ->
     let clusters = (target.cores as f64 / (above * beside)).floor();
     let share = (m / rows / above).ceil() * (n / columns / beside).ceil() * p.batch * parts / clusters;
     let waves = (model.whole_waves * share.ceil() + (1.0 - model.whole_waves) * share).max(1.0);
-    let flops = target.flops_mma * 1e6 / target.cores as f64; // of a core in a microsecond
+    let width = row_width(p.factors[0]) as f64;
+    let (row, bytes) = (ROW_BYTES as f64, ROW_BYTES as f64 / width);
+    // Of a core in a microsecond: the units take as many bytes of wider factors.
+    let flops = target.flops_mma * 2.0 / bytes * 1e6 / target.cores as f64;
     let cache = model.cache_rate * target.bandwidth * 1e3 / target.cores as f64; // bytes to a core in a microsecond
-    let steps = p.steps(WIDTH as f64, parts);
-    let arithmetic = 2.0 * rows * columns * WIDTH as f64 / (model.rate * flops);
+    let steps = p.steps(width, parts);
+    let arithmetic = 2.0 * rows * columns * width / (model.rate * flops);
     let lines = |which: usize, tile: i64| if work.straddles[which] { 2.0 } else { 2.0 - aligned(tile) };
     let (left, right) = (p.roles.left, 1 - p.roles.left);
     let right_lines = lines(right, if work.across { bn } else { WIDTH });
     let copied = rows * lines(left, WIDTH) / beside + held as f64 * right_lines / above;
-    let copies = copied * WIDTH as f64 * 2.0 / cache;
+    let copies = copied * row / cache;
     // Shared memory takes in both tiles, and each warpgroup's products read its rows and all columns.
-    let shared = (rows + held as f64 + (WIDTH as f64 + columns) * rows / WIDTH as f64) * WIDTH as f64 * 2.0
-        / (model.shared_rate * 1e3);
+    let shared = (rows + held as f64 + (ROWS as f64 + columns) * rows / ROWS as f64) * row / (model.shared_rate * 1e3);
     let runs = rows * work.runs[left] + columns * work.runs[right];
     let gathers = if runs > 0.0 { model.gather_us + runs * model.gather_ns * 1e-3 } else { 0.0 };
     // Results leave through shared memory 64 columns at a time; of narrow tiles, each thread stores its own.
@@ -323,8 +341,8 @@ fn cost(p: &Problem, work: &Work, choice: Choice, held: i64, target: &Target) ->
     let moved = read(left, m) + read(right, n) + m * n * p.batch;
     // What is on its way bounds the rate.
     let busy = share.min(1.0) * target.cores as f64;
-    let way = (stages - 1) as f64 * (rows.min(m) + columns.min(n)) * WIDTH as f64 * 2.0 * busy / model.latency_us;
-    let memory = moved * 2.0 / (model.memory_rate * target.bandwidth * 1e3).min(way);
+    let way = (stages - 1) as f64 * (rows.min(m) + columns.min(n)) * row * busy / model.latency_us;
+    let memory = moved * bytes / (model.memory_rate * target.bandwidth * 1e3).min(way);
     let step = Cost::longest([
         ("arithmetic", arithmetic),
         ("copies", copies),

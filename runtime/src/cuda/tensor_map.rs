@@ -41,6 +41,8 @@ impl Swizzle {
 pub struct TensorMapLayout {
     /// The element type; `bool` and the 8- and 16-bit integers are moved as unsigned.
     pub dtype: DType,
+    /// Whether elements of f32 are rounded to TF32 as they are copied to shared memory.
+    pub rounds: bool,
     /// Extents, 1 to 2^32 each, of 1 to 5 dimensions.
     pub shape: Vec<u64>,
     /// Strides in bytes of all dimensions but the innermost, whose elements are adjacent: multiples of 16, below 2^40.
@@ -60,7 +62,7 @@ impl TensorMapLayout {
             stride = stride.saturating_mul(shape[i + 1]);
             *place = stride;
         }
-        TensorMapLayout { dtype, shape: shape.to_vec(), strides, box_shape: box_shape.to_vec(), swizzle }
+        TensorMapLayout { dtype, rounds: false, shape: shape.to_vec(), strides, box_shape: box_shape.to_vec(), swizzle }
     }
 
     /// Checks what the driver would report as no more than an invalid value.
@@ -120,7 +122,7 @@ impl TensorMap {
         let status = unsafe {
             sys::cuTensorMapEncodeTiled(
                 &mut map.0,
-                data_type(layout.dtype),
+                if layout.rounds { Type::CU_TENSOR_MAP_DATA_TYPE_TFLOAT32 } else { data_type(layout.dtype) },
                 shape.len() as u32,
                 address as *mut std::ffi::c_void,
                 shape.as_ptr(),

@@ -50,11 +50,14 @@ impl MapParam {
         // Of an empty tensor nothing is copied, and the driver takes no empty ones.
         let extent = |dim: &Dim| number(dim).map(|n| n.max(1));
         let shape: Vec<u64> = self.tensor.shape().iter().map(extent).collect::<Option<_>>()?;
-        let (Ok(dtype), Some(strides)) = (self.tensor.elem().to_string().parse::<DType>(), self.tensor.strides())
-        else {
+        // Memory of f32, rounded on its way.
+        let rounds = self.tensor.elem() == Type::tf32();
+        let elem = if rounds { Type::f32() } else { self.tensor.elem() };
+        let (Ok(dtype), Some(strides)) = (elem.to_string().parse::<DType>(), self.tensor.strides()) else {
             return Some(Err(Error::Invalid(format!("a tensor map of {}", self.tensor))));
         };
         let mut layout = TensorMapLayout::contiguous(dtype, &shape, &self.box_shape, self.swizzle);
+        layout.rounds = rounds;
         if !self.tensor.is_row_major() {
             let bytes = |dim: &Dim| Some(number(dim)?.saturating_mul(dtype.size() as u64));
             layout.strides = strides.iter().take(layout.strides.len()).map(bytes).collect::<Option<_>>()?;

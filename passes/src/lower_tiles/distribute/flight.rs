@@ -2,7 +2,7 @@
 //! and so for all before it, while those started later go on. The last products of a step stay under way into the next one: the loop carries
 //! their sums. A stage of shared memory is empty once the last product that reads it is done.
 
-use super::warpgroup::{DEPTH, Ring, Role, Roles, Stream, is_warpgroup_dot};
+use super::warpgroup::{Ring, Role, Roles, Stream, depth_of, is_warpgroup_dot};
 use super::{Distribute, Mapped};
 use rc_dialects::op;
 use rc_ir::{Attr, Body, Op, OpRef, Result, Type, Value};
@@ -37,7 +37,9 @@ struct Started {
 
 impl Flight {
     pub(super) fn new(body: &Body, looped: Op, dots: &[Op]) -> Flight {
-        let mut trailing: Vec<Trailing> = dots.iter().rev().map_while(|&dot| Trailing::of(body, looped, dot)).collect();
+        let stays = |&&dot: &&Op| !rounds_in_registers(body, dot);
+        let last = dots.iter().rev().take_while(stays);
+        let mut trailing: Vec<Trailing> = last.map_while(|&dot| Trailing::of(body, looped, dot)).collect();
         trailing.reverse();
         Flight { dots: dots.to_vec(), trailing, under_way: Vec::new(), turns: None }
     }
@@ -56,6 +58,13 @@ impl Flight {
     fn up_to(&self, holds: impl Fn(&Started) -> bool) -> usize {
         self.under_way.iter().rposition(holds).map_or(0, |i| i + 1)
     }
+}
+
+/// Whether a product's left operand becomes TF32 in registers: threads gather it, where the copy engine would round it. Registers that a product under way reads
+/// must stay as they are, so that it ends with its step.
+fn rounds_in_registers(body: &Body, dot: Op) -> bool {
+    let gathered = body.defining_op(body.operand(dot, 0)).is_some_and(|op| body.name(op) == op::kernel::GATHER);
+    gathered && body.op_ref(dot).attr("of").and_then(|of| of.as_type()) == Some(Type::tf32())
 }
 
 impl Trailing {
@@ -100,6 +109,8 @@ impl<'s> Distribute<'s> {
             Some((ring, stream)) => Some(self.left_tile(ring, ring.streams[*stream], a_t)?),
             None => None,
         };
+        let depth = depth_of(op.operand_types()[1].elem());
+        let steps: Vec<i64> = (0..self.depth(op)?).step_by(depth as usize).collect();
         let at = self.stage_of(&right.0)?;
         let b = self.part_of(right.0.streams[right.1].memory, &[at])?;
         let n = op.result_types()[0].static_shape().unwrap_or_default()[1];
@@ -111,18 +122,21 @@ impl<'s> Distribute<'s> {
             }
         };
         let from_zero = new && rc_ir::op_def::constant_of(&self.emit.body, sums).is_some();
+        let unrounded = a.filter(|_| rounds_in_registers(self.src, op.op));
         let mut fragments = Vec::new();
-        if a.is_none() {
-            for k in (0..self.depth(op)?).step_by(DEPTH as usize) {
-                fragments.push(self.fragment_of_registers(op, [self.warps, 1], 0, k)?);
+        for &k in &steps {
+            match (a, unrounded) {
+                (_, Some(tile)) => fragments.push(self.fragment_of_group(tile, k)?),
+                (None, None) => fragments.push(self.fragment_of_registers(op, [self.warps, 1], 0, k)?),
+                (Some(_), None) => {}
             }
         }
         self.emit.op(op::kernel::WGMMA_FENCE, &[], &[], None)?;
-        for (step, k) in (0..self.depth(op)?).step_by(DEPTH as usize).enumerate() {
+        for (step, &k) in steps.iter().enumerate() {
             let mut attrs = vec![("n", Attr::i64(n)), ("k_offset", Attr::i64(k))];
             let flags = [("a_t", a_t), ("b_t", b_t), ("zero", from_zero && step == 0)];
             attrs.extend(flags.into_iter().filter(|f| f.1).map(|f| (f.0, Attr::bool(true))));
-            let left = a.unwrap_or_else(|| fragments[step]);
+            let left = fragments.get(step).copied().or(a).expect("in registers, or in shared memory");
             sums = self.emit.value(op::kernel::WGMMA, &[left, b, sums], &attrs, None)?;
         }
         self.emit.op(op::kernel::WGMMA_COMMIT, &[], &[], None)?;

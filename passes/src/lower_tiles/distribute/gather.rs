@@ -5,7 +5,7 @@ use super::Distribute;
 use super::warpgroup::Stream;
 use crate::lower_tiles::emit::Ix;
 use crate::lower_tiles::groups::run_of;
-use crate::schedule::WIDTH;
+use crate::schedule::{ROW_BYTES, row_width};
 use rc_dialects::op;
 use rc_ir::{Attr, Block, OpRef, Result, Value};
 
@@ -31,13 +31,14 @@ impl<'s> Distribute<'s> {
             return Err(dot.error("expects tiles of two dimensions"));
         };
         let parts = if i == 0 && !dot.bool("a_t") { self.warps / 4 } else { 1 };
-        let run = run_of(gather).filter(|r| r.0 == 1 && [4, 8, 16].contains(&(r.1 * 2)));
-        if run.is_none() || columns % WIDTH != 0 || ty.elem().byte_width() != Some(2) {
+        let (width, bytes) = (row_width(ty.elem()), ty.elem().byte_width().unwrap_or(1) as i64);
+        let run = run_of(gather).filter(|r| r.0 == 1 && [4, 8, 16].contains(&(r.1 * bytes)));
+        if run.is_none() || columns % width != 0 || bytes < 2 {
             let error = gather.unsupported(format!("into shared memory of {ty}"));
             return Err(error.help("choose unit = mma"));
         }
-        let (rows, blocks) = (rows / parts, columns / WIDTH);
-        let memory = self.stages_of(tile, [stages, parts, blocks, rows])?;
+        let (rows, blocks) = (rows / parts, columns / width);
+        let memory = self.stages_of(tile, ty.elem(), [stages, parts, blocks, rows])?;
         Ok(Stream { load: gather.op, map: None, memory, parts, blocks, rows, share: None })
     }
 
@@ -53,23 +54,24 @@ impl<'s> Distribute<'s> {
         let column = self.emit.core(op::core::MUL, &[column, length])?;
         let source = self.one(gather.operand(0));
         let zero = self.emit.index(0)?;
+        let (width, bytes) = (stream.width(self), run * ROW_BYTES / stream.width(self));
         for (r, &place) in registers.iter().enumerate() {
             let coords = spread.coords(r);
             let (down, across) = (coords[0], coords[1] * run);
             let mut part = vec![stage];
-            for (number, count) in [(down / stream.rows, stream.parts), (across / WIDTH, stream.blocks)] {
+            for (number, count) in [(down / stream.rows, stream.parts), (across / width, stream.blocks)] {
                 if count > 1 {
                     part.push(self.emit.index(number)?);
                 }
             }
             let target = self.part_of(stream.memory, &part)?;
-            let at = [row.plus(down % stream.rows), Ix::of(column).plus(across % WIDTH)];
+            let at = [row.plus(down % stream.rows), Ix::of(column).plus(across % width)];
             let at = at.into_iter().map(|ix| self.emit.get(ix)).collect::<Result<Vec<_>>>()?;
             let inside = self.emit.compare("ge", place, zero)?;
             let valid = self.emit.core(op::core::SELECT, &[inside, length, zero])?;
             let from = self.emit.core(op::core::MAX, &[place, zero])?;
             let groups: [&[Value]; 5] = [&[target], &at, &[source], &[from], &[valid]];
-            let attrs = [("bytes", Attr::i64(run * 2)), ("swizzle", Attr::i64(128))];
+            let attrs = [("bytes", Attr::i64(bytes)), ("swizzle", Attr::i64(128))];
             self.emit.op(op::kernel::ASYNC_COPY, &groups, &attrs, None)?;
         }
         Ok(())

@@ -173,6 +173,19 @@ impl<'s> Distribute<'s> {
         let words = self.emit.concat(&words)?;
         self.round_to_tf32(words)
     }
+    /// The warp's 16 rows of a warpgroup's tile of f32, `[64, width]` in shared memory, for k on: what `wgmma` takes in registers.
+    pub(super) fn fragment_of_group(&mut self, tile: Value, k: i64) -> Result<Value> {
+        let warp = (self.digit(1, 4, false)?, 16);
+        let (row, half, chunk) = (self.digit(1, 8, true)?, self.digit(8, 2, true)?, self.digit(16, 2, true)?);
+        let row = self.emit.combine_digits(&[warp, (row, 1), (half, 8)])?;
+        let column = self.emit.combine_digits(&[(chunk, 4)])?;
+        let at = [self.emit.get(row)?, self.emit.get(column.plus(k))?];
+        let attrs = [("trans", Attr::bool(false)), ("swizzle", Attr::i64(128))];
+        let result = Type::vector(&[4], self.emit.ty(tile).elem());
+        let op = self.emit.op(op::kernel::LDMATRIX, &[&[tile], &at], &attrs, Some(&[result]))?;
+        let words = self.emit.body.result(op, 0);
+        self.round_to_tf32(words)
+    }
     fn round_to_tf32(&mut self, words: Value) -> Result<Value> {
         let ty = self.emit.ty(words).with_elem(Type::tf32());
         self.emit.value(op::core::CONVERT, &[words], &[], Some(ty))

@@ -38,7 +38,7 @@ impl<'s> Distribute<'s> {
                 let mut extents = vec![1; target.rank()];
                 extents[staged.down] = ROWS;
                 extents[target.rank() - 1] = WIDTH;
-                Some(self.tensor_map(op, &extents)?)
+                Some(self.tensor_map(op, target.elem(), &extents)?)
             }
             false => None,
         };

@@ -11,15 +11,17 @@ use super::turns::TURNS;
 use super::{Distribute, Mapped};
 use crate::lower_tiles::emit::Ix;
 use crate::lower_tiles::layout::{Layout, WARP};
-use crate::schedule::{WIDTH, is_mapped};
+use crate::schedule::{ROW_BYTES, WIDTH, is_mapped, row_width};
 use rc_dialects::op;
 use rc_ir::{Attr, Block, Body, Dim, Op, OpRef, Result, Type, Value};
 use rustc_hash::FxHashSet;
 
 /// Threads of a warpgroup.
 pub(super) const WARPGROUP: i64 = 4 * WARP;
-/// Depth of one instruction, in elements.
-pub(super) const DEPTH: i64 = 16;
+/// Depth of one instruction, in elements that are multiplied as they are: a quarter of a row.
+pub(super) fn depth_of(elem: Type) -> i64 {
+    row_width(elem) / 4
+}
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Role {
@@ -55,6 +57,13 @@ pub(super) struct Ring {
     pub(super) readers: [Op; 2],
     /// Whether threads read them: each says then that it has, instead of one for its warp.
     pub(super) by_threads: bool,
+}
+
+impl Stream {
+    /// Elements of a row of shared memory.
+    pub(super) fn width(&self, work: &Distribute) -> i64 {
+        row_width(work.emit.ty(self.memory).elem())
+    }
 }
 
 impl Roles {
@@ -351,7 +360,9 @@ impl<'s> Distribute<'s> {
             return self.gathered_stream(load, dot, i, stages);
         }
         let parts = if i == 0 && !dot.bool("a_t") { self.warps / 4 } else { 1 };
-        self.boxes(load, [stages, parts, rows / parts, columns], cluster)
+        // The copy engine rounds what it copies as another type.
+        let elem = dot.attr("of").and_then(|of| of.as_type()).unwrap_or(ty.elem());
+        self.boxes(load, elem, [stages, parts, rows / parts, columns], cluster)
     }
     /// The copies of a tile that threads read: a bias.
     fn staged_tile(&mut self, converted: OpRef<'s>, stages: i64) -> Result<Stream> {
@@ -362,12 +373,13 @@ impl<'s> Distribute<'s> {
         let Some(&[rows, columns]) = src.ty(tile).static_shape().as_deref() else {
             return Err(converted.error("expects a tile of two dimensions"));
         };
-        self.boxes(load, [stages, 1, rows, columns], None)
+        self.boxes(load, src.ty(tile).elem(), [stages, 1, rows, columns], None)
     }
-    /// A load as copies of boxes: so many parts of a tile, each of so many rows.
+    /// A load as copies of boxes of elements of type `elem`: so many parts of a tile, each of so many rows.
     fn boxes(
         &mut self,
         load: OpRef<'s>,
+        elem: Type,
         [stages, parts, rows, columns]: [i64; 4],
         cluster: Option<&Cluster>,
     ) -> Result<Stream> {
@@ -375,9 +387,11 @@ impl<'s> Distribute<'s> {
         let dims = load.ints("dims").unwrap_or_default();
         let last = memref.rank() as i64 - 1;
         // Columns past those of the tile fill the last block: they are copied, and nothing reads them.
-        let blocks = (columns + WIDTH - 1) / WIDTH;
-        let fits = dims.len() == 2 && dims[0] >= 0 && dims[1] == last && columns % DEPTH == 0 && rows <= 256;
-        if !fits || ty.elem().byte_width() != Some(2) || memref.rank() > 5 {
+        let width = row_width(elem);
+        let blocks = (columns + width - 1) / width;
+        let fits = dims.len() == 2 && dims[0] >= 0 && dims[1] == last && columns % depth_of(elem) == 0 && rows <= 256;
+        let typed = elem.byte_width() == Some(2) || elem == Type::tf32() && ty.elem() == Type::f32();
+        if !fits || !typed || memref.rank() > 5 {
             let error = load.unsupported(format!("by the copy engine of {ty} from {memref} along {dims:?}"));
             return Err(error.help("choose unit = mma"));
         }
@@ -385,16 +399,21 @@ impl<'s> Distribute<'s> {
         let mut extents = vec![1; memref.rank()];
         let parted = cluster.filter(|_| share == Some(Share::Rows));
         extents[dims[0] as usize] = parted.map_or(rows, |cluster| rows / cluster.blocks);
-        extents[last as usize] = WIDTH;
-        let map = Some(self.tensor_map(load, &extents)?);
-        let memory = self.stages_of(load.result(0), [stages, parts, blocks, rows])?;
+        extents[last as usize] = width;
+        let map = Some(self.tensor_map(load, elem, &extents)?);
+        let memory = self.stages_of(load.result(0), elem, [stages, parts, blocks, rows])?;
         Ok(Stream { load: load.op, map, memory, parts, blocks, rows, share })
     }
-    /// Shared memory for the stages of a tile.
-    pub(super) fn stages_of(&mut self, tile: Value, [stages, parts, blocks, rows]: [i64; 4]) -> Result<Value> {
-        let shape = [(stages, true), (parts, parts > 1), (blocks, blocks > 1), (rows, true), (WIDTH, true)];
+    /// Shared memory for the stages of a tile, of elements of type `elem`.
+    pub(super) fn stages_of(
+        &mut self,
+        tile: Value,
+        elem: Type,
+        [stages, parts, blocks, rows]: [i64; 4],
+    ) -> Result<Value> {
+        let shape = [(stages, true), (parts, parts > 1), (blocks, blocks > 1), (rows, true), (row_width(elem), true)];
         let shape: Vec<Dim> = shape.into_iter().filter(|s| s.1).map(|s| Dim::Static(s.0)).collect();
-        let ty = Type::memref(&shape, self.src.ty(tile).elem(), 3);
+        let ty = Type::memref(&shape, elem, 3);
         let memory = self.emit.alloc_with(ty, &[("align", Attr::i64(1024))])?;
         let name = self.src.value_name(tile);
         if !name.is_empty() {
@@ -403,8 +422,8 @@ impl<'s> Distribute<'s> {
         Ok(memory)
     }
 
-    /// A new argument: the tensor map of the memory that a load or store accesses, for boxes of these extents.
-    pub(super) fn tensor_map(&mut self, access: OpRef<'s>, extents: &[i64]) -> Result<Value> {
+    /// A new argument: the tensor map of the memory that a load or store accesses, for boxes of these extents, whose elements become `elem`.
+    pub(super) fn tensor_map(&mut self, access: OpRef<'s>, elem: Type, extents: &[i64]) -> Result<Value> {
         let (src, entry) = (self.src, self.emit.entry());
         let memory = access.group(if access.is(op::kernel::STORE) { "target" } else { "source" })[0];
         let Some(arg) = self.argument_of(memory) else {
@@ -416,7 +435,7 @@ impl<'s> Distribute<'s> {
             "tensor_map",
             &[
                 ("arg", Attr::i64(arg as i64)),
-                ("tensor", Attr::ty(src.ty(memory))),
+                ("tensor", Attr::ty(src.ty(memory).with_elem(elem))),
                 ("box", Attr::i64s(extents)),
                 ("swizzle", Attr::i64(128)),
             ],
@@ -490,7 +509,7 @@ impl<'s> Distribute<'s> {
         let shape = load.result_types()[0].static_shape().unwrap_or_default();
         let mut extents = vec![1; rank];
         (extents[dims[0] as usize], extents[rank - 1]) = (shape[0], WIDTH);
-        let map = self.tensor_map(load, &extents)?;
+        let map = self.tensor_map(load, load.result_types()[0].elem(), &extents)?;
         let start = load.group("indices").iter().map(|&v| self.ix(v)).collect::<Vec<Ix>>();
         for first in (0..shape[1]).step_by(WIDTH as usize) {
             let mut at = start.clone();
@@ -573,7 +592,7 @@ impl<'s> Distribute<'s> {
     }
     fn expect(&mut self, ring: &Ring, stage: Value) -> Result {
         let copied = ring.streams.iter().filter(|s| s.map.is_some());
-        let bytes: i64 = copied.map(|s| s.parts * s.blocks * s.rows * WIDTH * 2).sum();
+        let bytes: i64 = copied.map(|s| s.parts * s.blocks * s.rows * ROW_BYTES).sum();
         let attrs = [("bytes", Attr::i64(bytes))];
         self.emit.op(op::kernel::MBARRIER_EXPECT, &[&[ring.full], &[stage]], &attrs, None).map(drop)
     }
@@ -581,6 +600,7 @@ impl<'s> Distribute<'s> {
     fn copy_boxes(&mut self, ring: &Ring, stream: Stream, map: Value, load: OpRef<'s>) -> Result {
         let stage = self.stage_of(ring)?;
         let Stream { memory, parts, blocks, rows, share, .. } = stream;
+        let width = stream.width(self);
         let to = if share.is_some() { self.all_blocks()? } else { Vec::new() };
         let [own_parts, own_blocks, own_rows] = self.own_share(stream);
         let first_part = self.first_own(share, Share::Parts, own_parts)?;
@@ -590,7 +610,7 @@ impl<'s> Distribute<'s> {
         for (dim, way, count) in [
             (down, Share::Parts, own_parts * rows),
             (down, Share::Rows, own_rows),
-            (last, Share::Blocks, own_blocks * WIDTH),
+            (last, Share::Blocks, own_blocks * width),
         ] {
             let first = self.first_own(share, way, count)?;
             start[dim] = self.emit.add(start[dim], first)?;
@@ -598,7 +618,7 @@ impl<'s> Distribute<'s> {
         for (part, block) in (0..own_parts).flat_map(|part| (0..own_blocks).map(move |block| (part, block))) {
             let mut at = start.clone();
             at[down] = at[down].plus(part * rows);
-            at[last] = at[last].plus(block * WIDTH);
+            at[last] = at[last].plus(block * width);
             let coords = at.iter().rev().map(|&ix| self.emit.get(ix)).collect::<Result<Vec<_>>>()?;
             let mut place = vec![stage];
             for (number, first, count) in [(part, first_part, parts), (block, first_block, blocks)] {

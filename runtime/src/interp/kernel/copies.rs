@@ -3,7 +3,7 @@
 
 use std::collections::VecDeque;
 
-use rc_ir::{Loc, Result};
+use rc_ir::{Loc, Result, Type};
 
 use super::block::{Program, Step, agent};
 use super::code::Inst;
@@ -111,13 +111,18 @@ impl Program<'_, '_> {
             let what = format!("copies a box of {:?} at {coords:?} to {:?}", map.sizes, target.shape);
             return Err(inst.op.error(what));
         }
-        let float = inst.op.body.ty(inst.op.operand(0)).elem().is_float();
-        let zero = if float { Value::Float(0.0) } else { Value::Int(0) };
+        let elem = inst.op.body.ty(inst.op.operand(0)).elem();
+        let zero = if elem.is_float() { Value::Float(0.0) } else { Value::Int(0) };
+        // Memory of f32 may be copied as TF32.
+        let format = self.format(inst, elem)?;
         let mut values = Vec::with_capacity(count);
         for i in 0..count {
             let index = box_index(i, &map.sizes, &coords);
             let value = match position(&map.tensor.shape, &index) {
-                Ok(_) => self.read(t, &map.tensor, map.tensor.at(&index), inst.op.loc())?,
+                Ok(_) => match self.read(t, &map.tensor, map.tensor.at(&index), inst.op.loc())? {
+                    Value::Float(x) if elem == Type::tf32() => Value::Float(format.round(x)),
+                    value => value,
+                },
                 Err(_) => zero.clone(),
             };
             values.push((swizzled(target.start + i, target.width, map.swizzle), value));

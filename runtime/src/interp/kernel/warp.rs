@@ -155,14 +155,18 @@ impl Program<'_, '_> {
         let leader = group[0];
         let number = self.threads[leader].copies.committed;
         let from_shared = matches!(self.get(leader, inst.group(0)[0], inst)?, Value::Memory(_));
+        let words = inst.op.body.ty(inst.op.group("b")[0]).elem() == Type::tf32();
+        let k = if words { 8 } else { 16 };
         let a = if from_shared {
-            self.matrix(leader, inst, 0, "a_t", 64)?
+            self.matrix(leader, inst, 0, "a_t", [64, k])?
         } else {
-            let warps = group.chunks(32).map(|w| self.fragments(w, inst.group(0)[0], inst, (16, 16), a_place));
+            let place = if words { a_place_tf32 } else { a_place };
+            let warps = group.chunks(32).map(|w| self.fragments(w, inst.group(0)[0], inst, (16, k), place));
             warps.collect::<Result<Vec<_>>>()?.concat()
         };
-        let b = self.matrix(leader, inst, 1, "b_t", n)?;
-        let sums = product_of_floats(Sizes { b: 1, m: 64, n, k: 16 }, &a, [0, 16, 1], &b, [0, 16, 1], |x| x);
+        let b = self.matrix(leader, inst, 1, "b_t", [n, k])?;
+        let steps = [0, k as isize, 1];
+        let sums = product_of_floats(Sizes { b: 1, m: 64, n, k }, &a, steps, &b, steps, |x| x);
         let zero = inst.op.bool("zero");
         for (i, &t) in group.iter().enumerate() {
             let acc = match &self.threads[t].registers[inst.group(2)[0]] {
@@ -186,9 +190,16 @@ impl Program<'_, '_> {
         Ok(())
     }
 
-    /// A [rows, 16] operand of a wgmma in shared memory. A tile is [rows, width] or, where it is wider, blocks of such,
+    /// A [rows, depth] operand of a wgmma in shared memory. A tile is [rows, width] or, where it is wider, blocks of such,
     /// `width` elements being the swizzle's bytes.
-    fn matrix(&mut self, t: usize, inst: &Inst, operand: usize, transposed: &str, rows: usize) -> Result<Vec<f64>> {
+    fn matrix(
+        &mut self,
+        t: usize,
+        inst: &Inst,
+        operand: usize,
+        transposed: &str,
+        [rows, steps]: [usize; 2],
+    ) -> Result<Vec<f64>> {
         let memref = self.memref(t, inst.group(operand)[0], inst)?;
         let swizzle = inst.op.int("swizzle").unwrap_or(128).max(0) as usize;
         let width = swizzle / memref.width;
@@ -205,11 +216,11 @@ impl Program<'_, '_> {
             k0 += self.int(t, k, inst)?;
         }
         let transposed = inst.op.bool(transposed);
-        let mut out = Vec::with_capacity(rows * 16);
-        let mut places = Vec::with_capacity(rows * 16);
+        let mut out = Vec::with_capacity(rows * steps);
+        let mut places = Vec::with_capacity(rows * steps);
         for row in 0..rows {
-            for k in 0..16 {
-                let k = (k0 + k) as usize;
+            for k in 0..steps {
+                let k = k0 as usize + k;
                 let (down, along) = if transposed { (k, row) } else { (row, k) };
                 let at = along / width * depth * width + down * width + along % width;
                 if down >= depth || at >= memref.len() {
