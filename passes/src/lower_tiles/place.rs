@@ -175,7 +175,8 @@ fn warpgroup_layout(body: &Body, dot: Op, warps: i64) -> Result<Layout> {
 }
 
 /// For products in exact arithmetic: 4 x 8 lanes, warps so that each reads the least of a and b. Columns are vectors where b lies
-/// [k, n] in shared memory; where it lies [n, k], lanes have neighbouring columns, whose rows lie in different banks.
+/// [k, n] in shared memory; where it lies [n, k], lanes have neighbouring columns, whose rows lie in different banks. Where a lies [k, m], each thread has
+/// neighbouring rows, which it reads together.
 fn product_layout(body: &Body, group: &Group, warps: i64) -> Layout {
     let (m, n) = (group.shape[0], group.shape.get(1).copied().unwrap_or(1));
     let by_rows = group.accumulates.iter().any(|&op| body.op_ref(op).bool("b_t"));
@@ -188,7 +189,10 @@ fn product_layout(body: &Body, group: &Group, warps: i64) -> Layout {
         ((rest[0] + rows - 1) / rows + vec * ((rest[1] + columns - 1) / columns), columns)
     };
     let (rows, columns) = splits.min_by_key(cost).unwrap_or((warps, 1));
-    Layout::Blocked { vec, dim: 1, own: None, lanes, warps: vec![rows, columns] }
+    let each = m / (lanes[0] * rows);
+    let turned = group.accumulates.iter().all(|&op| body.op_ref(op).bool("a_t"));
+    let own = (turned && each > 1 && m % (lanes[0] * rows) == 0).then(|| (0, 1 << each.trailing_zeros().min(2)));
+    Layout::Blocked { vec, dim: 1, own: own.filter(|own| own.1 > 1), lanes, warps: vec![rows, columns] }
 }
 
 /// Accesses of 16 bytes, where there is work enough for all threads and the memory's rows are aligned so. What is gathered one by one at places

@@ -109,6 +109,7 @@ fn reads(p: &Problem, way: &Way, each: f64, models: &Products) -> f64 {
     // Threads side by side read four rows of the right factor apart, which fall into the same banks.
     let threads = (across * 16.0 / bk).clamp(1.0, 4.0);
     let conflicts = if right { 1.0 + models.fma_conflict * (threads - 1.0) } else { 1.0 };
-    let left = if left { rows } else { 2.0 * rows };
+    // Four neighbouring rows are read together where they lie so.
+    let left = if left { rows } else { rows.max(4.0) };
     left + 4.0 * (each / rows / 4.0).max(1.0) * conflicts
 }

@@ -2,7 +2,7 @@
 
 use super::{Distribute, Mapped};
 use crate::lower_tiles::emit::Ix;
-use crate::lower_tiles::layout::{Distribution, shared_swizzle};
+use crate::lower_tiles::layout::{Distribution, Layout, shared_swizzle};
 use rc_dialects::op;
 use rc_ir::{Attr, OpRef, Result, Type, Value};
 use rustc_hash::FxHashMap;
@@ -32,11 +32,12 @@ enum Source {
         values: Rc<[Value]>,
         spread: Rc<Distribution>,
     },
-    /// Shared memory; the thread's part of the free index; elements of a chunk along k.
+    /// Shared memory; the thread's part of the free index; elements of a chunk along k, or of the thread's neighbours along the free index.
     Shared {
         memref: Value,
         thread: Ix,
         chunk: i64,
+        neighbours: i64,
         swizzle: i64,
     },
 }
@@ -132,9 +133,13 @@ impl<'s> Distribute<'s> {
             _ => {
                 let thread = self.thread_part(acc, i)?;
                 let row = ty.static_shape().and_then(|s| s.last().copied()).unwrap_or(1);
-                let chunk =
-                    if k_last { largest_power(row, 16 / ty.elem().byte_width().unwrap_or(16) as i64) } else { 1 };
-                Source::Shared { memref: self.one(value), thread, chunk, swizzle: shared_swizzle(ty) }
+                let most = largest_power(row, 16 / ty.elem().byte_width().unwrap_or(16) as i64);
+                let own = match Layout::of(op.result_types()[0]) {
+                    Some(Layout::Blocked { own: Some((dim, own)), .. }) if dim == i => own,
+                    _ => 1,
+                };
+                let [chunk, neighbours] = if k_last { [most, 1] } else { [1, own.min(most)] };
+                Source::Shared { memref: self.one(value), thread, chunk, neighbours, swizzle: shared_swizzle(ty) }
             }
         };
         Ok(Factor { source, elem: ty.elem(), k_last, known: FxHashMap::default(), chunks: FxHashMap::default() })
@@ -178,9 +183,21 @@ impl<'s> Distribute<'s> {
         Ok(value)
     }
     fn read_shared(&mut self, factor: &mut Factor, free: i64, k: i64, lanes: i64) -> Result<Value> {
-        let Source::Shared { memref, thread, chunk, swizzle } = factor.source else {
+        let Source::Shared { memref, thread, chunk, neighbours, swizzle } = factor.source else {
             unreachable!("checked by the caller")
         };
+        if !factor.k_last && lanes == 1 && neighbours > 1 {
+            let first = free / neighbours * neighbours;
+            let read = match factor.chunks.get(&(first, k)) {
+                Some(&known) => known,
+                None => {
+                    let at = [self.emit.index(k)?, self.emit.get(thread.plus(first))?];
+                    self.read_chunk(memref, &at, neighbours, factor.elem, swizzle)?
+                }
+            };
+            factor.chunks.insert((first, k), read);
+            return self.emit.extract(read, free - first);
+        }
         if !factor.k_last {
             let at = [self.emit.index(k)?, self.emit.get(thread.plus(free))?];
             return self.read_chunk(memref, &at, lanes, factor.elem, swizzle);
