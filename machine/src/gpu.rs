@@ -160,6 +160,9 @@ pub struct Align {
     /// Tflop/s of products that read an operand element by element, and of those that read tiles.
     pub slow_tflops: f64,
     pub fast_tflops: f64,
+    /// Of f32 by multiply-adds, and of TF32 with exact sums.
+    pub exact_tflops: f64,
+    pub parts_tflops: f64,
     /// And of those that read words across the sums.
     pub words_tflops: f64,
 }

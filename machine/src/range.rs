@@ -13,6 +13,8 @@ const RATES: &[&str] = &[
     "far_rate",
     "slow_tflops",
     "fast_tflops",
+    "exact_tflops",
+    "parts_tflops",
     "words_tflops",
     "reuse",
     "times",

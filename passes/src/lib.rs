@@ -20,6 +20,7 @@ pub mod partition;
 pub mod plan_buffers;
 pub mod rules;
 pub mod schedule;
+pub mod split_products;
 pub mod split_scans;
 pub mod split_sorts;
 #[cfg(test)]
@@ -42,6 +43,7 @@ pub fn register() {
         &split_scans::SPLIT_SCANS,
         &split_sorts::SPLIT_SORTS,
         &align_products::ALIGN_PRODUCTS,
+        &split_products::SPLIT_PRODUCTS,
         &order_scatters::ORDER_SCATTERS,
         &in_parts::IN_PARTS,
         &fuse::FUSE,

@@ -29,6 +29,7 @@ pub static DOT: OpDef = OpDef {
         attr("rhs_contract", AttrKind::I64Array, "The same dimensions of `rhs`."),
         attr("acc", AttrKind::Type, "The accumulation type.").optional(),
         PRECISION,
+        EXACT_SUMS,
     ],
     effects: Effects::Pure,
     verify: Some(verify_dot),
@@ -41,6 +42,14 @@ pub const PRECISION: AttrDef = attr(
     "precision",
     AttrKind::Enum(&["tf32"]),
     "What operands of f32 may be rounded to; absent: they are multiplied as they are.",
+)
+.optional();
+
+/// Of a product of operands that may be rounded, whether its sums may not.
+pub const EXACT_SUMS: AttrDef = attr(
+    "exact_sums",
+    AttrKind::Bool,
+    "With `precision`, true: sums are as exact as f32's, where matrix units cut off digits as they add; absent: false.",
 )
 .optional();
 

@@ -1,7 +1,7 @@
 //! `loop.nest`: one operation over a whole iteration space.
 
 use crate::constraints::TENSOR;
-use crate::core::dot::PRECISION;
+use crate::core::dot::{EXACT_SUMS, PRECISION};
 use crate::func::symbols;
 use crate::op;
 use rc_ir::op_def::*;
@@ -42,6 +42,7 @@ loop.kernel @product(%a: tensor<s x 16 x bf16>, %b: tensor<8x16xbf16>) -> tensor
         attr("combiner", AttrKind::StrArray, "How each result is combined over the reduce iterators."),
         attr("acc", AttrKind::Type, "Accumulation type of add, mul and contract.").optional(),
         PRECISION,
+        EXACT_SUMS,
         attr("zero_outside", AttrKind::I64Array, "The numbers of operands that are zero outside of their bounds.")
             .optional(),
         attr("schedule", AttrKind::Dialect("schedule"), "How to run it.").optional(),

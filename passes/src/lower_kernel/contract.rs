@@ -6,7 +6,7 @@ use super::scope::Scope;
 use crate::schedule::access::Iter;
 use crate::schedule::nest::Nest;
 use crate::schedule::roles::Roles;
-use crate::schedule::{Operand, Schedule, multiplied};
+use crate::schedule::{Operand, Schedule, has_exact_sums, multiplied};
 use rc_dialects::constraints::default_acc;
 use rc_dialects::kernel::{UNIT_TILE, word_width};
 use rc_dialects::loop_::IterKind;
@@ -171,7 +171,12 @@ impl<'n> Product<'n> {
         let (bk_axis, bn_axis) = if b_t { (1, 0) } else { (0, 1) };
         let scope_b = rebind(rebind(without(m), n, bn_axis, bn), k, bk_axis, bk);
         let b = self.factor(p, 1 - left, &scope_b, if b_t { [bn, bk] } else { [bk, bn] })?;
-        Ok(self.dot(p, a, b, acc, a_t, b_t))
+        if !(self.rounds && has_exact_sums(p.src, self.nest)) {
+            return Ok(self.dot(p, a, b, acc, a_t, b_t));
+        }
+        let zero = p.zeros([bm, bn], self.acc);
+        let sums = self.dot(p, a, b, zero, a_t, b_t);
+        Ok(p.binary(op::core::ADD, acc, sums))
     }
 
     /// `kernel.dot`; factors of different types are converted to the accumulator's first.

@@ -6,7 +6,7 @@ use crate::fuse::reads::{Space, contraction_space, iterator_name, reduced_dims};
 use crate::fuse::{Class, classify, forward_map, row_of, symbol_ranges};
 use crate::schedule::Target;
 use rc_dialects::core::attention::shared_heads;
-use rc_dialects::core::dot::PRECISION;
+use rc_dialects::core::dot::{EXACT_SUMS, PRECISION};
 use rc_dialects::func::symbols;
 use rc_dialects::interfaces::{Contraction, ReductionInfo};
 use rc_dialects::loop_::{ATTENTION, KERNEL, RETURN, SCATTER, SORT};
@@ -350,9 +350,10 @@ impl Lowering<'_> {
         };
         let contracts = spec.combiner == "contract";
         let tensor = emitter.finish(&scalars, spec);
-        if let Some(precision) = op.attr(PRECISION.name).filter(|_| contracts) {
+        if contracts {
             let nest = kernel.defining_op(tensor).expect("a nest");
-            kernel.set_attr(nest, PRECISION.name, precision);
+            let kept = [PRECISION.name, EXACT_SUMS.name].into_iter().filter_map(|name| Some((name, op.attr(name)?)));
+            kept.for_each(|(name, value)| kernel.set_attr(nest, name, value));
         }
         self.tensors.insert(end, tensor);
         Ok(())

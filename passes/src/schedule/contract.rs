@@ -8,7 +8,7 @@ use super::roles::Roles;
 use super::tiles::{pow2, storable};
 use super::{Candidate, Cost, Plan, beside, contract_cpu, cores, lanes_cpu, warpgroup};
 use crate::work::is_function;
-use rc_dialects::core::dot::PRECISION;
+use rc_dialects::core::dot::{EXACT_SUMS, PRECISION};
 use rc_dialects::loop_::IterKind;
 use rc_dialects::op;
 use rc_ir::{Body, Dim, Name, Type};
@@ -27,6 +27,11 @@ pub fn multiplied(body: &Body, nest: &Nest, factors: [Type; 2]) -> Type {
     if rounds { Type::tf32() } else { factors[0] }
 }
 
+/// Whether a product's sums may not be rounded otherwise than f32's.
+pub fn has_exact_sums(body: &Body, nest: &Nest) -> bool {
+    body.op_ref(nest.op).bool(EXACT_SUMS.name)
+}
+
 pub struct Problem {
     pub roles: Roles,
     pub m: Iter,
@@ -41,6 +46,8 @@ pub struct Problem {
     pub factors: [Type; 2],
     /// What matrix units multiply.
     pub multiplied: Type,
+    /// Whether they may add only few products at a time.
+    pub exact_sums: bool,
     pub acc: Type,
     /// Whether rows of the operands are copied in pieces of 16 bytes.
     pub aligned: bool,
@@ -114,6 +121,7 @@ pub fn plan(body: &Body, mut group: Group, target: &Target) -> Option<Plan> {
         launches,
         factors,
         multiplied: multiplied(body, nest, factors),
+        exact_sums: has_exact_sums(body, nest),
         acc,
         aligned: true,
         gathered: false,
@@ -140,6 +148,7 @@ pub fn plan(body: &Body, mut group: Group, target: &Target) -> Option<Plan> {
                 runs.is_some() && !is_plain(body, nest, &problem, factor)
             });
             let units = factors[0] == factors[1]
+                && !problem.exact_sums
                 && factors[0].is_float()
                 && target.instruction(Unit::Mma, problem.multiplied, problem.acc).is_some();
             let mut all = if units { with_units(&group, &problem, &gather, target) } else { Vec::new() };

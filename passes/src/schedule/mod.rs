@@ -46,7 +46,7 @@ pub use attention::{
 pub use attention_backward::takes_heads;
 pub use attr::{Kind, NONE, Operand, Schedule, reference};
 pub use candidate::{Candidate, Cost, Plan};
-pub use contract::multiplied;
+pub use contract::{has_exact_sums, multiplied};
 pub use contract_cpu::{panel_columns, tile_columns};
 use rc_machine as target;
 pub use rc_machine::{Machine, Target};

@@ -24,6 +24,9 @@ pub fn row_width(elem: Type) -> i64 {
 /// Bytes of a row of shared memory.
 pub const ROW_BYTES: i64 = 128;
 
+/// Columns of a tile of which a warpgroup has the sums of all steps and those of one.
+const WIDEST_EXACT: i64 = 128;
+
 /// Rows of a tile that a warpgroup computes.
 const ROWS: i64 = 64;
 
@@ -122,6 +125,10 @@ pub fn candidates(body: &Body, group: &Group, p: &Problem, target: &Target) -> O
     let mut out: Vec<Candidate> = Vec::new();
     for [bm, bn] in tiles() {
         // Runs are gathered into whole swizzles alone.
+        // Sums of a step lie beside those of all.
+        if p.exact_sums && bn > WIDEST_EXACT {
+            continue;
+        }
         let cut = matches!(brought[1 - p.roles.left], Brought::Runs(_)) && held(bn) != bn;
         let fits = limit(group, p, bm, bn, target) == (bm, bn) && !cut;
         let stages = ((target.shared_bytes - target.gpu().warpgroups.reserve_bytes) / ((bm + held(bn)) * ROW_BYTES))
@@ -351,7 +358,9 @@ fn cost(p: &Problem, work: &Work, choice: Choice, held: i64, target: &Target) ->
         ("latency", model.step_us),
     ]);
     let apart = if above * beside > 1.0 { model.cluster_us } else { 0.0 };
-    let products = steps * (step.us + apart);
+    // Threads add each step's sums.
+    let adds = rows * columns * 2.0 / (target.flops_f32 * 1e6 / target.cores as f64);
+    let products = steps * (step.us + apart + if p.exact_sums { adds } else { 0.0 });
     let waves = match turns {
         1 => waves * (products + epilogue),
         _ => waves * products.max((products + epilogue) / turns as f64) + epilogue,

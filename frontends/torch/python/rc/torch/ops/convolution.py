@@ -24,6 +24,13 @@ def fixed(sizes) -> list[int]:
     return list(sizes)
 
 
+def _precision(b: Build, x: T, w: T, strides, padding, dilations, groups) -> str | None:
+    """What operands may be rounded to. Windows side by side are a matrix product: cuDNN does not round those either."""
+    window = list(w.shape[2:])
+    patches = window == strides and any(n != 1 for n in window) and not any(padding) and groups == 1
+    return b.precision("matmul" if patches else "conv", x, w)
+
+
 @translates("convolution")
 def convolution(b: Build, x: T, w: T, bias, stride, padding, dilation, transposed: bool, output_padding, groups: int) -> T:
     rank = w.rank - 2
@@ -32,7 +39,7 @@ def convolution(b: Build, x: T, w: T, bias, stride, padding, dilation, transpose
     if any(s == 0 for s in (*x.shape, *w.shape)):
         raise Unsupported("convolutions of empty tensors")
     steps = dict(strides=each(stride, rank), padding=each(padding, rank), dilations=each(dilation, rank), groups=groups)
-    steps |= dict(precision=b.precision("conv", x, w))
+    steps |= dict(precision=_precision(b, x, w, **steps))
     if transposed:
         y = b.op("tensor.conv_transpose", x, w, bias, sizes=out_shape(b)[-rank:], **steps)
     else:
@@ -50,7 +57,7 @@ def convolution_backward(
     if any(s == 0 for s in (*x.shape, *w.shape)):
         raise Unsupported("convolutions of empty tensors")
     steps = dict(strides=each(stride, rank), padding=each(padding, rank), dilations=each(dilation, rank), groups=groups)
-    steps |= dict(precision=b.precision("conv", x, w))
+    steps |= dict(precision=_precision(b, x, w, **steps))
     grad_x = grad_w = grad_bias = None
     if mask[0] and transposed:
         grad_x = b.op("tensor.conv", grad, w, None, **steps)
