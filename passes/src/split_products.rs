@@ -4,6 +4,7 @@
 //! part. Matrix units multiply them at several times the rate of multiply-adds. They cut off digits as they add: `exact_sums` has them add few products at a time.
 //! After Ootomo and Yokota, "Recovering single precision accuracy from Tensor Cores while surpassing the FP32 theoretical peak performance", 2022.
 
+use crate::fuse::overlaps;
 use crate::schedule::Target;
 use crate::windows::windows_of;
 use rc_dialects::builder::CoreBuilder;
@@ -62,7 +63,9 @@ impl Case {
         let op = body.op_ref(dot);
         let roles = (op.def()?.interface::<Contraction>()?.0)(op)?;
         let words = op.operands().chain(op.results()).all(|v| body.ty(v).elem() == Type::f32());
-        let plain = op.attr(PRECISION.name).is_none() && op.operands().all(|v| windows_of(body, v).is_none());
+        // Windows that overlap would be stored.
+        let apart = |v: Value| windows_of(body, v).is_none_or(|windows| !overlaps(body.op_ref(windows)));
+        let plain = op.attr(PRECISION.name).is_none() && op.operands().all(apart);
         if !words || !plain || roles.acc != Type::f32() {
             return None;
         }
