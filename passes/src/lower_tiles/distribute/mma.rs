@@ -10,7 +10,7 @@ use rc_ir::{Attr, OpRef, Result, Type, Value};
 struct Mma<'s> {
     op: OpRef<'s>,
     warps: [i64; 2],
-    /// The length of k that one instruction takes, of which a lane has a half's element or two.
+    /// The length of k that one instruction takes: 16, or 8 of f32.
     depth: i64,
     /// Whether k is taken in another order, in which lanes read rows of shared memory that lie in different banks: of
     /// f32 whose rows in memory are along neither operand's k.
