@@ -1,57 +1,36 @@
-"""Which products of float32 may be rounded to TF32: as PyTorch's settings say, on CUDA alone."""
-
-from types import SimpleNamespace
+"""Precision between operations on 16 bits: float32's inside of a kernel, unless eager's roundings are asked for."""
 
 import pytest
 import torch
-
-from rc.torch import precision
-from rc.torch.ops import convolution
-
-CUDA, CPU = torch.device("cuda"), torch.device("cpu")
+import torch.nn.functional as F
 
 
-@pytest.fixture
-def settings():
-    """PyTorch's settings, put back afterwards."""
-    conv, matmul = torch.backends.cudnn.conv, torch.backends.cuda.matmul
-    before = conv.fp32_precision, matmul.fp32_precision
-    yield conv, matmul
-    conv.fp32_precision, matmul.fp32_precision = before
+def chain(x, y):
+    z = torch.tanh(x * y) + x
+    return F.silu(z) * y - z
 
 
-def test_convolutions_may_be_rounded_by_default(settings):
-    assert precision.of("conv", CUDA, "f32", "f32") == "tf32"
-    assert precision.of("matmul", CUDA, "f32", "f32") is None
+def compiled(f, **options):
+    torch._dynamo.reset()
+    return torch.compile(f, backend="rc", fullgraph=True, options=options or None)
 
 
-def test_only_float32_on_cuda_is_rounded(settings):
-    assert precision.of("conv", CPU, "f32", "f32") is None
-    assert precision.of("conv", CUDA, "bf16", "bf16") is None
-    assert precision.of("conv", CUDA, "f32", "f64") is None
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_a_kernel_keeps_the_precision_of_float32(dtype):
+    torch.manual_seed(0)
+    x, y = (torch.randn(64, 33, dtype=dtype) for _ in range(2))
+    exact = chain(x.double(), y.double())
+    error = lambda got: ((got.double() - exact).norm() / exact.norm()).item()
+    assert error(compiled(chain)(x, y)) < 0.8 * error(chain(x, y))
 
 
-def test_each_setting_is_followed(settings):
-    conv, matmul = settings
-    before = precision.setting()
-    matmul.fp32_precision, conv.fp32_precision = "tf32", "ieee"
-    assert precision.of("matmul", CUDA, "f32", "f32") == "tf32"
-    assert precision.of("conv", CUDA, "f32", "f32") is None
-    assert precision.setting() != before, "programs that another process compiled are found by it"
+def test_eagers_roundings_where_they_are_asked_for():
+    torch.manual_seed(0)
+    x, y = (torch.randn(64, 33, dtype=torch.bfloat16) for _ in range(2))
+    torch.testing.assert_close(compiled(chain, emulate_precision_casts=True)(x, y), chain(x, y), rtol=0, atol=0)
 
 
-@pytest.mark.parametrize(
-    ("weights", "groups", "strides", "kind"),
-    [
-        ((64, 3, 7, 7), 1, [2, 2], "conv"),
-        ((64, 64, 1, 1), 1, [1, 1], "conv"),
-        ((768, 3, 16, 16), 1, [16, 16], "matmul"),
-        ((2, 1, 3, 3), 1, [1, 1], None),
-        ((32, 1, 3, 3), 32, [1, 1], None),
-        ((3, 3, 5, 5), 1, [1, 1], None),
-    ],
-)
-def test_a_convolution_is_rounded_where_matrix_units_serve(weights, groups, strides, kind):
-    asked = SimpleNamespace(precision=lambda kind, *_: kind)
-    w = SimpleNamespace(shape=weights)
-    assert convolution._precision(asked, None, w, strides, [0, 0], [1, 1], groups) == kind
+def test_a_cast_of_the_program_rounds():
+    x = torch.randn(1000)
+    f = lambda x: (x * 3).to(torch.bfloat16).float() - x
+    torch.testing.assert_close(compiled(f)(x), f(x), rtol=0, atol=0)
