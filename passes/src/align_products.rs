@@ -5,15 +5,15 @@
 //! channels first are copied to channels last instead, where a row of places is no multiple and channels are. f32 that are rounded to TF32 are multiplied by
 //! warpgroups where both operands' rows are along the sums: others are turned, where that takes less time than to multiply them as they lie.
 
+use crate::products::Product;
 use crate::schedule::Target;
 use crate::windows::windows_of;
 use rc_dialects::builder::CoreBuilder;
 use rc_dialects::core::dot::{DOT, PRECISION};
 use rc_dialects::core::shape::RESHAPE;
 use rc_dialects::func::FUNC;
-use rc_dialects::interfaces::{Contraction, ContractionRoles};
 use rc_ir::pass::{PassDef, PassKind, SymbolContext};
-use rc_ir::{Attr, Body, Builder, Dim, Op, Result, Type, Value};
+use rc_ir::{Body, Builder, Dim, Op, Result, Type, Value};
 
 pub static ALIGN_PRODUCTS: PassDef = PassDef {
     summary: "Pads or turns operands of products that lie as no warpgroup takes them.",
@@ -48,7 +48,7 @@ fn run(body: &mut Body, cx: &mut SymbolContext) -> Result {
     }
     for dot in body.walk().into_iter().filter(|&op| body.name(op) == &DOT).collect::<Vec<_>>() {
         if let Some(case) = Case::read(body, dot).filter(|case| case.pays(&target)) {
-            let (flops, bytes) = (case.flops / 1e9, case.bytes / 1e6);
+            let (flops, bytes) = (case.product.flops / 1e9, case.bytes / 1e6);
             let how = if case.words { "turned to rows along the sums" } else { "padded to rows of whole 16 bytes" };
             cx.remark(
                 body.loc(dot),
@@ -61,8 +61,8 @@ fn run(body: &mut Body, cx: &mut SymbolContext) -> Result {
     Ok(())
 }
 
+#[derive(Default)]
 struct Operand {
-    shape: Vec<i64>,
     /// The dimensions to pad, with their new sizes.
     padded: Vec<(usize, i64)>,
     /// The dimension that becomes the last instead.
@@ -77,9 +77,8 @@ impl Operand {
 
 /// A product with operands to copy.
 struct Case {
-    roles: ContractionRoles,
+    product: Product,
     operands: [Operand; 2],
-    flops: f64,
     /// Read and written by the copies.
     bytes: f64,
     /// Whether operands are words that are rounded to TF32.
@@ -88,22 +87,16 @@ struct Case {
 
 impl Case {
     fn read(body: &Body, dot: Op) -> Option<Case> {
-        let op = body.op_ref(dot);
-        let roles = (op.def()?.interface::<Contraction>()?.0)(op)?;
+        let (op, product) = (body.op_ref(dot), Product::read(body, dot)?);
         let half = |v: Value| [Type::bf16(), Type::f16()].contains(&body.ty(v).elem());
         let words = op.attr(PRECISION.name).is_some() && op.operands().all(|v| body.ty(v).elem() == Type::f32());
-        if !words && !op.operands().all(half) || roles.acc != Type::f32() {
+        if !words && !op.operands().all(half) || product.roles.acc != Type::f32() {
             return None;
         }
         // Products gather windows where they lie, in pieces of 8 bytes, and their weights likewise.
         let windows = [0, 1].map(|side| windows_of(body, op.operand(side)).is_some());
-        let shape = |v: Value| body.ty(v).static_shape().map(|s| s.to_vec());
-        let (lhs, rhs, out) = (shape(op.operand(0))?, shape(op.operand(1))?, shape(op.result(0))?);
-        let sums: f64 = roles.lhs_contract.iter().map(|&d| lhs[d] as f64).product();
-        let flops = 2.0 * out.iter().map(|&n| n as f64).product::<f64>() * sums;
-        let operands = [lhs, rhs].map(|shape| Operand { shape, padded: Vec::new(), last: None });
-        let mut case = Case { operands, flops, bytes: 0.0, words, roles };
-        case.operands.iter().all(|operand| operand.shape.len() >= 2).then_some(())?;
+        product.shapes.iter().all(|shape| shape.len() >= 2).then_some(())?;
+        let mut case = Case { product, operands: Default::default(), bytes: 0.0, words };
         if words {
             (windows == [false; 2]).then_some(())?;
             (0..2).try_for_each(|side| case.turn(side))?;
@@ -112,41 +105,31 @@ impl Case {
             case.align(side, windows[1 - side])?;
         }
         let width = if words { 4.0 } else { 2.0 };
-        for (side, operand) in case.operands.iter().enumerate().filter(|(_, operand)| operand.copied()) {
-            // Products of the same operand share its copy.
-            let users = body.uses(op.operand(side)).filter(|(user, _)| body.name(*user) == &DOT).count();
-            case.bytes += 2.0 * width * operand.shape.iter().map(|&n| n as f64).product::<f64>() / users as f64;
+        for side in (0..2).filter(|&side| case.operands[side].copied()) {
+            let (elements, users) = case.product.shared(body, dot, side);
+            case.bytes += 2.0 * width * elements / users;
         }
         (case.bytes > 0.0).then_some(case)
     }
 
-    /// The dimensions of an operand that are batches, free and contracted.
-    fn roles(&self, side: usize) -> [&[usize]; 3] {
-        let roles = &self.roles;
-        match side {
-            0 => [&roles.lhs_batch, &roles.lhs_free, &roles.lhs_contract],
-            _ => [&roles.rhs_batch, &roles.rhs_free, &roles.rhs_contract],
-        }
-    }
-
     /// Notes what makes the rows of an operand of words lie along the sums; `None` where those are over several dimensions, or no whole rows.
     fn turn(&mut self, side: usize) -> Option<()> {
-        let last = self.operands[side].shape.len() - 1;
-        let &[summed] = self.roles(side)[2] else { return None };
-        (self.operands[side].shape[summed] % (UNIT / 2) == 0).then_some(())?;
+        let last = self.product.shapes[side].len() - 1;
+        let &[summed] = self.product.dims(side)[2] else { return None };
+        (self.product.shapes[side][summed] % (UNIT / 2) == 0).then_some(())?;
         self.operands[side].last = (summed != last).then_some(summed);
         Some(())
     }
 
     /// Notes what makes the rows of an operand whole; `None` where that is a batch dimension, or one that is contracted with windows.
     fn align(&mut self, side: usize, with_windows: bool) -> Option<()> {
-        let last = self.operands[side].shape.len() - 1;
-        let size = self.operands[side].shape[last];
+        let last = self.product.shapes[side].len() - 1;
+        let size = self.product.shapes[side][last];
         if size % UNIT == 0 {
             return Some(());
         }
         let whole = whole(size);
-        let [batch, _, contracted] = self.roles(side);
+        let [batch, _, contracted] = self.product.dims(side);
         if batch.contains(&last) {
             return None;
         }
@@ -163,7 +146,7 @@ impl Case {
             return Some(());
         };
         for side in 0..2 {
-            let dim = self.roles(side)[2][n];
+            let dim = self.product.dims(side)[2][n];
             if !self.operands[side].padded.iter().any(|p| p.0 == dim) {
                 self.operands[side].padded.push((dim, whole));
             }
@@ -174,9 +157,9 @@ impl Case {
     /// The dimension that makes whole rows as the last one, where short rows of more than one dimension would be padded: a contracted one after free ones,
     /// or a free one after those that are contracted.
     fn other_last(&self, side: usize) -> Option<usize> {
-        let shape = &self.operands[side].shape;
+        let shape = &self.product.shapes[side];
         let last = shape.len() - 1;
-        let [_, free, contracted] = self.roles(side);
+        let [_, free, contracted] = self.product.dims(side);
         let (own, others) = if free.contains(&last) { (free, contracted) } else { (contracted, free) };
         let several = own.iter().filter(|&&d| shape[d] > 1).count() > 1;
         let other = *others.iter().max()?;
@@ -187,7 +170,7 @@ impl Case {
         let rates = &target.gpu().align;
         let slow = if self.words { rates.words_tflops } else { rates.slow_tflops };
         let fast = if self.words { rates.fast_tflops / 2.0 } else { rates.fast_tflops };
-        let saved = self.flops / 1e6 * (1.0 / slow - 1.0 / fast);
+        let saved = self.product.flops / 1e6 * (1.0 / slow - 1.0 / fast);
         saved > self.bytes / (target.bandwidth * 1e3) + 2.0 * target.launch_us
     }
 
@@ -195,7 +178,7 @@ impl Case {
         for (side, operand) in self.operands.iter().enumerate() {
             // What is padded here for the other operand's sake stays in its order.
             let read = match operand.last {
-                Some(last) if operand.padded.is_empty() => self.turned(body, dot, side, last),
+                Some(last) if operand.padded.is_empty() => self.product.turned(body, dot, side, last),
                 _ if operand.padded.is_empty() => continue,
                 _ => self.padded(body, dot, side),
             };
@@ -204,26 +187,9 @@ impl Case {
         Ok(())
     }
 
-    /// The operand with another dimension as the last, of which the product's attributes then speak.
-    fn turned(&self, body: &mut Body, dot: Op, side: usize, last: usize) -> Value {
-        let order: Vec<usize> = (0..self.operands[side].shape.len()).filter(|&d| d != last).chain([last]).collect();
-        let place = |d: &usize| order.iter().position(|o| o == d).expect("all dimensions are there") as i64;
-        let [batch, _, contracted] = self.roles(side);
-        let name = ["lhs", "rhs"][side];
-        for (role, dims) in
-            [("batch", batch), ("contract", contracted)].into_iter().filter(|(_, dims)| !dims.is_empty())
-        {
-            let dims: Vec<i64> = dims.iter().map(place).collect();
-            body.set_attr(dot, &format!("{name}_{role}"), Attr::i64s(&dims));
-        }
-        let value = body.operand(dot, side);
-        let perm: Vec<i64> = order.iter().map(|&d| d as i64).collect();
-        Builder::before(body, dot).permute(value, &perm)
-    }
-
     fn padded(&self, body: &mut Body, dot: Op, side: usize) -> Value {
-        let Operand { shape, padded, .. } = &self.operands[side];
-        let contracted = self.roles(side)[2];
+        let (shape, padded) = (&self.product.shapes[side], &self.operands[side].padded);
+        let contracted = self.product.dims(side)[2];
         let value = body.operand(dot, side);
         let copy = padded_copy(body, dot, value, shape, padded);
         // What is summed over is summed with its zeros.

@@ -18,6 +18,7 @@ pub mod merge_launches;
 pub mod order_scatters;
 pub mod partition;
 pub mod plan_buffers;
+mod products;
 pub mod rules;
 pub mod schedule;
 pub mod split_products;

@@ -45,8 +45,8 @@ fn streams(body: &Body, for_op: Op) -> Vec<Stream> {
     for dot in body.ops(block).filter(staged) {
         for i in 0..2 {
             let tile = body.operand(dot, i);
-            let streams = |op: &Op| body.name(*op) == op::kernel::LOAD || copies_runs(body.op_ref(*op));
-            let Some(load) = body.defining_op(tile).filter(|op| streams(op) && body.parent(*op) == Some(block)) else {
+            let copied = |op: &Op| body.name(*op) == op::kernel::LOAD || copies_runs(body.op_ref(*op));
+            let Some(load) = body.defining_op(tile).filter(|op| copied(op) && body.parent(*op) == Some(block)) else {
                 continue;
             };
             let other = body.op_ref(load).attr("other").and_then(|a| a.as_float()).unwrap_or(0.0);

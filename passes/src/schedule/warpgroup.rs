@@ -124,11 +124,11 @@ pub fn candidates(body: &Body, group: &Group, p: &Problem, target: &Target) -> O
     };
     let mut out: Vec<Candidate> = Vec::new();
     for [bm, bn] in tiles() {
-        // Runs are gathered into whole swizzles alone.
         // Sums of a step lie beside those of all.
         if p.exact_sums && bn > WIDEST_EXACT {
             continue;
         }
+        // Runs are gathered into whole swizzles alone.
         let cut = matches!(brought[1 - p.roles.left], Brought::Runs(_)) && held(bn) != bn;
         let fits = limit(group, p, bm, bn, target) == (bm, bn) && !cut;
         let stages = ((target.shared_bytes - target.gpu().warpgroups.reserve_bytes) / ((bm + held(bn)) * ROW_BYTES))
