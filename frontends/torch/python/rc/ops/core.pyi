@@ -57,7 +57,7 @@ def dim(x: Value, *, dim: int) -> Value:
     """The size of a dimension, as a value."""
 def div(lhs: Value, rhs: Value) -> Value:
     """Elementwise quotient."""
-def dot(lhs: Value, rhs: Value, *, lhs_batch: Sequence[int] | None = None, rhs_batch: Sequence[int] | None = None, lhs_contract: Sequence[int], rhs_contract: Sequence[int], acc: str | None = None, out: TensorType) -> Value:
+def dot(lhs: Value, rhs: Value, *, lhs_batch: Sequence[int] | None = None, rhs_batch: Sequence[int] | None = None, lhs_contract: Sequence[int], rhs_contract: Sequence[int], acc: str | None = None, precision: Literal["tf32"] | None = None, exact_sums: bool | None = None, out: TensorType) -> Value:
     """Sums products over contracted dimensions: a matrix product in general form."""
 def erf(x: Value) -> Value:
     """Elementwise error function."""
