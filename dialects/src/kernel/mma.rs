@@ -168,7 +168,8 @@ pub static WGMMA_COMMIT: OpDef = OpDef {
 
 pub static WGMMA_WAIT: OpDef = OpDef {
     summary: "Waits until at most `pending` groups of wgmmas are unfinished, and passes accumulators through.",
-    doc: "Accumulators in flight are undefined until they have passed a wait.",
+    doc: "Accumulators in flight are undefined until they have passed a wait. What a wgmma reads, from memory or registers, may not be written \
+before the wait: a loop whose step computes a left operand waits in that step.",
     example: WGMMA.example,
     operands: &[variadic("accs", VECTOR)],
     results: &[variadic_result("results", VECTOR)],

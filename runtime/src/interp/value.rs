@@ -118,6 +118,14 @@ impl Array {
     pub fn len(&self) -> usize {
         self.shape.iter().product()
     }
+    /// Whether both are one array, and not equal ones.
+    pub fn is(&self, other: &Array) -> bool {
+        match (&self.data, &other.data) {
+            (Data::Float(a), Data::Float(b)) => Arc::ptr_eq(a, b),
+            (Data::Int(a), Data::Int(b)) => Arc::ptr_eq(a, b),
+            _ => false,
+        }
+    }
     pub fn is_float(&self) -> bool {
         match &self.data {
             Data::Float(_) => true,

@@ -10,7 +10,7 @@ use super::code::Inst;
 use super::position;
 use super::thread::swizzled;
 use crate::interp::memory::Clock;
-use crate::interp::value::Value;
+use crate::interp::value::{Array, Value};
 
 /// One element on its way: buffer, position, value.
 pub(crate) type Element = (usize, usize, Value);
@@ -24,6 +24,8 @@ pub(crate) struct Copies {
     pub committed: u32,
     /// Shared memory that wgmmas of a group are still reading: group, buffer, positions.
     pub reading: VecDeque<(u32, usize, Vec<usize>, Loc)>,
+    /// Registers that wgmmas of a group are still reading, with what was in them: group, register, value.
+    pub held: VecDeque<(u32, usize, Array)>,
 }
 
 impl Copies {

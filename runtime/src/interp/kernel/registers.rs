@@ -1,5 +1,7 @@
 //! Which values share a register: those that are not alive together. A thread's registers then stay few, and near, where the text has thousands of values.
 
+use rc_dialects::op;
+
 use super::code::{Inst, Kind};
 
 /// From the instruction that first writes a value to the last that reads or writes it.
@@ -51,6 +53,12 @@ fn lives(insts: &[Inst], arguments: &[usize], count: usize) -> Vec<Life> {
         for life in lives.iter_mut().filter(|life| life.first < head && head <= life.last) {
             life.last = life.last.max(end);
         }
+    }
+    // What a wgmma reads from registers it reads until a wait, and these are nothing else's meanwhile.
+    let is_wgmma = |inst: &&Inst| inst.op.name().as_str() == op::kernel::WGMMA;
+    let held: Vec<usize> = insts.iter().filter(is_wgmma).map(|inst| inst.group(0)[0]).collect();
+    for life in lives.iter_mut().filter(|life| held.contains(&life.value)) {
+        (life.first, life.last) = (0, insts.len() - 1);
     }
     lives
 }

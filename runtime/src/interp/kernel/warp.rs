@@ -154,14 +154,16 @@ impl Program<'_, '_> {
         let format = inst.format()?;
         let leader = group[0];
         let number = self.threads[leader].copies.committed;
-        let from_shared = matches!(self.get(leader, inst.group(0)[0], inst)?, Value::Memory(_));
+        let left = inst.group(0)[0];
+        let from_shared = matches!(self.get(leader, left, inst)?, Value::Memory(_));
         let words = inst.op.body.ty(inst.op.group("b")[0]).elem() == Type::tf32();
         let k = if words { 8 } else { 16 };
         let a = if from_shared {
             self.matrix(leader, inst, 0, "a_t", [64, k])?
         } else {
             let place = if words { a_place_tf32 } else { a_place };
-            let warps = group.chunks(32).map(|w| self.fragments(w, inst.group(0)[0], inst, (16, k), place));
+            self.hold(group, left, inst)?;
+            let warps = group.chunks(32).map(|w| self.fragments(w, left, inst, (16, k), place));
             warps.collect::<Result<Vec<_>>>()?.concat()
         };
         let b = self.matrix(leader, inst, 1, "b_t", [n, k])?;
@@ -186,6 +188,19 @@ impl Program<'_, '_> {
             };
             let result = Array::floats(vec![n / 2], (0..n / 2).map(element).collect());
             self.set(t, inst.outs[0], Value::InFlight(Arc::new(Value::Array(result)), number));
+        }
+        Ok(())
+    }
+
+    /// Notes what a wgmma reads from registers.
+    fn hold(&mut self, group: &[usize], register: usize, inst: &Inst) -> Result {
+        for &t in group {
+            let Value::Array(fragment) = self.get(t, register, inst)? else {
+                return Err(inst.op.error("needs vectors"));
+            };
+            let fragment = fragment.clone();
+            let copies = &mut self.threads[t].copies;
+            copies.held.push_back((copies.committed, register, fragment));
         }
         Ok(())
     }
@@ -269,6 +284,14 @@ impl Program<'_, '_> {
             let memref = MemRef { buffer, start: 0, shape: Arc::from([]), strides: None, width: 1 };
             for at in places {
                 self.read(t, &memref, at, loc)?;
+            }
+        }
+        while self.threads[t].copies.held.front().is_some_and(|h| h.0 < finished) {
+            let Some((_, register, fragment)) = self.threads[t].copies.held.pop_front() else { break };
+            if !matches!(&self.threads[t].registers[register], Some(Value::Array(now)) if now.is(&fragment)) {
+                let what =
+                    "waits for a wgmma whose left operand was computed anew, in the same registers, while it ran";
+                return Err(inst.op.error(what).help("a wait before a loop comes to its next step"));
             }
         }
         Ok(())

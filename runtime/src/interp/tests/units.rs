@@ -101,6 +101,53 @@ fn wgmma(fence: &str, expect: i64, wait: &str) -> String {
 const WAIT: &str = "kernel.mbarrier_wait %bar[%c0] parity(%c0)";
 const DONE: &str = "%r = kernel.wgmma_wait %d {pending = 0} : vector<4xf32>";
 
+/// y [64, 8] = (0 + 1 + 2 + 3) * 16: the left operand is in registers that each step writes; `pending` wgmmas may run as the next step begins.
+fn wgmma_of_registers(pending: usize) -> String {
+    let body = constants(&[0, 1, 2, 4, 8, 16, 32])
+        + &format!(
+            "  %t = kernel.thread_id : index
+  %b = kernel.alloc {{align = 1024}} : memref<8x64xbf16, 3>
+  %one = core.constant {{value = dense<1.0> : vector<4xbf16>}} : vector<4xbf16>
+  %row = core.div %t, %c16 : index
+  %col = core.rem %t, %c16 : index
+  %col4 = core.mul %col, %c4 : index
+  kernel.write %one, %b[%row, %col4]
+  kernel.fence {{kind = async_shared}}
+  kernel.barrier
+  %none = core.constant {{value = dense<0.0> : vector<4xf32>}} : vector<4xf32>
+  %sums = kernel.for lower(%c0) upper(%c4) step(%c1) iter(%acc = %none) ((%i: index) {{
+    %x = core.convert %i : bf16
+    %a = kernel.splat %x : vector<8xbf16>
+    kernel.wgmma_fence
+    %d = kernel.wgmma %a, %b, %acc {{n = 8}} : vector<4xf32>
+    kernel.wgmma_commit
+    %w = kernel.wgmma_wait %d {{pending = {pending}}} : vector<4xf32>
+    kernel.yield %w
+  }}) : vector<4xf32>
+  %r = kernel.wgmma_wait %sums {{pending = 0}} : vector<4xf32>
+  %warp = core.div %t, %c32 : index
+  %lane = core.rem %t, %c32 : index
+  %m = core.mul %warp, %c16 : index
+  %g0 = core.div %lane, %c4 : index
+  %g = core.add %m, %g0 : index
+  %g8 = core.add %g, %c8 : index
+  %q = core.rem %lane, %c4 : index
+  %n = core.mul %q, %c2 : index
+  %lo = kernel.slice %r {{start = 0}} : vector<2xf32>
+  %hi = kernel.slice %r {{start = 2}} : vector<2xf32>
+  kernel.write %lo, %y[%g, %n]
+  kernel.write %hi, %y[%g8, %n]"
+        );
+    launched("phase = thread, grid = [1, 1, 1], threads = 128", &[], "64x8xf32", &body)
+}
+
+#[test]
+fn a_wgmma_reads_its_registers_until_a_wait() {
+    assert_close(&launch(&wgmma_of_registers(0), &[]).unwrap(), &[96.0; 512], 1e-6);
+    let error = launch(&wgmma_of_registers(1), &[]).unwrap_err();
+    assert!(error.contains("computed anew"), "{error}");
+}
+
 #[test]
 fn tensor_maps_feed_wgmma() {
     let (a, b) = (random(DType::Bf16, &[64, 64], 1), random(DType::Bf16, &[8, 64], 2));
