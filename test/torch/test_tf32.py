@@ -11,6 +11,13 @@ from rc.torch.ops import convolution
 CUDA, CPU = torch.device("cuda"), torch.device("cpu")
 
 
+class Size:
+    """A size that is no number when a graph is translated."""
+
+    def __floordiv__(self, _):
+        return self
+
+
 @pytest.fixture
 def settings():
     """PyTorch's settings, put back afterwards."""
@@ -49,6 +56,8 @@ def test_each_setting_is_followed(settings):
         ((2, 1, 3, 3), 1, [1, 1], None),
         ((32, 1, 3, 3), 32, [1, 1], None),
         ((3, 3, 5, 5), 1, [1, 1], None),
+        ((Size(), Size(), 3, 3), 1, [1, 1], "conv"),
+        ((Size(), 1, 3, 3), 1, [1, 1], None),
     ],
 )
 def test_a_convolution_is_rounded_where_matrix_units_serve(weights, groups, strides, kind):
