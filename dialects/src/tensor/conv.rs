@@ -27,7 +27,7 @@ pub static CONV: OpDef = OpDef {
 ",
     operands: &[operand("x", NUMERIC_TENSOR), operand("w", NUMERIC_TENSOR), optional("bias", NUMERIC_TENSOR)],
     results: &[result("result", NUMERIC_TENSOR)],
-    attrs: &[STRIDES, PADDING, DILATIONS, GROUPS, PRECISION, ORDER, GROUP_CHANNELS],
+    attrs: &[STRIDES, PADDING, DILATIONS, GROUPS, PRECISION, ORDER, GROUP_CHANNELS, IN_PLANES],
     effects: Effects::Pure,
     infer: Some(infer_conv),
     interfaces: &[&Decompose(define_conv), &Derivative::Vjp(conv_derivative::conv_vjp)],
@@ -103,6 +103,14 @@ pub const GROUP_CHANNELS: AttrDef = attr(
     "Channels of a group at least where they come last: narrower groups are multiplied together, with zeros for the weights that they do not have.",
 )
 .default(AttrDefault::Int(64));
+
+/// Whether a convolution with channels first multiplies and sums windows of the planes as they lie, without a product.
+pub const IN_PLANES: AttrDef = attr(
+    "in_planes",
+    AttrKind::Bool,
+    "With channels first: multiply and sum windows where they lie, for each result anew, instead of a product. For few results.",
+)
+.default(AttrDefault::Bool(false));
 
 /// The attribute `group_channels`.
 pub(super) fn least_channels(op: OpRef) -> i64 {
@@ -206,7 +214,10 @@ fn define_conv(b: &mut Builder, op: Op) -> Result<Vec<Value>> {
         return channels_last::define(b, op, &windows);
     }
     let taken = windows.take(b, x, 0.0, &[]);
-    let y = weighted(b, taken, w, windows.rank(), groups);
+    let y = match b.body.op_ref(op).bool(IN_PLANES.name) {
+        true => weighted_in_planes(b, taken, w, windows.rank(), groups),
+        false => weighted(b, taken, w, windows.rank(), groups),
+    };
     Ok(vec![with_bias(b, op, y)])
 }
 
@@ -369,6 +380,26 @@ fn weighted(b: &mut Builder, windows: Value, w: Value, rank: usize, groups: i64)
     let w = b.broadcast(w, &[shape[0], g, per, length], &[1, 2, 3]);
     let y = b.contract(w, columns, [&[0, 1], &[0, 1]], [&[3], &[2]], acc);
     b.reshape(y, &result)
+}
+
+/// The same as sums of the windows' elements times weights, without a product.
+fn weighted_in_planes(b: &mut Builder, windows: Value, w: Value, rank: usize, groups: i64) -> Value {
+    let acc = default_acc(b.ty(w).elem());
+    let (shape, ws) = (b.ty(windows).shape().to_vec(), b.ty(w).shape().to_vec());
+    let g = Dim::Static(groups);
+    let (images, places, window) = (shape[0], &shape[2..2 + rank], &shape[2 + rank..]);
+    // [n, groups, results, channels, places.., window..]
+    let space = [&[images, g, ws[0].floordiv(g), ws[1]], places, window].concat();
+    let all: Vec<i64> = (0..space.len() as i64).collect();
+    let taken = b.reshape(windows, &[&[images, g, ws[1]], places, window].concat());
+    let taken = b.convert(taken, acc);
+    let taken = b.broadcast(taken, &space, &[&all[..2], &all[3..]].concat());
+    let w = b.reshape(w, &[&[g, ws[0].floordiv(g)], &ws[1..]].concat());
+    let w = b.convert(w, acc);
+    let w = b.broadcast(w, &space, &[&all[1..4], &all[4 + rank..]].concat());
+    let products = b.binary("mul", taken, w);
+    let y = b.reduce("add", products, &[&all[3..4], &all[4 + rank..]].concat());
+    b.reshape(y, &[&[images, ws[0]], places].concat())
 }
 
 /// Of windows `[n, c, counts.., window..]` the first `places` of `counts`.

@@ -27,7 +27,7 @@ mod spatial;
 mod statistics;
 mod stop_gradient;
 
-pub use conv::{CONV, CONV_TRANSPOSE, CONV_WEIGHT_GRAD};
+pub use conv::{CONV, CONV_TRANSPOSE, CONV_WEIGHT_GRAD, IN_PLANES};
 pub use pool::ADAPTIVE_AVG_POOL;
 pub use sort::{SORT, TOPK};
 

@@ -3,6 +3,7 @@
 mod attention;
 mod pairs;
 
+use crate::layout::planes::ROW;
 use crate::partition::RECOMPUTE;
 use crate::schedule::Target;
 use rc_dialects::builder::CoreBuilder;
@@ -12,9 +13,11 @@ use rc_dialects::core::reduce::REDUCE;
 use rc_dialects::core::shape::{BROADCAST, RESHAPE, TRANSPOSE};
 use rc_dialects::interfaces::Decompose;
 use rc_dialects::tensor::normalize::normalize_instances;
-use rc_dialects::tensor::{ADAPTIVE_AVG_POOL, CONV, CONV_TRANSPOSE, CONV_WEIGHT_GRAD, SORT, TOPK, channels_last};
+use rc_dialects::tensor::{
+    ADAPTIVE_AVG_POOL, CONV, CONV_TRANSPOSE, CONV_WEIGHT_GRAD, IN_PLANES, SORT, TOPK, channels_last,
+};
 use rc_ir::pass::{OptionKind, PassDef, PassKind, SymbolContext, has_op, option};
-use rc_ir::{Attr, Body, Builder, Dim, Op, Result, Value};
+use rc_ir::{Attr, Body, Builder, Dim, Op, OpRef, Result, Value};
 use rustc_hash::FxHashMap;
 
 pub static DECOMPOSE: PassDef = PassDef {
@@ -43,6 +46,9 @@ pub static DECOMPOSE: PassDef = PassDef {
             }
             if known && cpu.is_some() {
                 multiply_exactly(body);
+            }
+            if let Some(cpu) = cpu.filter(|_| known && order == "auto") {
+                cx.count("convolutions in planes", sum_in_planes(body, cpu));
             }
             if order == "channels_last" || order == "auto" && known {
                 cx.count("convolutions with channels last", order_channels_last(body, cpu));
@@ -81,6 +87,28 @@ fn sort_by_pairs(body: &mut Body, target: &Target) {
     }
 }
 
+/// Has convolutions with few results sum windows of the planes: their results are the lanes of a product's vectors, of which most would be empty, and places are
+/// those of these. Gives how many there are.
+fn sum_in_planes(body: &mut Body, cpu: &Target) -> u64 {
+    let few = |&op: &Op| body.name(op) == &CONV && has_few_results(body.op_ref(op), cpu);
+    let convolutions: Vec<Op> = body.walk().into_iter().filter(few).collect();
+    for &op in &convolutions {
+        body.set_attr(op, IN_PLANES.name, Attr::bool(true));
+    }
+    convolutions.len() as u64
+}
+
+/// Whether a convolution of one group has results for at most half of a vector, and rows of windows that are neighbours and fill vectors.
+fn has_few_results(op: OpRef, cpu: &Target) -> bool {
+    let [x, w] = [0, 1].map(|i| op.body.ty(op.operand(i)));
+    let Some(weights) = w.static_shape() else { return false };
+    let lanes = cpu.lanes(default_acc(x.elem()));
+    let steps = op.ints("strides").and_then(|strides| strides.last().copied()).unwrap_or(1);
+    let row = op.result_types()[0].shape().last().and_then(|d| d.as_static()).unwrap_or(lanes);
+    let one_group = op.int("groups").unwrap_or(1) == 1;
+    one_group && steps == 1 && row >= ROW && 2 * weights[0] <= lanes && weights[2..].iter().any(|&n| n > 1)
+}
+
 /// Sets the order of convolutions, if all can be computed so: between different orders everything would be transposed. So it would
 /// be between a convolution and a normalization of groups of channels. A CPU's are given channels in fours, and groups of a vector's channels.
 fn order_channels_last(body: &mut Body, cpu: Option<&Target>) -> u64 {
@@ -88,6 +116,8 @@ fn order_channels_last(body: &mut Body, cpu: Option<&Target>) -> u64 {
     let is_gradient = |op: Op| gradients.iter().any(|def| body.name(op) == *def);
     let (convolutions, rest): (Vec<Op>, Vec<Op>) =
         body.walk().into_iter().partition(|&op| body.name(op) == &CONV || is_gradient(op));
+    let in_planes = |op: &Op| body.attr(*op, IN_PLANES.name).is_some();
+    let convolutions: Vec<Op> = convolutions.into_iter().filter(|op| !in_planes(op)).collect();
     let first = channels_first(body);
     let mixing = rest.into_iter().filter(|&op| mixes_channels(body, op, &first)).count();
     let supports = |&op: &Op| {

@@ -5,9 +5,10 @@ mod gathers;
 mod masks;
 mod one_hot;
 mod places;
-mod planes;
+pub(crate) mod planes;
 mod segments;
 mod tables;
+mod turned_windows;
 mod views;
 
 pub(crate) use segments::Segments;
@@ -35,7 +36,7 @@ A product that is only read transposed is that of its operands, exchanged. What 
 A constant that is only read transposed is stored transposed. What is gathered from a transposed table is gathered from the table as it is stored, and transposed itself. A few elements of a result of elementwise operations are computed from the operands' elements there. A remark says what was decided for each transpose of a product's operand or a \
 constant, with the bytes that are not moved, and why a transpose stays. Reshapes that collapse leading dimensions (for a product, say) move behind \
 products and elementwise operations, where they meet those that undo them, by the rules of `passes/rules/layout.rules` and `transposes.rules`; elementwise operations on any view of a product, or of what is computed from the sums of its own rows, work on these themselves, and on convolutions with channels last in that order, as do padding, windows, slices, reductions, concatenations, and views of channels or of places in other dimensions. \
-Masks of attention that follow from positions are taken out: what is true everywhere, and what hides the keys after a query, which becomes `causal`. Where a few queries go over many keys, those are counted that a mask shows, once for all attentions that have it. Sums of rows that have one element at most, of classes compared with a counter, are read off. On a CPU depthwise convolutions of images that lie in planes, and are read and written so alone, work on planes.",
+Masks of attention that follow from positions are taken out: what is true everywhere, and what hides the keys after a query, which becomes `causal`. Where a few queries go over many keys, those are counted that a mask shows, once for all attentions that have it. Sums of rows that have one element at most, of classes compared with a counter, are read off. On a CPU depthwise convolutions of images that lie in planes, and are read and written so alone, work on planes; windows that are turned so that a row of places comes last are those of the turned image.",
     ..PassDef::new("layout", |_| Ok(PassKind::symbol(run)))
 };
 
@@ -90,6 +91,7 @@ fn run(body: &mut Body, cx: &mut SymbolContext) -> Result {
     read_as_stored(body, &turns, &TRANSPOSE, cx)?;
     if target.is_cpu() {
         cx.count("images kept in planes", planes::keep(body));
+        cx.count("images turned to planes", turned_windows::turn_images(body));
     }
     for op in body.walk() {
         views::merge(body, op, cx)?;

@@ -6,7 +6,7 @@ use rc_ir::{Attr, Body, Builder, Dim, Op, Traits, Type, Value};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 /// Elements of a row that fill vectors, at least: convolutions of 14 x 14 places take less time on planes, of 7 x 7 as long or more.
-const ROW: i64 = 12;
+pub const ROW: i64 = 12;
 
 /// For values that are turned: dimension i is dimension `perm[i]` of what is not.
 type Turned = FxHashMap<Value, Vec<usize>>;

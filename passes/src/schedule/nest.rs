@@ -13,7 +13,7 @@ pub struct Nest {
     pub iters: Vec<Iter>,
     pub inputs: Vec<Access>,
     pub outputs: Vec<Access>,
-    /// Whether each input is zero outside of its bounds. The maps of such stay as they are.
+    /// Whether each input is zero outside of its bounds.
     pub zero_outside: Vec<bool>,
     pub combiners: Vec<&'static str>,
     /// Accumulation type of sums, products and contractions.
@@ -86,11 +86,7 @@ impl Nest {
         for i in &self.iters {
             self.ranges.set_iterator(i.name, i.extent);
         }
-        for (access, bounded) in self.inputs.iter_mut().zip(&self.zero_outside) {
-            *access =
-                if *bounded { access.simplified(&self.ranges) } else { access.normalized(&self.ranges, &self.iters) };
-        }
-        for access in self.outputs.iter_mut().chain(&mut self.gathers) {
+        for access in self.inputs.iter_mut().chain(&mut self.outputs).chain(&mut self.gathers) {
             *access = access.normalized(&self.ranges, &self.iters);
         }
     }

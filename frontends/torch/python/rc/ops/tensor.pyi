@@ -29,7 +29,7 @@ def avg_pool_grad(y: Value, *, sizes: Shape, window: Sequence[int], strides: Seq
     """The gradient of tensor.avg_pool."""
 def cat(xs: Sequence[Value], *, dim: int) -> Value:
     """Joins tensors along a dimension."""
-def conv(x: Value, w: Value, bias: Value | None = None, *, strides: Sequence[int] | None = None, padding: Sequence[int] | None = None, dilations: Sequence[int] | None = None, groups: int = 1, precision: Literal["tf32"] | None = None, order: Literal["channels_first", "channels_last"] = "channels_first", group_channels: int = 64) -> Value:
+def conv(x: Value, w: Value, bias: Value | None = None, *, strides: Sequence[int] | None = None, padding: Sequence[int] | None = None, dilations: Sequence[int] | None = None, groups: int = 1, precision: Literal["tf32"] | None = None, order: Literal["channels_first", "channels_last"] = "channels_first", group_channels: int = 64, in_planes: bool = False) -> Value:
     """A convolution (cross-correlation) over any number of spatial dimensions."""
 def conv_transpose(y: Value, w: Value, bias: Value | None = None, *, sizes: Shape, strides: Sequence[int] | None = None, padding: Sequence[int] | None = None, dilations: Sequence[int] | None = None, groups: int = 1, precision: Literal["tf32"] | None = None, order: Literal["channels_first", "channels_last"] = "channels_first", group_channels: int = 64) -> Value:
     """The transpose of a convolution: its gradient for the operand x, and what PyTorch calls a transposed convolution."""
