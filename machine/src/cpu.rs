@@ -20,6 +20,7 @@ pub struct Cpu {
     pub threads: CpuThreads,
     pub pointwise: CpuPointwise,
     pub columns: CpuColumns,
+    pub short_rows: CpuShortRows,
     pub windows: CpuWindows,
     pub products: CpuProducts,
     pub dots: CpuDots,
@@ -59,6 +60,20 @@ pub struct CpuColumns {
     pub vectors: i64,
     /// Bytes that could be read in the time that going to a tile's next row takes.
     pub row_bytes: i64,
+}
+
+/// Rows of a few elements, one in each lane or one after the other: cycles.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CpuShortRows {
+    /// Of an element that is loaded, or stored, by itself.
+    pub load: f64,
+    pub store: f64,
+    /// Of a row that a nest goes over in vectors, besides functions.
+    pub nest: f64,
+    /// Of an elementary function of a vector, and of a row's one number.
+    pub function: f64,
+    pub scalar_function: f64,
 }
 
 /// Windows in register tiles.

@@ -1,7 +1,9 @@
 //! Images that are turned to channels last for depthwise convolutions alone, on a CPU: what computes these may as well work on planes, whose rows fill vectors.
 
 use super::erase_dead;
+use rc_dialects::builder::CoreBuilder;
 use rc_dialects::op;
+use rc_ir::op_def::constant_of;
 use rc_ir::{Attr, Body, Builder, Dim, Op, Traits, Type, Value};
 use rustc_hash::{FxHashMap, FxHashSet};
 
@@ -78,6 +80,11 @@ fn repeats(body: &Body, value: Value) -> Option<Value> {
     Some(body.operand(op, 0))
 }
 
+/// The number that a constant is everywhere.
+fn splat_of(body: &Body, value: Value) -> Option<f64> {
+    constant_of(body, value).filter(|_| body.ty(value).elem().is_float()).and_then(|constant| constant.as_splat())
+}
+
 /// Whether elementwise operations alone read a broadcast, beside something else.
 fn repeats_for_turned(body: &Body, op: Op) -> bool {
     let reads = |user: Op| body.op_ref(user).has(Traits::ELEMENTWISE) && body.operands(user).count() > 1;
@@ -110,7 +117,7 @@ fn perm_of(body: &Body, op: Op, turned: &Turned) -> Option<Vec<usize>> {
         _ if at.has(Traits::ELEMENTWISE) => {
             let mut perms = at.operands().filter_map(|v| turned.get(&v));
             let perm = perms.next()?;
-            let fits = |v: Value| turned.contains_key(&v) || repeats(body, v).is_some();
+            let fits = |v: Value| turned.contains_key(&v) || repeats(body, v).is_some() || splat_of(body, v).is_some();
             (perms.all(|other| other == perm) && at.operands().all(fits)).then(|| perm.clone())
         }
         _ => None,
@@ -200,7 +207,7 @@ fn of_perm(op: &str, key: &str, attr: Attr, perm: &[usize]) -> Option<Attr> {
     }
 }
 
-/// What a broadcast repeats, repeated for planes.
+/// What a broadcast or a constant repeats, repeated for planes.
 fn repeated(
     body: &mut Body,
     before: Op,
@@ -209,6 +216,10 @@ fn repeated(
     turned: &Turned,
     plain: &FxHashMap<Value, Value>,
 ) -> Value {
+    if let Some(number) = splat_of(body, value) {
+        let to = unturned(body.ty(value), perm);
+        return Builder::before(body, before).splat(number, to);
+    }
     let op = body.defining_op(value).expect("a broadcast");
     let source = body.operand(op, 0);
     let dims: Vec<usize> = body.op_ref(op).ints("dims").unwrap_or_default().iter().map(|&d| perm[d as usize]).collect();

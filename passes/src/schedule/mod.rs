@@ -28,6 +28,7 @@ mod row;
 mod scan;
 pub mod scatter;
 mod share;
+mod short_rows;
 pub mod sort;
 mod taps;
 mod tiles;
@@ -312,6 +313,9 @@ fn reduction(body: &Body, group: &Group, target: &Target) -> Plan {
             window_cpu::plan(body, group.clone(), name, target)
         }
         Some(name) if !reduces(name) => column::plan(body, group.clone(), target),
+        Some(_) if target.is_cpu() && short_rows::in_lanes(body, group, target) => {
+            column::plan(body, group.clone(), target)
+        }
         Some(_) => row::plan(body, group.clone(), target),
         None if group.nests.len() == 1 && (target.is_cpu() || !has_long_rows(leader)) => {
             column::general(body, group, target, "no operand is contiguous along an iterator")
