@@ -22,6 +22,8 @@ use rc_ir::{Attr, Diagnostic, Dim, Name, Result, Type, Value};
 const ROWS: i64 = 4;
 /// Vectors along k that are copied at once.
 const RUN: i64 = 4;
+/// Elements of a tile that is turned as it is copied, at most: 112 columns of bytes in half a vector's words.
+const TURNED: i64 = 4096;
 
 /// A product whose schedule has blocks.
 pub struct Blocked<'a, 'n> {
@@ -339,7 +341,7 @@ impl<'a, 'n> Blocked<'a, 'n> {
         let lanes = self.lanes(p) * self.width();
         let (elements, depth) = match (along_k, panel.form) {
             (true, Form::AlongK) => (1, runs.map_or(RUN * lanes, |runs| runs.length)),
-            (true, Form::ByTiles) => (part.tile, lanes),
+            (true, Form::ByTiles) => (part.tile, if part.tile * lanes > TURNED { lanes / 2 } else { lanes }),
             (false, _) => (part.tile, if self.multiplies_tiles() { lanes } else { ROWS }),
         };
         let length = if runs.is_none() { self.whole_tiles(p, length) } else { length };

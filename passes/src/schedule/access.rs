@@ -134,11 +134,18 @@ impl Access {
         panel_iterator(panel, lane).filter(|found| found.0 == iter).map(|found| found.1)
     }
     /// The columns of a panel and the elements of a word, where `iter` runs over panels of a matrix packed in words of `k`:
-    /// `[iter floordiv c, k floordiv w, iter mod c, k mod w]`.
+    /// `[iter floordiv c, k floordiv w, iter mod c, k mod w]`, or over one panel: `[k floordiv w, iter, k mod w]`.
     pub fn word_panels(&self, iter: Name, k: Name) -> Option<(i64, i64)> {
-        let &[panel, word, lane, element] = self.exprs.as_slice() else { return None };
-        let (columns, width) = (panel_iterator(panel, lane)?, panel_iterator(word, element)?);
-        (columns.0 == iter && width.0 == k).then_some((columns.1, width.1))
+        let (columns, word, element) = match self.exprs[..] {
+            [panel, word, lane, element] => {
+                let (_, columns) = panel_iterator(panel, lane).filter(|found| found.0 == iter)?;
+                (columns, word, element)
+            }
+            [word, lane, element] if lane == Dim::symbol(iter) => (self.shape[1].as_static()?, word, element),
+            _ => return None,
+        };
+        let (_, width) = panel_iterator(word, element).filter(|found| found.0 == k)?;
+        Some((columns, width))
     }
     /// Whether a tile of `iter` that reaches past its extent reaches out of the memory's bounds there, in one dimension of its own.
     pub fn clips(&self, iter: &Iter) -> bool {

@@ -80,7 +80,9 @@ impl Blocked<'_, '_> {
     /// The memory of an operand that lies in words, `[panels, words along k, elements of a row]`.
     pub(super) fn panels_of_words(&self, p: &mut Program, from: usize, width: i64) -> Result<Value> {
         let value = p.src.operand(self.product.nest.op, from);
-        let [panels, words, columns, _] = self.product.nest.inputs[from].shape[..] else { unreachable!("in words") };
+        let shape = &self.product.nest.inputs[from].shape;
+        let [words, columns, _] = shape[shape.len() - 3..] else { unreachable!("in words") };
+        let panels = if shape.len() == 4 { shape[0] } else { Dim::Static(1) };
         let memory = p.memory_of(value)?;
         Ok(p.view(memory, &[panels, words, columns * Dim::Static(width)]))
     }
