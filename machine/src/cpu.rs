@@ -137,6 +137,8 @@ pub struct CpuProducts {
     pub right_far_bytes: i64,
     /// The part of reading a right operand in place from beyond the second-level cache that multiply-adds do not hide.
     pub right_beyond: f64,
+    /// The part of reading operands from beyond the last-level cache that multiply-adds do not hide.
+    pub beyond_last: f64,
     /// How much of a program's time all wait for the last one.
     pub last: f64,
 }

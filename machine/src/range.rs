@@ -85,7 +85,7 @@ const POWERS: &[&str] = &[
 ];
 
 /// Parts of one.
-const PARTS: &[&str] = &["whole_waves", "overlap", "last", "beside"];
+const PARTS: &[&str] = &["whole_waves", "overlap", "last", "beside", "beyond_last"];
 
 /// Figures with their bounds, of the machine itself.
 fn figures(t: &Target) -> Vec<(&'static str, f64, f64, f64)> {

@@ -342,7 +342,8 @@ impl Model<'_> {
         let waiting = tiles[0] * tiles[1] * waits * wait * mr * vectors;
         let functions = tiles[0] * tiles[1] * mr * vectors * self.functions * costs.function;
         let programs = self.programs(c);
-        let again = (self.read_again(c) + self.right_again(c)) / costs.third_rate;
+        let again = (self.read_again(c) + self.right_again(c)) / costs.third_rate
+            + costs.beyond_last * self.read_from_memory(c) / self.rate();
         let each =
             (products + packing + streamed + waiting + functions) * self.batch / programs + again + costs.program;
         // Cores take programs as they get done, and the last one is waited for.
@@ -381,6 +382,14 @@ impl Model<'_> {
             (false, _) => block * steps * panels,
         };
         elements * self.bytes as f64
+    }
+    /// Bytes that a program reads from memory, of operands that do not stay in the last-level cache from one program to the next.
+    fn read_from_memory(&self, c: &Choice) -> f64 {
+        let sums = self.sizes[2] as f64 * self.outer;
+        let lengths = [self.distance.map_or(sums, |distance| distance as f64), if self.panels { 0.0 } else { sums }];
+        let bytes = |i: usize, count: i64| count as f64 * lengths[i] * self.bytes as f64;
+        let read = |i: usize| bytes(i, self.sizes[i]) > self.target.last_bytes as f64;
+        (0..2).filter(|&i| read(i)).map(|i| bytes(i, c.block[i])).sum()
     }
     /// Bytes that stay in the second-level cache: pages that are anywhere in memory do not fill all of its sets alike.
     fn room(&self) -> f64 {
