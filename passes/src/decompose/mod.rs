@@ -23,7 +23,8 @@ use rustc_hash::FxHashMap;
 pub static DECOMPOSE: PassDef = PassDef {
     summary: "Replaces operations by their definitions in core.",
     doc: "Every operation that has a definition (the interface Decompose) is replaced by it, until none is left. Locations and names stay. \
-          Before, a softmax of scores between two products becomes attention, by the rules of `passes/rules/attention.rules`.",
+          Before, a softmax of scores between two products becomes attention, by the rules of `passes/rules/attention.rules`. On a CPU a \
+          convolution with few results sums windows of the planes (`in_planes`).",
     pending: Some(|module| has_op(module, |name| name.def().is_some_and(|d| d.interface::<Decompose>().is_some()))),
     options: &[option(
         "order",
@@ -116,8 +117,7 @@ fn order_channels_last(body: &mut Body, cpu: Option<&Target>) -> u64 {
     let is_gradient = |op: Op| gradients.iter().any(|def| body.name(op) == *def);
     let (convolutions, rest): (Vec<Op>, Vec<Op>) =
         body.walk().into_iter().partition(|&op| body.name(op) == &CONV || is_gradient(op));
-    let in_planes = |op: &Op| body.attr(*op, IN_PLANES.name).is_some();
-    let convolutions: Vec<Op> = convolutions.into_iter().filter(|op| !in_planes(op)).collect();
+    let convolutions: Vec<Op> = convolutions.into_iter().filter(|&op| !body.op_ref(op).bool(IN_PLANES.name)).collect();
     let first = channels_first(body);
     let mixing = rest.into_iter().filter(|&op| mixes_channels(body, op, &first)).count();
     let supports = |&op: &Op| {

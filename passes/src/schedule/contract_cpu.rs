@@ -116,6 +116,7 @@ fn models<'a>(body: &Body, group: &Group, p: &Problem, target: &'a Target) -> Ve
     let nest = &group.nests[0];
     let lanes = target.lanes(p.acc);
     let in_words = word_panels(body, nest, &p.roles).map(|(_, columns, width)| (columns, width));
+    let in_words = in_words.filter(|words| words.0 % lanes == 0);
     let given = nest.inputs.iter().find_map(|access| access.panels(p.roles.n)).or(in_words.map(|words| words.0));
     let vectors = given.map(|columns| columns / lanes).filter(|v| VECTORS.contains(v));
     let rows = p.m.extent.as_static();
