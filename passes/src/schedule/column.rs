@@ -75,7 +75,12 @@ pub fn plan(body: &Body, mut group: Group, target: &Target) -> Plan {
 fn cpu_columns(body: &Body, group: &Group, leader: &Nest, lanes: i64, cpu: &Cpu, target: &Target) -> i64 {
     let (usual, rows) = (cpu.vectors * lanes, group.rows());
     let again = |n: &Nest| n.op != leader.op && n.iters.iter().any(|i| !rows.contains(&i.name));
-    let Some(extent) = lane_extent(leader).filter(|_| !group.nests.iter().any(again)) else { return usual };
+    if group.nests.iter().any(again) {
+        // All cores have programs, if there are vectors for them.
+        let each = (leader.results() / (target.cores * lanes) as f64) as i64 * lanes;
+        return usual.min(each.max(lanes));
+    }
+    let Some(extent) = lane_extent(leader) else { return usual };
     let bytes = body.op_ref(leader.op).operand_types().iter().filter_map(|t| t.elem().byte_width()).max().unwrap_or(4);
     let time = |width: &i64| {
         let programs = leader.results() / *width as f64;
