@@ -50,6 +50,21 @@ fn a_warp_multiplies_fragments_from_shared_memory() {
     assert_close(&launch(&text, &[a, b]).unwrap(), &want, 1e-6);
 }
 
+/// Writes a warpgroup's accumulators %r to y [64, 8].
+const STORE: &str = "
+  %warp = core.div %t, %c32 : index
+  %lane = core.rem %t, %c32 : index
+  %m = core.mul %warp, %c16 : index
+  %g0 = core.div %lane, %c4 : index
+  %g = core.add %m, %g0 : index
+  %g8 = core.add %g, %c8 : index
+  %q = core.rem %lane, %c4 : index
+  %n = core.mul %q, %c2 : index
+  %lo = kernel.slice %r {start = 0} : vector<2xf32>
+  %hi = kernel.slice %r {start = 2} : vector<2xf32>
+  kernel.write %lo, %y[%g, %n]
+  kernel.write %hi, %y[%g8, %n]";
+
 /// One box of each operand by TMA, then one wgmma of depth 16: y [64, 8] = a [64, 64][:, 16..32] b [8, 64][:, 16..32]^T.
 fn wgmma(fence: &str, expect: i64, wait: &str) -> String {
     let body = constants(&[0, 2, 4, 8, 16, 32])
@@ -74,20 +89,9 @@ fn wgmma(fence: &str, expect: i64, wait: &str) -> String {
   kernel.wgmma_fence
   %d = kernel.wgmma %as, %bs, %zero {{n = 8, k_offset = 16}} : vector<4xf32>
   kernel.wgmma_commit
-  {fence}
-  %warp = core.div %t, %c32 : index
-  %lane = core.rem %t, %c32 : index
-  %m = core.mul %warp, %c16 : index
-  %g0 = core.div %lane, %c4 : index
-  %g = core.add %m, %g0 : index
-  %g8 = core.add %g, %c8 : index
-  %q = core.rem %lane, %c4 : index
-  %n = core.mul %q, %c2 : index
-  %lo = kernel.slice %r {{start = 0}} : vector<2xf32>
-  %hi = kernel.slice %r {{start = 2}} : vector<2xf32>
-  kernel.write %lo, %y[%g, %n]
-  kernel.write %hi, %y[%g8, %n]"
-        );
+  {fence}"
+        )
+        + STORE;
     let maps = "tensor_maps = [#rc.tensor_map<tensor = memref<64x64xbf16>, box = [64, 64], swizzle = 128>, #rc.tensor_map<tensor = memref<8x64xbf16>, box = [8, 64], swizzle = 128>]";
     let attributes = format!("phase = thread, grid = [1, 1, 1], threads = 128, {maps}");
     let text = launched(&attributes, &["64x64xbf16", "8x64xbf16"], "64x8xf32", &body);
@@ -124,20 +128,9 @@ fn wgmma_of_registers(pending: usize) -> String {
     %w = kernel.wgmma_wait %d {{pending = {pending}}} : vector<4xf32>
     kernel.yield %w
   }}) : vector<4xf32>
-  %r = kernel.wgmma_wait %sums {{pending = 0}} : vector<4xf32>
-  %warp = core.div %t, %c32 : index
-  %lane = core.rem %t, %c32 : index
-  %m = core.mul %warp, %c16 : index
-  %g0 = core.div %lane, %c4 : index
-  %g = core.add %m, %g0 : index
-  %g8 = core.add %g, %c8 : index
-  %q = core.rem %lane, %c4 : index
-  %n = core.mul %q, %c2 : index
-  %lo = kernel.slice %r {{start = 0}} : vector<2xf32>
-  %hi = kernel.slice %r {{start = 2}} : vector<2xf32>
-  kernel.write %lo, %y[%g, %n]
-  kernel.write %hi, %y[%g8, %n]"
-        );
+  %r = kernel.wgmma_wait %sums {{pending = 0}} : vector<4xf32>"
+        )
+        + STORE;
     launched("phase = thread, grid = [1, 1, 1], threads = 128", &[], "64x8xf32", &body)
 }
 
