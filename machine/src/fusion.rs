@@ -10,6 +10,8 @@ pub struct Fusion {
     pub stored: i64,
     /// Elements of a mask that takes less time to compare again than a kernel to start, at most.
     pub compared: i64,
+    /// Elements that take less time to compute again, with a few operations each, than a kernel to start, at most.
+    pub repeated: i64,
     /// Arithmetic operations that compute again what a sum over columns reads, at most.
     pub again: i64,
     /// How many times as many bytes as its operands its result has then, at least.

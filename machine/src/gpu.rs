@@ -206,6 +206,8 @@ pub struct Columns {
     /// Loads that a thread has in flight, and the bytes that these are of at least.
     pub loads: i64,
     pub load_bytes: i64,
+    /// Registers of a thread for what it has read and for its sums, at most, where more loads than these are in flight.
+    pub registers: i64,
     /// Bytes of a row that a program reads at once.
     pub row_bytes: i64,
     /// Elements of whole columns in each thread's registers, at most.

@@ -8,12 +8,14 @@ use super::recompute::{goes_along, is_computed_again};
 use rc_ir::{Mapping, Op, Traits, Value};
 
 impl Planner<'_> {
-    /// Has the kernels that use light arithmetic or a padding with zeros compute it, each for itself, with what it is made of. Gives whether it is part of them all, and lies nowhere.
+    /// Has the kernels that use light arithmetic or a padding with zeros compute it, each for itself, with what it is made of. What finishes rows
+    /// stays with their reduction. Gives whether it is part of them all, and lies nowhere.
     pub(super) fn compute_again(&mut self, op: Op) -> bool {
         let result = |v: Value| self.body.uses(v).any(|(user, _)| self.op(user).has(Traits::TERMINATOR));
         let pads = pads_with_zeros(self.op(op));
         if !self.options.gathers
             || !pads && !is_computed_again(self.body, op, self.symbols, &self.options.costs)
+            || self.facts.finished_row(self.body, op).is_some()
             || self.body.results(op).any(result)
         {
             return false;
@@ -49,7 +51,8 @@ impl Planner<'_> {
         self.facts.add_copy(op, copy);
         for operand in 0..self.body.operands(op).count() {
             let from = self.body.defining_op(self.body.operand(op, operand));
-            let copied = |&from: &Op| self.class(from) != Class::Splat && goes_along(self.body, from);
+            let stays = |from: Op| self.facts.finished_row(self.body, from).is_some();
+            let copied = |&from: &Op| self.class(from) != Class::Splat && goes_along(self.body, from) && !stays(from);
             if let Some(from) = from.filter(copied) {
                 let made = self.copy_chain(from);
                 let value = self.body.result(made, 0);

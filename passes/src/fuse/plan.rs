@@ -479,12 +479,15 @@ impl Planner<'_> {
                 .any(|&o| self.body.results(o).any(|v| most_elements(&self.body.ty(v).shape(), self.symbols) > own))
     }
 
-    /// Whether a GPU computes it `times` for each element rather than read more: light arithmetic on much less than its result, as a gradient of a
-    /// weighted sum of windows.
+    /// Whether to compute it `times` for each element costs less than to read more: light arithmetic on much less than its result, as a gradient of a
+    /// weighted sum of windows; or than a kernel of its own, for a few elements.
     fn may_be_repeated(&self, op: Op, times: f64) -> bool {
-        self.options.gathers
-            && times <= REPEATED * self.options.costs.times
-            && is_light_on_less(self.body, op, self.symbols, &self.options.costs)
+        let costs = &self.options.costs;
+        let light = || is_light_on_less(self.body, op, self.symbols, costs);
+        let own = most_elements(&self.body.ty(self.body.result(op, 0)).shape(), self.symbols) as f64;
+        let few = times * own <= costs.repeated as f64 && self.facts.get(op).is_some_and(|fact| !fact.function);
+        let short = || !is_long(self.body, op, costs.again as usize);
+        self.options.gathers && times <= REPEATED * costs.times && light() || few && short()
     }
 
     /// Every nest of the kernel that reads a concatenation computes each of its parts, and chooses one.

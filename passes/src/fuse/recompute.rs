@@ -117,7 +117,7 @@ fn orders_product(body: &Body, op: Op) -> bool {
 /// Gives each sum over columns arithmetic of its own on narrower operands. Others use its result row by row; no kernel does both, and to
 /// store it would take more memory traffic than to read the operands again.
 fn copy_for_columns(body: &mut Body, op: Op, symbols: &Ranges, costs: &Fusion) {
-    if !is_light(body.op_ref(op)) || is_cheap(body.op_ref(op)) {
+    if !is_light_here(body.op_ref(op), symbols) || is_cheap(body.op_ref(op)) {
         return;
     }
     let mut users: Vec<(Op, usize)> = body.uses(body.result(op, 0)).collect();
@@ -141,14 +141,15 @@ pub fn is_computed_again(body: &Body, op: Op, symbols: &Ranges, costs: &Fusion) 
 
 /// Whether it is light arithmetic on operands of no more bytes than half its result's, or on what lies in memory whatever is fused.
 pub fn is_light_on_less(body: &Body, op: Op, symbols: &Ranges, costs: &Fusion) -> bool {
-    is_light(body.op_ref(op)) && (is_of_stored(body, op, symbols, costs) || reads_less(body, op, symbols, costs, 2.0))
+    is_light_here(body.op_ref(op), symbols)
+        && (is_of_stored(body, op, symbols, costs) || reads_less(body, op, symbols, costs, 2.0))
 }
 
 /// Whether light arithmetic makes it of no more bytes than it has, of which all but a small part are stored anyway.
 fn is_of_stored(body: &Body, op: Op, symbols: &Ranges, costs: &Fusion) -> bool {
     let bytes = |v: Value| tensor_bytes(body.ty(v), symbols);
     let small = |v: &Value| SMALL * bytes(*v) <= bytes(body.result(op, 0));
-    let (leaves, arithmetic) = made_of(body, op);
+    let (leaves, arithmetic) = made_of(body, op, symbols);
     let read: i64 = leaves.iter().map(|&v| bytes(v)).sum();
     (arithmetic as i64) < costs.again
         && read as f64 <= A_FEW_MORE * bytes(body.result(op, 0)) as f64
@@ -168,7 +169,8 @@ pub fn goes_along(body: &Body, op: Op) -> bool {
 
 /// Arithmetic that costs less than reading its operands.
 fn is_light(op: OpRef) -> bool {
-    let names = [op::core::ADD, op::core::SUB, op::core::MUL, op::core::NEG, op::core::CONVERT];
+    use op::core::{ABS, ADD, CONVERT, DIV, MAX, MIN, MUL, NEG, SUB};
+    let names = [ABS, ADD, CONVERT, DIV, MAX, MIN, MUL, NEG, SUB];
     op.has(Traits::ELEMENTWISE) && names.iter().any(|&name| op.is(name)) && op.body.ty(op.result(0)).is_tensor()
 }
 
@@ -223,7 +225,7 @@ fn narrows(body: &Body, op: Op) -> bool {
 /// Whether a result has so many times as many bytes as what light arithmetic makes it of, or a few less.
 fn reads_less(body: &Body, op: Op, symbols: &Ranges, costs: &Fusion, times: f64) -> bool {
     let bytes = |v: Value| tensor_bytes(body.ty(v), symbols);
-    let (leaves, arithmetic) = made_of(body, op);
+    let (leaves, arithmetic) = made_of(body, op, symbols);
     let read: i64 = leaves.iter().map(|&v| bytes(v)).sum();
     (arithmetic as i64) < costs.again && times * read as f64 <= A_FEW_MORE * bytes(body.result(op, 0)) as f64
 }
@@ -233,14 +235,24 @@ const A_FEW_MORE: f64 = 1.0625;
 /// A value of less than this part of a result's bytes is read at no cost.
 const SMALL: i64 = 16;
 
+/// Elements from which on a division takes less time than reading its result: fewer are in few programs, which wait for it.
+const DIVIDED: i64 = 262144;
+
+/// Whether it is light arithmetic for as many elements as its result has.
+fn is_light_here(op: OpRef, symbols: &Ranges) -> bool {
+    let many = || most_elements(&op.body.ty(op.result(0)).shape(), symbols) >= DIVIDED;
+    is_light(op) && (!op.is(op::core::DIV) || many())
+}
+
 /// The values of which light arithmetic makes a result, and how many operations of it do beside the last.
-fn made_of(body: &Body, op: Op) -> (FxHashSet<Value>, usize) {
+fn made_of(body: &Body, op: Op, symbols: &Ranges) -> (FxHashSet<Value>, usize) {
+    let light = |op: Op| is_light_here(body.op_ref(op), symbols) || is_cheap(body.op_ref(op));
     let (mut stack, mut seen, mut leaves) = (vec![op], FxHashSet::default(), FxHashSet::default());
     while let Some(op) = stack.pop() {
         for value in body.operands(op) {
             let def = body.defining_op(value);
             // Of what a slice is taken from, the slice is read.
-            let light = def.filter(|&d| goes_along(body, d) && !body.op_ref(d).is(op::core::SLICE));
+            let light = def.filter(|&d| goes_along(body, d) && light(d) && !body.op_ref(d).is(op::core::SLICE));
             match light {
                 Some(def) if seen.insert(def) => stack.push(def),
                 None => _ = leaves.insert(value),

@@ -8,8 +8,9 @@ use super::nest::Nest;
 use super::target::Target;
 use super::tiles::{best_outer, fit, pow2, storable};
 use super::{Plan, elems};
+use crate::work::work;
 use rc_dialects::loop_::IterKind;
-use rc_ir::{Body, Dim, Name};
+use rc_ir::{Body, Dim, Name, Op};
 use rc_machine::{Columns, Cpu};
 
 /// Columns and rows that a program takes at once, into how many parts the rows are cut, and the program's threads.
@@ -385,7 +386,21 @@ fn in_flight(body: &Body, leader: &Nest, costs: &Columns) -> i64 {
         Some(((loads * neighbours).max(costs.load_bytes / bytes), leader.elements(access)))
     });
     let most = elements.max_by(|a, b| a.1.total_cmp(&b.1).then(b.0.cmp(&a.0)));
-    costs.threads * most.map_or(costs.loads, |m| m.0)
+    let most = most.map_or(costs.loads, |m| m.0);
+    let needed = registers(body, leader);
+    let mut halved = std::iter::successors(Some(most), |&each| (each > costs.loads).then_some(each / 2));
+    costs.threads * halved.find(|&each| each as f64 * needed <= costs.registers as f64).unwrap_or(most.min(costs.loads))
+}
+
+/// Registers that a thread needs for each of its elements: those of what it has read of all rows' operands, of its sums, and of the steps of divisions and
+/// functions, which the assembler interleaves.
+fn registers(body: &Body, leader: &Nest) -> f64 {
+    let reads = body.op_ref(leader.op).operand_types().into_iter().zip(&leader.inputs);
+    let whole = reads.filter(|(_, access)| leader.elements(access) >= leader.points());
+    let read: i64 = whole.filter_map(|(ty, _)| Some(ty.elem().byte_width()? as i64)).sum();
+    let slow = |op: &Op| work(body.op_ref(*op)) > 1.0;
+    let slow = body.op_ref(leader.op).entry(0).map_or(0, |entry| body.ops(entry).filter(slow).count());
+    read as f64 / 4.0 + (leader.combiners.len() + slow) as f64
 }
 
 /// The extent of the parallel iterator along which a program's columns lie.
