@@ -1,11 +1,11 @@
 """Models that no one named, drawn from timm, transformers and torchvision: what is wrong, refused or slow there?
 
     unseen.py timm|transformers|causal|torchvision SEED COUNT [--device cuda|cpu] [--dtype f32|bf16] [--dynamic] [--train-mode] [--channels-last]
-              [--no-grad] [--jobs N] [--threads N] [--only NAME,…] [--seconds LIMIT] [--json FILE]
+              [--inductor] [--no-grad] [--jobs N] [--threads N] [--only NAME,…] [--seconds LIMIT] [--json FILE]
 
 Each model has random weights and runs in a process of its own, a forward and a gradient, each beside eager and beside float64. A row has the
-relative error (root mean square; eager's beside it), the first call's seconds and the time of a later call over eager's. With --jobs several
-models compile at once, and are timed one by one. A CPU gets small models, a GPU ones that fill it.
+relative error (root mean square; eager's beside it), the first call's seconds and the time of a later call over eager's, with --inductor over
+Inductor's too. With --jobs several models compile at once, and are timed one by one. A CPU gets small models, a GPU ones that fill it.
 """
 
 import argparse
@@ -299,20 +299,25 @@ class Run:
         sum((y * w.to(y)).sum() for y, w in zip(results, self.weights, strict=True)).backward()
         return [p.grad for p in model.parameters()]
 
-    def compiled(self):
-        return torch.compile(self.model, backend="rc", dynamic=True if self.options.dynamic else None)
+    def compiled(self, backend):
+        return torch.compile(self.model, backend=backend, dynamic=True if self.options.dynamic else None)
 
     def report(self, prefix, run, eager, reference, measure):
         """Compiles, compares and times `run(call)` beside eager's results."""
-        call, start = self.compiled(), time.time()
+        call, start = self.compiled("rc"), time.time()
         got = run(call)
         wait(self.options.device)
         self.row[prefix + "first"] = round(time.time() - start, 2)
         self.row[prefix + "error"] = measure(got, eager if reference is None else reference)
         self.row[prefix + "eager_error"] = 0.0 if reference is None else measure(eager, reference)
+        calls = [call, self.model]
+        if self.options.inductor:
+            calls.append(self.compiled("inductor"))
+            run(calls[-1])
         with turn(self.options.lock):
-            ours, theirs = (microseconds(lambda: run(f), self.options.device == "cuda")[0] for f in (call, self.model))
-        self.row[prefix + "ms"], self.row[prefix + "ratio"] = round(ours / 1e3, 3), round(ours / theirs, 3)
+            ours, *peers = (microseconds(lambda: run(f), self.options.device == "cuda")[0] for f in calls)
+        self.row[prefix + "ms"] = round(ours / 1e3, 3)
+        self.row |= {prefix + name: round(ours / peer, 3) for name, peer in zip(("ratio", "inductor"), peers)}
 
     def inference(self):
         eager = self.forward(self.model)
@@ -414,7 +419,8 @@ def shown(row):
     for prefix in ("", "grad_"):
         if prefix + "ratio" in row:
             figures = (row[prefix + key] for key in ("first", "error", "eager_error", "ms", "ratio"))
-            parts.append("{:6.2f} s  {:8.1e} ({:8.1e})  {:9.3f} ms  {:6.3f}".format(*figures))
+            beside = f" {row[prefix + 'inductor']:6.3f}" if prefix + "inductor" in row else ""
+            parts.append("{:6.2f} s  {:8.1e} ({:8.1e})  {:9.3f} ms  {:6.3f}".format(*figures) + beside)
     return " | ".join(parts + [row[key] for key in ("grad_skip", "fails") if key in row])
 
 
@@ -427,6 +433,9 @@ def summary(every):
         wrong = [row["name"] for row in ran if row.get(prefix + "error", 0) > 4 * row.get(prefix + "eager_error", 0) + 1e-5]
         if ratios:
             lines.append(f"{word}: {statistics.geometric_mean(ratios):.3f} of eager's time, worst {max(ratios):.2f}; look at {wrong}")
+        beside = [row[prefix + "inductor"] for row in ran if prefix + "inductor" in row]
+        if beside:
+            lines.append(f"{word}: {statistics.geometric_mean(beside):.3f} of Inductor's time, worst {max(beside):.2f}")
     return "\n".join(lines)
 
 
@@ -440,6 +449,7 @@ def main():
     parser.add_argument("--dynamic", action="store_true")
     parser.add_argument("--train-mode", action="store_true")
     parser.add_argument("--channels-last", action="store_true")
+    parser.add_argument("--inductor", action="store_true")
     parser.add_argument("--no-grad", dest="grad", action="store_false")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--threads", type=int, default=1)
