@@ -5,7 +5,7 @@
 use super::attention::{D, E, M};
 use super::attention_backward::{AttentionBackward, GRAD, K, Q, V, column_of};
 use super::contract::dot;
-use super::contract_cpu::transposed;
+use super::contract_cpu::{steps_at_once, transposed};
 use super::program::Program;
 use super::run::bind;
 use super::scope::Scope;
@@ -162,7 +162,8 @@ impl AttentionBackward<'_> {
         let [rows, step] = self.tile();
         let (start, zero) = (p.zeros([rows, step], self.acc), p.constant_index(0));
         let bounds = [zero, p.constant_index(self.width(p, column)?), p.constant_index(1)];
-        let sums = p.for_loop(bounds, &[start], |p, c, acc| {
+        let steps = steps_at_once(rows * step / p.target.lanes(self.acc));
+        let sums = p.unrolled_loop(steps, bounds, &[start], |p, c, acc| {
             let left = self.line(p, which, scope, column, c, 0)?;
             let right = tile(p, panel, [c, at], [1, step]);
             Ok::<_, Box<Diagnostic>>(vec![dot(p, [left, right, acc[0]], false, false, Some(rc_machine::Unit::Fma))])

@@ -6,7 +6,7 @@
 
 use super::attention::{Attention, D, E, M, N};
 use super::contract::dot;
-use super::contract_cpu::transposed;
+use super::contract_cpu::{steps_at_once, transposed};
 use super::program::Program;
 use super::run::bind;
 use super::scope::Scope;
@@ -163,7 +163,8 @@ impl Attention<'_> {
         let (rows, keys, zero) = (self.rows(), self.keys(), p.constant_index(0));
         let start = p.zeros([rows, keys], self.acc);
         let bounds = [zero, p.constant_index(depth), p.constant_index(1)];
-        let sums = p.for_loop(bounds, &[start], |p, d, acc| {
+        let steps = steps_at_once(rows * keys / p.target.lanes(self.acc));
+        let sums = p.unrolled_loop(steps, bounds, &[start], |p, d, acc| {
             let q = self.load(p, 0, &self.with(scope, D, d, None, 1), [rows, 1], M)?;
             let k = self.tile(p, scratch.panel, [d, zero], [1, keys]);
             Ok::<_, Box<Diagnostic>>(vec![dot(p, [q, k, acc[0]], false, false, Some(rc_machine::Unit::Fma))])

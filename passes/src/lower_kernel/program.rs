@@ -373,10 +373,21 @@ impl<'a> Program<'a> {
     /// `kernel.for`: `body` is run once, with the counter and the carried values, to make the loop's body; it gives the next ones.
     pub fn for_loop<E>(
         &mut self,
+        bounds: [Value; 3],
+        init: &[Value],
+        body: impl FnOnce(&mut Self, Value, &[Value]) -> Result<Vec<Value>, E>,
+    ) -> Result<Vec<Value>, E> {
+        self.unrolled_loop(1, bounds, init, body)
+    }
+    /// A loop of which the code generator is to make so many steps one.
+    pub fn unrolled_loop<E>(
+        &mut self,
+        steps: i64,
         [lower, upper, step]: [Value; 3],
         init: &[Value],
         body: impl FnOnce(&mut Self, Value, &[Value]) -> Result<Vec<Value>, E>,
     ) -> Result<Vec<Value>, E> {
+        let unroll = (steps > 1).then(|| Attr::int(steps, Type::i64()));
         let op = self
             .build()
             .op(op::kernel::FOR)
@@ -384,6 +395,7 @@ impl<'a> Program<'a> {
             .operand(upper)
             .operand(step)
             .operands(init)
+            .maybe_attr("unroll", unroll)
             .regions(1)
             .build();
         let types: Vec<Type> = std::iter::once(Type::index()).chain(init.iter().map(|&v| self.ty(v))).collect();

@@ -19,6 +19,7 @@ pub mod group;
 mod keep;
 mod knob;
 mod lanes_cpu;
+mod matrix_vector_cpu;
 mod near;
 pub mod nest;
 mod parts;

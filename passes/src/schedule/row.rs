@@ -7,7 +7,7 @@ use super::keep::waiting_bytes;
 use super::nest::{Nest, extent_of};
 use super::target::Target;
 use super::tiles::{fit, pow2, storable};
-use super::{Plan, elems, keep};
+use super::{Plan, elems, keep, matrix_vector_cpu};
 use rc_dialects::loop_::IterKind;
 use rc_ir::{Body, Dim, Name, Value};
 use rc_machine::{Cpu, Rows};
@@ -52,8 +52,9 @@ pub fn plan(body: &Body, mut group: Group, target: &Target) -> Plan {
     };
     let costs = target.gpu.as_ref().map(|gpu| &gpu.rows);
     let each = costs.map_or(1, |c| c.each);
+    let shared = target.cpu.as_ref().and_then(|_| rows_at_once(body, &group, &rows, target));
     let (want, each) = match form {
-        _ if target.is_cpu() => (vectors(longest, lanes, target.cpu()) * lanes, 1),
+        _ if target.is_cpu() => (shared.map_or_else(|| vectors(longest, lanes, target.cpu()), |s| s.1) * lanes, 1),
         Form::Registers => {
             let want = group.nests.iter().map(|n| at_once(n, &rows, target)).max().unwrap_or(1);
             let deep = group.nests.iter().any(|n| goes_deep(n, &rows, want, target));
@@ -71,8 +72,8 @@ pub fn plan(body: &Body, mut group: Group, target: &Target) -> Plan {
     let deep = group.nests.iter().any(|n| goes_deep(n, &rows, want, target));
     // A program of too few threads takes several rows, if there are enough for all cores.
     let several = costs.filter(|_| form == Form::Registers && !deep);
-    let mut taken = several.map_or(1, |c| (c.block * each / want).max(1));
-    while taken > 1 && count < (taken * target.cores) as f64 && want * taken > 32 * each {
+    let mut taken = several.map_or_else(|| shared.map_or(1, |s| s.0), |c| (c.block * each / want).max(1));
+    while several.is_some() && taken > 1 && count < (taken * target.cores) as f64 && want * taken > 32 * each {
         taken /= 2;
     }
     let threads = if target.is_cpu() { 1 } else { pow2(want * taken / each).clamp(32, 1024) };
@@ -125,6 +126,13 @@ pub fn plan(body: &Body, mut group: Group, target: &Target) -> Plan {
 /// Vectors that a CPU's program takes of a row at once: of a long one it goes over the rest, by masks, only once in many steps.
 fn vectors(longest: i64, lanes: i64, cpu: &Cpu) -> i64 {
     if longest >= cpu.long * cpu.vectors * lanes { cpu.long_vectors } else { cpu.vectors }
+}
+
+/// Rows that a CPU's program takes at once, and vectors of each, where they are reduced only once and not in parts.
+fn rows_at_once(body: &Body, group: &Group, rows: &[Name], target: &Target) -> Option<(i64, i64)> {
+    let along = chunked(group.nests.first().filter(|_| reduces_once(group, rows))?, rows)?.name;
+    let whole = parts(group, rows, 1, target).is_none();
+    matrix_vector_cpu::rows(body, group, rows, along, target).filter(|_| whole)
 }
 
 /// How many programs of whole rows share a multiprocessor, so that one loads while another combines: of many threads no two would, with as many registers
@@ -312,13 +320,16 @@ fn chunked(nest: &Nest, rows: &[Name]) -> Option<Iter> {
     local.iter().find(|i| Some(i.name) == along).or(local.last()).map(|i| **i)
 }
 
+/// Whether a group reduces rows in its first nest, and goes over them no second time.
+fn reduces_once(group: &Group, rows: &[Name]) -> bool {
+    let Some((first, rest)) = group.nests.split_first() else { return false };
+    let alone = first.op == group.ops[0] && rest.iter().all(|n| n.is_pointwise() && chunked(n, rows).is_none());
+    alone && !first.is_pointwise() && locals(first, rows).iter().all(|i| i.kind == IterKind::Reduce)
+}
+
 /// Into how many parts rows are cut that are too few for the machine's cores, where they are reduced only once.
 fn parts(group: &Group, rows: &[Name], chunk: i64, target: &Target) -> Option<i64> {
-    let (first, rest) = group.nests.split_first()?;
-    let alone = first.op == group.ops[0] && rest.iter().all(|n| n.is_pointwise() && chunked(n, rows).is_none());
-    if !alone || first.is_pointwise() || locals(first, rows).iter().any(|i| i.kind != IterKind::Reduce) {
-        return None;
-    }
+    let first = group.nests.first().filter(|_| reduces_once(group, rows))?;
     let part = target.cpu.as_ref().map_or_else(|| target.gpu().rows.part, |cpu| cpu.part);
     let most = length(first, rows) / part.max(2 * chunk);
     // Two programs for each core.

@@ -98,7 +98,7 @@ impl Blocked<'_, '_> {
         let offset = self.offset().expect("words of signed bytes");
         let columns = p.zeros([1, self.n.tile], self.product.acc);
         let bounds = [p.constant_index(0), self.count_words(p, length), p.constant_index(1)];
-        let ends = p.for_loop(bounds, &[start, columns], |p, k, acc| {
+        let ends = p.unrolled_loop(self.unrolled(p, scope), bounds, &[start, columns], |p, k, acc| {
             let a = self.operand(p, Side::Left, scope, row, [first, k])?;
             let b = self.operand(p, Side::Right, scope, column, [first, k])?;
             let repeated = p.splat([1; 2], offset);
