@@ -102,6 +102,8 @@ pub struct Warpgroups {
     /// The part of `bandwidth` that tiles come at from memory, and the microseconds that one is on its way.
     pub memory_rate: f64,
     pub latency_us: f64,
+    /// Nanoseconds of each further copy of a line of the right operand: narrow rows that lie on one line each ask for it, and boxes past the end.
+    pub line_ns: f64,
     /// The part of the shorter of a product's times, for its arithmetic and for memory, that it takes besides the longer one.
     pub beside: f64,
     /// Nanoseconds of an operation of the epilogue on a column of a tile.

@@ -171,7 +171,7 @@ impl<'a> Split<'a> {
     /// How the parts are combined: of a product, tiles whose elements, of each part, threads load side by side.
     fn combining(&self) -> Schedule {
         let Some((lanes, width)) = self.lanes() else {
-            return if self.schedule().contract().is_some() { self.in_tiles() } else { self.schedule().clone() };
+            return if self.schedule().contract().is_some() { self.in_tiles() } else { self.in_columns() };
         };
         let mut schedule = self.schedule().clone();
         for name in schedule.axes {
@@ -189,6 +189,17 @@ impl<'a> Split<'a> {
             schedule.set_tile(name, tile.min(most));
         }
         schedule.threads = 128;
+        schedule
+    }
+    /// Of rows or columns: fewer side by side than the programs of parts had, where threads would have many elements of all parts.
+    fn in_columns(&self) -> Schedule {
+        let (mut schedule, Dim::Static(parts)) = (self.schedule().clone(), self.part.extent) else {
+            unreachable!("made so")
+        };
+        let (lanes, most) = (schedule.axes[1], (AT_ONCE / parts).max(COLUMNS));
+        if lanes != self.along.name && schedule.tile_of(lanes) > most {
+            schedule.set_tile(lanes, power_in(&schedule, lanes).min(most));
+        }
         schedule
     }
     /// Where parts take the place of the tile's rows: the iterator that neighbouring lanes combine the parts of, and how many of it. So it is where each element

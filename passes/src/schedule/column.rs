@@ -263,13 +263,16 @@ fn gpu_tile(body: &Body, group: &Group, leader: &Nest, columns: f64, target: &Ta
     }
     // Of rows that several iterators count, a program takes those of the innermost at once.
     let innermost = leader.of_kind(IterKind::Reduce).last().and_then(|i| i.extent.as_static());
-    let down_of = |width: i64| (in_flight(body, leader, costs) / width).min(innermost.map_or(i64::MAX, pow2));
+    let loaded = in_flight(body, leader, costs);
+    let down_of = |width: i64| (loaded / width).min(innermost.map_or(i64::MAX, pow2));
     if leader.points() < costs.split_from as f64 || !alone {
         let width = [64, 32, 16, 8].into_iter().find(|&w| columns / w as f64 >= target.cores as f64).unwrap_or(8);
         let down = down_of(width);
-        let steps = leader.points() / columns / down as f64;
+        // A step of few rows takes a quarter of the time of a whole one, at least.
+        let rows = leader.points() / columns;
+        let steps = (rows * width as f64 / loaded as f64).max(rows / down as f64 / 4.0);
         // A few programs that go over many rows each take longer than another launch.
-        if !alone || steps < costs.steps as f64 || columns / width as f64 * 4.0 >= target.cores as f64 {
+        if !alone || steps < costs.steps as f64 || columns / width as f64 * 2.0 >= target.cores as f64 {
             return Tile { columns: width, down, ..usual };
         }
     }

@@ -111,15 +111,17 @@ pub fn candidates(body: &Body, group: &Group, p: &Problem, target: &Target) -> O
     // A tile of rows that lie along n is whole swizzles wide: what is past its columns is copied for nothing.
     let across = brought[1 - p.roles.left].along() == p.roles.n;
     let held = |n: i64| if across { (n + WIDTH - 1) / WIDTH * WIDTH } else { n };
+    let boxes_across = right == Brought::Boxes(p.roles.n);
     let splits = splits(group, p, 7, target);
     let work = Work {
         straddles: [0, 1].map(|f| straddles(body, nest, p, f, brought[f], target)),
-        across: brought[1 - p.roles.left] == Brought::Boxes(p.roles.n),
+        across: boxes_across,
         runs: [0, 1].map(|f| match (brought[f], gathered_along(body, nest, &p.roles, f)) {
             (Brought::Runs(_), Some((_, length))) => (width / length.min(width / 8)) as f64,
             _ => 0.0,
         }),
         elements: [0, 1].map(|f| elements(body, nest, f)),
+        on_line: if boxes_across { rows_on_line(body, nest, 1 - p.roles.left, width) } else { 1.0 },
         after: work_after(body, group),
     };
     let mut out: Vec<Candidate> = Vec::new();
@@ -270,6 +272,8 @@ struct Work {
     runs: [f64; 2],
     /// Of each factor, how many elements lie in memory, where it is an operand of static sizes: windows overlap.
     elements: [Option<f64>; 2],
+    /// How many rows of the right operand lie on one line of memory, where these are along n.
+    on_line: f64,
     /// Operations on each of the sums in the epilogue.
     after: f64,
 }
@@ -295,6 +299,12 @@ fn operand_of<'n>(body: &Body, nest: &'n Nest, which: usize) -> Option<&'n Acces
 fn elements(body: &Body, nest: &Nest, which: usize) -> Option<f64> {
     let shape = &operand_of(body, nest, which)?.shape;
     shape.iter().map(|d| d.as_static().map(|n| n as f64)).product()
+}
+
+/// How many rows of a factor's memory lie on one line, of so many elements.
+fn rows_on_line(body: &Body, nest: &Nest, which: usize, width: i64) -> f64 {
+    let row = operand_of(body, nest, which).and_then(|access| access.shape.last()?.as_static());
+    row.map_or(1.0, |row| (width as f64 / row.max(1) as f64).max(1.0))
 }
 
 /// Operations of the nests that follow.
@@ -365,8 +375,12 @@ fn cost(p: &Problem, work: &Work, choice: Choice, held: i64, target: &Target) ->
         1 => waves * (products + epilogue),
         _ => waves * products.max((products + epilogue) / turns as f64) + epilogue,
     };
-    let cost = Cost::longest([(step.bound, waves), ("memory", memory)]);
-    Cost { us: cost.us + model.beside * waves.min(memory) + model.start_us + combining(p, split, target), ..cost }
+    // Narrow rows of the right operand ask for one line one after the other, and so do boxes past its end; all tiles of rows at the same time.
+    let past = if work.across { held as f64 / ((n / width).ceil() * width).min(held as f64) } else { 1.0 };
+    let line = (m / rows / above).ceil() * (work.on_line * past - 1.0) * model.line_ns * 1e-3;
+    let cost = Cost::longest([(step.bound, waves), ("memory", memory), ("one line", line)]);
+    let hidden = waves + memory + line - cost.us;
+    Cost { us: cost.us + model.beside * hidden + model.start_us + combining(p, split, target), ..cost }
 }
 
 /// Microseconds of the kernel that adds the parts of sums, if there are several.
