@@ -104,7 +104,7 @@ pub struct Warpgroups {
     pub latency_us: f64,
     /// Nanoseconds of each further copy of a line of the right operand: narrow rows that lie on one line each ask for it, and boxes past the end.
     pub line_ns: f64,
-    /// The part of the shorter of a product's times, for its arithmetic and for memory, that it takes besides the longer one.
+    /// The part of the shorter of a product's times, for its arithmetic, for memory and for shared lines, that it takes besides the longest one.
     pub beside: f64,
     /// Nanoseconds of an operation of the epilogue on a column of a tile.
     pub after_ns: f64,

@@ -379,8 +379,8 @@ fn cost(p: &Problem, work: &Work, choice: Choice, held: i64, target: &Target) ->
     let past = if work.across { held as f64 / ((n / width).ceil() * width).min(held as f64) } else { 1.0 };
     let line = (m / rows / above).ceil() * (work.on_line * past - 1.0) * model.line_ns * 1e-3;
     let cost = Cost::longest([(step.bound, waves), ("memory", memory), ("one line", line)]);
-    let hidden = waves + memory + line - cost.us;
-    Cost { us: cost.us + model.beside * hidden + model.start_us + combining(p, split, target), ..cost }
+    let shorter = waves + memory + line - cost.us;
+    Cost { us: cost.us + model.beside * shorter + model.start_us + combining(p, split, target), ..cost }
 }
 
 /// Microseconds of the kernel that adds the parts of sums, if there are several.
