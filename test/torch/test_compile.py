@@ -1,5 +1,6 @@
 """`torch.compile(…, backend="rc")` beside eager: `pytest test/torch/test_compile.py`, where the package in frontends/torch is installed."""
 
+import gc
 import logging
 import re
 
@@ -407,3 +408,36 @@ def test_images_of_any_size():
                     torch._dynamo.mark_dynamic(x, d)
             torch.testing.assert_close(f(x), model(x))
     assert counted.frame_count == 1
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="graphs are captured on a GPU")
+def test_captured_calls_outlive_their_programs():
+    """What a program has is given back while a graph is captured, and the captured one's after it: the capture goes on, and its graph runs."""
+
+    def function(factor):
+        scope = {"torch": torch}
+        exec(f"def f(x): return torch.softmax(x * {factor} + torch.arange(1000, device=x.device) / 500, 0).cumsum(0)", scope)
+        return scope["f"], compiled(scope["f"])
+
+    x = torch.randn(1000, device="cuda")
+    (_, first), (f, second) = function(2), function(3)
+    expected = f(x)
+    for _ in range(2):
+        first(x), second(x)
+    torch.cuda.synchronize()
+    dropped = [first]
+    dropped.append(dropped)
+    gc.disable()
+    del first, dropped
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        gc.collect()
+        y = second(x)
+    gc.enable()
+    del second, f, _
+    torch._dynamo.reset()
+    gc.collect()
+    for i in range(20):
+        compiled(lambda x: x * i + 1)(x)
+    graph.replay()
+    torch.testing.assert_close(y, expected)

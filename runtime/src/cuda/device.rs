@@ -78,6 +78,12 @@ impl Device {
         Relaxed::default()
     }
 
+    /// Lets this thread give something back, as long as the value lives; `None` where there is no context any more. What holds it may be dropped at any time, in the
+    /// middle of a capture too (Python collects garbage then), which is not to fail for it.
+    pub(super) fn releasing(&self) -> Option<Relaxed> {
+        self.bind().is_ok().then(Relaxed::default)
+    }
+
     /// The number of devices; fails with [`Error::NoGpu`] where there is no driver.
     pub fn count() -> Result<usize> {
         init()?;

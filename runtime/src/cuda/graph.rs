@@ -214,7 +214,7 @@ impl Graph {
 impl Drop for Graph {
     fn drop(&mut self) {
         // SAFETY: made in `new`, destroyed once.
-        if !self.inner && self.device.bind().is_ok() {
+        if let Some(_relaxed) = self.device.releasing().filter(|_| !self.inner) {
             unsafe { sys::cuGraphDestroy(self.handle) };
         }
     }
@@ -344,7 +344,7 @@ impl GraphExec {
 impl Drop for GraphExec {
     fn drop(&mut self) {
         // SAFETY: made in `instantiate`, destroyed once; a run under way completes.
-        if self.graph.device.bind().is_ok() {
+        if let Some(_relaxed) = self.graph.device.releasing() {
             unsafe { sys::cuGraphExecDestroy(self.handle) };
         }
     }

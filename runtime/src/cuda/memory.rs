@@ -207,14 +207,15 @@ impl Buffer {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        match &self.owner {
-            Owner::Caller(allocator, stream) => allocator.release(self.address as *mut u8, self.size.max(1), *stream),
-            _ if self.device.bind().is_err() => {}
-            // SAFETY: allocated in `new`, freed once. The driver waits for work that uses it.
-            Owner::Driver => drop(unsafe { sys::cuMemFree_v2(self.address) }),
-            // SAFETY: allocated on this stream, which its owner keeps while the buffer lives; freed once.
-            Owner::Pool(stream) => drop(unsafe { sys::cuMemFreeAsync(self.address, *stream) }),
+        if let Owner::Caller(allocator, stream) = &self.owner {
+            return allocator.release(self.address as *mut u8, self.size.max(1), *stream);
         }
+        let Some(_relaxed) = self.device.releasing() else { return };
+        // SAFETY: allocated in `new`, freed once. The driver waits for work that uses it; a stream of its own is kept by its owner while the buffer lives.
+        _ = match &self.owner {
+            Owner::Pool(stream) => unsafe { sys::cuMemFreeAsync(self.address, *stream) },
+            _ => unsafe { sys::cuMemFree_v2(self.address) },
+        };
     }
 }
 
@@ -263,7 +264,7 @@ impl PinnedBuffer {
 impl Drop for PinnedBuffer {
     fn drop(&mut self) {
         // SAFETY: allocated in `new`, freed once.
-        if self.device.bind().is_ok() {
+        if let Some(_relaxed) = self.device.releasing() {
             unsafe { sys::cuMemFreeHost(self.start.cast()) };
         }
     }

@@ -123,7 +123,7 @@ impl Module {
 impl Drop for Module {
     fn drop(&mut self) {
         // SAFETY: loaded by one of the functions above, unloaded once, with no function left.
-        if self.device.bind().is_ok() {
+        if let Some(_relaxed) = self.device.releasing() {
             unsafe {
                 match self.library {
                     Some(library) => sys::cuLibraryUnload(library),

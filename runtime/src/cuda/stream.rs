@@ -108,7 +108,7 @@ impl Stream {
 impl Drop for Stream {
     fn drop(&mut self) {
         // SAFETY: created in `new`, destroyed once; queued work still completes.
-        if self.device.bind().is_ok() {
+        if let Some(_relaxed) = self.device.releasing() {
             unsafe { sys::cuStreamDestroy_v2(self.handle) };
         }
     }
@@ -166,7 +166,7 @@ impl Event {
 impl Drop for Event {
     fn drop(&mut self) {
         // SAFETY: created in `new`, destroyed once.
-        if self.device.bind().is_ok() {
+        if let Some(_relaxed) = self.device.releasing() {
             unsafe { sys::cuEventDestroy_v2(self.handle) };
         }
     }

@@ -14,7 +14,7 @@ use crate::{Error, Result, Tensor};
 use rustc_hash::FxHashMap;
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, Once, OnceLock, PoisonError};
 
 /// A program with its machine code and constants on a device.
 pub struct CudaProgram {
@@ -24,7 +24,7 @@ pub struct CudaProgram {
     kernels: Kernels,
     pub(super) foreign: Vec<foreign::Function>,
     conditions: OnceLock<Result<Conditions, String>>,
-    _constants: Vec<Buffer>,
+    constants: Arc<[Buffer]>,
     /// Where they are.
     pub(super) places: Vec<u64>,
     pub(super) last: Mutex<Option<Prepared>>,
@@ -34,7 +34,12 @@ pub struct CudaProgram {
     graphs: Mutex<FxHashMap<usize, Pool<Exec>>>,
     /// Whether stretches are graphs.
     pub(super) as_graphs: AtomicBool,
+    /// Done when a caller's graph has launches of this program's.
+    captured: Once,
 }
+
+/// What callers' graphs use, which may run as long as the process does.
+static CAPTURED: Mutex<Vec<(Vec<Function>, Arc<[Buffer]>)>> = Mutex::new(Vec::new());
 
 /// Plans that a program keeps; the one that was used longest ago goes first.
 const PLANS: usize = 8;
@@ -121,11 +126,12 @@ impl CudaProgram {
             foreign,
             conditions: OnceLock::new(),
             places: constants.iter().map(Buffer::address).collect(),
-            _constants: constants,
+            constants: constants.into(),
             last: Mutex::new(None),
             plans: Mutex::default(),
             graphs: Mutex::default(),
             as_graphs: AtomicBool::new(std::env::var("RC_GRAPHS").as_deref() != Ok("off")),
+            captured: Once::new(),
         })
     }
 
@@ -279,7 +285,11 @@ impl CudaProgram {
         // SAFETY: the caller's stream is one of the device.
         let stream = unsafe { Stream::borrow(&self.device, stream) };
         // Where another stream is captured, the default one cannot be asked.
-        let as_graphs = self.as_graphs.load(Ordering::Relaxed) && !stream.is_capturing().unwrap_or(true);
+        let captured = stream.is_capturing().unwrap_or(true);
+        if captured {
+            self.keep_for_captures()?;
+        }
+        let as_graphs = self.as_graphs.load(Ordering::Relaxed) && !captured;
         let mut bases = Vec::new();
         for (first, piece) in &plan.pieces {
             between(*first)?;
@@ -296,6 +306,13 @@ impl CudaProgram {
             }
         }
         between(self.program.steps.len())
+    }
+
+    /// Keeps kernels and constants until the process ends, though the program may be dropped before.
+    fn keep_for_captures(&self) -> Result<()> {
+        let kernels = self.kernels.get()?;
+        self.captured.call_once(|| locked(&CAPTURED).push((kernels.to_vec(), self.constants.clone())));
+        Ok(())
     }
 
     /// Leaves in `bases` where a run's memory begins: inputs, results, and the arena or its slabs.
