@@ -15,7 +15,7 @@ pub fn pipeline(target: &Target) -> String {
 pub(crate) fn early(target: &Target) -> String {
     let spread = match target.machine {
         Machine::Cpu => "",
-        Machine::Cuda => "align-products,split-products,cse,split-scans,order-scatters,split-sorts,",
+        Machine::Cuda => "align-products,split-products,cse,order-scatters,split-sorts,split-scans,",
     };
     format!("decompose,canonicalize,cse,dce,layout,hoist-constants,in-parts,{spread}fuse,cse,")
 }

@@ -256,6 +256,17 @@ pub struct Sorts {
     pub each: [i64; 2],
     /// Threads that a program has at least where it takes several rows.
     pub block: i64,
+    /// The shortest and the longest run of a row that is merged, powers of two.
+    pub runs: [i64; 2],
+    /// Nanoseconds of a byte of keys and places for each doubling of what a program has sorted; microseconds of merging all runs by pairs, and nanoseconds of each
+    /// element.
+    pub byte_ns: f64,
+    pub merge_us: f64,
+    pub merge_ns: f64,
+    /// The most keys that are counted; microseconds of that, and nanoseconds of a comparison.
+    pub counted: i64,
+    pub counted_us: f64,
+    pub compare_ns: f64,
 }
 
 /// Sums of updates into places of a table.
@@ -279,10 +290,6 @@ pub struct Scatters {
     pub merge: i64,
     /// Elements of a slice from which on updates may be sorted by place: programs then read whole lines.
     pub slice: i64,
-    /// Updates that one program sorts.
-    pub run: i64,
-    /// What sorting takes in launches: besides its runs and merges, for a whole run, and for each doubling beyond.
+    /// Launches of a sum of sorted updates, besides the sort.
     pub launches: f64,
-    pub sort_launches: f64,
-    pub merge_launches: f64,
 }

@@ -1,9 +1,10 @@
 //! Comparison and choice.
 
+use super::scalar::{self, Scalar};
 use crate::builder::CoreBuilder;
 use crate::constraints::{BOOL, Inferred, SCALAR_LIKE, infer_predicate, one};
 use crate::derivative::{Derivative, Vjp, zeros_like};
-use rc_ir::op_def::{AttrKind, InferArgs, attr, operand, result};
+use rc_ir::op_def::{AttrKind, Fold, FoldArgs, InferArgs, attr, operand, result};
 use rc_ir::{Effects, OpDef, Result, Traits};
 
 /// The words of `core.compare`'s `kind`.
@@ -23,10 +24,19 @@ pub static COMPARE: OpDef = OpDef {
     traits: Traits::ELEMENTWISE,
     effects: Effects::Pure,
     infer: Some(infer_predicate),
-    fold: Some(super::fold::fold_elementwise),
+    fold: Some(fold_compare),
     interfaces: &[&Derivative::Zero],
     ..OpDef::new("rc.core.compare")
 };
+
+/// Of numbers, or of integers whose ranges say it.
+fn fold_compare(args: &FoldArgs) -> Option<Fold> {
+    super::fold::fold_elementwise(args).or_else(|| {
+        let op = args.op;
+        let known = super::value_range::decided(op.body, op.str("kind")?, [op.operand(0), op.operand(1)])?;
+        scalar::splat_attr(op.result_types()[0], Scalar::Int(i128::from(known))).map(Fold::Attr)
+    })
+}
 
 pub static SELECT: OpDef = OpDef {
     summary: "Elementwise choice: `on_true` where `cond`, else `on_false`.",

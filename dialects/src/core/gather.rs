@@ -76,7 +76,10 @@ pub static SCATTER: OpDef = OpDef {
     infer: Some(infer_scatter),
     interfaces: &[
         &Derivative::Vjp(super::scatter_derivative::scatter_vjp),
-        &Canonicalize(&[("scatter-of-one", super::one_hot::choose_the_one)]),
+        &Canonicalize(&[
+            ("scatter-of-one", super::one_hot::choose_the_one),
+            ("scatter-by-order", super::permutation::look_up_updates),
+        ]),
     ],
     ..OpDef::new("rc.core.scatter")
 };

@@ -25,6 +25,7 @@ pub mod gather;
 pub mod gather_broadcast;
 mod known_indices;
 mod one_hot;
+mod permutation;
 pub mod random;
 pub mod reduce;
 mod reduce_derivative;
@@ -36,6 +37,7 @@ pub mod slice;
 pub mod sort;
 pub mod special;
 pub mod unary;
+pub mod value_range;
 pub mod window;
 
 /// Registers the dialect.

@@ -4,9 +4,17 @@ use super::gather::SCATTER;
 use crate::builder::CoreBuilder;
 use crate::constraints::{INT_TENSOR, Inferred, TENSOR};
 use crate::derivative::{Derivative, Vjp};
-use rc_ir::op_def::{AttrDefault, AttrKind, InferArgs, attr, operand, optional, result};
+use rc_ir::op_def::{AttrDef, AttrDefault, AttrKind, InferArgs, attr, operand, optional, result};
 use rc_ir::{Attr, Dim, Effects, OpDef, Result, Type};
 use smallvec::smallvec;
+
+/// What is known of the elements.
+pub const BELOW: AttrDef = attr(
+    "below",
+    AttrKind::I64,
+    "Where given, integers of which none is negative, and all are less than this: the result of others is undefined. The result is the same.",
+)
+.optional();
 
 pub static SORT: OpDef = OpDef {
     summary: "The first elements of each row in order, and where each was.",
@@ -23,6 +31,7 @@ pub static SORT: OpDef = OpDef {
     attrs: &[
         attr("descending", AttrKind::Bool, "From the greatest to the least.").default(AttrDefault::Bool(false)),
         attr("count", AttrKind::I64, "How many; all without it.").optional(),
+        BELOW,
     ],
     effects: Effects::Pure,
     infer: Some(infer_sort),
@@ -30,8 +39,22 @@ pub static SORT: OpDef = OpDef {
     ..OpDef::new("rc.core.sort")
 };
 
+/// What is known of the elements of a sort.
+pub fn check_below(args: &InferArgs) -> std::result::Result<(), String> {
+    match args.int(BELOW.name) {
+        Ok(n) if !(1..=i64::from(i32::MAX)).contains(&n) => {
+            Err(format!("needs a 'below' from 1 to {}, and has {n}", i32::MAX))
+        }
+        Ok(_) if !args.operand(0)?.elem().is_int() => {
+            Err(format!("has 'below', which is of integers, with {}", args.operand(0)?))
+        }
+        _ => Ok(()),
+    }
+}
+
 fn infer_sort(args: &InferArgs) -> Inferred {
     let x = args.operand(0)?;
+    check_below(args)?;
     let mut shape = x.shape();
     let Some(last) = shape.last_mut() else { return Err("needs a dimension to sort along".into()) };
     if let Ok(count) = args.int("count") {

@@ -1,6 +1,7 @@
 //! `loop.sort`: rows in order.
 
 use crate::constraints::{INT_TENSOR, TENSOR};
+use crate::core::sort::BELOW;
 use rc_ir::op_def::*;
 use rc_ir::{OpDef, OpRef, Result};
 
@@ -18,6 +19,7 @@ loop.kernel @sort(%x: tensor<s x 7 x f32>) -> (tensor<s x 2 x f32>, tensor<s x 2
     attrs: &[
         attr("descending", AttrKind::Bool, "From the greatest to the least.").default(AttrDefault::Bool(false)),
         attr("count", AttrKind::I64, "How many; all without it.").optional(),
+        BELOW,
         attr("iters", AttrKind::StrArray, "The iterators' names."),
         attr("schedule", AttrKind::Dialect("schedule"), "How to run it.").optional(),
     ],

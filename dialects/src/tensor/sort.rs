@@ -38,6 +38,7 @@ pub static SORT: OpDef = OpDef {
         attr("dim", AttrKind::I64, "The dimension; negative ones count from the end."),
         attr("descending", AttrKind::Bool, "From the greatest to the least.").default(AttrDefault::Bool(false)),
         LONGEST_OF_PAIRS,
+        core::BELOW,
     ],
     effects: Effects::Pure,
     infer: Some(|args| sorted_types(args, None)),
@@ -89,6 +90,7 @@ fn dim_of(dim: i64, rank: usize) -> std::result::Result<usize, String> {
 
 fn sorted_types(args: &InferArgs, k: Option<i64>) -> std::result::Result<Types, String> {
     let x = args.operand(0)?;
+    core::check_below(args)?;
     let dim = dim_of(args.int("dim")?, x.rank())?;
     let mut shape = x.shape();
     if let Some(k) = k {
@@ -141,6 +143,7 @@ fn ordered(b: &mut Builder, op: Op, descending: bool) -> Vec<Value> {
     let pairs = b.body.op_ref(op).int("pairs").unwrap_or(PAIRS);
     let n = b.ty(rows).shape()[rank - 1].as_static().filter(|&n| n > pairs && n < i64::from(i32::MAX));
     let few = b.ty(rows).elem().bit_width().is_some_and(|width| width <= 32);
+    let below = b.body.op_ref(op).int(core::BELOW.name);
     let found = match (n, taken.as_static()) {
         (None, _) | (_, None | Some(0)) => {
             let keys = keys(b, rows, descending);
@@ -148,22 +151,22 @@ fn ordered(b: &mut Builder, op: Op, descending: bool) -> Vec<Value> {
             let at = by_rank(b, ranks, taken);
             looked_up(b, rows, at)
         }
-        (Some(n), Some(k)) if n <= PAIRS => sorted(b, &[rows], Some(k).filter(|&k| k < n), descending),
+        (Some(n), Some(k)) if n <= PAIRS => sorted(b, &[rows], Some(k).filter(|&k| k < n), descending, None),
         (Some(_), Some(1)) if few => {
             let keys = keys(b, rows, descending);
             let at = least(b, keys);
             looked_up(b, rows, at)
         }
         (Some(n), Some(k)) if n >= GROUPED * k => from_groups(b, rows, k, descending),
-        (Some(n), Some(k)) => sorted(b, &[rows], Some(k).filter(|&k| k < n), descending),
+        (Some(n), Some(k)) => sorted(b, &[rows], Some(k).filter(|&k| k < n), descending, below),
     };
     found.map(|v| b.permute(v, &back)).to_vec()
 }
 
 /// `core.sort` of rows, and perhaps their places.
-fn sorted(b: &mut Builder, operands: &[Value], count: Option<i64>, descending: bool) -> [Value; 2] {
+fn sorted(b: &mut Builder, operands: &[Value], count: Option<i64>, descending: bool, below: Option<i64>) -> [Value; 2] {
     let op = b.op(&core::SORT).operands(operands).attr("descending", Attr::bool(descending));
-    let op = op.maybe_attr("count", count.map(Attr::i64)).build();
+    let op = op.maybe_attr("count", count.map(Attr::i64)).maybe_attr(core::BELOW.name, below.map(Attr::i64)).build();
     [0, 1].map(|i| b.body.result(op, i))
 }
 
@@ -188,7 +191,7 @@ fn from_groups(b: &mut Builder, rows: Value, k: i64, descending: bool) -> [Value
     let whole = b.slice(keys, &vec![Dim::Static(0); shape.len()], &of(&[groups * group]));
     let whole = b.reshape(whole, &of(&[groups, group]));
     let best = b.reduce("min", whole, &[last as i64 + 1]);
-    let found = sorted(b, &[best], Some(k), false)[1];
+    let found = sorted(b, &[best], Some(k), false, None)[1];
     let outer: Vec<i64> = (0..=last as i64).collect();
     let found = b.broadcast(found, &of(&[k, group]), &outer);
     let found = b.reshape(found, &of(&[k * group]));
@@ -202,7 +205,7 @@ fn from_groups(b: &mut Builder, rows: Value, k: i64, descending: bool) -> [Value
         places = b.concat(&[places, rest], last as i64);
     }
     let candidates = along(b, rows, places);
-    sorted(b, &[candidates, places], Some(k), descending)
+    sorted(b, &[candidates, places], Some(k), descending, None)
 }
 
 /// The index of the least key, of at most 32 bits: the first of several, where key and index make one number.

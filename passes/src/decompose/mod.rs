@@ -11,6 +11,8 @@ use rc_dialects::constraints::default_acc;
 use rc_dialects::core::dot::PRECISION;
 use rc_dialects::core::reduce::REDUCE;
 use rc_dialects::core::shape::{BROADCAST, RESHAPE, TRANSPOSE};
+use rc_dialects::core::sort::BELOW;
+use rc_dialects::core::value_range;
 use rc_dialects::interfaces::Decompose;
 use rc_dialects::tensor::normalize::normalize_instances;
 use rc_dialects::tensor::{
@@ -79,12 +81,17 @@ fn multiply_exactly(body: &mut Body) {
     }
 }
 
-/// Compares all pairs only in rows as short as the target says: it sorts others in its own memory.
+/// Compares all pairs only in rows as short as the target says: it sorts others in its own memory. What is known of their elements is noted now, as indices that
+/// come from a topk no longer tell it later.
 fn sort_by_pairs(body: &mut Body, target: &Target) {
     let longest = target.gpu.as_ref().map_or_else(|| target.cpu().sorts.pairs, |gpu| gpu.sorts.pairs);
     let sorts = |op: &Op| [&SORT, &TOPK].iter().any(|def| body.name(*op) == *def);
     for op in body.walk().into_iter().filter(sorts).collect::<Vec<_>>() {
         body.set_attr(op, "pairs", Attr::i64(longest));
+        let bound = value_range::bound_of(body, body.operand(op, 0));
+        if let Some(bound) = bound.filter(|_| body.name(op) == &SORT) {
+            body.set_attr(op, BELOW.name, Attr::i64(bound));
+        }
     }
 }
 

@@ -9,7 +9,7 @@ use crate::schedule::nest::Nest;
 use rc_dialects::loop_;
 use rc_dialects::op;
 use rc_ir::{Dim, Op, OpRef, Result, Value};
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 
 /// The values of a region that are computed so far.
 type Known = FxHashMap<Value, Element>;
@@ -27,8 +27,8 @@ impl Program<'_> {
         if self.no_branches || !op.is(op::core::SELECT) {
             return false;
         }
-        let reads = op.operands().skip(1).filter(|&side| self.reads_memory(nest, side)).count();
-        self.condition(nest, scope, op.operand(0)).is_some_and(|c| reads > usize::from(c.moving.is_some()))
+        let sides = || op.operands().skip(1).filter(|&side| self.reads_memory(nest, side)).count();
+        self.condition(nest, scope, op.operand(0)).is_some_and(|c| sides() > usize::from(c.moving.is_some()))
     }
 
     /// What a selection asks for, where it compares places of which one differs within a tile at most, along one dimension.
@@ -85,11 +85,18 @@ impl Program<'_> {
 
     fn reads_memory(&self, nest: &Nest, value: Value) -> bool {
         let entry = self.src.op_ref(nest.op).entry(0);
-        match self.src.defining_op(value) {
-            Some(op) if self.src.parent(op) == entry => self.src.operands(op).any(|v| self.reads_memory(nest, v)),
-            Some(_) => false,
-            None => self.src.defining_block(value) == entry,
+        let (mut seen, mut open) = (FxHashSet::default(), vec![value]);
+        while let Some(value) = open.pop() {
+            match self.src.defining_op(value) {
+                Some(op) if self.src.parent(op) == entry => {
+                    open.extend(self.src.operands(op).filter(|&v| seen.insert(v)))
+                }
+                Some(_) => {}
+                None if self.src.defining_block(value) == entry => return true,
+                None => {}
+            }
         }
+        false
     }
 
     /// A value of a region, with what it is computed from.

@@ -7,6 +7,7 @@ use super::scope::{Scope, Tiled};
 use crate::schedule::Schedule;
 use crate::schedule::access::{Access, Iter};
 use crate::schedule::sort::Sort as Sizes;
+use rc_dialects::core::sort::BELOW;
 use rc_dialects::op;
 use rc_ir::{Attr, Dim, Name, Op, Result, Type, Value};
 
@@ -16,6 +17,8 @@ pub struct Sort {
     pub(super) x: Value,
     pub(super) places: Option<Value>,
     pub(super) descending: bool,
+    /// What natural numbers are known to be less than.
+    pub(super) below: Option<i64>,
 }
 
 impl Sort {
@@ -23,7 +26,7 @@ impl Sort {
         let at = p.src.op_ref(op);
         let sizes = Sizes::read(at).ok_or_else(|| at.error("has malformed attributes"))?;
         let places = at.operands().nth(1);
-        Ok(Sort { sizes, op, x: at.operand(0), places, descending: at.bool("descending") })
+        Ok(Sort { sizes, op, x: at.operand(0), places, descending: at.bool("descending"), below: at.int(BELOW.name) })
     }
 
     /// On a GPU: a tile of rows.
@@ -33,7 +36,7 @@ impl Sort {
         let scope = scope.with(j.name, bind(&j, zero, schedule.axis_of(j.name), schedule.tile_of(j.name)));
         let x = p.load(self.x, &self.element(Dim::symbol(j.name)), &scope)?;
         let x = p.broadcast(x, scope.shape());
-        let mut keys = keys(p, x, self.descending);
+        let mut keys = self.keys(p, x);
         if let Some(mask) = p.inside(&scope, &|name| name == j.name) {
             let elem = p.ty(keys).elem();
             let greatest = p.splat([1; RANK], greatest(elem));
@@ -77,11 +80,17 @@ impl Sort {
         let [o, j] = self.sizes.iters;
         Access { shape: vec![o.extent, j.extent], exprs: vec![Dim::symbol(o.name), at] }
     }
+
+    /// Integers of 32 or 64 bits in the order that is wanted.
+    pub(super) fn keys(&self, p: &mut Program, x: Value) -> Value {
+        let keys = if self.below.is_some() { p.convert(x, Type::int(32)) } else { ascending(p, x) };
+        if self.descending { p.unary(op::core::NOT, keys) } else { keys }
+    }
 }
 
 /// Integers of 32 or 64 bits in the order of the elements: of a float its bits, where those of a negative number are its magnitude's,
 /// negated; a NaN has the greatest.
-pub(super) fn keys(p: &mut Program, x: Value, descending: bool) -> Value {
+fn ascending(p: &mut Program, x: Value) -> Value {
     let elem = p.ty(x).elem();
     let width = elem.bit_width().unwrap_or(64);
     let keys = if elem.is_float() {
@@ -103,7 +112,7 @@ pub(super) fn keys(p: &mut Program, x: Value, descending: bool) -> Value {
         let sign = p.splat([1; RANK], Attr::int(i64::MIN, wide));
         keys = p.binary(op::core::XOR, keys, sign);
     }
-    if descending { p.unary(op::core::NOT, keys) } else { keys }
+    keys
 }
 
 /// The greatest signed integer of a type.

@@ -6,7 +6,7 @@
 use super::program::{Program, RANK};
 use super::run::bind;
 use super::scope::Scope;
-use super::sort::{Sort, keys};
+use super::sort::Sort;
 use crate::schedule::sort::is_short;
 use rc_dialects::op;
 use rc_ir::{Attr, Diagnostic, Dim, Result, Type, Value};
@@ -42,12 +42,12 @@ impl Sort {
     /// Sorts the scope's row in memory of the program's own.
     pub fn run_on_cpu(&self, p: &mut Program, scope: &Scope) -> Result {
         let longest = self.sizes.longest(p.src.op_ref(self.op), &p.ranges)?;
-        let key = key_of(p.src.ty(self.x).elem());
+        let key = self.below.map_or_else(|| key_of(p.src.ty(self.x).elem()), |_| Type::int(32));
         let step = step(p, key, longest);
         if is_short(longest, p.target.lanes(key)) {
             return self.run_by_counting(p, scope, (key, longest, step));
         }
-        let mut row = Row::new(p, key, longest);
+        let mut row = Row::new(p, (key, self.width(key)), longest);
         let sign = row.sign(p);
         self.write_keys(p, (row.from.keys, step, Some(sign)), scope)?;
         let mut length = p.size(self.sizes.iters[1].extent);
@@ -68,6 +68,12 @@ impl Sort {
         self.write_results(p, (row.from.places, step), scope)
     }
 
+    /// The low bits in which keys differ.
+    fn width(&self, key: Type) -> u32 {
+        let all = key.bit_width().unwrap_or(64);
+        self.below.map_or(all, |below| (below - 1).max(1).ilog2() + 1)
+    }
+
     /// Writes the keys of the row, `step` at a time, with other bits where some are turned.
     pub(super) fn write_keys(
         &self,
@@ -81,7 +87,7 @@ impl Sort {
             let scope = scope.with(j.name, bind(&j, first, Some(1), step));
             let x = p.load(self.x, &self.element(Dim::symbol(j.name)), &scope)?;
             let x = p.broadcast(x, scope.shape());
-            let mut keys = keys(p, x, self.descending);
+            let mut keys = self.keys(p, x);
             if let Some(turned) = turned {
                 let turned = p.splat([1; RANK], turned);
                 keys = p.binary(op::core::XOR, keys, turned);
@@ -106,10 +112,11 @@ impl Sort {
 }
 
 impl Row {
-    fn new(p: &mut Program, key: Type, longest: i64) -> Row {
+    /// For keys that differ in so many low bits.
+    fn new(p: &mut Program, (key, width): (Type, u32), longest: i64) -> Row {
         let sorts = &p.target.cpu().sorts;
         let bits = sorts.digits[usize::from(longest >= sorts.long)] as u32;
-        let digits = Digit::of_width(key.bit_width().unwrap_or(64), bits);
+        let digits = Digit::of_width(width, bits);
         let [from, to] =
             [0, 1].map(|_| Items { keys: p.alloc(&[longest], key), places: p.alloc(&[longest], Type::int(32)) });
         let counts = p.alloc(&[digits.len() as i64, 1 << bits], Type::int(32));

@@ -1,6 +1,7 @@
 //! What sums of updates cost, by the bytes that move.
 
 use crate::fuse::{Class, classify, is_view};
+use crate::split_sorts::price::Sizes;
 use rc_dialects::constraints::default_acc;
 use rc_ir::op_def::constant_of;
 use rc_ir::{Body, Dim, Op};
@@ -45,10 +46,9 @@ pub fn times(body: &Body, scatter: Op, target: &Target) -> Option<[i64; 2]> {
     let sorted = begin + table * own + updates * stored;
     let places = table / slice.min(costs.wide) as f64;
     let us = |bytes: f64| bytes / (target.bandwidth * 1e3);
-    let merges = (count as f64 / costs.run as f64).log2().ceil().max(0.0);
     let rounds = if rounding > 0.0 { 3.0 } else { 2.0 };
-    let run = count.min(costs.run) as f64 / costs.run as f64;
-    let sort = target.launch_us * (costs.launches + costs.merge_launches * merges + costs.sort_launches * run);
+    let sizes = Sizes { rows: batches as i64, length: count, key_bytes: 4, below: Some(shape[axis].as_static()?) };
+    let sort = target.launch_us * costs.launches + sizes.cheapest(target).1;
     Some(
         [us(atomic) + rounds * target.launch_us, us(sorted) + places * costs.place_ns / 1e3 + sort]
             .map(|us| us.round() as i64),

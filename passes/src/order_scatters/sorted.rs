@@ -3,6 +3,7 @@
 //! Sorted by index, the updates of a place lie together, in their order; so sums are formed in the same order at every run.
 
 use rc_dialects::builder::CoreBuilder;
+use rc_dialects::core::sort::BELOW;
 use rc_dialects::op;
 use rc_ir::{Attr, Body, Builder, Dim, Op, Type, Value};
 
@@ -35,7 +36,13 @@ pub fn sort(body: &mut Body, scatter: Op, sizes: Sizes) {
     let keys = b.reshape(operands[1], &[sizes.b, Dim::Static(sizes.k)]);
     let keys = b.convert(keys, Type::int(32));
     let types = [b.ty(keys), b.ty(keys).with_elem(Type::i64())];
-    let sort = b.op(op::tensor::SORT).operand(keys).attr("dim", Attr::i64(1)).results(&types).build();
+    let sort = b
+        .op(op::tensor::SORT)
+        .operand(keys)
+        .attr("dim", Attr::i64(1))
+        .attr(BELOW.name, Attr::i64(sizes.places))
+        .results(&types)
+        .build();
     let (sorted, order) = (b.body.result(sort, 0), b.body.result(sort, 1));
     let order = b.convert(order, Type::int(32));
     let starts = starts(&mut b, sorted, &sizes);

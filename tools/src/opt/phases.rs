@@ -23,7 +23,7 @@ pub const PHASES: [Phase; 8] = [
         name: "core",
         summary: "the closed set of operations, simplified",
         cpu: "decompose,canonicalize,cse,dce,layout,hoist-constants,in-parts",
-        cuda: "decompose,canonicalize,cse,dce,layout,hoist-constants,in-parts,align-products,split-products,cse,split-scans,order-scatters,split-sorts",
+        cuda: "decompose,canonicalize,cse,dce,layout,hoist-constants,in-parts,align-products,split-products,cse,order-scatters,split-sorts,split-scans",
     },
     same("fusions", "what becomes one kernel", "fuse,cse"),
     same("loops", "each fusion as nests over iteration spaces", "lower-loops"),
