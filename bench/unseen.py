@@ -5,7 +5,8 @@
 
 Each model has random weights and runs in a process of its own, a forward and a gradient, each beside eager and beside float64. A row has the
 relative error (root mean square; eager's beside it), the first call's seconds and the time of a later call over eager's, with --inductor over
-Inductor's too. With --jobs several models compile at once, and are timed one by one. A CPU gets small models, a GPU ones that fill it.
+Inductor's too. With --jobs several models compile at once; one is timed when all others wait. On a GPU a call is a CUDA graph, and `with_host` is said where it cannot
+be. A CPU gets small models, a GPU ones that fill it.
 """
 
 import argparse
@@ -244,11 +245,13 @@ def wait(device):
 
 
 @contextlib.contextmanager
-def turn(path):
-    """One process at a time."""
-    with open(path, "w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
+def turn(file):
+    """Waits until no process computes but this one; all others have the file's lock together. The wait is no part of a model's time."""
+    left = signal.alarm(0)
+    fcntl.flock(file, fcntl.LOCK_EX)
+    signal.alarm(left)
+    yield
+    fcntl.flock(file, fcntl.LOCK_SH)
 
 
 class Run:
@@ -314,10 +317,13 @@ class Run:
         if self.options.inductor:
             calls.append(self.compiled("inductor"))
             run(calls[-1])
-        with turn(self.options.lock):
-            ours, *peers = (microseconds(lambda: run(f), self.options.device == "cuda")[0] for f in calls)
+        with turn(self.options.busy):
+            times = [microseconds(lambda: run(f), self.options.device == "cuda") for f in calls]
+        (ours, alone), *peers = times
         self.row[prefix + "ms"] = round(ours / 1e3, 3)
-        self.row |= {prefix + name: round(ours / peer, 3) for name, peer in zip(("ratio", "inductor"), peers)}
+        if self.options.device == "cuda" and not alone:
+            self.row[prefix + "with_host"] = True
+        self.row |= {prefix + name: round(ours / peer, 3) for name, (peer, _) in zip(("ratio", "inductor"), peers)}
 
     def inference(self):
         eager = self.forward(self.model)
@@ -375,7 +381,9 @@ def child(options, name, output):
     signal.signal(signal.SIGALRM, late)
     signal.alarm(options.seconds)
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
-    row = measured(options, name)
+    with open(options.lock, "w") as options.busy:
+        fcntl.flock(options.busy, fcntl.LOCK_SH)
+        row = measured(options, name)
     with open(output, "w") as file:
         json.dump(row, file)
     os._exit(0)
@@ -420,7 +428,8 @@ def shown(row):
         if prefix + "ratio" in row:
             figures = (row[prefix + key] for key in ("first", "error", "eager_error", "ms", "ratio"))
             beside = f" {row[prefix + 'inductor']:6.3f}" if prefix + "inductor" in row else ""
-            parts.append("{:6.2f} s  {:8.1e} ({:8.1e})  {:9.3f} ms  {:6.3f}".format(*figures) + beside)
+            host = " with host" if prefix + "with_host" in row else ""
+            parts.append("{:6.2f} s  {:8.1e} ({:8.1e})  {:9.3f} ms  {:6.3f}".format(*figures) + beside + host)
     return " | ".join(parts + [row[key] for key in ("grad_skip", "fails") if key in row])
 
 
