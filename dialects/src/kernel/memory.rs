@@ -112,7 +112,8 @@ pub static READ: OpDef = OpDef {
     doc: "With `pred` false nothing is read and the result is zero. With `valid`, only the first that many lanes are read, the others are zero. \
 With `skip` the first that many are not read either, and are zero: the index may then lie as far before the first element. \
 `align` is the alignment in bytes that the address is known to have: the element's size by default. \
-`swizzle` applies to shared memory: the 16-byte chunk number of the address is xored as the tensor-map swizzle of that many bytes does.",
+`swizzle` applies to shared memory: the 16-byte chunk number of the address is xored as the tensor-map swizzle of that many bytes does; with one, at most 16 \
+bytes are moved.",
     example: r#"
 kernel.func @example(%x: memref<n x f32>, %y: memref<n x f32>) attributes {phase = thread, target = cpu, rc.symbols = #rc.symbols<n = [1, 64, 1]>, grid = [(n + 7) floordiv 8, 1, 1]} {
   %eight = core.constant {value = 8 : index} : index
@@ -222,6 +223,12 @@ fn verify_access(op: OpRef, memref: Type, value: Type) -> Result {
     let indices = op.group("indices").len();
     if indices != memref.rank() {
         return Err(op.error(format!("indexes {memref} with {indices} indices")));
+    }
+    let lanes = value.static_shape().unwrap_or_default().iter().product::<i64>();
+    let bytes = lanes * value.elem().byte_width().unwrap_or(1) as i64;
+    if op.int("swizzle").unwrap_or(0) != 0 && bytes > 16 {
+        let error = op.error(format!("moves {bytes} bytes as one, of which a swizzle moves 16"));
+        return Err(error.help("read and write chunks of 16 bytes"));
     }
     Ok(())
 }

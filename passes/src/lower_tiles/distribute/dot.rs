@@ -199,8 +199,14 @@ impl<'s> Distribute<'s> {
             return self.emit.extract(read, free - first);
         }
         if !factor.k_last {
-            let at = [self.emit.index(k)?, self.emit.get(thread.plus(free))?];
-            return self.read_chunk(memref, &at, lanes, factor.elem, swizzle);
+            // The swizzle moves chunks of 16 bytes.
+            let most = lanes.min(16 / factor.elem.byte_width().unwrap_or(16) as i64).max(1);
+            let mut parts = Vec::new();
+            for lane in (0..lanes).step_by(most as usize) {
+                let at = [self.emit.index(k)?, self.emit.get(thread.plus(free + lane))?];
+                parts.push(self.read_chunk(memref, &at, most, factor.elem, swizzle)?);
+            }
+            return self.emit.concat(&parts);
         }
         let mut parts = Vec::new();
         for lane in 0..lanes {
