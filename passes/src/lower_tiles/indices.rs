@@ -4,7 +4,7 @@
 use super::groups::accessed;
 use rc_dialects::op;
 use rc_ir::dim_range::Facts;
-use rc_ir::{Body, Dim, Op, OpRef, Value};
+use rc_ir::{Body, Dim, Op, OpRef, Type, Value};
 use rustc_hash::FxHashMap;
 
 /// The widest access of a GPU's thread, in bytes. Buffers are aligned to it.
@@ -42,6 +42,10 @@ impl Indices {
     /// What is known of an index value.
     pub fn dim(&self, value: Value) -> Dim {
         self.dims.get(&value).copied().unwrap_or(Dim::Dynamic)
+    }
+    /// Whether a place in a row is always a multiple of 16 bytes, from which the copy engine takes boxes.
+    pub fn is_on_line(&self, index: Value, elem: Type) -> bool {
+        elem.byte_width().is_some_and(|bytes| self.facts.divisible(self.dim(index), 16 / (bytes as i64).clamp(1, 16)))
     }
     /// A dimension of a memref's type as the analysis sees it.
     pub fn extent(&self, dim: Dim) -> Dim {

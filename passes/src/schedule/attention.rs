@@ -213,7 +213,6 @@ pub fn copied_by_boxes(access: &Access, iters: &[Iter; 6], [row, column]: [usize
     along.last() == Some(&Some(iters[column].name))
         && along.contains(&Some(iters[row].name))
         && whole
-        && access.shape.len() <= 5
-        && super::warpgroup::strides_fit(&access.shape, Type::bf16())
+        && super::warpgroup::boxes_fit(access, iters[column].name, Type::bf16())
         && !access.exprs.iter().any(|&e| has_index(e))
 }

@@ -138,7 +138,8 @@ fn changes(body: &Body, nest: &Nest, x: Name) -> Vec<i64> {
         Some(nest.resolve(expr))
     };
     let change = |op: Op| {
-        let compare = body.op_ref(body.defining_op(body.op_ref(op).operand(0))?);
+        let compare = body.defining_op(body.op_ref(op).operand(0)).map(|op| body.op_ref(op));
+        let compare = compare.filter(|op| op.is(op::core::COMPARE))?;
         let places = [place(compare.operand(0))?, place(compare.operand(1))?];
         let side = places.iter().position(|&e| mentions(e, x))?;
         (places[1 - side] - (places[side] - Dim::symbol(x))).as_static()

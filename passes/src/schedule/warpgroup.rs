@@ -224,7 +224,20 @@ fn copied_along(body: &Body, nest: &Nest, p: &Problem, which: usize) -> Option<N
     let whole = k.extent.modulo(Dim::Static(row_width(body.ty(value).elem()))) == Dim::Static(0);
     let ends = whole || access.clips(k);
     let both = tiled.iter().all(|t| along.contains(&Some(*t)));
-    (both && ends && access.shape.len() <= 5 && strides_fit(&access.shape, body.ty(value).elem())).then_some(last)
+    (both && ends && boxes_fit(access, last, body.ty(value).elem())).then_some(last)
+}
+
+/// Whether the copy engine takes boxes of an operand that begin where tiles along `last` do: its strides are multiples of 16 bytes, and so is each box's first place in a
+/// row (from 8 bytes on an H200 stops, with an illegal instruction).
+pub fn boxes_fit(access: &Access, last: Name, elem: Type) -> bool {
+    let from = access.exprs.last().map_or(Dim::Static(0), |&e| e - Dim::symbol(last));
+    let on_lines = from.modulo(Dim::Static(line(elem))) == Dim::Static(0);
+    access.shape.len() <= 5 && on_lines && strides_fit(&access.shape, elem)
+}
+
+/// Elements of 16 bytes.
+fn line(elem: Type) -> i64 {
+    16 / elem.byte_width().map_or(16, |width| width.clamp(1, 16) as i64)
 }
 
 /// Where a factor lies that a table chooses for each product of a batch: the same for all of a program's tile.
@@ -248,8 +261,7 @@ pub fn strides_fit(shape: &[Dim], elem: Type) -> bool {
 /// Whether a tensor map takes a memref's strides: all but the last are multiples of 16 bytes.
 pub fn is_mapped(ty: Type) -> bool {
     let strides = ty.strides().unwrap_or_default();
-    let line = 16 / ty.elem().byte_width().map_or(16, |width| width.clamp(1, 16) as i64);
-    strides.iter().rev().skip(1).all(|stride| stride.modulo(Dim::Static(line)) == Dim::Static(0))
+    strides.iter().rev().skip(1).all(|stride| stride.modulo(Dim::Static(line(ty.elem()))) == Dim::Static(0))
 }
 
 /// Into how many parts the sums may be cut, one or so many doublings less one of it, each with steps enough. A second kernel combines them, and runs the nests that follow.

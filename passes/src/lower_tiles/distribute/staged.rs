@@ -33,7 +33,8 @@ impl<'s> Distribute<'s> {
     pub(super) fn store_staged(&mut self, op: OpRef<'s>) -> Result<bool> {
         let Some(staged) = self.staged(op)? else { return Ok(false) };
         let target = self.src.ty(op.operand(1));
-        let map = match is_mapped(target) && target.rank() <= 5 {
+        let on_line = op.group("indices").last().is_some_and(|&first| self.indices.is_on_line(first, target.elem()));
+        let map = match is_mapped(target) && target.rank() <= 5 && on_line {
             true => {
                 let mut extents = vec![1; target.rank()];
                 extents[staged.down] = ROWS;

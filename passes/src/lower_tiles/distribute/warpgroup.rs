@@ -501,6 +501,7 @@ impl<'s> Distribute<'s> {
             && tile.elem().byte_width() == Some(2)
             && memory.rank() <= 5
             && is_mapped(memory)
+            && op.group("indices").last().is_some_and(|&first| self.indices.is_on_line(first, memory.elem()))
             && self.argument_of(op.operand(0)).is_some()
     }
     /// Has the second-level cache hold what the epilogue reads, while the product's last steps run.
