@@ -28,6 +28,7 @@ pub static GATHER: OpDef = OpDef {
     attrs: &[attr("axis", AttrKind::I64, "The dimension of the table that the indices are positions in."), BATCH],
     effects: Effects::Pure,
     infer: Some(|args: &InferArgs| one(gathered(args)?)),
+    fold: Some(super::shape::fold_splat),
     interfaces: &[
         &Derivative::Vjp(gather_vjp),
         &Canonicalize(&[

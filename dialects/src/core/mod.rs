@@ -36,6 +36,7 @@ pub mod shape;
 pub mod slice;
 pub mod sort;
 pub mod special;
+mod sum_of_products;
 pub mod unary;
 pub mod value_range;
 pub mod window;

@@ -32,7 +32,10 @@ pub static REDUCE: OpDef = OpDef {
     interfaces: &[
         &Reduction(reduction_of_reduce),
         &Derivative::Vjp(super::reduce_derivative::reduce_vjp),
-        &Canonicalize(&[("sum-of-one", super::one_hot::sum_the_one)]),
+        &Canonicalize(&[
+            ("sum-of-one", super::one_hot::sum_the_one),
+            ("sum-of-products", super::sum_of_products::contract),
+        ]),
     ],
     ..OpDef::new("rc.core.reduce")
 };
