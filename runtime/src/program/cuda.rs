@@ -285,11 +285,11 @@ impl CudaProgram {
         // SAFETY: the caller's stream is one of the device.
         let stream = unsafe { Stream::borrow(&self.device, stream) };
         // Where another stream is captured, the default one cannot be asked.
-        let captured = stream.is_capturing().unwrap_or(true);
-        if captured {
+        let captured = stream.is_capturing();
+        if matches!(captured, Ok(true)) {
             self.keep_for_captures()?;
         }
-        let as_graphs = self.as_graphs.load(Ordering::Relaxed) && !captured;
+        let as_graphs = self.as_graphs.load(Ordering::Relaxed) && matches!(captured, Ok(false));
         let mut bases = Vec::new();
         for (first, piece) in &plan.pieces {
             between(*first)?;
