@@ -40,7 +40,7 @@ pub fn sort(body: &mut Body, scatter: Op, sizes: Sizes) {
         .op(op::tensor::SORT)
         .operand(keys)
         .attr("dim", Attr::i64(1))
-        .attr(BELOW.name, Attr::i64(sizes.places))
+        .attr(BELOW.name, Attr::i64(sizes.places.max(1)))
         .results(&types)
         .build();
     let (sorted, order) = (b.body.result(sort, 0), b.body.result(sort, 1));

@@ -20,8 +20,8 @@ pub fn sorted(b: &mut Builder, keys: Value, below: i64) -> Value {
     // What fills the last block has a key of its own, after all others.
     let counts = if n % TOGETHER == 0 { below } else { below + 1 };
     let line = |sizes: &[i64]| [lead, &sizes.iter().map(|&n| Dim::Static(n)).collect::<Vec<_>>()].concat();
-    let (none, high) = (vec![Dim::Static(0); shape.len()], line(&[blocks * TOGETHER - n]));
-    let high: Vec<Dim> = lead.iter().map(|_| Dim::Static(0)).chain(high.last().copied()).collect();
+    let none = vec![Dim::Static(0); shape.len()];
+    let high = [&none[1..], &[Dim::Static(blocks * TOGETHER - n)]].concat();
     let filled = b.pad_or_crop(keys, below as f64, &none, &high);
     let in_blocks = b.reshape(filled, &line(&[blocks, TOGETHER]));
     let firsts = first_places(b, in_blocks, (lead, counts));

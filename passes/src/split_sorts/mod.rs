@@ -26,7 +26,7 @@ that are known to be small are counted instead.",
     )],
     requires: &["decompose"],
     ..PassDef::new("split-sorts", |options| {
-        let run = (options.int("run") as u64).next_power_of_two() as i64;
+        let run = (options.int("run") as u64).max(2).next_power_of_two() as i64;
         let given = (options.int("run") > 0).then_some(run);
         Ok(PassKind::symbol(move |body: &mut Body, cx: &mut SymbolContext| {
             let target = Target::of("", "", cx.module.attrs).map_err(|why| Diagnostic::error(Loc::UNKNOWN, why))?;
@@ -58,6 +58,7 @@ that are known to be small are counted instead.",
 
 /// The sizes of a sort on a GPU, of rows of a fixed length.
 fn sizes(body: &Body, op: Op, target: &Target) -> Option<Sizes> {
+    target.gpu.as_ref()?;
     let at = body.op_ref(op);
     let ty = body.ty(at.operand(0));
     let shape = ty.shape();
@@ -65,7 +66,6 @@ fn sizes(body: &Body, op: Op, target: &Target) -> Option<Sizes> {
     let length = length.as_static().filter(|&n| 0 < n && n < i64::from(i32::MAX))?;
     let rows = lead.iter().fold(Dim::Static(1), |n, &d| n * d).as_static();
     let below = at.int(BELOW.name).or_else(|| bound_of(body, at.operand(0)));
-    target.gpu.as_ref()?;
     let key_bytes = ty.elem().byte_width().map_or(8, |bytes| bytes as i64);
     // A symbolic number of rows is taken to occupy the machine.
     Some(Sizes { rows: rows.unwrap_or(target.cores), length, key_bytes, below })

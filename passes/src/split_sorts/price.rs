@@ -31,7 +31,7 @@ impl Sizes {
     /// The way that takes the least time, and the microseconds.
     pub fn cheapest(&self, target: &Target) -> (Way, f64) {
         let costs = &target.gpu().sorts;
-        let [shortest, longest] = costs.runs.map(|run| run.ilog2());
+        let [shortest, longest] = costs.runs.map(|run| run.max(1).ilog2());
         let runs = (shortest..=longest).map(|bits| 1 << bits).filter(|&run| run < self.length).map(Way::Merged);
         let whole = (self.length <= LONGEST).then_some(Way::Whole);
         let counted = self.below.filter(|&keys| keys <= costs.counted).map(|_| Way::Counted);
