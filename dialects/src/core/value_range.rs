@@ -73,24 +73,19 @@ fn numbers(attr: Attr, elem: Type) -> Option<Range> {
         return int(scalar::splat_of(attr)?).map(|n| (n, n));
     };
     let width = elem.byte_width()? as usize;
-    let elements = data.bytes.chunks_exact(width).take(if data.splat { 1 } else { FEW + 1 });
-    let mut range = None;
-    for (number, bytes) in elements.enumerate() {
+    let element = |bytes: &[u8]| {
         let mut word = [0; 8];
         word.get_mut(..width)?.copy_from_slice(bytes);
-        let n = int(Scalar::from_bits(u64::from_le_bytes(word), elem)?).filter(|_| number < FEW)?;
-        range = union(range, Some((n, n)), number == 0);
-    }
-    range
+        int(Scalar::from_bits(u64::from_le_bytes(word), elem)?)
+    };
+    let few = data.splat || data.bytes.len() <= FEW * width;
+    let all: Vec<i64> = data.bytes.chunks_exact(width).filter(|_| few).map(element).collect::<Option<_>>()?;
+    all.iter().min().copied().zip(all.iter().max().copied())
 }
 
-/// Both together, or the second alone; nothing where one of them is not known.
-fn union(a: Option<Range>, b: Option<Range>, first: bool) -> Option<Range> {
-    match (a, b) {
-        (_, b) if first => b,
-        (Some(a), Some(b)) => Some((a.0.min(b.0), a.1.max(b.1))),
-        _ => None,
-    }
+/// Both together.
+fn union(a: Range, b: Range) -> Range {
+    (a.0.min(b.0), a.1.max(b.1))
 }
 
 /// The range of an operation's result.
@@ -111,11 +106,11 @@ fn made(op: OpRef, result: usize, steps: &mut usize) -> Option<Range> {
         op::core::GATHER => of(0),
         op::core::CONVERT => in_type(op, of(0)?),
         op::core::CONCAT => {
-            let first = of(0);
-            (1..op.operands().len()).fold(first, |all, i| union(all, of(i), false))
+            let first = of(0)?;
+            (1..op.operands().len()).try_fold(first, |all, i| Some(union(all, of(i)?)))
         }
-        op::core::SELECT => union(of(1), of(2), false),
-        op::core::SCATTER if op.str("kind") == Some("set") => union(of(0), of(2), false),
+        op::core::SELECT => Some(union(of(1)?, of(2)?)),
+        op::core::SCATTER if op.str("kind") == Some("set") => Some(union(of(0)?, of(2)?)),
         op::core::SORT if result == 1 && op.operands().len() > 1 => of(1),
         op::core::SORT if result == 1 => along(-1),
         op::core::SORT => of(0),
