@@ -20,7 +20,7 @@ pub fn range_of(body: &Body, value: Value) -> Option<Range> {
 /// The number that all of these are less than, if none is negative and they are known to be less than 2³¹ - 1.
 pub fn bound_of(body: &Body, value: Value) -> Option<i64> {
     let (least, most) = range_of(body, value)?;
-    (least >= 0 && most < i64::from(i32::MAX)).then_some(most + 1)
+    (least >= 0 && most < i64::from(i32::MAX)).then(|| most + 1)
 }
 
 /// What a comparison of integers gives everywhere, where their ranges say it.
@@ -172,7 +172,7 @@ fn divisor(op: OpRef) -> Option<Value> {
 
 /// Rests of natural numbers.
 fn remainder(a: Range, b: Range) -> Option<Range> {
-    (is_natural_range(a) && b.0 > 0).then_some((0, a.1.min(b.1 - 1)))
+    (is_natural_range(a) && b.0 > 0).then(|| (0, a.1.min(b.1 - 1)))
 }
 
 /// Quotients of natural numbers.
