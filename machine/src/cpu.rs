@@ -107,6 +107,9 @@ pub struct CpuProducts {
     /// Cycles until a sum takes its next product, and of a step besides loads and multiply-adds.
     pub latency: f64,
     pub step: f64,
+    /// Cycles by which loading a repeated element, or a vector, delays a step's multiply-adds, though both run at once.
+    pub element: f64,
+    pub vector: f64,
     /// Cycles that starting a program takes, a tile of results, a row that is packed, and a run of windows' elements that is read in place.
     pub program: f64,
     pub tile: f64,

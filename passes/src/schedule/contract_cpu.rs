@@ -313,7 +313,8 @@ impl Model<'_> {
         // A vector in two lines is loaded twice.
         let vector = (columns as i64 * self.bytes).min(LINE);
         let twice = if self.right_in_place(c) { nr * self.beyond(vector) as f64 / LINE as f64 } else { 0.0 };
-        (mr * nr * self.instruction).max((mr + nr + twice) * rows / 2.0).max(chain) / words
+        let delay = if self.unit == Unit::Amx { 0.0 } else { delay(self.costs(), [mr, nr]) };
+        (mr * nr * self.instruction + delay).max((mr + nr + twice) * rows / 2.0).max(chain) / words
     }
 
     /// Counted in cycles of instructions on vectors.
@@ -513,6 +514,11 @@ const VECTORS: &[i64] = &[2, 3, 1, 4, 5, 6, 7];
 const WIDE: i64 = 3;
 const ROWS: i64 = 3;
 
+/// Cycles by which a step's loads delay its multiply-adds.
+fn delay(costs: &CpuProducts, [rows, vectors]: [f64; 2]) -> f64 {
+    costs.element * rows + costs.vector * vectors
+}
+
 /// Rows and columns of a tile of results of `m` rows (none: not known) and `n` columns, with a number of rows that `fits` and one of these
 /// numbers of `vectors` (none: any): with the right operand's vectors and a repeated element of the left one it fills the vector registers, and
 /// the rows and columns past the results are the fewest.
@@ -529,7 +535,8 @@ fn register_tile(
     let cost = |&[rows, vectors]: &[i64; 2]| {
         let tiles = parts(m, rows) * parts(n, vectors * lanes);
         // Of multiply-adds and of loads there are two a cycle.
-        let cycles = ((rows * vectors) as f64 / 2.0).max((rows + vectors) as f64 / 2.0).max(costs.latency);
+        let delay = delay(costs, [rows as f64, vectors as f64]);
+        let cycles = ((rows * vectors) as f64 / 2.0 + delay).max((rows + vectors) as f64 / 2.0).max(costs.latency);
         tiles * (cycles + costs.step)
     };
     let vectors = if vectors.is_empty() { VECTORS } else { vectors };
