@@ -125,8 +125,9 @@ pub struct CpuProducts {
     pub turn_word: f64,
     /// Cycles of a vector of sums that waits for the next block of k: it is stored and added.
     pub wait: f64,
-    /// How much longer a step takes whose right panel comes from the second-level cache.
+    /// How much longer a step takes whose right panel comes from the second-level cache, and how many of its vectors come in a cycle at most.
     pub right_second: f64,
+    pub right_rate: f64,
     /// Bytes of a cycle that come from beyond the second-level cache, as far as nothing hides it.
     pub third_rate: f64,
     /// Cycles until a row of the left operand that is read in place, on a page of its own, arrives ahead of its use.

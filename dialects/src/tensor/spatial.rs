@@ -12,6 +12,9 @@ pub const PADDING: AttrDef =
 pub const DILATIONS: AttrDef =
     attr("dilations", AttrKind::I64Array, "Steps from element to element of a window; absent: 1.").optional();
 
+/// Sizes, distances and padding of windows at most: the places of their elements are numbers of 64 bits.
+const MOST: i64 = i32::MAX as i64;
+
 /// Windows over the last `rank()` dimensions.
 #[derive(Clone, Debug)]
 pub struct Windows {
@@ -28,17 +31,17 @@ impl Windows {
         let rank = sizes.len();
         let steps = |name: &str, default: i64, least: i64| {
             let steps = list(name).unwrap_or_else(|| vec![default; rank]);
-            let good = steps.len() == rank && steps.iter().all(|&s| s >= least);
+            let good = steps.len() == rank && steps.iter().all(|&s| (least..=MOST).contains(&s));
             if good {
                 Ok(steps)
             } else {
-                Err(format!("needs {rank} '{name}', each at least {least}, and has {steps:?}"))
+                Err(format!("needs {rank} '{name}', each from {least} to {MOST}, and has {steps:?}"))
             }
         };
         let (strides, dilations) = (steps("strides", 1, 1)?, steps("dilations", 1, 1)?);
-        let padding = steps("padding", 0, i64::MIN)?;
-        if rank == 0 || sizes.iter().any(|&s| s < 1) {
-            return Err(format!("needs windows of positive sizes, and has {sizes:?}"));
+        let padding = steps("padding", 0, -MOST)?;
+        if rank == 0 || sizes.iter().any(|s| !(1..=MOST).contains(s)) {
+            return Err(format!("needs windows of sizes from 1 to {MOST}, and has {sizes:?}"));
         }
         Ok(Windows { sizes, strides, padding, dilations })
     }

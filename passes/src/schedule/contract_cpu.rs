@@ -314,7 +314,8 @@ impl Model<'_> {
         let vector = (columns as i64 * self.bytes).min(LINE);
         let twice = if self.right_in_place(c) { nr * self.beyond(vector) as f64 / LINE as f64 } else { 0.0 };
         let delay = if self.unit == Unit::Amx { 0.0 } else { delay(self.costs(), [mr, nr]) };
-        (mr * nr * self.instruction + delay).max((mr + nr + twice) * rows / 2.0).max(chain) / words
+        let loads = (mr + nr + twice) * rows / 2.0;
+        ((mr * nr * self.instruction).max(loads) + delay).max(chain) / words
     }
 
     /// Counted in cycles of instructions on vectors.
@@ -327,7 +328,8 @@ impl Model<'_> {
         let steps = self.steps(c);
         let mut step = self.step(c) + self.reads(c);
         if !self.panels && self.panel_bytes(c) * 4 > self.target.shared_bytes * 3 {
-            step *= costs.right_second; // The right operand's panel comes from the second-level cache.
+            // The right operand's panel comes from the second-level cache.
+            step = (step * costs.right_second).max(vectors / costs.right_rate);
         }
         let products = tiles[0] * tiles[1] * (sums * step + steps * (costs.tile + self.starts(c)));
         let [m_parts, n_parts] = self.parts(c);
@@ -535,9 +537,9 @@ fn register_tile(
     let cost = |&[rows, vectors]: &[i64; 2]| {
         let tiles = parts(m, rows) * parts(n, vectors * lanes);
         // Of multiply-adds and of loads there are two a cycle.
-        let delay = delay(costs, [rows as f64, vectors as f64]);
-        let cycles = ((rows * vectors) as f64 / 2.0 + delay).max((rows + vectors) as f64 / 2.0).max(costs.latency);
-        tiles * (cycles + costs.step)
+        let [rows, vectors] = [rows, vectors].map(|n| n as f64);
+        let cycles = (rows * vectors / 2.0).max((rows + vectors) / 2.0) + delay(costs, [rows, vectors]);
+        tiles * (cycles.max(costs.latency).max(vectors / costs.right_rate) + costs.step)
     };
     let vectors = if vectors.is_empty() { VECTORS } else { vectors };
     let tiles = vectors.iter().flat_map(|&vectors| {
