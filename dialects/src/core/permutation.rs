@@ -25,7 +25,7 @@ pub fn look_up_updates(op: Op, rw: &mut Rewriter) -> Result<bool> {
     let (ty, axis) = (rw.body.ty(x), axis as usize);
     let Some((order, each)) = order_of(rw.body, indices) else { return Ok(false) };
     let places = rw.body.ty(order).shape()[0].as_static();
-    let covers = places.zip(ty.shape()[axis].as_static()).is_some_and(|(n, size)| n == size * each);
+    let covers = places.zip(ty.shape()[axis].as_static()).is_some_and(|(n, size)| size.checked_mul(each) == Some(n));
     let one = each == 1 && (kind == "set" || kind == "add" && zero);
     if !(covers && (one || kind == "add" && zero)) || is_counter(rw.body, updates) {
         return Ok(false);
