@@ -2,6 +2,7 @@
 //! counters.
 
 use super::groups::accessed;
+use crate::schedule::line;
 use rc_dialects::op;
 use rc_ir::dim_range::Facts;
 use rc_ir::{Body, Dim, Op, OpRef, Type, Value};
@@ -45,7 +46,7 @@ impl Indices {
     }
     /// Whether a place in a row is always a multiple of 16 bytes, from which the copy engine takes boxes.
     pub fn is_on_line(&self, index: Value, elem: Type) -> bool {
-        elem.byte_width().is_some_and(|bytes| self.facts.divisible(self.dim(index), 16 / (bytes as i64).clamp(1, 16)))
+        self.facts.divisible(self.dim(index), line(elem))
     }
     /// A dimension of a memref's type as the analysis sees it.
     pub fn extent(&self, dim: Dim) -> Dim {

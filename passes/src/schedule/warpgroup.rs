@@ -236,7 +236,7 @@ pub fn boxes_fit(access: &Access, last: Name, elem: Type) -> bool {
 }
 
 /// Elements of 16 bytes.
-fn line(elem: Type) -> i64 {
+pub fn line(elem: Type) -> i64 {
     16 / elem.byte_width().map_or(16, |width| width.clamp(1, 16) as i64)
 }
 

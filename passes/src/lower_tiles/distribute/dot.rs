@@ -3,6 +3,7 @@
 use super::{Distribute, Mapped};
 use crate::lower_tiles::emit::Ix;
 use crate::lower_tiles::layout::{Distribution, Layout, shared_swizzle};
+use crate::schedule::line;
 use rc_dialects::op;
 use rc_ir::{Attr, OpRef, Result, Type, Value};
 use rustc_hash::FxHashMap;
@@ -200,7 +201,7 @@ impl<'s> Distribute<'s> {
         }
         if !factor.k_last {
             // The swizzle moves chunks of 16 bytes.
-            let most = lanes.min(16 / factor.elem.byte_width().unwrap_or(16) as i64).max(1);
+            let most = lanes.min(line(factor.elem));
             let mut parts = Vec::new();
             for lane in (0..lanes).step_by(most as usize) {
                 let at = [self.emit.index(k)?, self.emit.get(thread.plus(free + lane))?];
