@@ -153,7 +153,7 @@ def sinh(x: Value) -> Value:
     """Elementwise hyperbolic sine."""
 def slice(x: Value, *, starts: Shape, sizes: Shape, strides: Sequence[int] | None = None) -> Value:
     """A part of a tensor, with steps."""
-def sort(x: Value, places: Value | None = None, *, descending: bool = False, count: int | None = None) -> list[Value]:
+def sort(x: Value, places: Value | None = None, *, descending: bool = False, count: int | None = None, below: int | None = None) -> list[Value]:
     """The first elements of each row in order, and where each was."""
 def sqrt(x: Value) -> Value:
     """Elementwise square root."""

@@ -105,7 +105,7 @@ def silu(x: Value) -> Value:
     """x / (1 + exp(-x))."""
 def softmax(x: Value, *, dim: int) -> Value:
     """exp(x - max) / sum exp(x - max) along a dimension."""
-def sort(x: Value, *, dim: int, descending: bool = False, pairs: int | None = None) -> list[Value]:
+def sort(x: Value, *, dim: int, descending: bool = False, pairs: int | None = None, below: int | None = None) -> list[Value]:
     """The elements in order along a dimension, and where each was."""
 def split(x: Value, *, sizes: Shape, dim: int) -> list[Value]:
     """Parts of a tensor along a dimension."""
