@@ -52,13 +52,19 @@ impl Program<'_> {
 
     /// As [`Program::load`], of memory that is no tensor's of the nests.
     pub fn load_from(&mut self, memory: Value, access: &Access, scope: &Scope) -> Result<Value> {
-        let tiled = scope.tiled();
         let by_tiles = scope.indices.iter().any(|&index| self.ty(index).is_tile());
         let apart = by_tiles && access.exprs.iter().any(|&e| has_index(e));
-        match if apart { None } else { access.plain(&tiled) } {
+        match if apart { None } else { access.plain_by_tiles(&scope.tiled(), &self.aligned(scope)) } {
             Some(along) => self.load_plain(memory, access, &along, scope),
             None => self.gather(memory, access, scope),
         }
+    }
+
+    /// The iterators whose tiles start at multiples of their sizes and are all inside of the extent, with these.
+    fn aligned(&self, scope: &Scope) -> Vec<(Name, i64)> {
+        let tiles = scope.binds.iter().filter(|(_, bind)| bind.axis.is_some() && bind.size > 1 && bind.exact);
+        let aligned = tiles.filter(|(_, bind)| self.is_multiple(bind.base, bind.size));
+        aligned.map(|(name, bind)| (*name, bind.size)).collect()
     }
 
     fn load_plain(&mut self, memory: Value, access: &Access, along: &[Option<Name>], scope: &Scope) -> Result<Value> {

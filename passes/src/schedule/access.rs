@@ -79,9 +79,19 @@ impl Access {
     /// For each dimension, which of the tiled iterators runs along it; `None` where that is not so for all: each
     /// tiled iterator in at most one dimension, at most one in each, as `iterator + rest`.
     pub fn plain(&self, tiled: &[Name]) -> Option<Vec<Option<Name>>> {
-        let along: Vec<Option<Name>> = self.exprs.iter().map(|&e| runs_along(e, tiled)).collect::<Option<_>>()?;
-        let once = |t: &Name| along.iter().filter(|a| **a == Some(*t)).count() <= 1;
-        tiled.iter().all(once).then_some(along)
+        self.plain_by_tiles(tiled, &[])
+    }
+    /// As [`Access::plain`], where some iterators' tiles start at multiples of their sizes, given here: tiles of 16 of `[i floordiv 64, i mod 64]` run along
+    /// the second dimension.
+    pub fn plain_by_tiles(&self, tiled: &[Name], tiles: &[(Name, i64)]) -> Option<Vec<Option<Name>>> {
+        let by_tiles = |e: Dim| {
+            let (name, size) = *tiles.iter().find(|t| mentions(e, t.0))?;
+            let alone = tiled.iter().all(|&t| t == name || !mentions(e, t));
+            let (_, steps) = run_start(e, name, size, Dim::symbol(name)).filter(|_| alone)?;
+            Some((steps == 1).then_some(name))
+        };
+        let along: Option<Vec<_>> = self.exprs.iter().map(|&e| runs_along(e, tiled).or_else(|| by_tiles(e))).collect();
+        along.filter(|along| tiled.iter().all(|t| along.iter().filter(|a| **a == Some(*t)).count() <= 1))
     }
     /// The longest run of 8, 4 or 2 neighbours in memory that the iterator's next values always are, from each multiple of the run's length
     /// on, at an address that is a multiple of it too; 1 where there is none.
@@ -200,7 +210,7 @@ fn atom_mentions(atom: &Atom, name: Name) -> bool {
 }
 
 /// What an expression grows by from each of the iterator's values to the next, where that is the same for all.
-fn coefficient(e: Dim, iter: Name) -> Option<i64> {
+pub fn coefficient(e: Dim, iter: Name) -> Option<i64> {
     if !mentions(e, iter) {
         return Some(0);
     }

@@ -71,9 +71,9 @@ pub fn plan(body: &Body, mut group: Group, target: &Target) -> Plan {
         let size = if target.is_cpu() && across.is_none() { undivided(body, &group, x, size, lanes) } else { size };
         schedule.axes[1] = x.name;
         schedule.set_tile(x.name, size);
-        let rows = if across.is_some() { want_y } else { (want / size).max(1) };
+        let rows = across.map_or_else(|| (want / size).max(1), |(_, run)| want_y.min(run));
         let taken = |y: &Iter| storable(&outputs, y, Some(x.name), fit(target, y.extent.as_static(), rows, 1), target);
-        let second = match across.or(repeated) {
+        let second = match across.map(|a| a.0).or(repeated) {
             Some(y) => nest.iter(y).map(|y| (y.name, taken(y))),
             None if target.is_cpu() => None,
             None => {
@@ -220,7 +220,8 @@ fn collapse_short_rows(body: &Body, group: &Group, target: &Target) -> Option<([
 
 /// An iterator other than `x` along which some operand, as large as the result, or the rows of a table are contiguous. The operand may be anywhere along
 /// `x`, at every second element, say: a CPU then reads elements one by one as long as the line of each stays in the first-level cache until the next is read.
-fn transposed(group: &Group, x: Name, lanes: i64, target: &Target) -> Option<Name> {
+/// With the iterator: the greatest tile along it that lies in one run of the operand.
+fn transposed(group: &Group, x: Name, lanes: i64, target: &Target) -> Option<(Name, i64)> {
     let extent = |nest: &Nest, along: Name| nest.iter(along).map_or(0, |i| extent_of(&nest.ranges, i.extent));
     let long = |nest: &Nest, along: Name| extent(nest, along) >= 8;
     let read = |nest: &Nest, access: &Access| {
@@ -231,11 +232,12 @@ fn transposed(group: &Group, x: Name, lanes: i64, target: &Target) -> Option<Nam
         let plain = across.filter(|&y| even(y));
         let bounded = || access.innermost_within().filter(|&y| y != x && access.mentions(x) && !target.is_cpu());
         let other = || beside_runs(nest, access, x, target).or_else(bounded).filter(|&y| long(nest, y));
-        plain.or_else(other)
+        let whole = plain.or_else(other).map(|y| (y, i64::MAX));
+        whole.or_else(|| in_runs(nest, access, x, lanes))
     };
     let looked_up = |nest: &Nest, table: &Access| {
         let along = table.innermost().filter(|&y| y != x && !table.mentions(x))?;
-        long(nest, along).then_some(along)
+        long(nest, along).then_some((along, i64::MAX))
     };
     group.nests.iter().find_map(|nest| {
         let inputs = nest.inputs.iter().find_map(|access| read(nest, access));
@@ -247,6 +249,15 @@ fn transposed(group: &Group, x: Name, lanes: i64, target: &Target) -> Option<Nam
 fn lines_between(nest: &Nest, access: &Access, y: Name) -> i64 {
     let inner = nest.iters.iter().skip_while(|i| i.name != y).skip(1).filter(|i| access.mentions(i.name));
     inner.map(|i| extent_of(&nest.ranges, i.extent)).fold(1, i64::saturating_mul)
+}
+
+/// The iterator along which an operand that is read across lies in runs of whole vectors, as `[y floordiv 64, x, y mod 64]`, and the greatest tile
+/// within one.
+fn in_runs(nest: &Nest, access: &Access, x: Name, lanes: i64) -> Option<(Name, i64)> {
+    let across = access.innermost().is_none() && access.mentions(x);
+    let longest = |y: Name| [64, 32, 16, 8].into_iter().find(|&run| access.by_runs(y, run, Dim::symbol(y)).is_some());
+    let others = nest.iters.iter().map(|i| i.name).filter(|&y| across && y != x);
+    others.filter_map(|y| Some((y, longest(y)?))).find(|run| run.1 >= lanes)
 }
 
 /// Where an operand has a few elements beside one another along `x`: the iterator whose other values have their runs next to these, in the same sector.
