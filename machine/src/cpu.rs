@@ -85,11 +85,20 @@ pub struct CpuWindows {
     pub colliding_rows: i64,
     /// Vectors of a row at most.
     pub vectors: i64,
-    /// Elements along a side of windows whose padding is read in place, at most.
+    /// The side of windows plus their step up to which padding is read in place; the same where rows of lanes are padded.
     pub padded: i64,
-    /// Cycles until a sum takes its next element, and of a step besides loads and arithmetic.
+    pub padded_lanes: i64,
+    /// Steps along an iterator that are taken at once, at most.
+    pub unrolled: i64,
+    /// Cycles until a sum takes its next element, of a step besides loads and arithmetic, of each row that it reads, of a vector that finds no register, and of
+    /// starting a tile.
     pub latency: f64,
     pub step: f64,
+    pub row: f64,
+    pub spill: f64,
+    pub tile: f64,
+    /// How much longer a tile takes that is partly past the lanes' end.
+    pub partial: f64,
 }
 
 /// Products by blocks.

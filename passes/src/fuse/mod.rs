@@ -47,8 +47,8 @@ pub struct FuseOptions {
     pub max_ops: usize,
     /// Whether products read operands that are packed in panels, which their schedules on a CPU do.
     pub panels: bool,
-    /// The elements of windows along a side whose padding is read in place, as vectors of zeros, on a CPU.
-    pub padded: i64,
+    /// The side of windows plus their step up to which a CPU reads padding in place; the same where rows of lanes are padded.
+    pub padded: [i64; 2],
     /// Whether products gather their operands through any index map, which their schedules on a GPU do.
     pub gathers: bool,
     /// Rows up to which a product widens an operand of 8 bits itself.
@@ -66,7 +66,7 @@ impl Default for FuseOptions {
             fuse: true,
             max_ops: 64,
             panels: false,
-            padded: 0,
+            padded: [0; 2],
             gathers: false,
             widened: i64::MAX,
             costs,

@@ -43,22 +43,53 @@ pub fn pads_with_zeros(op: OpRef) -> bool {
 /// Whether the elements of what is padded are those of memory, moved and converted, and every place outside of it is outside of memory too: what a
 /// kernel reads there is zero then. A constant lies nowhere; a slice, a broadcast, or a reshape that joins dimensions leads back inside.
 pub fn stays_outside(pad: OpRef, is_memory: &dyn Fn(Value) -> bool) -> bool {
-    let sides = ["low", "high"].map(|side| pad.attr(side).and_then(|a| a.as_shape()).unwrap_or_default());
+    let Some(Under { memory, place, map }) = Under::of(pad, is_memory) else { return false };
     let shape = pad.body.ty(pad.operand(0)).shape();
-    let padded = |d: &usize| sides.iter().any(|side| side[*d] != Dim::Static(0));
-    let place: Vec<Dim> = (0..shape.len()).map(|d| Dim::symbol(Name::new(&format!("_place{d}")))).collect();
-    let (mut value, mut map) = (pad.operand(0), place.clone());
-    while !is_memory(value) {
-        let op = pad.body.defining_op(value).map(|op| pad.body.op_ref(op));
-        let op = op.filter(|&op| classify(op) != Class::Splat && op.operands().len() > 0);
-        let Some((from, Some(at))) = op.and_then(|op| sources(op, &map, &Ranges::new())?.into_iter().next()) else {
-            return false;
-        };
-        (value, map) = (from, at);
-    }
-    let memory = pad.body.ty(value).shape();
+    let memory = pad.body.ty(memory).shape();
     let follows = |d: usize| map.iter().zip(&memory).any(|(&at, &size)| leads_outside(place[d], shape[d], at, size));
-    (0..shape.len()).filter(padded).all(follows)
+    (0..shape.len()).filter(|&d| is_padded(pad, d)).all(follows)
+}
+
+/// Whether a CPU reads windows' padding in place, which takes masks: that of small windows with small steps, whose rows are those of memory. A side plus the
+/// step is `rows` at most, and `lanes` where the last dimension is padded.
+pub fn is_masked(pad: OpRef, is_memory: &dyn Fn(Value) -> bool, [rows, lanes]: [i64; 2]) -> bool {
+    let last = pad.body.ty(pad.operand(0)).shape().len() - 1;
+    let most = if is_padded(pad, last) { lanes } else { rows };
+    let small = |user: OpRef| {
+        let [sizes, strides, dilations] =
+            ["sizes", "strides", "dilations"].map(|name| user.ints(name).unwrap_or_default());
+        sizes.iter().zip(strides).all(|(size, step)| size + step <= most) && dilations.iter().all(|&d| d == 1)
+    };
+    let in_rows = |under: Under| under.map.last() == under.place.last();
+    pad.body.uses(pad.result(0)).all(|(user, _)| small(pad.body.op_ref(user)))
+        && Under::of(pad, is_memory).is_some_and(in_rows)
+}
+
+fn is_padded(pad: OpRef, dim: usize) -> bool {
+    let of_side = |side: &str| pad.attr(side).and_then(|a| a.as_shape()).unwrap_or_default();
+    ["low", "high"].iter().any(|side| of_side(side)[dim] != Dim::Static(0))
+}
+
+/// The memory that a padded value is moved from, and where in it the element at `place` lies.
+struct Under {
+    memory: Value,
+    place: Vec<Dim>,
+    map: Vec<Dim>,
+}
+
+impl Under {
+    fn of(pad: OpRef, is_memory: &dyn Fn(Value) -> bool) -> Option<Under> {
+        let rank = pad.body.ty(pad.operand(0)).shape().len();
+        let place: Vec<Dim> = (0..rank).map(|d| Dim::symbol(Name::new(&format!("_place{d}")))).collect();
+        let (mut memory, mut map) = (pad.operand(0), place.clone());
+        while !is_memory(memory) {
+            let op = pad.body.defining_op(memory).map(|op| pad.body.op_ref(op));
+            let op = op.filter(|&op| classify(op) != Class::Splat && op.operands().len() > 0)?;
+            let (from, at) = sources(op, &map, &Ranges::new())?.into_iter().next()?;
+            (memory, map) = (from, at?);
+        }
+        Some(Under { memory, place, map })
+    }
 }
 
 /// Whether `at` is outside of `0..size` wherever `place` is outside of `0..extent`.

@@ -70,7 +70,7 @@ pub fn of_target(attrs: Attr, options: &FuseOptions) -> FuseOptions {
     match Target::of("", "", attrs) {
         Ok(target) => FuseOptions {
             panels: target.is_cpu(),
-            padded: target.cpu.as_ref().map_or(0, |cpu| cpu.windows.padded),
+            padded: target.cpu.as_ref().map_or([0; 2], |cpu| [cpu.windows.padded, cpu.windows.padded_lanes]),
             gathers: !target.is_cpu(),
             widened: target
                 .gpu

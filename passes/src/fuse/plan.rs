@@ -3,7 +3,7 @@
 
 use super::classify::{Class, classify};
 use super::ops::{Ops, Row, row_of};
-use super::padding::{padding_value, pads_windows, pads_with_zeros, stays_outside};
+use super::padding::{is_masked, padding_value, pads_windows, pads_with_zeros, stays_outside};
 use super::reads::{
     Read, Scope, Space, index_dims, is_affine, is_panelled, is_projection, most_elements, tensor_bytes,
 };
@@ -759,7 +759,7 @@ impl Planner<'_> {
         let mut reductions = target.ops.iter().filter(|&&o| self.class(o) == Class::Reduce);
         let mut all = |kinds: &[&str]| {
             target.anchor == Some(Class::Reduce)
-                && (self.options.gathers || kinds == ["add"] && pads_whole_vectors(self.op(op), self.options.padded))
+                && (self.options.gathers || kinds == ["add"] && self.is_masked(op))
                 && reductions.all(|&o| self.op(o).str("kind").is_some_and(|kind| kinds.contains(&kind)))
         };
         match padding_value(self.op(op)) {
@@ -772,9 +772,18 @@ impl Planner<'_> {
     /// Whether what is outside of a padded value is outside of the memory that it would be moved from. A view is memory by another name, as long as
     /// no kernel has it that reads its padding.
     fn stays_outside(&self, pad: Op) -> bool {
+        stays_outside(self.op(pad), &|value| self.is_memory(value))
+    }
+
+    fn is_masked(&self, pad: Op) -> bool {
+        is_masked(self.op(pad), &|value| self.is_memory(value), self.options.padded)
+    }
+
+    /// Whether a value that is padded is memory, rather than moved and converted on the way from there.
+    fn is_memory(&self, value: Value) -> bool {
         let moved = |op| self.class(op) == Class::Reindex && !(self.options.gathers && is_view(self.op(op)));
         let moves = |op| moved(op) || self.class(op) == Class::Pointwise && self.is_cheap(op);
-        stays_outside(self.op(pad), &|value| !self.body.defining_op(value).is_some_and(moves))
+        !self.body.defining_op(value).is_some_and(moves)
     }
 
     /// Whether a product's operand is read in pieces of 8 bytes or more, which a program copies to its shared memory at once, if it or one of
@@ -849,19 +858,6 @@ impl Planner<'_> {
     pub(super) fn outputs(&self, group: usize) -> Vec<Value> {
         self.order.outputs(self.body, &self.groups[group].ops)
     }
-}
-
-/// Whether a padding is along other dimensions than the last, of windows of at most so many elements along a side, and as many steps.
-fn pads_whole_vectors(pad: OpRef, most: i64) -> bool {
-    let last = |side: &str| pad.attr(side).and_then(|a| a.as_shape()).and_then(|dims| dims.last().copied());
-    let narrow = |user: OpRef| {
-        let all = |name: &str, most: i64| user.ints(name).unwrap_or_default().iter().all(|&n| n <= most);
-        all("sizes", most) && all("strides", most) && all("dilations", 1)
-    };
-    let mut users = pad.body.uses(pad.result(0));
-    last("low") == Some(Dim::Static(0))
-        && last("high") == Some(Dim::Static(0))
-        && users.all(|(user, _)| narrow(pad.body.op_ref(user)))
 }
 
 /// How much oftener than other arithmetic light arithmetic on little is computed again for windows.

@@ -3,6 +3,7 @@
 //! All tiles of a program have two dimensions. A value that does not depend on what runs along a dimension has size 1
 //! there; operands of elementwise operations are repeated to a common shape where they meet.
 
+use super::inside::Start;
 use super::keep::Kept;
 use super::scope::Held;
 use crate::schedule::Target;
@@ -31,8 +32,8 @@ pub struct Program<'a> {
     /// The iterators that programs are spread over, where each runs nests once over what it reads: what depends on all of them
     /// is read by no other program, and only once.
     pub spread_over: Option<Vec<Name>>,
-    /// Whether a branch is written in which all that is read lies in memory: no padding.
-    pub no_padding: bool,
+    /// Of a branch in which all that is read lies in memory, where padded operands are read from.
+    pub no_padding: Option<Vec<Start>>,
     /// Whether both sides of selections are written, where a tile lies on both.
     pub no_branches: bool,
     /// How many programs are a cluster, if they are.
@@ -65,7 +66,7 @@ impl<'a> Program<'a> {
             block: entry,
             loc,
             spread_over: None,
-            no_padding: false,
+            no_padding: None,
             no_branches: false,
             cluster: None,
             memory: FxHashMap::default(),

@@ -144,15 +144,44 @@ impl Program<'_> {
         carried: &[Value],
         stores: &[bool],
     ) -> Result<Vec<Value>> {
+        let windows = matches!(accumulators, [only] if matches!(only.how, How::Combine(_)));
+        let steps: Vec<Iter> = locals.iter().map(|l| l.iter).collect();
+        if windows
+            && locals.iter().all(|local| local.unrolled)
+            && let Some((inside, starts)) = self.reads_no_padding(nest, &steps, scope)?
+        {
+            let step = |p: &mut Self| p.unbranched(nest, accumulators, locals, scope, carried, stores).map(|v| v[0]);
+            let whole = |p: &mut Self| {
+                p.no_padding = Some(starts);
+                let next = step(p);
+                p.no_padding = None;
+                next
+            };
+            return Ok(vec![self.if_else(inside, whole, step)?]);
+        }
+        self.unbranched(nest, accumulators, locals, scope, carried, stores)
+    }
+
+    /// The loops; where not all of the last steps, unrolled, are known to read no padding, each has its own branch.
+    fn unbranched(
+        &mut self,
+        nest: &Nest,
+        accumulators: &[Accumulator],
+        locals: &[Local],
+        scope: &Scope,
+        carried: &[Value],
+        stores: &[bool],
+    ) -> Result<Vec<Value>> {
         let Some((local, rest)) = locals.split_first() else {
             return self.point(nest, accumulators, scope, carried, stores);
         };
+        let next = if self.no_padding.is_some() { Self::unbranched } else { Self::loops };
         let zero = self.constant_index(0);
         // One chunk that surely covers the whole extent needs no loop; what lies past it is masked.
         let covers = self.ranges.interval(local.iter.extent).is_some_and(|(low, high)| low > 0 && high <= local.chunk);
         if covers {
             let inner = scope.with(local.iter.name, bind(&local.iter, zero, local.axis, local.chunk));
-            return self.loops(nest, accumulators, rest, &inner, carried, stores);
+            return next(self, nest, accumulators, rest, &inner, carried, stores);
         }
         if let Some(steps) = local.iter.extent.as_static().filter(|_| local.unrolled) {
             let mut carried = carried.to_vec();
@@ -161,7 +190,7 @@ impl Program<'_> {
                     Some(_) => nest.moved(local.iter.name, step),
                     None => nest.at(local.iter.name, step),
                 };
-                carried = self.loops(&here, accumulators, rest, scope, &carried, stores)?;
+                carried = next(self, &here, accumulators, rest, scope, &carried, stores)?;
             }
             return Ok(carried);
         }
@@ -273,19 +302,6 @@ impl Program<'_> {
         carried: &[Value],
         stores: &[bool],
     ) -> Result<Vec<Value>> {
-        if let [only] = accumulators
-            && matches!(only.how, How::Combine(_))
-            && let Some(inside) = self.reads_no_padding(nest, scope)?
-        {
-            let whole = |p: &mut Self| {
-                p.no_padding = true;
-                let next = only.step(p, nest, scope, carried);
-                p.no_padding = false;
-                next.map(|next| next[0])
-            };
-            let masked = |p: &mut Self| only.step(p, nest, scope, carried).map(|next| next[0]);
-            return Ok(vec![self.if_else(inside, whole, masked)?]);
-        }
         let mut next = Vec::new();
         let plain: Vec<usize> = (0..accumulators.len()).filter(|&i| accumulators[i].how == How::Store).collect();
         let wanted: Vec<usize> = plain.iter().map(|&i| accumulators[i].first).collect();
