@@ -130,13 +130,13 @@ impl Program<'_> {
         Ok(tile)
     }
 
-    /// How far the places of a CPU's row of elements lie beyond the first, where that is the same for all tiles, and whether the tile is inside of its extent: as of
-    /// every second element, or of each twice.
+    /// How far the places of a CPU's rows of elements lie beyond the first, where that is the same for all rows and tiles, and whether the tile is inside of its extent
+    /// along them: as of every second element, or of each twice.
     fn steps(&self, place: Dim, scope: &Scope) -> Option<(bool, Vec<i64>)> {
-        let mut tiled = scope.binds.iter().filter(|(name, bind)| bind.size > 1 && mentions(place, *name));
-        let (&(name, bind), None) = (tiled.next()?, tiled.next()) else { return None };
-        let last = scope.binds.iter().filter_map(|b| b.1.axis.filter(|_| b.1.size > 1)).max();
-        let fits = self.target.is_cpu() && !scope.may_miss && !has_index(place) && bind.axis == last;
+        let last = scope.binds.iter().filter_map(|b| b.1.axis.filter(|_| b.1.size > 1)).max()?;
+        let mut along = scope.binds.iter().filter(|b| b.1.axis == Some(last) && mentions(place, b.0));
+        let (&(name, bind), None) = (along.next()?, along.next()) else { return None };
+        let fits = self.target.is_cpu() && !scope.may_miss && !has_index(place);
         if !fits || !self.is_multiple(bind.base, bind.size) {
             return None;
         }
