@@ -6,11 +6,12 @@ use super::scope::{Scope, Tiled};
 use crate::schedule::access::{Access, Iter, coefficient};
 use crate::schedule::nest::Nest;
 use rc_dialects::op;
-use rc_ir::{Attr, Dim, Result, Type, Value};
+use rc_ir::{Attr, Dim, Op, Result, Type, Value};
 
 /// Where the steps of an operand's windows start along a dimension: the first, and how far on the last is.
 #[derive(Clone, Debug)]
 pub struct Start {
+    nest: Op,
     operand: usize,
     dim: usize,
     first: Dim,
@@ -35,7 +36,7 @@ impl Program<'_> {
             let Some(bounds) = self.bounds_of(access, scope) else { return Ok(None) };
             for (dim, last) in bounds {
                 let Some((first, span)) = first_step(access.exprs[dim], unrolled, scope) else { return Ok(None) };
-                starts.push(Start { operand, dim, first, span, last });
+                starts.push(Start { nest: nest.op, operand, dim, first, span, last });
             }
         }
         let mut all = None;
@@ -47,6 +48,11 @@ impl Program<'_> {
             }
         }
         Ok(all.map(|all| (all, starts)))
+    }
+
+    /// Whether this is a branch in which what an operand reads lies in memory.
+    pub(super) fn is_inside(&self, nest: &Nest, operand: usize) -> bool {
+        self.no_padding.iter().flatten().any(|start| (start.nest, start.operand) == (nest.op, operand))
     }
 
     /// A load of which [`Program::reads_no_padding`] holds. Bounds say so again, which spares the masks: those of the first step, from which the others

@@ -249,7 +249,7 @@ impl Program<'_> {
         let Some((from, result)) = group.producer(self.src, value) else {
             let tile = match self.is_bounded(nest, i) && access.plain(&scope.tiled()).is_none() {
                 true => self.gather_bounded(nest, i, scope)?,
-                false if nest.zero_outside[i] && self.no_padding.is_some() => self.load_inside(nest, i, scope)?,
+                false if self.is_inside(nest, i) => self.load_inside(nest, i, scope)?,
                 false => self.load(value, access, scope)?,
             };
             self.hold(value, tile, access, scope);
