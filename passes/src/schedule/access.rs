@@ -96,7 +96,12 @@ impl Access {
     /// The longest run of 8, 4 or 2 neighbours in memory that the iterator's next values always are, from each multiple of the run's length
     /// on, at an address that is a multiple of it too; 1 where there is none.
     pub fn run(&self, iter: Name) -> i64 {
-        [8, 4, 2].into_iter().find(|&run| self.by_runs(iter, run, Dim::symbol(iter)).is_some()).unwrap_or(1)
+        self.run_within(iter, 8)
+    }
+    /// The same with up to `most` neighbours, a power of two.
+    pub fn run_within(&self, iter: Name, most: i64) -> i64 {
+        let mut runs = std::iter::successors(Some(most), |run| (*run > 2).then_some(run / 2));
+        runs.find(|&run| self.by_runs(iter, run, Dim::symbol(iter)).is_some()).unwrap_or(1)
     }
     /// The longest run along any iterator.
     pub fn longest_run(&self) -> i64 {

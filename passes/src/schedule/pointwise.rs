@@ -255,9 +255,8 @@ fn lines_between(nest: &Nest, access: &Access, y: Name) -> i64 {
 /// within one.
 fn in_runs(nest: &Nest, access: &Access, x: Name, lanes: i64) -> Option<(Name, i64)> {
     let across = access.innermost().is_none() && access.mentions(x);
-    let longest = |y: Name| [64, 32, 16, 8].into_iter().find(|&run| access.by_runs(y, run, Dim::symbol(y)).is_some());
     let others = nest.iters.iter().map(|i| i.name).filter(|&y| across && y != x);
-    others.filter_map(|y| Some((y, longest(y)?))).find(|run| run.1 >= lanes)
+    others.map(|y| (y, access.run_within(y, 64))).find(|run| run.1 >= lanes.max(8))
 }
 
 /// Where an operand has a few elements beside one another along `x`: the iterator whose other values have their runs next to these, in the same sector.
