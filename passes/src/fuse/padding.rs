@@ -52,7 +52,7 @@ pub fn stays_outside(pad: OpRef, is_memory: &dyn Fn(Value) -> bool) -> bool {
 
 /// Whether a CPU reads windows' padding in place, which takes masks: that of small windows with small steps, whose rows are those of memory. A side plus the
 /// step is `rows` at most, and `lanes` where the last dimension is padded.
-pub fn is_masked(pad: OpRef, is_memory: &dyn Fn(Value) -> bool, [rows, lanes]: [i64; 2]) -> bool {
+pub fn is_read_in_place(pad: OpRef, is_memory: &dyn Fn(Value) -> bool, [rows, lanes]: [i64; 2]) -> bool {
     let last = pad.body.ty(pad.operand(0)).shape().len() - 1;
     let most = if is_padded(pad, last) { lanes } else { rows };
     let small = |user: OpRef| {

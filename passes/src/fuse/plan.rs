@@ -3,7 +3,7 @@
 
 use super::classify::{Class, classify};
 use super::ops::{Ops, Row, row_of};
-use super::padding::{is_masked, padding_value, pads_windows, pads_with_zeros, stays_outside};
+use super::padding::{is_read_in_place, padding_value, pads_windows, pads_with_zeros, stays_outside};
 use super::reads::{
     Read, Scope, Space, index_dims, is_affine, is_panelled, is_projection, most_elements, tensor_bytes,
 };
@@ -759,7 +759,7 @@ impl Planner<'_> {
         let mut reductions = target.ops.iter().filter(|&&o| self.class(o) == Class::Reduce);
         let mut all = |kinds: &[&str]| {
             target.anchor == Some(Class::Reduce)
-                && (self.options.gathers || kinds == ["add"] && self.is_masked(op))
+                && (self.options.gathers || kinds == ["add"] && self.is_read_in_place(op))
                 && reductions.all(|&o| self.op(o).str("kind").is_some_and(|kind| kinds.contains(&kind)))
         };
         match padding_value(self.op(op)) {
@@ -775,8 +775,8 @@ impl Planner<'_> {
         stays_outside(self.op(pad), &|value| self.is_memory(value))
     }
 
-    fn is_masked(&self, pad: Op) -> bool {
-        is_masked(self.op(pad), &|value| self.is_memory(value), self.options.padded)
+    fn is_read_in_place(&self, pad: Op) -> bool {
+        is_read_in_place(self.op(pad), &|value| self.is_memory(value), self.options.padded)
     }
 
     /// Whether a value that is padded is memory, rather than moved and converted on the way from there.
