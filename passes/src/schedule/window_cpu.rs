@@ -28,7 +28,8 @@ pub fn plan(body: &Body, mut group: Group, lane: Name, target: &Target) -> Plan 
         leader.iter(lane).map_or(1, fits)
     };
     let costs = &target.cpu().windows;
-    let mut tiles: Vec<Tile> = (1..=costs.vectors).map(|v| Tile { width: width(v), ..Tile::default() }).collect();
+    let mut tiles: Vec<Tile> =
+        (1..=costs.vectors).map(|v| Tile { outer: None, rows: 1, width: width(v), sliding: None }).collect();
     for outer in beside.into_iter().rev() {
         let apart = leader.accesses().all(|access| !collides(access, outer.name, target));
         let rows = if apart { costs.rows } else { costs.colliding_rows };
@@ -77,7 +78,7 @@ fn collides(access: &Access, name: Name, target: &Target) -> bool {
 
 /// Results that are summed side by side: so many along the lanes and along another iterator, and an iterator of the windows, all steps of which are taken
 /// at once, since neighbouring results share what they read.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy)]
 struct Tile {
     outer: Option<Name>,
     rows: i64,
@@ -123,7 +124,7 @@ struct Read {
 /// Cycles of all tiles, but for a factor: two loads and two operations on vectors a cycle.
 fn cycles(nest: &Nest, tile: &Tile, lane: Name, lanes: i64, target: &Target) -> f64 {
     let (costs, vectors) = (&target.cpu().windows, (tile.width as f64 / lanes as f64).ceil());
-    let (rows, outer) = (tile.rows.max(1), tile.outer);
+    let (rows, outer) = (tile.rows, tile.outer);
     let (steps, along) = tile.sliding.map_or((1, None), |(along, steps)| (steps, Some(along)));
     let reduced = |e: Dim| nest.of_kind(IterKind::Reduce).any(|i| mentions(e, i.name));
     let read = |access: &Access| {
