@@ -139,6 +139,8 @@ pub struct Attention {
     pub overlap: f64,
     /// Microseconds from a program's start to its first step, and after its last.
     pub start_us: f64,
+    /// Microseconds between two blocks of queries, where a program handles one after another.
+    pub block_us: f64,
     /// Columns of scores with which products of two operands in shared memory reach the matrix units' rate.
     pub narrow: f64,
     /// Registers of a thread besides sums, scores and weights.

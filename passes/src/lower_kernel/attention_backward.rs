@@ -27,7 +27,7 @@ const MASK: usize = 6;
 const LOG2_E: f64 = std::f64::consts::LOG2_E;
 
 pub struct AttentionBackward<'s> {
-    op: Op,
+    pub op: Op,
     pub(super) schedule: &'s Schedule,
     /// b, h, m, n, d, e.
     pub iters: [Iter; 6],

@@ -48,7 +48,7 @@ impl Program<'_> {
         (grid, starts)
     }
 
-    /// Starts up to as many programs as the schedule says, each of which runs `body` for one place of the iterators after another. The last two
+    /// Starts up to as many programs as the schedule says, each of which runs `body` for one place of the iterators after another. A product's last two
     /// iterators go in blocks of [`BLOCK`] places of the last, so that what programs read at a time overlaps. The programs of a cluster
     /// have neighbouring places at a time, the last of which may lie past the end.
     pub fn tile_after_tile(
@@ -57,7 +57,7 @@ impl Program<'_> {
         schedule: &Schedule,
         body: impl FnOnce(&mut Self, &[Value]) -> Result,
     ) -> Result<[Dim; 3]> {
-        let programs = schedule.contract().and_then(|own| own.programs).unwrap_or(1);
+        let programs = schedule.programs().unwrap_or(1);
         let clusters: Vec<i64> = over.iter().map(|s| schedule.cluster_along(s.iter.name)).collect();
         let blocks: i64 = clusters.iter().product();
         let count = |(s, &n): (&Spread, &i64)| s.iter.extent.ceildiv(Dim::Static(s.step)).ceildiv(Dim::Static(n));
@@ -73,7 +73,10 @@ impl Program<'_> {
         let bounds = [first, self.size(total), self.constant_index(at_once)];
         let rows = BLOCK / clusters.last().copied().unwrap_or(1);
         self.for_loop(bounds, &[], |p, number, _| {
-            let ids = p.ids_of(number, &counts, rows);
+            let ids = match schedule.contract() {
+                Some(_) => p.ids_of(number, &counts, rows),
+                None => p.digits(number, &counts),
+            };
             let mut starts = Vec::new();
             for (((id, &count), s), &cluster) in ids.into_iter().zip(&counts).zip(over).zip(&clusters) {
                 let rank = rank.filter(|_| cluster > 1).map(|rank| (cluster, rank));

@@ -455,7 +455,7 @@ fn run_nests(p: &mut Program, scheduled: &Scheduled, outputs: &[Value]) -> Resul
     let over = spread_of(p.src, nests[leader].op, schedule, &nests[leader].iters)?;
     let stores = |n: &Nest| p.src.results(n.op).map(|v| outputs.contains(&v)).collect::<Vec<bool>>();
     let stores: Vec<Vec<bool>> = nests.iter().map(stores).collect();
-    if schedule.contract().is_some_and(|own| own.programs.is_some()) {
+    if schedule.programs().is_some() {
         return p.tile_after_tile(&over, schedule, |p, starts| product(p, scheduled, &over, starts, &stores));
     }
     let (grid, starts) = p.spread(&over);
@@ -589,24 +589,31 @@ fn attend(p: &mut Program, scheduled: &Scheduled) -> Result<[rc_ir::Dim; 3]> {
     p.loc = p.src.loc(op);
     let attention = Attention::read(p, op, schedule)?;
     let over = spread_of(p.src, op, schedule, &attention.iters)?;
-    let (grid, mut starts) = p.spread(&over);
-    if attention.causal && !p.target.is_cpu() {
-        longest_first(p, &over, &mut starts, attention.iters[2].name);
-    }
-    let scope = scope_of(&over, &starts, schedule);
-    let needed = attention.iters[..3].iter().all(|i| scope.get(i.name).is_some());
-    let block = schedule.block_of(attention.iters[2].name);
+    let needed = attention.iters[..3].iter().all(|i| schedule.grid.contains(&i.name));
     if !needed || schedule.axes != [attention.iters[2].name, attention.iters[3].name] {
         return Err(p.src.op_ref(op).error("expects a schedule with b, h and m in its grid and m and n as its axes"));
     }
-    let output = p.src.result(op, 0);
-    if p.target.is_cpu() {
-        attention.run_on_cpu(p, &scope, block.unwrap_or(attention.rows()), output)?;
-    } else {
-        let (tile, scope) = attention.run(p, &scope)?;
-        p.store(tile, output, &attention.output, &scope)?;
+    if schedule.programs().is_some() {
+        return p.tile_after_tile(&over, schedule, |p, starts| attend_block(p, &attention, &over, starts.to_vec()));
     }
+    let (grid, starts) = p.spread(&over);
+    attend_block(p, &attention, &over, starts)?;
     Ok(grid)
+}
+
+/// Attention of a program's block of queries.
+fn attend_block(p: &mut Program, attention: &Attention, over: &[Spread], mut starts: Vec<Value>) -> Result {
+    let (schedule, queries) = (attention.schedule, attention.iters[2].name);
+    if attention.causal && !p.target.is_cpu() {
+        longest_first(p, over, &mut starts, queries);
+    }
+    let scope = scope_of(over, &starts, schedule);
+    let output = p.src.result(attention.op, 0);
+    if p.target.is_cpu() {
+        return attention.run_on_cpu(p, &scope, schedule.block_of(queries).unwrap_or(attention.rows()), output);
+    }
+    let (tile, scope) = attention.run(p, &scope)?;
+    p.store(tile, output, &attention.output, &scope)
 }
 
 fn attend_backward(p: &mut Program, scheduled: &Scheduled) -> Result<[rc_ir::Dim; 3]> {
@@ -615,26 +622,42 @@ fn attend_backward(p: &mut Program, scheduled: &Scheduled) -> Result<[rc_ir::Dim
     let backward = AttentionBackward::read(p, op, schedule)?;
     let iters = &backward.iters;
     let over = spread_of(p.src, op, schedule, iters)?;
-    let (grid, mut starts) = p.spread(&over);
     let [row, other] = backward.axes();
-    if backward.causal && row == attention::M && !backward.of_head() {
-        longest_first(p, &over, &mut starts, iters[row].name);
-    }
-    let scope = scope_of(&over, &starts, schedule);
     let head = backward.of_head();
     let wanted: &[usize] = if head { &[0, 1] } else { &[0, 1, row] };
-    let needed = wanted.iter().all(|&i| scope.get(iters[i].name).is_some());
+    let needed = wanted.iter().all(|&i| schedule.grid.contains(&iters[i].name));
     if !needed || schedule.axes != [iters[row].name, iters[other].name] {
         let error = p.src.op_ref(op).error("expects a schedule with b, h and the rows of its gradients in its grid");
         return Err(error.help("the axes are m, n for q's gradient, n, m for k's and v's"));
     }
-    let block = schedule.block_of(iters[row].name);
-    match (p.target.is_cpu(), block) {
-        (false, _) if head => return Err(p.src.op_ref(op).unsupported("of q, k and v at once but on the CPU")),
-        (true, _) if head => backward.run_on_head(p, &scope)?,
-        (false, Some(_)) => return Err(p.src.op_ref(op).error("has a schedule with 'block', which is for the CPU")),
-        (false, None) => backward.run(p, &scope)?,
-        (true, block) => backward.run_on_cpu(p, &scope, block.unwrap_or(schedule.tile_of(iters[row].name)))?,
+    if schedule.programs().is_some() {
+        let body = |p: &mut Program, starts: &[Value]| gradients_of_block(p, &backward, &over, starts.to_vec());
+        return p.tile_after_tile(&over, schedule, body);
     }
+    let (grid, starts) = p.spread(&over);
+    gradients_of_block(p, &backward, &over, starts)?;
     Ok(grid)
+}
+
+/// The gradients of a program's block of rows.
+fn gradients_of_block(
+    p: &mut Program,
+    backward: &AttentionBackward,
+    over: &[Spread],
+    mut starts: Vec<Value>,
+) -> Result {
+    let (op, schedule, row) = (backward.op, backward.schedule, backward.iters[backward.axes()[0]].name);
+    let head = backward.of_head();
+    if backward.causal && backward.axes()[0] == attention::M && !head {
+        longest_first(p, over, &mut starts, row);
+    }
+    let scope = scope_of(over, &starts, schedule);
+    let block = schedule.block_of(row);
+    match (p.target.is_cpu(), block) {
+        (false, _) if head => Err(p.src.op_ref(op).unsupported("of q, k and v at once but on the CPU")),
+        (true, _) if head => backward.run_on_head(p, &scope),
+        (false, Some(_)) => Err(p.src.op_ref(op).error("has a schedule with 'block', which is for the CPU")),
+        (false, None) => backward.run(p, &scope),
+        (true, block) => backward.run_on_cpu(p, &scope, block.unwrap_or(schedule.tile_of(row))),
+    }
 }

@@ -146,6 +146,7 @@ pub fn plan(body: &Body, op: Op, target: &Target) -> Option<Plan> {
             stages: choice.stages,
             split,
             staged_bias,
+            programs: choice.at_once,
             block: Vec::new(),
         });
         Candidate { schedules: vec![s], what: choice.text(), cost: Some(choice.cost) }

@@ -115,6 +115,8 @@ knobs! {
         pub stages: Option<i64>,
         /// On a GPU: whether tiles of a bias come to shared memory with those of the keys.
         pub staged_bias: bool,
+        /// On a GPU, with `wgmma`: programs that are started at most; each handles one block of queries after another.
+        pub programs: Option<i64>,
     }
 }
 
@@ -261,6 +263,14 @@ impl Schedule {
             Kind::Column(own) => own.split,
             Kind::Contract(own) => own.split,
             Kind::Attention(own) => own.split,
+            _ => None,
+        }
+    }
+    /// Programs that are started at most, each of which handles one tile after another.
+    pub fn programs(&self) -> Option<i64> {
+        match &self.kind {
+            Kind::Contract(own) => own.programs,
+            Kind::Attention(own) => own.programs,
             _ => None,
         }
     }

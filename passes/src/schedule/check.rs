@@ -59,6 +59,10 @@ impl Schedule {
         if self.threads < 1 {
             return Err(place.error("threads", "has a schedule without threads"));
         }
+        if matches!(self.kind, Kind::Attention(_)) && self.programs().is_some() && self.split().is_some() {
+            let what = "has a schedule with 'programs' and 'split': keys are split where programs are too few";
+            return Err(place.error("programs", what));
+        }
         if let Some((name, block)) = self.block().iter().find(|(name, block)| block % self.tile_of(*name) != 0) {
             let tile = self.tile_of(*name);
             let what =
@@ -92,7 +96,7 @@ impl Schedule {
             ("pack", self.contract().is_some_and(|own| !own.pack.is_empty()), true),
             ("gather", self.contract().is_some_and(|own| !own.gather.is_empty()), false),
             ("stages", self.stages().is_some(), false),
-            ("programs", self.contract().is_some_and(|own| own.programs.is_some()), false),
+            ("programs", self.programs().is_some(), false),
             ("cluster", self.cluster().is_some(), false),
             ("turns", self.contract().is_some_and(|own| own.turns.is_some()), false),
             ("resident", self.resident().is_some(), false),

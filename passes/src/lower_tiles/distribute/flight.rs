@@ -149,7 +149,8 @@ impl<'s> Distribute<'s> {
     /// Waits for the tiles that this product is the first to read.
     fn await_tiles(&mut self, op: OpRef<'s>) -> Result {
         let Roles { stage, parity, ref rings, .. } = *self.roles();
-        let rings: Vec<Ring> = rings.iter().filter(|r| r.readers[0] == op.op && r.empty.is_some()).cloned().collect();
+        let rings: Vec<Ring> =
+            rings.iter().filter(|r| r.readers[0] == op.op && r.empty.is_some() && !r.by_tile).cloned().collect();
         for ring in rings {
             self.emit.op(op::kernel::MBARRIER_WAIT, &[&[ring.full], &[stage], &[parity]], &[], None)?;
             if ring.gathers() {
@@ -210,8 +211,9 @@ impl<'s> Distribute<'s> {
         let landed: Vec<Started> = flight.under_way.drain(..count).collect();
         let pending = flight.under_way.len() as i64;
         self.wait(&landed.iter().map(|s| s.tile).collect::<Vec<_>>(), pending)?;
-        for ring in landed.iter().filter(|s| !s.earlier).flat_map(|s| self.emptied_by(s.dot)).collect::<Vec<_>>() {
-            self.arrive(ring)?;
+        for started in landed.iter().filter(|s| !s.earlier) {
+            self.emptied_by(started.dot).into_iter().try_for_each(|ring| self.arrive(ring))?;
+            self.release_tiles_read_by(started.dot)?;
         }
         let before: Vec<Value> = landed.iter().filter(|s| s.earlier).flat_map(|s| self.emptied_by(s.dot)).collect();
         if before.is_empty() {
@@ -248,25 +250,59 @@ impl<'s> Distribute<'s> {
     }
     /// The barriers of what this product is the last to read of each step.
     fn emptied_by(&self, dot: Op) -> Vec<Value> {
-        let rings = self.roles().rings.iter().filter(|r| r.readers[1] == dot);
+        let rings = self.roles().rings.iter().filter(|r| r.readers[1] == dot && !r.by_tile);
         rings.filter_map(|r| r.empty).collect()
+    }
+    /// The barriers of what this product is the last to read of each tile of results.
+    fn emptied_with_tile(&self, dot: Op) -> Vec<Value> {
+        let rings = self.roles().rings.iter().filter(|r| r.readers[1] == dot && r.by_tile);
+        rings.filter_map(|r| r.empty).collect()
+    }
+    /// The step's product was the last to read what was loaded for the tile, if the step is the last.
+    fn release_tiles_read_by(&mut self, dot: Op) -> Result {
+        let empty = self.emptied_with_tile(dot);
+        if empty.is_empty() {
+            return Ok(());
+        }
+        let looped = self.src.op_ref(self.roles().loops[0]);
+        let ([_, counter, step], upper) = (self.counters()?, self.ix(looped.operand(1)));
+        let (next, upper) = (self.emit.core(op::core::ADD, &[counter, step])?, self.emit.get(upper)?);
+        let last = self.emit.compare("ge", next, upper)?;
+        empty.into_iter().try_for_each(|ring| self.say_empty(ring, Some(last), |d| d.emit.index(0)))
+    }
+    /// After the loop: what was loaded for the tile is empty, if no step of the loop has said so.
+    fn release_tiles(&mut self, [lower, upper]: [Value; 2]) -> Result {
+        for dot in self.roles().flight.dots.clone() {
+            let (empty, trails) = (self.emptied_with_tile(dot), self.roles().flight.trails(dot));
+            for ring in empty {
+                let never_ran = if trails { None } else { Some(self.emit.compare("ge", lower, upper)?) };
+                self.say_empty(ring, never_ran, |d| d.emit.index(0))?;
+            }
+        }
+        Ok(())
     }
     /// After the loop: all products are done, and the last stage is empty.
     pub(super) fn finish_products(&mut self, op: OpRef<'s>) -> Result {
         let trailing = self.roles().flight.trailing.clone();
+        if !trailing.is_empty() {
+            let tiles: Vec<Value> = trailing.iter().map(|t| op.result(t.number)).collect();
+            self.wait(&tiles, 0)?;
+        }
+        let (lower, upper) = (self.ix(op.operand(0)), self.ix(op.operand(1)));
+        let bounds = [self.emit.get(lower)?, self.emit.get(upper)?];
+        self.release_tiles(bounds)?;
         if trailing.is_empty() {
             return Ok(());
         }
-        let tiles: Vec<Value> = trailing.iter().map(|t| op.result(t.number)).collect();
-        self.wait(&tiles, 0)?;
-        let (lower, upper) = (self.ix(op.operand(0)), self.ix(op.operand(1)));
-        let (lower, upper) = (self.emit.get(lower)?, self.emit.get(upper)?);
-        let ran = self.emit.compare("lt", lower, upper)?;
+        let ran = self.emit.compare("lt", bounds[0], bounds[1])?;
         for ring in trailing.iter().flat_map(|t| self.emptied_by(t.dot)).collect::<Vec<_>>() {
             self.release(ring, ran)?;
         }
         match self.roles().flight.turns {
-            Some(turns) => self.branch(ran, |d| d.pass_turn(turns)),
+            Some(turns) => {
+                self.branch(ran, |d| d.pass_turn(turns))?;
+                if self.roles().loops.len() > 1 { self.count_turns(bounds, ran) } else { Ok(()) }
+            }
             None => Ok(()),
         }
     }
@@ -284,23 +320,45 @@ impl<'s> Distribute<'s> {
         self.emit.compare("gt", counter, lower)
     }
     /// Waits until it is this warpgroup's turn to start products: before the trailing one of each step, which the next step's first one
-    /// follows, and, in the second warpgroup, before the very first. So one warpgroup's products run beside the other's softmax.
+    /// follows, and before a tile's very first, where only the first warpgroup's of the first tile waits for nobody. So one warpgroup's products run
+    /// beside the other's softmax.
     fn take_turn(&mut self, turns: Value, trails: bool) -> Result {
         let group = self.digit(4, 2, false)?;
         let [lower, counter, step] = self.counters()?;
-        let zero = self.emit.index(0)?;
+        let (one, two) = (self.emit.index(1)?, self.emit.index(2)?);
+        let turns_before = self.roles().past_turns;
         if !trails {
-            let (first, second) = (self.emit.compare("eq", counter, lower)?, self.emit.compare("ne", group, zero)?);
-            let waits = self.emit.core(op::core::AND, &[first, second])?;
-            return self.branch(waits, |d| {
-                d.emit.op(op::kernel::MBARRIER_WAIT, &[&[turns], &[group], &[zero]], &[], None).map(drop)
+            let first = self.emit.compare("eq", counter, lower)?;
+            // The phase before a barrier's first counts as completed.
+            let other = self.emit.core(op::core::SUB, &[one, group])?;
+            let number = self.emit.core(op::core::ADD, &[turns_before, other])?;
+            let parity = self.emit.core(op::core::REM, &[number, two])?;
+            return self.branch(first, |d| {
+                d.emit.op(op::kernel::MBARRIER_WAIT, &[&[turns], &[group], &[parity]], &[], None).map(drop)
             });
         }
-        let (span, two) = (self.emit.core(op::core::SUB, &[counter, lower])?, self.emit.index(2)?);
+        let span = self.emit.core(op::core::SUB, &[counter, lower])?;
         let number = self.emit.core(op::core::DIV, &[span, step])?;
         let number = self.emit.core(op::core::ADD, &[number, group])?;
+        let number = self.emit.core(op::core::ADD, &[number, turns_before])?;
         let parity = self.emit.core(op::core::REM, &[number, two])?;
         self.emit.op(op::kernel::MBARRIER_WAIT, &[&[turns], &[group], &[parity]], &[], None).map(drop)
+    }
+    /// After a tile whose loop goes from `lower` to `upper`: there was a turn for each step, and one before the first.
+    fn count_turns(&mut self, [lower, upper]: [Value; 2], ran: Value) -> Result {
+        let [_, _, step] = self.counters()?;
+        let (zero, one, two) = (self.emit.index(0)?, self.emit.index(1)?, self.emit.index(2)?);
+        let span = self.emit.core(op::core::SUB, &[upper, lower])?;
+        // Rounded up, and one more.
+        let span = self.emit.core(op::core::ADD, &[span, step])?;
+        let span = self.emit.core(op::core::SUB, &[span, one])?;
+        let steps = self.emit.core(op::core::DIV, &[span, step])?;
+        let turns = self.emit.core(op::core::ADD, &[steps, one])?;
+        let turns = self.emit.core(op::core::SELECT, &[ran, turns, zero])?;
+        let past = self.emit.core(op::core::ADD, &[self.roles().past_turns, turns])?;
+        let past = self.emit.core(op::core::REM, &[past, two])?;
+        self.roles.as_mut().expect("set").past_turns = past;
+        Ok(())
     }
     /// This warp has started its products.
     fn pass_turn(&mut self, turns: Value) -> Result {

@@ -11,6 +11,7 @@ mod flight;
 mod gather;
 mod mma;
 mod order;
+mod phases;
 mod reduce;
 mod scan;
 mod share;

@@ -53,6 +53,8 @@ pub(super) struct Ring {
     pub(super) full: Value,
     /// The same, where stages are filled again.
     pub(super) empty: Option<Value>,
+    /// Whether it is filled for each tile of results, not for each step: it has one stage then.
+    pub(super) by_tile: bool,
     /// The first and the last product that reads them, or what threads read them for.
     pub(super) readers: [Op; 2],
     /// Whether threads read them: each says then that it has, instead of one for its warp.
@@ -70,6 +72,10 @@ impl Roles {
     /// Warpgroups that compute a tile.
     pub(super) fn groups(&self) -> i64 {
         self.consumers / self.turns
+    }
+    /// Whether some of what products read is loaded for each tile of results.
+    pub(super) fn loads_by_tile(&self) -> bool {
+        self.rings.iter().any(|ring| ring.by_tile)
     }
     /// How many blocks are a cluster.
     pub(super) fn blocks(&self) -> i64 {
@@ -107,6 +113,10 @@ pub(super) struct Roles {
     /// The stage at hand of what the innermost loop loads, and the parity of the phase that is waited for.
     pub(super) stage: Value,
     pub(super) parity: Value,
+    /// The same parity of what is loaded for each tile.
+    pub(super) tile_parity: Value,
+    /// Where two warpgroups start products in turns: the parity of how many turns there were in the tiles before.
+    pub(super) past_turns: Value,
     /// The products of the loop that are under way.
     pub(super) flight: Flight,
     /// Whether this thread speaks for its warp, and for the producer.
@@ -157,7 +167,7 @@ impl<'s> Distribute<'s> {
             true => Some(self.order_of_turns(&loops, turns)?),
             false => None,
         };
-        let (stage, parity) = (zero, zero);
+        let (stage, parity, tile_parity, past_turns) = (zero, zero, zero, zero);
         let role = Role::Producer;
         let mut flight = Flight::new(src, loops[0], dots);
         if consumers == 2 && flight.alternates() {
@@ -178,6 +188,8 @@ impl<'s> Distribute<'s> {
             order,
             stage,
             parity,
+            tile_parity,
+            past_turns,
             flight,
             leads,
             copies,
@@ -242,9 +254,15 @@ impl<'s> Distribute<'s> {
                         streams: vec![stream],
                         full,
                         empty: None,
+                        by_tile: false,
                         readers: [dot.op; 2],
                         by_threads: false,
                     });
+                } else if self.is_by_tile(load, dot.op) {
+                    let stream = self.stream(dot, i, 1, None)?;
+                    let (full, empty) = (self.barriers(1)?, Some(self.barriers(1)?));
+                    let (streams, readers) = (vec![stream], [dot.op; 2]);
+                    rings.push(Ring { streams, full, empty, by_tile: true, readers, by_threads: false });
                 } else {
                     return Err(src
                         .op_ref(load)
@@ -258,16 +276,22 @@ impl<'s> Distribute<'s> {
             }
             if !streams.is_empty() {
                 let (full, empty) = (self.barriers(most)?, Some(self.barriers(most)?));
-                rings.push(Ring { streams, full, empty, readers: [dot.op; 2], by_threads: false });
+                rings.push(Ring { streams, full, empty, by_tile: false, readers: [dot.op; 2], by_threads: false });
             }
         }
         let block = src.parent(dots[0]).expect("in a block");
         for op in src.ops(block).filter(|&op| reads_staged(src, op)) {
             let stream = self.staged_tile(src.op_ref(op), most)?;
             let (full, empty) = (self.barriers(most)?, Some(self.barriers(most)?));
-            rings.push(Ring { streams: vec![stream], full, empty, readers: [op; 2], by_threads: true });
+            let (streams, readers) = (vec![stream], [op; 2]);
+            rings.push(Ring { streams, full, empty, by_tile: false, readers, by_threads: true });
         }
         Ok((rings, most))
+    }
+    /// Whether a load is for all steps of a tile of results: it stands in the loop over tiles, beside the one over steps.
+    fn is_by_tile(&self, load: Op, dot: Op) -> bool {
+        let src = self.src;
+        matches!(enclosing_loops(src, dot).as_slice(), &[_, tiles] if src.parent_op(load) == Some(tiles))
     }
     /// A tile that two products read lies as both want it: whole, or in the same parts.
     fn check_shared(&self, ring: &Ring, load: Op, operand: usize) -> Result {
@@ -324,7 +348,7 @@ impl<'s> Distribute<'s> {
             for map in ring.streams.iter().filter_map(|s| s.map) {
                 self.emit.op(op::kernel::TENSOR_PREFETCH, &[&[map]], &[], None)?;
             }
-            let count = if ring.empty.is_some() { stages } else { 1 };
+            let count = if ring.empty.is_some() && !ring.by_tile { stages } else { 1 };
             let arrivals = i64::from(ring.copies()) + if ring.gathers() { WARPGROUP } else { 0 };
             let readers = if ring.shares() { self.roles().blocks() } else { 1 };
             let done = readers * self.roles().groups() * if ring.by_threads { WARPGROUP } else { WARPGROUP / WARP };
@@ -461,7 +485,7 @@ impl<'s> Distribute<'s> {
         if block == self.src.entry().expect("a function has a body") {
             let (zero, one) = (self.emit.index(0)?, self.emit.index(1)?);
             let roles = self.roles.as_mut().expect("set");
-            (roles.role, roles.stage, roles.parity) = (Role::Producer, zero, one);
+            (roles.role, roles.stage, roles.parity, roles.tile_parity) = (Role::Producer, zero, one, one);
         }
         let src = self.src;
         for op in src.ops(block).map(|op| src.op_ref(op)) {
@@ -561,7 +585,7 @@ impl<'s> Distribute<'s> {
     }
     /// Where a ring's tiles are at hand: its stage, always the first where it has one alone.
     pub(super) fn stage_of(&mut self, ring: &Ring) -> Result<Value> {
-        if ring.empty.is_some() { Ok(self.roles().stage) } else { self.emit.index(0) }
+        if ring.empty.is_some() && !ring.by_tile { Ok(self.roles().stage) } else { self.emit.index(0) }
     }
     /// A ring's first load waits for an empty stage and says how much will come; each starts its copies.
     fn copy_in(&mut self, ring: &Ring, stream: usize, load: OpRef<'s>) -> Result {
@@ -570,7 +594,7 @@ impl<'s> Distribute<'s> {
         let loads: Vec<Op> = self.src.ops(block).filter(|&op| ring.streams.iter().any(|s| s.load == op)).collect();
         if loads.first() == Some(&load.op) {
             if let Some(empty) = ring.empty {
-                let parity = self.roles().parity;
+                let parity = if ring.by_tile { self.roles().tile_parity } else { self.roles().parity };
                 self.emit.op(op::kernel::MBARRIER_WAIT, &[&[empty], &[stage], &[parity]], &[], None)?;
             }
             if ring.copies() {
@@ -660,16 +684,13 @@ impl<'s> Distribute<'s> {
                 false => init.extend(registers),
             }
         }
-        init.extend([self.roles().stage, self.roles().parity]);
         let bounds = [0, 1, 2].map(|i| self.ix(op.operand(i)));
         let mut values = [self.emit.get(bounds[0])?, self.emit.get(bounds[1])?, self.emit.get(bounds[2])?];
         let own_tiles = consumes && !innermost && self.takes_turns();
         if own_tiles {
             values = self.own_tiles(values)?;
-            let first = init.len() - 2;
-            init.truncate(first);
-            init.extend([self.roles().stage, self.roles().parity]);
         }
+        init.extend(self.phases(innermost));
         let in_turn = consumes && innermost && self.takes_turns();
         if in_turn {
             self.await_turn()?;
@@ -684,7 +705,7 @@ impl<'s> Distribute<'s> {
         let args: Vec<Value> = self.emit.body.block_args(self.emit.block).collect();
         self.indices.enter(self.src, op.op, crate::lower_tiles::indices::Part::All);
         self.bind(self.src.block_arg(entry, 0), args[0]);
-        self.set_stage(&args);
+        self.set_phases(&args, innermost);
         let last = self.src.last_op(entry).expect("a loop yields");
         self.loops += 1;
         match consumes {
@@ -707,16 +728,18 @@ impl<'s> Distribute<'s> {
         self.loops -= 1;
         if innermost {
             self.next_stage()?;
+        } else if self.roles().loads_by_tile() {
+            self.next_tile()?;
         }
         if own_tiles {
             self.pass_others_tiles()?;
         }
         let mut next = if consumes { self.flatten(self.src.operands(last)) } else { Vec::new() };
-        next.extend([self.roles().stage, self.roles().parity]);
+        next.extend(self.phases(innermost));
         self.emit.op(op::kernel::YIELD, &[&next], &[], None)?;
         self.emit.block = at;
         let results: Vec<Value> = self.emit.body.results(made).collect();
-        self.set_stage(&results);
+        self.set_phases(&results, innermost);
         if in_turn {
             self.end_turn()?;
         }
@@ -728,11 +751,6 @@ impl<'s> Distribute<'s> {
             }
         }
         Ok(())
-    }
-    /// The last two of a loop's values.
-    fn set_stage(&mut self, values: &[Value]) {
-        let roles = self.roles.as_mut().expect("set");
-        [roles.stage, roles.parity] = [values[values.len() - 2], values[values.len() - 1]];
     }
     fn bind_piped(&mut self, values: &[Value], flat: &[Value], flies: &[bool]) {
         let mut rest = flat;
@@ -749,18 +767,6 @@ impl<'s> Distribute<'s> {
             }
         }
     }
-    pub(super) fn next_stage(&mut self) -> Result {
-        let Roles { stage, parity, stages, .. } = *self.roles();
-        let (zero, one, count) = (self.emit.index(0)?, self.emit.index(1)?, self.emit.index(stages)?);
-        let next = self.emit.core(op::core::ADD, &[stage, one])?;
-        let wraps = self.emit.compare("eq", next, count)?;
-        let other = self.emit.core(op::core::SUB, &[one, parity])?;
-        let stage = self.emit.core(op::core::SELECT, &[wraps, zero, next])?;
-        let parity = self.emit.core(op::core::SELECT, &[wraps, other, parity])?;
-        let roles = self.roles.as_mut().expect("set");
-        (roles.stage, roles.parity) = (stage, parity);
-        Ok(())
-    }
 
     // ---- consumers ----
 
@@ -771,6 +777,7 @@ impl<'s> Distribute<'s> {
         let zero = self.emit.index(0)?;
         let roles = self.roles.as_mut().expect("set");
         (roles.role, roles.stage, roles.parity) = (Role::Consumer, zero, zero);
+        (roles.tile_parity, roles.past_turns) = (zero, zero);
         let src = self.src;
         let last = src.last_op(entry);
         src.ops(entry).filter(|&op| Some(op) != last).try_for_each(|op| self.op(src.op_ref(op)))?;
@@ -779,9 +786,10 @@ impl<'s> Distribute<'s> {
     /// Whether the producer carries out this load. What it loads once is waited for here.
     pub(super) fn is_produced(&mut self, load: Op) -> Result<bool> {
         let Some((ring, _)) = self.stream_of(load) else { return Ok(false) };
-        if ring.empty.is_none() {
-            let zero = self.emit.index(0)?;
-            self.emit.op(op::kernel::MBARRIER_WAIT, &[&[ring.full], &[zero], &[zero]], &[], None)?;
+        if ring.empty.is_none() || ring.by_tile {
+            let (zero, parity) = (self.emit.index(0)?, self.roles().tile_parity);
+            let parity = if ring.by_tile { parity } else { zero };
+            self.emit.op(op::kernel::MBARRIER_WAIT, &[&[ring.full], &[zero], &[parity]], &[], None)?;
         }
         Ok(true)
     }

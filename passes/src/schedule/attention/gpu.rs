@@ -56,10 +56,13 @@ pub struct Choice {
     pub threads: i64,
     pub unit: Unit,
     pub stages: Option<i64>,
+    /// How many programs are started, where each handles one block of queries after another.
+    pub at_once: Option<i64>,
     /// Programs among which the keys of a query are split.
     pub parts: i64,
     /// Programs that a core has at once.
     resident: i64,
+    /// Blocks of queries, times the parts of their keys.
     programs: i64,
     pub cost: Cost,
 }
@@ -68,7 +71,11 @@ impl Choice {
     pub fn text(&self) -> String {
         let [rows, keys, ..] = self.tile;
         let parts = if self.parts > 1 { format!(", the keys in {} parts", self.parts) } else { String::new() };
-        format!("{rows} queries and {keys} keys at a time, {} programs{parts}", self.programs)
+        let programs = match self.at_once {
+            Some(programs) => format!("{programs} programs for {} blocks", self.programs),
+            None => format!("{} programs", self.programs),
+        };
+        format!("{rows} queries and {keys} keys at a time, {programs}{parts}")
     }
 }
 
@@ -83,11 +90,15 @@ impl Problem {
     fn candidates(&self, target: &Target) -> Vec<Choice> {
         let mut out = Vec::new();
         for mut choice in self.tiles(target) {
+            let blocks = self.programs * ceil(self.queries, choice.tile[0]);
+            if choice.at_once.is_some_and(|at_once| blocks <= at_once) {
+                continue;
+            }
             for parts in (0..=5).map(|i| 1 << i) {
-                let enough = parts == 1 || self.keys >= 2 * parts * choice.tile[1];
+                let enough = parts == 1 || choice.at_once.is_none() && self.keys >= 2 * parts * choice.tile[1];
                 if enough && !(parts > 1 && self.causal && self.queries > choice.tile[0]) {
                     choice.parts = parts;
-                    choice.programs = self.programs * ceil(self.queries, choice.tile[0]) * parts;
+                    choice.programs = blocks * parts;
                     choice.cost = self.cost(&choice, target);
                     out.push(Choice { ..choice });
                 }
@@ -103,6 +114,7 @@ impl Problem {
             threads,
             unit,
             stages,
+            at_once: None,
             parts: 1,
             resident: 1,
             programs: 0,
@@ -113,9 +125,12 @@ impl Problem {
             let blocks = [128, 112, 96, 80, 64, 48, 32, 16];
             let blocks = blocks.iter().filter(|&&keys| keys < self.keys + 16 && (keys > 16 || self.keys <= 16));
             let model = &target.gpu().attention;
+            // Under a causal mask blocks are of unlike length: programs that are handed out as others end balance them.
+            let on: &[bool] = if self.causal { &[false] } else { &[false, true] };
             let of = |(rows, among)| {
                 let most = model.most_registers[rows as usize / 128];
-                blocks.clone().filter_map(move |&keys| self.warpgroup_tile([rows, keys], among, most, target))
+                let ways = blocks.clone().flat_map(|&keys| on.iter().map(move |&on| (keys, on)));
+                ways.filter_map(move |(keys, on)| self.warpgroup_tile([rows, keys], on, among, most, target))
             };
             // A third one where there are as many: a few queries wait for copies, and larger ones bring more at once.
             let many = self.programs * ceil(self.queries, 64) > 2 * target.cores;
@@ -123,14 +138,16 @@ impl Problem {
             let mut out: Vec<Choice> = Vec::new();
             for choice in ways.flat_map(of) {
                 // What fits among more programs is the same among fewer.
-                let same = |other: &Choice| (other.tile, other.stages) == (choice.tile, choice.stages);
+                let key = |choice: &Choice| (choice.tile, choice.stages, choice.at_once);
+                let same = |other: &Choice| key(other) == key(&choice);
                 if !out.iter().any(same) {
                     out.push(choice);
                 }
             }
             if out.iter().all(|choice| choice.tile[0] == 64) {
-                let whole = |&keys: &i64| self.warpgroup_tile([128, keys], 1, model.whole_registers, target);
-                out.extend(blocks.clone().filter_map(whole));
+                let ways = blocks.clone().flat_map(|&keys| on.iter().map(move |&on| (keys, on)));
+                let whole = |(keys, on)| self.warpgroup_tile([128, keys], on, 1, model.whole_registers, target);
+                out.extend(ways.filter_map(whole));
             }
             return out;
         }
@@ -145,8 +162,15 @@ impl Problem {
     }
 
     /// A tile whose stages take a program's part of a multiprocessor's shared memory, of `among`, and whose sums, scores and weights `most`
-    /// registers.
-    fn warpgroup_tile(&self, [rows, keys]: [i64; 2], among: i64, most: i64, target: &Target) -> Option<Choice> {
+    /// registers. `on`: programs go on from block to block of queries, so that what the next one reads is on its way while one is finished.
+    fn warpgroup_tile(
+        &self,
+        [rows, keys]: [i64; 2],
+        on: bool,
+        among: i64,
+        most: i64,
+        target: &Target,
+    ) -> Option<Choice> {
         let [depth, width] = self.widths.map(|w| ceil(w, 16) * 16);
         let fits = Resources {
             rows,
@@ -155,7 +179,7 @@ impl Problem {
             own: rows * ceil(depth, WIDTH) * WIDTH * 2,
             stage: keys * self.widths.map(|w| ceil(w, WIDTH) * WIDTH).iter().sum::<i64>() * 2
                 + if self.mask.read == Read::Staged { rows * ceil(keys, WIDTH) * WIDTH * 2 } else { 0 },
-            steps: ceil(self.keys, keys),
+            steps: ceil(self.keys, keys).max(if on { 2 } else { 1 }),
         };
         // What threads read of a mask is on its way meanwhile, a quarter of a register a key.
         if self.mask.read == Read::Direct
@@ -170,6 +194,7 @@ impl Problem {
             threads: 2 * rows,
             unit: Unit::Wgmma,
             stages: Some(stages),
+            at_once: on.then_some(target.cores * resident),
             resident,
             parts: 1,
             programs: 0,
@@ -198,6 +223,7 @@ impl Problem {
         let [steps, longest] = self.steps(choice);
         let walk = Walk {
             programs: choice.programs,
+            block_after_block: choice.at_once.is_some(),
             resident: choice.resident,
             steps,
             longest,
@@ -226,6 +252,8 @@ impl Problem {
 /// Programs that walk over blocks of keys or of queries.
 pub struct Walk {
     pub programs: i64,
+    /// Whether those that a core has at once do the work of all.
+    pub block_after_block: bool,
     /// Programs that a core has at once.
     pub resident: i64,
     /// Of a program on the average, and of the longest, which begins first.
@@ -284,8 +312,11 @@ impl Walk {
         // Some cores have one program more than others.
         let units = units * whole(busy / cores).max(1.0);
         let step = Cost::longest([("latency", chain), ("arithmetic", units), ("copies", copies)]);
-        let waves = waves * (model.start_us + self.steps * step.us);
-        Cost { us: waves.max(model.start_us + self.longest * step.us), ..step }
+        let us = match self.block_after_block {
+            true => model.start_us + waves * (model.block_us + self.steps * step.us),
+            false => waves * (model.start_us + self.steps * step.us),
+        };
+        Cost { us: us.max(model.start_us + self.longest * step.us), ..step }
     }
 }
 
