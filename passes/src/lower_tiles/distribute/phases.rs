@@ -19,12 +19,13 @@ impl Distribute<'_> {
     }
     /// The same from the loop's values.
     pub(super) fn set_phases(&mut self, values: &[Value], innermost: bool) {
+        let by_tile = !innermost && self.roles().loads_by_tile();
         let roles = self.roles.as_mut().expect("set");
         let mut last = values.iter().rev();
         let mut put = |phase: &mut Value| last.next().into_iter().for_each(|&value| *phase = value);
         put(&mut roles.parity);
         put(&mut roles.stage);
-        if !innermost && roles.rings.iter().any(|ring| ring.by_tile) {
+        if by_tile {
             if roles.flight.turns.is_some() {
                 put(&mut roles.past_turns);
             }

@@ -123,14 +123,15 @@ impl Problem {
         if self.warpgroups {
             // One warpgroup leaves room for other programs, at least for a second; two take turns.
             let blocks = [128, 112, 96, 80, 64, 48, 32, 16];
-            let blocks = blocks.iter().filter(|&&keys| keys < self.keys + 16 && (keys > 16 || self.keys <= 16));
+            let blocks = blocks.into_iter().filter(|&keys| keys < self.keys + 16 && (keys > 16 || self.keys <= 16));
             let model = &target.gpu().attention;
             // Under a causal mask blocks are of unlike length: programs that are handed out as others end balance them.
             let on: &[bool] = if self.causal { &[false] } else { &[false, true] };
+            let steps = blocks.flat_map(|keys| on.iter().map(move |&on| (keys, on)));
             let of = |(rows, among)| {
                 let most = model.most_registers[rows as usize / 128];
-                let ways = blocks.clone().flat_map(|&keys| on.iter().map(move |&on| (keys, on)));
-                ways.filter_map(move |(keys, on)| self.warpgroup_tile([rows, keys], on, among, most, target))
+                let tile = move |(keys, on)| self.warpgroup_tile([rows, keys], on, among, most, target);
+                steps.clone().filter_map(tile)
             };
             // A third one where there are as many: a few queries wait for copies, and larger ones bring more at once.
             let many = self.programs * ceil(self.queries, 64) > 2 * target.cores;
@@ -145,9 +146,8 @@ impl Problem {
                 }
             }
             if out.iter().all(|choice| choice.tile[0] == 64) {
-                let ways = blocks.clone().flat_map(|&keys| on.iter().map(move |&on| (keys, on)));
                 let whole = |(keys, on)| self.warpgroup_tile([128, keys], on, 1, model.whole_registers, target);
-                out.extend(ways.filter_map(whole));
+                out.extend(steps.clone().filter_map(whole));
             }
             return out;
         }
