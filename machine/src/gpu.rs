@@ -106,8 +106,9 @@ pub struct Warpgroups {
     pub line_ns: f64,
     /// The part of the shorter of a product's times, for its arithmetic, for memory and for shared lines, that it takes besides the longest one.
     pub beside: f64,
-    /// Nanoseconds of an operation of the epilogue on a column of a tile.
+    /// Nanoseconds of an operation of the epilogue on a column of 64 rows, and of an element that it reads for each of these.
     pub after_ns: f64,
+    pub read_ns: f64,
     /// Microseconds of a step whose operands are gathered, and nanoseconds for each run of neighbours besides.
     pub gather_us: f64,
     pub gather_ns: f64,

@@ -18,7 +18,7 @@ pub enum Layout {
     /// last dimension fastest. With `own = [S, E]` E neighbours along dimension S lie in registers of one thread.
     Blocked { vec: i64, dim: usize, own: Option<(usize, i64)>, lanes: Vec<i64>, warps: Vec<i64> },
     /// `#rc.mma<warps = [m, n]>`: the accumulators of `mma.sync` m16n8: lane t holds columns 2(t % 4) and
-    /// 2(t % 4) + 1 of rows t / 4 and t / 4 + 8. Each warp has consecutive rows and columns.
+    /// 2(t % 4) + 1 of rows t / 4 and t / 4 + 8. Each warp has consecutive columns, and 16 rows of every 16 m, as a warpgroup's warps have of `wgmma`'s 64.
     Mma { warps: [i64; 2] },
     /// `#rc.shared<stages = S>`: the tile is in shared memory, as a tensor map with a swizzle of 128 bytes writes it, in one of
     /// S places that take turns. The tile of a load that the copy engine carries out, read by products of warpgroups.
@@ -151,8 +151,9 @@ fn mma_digits(shape: &[i64], warps: [i64; 2]) -> Option<Vec<Vec<Digit>>> {
         (m % (16 * warps[0]) == 0).then_some(())?;
         rows = vec![
             digit(Holder::Lane, 8, 4),
-            digit(Holder::Reg, m / 8 / warps[0], 0),
+            digit(Holder::Reg, 2, 0),
             digit(Holder::Warp, warps[0], warps[1]),
+            digit(Holder::Reg, m / 16 / warps[0], 0),
         ];
     }
     let mut columns = vec![];
@@ -329,6 +330,7 @@ mod tests {
         for shape in [[32, 16], [128, 128], [1, 64], [64, 1]] {
             check(&mma, &shape, 32, 4);
         }
+        assert_eq!(mma.distribute(&[64, 16]).expect("it divides").coords(2), [32, 0]);
     }
 
     #[test]

@@ -162,15 +162,15 @@ fn shared_layout(body: &Body, group: &Group, dot: Op) -> Result<Layout> {
     let least = if steps_of(body.op_ref(looped)).is_some_and(|n| n <= 1) { 1 } else { 2 };
     Ok(Layout::Shared { stages: body.op_ref(looped).int("stages").unwrap_or(4).max(least) })
 }
-/// The accumulators of `wgmma`: each warp has 16 rows.
+/// The accumulators of `wgmma`: each warp has 16 rows of the 64 of its warpgroup, once or several times.
 fn warpgroup_layout(body: &Body, dot: Op, warps: i64) -> Result<Layout> {
     let ty = body.ty(body.result(dot, 0));
     match ty.static_shape().as_deref() {
-        Some(&[m, n]) if m == 16 * warps && warps % 4 == 0 && n % 8 == 0 && n <= 256 => Ok(Layout::Mma { warps: [warps, 1] }),
+        Some(&[m, n]) if m % (16 * warps) == 0 && warps % 4 == 0 && n % 8 == 0 && n <= 256 => Ok(Layout::Mma { warps: [warps, 1] }),
         _ => Err(body
             .op_ref(dot)
             .unsupported(format!("with unit = wgmma for {ty} in {warps} warps"))
-            .help("a warpgroup of four warps takes 64 rows, and up to 256 columns in steps of 8: change the schedule's tile or threads")),
+            .help("a warpgroup of four warps takes multiples of 64 rows, and up to 256 columns in steps of 8: change the schedule's tile or threads")),
     }
 }
 

@@ -12,6 +12,7 @@ use crate::work::work_of_floats;
 use rc_dialects::loop_;
 use rc_ir::{Body, Dim, Name, Op, Type, Value};
 use rc_machine::{Target, Unit};
+use rustc_hash::FxHashSet;
 
 /// Elements of a 16-bit type in a row of shared memory: what one swizzle of 128 bytes spans.
 pub const WIDTH: i64 = 64;
@@ -27,10 +28,13 @@ pub const ROW_BYTES: i64 = 128;
 /// Columns of a tile of which a warpgroup has the sums of all steps and those of one.
 const WIDEST_EXACT: i64 = 128;
 
-/// Rows of a tile that a warpgroup computes.
+/// Rows of a tile that a warpgroup computes at once.
 const ROWS: i64 = 64;
 
-/// Candidate tiles `[m, n]`: a warpgroup takes 64 rows, and any multiple of 16 columns, so that tiles fill whole waves.
+/// Sums that a thread of a warpgroup may have, and where a table chooses an operand: what is left of its registers is addresses and the epilogue's.
+const MOST_SUMS: [i64; 2] = [192, 176];
+
+/// Candidate tiles `[m, n]`: a warpgroup takes multiples of 64 rows, and any multiple of 16 columns, so that tiles fill whole waves.
 fn tiles() -> impl Iterator<Item = [i64; 2]> {
     let of = |m: i64, least: i64| (least..=256).rev().step_by(16).map(move |n| [m, n]);
     of(128, 64).chain(of(64, 16))
@@ -38,6 +42,9 @@ fn tiles() -> impl Iterator<Item = [i64; 2]> {
 
 /// Programs of a cluster along m and n: alone, or two with neighbouring tiles, which read the same tile of the other operand.
 const CLUSTERS: [[i64; 2]; 3] = [[1, 1], [2, 1], [1, 2]];
+
+/// Threads of a warpgroup.
+const WARPGROUP: i64 = 128;
 
 /// Warpgroups that take turns: more would have too few registers.
 const TURNS: i64 = 2;
@@ -55,6 +62,14 @@ struct Choice {
 }
 
 impl Choice {
+    /// Warpgroups that compute a tile: one of its own where they take turns, else one for 64 rows.
+    fn groups(&self) -> i64 {
+        if self.turns > 1 { 1 } else { self.tile[0] / ROWS }
+    }
+    /// The sums of the tile that a thread has.
+    fn sums(&self) -> i64 {
+        self.tile[0] * self.tile[1] / (self.groups() * WARPGROUP)
+    }
     /// Whether the operand whose tile the programs of a cluster have in common is copied as boxes, by each of them enough rows: smaller boxes take longer than
     /// whole tiles of its own.
     fn shares(&self, p: &Problem, brought: &[Brought; 2]) -> bool {
@@ -123,6 +138,7 @@ pub fn candidates(body: &Body, group: &Group, p: &Problem, target: &Target) -> O
         elements: [0, 1].map(|f| elements(body, nest, f)),
         on_line: if boxes_across { rows_on_line(body, nest, 1 - p.roles.left, width) } else { 1.0 },
         after: work_after(body, group),
+        reads: reads_after(body, group, p),
     };
     let mut out: Vec<Candidate> = Vec::new();
     for [bm, bn] in tiles() {
@@ -156,12 +172,14 @@ pub fn candidates(body: &Body, group: &Group, p: &Problem, target: &Target) -> O
     Some(out)
 }
 
-/// Whether a warpgroup computes a tile alone, all of which take the same steps.
+/// Whether a warpgroup may compute a tile alone: all take the same steps.
 fn takes_turns(group: &Group, p: &Problem, brought: &[Brought; 2], choice: &Choice) -> bool {
     let sums = group.nests[0].of_kind(loop_::IterKind::Reduce).count();
     let boxes = brought.iter().all(|b| matches!(b, Brought::Boxes(_)));
     let known = group.nests[0].iter(p.roles.k).is_some_and(|k| k.extent.is_static());
-    choice.tile[0] == ROWS && choice.split == 1 && sums == 1 && boxes && known
+    let most = MOST_SUMS[usize::from(!group.nests[0].gathers.is_empty())];
+    let fits = choice.sums() <= most && (choice.tile[0] == ROWS || !p.exact_sums);
+    fits && choice.split == 1 && sums == 1 && boxes && known
 }
 
 fn schedule(p: &Problem, brought: &[Brought; 2], choice: Choice, target: &Target) -> Schedule {
@@ -179,7 +197,7 @@ fn schedule(p: &Problem, brought: &[Brought; 2], choice: Choice, target: &Target
     };
     let mut s = Schedule::new(Kind::Contract(own));
     s.tile = vec![(p.roles.m, bm), (p.roles.n, bn), (p.roles.k, row_width(p.factors[0]))];
-    s.threads = bm / 64 * 128;
+    s.threads = choice.groups() * WARPGROUP;
     s
 }
 
@@ -286,8 +304,9 @@ struct Work {
     elements: [Option<f64>; 2],
     /// How many rows of the right operand lie on one line of memory, where these are along n.
     on_line: f64,
-    /// Operations on each of the sums in the epilogue.
+    /// Operations on each of the sums in the epilogue, and elements that it reads from memory for each.
     after: f64,
+    reads: f64,
 }
 
 fn straddles(body: &Body, nest: &Nest, p: &Problem, which: usize, brought: Brought, target: &Target) -> bool {
@@ -323,6 +342,14 @@ fn rows_on_line(body: &Body, nest: &Nest, which: usize, width: i64) -> f64 {
 fn work_after(body: &Body, group: &Group) -> f64 {
     let entries = group.nests[1..].iter().filter_map(|n| body.op_ref(n.op).entry(0));
     entries.map(|entry| work_of_floats(body, body.ops(entry))).sum()
+}
+
+/// Elements that the nests which follow read for each of the sums, other than those of one another.
+fn reads_after(body: &Body, group: &Group, p: &Problem) -> f64 {
+    let made = |v: Value| body.defining_op(v).is_some_and(|op| group.nests.iter().any(|n| n.op == op));
+    let inputs = group.nests[1..].iter().flat_map(|nest| body.operands(nest.op).zip(&nest.inputs));
+    let read = inputs.filter(|(v, access)| !made(*v) && access.mentions(p.roles.m) && access.mentions(p.roles.n));
+    read.map(|(v, _)| v).collect::<FxHashSet<Value>>().len() as f64
 }
 
 /// Of tiles this wide beside one another, the part that start with a line.
@@ -362,8 +389,10 @@ fn cost(p: &Problem, work: &Work, choice: Choice, held: i64, target: &Target) ->
     let gathers = if runs > 0.0 { model.gather_us + runs * model.gather_ns * 1e-3 } else { 0.0 };
     // Results leave through shared memory 64 columns at a time; of narrow tiles, each thread stores its own.
     let stores = if bn < WIDTH { 2.0 } else { (bn as f64 / WIDTH as f64).ceil() * WIDTH as f64 / columns };
-    let epilogue =
-        model.epilogue_us + stores * rows * columns * 4.0 / cache / 2.0 + work.after * columns * model.after_ns * 1e-3;
+    // Each thread has a column of so many times 64 rows.
+    let own = rows / ROWS as f64 / choice.groups() as f64;
+    let each = work.after * model.after_ns + work.reads * model.read_ns;
+    let epilogue = model.epilogue_us + stores * rows * columns * 4.0 / cache / 2.0 + each * columns * own * 1e-3;
     let read = |which: usize, size: f64| {
         work.elements[which].map_or(f64::INFINITY, |n| n * p.launches).min(size * k * p.batch)
     };

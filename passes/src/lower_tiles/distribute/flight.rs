@@ -4,8 +4,10 @@
 
 use super::warpgroup::{Ring, Role, Roles, Stream, depth_of, is_warpgroup_dot};
 use super::{Distribute, Mapped};
+use crate::lower_tiles::emit::Ix;
 use rc_dialects::op;
 use rc_ir::{Attr, Body, Op, OpRef, Result, Type, Value};
+use std::rc::Rc;
 
 /// The products of one loop.
 pub(super) struct Flight {
@@ -105,8 +107,12 @@ impl<'s> Distribute<'s> {
             self.take_turn(turns, trails)?;
         }
         let (a_t, b_t) = (op.bool("a_t"), !op.bool("b_t"));
-        let a = match &left {
-            Some((ring, stream)) => Some(self.left_tile(ring, ring.streams[*stream], a_t)?),
+        let blocks = self.row_blocks(op.result(0));
+        let a: Option<Vec<Value>> = match &left {
+            Some((ring, stream)) => {
+                let tile = |block| self.left_tile(ring, ring.streams[*stream], a_t, block);
+                Some((0..blocks).map(tile).collect::<Result<_>>()?)
+            }
             None => None,
         };
         let depth = depth_of(op.operand_types()[1].elem());
@@ -115,32 +121,36 @@ impl<'s> Distribute<'s> {
         let b = self.part_of(right.0.streams[right.1].memory, &[at])?;
         let n = op.result_types()[0].static_shape().unwrap_or_default()[1];
         let (mut sums, new) = match self.values[&op.operand(2)].clone() {
-            Mapped::Sums(sums) => (sums, false),
+            Mapped::Sums(sums) => (sums.to_vec(), false),
             _ => {
                 let registers = self.registers(op.operand(2)).to_vec();
-                (self.in_flight(&registers)?, true)
+                (self.in_flight(op.operand(2), &registers)?, true)
             }
         };
-        let from_zero = new && rc_ir::op_def::constant_of(&self.emit.body, sums).is_some();
-        let unrounded = a.filter(|_| rounds_in_registers(self.src, op.op));
-        let mut fragments = Vec::new();
+        let constant = |&sums: &Value| rc_ir::op_def::constant_of(&self.emit.body, sums).is_some();
+        let from_zero = new && sums.iter().all(constant);
+        let rounds = rounds_in_registers(self.src, op.op);
+        let mut lefts = Vec::new();
         for &k in &steps {
-            match (a, unrounded) {
-                (_, Some(tile)) => fragments.push(self.fragment_of_group(tile, k)?),
-                (None, None) => fragments.push(self.fragment_of_registers(op, [self.warps, 1], 0, k)?),
-                (Some(_), None) => {}
+            for block in 0..blocks {
+                lefts.push(match &a {
+                    Some(tiles) if rounds => self.fragment_of_group(tiles[block], k)?,
+                    Some(tiles) => tiles[block],
+                    None => self.fragment_of_registers(op, [self.warps, 1], block as i64, k)?,
+                });
             }
         }
         self.emit.op(op::kernel::WGMMA_FENCE, &[], &[], None)?;
-        for (step, &k) in steps.iter().enumerate() {
+        for (lefts, &k) in lefts.chunks(blocks).zip(&steps) {
             let mut attrs = vec![("n", Attr::i64(n)), ("k_offset", Attr::i64(k))];
-            let flags = [("a_t", a_t), ("b_t", b_t), ("zero", from_zero && step == 0)];
+            let flags = [("a_t", a_t), ("b_t", b_t), ("zero", from_zero && k == 0)];
             attrs.extend(flags.into_iter().filter(|f| f.1).map(|f| (f.0, Attr::bool(true))));
-            let left = fragments.get(step).copied().or(a).expect("in registers, or in shared memory");
-            sums = self.emit.value(op::kernel::WGMMA, &[left, b, sums], &attrs, None)?;
+            for (&left, sums) in lefts.iter().zip(&mut sums) {
+                *sums = self.emit.value(op::kernel::WGMMA, &[left, b, *sums], &attrs, None)?;
+            }
         }
         self.emit.op(op::kernel::WGMMA_COMMIT, &[], &[], None)?;
-        self.values.insert(op.result(0), Mapped::Sums(sums));
+        self.values.insert(op.result(0), Mapped::Sums(sums.into()));
         if let Some(turns) = turns.filter(|_| !trails) {
             self.pass_turn(turns)?;
         }
@@ -229,12 +239,13 @@ impl<'s> Distribute<'s> {
         tiles.dedup();
         let sums = self.flatten(tiles.iter().copied());
         let waited = self.emit.op(op::kernel::WGMMA_WAIT, &[&sums], &[("pending", Attr::i64(pending))], None)?;
-        for (i, &tile) in tiles.iter().enumerate() {
-            let sums = self.emit.body.result(waited, i);
+        let mut results = self.emit.body.results(waited).collect::<Vec<_>>().into_iter();
+        for &tile in &tiles {
+            let sums: Rc<[Value]> = results.by_ref().take(self.row_blocks(tile)).collect();
             if self.stays_whole(tile) {
                 self.values.insert(tile, Mapped::Sums(sums));
             } else {
-                let registers = self.registers_of(tile, sums)?;
+                let registers = self.registers_of(tile, &sums)?;
                 self.bind_tile(tile, registers);
             }
         }
@@ -367,11 +378,18 @@ impl<'s> Distribute<'s> {
         self.branch(leads, |d| d.emit.op(op::kernel::MBARRIER_ARRIVE, &[&[turns], &[other], &[]], &[], None).map(drop))
     }
 
-    /// The warpgroup's 64 rows of a left operand.
-    fn left_tile(&mut self, ring: &Ring, stream: Stream, transposed: bool) -> Result<Value> {
+    /// How many times a warpgroup's 64 rows a tile has for each warpgroup.
+    pub(super) fn row_blocks(&self, tile: Value) -> usize {
+        let shape = self.src.ty(tile).static_shape().unwrap_or_default();
+        (shape[0] / (16 * self.warps)).max(1) as usize
+    }
+    /// The warpgroup's 64 rows of a left operand: of all that it has, those with number `block`.
+    fn left_tile(&mut self, ring: &Ring, stream: Stream, transposed: bool, block: usize) -> Result<Value> {
         let mut place = vec![self.stage_of(ring)?];
-        if self.roles().groups() > 1 && (stream.parts > 1 || transposed) {
-            place.push(self.warpgroup()?);
+        let (groups, parts) = (self.roles().groups(), if transposed { stream.blocks } else { stream.parts });
+        if parts > 1 {
+            let number = if groups > 1 { Ix::of(self.warpgroup()?) } else { Ix::constant(0) };
+            place.push(self.emit.get(number.plus(groups * block as i64))?);
         }
         self.part_of(stream.memory, &place)
     }
@@ -390,9 +408,13 @@ impl<'s> Distribute<'s> {
         })
     }
 
-    /// The registers of accumulators as one vector, in wgmma's order: of eight columns, two of the first row, two of the row
+    /// The registers of a tile's accumulators as one vector for 64 rows, in wgmma's order: of eight columns, two of the first row, two of the row
     /// eight below.
-    pub(super) fn in_flight(&mut self, registers: &[Value]) -> Result<Value> {
+    pub(super) fn in_flight(&mut self, tile: Value, registers: &[Value]) -> Result<Vec<Value>> {
+        let rows = registers.chunks(registers.len() / self.row_blocks(tile));
+        rows.map(|registers| self.vector_of(registers)).collect()
+    }
+    fn vector_of(&mut self, registers: &[Value]) -> Result<Value> {
         if let Some(zero) = self.zero_of(registers) {
             return Ok(zero);
         }
@@ -407,12 +429,12 @@ impl<'s> Distribute<'s> {
         let ty = Type::vector(&[2 * registers.len() as i64], self.emit.ty(registers[0]).elem());
         if zeros { self.emit.splat_constant(ty, 0.0).ok() } else { None }
     }
-    fn registers_of(&mut self, tile: Value, sums: Value) -> Result<Vec<Value>> {
+    fn registers_of(&mut self, tile: Value, sums: &[Value]) -> Result<Vec<Value>> {
         let src = self.src;
         let spread = self.spread_of(src.op_ref(src.root()), tile)?;
-        let columns = spread.registers as i64 / 2;
+        let columns = (spread.registers / sums.len()) as i64 / 2;
         let mut out = Vec::with_capacity(spread.registers);
-        for half in 0..2 {
+        for (&sums, half) in sums.iter().flat_map(|sums| [(sums, 0), (sums, 1)]) {
             for j in 0..columns {
                 out.push(self.emit.slice(sums, 4 * j + 2 * half, 2)?);
             }

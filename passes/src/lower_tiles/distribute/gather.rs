@@ -2,7 +2,7 @@
 //! map would put it.
 
 use super::Distribute;
-use super::warpgroup::Stream;
+use super::warpgroup::{ROWS, Stream};
 use crate::lower_tiles::emit::Ix;
 use crate::lower_tiles::groups::run_of;
 use crate::schedule::{ROW_BYTES, row_width};
@@ -30,7 +30,7 @@ impl<'s> Distribute<'s> {
         let Some(&[rows, columns]) = ty.static_shape().as_deref() else {
             return Err(dot.error("expects tiles of two dimensions"));
         };
-        let parts = if i == 0 && !dot.bool("a_t") { self.warps / 4 } else { 1 };
+        let parts = if i == 0 && !dot.bool("a_t") { rows / ROWS } else { 1 };
         let (width, bytes) = (row_width(ty.elem()), ty.elem().byte_width().unwrap_or(1) as i64);
         let run = run_of(gather).filter(|r| r.0 == 1 && [4, 8, 16].contains(&(r.1 * bytes)));
         if run.is_none() || columns % width != 0 || bytes < 2 {

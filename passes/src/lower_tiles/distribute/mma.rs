@@ -47,11 +47,11 @@ impl<'s> Distribute<'s> {
         })?;
         let mma = Mma { op, warps, depth, by_rows: depth == 8 && op.bool("a_t") && !op.bool("b_t") };
         let inputs = self.registers(op.operand(2));
-        let register = |i: i64, j: i64| spread.locate(&[8 * i, 8 * j]).0;
+        let register = |i: i64, half: i64, j: i64| spread.locate(&[16 * warps[0] * i + 8 * half, 8 * j]).0;
         let mut acc = Vec::new();
         for i in 0..rows {
             for j in 0..columns {
-                acc.push(self.emit.concat(&[inputs[register(2 * i, j)], inputs[register(2 * i + 1, j)]])?);
+                acc.push(self.emit.concat(&[inputs[register(i, 0, j)], inputs[register(i, 1, j)]])?);
             }
         }
         let half = mma.chunk() / 2;
@@ -72,8 +72,8 @@ impl<'s> Distribute<'s> {
         for i in 0..rows {
             for j in 0..columns {
                 let sums = acc[(i * columns + j) as usize];
-                out[register(2 * i, j)] = self.emit.slice(sums, 0, 2)?;
-                out[register(2 * i + 1, j)] = self.emit.slice(sums, 2, 2)?;
+                out[register(i, 0, j)] = self.emit.slice(sums, 0, 2)?;
+                out[register(i, 1, j)] = self.emit.slice(sums, 2, 2)?;
             }
         }
         self.bind_tile(op.result(0), out);
@@ -93,18 +93,18 @@ impl<'s> Distribute<'s> {
         }
     }
 
-    /// Rows 16 i to 16 i + 15 of the warp's, from k on.
+    /// The warp's i-th 16 rows, from k on.
     fn fragment_a(&mut self, mma: &Mma<'s>, i: i64, k: i64) -> Result<Value> {
         let op = mma.op;
         if op.operand_types()[0].is_tile() {
             return self.fragment_of_registers(op, mma.warps, i, k);
         }
-        let rows = op.result_types()[0].static_shape().unwrap_or_default()[0];
-        let warp = (self.digit(mma.warps[1], mma.warps[0], false)?, rows / mma.warps[0]);
+        let warp = (self.digit(mma.warps[1], mma.warps[0], false)?, 16);
+        let first = 16 * mma.warps[0] * i;
         let transposed = op.bool("a_t");
         if mma.rounds() && transposed {
             // Rows 0-7, rows 8-15, each for the first half of k, then for the second.
-            return self.read_fragments(mma, op.operand(0), warp, [16 * i, k], |part| [part % 2, part / 2]);
+            return self.read_fragments(mma, op.operand(0), warp, [first, k], |part| [part % 2, part / 2]);
         }
         // The matrices: rows 0-7, rows 8-15, each for the first 16 bytes of k, then for the next.
         let (row, half, chunk) = (self.digit(1, 8, true)?, self.digit(8, 2, true)?, self.digit(16, 2, true)?);
@@ -114,7 +114,7 @@ impl<'s> Distribute<'s> {
             let along = self.emit.combine_digits(&[(chunk, mma.chunk())])?;
             (self.emit.combine_digits(&[warp, (row, 1), (half, 8)])?, along)
         };
-        self.ldmatrix(mma, op.operand(0), [free.plus(16 * i), along.plus(k)], transposed)
+        self.ldmatrix(mma, op.operand(0), [free.plus(first), along.plus(k)], transposed)
     }
     /// Columns 16 pair to 16 pair + 15 of the warp's: two fragments of eight.
     fn fragment_b(&mut self, mma: &Mma<'s>, pair: i64, k: i64) -> Result<Value> {
@@ -199,10 +199,9 @@ impl<'s> Distribute<'s> {
         }
         let spread = self.spread(op, ty)?;
         let values = self.registers(op.operand(0));
-        let part = |row: i64, column: i64| values[spread.locate(&[8 * row, 8 * column]).0];
+        let part = |half: i64, column: i64| values[spread.locate(&[16 * warps[0] * i + 8 * half, 8 * column]).0];
         let column = k / 8;
-        let parts =
-            [part(2 * i, column), part(2 * i + 1, column), part(2 * i, column + 1), part(2 * i + 1, column + 1)];
+        let parts = [part(0, column), part(1, column), part(0, column + 1), part(1, column + 1)];
         self.emit.concat(&parts)
     }
 }

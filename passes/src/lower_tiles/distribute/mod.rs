@@ -38,8 +38,8 @@ const MAX_REGISTERS: usize = 256;
 enum Mapped {
     One(Value),
     Registers(Rc<[Value]>),
-    /// The accumulators of a product of warpgroups, as one vector.
-    Sums(Value),
+    /// The accumulators of a product of warpgroups, as one vector for 64 rows.
+    Sums(Rc<[Value]>),
 }
 
 /// The work on one function.
@@ -226,8 +226,8 @@ impl<'s> Distribute<'s> {
     }
     fn registers(&self, value: Value) -> Rc<[Value]> {
         match &self.values[&value] {
-            Mapped::Registers(r) => r.clone(),
-            Mapped::One(v) | Mapped::Sums(v) => Rc::from([*v]),
+            Mapped::Registers(r) | Mapped::Sums(r) => r.clone(),
+            Mapped::One(v) => Rc::from([*v]),
         }
     }
     fn flatten(&self, values: impl Iterator<Item = Value>) -> Vec<Value> {

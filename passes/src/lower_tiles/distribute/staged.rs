@@ -3,15 +3,13 @@
 
 use super::Distribute;
 use super::access::Check;
-use super::warpgroup::WARPGROUP;
+use super::warpgroup::{ROWS, WARPGROUP};
 use crate::lower_tiles::emit::Ix;
 use crate::lower_tiles::layout::{Layout, WARP};
 use crate::schedule::{WIDTH, is_mapped};
 use rc_dialects::op;
 use rc_ir::{Attr, Dim, OpRef, Result, Type, Value};
 
-/// Rows of a warpgroup.
-const ROWS: i64 = 64;
 /// Rows that a warp writes.
 const WARP_ROWS: i64 = 16;
 /// Parts of a warpgroup's results that may wait in shared memory.
@@ -26,6 +24,16 @@ struct Staged<'s> {
     /// The memref dimension along which rows follow one another.
     down: usize,
     columns: i64,
+    /// Rows from a warpgroup's 64 to its next.
+    step: i64,
+}
+
+/// 64 rows and columns of a warpgroup's results.
+#[derive(Clone, Copy)]
+struct Part {
+    /// Which 64 of its rows, and the first column.
+    block: i64,
+    first: i64,
 }
 
 impl<'s> Distribute<'s> {
@@ -46,8 +54,10 @@ impl<'s> Distribute<'s> {
         let buffers = self.staging(target.elem())?;
         let group = self.warpgroup()?;
         // The last part ends with the tile: where its first columns are those of the part before, they are stored twice.
-        let parts = (0..staged.columns).step_by(WIDTH as usize).map(|first| first.min(staged.columns - WIDTH));
-        for (i, first) in parts.enumerate() {
+        let columns = (0..staged.columns).step_by(WIDTH as usize).map(|first| first.min(staged.columns - WIDTH));
+        let blocks = self.row_blocks(op.operand(0)) as i64;
+        let parts = (0..blocks).flat_map(|block| columns.clone().map(move |first| Part { block, first }));
+        for (i, part) in parts.enumerate() {
             let number = self.emit.index(i as i64 % BUFFERS)?;
             let buffer = self.part_of(buffers, &[group, number])?;
             // Buffers take turns within one store; before the next one begins, all are free.
@@ -61,10 +71,10 @@ impl<'s> Distribute<'s> {
             if map.is_some() || i == 0 {
                 self.group_barrier(group)?;
             }
-            self.put_fragments(&staged, buffer, first)?;
+            self.put_fragments(&staged, buffer, part)?;
             match map {
-                Some(map) => self.copy_out(&staged, map, buffer, first, group)?,
-                None => self.write_rows(&staged, buffer, first, group)?,
+                Some(map) => self.copy_out(&staged, map, buffer, part, group)?,
+                None => self.write_rows(&staged, buffer, part, group)?,
             }
         }
         Ok(true)
@@ -78,7 +88,7 @@ impl<'s> Distribute<'s> {
             && matches!(Layout::of(ty), Some(Layout::Mma { warps: [_, 1] }))
             && ty.elem().byte_width() == Some(2)
             && shape.len() == 2
-            && shape[0] == ROWS * self.roles().groups()
+            && shape[0] % (ROWS * self.roles().groups()) == 0
             && shape[1] >= WIDTH
             && shape[1] % 16 == 0
             && dims.len() == 2
@@ -105,7 +115,8 @@ impl<'s> Distribute<'s> {
             let row = self.emit.combine_digits(&[(group, ROWS)])?;
             at[down] = self.emit.add(at[down], row)?;
         }
-        Ok(Some(Staged { op, at, checks, down, columns: shape[1] }))
+        let step = ROWS * self.roles().groups();
+        Ok(Some(Staged { op, at, checks, down, columns: shape[1], step }))
     }
     fn staging(&mut self, elem: Type) -> Result<Value> {
         if let Some(known) = self.roles().staging.filter(|&v| self.emit.ty(v).elem() == elem) {
@@ -130,8 +141,8 @@ impl<'s> Distribute<'s> {
         self.emit.op(op::kernel::BARRIER, &[&[group]], &attrs, None).map(drop)
     }
 
-    /// A part of the results, from column `first` on, in the buffer: four 8 x 8 matrices at a time.
-    fn put_fragments(&mut self, staged: &Staged<'s>, buffer: Value, first: i64) -> Result {
+    /// A part of the results in the buffer: four 8 x 8 matrices at a time.
+    fn put_fragments(&mut self, staged: &Staged<'s>, buffer: Value, of: Part) -> Result {
         let tile = staged.op.operand(0);
         let spread = self.spread_of(staged.op, tile)?;
         let registers = self.registers(tile);
@@ -141,7 +152,8 @@ impl<'s> Distribute<'s> {
         let column = self.emit.combine_digits(&[(half, 8)])?;
         let row = self.emit.get(row)?;
         for at in (0..WIDTH).step_by(16) {
-            let part = |i: i64, j: i64| registers[spread.locate(&[8 * i, first + at + 8 * j]).0];
+            let from = [staged.step * of.block, of.first + at];
+            let part = |i: i64, j: i64| registers[spread.locate(&[from[0] + 8 * i, from[1] + 8 * j]).0];
             let fragment = self.emit.concat(&[part(0, 0), part(1, 0), part(0, 1), part(1, 1)])?;
             let column = self.emit.get(column.plus(at))?;
             let groups: [&[Value]; 3] = [&[fragment], &[buffer], &[row, column]];
@@ -150,13 +162,14 @@ impl<'s> Distribute<'s> {
         Ok(())
     }
 
-    fn copy_out(&mut self, staged: &Staged<'s>, map: Value, buffer: Value, first: i64, group: Value) -> Result {
+    fn copy_out(&mut self, staged: &Staged<'s>, map: Value, buffer: Value, part: Part, group: Value) -> Result {
         self.emit.op(op::kernel::FENCE, &[], &[("kind", Attr::str("async_shared"))], None)?;
         self.group_barrier(group)?;
         self.roles.as_mut().expect("set").stores = true;
         let mut at = staged.at.clone();
         let last = at.len() - 1;
-        at[last] = at[last].plus(first);
+        at[last] = at[last].plus(part.first);
+        at[staged.down] = at[staged.down].plus(staged.step * part.block);
         self.as_storer(|d| {
             let coords = at.iter().rev().map(|&ix| d.emit.get(ix)).collect::<Result<Vec<_>>>()?;
             d.emit.op(op::kernel::TENSOR_STORE, &[&[buffer], &[map], &coords], &[], None)?;
@@ -165,23 +178,23 @@ impl<'s> Distribute<'s> {
     }
 
     /// Each warp writes its rows, lanes side by side.
-    fn write_rows(&mut self, staged: &Staged<'s>, buffer: Value, first: i64, group: Value) -> Result {
+    fn write_rows(&mut self, staged: &Staged<'s>, buffer: Value, part: Part, group: Value) -> Result {
         // Two buffers take turns: those who read the other one have arrived here.
         self.group_barrier(group)?;
         let last = staged.at.len() - 1;
         if staged.checks[last].lower {
-            return self.rows(staged, buffer, first, true);
+            return self.rows(staged, buffer, part, true);
         }
-        let Some(extent) = staged.checks[last].upper else { return self.rows(staged, buffer, first, false) };
+        let Some(extent) = staged.checks[last].upper else { return self.rows(staged, buffer, part, false) };
         // All columns but those of the last tile are inside.
-        let end = self.emit.get(staged.at[last].plus(first + WIDTH))?;
+        let end = self.emit.get(staged.at[last].plus(part.first + WIDTH))?;
         let whole = self.emit.compare("le", end, extent)?;
         let made = self.emit.op(op::kernel::IF, &[&[whole]], &[], Some(&[]))?;
-        self.region_of(made, |d| d.rows(staged, buffer, first, false))?;
-        self.region_of(made, |d| d.rows(staged, buffer, first, true))
+        self.region_of(made, |d| d.rows(staged, buffer, part, false))?;
+        self.region_of(made, |d| d.rows(staged, buffer, part, true))
     }
     /// The rows of a warp; `cut`: columns may lie outside.
-    fn rows(&mut self, staged: &Staged<'s>, buffer: Value, first: i64, cut: bool) -> Result {
+    fn rows(&mut self, staged: &Staged<'s>, buffer: Value, of: Part, cut: bool) -> Result {
         let memref = self.one(staged.op.operand(1));
         let elem = self.emit.ty(memref).elem();
         let (warp, lane) = (self.digit(1, 4, false)?, self.digit(1, WARP, true)?);
@@ -190,7 +203,7 @@ impl<'s> Distribute<'s> {
         let mut columns = Vec::new();
         for part in (0..WIDTH).step_by(WARP as usize) {
             let inner = Ix::of(lane).plus(part);
-            let outer = self.emit.add(staged.at[last], inner.plus(first))?;
+            let outer = self.emit.add(staged.at[last], inner.plus(of.first))?;
             let inside = if cut { self.inside(staged.checks[last], outer)? } else { None };
             columns.push((self.emit.get(inner)?, self.emit.get(outer)?, inside));
         }
@@ -201,7 +214,7 @@ impl<'s> Distribute<'s> {
         }
         for row in 0..WARP_ROWS {
             let inner = warp_row.plus(row);
-            let outer = self.emit.add(staged.at[staged.down], inner)?;
+            let outer = self.emit.add(staged.at[staged.down], inner.plus(staged.step * of.block))?;
             let inside = self.inside(staged.checks[staged.down], outer)?;
             let inside = self.both(others, inside)?;
             let (inner, outer) = (self.emit.get(inner)?, self.emit.get(outer)?);

@@ -18,6 +18,8 @@ use rustc_hash::FxHashSet;
 
 /// Threads of a warpgroup.
 pub(super) const WARPGROUP: i64 = 4 * WARP;
+/// Rows of a warpgroup's product.
+pub(super) const ROWS: i64 = 64;
 /// Depth of one instruction, in elements that are multiplied as they are: a quarter of a row.
 pub(super) fn depth_of(elem: Type) -> i64 {
     row_width(elem) / 4
@@ -383,7 +385,7 @@ impl<'s> Distribute<'s> {
         if load.is(op::kernel::GATHER) {
             return self.gathered_stream(load, dot, i, stages);
         }
-        let parts = if i == 0 && !dot.bool("a_t") { self.warps / 4 } else { 1 };
+        let parts = if i == 0 && !dot.bool("a_t") { rows / ROWS } else { 1 };
         // The copy engine rounds what it copies as another type.
         let elem = dot.attr("of").and_then(|of| of.as_type()).unwrap_or(ty.elem());
         self.boxes(load, elem, [stages, parts, rows / parts, columns], cluster)
@@ -673,14 +675,14 @@ impl<'s> Distribute<'s> {
         let innermost = self.roles().loops[0] == op.op;
         let entry = op.entry(0).ok_or_else(|| op.error("has no body"))?;
         let carried: Vec<Value> = if consumes { op.operands().skip(3).collect() } else { Vec::new() };
-        // What products in flight accumulate into stays one vector.
+        // What products in flight accumulate into stays one vector for 64 rows.
         let flies = |i: usize| innermost && self.roles().flight.carries(i);
         let flies: Vec<bool> = (0..carried.len()).map(flies).collect();
         let mut init = Vec::new();
         for (&value, &flies) in carried.iter().zip(&flies) {
             let registers = self.registers(value).to_vec();
             match flies {
-                true => init.push(self.in_flight(&registers)?),
+                true => init.extend(self.in_flight(value, &registers)?),
                 false => init.extend(registers),
             }
         }
@@ -756,13 +758,14 @@ impl<'s> Distribute<'s> {
         let mut rest = flat;
         for (&value, &flies) in values.iter().zip(flies) {
             let count = match self.spreads.get(&self.src.ty(value)) {
-                Some(spread) if !flies => spread.registers,
-                _ => 1,
+                _ if flies => self.row_blocks(value),
+                Some(spread) => spread.registers,
+                None => 1,
             };
             let (these, tail) = rest.split_at(count);
             rest = tail;
             match flies {
-                true => drop(self.values.insert(value, Mapped::Sums(these[0]))),
+                true => drop(self.values.insert(value, Mapped::Sums(these.into()))),
                 false => self.bind_carried(std::iter::once(value), these),
             }
         }
@@ -811,7 +814,7 @@ impl<'s> Distribute<'s> {
         // Four matrices of 8 x 8: rows 0-7 and 8-15, each for columns 0-7, then for 8-15.
         let (row, chunk) = (self.digit(1, 16, true)?, self.digit(16, 2, true)?);
         let warp = self.digit(1, warps, false)?;
-        let down = self.emit.combine_digits(&[(warp, 16 * rows), (row, 1)])?;
+        let down = self.emit.combine_digits(&[(warp, 16), (row, 1)])?;
         let along = self.emit.combine_digits(&[(chunk, 8)])?;
         let mut registers = vec![stage; spread.registers];
         for (i, column) in (0..rows).flat_map(|i| (0..columns).step_by(16).map(move |c| (i, c))) {
@@ -819,14 +822,15 @@ impl<'s> Distribute<'s> {
             if stream.blocks > 1 {
                 place.push(self.emit.index(column / WIDTH)?);
             }
-            place.push(self.emit.get(down.plus(16 * i))?);
+            let first = 16 * warps * i;
+            place.push(self.emit.get(down.plus(first))?);
             place.push(self.emit.get(along.plus(column % WIDTH))?);
             let attrs = [("trans", Attr::bool(false)), ("swizzle", Attr::i64(128))];
             let result = Type::vector(&[8], to.elem());
             let read = self.emit.op(op::kernel::LDMATRIX, &[&[stream.memory], &place], &attrs, Some(&[result]))?;
             let four = self.emit.body.result(read, 0);
             for (part, (down, across)) in [(0, 0), (8, 0), (0, 8), (8, 8)].into_iter().enumerate() {
-                let register = spread.locate(&[16 * i + down, column + across]).0;
+                let register = spread.locate(&[first + down, column + across]).0;
                 registers[register] = self.emit.slice(four, 2 * part as i64, 2)?;
             }
         }
