@@ -84,6 +84,8 @@ pub struct Warpgroups {
     pub step_us: f64,
     /// The part of `flops_mma` that is reached.
     pub rate: f64,
+    /// And the part of it, where one warpgroup's products run at a time.
+    pub turn_rate: f64,
     /// Microseconds until the first tile is there, and of an epilogue at least.
     pub start_us: f64,
     pub epilogue_us: f64,

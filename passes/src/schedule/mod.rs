@@ -53,7 +53,7 @@ pub use contract_cpu::{panel_columns, tile_columns};
 use rc_machine as target;
 pub use rc_machine::{Machine, Target};
 pub use tuning::{Entry, Tuning, nests, structure};
-pub use warpgroup::{ROW_BYTES, WIDTH, is_mapped, line, row_width};
+pub use warpgroup::{ROW_BYTES, ROWS, WARPGROUP, WIDTH, is_mapped, line, row_width};
 
 use access::Access;
 use group::{Class, Group};

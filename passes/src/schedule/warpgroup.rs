@@ -29,10 +29,11 @@ pub const ROW_BYTES: i64 = 128;
 const WIDEST_EXACT: i64 = 128;
 
 /// Rows of a tile that a warpgroup computes at once.
-const ROWS: i64 = 64;
+pub const ROWS: i64 = 64;
 
-/// Sums that a thread of a warpgroup may have, and where a table chooses an operand: what is left of its registers is addresses and the epilogue's.
-const MOST_SUMS: [i64; 2] = [192, 176];
+/// Sums that a thread of a warpgroup may have, where a table chooses an operand, and where the epilogue reads several elements for each: what is left
+/// of its registers is addresses and the epilogue's.
+const MOST_SUMS: [i64; 3] = [192, 176, 128];
 
 /// Candidate tiles `[m, n]`: a warpgroup takes multiples of 64 rows, and any multiple of 16 columns, so that tiles fill whole waves.
 fn tiles() -> impl Iterator<Item = [i64; 2]> {
@@ -44,7 +45,7 @@ fn tiles() -> impl Iterator<Item = [i64; 2]> {
 const CLUSTERS: [[i64; 2]; 3] = [[1, 1], [2, 1], [1, 2]];
 
 /// Threads of a warpgroup.
-const WARPGROUP: i64 = 128;
+pub const WARPGROUP: i64 = 128;
 
 /// Warpgroups that take turns: more would have too few registers.
 const TURNS: i64 = 2;
@@ -156,7 +157,8 @@ pub fn candidates(body: &Body, group: &Group, p: &Problem, target: &Target) -> O
             let choices = choices.flat_map(|(split, cluster)| {
                 [1, TURNS].map(|turns| Choice { tile: [bm, bn], stages, split, cluster, turns })
             });
-            let choices = choices.filter(|choice| choice.turns == 1 || takes_turns(group, p, &brought, choice));
+            let choices =
+                choices.filter(|choice| choice.turns == 1 || takes_turns(group, p, &brought, choice, work.reads));
             let candidate = |choice: Choice| Candidate {
                 schedules: vec![schedule(p, &brought, choice, target)],
                 what: choice.what(),
@@ -173,11 +175,15 @@ pub fn candidates(body: &Body, group: &Group, p: &Problem, target: &Target) -> O
 }
 
 /// Whether a warpgroup may compute a tile alone: all take the same steps.
-fn takes_turns(group: &Group, p: &Problem, brought: &[Brought; 2], choice: &Choice) -> bool {
+fn takes_turns(group: &Group, p: &Problem, brought: &[Brought; 2], choice: &Choice, reads: f64) -> bool {
     let sums = group.nests[0].of_kind(loop_::IterKind::Reduce).count();
     let boxes = brought.iter().all(|b| matches!(b, Brought::Boxes(_)));
     let known = group.nests[0].iter(p.roles.k).is_some_and(|k| k.extent.is_static());
-    let most = MOST_SUMS[usize::from(!group.nests[0].gathers.is_empty())];
+    let most = match (reads > 1.0, group.nests[0].gathers.is_empty()) {
+        (true, _) => MOST_SUMS[2],
+        (_, false) => MOST_SUMS[1],
+        _ => MOST_SUMS[0],
+    };
     let fits = choice.sums() <= most && (choice.tile[0] == ROWS || !p.exact_sums);
     fits && choice.split == 1 && sums == 1 && boxes && known
 }
@@ -412,6 +418,7 @@ fn cost(p: &Problem, work: &Work, choice: Choice, held: i64, target: &Target) ->
     // Threads add each step's sums.
     let adds = rows * columns * 2.0 / (target.flops_f32 * 1e6 / target.cores as f64);
     let products = steps * (step.us + apart + if p.exact_sums { adds } else { 0.0 });
+    let products = if turns > 1 { products / model.turn_rate } else { products };
     let waves = match turns {
         1 => waves * (products + epilogue),
         _ => waves * products.max((products + epilogue) / turns as f64) + epilogue,

@@ -2,10 +2,10 @@
 //! map would put it.
 
 use super::Distribute;
-use super::warpgroup::{ROWS, Stream};
+use super::warpgroup::Stream;
 use crate::lower_tiles::emit::Ix;
 use crate::lower_tiles::groups::run_of;
-use crate::schedule::{ROW_BYTES, row_width};
+use crate::schedule::{ROW_BYTES, ROWS, row_width};
 use rc_dialects::op;
 use rc_ir::{Attr, Block, OpRef, Result, Value};
 

@@ -3,10 +3,9 @@
 
 use super::Distribute;
 use super::access::Check;
-use super::warpgroup::{ROWS, WARPGROUP};
 use crate::lower_tiles::emit::Ix;
 use crate::lower_tiles::layout::{Layout, WARP};
-use crate::schedule::{WIDTH, is_mapped};
+use crate::schedule::{ROWS, WARPGROUP, WIDTH, is_mapped};
 use rc_dialects::op;
 use rc_ir::{Attr, Dim, OpRef, Result, Type, Value};
 

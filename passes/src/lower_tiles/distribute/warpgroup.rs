@@ -11,15 +11,11 @@ use super::turns::TURNS;
 use super::{Distribute, Mapped};
 use crate::lower_tiles::emit::Ix;
 use crate::lower_tiles::layout::{Layout, WARP};
-use crate::schedule::{ROW_BYTES, WIDTH, is_mapped, row_width};
+use crate::schedule::{ROW_BYTES, ROWS, WARPGROUP, WIDTH, is_mapped, row_width};
 use rc_dialects::op;
 use rc_ir::{Attr, Block, Body, Dim, Op, OpRef, Result, Type, Value};
 use rustc_hash::FxHashSet;
 
-/// Threads of a warpgroup.
-pub(super) const WARPGROUP: i64 = 4 * WARP;
-/// Rows of a warpgroup's product.
-pub(super) const ROWS: i64 = 64;
 /// Depth of one instruction, in elements that are multiplied as they are: a quarter of a row.
 pub(super) fn depth_of(elem: Type) -> i64 {
     row_width(elem) / 4
