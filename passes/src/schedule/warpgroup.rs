@@ -31,10 +31,6 @@ const WIDEST_EXACT: i64 = 128;
 /// Rows of a tile that a warpgroup computes at once.
 pub const ROWS: i64 = 64;
 
-/// Sums that a thread of a warpgroup may have, where a table chooses an operand, and where the epilogue reads several elements for each: what is left
-/// of its registers is addresses and the epilogue's.
-const MOST_SUMS: [i64; 3] = [192, 176, 128];
-
 /// Candidate tiles `[m, n]`: a warpgroup takes multiples of 64 rows, and any multiple of 16 columns, so that tiles fill whole waves.
 fn tiles() -> impl Iterator<Item = [i64; 2]> {
     let of = |m: i64, least: i64| (least..=256).rev().step_by(16).map(move |n| [m, n]);
@@ -174,17 +170,22 @@ pub fn candidates(body: &Body, group: &Group, p: &Problem, target: &Target) -> O
     Some(out)
 }
 
+/// Sums that a thread of a warpgroup that takes turns may have: what is left of its registers is the epilogue's, which may read several elements for
+/// each, and addresses, more where a table chooses an operand.
+fn most_sums(group: &Group, reads: f64) -> i64 {
+    match group.nests[0].gathers.is_empty() {
+        _ if reads > 1.0 => 128,
+        true => 192,
+        false => 176,
+    }
+}
+
 /// Whether a warpgroup may compute a tile alone: all take the same steps.
 fn takes_turns(group: &Group, p: &Problem, brought: &[Brought; 2], choice: &Choice, reads: f64) -> bool {
     let sums = group.nests[0].of_kind(loop_::IterKind::Reduce).count();
     let boxes = brought.iter().all(|b| matches!(b, Brought::Boxes(_)));
     let known = group.nests[0].iter(p.roles.k).is_some_and(|k| k.extent.is_static());
-    let most = match (reads > 1.0, group.nests[0].gathers.is_empty()) {
-        (true, _) => MOST_SUMS[2],
-        (_, false) => MOST_SUMS[1],
-        _ => MOST_SUMS[0],
-    };
-    let fits = choice.sums() <= most && (choice.tile[0] == ROWS || !p.exact_sums);
+    let fits = choice.sums() <= most_sums(group, reads) && (choice.tile[0] == ROWS || !p.exact_sums);
     fits && choice.split == 1 && sums == 1 && boxes && known
 }
 
