@@ -62,6 +62,9 @@ pub struct Options {
     /// Compare with the interpreter in this precision, and report the largest error
     #[arg(long, value_enum)]
     pub compare: Option<Reference>,
+    /// The module to compare with, where it is another one: what a lowered module was before
+    #[arg(long, value_name = "FILE", requires = "compare")]
+    pub reference: Option<PathBuf>,
     /// The error that a result may have, as a part of its largest magnitude; by default half of the digits of the narrowest float among
     /// arguments and results
     #[arg(long, value_name = "PART", requires = "compare")]
@@ -173,7 +176,9 @@ pub fn run(options: &Options) -> Result<(), Failure> {
         compiled(&module, options, &inputs)?
     };
     if options.compare.is_some() {
-        report_errors(&limited, options, &inputs, &results)?;
+        let mut reference = options.reference.as_deref().map(read).transpose()?.unwrap_or(module);
+        reference.set_attr("rc.while_limit", Attr::i64(options.while_limit.into()));
+        report_errors(&reference, options, &inputs, &results)?;
     }
     write(options, &results)
 }
@@ -374,7 +379,7 @@ fn epsilon_of(module: &Module) -> f64 {
 
 fn report_errors(module: &Module, options: &Options, inputs: &Inputs, results: &[Tensor]) -> Result<(), Failure> {
     if is_compiled(module) {
-        return Err("--compare needs a module that is not compiled, whose meaning the interpreter knows"
+        return Err("--compare needs a module that is not compiled, whose meaning the interpreter knows; --reference may name one"
             .to_string()
             .into());
     }
