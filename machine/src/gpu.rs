@@ -82,6 +82,8 @@ pub struct Products {
 pub struct Warpgroups {
     /// Microseconds of a step along k at least.
     pub step_us: f64,
+    /// Microseconds until a tile's copy is there: a step takes at least its part of that, by the stages that are on their way beside it.
+    pub tile_us: f64,
     /// The part of `flops_mma` that is reached.
     pub rate: f64,
     /// And the part of it, where one warpgroup's products run at a time.
@@ -108,9 +110,11 @@ pub struct Warpgroups {
     pub line_ns: f64,
     /// The part of the shorter of a product's times, for its arithmetic, for memory and for shared lines, that it takes besides the longest one.
     pub beside: f64,
-    /// Nanoseconds of an operation of the epilogue on a column of 64 rows, and of an element that it reads for each of these.
+    /// Nanoseconds of an operation of the epilogue on a column of 64 rows, and of an element that it reads for each of these: from memory, or from shared
+    /// memory, where the copy engine has brought it ahead.
     pub after_ns: f64,
     pub read_ns: f64,
+    pub box_ns: f64,
     /// Microseconds of a step whose operands are gathered, and nanoseconds for each run of neighbours besides.
     pub gather_us: f64,
     pub gather_ns: f64,

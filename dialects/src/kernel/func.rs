@@ -32,6 +32,7 @@ kernel.func @scale(%x: memref<s x 64 x f32>, %y: memref<s x 64 x f32>) attribute
         attr("threads", AttrKind::I64, "Threads of a program.").default(AttrDefault::Int(1)),
         attr("cluster", AttrKind::I64Array, "Blocks of a cluster along x, y, z (sm_90).").optional(),
         attr("turns", AttrKind::I64, "Before the thread phase: how many times `threads` threads compute, each with tiles of their own, in turns.").optional(),
+        attr("epilogue_stages", AttrKind::I64, "Before the thread phase: how many boxes of what a product's epilogue reads each warpgroup has in shared memory at once.").optional(),
         attr("min_blocks", AttrKind::I64, "Blocks that an SM should hold at once: bounds registers.").optional(),
         attr(
             "tensor_maps",

@@ -14,26 +14,62 @@ use rc_machine::Unit;
 /// products, no longer stays in the instruction cache. One elementary function is as much.
 const LONG: usize = 12;
 
+/// How a tile is cut along a dimension: into parts of so many elements, over which one piece of code may go.
+struct Cut {
+    dim: usize,
+    size: i64,
+    looped: bool,
+}
+
 /// Stores the results of a product, and runs the nests after it on them.
 ///
-/// A thread of a warpgroup holds up to 192 of a tile's elements, and its code names each of their registers. So the same code goes over the tile in
-/// [parts](cut): in every step those that are left move up by one. Less code is compiled, and stays in the instruction cache.
+/// A thread of a warpgroup holds up to 192 of a tile's elements, and its code names each of their registers. So it goes over the tile in [parts](cuts). Where
+/// much is computed, the same code goes over several: in every step those that are left move up by one. Less code is compiled, and stays in the instruction
+/// cache.
 pub fn epilogue(p: &mut Program, scheduled: &Scheduled, scope: &Scope, tile: Value, stores: &[Vec<bool>]) -> Result {
-    let Some((dim, size)) = cut(p, scheduled, tile) else { return run(p, scheduled, scope, tile, stores) };
-    let (axis, length) = (scheduled.schedules[0].axes[dim], p.shape(tile)[dim]);
-    let (Some(&whole), Some(&iter)) = (scope.get(axis), scheduled.group.nests[0].iter(axis)) else {
+    in_parts(p, scheduled, scope, tile, &cuts(p, scheduled, tile), stores)
+}
+
+/// Runs the nests on a tile's parts, those of the first cut outermost.
+fn in_parts(
+    p: &mut Program,
+    scheduled: &Scheduled,
+    scope: &Scope,
+    tile: Value,
+    cuts: &[Cut],
+    stores: &[Vec<bool>],
+) -> Result {
+    let Some((&Cut { dim, size, looped }, rest)) = cuts.split_first() else {
         return run(p, scheduled, scope, tile, stores);
     };
-    let tiles: Vec<Value> = (0..length / size).map(|i| part(p, tile, dim, [i * size, size])).collect();
-    let bounds = [p.constant_index(0), p.constant_index(length), p.constant_index(size)];
+    let firsts = (0..p.shape(tile)[dim]).step_by(size as usize);
+    let tiles: Vec<Value> = firsts.clone().map(|first| part(p, tile, dim, [first, size])).collect();
+    let one = |p: &mut Program, first: Value, tile: Value| {
+        let scope = within(p, scheduled, scope, dim, first, size);
+        in_parts(p, scheduled, &scope, tile, rest, stores)
+    };
+    if !looped {
+        return firsts.zip(tiles).try_for_each(|(first, tile)| {
+            let first = p.constant_index(first);
+            one(p, first, tile)
+        });
+    }
+    let bounds = [p.constant_index(0), p.constant_index(p.shape(tile)[dim]), p.constant_index(size)];
     p.for_loop(bounds, &tiles, |p, at, tiles| {
-        let first = p.add_index(whole.base, at);
-        let part = bind(&iter, first, whole.axis, size).within(&whole);
-        run(p, scheduled, &scope.with(axis, part), tiles[0], stores)?;
+        one(p, at, tiles[0])?;
         let last = *tiles.last().expect("several parts");
         Ok::<_, Box<rc_ir::Diagnostic>>(tiles[1..].iter().copied().chain([last]).collect())
     })
     .map(drop)
+}
+
+/// The scope of `size` elements of a tile along `dim`, from `first` on.
+fn within(p: &mut Program, scheduled: &Scheduled, scope: &Scope, dim: usize, first: Value, size: i64) -> Scope {
+    let axis = scheduled.schedules[0].axes[dim];
+    let whole = scope.get(axis).expect("bound by the grid");
+    let iter = scheduled.group.nests[0].iter(axis).expect("an iterator of the product");
+    let first = p.add_index(whole.base, first);
+    scope.with(axis, bind(iter, first, whole.axis, size).within(whole))
 }
 
 fn run(p: &mut Program, scheduled: &Scheduled, scope: &Scope, tile: Value, stores: &[Vec<bool>]) -> Result {
@@ -45,16 +81,19 @@ fn run(p: &mut Program, scheduled: &Scheduled, scope: &Scope, tile: Value, store
     Ok(())
 }
 
-/// Along which dimension a tile is cut into parts, if nests follow the product, and how long these are: where much is computed from each element, as many columns as are stored at once;
-/// else 64 rows of each warpgroup.
-fn cut(p: &Program, scheduled: &Scheduled, tile: Value) -> Option<(usize, i64)> {
+/// Where a tile is cut, if nests follow the product: into as many columns as are stored at once where much is computed from each element, or where what is
+/// read comes ahead in boxes; and into the 64 rows of each warpgroup.
+fn cuts(p: &Program, scheduled: &Scheduled, tile: Value) -> Vec<Cut> {
     let (schedule, shape) = (&scheduled.schedules[0], p.shape(tile));
     if schedule.unit() != Some(Unit::Wgmma) || scheduled.group.nests.len() == 1 {
-        return None;
+        return Vec::new();
     }
-    let columns = if is_long(p, scheduled) { WIDTH } else { shape[1] };
-    let rows = ROWS * schedule.threads / WARPGROUP;
-    [(1, columns), (0, rows)].into_iter().find(|&(dim, size)| shape[dim] > size && shape[dim] % size == 0)
+    let long = is_long(p, scheduled);
+    let ahead = schedule.contract().is_some_and(|own| own.epilogue_stages.is_some());
+    let columns = if ahead || long { WIDTH } else { shape[1] };
+    let sizes = [(1, columns), (0, ROWS * schedule.threads / WARPGROUP)];
+    let several = sizes.into_iter().filter(|&(dim, size)| shape[dim] > size && shape[dim] % size == 0);
+    several.enumerate().map(|(i, (dim, size))| Cut { dim, size, looped: long && i == 0 }).collect()
 }
 
 /// A part of a tile: from the first index on along `dim`, as many as the second says.

@@ -343,9 +343,11 @@ fn lower_group(
     if !target.is_cpu() && scheduled.group.class == Class::Rows && scheduled.schedules[0].contract().is_none() {
         early::load_early(&mut made);
     }
-    if let Some(turns) = scheduled.schedules[0].contract().and_then(|own| own.turns) {
+    if let Some(own) = scheduled.schedules[0].contract() {
         let root = made.root();
-        made.set_attr(root, "turns", Attr::i64(turns));
+        for (key, number) in [("turns", own.turns), ("epilogue_stages", own.epilogue_stages)] {
+            number.into_iter().for_each(|number| made.set_attr(root, key, Attr::i64(number)));
+        }
     }
     if let Some(programs) = scheduled.schedules[0].resident() {
         let root = made.root();

@@ -89,6 +89,9 @@ knobs! {
         /// On a GPU, with `wgmma`: how many times `threads` threads compute, each with tiles of their own, in turns: the epilogue of some runs beside the products
         /// of others.
         pub turns: Option<i64>,
+        /// On a GPU, with `wgmma` and `programs`: how many boxes of 64 rows and columns that the epilogue reads each warpgroup has in shared memory at once, brought
+        /// there ahead of it.
+        pub epilogue_stages: Option<i64>,
         /// On a CPU: the operands whose blocks are copied into memory of the program's own first, in the order in which they are used.
         pub pack: Vec<Operand>,
         /// On a GPU: the operands whose tiles are gathered into shared memory run by run, not copied as boxes of what lies in memory.
@@ -401,6 +404,7 @@ const ORDER: &[&str] = &[
     "programs",
     "cluster",
     "turns",
+    "epilogue_stages",
     "pack",
     "gather",
     "keep",

@@ -1,6 +1,7 @@
 //! What a schedule may not say: values that contradict one another, and what is beyond the machine.
 
 use super::attr::{Kind, Schedule};
+use super::warpgroup::{ROW_BYTES, ROWS, WARPGROUP};
 use rc_dialects::loop_;
 use rc_ir::{Diagnostic, Loc, OpRef, Result};
 use rc_machine::{Target, Unit};
@@ -99,6 +100,7 @@ impl Schedule {
             ("programs", self.programs().is_some(), false),
             ("cluster", self.cluster().is_some(), false),
             ("turns", self.contract().is_some_and(|own| own.turns.is_some()), false),
+            ("epilogue_stages", self.contract().is_some_and(|own| own.epilogue_stages.is_some()), false),
             ("resident", self.resident().is_some(), false),
         ] {
             if set && cpu != target.is_cpu() {
@@ -154,6 +156,25 @@ impl Schedule {
         }
     }
 
+    /// What the epilogue reads comes ahead of it in programs of warpgroups that go from tile to tile, and whose producer gathers nothing.
+    fn check_epilogue(&self, place: &Place) -> Result {
+        let Some(own) = self.contract().filter(|own| own.epilogue_stages.is_some()) else { return Ok(()) };
+        match own.unit == Some(Unit::Wgmma) && own.programs.is_some() && own.gather.is_empty() {
+            true => Ok(()),
+            false => Err(place.error(
+                "epilogue_stages",
+                "has a schedule with epilogue_stages: it takes unit = wgmma and programs, without gather",
+            )),
+        }
+    }
+
+    /// Bytes of the boxes that the epilogue reads in shared memory.
+    fn box_bytes(&self) -> i64 {
+        let Some((own, stages)) = self.contract().and_then(|own| Some((own, own.epilogue_stages?))) else { return 0 };
+        let warpgroups = self.threads / WARPGROUP * own.turns.unwrap_or(1);
+        warpgroups.saturating_mul(stages).saturating_mul(ROWS * ROW_BYTES)
+    }
+
     /// Threads of a program besides those that compute.
     fn helpers(&self) -> i64 {
         let turns = self.contract().and_then(|own| own.turns).unwrap_or(1);
@@ -168,6 +189,7 @@ impl Schedule {
         }
         self.check_cluster(place, machine)?;
         self.check_turns(place)?;
+        self.check_epilogue(place)?;
         let [m, n] = self.axes.map(|name| self.tile_of(name));
         let k = self.contract().and_then(|own| own.inner).map_or(1, |name| self.tile_of(name));
         let width = place.0.operand_types().iter().filter_map(|t| t.elem().byte_width()).min().unwrap_or(1) as i64;
@@ -179,6 +201,14 @@ impl Schedule {
                 target.shared_bytes
             );
             return Err(place.error("stages", what));
+        }
+        let boxes = self.box_bytes();
+        if boxes > target.shared_bytes - bytes {
+            let what = format!(
+                "has a schedule with {boxes} bytes of what its epilogue reads, beside {bytes} of operands in shared memory, and {machine} has {}",
+                target.shared_bytes
+            );
+            return Err(place.error("epilogue_stages", what));
         }
         let sums = m * n / self.threads;
         if sums > target.thread_registers {

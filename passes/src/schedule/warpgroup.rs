@@ -46,6 +46,9 @@ pub const WARPGROUP: i64 = 128;
 /// Warpgroups that take turns: more would have too few registers.
 const TURNS: i64 = 2;
 
+/// Boxes of what the epilogue reads that each warpgroup has in shared memory: one is read while the next one is on its way.
+const EPILOGUE_STAGES: i64 = 2;
+
 /// What there is to choose.
 #[derive(Clone, Copy)]
 struct Choice {
@@ -56,6 +59,8 @@ struct Choice {
     cluster: [i64; 2],
     /// Warpgroups that have tiles of their own.
     turns: i64,
+    /// Whether what the epilogue reads comes ahead of it.
+    ahead: bool,
 }
 
 impl Choice {
@@ -67,6 +72,13 @@ impl Choice {
     fn sums(&self) -> i64 {
         self.tile[0] * self.tile[1] / (self.groups() * WARPGROUP)
     }
+    /// Tiles of operands that are in shared memory at once, of which those of the right one take so many rows.
+    fn stages(&self, held: i64, target: &Target) -> i64 {
+        let model = &target.gpu().warpgroups;
+        let boxes = if self.ahead { self.groups() * self.turns * EPILOGUE_STAGES * ROWS * ROW_BYTES } else { 0 };
+        let room = target.shared_bytes - model.reserve_bytes - boxes;
+        (room / ((self.tile[0] + held) * ROW_BYTES)).min(model.max_stages)
+    }
     /// Whether the operand whose tile the programs of a cluster have in common is copied as boxes, by each of them enough rows: smaller boxes take longer than
     /// whole tiles of its own.
     fn shares(&self, p: &Problem, brought: &[Brought; 2]) -> bool {
@@ -76,7 +88,7 @@ impl Choice {
         })
     }
     fn what(&self) -> String {
-        let Choice { tile, stages, split, cluster, turns } = *self;
+        let Choice { tile, stages, split, cluster, turns, ahead } = *self;
         let parts = if split > 1 { format!(", sums in {split} parts") } else { String::new() };
         let shared = match cluster {
             [1, 1] => "",
@@ -84,7 +96,8 @@ impl Choice {
             _ => ", two of them side by side a cluster",
         };
         let turns = if turns > 1 { format!(" that take {turns} turns") } else { String::new() };
-        format!("tiles of {tile:?} by warpgroups{turns}, {stages} stages{parts}{shared}")
+        let ahead = if ahead { ", what the epilogue reads ahead of it" } else { "" };
+        format!("tiles of {tile:?} by warpgroups{turns}, {stages} stages{parts}{shared}{ahead}")
     }
 }
 
@@ -135,7 +148,8 @@ pub fn candidates(body: &Body, group: &Group, p: &Problem, target: &Target) -> O
         elements: [0, 1].map(|f| elements(body, nest, f)),
         on_line: if boxes_across { rows_on_line(body, nest, 1 - p.roles.left, width) } else { 1.0 },
         after: work_after(body, group),
-        reads: reads_after(body, group, p),
+        reads: reads_after(body, group, p).count() as f64,
+        boxes: come_in_boxes(body, group, p, &brought),
     };
     let mut out: Vec<Candidate> = Vec::new();
     for [bm, bn] in tiles() {
@@ -146,15 +160,18 @@ pub fn candidates(body: &Body, group: &Group, p: &Problem, target: &Target) -> O
         // Runs are gathered into whole swizzles alone.
         let cut = matches!(brought[1 - p.roles.left], Brought::Runs(_)) && held(bn) != bn;
         let fits = limit(group, p, bm, bn, target) == (bm, bn) && !cut;
-        let stages = ((target.shared_bytes - target.gpu().warpgroups.reserve_bytes) / ((bm + held(bn)) * ROW_BYTES))
-            .min(target.gpu().warpgroups.max_stages);
-        if fits && stages >= 2 {
+        if fits {
             let choices = splits.iter().flat_map(|&split| CLUSTERS.map(|cluster| (split, cluster)));
             let choices = choices.flat_map(|(split, cluster)| {
-                [1, TURNS].map(|turns| Choice { tile: [bm, bn], stages, split, cluster, turns })
+                let ways = [(1, false), (TURNS, false), (1, true), (TURNS, true)];
+                ways.map(|(turns, ahead)| Choice { tile: [bm, bn], stages: 0, split, cluster, turns, ahead })
             });
-            let choices =
-                choices.filter(|choice| choice.turns == 1 || takes_turns(group, p, &brought, choice, work.reads));
+            let choices = choices.map(|choice| Choice { stages: choice.stages(held(bn), target), ..choice });
+            let choices = choices.filter(|choice| {
+                let turns = choice.turns == 1 || takes_turns(group, p, &brought, choice, work.reads);
+                let ahead = !choice.ahead || work.boxes && choice.split == 1 && bn >= WIDTH;
+                choice.stages >= 2 && turns && ahead
+            });
             let candidate = |choice: Choice| Candidate {
                 schedules: vec![schedule(p, &brought, choice, target)],
                 what: choice.what(),
@@ -170,11 +187,11 @@ pub fn candidates(body: &Body, group: &Group, p: &Problem, target: &Target) -> O
     Some(out)
 }
 
-/// Sums that a thread of a warpgroup that takes turns may have: what is left of its registers is the epilogue's, which may read several elements for
+/// Sums that a thread of a warpgroup that takes turns may have: what is left of its registers is the epilogue's, which may load several elements for
 /// each, and addresses, more where a table chooses an operand.
-fn most_sums(group: &Group, reads: f64) -> i64 {
+fn most_sums(group: &Group, loads: f64) -> i64 {
     match group.nests[0].gathers.is_empty() {
-        _ if reads > 1.0 => 128,
+        _ if loads > 1.0 => 128,
         true => 192,
         false => 176,
     }
@@ -185,18 +202,21 @@ fn takes_turns(group: &Group, p: &Problem, brought: &[Brought; 2], choice: &Choi
     let sums = group.nests[0].of_kind(loop_::IterKind::Reduce).count();
     let boxes = brought.iter().all(|b| matches!(b, Brought::Boxes(_)));
     let known = group.nests[0].iter(p.roles.k).is_some_and(|k| k.extent.is_static());
-    let fits = choice.sums() <= most_sums(group, reads) && (choice.tile[0] == ROWS || !p.exact_sums);
+    // Of whole boxes the epilogue has one at hand.
+    let loads = if choice.ahead && choice.tile[1] % WIDTH == 0 { 0.0 } else { reads };
+    let fits = choice.sums() <= most_sums(group, loads) && (choice.tile[0] == ROWS || !p.exact_sums);
     fits && choice.split == 1 && sums == 1 && boxes && known
 }
 
 fn schedule(p: &Problem, brought: &[Brought; 2], choice: Choice, target: &Target) -> Schedule {
-    let Choice { tile: [bm, bn], stages, split, cluster, turns } = choice;
+    let Choice { tile: [bm, bn], stages, split, cluster, turns, ahead } = choice;
     let along = [(p.roles.m, cluster[0]), (p.roles.n, cluster[1])];
     let own = Contract {
         unit: Some(Unit::Wgmma),
         stages: Some(stages),
         programs: Some(target.cores),
         turns: (turns > 1).then_some(turns),
+        epilogue_stages: ahead.then_some(EPILOGUE_STAGES),
         cluster: along.into_iter().filter(|c| c.1 > 1).collect(),
         split: (split > 1).then_some(split),
         gather: gathered(p, &|factor| matches!(brought[factor], Brought::Runs(_))),
@@ -314,6 +334,8 @@ struct Work {
     /// Operations on each of the sums in the epilogue, and elements that it reads from memory for each.
     after: f64,
     reads: f64,
+    /// Whether these may come to shared memory ahead of it, in boxes.
+    boxes: bool,
 }
 
 fn straddles(body: &Body, nest: &Nest, p: &Problem, which: usize, brought: Brought, target: &Target) -> bool {
@@ -351,12 +373,30 @@ fn work_after(body: &Body, group: &Group) -> f64 {
     entries.map(|entry| work_of_floats(body, body.ops(entry))).sum()
 }
 
-/// Elements that the nests which follow read for each of the sums, other than those of one another.
-fn reads_after(body: &Body, group: &Group, p: &Problem) -> f64 {
+/// What the nests which follow read for each of the sums, other than of one another: values, and how.
+fn reads_after<'n>(body: &Body, group: &'n Group, p: &Problem) -> impl Iterator<Item = (Value, &'n Access)> {
     let made = |v: Value| body.defining_op(v).is_some_and(|op| group.nests.iter().any(|n| n.op == op));
     let inputs = group.nests[1..].iter().flat_map(|nest| body.operands(nest.op).zip(&nest.inputs));
-    let read = inputs.filter(|(v, access)| !made(*v) && access.mentions(p.roles.m) && access.mentions(p.roles.n));
-    read.map(|(v, _)| v).collect::<FxHashSet<Value>>().len() as f64
+    let mut read = inputs
+        .filter(|(v, access)| !made(*v) && access.mentions(p.roles.m) && access.mentions(p.roles.n))
+        .collect::<Vec<_>>();
+    let mut known = FxHashSet::default();
+    read.retain(|(v, _)| known.insert(*v));
+    read.into_iter()
+}
+
+/// Whether all of that may come to shared memory in boxes: some, of one type of 16 bits, with rows along n, beside a product whose producer gathers nothing.
+fn come_in_boxes(body: &Body, group: &Group, p: &Problem, brought: &[Brought; 2]) -> bool {
+    let mut reads = reads_after(body, group, p).peekable();
+    let elem = reads.peek().map(|(v, _)| body.ty(*v).elem());
+    let boxes = brought.iter().all(|b| matches!(b, Brought::Boxes(_)));
+    let comes = |(v, access): (Value, &Access)| {
+        let along = access.plain(&[p.roles.m, p.roles.n]);
+        let last = along.and_then(|along| *along.last()?);
+        let elem = body.ty(v).elem();
+        last == Some(p.roles.n) && elem.byte_width() == Some(2) && boxes_fit(access, p.roles.n, elem)
+    };
+    boxes && elem.is_some() && reads.all(|read| Some(body.ty(read.0).elem()) == elem && comes(read))
 }
 
 /// Of tiles this wide beside one another, the part that start with a line.
@@ -369,7 +409,7 @@ fn aligned(tile: i64) -> f64 {
 /// the second-level cache, by a kernel of their own. Of a tile that the programs of a cluster have in common, each copies a part, and waits for the others'.
 /// Where warpgroups take turns, the epilogue of one runs beside the products of the other.
 fn cost(p: &Problem, work: &Work, choice: Choice, held: i64, target: &Target) -> Cost {
-    let Choice { tile: [bm, bn], stages, split, cluster, turns } = choice;
+    let Choice { tile: [bm, bn], stages, split, cluster, turns, ahead } = choice;
     let [above, beside] = cluster.map(|n| n as f64);
     let model = &target.gpu().warpgroups;
     let ([m, n, _], k) = (p.sizes, p.depth());
@@ -398,7 +438,8 @@ fn cost(p: &Problem, work: &Work, choice: Choice, held: i64, target: &Target) ->
     let stores = if bn < WIDTH { 2.0 } else { (bn as f64 / WIDTH as f64).ceil() * WIDTH as f64 / columns };
     // Each thread has a column of so many times 64 rows.
     let own = rows / ROWS as f64 / choice.groups() as f64;
-    let each = work.after * model.after_ns + work.reads * model.read_ns;
+    let read_ns = if ahead { model.box_ns } else { model.read_ns };
+    let each = work.after * model.after_ns + work.reads * read_ns;
     let epilogue = model.epilogue_us + stores * rows * columns * 4.0 / cache / 2.0 + each * columns * own * 1e-3;
     let read = |which: usize, size: f64| {
         work.elements[which].map_or(f64::INFINITY, |n| n * p.launches).min(size * k * p.batch)
@@ -413,7 +454,7 @@ fn cost(p: &Problem, work: &Work, choice: Choice, held: i64, target: &Target) ->
         ("copies", copies),
         ("shared memory", shared),
         ("gathering", gathers),
-        ("latency", model.step_us),
+        ("latency", model.step_us.max(model.tile_us / (stages - 1) as f64)),
     ]);
     let apart = if above * beside > 1.0 { model.cluster_us } else { 0.0 };
     // Threads add each step's sums.

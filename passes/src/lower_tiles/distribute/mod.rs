@@ -2,6 +2,7 @@
 //! its layout; operations on tiles become operations on each register.
 
 mod access;
+mod ahead;
 mod cluster;
 mod dot;
 mod edge;
@@ -137,7 +138,13 @@ impl<'s> Distribute<'s> {
         }
         self.land_what_is_read(op)?;
         match op.name().as_str() {
-            op::kernel::LOAD => self.load(op),
+            op::kernel::LOAD => {
+                if self.read_ahead(op)? {
+                    Ok(())
+                } else {
+                    self.load(op)
+                }
+            }
             op::kernel::GATHER => self.gather(op),
             op::kernel::STORE => self.store(op),
             op::kernel::SCATTER => self.scatter(op),
@@ -493,6 +500,12 @@ fn constant_of(body: &Body, op: Op) -> Option<Attr> {
 
 fn touches_tiles(op: OpRef) -> bool {
     op.operand_types().iter().any(|t| t.is_tile()) || op.result_types().iter().any(|t| t.is_tile())
+}
+
+/// Whether an operation without regions makes a scalar, and that alone.
+fn is_scalar(op: OpRef) -> bool {
+    let makes_one = op.body.regions(op.op).is_empty() && !touches_tiles(op) && op.results().len() == 1;
+    makes_one && (rc_ir::effects::is_pure(op.body, op.op) || op.is(op::kernel::READ))
 }
 
 /// Whether a loop loads or stores tiles: what bounds matter for.

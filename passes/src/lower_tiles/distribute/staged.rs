@@ -7,7 +7,7 @@ use crate::lower_tiles::emit::Ix;
 use crate::lower_tiles::layout::{Layout, WARP};
 use crate::schedule::{ROWS, WARPGROUP, WIDTH, is_mapped};
 use rc_dialects::op;
-use rc_ir::{Attr, Dim, OpRef, Result, Type, Value};
+use rc_ir::{Attr, Block, Dim, OpRef, Result, Type, Value};
 
 /// Rows that a warp writes.
 const WARP_ROWS: i64 = 16;
@@ -25,6 +25,15 @@ struct Staged<'s> {
     columns: i64,
     /// Rows from a warpgroup's 64 to its next.
     step: i64,
+}
+
+/// The buffer that was used last, in the block of operations where it was.
+#[derive(Clone, Copy)]
+pub(super) struct LastStaged {
+    block: Block,
+    number: i64,
+    /// Whether the copy engine takes results from it.
+    mapped: bool,
 }
 
 /// 64 rows and columns of a warpgroup's results.
@@ -56,18 +65,23 @@ impl<'s> Distribute<'s> {
         let columns = (0..staged.columns).step_by(WIDTH as usize).map(|first| first.min(staged.columns - WIDTH));
         let blocks = self.row_blocks(op.operand(0)) as i64;
         let parts = (0..blocks).flat_map(|block| columns.clone().map(move |first| Part { block, first }));
-        for (i, part) in parts.enumerate() {
-            let number = self.emit.index(i as i64 % BUFFERS)?;
+        for part in parts {
+            let follows =
+                self.roles().last_staged.filter(|last| last.block == self.emit.block && last.mapped == map.is_some());
+            let number = follows.map_or(0, |last| (last.number + 1) % BUFFERS);
+            self.roles.as_mut().expect("set").last_staged =
+                Some(LastStaged { block: self.emit.block, number, mapped: map.is_some() });
+            let number = self.emit.index(number)?;
             let buffer = self.part_of(buffers, &[group, number])?;
-            // Buffers take turns within one store; before the next one begins, all are free.
-            let pending = if i == 0 { 0 } else { BUFFERS - 1 };
-            if map.is_some() {
+            // Buffers take turns in a block; before the first of a block, all are free.
+            if map.is_some() || follows.is_none() && self.roles().stores {
+                let pending = if follows.is_some() { BUFFERS - 1 } else { 0 };
                 self.as_storer(|d| {
                     let attrs = [("pending", Attr::i64(pending)), ("read", Attr::bool(true))];
                     d.emit.op(op::kernel::BULK_WAIT, &[], &attrs, None).map(drop)
                 })?;
             }
-            if map.is_some() || i == 0 {
+            if map.is_some() || follows.is_none() {
                 self.group_barrier(group)?;
             }
             self.put_fragments(&staged, buffer, part)?;

@@ -3,7 +3,7 @@
 
 use super::Distribute;
 use rc_dialects::op;
-use rc_ir::{Op, Result, Value};
+use rc_ir::{Op, OpRef, Result, Value};
 
 /// The attribute of a function that says how many warpgroups, or groups of them, take turns.
 pub(super) const TURNS: &str = "turns";
@@ -37,20 +37,32 @@ impl<'s> Distribute<'s> {
     }
     /// Waits until the warpgroup before has been through the steps of its tile: a barrier's parity tells one phase from the next alone.
     pub(super) fn await_turn(&mut self) -> Result {
-        let tiles = self.src.op_ref(self.roles().loops[1]);
-        let counter = self.src.block_arg(tiles.entry(0).expect("verified"), 0);
-        let (lower, step, counter) = (self.ix(tiles.operand(0)), self.ix(tiles.operand(2)), self.ix(counter));
-        let span = self.emit.sub(counter, lower)?;
-        let (span, step) = (self.emit.get(span)?, self.emit.get(step)?);
-        let number = self.emit.core(op::core::DIV, &[span, step])?;
+        let own = self.own_tile()?;
         let (group, two, one) = (self.warpgroup()?, self.emit.index(2)?, self.emit.index(1)?);
-        let own = self.emit.core(op::core::DIV, &[number, two])?;
         // The first one's first turn comes after the phase that counts as completed at the start.
         let own = self.emit.core(op::core::ADD, &[own, group])?;
         let own = self.emit.core(op::core::ADD, &[own, one])?;
         let parity = self.emit.core(op::core::REM, &[own, two])?;
         let order = self.roles().order.expect("only asked for where warpgroups take turns");
         self.emit.op(op::kernel::MBARRIER_WAIT, &[&[order], &[group], &[parity]], &[], None).map(drop)
+    }
+    /// How many tiles of the same turn were before the one at hand.
+    pub(super) fn own_tile(&mut self) -> Result<Value> {
+        let number = self.steps_before(self.src.op_ref(self.roles().loops[1]))?;
+        let turns = self.roles().turns;
+        if turns == 1 {
+            return Ok(number);
+        }
+        let turns = self.emit.index(turns)?;
+        self.emit.core(op::core::DIV, &[number, turns])
+    }
+    /// How many steps of a loop come before the one at hand.
+    pub(super) fn steps_before(&mut self, looped: OpRef<'s>) -> Result<Value> {
+        let counter = self.src.block_arg(looped.entry(0).expect("verified"), 0);
+        let (lower, step, counter) = (self.ix(looped.operand(0)), self.ix(looped.operand(2)), self.ix(counter));
+        let span = self.emit.sub(counter, lower)?;
+        let (span, step) = (self.emit.get(span)?, self.emit.get(step)?);
+        self.emit.core(op::core::DIV, &[span, step])
     }
     /// The other warpgroup's turn.
     pub(super) fn end_turn(&mut self) -> Result {
@@ -77,7 +89,11 @@ impl<'s> Distribute<'s> {
         let (group, steps) = (self.warpgroup()?, self.steps()?);
         let before = self.emit.core(op::core::MUL, &[group, steps])?;
         self.pass_steps(before)?;
-        let first = self.emit.core(op::core::MUL, &[group, step])?;
+        self.tiles_of_turn(group, [lower, upper, step])
+    }
+    /// A loop's bounds and step over the tiles of a turn.
+    pub(super) fn tiles_of_turn(&mut self, turn: Value, [lower, upper, step]: [Value; 3]) -> Result<[Value; 3]> {
+        let first = self.emit.core(op::core::MUL, &[turn, step])?;
         let turns = self.emit.index(self.roles().turns)?;
         Ok([self.emit.core(op::core::ADD, &[lower, first])?, upper, self.emit.core(op::core::MUL, &[step, turns])?])
     }

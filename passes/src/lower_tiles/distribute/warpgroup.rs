@@ -4,14 +4,17 @@
 //! the product's loads and starts their copies; the *consumers* run everything else. Tiles go through stages of shared
 //! memory: of each, one `mbarrier` says that it is full, another that it is empty. Loops carry the stage at hand and the
 //! parity of its barrier's phase. What the blocks of a cluster read alike, they copy together ([`super::cluster`]).
+//! Further warps of the producer's bring what the epilogue reads ([`super::ahead`]).
 
+use super::ahead::{Reads, STAGES_AHEAD};
 use super::cluster::{Cluster, Share};
 use super::flight::Flight;
+use super::staged::LastStaged;
 use super::turns::TURNS;
 use super::{Distribute, Mapped};
 use crate::lower_tiles::emit::Ix;
-use crate::lower_tiles::layout::{Layout, WARP};
-use crate::schedule::{ROW_BYTES, ROWS, WARPGROUP, WIDTH, is_mapped, row_width};
+use crate::lower_tiles::layout::{Distribution, Layout, WARP};
+use crate::schedule::{ROW_BYTES, ROWS, WARPGROUP, WIDTH, row_width};
 use rc_dialects::op;
 use rc_ir::{Attr, Block, Body, Dim, Op, OpRef, Result, Type, Value};
 use rustc_hash::FxHashSet;
@@ -122,10 +125,13 @@ pub(super) struct Roles {
     pub(super) copies: Value,
     /// The blocks that the function's block is one of, where they are several.
     pub(super) cluster: Option<Cluster>,
+    /// What the epilogue reads in boxes.
+    pub(super) reads: Reads,
     /// Arithmetic on tiles that only says where the producer gathers from.
     addresses: FxHashSet<Op>,
     /// Where results wait for their stores, and whether the copy engine stores some.
     pub(super) staging: Option<Value>,
+    pub(super) last_staged: Option<LastStaged>,
     pub(super) stores: bool,
 }
 
@@ -175,6 +181,13 @@ impl<'s> Distribute<'s> {
         let first = self.emit.index(consumers * WARPGROUP)?;
         let copies = self.emit.compare("eq", thread, first)?;
         let gathers = rings.iter().any(Ring::gathers);
+        // One thread copies; only where registers move between warpgroups, or all of them gather, is it more than one warp's.
+        let alone = consumers == 1 && !gathers;
+        let reads = self.epilogue_reads(&loops, [turns, self.warps / 4], !gathers)?;
+        let helpers = match alone {
+            true => WARP * if reads.has_loaders() { 2 } else { 1 },
+            false => WARPGROUP,
+        };
         let addresses = addresses(src, &rings);
         self.roles = Some(Roles {
             role,
@@ -192,8 +205,10 @@ impl<'s> Distribute<'s> {
             leads,
             copies,
             cluster,
+            reads,
             addresses,
             staging: None,
+            last_staged: None,
             stores: false,
         });
         self.branch(copies, |d| d.set_up_barriers())?;
@@ -207,18 +222,17 @@ impl<'s> Distribute<'s> {
             match gathers {
                 true => d.gather_all(entry),
                 false => d.branch(copies, |d| d.produce(entry)),
-            }
+            }?;
+            d.bring_ahead(entry, first)
         })?;
         self.region_of(made, |d| d.consume(entry))?;
         self.emit.block = at;
         self.roles = None;
         self.emit.op(op::kernel::RETURN, &[], &[], None)?;
         let root = self.emit.body.root();
-        // One thread copies; only where registers move between warpgroups, or all of them gather, is it more than one warp's.
-        let alone = consumers == 1 && !gathers;
-        let threads = consumers * WARPGROUP + if alone { WARP } else { WARPGROUP };
-        self.emit.body.set_attr(root, "threads", Attr::i64(threads));
+        self.emit.body.set_attr(root, "threads", Attr::i64(consumers * WARPGROUP + helpers));
         self.emit.body.remove_attr(root, TURNS);
+        self.emit.body.remove_attr(root, STAGES_AHEAD);
         self.emit.body.set_attr(root, "min_blocks", Attr::i64(1));
         Ok(())
     }
@@ -365,6 +379,7 @@ impl<'s> Distribute<'s> {
                 self.emit.op(op::kernel::MBARRIER_INIT, &[&[turns], &[at]], &[("count", Attr::i64(4))], None)?;
             }
         }
+        self.set_up_ahead()?;
         self.emit.op(op::kernel::FENCE, &[], &[("kind", Attr::str("mbarrier_init"))], None).map(drop)
     }
 
@@ -489,85 +504,43 @@ impl<'s> Distribute<'s> {
         for op in src.ops(block).map(|op| src.op_ref(op)) {
             self.emit.loc = op.loc();
             self.indices.note(op);
-            let scalar = src.regions(op.op).is_empty() && !super::touches_tiles(op) && op.results().len() == 1;
             if let Some((ring, stream)) = self.stream_of(op.op) {
                 self.copy_in(&ring, stream, op)?;
             } else if self.roles().loops.contains(&op.op) {
                 self.piped_loop(op)?;
             } else if self.roles().addresses.contains(&op.op) {
                 self.op(op)?;
-            } else if self.is_epilogue_read(op) {
-                self.prefetch_boxes(op)?;
-            } else if op.is(op::kernel::FOR) && self.reads_for_epilogue(op) {
-                self.prefetch_in_parts(op)?;
-            } else if scalar && (rc_ir::effects::is_pure(src, op.op) || op.is(op::kernel::READ)) {
+            } else if super::is_scalar(op) {
                 self.copy(op)?;
+            } else {
+                self.prefetch(op)?;
             }
         }
         if block == src.entry().expect("a function has a body") { self.outlast_the_cluster() } else { Ok(()) }
     }
-    /// Whether a load is of a tile for the epilogue, after the product's loop, that boxes of a tensor map cover.
-    fn is_epilogue_read(&self, op: OpRef<'s>) -> bool {
-        let (Some(roles), true) = (&self.roles, op.is(op::kernel::LOAD)) else { return false };
-        // The epilogue may be a loop over parts of the columns.
-        let &[product, tiles] = roles.loops.as_slice() else { return false };
-        let after = self.src.parent_op(op.op).is_some_and(|parent| {
-            let part = parent != product && self.src.name(parent) == op::kernel::FOR;
-            parent == tiles || part && self.src.parent_op(parent) == Some(tiles)
-        });
-        let (tile, memory) = (op.result_types()[0], self.src.ty(op.operand(0)));
-        let (dims, shape) = (op.ints("dims").unwrap_or_default(), tile.static_shape().unwrap_or_default());
-        after
-            && matches!((&dims[..], &shape[..]), (&[down, last], &[rows, columns]) if down >= 0
-                && last == memory.rank() as i64 - 1 && rows <= 256 && columns >= WIDTH)
-            && tile.elem().byte_width() == Some(2)
-            && memory.rank() <= 5
-            && is_mapped(memory)
-            && op.group("indices").last().is_some_and(|&first| self.indices.is_on_line(first, memory.elem()))
-            && self.argument_of(op.operand(0)).is_some()
-    }
-    /// Has the second-level cache hold what the epilogue reads, while the product's last steps run.
-    fn prefetch_boxes(&mut self, load: OpRef<'s>) -> Result {
-        let (dims, rank) = (load.ints("dims").unwrap_or_default(), self.src.ty(load.operand(0)).rank());
-        let shape = load.result_types()[0].static_shape().unwrap_or_default();
-        let mut extents = vec![1; rank];
-        (extents[dims[0] as usize], extents[rank - 1]) = (shape[0], WIDTH);
-        let map = self.tensor_map(load, load.result_types()[0].elem(), &extents)?;
-        let start = load.group("indices").iter().map(|&v| self.ix(v)).collect::<Vec<Ix>>();
-        for first in (0..shape[1]).step_by(WIDTH as usize) {
-            let mut at = start.clone();
-            at[rank - 1] = at[rank - 1].plus(first);
-            let coords = at.iter().rev().map(|&ix| self.emit.get(ix)).collect::<Result<Vec<_>>>()?;
-            let fetch = |d: &mut Self| d.emit.op(op::kernel::BOX_PREFETCH, &[&[map], &coords], &[], None).map(drop);
-            match self.has_gatherers() {
-                true => self.branch(self.roles().copies, fetch)?,
-                false => fetch(self)?,
-            }
+    /// A loop without values, in a role that does not compute: over the tiles of a turn, or as it is.
+    pub(super) fn plain_loop(&mut self, op: OpRef<'s>, body: impl FnOnce(&mut Self, Block) -> Result) -> Result {
+        let entry = op.entry(0).ok_or_else(|| op.error("has no body"))?;
+        let bounds = [0, 1, 2].map(|i| self.ix(op.operand(i)));
+        let mut values = [self.emit.get(bounds[0])?, self.emit.get(bounds[1])?, self.emit.get(bounds[2])?];
+        if self.roles().loops.get(1) == Some(&op.op) && self.takes_turns() {
+            let turn = self.ahead().turn;
+            values = self.tiles_of_turn(turn, values)?;
         }
-        Ok(())
-    }
-    fn reads_for_epilogue(&self, looped: OpRef<'s>) -> bool {
-        looped.entry(0).is_some_and(|entry| self.src.ops(entry).any(|op| self.is_epilogue_read(self.src.op_ref(op))))
-    }
-    /// The same for each part of the columns.
-    fn prefetch_in_parts(&mut self, looped: OpRef<'s>) -> Result {
-        let entry = looped.entry(0).ok_or_else(|| looped.error("has no body"))?;
-        let bounds = [0, 1, 2].map(|i| self.ix(looped.operand(i)));
-        let values = [self.emit.get(bounds[0])?, self.emit.get(bounds[1])?, self.emit.get(bounds[2])?];
         let at = self.emit.block;
         let made = self.emit.op(op::kernel::FOR, &[&values[..1], &values[1..2], &values[2..], &[]], &[], Some(&[]))?;
         let region = self.emit.body.add_region(made);
         self.emit.block = self.emit.body.add_block(region, &[Type::index()]);
         let counter = self.emit.body.block_arg(self.emit.block, 0);
-        self.indices.enter(self.src, looped.op, crate::lower_tiles::indices::Part::All);
+        self.indices.enter(self.src, op.op, crate::lower_tiles::indices::Part::All);
         self.bind(self.src.block_arg(entry, 0), counter);
-        self.produce(entry)?;
+        body(self, entry)?;
         self.emit.op(op::kernel::YIELD, &[&[]], &[], None)?;
         self.emit.block = at;
         Ok(())
     }
     /// The number of the argument that memory is, or is a view of.
-    fn argument_of(&self, memory: Value) -> Option<usize> {
+    pub(super) fn argument_of(&self, memory: Value) -> Option<usize> {
         let src = self.src;
         let view = |&v: &Value| {
             let view = src.defining_op(v).filter(|&op| src.name(op) == op::kernel::VIEW && src.operands(op).len() == 1);
@@ -777,6 +750,8 @@ impl<'s> Distribute<'s> {
         let roles = self.roles.as_mut().expect("set");
         (roles.role, roles.stage, roles.parity) = (Role::Consumer, zero, zero);
         (roles.tile_parity, roles.past_turns) = (zero, zero);
+        let turn = if self.takes_turns() { self.warpgroup()? } else { zero };
+        self.set_turn(turn);
         let src = self.src;
         let last = src.last_op(entry);
         src.ops(entry).filter(|&op| Some(op) != last).try_for_each(|op| self.op(src.op_ref(op)))?;
@@ -806,32 +781,50 @@ impl<'s> Distribute<'s> {
         }
         let Roles { stage, parity, .. } = *self.roles();
         self.emit.op(op::kernel::MBARRIER_WAIT, &[&[ring.full], &[stage], &[parity]], &[], None)?;
-        let (rows, columns) = (spread.shape[0] / 16 / warps, spread.shape[1]);
-        // Four matrices of 8 x 8: rows 0-7 and 8-15, each for columns 0-7, then for 8-15.
-        let (row, chunk) = (self.digit(1, 16, true)?, self.digit(16, 2, true)?);
-        let warp = self.digit(1, warps, false)?;
-        let down = self.emit.combine_digits(&[(warp, 16), (row, 1)])?;
-        let along = self.emit.combine_digits(&[(chunk, 8)])?;
+        let (rows, columns) = (16 * warps, spread.shape[1]);
         let mut registers = vec![stage; spread.registers];
-        for (i, column) in (0..rows).flat_map(|i| (0..columns).step_by(16).map(move |c| (i, c))) {
+        for at in (0..spread.shape[0])
+            .step_by(rows as usize)
+            .flat_map(|i| (0..columns).step_by(WIDTH as usize).map(move |j| [i, j]))
+        {
             let mut place = vec![stage];
             if stream.blocks > 1 {
-                place.push(self.emit.index(column / WIDTH)?);
+                place.push(self.emit.index(at[1] / WIDTH)?);
             }
-            let first = 16 * warps * i;
-            place.push(self.emit.get(down.plus(first))?);
-            place.push(self.emit.get(along.plus(column % WIDTH))?);
-            let attrs = [("trans", Attr::bool(false)), ("swizzle", Attr::i64(128))];
-            let result = Type::vector(&[8], to.elem());
-            let read = self.emit.op(op::kernel::LDMATRIX, &[&[stream.memory], &place], &attrs, Some(&[result]))?;
-            let four = self.emit.body.result(read, 0);
-            for (part, (down, across)) in [(0, 0), (8, 0), (0, 8), (8, 8)].into_iter().enumerate() {
-                let register = spread.locate(&[first + down, column + across]).0;
-                registers[register] = self.emit.slice(four, 2 * part as i64, 2)?;
-            }
+            let block = self.part_of(stream.memory, &place)?;
+            self.read_box(block, at[0], &spread, at, (columns - at[1]).min(WIDTH), &mut registers)?;
         }
         self.bind_tile(op.result(0), registers);
         Ok(true)
+    }
+    /// Reads 16 rows of each warp and up to 64 columns from shared memory, from a row on, as accumulators lie: into the registers of a tile's rows and columns from `at` on.
+    pub(super) fn read_box(
+        &mut self,
+        memory: Value,
+        first: i64,
+        spread: &Distribution,
+        at: [i64; 2],
+        columns: i64,
+        registers: &mut [Value],
+    ) -> Result {
+        // Four matrices of 8 x 8: rows 0-7 and 8-15, each for columns 0-7, then for 8-15.
+        let (row, chunk) = (self.digit(1, 16, true)?, self.digit(16, 2, true)?);
+        let warp = self.digit(1, self.warps, false)?;
+        let down = self.emit.combine_digits(&[(warp, 16), (row, 1)])?;
+        let along = self.emit.combine_digits(&[(chunk, 8)])?;
+        let row = self.emit.get(down.plus(first))?;
+        let result = Type::vector(&[8], self.emit.ty(memory).elem());
+        for column in (0..columns).step_by(16) {
+            let place = [row, self.emit.get(along.plus(column))?];
+            let attrs = [("trans", Attr::bool(false)), ("swizzle", Attr::i64(128))];
+            let read = self.emit.op(op::kernel::LDMATRIX, &[&[memory], &place], &attrs, Some(&[result]))?;
+            let four = self.emit.body.result(read, 0);
+            for (part, (down, across)) in [(0, 0), (8, 0), (0, 8), (8, 8)].into_iter().enumerate() {
+                let register = spread.locate(&[at[0] + down, at[1] + column + across]).0;
+                registers[register] = self.emit.slice(four, 2 * part as i64, 2)?;
+            }
+        }
+        Ok(())
     }
     /// At the end of a step: what threads have read is empty. Its products, which depend on that, have been started: a read that is issued may wait
     /// for long behind those of other products, and an arrival does not wait for it.
