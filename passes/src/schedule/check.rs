@@ -1,7 +1,7 @@
 //! What a schedule may not say: values that contradict one another, and what is beyond the machine.
 
 use super::attr::{Kind, Schedule};
-use super::warpgroup::{ROW_BYTES, ROWS, WARPGROUP};
+use super::warpgroup::{WARPGROUP, box_bytes};
 use rc_dialects::loop_;
 use rc_ir::{Diagnostic, Loc, OpRef, Result};
 use rc_machine::{Target, Unit};
@@ -169,10 +169,9 @@ impl Schedule {
     }
 
     /// Bytes of the boxes that the epilogue reads in shared memory.
-    fn box_bytes(&self) -> i64 {
+    fn epilogue_bytes(&self) -> i64 {
         let Some((own, stages)) = self.contract().and_then(|own| Some((own, own.epilogue_stages?))) else { return 0 };
-        let warpgroups = self.threads / WARPGROUP * own.turns.unwrap_or(1);
-        warpgroups.saturating_mul(stages).saturating_mul(ROWS * ROW_BYTES)
+        box_bytes(self.threads / WARPGROUP * own.turns.unwrap_or(1), stages)
     }
 
     /// Threads of a program besides those that compute.
@@ -202,7 +201,7 @@ impl Schedule {
             );
             return Err(place.error("stages", what));
         }
-        let boxes = self.box_bytes();
+        let boxes = self.epilogue_bytes();
         if boxes > target.shared_bytes - bytes {
             let what = format!(
                 "has a schedule with {boxes} bytes of what its epilogue reads, beside {bytes} of operands in shared memory, and {machine} has {}",

@@ -49,6 +49,11 @@ const TURNS: i64 = 2;
 /// Boxes of what the epilogue reads that each warpgroup has in shared memory: one is read while the next one is on its way.
 const EPILOGUE_STAGES: i64 = 2;
 
+/// Shared memory of the boxes that epilogues read, of which each of so many warpgroups has `stages`.
+pub fn box_bytes(warpgroups: i64, stages: i64) -> i64 {
+    warpgroups.saturating_mul(stages).saturating_mul(ROWS * ROW_BYTES)
+}
+
 /// What there is to choose.
 #[derive(Clone, Copy)]
 struct Choice {
@@ -75,7 +80,7 @@ impl Choice {
     /// Tiles of operands that are in shared memory at once, of which those of the right one take so many rows.
     fn stages(&self, held: i64, target: &Target) -> i64 {
         let model = &target.gpu().warpgroups;
-        let boxes = if self.ahead { self.groups() * self.turns * EPILOGUE_STAGES * ROWS * ROW_BYTES } else { 0 };
+        let boxes = if self.ahead { box_bytes(self.groups() * self.turns, EPILOGUE_STAGES) } else { 0 };
         let room = target.shared_bytes - model.reserve_bytes - boxes;
         (room / ((self.tile[0] + held) * ROW_BYTES)).min(model.max_stages)
     }
