@@ -167,18 +167,20 @@ pub fn run(options: &Options) -> Result<(), Failure> {
         return check_gradients(&module, options, &inputs);
     }
     // Part of a run, not of what is compiled.
-    let mut limited = module.clone();
-    limited.set_attr("rc.while_limit", Attr::i64(options.while_limit.into()));
+    let limited = |mut module: Module| {
+        module.set_attr("rc.while_limit", Attr::i64(options.while_limit.into()));
+        module
+    };
     let results = if options.interpret {
+        let limited = limited(module.clone());
         let interpreter = Interpreter::new(&limited, Mode::Typed);
         in_turn(&module, options, &inputs, |tensors| Ok(interpreter.run(&inputs.function, tensors)?))?
     } else {
         compiled(&module, options, &inputs)?
     };
     if options.compare.is_some() {
-        let mut reference = options.reference.as_deref().map(read).transpose()?.unwrap_or(module);
-        reference.set_attr("rc.while_limit", Attr::i64(options.while_limit.into()));
-        report_errors(&reference, options, &inputs, &results)?;
+        let reference = options.reference.as_deref().map(read).transpose()?.unwrap_or(module);
+        report_errors(&limited(reference), options, &inputs, &results)?;
     }
     write(options, &results)
 }
