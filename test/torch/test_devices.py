@@ -72,14 +72,21 @@ def test_places_from_the_cpu_are_kept_on_the_gpu_for_the_gradient():
     "f, devices",
     [
         (lambda x: (x + 1, torch.ops.aten.lift_fresh_copy(NUMBER) * 2), ("cuda",)),
-        (lambda x: ((x + 1).cpu(),), ("cuda",)),
+        (lambda x: (x * 2, (x + 1).cpu()), ("cuda",)),
         (lambda x, n: (x + 1, n * 2), ("cuda", "cpu")),
     ],
     ids=["constant", "copy", "argument"],
 )
-def test_results_on_the_cpu_are_named(f, devices):
-    with pytest.raises(Problems, match="on cpu among those on cuda"):
-        Lowering(graph(f, *devices)).run()
+def test_results_on_the_cpu_are_copied_at_each_call(f, devices):
+    assert Lowering(graph(f, *devices)).run().fetched == [1]
+
+
+@pytest.mark.parametrize("f", [lambda x, n: (x + 1, n[1:]), lambda x, n: (x + 1, m := n * 2, m[1:])], ids=["argument", "result"])
+def test_results_on_the_cpu_that_share_memory_are_named(f):
+    with FakeTensorMode():
+        gm = make_fx(f)(torch.empty(4, device="cuda"), torch.empty(4))
+    with pytest.raises(Problems, match="a result on cpu that shares memory"):
+        Lowering(gm).run()
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
@@ -91,3 +98,17 @@ def test_a_call_takes_arguments_from_where_they_lie():
     for n in (2.0, 3.0):
         x, table, n = torch.randn(4, device="cuda"), torch.randn(9), torch.tensor(n)
         torch.testing.assert_close(compiled(x, table, n), f(x, table, n))
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_a_call_gives_results_where_they_are_asked_for():
+    def f(x, n):
+        y = (x + 1).cpu()
+        return x * 2, y, y, torch.tensor([2, 3, 4]).cumsum(0), n.sum()
+
+    compiled = torch.compile(f, backend="rc", fullgraph=True)
+    for _ in range(2):
+        x, n = torch.randn(4, device="cuda"), torch.randn(3)
+        results = compiled(x, n)
+        torch.testing.assert_close(results, f(x, n))
+        assert [r.device.type for r in results] == ["cuda", "cpu", "cpu", "cpu", "cpu"]

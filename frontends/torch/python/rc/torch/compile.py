@@ -54,11 +54,20 @@ class Split:
 
 class Resolved:
     """A function whose arguments at some positions are conjugated and negated in memory first; of those that are repeated along dimensions
-    only one element is passed along each, and those that lie elsewhere are copied to the function's device."""
+    only one element is passed along each, and those that lie elsewhere are copied to the function's device, as results are that lie on the CPU."""
 
-    def __init__(self, function: Program | Split | Resolved, positions: list[int], repeated: list[tuple[int, list[int]]] = (), moved=(), device=None):
+    def __init__(
+        self,
+        function: Program | Split | Resolved,
+        positions: list[int],
+        repeated: list[tuple[int, list[int]]] = (),
+        moved=(),
+        fetched=(),
+        device=None,
+    ):
         self._boxed_call = True
-        self.function, self.positions, self.repeated, self.moved, self.device = function, positions, repeated, moved, device
+        self.function, self.positions, self.repeated = function, positions, repeated
+        self.moved, self.fetched, self.device = moved, fetched, device
 
     @property
     def updated(self) -> list[int]:
@@ -76,7 +85,13 @@ class Resolved:
                 values[i] = values[i].narrow(d, 0, 1)
         for i in self.moved:
             values[i] = values[i].to(self.device)
-        return self.function(values)
+        results = self.function(values)
+        if self.fetched:
+            results = list(results)
+            copies = {id(x): x.cpu() for x in (results[i] for i in self.fetched)}
+            for i in self.fetched:
+                results[i] = copies[id(results[i])]
+        return results
 
 
 def build(
@@ -186,9 +201,9 @@ def _laid_out(program: Program, lowered: Lowered, options: Options, name: str) -
     shown = f"rc: {name} ({len(lowered.nodes)} operations)"
     program.layout(lowered.inputs, lowered.integers, lowered.results, lowered.returns, lowered.captured, seed, options.graphs, shown, name.startswith("inference"))
     ready(program, shown)
-    if not (lowered.lazy or lowered.repeated or lowered.moved):
+    if not (lowered.lazy or lowered.repeated or lowered.moved or lowered.fetched):
         return program
-    return Resolved(program, lowered.lazy, lowered.repeated, lowered.moved, lowered.device)
+    return Resolved(program, lowered.lazy, lowered.repeated, lowered.moved, lowered.fetched, lowered.device)
 
 
 def ready(program: Program, name: str) -> Program:

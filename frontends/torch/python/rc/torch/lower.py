@@ -42,6 +42,8 @@ class Lowered:
     """Arguments that are repeated along dimensions, with these: a call takes one element along each."""
     moved: list = field(default_factory=list)
     """Arguments on the CPU that a GPU's program takes: a call copies them there."""
+    fetched: list = field(default_factory=list)
+    """Results of the graph that are on the CPU where a GPU computes them: a call copies them there."""
     seeded: bool = False
     """Whether a call draws a seed, passed last."""
     keys: int = 0
@@ -125,6 +127,9 @@ class Lowering:
         self.attributes: list[Node] = []
         self.bases: set[Node] = set()
         self.orders: dict[Node, list[int]] = {}
+        tensors = [n.meta["val"] for n in self.placeholders if isinstance(n.meta.get("val"), torch.Tensor)]
+        self.shared = {layout.storage(val) for val in tensors if tensor_problem(val) is None}
+        """Memory of arguments, and of results that calls copy."""
 
     def run(self) -> Lowered:
         inputs = self._inputs()
@@ -402,7 +407,7 @@ class Lowering:
         wholes = {}
         for out in outputs:
             val = out.meta.get("val") if isinstance(out, Node) else None
-            if isinstance(val, torch.Tensor) and tensor_problem(val) is None and layout.storage(val) not in args:
+            if isinstance(val, torch.Tensor) and tensor_problem(val, self.device) is None and layout.storage(val) not in args:
                 if is_dense(val, self.symbols) and self._fills(val):
                     wholes.setdefault(layout.storage(val), out)
         return wholes
@@ -424,7 +429,7 @@ class Lowering:
             return ("arg", self.placeholders[out])
         if not isinstance(val, torch.Tensor):
             return ("int", out)
-        if tensor_problem(val) is None and out.op != "get_attr":
+        if tensor_problem(val, self.device) is None and out.op != "get_attr":
             for bases in (args, wholes):
                 base = bases.get(layout.storage(val))
                 if base is not None and base is not out and _alike(val, base.meta["val"]) and _static(val, base.meta["val"]):
@@ -443,8 +448,7 @@ class Lowering:
             if entry[0] == "update" or entry[0] == "new" and node not in index:
                 try:
                     value = self._value(node)
-                    if why := tensor_problem(node.meta["val"], self.device):
-                        raise Unsupported(why)
+                    self._check_result(node.meta["val"])
                 except Unsupported as why:
                     if not self.problems:
                         self.problems.append((node, str(why)))
@@ -457,12 +461,23 @@ class Lowering:
                 values.append(self._result(node, value))
         if self.problems:
             return
-        for entry in plan:
+        for place, entry in enumerate(plan):
             self.out.returns.append(self._return(entry, index))
+            if entry[0] == "new" and entry[1].meta["val"].device != self.device:
+                self.out.fetched.append(place)
         if values or self.out.inputs:
             functions = self.build.functions.modules
             self.out.nodes.update(self.build.functions.nodes)
             self.out.module = self.graph.finish([v.value for v in values], self.symbols.declarations(), functions, left)
+
+    def _check_result(self, val):
+        """That a result can be given: one on the CPU, which a GPU computes, is a copy, and must share memory with no other and no argument."""
+        if why := self._problem_inside(val):
+            raise Unsupported(why)
+        if val.device != self.device:
+            if layout.storage(val) in self.shared:
+                raise Unsupported(f"a result on {val.device} that shares memory with another or with an argument, in a graph on {self.device}")
+            self.shared.add(layout.storage(val))
 
     def _result(self, node: Node, value: T, order: list[int] | None = None) -> T:
         """A result as it lies in memory: with its dimensions in this order, from the slowest to the fastest, or in its own."""

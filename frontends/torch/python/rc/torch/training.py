@@ -98,8 +98,8 @@ def _check(lowered: Lowered, written: list[int], arguments: list[int]):
         raise Unsupported("a graph of training that computes nothing")
     if not set(arguments) <= {position for position, *_ in lowered.inputs}:
         raise Unsupported("gradients of an argument that is not used")
-    if lowered.lazy or lowered.repeated or lowered.moved:
-        raise Unsupported("an argument that is conjugated, negated, repeated in memory or on another device")
+    if lowered.lazy or lowered.repeated or lowered.moved or lowered.fetched:
+        raise Unsupported("an argument that is conjugated, negated, repeated in memory or on another device, or a result there")
     if any(kind not in ("result", "arg") for kind, _ in lowered.returns):
         raise Unsupported("a result that is a view or no tensor")
     updated = [value for kind, value in lowered.returns if kind == "arg"]
