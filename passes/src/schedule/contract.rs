@@ -164,10 +164,13 @@ pub fn plan(body: &Body, mut group: Group, target: &Target) -> Option<Plan> {
     };
     let grid: Vec<Name> = nest.of_kind(IterKind::Parallel).map(|i| i.name).collect();
     let tiled = [problem.roles.m, problem.roles.n];
-    // Batch slowest; then down the rows before the next columns, so that the right operand stays in cache. Where a table says which
+    // Batch slowest; then down the rows before the next columns, so that the right operand stays in cache. On a CPU each core takes a part of the
+    // programs: of more rows than columns so many rows, which it has in its own cache from the launch before. Where a table says which
     // matrix a product has, products after one another often have the same one, and the next has the same columns of it.
     let batch = grid.iter().copied().filter(|g| !tiled.contains(g));
+    let by_rows = target.is_cpu() && problem.sizes[0] > problem.sizes[1];
     let grid: Vec<Name> = match nest.gathers.is_empty() {
+        true if by_rows => batch.chain([roles.m, roles.n]).collect(),
         true => batch.chain([roles.n, roles.m]).collect(),
         false => [roles.n].into_iter().chain(batch).chain([roles.m]).collect(),
     };
