@@ -168,9 +168,9 @@ pub fn plan(body: &Body, mut group: Group, target: &Target) -> Option<Plan> {
     // programs: of more rows than columns so many rows, which it has in its own cache from the launch before. Where a table says which
     // matrix a product has, products after one another often have the same one, and the next has the same columns of it.
     let batch = grid.iter().copied().filter(|g| !tiled.contains(g));
-    let by_rows = target.is_cpu() && problem.sizes[0] > problem.sizes[1];
+    let rows_slowest = target.is_cpu() && problem.sizes[0] > problem.sizes[1];
     let grid: Vec<Name> = match nest.gathers.is_empty() {
-        true if by_rows => batch.chain([roles.m, roles.n]).collect(),
+        true if rows_slowest => batch.chain([roles.m, roles.n]).collect(),
         true => batch.chain([roles.n, roles.m]).collect(),
         false => [roles.n].into_iter().chain(batch).chain([roles.m]).collect(),
     };
