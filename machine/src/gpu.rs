@@ -50,6 +50,8 @@ pub struct Products {
     pub widened: i64,
     /// Microseconds from a program's start to its first tiles of operands.
     pub fill_us: f64,
+    /// Of products whose operands come straight to registers: how many times as fast as its share of memory a core reads them.
+    pub direct_rate: f64,
     /// The part of `flops_mma` that `mma.sync` reaches.
     pub rate: f64,
     /// Registers of a thread.

@@ -284,6 +284,12 @@ kernel.func @example(%x: memref<4x16xf32>, %w: memref<16x8xf32>, %y: memref<4x8x
         )
         .optional(),
         attr("of", AttrKind::Type, "The elements of a's and b's words, bf16 or i8; or tf32.").optional(),
+        attr(
+            "parts",
+            AttrKind::I64,
+            "On a GPU: among how many warps k is divided, each of which has its parts of a and b in registers.",
+        )
+        .optional(),
     ],
     effects: Effects::Read,
     infer: Some(|args| Ok(smallvec![args.operand(2)?])),

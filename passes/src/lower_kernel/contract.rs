@@ -184,9 +184,13 @@ impl<'n> Product<'n> {
         let same = p.ty(a).elem() == p.ty(b).elem();
         let (a, b) = if same { (a, b) } else { (p.convert(a, self.acc), p.convert(b, self.acc)) };
         let sums = dot(p, [a, b, acc], a_t, b_t, self.schedule.unit());
-        if let Some(of) = self.words.map(|words| words.of).or(self.rounds.then(Type::tf32)) {
-            let op = p.out.defining_op(sums).expect("a product");
-            p.out.set_attr(op, "of", Attr::ty(of));
+        let of = self.words.map(|words| words.of).or(self.rounds.then(Type::tf32)).map(Attr::ty);
+        let parts = self.schedule.contract().and_then(|own| own.parts).map(Attr::i64);
+        let op = p.out.defining_op(sums).expect("a product");
+        for (name, value) in [("of", of), ("parts", parts)] {
+            if let Some(value) = value {
+                p.out.set_attr(op, name, value);
+            }
         }
         sums
     }

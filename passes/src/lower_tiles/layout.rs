@@ -20,6 +20,8 @@ pub enum Layout {
     /// `#rc.mma<warps = [m, n]>`: the accumulators of `mma.sync` m16n8: lane t holds columns 2(t % 4) and
     /// 2(t % 4) + 1 of rows t / 4 and t / 4 + 8. Each warp has consecutive columns, and 16 rows of every 16 m, as a warpgroup's warps have of `wgmma`'s 64.
     Mma { warps: [i64; 2] },
+    /// `#rc.parts<warps = P>`: sums in parts. Each of P warps has a part of every sum, where `#rc.mma` has the sums of one warp.
+    Parts { warps: i64 },
     /// `#rc.shared<stages = S>`: the tile is in shared memory, as a tensor map with a swizzle of 128 bytes writes it, in one of
     /// S places that take turns. The tile of a load that the copy engine carries out, read by products of warpgroups.
     Shared { stages: i64 },
@@ -39,6 +41,7 @@ impl Layout {
                 Attr::dialect("blocked", &first.into_iter().chain(own).chain(last).collect::<Vec<_>>())
             }
             Layout::Mma { warps } => Attr::dialect("mma", &[("warps", Attr::i64s(warps))]),
+            Layout::Parts { warps } => Attr::dialect("parts", &[("warps", Attr::i64(*warps))]),
             Layout::Shared { stages } => Attr::dialect("shared", &[("stages", Attr::i64(*stages))]),
         }
     }
@@ -47,6 +50,9 @@ impl Layout {
         let ints = |key: &str| attr.get(key)?.as_ints().filter(|v| v.len() == rank && v.iter().all(|&n| n > 0));
         if attr.as_dialect("mma").is_some() {
             return Some(Layout::Mma { warps: ints("warps")?.try_into().ok()? });
+        }
+        if attr.as_dialect("parts").is_some() {
+            return Some(Layout::Parts { warps: attr.get("warps")?.as_int().filter(|w| *w > 0)? });
         }
         if attr.as_dialect("shared").is_some() {
             return Some(Layout::Shared { stages: attr.get("stages")?.as_int().filter(|s| *s > 0)? });
@@ -79,6 +85,7 @@ impl Layout {
         let mut dims = match self {
             Layout::Blocked { vec, dim, own, lanes, warps } => blocked_digits(shape, (*vec, *dim), *own, lanes, warps),
             Layout::Mma { warps } => mma_digits(shape, *warps)?,
+            Layout::Parts { .. } => mma_digits(shape, [1; 2])?,
             Layout::Shared { .. } => return None,
         };
         number_registers(&mut dims);
@@ -337,7 +344,8 @@ mod tests {
     fn attributes_round_trip() {
         let neighbours = Layout::Blocked { vec: 2, dim: 1, own: Some((0, 4)), lanes: vec![2, 16], warps: vec![2, 2] };
         assert_eq!(Layout::from_attr(neighbours.to_attr(), 2), Some(neighbours));
-        for layout in [Layout::single(3, 8, 2), Layout::Mma { warps: [4, 1] }, Layout::Shared { stages: 4 }] {
+        let others = [Layout::Parts { warps: 8 }, Layout::Shared { stages: 4 }];
+        for layout in [Layout::single(3, 8, 2), Layout::Mma { warps: [4, 1] }].into_iter().chain(others) {
             let rank = if matches!(layout, Layout::Mma { .. }) { 2 } else { 3 };
             assert_eq!(Layout::from_attr(layout.to_attr(), rank), Some(layout));
         }

@@ -4,6 +4,7 @@
 
 use super::Options;
 use super::groups::run_of;
+use super::place::is_divided;
 use rc_dialects::op;
 use rc_ir::body::ValueDef;
 use rc_ir::{Attr, Block, Body, Builder, Dim, InsertPoint, Mapping, Op, OpRef, Result, Traits, Type, Value};
@@ -41,7 +42,9 @@ fn bytes_of(tile: Type) -> i64 {
 fn streams(body: &Body, for_op: Op) -> Vec<Stream> {
     let Some(block) = body.op_ref(for_op).entry(0) else { return Vec::new() };
     let mut found: Vec<Stream> = Vec::new();
-    let staged = |op: &Op| body.name(*op) == op::kernel::DOT && body.op_ref(*op).str("unit") != Some("wgmma");
+    let staged = |op: &Op| {
+        body.name(*op) == op::kernel::DOT && body.op_ref(*op).str("unit") != Some("wgmma") && !is_divided(body, *op)
+    };
     for dot in body.ops(block).filter(staged) {
         for i in 0..2 {
             let tile = body.operand(dot, i);

@@ -6,7 +6,7 @@ use super::groups::{Group, consecutive_dim, gathers_runs, groups, run_of, steps_
 use super::indices::{GPU_ACCESS, Indices};
 use super::layout::{Layout, WARP};
 use super::pipeline::pipeline_loops;
-use crate::schedule::row_width;
+use crate::schedule::{PART, row_width};
 use rc_dialects::op;
 use rc_ir::attr::AttrData;
 use rc_ir::{Attr, Block, Body, Builder, InsertPoint, Op, OpRef, Result, Type, TypeData, Value, ValueDef};
@@ -24,6 +24,9 @@ pub fn place(src: &Body, options: Options) -> Result<Body> {
     let threads = root.int("threads").unwrap_or(1);
     if cuda && threads % WARP != 0 {
         return Err(root.unsupported(format!("with {threads} threads")).help("choose a multiple of 32"));
+    }
+    if cuda {
+        sum_parts_after_loops(&mut body)?;
     }
     for group in groups(&body) {
         let layout = if cuda { gpu_layout(&body, &group, threads / WARP)? } else { cpu_layout(&body, &group, lanes) };
@@ -67,6 +70,12 @@ fn gpu_layout(body: &Body, group: &Group, warps: i64) -> Result<Layout> {
     }
     if let Some(&dot) = group.left_of.iter().chain(&group.right_of).find(|&&op| is_warpgroup(body, op)) {
         return shared_layout(body, group, dot);
+    }
+    if group.accumulates.iter().any(|&op| is_divided(body, op)) {
+        return Ok(Layout::Parts { warps });
+    }
+    if group.left_of.iter().chain(&group.right_of).any(|&op| is_divided(body, op)) {
+        return Ok(part_layout(warps));
     }
     if let Some(&gather) = group.places_of.iter().chain(&group.gathered_by).next() {
         return Ok(gather_layout(body, gather, warps, group.places_of.is_empty()));
@@ -141,9 +150,41 @@ fn is_warpgroup(body: &Body, dot: Op) -> bool {
     body.op_ref(dot).str("unit") == Some("wgmma")
 }
 
+/// Whether it is a product whose k warps divide.
+pub fn is_divided(body: &Body, op: Op) -> bool {
+    body.name(op) == op::kernel::DOT && body.op_ref(op).attr("parts").is_some()
+}
+
 /// Whether it is a load, or a gather in runs.
 fn is_load(op: OpRef) -> bool {
     op.is(op::kernel::LOAD) || gathers_runs(op)
+}
+
+/// Of an operand whose k, the last dimension, warps divide: each lane has neighbours along k, and four lanes those of a row. `mma` takes
+/// them in this order, in which k of both operands is.
+fn part_layout(warps: i64) -> Layout {
+    Layout::Blocked { vec: PART, dim: 1, own: None, lanes: vec![8, 4], warps: vec![1, warps] }
+}
+
+/// Products of which each warp has a part of the sums: what comes out of their loops is the sums of the parts.
+fn sum_parts_after_loops(body: &mut Body) -> Result {
+    for dot in body.walk().into_iter().filter(|&op| is_divided(body, op)).collect::<Vec<_>>() {
+        let mut sums = body.result(dot, 0);
+        while let Some(outer) = yields(body, sums) {
+            sums = outer;
+        }
+        let (ty, users) = (body.ty(sums), body.uses(sums).collect::<Vec<_>>());
+        let made = body.defining_op(sums).expect("a loop's or a product's result");
+        let mut b = Builder::after(body, made);
+        let whole = b.op(op::kernel::CONVERT_LAYOUT).operand(sums).result(ty).try_value()?;
+        users.into_iter().for_each(|(user, at)| body.set_operand(user, at, whole));
+    }
+    Ok(())
+}
+/// The result of the loop that yields a value.
+fn yields(body: &Body, value: Value) -> Option<Value> {
+    let (user, at) = body.uses(value).find(|(user, _)| body.name(*user) == op::kernel::YIELD)?;
+    body.parent_op(user).map(|looped| body.result(looped, at))
 }
 
 /// Operands of `wgmma` stay in shared memory, where the copy engine puts them.
@@ -390,7 +431,8 @@ fn stage_operands(body: &mut Body) -> Result {
         let mut here: Vec<(Value, Value)> = Vec::new();
         for i in 0..2 {
             let tile = body.operand(dot, i);
-            let placed = is_warpgroup(body, dot) || matches!(Layout::of(body.ty(tile)), Some(Layout::Shared { .. }));
+            let is_shared = matches!(Layout::of(body.ty(tile)), Some(Layout::Shared { .. }));
+            let placed = is_shared || is_warpgroup(body, dot) || is_divided(body, dot);
             if !body.ty(tile).is_tile() || placed || i == 0 && stays_in_registers(body, dot) {
                 continue;
             }

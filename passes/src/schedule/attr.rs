@@ -92,6 +92,8 @@ knobs! {
         /// On a GPU, with `wgmma` and `programs`: how many boxes of 64 rows and columns that the epilogue reads each warpgroup has in shared memory at once, brought
         /// there ahead of it.
         pub epilogue_stages: Option<i64>,
+        /// On a GPU, with `mma`: among how many warps of a program the sums are divided. Each brings what it multiplies from memory straight to its registers.
+        pub parts: Option<i64>,
         /// On a CPU: the operands whose blocks are copied into memory of the program's own first, in the order in which they are used.
         pub pack: Vec<Operand>,
         /// On a GPU: the operands whose tiles are gathered into shared memory run by run, not copied as boxes of what lies in memory.

@@ -1,6 +1,7 @@
 //! What a schedule may not say: values that contradict one another, and what is beyond the machine.
 
 use super::attr::{Kind, Schedule};
+use super::direct::PART_ROW;
 use super::warpgroup::{WARPGROUP, box_bytes};
 use rc_dialects::loop_;
 use rc_ir::{Diagnostic, Loc, OpRef, Result};
@@ -99,6 +100,7 @@ impl Schedule {
             ("stages", self.stages().is_some(), false),
             ("programs", self.programs().is_some(), false),
             ("cluster", self.cluster().is_some(), false),
+            ("parts", self.contract().is_some_and(|own| own.parts.is_some()), false),
             ("turns", self.contract().is_some_and(|own| own.turns.is_some()), false),
             ("epilogue_stages", self.contract().is_some_and(|own| own.epilogue_stages.is_some()), false),
             ("resident", self.resident().is_some(), false),
@@ -168,6 +170,27 @@ impl Schedule {
         }
     }
 
+    /// Warps that divide the sums bring what they multiply to registers: nothing waits in stages, and each has whole rows of lanes.
+    fn check_parts(&self, place: &Place) -> Result {
+        let Some((own, parts)) = self.contract().and_then(|own| own.parts.map(|parts| (own, parts))) else {
+            return Ok(());
+        };
+        let [m, n] = self.axes.map(|name| self.tile_of(name));
+        let k = own.inner.map_or(1, |name| self.tile_of(name));
+        let fits = m % 16 == 0 && n % 8 == 0 && k % (PART_ROW * parts) == 0 && self.threads == 32 * parts;
+        match own.unit == Some(Unit::Mma) && own.stages.is_none() && own.gather.is_empty() && fits {
+            true => Ok(()),
+            false => Err(place.error(
+                "parts",
+                format!(
+                    "has a schedule with parts = {parts}: it takes unit = mma, threads = {} and tiles of multiples of 16 rows, 8 columns and {} of the sums, without stages or gather",
+                    32 * parts,
+                    PART_ROW * parts
+                ),
+            )),
+        }
+    }
+
     /// Bytes of the boxes that the epilogue reads in shared memory.
     fn epilogue_bytes(&self) -> i64 {
         let Some((own, stages)) = self.contract().and_then(|own| Some((own, own.epilogue_stages?))) else { return 0 };
@@ -189,10 +212,12 @@ impl Schedule {
         self.check_cluster(place, machine)?;
         self.check_turns(place)?;
         self.check_epilogue(place)?;
+        self.check_parts(place)?;
         let [m, n] = self.axes.map(|name| self.tile_of(name));
         let k = self.contract().and_then(|own| own.inner).map_or(1, |name| self.tile_of(name));
         let width = place.0.operand_types().iter().filter_map(|t| t.elem().byte_width()).min().unwrap_or(1) as i64;
-        let bytes = stages * (m + n) * k * width;
+        let parts = self.contract().and_then(|own| own.parts);
+        let bytes = if parts.is_some() { 0 } else { stages * (m + n) * k * width };
         if bytes > target.shared_bytes {
             let what = format!(
                 "has a schedule with {stages} stages of {} bytes: {bytes} of shared memory, and {machine} has {}",
@@ -209,7 +234,7 @@ impl Schedule {
             );
             return Err(place.error("epilogue_stages", what));
         }
-        let sums = m * n / self.threads;
+        let sums = m * n * parts.unwrap_or(1) / self.threads;
         if sums > target.thread_registers {
             let what = format!(
                 "has a schedule with {sums} sums in each thread, and {machine} has {} registers",

@@ -6,7 +6,7 @@ use super::group::{Group, collapse};
 use super::nest::{Nest, extent_of};
 use super::roles::Roles;
 use super::tiles::{pow2, storable};
-use super::{Candidate, Cost, Plan, beside, contract_cpu, cores, lanes_cpu, warpgroup};
+use super::{Candidate, Cost, Plan, beside, contract_cpu, cores, direct, lanes_cpu, warpgroup};
 use crate::work::is_function;
 use rc_dialects::core::dot::{EXACT_SUMS, PRECISION};
 use rc_dialects::loop_::IterKind;
@@ -155,6 +155,7 @@ pub fn plan(body: &Body, mut group: Group, target: &Target) -> Option<Plan> {
             if all.is_empty() {
                 all = cores::candidates(&group, &problem, &gather, target);
             }
+            all.extend(direct::candidates(&problem, target));
             all.extend(warpgroup::candidates(body, &group, &problem, target).unwrap_or_default());
             all.sort_by(|a, b| us(a).total_cmp(&us(b)));
             let [m, n, k] = problem.sizes;

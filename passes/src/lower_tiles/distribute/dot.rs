@@ -56,6 +56,7 @@ impl Factor {
 impl<'s> Distribute<'s> {
     pub(super) fn dot(&mut self, op: OpRef<'s>) -> Result {
         match op.str("unit") {
+            Some("mma") if op.attr("parts").is_some() => self.dot_parts(op),
             Some("mma") => self.dot_mma(op),
             Some("wgmma") => self.dot_warpgroup(op),
             _ => self.dot_fma(op),

@@ -12,6 +12,7 @@ mod flight;
 mod gather;
 mod mma;
 mod order;
+mod parts;
 mod phases;
 mod reduce;
 mod scan;
@@ -26,6 +27,7 @@ use super::Options;
 use super::emit::{Emit, Ix};
 use super::indices::{Indices, Part};
 use super::layout::{Distribution, Holder, Layout};
+use super::place::is_divided;
 use rc_dialects::op;
 use rc_ir::{Attr, Block, Body, Dim, Op, OpRef, OpState, Result, Type, Value};
 use rustc_hash::FxHashMap;
@@ -162,7 +164,11 @@ impl<'s> Distribute<'s> {
             }
             op::kernel::CONVERT_LAYOUT => {
                 let same: Vec<usize> = (0..op.result_types()[0].rank()).collect();
-                if self.read_staged(op)? { Ok(()) } else { self.permute(op, &same) }
+                match Layout::of(self.src.ty(op.operand(0))) {
+                    Some(Layout::Parts { warps }) => self.sum_parts(op, warps),
+                    _ if self.read_staged(op)? => Ok(()),
+                    _ => self.permute(op, &same),
+                }
             }
             op::kernel::FOR if self.is_piped(op.op) => self.piped_loop(op),
             op::kernel::FOR => self.for_loop(op),
@@ -325,8 +331,8 @@ impl<'s> Distribute<'s> {
         self.bind_carried(op.results(), &results);
         Ok(())
     }
-    /// On a CPU where memory is accessed. On a GPU where a loop loads element by element: a branch around each of the loads would keep them from
-    /// being in flight together, so that in such a loop none is masked ([`Distribute::clamps`]).
+    /// On a CPU where memory is accessed. On a GPU where a loop loads straight to registers for a product, or element by element: a branch around each of the
+    /// loads would keep them from being in flight together, so that in such a loop none is masked ([`Distribute::clamps`]).
     fn is_worth_peeling(&mut self, op: OpRef<'s>) -> Result<bool> {
         if !self.cuda {
             return Ok(accesses_memory(op));
@@ -336,6 +342,9 @@ impl<'s> Distribute<'s> {
         let names = [op::kernel::LOAD, op::kernel::IOTA, op::kernel::BROADCAST, op::kernel::YIELD];
         let src = self.src;
         let ops = || src.ops(entry).map(|o| src.op_ref(o));
+        if ops().any(|o| is_divided(src, o.op)) {
+            return Ok(true);
+        }
         let computes = |o: OpRef| o.has(rc_ir::Traits::ELEMENTWISE) || o.has(rc_ir::Traits::CONSTANT);
         if !ops().all(|o| names.iter().any(|name| o.is(name)) || computes(o)) {
             return Ok(false);
