@@ -4,6 +4,7 @@
 mod access;
 mod ahead;
 mod cluster;
+mod consume;
 mod dot;
 mod edge;
 mod elementwise;
@@ -14,6 +15,8 @@ mod mma;
 mod order;
 mod parts;
 mod phases;
+mod piped;
+mod produce;
 mod reduce;
 mod scan;
 mod share;

@@ -1,20 +1,20 @@
 //! Kernels whose product runs on Hopper's warpgroups: one more warpgroup copies, the others compute.
 //!
 //! The function's operations are gone through twice. The *producer* (one thread of the last warpgroup) runs the loops around
-//! the product's loads and starts their copies; the *consumers* run everything else. Tiles go through stages of shared
+//! the product's loads and starts their copies ([`super::produce`]); the *consumers* run everything else ([`super::consume`]). Tiles go through stages of shared
 //! memory: of each, one `mbarrier` says that it is full, another that it is empty. Loops carry the stage at hand and the
 //! parity of its barrier's phase. What the blocks of a cluster read alike, they copy together ([`super::cluster`]).
 //! Further warps of the producer's bring what the epilogue reads ([`super::ahead`]).
 
+use super::Distribute;
 use super::ahead::{Reads, STAGES_AHEAD};
 use super::cluster::{Cluster, Share};
+use super::consume::reads_staged;
 use super::flight::Flight;
 use super::staged::LastStaged;
 use super::turns::TURNS;
-use super::{Distribute, Mapped};
-use crate::lower_tiles::emit::Ix;
-use crate::lower_tiles::layout::{Distribution, Layout, WARP};
-use crate::schedule::{ROW_BYTES, ROWS, WARPGROUP, WIDTH, row_width};
+use crate::lower_tiles::layout::{Layout, WARP};
+use crate::schedule::{ROWS, WARPGROUP, row_width};
 use rc_dialects::op;
 use rc_ir::{Attr, Block, Body, Dim, Op, OpRef, Result, Type, Value};
 use rustc_hash::FxHashSet;
@@ -94,7 +94,7 @@ impl Ring {
         self.streams.iter().any(|s| s.share.is_some())
     }
     /// Whether the copy engine brings some of it.
-    fn copies(&self) -> bool {
+    pub(super) fn copies(&self) -> bool {
         self.streams.iter().any(|s| s.map.is_some())
     }
 }
@@ -128,7 +128,7 @@ pub(super) struct Roles {
     /// What the epilogue reads in boxes.
     pub(super) reads: Reads,
     /// Arithmetic on tiles that only says where the producer gathers from.
-    addresses: FxHashSet<Op>,
+    pub(super) addresses: FxHashSet<Op>,
     /// Where results wait for their stores, and whether the copy engine stores some.
     pub(super) staging: Option<Value>,
     pub(super) last_staged: Option<LastStaged>,
@@ -335,7 +335,7 @@ impl<'s> Distribute<'s> {
         let made = self.emit.op(op::kernel::IF, &[&[condition]], &[], Some(&[]))?;
         self.region_of(made, body)
     }
-    fn set_registers(&mut self, count: i64, action: &str) -> Result {
+    pub(super) fn set_registers(&mut self, count: i64, action: &str) -> Result {
         if self.roles().consumers == 1 {
             return Ok(()); // Two warpgroups have as many as a thread may have.
         }
@@ -343,7 +343,7 @@ impl<'s> Distribute<'s> {
         self.emit.op(op::kernel::SET_MAX_REGISTERS, &[], &attrs, None).map(drop)
     }
     /// Registers that each thread of the producer keeps: addresses of what it gathers take more.
-    fn producer_registers(&self) -> i64 {
+    pub(super) fn producer_registers(&self) -> i64 {
         if self.roles().rings.iter().any(Ring::gathers) { 104 } else { 40 }
     }
     /// Whether a function's producer gathers: the threads of all its warps have places in tiles.
@@ -492,371 +492,6 @@ impl<'s> Distribute<'s> {
         body.set_attr(root, "function_type", Attr::ty(Type::function(&types, &[])));
         Ok(value)
     }
-
-    /// The producer's part of a block: scalars, the loops around the products, the copies.
-    pub(super) fn produce(&mut self, block: Block) -> Result {
-        if block == self.src.entry().expect("a function has a body") {
-            let (zero, one) = (self.emit.index(0)?, self.emit.index(1)?);
-            let roles = self.roles.as_mut().expect("set");
-            (roles.role, roles.stage, roles.parity, roles.tile_parity) = (Role::Producer, zero, one, one);
-        }
-        let src = self.src;
-        for op in src.ops(block).map(|op| src.op_ref(op)) {
-            self.emit.loc = op.loc();
-            self.indices.note(op);
-            if let Some((ring, stream)) = self.stream_of(op.op) {
-                self.copy_in(&ring, stream, op)?;
-            } else if self.roles().loops.contains(&op.op) {
-                self.piped_loop(op)?;
-            } else if self.roles().addresses.contains(&op.op) {
-                self.op(op)?;
-            } else if super::is_scalar(op) {
-                self.copy(op)?;
-            } else {
-                self.prefetch(op)?;
-            }
-        }
-        if block == src.entry().expect("a function has a body") { self.outlast_the_cluster() } else { Ok(()) }
-    }
-    /// A loop without values, in a role that does not compute: over the tiles of a turn, or as it is.
-    pub(super) fn plain_loop(&mut self, op: OpRef<'s>, body: impl FnOnce(&mut Self, Block) -> Result) -> Result {
-        let entry = op.entry(0).ok_or_else(|| op.error("has no body"))?;
-        let bounds = [0, 1, 2].map(|i| self.ix(op.operand(i)));
-        let mut values = [self.emit.get(bounds[0])?, self.emit.get(bounds[1])?, self.emit.get(bounds[2])?];
-        if self.roles().loops.get(1) == Some(&op.op) && self.takes_turns() {
-            let turn = self.ahead().turn;
-            values = self.tiles_of_turn(turn, values)?;
-        }
-        let at = self.emit.block;
-        let made = self.emit.op(op::kernel::FOR, &[&values[..1], &values[1..2], &values[2..], &[]], &[], Some(&[]))?;
-        let region = self.emit.body.add_region(made);
-        self.emit.block = self.emit.body.add_block(region, &[Type::index()]);
-        let counter = self.emit.body.block_arg(self.emit.block, 0);
-        self.indices.enter(self.src, op.op, crate::lower_tiles::indices::Part::All);
-        self.bind(self.src.block_arg(entry, 0), counter);
-        body(self, entry)?;
-        self.emit.op(op::kernel::YIELD, &[&[]], &[], None)?;
-        self.emit.block = at;
-        Ok(())
-    }
-    /// The number of the argument that memory is, or is a view of.
-    pub(super) fn argument_of(&self, memory: Value) -> Option<usize> {
-        let src = self.src;
-        let view = |&v: &Value| {
-            let view = src.defining_op(v).filter(|&op| src.name(op) == op::kernel::VIEW && src.operands(op).len() == 1);
-            view.map(|view| src.operand(view, 0))
-        };
-        let base = std::iter::successors(Some(memory), view).last()?;
-        src.block_args(src.entry()?).position(|arg| arg == base)
-    }
-    /// The ring of a load that the copy engine carries out, and which of its streams it is.
-    pub(super) fn stream_of(&self, load: Op) -> Option<(Ring, usize)> {
-        let rings = self.roles.as_ref()?.rings.iter();
-        rings.into_iter().find_map(|ring| Some((ring.clone(), ring.streams.iter().position(|s| s.load == load)?)))
-    }
-    /// Where a ring's tiles are at hand: its stage, always the first where it has one alone.
-    pub(super) fn stage_of(&mut self, ring: &Ring) -> Result<Value> {
-        if ring.empty.is_some() && !ring.by_tile { Ok(self.roles().stage) } else { self.emit.index(0) }
-    }
-    /// A ring's first load waits for an empty stage and says how much will come; each starts its copies.
-    fn copy_in(&mut self, ring: &Ring, stream: usize, load: OpRef<'s>) -> Result {
-        let stage = self.stage_of(ring)?;
-        let block = self.src.parent(load.op).expect("in a block");
-        let loads: Vec<Op> = self.src.ops(block).filter(|&op| ring.streams.iter().any(|s| s.load == op)).collect();
-        if loads.first() == Some(&load.op) {
-            if let Some(empty) = ring.empty {
-                let parity = if ring.by_tile { self.roles().tile_parity } else { self.roles().parity };
-                self.emit.op(op::kernel::MBARRIER_WAIT, &[&[empty], &[stage], &[parity]], &[], None)?;
-            }
-            if ring.copies() {
-                self.as_copier(ring, |d| d.expect(ring, stage))?;
-            }
-        }
-        match ring.streams[stream].map {
-            Some(map) => self.as_copier(ring, |d| d.copy_boxes(ring, ring.streams[stream], map, load))?,
-            None => self.gather_in(ring.streams[stream], stage, load)?,
-        }
-        if ring.gathers() && loads.last() == Some(&load.op) {
-            self.emit.op(op::kernel::ASYNC_ARRIVE, &[&[ring.full], &[stage]], &[], None)?;
-        }
-        Ok(())
-    }
-    /// What one thread does: where others gather, this is a branch.
-    fn as_copier(&mut self, ring: &Ring, body: impl FnOnce(&mut Self) -> Result) -> Result {
-        let copies = self.roles().copies;
-        if ring.gathers() { self.branch(copies, body) } else { body(self) }
-    }
-    fn expect(&mut self, ring: &Ring, stage: Value) -> Result {
-        let copied = ring.streams.iter().filter(|s| s.map.is_some());
-        let bytes: i64 = copied.map(|s| s.parts * s.blocks * s.rows * ROW_BYTES).sum();
-        let attrs = [("bytes", Attr::i64(bytes))];
-        self.emit.op(op::kernel::MBARRIER_EXPECT, &[&[ring.full], &[stage]], &attrs, None).map(drop)
-    }
-    /// Starts the copies of one step's boxes.
-    fn copy_boxes(&mut self, ring: &Ring, stream: Stream, map: Value, load: OpRef<'s>) -> Result {
-        let stage = self.stage_of(ring)?;
-        let Stream { memory, parts, blocks, rows, share, .. } = stream;
-        let width = stream.width(self);
-        let to = if share.is_some() { self.all_blocks()? } else { Vec::new() };
-        let [own_parts, own_blocks, own_rows] = self.own_share(stream);
-        let first_part = self.first_own(share, Share::Parts, own_parts)?;
-        let first_block = self.first_own(share, Share::Blocks, own_blocks)?;
-        let mut start = load.group("indices").iter().map(|&v| self.ix(v)).collect::<Vec<Ix>>();
-        let (down, last) = (load.ints("dims").unwrap_or_default()[0] as usize, start.len() - 1);
-        for (dim, way, count) in [
-            (down, Share::Parts, own_parts * rows),
-            (down, Share::Rows, own_rows),
-            (last, Share::Blocks, own_blocks * width),
-        ] {
-            let first = self.first_own(share, way, count)?;
-            start[dim] = self.emit.add(start[dim], first)?;
-        }
-        for (part, block) in (0..own_parts).flat_map(|part| (0..own_blocks).map(move |block| (part, block))) {
-            let mut at = start.clone();
-            at[down] = at[down].plus(part * rows);
-            at[last] = at[last].plus(block * width);
-            let coords = at.iter().rev().map(|&ix| self.emit.get(ix)).collect::<Result<Vec<_>>>()?;
-            let mut place = vec![stage];
-            for (number, first, count) in [(part, first_part, parts), (block, first_block, blocks)] {
-                if count > 1 {
-                    place.push(self.emit.get(first.plus(number))?);
-                }
-            }
-            let target = self.own_rows(memory, place, share)?;
-            let groups: [&[Value]; 6] = [&[target], &[map], &coords, &[ring.full], &[stage], &to];
-            self.emit.op(op::kernel::TENSOR_LOAD, &groups, &[], None)?;
-        }
-        Ok(())
-    }
-    /// The part of shared memory at leading indices.
-    pub(super) fn part_of(&mut self, memory: Value, at: &[Value]) -> Result<Value> {
-        let ty = self.emit.ty(memory);
-        let part = ty.with_shape(&ty.shape()[at.len()..]);
-        let op = self.emit.op(op::kernel::VIEW, &[&[memory], at], &[], Some(&[part]))?;
-        Ok(self.emit.body.result(op, 0))
-    }
-
-    // ---- loops ----
-
-    /// A loop around the product, in either role: it carries the stage and the parity beside its values.
-    pub(super) fn piped_loop(&mut self, op: OpRef<'s>) -> Result {
-        let consumes = self.roles().role == Role::Consumer;
-        let innermost = self.roles().loops[0] == op.op;
-        let entry = op.entry(0).ok_or_else(|| op.error("has no body"))?;
-        let carried: Vec<Value> = if consumes { op.operands().skip(3).collect() } else { Vec::new() };
-        // What products in flight accumulate into stays one vector for 64 rows.
-        let flies = |i: usize| innermost && self.roles().flight.carries(i);
-        let flies: Vec<bool> = (0..carried.len()).map(flies).collect();
-        let mut init = Vec::new();
-        for (&value, &flies) in carried.iter().zip(&flies) {
-            let registers = self.registers(value).to_vec();
-            match flies {
-                true => init.extend(self.in_flight(value, &registers)?),
-                false => init.extend(registers),
-            }
-        }
-        let bounds = [0, 1, 2].map(|i| self.ix(op.operand(i)));
-        let mut values = [self.emit.get(bounds[0])?, self.emit.get(bounds[1])?, self.emit.get(bounds[2])?];
-        let own_tiles = consumes && !innermost && self.takes_turns();
-        if own_tiles {
-            values = self.own_tiles(values)?;
-        }
-        init.extend(self.phases(innermost));
-        let in_turn = consumes && innermost && self.takes_turns();
-        if in_turn {
-            self.await_turn()?;
-        }
-        let types: Vec<Type> = init.iter().map(|&v| self.emit.ty(v)).collect();
-        let at = self.emit.block;
-        let groups: [&[Value]; 4] = [&values[..1], &values[1..2], &values[2..], &init];
-        let made = self.emit.op(op::kernel::FOR, &groups, &[], Some(&types))?;
-        let region = self.emit.body.add_region(made);
-        let arguments: Vec<Type> = std::iter::once(Type::index()).chain(types).collect();
-        self.emit.block = self.emit.body.add_block(region, &arguments);
-        let args: Vec<Value> = self.emit.body.block_args(self.emit.block).collect();
-        self.indices.enter(self.src, op.op, crate::lower_tiles::indices::Part::All);
-        self.bind(self.src.block_arg(entry, 0), args[0]);
-        self.set_phases(&args, innermost);
-        let last = self.src.last_op(entry).expect("a loop yields");
-        self.loops += 1;
-        match consumes {
-            true => {
-                let inner: Vec<Value> = self.src.block_args(entry).skip(1).collect();
-                self.bind_piped(&inner, &args[1..], &flies);
-                if innermost {
-                    self.take_off();
-                }
-                for inner in self.src.ops(entry).filter(|&o| o != last) {
-                    self.op(self.src.op_ref(inner))?;
-                }
-                if innermost {
-                    self.land_before_the_next_step()?;
-                    self.release_what_is_read()?;
-                }
-            }
-            false => self.produce(entry)?,
-        }
-        self.loops -= 1;
-        if innermost {
-            self.next_stage()?;
-        } else if self.roles().loads_by_tile() {
-            self.next_tile()?;
-        }
-        if own_tiles {
-            self.pass_others_tiles()?;
-        }
-        let mut next = if consumes { self.flatten(self.src.operands(last)) } else { Vec::new() };
-        next.extend(self.phases(innermost));
-        self.emit.op(op::kernel::YIELD, &[&next], &[], None)?;
-        self.emit.block = at;
-        let results: Vec<Value> = self.emit.body.results(made).collect();
-        self.set_phases(&results, innermost);
-        if in_turn {
-            self.end_turn()?;
-        }
-        if consumes {
-            let outer: Vec<Value> = op.results().collect();
-            self.bind_piped(&outer, &results, &flies);
-            if innermost {
-                self.finish_products(op)?;
-            }
-        }
-        Ok(())
-    }
-    fn bind_piped(&mut self, values: &[Value], flat: &[Value], flies: &[bool]) {
-        let mut rest = flat;
-        for (&value, &flies) in values.iter().zip(flies) {
-            let count = match self.spreads.get(&self.src.ty(value)) {
-                _ if flies => self.row_blocks(value),
-                Some(spread) => spread.registers,
-                None => 1,
-            };
-            let (these, tail) = rest.split_at(count);
-            rest = tail;
-            match flies {
-                true => drop(self.values.insert(value, Mapped::Sums(these.into()))),
-                false => self.bind_carried(std::iter::once(value), these),
-            }
-        }
-    }
-
-    // ---- consumers ----
-
-    fn consume(&mut self, entry: Block) -> Result {
-        let consumers = self.roles().consumers;
-        let left = self.registers - self.producer_registers() * WARPGROUP;
-        self.set_registers((left / (consumers * WARPGROUP) / 8 * 8).min(240), "increase")?;
-        let zero = self.emit.index(0)?;
-        let roles = self.roles.as_mut().expect("set");
-        (roles.role, roles.stage, roles.parity) = (Role::Consumer, zero, zero);
-        (roles.tile_parity, roles.past_turns) = (zero, zero);
-        let turn = if self.takes_turns() { self.warpgroup()? } else { zero };
-        self.set_turn(turn);
-        let src = self.src;
-        let last = src.last_op(entry);
-        src.ops(entry).filter(|&op| Some(op) != last).try_for_each(|op| self.op(src.op_ref(op)))?;
-        self.finish_stores()
-    }
-    /// Whether the producer carries out this load. What it loads once is waited for here.
-    pub(super) fn is_produced(&mut self, load: Op) -> Result<bool> {
-        let Some((ring, _)) = self.stream_of(load) else { return Ok(false) };
-        if ring.empty.is_none() || ring.by_tile {
-            let (zero, parity) = (self.emit.index(0)?, self.roles().tile_parity);
-            let parity = if ring.by_tile { parity } else { zero };
-            self.emit.op(op::kernel::MBARRIER_WAIT, &[&[ring.full], &[zero], &[parity]], &[], None)?;
-        }
-        Ok(true)
-    }
-    /// Reads a tile of the step at hand from shared memory as the accumulators of a product lie.
-    pub(super) fn read_staged(&mut self, op: OpRef<'s>) -> Result<bool> {
-        let (src, tile) = (self.src, op.operand(0));
-        let stream = src.defining_op(tile).filter(|_| reads_staged(src, op.op)).and_then(|load| self.stream_of(load));
-        let Some((ring, stream)) = stream else { return Ok(false) };
-        let (stream, to) = (ring.streams[stream], op.result_types()[0]);
-        let (spread, warps) = (self.spread(op, to)?, self.warps);
-        if Layout::of(to) != Some(Layout::Mma { warps: [warps, 1] }) {
-            return Err(op
-                .unsupported(format!("from shared memory to {to}"))
-                .help("choose a schedule without staged_bias"));
-        }
-        let Roles { stage, parity, .. } = *self.roles();
-        self.emit.op(op::kernel::MBARRIER_WAIT, &[&[ring.full], &[stage], &[parity]], &[], None)?;
-        let (rows, columns) = (16 * warps, spread.shape[1]);
-        let mut registers = vec![stage; spread.registers];
-        for at in (0..spread.shape[0])
-            .step_by(rows as usize)
-            .flat_map(|i| (0..columns).step_by(WIDTH as usize).map(move |j| [i, j]))
-        {
-            let mut place = vec![stage];
-            if stream.blocks > 1 {
-                place.push(self.emit.index(at[1] / WIDTH)?);
-            }
-            let block = self.part_of(stream.memory, &place)?;
-            self.read_box(block, at[0], &spread, at, (columns - at[1]).min(WIDTH), &mut registers)?;
-        }
-        self.bind_tile(op.result(0), registers);
-        Ok(true)
-    }
-    /// Reads 16 rows of each warp and up to 64 columns from shared memory, from a row on, as accumulators lie: into the registers of a tile's rows and columns from `at` on.
-    pub(super) fn read_box(
-        &mut self,
-        memory: Value,
-        first: i64,
-        spread: &Distribution,
-        at: [i64; 2],
-        columns: i64,
-        registers: &mut [Value],
-    ) -> Result {
-        // Four matrices of 8 x 8: rows 0-7 and 8-15, each for columns 0-7, then for 8-15.
-        let (row, chunk) = (self.digit(1, 16, true)?, self.digit(16, 2, true)?);
-        let warp = self.digit(1, self.warps, false)?;
-        let down = self.emit.combine_digits(&[(warp, 16), (row, 1)])?;
-        let along = self.emit.combine_digits(&[(chunk, 8)])?;
-        let row = self.emit.get(down.plus(first))?;
-        let result = Type::vector(&[8], self.emit.ty(memory).elem());
-        for column in (0..columns).step_by(16) {
-            let place = [row, self.emit.get(along.plus(column))?];
-            let attrs = [("trans", Attr::bool(false)), ("swizzle", Attr::i64(128))];
-            let read = self.emit.op(op::kernel::LDMATRIX, &[&[memory], &place], &attrs, Some(&[result]))?;
-            let four = self.emit.body.result(read, 0);
-            for (part, (down, across)) in [(0, 0), (8, 0), (0, 8), (8, 8)].into_iter().enumerate() {
-                let register = spread.locate(&[at[0] + down, at[1] + column + across]).0;
-                registers[register] = self.emit.slice(four, 2 * part as i64, 2)?;
-            }
-        }
-        Ok(())
-    }
-    /// At the end of a step: what threads have read is empty. Its products, which depend on that, have been started: a read that is issued may wait
-    /// for long behind those of other products, and an arrival does not wait for it.
-    fn release_what_is_read(&mut self) -> Result {
-        let stage = self.roles().stage;
-        let read: Vec<Value> = self.roles().rings.iter().filter(|r| r.by_threads).filter_map(|r| r.empty).collect();
-        read.into_iter().try_for_each(|empty| {
-            self.emit.op(op::kernel::MBARRIER_ARRIVE, &[&[empty], &[stage], &[]], &[], None).map(drop)
-        })
-    }
-    /// Whether this loop is around the product.
-    pub(super) fn is_piped(&self, op: Op) -> bool {
-        self.roles.as_ref().is_some_and(|r| r.loops.contains(&op))
-    }
-    /// All consumers of a tile wait for one another; without roles, all threads.
-    pub(super) fn barrier(&mut self) -> Result {
-        if self.takes_turns() {
-            let group = self.warpgroup()?;
-            return self.group_barrier(group);
-        }
-        let attrs = match &self.roles {
-            Some(roles) => vec![("id", Attr::i64(1)), ("threads", Attr::i64(roles.consumers * WARPGROUP))],
-            None => Vec::new(),
-        };
-        self.emit.op(op::kernel::BARRIER, &[], &attrs, None).map(drop)
-    }
-}
-
-/// Whether threads read a tile from shared memory into registers.
-fn reads_staged(body: &Body, op: Op) -> bool {
-    let of = |v: Value| Layout::of(body.ty(v));
-    body.name(op) == op::kernel::CONVERT_LAYOUT && matches!(of(body.operand(op, 0)), Some(Layout::Shared { .. }))
 }
 
 /// The operations on tiles that compute the places of what the rings gather.
