@@ -7,9 +7,11 @@
 mod across;
 mod again;
 mod by_rows;
+mod check;
 mod classify;
 mod excess;
 mod merge;
+mod operands;
 mod ops;
 mod outline;
 pub mod padding;
