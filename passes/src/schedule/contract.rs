@@ -155,7 +155,7 @@ pub fn plan(body: &Body, mut group: Group, target: &Target) -> Option<Plan> {
             if all.is_empty() {
                 all = cores::candidates(&group, &problem, &gather, target);
             }
-            all.extend(direct::candidates(&problem, target));
+            all.extend(direct::candidates(&group, &problem, target));
             all.extend(warpgroup::candidates(body, &group, &problem, target).unwrap_or_default());
             all.sort_by(|a, b| us(a).total_cmp(&us(b)));
             let [m, n, k] = problem.sizes;
@@ -267,6 +267,7 @@ fn bytes_in_memory(body: &Body, nest: &Nest, which: usize) -> f64 {
     ty.byte_width().unwrap_or(4) as f64
 }
 
+/// The rows and columns of a tile, at most so many, whose results can be stored.
 pub fn limit(group: &Group, p: &Problem, m: i64, n: i64, target: &Target) -> (i64, i64) {
     let outputs: Vec<_> = group.nests.iter().flat_map(|n| &n.outputs).collect();
     let n = storable(&outputs, &p.n, Some(p.roles.m), n, target);

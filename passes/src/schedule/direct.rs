@@ -2,7 +2,8 @@
 //! what they multiply from memory straight to their registers; no tile waits in shared memory.
 
 use super::attr::{Contract, Kind, Schedule};
-use super::contract::Problem;
+use super::contract::{Problem, limit};
+use super::group::Group;
 use super::{Candidate, Cost};
 use crate::lower_tiles::layout::WARP;
 use rc_ir::Type;
@@ -40,7 +41,7 @@ struct Way {
 }
 
 /// Ways with `mma` and `parts`; none where the operands do not lie so.
-pub fn candidates(p: &Problem, target: &Target) -> Vec<Candidate> {
+pub fn candidates(group: &Group, p: &Problem, target: &Target) -> Vec<Candidate> {
     if !is_direct(p, target) {
         return Vec::new();
     }
@@ -48,7 +49,8 @@ pub fn candidates(p: &Problem, target: &Target) -> Vec<Candidate> {
     let with_warps = |columns| [4, 8, 16].map(|warps| (columns, warps));
     let tiles = [8, 16, 32].into_iter().flat_map(with_warps);
     let ways = tiles.flat_map(|(columns, warps)| [1, 2, 4].map(|deep| Way { columns, warps, deep }));
-    let fit = ways.filter(|way| way.fits(p, target));
+    let stores = |way: &Way| limit(group, p, ROWS, way.columns, target) == (ROWS, way.columns);
+    let fit = ways.filter(|way| way.fits(p, target) && stores(way));
     fit.map(|way| way.candidate(p, way.cost(p, &usual, target))).collect()
 }
 
@@ -64,11 +66,11 @@ fn is_direct(p: &Problem, target: &Target) -> bool {
 impl Way {
     /// The fewest warps that keep the cores busy, in steps no longer than the sums are.
     fn usual(p: &Problem, target: &Target) -> Way {
-        let rows = p.sizes[2] as i64 / PART_ROW;
+        let lines = p.sizes[2] as i64 / PART_ROW;
         let wanted = ENOUGH * target.cores as f64 / (p.batch * (p.sizes[1] / COLUMNS as f64).ceil());
-        let fewer = [4, 8].into_iter().find(|&warps| warps as f64 >= wanted || 2 * warps > rows);
+        let fewer = [4, 8].into_iter().find(|&warps| warps as f64 >= wanted || 2 * warps > lines);
         let warps = fewer.unwrap_or(16);
-        Way { columns: COLUMNS, warps, deep: if warps * DEEP <= rows { DEEP } else { 1 } }
+        Way { columns: COLUMNS, warps, deep: if warps * DEEP <= lines { DEEP } else { 1 } }
     }
     /// Elements of the sums in a step.
     fn step(&self) -> i64 {
