@@ -9,8 +9,10 @@ use crate::core::dot::PRECISION;
 use crate::op;
 use rc_ir::{Attr, Body, Builder, Dim, Op, OpRef, Result, Traits, Type, Value};
 
-/// Channels that windows are multiplied by come in whole multiples of so many: 8 bytes of 16-bit elements, the least that a GPU copies to
-/// shared memory at once for speed.
+/// Bytes that a GPU copies to shared memory at once, at least, for speed.
+const COPIED: i64 = 8;
+
+/// Channels that windows are multiplied by come in whole multiples of so many: [`COPIED`] bytes of 16-bit elements.
 const CHANNELS: i64 = 4;
 
 /// And of so many where there are more, since a GPU copies 16 bytes at once in the time of 8, if windows hold each channel this often.
@@ -102,13 +104,15 @@ pub fn define(b: &mut Builder, op: Op, windows: &Windows) -> Result<Vec<Value>> 
     Ok(vec![to_first(b, y, rank)])
 }
 
-/// Whether the windows of a convolution are patches, side by side, with rows of several elements, of an image that is given with channels first: nothing
-/// needs to turn it.
+/// Whether the windows of a convolution are patches, side by side, with rows of several elements and whole [`COPIED`] bytes, of an image that is given with channels
+/// first: nothing needs to turn it.
 pub fn has_patches(op: OpRef) -> bool {
     let windows = Windows::of(window_sizes(op.body.ty(op.operand(1))).expect("verified"), op);
     let side_by_side = windows.strides == windows.sizes && windows.dilations.iter().all(|&d| d == 1);
     let row = *windows.sizes.last().expect("windows have dimensions");
-    groups_of(op) == 1 && is_given(op.body, op.operand(0)) && side_by_side && row > 1 && row % CHANNELS == 0
+    let bytes = row * op.operand_types()[0].elem().byte_width().unwrap_or(1) as i64;
+    let rows = row >= CHANNELS && bytes % COPIED == 0;
+    groups_of(op) == 1 && is_given(op.body, op.operand(0)) && side_by_side && rows
 }
 
 /// Whether a value lies in memory as its type says: an argument, or what elementwise operations make of one. Others may be views, or be computed in
