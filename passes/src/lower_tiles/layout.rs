@@ -5,6 +5,7 @@
 //! each digit held by a lane number, a warp number, a register number or a place in a register's vector.
 //! A dimension of size 1 has no digits: every thread along it holds the element.
 
+use crate::schedule::PART;
 use rc_ir::{Attr, Type, TypeData};
 
 /// Threads of a warp.
@@ -31,6 +32,10 @@ impl Layout {
     /// One thread, with vectors of up to `vec` elements along dimension `dim`.
     pub fn single(rank: usize, vec: i64, dim: usize) -> Layout {
         Layout::Blocked { vec, dim, own: None, lanes: vec![1; rank], warps: vec![1; rank] }
+    }
+    /// Of an operand whose k, the last dimension, warps divide: each lane has neighbours along k, and four lanes those of a row.
+    pub fn divided(warps: i64) -> Layout {
+        Layout::Blocked { vec: PART, dim: 1, own: None, lanes: vec![8, 4], warps: vec![1, warps] }
     }
     pub fn to_attr(&self) -> Attr {
         match self {

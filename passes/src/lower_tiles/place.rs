@@ -6,7 +6,7 @@ use super::groups::{Group, consecutive_dim, gathers_runs, groups, run_of, steps_
 use super::indices::{GPU_ACCESS, Indices};
 use super::layout::{Layout, WARP};
 use super::pipeline::pipeline_loops;
-use crate::schedule::{PART, row_width};
+use crate::schedule::row_width;
 use rc_dialects::op;
 use rc_ir::attr::AttrData;
 use rc_ir::{Attr, Block, Body, Builder, InsertPoint, Op, OpRef, Result, Type, TypeData, Value, ValueDef};
@@ -75,7 +75,7 @@ fn gpu_layout(body: &Body, group: &Group, warps: i64) -> Result<Layout> {
         return Ok(Layout::Parts { warps });
     }
     if group.left_of.iter().chain(&group.right_of).any(|&op| is_divided(body, op)) {
-        return Ok(part_layout(warps));
+        return Ok(Layout::divided(warps));
     }
     if let Some(&gather) = group.places_of.iter().chain(&group.gathered_by).next() {
         return Ok(gather_layout(body, gather, warps, group.places_of.is_empty()));
@@ -158,12 +158,6 @@ pub fn is_divided(body: &Body, op: Op) -> bool {
 /// Whether it is a load, or a gather in runs.
 fn is_load(op: OpRef) -> bool {
     op.is(op::kernel::LOAD) || gathers_runs(op)
-}
-
-/// Of an operand whose k, the last dimension, warps divide: each lane has neighbours along k, and four lanes those of a row. `mma` takes
-/// them in this order, in which k of both operands is.
-fn part_layout(warps: i64) -> Layout {
-    Layout::Blocked { vec: PART, dim: 1, own: None, lanes: vec![8, 4], warps: vec![1, warps] }
 }
 
 /// Products of which each warp has a part of the sums: what comes out of their loops is the sums of the parts.

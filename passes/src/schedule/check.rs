@@ -3,6 +3,7 @@
 use super::attr::{Kind, Schedule};
 use super::direct::PART_ROW;
 use super::warpgroup::{WARPGROUP, box_bytes};
+use crate::lower_tiles::layout::WARP;
 use rc_dialects::loop_;
 use rc_ir::{Diagnostic, Loc, OpRef, Result};
 use rc_machine::{Target, Unit};
@@ -177,14 +178,14 @@ impl Schedule {
         };
         let [m, n] = self.axes.map(|name| self.tile_of(name));
         let k = own.inner.map_or(1, |name| self.tile_of(name));
-        let fits = m % 16 == 0 && n % 8 == 0 && k % (PART_ROW * parts) == 0 && self.threads == 32 * parts;
+        let fits = m % 16 == 0 && n % 8 == 0 && k % (PART_ROW * parts) == 0 && self.threads == WARP * parts;
         match own.unit == Some(Unit::Mma) && own.stages.is_none() && own.gather.is_empty() && fits {
             true => Ok(()),
             false => Err(place.error(
                 "parts",
                 format!(
                     "has a schedule with parts = {parts}: it takes unit = mma, threads = {} and tiles of multiples of 16 rows, 8 columns and {} of the sums, without stages or gather",
-                    32 * parts,
+                    WARP * parts,
                     PART_ROW * parts
                 ),
             )),

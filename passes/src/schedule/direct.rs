@@ -33,7 +33,6 @@ const OTHERS: i64 = 40;
 const MOST: i64 = 168;
 
 /// A program's tile.
-#[derive(Clone, Copy)]
 struct Way {
     columns: i64,
     warps: i64,

@@ -53,11 +53,10 @@ impl<'s> Distribute<'s> {
     fn divided(&mut self, op: OpRef<'s>, i: usize) -> Result<Part> {
         let ty = op.operand_types()[i];
         let k_last = op.bool("b_t") && !op.bool("a_t");
-        let wanted = Layout::Blocked { vec: PART, dim: 1, own: None, lanes: vec![8, 4], warps: vec![1, self.warps] };
-        let wide = ty.elem() == Type::bf16() || ty.elem() == Type::f16();
+        let half = ty.elem() == Type::bf16() || ty.elem() == Type::f16();
         let spread = self.spread(op, ty)?;
         let whole = spread.shape[0] % 8 == 0 && spread.shape[1] % (PART_ROW * self.warps) == 0;
-        match wide && k_last && whole && Layout::of(ty) == Some(wanted) {
+        match half && k_last && whole && Layout::of(ty) == Some(Layout::divided(self.warps)) {
             true => Ok(Part { values: self.registers(op.operand(i)), spread }),
             false => Err(op.unsupported(format!("with parts for {ty}")).help(
                 "parts take bf16 or f16 whose rows lie along k, with b_t, a multiple of 8 rows and of 64 elements of k for each warp",
@@ -86,32 +85,21 @@ impl<'s> Distribute<'s> {
             self.barrier()?;
         }
         let warp = Ix::of(self.digit(1, warps, false)?);
+        let thread = [self.thread_part(&source, 0)?, self.thread_part(&source, 1)?];
         for (r, &value) in self.registers(op.operand(0)).iter().enumerate() {
-            let at = self.place_of_part(warp, &source, r)?;
-            self.emit.op(op::kernel::WRITE, &[&[value], &[memory], &at, &[], &[]], &[], None)?;
+            self.partial(memory, warp, &source, &thread, r, Some(value))?;
         }
         self.barrier()?;
-        let ty = result.register_type(from.elem());
+        let thread = [self.thread_part(&result, 0)?, self.thread_part(&result, 1)?];
         let mut sums = Vec::with_capacity(result.registers);
         for r in 0..result.registers {
-            let mut sum: Option<Value> = None;
+            let mut parts = Vec::new();
             for warp in 0..warps {
-                let at = self.place_of_part(Ix::constant(warp), &result, r)?;
-                let read = self.emit.op(op::kernel::READ, &[&[memory], &at, &[], &[]], &[], Some(&[ty]))?;
-                let part = self.emit.body.result(read, 0);
-                sum = Some(match sum {
-                    Some(sum) => self.emit.core(op::core::ADD, &[sum, part])?,
-                    None => part,
-                });
+                parts.extend(self.partial(memory, Ix::constant(warp), &result, &thread, r, None)?);
             }
-            sums.extend(sum);
+            sums.push(self.tree(parts, op::core::ADD)?);
         }
         self.bind_tile(op.result(0), sums);
         Ok(())
-    }
-    fn place_of_part(&mut self, warp: Ix, spread: &Distribution, register: usize) -> Result<[Value; 3]> {
-        let at = spread.coords(register);
-        let [row, column] = [self.thread_part(spread, 0)?.plus(at[0]), self.thread_part(spread, 1)?.plus(at[1])];
-        Ok([self.emit.get(warp)?, self.emit.get(row)?, self.emit.get(column)?])
     }
 }

@@ -45,7 +45,7 @@ impl<'s> Distribute<'s> {
         }
         groups.into_iter().map(|group| self.tree(group, combine)).collect()
     }
-    fn tree(&mut self, mut values: Vec<Value>, combine: &str) -> Result<Value> {
+    pub(super) fn tree(&mut self, mut values: Vec<Value>, combine: &str) -> Result<Value> {
         while values.len() > 1 {
             let mut next = Vec::with_capacity(values.len().div_ceil(2));
             for pair in values.chunks(2) {
@@ -128,7 +128,7 @@ impl<'s> Distribute<'s> {
         Ok(())
     }
     /// Writes, or reads, register `r` of warp `warp`'s part.
-    fn partial(
+    pub(super) fn partial(
         &mut self,
         memory: Value,
         warp: crate::lower_tiles::emit::Ix,
