@@ -26,7 +26,7 @@ pub fn place(src: &Body, options: Options) -> Result<Body> {
         return Err(root.unsupported(format!("with {threads} threads")).help("choose a multiple of 32"));
     }
     if cuda {
-        sum_parts_after_loops(&mut body)?;
+        sum_parts_after_loops(&mut body, threads / WARP)?;
     }
     for group in groups(&body) {
         let layout = if cuda { gpu_layout(&body, &group, threads / WARP)? } else { cpu_layout(&body, &group, lanes) };
@@ -161,12 +161,14 @@ fn is_load(op: OpRef) -> bool {
 }
 
 /// Products of which each warp has a part of the sums: what comes out of their loops is the sums of the parts.
-fn sum_parts_after_loops(body: &mut Body) -> Result {
+fn sum_parts_after_loops(body: &mut Body, warps: i64) -> Result {
     for dot in body.walk().into_iter().filter(|&op| is_divided(body, op)).collect::<Vec<_>>() {
-        let mut sums = body.result(dot, 0);
-        while let Some(outer) = yields(body, sums) {
-            sums = outer;
-        }
+        let op = body.op_ref(dot);
+        let fits = op.str("unit") == Some("mma") && op.int("parts") == Some(warps);
+        let sums = sums_of_parts(body, dot).filter(|_| fits).ok_or_else(|| {
+            op.unsupported(format!("with parts in {warps} warps"))
+                .help("parts take unit = mma, as many of them as warps, and sums that start at zero and that loops do nothing else with")
+        })?;
         let (ty, users) = (body.ty(sums), body.uses(sums).collect::<Vec<_>>());
         let made = body.defining_op(sums).expect("a loop's or a product's result");
         let mut b = Builder::after(body, made);
@@ -175,10 +177,20 @@ fn sum_parts_after_loops(body: &mut Body) -> Result {
     }
     Ok(())
 }
-/// The result of the loop that yields a value.
-fn yields(body: &Body, value: Value) -> Option<Value> {
-    let (user, at) = body.uses(value).find(|(user, _)| body.name(*user) == op::kernel::YIELD)?;
-    body.parent_op(user).map(|looped| body.result(looped, at))
+/// What a product's sums are after the loops that carry them, where these start at zero: every warp starts with all of them.
+fn sums_of_parts(body: &Body, dot: Op) -> Option<Value> {
+    let (mut start, mut sums) = (body.operand(dot, 2), body.result(dot, 0));
+    while let ValueDef::Argument(block, at) = body.def(start) {
+        let once = |value| body.uses(value).count() == 1;
+        let (user, i) = body.uses(sums).next()?;
+        let carried = body.name(user) == op::kernel::YIELD && i + 1 == at && once(sums) && once(start);
+        let looped = body.parent_op(user).filter(|&op| carried && body.name(op) == op::kernel::FOR)?;
+        (body.op_ref(looped).entry(0) == Some(block)).then_some(())?;
+        (start, sums) = (body.operand(looped, 3 + i), body.result(looped, i));
+    }
+    let zero = rc_ir::op_def::constant_of(body, start)?;
+    matches!(zero.data(), AttrData::Dense { data, .. } if data.splat && data.bytes.iter().all(|&b| b == 0))
+        .then_some(sums)
 }
 
 /// Operands of `wgmma` stay in shared memory, where the copy engine puts them.
