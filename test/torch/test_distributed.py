@@ -80,6 +80,8 @@ def work(rank: int, port: int, kind: str, where: str, folder: str):
         torch.save((parameters, sum(step is not None for step in found)), f"{folder}/{rank}.pt")
     finally:
         dist.destroy_process_group()
+    # Gloo's threads may still hold tensors, and to let go of one while the interpreter shuts down aborts the process (pytorch/pytorch#190489).
+    os._exit(0)
 
 
 def free_port() -> int:
