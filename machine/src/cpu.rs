@@ -46,8 +46,6 @@ pub struct CpuPointwise {
     pub light: i64,
     /// Vectors that a program takes where it computes elementary functions, at most.
     pub function_vectors: i64,
-    /// Vectors that a program takes where some are partial, at most: each has a mask register.
-    pub partial_vectors: i64,
     /// What starting a program takes, in vectors that are copied.
     pub program_vectors: i64,
 }

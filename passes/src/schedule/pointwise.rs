@@ -115,8 +115,7 @@ fn vectors(body: &Body, group: &Group, width: Option<i64>, lanes: i64, cpu: &Cpu
     let Some(width) = width.filter(|&width| width > usual * lanes) else { return usual };
     let programs = |vectors: i64| (width + vectors * lanes - 1) / (vectors * lanes);
     let cost = |vectors: &i64| programs(*vectors) * (vectors + costs.program_vectors);
-    let fits = |vectors: &i64| *vectors <= costs.partial_vectors || width % (vectors * lanes) == 0;
-    (usual..=most).filter(fits).min_by_key(cost).unwrap_or(usual)
+    (usual..=most).min_by_key(cost).unwrap_or(usual)
 }
 
 /// A size of tiles along `x`, at least half as large, of which none lies on both sides of where a selection changes, as from one tensor of a concatenation

@@ -1,5 +1,7 @@
 //! Programs of a CPU whose tiles lie in memory as a whole, as all but the last of a row do. They run in a branch of their own, without masks: where
-//! vectors have none in registers, each access would branch, and the chains of what is computed wait for one another.
+//! vectors have none in registers, each access would branch, and the chains of what is computed wait for one another. Where they have, elements that are
+//! read one by one, as those of a table are, need not be asked whether they are there (upsample_bicubic of 2 x 64 x 56 x 56: 4.6 ms with masks, 2.5 so), and
+//! rows of a table are read 6 to 10 % faster (Zen 5).
 
 use super::{Distribute, constant_of, touches_tiles};
 use crate::lower_tiles::groups::accessed;
@@ -38,11 +40,7 @@ impl<'s> Distribute<'s> {
         let src = self.src;
         let all: Vec<Op> = ops.iter().flat_map(|&op| src.walk_from(op)).collect();
         let large = [op::kernel::DOT, op::kernel::SORT, op::kernel::SCATTER];
-        if self.cuda
-            || self.has_masks()
-            || all.len() > LARGEST
-            || all.iter().any(|&op| large.contains(&src.name(op).as_str()))
-        {
+        if self.cuda || all.len() > LARGEST || all.iter().any(|&op| large.contains(&src.name(op).as_str())) {
             return None;
         }
         let mut bounds: Vec<Bound> = Vec::new();
@@ -92,10 +90,5 @@ impl<'s> Distribute<'s> {
         }
         self.emit.block = at;
         Ok(())
-    }
-
-    /// Whether vectors have masks in registers, as with AVX-512, so that an access of a part costs what a whole one does.
-    fn has_masks(&self) -> bool {
-        self.vector_bytes >= 64
     }
 }
