@@ -131,13 +131,18 @@ impl<'s> Distribute<'s> {
         Ok((self.emit.concat(&parts)?, sum.expect("a vector has elements")))
     }
 
-    /// The same on a CPU: each lane with what lies 1, 2, 4, … lanes before it.
+    /// The same on a CPU: of each two lanes, then of each four, … those of the second half with all of the first half. Where only one lane is taken from, few shuffles
+    /// cross the parts of a register. The network is Sklansky's (1960).
     fn by_doubling(&mut self, scan: &Scan, mut value: Value, lanes: i64) -> Result<(Value, Value)> {
         let none = self.emit.splat(scan.identity, lanes)?;
         let mut distance = 1;
         while distance < lanes {
-            let from = |lane: i64| if scan.reverse { lane + distance } else { lane - distance };
-            let chosen = |lane: i64| if (0..lanes).contains(&from(lane)) { from(lane) } else { lanes + lane };
+            let mirrored = |lane: i64| if scan.reverse { lanes - 1 - lane } else { lane };
+            let first_half = |at: i64| at / distance % 2 == 0;
+            let chosen = |lane: i64| match mirrored(lane) {
+                at if first_half(at) => lanes + lane,
+                at => mirrored(at / distance * distance - 1),
+            };
             let before = self.emit.permute([value, none], &(0..lanes).map(chosen).collect::<Vec<_>>())?;
             value = self.emit.core(scan.combine, &[before, value])?;
             distance *= 2;
