@@ -16,6 +16,10 @@ use rc_machine::Cpu;
 
 /// Rows of a tile that read the same elements of operands, at least.
 const REPEATED: i64 = 8;
+/// Elements of a row from which on an operand whose rows lie across those of the result is read by rows.
+const LONG: i64 = 8;
+/// The same on a CPU, or a quarter of a vector where that is more: of 3 and more rows are read in up to half of the time (Zen 5, AVX2 and AVX-512).
+const SHORT: i64 = 3;
 /// Operands that do not change along an iterator from which on a tile has rows along it.
 const MANY: usize = 4;
 
@@ -72,7 +76,10 @@ pub fn plan(body: &Body, mut group: Group, target: &Target) -> Plan {
         schedule.axes[1] = x.name;
         schedule.set_tile(x.name, size);
         let rows = across.map_or_else(|| (want / size).max(1), |(_, run)| want_y.min(run));
-        let taken = |y: &Iter| storable(&outputs, y, Some(x.name), fit(target, y.extent.as_static(), rows, 1), target);
+        // A CPU's square is whole where rows are not: exchanging lanes takes least between as many vectors as a vector has.
+        let unit = if across.is_some() { rows } else { 1 };
+        let taken =
+            |y: &Iter| storable(&outputs, y, Some(x.name), fit(target, y.extent.as_static(), rows, unit), target);
         let second = match across.map(|a| a.0).or(repeated) {
             Some(y) => nest.iter(y).map(|y| (y.name, taken(y))),
             None if target.is_cpu() => None,
@@ -222,10 +229,11 @@ fn collapse_short_rows(body: &Body, group: &Group, target: &Target) -> Option<([
 /// With the iterator: the greatest tile along it that lies in one run of the operand.
 fn transposed(group: &Group, x: Name, lanes: i64, target: &Target) -> Option<(Name, i64)> {
     let extent = |nest: &Nest, along: Name| nest.iter(along).map_or(0, |i| extent_of(&nest.ranges, i.extent));
-    let long = |nest: &Nest, along: Name| extent(nest, along) >= 8;
+    let least = if target.is_cpu() { SHORT.max(lanes / 4) } else { LONG };
+    let long = |nest: &Nest, along: Name| extent(nest, along) >= least;
     let read = |nest: &Nest, access: &Access| {
         let across = access.innermost().filter(|&y| y != x && access.mentions(x) && long(nest, y));
-        let apart = |y: Name| extent(nest, y) >= lanes && lines_between(nest, access, y) * LINE > target.shared_bytes;
+        let apart = |y: Name| long(nest, y) && lines_between(nest, access, y) * LINE > target.shared_bytes;
         let even =
             |y: Name| access.plain(&[y, x]).is_some() || access.plain(&[y]).is_some() && (!target.is_cpu() || apart(y));
         let plain = across.filter(|&y| even(y));
@@ -236,7 +244,7 @@ fn transposed(group: &Group, x: Name, lanes: i64, target: &Target) -> Option<(Na
     };
     let looked_up = |nest: &Nest, table: &Access| {
         let along = table.innermost().filter(|&y| y != x && !table.mentions(x))?;
-        long(nest, along).then_some((along, i64::MAX))
+        (extent(nest, along) >= LONG).then_some((along, i64::MAX))
     };
     group.nests.iter().find_map(|nest| {
         let inputs = nest.inputs.iter().find_map(|access| read(nest, access));
