@@ -18,7 +18,8 @@ use rc_machine::Cpu;
 const REPEATED: i64 = 8;
 /// Elements of a row from which on an operand whose rows lie across those of the result is read by rows.
 const LONG: i64 = 8;
-/// The same on a CPU, or a quarter of a vector where that is more. Rows of 2 elements take longer so on a Zen 5, of 4 to 7 half of the time or less, with AVX2 and AVX-512.
+/// The same on a CPU, or a quarter of a vector where that is more. On a Zen 5, with AVX2 and AVX-512, rows of 2 elements take longer by rows than one by one, and rows
+/// of 4 to 7 a third to two thirds of the time.
 const SHORT: i64 = 3;
 /// Operands that do not change along an iterator from which on a tile has rows along it.
 const MANY: usize = 4;

@@ -14,7 +14,7 @@ const MOST: usize = 8;
 /// Of more, as a product's sums, which take most registers themselves.
 const FEW: usize = 2;
 
-/// Where a block computes and writes without reading in between: what a write needs, and none before it did, is computed right before it.
+/// Where a block computes and writes without reading in between: what a few writes need, and none before them did, is computed side by side right before them.
 pub fn compute_before_writes(body: &mut Body) {
     let ops = body.walk();
     let blocks: Vec<Block> = ops.iter().flat_map(|&op| body.regions(op)).flat_map(|r| body.blocks(r)).collect();

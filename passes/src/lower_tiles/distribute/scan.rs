@@ -131,8 +131,8 @@ impl<'s> Distribute<'s> {
         Ok((self.emit.concat(&parts)?, sum.expect("a vector has elements")))
     }
 
-    /// The same on a CPU: of each two lanes, then of each four, … those of the second half with all of the first half. Where only one lane is taken from, few shuffles
-    /// cross the parts of a register. The network is Sklansky's (1960).
+    /// The same on a CPU, by Sklansky's network (1960): of each 2 lanes, then each 4, 8, …, those of the second half take in the last of the first half, which stands
+    /// for all of it by then. All take from one lane, so that fewer permutations cross the parts of a register than where each looks 1, 2, 4, … lanes back.
     fn by_doubling(&mut self, scan: &Scan, mut value: Value, lanes: i64) -> Result<(Value, Value)> {
         let none = self.emit.splat(scan.identity, lanes)?;
         let mut distance = 1;
