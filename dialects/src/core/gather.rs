@@ -108,6 +108,10 @@ fn infer_scatter(args: &InferArgs) -> Inferred {
     if updates.with_elem(expected.elem()) != expected || updates.elem().is_float() != expected.elem().is_float() {
         return Err(format!("needs updates of type {expected}, and has {updates}"));
     }
+    let kind = args.attr("kind").and_then(|kind| kind.as_str()).unwrap_or("set");
+    if kind != "set" && x.elem() == Type::i1() {
+        return Err(format!("combines numbers by {kind}, and has {x}; convert to i8 before and compare with 0 after"));
+    }
     if let (Ok(order), Ok(starts)) = (args.operand(3), args.operand(4)) {
         check_sorted(args, order, starts)?;
     } else if args.operand(3).is_ok() {

@@ -15,7 +15,6 @@ pub fn rewrite(body: &mut Body, scatter: Op) -> bool {
     let float = elem.float_kind().is_some();
     match kind.as_str() {
         "set" => last(body, scatter),
-        "add" | "max" | "min" if elem == Type::i1() => return false,
         "add" => widened(body, scatter, &|_, x, _| x, &|_, y| y),
         "max" | "min" if !float => widened(body, scatter, &|_, x, _| x, &|_, y| y),
         "max" | "min" if elem.byte_width().is_some_and(|bytes| bytes <= 4) => {
@@ -24,6 +23,17 @@ pub fn rewrite(body: &mut Body, scatter: Op) -> bool {
         _ => return false,
     }
     true
+}
+
+/// Rewrites a scatter that allows for any order, where atomic instructions do not combine its updates as they are; they keep their order where none does.
+pub fn complete(body: &mut Body, scatter: Op) {
+    let op = body.op_ref(scatter);
+    let (kind, elem) = (op.str("kind").unwrap_or("set"), op.result_types()[0].elem());
+    let atomic = kind == "add" || matches!(kind, "max" | "min") && !elem.is_float();
+    let whole = op.operands().len() != 3 || atomic && wide(elem) == elem;
+    if !whole && !rewrite(body, scatter) {
+        body.set_attr(scatter, "any_order", Attr::bool(false));
+    }
 }
 
 /// Numbers of at least 32 bits that hold sums and extremes of `elem`.

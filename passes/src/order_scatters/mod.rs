@@ -17,7 +17,7 @@ use rc_machine::Target;
 
 pub static ORDER_SCATTERS: PassDef = PassDef {
     summary: "Chooses the order in which scatters' updates are combined.",
-    doc: "For machines where each program has places or updates of its own. Sums, extremes and the last of several elements are combined in any order, by atomic instructions. Where the module has `rc.deterministic = true`, sums of floats are formed in the same order at every run, as products are: the updates' numbers are sorted by index, and where those of each place start is searched for. So are sums of long slices for which that takes less time: atomic sums of narrow floats need a table of wide ones that is filled before and rounded after. Scatters of few updates stay as they are, and products of a symbolic number.",
+    doc: "For machines where each program has places or updates of its own. Sums, extremes and the last of several elements are combined in any order, by atomic instructions. Where the module has `rc.deterministic = true`, sums of floats are formed in the same order at every run, as products are: the updates' numbers are sorted by index, and where those of each place start is searched for. So are sums of long slices for which that takes less time: atomic sums of narrow floats need a table of wide ones that is filled before and rounded after. Scatters of few updates stay as they are, and products of a symbolic number. What is written with `any_order` becomes what atomic instructions combine, or keeps its order where none do.",
     options: &[option(
         "min-updates",
         OptionKind::Int { min: 1, max: 1 << 30 },
@@ -32,6 +32,10 @@ pub static ORDER_SCATTERS: PassDef = PassDef {
             let deterministic = cx.module.attrs.get("rc.deterministic").and_then(|a| a.as_bool()) == Some(true);
             let scatters: Vec<Op> = body.walk().into_iter().filter(|&op| body.name(op) == op::core::SCATTER).collect();
             for scatter in scatters {
+                if body.op_ref(scatter).bool("any_order") {
+                    any_order::complete(body, scatter);
+                    continue;
+                }
                 if !is_open(body, scatter, least) {
                     continue;
                 }
@@ -60,7 +64,7 @@ pub static ORDER_SCATTERS: PassDef = PassDef {
 fn is_open(body: &Body, scatter: Op, least: i64) -> bool {
     let op = body.op_ref(scatter);
     let updates = body.ty(op.operand(1)).num_elements().as_static();
-    op.operands().len() == 3 && !op.bool("any_order") && updates.is_none_or(|n| n >= least)
+    op.operands().len() == 3 && updates.is_none_or(|n| n >= least)
 }
 
 fn is_float_sum(body: &Body, scatter: Op) -> bool {
