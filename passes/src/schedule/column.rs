@@ -50,11 +50,16 @@ pub fn plan(body: &Body, mut group: Group, target: &Target) -> Plan {
             s.set_tile(lane, width);
         }
         let outs: Vec<_> = nest.outputs.iter().collect();
-        if let Some(local) = nest.iters.iter().rfind(|i| !rows.contains(&i.name)).filter(|_| down > 1) {
+        let mut locals = nest.iters.iter().rev().filter(|i| !rows.contains(&i.name));
+        if let Some(local) = locals.next().filter(|_| down > 1) {
             let size = fit(target, local.extent.as_static(), down, 1);
             let size = if local.kind == IterKind::Reduce { size } else { storable(&outs, local, lane, size, target) };
             s.axes[0] = local.name;
             s.set_tile(local.name, size);
+            if let Some((outer, steps)) = locals.next().and_then(|i| together(nest, i, size * width / threads, target))
+            {
+                s.set_tile(outer, steps);
+            }
         }
         schedules.push(s);
     }
@@ -68,6 +73,17 @@ pub fn plan(body: &Body, mut group: Group, target: &Target) -> Plan {
         None => (why, "row: reads would not be contiguous".to_string()),
     };
     Plan::of_rule(schedules, why, other)
+}
+
+/// Of a GPU's nest the iterator around a program's rows, and how many of its steps, in which a thread has `each` elements, run together: it would wait for memory
+/// in each.
+fn together(nest: &Nest, outer: &Iter, each: i64, target: &Target) -> Option<(Name, i64)> {
+    let whole = target.gpu.as_ref()?.columns.whole;
+    let extent = outer.extent.as_static().filter(|_| outer.kind == IterKind::Reduce)?;
+    let reads = nest.inputs.iter().filter(|a| a.mentions(outer.name)).count() as i64;
+    let loads = each.max(1) * reads.max(1);
+    let steps = (2..=whole / loads).rev().find(|n| extent % n == 0)?;
+    Some((outer.name, steps))
 }
 
 /// Columns of a CPU's tile. Wide ones go to a new row, on another page as a rule, less often; as many are taken as end soonest on all cores.
