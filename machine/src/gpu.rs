@@ -164,6 +164,11 @@ pub struct Attention {
     pub whole_waves: f64,
     /// How many times as long boxes take whose rows begin within sectors.
     pub unaligned: f64,
+    /// How many times as long as at the memory's rate it takes to bring keys that one program reads: in boxes, by threads, and by threads that fill rows up to
+    /// a power of two.
+    pub memory: [f64; 3],
+    /// How many times as long as a multiprocessor a warp alone takes for its products and softmax.
+    pub warp: f64,
 }
 
 /// When operands of products are copied to rows of whole 16 bytes.

@@ -29,6 +29,8 @@ pub fn pipeline_loops(body: &mut Body, options: Options) -> Result {
         let usual = options.stages.min(options.stage_bytes / bytes.max(1));
         let stages = if bytes > 0 { body.op_ref(op).int("stages").unwrap_or(usual) } else { 0 };
         if stages > 1 {
+            let ahead = small_loads(body, op, &streams);
+            let op = read_ahead(body, op, &ahead)?;
             pipeline(body, op, streams, stages)?;
         }
     }
@@ -66,6 +68,64 @@ fn streams(body: &Body, for_op: Op) -> Vec<Stream> {
         }
     }
     found
+}
+
+/// Elements of a tile that a thread reads a step ahead, at most: they stay in its registers.
+const AHEAD: i64 = 16;
+
+/// Loads of a pipelined loop beside its streams, such as of a mask: small ones, whose places the loop's counter says.
+fn small_loads(body: &Body, for_op: Op, streams: &[Stream]) -> Vec<Stream> {
+    let Some(block) = body.op_ref(for_op).entry(0) else { return Vec::new() };
+    let threads = body.op_ref(body.root()).int("threads").unwrap_or(1);
+    let small = |ty: Type| {
+        let elements = ty.static_shape().map(|shape| shape.iter().product::<i64>());
+        elements.is_some_and(|n| n <= AHEAD * threads)
+    };
+    let read = |load: Op| {
+        let mut indices = Vec::new();
+        let follows = body.operands(load).skip(1).all(|v| collect(body, block, v, &mut indices));
+        let outside = body.defining_block(body.operand(load, 0)) != Some(block);
+        indices.sort_by_key(|op| op.index());
+        indices.dedup();
+        let fits = follows && outside && small(body.ty(body.result(load, 0)));
+        fits.then_some(Stream { load, indices, memory: None })
+    };
+    let beside = |op: &Op| body.name(*op) == op::kernel::LOAD && !streams.iter().any(|s| s.load == *op);
+    body.ops(block).filter(beside).filter_map(read).collect()
+}
+
+/// The loop with these loads a step ahead: a step begins with what the one before it has read, and nothing waits for memory after the copies have come.
+fn read_ahead(body: &mut Body, for_op: Op, loads: &[Stream]) -> Result<Op> {
+    let mut for_op = for_op;
+    for load in loads {
+        let [lower, _, step] = [0, 1, 2].map(|i| body.operand(for_op, i));
+        let block = body.op_ref(for_op).entry(0).expect("verified");
+        let counter = body.block_arg(block, 0);
+        let first = load_at(body, for_op, load, counter, lower);
+        // As late as the last product, which covers some of its time: the step's sums take registers until then.
+        let late = body.ops(block).rfind(|&op| body.name(op) == op::kernel::DOT).expect("reads a stream");
+        let next = Builder::before(body, late).op(op::core::ADD).operand(counter).operand(step).try_value()?;
+        let next = load_at(body, late, load, counter, next);
+        let (made, block, here) = with_carried(body, for_op, first)?;
+        body.replace_all_uses(body.result(load.load, 0), here);
+        body.erase(load.load);
+        let last = body.last_op(block).expect("a loop yields");
+        let yielded: Vec<Value> = body.operands(last).chain([next]).collect();
+        body.set_operands(last, &yielded);
+        for_op = made;
+    }
+    Ok(for_op)
+}
+
+/// A copy of a load where the loop's counter is `at`.
+fn load_at(body: &mut Body, before: Op, load: &Stream, counter: Value, at: Value) -> Value {
+    let mut map = Mapping::new();
+    map.map(counter, at);
+    for &op in load.indices.iter().chain([&load.load]) {
+        let copied = body.clone_op(op, &mut map);
+        body.insert_before(before, copied);
+    }
+    map.lookup(body.result(load.load, 0))
 }
 
 /// Whether an operation gathers runs of neighbours that are copied at once, from memory in one piece.
@@ -218,19 +278,26 @@ fn issue(
     Ok(())
 }
 
-/// The loop with one more carried value, the number of the stage, which it does not yield yet. Gives its block and that value.
+/// The loop with the number of the stage, which it does not yield yet. Gives its block and that value.
 fn with_stage_counter(body: &mut Body, for_op: Op) -> Result<(Block, Value)> {
+    let zero = index(&mut Builder::before(body, for_op), 0)?;
+    let (_, block, stage) = with_carried(body, for_op, zero)?;
+    body.set_value_name(stage, rc_ir::Name::new("stage"));
+    Ok((block, stage))
+}
+
+/// The loop with one more carried value, which begins as `first`, and which it does not yield yet; its block, and that value there.
+fn with_carried(body: &mut Body, for_op: Op, first: Value) -> Result<(Op, Block, Value)> {
     let mut state = body.state(for_op);
-    let mut b = Builder::before(body, for_op);
-    let zero = index(&mut b, 0)?;
-    state.operands.push(zero);
-    state.results.push(Type::index());
+    let carried = body.ty(first);
+    state.operands.push(first);
+    state.results.push(carried);
     let old_block = body.op_ref(for_op).entry(0).expect("verified");
     let new = body.create(state);
     body.insert_before(for_op, new);
     let region = body.regions(new)[0];
     let old_args: Vec<Value> = body.block_args(old_block).collect();
-    let types: Vec<Type> = old_args.iter().map(|&v| body.ty(v)).chain([Type::index()]).collect();
+    let types: Vec<Type> = old_args.iter().map(|&v| body.ty(v)).chain([carried]).collect();
     let block = body.add_block(region, &types);
     let new_args: Vec<Value> = body.block_args(block).collect();
     for (&old, &new) in old_args.iter().zip(&new_args) {
@@ -248,7 +315,5 @@ fn with_stage_counter(body: &mut Body, for_op: Op) -> Result<(Block, Value)> {
         body.set_value_name(new, name);
     }
     body.erase(for_op);
-    let stage = *new_args.last().expect("just added");
-    body.set_value_name(stage, rc_ir::Name::new("stage"));
-    Ok((block, stage))
+    Ok((new, block, *new_args.last().expect("just added")))
 }

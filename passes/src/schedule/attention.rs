@@ -97,7 +97,9 @@ pub fn plan(body: &Body, op: Op, target: &Target) -> Option<Plan> {
     let elem = body.op_ref(op).operand_types()[0].elem();
     let all = parallel([b, h, m, n, d, e], extents);
     // A mask that is the same for all queries is read once a step.
-    let own = accesses(body, op, &ranges, &all)?.inputs.into_iter().nth(3).filter(|mask| mask.mentions(m));
+    let fourth = accesses(body, op, &ranges, &all)?.inputs.into_iter().nth(3);
+    let masked = fourth.is_some();
+    let own = fourth.filter(|mask| mask.mentions(m));
     let warpgroups = fits_warpgroups(body, op, target);
     let mask = match &own {
         None => gpu::Mask { read: gpu::Read::Not, bytes: 0, sharing: 1 },
@@ -123,6 +125,7 @@ pub fn plan(body: &Body, op: Op, target: &Target) -> Option<Plan> {
         bytes: elem.byte_width().unwrap_or(4) as i64,
         causal: body.op_ref(op).bool("causal"),
         mask,
+        masked,
         warpgroups,
     };
     if problem.causal {

@@ -230,11 +230,13 @@ impl Problem {
             columns: step,
             widths: [scores, self.of.iter().map(|&i| [depth, width][i]).sum()],
             mask: if self.masked { Read::Direct } else { Read::Not },
+            masked: self.masked,
             unit,
             bytes: step * (self.widths[0] + self.widths[1]) * bytes,
             aligned: in_sectors(self.widths, bytes, target),
             own_bytes: 0,
             shared: self.rows > rows,
+            filled: false,
         };
         walk.cost(&target.gpu().gradients, target)
     }

@@ -11,6 +11,13 @@ const STORES: i64 = 16 << 10;
 const BARRIERS: i64 = 2 << 10;
 /// Threads of a program with one computing warpgroup: a warp copies.
 const ALONE: i64 = 160;
+/// Rows of the smallest product, which a warp computes alone, and its threads.
+const FEW: i64 = 16;
+const WARP: i64 = 32;
+/// Steps of a warp whose keys are in shared memory or on their way there, where it has room for so many.
+const STAGES: i64 = 3;
+/// The widest rows of keys and of values that a warp takes: of wider ones warpgroups take less time.
+const WIDEST: i64 = 128;
 /// Shared memory of a block that CUDA keeps for itself, on every architecture from sm_80 on.
 const OWN: i64 = 1 << 10;
 
@@ -26,6 +33,8 @@ pub struct Problem {
     pub bytes: i64,
     pub causal: bool,
     pub mask: Mask,
+    /// Whether there is a mask or a bias at all, which may be the same for all queries.
+    pub masked: bool,
     pub warpgroups: bool,
 }
 
@@ -149,10 +158,14 @@ impl Problem {
                 let whole = |(keys, on)| self.warpgroup_tile([128, keys], on, 1, model.whole_registers, target);
                 out.extend(steps.clone().filter_map(whole));
             }
+            out.extend(self.warp_tile(target));
             return out;
         }
+        if let Some(few) = self.warp_tile(target) {
+            return vec![few];
+        }
         let fits = |want: i64, size: i64| want.min(pow2(size)).max(16);
-        let widths = self.widths.map(|w| pow2(w).max(if self.bytes == 2 { 16 } else { 1 }));
+        let widths = self.filled();
         if self.bytes == 2 {
             // Accumulators of 256 columns leave registers for few keys.
             let (rows, keys) = (fits(64, self.queries), fits(if widths[1] > 128 { 32 } else { 64 }, self.keys));
@@ -202,6 +215,33 @@ impl Problem {
         })
     }
 
+    /// The tile of few queries for programs of one warp, as many at once as shared memory has room for: warpgroups would compute 64 rows for them. With 64 keys
+    /// enough is on its way where a multiprocessor has two programs; where they wait for a mask, there are to be more of them.
+    fn warp_tile(&self, target: &Target) -> Option<Choice> {
+        let [depth, width] = self.filled();
+        let fits = self.queries <= FEW && self.bytes == 2 && depth.max(width) <= WIDEST;
+        let keys = if self.masked { 32 } else { 64 };
+        let bytes = |stages: i64| (FEW * depth + stages * keys * (depth + width)) * self.bytes + OWN;
+        let resident = |stages: i64| (target.shared_bytes + OWN) / bytes(stages);
+        let stages = (1..=STAGES.min(ceil(self.keys, keys))).rev().find(|&stages| resident(stages) > 0)?;
+        (fits && self.mask.read != Read::Staged).then_some(Choice {
+            tile: [FEW, keys, depth, width],
+            threads: WARP,
+            unit: Unit::Mma,
+            stages: Some(stages),
+            at_once: None,
+            resident: resident(stages),
+            parts: 1,
+            programs: 0,
+            cost: Cost { us: 0.0, bound: "latency" },
+        })
+    }
+
+    /// The widths of keys and values in tiles of products that warps compute.
+    fn filled(&self) -> [i64; 2] {
+        self.widths.map(|w| pow2(w).max(if self.bytes == 2 { FEW } else { 1 }))
+    }
+
     /// How many steps programs take on the average, and the longest of them: under a causal mask a block of queries ends at its diagonal.
     fn steps(&self, choice: &Choice) -> [f64; 2] {
         let [rows, keys, ..] = choice.tile;
@@ -231,11 +271,13 @@ impl Problem {
             columns: keys,
             widths: [depth, width],
             mask: self.mask.read,
+            masked: self.masked,
             unit: choice.unit,
             bytes: keys * self.widths.iter().sum::<i64>() * self.bytes,
             aligned: in_sectors(self.widths, self.bytes, target),
             own_bytes: if self.mask.read == Read::Not { 0 } else { rows * keys * self.mask.bytes / self.mask.sharing },
             shared: self.queries > rows,
+            filled: self.widths != [depth, width],
         };
         let combine = match choice.parts {
             1 => 0.0,
@@ -265,6 +307,8 @@ pub struct Walk {
     /// Depths of the products that give scores, and columns of those that add to sums, all together.
     pub widths: [i64; 2],
     pub mask: Read,
+    /// Whether there is one, which may be the same for all rows.
+    pub masked: bool,
     pub unit: Unit,
     /// What a step brings, besides what is for this program alone.
     pub bytes: i64,
@@ -273,6 +317,8 @@ pub struct Walk {
     pub aligned: bool,
     /// Whether other programs bring the same.
     pub shared: bool,
+    /// Whether its rows are narrower than the tile's.
+    pub filled: bool,
 }
 
 impl Walk {
@@ -294,7 +340,11 @@ impl Walk {
             };
         let softmax = self.rows as f64 * (self.columns as f64 * each + self.widths[1] as f64 * model.sum_ps) * 1e-6;
         let warpgroups = if self.unit == Unit::Wgmma { (self.rows / 64).max(1) as f64 } else { 1.0 };
-        let chain = model.step_us + (model.alone * products + softmax) / warpgroups;
+        let warp = self.unit == Unit::Mma && self.rows == FEW;
+        let alone = if warp { model.warp } else { 1.0 / warpgroups };
+        // It waits for what it reads of a mask, though a step ahead.
+        let waits = if warp && self.masked { target.gpu().load_us } else { 0.0 };
+        let chain = model.step_us + (model.alone * products + softmax) * alone + waits;
         let units = products.max(softmax).max(model.overlap * (products + softmax));
 
         let slots = cores * self.resident as f64;
@@ -303,8 +353,14 @@ impl Walk {
         // Where the longest begin first, the last wave is of short ones.
         let waves = if self.longest > self.steps { share } else { whole(share) }.max(1.0);
         let busy = (self.programs as f64).min(slots);
-        // Programs of the same keys find them in the second-level cache.
-        let shared = if self.shared { 2.0 } else { 1.0 };
+        // Programs of the same keys find them in the second-level cache; keys of one program alone come from memory.
+        let [boxes, threads, filled] = model.memory;
+        let shared = match self.unit {
+            _ if self.shared => 2.0,
+            Unit::Wgmma => 1.0 / boxes,
+            _ if self.filled => 1.0 / filled,
+            _ => 1.0 / threads,
+        };
         let longer = if self.aligned || self.unit != Unit::Wgmma { 1.0 } else { model.unaligned };
         // A core alone gets at most a few times its share of the memory's rate.
         let copies = (longer * self.bytes as f64 / shared + self.own_bytes as f64)
@@ -312,9 +368,11 @@ impl Walk {
         // Some cores have one program more than others.
         let units = units * whole(busy / cores).max(1.0);
         let step = Cost::longest([("latency", chain), ("arithmetic", units), ("copies", copies)]);
+        // A warp computes its last step when all copies have come.
+        let last = if warp { chain } else { 0.0 };
         let us = match self.block_after_block {
             true => model.start_us + waves * (model.block_us + self.steps * step.us),
-            false => waves * (model.start_us + self.steps * step.us),
+            false => waves * (model.start_us + self.steps * step.us + last),
         };
         Cost { us: us.max(model.start_us + self.longest * step.us), ..step }
     }
