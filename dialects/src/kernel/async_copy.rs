@@ -91,7 +91,7 @@ pub static BOX_PREFETCH: OpDef = OpDef {
 pub static TENSOR_LOAD: OpDef = OpDef {
     summary: "Starts the copy of a box of a tensor into shared memory (TMA); its bytes are counted by an mbarrier.",
     doc: "`coords` are the box's first element, innermost dimension first, as the tensor map's. Elements out of bounds are zero and count. \
-One thread issues it. With `multicast`, the box goes to the same place in every block of the cluster named by that mask operand.",
+A box of fewer rows than the target goes to the first ones, and what the others hold is undefined. One thread issues it. With `multicast`, the box goes to the same place in every block of the cluster named by that mask operand.",
     example: r#"
 kernel.func @example(%x: !rc.tensor_map, %y: memref<32x8xbf16>) attributes {phase = thread, target = cuda, threads = 32, tensor_maps = [#rc.tensor_map<tensor = memref<32x64xbf16>, box = [32, 64], swizzle = 128>], grid = [1, 1, 1]} {
   %zero = core.constant {value = 0 : index} : index

@@ -433,7 +433,9 @@ fn cost(p: &Problem, work: &Work, choice: Choice, held: i64, target: &Target) ->
     let lines = |which: usize, tile: i64| if work.straddles[which] { 2.0 } else { 2.0 - aligned(tile) };
     let (left, right) = (p.roles.left, 1 - p.roles.left);
     let right_lines = lines(right, if work.across { bn } else { WIDTH });
-    let copied = rows * lines(left, WIDTH) / beside + held as f64 * right_lines / above;
+    let asked = rows * lines(left, WIDTH) / beside + held as f64 * right_lines / above;
+    // A core takes in what it copies; the cache gives whole lines, to all cores that are at work.
+    let copied = (rows / beside + held as f64 / above).max(asked * share.min(1.0));
     let copies = copied * row / cache;
     // Shared memory takes in both tiles, and each warpgroup's products read its rows and all columns.
     let shared = (rows + held as f64 + (ROWS as f64 + columns) * rows / ROWS as f64) * row / (model.shared_rate * 1e3);

@@ -39,7 +39,7 @@ impl<'s> Distribute<'s> {
         }
         let (rows, blocks) = (rows / parts, columns / width);
         let memory = self.stages_of(tile, ty.elem(), [stages, parts, blocks, rows])?;
-        Ok(Stream { load: gather.op, map: None, memory, parts, blocks, rows, share: None })
+        Ok(Stream { load: gather.op, map: None, memory, parts, blocks, rows, share: None, last: None })
     }
 
     /// Starts this thread's copies of one step's tile. Runs outside are zeros.

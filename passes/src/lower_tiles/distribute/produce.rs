@@ -2,7 +2,7 @@
 
 use super::Distribute;
 use super::cluster::Share;
-use super::warpgroup::{Ring, Role, Stream};
+use super::warpgroup::{Last, Ring, Role, Stream};
 use crate::lower_tiles::emit::Ix;
 use crate::schedule::ROW_BYTES;
 use rc_dialects::op;
@@ -105,11 +105,31 @@ impl<'s> Distribute<'s> {
     fn expect(&mut self, ring: &Ring, stage: Value) -> Result {
         let copied = ring.streams.iter().filter(|s| s.map.is_some());
         let bytes: i64 = copied.map(|s| s.parts * s.blocks * s.rows * ROW_BYTES).sum();
-        let attrs = [("bytes", Attr::i64(bytes))];
-        self.emit.op(op::kernel::MBARRIER_EXPECT, &[&[ring.full], &[stage]], &attrs, None).map(drop)
+        let lasts: Vec<Stream> = ring.streams.iter().filter(|s| s.last.is_some()).copied().collect();
+        self.expect_bytes(ring, stage, &lasts, bytes)
+    }
+    /// Says how much will come, which is less of operands' last tiles.
+    fn expect_bytes(&mut self, ring: &Ring, stage: Value, lasts: &[Stream], bytes: i64) -> Result {
+        let Some((stream, rest)) = lasts.split_first() else {
+            let attrs = [("bytes", Attr::i64(bytes))];
+            return self.emit.op(op::kernel::MBARRIER_EXPECT, &[&[ring.full], &[stage]], &attrs, None).map(drop);
+        };
+        let last = stream.last.expect("of those that have one");
+        let rows: i64 = (0..stream.parts).map(|part| stream.rows - stream.rows_of_last(last, part)).sum();
+        let fewer = rows * stream.blocks * ROW_BYTES;
+        self.by_last(last, |d, is_last| d.expect_bytes(ring, stage, rest, bytes - if is_last { fewer } else { 0 }))
     }
     /// Starts the copies of one step's boxes.
     fn copy_boxes(&mut self, ring: &Ring, stream: Stream, map: Value, load: OpRef<'s>) -> Result {
+        match stream.last {
+            Some(last) => {
+                self.by_last(last, |d, is_last| d.copy_rows(ring, stream, map, is_last.then_some(last), load))
+            }
+            None => self.copy_rows(ring, stream, map, None, load),
+        }
+    }
+    /// Starts the copies of the boxes of a tile, or of the last one.
+    fn copy_rows(&mut self, ring: &Ring, stream: Stream, map: Value, last: Option<Last>, load: OpRef<'s>) -> Result {
         let stage = self.stage_of(ring)?;
         let Stream { memory, parts, blocks, rows, share, .. } = stream;
         let width = stream.width(self);
@@ -118,19 +138,20 @@ impl<'s> Distribute<'s> {
         let first_part = self.first_own(share, Share::Parts, own_parts)?;
         let first_block = self.first_own(share, Share::Blocks, own_blocks)?;
         let mut start = load.group("indices").iter().map(|&v| self.ix(v)).collect::<Vec<Ix>>();
-        let (down, last) = (load.ints("dims").unwrap_or_default()[0] as usize, start.len() - 1);
+        let (down, across) = (load.ints("dims").unwrap_or_default()[0] as usize, start.len() - 1);
         for (dim, way, count) in [
             (down, Share::Parts, own_parts * rows),
             (down, Share::Rows, own_rows),
-            (last, Share::Blocks, own_blocks * width),
+            (across, Share::Blocks, own_blocks * width),
         ] {
             let first = self.first_own(share, way, count)?;
             start[dim] = self.emit.add(start[dim], first)?;
         }
         for (part, block) in (0..own_parts).flat_map(|part| (0..own_blocks).map(move |block| (part, block))) {
+            let map = last.filter(|&last| stream.rows_of_last(last, part) < rows).map_or(map, |last| last.map);
             let mut at = start.clone();
             at[down] = at[down].plus(part * rows);
-            at[last] = at[last].plus(block * width);
+            at[across] = at[across].plus(block * width);
             let coords = at.iter().rev().map(|&ix| self.emit.get(ix)).collect::<Result<Vec<_>>>()?;
             let mut place = vec![stage];
             for (number, first, count) in [(part, first_part, parts), (block, first_block, blocks)] {

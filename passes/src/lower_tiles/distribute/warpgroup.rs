@@ -44,6 +44,20 @@ pub(super) struct Stream {
     pub(super) rows: i64,
     /// Which part of the tile each block of the cluster copies for all, where all read the same one.
     pub(super) share: Option<Share>,
+    pub(super) last: Option<Last>,
+}
+
+/// The last tile along an operand's rows, where these do not fill it, and nothing is summed over them: of boxes past the end the copy engine brings rows, too,
+/// each of which takes as long as one inside. What lies there in shared memory gives sums that nothing stores. A tile that begins elsewhere, as one of shifted rows
+/// does, is none.
+#[derive(Clone, Copy)]
+pub(super) struct Last {
+    /// For boxes of the rows that are left over.
+    pub(super) map: Value,
+    /// The tile's rows.
+    rows: i64,
+    /// The first row of a tile, and that of this one.
+    at: (Value, i64),
 }
 
 /// Tiles that arrive together: what one product reads of each step of the loop, or what is loaded once before it.
@@ -63,6 +77,12 @@ pub(super) struct Ring {
 }
 
 impl Stream {
+    /// Rows of a part in a box of the last tile.
+    pub(super) fn rows_of_last(&self, last: Last, part: i64) -> i64 {
+        // Past the end no fewer rows come than a box has, so that all that is read is defined.
+        let left = last.rows % self.rows;
+        if (part + 1) * self.rows <= last.rows || left == 0 { self.rows } else { left }
+    }
     /// Elements of a row of shared memory.
     pub(super) fn width(&self, work: &Distribute) -> i64 {
         row_width(work.emit.ty(self.memory).elem())
@@ -335,6 +355,18 @@ impl<'s> Distribute<'s> {
         let made = self.emit.op(op::kernel::IF, &[&[condition]], &[], Some(&[]))?;
         self.region_of(made, body)
     }
+    /// What is done for an operand's last tile, and what for the others.
+    pub(super) fn by_last(&mut self, last: Last, mut body: impl FnMut(&mut Self, bool) -> Result) -> Result {
+        let start = self.ix(last.at.0);
+        if start.value.is_none() {
+            return body(self, start.plus == last.at.1);
+        }
+        let (start, from) = (self.emit.get(start)?, self.emit.index(last.at.1)?);
+        let is_last = self.emit.compare("eq", start, from)?;
+        let made = self.emit.op(op::kernel::IF, &[&[is_last]], &[], Some(&[]))?;
+        self.region_of(made, |d| body(d, true))?;
+        self.region_of(made, |d| body(d, false))
+    }
     pub(super) fn set_registers(&mut self, count: i64, action: &str) -> Result {
         if self.roles().consumers == 1 {
             return Ok(()); // Two warpgroups have as many as a thread may have.
@@ -357,7 +389,8 @@ impl<'s> Distribute<'s> {
     fn set_up_barriers(&mut self) -> Result {
         let (rings, stages, consumers) = (self.roles().rings.clone(), self.roles().stages, self.roles().consumers);
         for ring in &rings {
-            for map in ring.streams.iter().filter_map(|s| s.map) {
+            let of_last = |s: &Stream| s.last.map(|last| last.map).filter(|&map| s.map != Some(map));
+            for map in ring.streams.iter().flat_map(|s| [s.map, of_last(s)]).flatten() {
                 self.emit.op(op::kernel::TENSOR_PREFETCH, &[&[map]], &[], None)?;
             }
             let count = if ring.empty.is_some() && !ring.by_tile { stages } else { 1 };
@@ -399,7 +432,31 @@ impl<'s> Distribute<'s> {
         let parts = if i == 0 && !dot.bool("a_t") { rows / ROWS } else { 1 };
         // The copy engine rounds what it copies as another type.
         let elem = dot.attr("of").and_then(|of| of.as_type()).unwrap_or(ty.elem());
-        self.boxes(load, elem, [stages, parts, rows / parts, columns], cluster)
+        let stream = self.boxes(load, elem, [stages, parts, rows / parts, columns], cluster)?;
+        Ok(Stream { last: self.last_tile(load, elem, stream)?, ..stream })
+    }
+    /// The last tile along the rows of a product's operand.
+    fn last_tile(&mut self, load: OpRef<'s>, elem: Type, stream: Stream) -> Result<Option<Last>> {
+        let (src, rows) = (self.src, stream.parts * stream.rows);
+        let of_results = |(user, operand): (Op, usize)| {
+            let user = src.op_ref(user);
+            user.is(op::kernel::DOT) && (operand == 0 && !user.bool("a_t") || operand == 1 && user.bool("b_t"))
+        };
+        let down = load.ints("dims").unwrap_or_default()[0] as usize;
+        let (memref, start) = (src.ty(load.operand(0)), load.group("indices")[down]);
+        let size = memref.shape()[down].as_static().unwrap_or(0);
+        let left = size % rows;
+        // Of steps along the rows only some would be the last one.
+        let outside = src.defining_block(start) != src.parent(load.op);
+        if left == 0 || !outside || stream.share.is_some() || !src.uses(load.result(0)).all(of_results) {
+            return Ok(None);
+        }
+        let mut extents = vec![1; memref.rank()];
+        extents[down] = left % stream.rows;
+        extents[memref.rank() - 1] = row_width(elem);
+        let whole = left % stream.rows == 0;
+        let map = if whole { stream.map.expect("of boxes") } else { self.tensor_map(load, elem, &extents)? };
+        Ok(Some(Last { map, rows: left, at: (start, size - left) }))
     }
     /// The copies of a tile that threads read: a bias.
     fn staged_tile(&mut self, converted: OpRef<'s>, stages: i64) -> Result<Stream> {
@@ -439,7 +496,7 @@ impl<'s> Distribute<'s> {
         extents[last as usize] = width;
         let map = Some(self.tensor_map(load, elem, &extents)?);
         let memory = self.stages_of(load.result(0), elem, [stages, parts, blocks, rows])?;
-        Ok(Stream { load: load.op, map, memory, parts, blocks, rows, share })
+        Ok(Stream { load: load.op, map, memory, parts, blocks, rows, share, last: None })
     }
     /// Shared memory for the stages of a tile, of elements of type `elem`.
     pub(super) fn stages_of(

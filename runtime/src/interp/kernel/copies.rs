@@ -109,7 +109,7 @@ impl Program<'_, '_> {
         let coords = self.ints(t, inst.group(2), inst)?;
         let (barriers, number) = self.mbarrier(t, inst, 3)?;
         let count: usize = map.sizes.iter().product();
-        if coords.len() != map.sizes.len() || target.len() != count {
+        if coords.len() != map.sizes.len() || target.len() < count {
             let what = format!("copies a box of {:?} at {coords:?} to {:?}", map.sizes, target.shape);
             return Err(inst.op.error(what));
         }
@@ -129,6 +129,10 @@ impl Program<'_, '_> {
             };
             values.push((swizzled(target.start + i, target.width, map.swizzle), value));
         }
+        // Nothing may depend on what lies after the box.
+        let undefined = if elem.is_float() { Value::Float(f64::NAN) } else { Value::Int(-1) };
+        let after = (count..target.len()).map(|i| swizzled(target.start + i, target.width, map.swizzle));
+        values.extend(after.map(|at| (at, undefined.clone())));
         for (buffer, barriers) in self.multicast(t, inst, target.buffer, barriers)? {
             let who = agent(self.number, t, &self.threads[t].clock, inst.op.loc());
             values.iter().try_for_each(|&(at, _)| self.memory.start_copy(buffer, at, &who))?;
