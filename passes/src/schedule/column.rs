@@ -56,8 +56,9 @@ pub fn plan(body: &Body, mut group: Group, target: &Target) -> Plan {
             let size = if local.kind == IterKind::Reduce { size } else { storable(&outs, local, lane, size, target) };
             s.axes[0] = local.name;
             s.set_tile(local.name, size);
-            if let Some((outer, steps)) = locals.next().and_then(|i| together(nest, i, size * width / threads, target))
-            {
+            // Parts of the rows are many programs, which hide it from one another, and of few steps each.
+            let around = locals.next().filter(|_| split.is_none());
+            if let Some((outer, steps)) = around.and_then(|i| together(nest, i, size * width / threads, target)) {
                 s.set_tile(outer, steps);
             }
         }
