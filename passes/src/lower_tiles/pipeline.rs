@@ -12,7 +12,7 @@ use rc_ir::{Attr, Block, Body, Builder, Dim, InsertPoint, Mapping, Op, OpRef, Re
 /// The attribute of a store of a loaded tile that may complete later.
 pub const ASYNC: &str = "async";
 
-/// A load that only products of the same loop read.
+/// A load whose places a loop's counter says: one that only products of the loop read, or a small one.
 struct Stream {
     load: Op,
     /// What computes its indices from the loop's counter, in order.
@@ -55,43 +55,39 @@ fn streams(body: &Body, for_op: Op) -> Vec<Stream> {
                 continue;
             };
             let other = body.op_ref(load).attr("other").and_then(|a| a.as_float()).unwrap_or(0.0);
-            let mut indices = Vec::new();
-            let follows = body.operands(load).skip(1).all(|v| collect(body, block, v, &mut indices));
-            let memory_is_outside = body.defining_block(body.operand(load, 0)) != Some(block);
             let by_products = body.uses(tile).all(|(user, _)| staged(&user) && body.parent(user) == Some(block));
             let known = found.iter().any(|stream| stream.load == load);
-            if by_products && !known && other == 0.0 && follows && memory_is_outside {
-                indices.sort_by_key(|op| op.index());
-                indices.dedup();
-                found.push(Stream { load, indices, memory: None });
+            if by_products && !known && other == 0.0 {
+                found.extend(by_counter(body, block, load));
             }
         }
     }
     found
 }
 
+/// A load of a loop's block, if the loop's counter says its places in memory that lies outside.
+fn by_counter(body: &Body, block: Block, load: Op) -> Option<Stream> {
+    let mut indices = Vec::new();
+    let follows = body.operands(load).skip(1).all(|v| collect(body, block, v, &mut indices));
+    let memory_is_outside = body.defining_block(body.operand(load, 0)) != Some(block);
+    indices.sort_by_key(|op| op.index());
+    indices.dedup();
+    (follows && memory_is_outside).then_some(Stream { load, indices, memory: None })
+}
+
 /// Elements of a tile that a thread reads a step ahead, at most: they stay in its registers.
 const AHEAD: i64 = 16;
 
-/// Loads of a pipelined loop beside its streams, such as of a mask: small ones, whose places the loop's counter says.
+/// Small loads of a pipelined loop beside its streams, such as of a mask.
 fn small_loads(body: &Body, for_op: Op, streams: &[Stream]) -> Vec<Stream> {
     let Some(block) = body.op_ref(for_op).entry(0) else { return Vec::new() };
     let threads = body.op_ref(body.root()).int("threads").unwrap_or(1);
-    let small = |ty: Type| {
-        let elements = ty.static_shape().map(|shape| shape.iter().product::<i64>());
+    let small = |load: &Op| {
+        let elements = body.ty(body.result(*load, 0)).num_elements().as_static();
         elements.is_some_and(|n| n <= AHEAD * threads)
     };
-    let read = |load: Op| {
-        let mut indices = Vec::new();
-        let follows = body.operands(load).skip(1).all(|v| collect(body, block, v, &mut indices));
-        let outside = body.defining_block(body.operand(load, 0)) != Some(block);
-        indices.sort_by_key(|op| op.index());
-        indices.dedup();
-        let fits = follows && outside && small(body.ty(body.result(load, 0)));
-        fits.then_some(Stream { load, indices, memory: None })
-    };
     let beside = |op: &Op| body.name(*op) == op::kernel::LOAD && !streams.iter().any(|s| s.load == *op);
-    body.ops(block).filter(beside).filter_map(read).collect()
+    body.ops(block).filter(|op| beside(op) && small(op)).filter_map(|load| by_counter(body, block, load)).collect()
 }
 
 /// The loop with these loads a step ahead: a step begins with what the one before it has read, and nothing waits for memory after the copies have come.
@@ -257,16 +253,11 @@ fn issue(
     b.op(op::kernel::ASYNC_COMMIT).try_build()?;
     let region = body.regions(branch)[0];
     let block = body.add_block(region, &[]);
+    let end = Builder { body, at: InsertPoint::End(block), loc }.op(op::kernel::YIELD).try_build()?;
     for stream in streams {
-        let mut map = Mapping::new();
-        map.map(counter, at);
-        for &op in stream.indices.iter().chain([&stream.load]) {
-            let copied = body.clone_op(op, &mut map);
-            body.append(block, copied);
-        }
-        let tile = map.lookup(body.result(stream.load, 0));
+        let tile = load_at(body, end, stream, counter, at);
         let (ty, memory) = (body.ty(tile), stream.memory.expect("allocated"));
-        let mut b = Builder { body, at: InsertPoint::End(block), loc };
+        let mut b = Builder { body, at: InsertPoint::Before(end), loc };
         let view = Type::memref(&ty.shape(), ty.elem(), 3);
         let view = b.op(op::kernel::VIEW).operands(&[memory]).operands(&[stage]).result(view).try_value()?;
         let zero = index(&mut b, 0)?;
@@ -274,7 +265,6 @@ fn issue(
         let dims: Vec<i64> = (0..ty.rank() as i64).collect();
         store.attr("dims", Attr::i64s(&dims)).attr(ASYNC, Attr::bool(true)).try_build()?;
     }
-    Builder { body, at: InsertPoint::End(block), loc }.op(op::kernel::YIELD).try_build()?;
     Ok(())
 }
 
