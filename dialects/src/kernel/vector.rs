@@ -196,7 +196,8 @@ kernel.func @example(%x: memref<32xf32>, %y: memref<32xf32>) attributes {phase =
 
 pub static SHUFFLE: OpDef = OpDef {
     summary: "The value that another thread of the warp holds. All 32 threads take part.",
-    doc: "`xor`: that of lane (own ^ by); `up`, `down`: of lane own - by, own + by, or one's own beyond the warp; `index`: of the lane given by the operand.",
+    doc: "`xor`: that of lane (own ^ by); `up`, `down`: of lane own - by, own + by, or one's own beyond the warp; `index`: of the lane given by the operand; \
+          `within`: of the lane whose number has the bits of `keep` from one's own and the others from `by`.",
     example: r#"
 kernel.func @example(%x: memref<32xf32>, %y: memref<32xf32>) attributes {phase = thread, target = cuda, threads = 32, grid = [1, 1, 1]} {
   %t = kernel.thread_id : index
@@ -210,8 +211,9 @@ kernel.func @example(%x: memref<32xf32>, %y: memref<32xf32>) attributes {phase =
     operands: &[operand("value", SCALAR_OR_VECTOR), optional("lane", INDEX)],
     results: &[result("result", SCALAR_OR_VECTOR)],
     attrs: &[
-        attr("mode", AttrKind::Enum(&["xor", "up", "down", "index"]), "Which lane."),
-        attr("by", AttrKind::I64, "Lane distance or mask.").default(AttrDefault::Int(0)),
+        attr("mode", AttrKind::Enum(&["xor", "up", "down", "index", "within"]), "Which lane."),
+        attr("by", AttrKind::I64, "Lane distance or mask, or bits of a number.").default(AttrDefault::Int(0)),
+        attr("keep", AttrKind::I64, "Bits of one's own number, with `within`.").default(AttrDefault::Int(0)),
     ],
     effects: Effects::Channel("warp"),
     infer: Some(infer_same),

@@ -30,6 +30,7 @@ impl<'a, 'm> Lowering<'a, 'm> {
         let (b, value, result) = (self.b, op.operand(0), op.result(0));
         let elem = self.body.ty(value).elem();
         let by = b.i32(op.int("by").unwrap_or(0) as i32);
+        let keep = op.int("keep").unwrap_or(0) as i32;
         let lane = op.group("lane").first().map(|&lane| self.index32(lane));
         let mode = op.str("mode").unwrap_or("xor");
         if mode == "index" && lane.is_none() {
@@ -40,6 +41,7 @@ impl<'a, 'm> Lowering<'a, 'm> {
             "up" => p.shuffle_up(x, by),
             "down" => p.shuffle_down(x, by),
             "index" => p.shuffle_index(x, lane.unwrap_or(by)),
+            "within" => p.shuffle_within(x, by, keep),
             _ => p.shuffle_xor(x, by),
         };
         let parts = self.values.parts(value);

@@ -21,6 +21,9 @@ pub enum Layout {
     /// `#rc.mma<warps = [m, n]>`: the accumulators of `mma.sync` m16n8: lane t holds columns 2(t % 4) and
     /// 2(t % 4) + 1 of rows t / 4 and t / 4 + 8. Each warp has consecutive columns, and 16 rows of every 16 m, as a warpgroup's warps have of `wgmma`'s 64.
     Mma { warps: [i64; 2] },
+    /// `#rc.once<warps = [m, n]>`: of one row, whose columns lie in `#rc.mma<warps = [m, n]>` eight times in a warp. Here one lane has each, as far as lanes go:
+    /// lane t holds column 2(t % 4) + t / 4 % 2 of eight, and t / 8 says which of four eights.
+    Once { warps: [i64; 2] },
     /// `#rc.parts<warps = P>`: sums in parts. Each of P warps has a part of every sum, where `#rc.mma` has the sums of one warp.
     Parts { warps: i64 },
     /// `#rc.shared<stages = S>`: the tile is in shared memory, as a tensor map with a swizzle of 128 bytes writes it, in one of
@@ -46,6 +49,7 @@ impl Layout {
                 Attr::dialect("blocked", &first.into_iter().chain(own).chain(last).collect::<Vec<_>>())
             }
             Layout::Mma { warps } => Attr::dialect("mma", &[("warps", Attr::i64s(warps))]),
+            Layout::Once { warps } => Attr::dialect("once", &[("warps", Attr::i64s(warps))]),
             Layout::Parts { warps } => Attr::dialect("parts", &[("warps", Attr::i64(*warps))]),
             Layout::Shared { stages } => Attr::dialect("shared", &[("stages", Attr::i64(*stages))]),
         }
@@ -55,6 +59,9 @@ impl Layout {
         let ints = |key: &str| attr.get(key)?.as_ints().filter(|v| v.len() == rank && v.iter().all(|&n| n > 0));
         if attr.as_dialect("mma").is_some() {
             return Some(Layout::Mma { warps: ints("warps")?.try_into().ok()? });
+        }
+        if attr.as_dialect("once").is_some() {
+            return Some(Layout::Once { warps: ints("warps")?.try_into().ok()? });
         }
         if attr.as_dialect("parts").is_some() {
             return Some(Layout::Parts { warps: attr.get("warps")?.as_int().filter(|w| *w > 0)? });
@@ -90,6 +97,7 @@ impl Layout {
         let mut dims = match self {
             Layout::Blocked { vec, dim, own, lanes, warps } => blocked_digits(shape, (*vec, *dim), *own, lanes, warps),
             Layout::Mma { warps } => mma_digits(shape, *warps)?,
+            Layout::Once { warps } => once_digits(mma_digits(shape, *warps)?)?,
             Layout::Parts { .. } => mma_digits(shape, [1; 2])?,
             Layout::Shared { .. } => return None,
         };
@@ -180,6 +188,25 @@ fn mma_digits(shape: &[i64], warps: [i64; 2]) -> Option<Vec<Vec<Digit>>> {
     }
     let used = |digits: Vec<Digit>| digits.into_iter().filter(|d| d.size > 1).collect();
     Some(vec![used(rows), used(columns)])
+}
+
+/// A row's columns, with lanes for what eight lanes hold alike.
+fn once_digits(dims: Vec<Vec<Digit>>) -> Option<Vec<Vec<Digit>>> {
+    let [rows, columns] = <[_; 2]>::try_from(dims).ok().filter(|dims: &[Vec<Digit>; 2]| dims[0].is_empty())?;
+    let mut out = Vec::new();
+    for digit in columns {
+        match digit.holder {
+            Holder::Vec => out.push(Digit { holder: Holder::Lane, size: 2, stride: 4 }),
+            Holder::Reg => {
+                let lanes = gcd(digit.size, 4);
+                out.push(Digit { holder: Holder::Lane, size: lanes, stride: 8 });
+                out.push(Digit { size: digit.size / lanes, ..digit });
+            }
+            _ => out.push(digit),
+        }
+    }
+    out.retain(|digit| digit.size > 1);
+    Some(vec![rows, out])
 }
 
 /// Registers are numbered row-major: low digits of the last dimension first.
@@ -342,6 +369,10 @@ mod tests {
         for shape in [[32, 16], [128, 128], [1, 64], [64, 1]] {
             check(&mma, &shape, 32, 4);
         }
+        for columns in [8, 16, 24, 48, 64, 96] {
+            check(&Layout::Once { warps: [4, 1] }, &[1, columns], 32, 4);
+        }
+        assert_eq!(Layout::Once { warps: [4, 1] }.distribute(&[16, 64]), None);
         assert_eq!(mma.distribute(&[64, 16]).expect("it divides").coords(2), [32, 0]);
     }
 
@@ -349,9 +380,9 @@ mod tests {
     fn attributes_round_trip() {
         let neighbours = Layout::Blocked { vec: 2, dim: 1, own: Some((0, 4)), lanes: vec![2, 16], warps: vec![2, 2] };
         assert_eq!(Layout::from_attr(neighbours.to_attr(), 2), Some(neighbours));
-        let others = [Layout::Parts { warps: 8 }, Layout::Shared { stages: 4 }];
+        let others = [Layout::Once { warps: [4, 1] }, Layout::Parts { warps: 8 }, Layout::Shared { stages: 4 }];
         for layout in [Layout::single(3, 8, 2), Layout::Mma { warps: [4, 1] }].into_iter().chain(others) {
-            let rank = if matches!(layout, Layout::Mma { .. }) { 2 } else { 3 };
+            let rank = if matches!(layout, Layout::Mma { .. } | Layout::Once { .. }) { 2 } else { 3 };
             assert_eq!(Layout::from_attr(layout.to_attr(), rank), Some(layout));
         }
         assert_eq!(Layout::from_attr(Attr::i64(3), 2), None);

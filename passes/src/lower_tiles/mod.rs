@@ -8,6 +8,7 @@ mod emit;
 mod groups;
 mod indices;
 pub mod layout;
+mod once;
 mod pipeline;
 mod place;
 #[cfg(test)]

@@ -4,6 +4,7 @@
 
 use super::Options;
 use super::groups::run_of;
+use super::layout::Layout;
 use super::place::is_divided;
 use rc_dialects::op;
 use rc_ir::body::ValueDef;
@@ -28,9 +29,9 @@ pub fn pipeline_loops(body: &mut Body, options: Options) -> Result {
         let bytes: i64 = streams.iter().map(|s| bytes_of(body.ty(body.result(s.load, 0)))).sum();
         let usual = options.stages.min(options.stage_bytes / bytes.max(1));
         let stages = if bytes > 0 { body.op_ref(op).int("stages").unwrap_or(usual) } else { 0 };
+        let ahead = if stages > 1 { small_loads(body, op, &streams) } else { rows(body, op) };
+        let op = read_ahead(body, op, &ahead)?;
         if stages > 1 {
-            let ahead = small_loads(body, op, &streams);
-            let op = read_ahead(body, op, &ahead)?;
             pipeline(body, op, streams, stages)?;
         }
     }
@@ -90,6 +91,19 @@ fn small_loads(body: &Body, for_op: Op, streams: &[Stream]) -> Vec<Stream> {
     body.ops(block).filter(|op| beside(op) && small(op)).filter_map(|load| by_counter(body, block, load)).collect()
 }
 
+/// Rows that a loop of products on warpgroups loads for itself, of which a thread has few elements.
+fn rows(body: &Body, for_op: Op) -> Vec<Stream> {
+    let Some(block) = body.op_ref(for_op).entry(0) else { return Vec::new() };
+    let multiplies = body.ops(block).any(|op| body.op_ref(op).str("unit") == Some("wgmma"));
+    let rows = body.ops(block).filter(|&op| multiplies && is_row(body, op));
+    rows.filter_map(|load| by_counter(body, block, load)).collect()
+}
+
+/// Whether it loads a row of which a lane has few elements.
+fn is_row(body: &Body, op: Op) -> bool {
+    body.name(op) == op::kernel::LOAD && matches!(Layout::of(body.ty(body.result(op, 0))), Some(Layout::Once { .. }))
+}
+
 /// The loop with these loads a step ahead: a step begins with what the one before it has read, and nothing waits for memory after the copies have come.
 fn read_ahead(body: &mut Body, for_op: Op, loads: &[Stream]) -> Result<Op> {
     let mut for_op = for_op;
@@ -98,10 +112,11 @@ fn read_ahead(body: &mut Body, for_op: Op, loads: &[Stream]) -> Result<Op> {
         let block = body.op_ref(for_op).entry(0).expect("verified");
         let counter = body.block_arg(block, 0);
         let first = load_at(body, for_op, load, counter, lower);
-        // As late as the last product, which covers some of its time: the step's sums take registers until then.
-        let late = body.ops(block).rfind(|&op| body.name(op) == op::kernel::DOT).expect("reads a stream");
-        let next = Builder::before(body, late).op(op::core::ADD).operand(counter).operand(step).try_value()?;
-        let next = load_at(body, late, load, counter, next);
+        // As late as the last product, which covers some of its time: the step's sums take registers until then. A row takes next to none.
+        let dots: Vec<Op> = body.ops(block).filter(|&op| body.name(op) == op::kernel::DOT).collect();
+        let at = dots[if is_row(body, load.load) { 0 } else { dots.len() - 1 }];
+        let next = Builder::before(body, at).op(op::core::ADD).operand(counter).operand(step).try_value()?;
+        let next = load_at(body, at, load, counter, next);
         let (made, block, here) = with_carried(body, for_op, first)?;
         body.replace_all_uses(body.result(load.load, 0), here);
         body.erase(load.load);

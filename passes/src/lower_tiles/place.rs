@@ -5,11 +5,12 @@ use super::Options;
 use super::groups::{Group, consecutive_dim, gathers_runs, groups, run_of, steps_of};
 use super::indices::{GPU_ACCESS, Indices};
 use super::layout::{Layout, WARP};
+use super::once::hold_rows_once;
 use super::pipeline::pipeline_loops;
 use crate::schedule::row_width;
 use rc_dialects::op;
 use rc_ir::attr::AttrData;
-use rc_ir::{Attr, Block, Body, Builder, InsertPoint, Op, OpRef, Result, Type, TypeData, Value, ValueDef};
+use rc_ir::{Attr, Block, Body, Builder, InsertPoint, Op, OpRef, Result, Type, Value, ValueDef};
 use rustc_hash::FxHashMap;
 
 /// The placed form of a `kernel.func` in the tile phase. `lanes` is the CPU's f32 vector width.
@@ -37,6 +38,7 @@ pub fn place(src: &Body, options: Options) -> Result<Body> {
         false => convert_where_memory_differs(&mut body, &|group, dim| square_layout(group, dim, lanes))?,
     }
     if cuda {
+        hold_rows_once(&mut body)?;
         pipeline_loops(&mut body, options)?;
         stage_operands(&mut body)?;
     }
@@ -345,18 +347,15 @@ fn mma_layout(body: &Body, group: &Group, dots: &[OpRef], warps: i64) -> Result<
 
 fn set_layout(body: &mut Body, group: &Group, layout: &Layout) {
     for &tile in &group.tiles {
-        give(body, tile, layout);
-    }
-}
-fn laid_out(ty: Type, layout: &Layout) -> Type {
-    match ty.data() {
-        TypeData::Tile { shape, elem, layout: None } => Type::tile(shape, *elem, Some(layout.to_attr())),
-        _ => ty,
+        if Layout::of(body.ty(tile)).is_none() {
+            give(body, tile, layout);
+        }
     }
 }
 /// Sets the layout of a tile's type, and of the constant that it may be.
-fn give(body: &mut Body, tile: Value, layout: &Layout) {
-    let ty = laid_out(body.ty(tile), layout);
+pub fn give(body: &mut Body, tile: Value, layout: &Layout) {
+    let ty = body.ty(tile);
+    let ty = Type::tile(&ty.static_shape().unwrap_or_default(), ty.elem(), Some(layout.to_attr()));
     body.set_ty(tile, ty);
     let Some(op) = body.defining_op(tile).filter(|&op| body.name(op) == op::core::CONSTANT) else { return };
     if let Some(AttrData::Dense { data, .. }) = body.attr(op, "value").map(|a| a.data()) {

@@ -197,6 +197,11 @@ impl<'m> Ptx<'_, 'm> {
         self.shuffle("idx", value, lane, 31)
     }
 
+    /// The value of the lane whose number has the bits of `keep` from one's own and the others from `by` (`i32`); `i32` or `f32`.
+    pub fn shuffle_within(&self, value: Value<'m>, by: Value<'m>, keep: i32) -> Value<'m> {
+        self.shuffle("idx", value, by, keep << 8 | 31)
+    }
+
     /// The value of the lane `by` (`i32`) below, one's own where there is none; `i32` or `f32`.
     pub fn shuffle_up(&self, value: Value<'m>, by: Value<'m>) -> Value<'m> {
         self.shuffle("up", value, by, 0)

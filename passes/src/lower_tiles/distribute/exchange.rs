@@ -3,7 +3,7 @@
 
 use super::Distribute;
 use crate::lower_tiles::emit::Ix;
-use crate::lower_tiles::layout::Distribution;
+use crate::lower_tiles::layout::{Distribution, Holder};
 use rc_dialects::op;
 use rc_ir::{Attr, Dim, OpRef, Result, Type, Value};
 use rustc_hash::FxHashMap;
@@ -19,6 +19,28 @@ impl<'s> Distribute<'s> {
         } else {
             self.through_shared(&inputs, &source, &result, perm, to.elem())?
         };
+        self.bind_tile(op.result(0), registers);
+        Ok(())
+    }
+
+    /// A row of which one lane has each element, as eight lanes have it: each takes elements from the eight lanes whose numbers agree with its own in the last two
+    /// bits.
+    pub(super) fn spread_row(&mut self, op: OpRef<'s>) -> Result {
+        let (source, result) = (self.spread_of(op, op.operand(0))?, self.spread(op, op.result_types()[0])?);
+        let inputs = self.registers(op.operand(0));
+        let mut registers = Vec::with_capacity(result.registers);
+        for r in 0..result.registers {
+            let first = result.coords(r);
+            let mut vector = Vec::with_capacity(2);
+            for column in (0..result.vec).map(|place| first[1] + place) {
+                let from = inputs[source.locate(&[0, column]).0];
+                let lanes = source.digits(1, Holder::Lane).filter(|(g, _)| g.stride > 1);
+                let lane = lanes.map(|(g, weight)| column / weight % g.size * g.stride).sum();
+                let attrs = [("mode", Attr::str("within")), ("by", Attr::i64(lane)), ("keep", Attr::i64(3))];
+                vector.push(self.emit.value(op::kernel::SHUFFLE, &[from], &attrs, None)?);
+            }
+            registers.push(self.emit.concat(&vector)?);
+        }
         self.bind_tile(op.result(0), registers);
         Ok(())
     }

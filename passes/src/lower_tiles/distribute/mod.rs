@@ -169,6 +169,7 @@ impl<'s> Distribute<'s> {
                 let same: Vec<usize> = (0..op.result_types()[0].rank()).collect();
                 match Layout::of(self.src.ty(op.operand(0))) {
                     Some(Layout::Parts { warps }) => self.sum_parts(op, warps),
+                    Some(Layout::Once { .. }) => self.spread_row(op),
                     _ if self.read_staged(op)? => Ok(()),
                     _ => self.permute(op, &same),
                 }

@@ -30,7 +30,7 @@ fn c_place(t: usize, i: usize) -> (usize, usize) {
 
 impl Program<'_, '_> {
     pub fn shuffle(&mut self, warp: &[usize], inst: &Inst) -> Result {
-        let by = inst.op.int("by").unwrap_or(0);
+        let [by, keep] = ["by", "keep"].map(|name| inst.op.int(name).unwrap_or(0));
         let mode = inst.op.str("mode").unwrap_or("xor");
         let values = warp.iter().map(|&t| self.get(t, inst.group(0)[0], inst).cloned()).collect::<Result<Vec<_>>>()?;
         for (lane, &t) in warp.iter().enumerate() {
@@ -39,6 +39,7 @@ impl Program<'_, '_> {
                 "xor" => lane ^ by,
                 "up" => lane - by,
                 "down" => lane + by,
+                "within" => lane & keep | by & !keep,
                 "index" => match inst.group(1).first() {
                     Some(&r) => self.int(t, r, inst)?.rem_euclid(32),
                     None => return Err(inst.op.error("needs the lane")),
