@@ -67,7 +67,7 @@ impl Row {
             row.ops.iter().flat_map(|&op| body.operands(op)).filter(|&v| results().any(|r| r == v)).count();
         let all = results().flat_map(|value| body.uses(value)).count();
         let words = |&(user, at): &(Op, usize)| body.ty(body.operand(user, at)).elem().byte_width() == Some(4);
-        (inside + row.ends.len() == all && row.ends.iter().all(words)).then_some(row)
+        (all > 0 && inside + row.ends.len() == all && row.ends.iter().all(words)).then_some(row)
     }
 
     fn hold_once(self, body: &mut Body, once: &Layout) -> Result {

@@ -112,9 +112,15 @@ fn read_ahead(body: &mut Body, for_op: Op, loads: &[Stream]) -> Result<Op> {
         let block = body.op_ref(for_op).entry(0).expect("verified");
         let counter = body.block_arg(block, 0);
         let first = load_at(body, for_op, load, counter, lower);
-        // As late as the last product, which covers some of its time: the step's sums take registers until then. A row takes next to none.
-        let dots: Vec<Op> = body.ops(block).filter(|&op| body.name(op) == op::kernel::DOT).collect();
-        let at = dots[if is_row(body, load.load) { 0 } else { dots.len() - 1 }];
+        // As late as the last product, which covers some of its time: the step's sums take registers until then. A row takes next to none: it is loaded when
+        // this step's has been read, into the same registers, so that nothing waits for it to be moved.
+        let row = is_row(body, load.load).then(|| body.result(load.load, 0));
+        let reads = |op: Op| match row {
+            Some(row) => body.operands(op).any(|v| v == row),
+            None => body.name(op) == op::kernel::DOT,
+        };
+        let last = body.ops(block).rfind(|&op| reads(op)).expect("the loop has products, and reads its rows");
+        let at = if row.is_some() { body.next_op(last).expect("a loop yields") } else { last };
         let next = Builder::before(body, at).op(op::core::ADD).operand(counter).operand(step).try_value()?;
         let next = load_at(body, at, load, counter, next);
         let (made, block, here) = with_carried(body, for_op, first)?;
