@@ -156,8 +156,6 @@ pub struct Attention {
     pub registers: i64,
     /// Registers for these at most, in a program of one warpgroup and in one of two.
     pub most_registers: [i64; 2],
-    /// The same in a program of two that is assembled whole.
-    pub whole_registers: i64,
     /// The same, with those of a mask, where threads read one.
     pub masked_registers: i64,
     /// How far the last wave of programs counts as a whole one, from 0 to 1.

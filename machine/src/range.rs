@@ -61,7 +61,6 @@ const COUNTS: &[&str] = &[
     "updates",
     "vectors",
     "whole",
-    "whole_registers",
     "wide",
 ];
 

@@ -349,7 +349,11 @@ fn lower_group(
             number.into_iter().for_each(|number| made.set_attr(root, key, Attr::i64(number)));
         }
     }
-    if let Some(programs) = scheduled.schedules[0].resident() {
+    // Programs that go from block to block all run at once.
+    let attends = matches!(scheduled.group.class, Class::Attention | Class::AttentionBackward) && !target.is_cpu();
+    let at_once = scheduled.schedules[0].programs().filter(|_| attends);
+    let at_once = at_once.map(|programs| (programs / target.cores.max(1)).max(1));
+    if let Some(programs) = scheduled.schedules[0].resident().or(at_once) {
         let root = made.root();
         made.set_attr(root, "min_blocks", Attr::i64(programs));
     }

@@ -201,6 +201,7 @@ impl Problem {
         let resources = Resources {
             rows,
             registers: self.sums() / 2 + scores,
+            of_mask: if self.masked { step / 8 } else { 0 },
             own: rows * lines,
             stage: step * lines,
             steps: ceil(self.others, step).max(if on { 2 } else { 1 }),

@@ -253,7 +253,9 @@ impl<'s> Distribute<'s> {
         self.emit.body.set_attr(root, "threads", Attr::i64(consumers * WARPGROUP + helpers));
         self.emit.body.remove_attr(root, TURNS);
         self.emit.body.remove_attr(root, STAGES_AHEAD);
-        self.emit.body.set_attr(root, "min_blocks", Attr::i64(1));
+        if self.emit.body.attr(root, "min_blocks").is_none() {
+            self.emit.body.set_attr(root, "min_blocks", Attr::i64(1));
+        }
         Ok(())
     }
 

@@ -154,10 +154,6 @@ impl Problem {
                     out.push(choice);
                 }
             }
-            if out.iter().all(|choice| choice.tile[0] == 64) {
-                let whole = |(keys, on)| self.warpgroup_tile([128, keys], on, 1, model.whole_registers, target);
-                out.extend(steps.clone().filter_map(whole));
-            }
             out.extend(self.warp_tile(target));
             return out;
         }
@@ -189,6 +185,7 @@ impl Problem {
             rows,
             // Sums take half a register a column, scores and weights three quarters of one a key.
             registers: keys * 3 / 4 + width / 2,
+            of_mask: if self.mask.read == Read::Direct { keys / 8 } else { 0 },
             own: rows * ceil(depth, WIDTH) * WIDTH * 2,
             stage: keys * self.widths.map(|w| ceil(w, WIDTH) * WIDTH).iter().sum::<i64>() * 2
                 + if self.mask.read == Read::Staged { rows * ceil(keys, WIDTH) * WIDTH * 2 } else { 0 },
@@ -384,6 +381,8 @@ pub struct Resources {
     pub rows: i64,
     /// Of a thread, for sums, scores and weights.
     pub registers: i64,
+    /// And for a mask that threads read.
+    pub of_mask: i64,
     /// Bytes of shared memory for what is loaded once, and for a stage.
     pub own: i64,
     pub stage: i64,
@@ -399,12 +398,10 @@ impl Resources {
         let part = |n: i64| (target.shared_bytes + OWN) / n - OWN;
         let stages = ((part(among) - fixed) / self.stage).min(4).min(self.steps);
         let bytes = fixed + stages * self.stage;
-        let beside = |n: i64| {
-            n == 1
-                || self.rows == 64
-                    && bytes <= part(n)
-                    && (self.registers + model.registers) * ALONE * n <= target.registers
-        };
+        // Warps get them in units of eight for each thread.
+        let registers = ceil(self.registers + self.of_mask + model.registers, 8) * 8;
+        let beside =
+            |n: i64| n == 1 || self.rows == 64 && bytes <= part(n) && registers * ALONE * n <= target.registers;
         let resident = (1..=4).rev().find(|&n| beside(n))?;
         (stages >= self.steps.min(2) && self.registers <= most && resident >= among).then_some((stages, resident))
     }
