@@ -46,7 +46,7 @@ struct Row {
 }
 
 impl Row {
-    /// `None` where other tiles go in than what is known without memory, or lanes would exchange elements of another size than 4 bytes.
+    /// `None` where other tiles go in than what is known without memory, where regions use it, or lanes would exchange elements of another size than 4 bytes.
     fn of(body: &Body, block: Block, load: Op) -> Option<Row> {
         let mut row = Row { ops: vec![load], ends: Vec::new() };
         for op in body.ops(block).skip_while(|&op| op != load).skip(1).map(|op| body.op_ref(op)) {
@@ -62,12 +62,9 @@ impl Row {
                 false => row.ends.extend(read.into_iter().map(|i| (op.op, i))),
             }
         }
-        let results = || row.ops.iter().map(|&op| body.result(op, 0));
-        let inside: usize =
-            row.ops.iter().flat_map(|&op| body.operands(op)).filter(|&v| results().any(|r| r == v)).count();
-        let all = results().flat_map(|value| body.uses(value)).count();
+        let here = |&op: &Op| body.uses(body.result(op, 0)).all(|(user, _)| body.parent(user) == Some(block));
         let words = |&(user, at): &(Op, usize)| body.ty(body.operand(user, at)).elem().byte_width() == Some(4);
-        (all > 0 && inside + row.ends.len() == all && row.ends.iter().all(words)).then_some(row)
+        (!row.ends.is_empty() && row.ops.iter().all(here) && row.ends.iter().all(words)).then_some(row)
     }
 
     fn hold_once(self, body: &mut Body, once: &Layout) -> Result {

@@ -5,7 +5,7 @@
 use super::Options;
 use super::groups::run_of;
 use super::layout::Layout;
-use super::place::is_divided;
+use super::place::{is_divided, is_warpgroup};
 use rc_dialects::op;
 use rc_ir::body::ValueDef;
 use rc_ir::{Attr, Block, Body, Builder, Dim, InsertPoint, Mapping, Op, OpRef, Result, Traits, Type, Value};
@@ -45,9 +45,7 @@ fn bytes_of(tile: Type) -> i64 {
 fn streams(body: &Body, for_op: Op) -> Vec<Stream> {
     let Some(block) = body.op_ref(for_op).entry(0) else { return Vec::new() };
     let mut found: Vec<Stream> = Vec::new();
-    let staged = |op: &Op| {
-        body.name(*op) == op::kernel::DOT && body.op_ref(*op).str("unit") != Some("wgmma") && !is_divided(body, *op)
-    };
+    let staged = |op: &Op| body.name(*op) == op::kernel::DOT && !is_warpgroup(body, *op) && !is_divided(body, *op);
     for dot in body.ops(block).filter(staged) {
         for i in 0..2 {
             let tile = body.operand(dot, i);
@@ -94,7 +92,7 @@ fn small_loads(body: &Body, for_op: Op, streams: &[Stream]) -> Vec<Stream> {
 /// Rows that a loop of products on warpgroups loads for itself, of which a thread has few elements.
 fn rows(body: &Body, for_op: Op) -> Vec<Stream> {
     let Some(block) = body.op_ref(for_op).entry(0) else { return Vec::new() };
-    let multiplies = body.ops(block).any(|op| body.op_ref(op).str("unit") == Some("wgmma"));
+    let multiplies = body.ops(block).any(|op| is_warpgroup(body, op));
     let rows = body.ops(block).filter(|&op| multiplies && is_row(body, op));
     rows.filter_map(|load| by_counter(body, block, load)).collect()
 }
@@ -112,15 +110,7 @@ fn read_ahead(body: &mut Body, for_op: Op, loads: &[Stream]) -> Result<Op> {
         let block = body.op_ref(for_op).entry(0).expect("verified");
         let counter = body.block_arg(block, 0);
         let first = load_at(body, for_op, load, counter, lower);
-        // As late as the last product, which covers some of its time: the step's sums take registers until then. A row takes next to none: it is loaded when
-        // this step's has been read, into the same registers, so that nothing waits for it to be moved.
-        let row = is_row(body, load.load).then(|| body.result(load.load, 0));
-        let reads = |op: Op| match row {
-            Some(row) => body.operands(op).any(|v| v == row),
-            None => body.name(op) == op::kernel::DOT,
-        };
-        let last = body.ops(block).rfind(|&op| reads(op)).expect("the loop has products, and reads its rows");
-        let at = if row.is_some() { body.next_op(last).expect("a loop yields") } else { last };
+        let at = place_of_next(body, block, load.load);
         let next = Builder::before(body, at).op(op::core::ADD).operand(counter).operand(step).try_value()?;
         let next = load_at(body, at, load, counter, next);
         let (made, block, here) = with_carried(body, for_op, first)?;
@@ -132,6 +122,17 @@ fn read_ahead(body: &mut Body, for_op: Op, loads: &[Stream]) -> Result<Op> {
         for_op = made;
     }
     Ok(for_op)
+}
+
+/// Before which operation of a step the next one's tile is loaded: as late as the last product, which covers some of its time, since the step's sums take registers
+/// until then. A row takes next to none: it is loaded when this step's has been read, into the same registers, so that nothing waits for it to be moved.
+fn place_of_next(body: &Body, block: Block, load: Op) -> Op {
+    let tile = body.result(load, 0);
+    if is_row(body, load) {
+        let last = body.ops(block).rfind(|&op| body.operands(op).any(|v| v == tile)).expect("the loop reads it");
+        return body.next_op(last).expect("a loop yields");
+    }
+    body.ops(block).rfind(|&op| body.name(op) == op::kernel::DOT).expect("reads a stream")
 }
 
 /// A copy of a load where the loop's counter is `at`.

@@ -148,7 +148,7 @@ fn gather_layout(body: &Body, gather: Op, warps: i64, whole: bool) -> Layout {
     Layout::Blocked { vec: if whole { run } else { 1 }, dim, own: None, lanes, warps }
 }
 
-fn is_warpgroup(body: &Body, dot: Op) -> bool {
+pub fn is_warpgroup(body: &Body, dot: Op) -> bool {
     body.op_ref(dot).str("unit") == Some("wgmma")
 }
 

@@ -185,7 +185,7 @@ impl Problem {
             rows,
             // Sums take half a register a column, scores and weights three quarters of one a key.
             registers: keys * 3 / 4 + width / 2,
-            of_mask: if self.mask.read == Read::Direct { keys / 8 } else { 0 },
+            of_mask: if self.mask.read == Read::Direct { of_mask(keys) } else { 0 },
             own: rows * ceil(depth, WIDTH) * WIDTH * 2,
             stage: keys * self.widths.map(|w| ceil(w, WIDTH) * WIDTH).iter().sum::<i64>() * 2
                 + if self.mask.read == Read::Staged { rows * ceil(keys, WIDTH) * WIDTH * 2 } else { 0 },
@@ -405,6 +405,11 @@ impl Resources {
         let resident = (1..=4).rev().find(|&n| beside(n))?;
         (stages >= self.steps.min(2) && self.registers <= most && resident >= among).then_some((stages, resident))
     }
+}
+
+/// Registers of a thread that a mask of so many columns takes beside the model's: with 64 columns three programs share a multiprocessor, with 80 two.
+pub fn of_mask(columns: i64) -> i64 {
+    columns / 8
 }
 
 /// Whether rows of these widths, one after the other, all begin where a sector does.
