@@ -33,9 +33,16 @@ pub struct Gpu {
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Products {
-    /// Microseconds of a step along k at least, and of one that waits for what its program gathers.
-    pub step_us: f64,
+    /// Microseconds of a step along k that waits for what its program gathers.
     pub gather_us: f64,
+    /// Where matrix units are given rows that begin at no multiple of 16 bytes: microseconds of a step at least, nanoseconds of each piece that a core
+    /// copies, and the part by which a warp takes longer that has one of four schedulers to itself; nanoseconds of a result, and of an elementary
+    /// function of one.
+    pub step_us: f64,
+    pub piece_ns: f64,
+    pub piece_alone: f64,
+    pub result_ns: f64,
+    pub function_ns: f64,
     /// Microseconds of a step with matrix units where whole tiles are copied, and what each KiB of the tiles adds.
     pub tile_us: f64,
     pub tile_kb_us: f64,

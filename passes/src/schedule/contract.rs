@@ -27,6 +27,19 @@ pub fn multiplied(body: &Body, nest: &Nest, factors: [Type; 2]) -> Type {
     if rounds { Type::tf32() } else { factors[0] }
 }
 
+/// Bytes that a thread copies at once to shared memory.
+const LARGEST_PIECE: f64 = 16.0;
+
+/// The bytes of a piece of rows of this shape, as they begin at multiples of it.
+fn piece(shape: &[Dim], elem: Type) -> f64 {
+    let width = elem.byte_width().unwrap_or(1) as i64;
+    let strides = Type::memref(shape, elem, 0).strides().unwrap_or_default();
+    let fits = |bytes: &i64| {
+        strides.iter().rev().skip(1).all(|s| s.modulo(Dim::Static((bytes / width).max(1))) == Dim::Static(0))
+    };
+    [16, 8, 4].into_iter().find(fits).map_or(width, |bytes| bytes.max(width)) as f64
+}
+
 /// Whether a product's sums may not be rounded otherwise than f32's.
 pub fn has_exact_sums(body: &Body, nest: &Nest) -> bool {
     body.op_ref(nest.op).bool(EXACT_SUMS.name)
@@ -49,8 +62,9 @@ pub struct Problem {
     /// Whether they may add only few products at a time.
     pub exact_sums: bool,
     pub acc: Type,
-    /// Whether rows of the operands are copied in pieces of 16 bytes.
+    /// Whether rows of the operands are copied in pieces of 16 bytes, and the bytes of a piece, at most so many.
     pub aligned: bool,
+    pub piece: f64,
     /// Whether an operand's tiles are gathered.
     pub gathered: bool,
     /// Whether the larger operand's rows in memory are along the reduced iterator.
@@ -124,6 +138,7 @@ pub fn plan(body: &Body, mut group: Group, target: &Target) -> Option<Plan> {
         exact_sums: has_exact_sums(body, nest),
         acc,
         aligned: true,
+        piece: LARGEST_PIECE,
         gathered: false,
         along_k: false,
         bytes: [0, 1].map(|which| bytes_in_memory(body, nest, which)),
@@ -138,6 +153,7 @@ pub fn plan(body: &Body, mut group: Group, target: &Target) -> Option<Plan> {
     let elem = |i: usize| body.ty(body.operand(nest.op, i)).elem();
     let fits = |(i, a): (usize, &Access)| warpgroup::strides_fit(&a.shape, elem(i));
     problem.aligned = problem.gathered || nest.inputs.iter().enumerate().all(fits);
+    problem.piece = nest.inputs.iter().enumerate().map(|(i, a)| piece(&a.shape, elem(i))).fold(LARGEST_PIECE, f64::min);
     let mut out = match target.is_cpu() {
         true => {
             contract_cpu::plan(body, &group, &problem, target).with(lanes_cpu::candidates(&group, &problem, target))
@@ -354,8 +370,8 @@ impl Way {
 }
 
 /// What a product takes: programs one after the other on each core, each bound by arithmetic, by reading its operands from the second-level cache, or by its
-/// steps. Those of single warps' matrix units wait for the first tile and then write their results; where operands are read element by element, steps are all
-/// that counts.
+/// steps. It waits for its first tile and then writes its results. Operands whose rows begin at no multiple of 16 bytes are copied in pieces, and a core's
+/// programs copy theirs one after the other.
 fn cost(p: &Problem, way: &Way, target: &Target) -> Cost {
     let Way { tile, threads, split: parts } = *way;
     let models = &target.gpu().products;
@@ -366,8 +382,7 @@ fn cost(p: &Problem, way: &Way, target: &Target) -> Cost {
     let waves = (programs / target.cores as f64).ceil();
     let of_part = k / parts as f64;
     // A matrix unit reaches its rate only with tiles that reuse registers.
-    let waits = p.aligned;
-    let part = if waits && target.has_warpgroups() { models.rate } else { 1.0 };
+    let part = if p.aligned && target.has_warpgroups() { models.rate } else { 1.0 };
     // The unit takes as many bytes of wider factors.
     let width = p.factors[0].byte_width().unwrap_or(4) as f64;
     // Words are read again by each 64 x 64 results: larger tiles are no faster, smaller ones less slow.
@@ -382,28 +397,39 @@ fn cost(p: &Problem, way: &Way, target: &Target) -> Cost {
     let [left, right] = [p.roles.left, 1 - p.roles.left].map(|which| p.bytes[which]);
     let memory = (m * k * left + k * n * right + m * n * width) * p.batch / (target.bandwidth * 1e3);
     // A step that takes a part of a line of each row comes back for the others.
-    let parts_of_line = if waits && p.along_k && bk < k { models.line_bytes / (bk * p.bytes[p.larger()]) } else { 1.0 };
+    let parts_of_line =
+        if p.aligned && p.along_k && bk < k { models.line_bytes / (bk * p.bytes[p.larger()]) } else { 1.0 };
     let memory = memory * models.half_lines.powf(parts_of_line.max(1.0).log2());
     // A step ends with a barrier, whatever it computes; others that a core runs meanwhile fill the time in part.
     let together = resident.min(waves);
-    let (step, beside) = match waits {
-        true => (models.tile_us + models.tile_kb_us * (bm + bn) * bk * width / 1024.0, together.sqrt()),
-        false => (if p.gathered { models.gather_us } else { models.step_us }, 1.0),
+    let step = match p.aligned {
+        true => models.tile_us + models.tile_kb_us * (bm + bn) * bk * width / 1024.0,
+        false => models.step_us,
     };
+    let beside = together.sqrt();
     let beside = if parts > 1 { beside.max((programs / target.cores as f64).min(resident)) } else { beside };
+    let pieces = if p.aligned { 0.0 } else { copying(p, way, together, target) };
     let widened = [(p.roles.left, bm), (1 - p.roles.left, bn)].into_iter().filter(|&(which, _)| p.is_widened(which));
     let widening = widened.map(|(_, rows)| rows * bk).sum::<f64>() / threads as f64 * models.widen_ns * 1e-3;
-    let steps = p.steps(bk, parts as f64) * (step / beside + widening);
+    let steps = p.steps(bk, parts as f64) * (step / beside + pieces + widening);
     let inside = Cost::longest([("arithmetic", arithmetic), ("copies", cache), ("latency", steps)]);
     let cost = Cost::longest([(inside.bound, waves * inside.us), ("memory", memory)]);
-    let ends = match waits {
-        true => {
-            waves * bm * bn * width * slower_stores(p, width, target) / of_core
-                + (waves / together).ceil() * models.fill_us
-        }
-        false => models.fill_us,
+    let result = match p.aligned {
+        true => width * slower_stores(p, width, target) / of_core,
+        false => (models.result_ns + models.function_ns * p.functions) * 1e-3,
     };
+    let ends = waves * bm * bn * result + (waves / together).ceil() * models.fill_us;
     Cost { us: cost.us + ends + warpgroup::combining(p, parts, target), ..cost }
+}
+
+/// Microseconds in which a core copies a step's operands in pieces. A warp keeps few of them in flight, so that one of a scheduler's own takes longer, unless
+/// the core has other programs.
+fn copying(p: &Problem, way: &Way, together: f64, target: &Target) -> f64 {
+    let models = &target.gpu().products;
+    let [bm, bn, bk] = way.tile.map(|size| size as f64);
+    let pieces = (bm * p.bytes[p.roles.left] + bn * p.bytes[1 - p.roles.left]) * bk / p.piece;
+    let idle = (4.0 / (way.threads as f64 / 32.0) - 1.0).max(0.0) / together;
+    pieces * models.piece_ns * 1e-3 * (1.0 + models.piece_alone * idle)
 }
 
 /// How much longer it takes to store a result's rows where they begin at no multiple of 16 bytes: each element is stored by itself.
