@@ -60,6 +60,16 @@ impl<'a, 'm> Lowering<'a, 'm> {
         if to == ir::Type::f32() { Some(parts) } else { self.narrow_words(&parts, to) }
     }
 
+    /// Numbers in f32 rounded to floats of 16 or 8 bits: on a GPU as many at a time as an instruction takes.
+    pub fn narrow_parts(&self, parts: &[Value<'m>], to: ir::Type) -> Parts<'m> {
+        let together = if to == ir::Type::float(FloatKind::F8E4M3FN) { 4 } else { 2 };
+        let words = parts.len().is_multiple_of(together) && self.gpu && (together == 2 || self.converts_float8());
+        words
+            .then(|| self.narrow_words(parts, to))
+            .flatten()
+            .unwrap_or_else(|| parts.iter().map(|&x| self.narrow(x, to)).collect())
+    }
+
     fn narrow_words(&self, parts: &[Value<'m>], to: ir::Type) -> Option<Parts<'m>> {
         let (b, p) = (self.b, self.b.ptx());
         let words = |pack: &dyn Fn(Value<'m>, Value<'m>) -> Value<'m>| -> Vec<Value<'m>> {

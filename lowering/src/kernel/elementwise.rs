@@ -14,9 +14,16 @@ impl<'a, 'm> Lowering<'a, 'm> {
         let elem = self.body.ty(op.operand(op.operands().len() - 1)).elem();
         let operands: Vec<Parts<'m>> = self.operands_in_one_width(op, elem);
         let count = operands.iter().map(|parts| parts.len()).max().unwrap_or(0);
+        let args = |i: usize| operands.iter().map(|parts| parts[i.min(parts.len() - 1)]).collect::<Vec<Value<'m>>>();
+        if self.rounds(op, name, elem) {
+            self.scalar_type(op, elem)?;
+            let wide: Result<Parts<'m>> = (0..count).map(|i| self.float_op_in_f32(op, name, elem, &args(i))).collect();
+            self.values.set_parts(result, self.narrow_parts(&wide?, elem));
+            return Ok(());
+        }
         let mut parts = Parts::new();
         for i in 0..count {
-            let args: Vec<Value<'m>> = operands.iter().map(|parts| parts[i.min(parts.len() - 1)]).collect();
+            let args = args(i);
             let value = match name {
                 op::core::COMPARE => self.compare(op, elem, args[0], args[1]),
                 op::core::SELECT => Ok(self.b.select(args[0], args[1], args[2])),
@@ -74,16 +81,8 @@ impl<'a, 'm> Lowering<'a, 'm> {
                 let error = op.unsupported(format!("on {elem}"));
                 return Err(error.help("run expand-math: it computes narrower floats in f32"));
             }
-            // f32 has more than twice the digits, so rounding its result to 16 or 8 bits is rounding once.
-            (_, true) => {
-                let wide: Vec<Value<'m>> = args.iter().map(|&x| self.widen(x, elem)).collect();
-                let result = self.float_op(op, name, ir::Type::f32(), &wide)?;
-                return Ok(if matches!(name, op::core::IS_NAN | op::core::IS_FINITE) {
-                    result
-                } else {
-                    self.narrow(result, elem)
-                });
-            }
+            (op::core::IS_NAN | op::core::IS_FINITE, true) => return self.float_op_in_f32(op, name, elem, args),
+            (_, true) => return Ok(self.narrow(self.float_op_in_f32(op, name, elem, args)?, elem)),
             _ => {}
         }
         let number = |x: f64| b.float(shape, x);
@@ -115,6 +114,18 @@ impl<'a, 'm> Lowering<'a, 'm> {
                 return Err(error.help("run expand-math, which expands functions to arithmetic"));
             }
         })
+    }
+
+    /// Of floats of 16 or 8 bits. f32 has more than twice the digits, so rounding its result to them is rounding once.
+    fn float_op_in_f32(&self, op: OpRef, name: &str, elem: ir::Type, args: &[Value<'m>]) -> Result<Value<'m>> {
+        let wide: Vec<Value<'m>> = args.iter().map(|&x| self.widen(x, elem)).collect();
+        self.float_op(op, name, ir::Type::f32(), &wide)
+    }
+
+    /// Whether an operation's results are computed in f32 and rounded.
+    fn rounds(&self, op: OpRef, name: &str, elem: ir::Type) -> bool {
+        let bits = [op::core::NEG, op::core::ABS, op::core::FMA, op::core::SELECT];
+        self.is_narrow_float(elem) && self.body.ty(op.result(0)).elem() == elem && !bits.contains(&name)
     }
 
     /// A float of 16 or 8 bits, given as its bits, as f32.
