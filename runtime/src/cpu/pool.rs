@@ -87,6 +87,7 @@ pub struct Pool {
     workers: Vec<JoinHandle<()>>,
     /// Whether a caller has the team.
     busy: AtomicBool,
+    helped: AtomicBool,
 }
 
 /// A line of its own, so that one thread's writes do not take another's line away.
@@ -125,6 +126,8 @@ struct Job {
     least: u64,
     /// Parts into which the iterations are divided.
     parts: u64,
+    /// Whether another thread than the caller has taken a chunk.
+    helped: AtomicBool,
     /// The first panic of a body.
     panic: Mutex<Option<Box<dyn Any + Send>>>,
     /// Whether a body has panicked: the rest need not run.
@@ -159,7 +162,8 @@ impl Pool {
             stop: AtomicBool::new(false),
             spin: options.spin,
         });
-        let mut pool = Pool { shared, workers: Vec::new(), busy: AtomicBool::new(false) };
+        let mut pool =
+            Pool { shared, workers: Vec::new(), busy: AtomicBool::new(false), helped: AtomicBool::new(false) };
         for index in 1..options.threads {
             let shared = pool.shared.clone();
             let thread = std::thread::Builder::new()
@@ -197,6 +201,11 @@ impl Pool {
         self.workers.len() + 1
     }
 
+    /// Whether another thread than the caller had a part of the last loop that the team had.
+    pub fn was_helped(&self) -> bool {
+        self.helped.load(Ordering::Relaxed)
+    }
+
     /// Runs `body(thread, range)` over consecutive pieces of `0..count`, each at least `grain` long but for the last of a thread's part,
     /// until all are done. Calls with the same `thread` do not overlap. A panic in a body is raised again here, after
     /// every thread has left the loop.
@@ -208,25 +217,27 @@ impl Pool {
         if least >= count || self.workers.is_empty() || self.busy.swap(true, Ordering::Acquire) {
             return body(0, 0..count);
         }
-        let panic = self.run(count, least, body);
+        let (helped, panic) = self.run(count, least, body);
+        self.helped.store(helped, Ordering::Relaxed);
         self.busy.store(false, Ordering::Release);
         if let Some(panic) = panic {
             resume_unwind(panic);
         }
     }
 
-    fn run(&self, end: u64, least: u64, body: &Body<'_>) -> Option<Box<dyn Any + Send>> {
+    fn run(&self, end: u64, least: u64, body: &Body<'_>) -> (bool, Option<Box<dyn Any + Send>>) {
         // SAFETY: the lifetime is forgotten only until the gate has shut behind the last worker, below.
         let body = unsafe { std::mem::transmute::<*const Body<'_>, *const Body<'static>>(body) };
         let shared = &*self.shared;
         let number = (shared.gate.0.load(Ordering::Relaxed) >> 32).wrapping_add(1) & UNITS;
         let parts = end.div_ceil(least).min(self.threads() as u64);
-        let job = Job { body, number, end, least, parts, panic: Mutex::new(None), stopped: AtomicBool::new(false) };
+        let (helped, stopped) = (AtomicBool::new(false), AtomicBool::new(false));
+        let job = Job { body, number, end, least, parts, helped, panic: Mutex::new(None), stopped };
         let on_team = |thread: usize| job.work(thread, &shared.next);
         if !FORKED.load(Ordering::Relaxed) && openmp::run(self.threads(), &on_team) {
             // Parts' counters go by the number.
             shared.gate.0.store(number << 32, Ordering::Release);
-            return job.into_panic();
+            return job.into_end();
         }
         shared.job.0.0.set(&job);
         // Sequentially consistent with `sleepers`: either this sees a sleeper, or the sleeper sees the open gate.
@@ -248,7 +259,7 @@ impl Pool {
             }
             inside = shared.gate.0.load(Ordering::Acquire) & INSIDE;
         }
-        job.into_panic()
+        job.into_end()
     }
 }
 
@@ -264,8 +275,9 @@ impl Drop for Pool {
 }
 
 impl Job {
-    fn into_panic(self) -> Option<Box<dyn Any + Send>> {
-        self.panic.into_inner().unwrap_or_else(PoisonError::into_inner)
+    /// Whether another thread than the caller helped, and a body's panic.
+    fn into_end(self) -> (bool, Option<Box<dyn Any + Send>>) {
+        (self.helped.into_inner(), self.panic.into_inner().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Where a part starts, or the last one ends.
@@ -299,6 +311,9 @@ impl Job {
             while !self.stopped.load(Ordering::Relaxed)
                 && let Some(range) = self.take(part, &next[part as usize].0)
             {
+                if thread > 0 && !self.helped.load(Ordering::Relaxed) {
+                    self.helped.store(true, Ordering::Relaxed);
+                }
                 if let Err(panic) = catch_unwind(AssertUnwindSafe(|| body(thread, range))) {
                     self.panic.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(panic);
                     self.stopped.store(true, Ordering::Relaxed);

@@ -408,7 +408,7 @@ impl Machine for Run<'_> {
                 // SAFETY: the code was generated for these arguments: buffers of the planned sizes, the
                 // kernel's symbols in their order; all outlive the launch.
                 unsafe { self.pool.launch(self.program.kernels[*kernel].entry(), &slots, launch)? };
-                pace.note(start.elapsed(), alone);
+                pace.note(start.elapsed(), alone, self.pool.was_helped());
                 *self.slots = slots;
                 let name = &self.program.program.kernels[*kernel].name;
                 guarded.iter().try_for_each(|buffer| buffer.check(&format!("the kernel {name}")))?;
@@ -418,7 +418,7 @@ impl Machine for Run<'_> {
                 let grain = if alone { u64::MAX } else { 1 };
                 // SAFETY: both places have that many bytes, and the plan gives results memory of their own.
                 unsafe { self.pool.copy(self.address(from, turns), self.address(to, turns).cast_mut(), *bytes, grain) };
-                pace.note(start.elapsed(), alone);
+                pace.note(start.elapsed(), alone, self.pool.was_helped());
             }
             PreparedStep::Foreign(call) => {
                 let function =
