@@ -1,8 +1,8 @@
 """Kernels on the CPU as rc generates them, beside PyTorch, in one run on one machine.
 
-usage: kernels_cpu.py BIN [--threads 2] [--rounds N]
+usage: kernels_cpu.py BIN [--threads 2] [--rounds N] [--picture FILE.svg]
 
-BIN holds rc-run. Every result of rc is compared with float64 before anything is timed. A figure is the median over rounds, in
+BIN holds rc-run, and rc-opt and rc-tune, which measure the machine. Every result of rc is compared with float64 before anything is timed. A figure is the median over rounds, in
 which rc and its peers take turns. Peers: PyTorch's own product (MKL or OpenBLAS) and attention, torch.compile, and ONNX Runtime
 where it is installed (bench/run.sh does that).
 """
@@ -22,6 +22,8 @@ import torch
 import torch.nn.functional as F
 
 import onnx_graphs
+from figures import Figures
+from limits import Limits
 from turns import medians
 
 EPS = 2.0**-24
@@ -33,7 +35,7 @@ def tensor(shape):
 
 class Product:
     def __init__(self, m, n, k):
-        self.name, self.work = f"product {m}x{n}x{k}", 2 * m * n * k
+        self.name, self.work, self.bytes = f"product {m}x{n}x{k}", 2 * m * n * k, 4 * (m * k + k * n + m * n)
         self.inputs = [torch.randn(m, k), torch.randn(k, n)]
         out = tensor((m, n))
         self.text = f"""func.func @f(%a: {tensor((m, k))}, %b: {tensor((k, n))}) -> {out} {{
@@ -53,7 +55,7 @@ class Chain:
     """softmax(tanh-GELU(x y + 1.5)): what moves memory and takes exponentials."""
 
     def __init__(self, m, n):
-        self.name, self.work, ty = f"gelu softmax {m}x{n}", None, tensor((m, n))
+        self.name, self.work, self.bytes, ty = f"gelu softmax {m}x{n}", 0, 12 * m * n, tensor((m, n))
         self.inputs = [torch.randn(m, n), torch.randn(m, n)]
         self.text = f"""func.func @f(%x: {ty}, %y: {ty}) -> {ty} {{
   %p = core.mul %x, %y : {ty}
@@ -80,7 +82,7 @@ class Chain:
 class Attention:
     def __init__(self, heads, length, size):
         shape = (1, heads, length, size)
-        self.name, self.work = f"causal attention {heads}x{length}x{size}", 2 * heads * length * length * size
+        self.name, self.work, self.bytes = f"causal attention {heads}x{length}x{size}", 2 * heads * length * length * size, 16 * heads * length * size
         self.inputs, ty = [torch.randn(shape) for _ in range(3)], tensor(shape)
         self.text = f"""func.func @f(%q: {ty}, %k: {ty}, %v: {ty}) -> {ty} {{
   %o = tensor.sdpa %q, %k, %v {{causal = true}} : {ty}
@@ -98,14 +100,13 @@ class Attention:
 
 class Rc:
     def __init__(self, options, work, case):
-        self.case, self.graph, self.threads = case, work / "case.ir", options.threads
+        self.case, self.graph = case, work / "case.ir"
         self.graph.write_text(case.text)
         self.command = [str(options.bin / "rc-run"), str(self.graph)]
         self.files, self.out = [work / f"{i}.npy" for i in range(len(case.inputs))], work / "out.npy"
 
     def run(self, *flags):
-        cores = ",".join(map(str, sorted(os.sched_getaffinity(0))[: self.threads]))
-        done = subprocess.run(["taskset", "-c", cores, *self.command, *flags], capture_output=True, text=True)
+        done = subprocess.run([*self.command, *flags], capture_output=True, text=True)
         if done.returncode:
             raise RuntimeError("rc-run failed:\n" + "\n".join(done.stderr.splitlines()[:12]))
         return done.stdout + done.stderr
@@ -150,13 +151,15 @@ def main():
     parser.add_argument("bin", type=pathlib.Path)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--picture", type=pathlib.Path, default=pathlib.Path("target/bench/kernels_cpu.svg"))
     parser.add_argument("--only", type=lambda text: text.split(","), help="product, chain, attention")
     options = parser.parse_args()
     torch.manual_seed(0)
     torch.set_num_threads(options.threads)
     torch.set_grad_enabled(False)
-    print(f"{options.threads} cores, PyTorch {torch.__version__}, {torch.backends.cpu.get_cpu_capability()}, {onnx_graphs.version()}")
-    ratios = {}
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: options.threads])
+    limits = Limits(options.bin)
+    table = Figures(f"kernels, f32, {options.threads} cores, PyTorch {torch.__version__}, {torch.backends.cpu.get_cpu_capability()}, {onnx_graphs.version()}: {limits}")
     with tempfile.TemporaryDirectory() as folder:
         for group, make in cases():
             if options.only and group not in options.only:
@@ -169,12 +172,9 @@ def main():
                 peers["ONNX"] = case.onnx(*(x.numpy() for x in case.inputs), options.threads)
             rows = {"rc": rc.milliseconds, **{who: lambda f=f: milliseconds(f) for who, f in peers.items()}}
             ms = medians(rows, options.rounds)
-            best = min(t for who, t in ms.items() if who != "rc")
-            ratios.setdefault(group, []).append(best / ms["rc"])
-            rate = f"{case.work / ms['rc'] / 1e6:7.1f} GFLOP/s" if case.work else ""
-            print(f"{case.name:32}" + "   ".join(f"{who} {t:8.3f} ms" for who, t in ms.items()) + f"   {rate}   rc is {best / ms['rc']:.2f} of the best", flush=True)
-    for group, all_ratios in ratios.items():
-        print(f"{group}: geometric mean {statistics.geometric_mean(all_ratios):.2f} of the best peer")
+            rate = f"{case.work / ms['rc'] / 1e6:.0f} GFLOP/s" if case.work else ""
+            table.add(group, case.name, ms, limits.milliseconds(case.work, case.bytes), rate)
+    table.close(options.picture)
 
 
 if __name__ == "__main__":

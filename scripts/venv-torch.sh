@@ -44,12 +44,12 @@ else
   fi
 fi
 
-# For the benchmarks alone: ONNX Runtime beside rc on the CPU. Without it they run, and say so.
-ONNX_PACKAGES=(onnx==1.23.2 onnxruntime==1.31.1)
+# For the benchmarks alone: ONNX Runtime beside rc on the CPU, and pictures of the tables. Without them they run, and say so.
+BENCH_PACKAGES=(onnx==1.23.2 onnxruntime==1.31.1 onnxscript==0.7.2 matplotlib==3.11.2)
 
-install_onnx() {
-  "$PYTHON" -c 'import onnx, onnxruntime' 2>/dev/null && return
+install_bench() {
+  "$PYTHON" -c 'import onnx, onnxruntime, onnxscript, matplotlib' 2>/dev/null && return
   [ -z "${RC_TORCH_PYTHON:-}" ] || return 0 # not ours to change
-  .venv-torch/bin/pip install --quiet --disable-pip-version-check "${ONNX_PACKAGES[@]}" numpy==2.4.6 ||
-    printf 'torch: warning: pip could not install ONNX Runtime; the benchmarks run without it\n' >&2
+  .venv-torch/bin/pip install --quiet --disable-pip-version-check "${BENCH_PACKAGES[@]}" numpy==2.4.6 ||
+    printf 'torch: warning: pip could not install what the benchmarks compare and draw with; they run without\n' >&2
 }
