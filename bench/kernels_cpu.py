@@ -1,9 +1,9 @@
 """Kernels on the CPU as rc generates them, beside PyTorch, in one run on one machine.
 
-usage: kernels_cpu.py BIN [--threads 2] [--rounds N] [--picture FILE.svg]
+usage: kernels_cpu.py BIN [--threads 2] [--rounds N]
 
-BIN holds rc-run, and rc-opt and rc-tune, which measure the machine. Every result of rc is compared with float64 before anything is timed. A figure is the median over rounds, in
-which rc and its peers take turns. Peers: PyTorch's own product (MKL or OpenBLAS) and attention, torch.compile, and ONNX Runtime
+BIN holds rc-run, and rc-opt and rc-tune, which measure the machine; the picture lies in BIN/../bench. Every result of rc is compared
+with float64 before anything is timed. A figure is the median over rounds, in which rc and its peers take turns. Peers: PyTorch's own product (MKL or OpenBLAS) and attention, torch.compile, and ONNX Runtime
 where it is installed (bench/run.sh does that).
 """
 import argparse
@@ -151,7 +151,6 @@ def main():
     parser.add_argument("bin", type=pathlib.Path)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--picture", type=pathlib.Path, default=pathlib.Path("target/bench/kernels_cpu.svg"))
     parser.add_argument("--only", type=lambda text: text.split(","), help="product, chain, attention")
     options = parser.parse_args()
     torch.manual_seed(0)
@@ -174,7 +173,7 @@ def main():
             ms = medians(rows, options.rounds)
             rate = f"{case.work / ms['rc'] / 1e6:.0f} GFLOP/s" if case.work else ""
             table.add(group, case.name, ms, limits.milliseconds(case.work, case.bytes), rate)
-    table.close(options.picture)
+    table.close(options.bin.parent / "bench" / "kernels_cpu.svg")
 
 
 if __name__ == "__main__":

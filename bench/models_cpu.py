@@ -1,8 +1,8 @@
 """Models through torch.compile on the CPU: rc beside PyTorch eager, Inductor (as it comes, and frozen) and ONNX Runtime, in one run on one machine.
 
-usage: models_cpu.py BIN [--only bert,mlp] [--modes eager,freezing,ONNX] [--threads 2] [--rounds N] [--picture FILE.svg]
+usage: models_cpu.py BIN [--only bert,mlp] [--peers eager,freezing,ONNX] [--threads 2] [--rounds N]
 
-BIN holds rc-opt and rc-tune, which measure the machine. Each model and way to run it is a process of its own in each round; a figure is the
+BIN holds rc-opt and rc-tune, which measure the machine; the picture lies in BIN/../bench. Each model and way to run it is a process of its own in each round; a figure is the
 median over the rounds. The limit is the model's multiply-adds at the rate of registers alone, or its parameters and arguments at the
 memory's bandwidth, whichever takes longer. First calls are those of the first round, from a cold cache; memory is the process's peak.
 """
@@ -17,82 +17,59 @@ import sys
 import tempfile
 import time
 
-MODES = ["rc", "eager", "default", "freezing", "ONNX"]
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
+
+import onnx_graphs
+import zoo
+from figures import Figures
+from limits import Limits
+
+PEERS = ["eager", "default", "freezing", "ONNX"]
 
 
-def resnet50():
-    import torch
-    import torchvision
-
-    return torchvision.models.resnet50(weights=None), torch.randn(1, 3, 224, 224)
+class Chain(nn.Module):
+    def forward(self, x, y):
+        return torch.softmax(F.gelu(x * y + 1.5, approximate="tanh"), -1)
 
 
-def bert():
-    import torch
-    from transformers import BertConfig, BertModel
-
-    return BertModel(BertConfig()), torch.randint(0, 30000, (1, 128))
+def mlp(size):
+    return nn.Sequential(nn.Linear(768, 3072), nn.GELU(approximate="tanh"), nn.Linear(3072, 768)), (torch.randn(size.tokens, 768),), {}
 
 
-def gpt2():
-    import torch
-    from transformers import GPT2Config, GPT2LMHeadModel
-
-    return GPT2LMHeadModel(GPT2Config(use_cache=False)), torch.randint(0, 50000, (1, 128))
+def pointwise(size):
+    return Chain(), (torch.randn(4096, 1024), torch.randn(4096, 1024)), {}
 
 
-def vit():
-    import timm
-    import torch
-
-    return timm.create_model("vit_base_patch16_224"), torch.randn(1, 3, 224, 224)
-
-
-def mlp():
-    import torch
-    from torch import nn
-
-    return nn.Sequential(nn.Linear(768, 3072), nn.GELU(approximate="tanh"), nn.Linear(3072, 768)), torch.randn(128, 768)
-
-
-def pointwise():
-    import torch
-    import torch.nn.functional as F
-
-    class Chain(torch.nn.Module):
-        def forward(self, x, y):
-            return torch.softmax(F.gelu(x * y + 1.5, approximate="tanh"), -1)
-
-    return Chain(), torch.randn(4096, 1024), torch.randn(4096, 1024)
-
-
-MODELS = {f.__name__: f for f in (resnet50, bert, gpt2, vit, mlp, pointwise)}
+SIZE = zoo.Size(images=1, sequences=1, tokens=128, layers=0)
+MODELS = {name: zoo.MODELS[name].make for name in ("resnet50", "bert", "gpt2")}
+MODELS |= {"vit": zoo.timm_model("vit_base_patch16_224"), "mlp": mlp, "pointwise": pointwise}
 
 
 def arguments():
     p = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     p.add_argument("bin", type=pathlib.Path)
     p.add_argument("--only", type=lambda text: text.split(","), default=list(MODELS), help="models' names, with commas between them")
-    p.add_argument("--modes", type=lambda text: text.split(","), default=MODES[1:], help="peers, with commas between them")
+    p.add_argument("--peers", type=lambda text: text.split(","), default=PEERS, help="with commas between them")
     p.add_argument("--threads", type=int, default=2)
     p.add_argument("--rounds", type=int, default=3)
-    p.add_argument("--picture", type=pathlib.Path, default=pathlib.Path("target/bench/models_cpu.svg"))
     p.add_argument("--here", nargs=2, help=argparse.SUPPRESS)  # the one model and mode that this process measures
     return p.parse_args()
 
 
 def compiled(mode: str, model, args, threads: int):
     """A function that runs the model in one way."""
-    import torch
-
     if mode == "ONNX":
-        import onnxruntime
+        from onnx_graphs import onnxruntime
 
-        path = tempfile.mkdtemp() + "/model.onnx"
-        torch.onnx.export(model, args, path, dynamo=True, verbose=False)
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = threads
-        session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+        with tempfile.TemporaryDirectory() as folder:
+            path = f"{folder}/model.onnx"
+            torch.onnx.export(model, args, path, dynamo=True, verbose=False)
+            options = onnxruntime.SessionOptions()
+            options.intra_op_num_threads = threads
+            session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
         feed = {i.name: a.numpy() for i, a in zip(session.get_inputs(), args)}
         return lambda: session.run(None, feed)
     ways = {"rc": dict(backend="rc"), "default": {}, "freezing": dict(options={"freezing": True})}
@@ -102,9 +79,6 @@ def compiled(mode: str, model, args, threads: int):
 
 def work(model, args) -> tuple[float, float]:
     """Operations of products and convolutions, and bytes of parameters, arguments and results."""
-    import torch
-    from torch.utils.flop_counter import FlopCounterMode
-
     with FlopCounterMode(display=False) as counter:
         results = torch.utils._pytree.tree_leaves(model(*args))
     tensors = [*model.parameters(), *args, *(r for r in results if isinstance(r, torch.Tensor))]
@@ -112,18 +86,15 @@ def work(model, args) -> tuple[float, float]:
 
 
 def measure(name: str, mode: str, threads: int) -> dict:
-    import torch
-
     torch.set_num_threads(threads)
     torch.manual_seed(0)
-    model, *args = MODELS[name]()
+    model, args, _ = MODELS[name](SIZE)
     model.eval()
     with torch.no_grad():
-        figures = dict(zip(("operations", "bytes"), work(model, args))) if mode == "rc" else {}
         start = time.perf_counter()
-        step = compiled(mode, model, tuple(args), threads)
+        step = compiled(mode, model, args, threads)
         step()
-        figures["first"] = time.perf_counter() - start
+        first = time.perf_counter() - start
         for _ in range(3):
             step()
         times = []
@@ -131,7 +102,9 @@ def measure(name: str, mode: str, threads: int) -> dict:
             start = time.perf_counter()
             step()
             times.append(1e3 * (time.perf_counter() - start))
-    return figures | {"ms": statistics.median(times), "mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}
+        mib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        operations, nbytes = work(model, args) if mode == "rc" else (None, None)
+    return dict(ms=statistics.median(times), first=first, mib=mib, operations=operations, bytes=nbytes)
 
 
 def in_process(name: str, mode: str, options) -> dict:
@@ -151,18 +124,15 @@ def main():
     if options.here:
         print(json.dumps(measure(*options.here, options.threads)))
         return 0
-    if unknown := [n for n in options.only if n not in MODELS] + [m for m in options.modes if m not in MODES]:
-        sys.exit(f"error: no {', '.join(unknown)}; there are {', '.join([*MODELS, *MODES[1:]])}")
-    import torch
-    from figures import Figures
-    from limits import Limits
-
+    if unknown := [n for n in options.only if n not in MODELS] + [p for p in options.peers if p not in PEERS]:
+        sys.exit(f"error: no {', '.join(unknown)}; there are {', '.join([*MODELS, *PEERS])}")
+    peers = [p for p in options.peers if p != "ONNX" or onnx_graphs.onnx]
     limits, failed = Limits(options.bin), False
-    table = Figures(f"models, f32, {options.threads} cores, PyTorch {torch.__version__}, {torch.backends.cpu.get_cpu_capability()}: {limits}")
+    table = Figures(f"models, f32, {options.threads} cores, PyTorch {torch.__version__}, {torch.backends.cpu.get_cpu_capability()}, {onnx_graphs.version()}: {limits}")
     for name in options.only:
         runs = {}
         for _ in range(options.rounds):
-            for mode in ["rc", *options.modes]:
+            for mode in ["rc", *peers]:
                 try:
                     runs.setdefault(mode, []).append(in_process(name, mode, options))
                 except RuntimeError as error:
@@ -175,7 +145,7 @@ def main():
         first = ", ".join(f"{rows[0]['first']:.1f}" for rows in runs.values())
         note = f"first calls {first} s, rc's peak {own['mib']:.0f} MiB"
         table.add("models", name, ms, limits.milliseconds(own["operations"], own["bytes"]), note)
-    table.close(options.picture)
+    table.close(options.bin.parent / "bench" / "models_cpu.svg")
     return int(failed)
 
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # rc beside its peers, in one run on this machine: what the CPU runs, and with a GPU what that runs.
 # Every figure is a median with what the hardware allows beside it; see the head of each program for how it is measured. Pictures of the CPU's tables lie
-# in target/bench.
+# in the target folder's bench.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -10,10 +10,7 @@ source scripts/venv-torch.sh
 install_bench
 cargo build --release --locked --package rc-tools --package rc-examples
 bin=${CARGO_TARGET_DIR:-target}/release
-wheels=$bin/../wheels
-rm -rf "$wheels"
-"$PYTHON" -m maturin build --release --locked --quiet --compatibility off --manifest-path frontends/torch/Cargo.toml --out "$wheels"
-"$PYTHON" -m pip install --quiet --disable-pip-version-check --no-deps --force-reinstall "$wheels"/*.whl
+install_rc
 
 "$PYTHON" bench/gpt2.py "$bin" --device=cpu --case=1x128
 "$PYTHON" bench/gpt2_training.py "$bin"

@@ -8,10 +8,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 # shellcheck source=scripts/venv-torch.sh
 source scripts/venv-torch.sh
 cargo build --release --locked --package rc-tools --package rc-examples
-wheels=${CARGO_TARGET_DIR:-target}/wheels
-rm -rf "$wheels"
-"$PYTHON" -m maturin build --release --locked --quiet --compatibility off --manifest-path frontends/torch/Cargo.toml --out "$wheels"
-"$PYTHON" -m pip install --quiet --disable-pip-version-check --no-deps --force-reinstall "$wheels"/*.whl
+install_rc
 # Two at a time: a test compiles on one core.
 "$PYTHON" -m pytest -q -n 2 test/torch
 bin=${CARGO_TARGET_DIR:-target}/release

@@ -53,3 +53,11 @@ install_bench() {
   .venv-torch/bin/pip install --quiet --disable-pip-version-check "${BENCH_PACKAGES[@]}" numpy==2.4.6 ||
     printf 'torch: warning: pip could not install what the benchmarks compare and draw with; they run without\n' >&2
 }
+
+# Builds the Python package of this tree and installs it for $PYTHON.
+install_rc() {
+  local wheels=${CARGO_TARGET_DIR:-target}/wheels
+  rm -rf "$wheels"
+  "$PYTHON" -m maturin build --release --locked --quiet --compatibility off --manifest-path frontends/torch/Cargo.toml --out "$wheels"
+  "$PYTHON" -m pip install --quiet --disable-pip-version-check --no-deps --force-reinstall "$wheels"/*.whl
+}
