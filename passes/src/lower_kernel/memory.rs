@@ -2,6 +2,7 @@
 
 use super::program::{Program, RANK};
 use super::scope::{Bind, Scope, Tiled};
+use crate::plan_buffers::bytes_of;
 use crate::schedule::access::{Access, has_index, mentions};
 use rc_dialects::op;
 use rc_ir::{Attr, Diagnostic, Dim, Name, Result, Type, Value};
@@ -82,9 +83,7 @@ impl Program<'_> {
     /// Whether the second-level cache can hold the kernel's results if it gives up first what was read: all of it takes more than the cache, and at most
     /// twice as much. Of more, results have to leave it among the reads, and the memory takes that 5 to 10 % more slowly than one after the other.
     fn nearly_fits(&self) -> bool {
-        let width = |ty: Type| ty.elem().byte_width().unwrap_or(1) as i64;
-        let bytes = |ty: Type| ty.num_elements().as_static().map(|n| n * width(ty));
-        let all: Option<i64> = self.memory.values().map(|&memory| bytes(self.ty(memory))).sum();
+        let all: Option<i64> = self.memory.values().map(|&memory| bytes_of(self.ty(memory)).as_static()).sum();
         all.is_some_and(|all| (self.target.cache_bytes + 1..=2 * self.target.cache_bytes).contains(&all))
     }
 

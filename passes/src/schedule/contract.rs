@@ -32,12 +32,9 @@ const LARGEST_PIECE: f64 = 16.0;
 
 /// The bytes of a piece of rows of this shape, as they begin at multiples of it.
 fn piece(shape: &[Dim], elem: Type) -> f64 {
-    let width = elem.byte_width().unwrap_or(1) as i64;
-    let strides = Type::memref(shape, elem, 0).strides().unwrap_or_default();
-    let fits = |bytes: &i64| {
-        strides.iter().rev().skip(1).all(|s| s.modulo(Dim::Static((bytes / width).max(1))) == Dim::Static(0))
-    };
-    [16, 8, 4].into_iter().find(fits).map_or(width, |bytes| bytes.max(width)) as f64
+    let (ty, width) = (Type::memref(shape, elem, 0), elem.byte_width().unwrap_or(1) as i64);
+    let fits = |&bytes: &i64| bytes > width && warpgroup::has_strides_of(ty, bytes / width);
+    [16, 8, 4].into_iter().find(fits).unwrap_or(width) as f64
 }
 
 /// Whether a product's sums may not be rounded otherwise than f32's.
@@ -151,9 +148,8 @@ pub fn plan(body: &Body, mut group: Group, target: &Target) -> Option<Plan> {
         problem.gathered |= runs && !is_plain(body, nest, &problem, factor);
     }
     let elem = |i: usize| body.ty(body.operand(nest.op, i)).elem();
-    let fits = |(i, a): (usize, &Access)| warpgroup::strides_fit(&a.shape, elem(i));
-    problem.aligned = problem.gathered || nest.inputs.iter().enumerate().all(fits);
     problem.piece = nest.inputs.iter().enumerate().map(|(i, a)| piece(&a.shape, elem(i))).fold(LARGEST_PIECE, f64::min);
+    problem.aligned = problem.gathered || problem.piece == LARGEST_PIECE;
     let mut out = match target.is_cpu() {
         true => {
             contract_cpu::plan(body, &group, &problem, target).with(lanes_cpu::candidates(&group, &problem, target))

@@ -310,8 +310,13 @@ pub fn strides_fit(shape: &[Dim], elem: Type) -> bool {
 
 /// Whether a tensor map takes a memref's strides: all but the last are multiples of 16 bytes.
 pub fn is_mapped(ty: Type) -> bool {
+    has_strides_of(ty, line(ty.elem()))
+}
+
+/// Whether all strides but the last are multiples of so many elements.
+pub fn has_strides_of(ty: Type, elements: i64) -> bool {
     let strides = ty.strides().unwrap_or_default();
-    strides.iter().rev().skip(1).all(|stride| stride.modulo(Dim::Static(line(ty.elem()))) == Dim::Static(0))
+    strides.iter().rev().skip(1).all(|stride| stride.modulo(Dim::Static(elements)) == Dim::Static(0))
 }
 
 /// Into how many parts the sums may be cut, one or so many doublings less one of it, each with steps enough. A second kernel combines them, and runs the nests that follow.
