@@ -55,6 +55,36 @@ def test_arguments_that_the_caller_holds_stay():
     assert torch.equal(a, before[0]) and torch.equal(b, before[1])
 
 
+def test_what_is_saved_goes_during_the_backward_pass(monkeypatch):
+    events, make = [], torch._C._dynamo.guards._empty_strided_cpu
+
+    def made(sizes, strides, dtype):
+        result = make(sizes, strides, dtype)
+        shape = "x".join(map(str, sizes))
+        events.append(f"made {shape}")
+        weakref.finalize(result, events.append, f"gone {shape}")
+        return result
+
+    monkeypatch.setattr(torch._C._dynamo.guards, "_empty_strided_cpu", made)
+    x = torch.randn(64, 32)
+    weights = [(torch.randn(k, n) / 8).requires_grad_() for k, n in ((32, 40), (40, 48), (48, 56))]
+
+    def f(x, a, b, c):
+        return (((x @ a).sin() @ b).sin() @ c).sin().sum()
+
+    compiled = torch.compile(f, backend="rc", fullgraph=True)
+    for _ in range(3):
+        loss = compiled(x, *weights)
+        events.clear()
+        loss.backward()
+        # What the last product read goes before the first weight's gradient is made.
+        assert events.index("gone 64x48") < events.index("made 32x40"), events
+        expected = torch.autograd.grad(f(x, *weights), weights)
+        for weight, gradient in zip(weights, expected):
+            torch.testing.assert_close(weight.grad, gradient, rtol=1e-4, atol=1e-4)
+            weight.grad = None
+
+
 def twice(x, w, v, u):
     a = x.exp()
     return a @ w @ v @ u + a

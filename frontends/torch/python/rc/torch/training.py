@@ -257,7 +257,9 @@ class _Step(torch.autograd.Function):
         ctx.maybe_clear_saved_tensors()
         program, given = step.backward({i for i in step.wanted if gradients[i] is not None})
         values += [_given(gradients[i], step, i, *ctx.like[i]) for i in given]
-        found = program([*values, *ctx.integers])
+        values += ctx.integers
+        # The only list that holds them: the program empties it, and lets go of each tensor when it is read for the last time.
+        found = program(values)
         if torch.is_grad_enabled():
             found = _only_once(found)
         of_arguments = [None] * (ctx.count + 1)
