@@ -6,6 +6,7 @@
 //! every value (`symbolic`).
 
 mod control;
+mod copies;
 mod join;
 mod lives;
 pub(crate) mod order;
@@ -38,7 +39,7 @@ pub static PLAN_BUFFERS: PassDef = PassDef {
     summary: "Gives every tensor its place in memory: arguments, results, one arena.",
     doc: "Buffers whose lives do not meet share memory; a launch that allows it updates an operand in place. \
 A result that is to be left in an argument (`rc.updates`) is computed there once nothing reads what the argument holds, else beside it and copied, which a \
-remark says. A remark gives the arena's size \
+remark says. On a GPU a copy of 64 KiB or more is a kernel. A remark gives the arena's size \
 beside the least that any plan needs, how much is alive over the operations, and who holds the most. Launches are put in another order first where less is alive at once then; a remark has both peaks. \
 A module with `rc.memory_limit = BYTES` has that limit in each of its functions.",
     options: &[
@@ -68,7 +69,8 @@ fn run(module: &mut Module, cx: &mut PassContext, limit: Option<i64>, guard: i64
     let limit = limit.or_else(|| limit_of(module.attrs));
     let limit = limit.map(|bytes| Limit { bytes, prices: recompute::Prices::of(module) });
     let kernels = Kernels::of(module);
-    let divide = guard == 0 && Target::of("", "", module.attrs).is_ok_and(|target| !target.is_cpu());
+    let on_gpu = Target::of("", "", module.attrs).is_ok_and(|target| !target.is_cpu());
+    let divide = guard == 0 && on_gpu;
     let plan = |body: &mut Body, cx: &mut SymbolContext| {
         if is_planned(body) {
             let (planned, remarks) = plan_buffers(body, &kernels, limit.as_ref(), guard, divide)?;
@@ -79,6 +81,9 @@ fn run(module: &mut Module, cx: &mut PassContext, limit: Option<i64>, guard: i64
     };
     let Err(errors) = run_on_symbols(module, None, cx, &plan) else {
         join::specialize(module);
+        if on_gpu {
+            copies::launch_copies(module);
+        }
         return Ok(());
     };
     let mut errors = errors.into_iter();
