@@ -22,7 +22,7 @@ struct Fixture {
 
 fn main() {
     let mut arguments = Arguments::from_args();
-    let tests: [(&str, Test); 19] = [
+    let tests: [(&str, Test); 20] = [
         ("device_info", device_info),
         ("copies", copies),
         ("gates", gates),
@@ -36,6 +36,7 @@ fn main() {
         ("clusters", clusters),
         ("programmatic_launches_keep_order", programmatic_launches_keep_order),
         ("graphs", graphs),
+        ("graphs_fork_and_join", graphs_fork_and_join),
         ("graphs_are_patched_while_they_run", graphs_are_patched_while_they_run),
         ("graphs_choose", graphs_choose),
         ("graphs_repeat", graphs_repeat),
@@ -336,6 +337,34 @@ fn graphs(f: &Fixture) -> Result<()> {
 }
 
 /// A copy between launches, patched too; an exec that is patched while its runs are queued.
+/// All words step, then each half by a kernel of its own, then all again.
+fn graphs_fork_and_join(f: &Fixture) -> Result<()> {
+    let step = f.function("step")?;
+    let count = 132 * 2048;
+    for programmatic in [false, true] {
+        let x = f.buffer(&(0..count).collect::<Vec<_>>())?;
+        let wait = |node| if programmatic { Dependency::Programmatic(node) } else { Dependency::Full(node) };
+        let mut graph = Graph::new(&f.device)?;
+        let mut add = |first: u32, words: u32, after: &[Node]| {
+            let mut args = KernelArgs::new(&[Arg::Pointer(x.address() + 4 * u64::from(first))]);
+            let after: Vec<Dependency> = after.iter().map(|&node| wait(node)).collect();
+            let config = LaunchConfig::new([words / 256, 1, 1], [256, 1, 1]);
+            // SAFETY: the kernel touches a word for each thread.
+            unsafe { graph.add_kernel(&step, &config, &mut args, &after) }
+        };
+        let mut last: Vec<Node> = Vec::new();
+        for _ in 0..4 {
+            let whole = add(0, count, &last)?;
+            last = vec![add(0, count / 2, &[whole])?, add(count / 2, count / 2, &[whole])?];
+        }
+        let exec = graph.instantiate()?;
+        // SAFETY: as above.
+        unsafe { exec.launch(&f.stream)? };
+        assert!(f.words(&x)? == stepped(count, 8), "programmatic: {programmatic}");
+    }
+    Ok(())
+}
+
 fn graphs_are_patched_while_they_run(f: &Fixture) -> Result<()> {
     let step = f.function("step")?;
     let count = 132 * 1024;

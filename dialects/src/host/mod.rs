@@ -117,10 +117,24 @@ life here, or a copy. The callee is a plain string so that generic dumps load in
         )
         .optional(),
         attr("padding", AttrKind::Any, "The element around an input that is padded.").optional(),
+        attr(
+            "after",
+            AttrKind::I64Array,
+            "How many launches back those are that it waits for, from 1 on; all before it, where it does not say so.",
+        )
+        .optional(),
     ],
     effects: Effects::Channel("stream"),
+    verify: Some(verify_launch),
     ..OpDef::new("rc.host.launch")
 };
+
+fn verify_launch(op: OpRef) -> Result {
+    match op.ints("after").unwrap_or_default().iter().find(|&&distance| distance < 1) {
+        Some(distance) => Err(op.error(format!("waits for the launch {distance} back")).help("1 is the one before it")),
+        None => Ok(()),
+    }
+}
 
 pub static VIEW: OpDef = OpDef {
     summary: "A buffer at an offset in bytes into the arena, or the same bytes of a buffer as another shape.",

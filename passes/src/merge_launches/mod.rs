@@ -5,11 +5,13 @@
 //! number whose it is. Launches of one kernel share its code and take their buffers by number (`kernel.choose`), so code grows with the kernels and not with the
 //! launches.
 
+mod beside;
 mod kernel;
 mod memory;
 mod share;
 
 use crate::schedule::Target;
+use beside::run_beside;
 use kernel::{Kernel, Member, merge};
 use memory::Access;
 use rc_dialects::host::{FUNC, LAUNCH};
@@ -25,7 +27,8 @@ const DONE: &str = "merged";
 pub static MERGE_LAUNCHES: PassDef = PassDef {
     summary: "Makes one launch of several that touch different memory.",
     doc: "A launch joins one before it, with none between them whose memory it touches, where sizes are known and no block shares memory or waits for its threads, nor has much fewer threads than the other's; launches of one kernel may do either, and have tensor maps. The kernel of the merged launch has the programs of all; launches of one kernel share its code. `merged_kernels` of the target bounds the kernels \
-in one, `parameter_bytes` the buffers. A remark says how many launches became one. Equal kernels become one before and after that.",
+in one, `parameter_bytes` the buffers. A remark says how many launches became one. Equal kernels become one before and after that. On a GPU launches run beside \
+others whose memory they do not need: `after` says what they wait for.",
     requires: &["plan-buffers", "lower-tiles"],
     pending: Some(|module| module.bodies.iter().any(is_pending)),
     ..PassDef::new("merge-launches", |_| {
@@ -54,23 +57,34 @@ fn callee(function: &Body, launch: Op) -> Name {
 /// Merges the launches of every function of a module; gives remarks.
 pub fn merge_launches(module: &mut Module, target: &Target) -> Vec<Box<Diagnostic>> {
     share_kernels(module);
-    let places: Vec<usize> = (0..module.bodies.len()).filter(|&i| is_pending(&module.bodies[i])).collect();
-    let kernel = |body: &Body| (body.symbol().unwrap_or_default(), Kernel::of(body));
-    let kernels: FxHashMap<Name, Kernel> =
-        module.bodies.iter().filter(|body| body.name(body.root()) == op::kernel::FUNC).map(kernel).collect();
+    let pending: Vec<usize> = (0..module.bodies.len()).filter(|&i| is_pending(&module.bodies[i])).collect();
+    let functions: FxHashSet<Name> = pending.iter().filter_map(|&i| module.bodies[i].symbol()).collect();
+    let kernels = kernels(module);
     let (mut remarks, mut merged) = (Vec::new(), FxHashSet::default());
-    for place in places {
+    for place in pending {
         let groups = groups(&module.bodies[place], &kernels, target);
         for group in groups.into_iter().filter(|group| group.count() > 1) {
             remarks.push(apply(module, place, &group, &kernels));
             merged.extend(group.launches.iter().map(|kernel| kernel.0));
         }
-        let root = module.bodies[place].root();
-        module.bodies[place].set_attr(root, DONE, Attr::bool(true));
     }
     erase_unused(module, &merged);
     share_kernels(module);
+    let kernels = self::kernels(module);
+    for function in module.bodies.iter_mut().filter(|body| body.symbol().is_some_and(|name| functions.contains(&name)))
+    {
+        if !target.is_cpu() && !function.is_private() {
+            remarks.extend(run_beside(function, &kernels));
+        }
+        function.set_attr(function.root(), DONE, Attr::bool(true));
+    }
     remarks
+}
+
+/// A module's kernels by their names.
+fn kernels(module: &Module) -> FxHashMap<Name, Kernel> {
+    let kernels = module.bodies.iter().filter(|body| body.name(body.root()) == op::kernel::FUNC);
+    kernels.map(|body| (body.symbol().unwrap_or_default(), Kernel::of(body))).collect()
 }
 
 /// Launches that become one.

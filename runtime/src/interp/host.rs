@@ -2,11 +2,12 @@
 
 mod control;
 mod foreign;
+mod order;
 
 use rc_dialects::op;
 use std::collections::BTreeMap;
 
-use rc_ir::{Name, OpRef, Result, Traits, Type, TypeData};
+use rc_ir::{Name, OpRef, Result, Type, TypeData};
 
 use super::Interpreter;
 use super::bind::Signature;
@@ -183,12 +184,8 @@ impl Interpreter<'_> {
             };
             planned.frame.set(name, Value::Memory(memref));
         }
-        for op in body.ops(entry) {
-            let op = body.op_ref(op);
-            if op.has(Traits::TERMINATOR) {
-                break;
-            }
-            planned.exec(op)?;
+        for op in order::latest_first(body, entry) {
+            planned.exec(body.op_ref(op))?;
         }
         let result = |(memref, ty): (MemRef, Type)| {
             let array = planned.memory.array(&memref, ty.elem().is_float());

@@ -394,7 +394,7 @@ impl Run<'_> {
 impl Machine for Run<'_> {
     fn simple(&mut self, step: &PreparedStep, turns: &[usize]) -> Result<()> {
         match step {
-            PreparedStep::Launch { kernel, args, symbols, grid, pace } => {
+            PreparedStep::Launch { kernel, args, symbols, grid, pace, .. } => {
                 let mut slots = std::mem::take(self.slots);
                 slots.clear();
                 slots.extend(args.iter().map(|a| self.address(a, turns) as u64));

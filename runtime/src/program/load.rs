@@ -316,7 +316,8 @@ impl<'a> Loader<'a> {
         let symbols = binary.symbols.iter().map(symbol).collect::<Result<Vec<Dim>>>()?;
         let grid = binary.grid.map(|d| d.substitute(&|n| bound.get(&n).copied()));
         let args = op.operands().map(|v| scope.place(v)).collect();
-        Ok(Step::Launch { kernel, args, symbols, grid })
+        let after = op.ints("after").map(|distances| distances.iter().map(|&d| d as usize).collect());
+        Ok(Step::Launch { kernel, args, symbols, grid, after })
     }
 
     fn kernel(&mut self, op: OpRef, callee: Name) -> Result<usize> {

@@ -32,6 +32,7 @@ pub use uses::Uses;
 use crate::DType;
 use rc_ir::{Dim, Name};
 use smallvec::SmallVec;
+use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 /// Addresses of a caller's memory. Those of results may be written while the program runs, before the first step that uses them
@@ -144,6 +145,9 @@ pub struct Place {
     pub guarded: Option<Dim>,
 }
 
+/// How many launches back those are that a launch waits for; nothing where it waits for all before it.
+pub type After = Option<Arc<[usize]>>;
+
 #[derive(Clone, Debug)]
 pub enum Step {
     /// Runs a kernel: its pointers, the values of its symbols, its grid, over the function's symbols.
@@ -152,6 +156,7 @@ pub enum Step {
         args: Vec<Place>,
         symbols: Vec<Dim>,
         grid: [Dim; 3],
+        after: After,
     },
     Copy {
         from: Place,

@@ -2,7 +2,7 @@
 
 use super::pace::Pace;
 use super::signature::{Bindings, evaluate};
-use super::{Foreign, Loop, Memory, Passed, Place, Program, Step, Until};
+use super::{After, Foreign, Loop, Memory, Passed, Place, Program, Step, Until};
 use crate::foreign::{self, Buffer, Call, Function, On};
 use crate::{DType, Error, Result};
 use rc_ir::Dim;
@@ -29,7 +29,7 @@ impl At {
 
 /// Steps with every size known.
 pub enum PreparedStep {
-    Launch { kernel: usize, args: Vec<At>, symbols: Vec<i64>, grid: [u64; 3], pace: Pace },
+    Launch { kernel: usize, args: Vec<At>, symbols: Vec<i64>, grid: [u64; 3], after: After, pace: Pace },
     Copy { from: At, to: At, bytes: usize, pace: Pace },
     If { condition: At, branches: [Vec<PreparedStep>; 2] },
     Loop(Box<PreparedLoop>),
@@ -164,7 +164,7 @@ impl Prepare<'_> {
 
     fn step(&self, step: &Step) -> Result<PreparedStep> {
         Ok(match step {
-            Step::Launch { kernel, args, symbols, grid } => {
+            Step::Launch { kernel, args, symbols, grid, after } => {
                 let mut extents = [0; 3];
                 for (extent, &dim) in extents.iter_mut().zip(grid) {
                     *extent = self.number(dim)? as u64;
@@ -174,6 +174,7 @@ impl Prepare<'_> {
                     args: args.iter().map(|place| self.at(place)).collect::<Result<_>>()?,
                     symbols: symbols.iter().map(|&d| self.number(d)).collect::<Result<_>>()?,
                     grid: extents,
+                    after: after.clone(),
                     pace: Pace::default(),
                 }
             }

@@ -42,8 +42,8 @@ struct Making<'a> {
     placed: Vec<Option<Placed>>,
 }
 
-/// The node that the next one waits for, and whether it is a kernel that the next may start before the end of.
-type Before = Option<(bool, cuda::Node)>;
+/// A node that others wait for, and whether it is a kernel that they may start before the end of.
+type Before = (bool, cuda::Node);
 
 impl<'a> Queue<'a> {
     pub fn new(program: &'a CudaProgram, stream: &'a Stream, bases: &'a [u64]) -> Queue<'a> {
@@ -139,51 +139,58 @@ impl<'a> Queue<'a> {
 }
 
 impl Making<'_> {
-    /// Adds these nodes to a graph, one behind the other.
-    fn fill(&mut self, graph: &mut Graph, range: Range<usize>, inner: bool) -> Result<Before> {
-        let mut before = None;
+    /// Adds these nodes to a graph, each behind those that it waits for. Gives those that none of them waits for.
+    fn fill(&mut self, graph: &mut Graph, range: Range<usize>, inner: bool) -> Result<Vec<Before>> {
+        let (mut all, mut open): (Vec<Before>, Vec<usize>) = (Vec::new(), Vec::new());
         for (at, inside) in outermost(self.stretch.nodes(), range) {
-            before = Some(match &self.stretch.nodes()[at] {
-                Node::If { flag, .. } => (false, self.choice(graph, at, flag, inside, before)?),
-                Node::While { flag, .. } => (false, self.turns(graph, at, flag, inside[0].clone(), before)?),
+            let node = &self.stretch.nodes()[at];
+            let waits = waits(node, all.len()).unwrap_or_else(|| open.clone());
+            let before: Vec<Before> = waits.iter().map(|&i| all[i]).collect();
+            all.push(match node {
+                Node::If { flag, .. } => (false, self.choice(graph, at, flag, inside, &before)?),
+                Node::While { flag, .. } => (false, self.turns(graph, at, flag, inside[0].clone(), &before)?),
                 node => {
-                    let added = self.add(graph, node, before)?;
+                    let added = self.add(graph, node, &before)?;
                     self.placed[at] = Some(Placed::Work(added));
                     (!inner && matches!(node, Node::Launch(_)), added)
                 }
             });
+            open.retain(|i| !waits.contains(i));
+            open.push(all.len() - 1);
         }
-        Ok(before)
+        Ok(open.into_iter().map(|i| all[i]).collect())
     }
 
     /// Adds a launch or a copy.
-    fn add(&self, graph: &mut Graph, node: &Node, before: Before) -> Result<cuda::Node> {
+    fn add(&self, graph: &mut Graph, node: &Node, before: &[Before]) -> Result<cuda::Node> {
         let (queue, bases) = (self.queue, self.queue.bases);
         match node {
             Node::Launch(launch) => {
                 let args = &mut *queue.args.borrow_mut();
                 queue.arguments(args, launch, bases)?;
-                let dependency = match before {
-                    Some((true, node)) if queue.is_early(launch) => Some(Dependency::Programmatic(node)),
-                    _ => full(before),
+                let early = queue.is_early(launch);
+                let dependency = |&(kernel, node): &Before| match kernel && early {
+                    true => Dependency::Programmatic(node),
+                    false => Dependency::Full(node),
                 };
+                let dependencies: Vec<Dependency> = before.iter().map(dependency).collect();
                 let function = queue.program.kernel(launch.kernel)?;
                 // SAFETY: as where it is queued by itself; whoever launches the graph vouches for the memory.
-                unsafe { graph.add_kernel(function, &queue.config(launch), args, dependency.as_slice()) }
+                unsafe { graph.add_kernel(function, &queue.config(launch), args, &dependencies) }
             }
             // SAFETY: as above.
             Node::Copy { to, from, bytes } => unsafe {
-                graph.add_copy(to.address(bases), from.address(bases), *bytes, full(before).as_slice())
+                graph.add_copy(to.address(bases), from.address(bases), *bytes, &full(before))
             },
             Node::If { .. } | Node::While { .. } => unreachable!("these are more than one node"),
         }
     }
 
     /// Adds what reads a flag and decides.
-    fn decide(&self, graph: &mut Graph, flag: &Spot, decides: Decides, before: Before) -> Result<cuda::Node> {
+    fn decide(&self, graph: &mut Graph, flag: &Spot, decides: Decides, before: &[Before]) -> Result<cuda::Node> {
         let conditions = self.queue.program.conditions()?;
         // SAFETY: as for other launches.
-        unsafe { conditions.add(graph, flag.address(self.queue.bases), decides, full(before).as_slice()) }
+        unsafe { conditions.add(graph, flag.address(self.queue.bases), decides, &full(before)) }
     }
 
     fn choice(
@@ -192,7 +199,7 @@ impl Making<'_> {
         at: usize,
         flag: &Spot,
         branches: [Range<usize>; 2],
-        before: Before,
+        before: &[Before],
     ) -> Result<cuda::Node> {
         let handles = [graph.handle()?, graph.handle()?];
         let decides = Decides::Choice(handles);
@@ -211,14 +218,14 @@ impl Making<'_> {
         at: usize,
         flag: &Spot,
         inside: Range<usize>,
-        before: Before,
+        before: &[Before],
     ) -> Result<cuda::Node> {
         let handle = graph.handle()?;
         let decides = Decides::While(handle);
         let first = self.decide(graph, flag, decides, before)?;
         let fill = |body: &mut Graph| {
             let last = self.fill(body, inside, true)?;
-            let again = self.decide(body, flag, decides, last)?;
+            let again = self.decide(body, flag, decides, &last)?;
             self.placed[at] = Some(Placed::Decides([Some(first), Some(again)], decides));
             Ok(())
         };
@@ -226,8 +233,15 @@ impl Making<'_> {
     }
 }
 
-fn full(before: Before) -> Option<Dependency> {
-    before.map(|(_, node)| Dependency::Full(node))
+fn full(before: &[Before]) -> Vec<Dependency> {
+    before.iter().map(|&(_, node)| Dependency::Full(node)).collect()
+}
+
+/// Which of the nodes before it, of which there are so many, a node waits for; nothing where these are all of them. What is before the first was done
+/// before the graph began.
+fn waits(node: &Node, count: usize) -> Option<Vec<usize>> {
+    let Node::Launch(Launch { after: Some(after), .. }) = node else { return None };
+    Some(after.iter().filter_map(|&distance| count.checked_sub(distance)).collect())
 }
 
 impl Driver for Queue<'_> {

@@ -38,7 +38,7 @@ impl Places<'_> {
     /// What a step queues, if anything: it is a launch or a copy, or nothing is recorded.
     pub fn node(&self, step: &PreparedStep, turns: &[usize]) -> Result<Option<Node>> {
         Ok(match step {
-            PreparedStep::Launch { kernel, args, symbols, grid, .. } if !grid.contains(&0) => {
+            PreparedStep::Launch { kernel, args, symbols, grid, after, .. } if !grid.contains(&0) => {
                 let name = self.program.kernels[*kernel].name;
                 let too_large = |_| Error::Invalid(format!("the kernel {name} has a grid of {grid:?} blocks"));
                 let mut extents = [0u32; 3];
@@ -46,7 +46,8 @@ impl Places<'_> {
                     *extent = u32::try_from(n).map_err(too_large)?;
                 }
                 let args = args.iter().map(|at| self.spot(at, turns)).collect();
-                Some(Node::Launch(Launch { kernel: *kernel, args, symbols: symbols.clone(), grid: extents }))
+                let (symbols, after) = (symbols.clone(), after.clone());
+                Some(Node::Launch(Launch { kernel: *kernel, args, symbols, grid: extents, after }))
             }
             PreparedStep::Copy { from, to, bytes, .. } if *bytes > 0 => {
                 Some(Node::Copy { to: self.spot(to, turns), from: self.spot(from, turns), bytes: *bytes })

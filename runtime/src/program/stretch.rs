@@ -3,6 +3,7 @@
 //! Addresses are given as places in a call's memory. A call says where its memory begins: its bases. Which launches depend on which base is
 //! known, so that a graph made for other bases, or for other sizes, is patched where it differs and nowhere else.
 
+use super::After;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -51,6 +52,7 @@ pub struct Launch {
     pub args: Vec<Spot>,
     pub symbols: Vec<i64>,
     pub grid: [u32; 3],
+    pub after: After,
 }
 
 impl Node {
@@ -80,7 +82,7 @@ impl Node {
     /// Whether a graph's node of the other can be patched to be this.
     fn is_like(&self, other: &Node) -> bool {
         match (self, other) {
-            (Node::Launch(a), Node::Launch(b)) => a.kernel == b.kernel,
+            (Node::Launch(a), Node::Launch(b)) => (a.kernel, &a.after) == (b.kernel, &b.after),
             (Node::Copy { .. }, Node::Copy { .. }) => true,
             (Node::If { branches: a, .. }, Node::If { branches: b, .. }) => a == b,
             (Node::While { inner: a, .. }, Node::While { inner: b, .. }) => a == b,
@@ -173,7 +175,13 @@ mod tests {
     use super::*;
 
     fn launch(kernel: usize, args: &[Spot], size: u32) -> Node {
-        Node::Launch(Launch { kernel, args: args.to_vec(), symbols: vec![i64::from(size)], grid: [size, 1, 1] })
+        Node::Launch(Launch {
+            kernel,
+            args: args.to_vec(),
+            symbols: vec![i64::from(size)],
+            grid: [size, 1, 1],
+            after: None,
+        })
     }
 
     /// Kernel 0 from base 0 to base 2, kernel 1 there, a copy from there to base 1.

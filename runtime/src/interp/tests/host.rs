@@ -55,6 +55,27 @@ fn memory_reused_too_early_is_found() {
 }
 
 #[test]
+fn launches_that_wait_for_too_little_are_found() {
+    let text = |after: &str| {
+        format!("{KERNEL}host.func @f(%x: memref<4xf32>, %r: memref<4xf32>, %s: memref<4xf32>, %arena: memref<? x i8>) attributes {{inputs = 1, arena = [64]}} {{
+  %u = host.view %arena {{offset = [0]}} : memref<4xf32>
+  host.launch %x, %u {{callee = \"double\", bind = <s = #rc.shape<[4]>>}}
+  host.launch %x, %s {{callee = \"double\", bind = <s = #rc.shape<[4]>>, after = []}}
+  host.launch %u, %r {{callee = \"double\", bind = <s = #rc.shape<[4]>>, after = [{after}]}}
+  host.return
+}}
+")
+    };
+    let x = [f32s(&[4], &[1.0; 4])];
+    let results = run(&parse(&text("2")), Mode::Typed, &x).unwrap();
+    assert_eq!((results[0].to_f64(), results[1].to_f64()), (vec![4.0; 4], vec![2.0; 4]));
+    for wrong in ["", "1"] {
+        let error = run(&parse(&text(wrong)), Mode::Typed, &x).unwrap_err();
+        assert!(error.contains("reads element 0 of the arena's bytes 0 to 16, which nothing has written"), "{error}");
+    }
+}
+
+#[test]
 fn launches_on_tensors_bind_symbols() {
     let text = format!("{KERNEL}func.func @f(%x: tensor<t x f32>) -> tensor<t x f32> attributes {{rc.symbols = #rc.symbols<t = [1, 99, 1]>}} {{
   %y = host.launch %x {{callee = \"double\", bind = <s = #rc.shape<[t]>>}} : tensor<t x f32>

@@ -74,7 +74,13 @@ impl Driver for Fake {
 /// Sixteen launches: half on the first base, half on the second but for one on the third.
 fn sixteen(size: u32) -> Arc<Stretch> {
     let base = |i| if i == 15 { 2 } else { u32::from(i >= 8) };
-    let launch = |i| Launch { kernel: i, args: vec![Spot::of(base(i), i as u64)], symbols: vec![], grid: [size, 1, 1] };
+    let launch = |i| Launch {
+        kernel: i,
+        args: vec![Spot::of(base(i), i as u64)],
+        symbols: vec![],
+        grid: [size, 1, 1],
+        after: None,
+    };
     Arc::new(Stretch::new((0..16).map(|i| Node::Launch(launch(i))).collect()))
 }
 
@@ -197,7 +203,7 @@ fn a_driver_that_refuses_is_named_and_not_asked_again() {
 #[test]
 fn few_launches_are_no_graph() {
     let mut case = Case::new();
-    let launch = Launch { kernel: 0, args: vec![Spot::of(0, 0)], symbols: vec![], grid: [1; 3] };
+    let launch = Launch { kernel: 0, args: vec![Spot::of(0, 0)], symbols: vec![], grid: [1; 3], after: None };
     let s = Arc::new(Stretch::new(vec![Node::Launch(launch); LEAST - 1]));
     (0..4).for_each(|_| assert_eq!(case.run(&s, &[1]), [Separately]));
     assert!(case.pool.explain().ends_with("a graph takes 2"));
