@@ -46,7 +46,6 @@ pub struct Lives {
     left_in: FxHashMap<Value, (usize, usize)>,
     /// The last operation that uses each value, or a view of it.
     last_uses: FxHashMap<Value, usize>,
-    /// The number of the function's end.
     end: usize,
     /// The parts of concatenations that lie in the result, and the buffers of those results.
     joins: Joins,
@@ -139,6 +138,11 @@ impl Lives {
         self.buffers[buffer].last = uses.unwrap_or(number);
         self.wholes.insert(whole, buffer);
         buffer
+    }
+
+    /// The number of the function's end.
+    pub fn end(&self) -> usize {
+        self.end
     }
 
     pub fn joins(&self) -> &Joins {

@@ -8,6 +8,7 @@
 mod control;
 mod copies;
 mod join;
+mod linger;
 mod lives;
 pub(crate) mod order;
 pub mod pack;
@@ -39,7 +40,8 @@ pub static PLAN_BUFFERS: PassDef = PassDef {
     summary: "Gives every tensor its place in memory: arguments, results, one arena.",
     doc: "Buffers whose lives do not meet share memory; a launch that allows it updates an operand in place. \
 A result that is to be left in an argument (`rc.updates`) is computed there once nothing reads what the argument holds, else beside it and copied, which a \
-remark says. On a GPU a copy of 64 KiB or more is a kernel. A remark gives the arena's size \
+remark says. On a GPU a copy of 64 KiB or more is a kernel, \
+and an eighth of the second-level cache waits before it is used again, where there is no limit. A remark gives the arena's size \
 beside the least that any plan needs, how much is alive over the operations, and who holds the most. Launches are put in another order first where less is alive at once then; a remark has both peaks. \
 A module with `rc.memory_limit = BYTES` has that limit in each of its functions.",
     options: &[
@@ -69,11 +71,11 @@ fn run(module: &mut Module, cx: &mut PassContext, limit: Option<i64>, guard: i64
     let limit = limit.or_else(|| limit_of(module.attrs));
     let limit = limit.map(|bytes| Limit { bytes, prices: recompute::Prices::of(module) });
     let kernels = Kernels::of(module);
-    let on_gpu = Target::of("", "", module.attrs).is_ok_and(|target| !target.is_cpu());
-    let divide = guard == 0 && on_gpu;
+    let gpu = Target::of("", "", module.attrs).ok().filter(|target| !target.is_cpu());
+    let waiting = gpu.as_ref().filter(|_| guard == 0).map(|target| target.cache_bytes / linger::SHARE);
     let plan = |body: &mut Body, cx: &mut SymbolContext| {
         if is_planned(body) {
-            let (planned, remarks) = plan_buffers(body, &kernels, limit.as_ref(), guard, divide)?;
+            let (planned, remarks) = plan_buffers(body, &kernels, limit.as_ref(), guard, waiting)?;
             *body = planned;
             remarks.into_iter().for_each(|remark| cx.report(Box::new(remark)));
         }
@@ -81,7 +83,7 @@ fn run(module: &mut Module, cx: &mut PassContext, limit: Option<i64>, guard: i64
     };
     let Err(errors) = run_on_symbols(module, None, cx, &plan) else {
         join::specialize(module);
-        if on_gpu {
+        if gpu.is_some() {
             copies::launch_copies(module);
         }
         return Ok(());
@@ -101,8 +103,8 @@ pub struct Limit {
 /// Alignment of buffers in the arena, in bytes.
 pub const ALIGNMENT: i64 = 256;
 
-/// Plans the memory of a function; gives the `host.func` and remarks with the numbers. `guard`: bytes around each buffer; `divide`: whether callers
-/// may hold the arena in slabs.
+/// Plans the memory of a function; gives the `host.func` and remarks with the numbers. `guard`: bytes around each buffer; `waiting`, on a GPU, where
+/// callers may hold the arena in slabs: how many bytes wait before they are used again.
 ///
 /// # Errors
 /// If the buffers' sizes are more than 63 bits hold, or the arena is larger than the limit.
@@ -111,11 +113,11 @@ pub fn plan_buffers(
     kernels: &Kernels,
     limit: Option<&Limit>,
     guard: i64,
-    divide: bool,
+    waiting: Option<i64>,
 ) -> Result<(Body, Vec<Diagnostic>)> {
     let reordered = order::reorder(body, limit.is_some());
     let mut again = recompute::Again::default();
-    let (mut lives, mut placement) = placed(body, kernels, limit, guard)?;
+    let (mut lives, mut placement) = placed(body, kernels, limit, guard, waiting)?;
     let before = placement.planned;
     let mut wanted = limit.map_or(i64::MAX, |limit| limit.bytes);
     while let Some(limit) = limit.filter(|limit| placement.planned > limit.bytes) {
@@ -124,7 +126,7 @@ pub fn plan_buffers(
             break;
         }
         again.add(more);
-        (lives, placement) = placed(body, kernels, Some(limit), guard)?;
+        (lives, placement) = placed(body, kernels, Some(limit), guard, waiting)?;
         // Places may waste what is free.
         wanted = wanted.min(placement.bound) - wanted / WASTE;
     }
@@ -144,7 +146,7 @@ pub fn plan_buffers(
         *Diagnostic::remark(loc, text)
     });
     let remark = timeline.explain(body, Diagnostic::remark(loc, remark(&lives.buffers, &placement)));
-    let slabs = if divide { Slabs::of(body, &lives, &placement) } else { None };
+    let slabs = waiting.and_then(|_| Slabs::of(body, &lives, &placement));
     let divided = slabs.as_ref().map(|slabs| slabs.remark(body));
     let remarks = reordered.into_iter().chain(kept).chain([*remark]).chain(divided);
     let remarks = remarks.chain(lives.joins().remarks(body)).chain(lives.copied(body)).collect();
@@ -154,14 +156,27 @@ pub fn plan_buffers(
 /// The part of a limit by which less is to be alive where places do not keep it.
 const WASTE: i64 = 64;
 
-/// The function's buffers and their places.
-fn placed(body: &Body, kernels: &Kernels, limit: Option<&Limit>, guard: i64) -> Result<(Lives, place::Placement)> {
+/// The function's buffers and their places. Under a limit no memory waits.
+fn placed(
+    body: &Body,
+    kernels: &Kernels,
+    limit: Option<&Limit>,
+    guard: i64,
+    waiting: Option<i64>,
+) -> Result<(Lives, place::Placement)> {
     let mut lives = Lives::of(body, Joins::of(body, kernels))?;
     for buffer in lives.buffers.iter_mut().filter(|b| b.result.is_none()) {
         buffer.size = buffer.size + Dim::Static(2 * guard);
     }
-    let placement = place::place(&lives.buffers, &symbols(body), limit.map(|limit| limit.bytes))
-        .map_err(|why| Diagnostic::error(body.loc(body.root()), format!("not supported: {why}")))?;
+    let symbols = symbols(body);
+    let planned = || match waiting.filter(|_| limit.is_none()) {
+        Some(bytes) => {
+            place::place_apart(&lives.buffers, &linger::linger(&lives.buffers, bytes, lives.end()), &symbols)
+        }
+        None => place::place(&lives.buffers, &symbols, limit.map(|limit| limit.bytes)),
+    };
+    let error = |why: String| Diagnostic::error(body.loc(body.root()), format!("not supported: {why}"));
+    let placement = planned().map_err(error)?;
     Ok((lives, placement))
 }
 

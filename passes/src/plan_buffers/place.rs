@@ -1,7 +1,7 @@
 //! Offsets for buffers with lives, in one arena.
 
 use super::lives::Buffer;
-use super::pack::{EFFORT, Item, LONG_EFFORT, lower_bound, pack};
+use super::pack::{EFFORT, Item, LONG_EFFORT, Packing, lower_bound, pack, pack_to};
 use super::symbolic;
 use rc_dialects::func::SymbolDecl;
 use rc_ir::Dim;
@@ -24,17 +24,37 @@ pub struct Placement {
 /// # Errors
 /// If the sizes are more than 63 bits hold, for fixed sizes or at the least values of the symbols.
 pub fn place(buffers: &[Buffer], symbols: &[SymbolDecl], limit: Option<i64>) -> Result<Placement, String> {
+    placed(buffers, symbols, |items| {
+        let packing = pack(items, EFFORT);
+        let longer = limit.is_some_and(|limit| lower_bound(items) <= limit && limit < packing.height);
+        if longer { pack(items, LONG_EFFORT) } else { packing }
+    })
+}
+
+/// Places buffers whose memory waits: `waiting` are their lives with that, of which a plan may waste a 32nd.
+///
+/// # Errors
+/// As [`place`].
+pub fn place_apart(buffers: &[Buffer], waiting: &[Buffer], symbols: &[SymbolDecl]) -> Result<Placement, String> {
+    let placement = placed(waiting, symbols, |items| {
+        let bound = lower_bound(items);
+        pack_to(items, bound + bound / 32, EFFORT)
+    })?;
     let inner: Vec<&Buffer> = buffers.iter().filter(|b| b.result.is_none()).collect();
-    let expressions: Vec<Dim> = inner.iter().map(|b| b.size).collect();
-    let fixed = expressions.iter().all(|size| size.is_static());
-    let sizes = symbolic::example(&expressions, symbols).ok_or("buffers of more than 2^63 bytes in all")?;
-    let item = |(b, &size): (&&Buffer, &i64)| Item { first: b.first, end: b.last + 1, size };
-    let items: Vec<Item> = inner.iter().zip(&sizes).map(item).collect();
+    Ok(Placement { bound: lower_bound(&items(&inner, symbols)?), ..placement })
+}
+
+fn placed(
+    buffers: &[Buffer],
+    symbols: &[SymbolDecl],
+    pack: impl FnOnce(&[Item]) -> Packing,
+) -> Result<Placement, String> {
+    let inner: Vec<&Buffer> = buffers.iter().filter(|b| b.result.is_none()).collect();
+    let fixed = inner.iter().all(|b| b.size.is_static());
+    let items = items(&inner, symbols)?;
+    let sizes: Vec<i64> = items.iter().map(|item| item.size).collect();
     let bound = lower_bound(&items);
-    let mut packing = pack(&items, EFFORT);
-    if limit.is_some_and(|limit| bound <= limit && limit < packing.height) {
-        packing = pack(&items, LONG_EFFORT);
-    }
+    let packing = pack(&items);
     let planned = packing.height;
     let (places, size) = match fixed {
         true => (packing.offsets.iter().map(|&at| Dim::Static(at)).collect(), Dim::Static(packing.height)),
@@ -46,6 +66,13 @@ pub fn place(buffers: &[Buffer], symbols: &[SymbolDecl], limit: Option<i64>) -> 
     let mut places = places.into_iter();
     let mut next = |b: &Buffer| if b.result.is_some() { Dim::Static(0) } else { places.next().expect("one for each") };
     Ok(Placement { offsets: buffers.iter().map(&mut next).collect(), size, bound, planned, sizes })
+}
+
+fn items(inner: &[&Buffer], symbols: &[SymbolDecl]) -> Result<Vec<Item>, String> {
+    let expressions: Vec<Dim> = inner.iter().map(|b| b.size).collect();
+    let sizes = symbolic::example(&expressions, symbols).ok_or("buffers of more than 2^63 bytes in all")?;
+    let item = |(b, size): (&&Buffer, i64)| Item { first: b.first, end: b.last + 1, size };
+    Ok(inner.iter().zip(sizes).map(item).collect())
 }
 
 #[cfg(test)]

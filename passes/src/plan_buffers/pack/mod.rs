@@ -79,7 +79,7 @@ pub fn pack(items: &[Item], effort: u64) -> Packing {
 }
 
 /// As [`pack`], where `goal` bytes are low enough.
-fn pack_to(items: &[Item], goal: i64, effort: u64) -> Packing {
+pub fn pack_to(items: &[Item], goal: i64, effort: u64) -> Packing {
     let widths: Vec<u64> = items.iter().map(|item| item.length() as u64).collect();
     let items = &compressed(items)[..];
     let bound = lower_bound(items).max(goal);
