@@ -37,6 +37,10 @@ impl Product<'_> {
         ranges.set_iterator(number, bind.extent.ceildiv(Dim::Static(run)));
         let starts = Access::new(&access.shape, &starts).simplified(&ranges);
         let place = p.place_of(&starts, &runs, &ranges, self.nest.zero_outside[operand])?;
+        // All runs may start at one place, where the operand is repeated.
+        let mut shape = p.shape(place);
+        shape[axis] = bind.size / run;
+        let place = p.broadcast(place, shape);
         let value = p.src.operand(self.nest.op, operand);
         p.gather_runs(value, &access.shape, place, Some((axis, run)))
     }
