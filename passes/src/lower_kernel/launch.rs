@@ -53,10 +53,13 @@ fn launch(body: &mut Body, op: Op, target: &Lowered) -> Result<Vec<Value>> {
     target.results.iter().map(find).collect()
 }
 
-/// `joins` in the order of the only kernel's inputs.
+/// `joins` in the order of the only kernel's inputs, where it has all of them: of a result without elements it has none.
 fn joins(launch: OpRef, target: &Lowered) -> Option<Attr> {
     let (&rows, places) = launch.attr("joins")?.as_shape()?.split_first()?;
     let [step] = &target.steps[..] else { return None };
+    if 2 * step.inputs.len() != places.len() {
+        return None;
+    }
     let place = |input: &Ref| match *input {
         Ref::Arg(i) => places.get(2 * i..2 * i + 2),
         Ref::Step(..) => None,

@@ -175,8 +175,8 @@ impl Joins {
 
     /// Puts what is padded into the result, where it can be there.
     fn pad(&mut self, body: &Body, kernels: &Kernels, op: Op, given: &[Value]) -> Option<()> {
-        let (whole, part) = (body.result(op, 0), viewed(body, body.operand(op, 0)));
         let padding = Padding::of(body.op_ref(op))?;
+        let (whole, part) = (body.result(op, 0), viewed(body, body.operands(op).next()?));
         let elem = body.ty(whole).elem();
         let (memory, width) = (padding.memory(elem), elem.byte_width()? as i64);
         let mut types = Vec::new();
