@@ -36,8 +36,8 @@ impl Argument {
     }
     /// Whether its memory can have this type: other strides, or rows that are the places of several dimensions.
     fn can_be(&self, ty: Type) -> bool {
-        let Some(seen) = &self.seen else { return false };
-        let at_strides = |own: Type| seen.iter().all(|ty| own.seen_as(&ty.shape()).is_some());
+        let Some(seen) = self.seen.as_ref().filter(|_| has_rows(ty)) else { return false };
+        let at_strides = |own: Type| seen.iter().all(|ty| own.seen_as(&ty.shape()).is_some_and(has_rows));
         let divided = || Some(Divided::of(seen[0], ty)?.holds(self.tiles.as_ref()?));
         strided(seen[0], ty).is_some_and(at_strides) || divided() == Some(true)
     }
@@ -60,6 +60,11 @@ impl Kernels {
 
 fn is_kernel(body: &Body) -> bool {
     body.name(body.root()) == op::kernel::FUNC
+}
+
+/// Whether the elements along a memref's last dimension are neighbours, as kernels take them to be.
+fn has_rows(ty: Type) -> bool {
+    ty.strides().and_then(|strides| strides.last().copied()).is_none_or(|last| last == Dim::Static(1))
 }
 
 /// The memory of a memref of as many dimensions, in this one's shape; `None` where no strides give that.
