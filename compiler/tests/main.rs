@@ -5,6 +5,7 @@ mod executable;
 mod foreign;
 mod forged;
 mod frontend;
+mod launches;
 mod processes;
 mod shared;
 mod shared_http;

@@ -120,7 +120,7 @@ life here, or a copy. The callee is a plain string so that generic dumps load in
         attr(
             "after",
             AttrKind::I64Array,
-            "How many launches back those are that it waits for, from 1 on; all before it, where it does not say so.",
+            "How many launches back those are that it waits for, from 1 on; all before it, where it does not say so, and in a function that is called.",
         )
         .optional(),
     ],

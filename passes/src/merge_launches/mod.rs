@@ -73,7 +73,7 @@ pub fn merge_launches(module: &mut Module, target: &Target) -> Vec<Box<Diagnosti
     let kernels = self::kernels(module);
     for function in module.bodies.iter_mut().filter(|body| body.symbol().is_some_and(|name| functions.contains(&name)))
     {
-        if !target.is_cpu() && !function.is_private() {
+        if !target.is_cpu() {
             remarks.extend(run_beside(function, &kernels));
         }
         function.set_attr(function.root(), DONE, Attr::bool(true));

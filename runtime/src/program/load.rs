@@ -316,7 +316,11 @@ impl<'a> Loader<'a> {
         let symbols = binary.symbols.iter().map(symbol).collect::<Result<Vec<Dim>>>()?;
         let grid = binary.grid.map(|d| d.substitute(&|n| bound.get(&n).copied()));
         let args = op.operands().map(|v| scope.place(v)).collect();
-        let after = op.ints("after").map(|distances| distances.iter().map(|&d| d as usize).collect());
+        // What is called begins behind all that is before the call.
+        let after = op
+            .ints("after")
+            .filter(|_| scope.calls == 0)
+            .map(|distances| distances.iter().map(|&d| d as usize).collect());
         Ok(Step::Launch { kernel, args, symbols, grid, after })
     }
 
