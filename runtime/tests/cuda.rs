@@ -336,7 +336,6 @@ fn graphs(f: &Fixture) -> Result<()> {
     f.stream.synchronize()
 }
 
-/// A copy between launches, patched too; an exec that is patched while its runs are queued.
 /// All words step, then each half by a kernel of its own, then all again.
 fn graphs_fork_and_join(f: &Fixture) -> Result<()> {
     let step = f.function("step")?;
@@ -365,6 +364,7 @@ fn graphs_fork_and_join(f: &Fixture) -> Result<()> {
     Ok(())
 }
 
+/// A copy between launches, patched too; an exec that is patched while its runs are queued.
 fn graphs_are_patched_while_they_run(f: &Fixture) -> Result<()> {
     let step = f.function("step")?;
     let count = 132 * 1024;
