@@ -150,13 +150,15 @@ fn binary(from: &Body, kernel: &CompiledKernel, code: Attr, target: &Processor) 
     let cluster = info.cluster.map(|c| ("cluster", Attr::i64s(&c.map(i64::from))));
     let hopper = matches!(target, Processor::Cuda(cuda) if cuda.has_tma());
     let early = (info.early && hopper).then(|| ("early", Attr::bool(true)));
+    let prefer_l1 = (info.prefer_l1 && format == "ptx").then(|| ("prefer_l1", Attr::bool(true)));
     let table = (info.table && format == "ptx").then(|| ("table", Attr::bool(true)));
     let symbols = (!info.symbols.is_empty()).then(|| (SYMBOLS, symbols_attr(&info.symbols)));
     let kept = from.attr(root, "origin").map(|origin| ("origin", origin));
     let maps = tensor_maps(info);
     let maps = (!maps.is_empty()).then(|| ("tensor_maps", Attr::array(&maps)));
     let mut state = OpState::new(&BINARY, from.loc(root));
-    let all = attrs.into_iter().chain(cluster).chain(table).chain(early).chain(symbols).chain(kept).chain(maps);
+    let all = attrs.into_iter().chain(cluster).chain(table).chain(early).chain(prefer_l1);
+    let all = all.chain(symbols).chain(kept).chain(maps);
     state.attrs = Attr::dict(all.map(|(name, value)| (Name::new(name), value)));
     Body::new(state)
 }

@@ -217,7 +217,7 @@ pub static BINARY: OpDef = OpDef {
     summary: "A kernel's machine code.",
     doc: "`code` names a resource: relocatable object code (format `elf`) or PTX (format `ptx`). The code takes a pointer for each \
 of `args` arguments, in order (a tensor map for those that `tensor_maps` describes), then an i64 for each symbol of `rc.symbols` in order. `grid`, `threads`, \
-`cluster` as of kernel.func; `shared` and `scratch` are bytes of dynamic shared memory and of a thread's own memory. `early` code waits by itself for the kernels \
+`cluster`, `prefer_l1` as of kernel.func; `shared` and `scratch` are bytes of dynamic shared memory and of a thread's own memory. `early` code waits by itself for the kernels \
 launched before it (kernel.grid_wait), and may be started before they have ended.",
     example: r#"
 host.binary @double {format = ptx, code = dense_resource<double> : tensor<1408xi8>, arch = "sm_90a", args = 2, grid = [(s + 255) floordiv 256, 1, 1], threads = 256, rc.symbols = #rc.symbols<s = [1, 1024, 1]>}
@@ -234,6 +234,8 @@ host.binary @double {format = ptx, code = dense_resource<double> : tensor<1408xi
         attr("shared", AttrKind::I64, "Dynamic shared memory, bytes.").default(AttrDefault::Int(0)),
         attr("scratch", AttrKind::I64, "Memory of each CPU thread, bytes.").default(AttrDefault::Int(0)),
         attr("early", AttrKind::Bool, "Whether it may start before earlier kernels have ended.")
+            .default(AttrDefault::Bool(false)),
+        attr("prefer_l1", AttrKind::Bool, "Whether its blocks need the first-level cache.")
             .default(AttrDefault::Bool(false)),
         attr(
             "table",

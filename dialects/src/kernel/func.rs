@@ -35,6 +35,12 @@ kernel.func @scale(%x: memref<s x 64 x f32>, %y: memref<s x 64 x f32>) attribute
         attr("epilogue_stages", AttrKind::I64, "Before the thread phase: how many boxes of what a product's epilogue reads each warpgroup has in shared memory at once.").optional(),
         attr("min_blocks", AttrKind::I64, "Blocks that an SM should hold at once: bounds registers.").optional(),
         attr(
+            "prefer_l1",
+            AttrKind::Bool,
+            "Whether its blocks read the same memory, for which they need the first-level cache: on a GPU no more of that becomes shared memory than they take.",
+        )
+        .default(AttrDefault::Bool(false)),
+        attr(
             "tensor_maps",
             AttrKind::Array,
             "For each argument that is a tensor map, in order, what it describes: \

@@ -26,6 +26,8 @@ pub struct KernelInfo {
     pub min_blocks: u32,
     /// Whether it waits by itself for the kernels before it, and may start before they have ended.
     pub early: bool,
+    /// Whether its blocks need the first-level cache.
+    pub prefer_l1: bool,
     /// Bytes of scratch memory that each CPU thread needs.
     pub scratch: u64,
     /// Bytes of a block's shared memory that the code declares itself.
@@ -89,6 +91,7 @@ impl KernelInfo {
             cluster: cluster_of(body)?,
             min_blocks: count("min_blocks")?,
             early: body.ops(entry).any(|op| body.op_ref(op).is(op::kernel::GRID_WAIT)),
+            prefer_l1: root.bool("prefer_l1"),
             scratch: 0,
             static_shared: 0,
             dynamic_shared: 0,

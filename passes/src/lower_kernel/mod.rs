@@ -348,6 +348,10 @@ fn lower_group(
         for (key, number) in [("turns", own.turns), ("epilogue_stages", own.epilogue_stages)] {
             number.into_iter().for_each(|number| made.set_attr(root, key, Attr::i64(number)));
         }
+        // Every few columns read the same rows again, past shared memory.
+        if own.parts.is_some() {
+            made.set_attr(root, "prefer_l1", Attr::bool(true));
+        }
     }
     // Programs that go from block to block all run at once.
     let attends = matches!(scheduled.group.class, Class::Attention | Class::AttentionBackward) && !target.is_cpu();

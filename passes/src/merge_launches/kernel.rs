@@ -81,6 +81,8 @@ pub struct Kernel {
     pub early: bool,
     /// Whether subnormal numbers count as zero.
     pub flush: bool,
+    /// Whether its blocks need the first-level cache.
+    pub prefer_l1: bool,
     /// Which arguments it writes to.
     pub writes: Vec<bool>,
 }
@@ -90,7 +92,8 @@ impl Kernel {
     /// that is nothing lost where a launch has no program for each core.
     pub fn joins(&self, other: &Kernel, cores: i64) -> bool {
         let (fewer, more) = if self.threads < other.threads { (self, other) } else { (other, self) };
-        let alike = (self.early, self.flush) == (other.early, other.flush);
+        let kept = |kernel: &Kernel| (kernel.early, kernel.flush, kernel.prefer_l1);
+        let alike = kept(self) == kept(other);
         alike && (fewer.threads == more.threads || fewer.programs <= cores)
     }
 
@@ -105,6 +108,7 @@ impl Kernel {
             programs: programs(kernel).unwrap_or(0),
             early,
             flush: root.bool("flush"),
+            prefer_l1: root.bool("prefer_l1"),
             writes: (0..args.len()).map(|i| is_written(kernel, args[i]) || is_stored_to(kernel, &args, i)).collect(),
         }
     }
@@ -248,7 +252,7 @@ pub fn merge(name: &str, members: &[Member], early: bool) -> (Body, Vec<Value>) 
     if !maps.is_empty() {
         merging.body.set_attr(root, "tensor_maps", Attr::array(&maps));
     }
-    for kept in ["phase", "target", "flush", "cluster", "min_blocks", "origin"] {
+    for kept in ["phase", "target", "flush", "cluster", "min_blocks", "prefer_l1", "origin"] {
         if let Some(value) = first.attr(first.root(), kept) {
             let root = merging.body.root();
             merging.body.set_attr(root, kept, value);

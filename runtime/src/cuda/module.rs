@@ -233,6 +233,31 @@ impl Function {
         self.0.handle
     }
 
+    /// Leaves the first-level cache to the blocks, of `threads` threads with `dynamic_shared` bytes of shared memory: no more of it becomes shared memory than
+    /// as many of them take as a multiprocessor holds. Else it stays as small as the kernel before left it, when the blocks come while that one's still run.
+    pub fn prefer_l1(&self, threads: u32, dynamic_shared: u32) -> Result<()> {
+        self.device().bind()?;
+        let mut blocks = 0;
+        // SAFETY: writes one integer; the handle is valid.
+        let status = unsafe {
+            sys::cuOccupancyMaxActiveBlocksPerMultiprocessor(
+                &mut blocks,
+                self.0.handle,
+                threads as i32,
+                dynamic_shared as usize,
+            )
+        };
+        check(status, "cuOccupancyMaxActiveBlocksPerMultiprocessor")?;
+        let device = self.device().info();
+        let block = self.0.info.static_shared_memory + dynamic_shared + device.reserved_shared_memory_per_block;
+        let all = u64::from(block) * blocks.max(1) as u64;
+        let percent = (100 * all).div_ceil(u64::from(device.shared_memory_per_multiprocessor).max(1)).min(100);
+        let attribute = Attribute::CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT;
+        // SAFETY: the handle is valid; the driver checks the value.
+        let status = unsafe { sys::cuFuncSetAttribute(self.0.handle, attribute, percent as i32) };
+        check_with(status, || format!("cuFuncSetAttribute(`{}`, {attribute:?}, {percent})", self.0.name))
+    }
+
     /// Allows launches with `dynamic_shared` bytes of shared memory and clusters of `cluster` blocks.
     pub(super) fn allow(&self, dynamic_shared: u32, cluster: u32) -> Result<()> {
         let set = |allowed: &AtomicU32, attribute, value: u32| {

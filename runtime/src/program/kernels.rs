@@ -20,12 +20,17 @@ impl Kernels {
     /// Code for another machine; a thread that cannot be started.
     pub(super) fn load(device: &Arc<Device>, kernels: &[Binary]) -> Result<Kernels> {
         let texts = kernels.iter().map(Text::of).collect::<Result<Vec<_>>>()?;
+        let caches: Vec<_> = kernels.iter().map(|k| k.prefer_l1.then_some((k.threads, k.shared))).collect();
         let (device, running) = (device.clone(), Running::new());
         let work = move || {
             let _running = running;
             let cache = crate::cache::folder().map(|folder| CubinCache::at(folder.join("cubins")));
             let texts: Vec<_> = texts.iter().map(Text::named).collect();
-            load_all(&device, &texts, &AssembleOptions::default(), cache.as_ref())
+            let functions = load_all(&device, &texts, &AssembleOptions::default(), cache.as_ref())?;
+            for (function, cached) in functions.iter().zip(caches) {
+                cached.map_or(Ok(()), |(threads, shared)| function.prefer_l1(threads, shared))?;
+            }
+            Ok(functions)
         };
         let started = std::thread::Builder::new().name("rc-load".into()).spawn(work);
         let loading = started.map_err(|why| Error::Invalid(format!("no thread can be started: {why}")))?;

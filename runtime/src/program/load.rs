@@ -362,6 +362,7 @@ fn binary(module: &Module, op: OpRef) -> Result<Binary> {
         threads: number("threads")?,
         cluster,
         early: op.bool("early"),
+        prefer_l1: op.bool("prefer_l1"),
         table: op.bool("table"),
         shared: number("shared")?,
         scratch: number("scratch")? as usize,

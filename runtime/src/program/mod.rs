@@ -102,6 +102,8 @@ pub struct Binary {
     pub cluster: Option<[u32; 3]>,
     /// Whether the code waits by itself for the kernels launched before it.
     pub early: bool,
+    /// Whether blocks on a GPU need the first-level cache.
+    pub prefer_l1: bool,
     /// Dynamic shared memory of a block, bytes.
     pub shared: u32,
     /// Memory of a CPU thread, bytes.
