@@ -175,7 +175,7 @@ kernel.func @example(%x: memref<8xf32>, %y: memref<8xi32>) attributes {phase = t
 
 pub static APPROX: OpDef = OpDef {
     summary: "A hardware approximation, f32: ex2 (2 ulp), tanh (relative error 2^-11), rcp (1 ulp), rsqrt (2 ulp), lg2 (2^-22, from 1/2 to 2 absolute, else relative), sin, cos.",
-    doc: "The interpreter computes the exact function; comparisons allow for the stated error. Subnormal inputs and results are flushed to zero, but for lg2. \
+    doc: "The interpreter computes the exact function; comparisons allow for the stated error. Subnormal inputs and results are flushed to zero, but for lg2 and rsqrt. \
 On the CPU not supported.",
     example: r#"
 kernel.func @example(%x: memref<32xf32>, %y: memref<32xf32>) attributes {phase = thread, target = cuda, threads = 32, grid = [1, 1, 1]} {

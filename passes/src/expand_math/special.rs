@@ -132,15 +132,8 @@ impl Math<'_> {
             let root = self.op(op::core::SQRT, &[x]);
             return self.reciprocal(root);
         }
-        // The hardware takes subnormal numbers for zero.
-        let (least, up) = (self.c(f64::from(f32::MIN_POSITIVE)), self.c(2f64.powi(24)));
-        let tiny = self.compare("lt", x, least);
-        let raised = self.mul(x, up);
-        let normal = self.select(tiny, raised, x);
-        let value = self.hardware("rsqrt", normal);
-        let down = self.c(2f64.powi(12));
-        let raised = self.mul(value, down);
-        self.select(tiny, raised, value)
+        // Of subnormal numbers too: the assembler scales them.
+        self.hardware("rsqrt", x)
     }
     /// Within 4 ulp. In f32 1 - 2^q with q = x Q(x) = n + f: (1 - 2^n) - 2^n (2^f - 1), without branches and masks.
     pub fn erf(&mut self, x: Value) -> Value {

@@ -36,6 +36,8 @@ pub struct Group {
     pub scanned: Option<usize>,
     /// The dimension along which several loads read the same memory, moved by less than the tile, and how many neighbours each of them may access at once.
     pub slides: Option<(usize, i64)>,
+    /// Operations for each dimension on tiles that are one element wide there, which lanes along it would do again.
+    pub repeated: Vec<usize>,
     pub stored: bool,
 }
 
@@ -135,6 +137,7 @@ impl Group {
         self.consecutive.resize(self.shape.len(), 0);
         self.places.resize(self.shape.len(), 0);
         self.near.resize(self.shape.len(), 0);
+        self.repeated.resize(self.shape.len(), 0);
         self.shape.iter_mut().zip(&shape).for_each(|(max, &n)| *max = n.max(*max));
         self.tiles.push(tile);
     }
@@ -238,6 +241,14 @@ fn note_uses(op: OpRef, indices: &Indices, groups: &mut [Group], group: &mut dyn
             } else if let Some(d) = gathered_dim(op) {
                 groups[g].near[d] += 2 * all;
             }
+        }
+        _ if op.has(Traits::ELEMENTWISE) => {
+            let Some((g, tile)) = op.results().next().and_then(|tile| Some((group(tile)?, op.body.ty(tile)))) else {
+                return;
+            };
+            let shape = tile.static_shape().unwrap_or_default();
+            let narrow = (0..shape.len()).filter(|&d| shape[d] == 1 && shape.iter().any(|&n| n > 1));
+            narrow.for_each(|d| groups[g].repeated[d] += 1);
         }
         op::kernel::REDUCE => {
             let Some(g) = group(op.operand(0)) else { return };

@@ -263,8 +263,11 @@ fn memory_layout(group: &Group, dim: usize, warps: i64) -> Layout {
     }
     // Rows that are reduced stay with one warp where there are rows enough.
     let rows_first = group.reduced.contains(&dim);
-    // Rows of a few elements that are read moved stay with one thread, which knows where in the row each of its elements is.
-    if group.slides.is_some_and(|s| s.0 == dim) && group.shape[dim] <= FEW && !rows_first {
+    // Rows of a few elements that are read moved stay with one thread, which knows where in the row each of its elements is; and so do those whose
+    // elements share arithmetic, as the coordinates of a point share its distance: each of several lanes would do it. Every thread has a row then.
+    let shares = group.repeated.get(dim).is_some_and(|&times| times > 0) && total / (warps * WARP) >= group.shape[dim];
+    let alone = group.slides.map_or(shares, |s| s.0 == dim);
+    if alone && (2..=FEW).contains(&group.shape[dim]) && !rows_first {
         return blocked(&group.shape, dim, group.shape[dim], warps, false);
     }
     let Some((slides, most)) = group.slides.filter(|s| s.0 != dim) else {

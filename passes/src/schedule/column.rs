@@ -281,7 +281,9 @@ fn gpu_tile(body: &Body, group: &Group, leader: &Nest, columns: f64, target: &Ta
     // Of rows that several iterators count, a program takes those of the innermost at once.
     let innermost = leader.of_kind(IterKind::Reduce).last().and_then(|i| i.extent.as_static());
     let loaded = in_flight(body, leader, costs);
-    let down_of = |width: i64| (loaded / width).min(innermost.map_or(i64::MAX, pow2));
+    // No more columns than lie side by side.
+    let side_by_side = lane_extent(leader).map_or(i64::MAX, pow2);
+    let down_of = |width: i64| (loaded / width.min(side_by_side)).min(innermost.map_or(i64::MAX, pow2));
     if leader.points() < costs.split_from as f64 || !alone {
         let width = [64, 32, 16, 8].into_iter().find(|&w| columns / w as f64 >= target.cores as f64).unwrap_or(8);
         let down = down_of(width);

@@ -327,7 +327,7 @@ impl Program<'_, '_> {
             other => return Err(inst.op.unsupported(format!("of the function {other:?}"))),
         };
         let format = inst.format()?;
-        let flushes = self.frame.mode() == Mode::Typed && inst.op.str("fn") != Some("lg2");
+        let flushes = self.frame.mode() == Mode::Typed && !matches!(inst.op.str("fn"), Some("lg2" | "rsqrt"));
         let flush = |x: f64| {
             if flushes && x.abs() < f64::from(f32::MIN_POSITIVE) { 0.0f64.copysign(x) } else { x }
         };
