@@ -150,7 +150,9 @@ impl Accumulator {
                 let value = p.convert(value, self.elem);
                 let value = self.masked(p, scope, value, &reduces, c);
                 let along = nest.of_kind(IterKind::Reduce).next().expect("argmax has a reduce iterator").name;
-                let at = p.index(Dim::symbol(along), scope, Tiled::All)?;
+                // Of an unrolled step, so much further along.
+                let step = nest.subst.iter().find(|s| s.0 == along).map_or(Dim::symbol(along), |s| s.1);
+                let at = p.index(step, scope, Tiled::All)?;
                 let at = p.broadcast(at, p.shape(at));
                 let at = p.convert(at, self.index);
                 Ok(better(p, c, (before[0], before[1]), (value, at)))
