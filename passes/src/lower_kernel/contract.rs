@@ -125,7 +125,7 @@ impl<'n> Product<'n> {
         Ok(p.broadcast(tile, shape))
     }
     /// The iterator along which a factor is gathered, where the schedule says that it is.
-    fn gathers_along(&self, which: usize) -> Option<Name> {
+    pub fn gathers_along(&self, which: usize) -> Option<Name> {
         let left = which == self.roles.left;
         if !self.schedule.gathers(if left { Operand::Left } else { Operand::Right }) {
             return None;

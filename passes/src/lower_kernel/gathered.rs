@@ -32,6 +32,10 @@ impl Product<'_> {
         let number = Name::new(&format!("{along}_run"));
         let starts = access.by_runs(along, run, Dim::symbol(number)).filter(|_| run > 1);
         let starts = starts.ok_or_else(|| wrong("whose elements lie apart"))?;
+        let whole = bind.extent.modulo(Dim::Static(run)) == Dim::Static(0);
+        if along == self.roles.k && !whole && self.gathers_along(1 - which) == Some(along) {
+            return Err(wrong("in runs that reach past the end of the sums, as the other one's do"));
+        }
         let runs = self.runs(p, scope, bind, (along, number), run);
         let mut ranges = self.nest.ranges.clone();
         ranges.set_iterator(number, bind.extent.ceildiv(Dim::Static(run)));

@@ -251,8 +251,15 @@ fn brought(body: &Body, nest: &Nest, p: &Problem, which: usize) -> Option<Brough
 pub fn gathered_along(body: &Body, nest: &Nest, roles: &Roles, which: usize) -> Option<(Name, i64)> {
     let access = operand_of(body, nest, which)?;
     let own = if which == roles.left { roles.m } else { roles.n };
+    // A run that reaches past the end of the sums needs zeros there of the other factor.
+    let factor = body.operand(body.last_op(body.op_ref(nest.op).entry(0)?)?, which);
+    let (k, most) = (nest.iter(roles.k)?, line(body.ty(factor)));
+    let other = operand_of(body, nest, 1 - which);
+    let ends = |run: i64| k.extent.modulo(Dim::Static(run.min(most))) == Dim::Static(0);
+    let zeros = other.is_none_or(|access| access.clips(k));
     let along = [roles.k, own].map(|iter| (iter, access.run(iter)));
-    let best = along.into_iter().max_by_key(|a| a.1)?;
+    let along = along.into_iter().filter(|&(iter, run)| iter != roles.k || zeros || ends(run));
+    let best = along.max_by_key(|a| a.1)?;
     let tiled = access.mentions(own) && access.mentions(roles.k);
     (tiled && best.1 > 1 && access.shape.iter().all(|d| d.is_static())).then_some(best)
 }
