@@ -252,8 +252,7 @@ pub fn gathered_along(body: &Body, nest: &Nest, roles: &Roles, which: usize) -> 
     let access = operand_of(body, nest, which)?;
     let own = if which == roles.left { roles.m } else { roles.n };
     // A run that reaches past the end of the sums needs zeros there of the other factor.
-    let factor = body.operand(body.last_op(body.op_ref(nest.op).entry(0)?)?, which);
-    let (k, most) = (nest.iter(roles.k)?, line(body.ty(factor)));
+    let (k, most) = (nest.iter(roles.k)?, line(body.ty(factor_of(body, nest, which)?)));
     let other = operand_of(body, nest, 1 - which);
     let ends = |run: i64| k.extent.modulo(Dim::Static(run.min(most))) == Dim::Static(0);
     let zeros = other.is_none_or(|access| access.clips(k));
@@ -266,8 +265,7 @@ pub fn gathered_along(body: &Body, nest: &Nest, roles: &Roles, which: usize) -> 
 
 /// The iterator along which a factor's memory is contiguous, where the copy engine can bring tiles of it.
 fn copied_along(body: &Body, nest: &Nest, p: &Problem, which: usize) -> Option<Name> {
-    let entry = body.op_ref(nest.op).entry(0)?;
-    let value = body.operand(body.last_op(entry)?, which);
+    let (entry, value) = (body.op_ref(nest.op).entry(0)?, factor_of(body, nest, which)?);
     let access = match body.block_args(entry).position(|a| a == value) {
         Some(operand) => &nest.inputs[operand],
         None => chosen(body, nest, p, value)?,
@@ -368,9 +366,13 @@ fn straddles(body: &Body, nest: &Nest, p: &Problem, which: usize, brought: Broug
 
 /// The operand that a factor is.
 fn operand_of<'n>(body: &Body, nest: &'n Nest, which: usize) -> Option<&'n Access> {
-    let entry = body.op_ref(nest.op).entry(0)?;
-    let value = body.operand(body.last_op(entry)?, which);
+    let (entry, value) = (body.op_ref(nest.op).entry(0)?, factor_of(body, nest, which)?);
     Some(&nest.inputs[body.block_args(entry).position(|a| a == value)?])
+}
+
+/// What the nest's region yields as a factor.
+fn factor_of(body: &Body, nest: &Nest, which: usize) -> Option<Value> {
+    Some(body.operand(body.last_op(body.op_ref(nest.op).entry(0)?)?, which))
 }
 
 fn elements(body: &Body, nest: &Nest, which: usize) -> Option<f64> {
